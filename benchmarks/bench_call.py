@@ -1,4 +1,4 @@
-"""What public calls cost, from plain Python, beside torch's: the host's time, times with a cold L2, first calls.
+"""Cost of public calls from plain Python beside torch's: the host's time, times with a cold L2, first calls.
 
     python -m benchmarks.bench_call --out call.csv                   # everything, some five minutes
     python -m benchmarks.bench_call --only host first                # some sections
@@ -6,7 +6,7 @@
 
 Sections: `host` (microseconds of the host per call), `cold` (a call between two events, the L2 overwritten before:
 `triton.testing.do_bench`), `gemm` (70 products from Python, as `cold`), `compile` (modules under torch.compile beside
-eager), `parts` (where the host's time of a call goes), `launch` (prepared launches beside Triton's), `first` (first
+eager), `launch` (prepared launches beside Triton's), `first` (first
 calls of new processes, with empty caches and with those of an earlier one), `cpu` (layers on CPU tensors, the
 processor's time). Whoever is compared is timed in turn, in several rounds; ratios are the peer's time over ours.
 """
@@ -67,21 +67,11 @@ def compile_modules() -> Rows:
             yield name, who, "host", *figure
 
 
-def parts() -> Rows:
-    """Where the host's time goes."""
-    from benchmarks.call import parts as steps
-    from benchmarks.call import timing
-
-    for name, figure in timing.host(steps.parts_of_a_call()).items():
-        yield name, "ours", "host", *figure
-
-
 def launch() -> Rows:
     """Prepared launches."""
-    from benchmarks.call import parts as steps
-    from benchmarks.call import timing
+    from benchmarks.call import cases, timing
 
-    for name, calls in steps.launches().items():
+    for name, calls in cases.launches().items():
         for who, figure in timing.host(calls).items():
             yield name, who, "host", *figure
 
@@ -110,7 +100,6 @@ SECTIONS: Mapping[str, Callable[[], Rows]] = {
     "cold": cold,
     "gemm": gemm,
     "compile": compile_modules,
-    "parts": parts,
     "launch": launch,
     "first": first,
     "cpu": cpu,

@@ -130,7 +130,7 @@ def _installed(gpu: GpuModel, values: dict[str, float]) -> Iterator[None]:
 
 
 def _one_order(measured: Measured, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Of rows that differ in the order of tiles alone the one that most grids take, else the first."""
+    """Among rows that differ in the order of tiles alone, take the order of most grids, else the first."""
     columns = measured.of_rows(rows)
     order = np.argsort(columns["group_m"] != 8, kind="stable")
     points = np.stack([column[order] for name, column in columns.items() if name != "group_m"], axis=1)

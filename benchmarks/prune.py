@@ -40,7 +40,7 @@ def processor_s() -> float:
 
 
 def kept_of(configs: Sequence[dict[str, int]], gpu: GpuModel) -> list[dict[str, int]]:
-    """What is left of a list."""
+    """Return the configurations that pruning leaves."""
     try:
         return prune(configs, SPEC, gpu=gpu, rename={**RENAME}, dtype="fp16", **SIZES)
     except InfeasibleError:
@@ -48,7 +48,7 @@ def kept_of(configs: Sequence[dict[str, int]], gpu: GpuModel) -> list[dict[str, 
 
 
 def compiled(gpu: GpuModel, config: dict[str, int]) -> dict[str, object]:
-    """What the compiler made of one configuration, and how long it took."""
+    """Compile one configuration; return the compiler's figures and the seconds."""
     from benchmarks.pruning.kernel import matmul_kernel
 
     constants = {name: value for name, value in config.items() if name.isupper()}

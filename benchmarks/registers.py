@@ -59,7 +59,7 @@ GIVEN_UP = f"takes more than {PATIENCE_S} s to compile"
 
 
 def load(kernel: str) -> kit.KernelSample:
-    """What a kernel tells the kit."""
+    """Load the sample of a kernel, which states its configurations, terms and rules."""
     found: kit.KernelSample = importlib.import_module(f"constrint.kernels.{kernel}.sample").SAMPLE
     return found
 

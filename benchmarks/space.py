@@ -44,7 +44,7 @@ from constrint.tune import Outcome, Trial
 
 FIGURES = {"cold_us": "cold_s", "spread_us": "spread_s", "warm_us": "warm_s", "again_us": "again_s"}
 FIGURES |= {"baseline_cold_us": "baseline_cold_s", "baseline_warm_us": "baseline_warm_s"}
-#: The rank correlation is over configurations within so many times the best.
+#: The rank correlation is over configurations within this multiple of the best time.
 NEAR = 3.0
 
 

@@ -1,1 +1,1 @@
-"""What public calls cost, as a user makes them from plain Python."""
+"""Public calls as a user makes them from plain Python."""

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from benchmarks.call.kernels import few_arguments, many_arguments, with_descriptors
 from benchmarks.call.timing import Run
 from constrint import flashrnn
 from constrint.flashrnn import rnn
@@ -169,3 +170,33 @@ def _randn(*shape: int, dtype: torch.dtype) -> Tensor:
 
 def _name(dtype: torch.dtype) -> str:
     return {torch.bfloat16: "bf16", torch.float16: "fp16"}[dtype]
+
+
+def launches() -> dict[str, dict[str, Run]]:
+    """Triton's own launch beside a prepared one, by kind of kernel."""
+    from triton.tools.tensor_descriptor import TensorDescriptor
+
+    from constrint.launch import prepare
+
+    x, y, out = (torch.randn(1024, device="cuda") for _ in range(3))
+    numbers = list(range(2, 32))
+    pointers = [x, y, out, x, y, out, x, y, out]
+    tiles = [torch.randn(64, 64, device="cuda") for _ in range(3)]
+    described = [TensorDescriptor.from_tensor(tile, [64, 64]) for tile in tiles]
+    few = prepare(few_arguments, (1,), x, y, out, 1024, tile=1024)
+    many = prepare(many_arguments, (1,), *pointers, *numbers, 1024, tile=1024)
+    by_maps = prepare(with_descriptors, (1,), *described, tile=64)
+    return {
+        "5 arguments": {
+            "triton": lambda: few_arguments[(1,)](x, y, out, 1024, tile=1024),
+            "ours": lambda: few(x, y, out, 1024),
+        },
+        "41 arguments": {
+            "triton": lambda: many_arguments[(1,)](*pointers, *numbers, 1024, tile=1024),
+            "ours": lambda: many(*pointers, *numbers, 1024),
+        },
+        "3 descriptors": {
+            "triton": lambda: with_descriptors[(1,)](*described, tile=64),
+            "ours": lambda: by_maps(*described),
+        },
+    }

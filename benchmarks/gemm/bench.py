@@ -32,8 +32,8 @@ from typing import Any
 
 import torch
 
+from benchmarks.gemm.cuda.run import SHAPES
 from benchmarks.gemm.tables import make_tables
-from benchmarks.gemm.wgmma.run import SHAPES
 from benchmarks.harness.peers import products, set_precision, triton_template
 from benchmarks.harness.table import Table, attempt, described, print_ratios, read_rows
 from benchmarks.harness.workloads import DTYPE_SHAPES, GEMM_SHAPES, columns_of, drawn_gemms, gemm
@@ -74,7 +74,7 @@ ALONE = "our kernels alone"
 
 @dataclass(frozen=True)
 class Peaks:
-    """What this run measured on the device, for the floor."""
+    """Peak rates that this run measured on the device, for the floor."""
 
     flop_per_s: Mapping[str, float]
     bytes_per_s: float
@@ -121,7 +121,7 @@ def cases_of(args: argparse.Namespace) -> list[Workload]:
 
 @dataclass(frozen=True)
 class Bench:
-    """What every case shares."""
+    """State that all cases share."""
 
     gpu: GpuModel
     timer: Timer
@@ -160,7 +160,7 @@ class Bench:
                 self._add(workload, (who, how), figure, floor_s, choice, outcome=outcome, prepare_ms=took_ms)
 
     def _launched(self, case: Case, choices: list[Choice], chosen: Choice) -> tuple[list[Choice], Choice]:
-        """What calls launch in the end, of our kernels and among all: they pass over a first choice that spills."""
+        """Return the choices that calls launch, ours and the one among all: one that spills is passed over."""
 
         def start(choice: Choice, /, *, may_spill: bool) -> None:
             if choice.kernel != LIBRARY and not may_spill:
@@ -305,13 +305,13 @@ def main() -> None:
     where.add_argument("--out", type=Path)
     where.add_argument("--show", type=Path, metavar="FILE", help="print what a file says instead")
     parser.add_argument("--quick", action="store_true", help="some 20 cases, the first choice alone")
-    parser.add_argument("--hard", action="store_true", help="the shapes of benchmarks.gemm.wgmma, three cases each")
+    parser.add_argument("--hard", action="store_true", help="the shapes of benchmarks.gemm.cuda, three cases each")
     parser.add_argument("--drawn", type=int, default=0, metavar="N", help="N products drawn at random instead")
     parser.add_argument("--seed", type=int, default=None, help="of what is drawn; another one each time if left out")
     parser.add_argument("--limit", type=float, default=float("inf"), metavar="S", help="begin no case after S seconds")
-    parser.add_argument("--every", type=int, default=1, help="only every so many cases")
+    parser.add_argument("--every", type=int, default=1, help="only every N-th case")
     parser.add_argument("--dtypes", nargs="+", default=None, help="only these, where nothing is drawn")
-    parser.add_argument("--top", type=int, default=8, help="also the best of so many choices; 1: not")
+    parser.add_argument("--top", type=int, default=8, help="also the best of the first N choices; 1: not")
     parser.add_argument("--template", action="store_true", help="torch's Triton template, a few shapes")
     args = parser.parse_args()
     if args.show:

@@ -2,6 +2,7 @@
 
     python -m benchmarks.gemm.candidates plan --gpu h200 --number 500 --seed 7 --out planned.csv     # needs no GPU
     python -m benchmarks.gemm.candidates plan --gpu h200 --dtypes fp8 --number 80 --out planned_fp8.csv
+    python -m benchmarks.gemm.candidates prepare --gpu h200 --number 48 --out planned.csv            # compiles it, too
     python -m benchmarks.gemm.candidates time planned.csv --gpu h200 --out gemm_candidates.csv       # needs that GPU
     python -m benchmarks.gemm.candidates take gemm_drawn.csv.gz --gpu h200 --out gemm_candidates_chosen.csv
     python -m benchmarks.gemm.candidates show gemm_candidates.csv
@@ -17,11 +18,14 @@ from __future__ import annotations
 import argparse
 import itertools
 import math
+import multiprocessing
 import operator
+import os
 import random
 import statistics
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -44,7 +48,7 @@ PLANNED = (*PRODUCT, "kernel", "config", "place", "predicted_us")
 COLUMNS = (*PLANNED, "us", "cublas_us", "note")
 #: Kernels that are predicted to take longer than the fastest one by this factor are left out.
 FAR = 2.0
-#: Of a kernel, what is predicted to take at most so many times as long as its first configuration is near.
+#: Configurations of a kernel within this multiple of its first one's predicted time are near.
 NEAR = 1.5
 ROUNDS = 11
 
@@ -78,17 +82,36 @@ def config_of(row: dict[str, str]) -> dict[str, int]:
     return {name: int(value) for name, value in (pair.split("=") for pair in row["config"].split())}
 
 
+def plan_all(gpu: GpuModel, args: argparse.Namespace) -> Iterator[list[dict[str, Any]]]:
+    """Rows of all products, which processes plan side by side, in the order of the drawing."""
+    workloads = drawn_gemms(args.number, args.seed, args.dtypes)
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(min(args.jobs, len(workloads)), context) as pool:
+        same = (gpu.name, args.each, args.others)
+        yield from pool.map(_planned, [(*same, args.seed + at, one) for at, one in enumerate(workloads)])
+
+
+def _planned(job: tuple[str, int, int, int, Workload]) -> list[dict[str, Any]]:
+    gpu, each, others, seed, workload = job
+    return list(planned(load_gpu(gpu), workload, each, others, random.Random(seed)))
+
+
+def compile_all(gpu: GpuModel, rows: Sequence[dict[str, Any]], jobs: int) -> None:
+    """Compile all candidates into the compilers' caches."""
+    started = time.monotonic()
+    trials = [Trial(row["kernel"], workload_of(row), config_of(row)) for row in rows]
+    outcomes = compile_many(load_spec, gpu, trials, into_cache=True, num_workers=jobs)
+    failed = [outcome for outcome in outcomes if outcome]
+    print(f"compiled {len(trials)} in {time.monotonic() - started:.0f} s; failed: {failed[:3] or 'none'}", flush=True)
+
+
 def time_all(gpu: GpuModel, rows: list[dict[str, str]], out: Path, limit_s: float) -> None:
-    """Compile all, then time them product by product."""
+    """Time candidates product by product."""
     import torch
     from triton.runtime.errors import OutOfResources
 
     from constrint.tune.measure import Timer, call_of
 
-    trials = [Trial(row["kernel"], workload_of(row), config_of(row)) for row in rows]
-    started = time.monotonic()
-    failed = [outcome for outcome in compile_many(load_spec, gpu, trials, into_cache=True) if outcome]
-    print(f"compiled {len(trials)} in {time.monotonic() - started:.0f} s; failed: {failed[:3] or 'none'}", flush=True)
     timer, end = Timer(), time.monotonic() + limit_s
     with Table(out, COLUMNS, f"measured on {described()}") as table:
         for number, (_, group) in enumerate(itertools.groupby(rows, key=lambda row: [row[name] for name in PRODUCT])):
@@ -142,7 +165,7 @@ def taken(gpu: GpuModel, rows: list[dict[str, str]]) -> Iterator[dict[str, Any]]
 
 
 def show(rows: Sequence[dict[str, str]]) -> None:
-    """How far each kernel's predictions are off, and what choosing by them costs."""
+    """Print the error of each kernel's predictions, and the cost of choosing by them."""
     timed = [row for row in rows if row["us"] and row["kernel"] not in REMOVED]
     for kernel in dict.fromkeys(row["kernel"] for row in timed):
         off = sorted(float(row["us"]) / float(row["predicted_us"]) for row in timed if row["kernel"] == kernel)
@@ -158,9 +181,9 @@ def show(rows: Sequence[dict[str, str]]) -> None:
 
 
 def main() -> None:
-    """Plan, time, take or show."""
+    """Plan, prepare, time, take or show."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["plan", "time", "take", "show"])
+    parser.add_argument("what", choices=["plan", "prepare", "time", "take", "show"])
     parser.add_argument("table", type=Path, nargs="?", help="the plan, or what was measured")
     parser.add_argument("--gpu", default="h200")
     parser.add_argument("--number", type=int, default=300, help="products to draw")
@@ -169,6 +192,8 @@ def main() -> None:
     parser.add_argument("--each", type=int, default=3, help="first configurations of each kernel")
     parser.add_argument("--others", type=int, default=1, help="others of each kernel, predicted to be nearly as fast")
     parser.add_argument("--limit", type=float, default=300.0, help="seconds of measuring")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes that plan and compile")
+    parser.add_argument("--compiled", action="store_true", help="time what `prepare` has compiled")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     if args.what == "show":
@@ -176,18 +201,23 @@ def main() -> None:
         return
     gpu = load_gpu(args.gpu)
     if args.what == "time":
-        time_all(gpu, read_rows(args.table), args.out, args.limit)
+        rows = read_rows(args.table)
+        if not args.compiled:
+            compile_all(gpu, rows, args.jobs)
+        time_all(gpu, rows, args.out, args.limit)
         return
     if args.what == "take":
         with Table(args.out, COLUMNS, read_whole(args.table)[0]) as table:
             for row in taken(gpu, read_rows(args.table)):
                 table.add(**row)
         return
-    draw = random.Random(args.seed)
-    with Table(args.out, PLANNED, f"{args.number} products drawn with seed {args.seed}") as table:
-        for workload in drawn_gemms(args.number, args.seed, args.dtypes):
-            for row in planned(gpu, workload, args.each, args.others, draw):
-                table.add(**row)
+    if args.what == "prepare" and args.out.is_file():
+        rows = read_rows(args.out)  # of an earlier run
+    else:
+        with Table(args.out, PLANNED, f"{args.number} products drawn with seed {args.seed}") as table:
+            rows = [table.add(**row) for of_product in plan_all(gpu, args) for row in of_product]
+    if args.what == "prepare":
+        compile_all(gpu, rows, args.jobs)
 
 
 if __name__ == "__main__":

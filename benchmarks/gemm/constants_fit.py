@@ -23,7 +23,7 @@ ITERATIONS, LEAST_STEP, NUDGE = 40, 1e-4, 1e-3
 
 
 def weights_of(seconds: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
-    """How much each configuration counts: of each product the fast ones most, and every product the same."""
+    """Return the weight of each configuration: fast ones count most, all products equally."""
     return np.concatenate([(each.min() / each) / len(each) ** 0.5 for each in seconds])
 
 

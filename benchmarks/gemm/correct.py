@@ -2,10 +2,12 @@
 
     python -m benchmarks.gemm.correct gemm_candidates.csv.gz --gpu h200             # how far left-out products are off
     python -m benchmarks.gemm.correct gemm_candidates.csv.gz --gpu h200 --write     # writes the corrections, too
+    python -m benchmarks.gemm.correct ... --write --out corrections.json            # elsewhere than into the package
 
 The tables are those of `benchmarks.gemm.candidates`, of one group of types (`GROUPS`). All errors are of products that
-are left out of the fit, a tenth at a time. Choices are among what was measured of a product: of each kernel what its
-model ranks first, and torch's own product by its predicted time. A feature that is the same in all rows is left out.
+are left out of the fit, a tenth at a time. A kernel whose left-out products are off no less with a correction than
+without one, or that has too few times, gets none. Choices are among what was measured of a product: of each kernel what
+its model ranks first, and torch's own product by its predicted time. A feature equal in all rows is left out.
 """
 
 from __future__ import annotations
@@ -49,15 +51,17 @@ STIFFNESS = 200.0
 #: From which error on, as a logarithm, a row counts less than its square, and how often weights are found anew.
 OUTLIER, PASSES = 0.15, 4
 FOLDS = 10
-#: What is within the correction of products that take about as long: all but so many on either side, and of so many
-#: products at least.
+#: Corrections are held within those of products that take about as long, without this share on either side; the least
+#: number of these products.
 BEYOND, FEWEST = 0.05, 30
+#: Times of a kernel below which nothing is fitted.
+LEAST_ROWS = 40
 #: What a feature has to vary by.
 SAME = 1e-9
 
 
 class Rows(NamedTuple):
-    """What was measured of one kernel.
+    """Measured times of one kernel, and the features of each.
 
     Args:
         names: Features.
@@ -141,7 +145,7 @@ def _anew(
 
 
 def _limit(gpu: GpuModel, product: Product) -> float:
-    """What our kernels may be expected to take at most to be chosen before the library."""
+    """Return the expected time above which the library is chosen instead of our kernels."""
     seconds = library_s(gpu, product)
     if seconds is None:
         return math.inf
@@ -195,7 +199,7 @@ def _rounded(values: NDArray[np.float64]) -> tuple[float, ...]:
 
 
 def left_out(rows: Rows) -> NDArray[np.float64]:
-    """What each row is corrected by, as a logarithm, by a fit that has not seen its product."""
+    """Return the correction of each row, as a logarithm, by a fit without its product."""
     found = np.zeros(len(rows.off))
     for fold in range(FOLDS):
         is_out = _fold_of(rows.place) == fold
@@ -210,7 +214,7 @@ def _fold_of(place: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def judge(measured: Measured, expected: NDArray[np.float64], title: str, say: Callable[[str], None] = print) -> None:
-    """What choices by expected times come to, beside the library."""
+    """Print the speed of choices by expected times beside the library."""
     alone, among_all, of_best = [], [], []
     for number in range(int(measured.product.max()) + 1):
         at = np.flatnonzero(measured.product == number)
@@ -236,6 +240,7 @@ def main() -> None:
     parser.add_argument("tables", type=Path, nargs="+")
     parser.add_argument("--gpu", required=True)
     parser.add_argument("--write", action="store_true", help="write the corrections in use")
+    parser.add_argument("--out", type=Path, help="with --write: another file than the one in use")
     args = parser.parse_args()
     gpu = load_gpu(args.gpu)
     groups = {GROUPS.get(row["dtype"], row["dtype"]) for table in args.tables for row in read_rows(table)}
@@ -251,8 +256,11 @@ def main() -> None:
     corrections = {}
     for kernel, rows in by_kernel.items():
         found = left_out(rows)
-        expected[measured.kernel == kernel] *= np.exp(found)
         before, after = (np.quantile(np.abs(e), (0.5, 0.9)) for e in (rows.off, rows.off - found))
+        if len(rows.off) < LEAST_ROWS or after[0] >= before[0]:
+            print(f"{kernel}, {len(rows.off)} times: off by {before[0]:.1%} in the middle; no correction helps")
+            continue
+        expected[measured.kernel == kernel] *= np.exp(found)
         print(
             f"{kernel}, {len(rows.off)} times: off by {before[0]:.1%} in the middle, {before[1]:.1%} of nine in ten; "
             f"corrected {after[0]:.1%}, {after[1]:.1%}"
@@ -261,8 +269,8 @@ def main() -> None:
     judge(measured, expected, "corrected by fits that have not seen the product")
     if args.write:
         names = ", ".join(table.name for table in args.tables)
-        whole, path = CorrectionsFile(gpu.name, group, names, corrections), path_of(gpu.name, group)
-        path.parent.mkdir(exist_ok=True)
+        whole, path = CorrectionsFile(gpu.name, group, names, corrections), args.out or path_of(gpu.name, group)
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(msgspec.json.encode(whole) + b"\n")
 
 

@@ -32,7 +32,7 @@ def grid_of(m: int, n: int, k: int, tile: tuple[int, int, int], element: int = 2
 
 
 def closed_form(gpu: GpuModel, grid: SlicedGrid, order: BlockOrder, resident: int) -> HitRates:
-    """What `traffic.py` says about the same grid."""
+    """Traffic of the same grid by `traffic.py`."""
     operands = grid.row_bytes * grid.steps, grid.column_bytes * grid.steps
     numbers = (grid.rows, grid.columns, *operands, resident, order.group_m, order.xcd_chunk)
     traffic = operand_traffic(gpu, TileGrid(*(np.array([float(number)]) for number in numbers)))

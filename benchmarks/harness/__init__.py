@@ -1,1 +1,1 @@
-"""What the benchmarks share: tables and their environment, peers, measured spaces, workloads."""
+"""Shared by the benchmarks: tables and their environment, peers, measured spaces, workloads."""

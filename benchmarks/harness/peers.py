@@ -17,7 +17,7 @@ from constrint.tune.measure import Call
 
 
 def baseline_of(workload: Workload, inputs: Mapping[str, Any]) -> Call | None:
-    """What a space's configurations are timed beside: torch's product; of other operations nothing."""
+    """Return the competitor of a space's configurations: torch's product; None for other operations."""
     calls = products(workload, inputs["a"], inputs["b"]) if workload.operation == "gemm" else {}
     return next(iter(calls.values()), None)
 

@@ -89,7 +89,7 @@ class Measured:
         return level
 
     def predicted_us(self, gpu: GpuModel) -> NDArray[np.float64]:
-        """What the models say, row by row."""
+        """Return the models' times in microseconds, row by row."""
         seconds = np.full(len(self.kernels), np.nan)
         for kernel, rows in self.by_kernel():
             seconds[rows] = predict(load_spec(kernel), gpu, self.workload, self.of_rows(rows)).seconds
@@ -181,7 +181,7 @@ def _integers(column: NDArray[Any]) -> NDArray[np.int64]:
 def first_choices(
     operation: Operation, gpu: GpuModel, workload: Workload, top: int, *, has_nvrtc: bool = True
 ) -> list[tuple[str, dict[str, int]]]:
-    """What would be run of our kernels: the first choices for a workload, as (kernel, configuration).
+    """Return the first choices among our kernels for a workload, as (kernel, configuration).
 
     Without NVRTC there are products in Triton alone, which is what tables hold that are older than those in CUDA C++.
     """

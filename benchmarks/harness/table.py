@@ -81,7 +81,7 @@ def read_rows(path: Path) -> list[dict[str, str]]:
 
 
 def environment() -> dict[str, str]:
-    """What figures hold for: device, driver and versions; what is not there is left out."""
+    """Return device, driver and versions for which figures hold; without those that are not installed."""
     facts = {"python": platform.python_version(), "cores": str(os.cpu_count()), "system": platform.platform()}
     for name in ("torch", "triton"):
         try:
@@ -114,7 +114,7 @@ def print_ratios(name: str, ratios: Sequence[float], limits: Iterable[float] = (
 
 
 def attempt(call: Callable[[], Mapping[str, Any] | None]) -> dict[str, Any]:
-    """What a measurement gives, or its failure as `outcome`: one peer must not end the run."""
+    """Call a measurement; a failure becomes the `outcome` of a row, so that one peer does not end the run."""
     try:
         return {"outcome": "ok", **(call() or {})}
     except Exception as error:  # noqa: BLE001 - a failure is a row of the table

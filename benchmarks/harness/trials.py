@@ -42,7 +42,7 @@ Baseline = Callable[[Workload, Mapping[str, Any]], Call | None]
 
 @dataclass(frozen=True)
 class Run:
-    """How trials are run.
+    """Settings of a run of trials.
 
     Args:
         load: Finds a kernel by its name.
@@ -143,7 +143,7 @@ def run_share(
 
 
 class _Share:
-    """What the trials of one device have in common."""
+    """State that the trials of one device share."""
 
     def __init__(self, run: Run, beat: Beat, trials: Sequence[Trial], folder: Path) -> None:
         self.run, self.beat, self.trials = run, beat, trials

@@ -1,4 +1,4 @@
-"""What is measured: shapes of products and recurrent layers, as workloads."""
+"""The measured workloads: shapes of products and recurrent layers."""
 
 from __future__ import annotations
 

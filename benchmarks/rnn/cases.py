@@ -43,7 +43,7 @@ class Sizes:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """What tells one layer from another, as a table has it."""
+        """Columns that identify a layer in a table."""
         return tuple(map(str, (self.cell, self.heads, self.dim, self.layers, self.batch, self.time)))
 
     @property
@@ -91,7 +91,7 @@ def whole() -> Iterator[Sizes]:
 
 
 def cudnn() -> Iterator[Sizes]:
-    """What the table of cuDNN's times is made of: what it keeps on chip, small fp32 layers, and a handful of others."""
+    """Layers of the table of cuDNN's times: those that it keeps on chip, small fp32 layers, and a handful of others."""
     for time in (1024, 35, 128):
         for batch, dim in product((16, 64, 8, 32, 128), ON_CHIP):
             yield Sizes("lstm", 1, dim, batch, time, ("fp16",))

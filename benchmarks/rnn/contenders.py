@@ -1,9 +1,10 @@
-"""Who is timed on a layer: `torch.nn` and its projection, our function and our modules, NX-AI's kernels."""
+"""Contenders on a layer: `torch.nn` and its projection, our function and our modules, NX-AI's kernels."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -12,18 +13,58 @@ from torch.nn.functional import linear
 
 from benchmarks.harness.peers import cudnn_layer, nxai_layer
 from benchmarks.harness.table import attempt
-from benchmarks.rnn.bench import TORCH, Case, Layer
 from benchmarks.rnn.names import NXAI, PROJECTION, TORCH_NN
 from constrint.errors import ConstrintError
-from constrint.flashrnn import GRU, LSTM, RNN
+from constrint.flashrnn import GRU, LSTM, RNN, rnn
 from constrint.kernels.rnn.cells import CELLS
 from constrint.kernels.rnn.first_choice import AUTO, list_backends
 from constrint.tune.measure import Call
 
+TORCH = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, "tf32": torch.float32}
 Calls = tuple[Call, Call]
 MODULES: dict[str, Any] = {"lstm": LSTM, "gru": GRU, "elman": RNN}
 #: What is timed, by the kinds that a user may ask for.
 KINDS = ("nn", "rnn", "module", "cudnn", "nxai")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A layer in one dtype."""
+
+    cell: str
+    heads: int
+    dim: int
+    batch: int
+    time: int
+    dtype: str
+
+
+class Layer:
+    """Random inputs of one recurrence, and calls of the public function on them."""
+
+    def __init__(self, case: Case) -> None:
+        self.case, self.cell = case, CELLS[case.cell]
+        self.generator = torch.Generator(device="cuda").manual_seed(0)
+        gates, heads, dim = self.cell.num_gates, case.heads, case.dim
+        self.wx = self.draw(case.batch, case.time, gates, heads, dim)
+        self.r = self.draw(gates, heads, dim, dim) / dim**0.5
+        self.b = 0.3 * self.draw(gates, heads, dim)
+        self.grad = self.draw(case.batch, case.time, heads, dim)
+
+    def draw(self, *sizes: int) -> Any:
+        """Normal numbers in the layer's dtype."""
+        return torch.randn(sizes, generator=self.generator, device="cuda").to(TORCH[self.case.dtype])
+
+    def public(self, backend: str) -> tuple[Call, Call]:
+        """The public function with a named back-end, through autograd."""
+        inputs = [x.clone().requires_grad_(True) for x in (self.wx, self.r, self.b)]
+        run = partial(rnn, cell=self.cell.name, backend=backend)
+
+        def forward() -> Any:
+            with torch.no_grad():
+                return run(self.wx, self.r, self.b)
+
+        return forward, lambda: torch.autograd.grad(run(*inputs)[0][0], inputs, self.grad)
 
 
 @contextmanager
@@ -135,7 +176,7 @@ def _module(case: Case, x: Any, grad: Any, backend: str, num_layers: int) -> Cal
 
 
 def runs_on(case: Case, name: str) -> str:
-    """What `auto` takes, by the plan for this layer; empty for a row that names its back-end."""
+    """Return the back-end that `auto` takes by the plan for this layer; empty for a row that names its back-end."""
     from constrint.flashrnn import plan
 
     if not name.endswith(AUTO):

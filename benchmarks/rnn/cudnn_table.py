@@ -22,9 +22,8 @@ from pathlib import Path
 from benchmarks.harness.table import read_rows, read_table
 from benchmarks.rnn.names import PROJECTION, TORCH_NN
 from constrint.hwmodels import load_gpu
-from constrint.kernels.rnn import known
-from constrint.kernels.rnn.cuda import measured as of_cuda
-from constrint.kernels.rnn.cudnn import cost
+from constrint.kernels.rnn.cudnn.cost import MEASURED, left_out_error, measured
+from constrint.kernels.rnn.known import table_of
 
 LAYER = ("cell", "dtype", "batch", "head_dim", "time")
 COLUMNS = ("cell", "dtype", "batch", "dim", "time", "forward_ms", "both_ms")
@@ -36,7 +35,7 @@ WHOLE = (TORCH_NN, "module cudnn")
 
 
 def _layers(paths: list[Path]) -> dict[tuple[str, ...], dict[str, dict[str, str]]]:
-    """What was measured of each layer by the name of what ran it."""
+    """Return the rows of each layer by the name of the contender."""
     found: dict[tuple[str, ...], dict[str, dict[str, str]]] = {}
     for path in paths:
         for row in read_rows(path):
@@ -104,27 +103,25 @@ def main() -> None:
     parser.add_argument("--ours", action="store_true", help="write the table of our own measured layers, too")
     args = parser.parse_args()
     name = load_gpu(args.gpu).name
-    planners = cost.MEASURED / f"{name.lower()}.csv"
+    planners = MEASURED / f"{name.lower()}.csv"
     out = args.out or planners
     made = ["Made by benchmarks.rnn.cudnn_table of benchmarks.rnn.sweep, milliseconds per call from Python on:"]
     made += list(dict.fromkeys(read_table(path)[0] for path in args.sweeps))
     notes, rows = kept_rows(planners, rows_of(args.sweeps), made) if args.keep else (made, rows_of(args.sweeps))
     write(out, notes, rows)
-    cost.measured.cache_clear()
+    measured.cache_clear()
     print(f"{len(rows)} layers in {out}")
     if args.ours:
-        for implementation, measured in rows_of_ours(args.sweeps).items():
-            path = known.table_of(implementation, name)
+        for implementation, own in rows_of_ours(args.sweeps).items():
+            path = table_of(implementation, name)
             path = path if args.out is None else out.with_name(f"{implementation}-{out.name}")
             notes = made
             if args.keep and path.is_file():
-                notes, measured = kept_rows(path, measured, made)
-            write(path, notes, measured, ())
-            print(f"{len(measured)} layers of {implementation} in {path}")
-        of_cuda.measured.cache_clear()
-        known.forget()
+                notes, own = kept_rows(path, own, made)
+            write(path, notes, own, ())
+            print(f"{len(own)} layers of {implementation} in {path}")
     if args.out is None:
-        print(f"times at sizes left out are off by up to {cost.left_out_error(name):.0%}")
+        print(f"times at sizes left out are off by up to {left_out_error(name):.0%}")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,9 @@
-"""What processes of a sweep tell each other: which layer is timed with whom, and what each took. Imports no torch."""
+"""Messages between the processes of a sweep: which layer is timed with which contenders, and the times. No torch."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from benchmarks.rnn.cases import Sizes
 from constrint.tune.measure import Measurement
@@ -12,14 +11,13 @@ from constrint.tune.measure import Measurement
 
 @dataclass
 class Entry:
-    """What one contender took, in one dtype."""
+    """Times of one contender in one dtype."""
 
     dtype: str
     name: str
     times: dict[str, Measurement] = field(default_factory=dict)
     outcome: str = "ok"
     runs_on: str = ""
-    floors: Mapping[str, Any] = field(default_factory=dict)
 
     def ms(self, which: str) -> float:
         """Milliseconds, or infinity where it did not run."""

@@ -6,7 +6,7 @@
 Prints `WEIGHTS` of `constrint/kernels/rnn/triton/cost.py`, fitted by least squares over the logarithms of loops that do
 not spill; slow configurations and how slow a layer is as a whole count less. Layers of `HELD_OUT`
 (`benchmarks/harness/workloads.py`) are in no fit. `--leave-out` also judges each layer by weights that are fitted to
-the others. Needs scipy.
+the others. `python -m benchmarks.rnn.loops` of commit befc2ab timed the loops. Needs scipy.
 """
 
 from __future__ import annotations
@@ -25,17 +25,20 @@ from scipy.optimize import least_squares
 
 from benchmarks.harness.table import read_rows
 from benchmarks.harness.workloads import HELD_OUT
-from benchmarks.rnn.loops import LAYER, TIME, workload_of_row
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.registry import load_spec
 from constrint.kernels.rnn.sample import KEYS
+from constrint.kernels.rnn.spec import workload_of
 from constrint.kernels.rnn.triton import cost
 from constrint.model import Var
+from constrint.select import Workload
 from constrint.select import cost as general
 from constrint.select.core_space import BlockColumns
 
 DIRECTIONS = ("forward", "backward")
-#: Configurations that take longer than so many times the fastest are not fitted; how much a layer's own level counts.
+#: Columns that identify a layer and a direction, and the steps of all layers.
+LAYER, TIME = ("cell", "batch", "heads", "head_dim", "dtype", "direction"), 1024
+#: Configurations beyond this multiple of the fastest are not fitted; weight of a layer's own level.
 NEAR, LEVEL = 2.0, 0.5
 #: Relative error from which on a configuration counts less than its square.
 OUTLIER = 0.1
@@ -59,7 +62,7 @@ class Loops:
 
     @staticmethod
     def of(gpu: GpuModel, values: tuple[str, ...], rows: list[dict[str, str]]) -> Loops:
-        """Of a table's rows."""
+        """Build from a table's rows."""
         layer = dict(zip(LAYER, values, strict=True))
         workload = workload_of_row(layer)
         spec = load_spec(f"{workload.operation}.triton")
@@ -94,6 +97,12 @@ class Loops:
     def share(self, weights: NDArray[np.float64]) -> float:
         """Fastest over first choice."""
         return float(self.seconds.min() / self.seconds[np.argmin(self.predicted(weights))])
+
+
+def workload_of_row(row: dict[str, str]) -> Workload:
+    """The layer and direction of a row."""
+    sizes = (int(row["batch"]), TIME, int(row["heads"]), int(row["head_dim"]))
+    return workload_of(row["cell"], sizes, row["dtype"], row["direction"])
 
 
 def read_loops(path: Path, gpu: GpuModel) -> list[Loops]:

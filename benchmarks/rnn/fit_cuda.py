@@ -123,7 +123,7 @@ class Loops:
 
     @property
     def weights(self) -> NDArray[np.float64]:
-        """How much each loop counts: fast ones most, those of a layer with many less."""
+        """Weight of each loop: fast ones count most, those of a layer with many loops less."""
         return np.asarray(np.sqrt(self.seconds.min() / self.seconds / len(self.seconds) ** 0.5))
 
     @staticmethod
@@ -147,7 +147,7 @@ class Loops:
 
 @dataclass(frozen=True)
 class Judgement:
-    """How figures do on one layer and direction: errors of the times, and fastest over chosen."""
+    """Quality of figures on one layer and direction: errors of the times, and fastest over chosen."""
 
     name: str
     median_error: float
@@ -185,7 +185,7 @@ def is_fitted(row: Mapping[str, str]) -> bool:
 
 
 def print_spilled(path: Path, gpu: GpuModel, figures: Mapping[str, Mapping[str, float]]) -> None:
-    """How long loops take by what they spill, over what is predicted."""
+    """Print measured over predicted times of loops by the bytes that they spill."""
     print("# loops by bytes that a thread spills: how many, measured / predicted (median)")
     for least, most in SPILLED:
         loops = read_loops(path, gpu, lambda row, of=(least, most): of[0] <= int(row["spill_bytes"]) <= of[1])  # type: ignore[misc]

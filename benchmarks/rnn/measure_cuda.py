@@ -31,7 +31,7 @@ from constrint.select import rank
 from constrint.select.candidate import CompiledKernel
 
 Row = dict[str, str]
-#: Launches of which the median counts, after so many that do not.
+#: Launches whose median counts, and those before them that do not.
 ROUNDS, UNCOUNTED = 5, 2
 
 
@@ -70,12 +70,12 @@ def first_ones(gpu: GpuModel, rows: Sequence[Row], count: int) -> Iterator[Row]:
 
 
 def place(row: Row) -> tuple[str, ...]:
-    """What tells a row from others."""
+    """Return the columns that identify a row."""
     return tuple(row[name] for name in (*LAYER, *KEYS))
 
 
 def compiled(job: tuple[str, Row]) -> CompiledKernel | str:
-    """What the compiler makes of a row; the binary is on disk then."""
+    """Compile a row's kernel onto the disk; return the compiler's figures or its refusal."""
     name, row = job
     try:
         return spec_of(row).compile(load_gpu(name), workload_of_row(row), config_of(row))
@@ -84,7 +84,7 @@ def compiled(job: tuple[str, Row]) -> CompiledKernel | str:
 
 
 def compiled_all(jobs: int, gpu: str, rows: Sequence[Row]) -> list[CompiledKernel | str]:
-    """The same of all rows, in so many processes."""
+    """Compile the kernels of all rows in `jobs` processes."""
     with ProcessPoolExecutor(jobs) as pool:
         return list(pool.map(compiled, [(gpu, row) for row in rows], chunksize=4))
 
@@ -148,7 +148,7 @@ def main() -> None:
     parser.add_argument("--gpu", required=True)
     parser.add_argument("--out", type=Path, help="the table that is written; without it, rows are counted alone")
     parser.add_argument("--all", action="store_true", help="measure every row")
-    parser.add_argument("--first", type=int, default=0, help="also so many of the model's first ones of each layer")
+    parser.add_argument("--first", type=int, default=0, help="also the model's first N configurations of each layer")
     parser.add_argument("--jobs", type=int, default=12, help="processes that compile")
     parser.add_argument("--limit", type=float, default=400.0, help="seconds for everything")
     args = parser.parse_args()

@@ -19,8 +19,7 @@ from plain Python, medians and spread (80th less 20th percentile) of rounds in w
 
 `same_...` is the time of the best peer in the same dtype over ours, `best_...` that of the best peer in any dtype:
 above 1 ours is faster. Peers of `rnn` are NX-AI's kernels, and `torch.nn` less its projection; that of a module is
-`torch.nn`. `fp32` is timed without tf32 anywhere, `tf32` with tf32 everywhere. The floors are those of
-`benchmarks/rnn/floors.py`, with what takes the nanoseconds of a step.
+`torch.nn`. `fp32` is timed without tf32 anywhere, `tf32` with tf32 everywhere.
 """
 
 from __future__ import annotations
@@ -43,9 +42,9 @@ from benchmarks.rnn.workers import PREPARE_S, Work, in_turn, work
 
 COLUMNS = (
     *("cell", "heads", "head_dim", "layers", "batch", "time", "dtype", "implementation", "runs_on"),
-    *("forward_ms", "forward_spread_ms", "both_ms", "both_spread_ms", "floor_forward_ms", "floor_both_ms"),
+    *("forward_ms", "forward_spread_ms", "both_ms", "both_spread_ms"),
     *("same_forward", "same_both", "best_forward", "best_both"),
-    *("floor_forward_step_ns", "floor_backward_step_ns", "outcome", "layer_rows"),
+    *("outcome", "layer_rows"),
 )
 #: What tells one layer from another.
 LAYER = ("cell", "heads", "head_dim", "layers", "batch", "time")
@@ -78,7 +77,7 @@ def row_of(sizes: Sizes, entry: Entry, entries: Sequence[Entry]) -> dict[str, An
             peer = peer_ms(entries, entry.name, which, dtype)
             if peer != float("inf"):
                 row[f"{column}_{which}"] = peer / (1e3 * figure.median_s)
-    return row | dict(entry.floors) | {"outcome": entry.outcome, "layer_rows": len(entries)}
+    return row | {"outcome": entry.outcome, "layer_rows": len(entries)}
 
 
 def earlier_rows(path: Path, note: str) -> tuple[str, list[dict[str, str]]]:
@@ -166,7 +165,7 @@ def parse() -> argparse.Namespace:
 
 
 def jobs_of(args: argparse.Namespace, rows: Sequence[Mapping[str, str]]) -> list[Job]:
-    """What is left to time."""
+    """Return the layers that are left to time."""
     done = {tuple(row[name] for name in LAYER) for row in rows}
     jobs = []
     for sizes in chosen(args):

@@ -1,4 +1,4 @@
-"""What everyone takes on one layer: prepared first (compiled, built, chosen for), then timed in turn."""
+"""Time all contenders on one layer: prepared first (compiled, built, chosen for), then timed in turn."""
 
 from __future__ import annotations
 
@@ -9,11 +9,8 @@ from typing import Any
 import torch
 
 from benchmarks.harness.table import attempt
-from benchmarks.rnn.bench import Case
-from benchmarks.rnn.contenders import contenders, precision, runs_on
+from benchmarks.rnn.contenders import Case, contenders, precision, runs_on
 from benchmarks.rnn.entries import Entry, Job
-from benchmarks.rnn.floors import LOOP_FLOORS, floors_of
-from constrint.kernels.launch.device import gpu_of
 from constrint.tune.measure import Timer
 
 PASSES = ("forward", "both")
@@ -27,11 +24,11 @@ Failed = dict[tuple[str, str, str], str]
 def case_of(job: Job, dtype: str) -> Case:
     """The layer in one dtype."""
     sizes = job.sizes
-    return Case("sweep", sizes.cell, sizes.heads, sizes.dim, sizes.batch, sizes.time, dtype)
+    return Case(sizes.cell, sizes.heads, sizes.dim, sizes.batch, sizes.time, dtype)
 
 
 def everyone(job: Job, dtype: str) -> Iterator[tuple[str, Any]]:
-    """Who is timed in one dtype."""
+    """Yield the contenders in one dtype."""
     return contenders(case_of(job, dtype), job.kinds, job.backends, job.sizes.layers)
 
 
@@ -80,19 +77,9 @@ def measure(job: Job, dtype: str, timer: Timer, failed: Failed) -> list[Entry]:
 
 
 def measure_all(job: Job, failed: Failed) -> list[Entry]:
-    """Time everyone in every dtype, with the floors of who states one."""
-    timer, found, sizes = Timer(), [], job.sizes
-    gpu = gpu_of(torch.device("cuda"))
-    for dtype in job.dtypes:
-        entries = measure(job, dtype, timer, failed)
-        if gpu is not None and sizes.layers == 1:
-            for name in LOOP_FLOORS:
-                floors = floors_of(gpu, sizes.cell, (sizes.batch, sizes.time, sizes.heads, sizes.dim), dtype, name)
-                for entry in entries:
-                    if name in (entry.runs_on, entry.name.partition(" ")[2]):
-                        entry.floors = floors
-        found += entries
-    return found
+    """Time everyone in every dtype."""
+    timer = Timer()
+    return [entry for dtype in job.dtypes for entry in measure(job, dtype, timer, failed)]
 
 
 def _made(make: Any, left_out: Sequence[str] = ()) -> dict[str, tuple[Any, str]]:

@@ -39,7 +39,7 @@ def work(pipe: Connection, job: Job) -> None:
 def in_turn(
     jobs: Sequence[Job], until: float, patience_s: float = PREPARE_S, work: Work = work
 ) -> Iterator[tuple[Job, list[Entry] | str]]:
-    """What each layer took, or why it was not timed; ends early at a time of `time.monotonic()`.
+    """Yield the times of each layer, or the reason why it was not timed; ends early at a time of `time.monotonic()`.
 
     Args:
         jobs: Layers that are prepared at the same time.
@@ -87,7 +87,7 @@ def _ready(pipes: Sequence[Connection], until: float) -> set[Connection]:
 
 
 def _measured(pipe: Connection, until: float) -> list[Entry] | None:
-    """What a process found; None where it gave no answer in time."""
+    """Return what a process measured; None where it does not answer in time."""
     with suppress(EOFError, ConnectionError):
         pipe.send("your turn")
         if pipe.poll(max(0.0, min(until - time.monotonic(), MEASURE_S))):

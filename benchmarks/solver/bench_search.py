@@ -63,7 +63,7 @@ def optimum(problem: Problem, backend: str, seconds: float = LIMIT_S) -> object:
 
 
 def in_short(problem: Problem, backend: str) -> object:
-    """The same within one second."""
+    """The same task within one second."""
     return optimum(problem, backend, SHORT_S)
 
 
@@ -101,7 +101,7 @@ COSTS = (
 
 
 def best_ten(cost: str, maximise: bool, problem: Problem, backend: str) -> object:
-    """How many of the ten best solutions are found, without listing the others."""
+    """Count how many of the ten best solutions are found without listing the others."""
     rule = parse_constraint(f"{cost} == 0")
     assert isinstance(rule, Comparison)
     return len(enumerate_space(problem, backend=backend).best(10, rule.left, maximise=maximise))

@@ -45,7 +45,7 @@ MAX_SECONDS: Final = 5.0
 SLACK_SECONDS: Final = 0.2
 #: A conflict is given less: where it is not shown minimal within this, more seldom helps.
 CONFLICT_SECONDS: Final = 0.2
-#: One problem in so many also goes through the back-ends that list solutions one by one.
+#: One problem in this many also goes through the back-ends that list solutions one by one.
 EVERY: Final = 8
 #: Bad answers that are printed in full.
 SHOWN: Final = 20
@@ -57,7 +57,7 @@ class Wrong(Exception):
 
 @dataclass
 class Report:
-    """What became of the questions."""
+    """Outcomes of the compared problems."""
 
     counts: Counter[str] = field(default_factory=Counter)
     bad: list[str] = field(default_factory=list)
@@ -238,7 +238,7 @@ class Comparison:
             self.equal(sorted(zip(*(columns[n].tolist() for n in self.names), strict=True)), self.rows)
 
     def restrictions(self) -> None:
-        """The same rules as parameters and restrictions in Python's syntax."""
+        """State the same rules as parameters and restrictions in Python's syntax."""
         texts = [text for rule in self.drawn.rules if (text := plain.python_of(rule)) is not None]
         if not self.drawn.is_listed or len(texts) < len(self.drawn.rules):
             return
@@ -298,7 +298,7 @@ def compared_range(seeds: range) -> Report:
 
 
 def run(number: int, seed: int, processes: int, say: Callable[[str], None]) -> Report:
-    """Compares so many problems; `say` hears how far it is."""
+    """Compare `number` problems; `say` is called with the progress."""
     step = max(1, min(200, number // (4 * processes) or 1))
     pieces = [range(at, min(at + step, seed + number)) for at in range(seed, seed + number, step)]
     report = Report()

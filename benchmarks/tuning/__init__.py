@@ -1,1 +1,1 @@
-"""How good tuning is, beside other tools, and how fast."""
+"""Speed of the tuner."""

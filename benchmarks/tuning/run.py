@@ -1,4 +1,4 @@
-"""How fast the tuner is on this machine's GPUs: trials a second, from an empty store.
+"""Speed of the tuner on this machine's GPUs: trials a second, from an empty store.
 
     python -m benchmarks.tuning.run --gpus 0 --gpus 0,1 --out benchmarks/results/h200/tuning_run.csv
     python -m benchmarks.tuning.run --compiled --gpus 0 --gpus 0,1

@@ -54,7 +54,7 @@ class Module:
 
     @cached_property
     def all_imports(self) -> Mapping[str, str]:
-        """The same with imports inside functions."""
+        """Dotted names of all imports, those inside functions included."""
         return dict(pair for node in ast.walk(self.tree) for pair in _imported(node))
 
     @cached_property

@@ -1,4 +1,4 @@
-"""The tools that a measurement rests on, by version, and whether they are the ones of now."""
+"""The tools that a measurement depends on, by version, and how they differ from those of this process."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from constrint.select.compiled import triton_version
 if TYPE_CHECKING:
     from constrint.select.spec import KernelSpec
 
-#: What has to be the same for a measured choice to be launched: these make the code. Of the driver, its branch.
+#: Tools that generate machine code: with the same versions, and the same branch of the driver, a measurement is exact.
 MAKERS = ("triton", "cuda", "rocm", "nvrtc")
 _DRIVER_FILES = (Path("/proc/driver/nvidia/version"), Path("/sys/module/amdgpu/version"))
 
 
 def toolchain() -> Mapping[str, str]:
-    """Versions by name: `triton`, `torch`, `cuda` or `rocm`, `driver`; what is not there is left out.
+    """Return versions by name: `triton`, `torch`, `cuda` or `rocm`, `driver`, without those that are not installed.
 
-    Torch is asked only where it has been imported: what is launched comes with it.
+    Torch, CUDA and ROCm are named once torch is imported: no kernel is launched before.
     """
     return _toolchain(sys.modules.get("torch") is not None)
 
 
 def toolchain_of(spec: KernelSpec, tools: Mapping[str, str] | None = None) -> Mapping[str, str]:
-    """The tools that a measurement of a kernel rests on: those of every kernel, and what else compiles this one.
+    """Return the tools that a kernel's time depends on: those of all kernels, and its own compilers.
 
     Args:
         spec: The kernel.
-        tools: Those of every kernel; of this process if None.
+        tools: Versions that all kernels share; those of this process if None.
     """
     return {**(toolchain() if tools is None else tools), **spec.compilers}
 
@@ -49,16 +49,22 @@ def _toolchain(has_torch: bool) -> Mapping[str, str]:
 
 
 def differences(recorded: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """What makes a measurement one of other tools, in words; empty where it is one of these."""
-    told = [
+    """Return how the tools of a measurement differ from other ones, in words; empty where they generate equal code."""
+    changes = [
         f"{name} {recorded.get(name) or 'none'}, now {now.get(name) or 'none'}"
         for name in MAKERS
         if recorded.get(name, "") != now.get(name, "")
     ]
     before, after = (_branch(versions.get("driver", "")) for versions in (recorded, now))
     if before != after and before and after:
-        told.append(f"driver {recorded['driver']}, now {now['driver']}")
-    return told
+        changes.append(f"driver {recorded['driver']}, now {now['driver']}")
+    return changes
+
+
+def missing(recorded: Mapping[str, str], now: Mapping[str, str]) -> str:
+    """Return the first tool of a measurement that is not installed here, in words; empty if all are."""
+    absent = (f"{name} {recorded[name]}, now none" for name in MAKERS if recorded.get(name) and not now.get(name))
+    return next(absent, "")
 
 
 def _branch(driver: str) -> str:

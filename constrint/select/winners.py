@@ -1,8 +1,10 @@
-"""Measured winners, looked up before the model is asked: those of the user's own tuning, then those that are shipped.
+"""Measured winners, looked up before the model is consulted: the user's own table, then the shipped one.
 
-An entry counts for its very workload, as long as the device code is what was measured, the space of today allows the
-configuration, and the tools are those of the measurement. Otherwise the model chooses, and the reason is said once.
-The tables are read once in a process.
+An entry holds for its very workload as long as the device code is what was measured and the space allows the
+configuration. With the tools of the measurement it is evidence of the first rank, `measured here`. With other versions
+of Triton, CUDA, NVRTC or driver it is a strong candidate, `measured elsewhere`: the choice rests on it, and its kernel
+is compiled and examined before the launch, as every choice is. Where no entry holds, the model chooses, and the reason
+is said once. A process reads the tables once.
 """
 
 from __future__ import annotations
@@ -14,83 +16,124 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
 
 from constrint import cache
 from constrint.errors import ConstrintError
 from constrint.hwmodels import GpuModel
 from constrint.select.fingerprint import source_hash
-from constrint.select.spec import KernelSpec
-from constrint.select.toolchain import differences, toolchain, toolchain_of
+from constrint.select.spec import KernelSpec, Workload
+from constrint.select.toolchain import differences, missing, toolchain, toolchain_of
 from constrint.select.tuned import TunedEntry, read_tuned, tuned_path
-from constrint.select.workload import Workload
 from constrint.solve import why_not
 
-#: The tables that come with the package.
+#: Folder of the tables that come with the package.
 SHIPPED = Path(__file__).parents[1] / "kernels" / "tuned"
+#: Evidence of a winner, in the words of `constrint.choose.Evidence`.
+MEASURED, ELSEWHERE = "measured here", "measured elsewhere"
+#: Error of a time that was measured with other tools, as a share of it, nine times in ten, and the source. No
+#: configuration was measured with two toolchains yet: replace it by the spread once there are two such tables.
+ELSEWHERE_ERROR = 0.15
+ELSEWHERE_SOURCE = (
+    "assumed: releases of Triton and NVRTC differ in registers and in the order of instructions, not in tiles and "
+    "traffic; kernels that spill with the new tools are passed over"
+)
 _LOG = logging.getLogger("constrint")
 Forget = TypeVar("Forget", bound=Callable[[], None])
 _KEEPERS: list[Callable[[], None]] = []
 
 
 class StaleTableWarning(UserWarning):
-    """Given once where a measured winner is not used, since kernels or tools have changed."""
+    """Given once where a measured winner is not used, since the kernel or the tools have changed."""
 
 
-class _Table(NamedTuple):
-    """The winners for one GPU by what was asked, and what tells this table from another one."""
+class Winner(TunedEntry, frozen=True, kw_only=True):
+    """The entry of a table that holds for a workload today.
 
-    entries: Mapping[tuple[object, ...], Sequence[tuple[TunedEntry, bool]]]
+    Args:
+        evidence: `MEASURED` for an entry of these very tools. `ELSEWHERE` for one of other tools: look at the compiled
+            kernel before it is launched, and let a kernel that spills give way.
+        table: File name of the table and whose it is: "tuned-h200-sxm.json, shipped" or "..., own".
+        changes: Differences of the tools in words, "triton 3.6.0, now 3.9.0"; empty for `MEASURED`.
+        error: Error of `seconds` as a share, nine times in ten; None for `MEASURED`, whose error is the clock's.
+        error_source: Source of `error`; empty without one.
+    """
+
+    evidence: str = MEASURED
+    table: str = ""
+    changes: tuple[str, ...] = ()
+    error: float | None = None
+    error_source: str = ""
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether it was measured with the tools of this process."""
+        return self.evidence == MEASURED
+
+
+class _Row(NamedTuple):
+    """An entry and the table that has it."""
+
+    entry: TunedEntry
+    table: str
+    is_own: bool
+
+
+class _Rows(NamedTuple):
+    """The entries for one GPU by workload, and a stamp that identifies the tables."""
+
+    by_workload: Mapping[tuple[object, ...], Sequence[_Row]]
     stamp: str
 
 
 def winner(
     specs: Sequence[KernelSpec], gpu: GpuModel, workload: Workload, fixed: Mapping[str, int] | None = None
-) -> TunedEntry | None:
-    """The measured best configuration for a workload; None where there is none that holds today.
+) -> Winner | None:
+    """Return the measured best configuration for a workload, with its evidence; None where no entry holds.
+
+    Entries of these very tools come first, then those with the fewest differences, the newest first. Of entries of the
+    same rank the user's own come before shipped ones, and the fastest first.
 
     Args:
         specs: The implementations that may run it.
         gpu: The model of the device.
-        workload: What is asked; its options may be stated or left out where they have their defaults.
-        fixed: Values that the caller has given.
+        workload: The workload; options may be stated or left out where they have their defaults.
+        fixed: Values of parameters that the caller prescribes.
     """
-    found = _table(gpu.name, _place()).entries.get(_key(specs[0], workload, fixed or {}))
-    if not found:
-        return None
-    now = toolchain()
+    found = _rows(gpu.name, _place()).by_workload.get(_key(specs[0], workload, fixed or {}), ())
+    now = toolchain() if found else {}
     if not {"cuda", "rocm"} & now.keys():
         return None  # nothing can be launched from here
-    by_name = {spec.full_name: spec for spec in specs}
+    tools = {spec.full_name: (spec, toolchain_of(spec, now)) for spec in specs}
+    rows = [(row, *tools[row.entry.kernel]) for row in found if row.entry.kernel in tools]
     problems = []
-    for entry, is_own in found:
-        spec = by_name.get(entry.kernel)
-        if spec is None:
-            continue
-        problem = "; ".join(differences(entry.toolchain, toolchain_of(spec, now))) or _changed(spec, entry)
-        problem = problem or _invalid(spec, gpu, workload, entry)
+    for row, spec, own in sorted(rows, key=lambda each: _rank(each[0], each[2])):
+        problem = missing(row.entry.toolchain, own) or _changed(spec, row.entry)
+        problem = problem or _invalid(spec, gpu, workload, row.entry)
         if not problem:
-            return entry
-        problems.append((problem, is_own))
+            return _winner(row, differences(row.entry.toolchain, own))
+        problems.append((problem, row.is_own))
     for problem, is_own in problems[:1]:
         _say_once(gpu.name, problem, is_own)
     return None
 
 
 def stamp(gpu: GpuModel) -> str:
-    """Tells which tables look-ups for a GPU go by: a choice that is kept on disk holds for these alone."""
-    return _table(gpu.name, _place()).stamp
+    """Identify the tables that look-ups for a GPU use: a choice on disk holds for these alone."""
+    return _rows(gpu.name, _place()).stamp
 
 
 def reload() -> None:
-    """Read the tables again when they are asked next, since they were published anew; choices are made again."""
-    _table.cache_clear()
+    """Read the tables again at the next look-up, since they were published anew; choices are made again, too."""
+    _rows.cache_clear()
     for forget in _KEEPERS:
         forget()
 
 
 def when_reloaded(forget: Forget) -> Forget:
-    """Let a function be called when the tables are read again: it forgets the choices that its module keeps."""
+    """Register a function that runs when the tables are read again: it forgets the choices of its module."""
     _KEEPERS.append(forget)
     return forget
 
@@ -100,23 +143,24 @@ def _place() -> str:
 
 
 @lru_cache(maxsize=64)
-def _table(gpu: str, _place: str) -> _Table:
-    entries: dict[tuple[object, ...], list[tuple[TunedEntry, bool]]] = {}
+def _rows(gpu: str, _place: str) -> _Rows:
+    by_workload: dict[tuple[object, ...], list[_Row]] = {}
     stamps = []
     for folder, is_own in ((cache.user_folder(), True), (SHIPPED, False)):
         if folder is None:
             continue
-        table = read_tuned(tuned_path(folder, gpu))
+        path = tuned_path(folder, gpu)
+        table = read_tuned(path)
         if table.problem:
             warnings.warn(table.problem, StaleTableWarning, stacklevel=4)
         if table.gpu != gpu:
             continue
         stamps.append(hashlib.sha256(repr(table.entries).encode()).hexdigest()[:16])
-        # Kernels of other compilers have entries of their own for one workload: the fastest that holds here counts.
-        for entry in sorted(table.entries, key=lambda entry: entry.seconds):
-            asked = (entry.operation, entry.dtype, _items(entry.sizes), _items(entry.options), _items(entry.fixed))
-            entries.setdefault(asked, []).append((entry, is_own))
-    return _Table(entries, ",".join(stamps))
+        name = f"{path.name}, {'own' if is_own else 'shipped'}"
+        for entry in table.entries:
+            key = (entry.operation, entry.dtype, _items(entry.sizes), _items(entry.options), _items(entry.fixed))
+            by_workload.setdefault(key, []).append(_Row(entry, name, is_own))
+    return _Rows(by_workload, ",".join(stamps))
 
 
 def _key(spec: KernelSpec, workload: Workload, fixed: Mapping[str, int]) -> tuple[object, ...]:
@@ -127,6 +171,20 @@ def _key(spec: KernelSpec, workload: Workload, fixed: Mapping[str, int]) -> tupl
 
 def _items(numbers: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
     return tuple(sorted(numbers.items()))
+
+
+def _rank(row: _Row, now: Mapping[str, str]) -> tuple[float, ...]:
+    """Order of entries: the nearest tools, the user's own, then the fastest; of other tools the newest."""
+    changes = len(differences(row.entry.toolchain, now))
+    return changes, not row.is_own, -row.entry.created if changes else row.entry.seconds
+
+
+def _winner(row: _Row, changes: Sequence[str]) -> Winner:
+    facts: dict[str, Any] = msgspec.structs.asdict(row.entry) | {"table": row.table}
+    if changes:
+        facts |= {"evidence": ELSEWHERE, "changes": tuple(changes)}
+        facts |= {"error": ELSEWHERE_ERROR, "error_source": ELSEWHERE_SOURCE}
+    return Winner(**facts)
 
 
 def _changed(spec: KernelSpec, entry: TunedEntry) -> str:
@@ -149,7 +207,7 @@ def _invalid(spec: KernelSpec, gpu: GpuModel, workload: Workload, entry: TunedEn
 
 @lru_cache(maxsize=64)
 def _say_once(gpu: str, problem: str, is_own: bool) -> None:
-    """Say why a measured winner is not used: a warning for the user's own, a message in the log for shipped ones."""
+    """Say why a measured winner is not used: a warning for the user's own table, a log message for a shipped one."""
     text = f"measured winners for {gpu} are not used, the model chooses: {problem}. `constrint tune` measures anew."
     if is_own:
         warnings.warn(text, StaleTableWarning, stacklevel=5)

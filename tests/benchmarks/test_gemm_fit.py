@@ -13,8 +13,8 @@ from tests.support.needs import missing_packages
 if missing_packages("torch"):
     pytest.skip("needs the extra [torch]", allow_module_level=True)
 
-from benchmarks.gemm.wgmma.configs import columns_of, product_of
-from benchmarks.gemm.wgmma.fit import NAMES, Judgement, Measured, fit, left_out, read_measured
+from benchmarks.gemm.cuda.configs import columns_of, product_of
+from benchmarks.gemm.cuda.fit import NAMES, Judgement, Measured, fit, left_out, read_measured
 from constrint.hwmodels import load_gpu
 from constrint.kernels.gemm.cuda.cost import ASSUMED, CONSTANTS, CudaConstants
 

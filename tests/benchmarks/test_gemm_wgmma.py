@@ -13,9 +13,9 @@ if missing_packages("torch"):
 
 import torch
 
-from benchmarks.gemm.wgmma.configs import SPEC, columns_of, config_at, product_of, ranked
-from benchmarks.gemm.wgmma.products import End, exact_product, launch_of, made, share_of
-from benchmarks.gemm.wgmma.run import SHAPES, explored, random_cases
+from benchmarks.gemm.cuda.configs import SPEC, columns_of, config_at, product_of, ranked
+from benchmarks.gemm.cuda.products import End, exact_product, launch_of, made, share_of
+from benchmarks.gemm.cuda.run import SHAPES, explored, random_cases
 from constrint.hwmodels import load_gpu
 from constrint.kernels.gemm.reference import gemm_reference
 from tests.support.gemm import broken_rules

@@ -21,27 +21,25 @@ TINY = f"{ROOT / 'tests' / 'tune' / 'tiny.py'}:SPEC"
 PROGRAMS = (
     "bench_call",
     "space",
-    "gemm.library_table",
+    "gemm.library",
+    "gemm.candidates",
+    "gemm.correct",
     "gemm.simulate_cache",
-    "propose.source_order",
+    "remake",
     "rnn.cudnn_table",
-    "rnn.exchange",
-    "rnn.loops",
-    "rnn.plot",
-    "rnn.weights",
     "solver.bench",
     "solver.bench_rnn_problem",
     "solver.bench_search",
     "solver.latency",
     "solver.random_problems",
 )
-NEED_TORCH = ("gemm.bench", "rnn.bench", "rnn.cudnn_check", "rnn.sweep")
-NEED_SCIPY = ("fit", "propose.live", "propose.value", "rnn.fit", "rnn.fit_cuda", "rnn.measure_cuda")
+NEED_TORCH = ("gemm.bench", "rnn.sweep")
+NEED_SCIPY = ("fit", "rnn.fit", "rnn.fit_cuda", "rnn.measure_cuda")
 has_torch = importlib.util.find_spec("torch") is not None
 
 
 def run(monkeypatch: pytest.MonkeyPatch, name: str, *arguments: str) -> None:
-    module = importlib.import_module(f"benchmarks.{name}")
+    module = importlib.import_module(f"benchmarks.{name}{'.__main__' if name == 'remake' else ''}")
     monkeypatch.setattr(sys, "argv", [name, *arguments])
     module.main()
 

@@ -17,8 +17,6 @@ from benchmarks.harness.table import Table, read_rows, read_table
 from benchmarks.rnn import cudnn_table, sweep, timing, workers
 from benchmarks.rnn.cases import ALL, LISTS, Sizes
 from benchmarks.rnn.entries import Entry, Job
-from benchmarks.rnn.floors import floors_of
-from constrint.hwmodels import load_gpu
 from constrint.kernels.rnn.cudnn import cost
 from constrint.kernels.rnn.cudnn.algorithm import Shape
 from constrint.tune.measure import Measurement, Timer
@@ -176,38 +174,6 @@ def test_batches_fit_the_memory_of_a_gpu_and_the_list_is_kept() -> None:
     assert [str(each.sizes) for each in jobs[:3]] == [f"lstm-1x{dim}-b16-t1024" for dim in (768, 1024, 512)]
 
 
-def test_floors_are_less_than_what_was_measured() -> None:
-    gpu = load_gpu("h200")
-    seen = 0
-    for measured in read_rows(RESULTS / "rnn_sweep.csv"):
-        if measured["implementation"] != "rnn cuda" or measured["outcome"] != "ok":
-            continue
-        sizes = tuple(int(measured[name]) for name in ("batch", "time", "heads", "head_dim"))
-        floor = floors_of(gpu, measured["cell"], sizes, measured["dtype"])  # type: ignore[arg-type]
-        for which in ("forward", "both"):
-            share = floor[f"floor_{which}_ms"] / float(measured[f"{which}_ms"])
-            assert 0.1 < share < 1.0, (measured, floor)
-        assert "exchange" in floor["floor_forward_step_ns"]
-        seen += 1
-    assert seen >= 8
-    assert floors_of(gpu, "lstm", (16, 1024, 1, 8224), "bf16") == {}, "nothing fits, so there is no floor"
-
-
-def test_the_floor_of_many_sequences_is_less_than_what_was_measured() -> None:
-    gpu = load_gpu("h200")
-    fastest: dict[tuple[int, int], float] = {}
-    for row in read_rows(RESULTS / "rnn_wgmma.csv"):
-        if row["kind"] == "loop":
-            layer = int(row["batch"]), int(row["dim"])
-            fastest[layer] = min(fastest.get(layer, float("inf")), float(row["ms"]))
-    for (batch, dim), milliseconds in fastest.items():
-        floor = floors_of(gpu, "lstm", (batch, 1024, 1, dim), "bf16", "wgmma")
-        assert 0.2 < floor["floor_forward_ms"] / milliseconds < 0.8, (batch, dim, floor)
-        assert "read" in floor["floor_forward_step_ns"]
-        assert "summed" in floor["floor_backward_step_ns"], "the backward pass is that of cuda"
-    assert floors_of(gpu, "lstm", (16, 1024, 1, 2048), "bf16", "wgmma") == {}, "nothing fits"
-
-
 def test_the_guides_figures_of_many_sequences_are_those_of_the_file() -> None:
     guide = (ROOT / "docs/guides/layers.md").read_text(encoding="utf-8")
     rows = {
@@ -269,7 +235,8 @@ def test_the_planners_table_can_be_added_to(monkeypatch: pytest.MonkeyPatch, tmp
     with Table(path, sweep.COLUMNS, "python 3, gpu X") as table:
         for one in ENTRIES[:2]:
             table.add(**sweep.row_of(LAYER, one, ENTRIES[:2]))
-    monkeypatch.setattr(cost, "MEASURED", tmp_path)
+    for module in (cost, cudnn_table):
+        monkeypatch.setattr(module, "MEASURED", tmp_path)
     monkeypatch.setattr(sys, "argv", ["cudnn_table", str(path), "--gpu", "h200", "--keep"])
     try:
         cudnn_table.main()

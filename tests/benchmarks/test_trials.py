@@ -48,7 +48,7 @@ def test_every_trial_has_an_outcome_and_those_that_are_right_have_times(
     order = (DIES, RIGHT, HANGS, REFUSED, RAISES, KILLS_THE_COMPILER, ONE_ELEMENT_OFF, UNWRITTEN, SLOW)
     trials = [Trial(KERNEL, LARGE, {"what": what}, is_final=what == SLOW) for what in order]
     trials += [Trial(KERNEL, SMALL, {"what": what}) for what in (RIGHT, SLOW)]
-    run = Run(load_spec, GPU, device="cpu", num_devices=2, baseline=baseline, num_final=1, patience_s=1.5)
+    run = Run(load_spec, GPU, device="cpu", num_devices=2, baseline=baseline, num_final=1, patience_s=8.0)
     results = run_trials(run, trials, tmp_path, limit_s=60.0)
     expected = [OUTCOMES[trial.config["what"]] for trial in trials]
     assert [Outcome(outcome) for outcome in results["outcome"]] == expected

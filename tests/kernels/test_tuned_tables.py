@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from constrint.hwmodels import load_gpu
-from constrint.kernels.registry import load_kernel, load_spec
+from constrint.kernels.registry import known_spec, load_kernel, load_spec
 from constrint.select import Workload
 from constrint.select.fingerprint import source_hash
 from constrint.select.tuned import TunedEntry, read_tuned
@@ -15,15 +15,16 @@ from constrint.select.winners import SHIPPED
 from constrint.solve import why_not
 from constrint.tune.goals import goals_of
 
-FILES = sorted(SHIPPED.glob("*.json"))
+FILES = sorted(SHIPPED.glob("tuned-*.json"))
 
 
 def is_current(entry: TunedEntry) -> bool:
-    return entry.source_hash == source_hash(load_spec(entry.kernel))
+    spec = known_spec(entry.kernel)
+    return spec is not None and entry.source_hash == source_hash(spec)
 
 
 def test_there_is_one_for_the_h200() -> None:
-    assert [file.name for file in FILES] == ["tuned-h200-sxm.json"]
+    assert "tuned-h200-sxm.json" in [file.name for file in FILES]
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)

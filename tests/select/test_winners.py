@@ -1,4 +1,4 @@
-"""A measured winner is what is chosen, as long as it is of today's kernels and tools; else the model chooses."""
+"""A measured winner is chosen as long as its device code is today's; with other tools it is looked at first."""
 
 from __future__ import annotations
 
@@ -176,9 +176,8 @@ def test_an_old_winner_of_one_kernel_keeps_no_layer_from_a_faster_one(put: Put) 
     [
         ({"source_hash": "0" * 16}, "the device code of gemm"),
         ({"config": {}}, "takes no measured configuration"),
-        ({"toolchain": TOOLS | {"triton": "9.8"}}, "triton 9.8, now 9.9"),
-        ({"toolchain": {"rocm": "7.0", "triton": "9.9"}}, "cuda none, now 99.0"),
-        ({"toolchain": TOOLS | {"driver": "998.0"}}, "driver 998.0, now 999.1.2"),
+        ({"toolchain": {"rocm": "7.0", "triton": "9.9"}}, "rocm 7.0, now none"),
+        ({"toolchain": TOOLS | {"nvrtc": "13.0"}}, "nvrtc 13.0, now none"),
     ],
 )
 def test_a_stale_or_foreign_winner_is_said_once_and_not_used(put: Put, changes: dict[str, Any], told: str) -> None:
@@ -203,24 +202,89 @@ def test_the_space_and_the_costs_may_change_as_long_as_the_configuration_is_vali
             assert gemm_choice.choose(GPU, Product.of(PRODUCT)).seconds != winner.seconds
 
 
-def test_a_winner_in_cuda_holds_for_the_nvrtc_that_it_was_measured_with(
-    put: Put, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(nvrtc, "nvrtc_version", lambda: "nvrtc 13.5")
+def test_a_winner_in_cuda_is_exact_for_its_nvrtc_and_needs_one(put: Put, monkeypatch: pytest.MonkeyPatch) -> None:
     code = fingerprint_of(ROTATE)
     facts: dict[str, Any] = {"kernel": "rotate", "operation": "rotate", "dtype": "fp32", "options": {}, "seconds": 1e-5}
     facts |= {"source_hash": code.source, "spec_hash": code.spec, "run": "r", "created": 1.0}
 
-    def found(tools: dict[str, str]) -> TunedEntry | None:
+    def found(tools: dict[str, str]) -> winners.Winner | None:
         put(TunedEntry(**facts, sizes={"n": 4096}, config={"THREADS": 128}, toolchain=TOOLS | tools))
         return winners.winner((ROTATE,), GPU, Workload("rotate", {"n": 4096}, "fp32"))
 
-    now = found({"nvrtc": "13.5"})
-    assert now is not None
-    assert now.config == {"THREADS": 128}
-    for tools, told in (({"nvrtc": "12.9"}, "nvrtc 12.9, now 13.5"), ({}, "nvrtc none, now 13.5")):
-        with pytest.warns(winners.StaleTableWarning, match=told):
-            assert found(tools) is None
+    monkeypatch.setattr(nvrtc, "nvrtc_version", lambda: "nvrtc 13.5")
+    for tools, changes in (
+        ({"nvrtc": "13.5"}, ()),
+        ({"nvrtc": "12.9"}, ("nvrtc 12.9, now 13.5",)),
+        ({}, ("nvrtc none, now 13.5",)),
+    ):
+        now = found(tools)
+        assert now is not None
+        assert (now.config, now.changes) == ({"THREADS": 128}, changes)
+        assert now.evidence == (winners.ELSEWHERE if changes else winners.MEASURED)
+    monkeypatch.setattr(type(ROTATE), "compilers", {})
+    with pytest.warns(winners.StaleTableWarning, match="nvrtc 13.5, now none"):
+        assert found({"nvrtc": "13.5"}) is None
+
+
+def of_product() -> winners.Winner:
+    """The winner of the product."""
+    found = winners.winner(load_kernel("gemm").implementations, GPU, PRODUCT)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("tools", "change"),
+    [
+        ({"triton": "9.8"}, "triton 9.8, now 9.9"),
+        ({"cuda": "98.1"}, "cuda 98.1, now 99.0"),
+        ({"driver": "998.0"}, "driver 998.0, now 999.1.2"),
+    ],
+)
+def test_a_winner_of_other_tools_is_evidence_from_elsewhere(
+    put: Put, tmp_path: Path, tools: dict[str, str], change: str
+) -> None:
+    """Whoever has a newer Triton than the shipped table profits from it; nothing is said."""
+    shipped = entry(PRODUCT, toolchain=TOOLS | tools)
+    write_tuned(TunedTable(GPU.name, (shipped,)), tuned_path(tmp_path / "shipped", GPU.name))
+    put()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = of_product()
+    assert (found.config, found.evidence, found.changes) == (shipped.config, "measured elsewhere", (change,))
+    assert found.table == "tuned-h200-sxm.json, shipped"
+    assert found.error == winners.ELSEWHERE_ERROR
+    assert found.error_source.startswith("assumed: ")
+    choice = gemm_choice.choose(GPU, Product.of(PRODUCT))
+    assert (choice.config, choice.seconds) == (shipped.config, shipped.seconds)
+    # Its kernel is looked at: unlike a winner of these tools it may not spill.
+    assert not choice.is_measured
+
+
+def test_entries_of_these_tools_come_first_then_the_nearest_then_the_newest(put: Put, tmp_path: Path) -> None:
+    def of(place: int, **changes: Any) -> TunedEntry:
+        tools = TOOLS | changes.pop("tools", {})
+        return entry(PRODUCT, place, toolchain=tools, **changes)
+
+    far = of(3, tools={"triton": "9.7", "cuda": "98.0"}, seconds=1e-6, created=9.0)
+    old = of(4, tools={"triton": "9.7"}, seconds=2e-6, created=2.0)
+    new = of(5, tools={"triton": "9.8"}, seconds=5e-6, created=3.0)
+    shipped_exact = of(6, seconds=9e-6)
+    own_exact = of(7, seconds=1e-5)
+    write_tuned(TunedTable(GPU.name, (shipped_exact,)), tuned_path(tmp_path / "shipped", GPU.name))
+    put(far, old, new, own_exact)
+    found = of_product()
+    assert (found.config, found.evidence) == (own_exact.config, "measured here")
+    assert found.table == "tuned-h200-sxm.json, own"
+    put(far, old, new)
+    assert of_product().config == shipped_exact.config
+    (tmp_path / "shipped" / "tuned-h200-sxm.json").unlink()
+    put(far, old, new)
+    assert of_product().config == new.config
+    put(far, old)
+    assert of_product().config == old.config
+    put(far)
+    assert (of_product().config, len(of_product().changes)) == (far.config, 2)
 
 
 def test_other_versions_of_torch_and_patches_of_the_driver_are_the_same_tools(put: Put) -> None:
@@ -272,8 +336,8 @@ def test_of_winners_of_several_compilers_the_fastest_counts(put: Put) -> None:
         assert gemm_choice.choose(GPU, Product.of(PRODUCT)).config == fast.config
 
 
-def test_shipped_tables_of_other_tools_are_left_in_silence(put: Put, tmp_path: Path) -> None:
-    foreign = entry(PRODUCT, toolchain=TOOLS | {"triton": "1.0"})
+def test_shipped_tables_of_other_code_are_left_in_silence(put: Put, tmp_path: Path) -> None:
+    foreign = entry(PRODUCT, source_hash="0")
     write_tuned(TunedTable(GPU.name, (foreign,)), tuned_path(tmp_path / "shipped", GPU.name))
     put()
     with warnings.catch_warnings():

@@ -19,7 +19,7 @@ from constrint.hwmodels import load_gpu
 from constrint.kernels.gemm.epilogue.added import ADDED, OUTPUTS
 from constrint.kernels.gemm.epilogue.ends import Ends
 from constrint.kernels.gemm.launch import Epilogue
-from constrint.kernels.gemm.skinny.launch import memory_of, told
+from constrint.kernels.gemm.skinny.launch import kernel_sizes, memory_of
 from constrint.kernels.gemm.skinny.shape import SkinnyLayout
 from constrint.kernels.gemm.skinny.source import FOLDERS, SHARED, shape_of, source_of
 
@@ -112,7 +112,7 @@ def error_on_cpu(library: ctypes.CDLL, config: Config, case: Case, blocks: int, 
     workspace = workspace[-workspace.ctypes.data // 4 % 4 :][: num_sums + 1]
     counters = np.zeros(num_counters + 1, np.uint32)
     source = None if added.source is None else added.source[None]
-    sizes = told(sides, dealt, Epilogue(added.bias, source, end.alpha, end.beta, end.activation), source)
+    sizes = kernel_sizes(sides, dealt, Epilogue(added.bias, source, end.alpha, end.beta, end.activation), source)
     read = (sides.large, sides.small, added.bias, added.source)
     spans = np.array([number for t in read for number in _span(t)], np.uint64)
     num_blocks, found = dealt.blocks * dealt.columns, []

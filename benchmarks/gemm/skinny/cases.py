@@ -23,7 +23,7 @@ DEPTHS = (1, 2, 7, 8, 31, 64, 100, 257, 768, 1024, 1001, 4096, 9999)
 
 
 class End(NamedTuple):
-    """What is done with sums: activation(alpha * sum + bias + beta * source).
+    """An epilogue: activation(alpha * sum + bias + beta * source).
 
     Args:
         alpha: Multiplies the product, but for int8.
@@ -62,7 +62,7 @@ PLAIN = End()
 
 
 class Added(NamedTuple):
-    """What an end adds: a bias (N,), a matrix (M, N), or None."""
+    """Operands of an epilogue: a bias (N,), a matrix (M, N), or None."""
 
     bias: Any = None
     source: Any = None
@@ -137,7 +137,7 @@ def operands(case: Case, device: str, *, is_filled: bool = True) -> tuple[Any, A
 
 
 def added_of(case: Case, end: End, device: str) -> Added:
-    """What an end adds, of elements like C's or in fp32; a matrix lies by columns, with gaps, where C does."""
+    """Draw the epilogue's operands, with elements like C's or in fp32; a matrix has the layout and the gaps of C."""
     import torch
 
     m, n, _ = case.shape
@@ -169,7 +169,7 @@ def launch_of_case(
     end: End = PLAIN,
     added: Added = NOTHING,
 ) -> Any:
-    """The launch of a case with so many blocks, or with those that the configuration asks for."""
+    """Return the launch of a case with `blocks` blocks, or with the configuration's number."""
     from constrint.kernels.gemm.launch import Call, Epilogue, Machine
     from constrint.kernels.gemm.skinny.launch import launch_of
 
@@ -218,7 +218,7 @@ class Expected:
 
     @staticmethod
     def of(a: Any, b: Any, dtype: str, end: End = PLAIN, added: Added = NOTHING) -> Expected:
-        """What the end makes of a @ b."""
+        """Apply the epilogue to a @ b."""
         from constrint.kernels.gemm.reference import ACTIVATIONS
 
         x, y = a.double(), b.double()

@@ -91,7 +91,7 @@ def config_of(name: str, dtype: str, layout: SkinnyLayout, *, turned: bool) -> C
 def dealt_of(
     gpu: GpuModel, config: Mapping[str, int], shape: SkinnyTile, sizes: tuple[int, int, int], blocks: int = 0
 ) -> StepSchedule:
-    """How a product of so many (rows, small, depth) is dealt to blocks: to those that are asked for, or so many."""
+    """Return how a (rows, small, depth) product is distributed over blocks: the configuration's number, or `blocks`."""
     asked = blocks or asked_blocks(config, -(-sizes[0] // shape.rows), gpu.device.sm_count)
     return StepSchedule.of(shape, config, sizes, asked)
 
@@ -106,7 +106,7 @@ def chain_of(config: Mapping[str, int], dtype: str, layout: SkinnyLayout, depth:
 def candidates(
     gpu: GpuModel, product: Product, layout: SkinnyLayout, top: int, ways: Mapping[str, Sequence[int]] = USUAL
 ) -> Iterator[tuple[Config, float]]:
-    """What the cost model ranks first, with the predicted seconds; few that are alike.
+    """Rank configurations by the cost model, with predicted seconds; few that differ little.
 
     Args:
         gpu: The GPU.

@@ -47,7 +47,7 @@ from constrint.kernels.gemm.units import ELEMENT_BYTES
 from constrint.kernels.launch.cuda import CudaSource, compile_cuda
 from constrint.select import Workload
 
-#: Of so many times the candidates that are timed, the first that do not spill are taken.
+#: Candidates are ranked for this multiple of those that are timed, so that ones that spill can be passed over.
 SPARE = 2
 #: Long sides and K of products that language models compute one token at a time, and short sides.
 DECODE = ((4096, 4096), (11008, 4096), (4096, 11008), (6144, 4096), (28672, 8192), (50257, 768))
@@ -143,7 +143,7 @@ def _launch_of(gpu: GpuModel, one: Drawn, device: str) -> tuple[Any, Any, Any]:
 
 
 def wrong_of(gpu: GpuModel, one: Drawn) -> tuple[str, float]:
-    """What is wrong with a product, and its error as a share of what rounding allows.
+    """Return the fault of a product, if any, and its error as a share of the bound on rounding.
 
     A second launch sees whether counters were reset, and sums kept their order.
     """
@@ -174,7 +174,7 @@ class Timed(NamedTuple):
 
 
 class Tried(NamedTuple):
-    """What is tried: so many candidates of each way, and ways as values of parameters, each combination of them one."""
+    """Settings of a search: candidates per combination, and the values of parameters that are combined."""
 
     top: int
     ways: dict[str, list[int]]

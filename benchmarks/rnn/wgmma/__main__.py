@@ -25,8 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness.table import Table, described
-from benchmarks.rnn.wgmma.ahead import compile_all
-from benchmarks.rnn.wgmma.jobs import KINDS, Job, checks, times
+from benchmarks.rnn.wgmma.jobs import KINDS, Job, checks, compile_all, times
 from constrint.hwmodels import load_gpu
 
 #: Seconds until a job begins: imports.
@@ -64,7 +63,7 @@ class Runner:
         self._lines.put(None)
 
     def next(self, seconds: float) -> dict[str, Any] | None:
-        """What it says next; None where it has ended.
+        """Return the next message of the process; None where it has ended.
 
         Raises:
             TimeoutError: When it says nothing for so long.
@@ -88,7 +87,7 @@ class Runner:
 
 
 def rows_of(jobs: Sequence[Job], gpu: str, until: float) -> Iterator[tuple[Job, dict[str, Any]]]:
-    """What each job gave, until the time is over."""
+    """Yield the result of each job, until the time is over."""
     with tempfile.TemporaryDirectory(prefix="wgmma_") as folder:
         file = Path(folder) / "jobs.json"
         file.write_text(json.dumps([job.to_plain() for job in jobs]), encoding="utf-8")

@@ -64,7 +64,7 @@ class Loops:
 
     @staticmethod
     def of(gpu: GpuModel, workload: Workload, rows: Sequence[Row]) -> Loops:
-        """Of a table's rows."""
+        """Build from a table's rows."""
         configs = [config_of(row["config"]) for row in rows]
         columns = {name: np.array([config[name] for config in configs]) for name in configs[0]}
         cell = CELLS[workload.operation]
@@ -105,7 +105,7 @@ def spilled(row: Row) -> int:
 
 
 def loops_of(gpu: GpuModel, rows: Sequence[Row], least: int = 0, most: int = HARMLESS_SPILL_BYTES) -> list[Loops]:
-    """Every layer of a table, of the loops that spill so many bytes."""
+    """Return the layers of a table, with the loops that spill `least` to `most` bytes."""
     by_layer: dict[str, list[Row]] = {}
     for row in rows:
         if (row["kind"], row["outcome"]) == ("loop", "ok") and least <= spilled(row) <= most:
@@ -141,7 +141,7 @@ def print_judged(what: str, judged: Sequence[tuple[Loops, Mapping[str, float]]])
 
 
 def print_spilled(gpu: GpuModel, rows: Sequence[Row], figures: Mapping[str, float]) -> None:
-    """How long loops take by what they spill, over what is predicted."""
+    """Print measured over predicted times of loops by the bytes that they spill."""
     print("# loops by bytes that a thread spills: how many, measured / predicted (median and most)")
     for least, most in SPILLED:
         loops = loops_of(gpu, rows, least, most)

@@ -1,19 +1,25 @@
-"""What is checked and timed: small layers of every kind, the layers that the kernel is for, and configurations."""
+"""The jobs: small layers of every kind to check, the layers that the kernel is for to time, and configurations."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from multiprocessing import get_context
 from typing import Any
 
-from constrint.hwmodels import GpuModel
+from constrint.hwmodels import GpuModel, load_gpu
+from constrint.kernels.launch.cuda import CudaLaunch
 from constrint.kernels.rnn.spec import with_sizes, workload_of
 from constrint.kernels.rnn.wgmma.spec import SPECS
 from constrint.select import Workload, rank
+from constrint.select.spec import Launch
 from constrint.solve import enumerate_space
 
 #: Kinds of jobs.
-KINDS = ("check", "repeat", "loop", "cuda", "call", "parts")
+KINDS = ("check", "repeat", "loop", "cuda", "call")
 #: The kernel by operation.
 BY_OPERATION = {spec.operation: spec for spec in SPECS}
 #: Units of a head and sequences of the layers that are timed, of 1,024 steps in bf16.
@@ -43,6 +49,12 @@ CHECKED = (
 WAITING = ("probe", "chunk", "window")
 #: Configurations of a layer that are checked.
 CHECKED_WAYS = 4
+
+
+#: Turns of a waiting loop, a second or two, after which a checked kernel ends.
+WATCH = 1 << 21
+#: Kinds of jobs whose waits end, and the most processes that compile.
+WATCHED, PROCESSES = ("check", "repeat"), 14
 
 
 @dataclass(frozen=True)
@@ -93,7 +105,7 @@ def ranked(gpu: GpuModel, workload: Workload, recompute: int) -> list[dict[str, 
 
 
 def dealt(config: Mapping[str, int]) -> tuple[int, ...]:
-    """How a configuration deals a layer out to blocks and warpgroups."""
+    """Parameters that distribute a layer over blocks and warpgroups."""
     return tuple(config[name] for name in ("units", "tile_batch", "depth_groups"))
 
 
@@ -136,7 +148,43 @@ def times(gpu: GpuModel) -> Iterator[Job]:
         for config in spread(ranked(gpu, Job("loop", *layer).workload, 1), DEALT, FIRST, WAYS):
             yield Job("loop", *layer, config=config)
         yield Job("call", *layer, seconds=90.0)
-    for dim, batch in ((768, 256), (1024, 256), (768, 64)):
-        layer = "lstm", batch, TIME, 1, dim, "bf16"
-        config = ranked(gpu, Job("parts", *layer).workload, 1)[0]
-        yield Job("parts", *layer, config=config, seconds=30.0)
+
+
+def watched(launch: Launch) -> Launch:
+    """A launch whose waits end."""
+    if not isinstance(launch, CudaLaunch):
+        return launch
+    return replace(launch, source=replace(launch.source, macros={**launch.source.macros, "WATCH": WATCH}))
+
+
+def launches_on_meta(gpu: GpuModel, job: Job) -> list[Launch]:
+    """The launches of a job's configuration, on tensors without data."""
+    from constrint.kernels.rnn.tensors import make_optional_inputs
+    from constrint.kernels.rnn.wgmma.launch import launches_of
+
+    spec, workload = BY_OPERATION[job.cell], job.workload
+    tensors: dict[str, Any] = dict(spec.inputs(gpu, workload))
+    tensors |= make_optional_inputs(spec.cell, "forward", tensors["wx"], job.optional.split())
+    made = launches_of(workload, job.config, {**tensors, **spec.outputs(gpu, workload, tensors)}, gpu)
+    return [watched(launch) if job.kind in WATCHED else launch for launch in made]
+
+
+def compile_job(plain: dict[str, Any], name: str) -> None:
+    """Compile a job's kernel into the cache on disk."""
+    with suppress(Exception):  # the job itself says what is wrong
+        for launch in launches_on_meta(load_gpu(name), Job(**plain)):
+            if isinstance(launch, CudaLaunch):
+                launch.warm_up()
+
+
+def compile_all(jobs: Sequence[Job], name: str) -> None:
+    """Compile every kernel once; layers of other sizes may share it."""
+    asked: dict[Any, Job] = {}
+    for job in jobs:
+        if job.config:
+            key = job.cell, job.dim, job.dtype, job.kind in WATCHED, *sorted(job.config.items())
+            asked.setdefault(tuple(part for part in key if part not in (("recompute", 0), ("recompute", 1))), job)
+    several = min(PROCESSES, os.cpu_count() or 1)
+    with ProcessPoolExecutor(several, get_context("spawn")) as pool:
+        for done in [pool.submit(compile_job, job.to_plain(), name) for job in asked.values()]:
+            done.result()

@@ -16,9 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.rnn.wgmma.ahead import watched
-from benchmarks.rnn.wgmma.cuts import CUTS, without
-from benchmarks.rnn.wgmma.jobs import BY_OPERATION, Job
+from benchmarks.rnn.wgmma.jobs import BY_OPERATION, Job, watched
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.registry import load_spec
 from constrint.kernels.rnn.cells import CELLS
@@ -86,7 +84,7 @@ def run(launches: Sequence[Launch]) -> None:
 
 
 def facts(launches: Sequence[Launch]) -> dict[str, Any]:
-    """What the compiler said of the loop."""
+    """Return the compiler's figures of the loop."""
     loop: Any = launches[-1]
     return {"registers": loop.binary.registers, "spill_bytes": loop.binary.spill_bytes, "smem_bytes": loop.smem_bytes}
 
@@ -134,7 +132,7 @@ def check(gpu: GpuModel, job: Job) -> dict[str, Any]:
 
 
 def repeat(gpu: GpuModel, job: Job) -> dict[str, Any]:
-    """The same bits over and over, with outputs poisoned before each."""
+    """Check that repeated runs give the same bits, with outputs poisoned before each."""
     layer, first, differing = Layer(gpu, job), None, 0
     launches = layer.launches(job.config, watch=True)
     for _ in range(REPEATS):
@@ -173,7 +171,7 @@ def _layer_of(gpu: GpuModel, job: Job) -> Layer:
 
 
 def cuda(gpu: GpuModel, job: Job) -> dict[str, Any]:
-    """The same of the configuration that `cuda` is given."""
+    """Time the loop of the configuration that `cuda` is given."""
     spec, layer = load_spec(f"{job.cell}.cuda"), _layer_of(gpu, job)
     assert isinstance(spec, RnnSpec)
     config = choose_for(spec, gpu, job.workload, 1).config
@@ -216,25 +214,12 @@ def call(gpu: GpuModel, job: Job) -> dict[str, Any]:
     return row
 
 
-def parts(gpu: GpuModel, job: Job) -> dict[str, Any]:
-    """What a step gains without each of its parts; results are wrong on purpose."""
-    layer = _layer_of(gpu, job)
-    launches = layer.launches(job.config)
-    whole = milliseconds(partial(enqueue, launches))
-    row: dict[str, Any] = {"outcome": "ok", "ms": whole, "step_us": 1e3 * whole / job.time}
-    for cut in CUTS:
-        ms = milliseconds(partial(enqueue, without(cut, launches)))
-        row[f"without {cut.name}, us"] = 1e3 * ms / job.time
-    return row
-
-
 KINDS: dict[str, Callable[[GpuModel, Job], dict[str, Any]]] = {
     "check": check,
     "repeat": repeat,
     "loop": loop,
     "cuda": cuda,
     "call": call,
-    "parts": parts,
 }
 
 

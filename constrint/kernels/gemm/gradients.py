@@ -18,7 +18,7 @@ Multiply = Callable[..., Tensor]
 
 
 class SavedOptions(NamedTuple):
-    """What is not a tensor."""
+    """Options of a product that its gradients need: everything that is no tensor."""
 
     end: End
     bias_dtype: torch.dtype | None
@@ -26,7 +26,7 @@ class SavedOptions(NamedTuple):
 
 
 class Saved(NamedTuple):
-    """What a product leaves for its gradients; tensors that they do not need are None."""
+    """Tensors and options that a product saves for its gradients; tensors that they do not need are None."""
 
     a: Tensor  # (..., M, K)
     b: Tensor  # (..., K, N), with the batch of a
@@ -73,7 +73,7 @@ def gradients(
 
 
 def _silu_backward(gradient: Tensor, z: Tensor) -> Tensor:
-    """As aten::silu_backward, which has no derivative of its own."""
+    """Compute aten::silu_backward from operations that can be differentiated again."""
     wide = z.to(_wide(z.dtype))
     share = torch.sigmoid(wide)
     return (gradient * (share * (1 + wide * (1 - share)))).to(gradient.dtype)

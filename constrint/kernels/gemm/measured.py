@@ -1,4 +1,4 @@
-"""What was measured of GEMM kernels on one device, for the cost models; `measured.json` says what each figure is."""
+"""Constants of the Triton kernels' cost models, measured on one device; `measured.json` states the source of each."""
 
 from __future__ import annotations
 
@@ -11,7 +11,15 @@ FILE = Path(__file__).with_name("measured.json")
 
 
 class MeasuredEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One constant: its value, the kernels whose model has it, what it is, where from, and why others' differ."""
+    """One constant.
+
+    Args:
+        value: The value.
+        kernels: The kernels whose cost model uses it.
+        what: Its meaning.
+        source: Where the value comes from.
+        why: Why another kernel's constant for the same thing differs; may be empty.
+    """
 
     value: float
     kernels: str

@@ -1,9 +1,9 @@
-"""Registers of the GEMM kernels: what they are made of, as integer expressions; the weights are fitted.
+"""Registers of the Triton GEMM kernels: terms as integer expressions, with fitted weights.
 
-A kernel takes the larger of what its loop over K and its end hold at a time, each a sum of terms. This estimate gives
-occupancy, and by a curve the chance of spilling. Weights and curves per target, instruction and size of the elements
-are fitted to the kernels of `sample.py`, by `benchmarks/registers.py fit --kernel gemm`. One figure is no estimate:
-the sums that have to be live at once.
+A kernel needs the larger of two weighted sums: the registers of its loop over K, and those of its epilogue. The
+estimate gives the occupancy, and by a curve the chance of spilling. `benchmarks/registers.py fit --kernel gemm` fits
+weights and curves to the kernels of `sample.py`, per target, instruction and element size. One figure is exact: the
+accumulators that are live at the end of the loop.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ REGISTER_MODELS: Mapping[str, RegisterModel] = load_models("gemm")
 
 
 class TermKind(NamedTuple):
-    """What decides the terms beside the configuration.
+    """The facts that decide the terms, beside the configuration.
 
     Args:
         instruction: "fma", "mma", "wgmma", "tcgen05", "mfma" or "wmma"; "mma" where a unit falls back to it.
@@ -80,7 +80,7 @@ def kinds_of(gpu: GpuModel, dtype: str, aligned: Aligned, *, has_descriptors: bo
 
 
 def families(gpu: GpuModel, kind: TermKind) -> tuple[Family, ...]:
-    """Whose weights a kind may take: its own element type's, or those of more types where kernels were too few."""
+    """Families whose weights a kind may take: of its own element type first, then of wider groups of types."""
     if kind.instruction == "fma":
         return (Family("fma"),)
     marks = ("descriptor " if kind.has_descriptors else "") + ("widened " if kind.is_widened else "")
@@ -118,7 +118,7 @@ def registers_per_thread(
 def spilling(
     gpu: GpuModel, dtype: str, v: Vars, aligned: Aligned = ALL_ALIGNED, *, has_descriptors: bool = False
 ) -> Spilling:
-    """How the estimate tells what spills, for the instruction that each configuration uses."""
+    """Return the spill curve for the instruction that each configuration uses."""
     kinds = kinds_of(gpu, dtype, aligned, has_descriptors=has_descriptors)
     curves = [REGISTER_MODELS[model_key(gpu, kind, REGISTER_MODELS)].spilling for kind in kinds]
     return curves[0] if len(curves) == 1 else either(async_share(unit(gpu, dtype), v), *curves)
@@ -151,7 +151,7 @@ def _weighted_of_names(weights: tuple[tuple[str, int], ...], kind: TermKind, nam
 
 
 def register_terms(kind: TermKind, v: Vars) -> dict[str, Expr]:
-    """What a thread holds, in 32-bit registers or counts; terms that are zero for this kind are left out."""
+    """Return the terms of a thread's registers, in 32-bit registers or counts; terms that are always 0 are omitted."""
     accumulators = ceildiv(v["tile_m"] * v["tile_n"], v["num_warps"] * kind.warp_size)
     if kind.instruction == "fma":
         return {"base": const(1), "accumulators": accumulators, "operands": v["tile_k"] * (16 + accumulators)}
@@ -168,7 +168,7 @@ def register_terms(kind: TermKind, v: Vars) -> dict[str, Expr]:
 
 
 def _end_terms(kind: TermKind, v: Vars, common: Mapping[str, Expr]) -> dict[str, Expr]:
-    """The sums on their way to C or the workspace, and on their way back."""
+    """Terms of the epilogue: sums on their way to C or to the workspace and back."""
     splits, accumulators = minimum(1, v["split_k"] - 1), common["accumulators"]
     terms: dict[str, Expr] = {**common, "split": splits, "split_accumulators": splits * accumulators}
     if kind.aligned.c < WIDEST_BYTES and not kind.has_descriptors:
@@ -180,7 +180,7 @@ def _end_terms(kind: TermKind, v: Vars, common: Mapping[str, Expr]) -> dict[str,
 
 
 def _load_terms(kind: TermKind, v: Vars) -> dict[str, Expr]:
-    """Pointers, and words on their way from global to shared memory."""
+    """Terms of loads: pointers, and words on their way from global to shared memory."""
     element, num_threads = ELEMENT_BYTES[kind.dtype], v["num_warps"] * kind.warp_size
     pipelined = minimum(1, v["num_stages"] - 1)
     terms: dict[str, Expr] = {}
@@ -201,7 +201,7 @@ def _load_terms(kind: TermKind, v: Vars) -> dict[str, Expr]:
 
 
 def _fragment_terms(kind: TermKind, v: Vars) -> dict[str, Expr]:
-    """Operands of one warp in registers: for one step of the instruction, and for all of tile_k."""
+    """Terms of operands in registers: of one warp, for one step of the instruction and for all of tile_k."""
     element = ELEMENT_BYTES[kind.dtype]
     if kind.is_direct and (element == 2 or kind.has_descriptors):
         return {}
@@ -216,7 +216,7 @@ def _fragment_terms(kind: TermKind, v: Vars) -> dict[str, Expr]:
         terms[f"step_{name}"] = ceildiv(share * step * element, lanes)
         terms[f"whole_{name}"] = ceildiv(share * v["tile_k"] * element, lanes)
         terms[f"persistent_whole_{name}"] = v["persistent"] * terms[f"whole_{name}"]
-        # Of 8- and 32-bit elements, row-major B in shared memory is gathered element by element; 8-bit A may be, too.
+        # Row-major B of 8- or 32-bit elements is gathered from shared memory element by element; 8-bit A may be, too.
         if element != 2 and not kind.has_descriptors:
             terms[f"gathered_step_{name}"] = pipelined * terms[f"step_{name}"]
             terms[f"gathered_whole_{name}"] = pipelined * terms[f"whole_{name}"]

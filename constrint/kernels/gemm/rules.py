@@ -1,6 +1,7 @@
-"""The GEMM's rules that depend on sizes or on the end of a product, stated once for expressions and for columns.
+"""Rules that the GEMM's kernels share: on the grid, on the epilogue, and on tiles of matrix instructions.
 
-`spec.py` makes constraints of them; `first_choice.py` tests a table of configurations against a shape in microseconds.
+Each rule on sizes is stated once, over expressions or over columns of numbers. Over expressions it becomes a constraint
+of a space; over columns it tests a whole table of configurations against a shape in microseconds.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class Algebra(NamedTuple):
 
 
 EXPRESSIONS = Algebra(ceildiv, implies, any_of)
-#: Of booleans, `a <= b` says that a implies b.
+#: For booleans, `a <= b` is "a implies b".
 COLUMNS = Algebra(lambda a, b: -(-a // b), operator.le, operator.or_)
 
 
@@ -108,10 +109,10 @@ def end_rules(
 
     Args:
         gpu: The hardware model.
-        product: What is computed.
+        product: The product.
         v: The parameters of a kernel.
-        smem_bytes: Shared memory that a block takes, but for the matrix to add.
-        added_smem_bytes: What of it a plain product does not take.
+        smem_bytes: Shared memory of a block without the matrix to add.
+        added_smem_bytes: The part of it that a plain product does not take.
         fixed: `persistent` of a kernel that has no such parameter.
         algebra: `EXPRESSIONS` or `COLUMNS`, whichever `v` holds.
     """

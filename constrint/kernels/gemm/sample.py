@@ -8,7 +8,7 @@ shared-memory rule excludes must really be over. The register weights are fitted
     free    from the space without the rules on registers, accumulators within REGISTER_RIM of the limit
     smem    only shared memory excludes it, by no more than SMEM_RIM
     near    valid, and estimated to take nearly as many registers as there are, or somewhat more
-    ranked  among the model's first choices, so many per dtype and shape, if registers were no limit
+    ranked  among the model's first choices per dtype and shape, if registers were no limit
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What the GEMM's kernels have in common as parameter spaces: sizes, tiles, rules on the grid and the end, limits.
+"""The base of the GEMM's kernels as parameter spaces: sizes, rules on the grid and the epilogue, hardware limits.
 
-Each kernel is an implementation of its own (`pointer/spec.py`, `descriptor/spec.py`, ...) and adds its own; none of
-them knows another.
+Each implementation (`pointer/spec.py`, `descriptor/spec.py`, ...) adds its parameters, rules, resources and cost. No
+implementation knows another.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from constrint.select.workload import MAX_SIZE, Workload, size_class
 if TYPE_CHECKING:
     from constrint.kernels.gemm.launch import Call
 
-#: Statements that are kept: a dozen of dtypes and alignments on a few GPUs.
+#: Most stated problems in memory: a dozen dtypes and alignments on a few GPUs.
 MAX_STATED = 64
 #: Sides of a tile, in order of preference.
 TILES = (128, 64, 256, 32, 16)
-#: Sizes (m, n, k) that are tuned where nobody names any.
+#: Sizes (m, n, k) that are tuned by default.
 USUAL_SHAPES = (
     *((16, 4096, 4096), (16, 14336, 4096), (16, 4096, 14336), (64, 8192, 8192), (256, 4096, 4096)),
     *((512, 512, 512), (1024, 1024, 1024), (2048, 2048, 2048), (4096, 4096, 4096), (8192, 8192, 8192)),
@@ -45,7 +45,7 @@ POWER = "powers of two, as Triton's block shapes must be"
 
 
 class _Stated(NamedTuple):
-    """The space of a GPU and a kind of product before any rule on sizes; the GPU is kept alive with it."""
+    """The space of a GPU and a kind of product before any rule on sizes. It keeps the GPU's model alive."""
 
     gpu: GpuModel
     problem: Problem
@@ -67,7 +67,7 @@ class GemmSpec(KernelSpec):
         "fp32": "`matmul` multiplies fp32 operands as tf32: ask for --dtype tf32, and for --three-pass 1 where fp32's "
         "precision is to be kept."
     }
-    #: Values of what other kernels of the operation have as parameters and this one has not.
+    #: Values of parameters that other kernels of the operation have and this one lacks.
     fixed: ClassVar[Mapping[str, int]] = {}
     #: Whether the predicted time depends on the order of tiles.
     prices_order: ClassVar[bool] = False
@@ -78,7 +78,7 @@ class GemmSpec(KernelSpec):
     #: Shapes whose best configurations are all that the first choice looks at.
     table_shapes: ClassVar[Stages] = USUAL_STAGES
     #: How many times as long its first choices take as predicted, in the median: 189 of Triton's kernels with a cold L2
-    #: (`python -m benchmarks.gemm.library_table --gpu h200 --judge` prints it).
+    #: (`python -m benchmarks.gemm.library --gpu h200 --judge` prints it).
     optimism: ClassVar[float] = 1.10
     #: Whether it has tiles to choose; a library has none.
     has_tiles: ClassVar[bool] = True
@@ -86,7 +86,7 @@ class GemmSpec(KernelSpec):
     def __init__(self) -> None:
         self._known: dict[tuple[Any, ...], _Stated] = {}
 
-    # What each kernel states.
+    # Stated by each kernel.
 
     @abstractmethod
     def tile_params(self, gpu: GpuModel, dtype: str) -> tuple[Param, ...]:
@@ -94,11 +94,11 @@ class GemmSpec(KernelSpec):
 
     @abstractmethod
     def tile_rules(self, gpu: GpuModel, product: Product, v: Vars) -> Iterator[Rule]:
-        """The rules that hold for all sizes with the same alignments: what the instruction and the kernel take."""
+        """Rules of the instruction and the kernel, which hold for all sizes with the same alignments."""
 
     @abstractmethod
     def block_use(self, gpu: GpuModel, product: Product, v: Vars) -> BlockUse:
-        """What one block takes for a plain product: row-major operands and nothing added at the end."""
+        """Resources of one block for a plain product: row-major operands and no epilogue."""
 
     @abstractmethod
     def price(self, gpu: GpuModel, product: Product, columns: Columns, blocks_per_sm: NDArray[Any]) -> CostColumns:
@@ -115,7 +115,7 @@ class GemmSpec(KernelSpec):
         yield from end_rules(gpu, product, v, smem_bytes, added, self.fixed, algebra)
 
     def table_options(self, product: Product) -> Mapping[str, int]:
-        """Options of workloads that the first choice makes tables of their own for; by default one serves all."""
+        """Options for which the first choice has tables of their own; by default one table serves all."""
         return {}
 
     def serves(self, product: Product) -> bool:
@@ -134,13 +134,13 @@ class GemmSpec(KernelSpec):
         return ""
 
     def added_smem_bytes(self, gpu: GpuModel, product: Product, v: Mapping[str, Any], smem_bytes: Any) -> Any:
-        """Shared memory that this product takes beside a plain one: for a wider output, a bias, fp32 in three passes.
+        """Shared memory that a product takes beyond a plain one: for a wider output, a bias, fp32 in three passes.
 
         Args:
             gpu: The hardware model.
             product: The product.
             v: The parameters, as expressions or as columns of numbers.
-            smem_bytes: What a plain product takes, likewise.
+            smem_bytes: Shared memory of a plain product, likewise.
         """
         return end_smem_bytes(product, v)
 
@@ -148,7 +148,7 @@ class GemmSpec(KernelSpec):
         """Why this kernel does not compute the product; empty if it does. `check_dtype` has spoken before."""
         return ""
 
-    # What the selector asks for.
+    # The interface to ranking (`KernelSpec`).
 
     def check_dtype(self, gpu: GpuModel, workload: Workload) -> None:
         """Raise UnsupportedError where the GPU has no unit for the dtype, or the kernel is not for the product."""
@@ -176,7 +176,7 @@ class GemmSpec(KernelSpec):
         return self.product_problem(gpu, Product.of(workload))
 
     def product_problem(self, gpu: GpuModel, product: Product) -> Problem:
-        """The same for a product, whose operands may lie otherwise than those of any workload."""
+        """State the space of a product, whose operands may have layouts that no workload describes."""
         stated = self._stated(gpu, product)
         problem = stated.problem.copy()
         for rule in self.size_rules(gpu, product, stated.variables, EXPRESSIONS):
@@ -188,7 +188,7 @@ class GemmSpec(KernelSpec):
         return self._stated(gpu, Product.of(workload)).problem
 
     def _stated(self, gpu: GpuModel, product: Product) -> _Stated:
-        """What holds for all sizes with these alignments, stated once: stating takes as long as solving."""
+        """Return the statement for all sizes with these alignments, from memory if it was stated before."""
         key = (id(gpu), *_kind_of(product))
         if key not in self._known:
             if len(self._known) >= MAX_STATED:
@@ -216,13 +216,13 @@ class GemmSpec(KernelSpec):
         yield from ()
 
     def _whole_use(self, gpu: GpuModel, product: Product, v: Vars) -> BlockUse:
-        """What a block takes with everything that this product adds to a plain one."""
+        """Resources of a block with everything that a product adds to a plain one."""
         plain = self.block_use(gpu, product, v)
         added = self.added_smem_bytes(gpu, product, v, plain.smem_bytes)
         if isinstance(added, int) and added == 0:
             return plain
         exact = None if plain.smem_bytes_exact is None else plain.smem_bytes_exact + added
-        # What is added is the most that it can be; of padding, a plain product has as much as a ninth.
+        # The addition is an upper bound, and up to a ninth of a plain product's shared memory is padding.
         least = plain.smem_needed * 8 // 9 if plain.smem_bytes_exact is not None else plain.smem_needed
         return replace(plain, smem_bytes=plain.smem_bytes + added, smem_bytes_exact=exact, least_smem_bytes=least)
 
@@ -231,7 +231,7 @@ class GemmSpec(KernelSpec):
         return self.price(gpu, Product.of(workload), columns, blocks_per_sm)
 
     def assumptions(self, gpu: GpuModel, workload: Workload) -> tuple[str, ...]:
-        """What no source states for this GPU and had to be assumed."""
+        """Return the assumptions about this GPU that no source backs, a sentence each."""
         reason = self.uncalibrated()
         return (*cost_assumptions(gpu), *([f"{self.full_name}: {reason}"] if reason else []))
 
@@ -313,7 +313,7 @@ class GemmSpec(KernelSpec):
 
 
 def _kind_of(p: Product) -> tuple[Any, ...]:
-    """What a statement depends on beside the GPU."""
+    """Return the facts of a product, beside the GPU, that a statement depends on."""
     ends = p.output_bytes, p.has_bias, p.has_source, p.is_three_pass, p.batch > 1
     copied = p.a.is_copied, p.b.is_copied
     return p.dtype, p.aligned, p.a.is_k_major, p.b.is_k_major, *copied, *ends, p.has_nvrtc

@@ -1,4 +1,4 @@
-"""Which arithmetic unit a Triton GEMM reaches on a GPU, and how its warps share a tile."""
+"""Arithmetic units of a Triton GEMM on a GPU, widths of elements and accesses, and how warps share a tile."""
 
 from __future__ import annotations
 
@@ -97,9 +97,13 @@ def promotion_interval(gpu: GpuModel, dtype: str, tile_k: int) -> int | None:
 
 
 def straddling(gpu: GpuModel, step_bytes: int, over_lines: float, over_sectors: float) -> float:
-    """How much longer loads take of rows whose starts are multiples of no more than so many bytes.
+    """Slowdown of loads from rows that are aligned to `step_bytes` only.
 
-    By one factor where they straddle lines of the L2, by another one where they straddle sectors, too.
+    Args:
+        gpu: The hardware model.
+        step_bytes: The largest number of bytes that divides every row's address.
+        over_lines: Factor for rows that straddle lines of the L2 but no sectors.
+        over_sectors: Factor for rows that straddle sectors, too.
     """
     l2 = gpu.memory.l2
     if l2.sector_bytes is None or l2.line_bytes is None or step_bytes >= l2.line_bytes:
@@ -124,7 +128,7 @@ def mma_warp_rows(v: Vars) -> Expr:
     """
     reps_m, reps_n = v["tile_m"] // 16, v["tile_n"] // 8
     taller, wider = maximum(1, reps_m // reps_n), maximum(1, reps_n // reps_m)
-    # What is left once both are equal is dealt in turns, to M first: 2, 4 -> 2; 8, 16 -> 4.
+    # Once both are equal, further doublings go to M and N in turns, to M first: 2, 4 -> 2; 8, 16 -> 4.
     left = maximum(1, v["num_warps"] // (taller * wider))
     turns = 1 + minimum(1, left // 2) + 2 * minimum(1, left // 8)
     return minimum(v["num_warps"], taller) * turns
@@ -168,7 +172,7 @@ def _reordered(gpu: GpuModel, found: DotUnit, v: Vars, output: int, *, is_vector
     passes = maximum(1, common_rows * common_columns // needed)
     if found.kind == "tcgen05":
         # The accumulator comes from tensor memory a row per lane: whole vectors are common, if a row is long enough.
-        # Of 64 rows only half the lanes have one, so that it has to be twice as long.
+        # With 64 rows only half the lanes have a row, so that a row has to be twice as long.
         rows = minimum(TENSOR_MEMORY_LANES, v["tile_m"])
         is_long = minimum(1, v["tile_n"] * rows // (8 * TENSOR_MEMORY_LANES * v["num_warps"]))
         whole = 1 + is_long * (minimum(vector, 4 if output == PARTIAL_BYTES else 2) - 1)

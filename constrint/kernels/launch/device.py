@@ -1,4 +1,4 @@
-"""The hardware model of a torch device: the one look-up that all kernels share."""
+"""The hardware model of a torch device: the look-up that all kernels share."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def gpu_of(device: torch.device) -> GpuModel | None:
 
 
 def describe(device: torch.device) -> DetectedDevice:
-    """What a device reports, and which model it is."""
+    """Return the properties that a device reports, with the name of its hardware model."""
     import torch
 
     return _describe_index(torch.cuda.current_device() if device.index is None else device.index)

@@ -9,7 +9,7 @@ from constrint.errors import UsageError
 from constrint.hwmodels import GpuModel
 from constrint.select.candidate import CompiledKernel
 
-#: Memory is filled by words of so many bytes.
+#: Bytes of a word, the unit by which memory is filled.
 WORD_BYTES = 4
 
 
@@ -60,7 +60,7 @@ class FillLaunch:
 
 
 def fill_words(tensor: Any, first_byte: int, words: int, value: int) -> None:
-    """Fill words of the memory of a tensor, beginning so many bytes after its first element."""
+    """Fill words of a tensor's memory, from `first_byte` bytes after its first element on."""
     import torch
 
     storage = tensor.untyped_storage()

@@ -21,7 +21,7 @@ from constrint.model import Var
 from constrint.select.core_space import chance_of
 from constrint.select.limits import SPILLS, BlockUse, most_registers, spill_chance
 
-#: Of what `ResourceCheck.cells` gives, after the target.
+#: Titles of `ResourceCheck.cells`, after that of the target.
 TITLES = ("kernels", "exact", "under", "over", "wrong", "reg err", "p90", "spilled", "expected", "log loss")
 
 
@@ -31,12 +31,12 @@ class ResourceCheck:
 
     Args:
         compiled: Kernels whose shared memory is known.
-        exact: Those whose shared memory is stated to the byte.
-        under: Those that take more than is stated.
-        over: Those that take less than is said to be needed.
-        wrong: Kernels that a certain limit on registers excludes, and that do not spill.
-        judged: The kernels whose registers say anything, with their estimates.
-        chances: Their chances to spill.
+        exact: Kernels whose shared memory the rules state to the byte.
+        under: Kernels that take more shared memory than the rules state.
+        over: Kernels that take less shared memory than the rules call necessary.
+        wrong: Kernels that a certain limit on registers excludes although they do not spill.
+        judged: Kernels with a meaningful register count, with their estimates.
+        chances: The predicted chances of these kernels to spill.
     """
 
     compiled: int = 0
@@ -49,12 +49,12 @@ class ResourceCheck:
 
     @property
     def registers(self) -> LeftOut:
-        """How the estimates and the chances do."""
+        """The errors of the estimates and the chances."""
         return summary(self.judged, self.chances)
 
     @property
     def calibration(self) -> list[Calibration]:
-        """How often kernels spilled, by the chance that was given them."""
+        """How often kernels spilled, by their predicted chance."""
         return calibration(self.chances, [judged.kernel.spills for judged in self.judged])
 
     def cells(self) -> list[str]:
@@ -101,9 +101,9 @@ def _count_checked(
     check.chances.append(float(spill_chance(gpu, use, columns)[0]))
 
 
-#: Of what `FreshCheck.cells` gives, after the target.
+#: Titles of `FreshCheck.cells`, after that of the target.
 FRESH_TITLES = ("kernels", "pruned", "of it fit", "valid", "of it exceed", "refused", "spill", "expected")
-#: Rules on what a block takes; others say what is a kernel of the space at all.
+#: Names of the rules on a block's resources; other rules define the space.
 LIMITS = frozenset({"threads", "smem", "registers", "register_file"})
 
 
@@ -113,14 +113,14 @@ class FreshCheck:
 
     Args:
         pruned: Kernels that certain limits exclude.
-        pruned_fit: Those of them that compile within the limits, and do not spill.
-        valid: The others.
-        valid_exceed: Those of them that exceed shared memory or threads, or cannot be launched.
-        refused: Kernels that the compiler refused or gave up, of either kind.
-        chances: The chance of every valid kernel that compiled to spill.
-        spills: Whether it did.
-        wrong: A line about every kernel of which a certain limit was wrong.
-        marked_exceed: Valid kernels that exceed a limit, as an estimated rule says: only the least is certain.
+        pruned_fit: Pruned kernels that compile within the limits and do not spill.
+        valid: Kernels that no certain limit excludes.
+        valid_exceed: Valid kernels that exceed shared memory or threads, or cannot be launched.
+        refused: Kernels, pruned or valid, that the compiler refused or gave up.
+        chances: The predicted chance to spill of every valid kernel that compiled.
+        spills: Whether each of these kernels spilled.
+        wrong: A line for every kernel for which a certain limit was wrong.
+        marked_exceed: Valid kernels that exceed a limit and that an estimated rule had marked.
     """
 
     pruned: int = 0
@@ -177,7 +177,7 @@ def _count_fresh(fresh: FreshCheck, request: SampleRequest, row: Row) -> None:
 
 
 def exceeded(gpu: GpuModel, use: BlockUse, config: Mapping[str, int], row: Row) -> str:
-    """What of the GPU's a compiled kernel exceeds; empty if it can be launched."""
+    """Return the resource of the GPU that a compiled kernel exceeds; empty if the kernel can be launched."""
     smem, registers = int(row["smem_bytes"]), int(row["registers"])
     if smem > gpu.sm.max_smem_bytes_per_block:
         return f"{smem:,} bytes of shared memory"

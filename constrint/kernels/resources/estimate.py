@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from constrint.kernels.resources.registers import END, Family
 
 Floats = NDArray[np.float64]
-#: A count this close below the limit says what was allowed, not what was needed: allocations are rounded up to it.
+#: A count within this distance of the limit shows the limit, not the need, since allocations are rounded up.
 NEAR_LIMIT = 3
 #: Parts of a sample; each is left out once.
 FOLDS = 4
@@ -26,13 +26,13 @@ class SampledKernel:
     """One compiled kernel of a sample.
 
     Args:
-        target: What it was compiled for.
-        families: Whose weights it may take, from the narrowest family to the widest.
+        target: The target it was compiled for.
+        families: Families whose weights it may take, the narrowest first.
         terms: The terms of its registers.
         registers: Registers that the compiler gave a thread.
         limit: Registers that the compiler could give a thread.
         spills: Whether registers went to memory.
-        counts: Whether its compiler is one that the estimate is for.
+        counts: Whether its compiler is the one of the estimates.
     """
 
     target: str
@@ -45,7 +45,7 @@ class SampledKernel:
 
     @property
     def is_free(self) -> bool:
-        """Whether its count says what it needs."""
+        """Whether its register count shows its need."""
         return self.counts and not self.spills and self.registers < self.limit - NEAR_LIMIT
 
 
@@ -88,7 +88,7 @@ class Fit:
         return {name: int(weight) for name, weight in zip(self.names, self.weights, strict=True) if weight}
 
 
-#: How strongly weights of few kernels are drawn to their family's: relative error per relative change of a term.
+#: Pull of a target's weights to its family's: relative error per relative change of a term.
 PULL = 3.0
 
 

@@ -51,7 +51,7 @@ def fit_all(kernels: Kernels) -> dict[str, Fit]:
 
 
 def fit_family(members: Kernels, *, is_widest: bool) -> Fit | None:
-    """The fit of a family; None where there are too few kernels, for any or for so many weights."""
+    """Fit a family; None where it has too few kernels, at all or per weight."""
     count = sum(kernel.is_free for kernel in members)
     if count < LEAST_POOLED:
         return None
@@ -78,7 +78,7 @@ def grouped(pairs: Iterable[tuple[str, SampledKernel]]) -> dict[str, list[Sample
 
 
 def judged(fits: Mapping[str, Fit], kernels: Kernels) -> list[Judged]:
-    """Kernels that have weights among the fits, with their estimates."""
+    """Return the kernels that have weights among the fits, with their estimates."""
     named = []
     for kernel in kernels:
         try:
@@ -93,7 +93,7 @@ def judged(fits: Mapping[str, Fit], kernels: Kernels) -> list[Judged]:
 
 
 def left_out(kernels: Kernels) -> list[Judged]:
-    """What fits to all parts of the sample but one say of that one, for each in turn."""
+    """Judge each part of the sample by a fit to all other parts."""
     return [result for rest, part in folds(kernels, 1) for result in judged(fit_all(rest), part)]
 
 
@@ -121,7 +121,7 @@ def chances_left_out(results: Iterable[Judged], known: Iterable[str]) -> list[fl
 
 
 def summary(results: Iterable[Judged], chances: Iterable[float]) -> LeftOut:
-    """How estimates and chances do on kernels that they have not seen."""
+    """Summarise errors of estimates and chances for kernels that the fits have not seen."""
     results, p = list(results), np.clip(np.array(list(chances)), 1e-6, 1 - 1e-6)
     errors = [abs(result.estimate / result.kernel.registers - 1) for result in results if result.kernel.is_free]
     median, p90 = (round(100 * float(np.quantile(errors, share)), 1) if errors else None for share in (0.5, 0.9))
@@ -144,7 +144,7 @@ def summaries(
 
 
 def fitted_models(kernels: Kernels, fits: Mapping[str, Fit], results: Iterable[Judged]) -> dict[str, FittedModel]:
-    """The weights and curves with where they come from, and what was said of kernels while they were left out."""
+    """Combine weights and curves with their origin and their quality for left-out kernels."""
     results = list(results)
     curves, chances = curves_of(results, fits), chances_left_out(results, fits)
     by_name = summaries(results, chances, lambda kernel: name_of_weights(kernel.families, fits))
@@ -167,24 +167,23 @@ def fitted_models(kernels: Kernels, fits: Mapping[str, Fit], results: Iterable[J
     return models
 
 
-#: Where the curve of all kernels is drawn to (ln of the place and of the slope), and how strongly: one standard
-#: deviation of each.
+#: Prior of the curve of all kernels: mean and standard deviation of ln(place) and ln(slope).
 USUAL, USUAL_SPREAD = (np.log(1.1), np.log(7.0)), (0.5, 0.5)
-#: How far a family's curve may easily be from that of all kernels, likewise.
+#: Standard deviations of a family's curve around that of all kernels, likewise.
 SPREAD = (0.15, 0.35)
-#: Chances at which calibration is looked at: between each two of them.
+#: Bounds of the intervals of chances for which calibration is reported.
 STEPS = (0.0, 0.02, 0.1, 0.3, 0.7, 0.9, 0.98, 1.0)
 
 
 class Judged(NamedTuple):
-    """A kernel, and what weights that have not seen it say of it."""
+    """A kernel with its estimate by weights that were fitted without it."""
 
     kernel: SampledKernel
     estimate: float
 
     @property
     def logit_share(self) -> float:
-        """Logarithm of what it is estimated to need over what it may have."""
+        """Natural logarithm of estimated registers over the limit."""
         return float(np.log(max(self.estimate, 1.0) / self.kernel.limit))
 
 
@@ -204,7 +203,7 @@ class Curve(NamedTuple):
 
 
 def fit_curve(results: Sequence[Judged], prior: Curve | None = None) -> Curve:
-    """The likeliest curve near the prior, or near what is usual."""
+    """Fit the most likely curve near the prior, or near the usual curve."""
     from scipy.optimize import minimize
 
     x = np.array([result.logit_share for result in results])
@@ -232,7 +231,7 @@ class Calibration(NamedTuple):
 
 
 def calibration(chances: Iterable[float], spills: Iterable[bool]) -> list[Calibration]:
-    """How often kernels spilled, by the chance that was given them."""
+    """Count how often kernels spilled, by their predicted chance."""
     p, y = np.array(list(chances), dtype=float), np.array(list(spills), dtype=bool)
     rows = []
     for least, most in pairwise(STEPS):

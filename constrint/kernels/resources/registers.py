@@ -28,10 +28,9 @@ class RegisterModel(msgspec.Struct, frozen=True):
 
     Args:
         estimate: Weights of the terms in hundredths of a register.
-        at_percent: Percent of the most registers at which every other kernel spills.
+        at_percent: Percent of the register limit at which half of the kernels spill.
         slope_tenths: How steep the chance of spilling is; see `Spilling`.
-        error_percent: What one estimate in ten is off by at least, in percent of the true count; of kernels that were
-            left out of the fit.
+        error_percent: The 90th percentile of the estimate's error in percent, for kernels left out of the fit.
     """
 
     estimate: Mapping[str, int]
@@ -58,7 +57,7 @@ class Family(NamedTuple):
 
 
 def name_of_weights(families: Sequence[Family], known: Collection[str]) -> str:
-    """The nearest weights there are: from the narrowest family to the widest, the target's own first.
+    """Return the name of the most specific weights: the narrowest family first, the target's own before the shared.
 
     Raises:
         UnsupportedError: When none of the families has weights.
@@ -102,16 +101,16 @@ DATA = Path(__file__).parent / "data"
 
 
 class LeftOut(msgspec.Struct, frozen=True):
-    """What fits said of kernels that were left out of them, each kernel once.
+    """The quality of estimates and chances, for kernels that were left out of the fit.
 
     Args:
-        counts: Kernels whose register count says what they need.
-        median_error: Median relative error of the estimate for these, in percent.
-        p90_error: The error that one in ten of them exceeds, in percent.
-        kernels: All of them.
-        spilled: Those that spill.
-        expected: The sum of their chances to spill: as many as `spilled` where the chances are right.
-        log_loss: Mean of -ln of the chance that was given to what came true: 0 is certainty, 0.69 a coin's.
+        counts: Kernels whose register count shows their need.
+        median_error: Median relative error of their estimates, in percent.
+        p90_error: 90th percentile of that error, in percent.
+        kernels: All kernels.
+        spilled: Kernels that spill.
+        expected: The sum of the predicted chances to spill; equal to `spilled` for calibrated chances.
+        log_loss: Mean of -ln(predicted chance of the outcome): 0 for certainty, 0.69 for a coin.
     """
 
     counts: int
@@ -129,8 +128,8 @@ class FittedModel(RegisterModel, frozen=True, kw_only=True):
     Args:
         targets: Targets of the kernels that the weights were fitted to.
         kernels: How many kernels these were.
-        left_out: What was said of the kernels that take these weights while they were left out of the fit; null where
-            every recorded target has weights of its own, or where kernels are too few to leave some out.
+        left_out: The quality for the kernels that take these weights; null where every recorded target has weights of
+            its own, or where there are too few kernels to leave some out.
     """
 
     targets: tuple[str, ...]

@@ -1,6 +1,6 @@
-"""A sample of compiled kernels: drawn from a kernel's space, read from the table that keeps it.
+"""Samples of compiled kernels: drawn from a kernel's space, or read from the table that records them.
 
-What is drawn, and what a row of the table means, the kernel says in its `KernelSample`.
+A kernel's `KernelSample` defines the draws and the meaning of a row.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Row = Mapping[str, Any]
 
 
 class SampleRequest(NamedTuple):
-    """The configuration that a row stands for."""
+    """The configuration of a row, with its GPU, kernel and workload."""
 
     gpu: GpuModel
     spec: KernelSpec
@@ -33,13 +33,13 @@ class SampleRequest(NamedTuple):
 
 
 class DrawRequest(NamedTuple):
-    """What to draw.
+    """A request to draw rows.
 
     Args:
         target: A target of the sample.
-        number: How many rows.
-        rng: The source of chance.
-        fix: Parameters that are not drawn.
+        number: The number of rows.
+        rng: The random generator.
+        fix: Parameters with fixed values.
         table: A table to choose from, for draws that need one.
     """
 
@@ -52,16 +52,16 @@ class DrawRequest(NamedTuple):
 
 @dataclass(frozen=True)
 class KernelSample:
-    """What a kernel tells the kit.
+    """A kernel's sample: its tables, targets and draws, and the meaning of a row.
 
     Args:
         tables: Names of the recorded tables; the first is of the compiler that estimates are for.
         targets: A GPU for each target that is compiled for.
-        draws: By name, what yields rows; endless, or as many as there are.
-        request: What a row stands for.
+        draws: Generators of rows by name; a generator may be endless.
+        request: Returns the configuration of a row.
         compile: Compiles a row.
-        kernel: The kernel of a row, as numbers, given whether its table is of the compiler that estimates are for;
-            None for rows whose registers say nothing.
+        kernel: Returns the kernel of a row as numbers, given whether the row's compiler is the one of the estimates;
+            None for rows without a meaningful register count.
     """
 
     tables: tuple[str, ...]
@@ -80,7 +80,7 @@ def read_table(path: Path) -> tuple[str, list[dict[str, str]]]:
 
 
 def read_kernels(sample: KernelSample, folder: Path) -> tuple[tuple[str, ...], list[SampledKernel]]:
-    """The compilers of the recorded tables, and every kernel of them whose registers say anything."""
+    """Read the compilers of the recorded tables, and all kernels with a meaningful register count."""
     tables = [read_table(folder / name) for name in sample.tables]
     compilers = tuple(dict.fromkeys(compiler for compiler, _ in tables))
     kernels = (sample.kernel(row, compiler == compilers[0]) for compiler, rows in tables for row in rows)
@@ -91,7 +91,7 @@ def draw(
     sample: KernelSample, target: str, numbers: Mapping[str, int], seed: int, *, fix: Mapping[str, int] | None = None,
     table: Path | None = None,
 ) -> Iterator[Row]:  # fmt: skip
-    """Distinct rows for a target, at most so many of each draw."""
+    """Draw distinct rows for a target, at most `numbers[name]` of each draw."""
     rng = random.Random(f"{target} {seed}")
     seen: set[str] = set()
     for name, number in numbers.items():

@@ -18,9 +18,9 @@ if missing_packages("torch", "triton"):
 
 import torch
 
-from benchmarks.gemm.wgmma.configs import SPEC, product_of, ranked
-from benchmarks.gemm.wgmma.products import End, exact_product, launch_of, made, share_of
-from benchmarks.gemm.wgmma.run import Case, random_cases
+from benchmarks.gemm.cuda.configs import SPEC, product_of, ranked
+from benchmarks.gemm.cuda.products import End, exact_product, launch_of, made, share_of
+from benchmarks.gemm.cuda.run import Case, random_cases
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.gemm import matmul, plans
 from constrint.kernels.gemm.reference import gemm_reference

@@ -1,10 +1,10 @@
-"""Predicted time of the CUDA kernel: rounds of tiles on the busiest SM, each as long as its slices and its end.
+"""Predicted time of the CUDA GEMM: rounds of tiles on the busiest SM, each the sum of its slices and its epilogue.
 
-A slice takes as long as the slowest of its matrix instructions, the bytes that arrive at the SM, the lines that it asks
-the L2 for (a cluster asks once for what it shares), the latency that the ring does not cover, and that between the
-slices of a consumer. A tile ends with boxes of results, with results that threads store, or with sums that are handed
-over and read in as many turns as registers are left for. Beside all that the DRAM reads operands, and writes results.
-Constants are in `constants.json`, which says what they are fitted to.
+The time of a slice is the largest of five: its matrix instructions, the bytes that arrive at the SM, the lines that the
+L2 delivers (a cluster loads shared slices once), the load latency that the ring does not hide, and the time between two
+slices of one consumer. The epilogue stores boxes through the TMA unit, stores results by threads, or hands partial sums
+over to another block. DRAM reads operands and writes results in parallel. `constants.json` states the source of each
+constant.
 """
 
 from __future__ import annotations
@@ -75,16 +75,16 @@ class CudaConstants:
 CONSTANTS = read_constants(CudaConstants, FILE)
 ASSUMED = read_constants(CudaConstants, FILE, assumed=True)
 
-#: What the L2 and the DRAM write at once, and what the TMA unit stores.
+#: Bytes that L2 and DRAM write at once, and bytes that the TMA unit stores at once.
 SECTOR_BYTES, ROW_BYTES = 32, 16
 #: Matrix instructions of a slice along K: each takes 32 of its 128 bytes.
 INSTRUCTIONS = 4
-#: Where threads store results, a warp does so for its rows of wgmma and so many columns at a time, or turned all warps
-#: of a consumer for as many as there are; each thread stores one result at a time, or so many that lie in one vector.
+#: Epilogue by threads: rows of wgmma of a warp, columns that a warp stores at a time (where turned, all warps of a
+#: consumer store them together), and results of one vector store.
 WARP_ROWS, WARP_COLUMNS, VECTOR = ROWS // WARPGROUP_WARPS, 24, 4
-#: Rows of tiles that are walked together, where that is not decided yet.
+#: `group_m` of configurations whose order of tiles is still open.
 USUAL_GROUP = 8.0
-#: What the time of a product depends on beside the time of a step.
+#: Parameters that the time of a product depends on beside the time of a step.
 ALIKE = ("tile_m", "tile_n", "cluster_m", "cluster_n", "in_turns", "split_k", "only_last", "turned")
 
 
@@ -105,10 +105,9 @@ def cuda_cost(
 
 
 def leading_rows(gpu: GpuModel, product: Product, columns: Columns) -> NDArray[np.int64]:
-    """Of configurations that differ in how a tile is shared out alone, those with the shortest step.
+    """Return the rows with the shortest step among configurations that differ only in how consumers share a tile.
 
-    Everything else that the model counts, the times to store a tile and to add sums among it, is the same in all of
-    them, for products of any size.
+    For products of any size, all other times of the model are equal in such configurations.
     """
     model = CudaModel(gpu, product, columns, CONSTANTS)
     ends = model.store_clk, model.stored_turns, model.sum_turns
@@ -178,10 +177,10 @@ class CudaModel:
         self.start_s = constants.launch_s + constants.cluster_s * (self.cluster > 1)
 
     def _matrix_clk(self) -> Any:
-        """Clocks of the matrix instructions of one slice: of all consumers, or of the longest chain of one.
+        """Clocks of the matrix instructions of one slice: of all consumers, or of one consumer's chain if longer.
 
-        A consumer waits for a slice, for its instructions, and tells that it has read the slice; whoever shares the
-        tile with it computes meanwhile.
+        A consumer waits for a slice, issues its instructions and releases the slice. Other consumers of the tile
+        compute in the meantime.
         """
         constants, own = self.constants, self.shape.own_columns
         share = constants.matrix_share * (sustained_matrix_fraction(self.gpu) / FITTED_SHARE)
@@ -213,8 +212,8 @@ class CudaModel:
             rounds = np.ceil(whole / self.slots)
             part_rounds = np.ceil((tiles - whole) * self.parts / self.slots)
             main = (rounds * steps + part_rounds * np.ceil(steps / self.parts)) * self.step_clk
-            # In each round of parts some block is the last of a tile's: it reads the sums of all parts, and stores. The
-            # others of the next tile wait for it.
+            # In each round of parts one block finishes a tile: it reads the sums of all parts and stores the result.
+            # Blocks of the next tile wait for it.
             hand_over = self.part_clk + constants.hand_over_s * self.clock
             finish = np.where(self.is_split, self.finish_clk + store, 0.0)
             ends = rounds * store + part_rounds * (hand_over + finish)
@@ -247,10 +246,10 @@ class CudaModel:
         return CostColumns(np.asarray(seconds, dtype=np.float64), Later(parts))
 
     def _again_bytes(self, p: Product, row_tiles: Any, column_tiles: Any) -> Any:
-        """Bytes of the operand that every group of rows of tiles reads anew, where the L2 does not keep it.
+        """Bytes that DRAM delivers again because the L2 has evicted them between two groups of rows of tiles.
 
-        Rows are those of wgmma. Between two readings come the whole operand, the group's share of the other, and the
-        group's results.
+        Every group reads the whole operand of wgmma's columns. Between two reads of a line, the group reads the rest of
+        that operand and its share of the other one, and writes its results.
         """
         groups = np.ceil(np.where(self.is_turned, column_tiles, row_tiles) / self.group)
         element = ELEMENT_BYTES[p.dtype]
@@ -261,10 +260,9 @@ class CudaModel:
         return (groups - 1) * again * missed
 
     def _store_clk(self, p: Product) -> Any:
-        """Clocks in which a consumer stores a tile: in boxes, or its threads in turns.
+        """Clocks in which a consumer stores a tile: in boxes through the TMA unit, or by its threads.
 
-        Only whole units of 16 bytes are stored in boxes, and as vectors. Of a tile with fewer rows than it has room for
-        those are passed over that C does not have.
+        Boxes and vectors need rows of C that are multiples of 16 bytes. Rows of a tile beyond C's last are skipped.
         """
         is_odd = p.n * p.output_bytes % ROW_BYTES > 0
         if self.is_plain and not is_odd:
@@ -274,12 +272,12 @@ class CudaModel:
         return turns * (self.constants.odd_clk / (1 if is_odd else VECTOR))
 
     def _boundary_bytes(self, p: Product, column_tiles: Any) -> Any:
-        """Bytes that the DRAM moves besides, where two tiles, or two rows of C, meet within what it writes at once."""
+        """Extra bytes of DRAM where two tiles or two rows of C meet within one sector."""
         is_within = (self.tile_n * p.output_bytes % SECTOR_BYTES > 0) | (p.n * p.output_bytes % SECTOR_BYTES > 0)
         return is_within * column_tiles * (p.m * self.constants.boundary_bytes)
 
     def _dram_clk(self, p: Product) -> float:
-        """Clocks in which operands come from the DRAM, and what leaves goes there, for its part."""
+        """Clocks of DRAM to read the operands and to write the share of results that reaches it."""
         operands = float((p.m + p.n) * p.k * ELEMENT_BYTES[p.dtype])
         results = float(p.m * p.n * p.output_bytes)
         bytes_ = operands + results * (self.constants.result_share + p.has_source)
@@ -287,9 +285,9 @@ class CudaModel:
 
 
 def _slice_bytes(width: Any, operand: Operand, dtype: str, constants: CudaConstants) -> tuple[Any, Any]:
-    """Bytes of one operand's slice that arrive, and those that the L2 spends.
+    """Return the bytes of one operand's slice, and the bytes of L2 lines that hold it.
 
-    Rows of 128 bytes that do not start at a line of the L2 lie in two of them.
+    A row of 128 bytes that does not start at a line of the L2 lies in two lines.
     """
     bytes_ = slice_bytes(width, dtype, is_k_major=operand.is_k_major)
     if operand.is_k_major:
@@ -299,11 +297,11 @@ def _slice_bytes(width: Any, operand: Operand, dtype: str, constants: CudaConsta
 
 
 def figures_of(gpu: GpuModel, p: Product, config: Config) -> dict[str, float]:
-    """By names with units; shares are of 1.
+    """Return figures that explain a configuration's time, by names with units; shares are fractions of 1.
 
-    `rounds` are tiles (or parts of tiles) that the busiest SM computes one after the other; `results_share` is the part
-    of what all SMs compute in these rounds that belongs to C. The L2 gives `l2_slice_bytes` for each slice of a block:
-    what blocks of a cluster share counts once.
+    `rounds`: tiles, or parts of tiles, that the busiest SM computes in sequence. `results_share`: the share of all
+    computed elements that belongs to C. `l2_slice_bytes`: bytes that the L2 delivers for a slice of a block, with
+    slices that a cluster shares counted once.
     """
     shape = WgmmaTile.of(config)
     over_m, over_n = config["tile_m"] * config["cluster_m"], config["tile_n"] * config["cluster_n"]

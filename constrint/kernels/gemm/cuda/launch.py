@@ -1,6 +1,6 @@
-"""The launch of the CUDA kernel: maps of both operands, tiles and their parts, memory for sums. Needs torch.
+"""The launch of the CUDA GEMM: tensor maps, the schedule of tiles, memory for partial sums. Needs torch.
 
-The grid is persistent: as many clusters as are resident at once, or as there are tiles.
+The grid is persistent: as many clusters as are resident at once, or as there are tiles, whichever is less.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from constrint.kernels.launch.cuda.source_spec import CudaLaunch
 from constrint.kernels.launch.cuda.tensor_map import ROW_BYTES, TensorMap
 from constrint.kernels.launch.plan.loaded import resident_blocks
 
-#: Clusters of so many blocks fill every GPC, whose SMs come in pairs.
+#: SMs of a GPC come in pairs, so that clusters of up to two blocks always fill a GPC.
 PAIR = 2
 #: Elements as the TMA unit knows them, where their names differ.
 LOADED = {"fp8": "uint8", "int8": "uint8"}
@@ -122,13 +122,13 @@ def _as_resident(launch: CudaLaunch) -> CudaLaunch:
 
 
 class TileSchedule(NamedTuple):
-    """How tiles are dealt out to clusters.
+    """The schedule of a grid: which clusters compute which tiles, and which tiles are split along K.
 
     Args:
-        row_tiles, column_tiles: Tiles of clusters, as wgmma sees them.
-        group: Rows of them that are walked together.
+        row_tiles, column_tiles: Tiles of a cluster along wgmma's rows and columns.
+        group: Rows of tiles that are walked together.
         whole: Tiles that are not split; they come first.
-        parts: Parts along K of the others.
+        parts: Parts along K of each tile that is split.
         slots: Clusters that are resident at once.
     """
 
@@ -141,7 +141,7 @@ class TileSchedule(NamedTuple):
 
     @staticmethod
     def of(gpu: GpuModel, config: Mapping[str, int], rows: int, columns: int, slices: int) -> TileSchedule:
-        """Of a configuration, for a product of so many rows and columns of wgmma and slices along K."""
+        """Derive the schedule of a configuration for a product's rows and columns of wgmma and its slices along K."""
         shape = WgmmaTile.of(config)
         row_tiles = -(-rows // (shape.rows * shape.cluster_rows))
         column_tiles = -(-columns // (shape.columns * shape.cluster_columns))
@@ -163,17 +163,17 @@ class TileSchedule(NamedTuple):
 
     @property
     def divisors(self) -> tuple[np.uint64, ...]:
-        """How to divide by tiles of a group, by its rows, by those of the last group, and by parts."""
+        """Reciprocals of the tiles of a group, of its rows, of the rows of the last group, and of the parts."""
         last = self.row_tiles % self.group or self.group
         return tuple(reciprocal(by) for by in (self.group * self.column_tiles, self.group, last, self.parts))
 
 
 def reciprocal(divisor: int) -> np.uint64:
-    """What the kernel divides numbers below 2^31 by: 32 bits of a rounded reciprocal, and how far to shift above them.
+    """Return a divisor as the kernel divides by it: a rounded reciprocal (low 32 bits) and a shift (high 32 bits).
 
     With `bits` such that 2^bits is the next power of two, the reciprocal is 2^(31 + bits) / divisor, rounded up: it is
-    off by less than divisor / 2^(31 + bits), so that a quotient below 2^31 is off by less than 1 / divisor. There is
-    none for 1.
+    off by less than divisor / 2^(31 + bits), so that a quotient below 2^31 is off by less than 1 / divisor. For 1 the
+    result is 0, and the kernel does not divide.
     """
     bits = (divisor - 1).bit_length()
     found: np.uint64 = np.uint64((bits - 1) << 32 | -(-(1 << (31 + bits)) // divisor) if divisor > 1 else 0)
@@ -181,7 +181,7 @@ def reciprocal(divisor: int) -> np.uint64:
 
 
 def _checked(call: Call) -> tuple[GpuModel, str]:
-    """The GPU's model and the dtype's name, once the call is one that the kernel is for."""
+    """Check that the kernel computes the call; return the GPU's model and the dtype's name."""
     dtype, gpu = DTYPE_NAMES.get(call.a.dtype, ""), call.machine.gpu
     if gpu is None:
         raise UsageError("gemm.cuda needs a model of the device.")
@@ -201,7 +201,7 @@ def _checked(call: Call) -> tuple[GpuModel, str]:
 
 
 def _map_of(side: Tensor, is_k_major: bool, width: int, shares: int, dtype: str) -> TensorMap:
-    """How the TMA unit loads an operand, (size, K): boxes of 128 bytes by rows, swizzled.
+    """Return the tensor map by which the TMA unit loads an operand (size, K): swizzled boxes 128 bytes wide.
 
     Args:
         side: A, or B transposed.
@@ -218,7 +218,7 @@ def _map_of(side: Tensor, is_k_major: bool, width: int, shares: int, dtype: str)
 
 
 def _boxes_of(out: Tensor, own_columns: int, *, turned: bool) -> tuple[TensorMap, TensorMap]:
-    """How the TMA unit stores results: boxes of 64 columns of wgmma, and what is left of a consumer's columns."""
+    """Return the maps by which the TMA unit stores results: boxes of 64 columns of wgmma, and the rest of them."""
     rest = own_columns % ROWS or ROWS
     shape, kind = (out.shape[0], out.shape[1]), OUTPUTS[out.dtype]
     narrow = (rest, ROWS) if turned else (ROWS, rest)
@@ -230,7 +230,7 @@ def _boxes_of(out: Tensor, own_columns: int, *, turned: bool) -> tuple[TensorMap
 def _memory(
     call: Call, config: Mapping[str, int], deal: TileSchedule, shape: Any
 ) -> tuple[Tensor | None, Tensor | None]:
-    """Sums of parts, and two counters of who has begun and who is done; every consumer of a split tile has its own."""
+    """Allocate partial sums, and two counters (begun, finished) for every consumer of a split tile; None without."""
     if deal.parts == 1:
         return None, None
     users = deal.split * shape.cluster * (1 if config["in_turns"] else config["consumers"])

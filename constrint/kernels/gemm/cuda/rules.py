@@ -1,6 +1,6 @@
-"""The rules of the CUDA kernel, each stated once: what wgmma, registers and the TMA unit take, and what sizes leave.
+"""The rules of the CUDA GEMM, each stated once: limits of wgmma, registers and the TMA unit, and rules on sizes.
 
-Rules on sizes hold for expressions and for columns of numbers (`Algebra`), as those of the other kernels do.
+Rules on sizes are stated over expressions or over columns of numbers (`Algebra`), as in the other kernels.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from constrint.model import any_of, divides, implies, minimum
 from constrint.model.constraint import CERTAIN, REDUNDANT
 from constrint.select.spec import Rule, Vars
 
-#: Registers of a consumer's thread that its sums may take, with up to two consumers and with three. Compiled, a kernel
-#: with as many does not spill, whatever is done with its sums (`tests/kernels/gemm/test_cuda_compiled.py`).
+#: Registers of a consumer's thread that its sums may take: with one or two consumers, and with three. A kernel at the
+#: limit compiles without spilling, whatever its epilogue (`tests/kernels/gemm/test_cuda_compiled.py`).
 SUM_REGISTERS, SUM_REGISTERS_OF_THREE = 184, 96
-#: The same where the sums of every slice are added to others, which leaves nothing in flight that needs registers.
+#: The limit where sums of a slice are promoted to fp32: no other instruction is in flight then that needs registers.
 PROMOTED_REGISTERS = 192
-#: Of these so many are taken where more is done with sums than to narrow them: addresses of what is added, of results.
+#: Registers of that limit that an epilogue takes: addresses of the bias, of the source matrix and of results.
 END_REGISTERS = 16
 #: The deepest ring: more stages cover no more of a load's latency.
 MOST_STAGES = 16
@@ -50,7 +50,7 @@ def tile_rules(gpu: GpuModel, product: Product, v: Vars, smem_bytes: Any) -> Ite
 
     Args:
         gpu: The hardware model.
-        product: Which dtype it has, how its operands lie, what its end adds.
+        product: Its dtype, layouts and epilogue count.
         v: The parameters.
         smem_bytes: Shared memory of a block with one buffer for the results of each consumer.
     """
@@ -88,7 +88,7 @@ def _schedule_rules(v: Vars) -> Iterator[Rule]:
 
 
 def _sums_rule(product: Product, v: Vars, shape: WgmmaTile) -> Rule:
-    """What a thread's sums may take of the registers that the producer leaves its consumer."""
+    """Limit the sums of a consumer's thread to the registers that the producer leaves it."""
     is_promoted = promotes(product.dtype)
     most = PROMOTED_REGISTERS if is_promoted else SUM_REGISTERS
     # 1, 2 and 3 consumers: most, most and SUM_REGISTERS_OF_THREE.
@@ -103,7 +103,7 @@ def _sums_rule(product: Product, v: Vars, shape: WgmmaTile) -> Rule:
 
 
 def leaves_plainly(product: Product) -> bool:
-    """Whether sums leave as 16 bits with nothing added."""
+    """Whether results are stored as 16 bits without bias or source matrix."""
     return product.output_bytes == 2 and not product.has_bias and not product.has_source
 
 

@@ -22,7 +22,7 @@ from constrint.model import Expr, maximum, minimum
 from constrint.select.limits import BlockUse
 from constrint.select.spec import Vars
 
-#: A slice is so many bytes along K, by which the TMA unit swizzles; an atom of the swizzle is eight such rows.
+#: Bytes of a slice along K, which is the width of the TMA unit's swizzle, and rows of an atom of that swizzle.
 LINE_BYTES, ATOM_ROWS = 128, 8
 #: Rows of wgmma, and its most columns.
 ROWS, MAX_COLUMNS = 64, 256
@@ -30,15 +30,15 @@ ROWS, MAX_COLUMNS = 64, 256
 MAX_BOX = 256
 #: Threads of a warpgroup, and their warps.
 WARPGROUP, WARPGROUP_WARPS = 128, 4
-#: What a consumer puts results in order in: a box of 64 rows of 128 bytes.
+#: Staging buffer of a consumer for results on their way to the TMA unit: 64 rows of 128 bytes.
 BOX_BYTES = ROWS * LINE_BYTES
-#: Barriers in front of the ring, up to where an atom may start.
+#: Bytes of the barriers in front of the ring, rounded up to the alignment of an atom.
 BEFORE_BYTES = 1024
 
 
 @dataclass(frozen=True)
 class WgmmaTile:
-    """A tile of C as wgmma sees it: its rows are C's columns where it is turned.
+    """A tile of C in terms of wgmma. Where `turned` is set, wgmma's rows are C's columns.
 
     Args:
         rows, columns: The block's tile.
@@ -58,7 +58,7 @@ class WgmmaTile:
 
     @staticmethod
     def of(v: Mapping[str, Any]) -> WgmmaTile:
-        """Of parameters."""
+        """Derive the tile from a configuration's parameters."""
         turned = v["turned"]
         wider, more = v["tile_n"] - v["tile_m"], v["cluster_n"] - v["cluster_m"]
         return WgmmaTile(
@@ -103,12 +103,12 @@ def depth(dtype: str) -> int:
 
 
 def column_step(dtype: str) -> int:
-    """What wgmma's columns are multiples of: 8, but for integers, of which some multiples of 8 are missing."""
+    """Return the step of wgmma's column counts: 8, but 16 for integers, which lack some multiples of 8."""
     return 16 if dtype == "int8" else 8
 
 
 def slice_bytes(width: Any, dtype: str, *, is_k_major: bool) -> Any:
-    """Bytes of one operand's slice: rows of 128 bytes along K, or slabs of 128 bytes across it."""
+    """Bytes of one operand's slice: rows of 128 bytes along K, or slabs 128 bytes wide along M or N."""
     if is_k_major:
         return width * LINE_BYTES
     across = depth(dtype)  # elements of a slab's width, and its rows
@@ -128,7 +128,7 @@ def ring_bytes(v: Mapping[str, Any], dtype: str, *, a_is_k_major: bool, b_is_k_m
 
 
 def second_buffers(gpu: GpuModel, ring: Any, consumers: Any) -> Any:
-    """How many times the second buffers of all consumers fit beside a ring: none where it is 0 or less."""
+    """Return how many times the second buffers of all consumers fit beside a ring; 0 or less: they do not fit."""
     room = gpu.sm.max_smem_bytes_per_block - BEFORE_BYTES
     return (room - ring) // (BOX_BYTES * consumers)
 
@@ -165,14 +165,15 @@ def cluster_slots(gpu: GpuModel, cluster: Any) -> Any:
     return num_sms // cluster - lost * (cluster // 4)
 
 
-#: Registers of a thread are granted in steps.
+#: Step in which registers of a thread are granted.
 REGISTER_STEP = 8
-#: How `source/instructions.cuh` and `source/parts.cuh` deal registers out: the producer's beside two consumers and
-#: otherwise, the most of a consumer; what it needs beside sums that leave as they are, and beside others; and how many
-#: sums of one other part are loaded at once.
+#: Registers of a thread as `source/instructions.cuh` distributes them: the producer's beside two consumers and beside
+#: one or three, and the most of a consumer.
 PRODUCER_REGISTERS, LARGEST_REGISTERS = (40, 32), 240
+#: Registers that `source/parts.cuh` counts beside the sums, where these are stored unchanged and where an epilogue
+#: follows; and sums of the other one of two parts that are loaded at once.
 BESIDE_PLAIN_SUMS, BESIDE_SUMS, TWO_PARTS = 48, 64, 48
-#: The most parts whose sums are loaded at once, where they are few: half of what is left holds them.
+#: The most parts whose sums are loaded at once.
 MOST_TOGETHER = 16
 
 
@@ -190,7 +191,9 @@ def _equal_share(gpu: GpuModel, consumers: Any) -> Any:
 def turns_of_sums(
     gpu: GpuModel, consumers: NDArray[np.int64], sums: NDArray[np.int64], parts: NDArray[np.int64], *, is_plain: bool
 ) -> NDArray[np.int64]:
-    """How many times whoever adds a tile's parts waits for partial sums; `source/parts.cuh` says how many come at once.
+    """Return how often the block that adds a tile's parts waits for partial sums to arrive.
+
+    `source/parts.cuh` loads a batch of sums at a time; this repeats its arithmetic.
 
     Args:
         gpu: The hardware model.
@@ -204,7 +207,7 @@ def turns_of_sums(
     own = np.minimum((share - producer) // consumers // REGISTER_STEP * REGISTER_STEP, LARGEST_REGISTERS)
     free = own - sums - (BESIDE_PLAIN_SUMS if is_plain else BESIDE_SUMS)
     batch = np.select([free < 32, free > 128], [8, 64], free // 16 * 8)
-    # Of two parts one is in registers; else two parts are loaded at once, or more where all sums of one are few.
+    # With two parts, one stays in registers. Otherwise two parts are loaded at once, more where a part has few sums.
     keeps = (parts == 2) & (free >= TWO_PARTS)
     together = np.where(sums > batch, 2, np.clip(free // (2 * sums), 2, MOST_TOGETHER))
     return np.where(keeps, -(-sums // TWO_PARTS), -(-sums // batch) * -(-parts // together))
@@ -217,7 +220,7 @@ def least_smem_bytes(product: Product, v: Vars) -> Any:
 
 
 def smem_bytes(gpu: GpuModel, least: Any, v: Vars) -> Any:
-    """Shared memory of a block that takes so much at least, as it is compiled: with second buffers where they fit."""
+    """Shared memory of a block as it is launched: `least` bytes, and second buffers of results where these fit."""
     consumers = v["consumers"]
     has_second = maximum(0, minimum(1, second_buffers(gpu, least - BEFORE_BYTES, consumers)))
     return least + BOX_BYTES * consumers * has_second

@@ -17,11 +17,11 @@ FOLDER = Path(__file__).with_name("source")
 
 @dataclass(frozen=True)
 class OperandLayout:
-    """What a kernel is compiled to multiply.
+    """The operands that a kernel is compiled for.
 
     Args:
-        dtype: Of A and B.
-        a_is_k_major, b_is_k_major: Whether they are contiguous along K.
+        dtype: Type of A and B.
+        a_is_k_major, b_is_k_major: Whether A and B are contiguous along K.
     """
 
     dtype: str
@@ -29,13 +29,13 @@ class OperandLayout:
     b_is_k_major: bool
 
 
-#: Parameters that are compiled in, and those of them whose macros have other names.
+#: Parameters that are compiled in, and the macros whose names differ from theirs.
 COMPILED = ("num_stages", "consumers", "by_columns", "in_turns", "turned")
 MACROS = {"num_stages": "STAGES", "by_columns": "CONSUMERS_BY_COLUMNS"}
 
 
 def source_of(config: Mapping[str, int], operands: OperandLayout, ends: Ends, *, splits: bool) -> CudaSource:
-    """The source of a configuration; how tiles are dealt out is told at the launch, but for whether any is split."""
+    """Return the source of a configuration. The schedule of tiles is an argument of the launch, except `splits`."""
     names = ("tile_m", "tile_n", "cluster_m", "cluster_n", *COMPILED)
     return _source_of(tuple((name, int(config[name])) for name in names), operands, ends, splits)
 
@@ -77,7 +77,7 @@ TYPES = {
 
 
 def wgmma(columns: int, dtype: str, *, rows_k_major: bool, columns_k_major: bool) -> str:
-    """The instruction of so many columns, as a function that `source/kernel.cu` calls."""
+    """Return wgmma with this number of columns as the text of a function, which `source/kernel.cu` calls."""
     name, total, letter = TYPES[dtype]
     number = columns // 2
     depth = 32 // ELEMENT_BYTES[dtype]

@@ -58,15 +58,15 @@ class CudaSpec(GemmSpec):
     free_params = ()
     fixed: ClassVar[Mapping[str, int]] = {"persistent": 1}
     serves_any_rows = True
-    #: What first choices take of what is predicted, in the middle of 64 random products
-    #: (`python -m benchmarks.gemm.wgmma.fit`).
+    #: Measured over predicted time of first choices, the median of 64 random products
+    #: (`python -m benchmarks.gemm.cuda.fit`).
     optimism = 1.03
     actions: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "tile": ("tile_m", "tile_n", "tile_k", "turned"),
         "vectorise": ("consumers", "by_columns", "in_turns"),
         "split": ("split_k", "only_last", "cluster_m", "cluster_n"),
     }
-    # What tile is best depends on what sizes are multiples of.
+    # The best tile depends on the divisors of the sizes.
     table_shapes: ClassVar[Stages] = (
         ((*spread_shapes(96, 1), *COARSE_SHAPES), 120),
         ((*spread_shapes(2000, 1000), *FINE_SHAPES), 4),
@@ -129,31 +129,31 @@ class CudaSpec(GemmSpec):
         )
 
     def tile_rules(self, gpu: GpuModel, product: Product, v: Vars) -> Iterator[Rule]:
-        """What the instruction, the registers and the TMA unit take."""
+        """Rules of the instruction, the registers and the TMA unit."""
         unit(gpu, product.dtype)
         yield from tile_rules(gpu, product, v, least_smem_bytes(product, v))
 
     def size_rules(self, gpu: GpuModel, product: Product, v: Mapping[str, Any], algebra: Algebra) -> Iterator[Rule]:
-        """What is left of the space by sizes."""
+        """Rules on sizes."""
         yield from size_rules(gpu, product, v, algebra)
 
     def end_rules(
         self, gpu: GpuModel, product: Product, v: Mapping[str, Any], smem_bytes: Any, added: Any, algebra: Algebra
     ) -> Iterator[Rule]:
-        """None: what the end takes is certain."""
+        """No estimated rules: all that an epilogue takes is known exactly."""
         yield from ()
 
     def table_options(self, product: Product) -> Mapping[str, int]:
-        """How operands lie decides what a stage takes, and what is done with sums takes registers, whatever it is."""
+        """Layouts, which decide the bytes of a stage; and `bias` for any epilogue, which takes registers."""
         lies = {"transpose_a": int(not product.a.is_k_major), "transpose_b": int(product.b.is_k_major)}
         return lies | {"bias": int(not leaves_plainly(product))}
 
     def leading_rows(self, gpu: GpuModel, product: Product, columns: Columns) -> NDArray[np.int64]:
-        """Of configurations that differ in how consumers share a tile alone, the one with the shortest step."""
+        """Among configurations that differ only in how consumers share a tile, those with the shortest step."""
         return leading_rows(gpu, product, columns)
 
     def added_smem_bytes(self, gpu: GpuModel, product: Product, v: Mapping[str, Any], smem_bytes: Any) -> Any:
-        """Nothing: every end goes through the same memory."""
+        """0: every epilogue uses the same memory."""
         return 0
 
     def block_use(self, gpu: GpuModel, product: Product, v: Vars) -> BlockUse:
@@ -165,7 +165,7 @@ class CudaSpec(GemmSpec):
         return cuda_cost(gpu, product, columns, blocks_per_sm)
 
     def figures(self, gpu: GpuModel, workload: Workload, config: Config) -> Mapping[str, float]:
-        """Rounds of tiles, bytes of slices with and without what a cluster shares, and clocks of a slice."""
+        """Rounds of tiles, bytes of a slice with and without sharing in the cluster, and clocks of a slice."""
         return figures_of(gpu, Product.of(workload), config)
 
     def call_launches(self, call: Call, config: Config) -> Sequence[Launch]:

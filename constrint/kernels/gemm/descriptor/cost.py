@@ -140,7 +140,7 @@ class DescriptorModel:
         return matrix + constants.warpgroup_clk * np.maximum(0.0, c["num_warps"] / 4 - 1)
 
     def _loads_of(self, product: Product) -> _Loads:
-        """What loads take for products whose operands lie alike, and whose sides exceed every tile or are equal."""
+        """Load times, shared by products with equal layouts whose sides are equal or exceed every tile."""
         a, b, constants = product.a, product.b, self.constants
         split = constants.tma_split_lines, constants.tma_split_sectors
         longer = (straddling(self.gpu, operand.tma_step_bytes, *split) for operand in (a, b))
@@ -214,7 +214,7 @@ class _Loads:
         )
 
     def step_of(self, blocks: Any) -> Any:
-        """Clocks of a step of so many blocks on an SM."""
+        """Clocks of a step with this number of blocks on an SM."""
         matrix = np.maximum(blocks, self.alone) * self.matrix
         return np.cbrt(_power(matrix) + _power(blocks * self.load) + self._latency_power)
 

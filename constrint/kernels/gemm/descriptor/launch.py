@@ -15,7 +15,7 @@ from constrint.kernels.launch.triton import TritonLaunch
 
 
 def descriptor_launches(call: Call, config: Mapping[str, int]) -> list[TritonLaunch]:
-    """Copies of the operands that no descriptor can hold, and the kernel; for every part of a large batch."""
+    """State the launches of a call: copies of operands that no descriptor can hold, then the kernel; per batch part."""
     return [launch for part in call.parts() for launch in _launches(part, config)]
 
 

@@ -25,7 +25,7 @@ BARRIER_BYTES = 8
 
 
 def least_smem_bytes(gpu: GpuModel, dtype: str, v: Vars) -> Expr | None:
-    """The same as Triton 3.9 has it, where 3.6 takes more: 32-bit output that shares the pipeline's memory."""
+    """Shared memory under Triton 3.9, for 32-bit outputs alone: there Triton 3.6 takes more. Otherwise None."""
     return descriptor_smem_bytes(gpu, dtype, v, is_shared=True) if OUTPUT_BYTES[dtype] == PARTIAL_BYTES else None
 
 
@@ -56,7 +56,7 @@ def descriptor_smem_bytes(gpu: GpuModel, dtype: str, v: Vars, *, is_shared: bool
         apart = (1 - splits) * (1 - halves)
         stored = halves * whole + (1 - halves) * (whole // v["epilogue_subtile"])
     else:
-        # Of two parts the smaller one uses the other one's memory.
+        # The smaller part of a tile in two parts uses the memory of the larger one.
         apart, stored = v["persistent"], v["tile_m"] * widest * output // v["epilogue_subtile"]
     if found.kind == "tcgen05":
         # Halves of sums of 64 rows are re-ordered through half as much again, of 32 bits through up to as much again.

@@ -1,7 +1,4 @@
-"""The parameter space of the descriptor (TMA) kernel, for GPUs of compute capability 9.0 and later.
-
-It stands beside `kernel.py` so that a reviewer can check the rules against the code.
-"""
+"""The parameter space of the descriptor (TMA) kernel of `kernel.py`, for GPUs of compute capability 9.0 or later."""
 
 from __future__ import annotations
 

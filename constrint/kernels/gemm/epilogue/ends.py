@@ -1,4 +1,4 @@
-"""What the kernels in CUDA C++ are compiled to do with sums: types as `epilogue.cuh` numbers them. No torch."""
+"""The epilogue of the kernels in CUDA C++ as compile-time macros; `epilogue.cuh` reads them. No torch."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ ACTIVATIONS = {None: 0, "relu": 1, "gelu": 2, "silu": 3}
 
 @dataclass(frozen=True)
 class Ends:
-    """What a kernel is compiled to do with sums, as names of types.
+    """The epilogue that a kernel is compiled with, as names of types.
 
     Args:
         output: Type of C.
-        bias, source: Types of what is added; empty for nothing.
+        bias, source: Types of the bias row and the source matrix; empty where there is none.
         activation: Its name, or None.
-        in_boxes: Whether results leave through the TMA unit: sums as they are, in 16 bits, to rows of 16 bytes.
-        buffers: Boxes of results that a consumer has room for.
+        in_boxes: Whether the TMA unit stores results: 16-bit results without further arithmetic, to aligned rows.
+        buffers: Staging buffers of a consumer.
     """
 
     output: str
@@ -31,6 +31,6 @@ class Ends:
 
     @property
     def macros(self) -> dict[str, int]:
-        """What `epilogue.cuh` is told."""
+        """The macros of `epilogue.cuh`."""
         numbers = {"OUT": OUTPUTS[self.output], "ACTIVATION": ACTIVATIONS[self.activation]}
         return numbers | {"BIAS": ADDED[self.bias], "SOURCE": ADDED[self.source]}

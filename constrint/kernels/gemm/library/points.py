@@ -1,7 +1,7 @@
 """What was measured of torch's own product on one GPU, as points between which times are interpolated.
 
 `measured/<gpu>.csv` holds one row for each measured product; lines that begin with # say where the rows come from, and
-`benchmarks/gemm/library_table.py` writes the file. Products are told apart by kind, since a library runs other kernels
+`benchmarks/gemm/library.py` writes the file. Products are told apart by kind, since a library runs other kernels
 for each; within a kind they lie in a space of the logarithms of their sizes.
 """
 

@@ -1,4 +1,4 @@
-"""Predicted time of the pointer kernel: its work per block and per grid, fed to the general cost model."""
+"""Predicted time of the pointer kernel: its work per block and per grid, priced by the general cost model."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ def pointer_cost(
 
 
 def _lying(gpu: GpuModel, product: Product, constants: Measured) -> tuple[float, ...]:
-    """What the time of a block depends on beside its configuration: how the operands lie in memory."""
+    """Return the facts of the operands' layouts that the time of a block depends on."""
     split = constants.pointer_split_lines, constants.pointer_split_sectors
-    # Runs of more than a request are all alike.
+    # Longer runs than a request take no less time per byte.
     longest = math.ceil(constants.request_bytes / ELEMENT_BYTES[product.dtype])
     found: list[float] = []
     for operand, size in ((product.a, product.m * product.batch), (product.b, product.n)):
@@ -70,7 +70,7 @@ def _lying(gpu: GpuModel, product: Product, constants: Measured) -> tuple[float,
 
 
 class _Blocks(ByRow):
-    """Blocks of the pointer kernel, per configuration: the same for all products whose operands lie alike.
+    """Times of blocks per configuration, shared by all products with equal layouts.
 
     Args:
         gpu: The hardware model.
@@ -156,7 +156,7 @@ class _Blocks(ByRow):
         return CostColumns(seconds, estimated.parts_s)
 
     def _traffic(self, columns: Columns, rows: Any, cols: Any, depth_bytes: int, resident: Any) -> tuple[Any, Any]:
-        """L2 misses and DRAM bytes for A and B; with the order left open, what no order can beat."""
+        """L2 misses and DRAM bytes of A and B; a lower bound over all orders of tiles where the order is open."""
         row_bytes, column_bytes = self.tile_m * depth_bytes, self.tile_n * depth_bytes
         if "group_m" not in columns:
             least = rows * row_bytes + cols * column_bytes
@@ -194,7 +194,7 @@ def _beside_tma(constants: Measured, seconds: Any, dram_s: Any) -> Any:
 
 
 def pointer_assumptions(gpu: GpuModel) -> list[str]:
-    """What the cost model assumes about this GPU for want of a source, a sentence each."""
+    """Return the assumptions about this GPU that no source backs, a sentence each."""
     units = [gpu.dot_unit(dtype) for dtype in ELEMENT_BYTES]
     has_matrix_units = any(found is not None and found.kind != "fma" for found in units)
     lines = cost_assumptions(gpu, has_matrix_units=has_matrix_units)
@@ -244,7 +244,7 @@ def _cache_rate(gpu: GpuModel, loaded: Any, l2_miss: Any, dram: Any) -> Any:
 
 
 def _assumed_rates(gpu: GpuModel) -> tuple[float, float] | None:
-    """What a third party says of L2 and last level, where no vendor states their rates."""
+    """Rates of L2 and last-level cache as third parties state them; None where a vendor states them."""
     l2, last = gpu.memory.l2.assumed_bandwidth_bytes_per_s, gpu.memory.last_level
     if l2 is None or last is None or last.assumed_bandwidth_bytes_per_s is None:
         return None

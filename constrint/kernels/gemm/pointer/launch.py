@@ -15,7 +15,7 @@ MAX_TILE_STRIDE = (2**31 - 1) // (2 * 256 * 32)
 
 
 def pointer_launches(call: Call, config: Mapping[str, int]) -> list[TritonLaunch]:
-    """One launch, or several for a batch that no grid can have."""
+    """State the launches of a call: one, or several for a batch that exceeds the largest grid."""
     return [_launch(part, config) for part in call.parts()]
 
 

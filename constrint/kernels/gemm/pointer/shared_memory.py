@@ -163,7 +163,7 @@ def _pad_a(dtype: str, v: Vars) -> Expr:
 
 
 def _pad_b(dtype: str, v: Vars) -> Expr:
-    """The same for row-major B (N is contiguous), which is read transposed."""
+    """Bytes of padding per interval for row-major B (N is contiguous), which is read transposed."""
     row_bytes = v["tile_n"] * ELEMENT_BYTES[dtype]
     pad = 16 * ELEMENT_BYTES[dtype] * (1 + v["matrix_instr_nonkdim"] // 32)
     staggered = minimum(row_bytes, 256) // pad

@@ -1,7 +1,4 @@
-"""The parameter space of the pointer kernel, for any modelled GPU.
-
-It stands beside `kernel.py` so that a reviewer can check the rules against the code.
-"""
+"""The parameter space of the pointer kernel of `kernel.py`, for any modelled GPU."""
 
 from __future__ import annotations
 
@@ -57,7 +54,7 @@ class PointerSpec(GemmSpec):
         yield from instruction_rules(gpu, unit(gpu, product.dtype), v)
 
     def promise_rules(self, gpu: GpuModel, use: BlockUse, v: Vars) -> Iterator[Rule]:
-        """AMD: what the compiler spills to keep a promise of waves."""
+        """AMD: the registers that the compiler spills to keep `waves_per_eu` waves resident."""
         if "waves_per_eu" not in v or use.spilling is None:
             return
         capacity, what = gpu.register_file.capacity, gpu.register_file.counted
@@ -94,7 +91,7 @@ class PointerSpec(GemmSpec):
             # Row-major B passes through one buffer on its way to wgmma, K-major B needs one per stage.
             added = added + v["tile_n"] * v["tile_k"] * ELEMENT_BYTES[dtype] * (v["num_stages"] - 1)
         if gpu.arch.target == "gfx950" and (not product.a.is_k_major or product.b.is_k_major):
-            # Padded otherwise than row-major operands, by a sixteenth at most.
+            # Their padding differs from that of row-major operands, by a sixteenth at most.
             added = added + smem_bytes // 16
         return added
 

@@ -1,8 +1,7 @@
-"""Predicted time of the kernel for short sides: the bytes of the long operand, as fast as they come, and what is left.
+"""Predicted time of the skinny GEMM: the time to read the long operand, plus epilogues and hand-overs of split tiles.
 
-DRAM, the busiest SM, the L2, L1 and the arithmetic work at once: the slowest of them counts. DRAM and an SM give what
-is asked of them only while enough is under way. Then each tile has an end, and tiles that blocks share a hand-over.
-Constants are in `constants.json`, which says what they are fitted to.
+DRAM, the busiest SM, L2, L1 and the arithmetic units work in parallel, so that the slowest dominates. DRAM and an SM
+reach their rate only with enough bytes in flight. `constants.json` states the source of each constant.
 """
 
 from __future__ import annotations
@@ -52,8 +51,7 @@ ASSUMED = read_constants(SkinnyConstants, FILE, assumed=True)
 
 #: FMAs of an SM per clock.
 FMA_PER_CLK = 128
-#: Sums of a thread that it reads at a time when it adds those of other blocks, of so many blocks, and the most groups
-#: of threads that share these out; as the source does.
+#: Split-K reduction, as in the source: partial sums per read, blocks per read, most groups of threads.
 SUMS_AT_ONCE, BLOCKS_AT_ONCE, MOST_GROUPS = 16, 2, 32
 
 
@@ -74,7 +72,7 @@ def skinny_cost(
 
 
 def overlap_of(times_s: NDArray[np.float64]) -> NDArray[np.float64]:
-    """`overlap` of the rows of an array, in few operations."""
+    """Combine the rows of an array as `overlap` combines times, in few operations."""
     for _ in range(OVERLAP_LOG2):
         times_s = times_s * times_s
     total: NDArray[np.float64] = times_s.sum(axis=0)
@@ -84,7 +82,7 @@ def overlap_of(times_s: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 class _Schedule(NamedTuple):
-    """How a product is dealt out, per configuration: tiles, steps of each, both multiplied, blocks, and C's sides."""
+    """The schedule per configuration: tiles, steps of one tile and of all, blocks, and C's long and short side."""
 
     tiles: Any
     steps: Any
@@ -119,7 +117,7 @@ class SkinnyModel:
         self.warps_rows = shape.warps_rows.astype(np.float64)
         self.threads = WARP * whole["num_warps"].astype(np.float64)
         self.under_way = self.threads * shape.vectors * whole["num_stages"] * WIDEST_BYTES
-        # With two steps under way the loads of the next tile are, too, when one ends.
+        # With two steps in flight, loads of the next tile overlap the end of a tile.
         self.turn_s = np.where(whole["num_stages"] > 1, 0.0, constants.turn_s)
         self.fan_in = whole["fan_in"].astype(np.float64)
         self.has_fan_in = bool((whole["fan_in"] > 0).any())
@@ -128,10 +126,10 @@ class SkinnyModel:
         strided = [1.0 if side.is_k_major else float(vector(product.dtype)) for side in sides]
         of_long = np.where(self.turned, shifted[1], shifted[0])
         self.loads = shape.vectors // np.maximum(shape.unroll, 1) * (1 + of_long)
-        # Lines that begin anywhere are loaded in part by two lanes, and sectors by two warps.
+        # Lines that start anywhere are loaded in part by two lanes, and their sectors by two warps.
         self.slower = 1 + constants.shifted_share * of_long
         self.full_step = self.rows * self.tile_k
-        # Of an operand that does not lie along K a vector is loaded by elements.
+        # A vector of an operand that is not contiguous along K is loaded element by element.
         narrow_loads = np.where(self.turned, strided[0] * (1 + shifted[0]), strided[1] * (1 + shifted[1]))
         self.by_number = np.where(whole["mma"] > 0, 0.0, 1.0)
         self.each_narrow = self.by_number * narrow_loads
@@ -143,7 +141,7 @@ class SkinnyModel:
         return np.minimum(asked, units)
 
     def cost(self, p: Product, blocks: Any = None) -> CostColumns:
-        """Predicted time of every configuration for one product, or with other numbers of blocks than they ask for."""
+        """Predicted time of every configuration for one product; `blocks` overrides the configurations' numbers."""
         long, short = (np.where(self.turned, x, y) for x, y in ((p.n, p.m), (p.m, p.n)))
         tiles, steps = np.ceil(long / self.rows), np.ceil(float(p.k) / self.tile_k)
         units = tiles * steps
@@ -161,7 +159,7 @@ class SkinnyModel:
         """Seconds that each resource needs, by names of `PARTS`."""
         c, element, clock, sms, k = self.constants, self.element, self.clock, self.sms, float(p.k)
         on_sm, each = np.ceil(d.blocks / sms), np.ceil(d.units / d.blocks)
-        # Lanes whose vectors lie beyond K load nothing, and those beyond the last row what another one loads.
+        # Lanes beyond the end of K load nothing; lanes beyond the last row load what another lane loads.
         filled = k * d.long / (d.units * self.full_step)
         under_way = np.minimum(on_sm, self.resident) * self.under_way * filled
         large_bytes = d.long * k * element * self.slower
@@ -170,7 +168,7 @@ class SkinnyModel:
         moved = large_bytes + d.short * k * element + p.m * p.n * p.output_bytes * (1 + p.has_source)
         needed = self.dram_rate * c.latency_s / (under_way * np.minimum(sms, d.blocks))
         sm_bytes = on_sm * each * filled * (self.full_step * element) * self.slower
-        # Numbers of fewer bits are made fp32 first.
+        # Numbers of fewer bits are converted to fp32 first.
         numbers = d.long * k * (d.short + 2 * (element < 4)) / (sms * FMA_PER_CLK * clock * c.fma_share)
         from_l2 = large_bytes + d.tiles * d.short * k * element
         return {
@@ -183,13 +181,13 @@ class SkinnyModel:
         }
 
     def _rest(self, d: _Schedule) -> Any:
-        """Seconds of ends of tiles, of beginning the next ones, and of handing sums over."""
+        """Seconds of epilogues, of starting the next tiles, and of handing partial sums over."""
         c, each = self.constants, np.ceil(d.units / d.blocks)
         is_whole = (d.units % d.blocks == 0) & (each % d.steps == 0)
-        # Where blocks share tiles, up to two more at the ends of their shares.
+        # Blocks that share tiles may share one more tile at each end of their range.
         sharing = np.minimum(np.minimum(np.ceil(d.steps * d.blocks / d.units) + 1, d.blocks), d.steps)
         contributors = np.where(is_whole, 1.0, sharing)
-        # Between two tiles of an SM its loads begin anew.
+        # Between two tiles, the loads of an SM start anew.
         touched = np.ceil(each / d.steps) + (~is_whole & (d.blocks % d.tiles > 0))
         on_sm = np.ceil(d.blocks / self.sms)
         turns = np.maximum(touched * on_sm / np.minimum(on_sm, self.resident) - 1, 0.0)
@@ -197,7 +195,7 @@ class SkinnyModel:
         return c.end_s + turns * self.turn_s + handed
 
     def _handed(self, sums: Any, contributors: Any) -> Any:
-        """Seconds to hand so many sums over to the last of so many blocks; with a fan-in, in two turns."""
+        """Seconds to hand partial sums over to the last of a tile's blocks; in two stages with a fan-in."""
         seconds = self._added_s(sums, contributors)
         if not self.has_fan_in:
             return seconds

@@ -1,4 +1,4 @@
-"""The launch of the kernel for short sides: how the operands lie, what the kernel is told, memory for shared tiles.
+"""The launch of the skinny GEMM: its operands and their layout, the sizes that it takes, memory for shared tiles.
 
 Needs torch.
 """
@@ -34,7 +34,22 @@ from constrint.kernels.gemm.skinny.source import shape_of, source_of
 from constrint.kernels.gemm.units import WIDEST_BYTES
 from constrint.kernels.launch.cuda.source_spec import CudaLaunch
 
-#: As `Sizes` in the source; the kernel takes them one by one.
+
+def skinny_launches(call: Call, config: Mapping[str, int]) -> list[CudaLaunch]:
+    """State the one launch of a call.
+
+    Raises:
+        UsageError: For a batch, a GPU without a model, other dtypes, and a long operand that lies along no axis.
+    """
+    gpu, dtype = _checked(call)
+    sides = SkinnyOperands.of(call.a[0], call.b[0], call.out[0], turned=bool(config["turned"]))
+    shape = shape_of(config, dtype, sides.layout)
+    tiles = -(-sides.shape[0] // shape.rows)
+    schedule = StepSchedule.of(shape, config, sides.shape, asked_blocks(config, tiles, gpu.device.sm_count))
+    return [launch_of(gpu, config, dtype, sides, schedule, call)]
+
+
+#: The fields of `Sizes` in the source, which the kernel takes as single arguments.
 SIZES = np.dtype(
     [
         *((name, np.int32) for name in ("rows", "small", "depth", "tiles", "steps", "counters")),
@@ -48,13 +63,13 @@ SIZES = np.dtype(
 
 @dataclass(frozen=True)
 class SkinnyOperands:
-    """A product as the kernel sees it: `large` (rows, K) times `small` (small, K) transposed.
+    """The operands in the kernel's terms: `large` (rows, K) times `small` (small, K) transposed.
 
     Args:
-        large, small: Both operands, as tensors of any strides.
+        large, small: The long and the short operand, of any strides.
         out: C, or its transpose, (rows, small).
-        layout: How the operands lie.
-        sizes: What the kernel is told of them.
+        layout: How the kernel reads both operands.
+        sizes: Sizes and strides, by names of `SIZES`.
     """
 
     large: Tensor
@@ -76,7 +91,7 @@ class SkinnyOperands:
         *,
         turned: bool,
     ) -> SkinnyOperands:
-        """See a product so; turned, its long side is N.
+        """Assign the roles of the long and the short operand; where `turned`, the long side is N.
 
         Raises:
             UsageError: Where the elements of the long operand follow each other along neither axis.
@@ -103,35 +118,21 @@ class SkinnyOperands:
 
 
 def _mode(address: int, lines: int, pitch_bytes: int) -> int:
-    """Whether all lines begin at multiples of 16 bytes."""
+    """Return `ALIGNED` if all lines begin at multiples of 16 bytes, else `SHIFTED`."""
     return SHIFTED if address % WIDEST_BYTES or (lines > 1 and pitch_bytes % WIDEST_BYTES) else ALIGNED
 
 
-def skinny_launches(call: Call, config: Mapping[str, int]) -> list[CudaLaunch]:
-    """The launch of a call.
-
-    Raises:
-        UsageError: For a batch, a GPU without a model, other dtypes, and a long operand that lies along no axis.
-    """
-    gpu, dtype = _checked(call)
-    sides = SkinnyOperands.of(call.a[0], call.b[0], call.out[0], turned=bool(config["turned"]))
-    shape = shape_of(config, dtype, sides.layout)
-    tiles = -(-sides.shape[0] // shape.rows)
-    dealt = StepSchedule.of(shape, config, sides.shape, asked_blocks(config, tiles, gpu.device.sm_count))
-    return [launch_of(gpu, config, dtype, sides, dealt, call)]
-
-
 def launch_of(
-    gpu: GpuModel, config: Mapping[str, int], dtype: str, sides: SkinnyOperands, dealt: StepSchedule, call: Call
+    gpu: GpuModel, config: Mapping[str, int], dtype: str, sides: SkinnyOperands, schedule: StepSchedule, call: Call
 ) -> CudaLaunch:
-    """The launch of a call that is dealt out so.
+    """State the launch of a call under a schedule.
 
     Raises:
         UsageError: Where there are more steps than the kernel counts.
     """
-    if (dealt.units + 1) * (dealt.blocks + 1) >= MOST_COUNTED:
+    if (schedule.units + 1) * (schedule.blocks + 1) >= MOST_COUNTED:
         raise UsageError(
-            f"gemm.skinny counts in 32 bits: {dealt.units} steps among {dealt.blocks} blocks are too many."
+            f"gemm.skinny counts in 32 bits: {schedule.units} steps among {schedule.blocks} blocks are too many."
         )
     end = call.epilogue
     bias, source = as_added(end.bias), as_added(end.source)
@@ -140,7 +141,7 @@ def launch_of(
     return CudaLaunch(
         gpu=gpu,
         source=source_of(config, dtype, sides.layout, ends),
-        grid=(dealt.blocks, dealt.columns),
+        grid=(schedule.blocks, schedule.columns),
         block=(WARP * config["num_warps"],),
         arguments=(
             sides.large,
@@ -148,19 +149,24 @@ def launch_of(
             sides.out,
             bias,
             source,
-            *_memory(call, shape, dealt),
-            *told(sides, dealt, end, source)[()],
+            *_memory(call, shape, schedule),
+            *kernel_sizes(sides, schedule, end, source)[()],
         ),
         smem_bytes=dynamic_smem_bytes(shape, config["num_warps"]),
     )
 
 
-def told(
-    sides: SkinnyOperands, dealt: StepSchedule, end: Epilogue, source: Tensor | None = None
+def kernel_sizes(
+    sides: SkinnyOperands, schedule: StepSchedule, end: Epilogue, source: Tensor | None = None
 ) -> np.ndarray[tuple[()], np.dtype[np.void]]:
-    """What the kernel is told of a product."""
+    """Return the kernel's size arguments as one record of type `SIZES`."""
     sizes = np.zeros((), SIZES)
-    values: dict[str, float] = {**sides.sizes, "tiles": dealt.tiles, "steps": dealt.steps, "counters": dealt.counters}
+    values: dict[str, float] = {
+        **sides.sizes,
+        "tiles": schedule.tiles,
+        "steps": schedule.steps,
+        "counters": schedule.counters,
+    }
     values |= {"alpha": end.alpha, "beta": end.beta}
     if source is not None:
         values |= {"source_row": source.stride(1), "source_column": source.stride(2)}
@@ -169,17 +175,17 @@ def told(
     return sizes
 
 
-def memory_of(shape: SkinnyTile, dealt: StepSchedule) -> tuple[int, int]:
-    """Sums that blocks leave to each other, and counters of tiles; none where every block has whole tiles."""
-    if dealt.is_whole:
+def memory_of(shape: SkinnyTile, schedule: StepSchedule) -> tuple[int, int]:
+    """Return the number of partial sums and of counters; both 0 where every block has whole tiles."""
+    if schedule.is_whole:
         return 0, 0
-    return 2 * dealt.blocks * dealt.columns * int(
+    return 2 * schedule.blocks * schedule.columns * int(
         shape.rows * shape.small
-    ), dealt.tiles * dealt.columns * dealt.counters
+    ), schedule.tiles * schedule.columns * schedule.counters
 
 
-def _memory(call: Call, shape: SkinnyTile, dealt: StepSchedule) -> tuple[Tensor | None, Tensor | None]:
-    num_sums, num_counters = memory_of(shape, dealt)
+def _memory(call: Call, shape: SkinnyTile, schedule: StepSchedule) -> tuple[Tensor | None, Tensor | None]:
+    num_sums, num_counters = memory_of(shape, schedule)
     if not num_counters:
         return None, None
     sums, device = torch.int32 if call.a.dtype == torch.int8 else torch.float32, call.a.device
@@ -187,7 +193,7 @@ def _memory(call: Call, shape: SkinnyTile, dealt: StepSchedule) -> tuple[Tensor 
 
 
 def _checked(call: Call) -> tuple[GpuModel, str]:
-    """The GPU's model and the dtype's name, once the call is one that the kernel is for."""
+    """Check that the kernel computes the call; return the GPU's model and the dtype's name."""
     dtype, gpu = DTYPE_NAMES.get(call.a.dtype, ""), call.machine.gpu
     if gpu is None:
         raise UsageError("gemm.skinny needs a model of the device.")

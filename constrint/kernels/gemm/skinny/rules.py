@@ -1,6 +1,6 @@
-"""The rules of the kernel for short sides, each stated once: what it takes, and what sizes leave.
+"""The rules of the skinny GEMM, each stated once: limits of the kernel and its registers, and rules on sizes.
 
-Rules on sizes hold for expressions and for columns of numbers (`Algebra`), as those of the other kernels do.
+Rules on sizes are stated over expressions or over columns of numbers (`Algebra`), as in the other kernels.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from constrint.model import any_of, divides, implies
 from constrint.model.constraint import CERTAIN, REDUNDANT
 from constrint.select.spec import Rule, Vars
 
-#: The longest short side, and the longest that numbers are multiplied for one by one.
+#: The longest short side, and the longest without matrix instructions.
 MOST_SHORT, MOST_SHORT_BY_NUMBERS = 64, 16
-#: Groups of rows of a warp, lines along K that it loads at a time, and warps beside each other: as were measured.
+#: Most groups of rows of a warp, lines along K of one load, and warps beside each other, as far as measured.
 MOST_TILES, MOST_UNROLL, MOST_WARPS_ROWS = 4, 8, 8
-#: Fewer warps leave an SM with too little under way whatever else is chosen.
+#: Fewest warps of a block: fewer leave an SM too few bytes in flight.
 FEWEST_WARPS = 2
-#: Percent of the registers that a thread may have, up to which what is counted does not spill: compiled, see
-#: `tests/kernels/gemm/test_skinny_compiled.py`.
+#: Percent of a thread's registers that the counted ones may take without spilling, as compiled kernels show
+#: (`tests/kernels/gemm/test_skinny_compiled.py`).
 CLEAR_PERCENT = {"fp8": 75, "tf32": 60}
 USUAL_CLEAR_PERCENT = 93
-#: Blocks that are launched, over those that run at once: more hand sums over for nothing.
+#: Most rounds of blocks with split K: more only add hand-overs.
 MOST_ROUNDS = 4
-#: Steps times blocks are less, since the kernel divides in 32 bits; and the largest size.
+#: Limit of steps times blocks, which the kernel counts in 32 bits, and the largest size.
 MOST_COUNTED, MOST_SIZE = 2**31, 2**30
 
 

@@ -1,6 +1,8 @@
-"""What the parameters mean for the kernel: which side is long, how its rows and K are dealt to warps.
+"""What a configuration of the skinny GEMM means: its tile, the schedule of steps, and what one block takes.
 
-Everything here is arithmetic that holds for numbers, columns of numbers and expressions alike.
+All figures are arithmetic on the parameters, whether these are numbers, columns of numbers or expressions. The compiler
+is told how many blocks an SM is to hold (`__launch_bounds__`) and gives threads no more registers than that leaves. The
+registers of sums, of vectors in flight and of addresses are counted here; `rules.py` limits them. No torch.
 """
 
 from __future__ import annotations
@@ -27,12 +29,12 @@ ALIGNED, SHIFTED, STRIDED = range(3)
 
 @dataclass(frozen=True)
 class SkinnyLayout:
-    """How the operands lie, as the kernel sees them; each is a kernel of its own.
+    """How the kernel reads both operands; it is compiled for each layout.
 
     Args:
         is_k_major: Whether the long operand is contiguous along K.
         large: How the long operand is read: `ALIGNED` or `SHIFTED`.
-        small: How the short one is read; `STRIDED` where it is not contiguous along K.
+        small: How the short operand is read; `STRIDED` where it is not contiguous along K.
     """
 
     is_k_major: bool = True
@@ -41,23 +43,23 @@ class SkinnyLayout:
 
 
 def unit_rows(dtype: str, *, is_k_major: bool) -> int:
-    """Rows that eight groups of four lanes have at once: two each along K, else those of a vector each."""
+    """Rows of a warp's unit of eight groups of four lanes: two rows a group along K, else a vector of rows a group."""
     return ROWS if is_k_major else 8 * vector(dtype)
 
 
 def vector(dtype: str) -> int:
-    """Elements of 16 bytes."""
+    """Elements of a vector of 16 bytes."""
     return WIDEST_BYTES // ELEMENT_BYTES[dtype]
 
 
 def line(dtype: str) -> int:
-    """Elements of 64 bytes, which a warp reads along K at once."""
+    """Elements of a line of 64 bytes, which a warp reads along K at once."""
     return LINE_BYTES // ELEMENT_BYTES[dtype]
 
 
 @dataclass(frozen=True)
 class SkinnyTile:
-    """A block's tile, as the kernel deals it out.
+    """A block's tile and its division among warps and threads.
 
     Args:
         rows: Rows of the long operand that a block has.
@@ -80,36 +82,36 @@ class SkinnyTile:
 
     @staticmethod
     def of(v: Mapping[str, Any], dtype: str, *, a_is_k_major: bool, b_is_k_major: bool) -> SkinnyTile:
-        """Of parameters, for operands that lie so."""
+        """Derive the tile from a configuration's parameters and the operands' layouts."""
         turned, wider = v["turned"], v["tile_n"] - v["tile_m"]
         rows, small = v["tile_m"] + turned * wider, v["tile_n"] - turned * wider
         of_a, of_b = (unit_rows(dtype, is_k_major=is_k_major) for is_k_major in (a_is_k_major, b_is_k_major))
         unit, warps_rows = of_a + turned * (of_b - of_a), v["num_warps"] // v["warps_k"]
         tiles, unroll = rows // (unit * warps_rows), v["tile_k"] // (line(dtype) * v["warps_k"])
-        # Along K a lane has two rows of a group; else as many vectors along K as a vector has elements.
+        # Along K a lane holds two rows of a group, otherwise as many vectors along K as a vector has elements.
         held = (2 if is_k_major else vector(dtype) for is_k_major in (a_is_k_major, b_is_k_major))
         of_a, of_b = held
         vectors = unroll * tiles * (of_a + turned * (of_b - of_a))
-        # Matrix instructions deal sums to all lanes; else four lanes have the same, each a part of K.
+        # Matrix instructions spread sums over all lanes. Without them, four lanes have the same sums, each a part of K.
         sums = rows // warps_rows * small // (8 + (WARP - 8) * v["mma"])
         return SkinnyTile(rows, small, warps_rows, v["warps_k"], tiles, unroll, vectors, sums)
 
     @staticmethod
     def of_product(v: Mapping[str, Any], p: Product) -> SkinnyTile:
-        """Of parameters, for a product."""
+        """Derive the tile from a configuration's parameters and a product."""
         return SkinnyTile.of(v, p.dtype, a_is_k_major=p.a.is_k_major, b_is_k_major=p.b.is_k_major)
 
 
 @dataclass(frozen=True)
 class StepSchedule:
-    """How a product is dealt out.
+    """The schedule of a grid: how blocks share the steps of all tiles.
 
     Args:
-        tiles: Tiles of rows.
-        steps: Steps along K of each.
-        columns: Groups of rows of the short operand; the long one is read once for each.
+        tiles: Tiles along the rows of the long operand.
+        steps: Steps along K of a tile.
+        columns: Groups of rows of the short operand; the long operand is read once for each group.
         blocks: Blocks that share the steps of one group.
-        fan_in: Neighbours among blocks that share a tile, whose sums are added first; 0: all are added at once.
+        fan_in: Neighbouring blocks of a tile whose sums are added first; 0: all are added at once.
     """
 
     tiles: int
@@ -120,7 +122,7 @@ class StepSchedule:
 
     @staticmethod
     def of(shape: SkinnyTile, config: Mapping[str, int], sizes: tuple[int, int, int], blocks: int) -> StepSchedule:
-        """Of a tile, for a product of so many (rows, small, depth); no block is without a step."""
+        """Derive the schedule of a tile for sizes (rows, small, depth), with at most one block for each step."""
         rows, small, depth = sizes
         tiles, steps = math.ceil(rows / shape.rows), math.ceil(depth / config["tile_k"])
         columns = math.ceil(small / shape.small)
@@ -128,7 +130,7 @@ class StepSchedule:
 
     @property
     def units(self) -> int:
-        """Steps of all tiles, of one group."""
+        """Steps of all tiles of one group."""
         return self.tiles * self.steps
 
     @property
@@ -145,12 +147,12 @@ class StepSchedule:
 
     @property
     def counters(self) -> int:
-        """Counters of a tile: of those who come to it, and to each group of neighbours."""
+        """Counters of a tile: one of finished blocks, and one for each group of neighbours."""
         return 1 + (math.ceil(self.contributors / self.fan_in) if self.fan_in else 0)
 
 
 def asked_blocks(config: Mapping[str, int], tiles: int, num_sms: int) -> int:
-    """Blocks that a configuration asks for: so many for each tile, or as many as the device holds."""
+    """Blocks that a configuration asks for: `split_k` for each tile, or as many as the device holds if persistent."""
     return num_sms * config["resident"] if config["persistent"] else tiles * config["split_k"]
 
 
@@ -161,25 +163,25 @@ REGISTER_STEP, FLAG_BYTES = 8, 16
 
 
 def launched_registers(gpu: GpuModel, v: Vars) -> Expr:
-    """Registers that the compiler may give a thread, so that an SM holds as many blocks as it is told."""
+    """Registers that the compiler may give a thread, so that an SM holds `resident` blocks."""
     whole = gpu.sm.num_partitions * gpu.register_file.capacity
     left = whole // (WARP * v["num_warps"] * v["resident"]) // REGISTER_STEP * REGISTER_STEP
     return minimum(gpu.sm.max_registers_per_thread, left)
 
 
 def needed_registers(product: Product, v: Vars) -> Expr:
-    """Registers that sums, vectors under way and addresses take: counted, and not what the compiler says."""
+    """Registers of sums, vectors in flight and addresses, by count; the compiler's number may differ."""
     shape, turned, mma = SkinnyTile.of_product(v, product), v["turned"], v["mma"]
     sides = (product.a, product.b)
-    # Of operands that are read anywhere, two vectors are loaded for each.
+    # An operand whose rows start anywhere takes two loads for each vector.
     shifted = [1 + (side.width_bytes < WIDEST_BYTES) for side in sides]
     doubled = shifted[0] + turned * (shifted[1] - shifted[0])
     majors = [3 + side.is_k_major for side in sides]
     addresses = shape.tiles * (majors[0] + turned * (majors[1] - majors[0]))
-    # Vectors of the short operand, or its numbers beside those of a vector of the long one.
+    # Vectors of the short operand for matrix instructions, or single numbers of both operands for FMAs.
     of_matrices, of_numbers = shape.small // 2 * minimum(shape.unroll, 2), 7 * shape.small + 16
     made = of_numbers + mma * (of_matrices - of_numbers)
-    # 8-bit floats are made fp16 before they are multiplied.
+    # 8-bit floats are widened to fp16 before they are multiplied.
     widened = 48 if product.dtype == "fp8" else 0
     taken: Expr = (
         shape.sums + 4 * doubled * shape.vectors * v["num_stages"] + addresses + made + widened + OTHER_REGISTERS
@@ -188,12 +190,12 @@ def needed_registers(product: Product, v: Vars) -> Expr:
 
 
 def dynamic_smem_bytes(shape: SkinnyTile, num_warps: Any, *, most: Any = max) -> Any:
-    """Dynamic shared memory: the sums of all warps along K, or four of each thread."""
+    """Dynamic shared memory in bytes: the sums of all warps along K, at least four sums of each thread."""
     return 4 * most(shape.warps_k * shape.small * (shape.rows + QUAD), QUAD * WARP * num_warps)
 
 
 def smem_bytes(product: Product, v: Vars) -> Expr:
-    """Shared memory of a block, with the flag that tells the last one."""
+    """Shared memory of a block in bytes, with the flag by which a block learns that it is the last of a tile."""
     taken: Expr = dynamic_smem_bytes(SkinnyTile.of_product(v, product), v["num_warps"], most=maximum) + FLAG_BYTES
     return taken
 

@@ -1,4 +1,4 @@
-"""The source of a configuration, as it is compiled: macros, and what the operator's end needs. No torch."""
+"""The source of a configuration: macros of its tile, layout and epilogue. No torch."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from constrint.kernels.gemm.epilogue.ends import Ends
 from constrint.kernels.gemm.skinny.shape import SkinnyLayout, SkinnyTile
 from constrint.kernels.launch.cuda.nvrtc import CudaSource
 
-#: The sources, and where the end that the kernels in CUDA C++ share lies.
+#: Folders of the sources: its own, and that of the epilogue which the kernels in CUDA C++ share.
 FOLDERS = (Path(__file__).with_name("source"), Path(__file__).parents[1] / "cuda" / "source")
 SHARED = ("epilogue.cuh",)
 #: The order is that of DTYPE in the source; fp32 operands are multiplied as they are.
 DTYPES = ("fp16", "bf16", "tf32", "fp8", "int8")
-#: Parameters that are compiled in; how tiles are dealt to blocks is told at the launch.
+#: Parameters that are compiled in; the schedule of tiles is an argument of the launch.
 COMPILED = ("tile_m", "tile_n", "tile_k", "num_warps", "warps_k", "mma", "resident", "turned", "num_stages", "fan_in")
 
 
 def source_of(config: Mapping[str, int], dtype: str, layout: SkinnyLayout, ends: Ends) -> CudaSource:
-    """The source of a configuration, for operands that lie so, and an end."""
+    """Return the source of a configuration for a layout and an epilogue."""
     return _source_of(tuple((name, int(config[name])) for name in COMPILED), dtype, layout, ends)
 
 
 def shape_of(config: Mapping[str, int], dtype: str, layout: SkinnyLayout) -> SkinnyTile:
-    """The tile of a configuration, for operands that lie so."""
+    """Return the tile of a configuration for a layout."""
     return SkinnyTile.of(config, dtype, a_is_k_major=layout.is_k_major, b_is_k_major=layout.is_k_major)
 
 

@@ -1,7 +1,7 @@
-"""The parameter space of the GEMM for short sides in CUDA C++: rows and K of the long operand, dealt to warps.
+"""The parameter space of the skinny GEMM in CUDA C++: how rows and K of the long operand are divided among warps.
 
-It stands beside `source/kernel.cu`. Any NVIDIA GPU from compute capability 8.0 on runs it: it uses `mma.sync` and plain
-loads, no TMA unit and no cluster.
+The kernel is `source/kernel.cu`. It uses `mma.sync` and plain loads, so that it runs on any NVIDIA GPU of compute
+capability 8.0 or later.
 """
 
 from __future__ import annotations
@@ -44,20 +44,20 @@ MEASURED_SHORT = 16
 PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384)
 
 
-#: Short sides: of what lies between two of them the larger one's tile is taken.
+#: Short sides of the table's shapes; a side between two of them takes the tile of the larger one.
 SHORT = (1, 2, 4, 8, 16, 32, 64)
 #: A long side that is longer than any tile, and a K that is longer than any step.
 LARGE = 1 << 16
 
 
 def _both(shapes: list[tuple[int, int, int]]) -> Shapes:
-    """The same with either side of C the short one."""
+    """Add every shape with M and N exchanged, so that either side of C is the short one."""
     return tuple(dict.fromkeys((*shapes, *((n, m, k) for m, n, k in shapes))))
 
 
-#: Together their spaces are what can be asked for: many blocks share a tile where there are few tiles.
+#: Shapes whose spaces together hold every configuration: with few tiles, many blocks share one.
 SAMPLES: Shapes = _both([(short, long, LARGE) for short in SHORT for long in (64, 512, 4096, LARGE)])
-#: Long sides and depths all over their range: how many blocks share a tile depends on both.
+#: Long sides and depths over their whole range, because both decide how many blocks share a tile.
 _SPREAD = tuple((n, k) for _, n, k in spread_shapes(48, 1))
 _COARSE = _both(list(combinations((1, 4, 8, 16, 32, 64), (64, 1000, 8192, 1 << 18), (64, 2048, 32768))))
 _FINE = _both(
@@ -77,8 +77,8 @@ class SkinnySpec(GemmSpec):
     summary = f"C[M,N] = A[M,K] @ B[K,N] with one side of up to {MOST_SHORT}, at the speed of memory, CUDA C++"
     order_params = ()
     free_params = ()
-    #: 20 first choices for products drawn at random took as many times what was predicted, in the median
-    #: (`benchmarks/results/h200/gemm_drawn.csv`): small ones, and long operands across K, which no fit has seen.
+    #: Measured over predicted time of 20 first choices for products drawn at random, the median
+    #: (`benchmarks/results/h200/gemm_drawn.csv`): small products, and long operands across K, which no fit has seen.
     optimism = 1.14
     actions: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "tile": ("tile_m", "tile_n", "tile_k", "turned"),
@@ -86,9 +86,8 @@ class SkinnySpec(GemmSpec):
         "split": ("split_k", "persistent", "fan_in"),
         "pipeline": ("num_stages", "resident"),
     }
-    #: Steps that are under way at a time, and neighbours whose sums are added before those of all. The kernel takes two
-    #: steps, too, and any number of neighbours: what is not measured yet is not in the space, and
-    #: `benchmarks.gemm.skinny.run time --stages 1 2 --fan-ins 0 8` tries it.
+    #: Values of `num_stages` and `fan_in` in the space: those that were measured. The kernel takes two stages and any
+    #: fan-in, too; `benchmarks.gemm.skinny.run time --stages 1 2 --fan-ins 0 8` measures them.
     steps_ahead: ClassVar[tuple[int, ...]] = (1,)
     fan_ins: ClassVar[tuple[int, ...]] = (0,)
     table_samples: ClassVar[Shapes] = SAMPLES
@@ -96,7 +95,7 @@ class SkinnySpec(GemmSpec):
 
     @cached_property
     def device_files(self) -> tuple[Path, ...]:
-        """The sources, with the end that it shares with the other kernel in CUDA C++."""
+        """Its sources, and the epilogue that it shares with the CUDA GEMM."""
         from constrint.kernels.gemm.skinny.source import FOLDERS, SHARED
 
         own = (path for path in FOLDERS[0].iterdir() if path.suffix in (".cu", ".cuh"))
@@ -165,26 +164,26 @@ class SkinnySpec(GemmSpec):
         )
 
     def tile_rules(self, gpu: GpuModel, product: Product, v: Vars) -> Iterator[Rule]:
-        """What the kernel, its registers and its shared memory take."""
+        """Rules of the kernel, its registers and its shared memory."""
         unit(gpu, product.dtype)
         yield from tile_rules(gpu, product, v)
 
     def size_rules(self, gpu: GpuModel, product: Product, v: Mapping[str, Any], algebra: Algebra) -> Iterator[Rule]:
-        """What is left of the space by sizes."""
+        """Rules on sizes."""
         yield from size_rules(gpu, product, v, algebra)
 
     def end_rules(
         self, gpu: GpuModel, product: Product, v: Mapping[str, Any], smem_bytes: Any, added: Any, algebra: Algebra
     ) -> Iterator[Rule]:
-        """None: sums are finished one by one, from shared memory."""
+        """No estimated rules: the epilogue finishes sums one by one from shared memory."""
         yield from ()
 
     def table_options(self, product: Product) -> Mapping[str, int]:
-        """How operands lie decides what a tile is."""
+        """Layouts, which decide the meaning of a tile."""
         return {"transpose_a": int(not product.a.is_k_major), "transpose_b": int(product.b.is_k_major)}
 
     def added_smem_bytes(self, gpu: GpuModel, product: Product, v: Mapping[str, Any], smem_bytes: Any) -> Any:
-        """Nothing: every end goes through the same memory."""
+        """0: every epilogue uses the same memory."""
         return 0
 
     def block_use(self, gpu: GpuModel, product: Product, v: Vars) -> BlockUse:
@@ -196,7 +195,7 @@ class SkinnySpec(GemmSpec):
         return skinny_cost(gpu, product, columns, blocks_per_sm)
 
     def compiled_as(self, workload: Workload) -> Workload:
-        """Itself: which side is short decides how operands are read."""
+        """The workload itself: the short side decides how operands are read."""
         return workload
 
     def call_launches(self, call: Call, config: Config) -> Sequence[Launch]:

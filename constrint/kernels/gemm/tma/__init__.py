@@ -1,1 +1,1 @@
-"""What the kernels that load through the TMA unit share: which operands it can load, copies of the others, cost."""
+"""Shared by kernels that load through the TMA unit: which operands it can load, and copies of the others."""

@@ -66,9 +66,9 @@ def pack(
     Args:
         a: (batch, M, K), any strides.
         b: (batch, K, N), any strides.
-        copies: What to copy, "a", "b" or both, and whether along K; else in the order of axes that they have.
-        scratch: Gives the copies' memory.
-        overlaps: Let the next kernel start before all is copied; it has to wait for that itself.
+        copies: The operands to copy, "a" or "b"; True for a copy along K, False for one that keeps the order of axes.
+        scratch: Allocates the copies.
+        overlaps: Let the next kernel start before the copies are complete; that kernel waits for them itself.
 
     Returns:
         A and B as they are to be loaded, and the launch that fills the copies, if there are any.

@@ -12,9 +12,9 @@ from constrint.errors import RESIDENT, DoesNotFitError, UsageError
 from constrint.kernels.launch.cuda.nvrtc import CudaBinary, nvrtc_version
 from constrint.kernels.launch.plan.shape import PORTABLE_CLUSTER
 
-#: More dynamic shared memory than this has to be asked for.
+#: Dynamic shared memory that every kernel may use; more has to be allowed first.
 FREE_SMEM_BYTES = 48 * 1024
-#: What the driver says of launches that this device cannot run, and what there is too little of.
+#: The driver's errors for launches that this device cannot run, and the resource that is short.
 REFUSALS = {
     "CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE": RESIDENT,
     "CUDA_ERROR_INVALID_CLUSTER_SIZE": RESIDENT,
@@ -24,7 +24,7 @@ REFUSALS = {
 
 @lru_cache(maxsize=1)
 def obstacle() -> str:
-    """Why kernels in CUDA C++ cannot be compiled and launched on this machine; empty where they can."""
+    """Return why this machine cannot compile and launch kernels in CUDA C++; empty where it can."""
     try:
         compiler = nvrtc_version()
         from cuda.bindings import driver
@@ -62,10 +62,10 @@ class LoadedKernel:
             _set_constants(module, constants)
 
     def allow(self, num_threads: int, smem_bytes: int, cluster: int) -> None:
-        """Let it be launched with so many threads and so much dynamic shared memory a block, in clusters of blocks.
+        """Allow launches with these threads and this dynamic shared memory per block, and this many blocks per cluster.
 
         Raises:
-            DoesNotFitError: When the device has not as much.
+            DoesNotFitError: When the device has less.
         """
         if num_threads > self._most_threads:
             what = f"a block of {num_threads} threads of {self._binary.registers} registers"
@@ -111,7 +111,7 @@ class LoadedKernel:
         is_cooperative: bool,
         stream: int,
     ) -> None:
-        """Enqueue it; see `CudaLaunch` for the arguments, which are arrays of one element here.
+        """Enqueue the kernel; arguments as of `CudaLaunch`, but as arrays of one element.
 
         Raises:
             DoesNotFitError: When the driver says that the device cannot hold its blocks.
@@ -130,7 +130,7 @@ class LoadedKernel:
 
 @lru_cache(maxsize=4096)
 def load_shared(binary: CudaBinary, index: int) -> LoadedKernel:
-    """The kernel without constants that all launches on the current device share; `index` is the device's."""
+    """Load a kernel without constants for all launches on the current device, whose index is `index`."""
     return LoadedKernel(binary, {})
 
 
@@ -143,7 +143,7 @@ def make_current() -> None:
 
 
 def _attributes(cluster: int, is_cooperative: bool) -> list[Any]:
-    """What a launch asks for beside its sizes, as `constrint.core` asks for it."""
+    """Return the launch attributes, the same ones that `constrint.core` sets."""
     from cuda.bindings import driver
 
     attributes = []
@@ -191,7 +191,7 @@ def _wait() -> None:
 
 
 def _called(answer: tuple[Any, ...]) -> Any:
-    """What one of the driver's functions gave beside its status.
+    """Return the results of one of the driver's functions after checking its status.
 
     Raises:
         DoesNotFitError: Where the device is too small for a launch.

@@ -1,7 +1,7 @@
-"""CUDA C++ compiled by NVRTC for a named GPU, with no GPU and no driver on this machine.
+"""Compilation of CUDA C++ by NVRTC for a named GPU; needs no GPU and no driver.
 
-What comes back is the binary and compiled truth: registers, spills and static shared memory, as the assembler states
-them. Binaries are kept on disk.
+The result is the binary with the assembler's figures: registers, spills and static shared memory. Binaries are stored
+on disk.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from constrint import cache
 from constrint.errors import CompileError, UnsupportedError, UsageError
 from constrint.hwmodels import GpuModel
 
-#: What binaries are kept as.
+#: The kind under which the cache stores binaries.
 _KIND = "cubins"
-#: Says the assembler's figures in the compiler's log.
+#: Option that puts the assembler's figures into the compiler's log.
 _VERBOSE = "--ptxas-options=-v"
-#: Compiles anew, and the first release that would not do so otherwise.
+#: Option that bypasses NVRTC's own cache, and the first release with that cache.
 NO_CACHE, CACHING_RELEASE = "--no-cache", (12, 9)
 _USED = re.compile(r"Used (\d+) registers")
 _SPILLED = re.compile(r"(\d+) bytes spill stores")
@@ -43,12 +43,12 @@ class CudaSource:
         function: The kernel, as the source names it: `scale`, `scale<float, 4>`.
         macros: Values by the names of macros.
         options: Further options of NVRTC: `-std=c++17`, `--use_fast_math`.
-        folders: Where headers are looked for.
+        folders: Folders that are searched for headers.
         name: Name of the file, for messages.
-        is_settled: Whether its headers stay as they are while the process runs, as those of a package do: it is looked
-            up once, where others are told by what their headers hold at every launch.
-        sparing: Other values of macros, with which the kernel is compiled again where it spills registers: whichever
-            spills less is the kernel.
+        is_settled: Whether headers do not change while the process runs, as those of a package. The binary is then
+            looked up once; otherwise the headers' contents are hashed at every launch.
+        sparing: Macros of a variant that uses fewer registers. It is compiled where the kernel spills, and the variant
+            that spills less is used.
     """
 
     text: str
@@ -83,7 +83,7 @@ class CudaBinary(msgspec.Struct, frozen=True):
 
 
 def compile_cuda(gpu: GpuModel, source: CudaSource) -> CudaBinary:
-    """Compile a kernel for a GPU, or take what was compiled before.
+    """Compile a kernel for a GPU, or return the binary that was compiled before.
 
     Raises:
         UsageError: When NVRTC is not installed, and for macros that cannot be.
@@ -114,19 +114,19 @@ def compile_cuda(gpu: GpuModel, source: CudaSource) -> CudaBinary:
 
 
 def _options(source: CudaSource, target: str, compiler: str) -> list[str]:
-    # Of what comes from NVRTC's own cache the assembler says nothing.
+    # The log has no figures of a binary from NVRTC's own cache.
     shown = [_VERBOSE, *([NO_CACHE] if _release(compiler) >= CACHING_RELEASE else [])]
     return [f"--gpu-architecture={target}", *shown, *definitions(source.macros, source.name), *source.options]
 
 
-#: What this process has compiled or loaded: where nothing is kept on disk, a layer still compiles its kernels once.
+#: Binaries in memory, so that without a cache on disk a process still compiles each kernel once.
 _KNOWN: dict[bytes, CudaBinary] = {}
-#: As many are kept.
+#: Most binaries in memory.
 MOST_KNOWN = 256
 
 
 def _kept(key: bytes) -> CudaBinary | None:
-    """What some process has compiled; None where none has."""
+    """Return a binary from disk; None where no process has compiled it."""
     data = cache.load(_KIND, key)
     if data is not None:
         with suppress(msgspec.DecodeError):  # written by something else: it is compiled again
@@ -159,7 +159,7 @@ def nvrtc_here() -> Mapping[str, str]:
 
 @lru_cache(maxsize=1)
 def _nvrtc() -> Any:
-    """NVRTC's functions, which find their library themselves."""
+    """Import NVRTC's bindings, which find the library themselves."""
     needs = "compiling CUDA C++ needs NVRTC, which is not installed: pip install 'constrint[cuda]'."
     try:
         from cuda.bindings import nvrtc
@@ -173,7 +173,7 @@ def _nvrtc() -> Any:
 
 
 def compile_ptx(gpu: GpuModel, source: CudaSource) -> str:
-    """A kernel as the assembler's input, PTX: what the compiler made of it before the assembler.
+    """Compile a kernel to PTX, the assembler's input.
 
     Raises:
         UsageError: When NVRTC is not installed, and for macros that cannot be.
@@ -248,7 +248,7 @@ def _first_error(log: str) -> str:
 
 
 def _called(answer: tuple[Any, ...]) -> Any:
-    """What one of NVRTC's functions gave beside its status."""
+    """Return the results of one of NVRTC's functions after checking its status."""
     status, *values = answer
     if status.value:
         raise UnsupportedError(f"NVRTC failed: {status.name}.")
@@ -274,18 +274,16 @@ def _key(source: CudaSource, options: list[str], compiler: str) -> bytes:
     return repr((content, source.function, options, again, headers, compiler)).encode()
 
 
-#: What a macro may stand for.
+#: Types of a macro's value.
 MacroValue = int | float | str | bool
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*["<]([^">\n]+)[">]', re.MULTILINE)
-#: A header beyond this is not what anyone includes.
+#: Larger files are not read as headers.
 _MAX_HEADER_BYTES = 16 << 20
 
 
 def definitions(macros: Mapping[str, MacroValue], where: str) -> list[str]:
-    """Options `-DNAME=value`, each handed to the compiler as one argument that no shell and no other option reads.
-
-    True and False are 1 and 0, text stands for itself.
+    """Return macros as options `-DNAME=value`; True and False become 1 and 0, text is taken verbatim.
 
     Raises:
         UsageError: For a name that is no identifier, and a value that no macro can have.
@@ -311,9 +309,9 @@ def _written(value: object, what: str) -> str:
 
 
 def header_digest(text: str, folders: Sequence[Path]) -> str:
-    """A hash of the headers that a text includes, directly or not, and that lie in these folders.
+    """Hash the headers that a text includes, directly or indirectly, from these folders.
 
-    Headers that are not there belong to the toolkit, whose version is known. Names that macros make are not followed.
+    Other headers belong to the toolkit, whose version is part of a binary's key. Computed include names are skipped.
     """
     seen: dict[Path, bytes] = {}
     waiting = [text]

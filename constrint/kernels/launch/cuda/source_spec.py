@@ -122,7 +122,7 @@ class CudaLaunch:
         return compile_cuda(self.gpu, self.source)
 
     def compiled(self) -> CompiledCuda:
-        """What the compiler made of it, by the names that Triton's compiled kernels have."""
+        """Compile the kernel; return the compiler's figures under the names of Triton's compiled kernels."""
         return CompiledCuda(self._stated(self.gpu, self.binary))
 
     def warm_up(self) -> None:
@@ -134,7 +134,7 @@ class CudaLaunch:
         return self._stated(gpu, compile_cuda(gpu, self.source))
 
     def check_resident(self) -> None:
-        """See that its blocks that wait for each other are resident at the same time; see `plan.loaded`."""
+        """Check that blocks that wait for each other are resident at the same time; see `plan.loaded`."""
         from constrint.kernels.launch.plan.loaded import check_resident
 
         check_resident(self)
@@ -165,10 +165,10 @@ class CudaLaunch:
 
 @dataclass(frozen=True)
 class CompiledCuda:
-    """A compiled kernel by the names that Triton's have.
+    """A compiled kernel with the attribute names of Triton's compiled kernels.
 
     Args:
-        stated: What the compiler said of it.
+        stated: The compiler's figures.
     """
 
     stated: CompiledKernel

@@ -14,12 +14,12 @@ from constrint.errors import UsageError
 
 #: The driver's numbers of element types, and the bytes of an element.
 ELEMENTS = {"uint8": (0, 1), "fp16": (6, 2), "fp32": (7, 4), "bf16": (9, 2), "tf32": (11, 4)}
-#: The driver's numbers of swizzles, by the bytes of a box's rows that are swizzled.
+#: The driver's numbers of swizzles, by their width in bytes.
 SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
 #: Bytes of a map, and the type of one among arguments.
 MAP_BYTES = 128
 MAP = np.dtype(f"V{MAP_BYTES}")
-#: The start and all rows of a matrix are at multiples of so many bytes.
+#: Alignment in bytes of a matrix's first element and of its rows.
 ROW_BYTES = 16
 #: Rows and columns of a box, at most.
 MAX_BOX = 256
@@ -32,7 +32,7 @@ class TensorMap:
     """A matrix that the TMA unit loads from, with zeros beyond its edges.
 
     Args:
-        tensor: What it lies in; only its address counts, and its device.
+        tensor: The tensor that holds the matrix; only its address and device matter.
         element: The type of an element, a key of `ELEMENTS`; tf32 is fp32, rounded as it is loaded.
         shape: Rows, and elements of a row, which follow each other in memory.
         stride: Elements from one row to the next.
@@ -68,7 +68,7 @@ class TensorMap:
 
     @property
     def facts(self) -> tuple[Any, ...]:
-        """What plans of the compiled core make the map of: all but the address."""
+        """Everything but the address, as plans of the compiled core take it."""
         number, size = ELEMENTS[self.element]
         return number, size, SWIZZLES[self.swizzle], 0, list(self.box), list(self.shape), [self.stride, 1]
 
@@ -92,7 +92,7 @@ class TensorMap:
             [driver.cuuint32_t(1)] * 2,
             driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
             driver.CUtensorMapSwizzle(SWIZZLES[self.swizzle]),
-            # As the compiled core does.
+            # The compiled core sets the same.
             driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
             driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
         )

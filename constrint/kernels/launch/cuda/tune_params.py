@@ -48,7 +48,7 @@ _AXES = ("x", "y", "z")
 
 @dataclass(frozen=True, kw_only=True)
 class Description:
-    """What is said of a kernel; names are Kernel Tuner's where it has the same thing.
+    """The description of a kernel; fields have Kernel Tuner's names where it has the same field.
 
     Args:
         kernel_name: The kernel, as the source names it.
@@ -57,19 +57,19 @@ class Description:
         arguments: In the kernel's order, by names of your choice: `("float32", "n")` is a tensor of n random elements,
             `"int32"` a number that is the size of that name, and numpy's arrays and scalars are taken as they are.
         tune_params: The values of each parameter.
-        home: Name of the module that describes it, by which other processes find it; the caller's if left out.
-        sizes: Default values of what `problem_size` and `arguments` speak of; `x`, `y`, `z` of the problem if None.
+        home: Module that describes the kernel, from which other processes import it; the caller's if left out.
+        sizes: Default values of the names in `problem_size` and `arguments`; `x`, `y`, `z` of the problem if None.
         outputs: Names of the arguments that the kernel writes; the first array if none are named.
         restrictions: Python expressions over the parameters, or functions of them.
-        grid_div_x, grid_div_y, grid_div_z: What the problem's size is divided by, a product; the block's size if None.
+        grid_div_x, grid_div_y, grid_div_z: Factors that the problem's size is divided by; the block's size if None.
         block_size_names: Parameters that are the sizes of a block.
         cmem_args: Values of `__constant__` variables by their names, described like arguments.
-        smem_bytes: Static shared memory of a block, an expression; what the compiler makes of it counts in the end.
+        smem_bytes: Static shared memory of a block, an expression; once compiled, the compiler's figure counts.
         dynamic_smem_bytes: Dynamic shared memory of a block, an expression.
         registers: Registers of a thread, an expression.
         operations: Floating operations, an expression over the sizes.
         compiler_options: Further options of NVRTC.
-        reference: What the outputs have to be, by name, from the arguments and sizes by name.
+        reference: Computes the expected outputs by name from the arguments and sizes by name.
     """
 
     kernel_name: str
@@ -114,10 +114,10 @@ def spec_from_tune_params(
     tune_params: Mapping[str, Iterable[object]],
     **further: Any,
 ) -> TuneParamsSpec:
-    """Make a spec of a kernel that is described as for Kernel Tuner; `Description` says what may be said of it.
+    """Make a spec of a kernel that is described as for Kernel Tuner; `further` are other fields of `Description`.
 
     Raises:
-        UsageError: For anything that cannot be; names it.
+        UsageError: For an invalid field; names it.
     """
     known = {"kernel_name": kernel_name, "kernel_source": kernel_source, "problem_size": problem_size}
     for name in further:
@@ -131,10 +131,10 @@ class TuneParamsSpec(CudaKernelSpec):
     """A kernel that is described by its tunable parameters.
 
     Args:
-        described: What is said of it.
+        described: The description.
 
     Raises:
-        UsageError: For anything that cannot be; names it.
+        UsageError: For an invalid field; names it.
     """
 
     summary = "a kernel in CUDA C++, described by its tunable parameters"
@@ -173,7 +173,7 @@ class TuneParamsSpec(CudaKernelSpec):
         return self.stated.params()
 
     def rules(self, gpu: GpuModel, workload: Workload, v: Vars) -> Iterator[Rule]:
-        """The restrictions are in `problem`, which knows all values."""
+        """None; the restrictions are in `problem`, which knows the values of all parameters."""
         return iter(())
 
     def problem(self, gpu: GpuModel, workload: Workload) -> Problem:
@@ -197,7 +197,7 @@ class TuneParamsSpec(CudaKernelSpec):
         return BlockUse(ceildiv(self._threads(), gpu.sm.warp_size), registers, smem + dynamic)
 
     def values_of(self, config: Config) -> dict[str, Any]:
-        """What the codes of a configuration stand for."""
+        """Return the values that the codes of a configuration stand for."""
         return self.stated.decoded(config)
 
     def moved_bytes(self, workload: Workload) -> int:
@@ -207,11 +207,11 @@ class TuneParamsSpec(CudaKernelSpec):
         )
 
     def num_operations(self, workload: Workload) -> int:
-        """What is stated."""
+        """The described number of operations."""
         return self._of_sizes(self.described.operations, workload, "operations")
 
     def cost(self, gpu: GpuModel, workload: Workload, columns: Columns, blocks_per_sm: NDArray[Any]) -> CostColumns:
-        """That of any kernel of which the load and the grid are known."""
+        """Predicted time of a kernel whose memory traffic and grid are known."""
         blocks: Any = 1.0
         for along in self._grid(workload):
             blocks = blocks * along.columns(columns)
@@ -229,7 +229,7 @@ class TuneParamsSpec(CudaKernelSpec):
         return tuple(self._block_size(axis).value(config) for axis in range(3))
 
     def dynamic_smem_bytes(self, workload: Workload, config: Config) -> int:
-        """What is stated."""
+        """The described dynamic shared memory of a block."""
         stated = self.stated.number(self.described.dynamic_smem_bytes, workload.sizes, "dynamic_smem_bytes")
         return stated.value(config)
 
@@ -240,7 +240,7 @@ class TuneParamsSpec(CudaKernelSpec):
         return {**sizes, **dict(zip(self.block_names, block, strict=True)), "kernel_tuner": 1, **self.values_of(config)}
 
     def inputs(self, gpu: GpuModel, workload: Workload, *, device: Any = "meta", seed: int = 0) -> dict[str, Any]:
-        """Random tensors, and what was given as it is."""
+        """Random tensors for described arrays; numpy's arrays and scalars as they are."""
         read = {name: value for name, value in self._arguments.items() if name not in self._outputs} | self._constants
         return {n: self._made(v, workload, device, is_random=True) for n, v in read.items() if not isinstance(v, str)}
 
@@ -250,7 +250,7 @@ class TuneParamsSpec(CudaKernelSpec):
         return {name: self._made(self._arguments[name], workload, device, is_random=False) for name in self._outputs}
 
     def reference(self, workload: Workload, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """What the reference makes of the inputs."""
+        """The outputs that the reference computes from the inputs."""
         if self.described.reference is None:
             return super().reference(workload, inputs)
         return dict(self.described.reference({**workload.sizes, **inputs}))
@@ -310,7 +310,7 @@ class TuneParamsSpec(CudaKernelSpec):
         return names
 
     def _check(self) -> None:
-        """Read every text once, so that mistakes are told now."""
+        """Read every text once, so that mistakes are reported early."""
         known = {*self.stated.domains, *self.size_names, *GPU_NAMES}
         self.stated.check_rules(known)
         described = self.described

@@ -1,6 +1,6 @@
-"""A compiled kernel's arguments as its binary takes them, for launches by the compiled core.
+"""A compiled kernel's arguments in the layout of its binary, for launches by the compiled core.
 
-A kernel in CUDA C++ takes what it is given, in order. Facts of Triton 3.6 and 3.9: arguments stand in the order of the
+A kernel in CUDA C++ takes its arguments in order. Facts of Triton 3.6 and 3.9: arguments stand in the order of the
 signature without compile-time constants; a tensor descriptor is a tensor map, its sizes and its strides; two addresses
 of scratch memory come last. Where the driver tells the sizes of a kernel's parameters, the layout is checked against
 them; any other version of Triton is not relied on without that.
@@ -34,7 +34,7 @@ Argument = tuple[Any, ...]
 
 
 def layout_of(kernel: Any, values: Mapping[str, Any], locate: Locate) -> list[Argument]:
-    """The arguments of `constrint.core`'s plans.
+    """Lay out the arguments of one of Triton's compiled kernels for plans of `constrint.core`.
 
     Args:
         kernel: Triton's CompiledKernel.
@@ -42,7 +42,7 @@ def layout_of(kernel: Any, values: Mapping[str, Any], locate: Locate) -> list[Ar
         locate: Finds the slot of an address.
 
     Raises:
-        NotPlannedError: For what is not laid out here.
+        NotPlannedError: For an argument of another type.
     """
     laid: list[Argument] = []
     metas = iter(getattr(kernel.metadata, "tensordesc_meta", None) or ())
@@ -68,7 +68,7 @@ def layout_of(kernel: Any, values: Mapping[str, Any], locate: Locate) -> list[Ar
 
 
 def integer(value: int, size: int) -> Argument:
-    """An integer that is the same in all launches."""
+    """Lay out an integer that is the same in all launches."""
     return "bytes", (value % (1 << 8 * size)).to_bytes(size, "little")
 
 
@@ -89,7 +89,7 @@ def check_layout(laid: list[Argument], parameter_bytes: list[int]) -> None:
 
 
 def cuda_layout(arguments: Sequence[Any], locate: Locate) -> list[Argument]:
-    """The same of a `CudaLaunch`, whose arguments are tensors, tensor maps, None, and numbers of numpy's types.
+    """Lay out the arguments of a `CudaLaunch`: tensors, tensor maps, None, and numbers of numpy's types.
 
     Raises:
         NotPlannedError: When a tensor is none of the call's.
@@ -132,7 +132,7 @@ def size_of(argument: Argument) -> int:
 
 
 def descriptor_arguments(value: Any, meta: Mapping[str, Any] | None, where: tuple[int, int]) -> list[Argument]:
-    """The arguments that a tensor descriptor is passed as; `where` is its base's slot and place in it.
+    """Lay out a tensor descriptor; `where` is the slot of its base and the offset in it.
 
     Raises:
         NotPlannedError: For other descriptors than plain tensor maps.

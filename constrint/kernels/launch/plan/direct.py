@@ -1,7 +1,7 @@
-"""Plans without the compiled core, or for a torch that it cannot read: compiled kernels, launched directly.
+"""Plans without the compiled core, or for a torch that the core cannot read: compiled kernels, launched from Python.
 
-A look-up in Python takes the place of the core's, and Triton's own launcher or cuda-bindings that of its launches;
-Triton's look at every argument is spared.
+A table in Python replaces that of the core, and Triton's launcher or cuda-bindings replace its launches. Triton's
+inspection of every argument is still saved.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from constrint.kernels.launch.plan.scratch import COUNTERS
 
 #: Finds the slot of an address, and how far into it.
 Locate = Callable[[int], tuple[int, int]]
-#: The types of tensors without ways of their own.
+#: Types of tensors without overrides of their own.
 PLAIN_TYPES = (Tensor, torch.nn.Parameter)
-#: Addresses count up to this: what loads and choices depend on.
+#: Addresses matter modulo this number of bytes: loads and choices depend on no more of them.
 ADDRESS_STEP = 128
 
 
@@ -49,10 +49,10 @@ class Descriptor:
 
 
 class DirectStep(Protocol):
-    """What a call does, one after the other."""
+    """One step of a call."""
 
     def run(self, tensors: Sequence[Tensor | None], addresses: Sequence[int]) -> None:
-        """Enqueue it on the current stream, with the tensors and the addresses of all slots."""
+        """Enqueue the step on the current stream, given the tensors and the addresses of all slots."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class DirectCuda:
 
     @classmethod
     def of(cls, launch: Any, locate: Locate) -> DirectCuda:
-        """The launch, once its kernel is loaded; of its tensors only the places are kept.
+        """Load the kernel of a launch; keep the slots of its tensors instead of the tensors.
 
         Raises:
             DoesNotFitError: When it does not fit the device.
@@ -110,7 +110,7 @@ class DirectCuda:
 
 
 def _without_tensor(value: Any) -> Any:
-    """An argument that keeps no memory alive."""
+    """Return an argument that keeps no memory alive."""
     if isinstance(value, TensorMap):
         return replace(value, tensor=Address(0))
     return None if isinstance(value, Tensor) else value
@@ -166,7 +166,7 @@ class DirectLaunch:
 
 @dataclass(frozen=True)
 class PlanEntry:
-    """What a call of one signature does: launches, or a function of its tensors; neither: such calls have no plan."""
+    """A plan of one signature: launches, or a function of the call's tensors; with neither, such calls have no plan."""
 
     launches: Sequence[DirectStep]
     outputs: tuple[tuple[Any, ...], ...]

@@ -21,7 +21,7 @@ LIBRARIES = {"cuda": "libcuda.so.1", "hip": "libamdhip64.so"}
 
 @lru_cache(maxsize=1)
 def driver() -> Any:
-    """The driver's handle in the core; None where launches have to go through Triton."""
+    """Open the driver once and return its handle in the core; None where launches have to go through Triton."""
     if compiled is None or not torch.cuda.is_available():
         return None
     kind = "hip" if torch.version.hip else "cuda"
@@ -41,7 +41,7 @@ def reads_tensors() -> bool:
 
 
 def fast_allocator() -> Any:
-    """What makes a CUDA tensor from (shape, strides, dtype) at the least cost to the host."""
+    """Return the cheapest function for the host that makes a CUDA tensor from (shape, strides, dtype)."""
     guards = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
     found = getattr(guards, "_empty_strided_cuda", None)
     return _empty if found is None else found
@@ -51,9 +51,9 @@ def _empty(shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype)
     return torch.empty_strided(shape, strides, dtype=dtype, device="cuda")
 
 
-#: What the core calls.
+#: Functions of cuBLAS that the core calls.
 FUNCTIONS = ("cublasGemmEx", "cublasSetMathMode")
-#: Libraries that torch may be told to call instead, by torch's names for them.
+#: Other BLAS back-ends that torch can be set to, by torch's names.
 OTHERS = ("Cublaslt", "Ck")
 
 

@@ -20,7 +20,7 @@ from constrint.kernels.launch.plan.shape import LaunchShape, NotPlannedError
 
 
 def resident_blocks(launch: Any) -> int | None:
-    """How many blocks of a launch the device of its tensors holds at the same time; None where nobody tells.
+    """Return how many blocks of a `CudaLaunch` the device of its tensors holds at once; None where no driver tells.
 
     Raises:
         DoesNotFitError: When the device cannot run one block of it.
@@ -30,7 +30,7 @@ def resident_blocks(launch: Any) -> int | None:
 
 
 def check_resident(launch: Any) -> None:
-    """See that the blocks of a launch that wait for each other are resident at the same time.
+    """Check that blocks of a `CudaLaunch` that wait for each other are resident at the same time.
 
     Raises:
         DoesNotFitError: When they are not, or the device cannot run one block of it.
@@ -40,10 +40,10 @@ def check_resident(launch: Any) -> None:
 
 
 def check_shape(shape: LaunchShape, handle: int, name: str) -> None:
-    """The same of a loaded kernel on the current device.
+    """Check that blocks of a loaded kernel that wait for each other are resident on the current device.
 
     Raises:
-        DoesNotFitError: As `check_resident`.
+        DoesNotFitError: When they are not, or the device cannot run one block.
     """
     needed = shape.num_together
     if needed == 1:
@@ -63,7 +63,7 @@ def check_shape(shape: LaunchShape, handle: int, name: str) -> None:
 
 
 def resident_of(shape: LaunchShape, handle: int) -> int | None:
-    """How many blocks of a loaded kernel the current device holds at the same time; None where nobody tells."""
+    """Return how many blocks of a loaded kernel the current device holds at once; None where no driver tells."""
     if compiled is None or driver() is None:
         return None
     blocks: int | None = compiled.resident_blocks(driver(), handle, *shape[1:4], _num_sms())
@@ -74,11 +74,11 @@ def _num_sms() -> int:
     return int(torch.cuda.get_device_properties(torch.cuda.current_device()).multi_processor_count)
 
 
-#: What images are kept as.
+#: The kind under which the cache stores images.
 IMAGES = "kernels"
 #: Handles of loaded kernels by device, image and name.
 _HANDLES: dict[tuple[int, str, str], int] = {}
-#: The most threads of a block of kernels that were loaded here, by handle.
+#: Most threads of a block, by handle, of kernels that this process loaded from images.
 _MOST_THREADS: dict[int, int] = {}
 #: Images that this process has put on disk, by digest and folder.
 _STORED: set[tuple[str, str]] = set()
@@ -87,7 +87,7 @@ _DIGESTS: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
 
 
 def keep_triton(kernel: Any) -> str:
-    """The digest of one of Triton's compiled kernels, once its image is on disk and its handle is known."""
+    """Store the image of one of Triton's compiled kernels on disk, remember its handle, and return its digest."""
     digest = _DIGESTS.get(kernel)
     if digest is None:
         digest = _DIGESTS[kernel] = _digest(bytes(kernel.kernel))
@@ -96,14 +96,14 @@ def keep_triton(kernel: Any) -> str:
 
 
 def keep_image(image: bytes, name: str, handle: int) -> str:
-    """The digest of an image, once it is on disk and the handle of its kernel on the current device is known."""
+    """Store an image on disk, remember its kernel's handle on the current device, and return its digest."""
     digest = _digest(image)
     _keep(digest, image, name, handle)
     return digest
 
 
 def load_image(image: str, name: str, shape: LaunchShape) -> int:
-    """The handle of a kernel of a kept image on the current device, ready to be launched in this shape.
+    """Load a kernel of a stored image on the current device and return its handle, ready for a launch of this shape.
 
     Raises:
         NotPlannedError: When the image is not at hand, or this device cannot launch it.

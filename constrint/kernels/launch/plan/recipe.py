@@ -1,7 +1,7 @@
-"""A call's launches as plain data: made once from what was stated, kept on disk, turned into a plan of the core.
+"""A call's launches as plain data, a recipe: recorded once, stored on disk, turned into a plan of the compiled core.
 
-A recipe names no address. Slots stand for them: first the call's tensors, then what it allocates (its results, then
-one piece of scratch memory), then the stream's counters.
+A recipe holds no address. Slots stand for memory: first the call's tensors, then what the call allocates (its results,
+then one piece of scratch memory), then the stream's counters.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class ProductStep(msgspec.Struct, frozen=True, tag="product"):
         sizes: Rows and columns of C, and what is summed over.
         types: cudaDataType_t of A, B and C.
         strides: Elements from column to column of A, B and C.
-        slots: Of A, B and C.
+        slots: Slots of A, B and C.
     """
 
     operations: tuple[int, int]
@@ -87,16 +87,15 @@ class ProductStep(msgspec.Struct, frozen=True, tag="product"):
 
 
 class Recipe(msgspec.Struct, frozen=True):
-    """Everything a call of one signature does.
+    """Everything that a call of one signature does.
 
     Args:
-        steps: What is filled and launched, in order.
-        outputs: (shape, strides, name of the dtype) of everything that is allocated.
-        num_results: How many of those are results; the others are scratch memory.
-        num_counters: Counters of the stream that it needs; 0 for none.
-        note: What was chosen, for people.
-        function: What a function that takes the call's tensors is made of, where one is called instead of launches; the
-            table of plans knows how (`PlanTable.function_of`).
+        steps: Fills, kernels and library products, in order.
+        outputs: (shape, strides, name of the dtype) of every allocation.
+        num_results: The number of allocations that are results; the rest is scratch memory.
+        num_counters: Counters of the stream that the call needs; 0 for none.
+        note: The chosen kernel and configuration, for people.
+        function: Arguments of a function that runs the call instead of launches; `PlanTable.function_of` makes it.
     """
 
     steps: list[KernelStep | FillStep | ProductStep]
@@ -108,25 +107,25 @@ class Recipe(msgspec.Struct, frozen=True):
 
 
 class Made(NamedTuple):
-    """A recipe; where the core does not launch, the launches themselves, and no steps in the recipe."""
+    """A recipe; without the compiled core its steps are empty, and `direct` holds the launches."""
 
     recipe: Recipe
     direct: list[DirectStep]
 
 
 class Regions:
-    """Which slot an address belongs to, by the extents in memory of the tensors of the slots."""
+    """Finds the slot of an address by the memory extents of the slots' tensors."""
 
     def __init__(self) -> None:
         self._of_slot: list[tuple[int, int, int, int]] = []
 
     def add(self, tensor: Tensor, slot: int, shift: int = 0) -> None:
-        """Say that a tensor lies `shift` bytes into a slot."""
+        """Record that a tensor lies `shift` bytes into a slot."""
         start, end = extent(tensor)
         self._of_slot.append((start, end, slot, shift))
 
     def locate(self, address: int) -> tuple[int, int]:
-        """The slot, and how many bytes into it.
+        """Return the slot of an address and its offset in bytes.
 
         Raises:
             NotPlannedError: When no slot, or more than one, has the address.
@@ -155,10 +154,18 @@ def recipe_of(
     *,
     may_spill: bool = True,
 ) -> Made:
-    """The recipe of launches that were stated for these tensors; compiles their kernels.
+    """Compile launches that were stated for these tensors, and record them as a recipe.
+
+    Args:
+        launches: The launches, in order.
+        tensors: The call's tensors, by slot; None for those that it lacks.
+        results: The call's results.
+        scratch: Noted what the launches need beside these.
+        note: The chosen kernel and configuration, for people.
+        may_spill: Whether a kernel that spills is accepted.
 
     Raises:
-        NotPlannedError: When they have to go the long way.
+        NotPlannedError: When a launch cannot be part of a plan.
         SpilledError: When a kernel spills and may not.
         DoesNotFitError, triton.runtime.errors.OutOfResources: When a kernel does not fit the device.
     """
@@ -184,7 +191,7 @@ def recipe_of(
 
 
 def _place(scratch: NotedScratch, regions: Regions, slot: int) -> tuple[list[FillStep], int, int]:
-    """Put scratch memory into one slot, and counters into the next: what is zeroed, the bytes, and the counters."""
+    """Put scratch memory into one slot and counters into the next; return fills, bytes and the number of counters."""
     scratch_bytes = counters = 0
     zeroed = []
     for piece in (*scratch.fresh, *scratch.zeroed):
@@ -200,7 +207,7 @@ def _place(scratch: NotedScratch, regions: Regions, slot: int) -> tuple[list[Fil
 
 
 def compile_all(launches: Sequence[Any]) -> list[Any]:
-    """The compiled kernels, those of different functions compiled at the same time; None for what only fills.
+    """Compile the kernels of all launches, different functions in parallel; None stands for a fill.
 
     Raises:
         NotPlannedError: For launches that cannot be part of a plan.
@@ -219,7 +226,7 @@ def compile_all(launches: Sequence[Any]) -> list[Any]:
 
 
 def _function_of(launch: Any) -> Hashable:
-    """What is compiled by one compiler after the other: Triton's function, or a source with its macros."""
+    """Return the unit of compilation of a launch: Triton's function, or a CUDA source with its macros."""
     from constrint.kernels.launch.triton import TritonLaunch
 
     if isinstance(launch, TritonLaunch):
@@ -275,7 +282,7 @@ def _direct(launch: Any, kernel: Any, regions: Regions) -> DirectStep:
 
 
 def plan_of(recipe: Recipe, num_tensors: int) -> Any:
-    """The core's plan on the current device.
+    """Make the core's plan of a recipe on the current device.
 
     Raises:
         NotPlannedError: When a kernel of it is not at hand, or does not fit this device.
@@ -291,7 +298,7 @@ def plan_of(recipe: Recipe, num_tensors: int) -> Any:
 
 
 def output_of(result: Tensor) -> tuple[list[int], list[int], str]:
-    """What a recipe says of something that is allocated."""
+    """Return shape, strides and dtype of an allocation as a recipe stores them."""
     return list(result.shape), list(result.stride()), _dtype_name(result.dtype)
 
 

@@ -1,4 +1,4 @@
-"""Memory that launches need besides their operands: for partial sums, copies, and counters that blocks share."""
+"""Memory that launches need beside their operands: partial sums, copies, and counters that blocks share."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-#: Counters handed out to launches inside a captured graph, which keep theirs for good.
+#: Counters for launches inside captured graphs, which keep theirs for the life of the process.
 CAPTURED_COUNTERS = 1 << 18
-#: Counters that a stream has at least.
+#: Fewest counters of a stream.
 LEAST_COUNTERS = 4096
 
 
 class Scratch:
-    """Hands out memory for one launch, as tensors."""
+    """Allocates memory for one launch, as tensors."""
 
     def empty(self, shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
-        """Memory with anything in it."""
+        """Allocate uninitialised memory."""
         return torch.empty(tuple(shape), dtype=dtype, device=device)
 
     def zeros(self, num: int, device: torch.device) -> Tensor:
-        """(num,) int32 zeros, which the launch may change."""
+        """Allocate (num,) int32 zeros, which the launch may change."""
         return torch.zeros(num, dtype=torch.int32, device=device)
 
     def counters(self, num: int, device: torch.device) -> Tensor:
-        """(num,) int32 zeros, which the launch leaves at zero."""
+        """Return (num,) int32 zeros, which the launch has to leave at zero."""
         return COUNTERS.take(device, num)
 
 
@@ -36,7 +36,7 @@ TORCH_SCRATCH = Scratch()
 
 @dataclass
 class NotedScratch(Scratch):
-    """Notes what was asked for, so that a plan can provide it at every call; see `recipe.py`."""
+    """Records every request, so that a plan can serve it at every call; see `recipe.py`."""
 
     fresh: list[Tensor] = field(default_factory=list)
     zeroed: list[Tensor] = field(default_factory=list)
@@ -73,7 +73,7 @@ class Counters:
         return self._take(index, torch.cuda.current_stream(index).cuda_stream, num)
 
     def address(self, index: int, stream: int, num: int) -> int:
-        """The address of `num` counters for a launch on the current stream of a device, of which this is the handle."""
+        """Return the address of `num` counters for a launch on `stream`, the device's current stream."""
         return int(self._take(index, stream, num).data_ptr())
 
     def _take(self, index: int, stream: int, num: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""The shape of a compiled kernel's launch as plain data: grid, blocks and what they need of the device. No torch."""
+"""The shape of a kernel's launch as plain data: grid, threads, shared memory, cluster. No torch."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 
 class NotPlannedError(Exception):
-    """The launch has no plan: it is left to Triton's launcher."""
+    """Raised where a launch cannot be planned; Triton's own launcher takes it."""
 
 
 #: The most blocks of a cluster that every GPU with clusters can have; Triton asks for more by its own launcher alone.
@@ -16,15 +16,15 @@ MAX_CLUSTER = 16
 
 
 class LaunchShape(NamedTuple):
-    """How a compiled kernel is launched.
+    """The shape of a compiled kernel's launch.
 
     Args:
         grid: Blocks along x, y and z; a cluster counts as its blocks.
         threads: Threads of a block.
         shared_bytes: Dynamic shared memory of a block.
         cluster: Blocks of a cluster.
-        is_cooperative: Whether all blocks are to reside at the same time.
-        is_dependent: Whether it may begin before the launch before it has ended.
+        is_cooperative: Whether all blocks have to be resident at the same time.
+        is_dependent: Whether the launch may start before the previous launch of its stream has ended.
     """
 
     grid: tuple[int, int, int]
@@ -36,7 +36,7 @@ class LaunchShape(NamedTuple):
 
     @classmethod
     def of(cls, kernel: Any, grid: tuple[int, ...]) -> LaunchShape:
-        """How Triton would launch one of its compiled kernels on a grid.
+        """The shape in which Triton would launch one of its compiled kernels on a grid.
 
         Raises:
             NotPlannedError: When only Triton can.
@@ -59,7 +59,7 @@ class LaunchShape(NamedTuple):
 
     @classmethod
     def of_cuda(cls, launch: Any) -> LaunchShape:
-        """How a `CudaLaunch` is launched.
+        """The shape of a `CudaLaunch`.
 
         Raises:
             NotPlannedError: When its blocks have more than one dimension.
@@ -88,5 +88,5 @@ class LaunchShape(NamedTuple):
         return self.num_blocks if self.is_cooperative else self.cluster
 
     def for_core(self) -> tuple[Any, ...]:
-        """The same as plans of the core take it: numbers alone."""
+        """The shape as numbers, as plans of the compiled core take it."""
         return *self[:4], int(self.is_cooperative), int(self.is_dependent)

@@ -29,9 +29,9 @@ from constrint.kernels.launch.plan.shape import NotPlannedError
 from constrint.select.compiled import compilers
 from constrint.select.winners import stamp, when_reloaded
 
-#: Signatures that a table keeps, the least recently used go first.
+#: Most signatures of a table; the least recently used is dropped first.
 CAPACITY = 4096
-#: Answers of `PlanTable.call`: such calls have no plan; gradients are to be recorded; the call is new.
+#: Results of `PlanTable.call` beside those of the call: it has no plan; gradients have to be recorded; it is new.
 NO_PLAN, WANTS_GRAD, IS_NEW = None, True, False
 
 #: Gives the launches of a call; its tensors do not overlap.
@@ -41,7 +41,7 @@ FunctionOf = Callable[[Mapping[str, Any]], Callable[..., Any]]
 
 
 class TableState(NamedTuple):
-    """What a table holds and how often it was asked."""
+    """The entries of a table, and the hits and misses of its look-ups."""
 
     entries: int
     hits: int
@@ -49,12 +49,12 @@ class TableState(NamedTuple):
 
 
 class PlanTable:
-    """An operation's plans.
+    """An operation's plans, by signature.
 
     Args:
-        name: The operation's.
-        build: Gives the recipe of a call; raises NotPlannedError where it goes the long way.
-        precision: What 32-bit floating-point products depend on besides the tensors.
+        name: The operation's name.
+        build: Records the recipe of a call; raises NotPlannedError where the call cannot be planned.
+        precision: Returns torch's precision settings that products of 32-bit floats depend on.
         function_of: Makes the function of a recipe that has one instead of launches.
     """
 
@@ -70,12 +70,12 @@ class PlanTable:
         _TABLES.add(self)
 
     def call(self, is_inner: bool, extra: Hashable, *tensors: Tensor | None) -> Any:
-        """The results of a call that was seen before, or one of the three answers above.
+        """Run a call whose signature has a plan and return its results; else `NO_PLAN`, `WANTS_GRAD` or `IS_NEW`.
 
         Args:
-            is_inner: Neither gradients nor listeners are asked for: the caller has.
-            extra: What the call depends on besides its tensors.
-            tensors: The call's tensors; None for those that it has not.
+            is_inner: Whether the caller has already checked for gradients and listeners.
+            extra: Everything beside its tensors that the call depends on.
+            tensors: The call's tensors; None for those that it lacks.
         """
         table = self._table
         if table is None:
@@ -89,9 +89,9 @@ class PlanTable:
         return compiled.table_call(table, is_inner, extra, *tensors)  # type: ignore[union-attr]
 
     def run(self, extra: Hashable, *tensors: Tensor | None) -> Any:
-        """As an operator's kernel: the results, learnt where the call is new; None where there is no plan.
+        """Run a call as an operator's kernel, making its plan where it is new; None where there is no plan.
 
-        Whatever looks at operators has seen the call; only who looks at launches and at memory is asked for.
+        Observers of operators have already seen the call, so that only observers of launches and memory are checked.
         """
         if launches_are_seen():
             return NO_PLAN
@@ -102,7 +102,7 @@ class PlanTable:
         """Make the plan of a new call and run it; None where such calls have no plan.
 
         Raises:
-            ConstrintError: What `build` raises for arguments that do not go together.
+            ConstrintError: From `build`, for arguments that do not go together.
         """
         device = next(tensor.device for tensor in tensors if tensor is not None)
         with torch.cuda.device(device):
@@ -121,7 +121,7 @@ class PlanTable:
             compiled.table_clear(self._table)
 
     def state(self) -> TableState:
-        """What the table holds and how often it was asked."""
+        """Return the entries of the table, and the hits and misses of its look-ups."""
         if self._plain is not None:
             return TableState(*self._plain.state())
         if self._table is None or compiled is None:
@@ -217,19 +217,19 @@ def clear_plans() -> None:
 
 
 def plan_states() -> dict[str, TableState]:
-    """What the tables of all operations hold, by name."""
+    """Return the state of every operation's table, by name."""
     return {table.name: table.state() for table in _TABLES}
 
 
 def outputs_of(recipe: Recipe) -> tuple[Any, ...]:
-    """What a call allocates, as the allocator takes it."""
+    """Return the allocations of a call as the allocator takes them."""
     return tuple((tuple(shape), tuple(strides), getattr(torch, dtype)) for shape, strides, dtype in recipe.outputs)
 
 
 def apart(tensors: tuple[Tensor | None, ...]) -> tuple[Tensor | None, ...]:
-    """The same tensors; those that overlap others in memory are replaced by memory of their own, laid out alike.
+    """Replace tensors that overlap others in memory by tensors of equal layout in memory of their own.
 
-    What an argument of a kernel belongs to is told by its address.
+    The address of a kernel's argument has to identify one tensor of the call.
     """
     kept: list[Tensor | None] = []
     taken: list[tuple[int, int]] = []
@@ -260,7 +260,7 @@ def launches_are_seen() -> bool:
 
 
 def is_heard(hook: Any) -> bool:
-    """Whether somebody listens to one of Triton's hooks of launches."""
+    """Whether one of Triton's launch hooks has a listener."""
     return hook is not None and bool(getattr(hook, "calls", True))
 
 
@@ -272,7 +272,7 @@ def _has_function_modes() -> bool:
 
 @lru_cache(maxsize=1)
 def listeners() -> tuple[Callable[[], Any], ...]:
-    """What tells that a call is traced, transformed, recorded or otherwise observed: then it takes the long way."""
+    """Functions that tell whether a call is traced, transformed, recorded or otherwise observed: then no plan runs."""
     c = torch._C
     return (
         c._len_torch_dispatch_stack,
@@ -292,6 +292,6 @@ def _device_facts(index: int) -> tuple[Any, ...]:
 
 
 def _tables(device: torch.device) -> str:
-    """Which tables of measured winners hold for a device: with others, others are chosen."""
+    """Return the stamp of a device's tables of measured winners; other tables may lead to other choices."""
     gpu = gpu_of(device)
     return "" if gpu is None else stamp(gpu)

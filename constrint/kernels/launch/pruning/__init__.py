@@ -11,4 +11,4 @@ if TYPE_CHECKING:
 
 __all__ = ["PerfModel", "Pruner", "perf_model", "prune"]
 
-__getattr__ = lazily(__name__, {"pruner": ("Pruner", "prune"), "predictor": ("PerfModel", "perf_model")})
+__getattr__ = lazily(__name__, {"pruner": ("PerfModel", "Pruner", "perf_model", "prune")})

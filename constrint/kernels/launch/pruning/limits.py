@@ -29,16 +29,16 @@ from constrint.select.workload import SIZE_DIVISOR, check_all_sizes, workload_of
 
 #: The options of a launch that are parameters under the same name in every kernel.
 LAUNCH_PARAMS = ("num_warps", "num_stages")
-#: What a user may say that configurations are of, and what it is made into.
+#: A user's `spec` argument, and the operation or space that it stands for.
 Spec = str | KernelSpec | Operation | Space
-Asked = Operation | Space
+Target = Operation | Space
 
 
-def asked_of(spec: object) -> Asked:
-    """The operation or the space that a user means.
+def target_of(spec: object) -> Target:
+    """Return the operation or the space that a `spec` argument stands for.
 
     Raises:
-        UsageError: For what is neither; says what is taken.
+        UsageError: For any other value.
         UnknownNameError: When there is no kernel of that name.
     """
     if isinstance(spec, str):
@@ -54,11 +54,11 @@ def asked_of(spec: object) -> Asked:
 
 @dataclass(frozen=True)
 class Names:
-    """How a user's names become ours.
+    """The mapping of a user's names to the kernel's names.
 
     Args:
-        rename: Our name by the user's.
-        known: Our names.
+        rename: The kernel's name by the user's name.
+        known: The kernel's names.
     """
 
     rename: Mapping[str, str]
@@ -66,11 +66,11 @@ class Names:
 
     @staticmethod
     def of(rename: Mapping[str, str] | None, known: frozenset[str]) -> Names:
-        """The names, checked.
+        """Check a user's mapping.
 
         Raises:
-            UsageError: When two names become one.
-            UnknownNameError: When a name becomes one that is not ours.
+            UsageError: When two names are mapped to the same name.
+            UnknownNameError: When a name is mapped to one that the kernel lacks.
         """
         given = dict(rename or {})
         for theirs, ours in given.items():
@@ -82,7 +82,7 @@ class Names:
         return Names(given, known)
 
     def ours(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """The values by our names; those that are not ours are left out."""
+        """Return the values by the kernel's names; values of other names are left out."""
         taken = {*self.rename.values(), *(self.known & values.keys())}
         found: dict[str, Any] = {}
         for name, value in values.items():
@@ -95,23 +95,23 @@ class Names:
         return found
 
     def check_used(self, seen: set[str], where: str) -> None:
-        """Refuse a name of the user's that stands nowhere.
+        """Check that every name in `rename` occurs among the names that were seen.
 
         Raises:
-            UnknownNameError: For such a name: it is misspelt, perhaps.
+            UnknownNameError: For a name that does not occur; it may be misspelt.
         """
         for theirs in self.rename:
             if theirs not in seen:
                 raise UnknownNameError("name", theirs, seen, f"rename speaks of it; {where} no such name.")
 
 
-def names_for(asked: Asked, rename: Mapping[str, str] | None, gpu: GpuModel) -> Names:
-    """The names of the parameters and sizes that the user's are mapped to."""
-    if isinstance(asked, Space):
-        known = {*asked.stated.domains, *LAUNCH_PARAMS, *(rename or {}).values()}
+def names_for(target: Target, rename: Mapping[str, str] | None, gpu: GpuModel) -> Names:
+    """Return the mapping to the parameters and sizes of an operation or a space."""
+    if isinstance(target, Space):
+        known = {*target.stated.domains, *LAUNCH_PARAMS, *(rename or {}).values()}
     else:
-        known = {*LAUNCH_PARAMS, *(size.name for size in (*asked.sizes, *asked.options))}
-        for spec in asked.implementations:
+        known = {*LAUNCH_PARAMS, *(size.name for size in (*target.sizes, *target.options))}
+        for spec in target.implementations:
             with suppress(UnsupportedError):  # one for other GPUs
                 known |= {param.name for param in spec.params(gpu, spec.default_workload(gpu))}
     return Names.of(rename, frozenset(known))
@@ -119,15 +119,15 @@ def names_for(asked: Asked, rename: Mapping[str, str] | None, gpu: GpuModel) -> 
 
 @dataclass(frozen=True)
 class CallFacts:
-    """What one call of a kernel shows: numbers, the operands' type, the device, how well its tensors are aligned.
+    """Facts of one call of a kernel.
 
     Args:
-        numbers: Its whole numbers by argument.
-        dtype: Type of its first tensor; empty where it has none.
-        element_bytes: Bytes of an element of it.
-        gpu: The model of its first tensor's device; None where it is on none.
-        is_aligned: Whether every tensor begins at, and strides by, multiples of what Triton looks for.
-        is_on_unknown: Whether that device is one that has no model.
+        numbers: The call's whole numbers by argument.
+        dtype: Type of the first tensor; empty for a call without tensors.
+        element_bytes: Bytes of an element of the first tensor.
+        gpu: The model of the first tensor's device; None on the CPU and on a GPU without a model.
+        is_aligned: Whether addresses and strides of all tensors are multiples of 16, Triton's divisor.
+        is_on_unknown: Whether the first tensor is on a GPU without a model.
     """
 
     numbers: Mapping[str, int] = field(default_factory=dict)
@@ -139,7 +139,7 @@ class CallFacts:
 
     @staticmethod
     def of(arguments: Mapping[str, Any]) -> CallFacts:
-        """The facts of a call's arguments by name."""
+        """Read the facts of a call off its arguments by name."""
         tensors = [value for value in arguments.values() if hasattr(value, "data_ptr")]
         numbers = {
             name: int(value)
@@ -163,7 +163,7 @@ def _is_aligned(tensor: Any) -> bool:
 
 
 def model_of(gpu: str | GpuModel | None, facts: CallFacts) -> GpuModel:
-    """The GPU that was named, else that of the call's tensors, else the one of this machine.
+    """Return the model of the named GPU, else of the call's tensors' GPU, else of this machine's GPU.
 
     Raises:
         UsageError: When none was named and this machine has none, or none with a model.
@@ -187,7 +187,7 @@ def model_of(gpu: str | GpuModel | None, facts: CallFacts) -> GpuModel:
 def workload_for(
     operation: Operation, gpu: GpuModel, names: Names, numbers: Mapping[str, Any], dtype: str | None
 ) -> Workload:
-    """The workload of sizes under the user's names; the default one where no size is given.
+    """Return the workload of sizes under the user's names; the default workload where no size is given.
 
     Raises:
         UsageError: When some sizes are given and others not, or one is no whole number.
@@ -200,11 +200,11 @@ def workload_for(
 
 
 def is_known_wide(workload: Workload) -> bool:
-    """Whether Triton knows all sizes to be multiples of 16: loads of others are narrow, and not pipelined."""
+    """Whether all sizes are multiples of 16, as Triton sees; otherwise loads are narrow and not pipelined."""
     return all(size % SIZE_DIVISOR == 0 for size in workload.sizes.values())
 
 
-#: Names of the rules that `add_block_limits` makes of the hardware's limits; what is limited is on their left.
+#: Names of the rules that `add_block_limits` makes of hardware limits; the limited amount is on the left side.
 _OF_HARDWARE = ("threads", "smem")
 
 
@@ -213,9 +213,9 @@ class ConfigLimits:
     """Limits of one kernel on one GPU.
 
     Args:
-        rules: Each with its reason.
-        domains: The values of each parameter, or what codes stand for.
-        exact: Names of parameters that the rules are right for beyond the largest value.
+        rules: The rules, each with its reason.
+        domains: The values of each parameter, or the values that codes stand for.
+        exact: Names of parameters for which the rules hold beyond the largest value, too.
     """
 
     rules: tuple[Constraint, ...]
@@ -286,7 +286,7 @@ class ConfigLimits:
 
 
 def limits_of_spec(spec: KernelSpec, gpu: GpuModel, workload: Workload) -> ConfigLimits:
-    """The limits of the hardware on a block of a kernel; none for an implementation that is no single kernel."""
+    """Return the hardware limits on a block of a kernel; none for an implementation that is no single kernel."""
     problem = Problem(spec.full_name)
     params = {param.name: param.values for param in spec.params(gpu, workload)}
     v = {name: problem.int_var(name, values=list(values)) for name, values in params.items()}
@@ -300,10 +300,10 @@ def limits_of_spec(spec: KernelSpec, gpu: GpuModel, workload: Workload) -> Confi
 
 
 def limits_of_space(space: Space, gpu: GpuModel, numbers: Mapping[str, int], element_bytes: int) -> ConfigLimits:
-    """The rules that a user stated, and the limits of the hardware on what the user says that a block takes.
+    """Return the rules of a user's space, and the hardware limits on the resources that the user states.
 
     Raises:
-        UsageError: When a text speaks of something that nobody gave.
+        UsageError: When a text names something that is neither a parameter, a size nor a fact of the GPU.
     """
     stated = space.stated
     known = {**numbers, **gpu_names(gpu), **({ELEMENT_BYTES_NAME: element_bytes} if element_bytes else {})}
@@ -324,26 +324,26 @@ def limits_of_space(space: Space, gpu: GpuModel, numbers: Mapping[str, int], ele
     if "num_warps" in stated.domains:
         warps = stated.number("num_warps", {}, "warps")
     _add_certain(problem, gpu, BlockUse(warps, const(0), stated.number(space.smem_bytes, known, "smem_bytes")))
-    # What is stated holds for any number.
+    # A user's rules hold for any value, not only for those of the space.
     return ConfigLimits((*of_rules.constraints, *problem.constraints), problem.variables, frozenset(problem.variables))
 
 
 def _add_certain(problem: Problem, gpu: GpuModel, use: BlockUse) -> None:
-    """Threads and shared memory; what is said of registers is for ranking."""
+    """Add the limits of threads and shared memory; estimates of registers serve ranking alone."""
     add_block_limits(problem, gpu, replace(use, least_registers=None, spilling=None))
 
 
 def broken_by_all(limits: Sequence[ConfigLimits], configs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Why each configuration cannot run on any of several implementations; empty where one of them may run it."""
+    """Return why no implementation can run each configuration; empty where one of them may run it."""
     every = [one.broken(configs) for one in limits]
     return [_reason(limits, rules, config) for rules, config in zip(zip(*every, strict=True), configs, strict=True)]
 
 
 def _reason(limits: Sequence[ConfigLimits], rules: Sequence[Constraint | None], config: Mapping[str, Any]) -> str:
-    """The reason of the last implementation, which is the most general one."""
-    told = ""
+    """Return the reason of the last implementation, which is the most general one."""
+    reason = ""
     for one, rule in zip(limits, rules, strict=True):
         if rule is None:
             return ""
-        told = one.reason(rule, config)
-    return told
+        reason = one.reason(rule, config)
+    return reason

@@ -21,13 +21,13 @@ from constrint.kernels.launch.pruning.limits import (
     ConfigLimits,
     Names,
     Spec,
-    asked_of,
     broken_by_all,
     is_known_wide,
     limits_of_space,
     limits_of_spec,
     model_of,
     names_for,
+    target_of,
     workload_for,
 )
 from constrint.select.compiled import triton_version
@@ -35,12 +35,12 @@ from constrint.select.rank import predict, requests
 from constrint.select.spec import ELEMENT_BYTES, KernelSpec, Operation, Param, Workload
 from constrint.tune.triton_versions import caution
 
-#: Hears of each configuration that is left out, and why.
+#: Callback for each configuration that is left out, with the reason.
 Say = Callable[[Any, str], None]
 
 
 class Pruner:
-    """What `triton.autotune` takes as `early_config_prune`; see `prune`."""
+    """The callback that `triton.autotune` takes as `early_config_prune`; see `prune`."""
 
     def __init__(
         self,
@@ -51,11 +51,11 @@ class Pruner:
         dtype: str | None = None,
         say: Say | None = None,
     ) -> None:
-        self.asked, self.gpu, self.dtype, self.say = asked_of(spec), gpu, dtype, say
+        self.target, self.gpu, self.dtype, self.say = target_of(spec), gpu, dtype, say
         self._rename = rename
 
     def __call__(self, configs: Sequence[Any], named_args: Mapping[str, Any], **kwargs: Any) -> list[Any]:
-        """The configurations of a call that can run, as Triton asks for them.
+        """Return the configurations of a call that can run; Triton calls this.
 
         Args:
             configs: Objects of `triton.Config`.
@@ -72,11 +72,11 @@ class Pruner:
         return self.kept(configs, facts, set(arguments))
 
     def kept(self, configs: Iterable[Any], facts: CallFacts, arguments: set[str]) -> list[Any]:
-        """The configurations that are not shown to be impossible, in their order."""
+        """Return the configurations that may run, in their order."""
         listed = list(configs)
         gpu = model_of(self.gpu, facts)
         settings = [settings_of(config) for config in listed]
-        names = names_for(self.asked, self._rename, gpu)
+        names = names_for(self.target, self._rename, gpu)
         names.check_used({*arguments, *(name for one in settings for name in one)}, "the configs and the call have")
         judged = [names.ours(one) for one in settings]
         reasons = broken_by_all(self._limits(gpu, names, facts), judged)
@@ -92,12 +92,12 @@ class Pruner:
         return kept
 
     def _limits(self, gpu: GpuModel, names: Names, facts: CallFacts) -> list[ConfigLimits]:
-        if isinstance(self.asked, Space):
+        if isinstance(self.target, Space):
             element_bytes = ELEMENT_BYTES.get(self.dtype or "", 0) or facts.element_bytes
             numbers = {names.rename.get(name, name): value for name, value in facts.numbers.items()}
-            return [limits_of_space(self.asked, gpu, numbers, element_bytes)]
-        workload = workload_for(self.asked, gpu, names, facts.numbers, self.dtype or facts.dtype or None)
-        able, _ = requests(self.asked, gpu, workload)
+            return [limits_of_space(self.target, gpu, numbers, element_bytes)]
+        workload = workload_for(self.target, gpu, names, facts.numbers, self.dtype or facts.dtype or None)
+        able, _ = requests(self.target, gpu, workload)
         is_wide = facts.is_aligned and is_known_wide(workload)
         limits = []
         for request in able:
@@ -199,23 +199,23 @@ def settings_of(config: Any) -> dict[str, Any]:
 
 
 def _is_built_in(spec: KernelSpec) -> bool:
-    """Whether a kernel is ours, so that the configurations are, as a rule, of another one that stages data alike."""
+    """Whether a kernel is built in; the user's own kernel then stages data in the same way but differs otherwise."""
     return spec.home.startswith(f"{__name__.partition('.')[0]}.")
 
 
 def _warn_of_version() -> None:
-    """What a built-in kernel takes is checked with some versions of Triton."""
+    """Warn of a version of Triton with which the resources of built-in kernels are unchecked."""
     version = triton_version()
     if version and caution(version):
         warn_once(f"constrint.prune: {caution(version)}")
 
 
-#: A model is asked about every configuration of one call in turn.
+#: Most statements in memory: `triton.autotune` asks for all configurations of one call in sequence.
 _MOST_KNOWN = 64
 
 
 class PerfModel:
-    """What `triton.autotune` takes as `perf_model`; see `perf_model`."""
+    """The callback that `triton.autotune` takes as `perf_model`; see `perf_model`."""
 
     def __init__(
         self,
@@ -225,13 +225,13 @@ class PerfModel:
         rename: Mapping[str, str] | None = None,
         dtype: str | None = None,
     ) -> None:
-        asked = asked_of(spec)
-        if isinstance(asked, Space):
+        target = target_of(spec)
+        if isinstance(target, Space):
             raise UsageError(
                 "a kernel's cost model predicts times, and constrint.space(...) has none: name a kernel, "
                 "perf_model('gemm.pointer', rename={...}), or give a KernelSpec with a cost."
             )
-        self.operation: Operation = asked
+        self.operation: Operation = target
         self.gpu, self.dtype, self._rename = gpu, dtype, rename
         self._known: dict[tuple[Any, ...], tuple[KernelSpec, Workload, tuple[Param, ...], ConfigLimits]] = {}
 
@@ -258,7 +258,7 @@ class PerfModel:
     def _stated(
         self, gpu: GpuModel, names: Names, facts: CallFacts
     ) -> tuple[KernelSpec, Workload, tuple[Param, ...], ConfigLimits]:
-        """The kernel that is asked for this workload, its parameters, and their limits."""
+        """Return the kernel for a call's workload, the workload, the kernel's parameters and their limits."""
         workload = workload_for(self.operation, gpu, names, facts.numbers, self.dtype or facts.dtype or None)
         key = (gpu.name, str(workload))
         if key not in self._known:
@@ -278,7 +278,7 @@ def perf_model(
     rename: Mapping[str, str] | None = None,
     dtype: str | None = None,
 ) -> PerfModel:
-    """What predicts the time of a call under a configuration, for `prune_configs_by` of `triton.autotune`.
+    """Predict the time of a call under a configuration, for `prune_configs_by` of `triton.autotune`.
 
     @triton.autotune(configs, key, prune_configs_by={"perf_model": perf_model("gemm.pointer", rename=...), "top_k": 10})
 
@@ -286,7 +286,7 @@ def perf_model(
     Parameters that a configuration does not name have the values that our kernel prefers.
 
     Args:
-        spec: A kernel's name, a `KernelSpec` or an operation, whose most general implementation is asked.
+        spec: A kernel's name, a `KernelSpec` or an operation, whose most general implementation predicts.
         gpu: A GPU's name or model; if None that of a call's tensors, else that of this machine.
         rename: Our names of parameters and sizes by the user's, where they differ in more than capitals.
         dtype: Type of the operands; that of a call's first tensor if None.

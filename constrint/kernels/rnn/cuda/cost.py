@@ -32,7 +32,7 @@ Column = NDArray[np.float64]
 #: each other on one sub-partition, and between two of which the second needs the first one's sum.
 MMA_ISSUE_CLK, MMA_LATENCY_CLK = 8, 33
 #: Bytes per clock of shared memory, and the most that one SM was seen to get from the L2 while all others read the same
-#: (`benchmarks/rnn/exchange.py` on an H200).
+#: (`benchmarks/rnn/exchange.py` of commit befc2ab, on an H200).
 SMEM_BYTES_PER_CLK, L2_BYTES_PER_CLK = 128, 78
 #: Bytes that a warp reads of the operand for one pair and eight sequences.
 OPERAND_BYTES = 512

@@ -1,7 +1,7 @@
 """Where the gradient of weights in several heads is one product for all gates, and how that is cut into blocks.
 
 It is one helper product of the backward pass, so its blocks come from the rules below, each with its reason; nothing is
-searched. `benchmarks/rnn/weights.py` times other blocks, and the products of PyTorch's.
+searched. `benchmarks/rnn/weights.py` of commit befc2ab timed other blocks, and the products of PyTorch's.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from constrint.kernels.rnn.cells import Cell
 #: A library's product over all steps has a block for each tile of so many rows and columns of a head, and no more.
 LIBRARY_TILE = 128
 #: With more of those tiles it keeps a GPU busy by itself; with fewer ones a long sum is left to a few SMs. On an H200
-#: the kernel took 0.6 of the library's time with 16 of them, and 1.6 with 50 (`benchmarks/rnn/weights.py`).
+#: the kernel took 0.6 of the library's time with 16 of them, and 1.6 with 50 (`rnn_weights.csv`).
 MOST_LIBRARY_TILES = 32
 #: Units of a head have to be a multiple of this: rows then begin at vectors of 16 bytes, which are copied as one.
 ALIGNED_UNITS = 8

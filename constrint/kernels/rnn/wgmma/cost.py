@@ -28,7 +28,7 @@ from constrint.select.workload import ELEMENT_BYTES, Workload
 Column = NDArray[np.float64]
 
 #: Seconds of a word's way through the L2 to a block that polls for it, and the most bytes per clock that one SM was
-#: seen to get from the L2 while all others read the same (`benchmarks/rnn/exchange.py` on an H200).
+#: seen to get from the L2 while all others read the same (`benchmarks/rnn/exchange.py` of commit befc2ab, on an H200).
 EXCHANGE_S, L2_BYTES_PER_CLK = 6e-7, 78
 #: Columns of a matrix instruction of 64 rows, 16 deep, in a clock at the peak of the matrix units.
 COLUMNS_PER_CLK = 2

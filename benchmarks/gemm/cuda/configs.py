@@ -18,7 +18,7 @@ from constrint.solve import enumerate_space
 
 SPEC = SPECS[0]
 DTYPES = SPEC.dtypes
-#: Rows of what is timed take up multiples of so many elements.
+#: The distance of rows of timed operands is a multiple of this.
 ROW_ELEMENTS = 16
 #: Parameters that a table names by themselves; the others are one word.
 DEALT = ("group_m", "split_k", "only_last")
@@ -62,7 +62,7 @@ def config_at(columns: Mapping[str, NDArray[Any]], row: int) -> Config:
 def ranked(
     gpu: GpuModel, product: Product, top: int, slowest: float = math.inf, spec: CudaSpec = SPEC
 ) -> Iterator[Config]:
-    """What the cost model ranks first, up to so many times the time of the best."""
+    """Rank configurations by the cost model, up to a multiple of the best time."""
     columns = columns_of(gpu, product, spec)
     seconds = spec.price(gpu, product, columns, np.ones(len(columns["tile_m"]))).seconds
     order = np.argsort(seconds, kind="stable")
@@ -74,7 +74,7 @@ def ranked(
 def spread(
     gpu: GpuModel, product: Product, each: int, draw: random.Random, slowest: float, spec: CudaSpec = SPEC
 ) -> Iterator[Config]:
-    """What the cost model ranks first, a third, and others of up to so many times the time of the best."""
+    """Take the first of the cost model's ranking for a third, and others up to a multiple of the best time."""
     columns = columns_of(gpu, product, spec)
     seconds = spec.price(gpu, product, columns, np.ones(len(columns["tile_m"]))).seconds
     order = np.argsort(seconds, kind="stable")

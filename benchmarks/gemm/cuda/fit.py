@@ -1,10 +1,10 @@
 """Fit the constants of the CUDA GEMM's cost model to random products, and judge them on products that they never saw.
 
     cd benchmarks/results/h200
-    python -m benchmarks.gemm.wgmma.fit gemm_cuda_present.csv.gz --gpu h200 --write
-    python -m benchmarks.gemm.wgmma.fit gemm_cuda_present.csv.gz --gpu h200 --judge gemm_cuda_random.csv.gz
+    python -m benchmarks.gemm.cuda.fit gemm_cuda_present.csv.gz --gpu h200 --write
+    python -m benchmarks.gemm.cuda.fit gemm_cuda_present.csv.gz --gpu h200 --judge gemm_cuda_random.csv.gz
 
-Tables are what `benchmarks.gemm.wgmma.run explore` wrote. Shapes that the project names are judged and never fitted:
+Tables are what `benchmarks.gemm.cuda.run explore` wrote. Shapes that the project names are judged and never fitted:
 what `--write` puts into `constrint/kernels/gemm/cuda/constants.json` is fitted to random products alone, and each of
 these is judged by a fit without it. A first choice is the measured time of the configuration that is predicted to be
 the fastest of those that were timed; its share is the fastest time over that. With `--only` the other constants stay as
@@ -28,8 +28,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.gemm.constants_fit import fitted, write_constants
-from benchmarks.gemm.wgmma.configs import product_of
-from benchmarks.gemm.wgmma.run import SHAPES
+from benchmarks.gemm.cuda.configs import product_of
+from benchmarks.gemm.cuda.run import SHAPES
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.gemm.constants import ConstantsFile
 from constrint.kernels.gemm.cuda.cost import ASSUMED, CONSTANTS, FILE, CudaConstants, CudaModel
@@ -51,7 +51,7 @@ PRIOR = 1.0
 #: A first choice below this share of the fastest is shown beside it.
 WORTH_SHOWING = 0.97
 NOTE = (
-    "What the cost model of gemm.cuda has beside the GPU's model. Values are fitted by benchmarks.gemm.wgmma.fit to "
+    "What the cost model of gemm.cuda has beside the GPU's model. Values are fitted by benchmarks.gemm.cuda.fit to "
     "times of {number} random products in the files that `measured` names; shapes that the project names are in no "
     "fit, but were seen while the model was written. A value that these times do not determine stays near what was "
     "assumed, which stands beside it with its source."
@@ -93,7 +93,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Judgement:
-    """How constants do on one product: errors of times, and how fast the first choice is.
+    """Quality of constants on one product: errors of times, and the speed of the first choice.
 
     Args:
         name: The product's.
@@ -114,7 +114,7 @@ class Judgement:
 
     @staticmethod
     def of(measured: Measured, predicted: NDArray[np.float64]) -> Judgement:
-        """Of one product."""
+        """Build from the rows of one product."""
         first, best = int(np.argmin(predicted)), int(np.argmin(measured.seconds))
         return Judgement(
             measured.name,

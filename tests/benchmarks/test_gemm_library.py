@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.gemm import library_points, library_table
-from benchmarks.gemm.library_points import LONGEST_S, drawn, families
+from benchmarks.gemm import library
+from benchmarks.gemm.library import LONGEST_S, drawn, families
 from benchmarks.harness.table import read_rows
 from constrint.hwmodels import load_gpu
 from constrint.kernels.gemm.library.cost import floor_s
-from constrint.kernels.gemm.library.points import COLUMNS, place_of_row
+from constrint.kernels.gemm.library.points import place_of_row
 from constrint.kernels.gemm.library.spec import inability
 from tests.support.gemm import product
 from tests.support.needs import missing_packages
@@ -60,31 +60,17 @@ def test_products_of_8_bits_are_ones_that_torch_takes() -> None:
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
-    monkeypatch.setattr(sys, "argv", ["library_table", "--gpu", "h200", *arguments])
-    library_table.main()
-
-
-def test_what_was_recorded_becomes_rows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = tmp_path / "table.csv"
-    run(monkeypatch, "--recorded", "--out", str(out))
-    rows = read_rows(out)
-    assert f"{len(rows)} products" in capsys.readouterr().out
-    assert tuple(rows[0]) == COLUMNS
-    squares = [row for row in rows if (row["m"], row["n"], row["k"]) == ("8192",) * 3]
-    assert squares
-    assert all(1000 < float(row["cold_us"]) < 3000 for row in squares)
-    assert {row["dtype"] for row in rows} == {"bf16", "fp16"}
+    monkeypatch.setattr(sys, "argv", ["library", "--gpu", "h200", *arguments])
+    library.main()
 
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs the extra [torch]: torch is not installed")
 def test_a_run_that_was_cut_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(library_points, "LONGEST_S", 6e-6)
-    monkeypatch.setattr(library_points, "MOST_ELEMENTS", 1 << 16)
-    monkeypatch.setattr(library_table, "POOL_ELEMENTS", 1 << 17)
+    monkeypatch.setattr(library, "LONGEST_S", 6e-6)
+    monkeypatch.setattr(library, "MOST_ELEMENTS", 1 << 16)
+    monkeypatch.setattr(library, "POOL_ELEMENTS", 1 << 17)
     out = tmp_path / "table.csv"
     asked = "--device", "cpu", "--share", "0.01", "--out", str(out)
     run(monkeypatch, *asked, "--limit", "0")
@@ -99,5 +85,5 @@ def test_a_run_that_was_cut_goes_on(
     assert by_outcome[False] == 0
     assert all(float(row["cold_us"]) > 0 for row in rows if row["outcome"] == "ok")
     run(monkeypatch, *asked)
-    assert f"0 products to measure, {len(rows)} known" in capsys.readouterr().out
+    assert f"0 products to measure, {len(rows)} measured before" in capsys.readouterr().out
     assert read_rows(out) == rows

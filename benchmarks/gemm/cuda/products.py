@@ -21,7 +21,7 @@ ROUNDOFF = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-23, "int3
 
 
 class End(NamedTuple):
-    """What is done with sums.
+    """An epilogue.
 
     Args:
         alpha, beta: Factors of the product, and of the matrix that is added.
@@ -89,7 +89,7 @@ def made(
         dtype: Of A and B.
         layout: How A and B lie: "r" by rows, "c" by columns.
         end: What is done with sums.
-        pad: Rows of C are multiples of so many elements apart; one more where this is 1.
+        pad: The distance of C's rows is a multiple of this; one element more where it is 1.
         device: Where; `meta` for operands without data.
     """
     import torch

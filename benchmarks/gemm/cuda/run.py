@@ -1,11 +1,11 @@
 """Check and time configurations of the CUDA GEMM beside cuBLAS, or compile them where there is no GPU.
 
-    python -m benchmarks.gemm.wgmma.run --gpu h200 compile                     # registers and spills, without a GPU
-    python -m benchmarks.gemm.wgmma.run --gpu h200 check --number 200          # random products and ends against fp64
-    python -m benchmarks.gemm.wgmma.run --gpu h200 explore --number 24 --top 150 --out gemm_explored.csv
-    python -m benchmarks.gemm.wgmma.run --gpu h200 explore --random --number 64 --top 40 --seed 7 --out gemm_random.csv
-    python -m benchmarks.gemm.wgmma.run --gpu h200 explore --random --sides 256 8192 --step 64 --out gemm_aligned.csv
-    python -m benchmarks.gemm.wgmma.run --gpu h200 time --top 24 --out gemm_variants.csv
+    python -m benchmarks.gemm.cuda.run --gpu h200 compile                     # registers and spills, without a GPU
+    python -m benchmarks.gemm.cuda.run --gpu h200 check --number 200          # random products and ends against fp64
+    python -m benchmarks.gemm.cuda.run --gpu h200 explore --number 24 --top 150 --out gemm_explored.csv
+    python -m benchmarks.gemm.cuda.run --gpu h200 explore --random --number 64 --top 40 --seed 7 --out gemm_random.csv
+    python -m benchmarks.gemm.cuda.run --gpu h200 explore --random --sides 256 8192 --step 64 --out gemm_aligned.csv
+    python -m benchmarks.gemm.cuda.run --gpu h200 time --top 24 --out gemm_variants.csv
 
 `time` takes, for each product, the configurations that the kernel's cost model ranks first. Times are those of a kernel
 in a CUDA graph, after the L2 was overwritten, each beside cuBLAS in turn.
@@ -26,8 +26,8 @@ from math import log2
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.gemm.wgmma.configs import DEALT, DTYPES, SPEC, Config, drawn, named, product_of, ranked, spread
-from benchmarks.gemm.wgmma.products import End, exact_product, launch_of, made, share_of
+from benchmarks.gemm.cuda.configs import DEALT, DTYPES, SPEC, Config, drawn, named, product_of, ranked, spread
+from benchmarks.gemm.cuda.products import End, exact_product, launch_of, made, share_of
 from benchmarks.harness.table import Table, described
 from constrint.errors import ConstrintError
 from constrint.hwmodels import GpuModel, load_gpu
@@ -76,7 +76,7 @@ def prepare(gpu: GpuModel, cases: Iterable[Case]) -> None:
 
 
 def layouts_of(dtype: str) -> tuple[str, ...]:
-    """How operands of a dtype may lie."""
+    """Return the layouts that operands of a dtype may have."""
     return ("rc",) if needs_k_major(dtype) else LAYOUTS
 
 

@@ -1,1 +1,0 @@
-"""What proposals are worth: proposers replayed over recorded tables."""

@@ -1,0 +1,1 @@
+"""Remake every shipped table of measurements for the GPU of this machine."""
