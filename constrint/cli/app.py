@@ -194,8 +194,8 @@ def main(before: Callable[[], object] | None = None) -> None:
 
 def _print_conflict(error: InfeasibleError) -> None:
     """What has no solution, for a program: the document stands where the answer would."""
+    from constrint.answers.terminal import print_json
     from constrint.cli.asked.conflicts import infeasible_document
-    from constrint.cli.output import print_json
 
     print_json(infeasible_document(error))
 

@@ -10,7 +10,9 @@ from typing import Annotated
 
 import typer
 
-from constrint.cli.output import Column, Output, Page, Table, printing, say
+from constrint.answers.table import Column, Page, Table
+from constrint.answers.terminal import say
+from constrint.cli.output import Output, printing
 from constrint.errors import UnknownNameError, UsageError
 
 SCHEMA = "constrint.docs/1"

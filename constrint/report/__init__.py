@@ -4,9 +4,9 @@
 that needs no network. Nothing here knows the command line; whoever asks says what was asked as a `GpuQuestion`.
 """
 
+from constrint.answers.facts import SCHEMA, Report
 from constrint.report.asked import GpuQuestion, Means
 from constrint.report.facts.gather import gather
-from constrint.report.facts.records import SCHEMA, Report
 from constrint.report.page.render import html_of
 
 __all__ = ["SCHEMA", "GpuQuestion", "Means", "Report", "gather", "html_of"]

@@ -12,7 +12,7 @@ from constrint.select.facts import Compile
 from constrint.select.rank import Request
 
 if TYPE_CHECKING:
-    from constrint.report.facts.records import MeasuredFacts
+    from constrint.answers.facts import MeasuredFacts
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib import import_module
 
+from constrint.answers.facts import GpuFacts, Report
 from constrint.report.drawing import Drawing
-from constrint.report.facts.records import GpuFacts, Report
 
 OfGpu = Callable[[GpuFacts], Iterable[Drawing]]
 OfReport = Callable[[Report], Iterable[Drawing]]

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import constrint.cli.ranking.compare as compare
-from constrint.cli.output import terminal
+from constrint.answers import terminal
 from constrint.hwmodels import list_gpus
 
 TILES = Path(__file__).parents[2] / "examples" / "tiles.constrint"

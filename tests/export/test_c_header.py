@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from constrint import enumerate_space, load_gpu, load_kernel, problem_from_space, rank
+from constrint.answers.text import c_literal
 from constrint.errors import UsageError
 from constrint.export import export
-from constrint.export.text import c_literal
 from constrint.select.rank import Ranking
 
 PROGRAM = """

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from constrint import __version__, enumerate_space, load_gpu, load_kernel, load_space, parse, problem_from_space, rank
+from constrint.answers.registry import EXPORTS
 from constrint.errors import UnknownNameError, UsageError
-from constrint.export import Format, Found, export, format_named, list_formats, register, registry
+from constrint.export import Export, Format, export, format_named, list_formats, register
 from constrint.select import Workload
 from constrint.select.rank import Ranking, Request, requests
 
@@ -175,10 +176,10 @@ def test_every_format_is_the_same_each_time_and_says_where_it_is_from(ranking: R
 
 
 def test_a_program_and_a_package_add_formats(ranking: Ranking, monkeypatch: pytest.MonkeyPatch) -> None:
-    def count(found: Found) -> str:
+    def count(found: Export) -> str:
         return f"{len(found.rows())} of {found.title}\n"
 
-    monkeypatch.setattr(registry, "_ADDED", {})
+    monkeypatch.setattr(EXPORTS, "_added", {})
     register(Format("count", "how many there are", count, ("ranking",)))
     assert export(ranking, "count").startswith("4 of gemm m=4096")
     assert list_formats()[-1] == "count"
@@ -197,13 +198,7 @@ def test_a_program_and_a_package_add_formats(ranking: Ranking, monkeypatch: pyte
         return [Entry]
 
     monkeypatch.setattr(metadata, "entry_points", entry_points)
-    registry._ask_packages.cache_clear()
-    try:
-        assert format_named("other") is offered
-        registry._ask_packages.cache_clear()
-        monkeypatch.setattr(registry, "_ADDED", {})
-        monkeypatch.setattr(Entry, "name", "misnamed")
-        with pytest.raises(UsageError, match=r"entry point 'misnamed' of the group constrint\.exports must name"):
-            format_named("elsewhere")
-    finally:
-        registry._ask_packages.cache_clear()
+    assert format_named("other") is offered
+    monkeypatch.setattr(Entry, "name", "misnamed")
+    with pytest.raises(UsageError, match=r"entry point 'misnamed' of the group constrint\.exports must name"):
+        format_named("misnamed")

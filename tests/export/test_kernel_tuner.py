@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from constrint import enumerate_space, load_gpu, load_kernel, load_space, parse, problem_from_space
+from constrint.answers.formats.kernel_tuner import as_read
 from constrint.errors import ConstrintError, InfeasibleError, LimitReachedError, ParseError, UsageError
 from constrint.export import export
-from constrint.export.formats.kernel_tuner import as_read
 from constrint.model import Problem, Var, gcd, table
 from constrint.select.rank import Request, requests
 from constrint.solve import SearchSpace

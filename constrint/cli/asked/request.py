@@ -9,8 +9,8 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+from constrint.answers.question import Asked, Question
 from constrint.cli.asked.kernel_options import Choice
-from constrint.cli.asked.question import Asked, Question
 from constrint.cli.space.rules import add_own_rules, shown_warnings
 from constrint.errors import ConstrintError, UnknownNameError, UsageError
 from constrint.hwmodels import GpuModel, gpu_names, load_gpu

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from constrint.cli.output import Column, Page, Table
+from constrint.answers.table import Column, Page, Table
 
 if TYPE_CHECKING:
     from constrint.cli.compile.command import Row

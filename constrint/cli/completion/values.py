@@ -70,9 +70,9 @@ def complete_backend(incomplete: str) -> Words:
 
 def complete_format(incomplete: str) -> Words:
     """Names of output formats."""
-    from constrint.cli.output.formats import built_in
+    from constrint.answers.registry import PAGES
 
-    return _begun(built_in(), incomplete.lower())
+    return _begun(PAGES.built_in, incomplete.lower())
 
 
 def complete_export(incomplete: str) -> Words:

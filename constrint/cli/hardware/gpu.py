@@ -7,9 +7,11 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from constrint.answers.table import EXTRA, Column, Page, Table
+from constrint.answers.terminal import print_json, say, wrap
 from constrint.cli.asked.kernel_options import Json
 from constrint.cli.completion.values import complete_gpu
-from constrint.cli.output import EXTRA, Column, Output, Page, Table, print_json, say, wrap
+from constrint.cli.output import Output
 from constrint.errors import UsageError
 from constrint.hwmodels import DetectedDevice, GpuModel, detect, gpu_names, load_gpu
 from constrint.hwmodels.numbers import numbers_of

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from constrint.cli.output import Column, Output, Page, Table, printing
+from constrint.answers.table import Column, Page, Table
+from constrint.cli.output import Output, printing
 from constrint.hwmodels import GpuModel, load_all
 
 SCHEMA = "constrint.gpus/1"

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any
 
+from constrint.answers.table import EXTRA, Cell, Column, Page, Table
 from constrint.cli.asked.kernel_options import Gpu
-from constrint.cli.output import EXTRA, Cell, Column, Output, Page, Table, printing
+from constrint.cli.output import Output, printing
 from constrint.errors import ConstrintError
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.registry import load_kernel

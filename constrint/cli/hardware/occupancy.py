@@ -6,7 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from constrint.cli.output import Column, Output, Page, Table, printing
+from constrint.answers.table import Column, Page, Table
+from constrint.cli.output import Output, printing
 from constrint.hwmodels import LIMIT_NAMES, UNLIMITED, GpuModel, Occupancy, load_gpu
 from constrint.hwmodels import occupancy as compute
 from constrint.hwmodels.occupancy.launchable import broken_limits, sentence

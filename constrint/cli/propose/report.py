@@ -9,7 +9,9 @@ from typing import Any
 import msgspec
 import typer
 
-from constrint.cli.output import EXTRA, Column, Output, Page, Table, print_json, say, wrap
+from constrint.answers.table import EXTRA, Column, Page, Table
+from constrint.answers.terminal import print_json, say, wrap
+from constrint.cli.output import Output
 from constrint.cli.propose.asked import Asked
 from constrint.cli.propose.progress import config_text, plain
 from constrint.cli.propose.speaking import endpoint_of

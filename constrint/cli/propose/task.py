@@ -11,8 +11,9 @@ from typing import Any
 import msgspec
 import typer
 
-from constrint.cli.output import Column, Page, Table, print_json
-from constrint.cli.output import say as print_line
+from constrint.answers.table import Column, Page, Table
+from constrint.answers.terminal import print_json
+from constrint.answers.terminal import say as print_line
 from constrint.cli.propose.asked import Asked
 from constrint.cli.propose.progress import say
 from constrint.cli.propose.report import SCHEMA, tokens_document, tokens_text

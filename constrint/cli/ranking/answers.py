@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from constrint.answers.question import Question
+from constrint.answers.ranking import ranking_document
 from constrint.cli.asked.conflicts import conflict_document
 from constrint.cli.asked.kernel_options import Choice
-from constrint.cli.asked.question import Question
 from constrint.cli.asked.request import question_of
 from constrint.errors import CancelledError, ConstrintError, UnsupportedError, UsageError
-from constrint.export.document import ranking_document
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.hwmodels.load import content_of
 from constrint.select import Operation, Ranking

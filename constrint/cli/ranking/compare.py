@@ -12,12 +12,13 @@ from typing import Annotated, Any
 
 import typer
 
+from constrint.answers.ranking import registers_cell, spill_text, time_text
+from constrint.answers.table import EXTRA, Cell, Column, Page, Table
+from constrint.answers.terminal import break_text, say, terminal_width, width_of, wrap
 from constrint.cli.asked.kernel_options import Choice, KernelCommand
 from constrint.cli.completion.values import complete_gpu
-from constrint.cli.output import EXTRA, Cell, Column, Output, Page, Table, printing, say, terminal_width, wrap
-from constrint.cli.output.terminal import break_text, width_of
+from constrint.cli.output import Output, printing
 from constrint.cli.ranking.answers import Answer, answers_of, command_of
-from constrint.cli.ranking.ranking_page import registers_cell, spill_text, time_text
 from constrint.cli.ranking.solve import rank_question
 from constrint.errors import UsageError
 from constrint.select import Candidate, Ranking

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from constrint.cli.asked.question import Question
-from constrint.cli.output.file import refuse_existing, write_file
+from constrint.answers.question import Question
+from constrint.cli.output import refuse_existing, write_file
 from constrint.errors import UsageError
 from constrint.export import export, format_named, list_formats
 from constrint.select import Ranking

@@ -8,8 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
+from constrint.answers.table import EXTRA, Column, Page, Table
+from constrint.answers.terminal import say, wrap
 from constrint.cli.completion.values import complete_kernel
-from constrint.cli.output import EXTRA, Column, Output, Page, Table, printing, say, wrap
+from constrint.cli.output import Output, printing
 from constrint.errors import ConstrintError
 from constrint.hwmodels import GpuModel, load_all
 from constrint.kernels.registry import DEFAULT_KERNEL, list_kernels, load_kernel

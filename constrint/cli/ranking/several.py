@@ -6,9 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from constrint.cli.output import Column, Output, Page, Table, say, wrap
+from constrint.answers.ranking import ranking_page
+from constrint.answers.table import Column, Page, Table
+from constrint.answers.terminal import say, wrap
+from constrint.cli.output import Output
 from constrint.cli.ranking.answers import Answer, command_of
-from constrint.cli.ranking.ranking_page import ranking_page
 
 
 def print_each(

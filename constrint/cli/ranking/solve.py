@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from constrint.answers.question import Question
+from constrint.answers.ranking import TIME_DIGITS, ranking_document, ranking_page
 from constrint.cli.asked.kernel_options import Backend, Choice, KernelCommand
-from constrint.cli.asked.question import Question
 from constrint.cli.asked.request import check_backend, question_of
 from constrint.cli.completion.values import complete_export
 from constrint.cli.output import Output, printing
-from constrint.cli.ranking.ranking_page import TIME_DIGITS, ranking_page
 from constrint.cli.running.options import MaxMemory, MaxSeconds
 from constrint.cli.running.run import Run
 from constrint.errors import UsageError
-from constrint.export.document import ranking_document
 from constrint.select import Ranking
 from constrint.select.facts import runs
 from constrint.select.rank import rank_requests

@@ -13,13 +13,13 @@ from typing import Annotated, Any
 
 import typer
 
+from constrint.answers.question import Asked, Question
+from constrint.answers.ranking import ConfigColumns, registers_cell, spill_text, time_text
+from constrint.answers.table import EXTRA, Cell, Column, Page, Table
 from constrint.cli.asked.kernel_options import Choice, KernelCommand
-from constrint.cli.asked.question import Asked, Question
 from constrint.cli.asked.request import question_of
-from constrint.cli.output import EXTRA, Cell, Column, Output, Page, Table, printing
+from constrint.cli.output import Output, printing
 from constrint.cli.ranking.compiling import LATE, compile_shown
-from constrint.cli.ranking.config_columns import ConfigColumns
-from constrint.cli.ranking.ranking_page import registers_cell, spill_text, time_text
 from constrint.cli.ranking.solve import MAX_COMPILED, rank_question
 from constrint.cli.running.options import MaxMemory, MaxSeconds
 from constrint.cli.running.run import Run

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from constrint.cli.output import Column, Output, Page, Table, printing
+from constrint.answers.table import Column, Page, Table
+from constrint.cli.output import Output, printing
 from constrint.cli.records.listing import (
     config_text,
     counted,

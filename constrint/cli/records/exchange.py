@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
+from constrint.answers.terminal import print_json, say, wrap
 from constrint.cli.asked.kernel_options import Json
-from constrint.cli.output import print_json, say, wrap
-from constrint.cli.output.file import write_file
+from constrint.cli.output import write_file
 from constrint.cli.records.listing import counted
 from constrint.cli.records.selection import Selection, Store, gpu_name, numbers_of, opened, printable, selecting
 
@@ -31,7 +31,7 @@ def export(
     store: Store = None,
 ) -> None:
     """Write records as a file of ours or of another tool."""
-    from constrint.tune.store.formats.registry import writer
+    from constrint.answers.formats.records import writer
 
     write = writer(form)
     with opened(store) as found:
@@ -56,9 +56,7 @@ def import_(
     json: Json = False,
 ) -> None:
     """Add the records of a file, all or none."""
-    from constrint.tune.store.formats.interface import Said
-    from constrint.tune.store.formats.reading import load
-    from constrint.tune.store.formats.registry import reader
+    from constrint.answers.formats.records import Said, load, reader
 
     read = reader(form)
     said = Said(kernel or "", operation or "", gpu_name(gpu) or "", dtype or "", numbers_of(workload), run or "")

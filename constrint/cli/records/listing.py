@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from constrint.answers.table import EXTRA, Cell, Column, Page, Table
+from constrint.answers.terminal import print_json, say, wrap
 from constrint.cli.asked.kernel_options import Json
-from constrint.cli.output import EXTRA, Cell, Column, Output, Page, Table, print_json, printing, say, wrap
+from constrint.cli.output import Output, printing
 from constrint.cli.records.provenance import document_of as proposal_document
 from constrint.cli.records.provenance import told_of
 from constrint.cli.records.selection import Selection, Store, opened, selecting

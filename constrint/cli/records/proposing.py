@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from constrint.cli.output import Cell, Column, Output, Page, Table, printing
+from constrint.answers.table import Cell, Column, Page, Table
+from constrint.cli.output import Output, printing
 from constrint.cli.records.listing import config_column, counted, pairs_text, when
 from constrint.cli.records.provenance import document_of
 from constrint.cli.records.selection import Gpu, Run, Store, gpu_name, opened

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from constrint.answers.terminal import print_json, say, wrap
 from constrint.cli.asked.kernel_options import Json
-from constrint.cli.output import print_json, say, wrap
 from constrint.cli.records.listing import counted
 from constrint.cli.records.selection import Selection, Store, opened, selecting
 from constrint.errors import UsageError

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
+from constrint.answers.terminal import print_json, say, wrap
 from constrint.cli.asked.kernel_options import Json
-from constrint.cli.output import print_json, say, wrap
 from constrint.cli.records.listing import counted
 from constrint.cli.records.selection import Gpu, Store, gpu_name, opened
 from constrint.errors import UsageError

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
+from constrint.answers.terminal import print_json, say, wrap
 from constrint.cli.asked.kernel_options import Choice, Json, KernelCommand
-from constrint.cli.output import print_json, say, wrap
 from constrint.cli.ranking.compiling import compile_shown
 from constrint.cli.report.measurements import measurements
 from constrint.cli.report.progress import Progress

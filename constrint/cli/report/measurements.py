@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from constrint.answers.facts import MeasuredFacts
 from constrint.report import GpuQuestion
 from constrint.report.facts.measured import in_order, measured_facts, published
-from constrint.report.facts.records import MeasuredFacts
 
 if TYPE_CHECKING:
     from constrint.tune.store.store import RecordStore

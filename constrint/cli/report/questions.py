@@ -6,10 +6,10 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 
+from constrint.answers.question import Question
+from constrint.answers.ways_out import ways_out
 from constrint.cli.asked.kernel_options import Choice
-from constrint.cli.asked.question import Question
 from constrint.cli.asked.request import question_of
-from constrint.cli.space.ways_out import ways_out
 from constrint.errors import ConstrintError, UsageError
 from constrint.hwmodels import load_gpu
 from constrint.report import GpuQuestion

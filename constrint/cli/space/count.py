@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from constrint.answers.question import Asked
+from constrint.answers.table import EXTRA, Column, Page, Table
+from constrint.answers.terminal import say, wrap
 from constrint.cli.asked.kernel_options import Backend, Choice, KernelCommand
-from constrint.cli.asked.question import Asked
 from constrint.cli.asked.request import check_backend, question_of
-from constrint.cli.output import EXTRA, Column, Output, Page, Table, printing, say, wrap
+from constrint.cli.output import Output, printing
 from constrint.cli.running.options import MaxMemory, MaxSeconds
 from constrint.cli.running.run import Run
 from constrint.solve import Count, count_within

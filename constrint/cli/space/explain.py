@@ -8,16 +8,18 @@ from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Any
 
+from constrint.answers.question import Asked, Question
+from constrint.answers.table import EXTRA, Cell, Column, Page, Table
+from constrint.answers.terminal import say, wrap
+from constrint.answers.ways_out import ways_out
 from constrint.cli.asked.kernel_options import Choice, KernelCommand
-from constrint.cli.asked.question import Asked, Question
 from constrint.cli.asked.request import question_of
-from constrint.cli.output import EXTRA, Cell, Column, Output, Page, Table, printing, say, wrap
+from constrint.cli.output import Output, printing
 from constrint.cli.running.options import MaxMemory, MaxSeconds
 from constrint.cli.running.run import Run
 from constrint.cli.space.count import as_bounds
 from constrint.cli.space.fastest import Fastest, fastest_of, table_of
 from constrint.cli.space.rules import YOURS, kind_of
-from constrint.cli.space.ways_out import ways_out
 from constrint.errors import InfeasibleError, LimitReachedError
 from constrint.model import Problem
 from constrint.model.constraint import CERTAIN, ESTIMATED, REDUNDANT

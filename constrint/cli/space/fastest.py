@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from constrint.cli.asked.question import Asked
-from constrint.cli.output import Cell, Column, Table
+from constrint.answers.question import Asked
+from constrint.answers.table import Cell, Column, Table
 from constrint.cli.space.rules import YOURS, kind_of
 from constrint.errors import LimitReachedError
 from constrint.select.rank import Request, rank_requests

@@ -17,9 +17,11 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from constrint.cli.asked.question import Question
-from constrint.cli.output import Column, Output, Page, Table, printable, terminal_width
-from constrint.cli.output.draw import pair_lines
+from constrint.answers.layout import pair_lines
+from constrint.answers.question import Question
+from constrint.answers.table import Column, Page, Table
+from constrint.answers.terminal import printable, terminal_width
+from constrint.cli.output import Output
 from constrint.cli.running.run import Run
 from constrint.model.values import literal
 from constrint.solve import Limits

@@ -17,7 +17,7 @@ from constrint.model.text.numbers import Names
 from constrint.model.values import literal
 
 if TYPE_CHECKING:
-    from constrint.cli.asked.question import Asked
+    from constrint.answers.question import Asked
 
 #: The kind of a rule of the user's own.
 YOURS = "yours"

@@ -9,8 +9,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from constrint.cli.asked.question import Asked, Question
-from constrint.cli.output import Output, Page, Table
+from constrint.answers.question import Asked, Question
+from constrint.answers.table import Page, Table
+from constrint.cli.output import Output
 from constrint.cli.running.run import Run
 from constrint.cli.space.rows import BATCH, Columns, Solutions, solution_columns
 from constrint.errors import LimitReachedError

@@ -8,12 +8,12 @@ from typing import Annotated, Any
 
 import typer
 
+from constrint.answers.question import Asked, Question
+from constrint.answers.ranking import named_values
+from constrint.answers.terminal import print_json, say, wrap
 from constrint.cli.asked.kernel_options import Choice, Json, KernelCommand
-from constrint.cli.asked.question import Asked, Question
 from constrint.cli.asked.request import question_of
 from constrint.cli.completion.values import complete_setting
-from constrint.cli.output import print_json, say, wrap
-from constrint.cli.ranking.config_columns import named_values
 from constrint.cli.running.options import MaxMemory, MaxSeconds
 from constrint.cli.running.run import Run
 from constrint.cli.space.rules import code_in, domain_of, integer, kind_of

@@ -7,7 +7,8 @@ from typing import Any
 
 import typer
 
-from constrint.cli.output import Column, Output, Page, Table
+from constrint.answers.table import Column, Page, Table
+from constrint.cli.output import Output
 from constrint.cli.tune.progress import named, time_text
 from constrint.hwmodels import GpuModel
 from constrint.tune.session import Goal

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from constrint.answers.facts import CandidateFacts, CompiledFacts, FigureFacts, MeasuredFacts
 from constrint.report.asked import GpuQuestion, Means
 from constrint.report.facts.measured import of_config
-from constrint.report.facts.records import CandidateFacts, CompiledFacts, FigureFacts, MeasuredFacts
 from constrint.report.facts.values import shown_config
 from constrint.select import Candidate, Ranking
 from constrint.select.facts import Asked, judge, runs

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from constrint import __version__
+from constrint.answers.facts import SCHEMA, GpuFacts, KernelFacts, ParamFacts, Report, TermFacts
 from constrint.errors import InfeasibleError
 from constrint.report.asked import GpuQuestion, Means
 from constrint.report.facts.candidates import candidate_facts, compiled_by
 from constrint.report.facts.heat import broken_facts, heat_facts
 from constrint.report.facts.occupancy import curves
-from constrint.report.facts.records import SCHEMA, GpuFacts, KernelFacts, ParamFacts, Report, TermFacts
 from constrint.report.facts.roofline import roofline_facts
 from constrint.report.facts.rules import rule_facts
 from constrint.report.facts.values import plain, shown_value

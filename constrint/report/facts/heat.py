@@ -6,9 +6,9 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
+from constrint.answers.facts import BrokenFacts, CellFacts, HeatFacts, Value
 from constrint.errors import InfeasibleError, LimitReachedError
 from constrint.model import Constraint, Domain, Problem, Var
-from constrint.report.facts.records import BrokenFacts, CellFacts, HeatFacts, Value
 from constrint.report.facts.telling import Axes, telling_axes
 from constrint.report.facts.values import shown_config, shown_value
 from constrint.select import Candidate, Operation

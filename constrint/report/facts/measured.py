@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from constrint.report.facts.records import MeasuredFacts, Value
+from constrint.answers.facts import MeasuredFacts, Value
 from constrint.report.facts.values import plain
 from constrint.select import Operation, Workload
 from constrint.select.fingerprint import fingerprint_of

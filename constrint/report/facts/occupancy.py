@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from constrint.answers.facts import CandidateFacts, CurveFacts, StepFacts
 from constrint.hwmodels import GpuModel, occupancy
-from constrint.report.facts.records import CandidateFacts, CurveFacts, StepFacts
 
 #: Sizes of blocks that are drawn: those of the best candidates.
 MAX_SIZES = 5

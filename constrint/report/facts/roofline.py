@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from constrint.answers.facts import RooflineFacts
 from constrint.errors import UnsupportedError
 from constrint.hwmodels.assumed import SUSTAINED, assumption
 from constrint.hwmodels.roofline import roofline
-from constrint.report.facts.records import RooflineFacts
 from constrint.select import KernelSpec
 from constrint.select.rank import Request
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from constrint.answers.facts import RuleFacts
 from constrint.errors import LimitReachedError
 from constrint.model import Constraint, Problem
-from constrint.report.facts.records import RuleFacts
 from constrint.select.rank import Request
 from constrint.solve import Limits, RulePruning, count, pruning, would_remove
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from constrint.report.facts.records import Value
+from constrint.answers.facts import Value
 from constrint.select import KernelSpec
 
 

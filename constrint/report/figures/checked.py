@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from datetime import datetime, timezone
 from typing import Any
 
+from constrint.answers.facts import CandidateFacts, GpuFacts, MeasuredFacts
 from constrint.report.drawing import MICRO, Cell, Column, Drawing, Table, axis, config_text, lines
-from constrint.report.facts.records import CandidateFacts, GpuFacts, MeasuredFacts
 from constrint.report.registry import draws_gpu
 
 #: Rows that are drawn; the table has all.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from constrint.answers.facts import GpuFacts, Report
 from constrint.report.drawing import (
     MICRO,
     Column,
@@ -19,7 +20,6 @@ from constrint.report.drawing import (
     lines,
     percent,
 )
-from constrint.report.facts.records import GpuFacts, Report
 from constrint.report.registry import draws_report
 
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+from constrint.answers.facts import BrokenFacts, CellFacts, GpuFacts, HeatFacts, KernelFacts
 from constrint.report.drawing import (
     MICRO,
     Cell,
@@ -19,7 +20,6 @@ from constrint.report.drawing import (
     microseconds,
     percent,
 )
-from constrint.report.facts.records import BrokenFacts, CellFacts, GpuFacts, HeatFacts, KernelFacts
 from constrint.report.registry import draws_gpu
 
 #: Cells beyond which no numbers are written into them.

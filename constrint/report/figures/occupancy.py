@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from constrint.answers.facts import CandidateFacts, CurveFacts, GpuFacts
 from constrint.report.drawing import (
     COLOURS,
     DASHES,
@@ -18,7 +19,6 @@ from constrint.report.drawing import (
     limits_text,
     lines,
 )
-from constrint.report.facts.records import CandidateFacts, CurveFacts, GpuFacts
 from constrint.report.registry import draws_gpu
 
 

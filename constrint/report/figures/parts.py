@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from constrint.answers.facts import CandidateFacts, GpuFacts
 from constrint.report.drawing import MICRO, Column, Drawing, Table, axis, config_text, filled, lines
-from constrint.report.facts.records import CandidateFacts, GpuFacts
 from constrint.report.registry import draws_gpu
 
 #: Candidates that are drawn; the table has all.

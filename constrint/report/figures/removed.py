@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from constrint.answers.facts import GpuFacts, KernelFacts, RuleFacts
 from constrint.report.drawing import Column, Drawing, Table, axis, counted, escaped, filled_with, lines, percent
-from constrint.report.facts.records import GpuFacts, KernelFacts, RuleFacts
 from constrint.report.registry import draws_gpu
 
 #: Titles of bars that are longer are cut; the hover text and the table have all of them.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from constrint.answers.facts import CandidateFacts, GpuFacts, RooflineFacts
 from constrint.report.drawing import (
     COLOURS,
     DASHES,
@@ -19,7 +20,6 @@ from constrint.report.drawing import (
     percent,
     rate_text,
 )
-from constrint.report.facts.records import CandidateFacts, GpuFacts, RooflineFacts
 from constrint.report.facts.roofline import LEVELS
 from constrint.report.registry import draws_gpu
 

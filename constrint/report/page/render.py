@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from constrint.answers.facts import GpuFacts, Report
 from constrint.errors import UsageError
 from constrint.report.drawing import Drawing
-from constrint.report.facts.records import GpuFacts, Report
 from constrint.report.page.summary import candidates_table, commands, tiles
 from constrint.report.registry import Figures, load_figures
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from constrint.answers.facts import CandidateFacts, FigureFacts, GpuFacts, Value
 from constrint.report.drawing import MICRO, Cell, Column, Table, config_text, counted, limits_text, rate_text
-from constrint.report.facts.records import CandidateFacts, FigureFacts, GpuFacts, Value
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from constrint.cli.output import Cell, Column, Output, Page, Table
-from constrint.cli.output.formats import Format, built_in, format_named
-from constrint.cli.output.page import Shown, Wanted
+from constrint.answers.registry import PAGES, PageFormat
+from constrint.answers.table import Cell, Column, Page, Shown, Table, Wanted
+from constrint.cli.output import Output
 from constrint.errors import UnknownNameError
 from tests.cli.conftest import Call
 
@@ -27,7 +27,7 @@ COLUMNS = (Column("name", is_text=True), Column("n_bytes", "n", importance=0))
 
 def text_in(form: str, rows: Any, *columns: str) -> str:
     page = Page(Table(COLUMNS, [list(row) for row in rows]))
-    return "".join(format_named(form).write(Shown(page, Wanted(columns))))
+    return "".join(PAGES.named(form).write(Shown(page, Wanted(columns))))
 
 
 def safe(text: str) -> str:
@@ -64,14 +64,14 @@ def test_markdown_has_a_line_for_each_row_and_a_bar_for_each_cell(rows: list[tup
 def test_chosen_columns_are_those_that_machines_get() -> None:
     assert text_in("csv", [("a", 1)], "n_bytes") == "n_bytes\n1\n"
     cells = Page(Table((Column("n"),), [[Cell(0.1, "10 %")], [True], [[1, 2]]]))
-    assert "".join(format_named("csv").write(Shown(cells))) == 'n\n0.1\ntrue\n"[1,2]"\n'
+    assert "".join(PAGES.named("csv").write(Shown(cells))) == 'n\n0.1\ntrue\n"[1,2]"\n'
 
 
 def test_there_are_the_formats_that_the_help_names(run: Call) -> None:
-    assert built_in() == ["csv", "json", "jsonl", "markdown", "table"]
+    assert list(PAGES.built_in) == ["csv", "json", "jsonl", "markdown", "table"]
     assert "table, csv, json, jsonl or markdown" in " ".join(run("gpus", "--help")[1].split())
     with pytest.raises(UnknownNameError, match=r"unknown format 'cvs'\. Nearest: csv\."):
-        format_named("cvs")
+        PAGES.named("cvs")
 
 
 def shout(shown: Shown) -> Iterator[str]:
@@ -80,9 +80,9 @@ def shout(shown: Shown) -> Iterator[str]:
 
 def test_a_package_brings_a_format(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     point = EntryPoint("shout", f"{__name__}:SHOUT", "constrint.formats")
-    monkeypatch.setattr(EntryPoint, "load", lambda self: Format("rows as Python writes them", shout))
+    monkeypatch.setattr(EntryPoint, "load", lambda self: PageFormat("rows as Python writes them", shout))
     monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: [point])
     Output("shout").show(Page(Table(COLUMNS, [["a", 1]])))
     assert capsys.readouterr().out == "['a', 1]\n"
     with pytest.raises(UnknownNameError, match=r"Known: .*shout"):
-        format_named("whisper")
+        PAGES.named("whisper")

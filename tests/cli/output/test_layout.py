@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from constrint.cli.output import Cell, Column, Table
-from constrint.cli.output.draw import draw, notes_below
-from constrint.cli.output.layout import Layout, lay_out
-from constrint.cli.output.terminal import width_of
+from constrint.answers.layout import Layout, draw, lay_out, notes_below
+from constrint.answers.table import Cell, Column, Table
+from constrint.answers.terminal import width_of
 
 #: What texts are made of: words, wide characters and such without width, and what a terminal would act on.
 PIECES = (

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from constrint.cli.output import Cell, Column, Table
+from constrint.answers.table import Cell, Column, Table
 from tests.cli.conftest import Call
 
 #: A GPU without a table of its library: every row has a configuration.

@@ -10,10 +10,10 @@ from unittest import mock
 
 import pytest
 
-from constrint.cli.output import Output, Page, Table, say
-from constrint.cli.output.layout import lay_out
-from constrint.cli.output.table import is_missing
-from constrint.cli.output.terminal import command_text, width_of
+from constrint.answers.layout import lay_out
+from constrint.answers.table import Page, Table, is_missing
+from constrint.answers.terminal import command_text, say, width_of
+from constrint.cli.output import Output
 from constrint.cli.propose.report import COLUMNS as CANDIDATES
 from constrint.cli.tune.report import TUNED
 from constrint.kernels.registry import list_kernels

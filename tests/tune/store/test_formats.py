@@ -13,10 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from constrint.answers import registry
+from constrint.answers.formats.records import Said, Source, load, reader, writer
 from constrint.errors import UnknownNameError, UsageError
-from constrint.tune.store.formats.interface import Format, Said, Source
-from constrint.tune.store.formats.reading import load
-from constrint.tune.store.formats.registry import FILES, format_named, reader, register, writer
 from constrint.tune.store.record import TuningRecord
 from constrint.tune.store.schema import row_of
 from tests.support.hostile_records import RECORDS
@@ -323,18 +322,18 @@ def test_an_inductor_table_has_the_products_that_the_template_computes() -> None
 
 def test_names_of_formats_are_checked() -> None:
     with pytest.raises(UnknownNameError, match=r"unknown format 'pickle'\. Known: c-header, inductor, jsonl"):
-        format_named("pickle")
-    for name in FILES:
-        assert format_named(name).name == name
+        registry.RECORDS.named("pickle")
+    for name in registry.RECORDS.names():
+        assert registry.RECORDS.named(name).name == name
     with pytest.raises(UsageError, match="c-header has no results that could be imported; imported are: jsonl"):
         reader("c-header")
-    register(Format("mine", "of a test", read=lambda source: []))
+    registry.RECORDS.add("mine", registry.RecordFormat("mine", "of a test", read=lambda source: []))
     with pytest.raises(UsageError, match="the format mine is only imported; exported are: c-header"):
         writer("mine")
 
 
 def test_a_file_that_is_too_large_or_missing_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("constrint.tune.store.formats.reading.MAX_BYTES", 10)
+    monkeypatch.setattr("constrint.answers.formats.records.MAX_BYTES", 10)
     path = tmp_path / "large"
     path.write_bytes(b"x" * 11)
     with pytest.raises(UsageError, match="has more than 10 bytes; split it"):

@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
+from constrint.answers.formats.records import Said, Source, reader, writer
 from constrint.tune.store.choices import best_records
-from constrint.tune.store.formats.interface import Said, Source
-from constrint.tune.store.formats.registry import reader, writer
 from constrint.tune.store.record import TuningRecord
 from tests.support.records import record, timed
 

@@ -1,0 +1,112 @@
+"""The nearest ways out of a conflict between a kernel's rules and the user's own: changes of the user's own rules only.
+
+What a kernel or a GPU demands is no choice of the user, so no advice touches it. In a file every rule is the user's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from constrint.answers.question import Asked
+from constrint.errors import LimitReachedError, RulesInConflict
+from constrint.model import Constraint, Problem, Var
+from constrint.model.problem import named_constants
+from constrint.solve import Limits, Relaxation, Status, relaxations, solve
+
+
+def ways_out(asked: Asked, conflict: RulesInConflict | None, limits: Limits | None = None) -> list[str]:
+    """Changes after which the problem has a solution, the nearest first, a phrase each; none where there is none."""
+    if conflict is None:
+        return []
+    try:
+        return _ways_out(asked, conflict, limits)
+    except LimitReachedError:
+        return []
+
+
+def _ways_out(asked: Asked, conflict: RulesInConflict, limits: Limits | None) -> list[str]:
+    if asked.request is None:
+        # What a GPU has is no choice of the user, either.
+        ways = relaxations(asked.problem, conflict, limits, among=lambda member: not _names_a_gpu(member.constraint))
+        return [str(way) for way in ways or relaxations(asked.problem, conflict, limits)]
+    own = {id(rule) for rule in asked.own}
+    ways = relaxations(asked.problem, conflict, limits, among=lambda member: id(member.constraint) in own)
+    return [_phrase(asked, way) for way in ways] or _several_changes(asked)
+
+
+def _names_a_gpu(rule: Constraint | None) -> bool:
+    return rule is not None and any("." in name for name in named_constants(rule))
+
+
+def _phrase(asked: Asked, way: Relaxation) -> str:
+    """`tile_k = 64 instead of 128`, or what is dropped."""
+    rule = way.member.constraint
+    if rule is None:
+        return way.text
+    if len(way.problem.constraints) < len(asked.problem.constraints):
+        return f"without {_option(rule)}"
+    name = _setting(rule)
+    return _changed(name, way.solution[name], rule) if name else way.text
+
+
+def _several_changes(asked: Asked) -> list[str]:
+    """Where no single change is enough: one way to change several of the user's rules, as few as can be told quickly.
+
+    The rules are taken in their order; one that cannot hold beside those before it is changed: a setting to the
+    nearest value that can, another rule is dropped.
+    """
+    problem = asked.problem.without(*asked.own)
+    if not _has_solution(problem):
+        return []
+    held: list[Constraint] = []
+    refused: list[Constraint] = []
+    for rule in asked.own:
+        (held if _has_solution(problem, *held, rule) else refused).append(rule)
+    changes = []
+    for rule in refused:
+        name = _setting(rule)
+        value = _nearest(problem, held, name, rule) if name else None
+        if value is None:
+            changes.append(f"without {_option(rule)}")
+        else:
+            held.append(Var(name) == value)
+            changes.append(_changed(name, value, rule))
+    return [" and ".join(changes)] if changes else []
+
+
+def _nearest(problem: Problem, held: Iterable[Constraint], name: str, rule: Constraint) -> int | None:
+    """The value of a parameter nearest to those asked for with which the rules held can hold."""
+    asked = _values(rule)
+    if problem.variables[name].labels is not None:
+        # No value is nearest to another.
+        return None
+    for value in sorted(problem.variables[name].values, key=lambda v: (min(abs(v - w) for w in asked), -v)):
+        if _has_solution(problem, *held, Var(name) == value):
+            return value
+    return None
+
+
+def _has_solution(problem: Problem, *rules: Constraint) -> bool:
+    asked = problem.copy()
+    for rule in rules:
+        asked.add(rule)
+    return solve(asked).status is Status.FEASIBLE
+
+
+def _setting(rule: Constraint) -> str:
+    """The parameter that a `--set` fixes; empty for a `--where`."""
+    return next(iter(rule.variables)) if rule.because.startswith("asked for by --set ") else ""
+
+
+def _values(rule: Constraint) -> list[int]:
+    """The values of a `--set`."""
+    return [int(text) for text in rule.because.partition("=")[2].split(",")]
+
+
+def _changed(name: str, value: int, rule: Constraint) -> str:
+    return f"{name} = {value} instead of {' or '.join(map(str, _values(rule)))}"
+
+
+def _option(rule: Constraint) -> str:
+    """The argument that a rule comes from: `--set tile_k=128`."""
+    return rule.because.removeprefix("asked for by ")

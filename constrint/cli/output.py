@@ -1,0 +1,190 @@
+"""The options of every command that prints a table - `--format`, `--columns`, `--sort` - and what heeds them."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from constrint.answers.registry import PAGES
+from constrint.answers.table import Column, Page, Shown, Table, Wanted
+from constrint.cli.completion.values import complete_format
+from constrint.errors import ConstrintError, UsageError
+
+#: The format without an option.
+TABLE = "table"
+Json = Annotated[
+    bool, typer.Option("--json", help="Print JSON (`constrint docs json` describes it): short for --format json.")
+]
+Form = Annotated[
+    str | None,
+    typer.Option(
+        "--format",
+        metavar="NAME",
+        help="table, csv, json, jsonl or markdown (`constrint docs tables`).",
+        autocompletion=complete_format,
+    ),
+]
+Columns = Annotated[
+    str | None, typer.Option("--columns", metavar="NAME[,NAME]", help="Columns to print, by title or full name.")
+]
+Sort = Annotated[
+    str | None, typer.Option("--sort", metavar="[-]NAME[,NAME]", help="Order of the rows; -NAME: the largest first.")
+]
+Wide = Annotated[bool, typer.Option("--wide", help="Print every column, however wide the terminal.")]
+Legend = Annotated[bool, typer.Option("--legend", help="Say what every column means, and what figures rest on.")]
+
+
+@dataclass(frozen=True)
+class Output:
+    """How a command's answer is printed.
+
+    Args:
+        format: Name of the output format.
+        wanted: What the table format heeds, and which columns every format prints.
+        sort: Columns that rows are ordered by.
+    """
+
+    format: str = TABLE
+    wanted: Wanted = field(default_factory=Wanted)
+    sort: tuple[str, ...] = ()
+
+    @property
+    def option(self) -> str:
+        """The option by which it differs from what is printed where none is given; empty if it does not."""
+        wanted = self.wanted
+        given = {"--columns": wanted.columns, "--wide": wanted.is_wide, "--legend": wanted.has_legend}
+        named = {"--json": self.is_json, "--format": not self.is_table, "--sort": self.sort, **given}
+        return next((option for option, value in named.items() if value), "")
+
+    @property
+    def is_table(self) -> bool:
+        """Whether a person reads it."""
+        return self.format == TABLE
+
+    @property
+    def is_json(self) -> bool:
+        """Whether it is one JSON document."""
+        return self.format == "json"
+
+    def check(self, columns: tuple[Column, ...]) -> None:
+        """What a command that takes long asks first: whether there are the columns that the user named.
+
+        Raises:
+            UnknownNameError: When there is none of a name.
+        """
+        Table(columns, []).named([*self.wanted.columns, *(name.removeprefix("-") for name in self.sort)])
+
+    def show(self, page: Page) -> None:
+        """Print a page.
+
+        Raises:
+            UsageError: When a column is named that there is not, or that the format does not print.
+        """
+        if page.rows is not None and self.sort:
+            raise UsageError("--sort does not go with rows that are printed as they are found; sort the output.")
+        if self.is_json and page.document is not None and self.wanted.columns:
+            raise UsageError("--format json prints all of its document; --columns goes with the other formats.")
+        page.table.named(self.wanted.columns)
+        if self.sort:
+            page = replace(page, table=page.table.sorted_by(self.sort))
+        for piece in PAGES.named(self.format).write(Shown(page, self.wanted)):
+            sys.stdout.write(piece)
+
+
+def output_of(
+    *, json: bool, format_: str | None, columns: str | None, sort: str | None, wide: bool, legend: bool
+) -> Output:
+    """What the options say.
+
+    Raises:
+        UsageError: When they contradict each other, or name a format that there is not.
+    """
+    if json and format_ not in (None, "json"):
+        raise UsageError(f"--json is --format json, and --format {format_} is given; leave one out.")
+    if wide and columns is not None:
+        raise UsageError("--wide prints every column and --columns some of them; leave one out.")
+    form = "json" if json else TABLE if format_ is None else format_.lower()
+    PAGES.named(form)
+    return Output(form, Wanted(_names(columns, "--columns"), wide, legend), _names(sort, "--sort"))
+
+
+def _names(text: str | None, option: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(",")) if text is not None else ()
+    if not all(name.removeprefix("-") for name in names):
+        raise UsageError(f"{option} takes names with commas between them, such as {option} kernel,predicted_s.")
+    return names
+
+
+#: The options by the names of the parameters of `output_of`.
+_OPTIONS: dict[str, tuple[Any, Any]] = {
+    "format_": (Form, None),
+    "columns": (Columns, None),
+    "sort": (Sort, None),
+    "wide": (Wide, False),
+    "legend": (Legend, False),
+    "json": (Json, False),
+}
+
+
+def printing(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command, one of whose parameters is an `Output`, the options that say how its table is printed."""
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    options = [
+        inspect.Parameter(name, keyword, default=default, annotation=hint) for name, (hint, default) in _OPTIONS.items()
+    ]
+    own = inspect.signature(command, eval_str=True).parameters.values()
+    (printed_by,) = (parameter.name for parameter in own if parameter.annotation is Output)
+    shown = [parameter for one in own for parameter in (options if one.name == printed_by else [one])]
+
+    def printed(*arguments: Any, **given: Any) -> None:
+        output = output_of(**{name: given.pop(name, default) for name, (_, default) in _OPTIONS.items()})
+        command(*arguments, **{printed_by: output}, **given)
+
+    functools.update_wrapper(printed, command)
+    # typer reads these; `__wrapped__` would lead it back to the command's own signature.
+    del printed.__wrapped__  # type: ignore[attr-defined]
+    printed.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
+    printed.__annotations__ = {parameter.name: parameter.annotation for parameter in shown}
+    return printed
+
+
+def refuse_existing(path: Path) -> None:
+    """Raises UsageError where there is such a file already; a device or a pipe is written to as it is."""
+    if path.is_file():
+        raise UsageError(f"{path} exists; --force writes over it, or name another file with --output.")
+
+
+def write_file(path: Path, pieces: Iterable[str]) -> None:
+    """Writes text; what was there before stays until all of it is written.
+
+    Raises:
+        ConstrintError: When it cannot be written.
+    """
+    name = ""
+    try:
+        if path.exists() and not path.is_file():
+            with path.open("w", encoding="utf-8", newline="\n") as device:
+                device.writelines(pieces)
+            return
+        target = path.resolve()
+        handle, name = tempfile.mkstemp(dir=target.parent, prefix=target.name[:100], suffix=".part")
+        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
+            file.writelines(pieces)
+        os.chmod(name, 0o644)  # as readable as other files: what is temporary is made for its owner alone
+        os.replace(name, target)
+    except OSError as error:
+        raise ConstrintError(f"cannot write {path}: {error.strerror}; name another file with --output.") from None
+    finally:
+        if name:
+            with suppress(OSError):
+                os.unlink(name)
