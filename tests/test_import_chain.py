@@ -23,9 +23,10 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     "model": ({"core"}, {"numpy", "msgspec"}),
     "solve": ({"model", "core"}, {"numpy", "ortools", "constraint"}),
     "select": ({"model", "solve", "hwmodels"}, {"numpy", "msgspec"}),
-    "export": ({"model", "solve", "select", "hwmodels"}, set()),
+    "answers": ({"model", "solve", "select", "hwmodels", "tune"}, {"msgspec", "rich"}),
+    "export": ({"answers", "solve", "select"}, set()),
     "tune": (
-        {"select", "hwmodels", "export"},
+        {"select", "hwmodels"},
         {"numpy", "msgspec", "platformdirs", "sqlalchemy", "torch", "triton", "ray", "optuna"},
     ),
     "kernels.registry": ({"select"}, set()),
@@ -46,12 +47,12 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     ),
     "propose.candidates": (set(), {"torch", "triton"}),
     "report": (
-        {"hwmodels", "model", "solve", "select", "propose", "report"},
+        {"hwmodels", "model", "solve", "select", "propose", "answers", "report"},
         {"numpy", "msgspec", "plotly", "jinja2"},
     ),
     "__main__": ({"cli"}, set()),
     "cli": (
-        {"core", "hwmodels", "model", "solve", "select", "export", "tune", "tuning", "kernels", "flashrnn"}
+        {"core", "hwmodels", "model", "solve", "select", "answers", "export", "tune", "tuning", "kernels", "flashrnn"}
         | {"propose", "report", "cli"},
         {"typer", "rich", "msgspec", "numpy", "yaml"},
     ),

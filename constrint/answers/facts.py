@@ -5,7 +5,13 @@ Times are in seconds, sizes in bytes, rates per second. Modelled, compiled and m
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
 import msgspec
+
+if TYPE_CHECKING:
+    from constrint.select import KernelSpec
 
 SCHEMA = "constrint.report/1"
 #: What a parameter's value may be: whole numbers in our kernels, anything that JSON has in others'.
@@ -374,3 +380,19 @@ class Report(Facts, frozen=True):
     operation: str
     command: str
     gpus: tuple[GpuFacts, ...]
+
+
+def shown_config(spec: KernelSpec, config: Mapping[str, int]) -> dict[str, Value]:
+    """A configuration in values; what is neither a number nor a text is written as a text."""
+    decoded = {**config, **spec.values_of(config)}
+    return {name: plain(decoded[name]) for name in config}
+
+
+def shown_value(spec: KernelSpec, name: str, code: int) -> Value:
+    """What one parameter's number stands for."""
+    return shown_config(spec, {name: code})[name]
+
+
+def plain(value: object) -> Value:
+    """A value as JSON has it."""
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)

@@ -7,60 +7,60 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from constrint.answers.question import Asked
+from constrint.answers.question import StatedProblem
 from constrint.errors import LimitReachedError, RulesInConflict
 from constrint.model import Constraint, Problem, Var
 from constrint.model.problem import named_constants
 from constrint.solve import Limits, Relaxation, Status, relaxations, solve
 
 
-def ways_out(asked: Asked, conflict: RulesInConflict | None, limits: Limits | None = None) -> list[str]:
+def ways_out(stated: StatedProblem, conflict: RulesInConflict | None, limits: Limits | None = None) -> list[str]:
     """Changes after which the problem has a solution, the nearest first, a phrase each; none where there is none."""
     if conflict is None:
         return []
     try:
-        return _ways_out(asked, conflict, limits)
+        return _ways_out(stated, conflict, limits)
     except LimitReachedError:
         return []
 
 
-def _ways_out(asked: Asked, conflict: RulesInConflict, limits: Limits | None) -> list[str]:
-    if asked.request is None:
+def _ways_out(stated: StatedProblem, conflict: RulesInConflict, limits: Limits | None) -> list[str]:
+    if stated.request is None:
         # What a GPU has is no choice of the user, either.
-        ways = relaxations(asked.problem, conflict, limits, among=lambda member: not _names_a_gpu(member.constraint))
-        return [str(way) for way in ways or relaxations(asked.problem, conflict, limits)]
-    own = {id(rule) for rule in asked.own}
-    ways = relaxations(asked.problem, conflict, limits, among=lambda member: id(member.constraint) in own)
-    return [_phrase(asked, way) for way in ways] or _several_changes(asked)
+        ways = relaxations(stated.problem, conflict, limits, among=lambda member: not _names_a_gpu(member.constraint))
+        return [str(way) for way in ways or relaxations(stated.problem, conflict, limits)]
+    own = {id(rule) for rule in stated.own}
+    ways = relaxations(stated.problem, conflict, limits, among=lambda member: id(member.constraint) in own)
+    return [_phrase(stated, way) for way in ways] or _several_changes(stated)
 
 
 def _names_a_gpu(rule: Constraint | None) -> bool:
     return rule is not None and any("." in name for name in named_constants(rule))
 
 
-def _phrase(asked: Asked, way: Relaxation) -> str:
+def _phrase(stated: StatedProblem, way: Relaxation) -> str:
     """`tile_k = 64 instead of 128`, or what is dropped."""
     rule = way.member.constraint
     if rule is None:
         return way.text
-    if len(way.problem.constraints) < len(asked.problem.constraints):
+    if len(way.problem.constraints) < len(stated.problem.constraints):
         return f"without {_option(rule)}"
     name = _setting(rule)
     return _changed(name, way.solution[name], rule) if name else way.text
 
 
-def _several_changes(asked: Asked) -> list[str]:
+def _several_changes(stated: StatedProblem) -> list[str]:
     """Where no single change is enough: one way to change several of the user's rules, as few as can be told quickly.
 
     The rules are taken in their order; one that cannot hold beside those before it is changed: a setting to the
     nearest value that can, another rule is dropped.
     """
-    problem = asked.problem.without(*asked.own)
+    problem = stated.problem.without(*stated.own)
     if not _has_solution(problem):
         return []
     held: list[Constraint] = []
     refused: list[Constraint] = []
-    for rule in asked.own:
+    for rule in stated.own:
         (held if _has_solution(problem, *held, rule) else refused).append(rule)
     changes = []
     for rule in refused:
@@ -76,21 +76,21 @@ def _several_changes(asked: Asked) -> list[str]:
 
 def _nearest(problem: Problem, held: Iterable[Constraint], name: str, rule: Constraint) -> int | None:
     """The value of a parameter nearest to those asked for with which the rules held can hold."""
-    asked = _values(rule)
+    stated = _values(rule)
     if problem.variables[name].labels is not None:
         # No value is nearest to another.
         return None
-    for value in sorted(problem.variables[name].values, key=lambda v: (min(abs(v - w) for w in asked), -v)):
+    for value in sorted(problem.variables[name].values, key=lambda v: (min(abs(v - w) for w in stated), -v)):
         if _has_solution(problem, *held, Var(name) == value):
             return value
     return None
 
 
 def _has_solution(problem: Problem, *rules: Constraint) -> bool:
-    asked = problem.copy()
+    stated = problem.copy()
     for rule in rules:
-        asked.add(rule)
-    return solve(asked).status is Status.FEASIBLE
+        stated.add(rule)
+    return solve(stated).status is Status.FEASIBLE
 
 
 def _setting(rule: Constraint) -> str:

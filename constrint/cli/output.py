@@ -17,7 +17,7 @@ import typer
 
 from constrint.answers.registry import PAGES
 from constrint.answers.table import Column, Page, Shown, Table, Wanted
-from constrint.cli.completion.values import complete_format
+from constrint.cli.completion import complete_format
 from constrint.errors import ConstrintError, UsageError
 
 #: The format without an option.
@@ -159,16 +159,21 @@ def printing(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def refuse_existing(path: Path) -> None:
-    """Raises UsageError where there is such a file already; a device or a pipe is written to as it is."""
+    """Raise UsageError if the file exists; a device or a pipe is written to as it is."""
     if path.is_file():
         raise UsageError(f"{path} exists; --force writes over it, or name another file with --output.")
 
 
-def write_file(path: Path, pieces: Iterable[str]) -> None:
-    """Writes text; what was there before stays until all of it is written.
+def write_file(path: Path, pieces: Iterable[str], error: Callable[[str], ConstrintError] | None = None) -> None:
+    """Write a file whole: an existing file stays until the new text is complete.
+
+    Args:
+        path: The file; a device or a pipe is written to directly.
+        pieces: The text.
+        error: Makes the exception of the reason why the file cannot be written.
 
     Raises:
-        ConstrintError: When it cannot be written.
+        ConstrintError: When the file cannot be written; the exception of `error` if it is given.
     """
     name = ""
     try:
@@ -177,14 +182,24 @@ def write_file(path: Path, pieces: Iterable[str]) -> None:
                 device.writelines(pieces)
             return
         target = path.resolve()
-        handle, name = tempfile.mkstemp(dir=target.parent, prefix=target.name[:100], suffix=".part")
+        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:100]}.", suffix=".part")
         with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
             file.writelines(pieces)
-        os.chmod(name, 0o644)  # as readable as other files: what is temporary is made for its owner alone
+        os.chmod(name, 0o666 & ~_umask())  # a temporary file is readable for its owner alone
         os.replace(name, target)
-    except OSError as error:
-        raise ConstrintError(f"cannot write {path}: {error.strerror}; name another file with --output.") from None
+    except OSError as failed:
+        if error is not None:
+            raise error(str(failed.strerror)) from None
+        text = f"cannot write {path}: {failed.strerror}; name another file with --output."
+        raise ConstrintError(text) from None
     finally:
         if name:
             with suppress(OSError):
                 os.unlink(name)
+
+
+def _umask() -> int:
+    """The process's file mode mask, which can only be read by setting it."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask

@@ -5,8 +5,7 @@ that needs no network. Nothing here knows the command line; whoever asks says wh
 """
 
 from constrint.answers.facts import SCHEMA, Report
-from constrint.report.asked import GpuQuestion, Means
-from constrint.report.facts.gather import gather
+from constrint.report.gather import Means, gather
 from constrint.report.page.render import html_of
 
-__all__ = ["SCHEMA", "GpuQuestion", "Means", "Report", "gather", "html_of"]
+__all__ = ["SCHEMA", "Means", "Report", "gather", "html_of"]

@@ -6,9 +6,13 @@ changes. Plotly reads a little HTML in its texts, so every text of others goes t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import pkgutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any
+
+from constrint.answers.facts import GpuFacts, Report
 
 #: Colours of series, markers and fill patterns: a series is told apart by any one of them alone.
 COLOURS = tuple(f"--c{number}" for number in range(1, 9))
@@ -153,3 +157,54 @@ def counted(number: int, what: str) -> str:
 def microseconds(seconds: float) -> str:
     """A time as it is said: three digits and more."""
     return f"{seconds * MICRO:,.1f} us"
+
+
+OfGpu = Callable[[GpuFacts], Iterable[Drawing]]
+OfReport = Callable[[Report], Iterable[Drawing]]
+
+
+@dataclass(frozen=True)
+class Figures:
+    """The functions that draw, in the order of the page.
+
+    Args:
+        of_gpu: Those that draw one GPU.
+        of_report: Those that draw all of them together.
+    """
+
+    of_gpu: tuple[OfGpu, ...]
+    of_report: tuple[OfReport, ...]
+
+
+_OF_GPU: dict[str, tuple[int, OfGpu]] = {}
+_OF_REPORT: dict[str, tuple[int, OfReport]] = {}
+
+
+def draws_gpu(order: int) -> Callable[[OfGpu], OfGpu]:
+    """Register a function that draws one GPU; smaller orders come first."""
+
+    def register(function: OfGpu) -> OfGpu:
+        _OF_GPU[function.__module__] = (order, function)
+        return function
+
+    return register
+
+
+def draws_report(order: int) -> Callable[[OfReport], OfReport]:
+    """Register a function that draws all GPUs together."""
+
+    def register(function: OfReport) -> OfReport:
+        _OF_REPORT[function.__module__] = (order, function)
+        return function
+
+    return register
+
+
+def load_figures() -> Figures:
+    """Every figure that there is a file of."""
+    folder = import_module("constrint.report.figures")
+    for module in pkgutil.iter_modules(folder.__path__, f"{folder.__name__}."):
+        import_module(module.name)
+    of_gpu = [function for _, (_, function) in sorted(_OF_GPU.items(), key=lambda item: (item[1][0], item[0]))]
+    of_report = [function for _, (_, function) in sorted(_OF_REPORT.items(), key=lambda item: (item[1][0], item[0]))]
+    return Figures(tuple(of_gpu), tuple(of_report))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from constrint.cli.asked.kernel_options import Choice
+from constrint.cli.options import Choice
 from constrint.cli.output import Output
 
 

@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from constrint.cli.asked.kernel_options import Choice, KernelCommand
+from constrint.cli.options import Choice, KernelCommand
 from constrint.cli.output import Output, printing
 from constrint.cli.propose.asked import Asked, Limits, Model
-from constrint.cli.tune.command import seconds_of
+from constrint.cli.tune import seconds_of
 from constrint.errors import UnknownNameError, UsageError
 from constrint.tune.engine.interface import RUN_PATIENCE_S
 

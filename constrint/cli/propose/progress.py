@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from constrint.cli.tune.progress import time_text
+from constrint.answers.trial import time_text
 from constrint.propose.rounds.configs import Round, Tried
 from constrint.propose.rounds.provenance import Provenance
 from constrint.tune.store.store import RecordStore

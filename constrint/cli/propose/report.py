@@ -9,16 +9,16 @@ from typing import Any
 import msgspec
 import typer
 
+from constrint.answers.record import pairs_text
 from constrint.answers.table import EXTRA, Column, Page, Table
 from constrint.answers.terminal import print_json, say, wrap
+from constrint.answers.trial import named, time_text
 from constrint.cli.output import Output
 from constrint.cli.propose.asked import Asked
 from constrint.cli.propose.progress import config_text, plain
 from constrint.cli.propose.speaking import endpoint_of
 from constrint.cli.propose.target import Target
-from constrint.cli.records.listing import pairs_text
-from constrint.cli.tune.progress import named, time_text
-from constrint.cli.tune.report import INTERRUPTED
+from constrint.cli.run import INTERRUPTED
 from constrint.errors import ConstrintError
 from constrint.propose.llm.answer import estimated_tokens
 from constrint.propose.llm.budget import Spending

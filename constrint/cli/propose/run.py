@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from constrint.cli.compiling import compile_shown
 from constrint.cli.propose.asked import Asked
 from constrint.cli.propose.progress import Progress, say
 from constrint.cli.propose.report import Outcome, print_dry_run, print_outcomes
 from constrint.cli.propose.speaking import Speaking, built_in
 from constrint.cli.propose.target import Target, target_of
-from constrint.cli.ranking.compiling import compile_shown
-from constrint.cli.records.selection import opened
-from constrint.cli.tune.goals import goals_of_choice
+from constrint.cli.records_selection import opened
+from constrint.cli.tune import goals_of_choice
 from constrint.errors import UsageError
 from constrint.kernels.registry import DEFAULT_KERNEL, code_of, importable_name, load_spec
 from constrint.propose.builtin import BuiltInProposer

@@ -14,14 +14,14 @@ import typer
 from constrint.answers.table import Column, Page, Table
 from constrint.answers.terminal import print_json
 from constrint.answers.terminal import say as print_line
+from constrint.answers.trial import time_text
 from constrint.cli.propose.asked import Asked
 from constrint.cli.propose.progress import say
 from constrint.cli.propose.report import SCHEMA, tokens_document, tokens_text
 from constrint.cli.propose.speaking import Speaking, endpoint_of
 from constrint.cli.propose.target import Target, target_of
-from constrint.cli.records.selection import opened
-from constrint.cli.tune.progress import time_text
-from constrint.cli.tune.report import INTERRUPTED
+from constrint.cli.records_selection import opened
+from constrint.cli.run import INTERRUPTED
 from constrint.errors import ConstrintError
 from constrint.propose.llm.answer import Speaker
 from constrint.propose.llm.prompt import writing

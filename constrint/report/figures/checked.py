@@ -8,8 +8,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from constrint.answers.facts import CandidateFacts, GpuFacts, MeasuredFacts
-from constrint.report.drawing import MICRO, Cell, Column, Drawing, Table, axis, config_text, lines
-from constrint.report.registry import draws_gpu
+from constrint.report.drawing import MICRO, Cell, Column, Drawing, Table, axis, config_text, draws_gpu, lines
 
 #: Rows that are drawn; the table has all.
 MAX_ROWS = 20

@@ -14,13 +14,13 @@ from constrint.report.drawing import (
     axis,
     config_text,
     counted,
+    draws_report,
     escaped,
     filled,
     limits_text,
     lines,
     percent,
 )
-from constrint.report.registry import draws_report
 
 
 @draws_report(10)

@@ -15,12 +15,12 @@ from constrint.report.drawing import (
     Table,
     axis,
     config_text,
+    draws_gpu,
     escaped,
     lines,
     microseconds,
     percent,
 )
-from constrint.report.registry import draws_gpu
 
 #: Cells beyond which no numbers are written into them.
 MAX_WRITTEN = 120

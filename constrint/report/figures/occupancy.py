@@ -16,10 +16,10 @@ from constrint.report.drawing import (
     axis,
     config_text,
     counted,
+    draws_gpu,
     limits_text,
     lines,
 )
-from constrint.report.registry import draws_gpu
 
 
 @draws_gpu(50)

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from constrint.answers.facts import CandidateFacts, GpuFacts
-from constrint.report.drawing import MICRO, Column, Drawing, Table, axis, config_text, filled, lines
-from constrint.report.registry import draws_gpu
+from constrint.report.drawing import MICRO, Column, Drawing, Table, axis, config_text, draws_gpu, filled, lines
 
 #: Candidates that are drawn; the table has all.
 MAX_BARS = 12

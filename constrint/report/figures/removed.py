@@ -7,8 +7,18 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from constrint.answers.facts import GpuFacts, KernelFacts, RuleFacts
-from constrint.report.drawing import Column, Drawing, Table, axis, counted, escaped, filled_with, lines, percent
-from constrint.report.registry import draws_gpu
+from constrint.report.drawing import (
+    Column,
+    Drawing,
+    Table,
+    axis,
+    counted,
+    draws_gpu,
+    escaped,
+    filled_with,
+    lines,
+    percent,
+)
 
 #: Titles of bars that are longer are cut; the hover text and the table have all of them.
 MAX_TITLE = 22

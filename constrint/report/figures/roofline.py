@@ -16,12 +16,12 @@ from constrint.report.drawing import (
     Table,
     axis,
     config_text,
+    draws_gpu,
     lines,
     percent,
     rate_text,
 )
-from constrint.report.facts.roofline import LEVELS
-from constrint.report.registry import draws_gpu
+from constrint.report.hardware import LEVELS
 
 #: How far the axis goes beyond what is marked, as a factor.
 MARGIN = 2.5

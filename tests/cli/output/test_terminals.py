@@ -13,9 +13,9 @@ import pytest
 from constrint.answers.layout import lay_out
 from constrint.answers.table import Page, Table, is_missing
 from constrint.answers.terminal import command_text, say, width_of
+from constrint.answers.trial import TUNED
 from constrint.cli.output import Output
 from constrint.cli.propose.report import COLUMNS as CANDIDATES
-from constrint.cli.tune.report import TUNED
 from constrint.kernels.registry import list_kernels
 from constrint.select.compiled import CompiledKernel
 from constrint.tune.store.store import RecordStore
@@ -153,7 +153,7 @@ def test_what_was_compiled_fits(run: Call, monkeypatch: pytest.MonkeyPatch) -> N
         known = CompiledKernel("sm_90a", "3.9.0", 229_392, 168, 0, 0, "wgmma.mma_async m64n256k16")
         return [known if place % 2 else "it does not compile: registers" for place, _ in enumerate(asked)]
 
-    monkeypatch.setattr("constrint.cli.ranking.verify.compile_shown", compiled)
+    monkeypatch.setattr("constrint.cli.verify.compile_shown", compiled)
     for kernel in ("gemm", "lstm-backward"):
         (page,) = pages_of(run, "verify", "--gpu", "h200", "--kernel", kernel)
         for columns in WIDTHS:
