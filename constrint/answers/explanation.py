@@ -59,7 +59,7 @@ class Bounds(msgspec.Struct):
     num_valid: int | None
     at_least: int | UnsetType = UNSET
     at_most: int | UnsetType = UNSET
-    searched: float | UnsetType = UNSET
+    searched: float | UnsetType | None = UNSET
     stopped: str | UnsetType = UNSET
 
     @classmethod
@@ -139,7 +139,7 @@ class Explanation(msgspec.Struct, kw_only=True):
     num_valid: int | None
     at_least: int | UnsetType = UNSET
     at_most: int | UnsetType = UNSET
-    searched: float | UnsetType = UNSET
+    searched: float | UnsetType | None = UNSET
     parameters: list[ParameterDomain]
     rules: list[RuleEffect]
     constants: dict[str, int]

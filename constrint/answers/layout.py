@@ -1,8 +1,8 @@
-"""Decides what a terminal of some width shows of a table: which columns, on how many lines, and what is said below.
+"""Tables on a terminal of any width: which columns stand where, the lines of text, and the notes below.
 
-Nothing is ever cut. Where the columns do not fit side by side, in this order: they move closer; what is the same in
-all rows is said below; titles are broken over lines; columns of little importance are left out, and named below; the
-others stand on further lines of each row; and a table of very many columns becomes `name=value` pairs.
+Nothing is ever cut. `lay_out` takes the first arrangement that fits, in this order: all columns side by side, at last
+closer together; with values that are the same in all rows said below; with titles on several lines; with columns of
+little importance named below instead. Otherwise the rows take several lines, or become `name=value` pairs.
 """
 
 from __future__ import annotations
@@ -15,24 +15,25 @@ from itertools import zip_longest
 from constrint.answers.table import EXTRA, STAYS, Column, Table, is_missing
 from constrint.answers.terminal import break_text, is_styled, kept_together, printable, width_of
 
-#: Spaces between columns, and what they shrink to.
+#: Spaces between columns, and the least that they shrink to.
 GAP, TIGHT = 2, 1
-#: Columns of text that may be broken get so much room at least, or lines of their own.
+#: Least width of a text column that may be broken; with less room it gets a line of its own.
 LEAST_TEXT = 28
-#: Rows of more lines than this are printed as pairs.
+#: Most lines of a row; rows with more become pairs.
 MAX_LINES = 4
-#: How far further lines of a row are set in.
-INDENT = 4
+#: Indent of further lines of a row, and of further lines of pairs.
+INDENT, PAIRS_INDENT = 4, 2
+BOLD, PLAIN = "\x1b[1m", "\x1b[0m"
 
 
 @dataclass(frozen=True)
 class Strip:
-    """One column as it is drawn; it may be several columns joined.
+    """A column as it is drawn; it may join several columns of the table.
 
     Args:
-        columns: The columns of the table in it.
-        title: Its title.
-        texts: What its cells show.
+        columns: The columns of the table.
+        title: The title, with a newline between its lines.
+        texts: The text of each row's cell.
         width: Columns of the terminal.
     """
 
@@ -43,7 +44,7 @@ class Strip:
 
     @property
     def importance(self) -> int:
-        """That of the most important of its columns."""
+        """The importance of its most important column."""
         return max(column.importance for column in self.columns)
 
     @property
@@ -58,12 +59,12 @@ class Strip:
 
     @property
     def natural(self) -> int:
-        """The width at which nothing in it is broken."""
-        return max(map(width_of, (*self.title_lines, *self.texts)))
+        """The width at which no text is broken."""
+        return max(map(width_of, (*self.title.split("\n"), *self.texts)))
 
     @property
     def least(self) -> int:
-        """The width that it has to have beside others."""
+        """The least width beside other columns."""
         return min(self.natural, LEAST_TEXT) if self.wraps else self.natural
 
     @property
@@ -72,7 +73,7 @@ class Strip:
         return len(self.texts) > 1 and len(set(self.texts)) == 1 and self.texts[0] not in ("-", "")
 
     def folded(self) -> Strip:
-        """The same with its title broken, as far as its cells are narrower."""
+        """The strip with its title broken over lines, down to the width of the cells."""
         cells = max(map(width_of, self.texts), default=0)
         parts = self.title.replace("_", "_ ").split()
         widest = max(map(width_of, parts), default=0)
@@ -86,23 +87,17 @@ class Strip:
                 lines.append(part)
         return replace(self, title="\n".join(lines))
 
-    @property
-    def title_lines(self) -> list[str]:
-        """Its title, line by line."""
-        return self.title.split("\n")
-
 
 @dataclass(frozen=True)
 class Layout:
-    """How a table is drawn.
+    """The arrangement of a table.
 
     Args:
-        lines: The strips of each line of a row; none where the table has no columns.
+        lines: The strips of each line of a row; empty for a table without columns.
         gap: Spaces between columns.
-        shared: Names and values that are the same in all rows that have them.
+        shared: Names and values, said below, that are the same in all rows that have them.
         is_shared_by_all: Whether all rows have them.
-        hidden: Columns that were left out for want of room.
-        shown: Columns that are drawn, or are said below.
+        hidden: Columns left out for want of room.
         as_pairs: Whether rows are drawn as `name=value` pairs.
     """
 
@@ -111,21 +106,20 @@ class Layout:
     shared: Mapping[str, str] = field(default_factory=dict)
     is_shared_by_all: bool = True
     hidden: tuple[Column, ...] = ()
-    shown: tuple[Column, ...] = ()
     as_pairs: bool = False
 
 
 def lay_out(table: Table, width: int | None, *, is_wide: bool = False, chosen: Sequence[str] = ()) -> Layout:
-    """Decide how a table is drawn.
+    """Arrange a table.
 
     Args:
         table: The table.
-        width: Columns of the terminal; None where lines may have any length.
-        is_wide: Whether every column is wanted, whatever its importance.
-        chosen: Names of the columns that are wanted, in this order; those that the table finds best if empty.
+        width: Columns of the terminal; None for lines of any length.
+        is_wide: Whether to show every column, whatever its importance.
+        chosen: Names of the columns to show, in this order; empty leaves the choice to the table.
 
     Raises:
-        UnknownNameError: When a name is none of a column.
+        UnknownNameError: When a name is not a column's.
     """
     if chosen:
         wanted = table.named(chosen)
@@ -133,25 +127,24 @@ def lay_out(table: Table, width: int | None, *, is_wide: bool = False, chosen: S
         wanted = tuple(c for c in table.columns if is_wide or c.importance > EXTRA)
         wanted = tuple(c for c in wanted if not all(map(is_missing, table.cells(c)))) or wanted
     wanted = tuple(c for c in wanted if c.key != table.group) or wanted
-    strips = _strips(table, wanted)
-    moved = () if chosen or is_wide else tuple(s for s in strips if all(_is_shared(table, c) for c in s.columns))
-    rest = [strip for strip in strips if strip not in moved]
+    strips, is_fixed = _strips(table, wanted), bool(chosen) or is_wide
+    below = [] if is_fixed else [strip for strip in strips if all(_is_shared(table, c) for c in strip.columns)]
+    rest = [strip for strip in strips if strip not in below]
     if not rest:
-        rest, moved = strips, ()
-    shown = Layout((), shown=wanted)
-    found = _side_by_side(rest, width, shown)
-    if found is None and not chosen and not is_wide:
-        found, moved = _with_less(rest, moved, width or 0, shown)
-    if found is None:
-        found = _stacked([strip for strip in strips if strip not in moved], width or 0, shown, keeps_all=True)
-    columns = [column for strip in moved for column in strip.columns]
-    shared = {c.key: c.text(next(x for x in table.cells(c) if not is_missing(x))) for c in columns}
-    has_all = not any(is_missing(cell) for column in columns for cell in table.cells(column))
-    return replace(found, shared=shared, is_shared_by_all=has_all)
+        rest, below = strips, []
+    layout, more, left_out = _arranged(rest, width, is_fixed=is_fixed)
+    columns = [column for strip in (*below, *more) for column in strip.columns]
+    hidden = {column.key for strip in left_out for column in strip.columns}
+    return replace(
+        layout,
+        shared={c.key: c.text(next(x for x in table.cells(c) if not is_missing(x))) for c in columns},
+        is_shared_by_all=not any(is_missing(cell) for column in columns for cell in table.cells(column)),
+        hidden=tuple(column for column in wanted if column.key in hidden),
+    )
 
 
 def _strips(table: Table, columns: Sequence[Column]) -> list[Strip]:
-    """The columns as they are drawn; those that are joined stand where the first of them does."""
+    """The strips of some columns; joined columns stand in the place of the first one."""
     groups: dict[str, list[Column]] = {}
     for column in columns:
         groups.setdefault(f"joined {column.joined}" if column.joined else column.key, []).append(column)
@@ -159,41 +152,68 @@ def _strips(table: Table, columns: Sequence[Column]) -> list[Strip]:
 
 
 def _strip(table: Table, columns: tuple[Column, ...]) -> Strip:
+    title = f"{columns[0].joined} {'x'.join(column.name for column in columns)}".strip()
     if len(columns) == 1:
-        (column,) = columns
-        title = f"{column.joined} {column.name}".strip()
-        return Strip(columns, printable(title), tuple(column.text(cell) for cell in table.cells(column)))
-    joined_title = f"{columns[0].joined} {'x'.join(column.name for column in columns)}"
-    rows = zip(*(table.cells(column) for column in columns), strict=True)
+        return Strip(columns, printable(title), tuple(columns[0].text(cell) for cell in table.cells(columns[0])))
     texts = []
-    for row in rows:
+    for row in zip(*(table.cells(column) for column in columns), strict=True):
         parts = [c.text(cell) for c, cell in zip(columns, row, strict=True) if not is_missing(cell)]
         texts.append("x".join(parts) or "-")
-    return Strip(columns, printable(joined_title), tuple(texts))
+    return Strip(columns, printable(title), tuple(texts))
 
 
 def _is_shared(table: Table, column: Column) -> bool:
-    """Whether a column says the same in all of several rows, as far as they have it, and need not stand in each."""
+    """Whether a parameter has the same value in all of several rows that have it."""
     texts = {column.text(cell) for cell in table.cells(column) if not is_missing(cell)}
     return column.is_shared and len(table.rows) > 1 and len(texts) == 1
+
+
+#: A layout, the strips said below it, and the strips left out.
+_Arranged = tuple[Layout, Sequence[Strip], Sequence[Strip]]
+
+
+def _arranged(strips: list[Strip], width: int | None, *, is_fixed: bool) -> _Arranged:
+    """The first arrangement that fits; fixed columns are neither said below nor left out."""
+    if width is None:
+        return Layout((tuple(replace(strip, width=strip.natural) for strip in strips),)), (), ()
+    for shown, below, left_out in _selections(strips, is_fixed=is_fixed):
+        for titled in (shown,) if is_fixed else (shown, [strip.folded() for strip in shown]):
+            for gap in (GAP, TIGHT):
+                if _fits(titled, gap, width):
+                    return Layout((_widened(titled, gap, width),), gap), below, left_out
+    constant = [] if is_fixed else _constant(strips)
+    layout, left_out = _stacked([strip for strip in strips if strip not in constant], width, keeps_all=is_fixed)
+    return layout, constant, left_out
+
+
+def _selections(
+    strips: list[Strip], *, is_fixed: bool
+) -> Iterator[tuple[list[Strip], Sequence[Strip], Sequence[Strip]]]:
+    """The strips to show, to say below and to leave out, from all strips to the fewest."""
+    yield strips, (), ()
+    if is_fixed:
+        return
+    constant = _constant(strips)
+    for number in range(1, len(constant) + 1):
+        yield [strip for strip in strips if strip not in constant[:number]], constant[:number], ()
+    varying = [strip for strip in strips if strip not in constant]
+    spare = sorted((s for s in varying if s.importance < STAYS), key=lambda strip: strip.importance)
+    for number in range(1, min(len(spare), len(varying) - 1) + 1):
+        yield [strip for strip in varying if strip not in spare[:number]], constant, spare[:number]
+
+
+def _constant(strips: Sequence[Strip]) -> list[Strip]:
+    """Strips with one value in all rows, the least important first; never all strips."""
+    constant = [strip for strip in strips if strip.is_constant and len(strip.columns) == 1]
+    return sorted(constant, key=lambda strip: strip.importance)[: len(strips) - 1]
 
 
 def _fits(strips: Sequence[Strip], gap: int, width: int) -> bool:
     return sum(strip.least for strip in strips) + gap * (len(strips) - 1) <= width
 
 
-def _side_by_side(strips: Sequence[Strip], width: int | None, base: Layout) -> Layout | None:
-    """All on one line, or nothing where that is too narrow."""
-    if width is None:
-        return replace(base, lines=(tuple(replace(s, width=s.natural) for s in strips),))
-    for gap in (GAP, TIGHT):
-        if _fits(strips, gap, width):
-            return replace(base, lines=(_widened(strips, gap, width),), gap=gap)
-    return None
-
-
 def _widened(strips: Sequence[Strip], gap: int, width: int) -> tuple[Strip, ...]:
-    """The widths: what is over goes to the text that is broken."""
+    """The strips with their widths; text that is broken shares the spare room."""
     room = width - sum(strip.least for strip in strips) - gap * (len(strips) - 1)
     widened: list[Strip] = []
     for place, strip in enumerate(strips):
@@ -205,68 +225,33 @@ def _widened(strips: Sequence[Strip], gap: int, width: int) -> tuple[Strip, ...]
     return tuple(widened)
 
 
-def _with_less(
-    strips: Sequence[Strip], moved: tuple[Strip, ...], width: int, base: Layout
-) -> tuple[Layout | None, tuple[Strip, ...]]:
-    """What fits where some columns are said below or left out, or what stands on further lines; and what is below."""
-    constant = [strip for strip in strips if strip.is_constant and len(strip.columns) == 1]
-    constant = sorted(constant, key=lambda strip: strip.importance)[: len(strips) - 1]
-    for number in range(len(constant) + 1):
-        below = constant[:number]
-        found = _close_together([strip for strip in strips if strip not in below], width, base)
-        if found is not None:
-            return found, (*moved, *below)
-    left, moved = [strip for strip in strips if strip not in constant], (*moved, *constant)
-    for spare in _spared(left):
-        found = _close_together([strip for strip in left if strip not in spare], width, base)
-        if found is not None:
-            return _without(found, spare), moved
-    return _stacked(left, width, base), moved
+def _stacked(strips: Sequence[Strip], width: int, *, keeps_all: bool) -> tuple[Layout, Sequence[Strip]]:
+    """Rows of several lines: all strips if two lines hold them or `keeps_all`, else the important ones.
 
-
-def _close_together(strips: Sequence[Strip], width: int, base: Layout) -> Layout | None:
-    """All on one line, if need be with titles on several; or nothing where that is too narrow."""
-    return _side_by_side(strips, width, base) or _side_by_side([strip.folded() for strip in strips], width, base)
-
-
-def _spared(strips: Sequence[Strip]) -> Iterator[list[Strip]]:
-    """What may be left out: more and more, the least important first; never all."""
-    spare = sorted((strip for strip in strips if strip.importance < STAYS), key=lambda strip: strip.importance)
-    for number in range(1, len(spare) + 1):
-        if number < len(strips):
-            yield spare[:number]
-
-
-def _without(layout: Layout, hidden: Sequence[Strip]) -> Layout:
-    columns = {column.key for strip in hidden for column in strip.columns}
-    shown = tuple(column for column in layout.shown if column.key not in columns)
-    return replace(layout, shown=shown, hidden=tuple(c for c in layout.shown if c.key in columns))
-
-
-def _stacked(strips: Sequence[Strip], width: int, base: Layout, *, keeps_all: bool = False) -> Layout:
-    """Rows of several lines: all columns where two lines hold them, else those that are important."""
+    Returns:
+        The layout, and the strips left out.
+    """
     folded = [strip.folded() for strip in strips]
-    packed = _packed(folded, width)
+    packed, left_out = _packed(folded, width), []
     if len(packed) > 2 and not keeps_all:
         spare = [strip for strip in folded if strip.importance < STAYS]
         if spare and len(spare) < len(folded):
-            packed = _packed([strip for strip in folded if strip not in spare], width)
-            base = _without(base, spare)
+            packed, left_out = _packed([strip for strip in folded if strip not in spare], width), spare
     if len(packed) > MAX_LINES:
-        return replace(base, lines=(tuple(strip for line in packed for strip in line),), gap=TIGHT, as_pairs=True)
+        whole = tuple(strip for line in packed for strip in line)
+        return Layout((whole,), TIGHT, as_pairs=True), left_out
     lines: list[tuple[Strip, ...]] = []
     for number, line in enumerate(packed):
         room = max(1, width - (INDENT if number else 0))
-        gap = GAP if _fits(line, GAP, room) else TIGHT
         if len(line) == 1:
             lines.append((replace(line[0], width=min(line[0].natural, room)),))
         else:
-            lines.append(_widened(line, gap, room))
-    return replace(base, lines=tuple(lines), gap=TIGHT)
+            lines.append(_widened(line, GAP if _fits(line, GAP, room) else TIGHT, room))
+    return Layout(tuple(lines), TIGHT), left_out
 
 
 def _packed(strips: Sequence[Strip], width: int) -> list[list[Strip]]:
-    """The strips in lines that fit: the most important ones in the first line, each line in the table's order."""
+    """The strips in lines that fit: the most important strips first, each line in the table's order."""
     first: list[Strip] = []
     for strip in sorted(strips, key=lambda strip: -strip.importance):
         if not first or _fits([*first, strip], TIGHT, width):
@@ -282,17 +267,12 @@ def _packed(strips: Sequence[Strip], width: int) -> list[list[Strip]]:
     return lines
 
 
-#: How far further lines of `name=value` pairs are set in.
-PAIRS_INDENT = 2
-BOLD, PLAIN = "\x1b[1m", "\x1b[0m"
-
-
 def draw(table: Table, layout: Layout, width: int | None) -> Iterator[str]:
-    """The lines of a table; a table without columns or rows has none.
+    """The lines of a table; none for a table without columns or rows.
 
     Args:
         table: The table.
-        layout: How it is laid out.
+        layout: Its arrangement.
         width: Columns of the terminal; None for a pipe, which gets neither bold text nor a rule.
     """
     if not table.rows or not layout.lines:
@@ -311,8 +291,8 @@ def draw(table: Table, layout: Layout, width: int | None) -> Iterator[str]:
 def _head(layout: Layout, width: int | None) -> Iterator[str]:
     lines: list[str] = []
     for number, strips in enumerate(layout.lines):
-        # Titles of several lines end at the same one, just above the cells.
-        titles = [[piece for line in strip.title_lines for piece in break_text(line, strip.width)] for strip in strips]
+        # Titles of several lines end at the same line, just above the cells.
+        titles = [[part for line in s.title.split("\n") for part in break_text(line, s.width)] for s in strips]
         height = max(map(len, titles), default=0)
         stacked = [[""] * (height - len(title)) + title for title in titles]
         lines += _beside(strips, stacked, layout.gap, INDENT if number else 0)
@@ -342,7 +322,7 @@ def _row(layout: Layout, place: int) -> Iterator[str]:
 
 
 def _beside(strips: Sequence[Strip], texts: Sequence[list[str]], gap: int, indent: int) -> Iterator[str]:
-    """Lines of cells, those with fewer lines filled up with empty ones."""
+    """Lines of cells side by side; a cell with fewer lines is filled up with empty ones."""
     for line in zip_longest(*texts, fillvalue=""):
         cells = [_aligned(strip, text) for strip, text in zip(strips, line, strict=True)]
         yield (" " * indent + (" " * gap).join(cells)).rstrip()
@@ -354,7 +334,7 @@ def _aligned(strip: Strip, text: str) -> str:
 
 
 def _pairs(table: Table, layout: Layout, place: int, width: int | None) -> Iterator[str]:
-    """A row as `name=value` with full names; what is missing is left out."""
+    """A row as `name=value` pairs with full names, without missing values."""
     columns = [column for strips in layout.lines for strip in strips for column in strip.columns]
     row = table.rows[place]
     cells = [(column, row[table.columns.index(column)]) for column in columns]
@@ -362,7 +342,7 @@ def _pairs(table: Table, layout: Layout, place: int, width: int | None) -> Itera
 
 
 def pair_lines(words: Iterable[str], width: int | None) -> Iterator[str]:
-    """Words such as `name=value` on as many lines as they need; all but the first line are set in."""
+    """Words such as `name=value` in lines of a width; all but the first line are indented."""
     pairs = " ".join(words)
     first, *rest = [pairs] if width is None else break_text(pairs, max(1, width - PAIRS_INDENT))
     yield first
@@ -370,7 +350,7 @@ def pair_lines(words: Iterable[str], width: int | None) -> Iterator[str]:
 
 
 def notes_below(table: Table, layout: Layout) -> list[str]:
-    """What has to be said of a table as it was laid out: constants, what is left out, and what short titles mean."""
+    """The notes below a table: shared values, columns left out, and the meanings of short titles."""
     notes = []
     if layout.shared:
         which = "in all rows" if layout.is_shared_by_all else "in all rows that have it"
@@ -382,13 +362,13 @@ def notes_below(table: Table, layout: Layout) -> list[str]:
     if not layout.as_pairs:
         drawn = {column for strips in layout.lines for strip in strips for column in strip.columns}
         briefs = {column.name: column.brief for column in table.columns if column in drawn and column.brief}
-        told = [f"{title} = {text}" for title, text in briefs.items()]
-        notes += ["columns: " + ", ".join(map(kept_together, told))] if briefs else []
+        explained = [kept_together(f"{title} = {text}") for title, text in briefs.items()]
+        notes += ["columns: " + ", ".join(explained)] if explained else []
     return notes
 
 
 def legend(columns: Sequence[Column]) -> Iterator[str]:
-    """A line for each column: its title, the full name that options take, and what it means."""
+    """A line per column: its title, its full name, and its meaning."""
     for column in columns:
         named = column.key if column.name == column.key else f"{column.name} ({column.key})"
         meaning = column.meaning or column.brief

@@ -172,7 +172,9 @@ def _goal_fields(goal: Goal) -> dict[str, Any]:
 
 
 def _entry_fields(entry: TunedEntry | None) -> dict[str, Any] | None:
-    return entry and {"kernel": entry.kernel, "config": dict(entry.config), "seconds": entry.seconds}
+    if entry is None:
+        return None
+    return {"kernel": entry.kernel, "config": dict(entry.config), "seconds": entry.seconds}
 
 
 def _config_text(record: TuningRecord | TunedEntry | None) -> str | None:

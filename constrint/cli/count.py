@@ -78,7 +78,7 @@ class SpaceCount(msgspec.Struct, kw_only=True):
     num_product: int
     at_least: int | UnsetType = UNSET
     at_most: int | UnsetType = UNSET
-    searched: float | UnsetType = UNSET
+    searched: float | UnsetType | None = UNSET
     stopped: str | UnsetType = UNSET
 
 

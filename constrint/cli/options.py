@@ -183,13 +183,20 @@ class KernelCommand:
             with kernel_file_errors(given["kernel"]):
                 self.function(Choice(**given, sizes=numbers, operation=operation, gpus=gpus), **options)
 
-        functools.update_wrapper(command, self.function)
-        # typer reads these two; through `__wrapped__` it would find the function's own signature.
-        del command.__wrapped__  # type: ignore[attr-defined]
         shown = [*(p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own), *fixed, *sizes.values(), dtype]
-        command.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
-        command.__annotations__ = {p.name: p.annotation for p in shown}
-        return command
+        return as_command(self.function, command, shown)
+
+
+def as_command(
+    function: Callable[..., None], command: Callable[..., None], parameters: Sequence[inspect.Parameter]
+) -> Callable[..., None]:
+    """Give a wrapper of a command the help of the command and the options that `parameters` state."""
+    functools.update_wrapper(command, function)
+    # typer reads these two; through `__wrapped__` it would find the function's own signature.
+    del command.__wrapped__  # type: ignore[attr-defined]
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return command
 
 
 def with_counts(arguments: Sequence[str], options: Mapping[str, int]) -> list[str]:

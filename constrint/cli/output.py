@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 import os
 import sys
@@ -18,6 +17,7 @@ import typer
 from constrint.answers.registry import PAGES
 from constrint.answers.table import Column, Page, Shown, Table, Wanted
 from constrint.cli.completion import complete_format
+from constrint.cli.options import as_command
 from constrint.errors import ConstrintError, UsageError
 
 #: The format without an option.
@@ -150,12 +150,7 @@ def printing(command: Callable[..., None]) -> Callable[..., None]:
         output = output_of(**{name: given.pop(name, default) for name, (_, default) in _OPTIONS.items()})
         command(*arguments, **{printed_by: output}, **given)
 
-    functools.update_wrapper(printed, command)
-    # typer reads these; `__wrapped__` would lead it back to the command's own signature.
-    del printed.__wrapped__  # type: ignore[attr-defined]
-    printed.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
-    printed.__annotations__ = {parameter.name: parameter.annotation for parameter in shown}
-    return printed
+    return as_command(command, printed, shown)
 
 
 def refuse_existing(path: Path) -> None:

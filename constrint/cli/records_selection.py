@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 import sys
 import warnings
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from constrint.cli.options import as_command
 from constrint.errors import UsageError
 
 if TYPE_CHECKING:
@@ -97,12 +97,7 @@ def selecting(command: Callable[..., None]) -> Callable[..., None]:
     def selected(**given: Any) -> None:
         command(selection=Selection(**{name: given.pop(name) for name in _OPTIONS}), **given)
 
-    functools.update_wrapper(selected, command)
-    # typer reads these; `__wrapped__` would lead it back to the command's own signature.
-    del selected.__wrapped__  # type: ignore[attr-defined]
-    selected.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
-    selected.__annotations__ = {parameter.name: parameter.annotation for parameter in shown}
-    return selected
+    return as_command(command, selected, shown)
 
 
 @lru_cache(maxsize=64)
