@@ -1,4 +1,4 @@
-"""Compiled kernels as a page: a row each, what differs between them in columns, and what they are made of."""
+"""Compiled Triton kernels: a row per kernel and GPU, with resources, occupancy and instructions."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ from constrint.tune.assembly import count_instructions
 from constrint.tune.compile import BuiltKernel
 
 SCHEMA = "constrint.compile/1"
-#: Instructions are listed for so many rows on a terminal; the other formats have them all.
+#: Most rows whose instructions a terminal lists; other formats list all.
 _MOST_LISTED = 2
 
 
 @dataclass(frozen=True)
 class Setting:
-    """The constants and the options of one kernel to compile, by name."""
+    """The compile-time constants and the compiler options of one kernel."""
 
     constants: Mapping[str, Any]
     options: Mapping[str, Any]
 
     @property
     def values(self) -> dict[str, Any]:
-        """Both."""
+        """Constants and options together."""
         return {**self.constants, **self.options}
 
 
 @dataclass(frozen=True)
 class CompiledRow:
-    """One kernel on one GPU: as compiled, or why it does not compile.
+    """One kernel compiled for one GPU, or the reason why it does not compile.
 
     Args:
-        gpu: What it was compiled for.
-        setting: Its constants and options.
-        built: The kernel; None where the compiler refuses it.
-        taken: What a block takes, and how many fit; None likewise.
-        refusal: What the compiler said, whole.
-        problem: What is wrong with it, in a line; empty if nothing is.
+        gpu: The target GPU.
+        setting: The constants and options.
+        built: The kernel; None if the compiler refuses it.
+        taken: Resources of a block, and blocks per SM; None if the compiler refuses it.
+        refusal: The whole message of the compiler.
+        problem: The reason in a line why the kernel cannot run or spills; empty without a problem.
     """
 
     gpu: GpuModel
@@ -52,7 +52,7 @@ class CompiledRow:
 
     @property
     def instructions(self) -> Mapping[str, Mapping[str, int]]:
-        """Instructions by kind."""
+        """Instruction counts by kind and name."""
         return {} if self.built is None else count_instructions(self.built)
 
 
@@ -64,7 +64,7 @@ def _grouped(value: int) -> str:
     return f"{value:,}"
 
 
-#: What is said of every kernel; the keys are those of the JSON document.
+#: The columns of a compiled kernel; the keys are those of the JSON document.
 FIGURES = (
     Column("target", is_text=True, importance=0, meaning="what Triton compiled for"),
     Column("threads_per_block", "threads", importance=0, meaning="threads of a block, specialised warps included"),
@@ -82,7 +82,7 @@ FIGURES = (
 
 
 def page_of(rows: Sequence[CompiledRow]) -> Page:
-    """The page of some kernels."""
+    """The page of compiled kernels."""
     names = list(dict.fromkeys(name for row in rows for name in row.setting.values))
     settings = [Column(name, is_text=_has_text(rows, name), is_shared=True, importance=95) for name in names]
     columns = (Column("gpu", "GPU", is_text=True, importance=100), *settings, *FIGURES)
@@ -114,7 +114,7 @@ def _plain(value: Any) -> Any:
 
 
 def _figures(row: CompiledRow, document: Mapping[str, Any]) -> list[Any]:
-    """Cells of `FIGURES`."""
+    """The cells of `FIGURES`."""
     compiled = document["compiled"] or {}
     matrix = document["instructions"].get("matrix", {})
     known = {
@@ -128,12 +128,12 @@ def _figures(row: CompiledRow, document: Mapping[str, Any]) -> list[Any]:
 
 
 def _document(row: CompiledRow) -> dict[str, Any]:
-    """A row in the form that `constrint docs compile` describes."""
+    """A kernel as `constrint docs compile` describes it."""
     taken, built = row.taken, row.built
     constants, options = ({n: _plain(v) for n, v in of.items()} for of in (row.setting.constants, row.setting.options))
-    asked = {"gpu": row.gpu.name, "target": row.gpu.compiler_target, "constants": constants, "options": options}
+    request = {"gpu": row.gpu.name, "target": row.gpu.compiler_target, "constants": constants, "options": options}
     if taken is None or built is None:
-        return {**asked, "compiled": None, "instructions": {}, "problem": row.problem, "refusal": row.refusal}
+        return {**request, "compiled": None, "instructions": {}, "problem": row.problem, "refusal": row.refusal}
     sm, found = row.gpu.sm, built.taken
     warps = taken.blocks_per_sm * -(-taken.threads // sm.warp_size)
     compiled = {
@@ -148,7 +148,7 @@ def _document(row: CompiledRow) -> dict[str, Any]:
         "occupancy": warps / sm.max_warps_per_sm,
         "limited_by": taken.limited_by.split("+"),
     }
-    return {**asked, "compiled": compiled, "instructions": row.instructions, "problem": row.problem, "refusal": ""}
+    return {**request, "compiled": compiled, "instructions": row.instructions, "problem": row.problem, "refusal": ""}
 
 
 def _problem_lines(row: CompiledRow, at: int, number: int) -> Iterator[str]:
@@ -159,7 +159,7 @@ def _problem_lines(row: CompiledRow, at: int, number: int) -> Iterator[str]:
 
 
 def _instruction_lines(row: CompiledRow, *, several: bool) -> Iterator[str]:
-    """What the kernel is made of: a line for each instruction, below its kind."""
+    """The kernel's instructions: a line each, below their kind."""
     if not row.instructions:
         return
     of = f" for {row.gpu.name}" if several else ""

@@ -1,4 +1,4 @@
-"""What is exported: the rows of a ranking or of a space under the names asked for, and where they come from."""
+"""The subject of an export: the rows of a ranking or a space under their new names, and their provenance."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from constrint.select.rank import Ranking, Request
 from constrint.select.spec import Candidate, Workload
 from constrint.solve import SearchSpace, best_solutions
 
-#: Rows of a space that are listed in a file; longer lists are asked for with a `top`.
+#: Most rows of a space in a file; a longer list needs a `top`.
 MAX_ROWS = 1_000_000
 
 
@@ -23,9 +23,9 @@ class Row:
     """One configuration.
 
     Args:
-        kernel: The implementation's full name; empty for one of a file's space.
-        config: A value for each parameter, under the names that were asked for.
-        candidate: Its estimates; None where nothing was ranked.
+        kernel: The implementation's full name; empty for a user's own problem.
+        config: The value of each parameter under its new name.
+        candidate: The estimates; None for a row of a space.
     """
 
     kernel: str
@@ -35,15 +35,15 @@ class Row:
 
 @dataclass(frozen=True)
 class Export:
-    """What a format writes: a ranking or a space, one of them.
+    """The subject that a format writes: a ranking or a space.
 
     Args:
         ranking: The best configurations of a kernel with their modelled times.
-        space: All valid configurations, and the rules that say so.
-        about: The kernel, the GPU and the workload that a space is of; None for a user's own problem.
-        top: How many configurations are written; all if None.
-        rename: Names that parameters get, by their own names; an empty one leaves the parameter out.
-        name: What a user's own problem is called; the problem's name if empty.
+        space: All valid configurations, with their rules.
+        about: The kernel, the GPU and the workload of a space; None for a user's own problem.
+        top: Most configurations to write; None writes all.
+        rename: New names of parameters by their own names; an empty name leaves the parameter out.
+        name: The title of a user's own problem; the problem's name if empty.
     """
 
     ranking: Ranking | None = None
@@ -55,35 +55,35 @@ class Export:
 
     @property
     def gpu(self) -> GpuModel | None:
-        """The GPU that it was found for; None for a user's own problem."""
-        asked = self.ranking or self.about
-        return None if asked is None else asked.gpu
+        """The GPU; None for a user's own problem."""
+        subject = self.ranking or self.about
+        return None if subject is None else subject.gpu
 
     @property
     def workload(self) -> Workload | None:
-        """What was asked of the kernel; None for a user's own problem."""
-        asked = self.ranking or self.about
-        return None if asked is None else asked.workload
+        """The workload; None for a user's own problem."""
+        subject = self.ranking or self.about
+        return None if subject is None else subject.workload
 
     @property
     def title(self) -> str:
-        """What it is, in a line: `gemm m=4096 n=4096 k=4096 bf16 on H200-SXM (sm_90a)`."""
+        """The subject in a line: `gemm m=4096 n=4096 k=4096 bf16 on H200-SXM (sm_90a)`."""
         if self.gpu is None or self.workload is None:
             return self.name or (self.space.problem.name if self.space is not None else "") or "a search space"
         kernel = self.about.spec.full_name if self.about is not None else self.workload.operation
-        asked = str(self.workload).removeprefix(self.workload.operation)
-        return f"{kernel}{asked} on {self.gpu.name} ({self.gpu.arch.target})"
+        sizes = str(self.workload).removeprefix(self.workload.operation)
+        return f"{kernel}{sizes} on {self.gpu.name} ({self.gpu.arch.target})"
 
     @property
     def figures(self) -> str:
-        """What resources are: `modelled`, or `compiled` where a compiler was asked about some candidates."""
+        """The source of the resources: `compiled` if a compiler stated them for any candidate, else `modelled`."""
         rows = self.ranking.candidates if self.ranking is not None else ()
         is_compiled = any(row.resources is not None and row.resources.compiled is not None for row in rows)
         return "compiled" if is_compiled else "modelled"
 
     @property
     def header(self) -> list[str]:
-        """The lines that a file begins with: what it is, what wrote it, and what its times are worth."""
+        """The first lines of a file: the subject, the writer, and whether times are modelled."""
         lines = [self.title, f"Written by constrint {__version__}."]
         if self.ranking is not None:
             compiled = " Resources of some are what the compiler says." if self.figures == "compiled" else ""
@@ -92,7 +92,7 @@ class Export:
 
     @property
     def provenance(self) -> dict[str, Any]:
-        """Where it comes from, as data."""
+        """The provenance as data."""
         known: dict[str, Any] = {"constrint": __version__}
         if self.ranking is not None:
             known["figures"] = self.figures
@@ -104,7 +104,7 @@ class Export:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The parameters of all rows, under their own names."""
+        """The parameters of all rows, by their own names."""
         if self.space is not None:
             return self.space.names
         rows = self.ranking.candidates if self.ranking is not None else ()
@@ -112,17 +112,17 @@ class Export:
 
     @property
     def shown(self) -> dict[str, str]:
-        """The names that are written, by the parameters' own names; without those that are left out."""
+        """The written names by the parameters' own names, without parameters that are left out."""
         given = {name: self.rename.get(name, name) for name in self.names}
         return {name: shown for name, shown in given.items() if shown}
 
     def check(self) -> None:
-        """Refuses names that there are not, or that become the same.
+        """Reject unknown or colliding names.
 
         Raises:
-            UnknownNameError: For a parameter that does not exist.
-            UsageError: When two parameters get the same name, or nothing or too little is asked for.
-            InfeasibleError: When there is no configuration.
+            UnknownNameError: When a renamed parameter does not exist.
+            UsageError: When two parameters get the same name, or `top` is below 1.
+            InfeasibleError: When no configuration is valid.
         """
         if self.space is not None and not self.space.size:
             raise InfeasibleError(f"{self.title} has no valid configuration to export; minimal_conflict says why.")
@@ -137,10 +137,10 @@ class Export:
                 raise UsageError(f"{owners[shown]!r} and {name!r} would both be called {shown!r}; rename one of them.")
 
     def rows(self) -> list[Row]:
-        """The configurations that are written, the best first where there is an order.
+        """The configurations to write, the best first if they are ordered.
 
         Raises:
-            UsageError: When a parameter that is left out has several values, or there are too many rows.
+            UsageError: When a parameter that is left out has several values, or the rows are too many.
         """
         found = list(itertools.islice(self._all_rows(), self.top))
         for name in self.names:
@@ -176,7 +176,7 @@ class Export:
 
 
 def _best_first(space: SearchSpace, number: int) -> Iterator[Mapping[str, Any]]:
-    """The best solutions of a space by the objectives of its problem; without one, the first by index."""
+    """The best solutions of a space by its problem's objectives; without objectives, the first by index."""
     problem = space.problem
     if not problem.objectives and not problem.soft_constraints:
         yield from itertools.islice(space, number)
@@ -187,7 +187,7 @@ def _best_first(space: SearchSpace, number: int) -> Iterator[Mapping[str, Any]]:
         return
     asked = number
     while True:
-        # Those of the problem; some of them may not be in a space that was narrowed since.
+        # Solutions of the problem; a space that was narrowed since may lack some of them.
         answers = best_solutions(problem, asked)
         kept = [answer.assignment for answer in answers if space.contains(answer.assignment)]
         if len(kept) >= number or len(answers) < asked:

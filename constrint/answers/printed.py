@@ -18,7 +18,7 @@ import msgspec
 
 from constrint.answers.layout import draw, lay_out, legend, notes_below
 from constrint.answers.registry import PageFormat
-from constrint.answers.table import Shown, Table, Wanted, batched, plain_text
+from constrint.answers.table import PageOptions, Shown, Table, batched, plain_text
 from constrint.answers.terminal import command_text, json_text, terminal_width, wrap
 
 #: Characters with a meaning in Markdown; an underscore only where a word begins or ends.
@@ -46,7 +46,7 @@ def write_table(shown: Shown) -> Iterator[str]:
             yield wrap(line, "  ") + "\n"
 
 
-def _drawn(table: Table, wanted: Wanted, answer: Sequence[str] = ()) -> Iterator[str]:
+def _drawn(table: Table, wanted: PageOptions, answer: Sequence[str] = ()) -> Iterator[str]:
     width = terminal_width()
     layout = lay_out(table, width, is_wide=wanted.is_wide, chosen=wanted.columns)
     for line in draw(table, layout, width):
@@ -57,9 +57,9 @@ def _drawn(table: Table, wanted: Wanted, answer: Sequence[str] = ()) -> Iterator
         yield wrap(line) + "\n"
 
 
-def _print(table: Table, *, wanted: Wanted, main: Table) -> None:
+def _print(table: Table, *, wanted: PageOptions, main: Table) -> None:
     """Print one table of a page with several; `--columns` applies to the main table."""
-    heeded = wanted if table.columns == main.columns else Wanted(is_wide=wanted.is_wide)
+    heeded = wanted if table.columns == main.columns else PageOptions(is_wide=wanted.is_wide)
     sys.stdout.write("".join(_drawn(table, heeded)))
 
 

@@ -1,4 +1,4 @@
-"""A space as other tools state one: the values that occur in some configuration, and the rules in Python's syntax."""
+"""A space as other tools state one: the values that occur in valid configurations, and rules in Python's syntax."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from constrint.model.ratio import code_variable
 from constrint.model.table import table_of
 from constrint.solve import SearchSpace
 
-#: Values of one parameter that are listed in a file.
+#: Most values of a parameter in a file.
 MAX_VALUES = 1_000_000
-#: Combinations of values that are tried for a rule that Python has no way to say; a table of them says it.
+#: Most combinations of values that are tried to write a rule without a Python form as a table.
 MAX_TRIED = 20_000
 
 
@@ -30,8 +30,8 @@ class Restriction:
     """A rule.
 
     Args:
-        text: A Python expression over the parameters' values; true exactly where the rule holds.
-        rule: What it was written from.
+        text: A Python expression over the parameters' values that is true exactly where the rule holds.
+        rule: The rule.
     """
 
     text: str
@@ -40,12 +40,12 @@ class Restriction:
 
 @dataclass(frozen=True)
 class PrunedSpace:
-    """What is left of a space for a tool to build: all combinations of values that satisfy every restriction.
+    """A space for another tool to build: all combinations of values that satisfy every restriction.
 
     Args:
-        params: The values of each parameter under the name asked for, those that occur in some valid configuration, in
-            the order of preference.
-        restrictions: The rules that leave something out of these combinations.
+        params: The values of each parameter that occur in valid configurations, under its new name, in the order of
+            preference.
+        restrictions: The rules over these values.
     """
 
     params: Mapping[str, tuple[Any, ...]]
@@ -56,7 +56,7 @@ def pruned(found: Export) -> PrunedSpace:
     """The values and the rules of a space.
 
     Raises:
-        UsageError: When a name, a value or a rule cannot be said in Python; names it, and the way out.
+        UsageError: When a name, a value or a rule has no Python form; names it, and the way out.
     """
     space = found.space
     assert space is not None
@@ -72,13 +72,13 @@ def pruned(found: Export) -> PrunedSpace:
             shown[name] = write_value(_only(name, _values(name, domain)))
     rules = [*space.problem.constraints, *_exclusions(space)]
     written = [Restriction(_text(rule, space.problem, domains, shown), rule) for rule in rules]
-    # There is a solution, so what speaks of no parameter is true; and nothing need be said twice.
+    # The space has a solution, so a rule without parameters is true; equal rules are written once.
     kept = {one.text: one for one in reversed(written) if params.keys() & set(re.findall(r"\w+", one.text))}
     return PrunedSpace(params, tuple(reversed(kept.values())))
 
 
 def _occurring(space: SearchSpace, name: str) -> Domain:
-    """The values of a variable that occur in some solution, in declared order."""
+    """The values of a variable that occur in solutions, in declared order."""
     whole = space.problem.variables[name]
     columns, _ = space.project([name])
     values = columns[name].tolist()
@@ -110,7 +110,7 @@ def _only(name: str, values: tuple[Any, ...]) -> Any:
 
 
 def _exclusions(space: SearchSpace) -> list[Constraint]:
-    """Rules that leave out the solutions that were taken out of the space."""
+    """Rules against the solutions that were excluded from the space."""
     variables = space.problem.variables
     rules = []
     for solution in space.excluded:
@@ -121,10 +121,10 @@ def _exclusions(space: SearchSpace) -> list[Constraint]:
 
 
 def _text(rule: Constraint, problem: Problem, domains: Mapping[str, Domain], shown: Mapping[str, str]) -> str:
-    """A rule in Python; as a table of what satisfies it where there is no other way.
+    """A rule in Python; as a table of satisfying values if it has no other form.
 
     Raises:
-        UsageError: When there is no way at all.
+        UsageError: When the table would be too large.
     """
     try:
         return write_restriction(rule, domains, shown)

@@ -1,4 +1,4 @@
-"""What `constrint solve` prints of a ranking: a row for each configuration, the best in full, how far to trust it."""
+"""A ranking as a page and as JSON: a row per configuration, the best one in full, and how far to trust the figures."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from constrint.select import Candidate, Ranking, ResourceUse
 from constrint.select.rank import Request
 from constrint.select.ranking import block_of
 
-#: Digits of a microsecond that tables print.
+#: Digits behind the point of microseconds in tables.
 TIME_DIGITS = 1
-#: Configurations that `constrint verify` compiles where no number is given.
+#: Default number of configurations that `constrint verify` compiles.
 VERIFIED = 10
-#: `bound_by` as the table has room for it; other formats print the full names.
+#: Short forms of `bound_by` in tables; other formats print the full names.
 SHORT_PARTS = {
     "matrix units": "matrix",
     "vector units": "vector",
@@ -29,12 +29,12 @@ SHORT_PARTS = {
 
 
 def ranking_page(question: Question, ranking: Ranking, top: int) -> Page:
-    """The page of a ranking, its items the candidates; without the JSON document.
+    """The page of a ranking, without the JSON document; the items of its table are the candidates.
 
     Args:
-        question: What was asked.
-        ranking: The answer.
-        top: How many configurations were asked for.
+        question: The question.
+        ranking: The ranking.
+        top: The value of `--top`.
     """
     gpu, rows = ranking.gpu, ranking.candidates
     figures = _figures(ranking)
@@ -61,12 +61,12 @@ def ranking_page(question: Question, ranking: Ranking, top: int) -> Page:
 
 
 def _modelled(rows: Sequence[Candidate]) -> list[Candidate]:
-    """The kernels among them whose resources are estimates."""
+    """The candidates whose resources are estimates."""
     return [row for row in rows if row.resources is not None and not is_compiled(row)]
 
 
 def _figures(ranking: Ranking) -> tuple[Column, ...]:
-    """The columns behind a configuration; those of no importance are printed with `--wide`."""
+    """The columns behind a configuration."""
     terms, bounds = ranking.gpu.terms, dict.fromkeys(row.cost.bound_by for row in ranking.candidates)
     short = ", ".join(f"{SHORT_PARTS[bound]}: {bound}" for bound in bounds if bound in SHORT_PARTS)
     binds = "the resource that binds" + (f" ({short})" if short else "")
@@ -113,7 +113,7 @@ VARIANTS = "configs that the model cannot tell apart; the row is their best"
 
 
 def time_text(seconds: float) -> str:
-    """A time in microseconds, as tables print it."""
+    """A time in microseconds: `123.4`."""
     return f"{seconds * 1e6:.{TIME_DIGITS}f}"
 
 
@@ -126,7 +126,7 @@ def _limit(limited_by: str) -> str:
 
 
 def _cells(ranking: Ranking, row: Candidate) -> list[Any]:
-    """The cells behind a configuration; an implementation that is no single kernel has no resources."""
+    """The cells behind a configuration; a composition of kernels has no resources."""
     use, cost = row.resources, row.cost
     resources: list[Any] = [None] * 8
     if use is not None:
@@ -141,13 +141,13 @@ def _cells(ranking: Ranking, row: Candidate) -> list[Any]:
 
 
 def registers_cell(use: ResourceUse) -> Cell:
-    """Registers of a thread; an estimate is marked."""
+    """Registers per thread; an estimate is marked with `~`."""
     mark = "" if use.compiled is not None or not use.error_percent else "~"
     return Cell(use.registers_per_thread, f"{mark}{use.registers_per_thread}")
 
 
 def spill_text(use: ResourceUse) -> str:
-    """What the table says of spills: the chance, or what was compiled."""
+    """Spills in a table: their chance, or the compiled bytes per thread."""
     if use.compiled is not None:
         return f"{use.compiled.spill_bytes} B" if use.compiled.spill_bytes else "no"
     if not use.error_percent:
@@ -156,7 +156,7 @@ def spill_text(use: ResourceUse) -> str:
 
 
 def _below(question: Question, ranking: Ranking) -> Iterator[str]:
-    """What stands below the table: what is wrong with rows, which kernels are not among them, how far to trust it."""
+    """The lines below the table: problems of rows, kernels without rows, and how far to trust the figures."""
     rows = ranking.candidates
     yield from (f"row {place} {row.problem}" for place, row in enumerate(rows, 1) if row.problem)
     yield from question.notes
@@ -170,7 +170,7 @@ def _below(question: Question, ranking: Ranking) -> Iterator[str]:
 
 
 def _legend(ranking: Ranking) -> Iterator[str]:
-    """What is said with `--legend` alone."""
+    """The lines of `--legend`."""
     equal = max(row.num_variants for row in ranking.candidates)
     if equal > 1:
         yield f"each row stands for up to {equal} configs that the model cannot tell apart"
@@ -180,30 +180,32 @@ def _legend(ranking: Ranking) -> Iterator[str]:
 
 
 def _error(candidates: Sequence[Candidate]) -> str:
-    """The error bands of the estimates: `18 %`, or `18 to 32 %`."""
+    """The error bands of the register estimates: `18 %`, or `18 to 32 %`."""
     errors = sorted({row.resources.error_percent for row in candidates if row.resources is not None} - {0})
     return f"{errors[0]} %" if len(errors) == 1 else f"{errors[0]} to {errors[-1]} %"
 
 
-#: Parameters whose names begin so are one column of a table.
+#: Parameters with this prefix share one column of a table.
 TILE = "tile"
 
 
 class ConfigColumns:
-    """The columns of some configurations: their kernel, and every parameter that one of them has.
+    """The columns of some configurations: the kernel, and all parameters of their kernels.
+
+    Kernels have different parameters; a row has no value for a parameter that its kernel lacks.
 
     Attributes:
-        columns: The columns, from left to right.
-        kernels: Full names of the kernels that they are of.
+        columns: The columns from left to right: tile sizes joined in one, then the other parameters.
+        kernels: Full names of the kernels.
     """
 
     def __init__(self, rows: Sequence[Candidate], requests: Iterable[Request], taken: Collection[str] = ()) -> None:
-        """The columns for these rows, with the titles and meanings that the kernels give their parameters.
+        """Make the columns, with the titles and meanings that the kernels give their parameters.
 
         Args:
             rows: The configurations.
-            requests: What was asked of each kernel.
-            taken: Keys of the table's other columns; a parameter of such a name gets the key `config.NAME`.
+            requests: The kernels with their workloads.
+            taken: Keys of the table's other columns; a parameter with such a name gets the key `config.NAME`.
         """
         self.kernels = {row.kernel for row in rows}
         self._names = list(dict.fromkeys(name for row in rows for name in row.config))
@@ -223,7 +225,7 @@ class ConfigColumns:
         return Column(key, title or name, name if title else "", meaning, importance=90, is_shared=True)
 
     def cells(self, row: Candidate) -> list[Any]:
-        """One row's cells; None for a parameter that its kernel lacks."""
+        """The cells of one row; None for a parameter that its kernel lacks."""
         return [Cell(row.kernel, row.kernel.rpartition(".")[2]), *(row.config.get(name) for name in self._names)]
 
 
@@ -233,7 +235,7 @@ def named_values(values: Mapping[str, Any]) -> str:
 
 
 def ranking_document(ranking: Ranking) -> dict[str, Any]:
-    """What was asked, how many configurations there are, and the candidates with their figures."""
+    """A ranking as `constrint docs json` describes it: the request, the size of the space, and the candidates."""
     options = {"options": dict(ranking.workload.options)} if ranking.workload.options else {}
     return {
         "kernel": ranking.operation.name,
@@ -254,7 +256,7 @@ def ranking_document(ranking: Ranking) -> dict[str, Any]:
 
 
 def is_compiled(candidate: Candidate) -> bool:
-    """Whether the candidate's resources are what a compiler says."""
+    """Whether a compiler stated the candidate's resources."""
     return candidate.resources is not None and candidate.resources.compiled is not None
 
 

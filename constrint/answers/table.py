@@ -1,7 +1,7 @@
-"""What a table is, whatever it is printed as: columns with full names, rows of values, and how rows are ordered.
+"""Tables and pages: columns with full names, rows of values, and the lines around a table.
 
-A column's key is its full name: `--columns` and `--sort` take it, and CSV, JSON lines and Markdown print it. On a
-terminal it has a short title, and its importance says whether it is left out where there is little room.
+The key of a column is its full name: `--columns` and `--sort` take it, and CSV, JSON lines and Markdown print it. On a
+terminal the column has a short title, and its importance decides whether a narrow terminal leaves it out.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ import msgspec
 from constrint.answers.terminal import printable
 from constrint.errors import UnknownNameError
 
-#: Columns of less importance than this are left out of a narrow terminal; others stand on further lines of a row.
+#: Least importance of columns that a narrow terminal keeps, on further lines of a row if need be.
 STAYS = 50
-#: Columns of this importance are printed with `--wide`, by `--columns`, and in every format but the table.
+#: Importance of columns that a terminal prints only with `--wide` or `--columns`; other formats always print them.
 EXTRA = 0
 
 
 class Cell(NamedTuple):
-    """A value that a table shows otherwise than its column's other values: `135` as `~135`, as it is an estimate."""
+    """A value with a text of its own: the estimate 135 is shown as `~135`."""
 
     value: Any
     text: str
 
 
 def text_of(value: Any) -> str:
-    """A value as tables show it unless the column says otherwise."""
+    """The default text of a value in a table."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
@@ -43,17 +43,16 @@ class Column:
     """One column.
 
     Args:
-        key: Its full name, with the unit of its values: `predicted_s`.
-        title: Its title in a table, a few letters; the key if empty.
-        brief: What the title stands for, in a few words: printed below each table. Titles that explain themselves
-            have none.
-        meaning: What the values mean, in a sentence: printed with `--legend`.
+        key: The full name, with the unit of the values: `predicted_s`.
+        title: The title on a terminal, a few letters; the key if empty.
+        brief: The meaning of the title in a few words, printed below each table; empty for a plain title.
+        meaning: The meaning of the values in a sentence, printed with `--legend`.
         is_text: Whether values are text, aligned to the left.
-        importance: Up to 100; see `STAYS` and `EXTRA`.
-        wraps: Whether the text may be broken between words, as prose may.
+        importance: From 0 to 100; see `STAYS` and `EXTRA`.
+        wraps: Whether the text may be broken between words.
         is_shared: Whether a value that is the same in all rows is said once below the table (a kernel's parameter).
-        joined: Name of the group whose columns a table shows as one: `tile` joins `tile_m` and `tile_n` as `128x64`.
-        show: How a value is shown; None for a value that is missing never comes here.
+        joined: The group whose columns a terminal shows as one: `tile` joins `tile_m` and `tile_n` as `128x64`.
+        show: Makes the text of a value; never called for a missing value.
     """
 
     key: str
@@ -69,24 +68,24 @@ class Column:
 
     @property
     def name(self) -> str:
-        """Its title in a table."""
+        """The title on a terminal."""
         return self.title or self.key
 
     def text(self, cell: Any) -> str:
-        """A cell as a table shows it; `-` for what is missing."""
+        """The text of a cell; `-` for a missing value."""
         if isinstance(cell, Cell):
             return printable(cell.text)
         return "-" if is_missing(cell) else printable(self.show(cell))
 
 
 def value_of(cell: Any) -> Any:
-    """The value of a cell, as programs read it; None for what is missing."""
+    """The value of a cell for programs; None if it is missing."""
     value = cell.value if isinstance(cell, Cell) else cell
     return None if value is msgspec.UNSET else value
 
 
 def is_missing(cell: Any) -> bool:
-    """Whether a row has nothing to show there; a `Cell` without a value still has its text."""
+    """Whether a cell is empty; a `Cell` without a value is not, since it has a text."""
     return cell is None or cell is msgspec.UNSET
 
 
@@ -95,10 +94,10 @@ class Table:
     """A table.
 
     Args:
-        columns: From left to right; no two have the same key.
-        rows: Cells in the order of the columns: values, None for what is missing, or a `Cell`.
-        items: What each row was made of, in the same order, for JSON documents; none if left out.
-        group: Key of the column whose value is a heading above the rows that have it; "" for none.
+        columns: The columns from left to right, with different keys.
+        rows: Cells in the order of the columns: values, None for a missing value, or a `Cell`.
+        items: The object behind each row, in the same order, for JSON documents.
+        group: Key of the column whose values are headings above their rows; empty for none.
     """
 
     columns: tuple[Column, ...]
@@ -107,10 +106,10 @@ class Table:
     group: str = ""
 
     def place(self, name: str) -> int:
-        """Where a column stands that is named by its key, or by a title that only one has.
+        """The index of the column with a key, or with a unique title.
 
         Raises:
-            UnknownNameError: When there is none.
+            UnknownNameError: When no column has the name.
         """
         for names in ([c.key for c in self.columns], [c.name for c in self.columns]):
             if names.count(name) == 1:
@@ -120,10 +119,10 @@ class Table:
         raise UnknownNameError("column", name, known, "--legend says what there is.")
 
     def named(self, names: Sequence[str]) -> tuple[Column, ...]:
-        """The columns of these names, in their order; the name of a group of joined columns names them all.
+        """The columns with these names, in their order; the name of a group stands for all its columns.
 
         Raises:
-            UnknownNameError: When there is no such column.
+            UnknownNameError: When no column has a name.
         """
         chosen: dict[str, Column] = {}
         for name in names:
@@ -133,17 +132,17 @@ class Table:
         return tuple(chosen.values())
 
     def cells(self, column: Column) -> list[Any]:
-        """The cells of one of its columns."""
+        """The cells of a column."""
         at = self.columns.index(column)
         return [row[at] for row in self.rows]
 
     def sorted_by(self, names: Sequence[str]) -> Table:
-        """The rows in the order of some columns, the first one first; `-NAME` is from the largest to the smallest.
+        """The table with its rows sorted by columns, the first name first; `-NAME` sorts from the largest value down.
 
-        Rows without a value come last, either way; rows that are equal keep their order.
+        Rows without a value come last in both directions; equal rows keep their order.
 
         Raises:
-            UnknownNameError: When there is no such column.
+            UnknownNameError: When no column has a name.
         """
         order = list(range(len(self.rows)))
         keys = [
@@ -158,7 +157,7 @@ class Table:
         return replace(self, rows=[self.rows[row] for row in order], items=items)
 
     def groups(self) -> Iterator[tuple[str, list[int]]]:
-        """The headings, and which rows stand below each; one without a heading where there is no such column."""
+        """The headings with the indices of their rows; a single empty heading for a table without groups."""
         if not self.group:
             yield "", list(range(len(self.rows)))
             return
@@ -170,7 +169,7 @@ class Table:
 
 
 def _sort_key(cell: Any) -> tuple[int, float, str]:
-    """Numbers by size before text by alphabet."""
+    """Numbers by size, before text by alphabet."""
     value = value_of(cell)
     if isinstance(value, int | float):
         return (0, value, "")
@@ -179,20 +178,18 @@ def _sort_key(cell: Any) -> tuple[int, float, str]:
 
 @dataclass(frozen=True)
 class Page:
-    """A command's whole answer.
+    """The whole answer of a command, in a form that every output format can print.
 
     Args:
-        table: The table. CSV, JSON lines and Markdown print it and nothing else.
-        document: Makes the JSON document of the table's items in the order in which they are printed; None where JSON
-            is one line for each row.
+        table: The table. CSV, JSON lines and Markdown print the table alone.
+        document: Makes the JSON document of the table's items in their printed order; None prints a JSON line per row.
         above: Lines above the table on a terminal.
-        answer: Lines just below it.
-        below: Lines below what is said of the table itself.
-        hints: Commands that come next, each with the words before it; they are printed so that they can be copied.
-        legend: Further lines, printed with `--legend`.
-        draw: Prints a page that holds more than one table, in place of all this: it gets what prints one of them.
-        rows: The rows in place of the table's, where they are too many to be kept: values as they are printed, and
-            `msgspec.UNSET` for what is missing.
+        answer: Lines just below the table.
+        below: Lines below the notes about the table.
+        hints: Commands to copy, each with the words in front of it.
+        legend: Further lines with `--legend`.
+        draw: Prints a page with several tables in place of all this; it receives the function that prints a table.
+        rows: Streams the rows in place of the table's, as printed values, with `msgspec.UNSET` for a missing value.
     """
 
     table: Table
@@ -207,13 +204,13 @@ class Page:
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """How a user wants a page: what the options say.
+class PageOptions:
+    """The options about a page.
 
     Args:
-        columns: Names of the columns; those that the format finds best if empty.
+        columns: Names of the columns of `--columns`; empty leaves the choice to the format.
         is_wide: Whether a terminal shows every column.
-        has_legend: Whether what the columns mean is printed in full.
+        has_legend: Whether the meanings of all columns are printed.
     """
 
     columns: tuple[str, ...] = ()
@@ -223,19 +220,19 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Shown:
-    """A page as a format gets it, its rows in order."""
+    """A page with the options about it, as a format receives it; its rows are sorted."""
 
     page: Page
-    wanted: Wanted = field(default_factory=Wanted)
+    wanted: PageOptions = field(default_factory=PageOptions)
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """The columns that machines read: those that the user named, or all of them."""
+        """The columns for programs: those of `--columns`, or all."""
         table = self.page.table
         return table.named(self.wanted.columns) if self.wanted.columns else table.columns
 
     def values(self) -> Iterator[list[Any]]:
-        """The rows as values, in the order of the columns; None (UNSET if they are not kept) for what is missing."""
+        """The rows as values, in the order of `columns`; a missing value is None, or UNSET in streamed rows."""
         table = self.page.table
         places = [table.columns.index(column) for column in self.columns]
         if self.page.rows is None:
@@ -246,21 +243,21 @@ class Shown:
             yield from ([row[place] for place in places] for row in self.page.rows())
 
 
-#: Rows that are written at once.
+#: Rows per written piece.
 BATCH = 4096
-#: Characters that are no text but that quoted text may hold.
+#: Control characters that quoted text may hold.
 _KEPT = "\n\t"
 
 
 def batched(rows: Iterable[list[Any]]) -> Iterator[list[list[Any]]]:
-    """The rows in lists that are written at once."""
+    """The rows in lists of `BATCH`."""
     rest = iter(rows)
     while batch := list(islice(rest, BATCH)):
         yield batch
 
 
 def plain_text(value: Any) -> str:
-    """A value as text: nothing for what is missing, `true` and `false`, numbers with all digits, lists as JSON."""
+    """A value for programs: empty if missing, `true` or `false`, numbers with all digits, lists as JSON."""
     if isinstance(value, str):
         return safe_text(value)
     if value is None or value is msgspec.UNSET:
@@ -273,7 +270,7 @@ def plain_text(value: Any) -> str:
 
 
 def safe_text(text: str) -> str:
-    r"""Text whose control characters and broken surrogates are escaped, as in `\x1b`; new lines and tabs are kept."""
+    r"""Text with control characters and broken surrogates escaped as in `\x1b`; newlines and tabs stay."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() or c in _KEPT else c.encode("unicode_escape").decode() for c in text)

@@ -1,4 +1,4 @@
-"""What stdout is, how wide it is, and how text is written on it: lines, wrapped prose, commands, one JSON document."""
+"""Text on stdout: the width of the terminal, wrapped prose, commands to copy, a JSON document."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from typing import Any
 
 import msgspec
 
-#: Prose is not wrapped to fewer columns than this.
+#: Least width to which prose is wrapped.
 LEAST_PROSE = 20
-#: Columns of a terminal that does not say how many it has.
+#: Assumed width of a terminal that does not state it.
 USUAL_WIDTH = 80
-#: The space at which no line is broken.
+#: A space at which `wrap` breaks no line.
 _NO_BREAK = "\xa0"
 
 
 def terminal_width() -> int | None:
-    """Columns of the terminal that stdout is; None for a pipe or a file, where no line is broken."""
+    """The width of the terminal at stdout in columns; None for a pipe or a file, where no line is broken."""
     if not sys.stdout.isatty():
         return None
-    told = os.environ.get("COLUMNS", "")
-    if told.isdecimal() and int(told) > 0:
-        return int(told)
+    stated = os.environ.get("COLUMNS", "")
+    if stated.isdecimal() and int(stated) > 0:
+        return int(stated)
     try:
         width = os.get_terminal_size(sys.stdout.fileno()).columns
     except (OSError, ValueError):
@@ -34,7 +34,7 @@ def terminal_width() -> int | None:
 
 
 def is_styled() -> bool:
-    """Whether stdout shows bold text: a terminal whose user did not ask for plain text."""
+    """Whether stdout is a terminal that shows bold text, and the user did not ask for plain text."""
     return sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM", "dumb") != "dumb"
 
 
@@ -44,7 +44,7 @@ def say(text: str = "") -> None:
 
 
 def print_json(value: Any) -> None:
-    """Print one JSON document with sorted, indented keys as given."""
+    """Print one JSON document, indented, with keys in their given order."""
     sys.stdout.write(json_text(value))
 
 
@@ -54,7 +54,7 @@ def json_text(value: Any) -> str:
 
 
 def wrap(text: str, indent: str = "") -> str:
-    """Wrap prose to the terminal; leave it alone in a pipe. Words are not broken at their hyphens."""
+    """Wrap prose to the width of the terminal, but not at hyphens; a pipe gets it unchanged."""
     width = terminal_width()
     if width is None:
         return indent + text.replace(_NO_BREAK, " ")
@@ -69,16 +69,16 @@ def wrap(text: str, indent: str = "") -> str:
 
 
 def kept_together(text: str) -> str:
-    """A few words that `wrap` leaves on one line."""
+    """Words that `wrap` keeps on one line."""
     return text.replace(" ", _NO_BREAK)
 
 
 def command_text(words: Sequence[str], before: str = "") -> str:
-    r"""A command that can be copied and pasted: where it is too wide for the terminal, lines end in a `\` of the shell.
+    r"""A command to copy and paste; a command wider than the terminal is continued with the shell's `\`.
 
     Args:
         words: The command and its arguments.
-        before: What stands in front of it, on a line of its own where both do not fit into one line.
+        before: The words in front of it; on a line of their own if both together are too wide.
     """
     width, quoted = terminal_width(), [shlex.quote(word) for word in words]
     whole = " ".join(quoted)
@@ -98,7 +98,7 @@ def command_text(words: Sequence[str], before: str = "") -> str:
 
 
 def width_of(text: str) -> int:
-    """Columns of a terminal that a text takes; some characters take two, or none."""
+    """The width of a text on a terminal; some characters take two columns, or none."""
     if text.isascii():
         return len(text)
     from rich.cells import cell_len
@@ -107,14 +107,14 @@ def width_of(text: str) -> int:
 
 
 def printable(text: str) -> str:
-    r"""A text in one line; what a terminal would act on rather than show is escaped as in `\x1b`."""
+    r"""A text in one line, with control characters escaped as in `\x1b`."""
     if text.isprintable():
         return text
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
 
 
 def break_text(text: str, width: int) -> list[str]:
-    """The lines of a text in a column: broken between words, and within a word that is wider than the column."""
+    """The lines of a text in a column: broken between words, or within a word that is wider than the column."""
     if width_of(text) <= width:
         return [text]
     lines: list[str] = []
@@ -130,7 +130,7 @@ def break_text(text: str, width: int) -> list[str]:
 
 
 def _chopped(word: str, width: int) -> list[str]:
-    """Pieces of a word, none wider than the column unless a single character is."""
+    """Pieces of a word that are at most as wide as the column; a single wide character may exceed it."""
     pieces = [""]
     for character in word:
         if pieces[-1] and width_of(pieces[-1] + character) > width:

@@ -1,4 +1,4 @@
-"""What may stand in source code: comments in one line, parts of names, and literals of C."""
+"""Text that is safe in source code: one-line comments, parts of names, and literals of C."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from constrint.errors import UsageError
 
 
 def comment(text: str) -> str:
-    """A line that begins with `#`: whatever the text is, in one line of ASCII."""
+    """Any text as a comment line of Python, in ASCII."""
     plain = "".join(ch if ch.isprintable() else " " for ch in text)
     return f"# {plain.encode('ascii', 'backslashreplace').decode()}"
 
 
 def one_line(text: str) -> str:
-    """Text that can stand in a comment of any language: one line, no quotes, no ends of comments."""
+    """Text for a comment of any language: one line, without quotes or ends of comments."""
     return re.sub(r"[^\w =.,:;<>%+()-]", "?", text, flags=re.ASCII)
 
 
 def identifier(text: str) -> str:
-    """Text as a part of a name in source code."""
+    """Text as part of a name in source code."""
     return re.sub(r"\W+", "_", text, flags=re.ASCII).strip("_")
 
 
 def c_literal(value: object) -> str:
-    """A value in C: a number, a string, 0 or 1 for a bool, nothing for None.
+    """A value as a C literal: a number, a string, 0 or 1 for a bool, empty for None.
 
     Raises:
-        UsageError: For an integer of more than 64 bits, and for what C has no literal for.
+        UsageError: For an integer of more than 64 bits, and for a value without a literal in C.
     """
     if value is None:
         return ""

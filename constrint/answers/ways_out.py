@@ -1,6 +1,6 @@
-"""The nearest ways out of a conflict between a kernel's rules and the user's own: changes of the user's own rules only.
+"""Ways out of a conflict: the nearest changes of the user's own rules after which a configuration is valid.
 
-What a kernel or a GPU demands is no choice of the user, so no advice touches it. In a file every rule is the user's.
+Rules of a kernel or a GPU are fixed, so no advice changes them. In a file all rules are the user's own.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from constrint.solve import Limits, Relaxation, Status, relaxations, solve
 
 
 def ways_out(stated: StatedProblem, conflict: RulesInConflict | None, limits: Limits | None = None) -> list[str]:
-    """Changes after which the problem has a solution, the nearest first, a phrase each; none where there is none."""
+    """Changes after which the problem has a solution, the nearest first, a phrase each; empty without such a change."""
     if conflict is None:
         return []
     try:
@@ -26,7 +26,7 @@ def ways_out(stated: StatedProblem, conflict: RulesInConflict | None, limits: Li
 
 def _ways_out(stated: StatedProblem, conflict: RulesInConflict, limits: Limits | None) -> list[str]:
     if stated.request is None:
-        # What a GPU has is no choice of the user, either.
+        # Limits of a GPU are fixed, too.
         ways = relaxations(stated.problem, conflict, limits, among=lambda member: not _names_a_gpu(member.constraint))
         return [str(way) for way in ways or relaxations(stated.problem, conflict, limits)]
     own = {id(rule) for rule in stated.own}
@@ -39,7 +39,7 @@ def _names_a_gpu(rule: Constraint | None) -> bool:
 
 
 def _phrase(stated: StatedProblem, way: Relaxation) -> str:
-    """`tile_k = 64 instead of 128`, or what is dropped."""
+    """`tile_k = 64 instead of 128`, or `without --where ...`."""
     rule = way.member.constraint
     if rule is None:
         return way.text
@@ -50,10 +50,10 @@ def _phrase(stated: StatedProblem, way: Relaxation) -> str:
 
 
 def _several_changes(stated: StatedProblem) -> list[str]:
-    """Where no single change is enough: one way to change several of the user's rules, as few as can be told quickly.
+    """One way to change several of the user's rules if no single change is enough; a greedy, not a minimal choice.
 
-    The rules are taken in their order; one that cannot hold beside those before it is changed: a setting to the
-    nearest value that can, another rule is dropped.
+    In their order, each rule that cannot hold beside the earlier ones is changed: a setting takes the nearest value that
+    can hold, another rule is dropped.
     """
     problem = stated.problem.without(*stated.own)
     if not _has_solution(problem):
@@ -75,10 +75,10 @@ def _several_changes(stated: StatedProblem) -> list[str]:
 
 
 def _nearest(problem: Problem, held: Iterable[Constraint], name: str, rule: Constraint) -> int | None:
-    """The value of a parameter nearest to those asked for with which the rules held can hold."""
+    """The value nearest to those of a setting with which the problem and the held rules have a solution."""
     stated = _values(rule)
     if problem.variables[name].labels is not None:
-        # No value is nearest to another.
+        # Labels have no distance.
         return None
     for value in sorted(problem.variables[name].values, key=lambda v: (min(abs(v - w) for w in stated), -v)):
         if _has_solution(problem, *held, Var(name) == value):
@@ -94,7 +94,7 @@ def _has_solution(problem: Problem, *rules: Constraint) -> bool:
 
 
 def _setting(rule: Constraint) -> str:
-    """The parameter that a `--set` fixes; empty for a `--where`."""
+    """The parameter of a `--set`; empty for a `--where`."""
     return next(iter(rule.variables)) if rule.because.startswith("asked for by --set ") else ""
 
 
@@ -108,5 +108,5 @@ def _changed(name: str, value: int, rule: Constraint) -> str:
 
 
 def _option(rule: Constraint) -> str:
-    """The argument that a rule comes from: `--set tile_k=128`."""
+    """The option that added a rule: `--set tile_k=128`."""
     return rule.because.removeprefix("asked for by ")

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from constrint.answers.registry import PAGES
-from constrint.answers.table import Column, Page, Shown, Table, Wanted
+from constrint.answers.table import Column, Page, PageOptions, Shown, Table
 from constrint.cli.completion import complete_format
 from constrint.cli.options import as_command
 from constrint.errors import ConstrintError, UsageError
@@ -55,7 +55,7 @@ class Output:
     """
 
     format: str = TABLE
-    wanted: Wanted = field(default_factory=Wanted)
+    wanted: PageOptions = field(default_factory=PageOptions)
     sort: tuple[str, ...] = ()
 
     @property
@@ -115,7 +115,7 @@ def output_of(
         raise UsageError("--wide prints every column and --columns some of them; leave one out.")
     form = "json" if json else TABLE if format_ is None else format_.lower()
     PAGES.named(form)
-    return Output(form, Wanted(_names(columns, "--columns"), wide, legend), _names(sort, "--sort"))
+    return Output(form, PageOptions(_names(columns, "--columns"), wide, legend), _names(sort, "--sort"))
 
 
 def _names(text: str | None, option: str) -> tuple[str, ...]:

@@ -1,8 +1,8 @@
-"""A C and C++ header: macros for every configuration by its place, the chosen one under plain names, and limits.
+"""C and C++ headers: macros of ranked configurations with the GPU's limits, and of the best measured ones.
 
-`CONSTRINT_0_TILE_M` is of the best one, `CONSTRINT_1_TILE_M` of the next; `CONSTRINT_TILE_M` is of number
-`CONSTRINT_CONFIG`, which is 0 unless the compiler is told otherwise (`-DCONSTRINT_CONFIG=1`). All macros are constants
-that `#if` and `static_assert` take, except text.
+Ranked: `CONSTRINT_0_TILE_M` belongs to the best configuration, `CONSTRINT_1_TILE_M` to the next one, and
+`CONSTRINT_TILE_M` to number `CONSTRINT_CONFIG`, which is 0 unless a compiler option sets it (`-DCONSTRINT_CONFIG=1`).
+All macros but texts are constants for `#if` and `static_assert`. Measured: the prefix names GPU, kernel and workload.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _CHOICE = """\
 
 
 def write(found: Export) -> str:
-    """The header."""
+    """The header of ranked configurations, or of a space."""
     rows = found.rows()
     guard = f"{PREFIX}{identifier(found.title).upper()}_H"
     lines = [*(f"/* {one_line(line)} */" for line in found.header), f"#ifndef {guard}", f"#define {guard}", ""]
@@ -47,7 +47,7 @@ def write(found: Export) -> str:
 
 
 def _limits(found: Export) -> Iterator[tuple[str, str]]:
-    """What was asked, and what one block may take on the GPU."""
+    """The workload, and the GPU's limits per block."""
     if found.gpu is None or found.workload is None:
         return
     sm = found.gpu.sm
@@ -62,7 +62,7 @@ def _limits(found: Export) -> Iterator[tuple[str, str]]:
 
 
 def _macros(row: Row, taken: set[str]) -> dict[str, str]:
-    """The macros of one configuration, without the prefix."""
+    """The macros of one configuration by name, without the prefix."""
     found: dict[str, str] = dict(_figures(row))
     for name, value in row.config.items():
         macro = identifier(name).upper()
@@ -101,7 +101,7 @@ FORMAT = Format("c-header", "macros for C and C++, ranked, with the GPU's limits
 
 
 def write_records(records: Iterable[TuningRecord]) -> Iterator[str]:
-    """The macros of every best configuration; for a single one also under the parameters' plain names."""
+    """The macros of the best configuration of each workload; a single one also under the parameters' plain names."""
     best = best_records(records)
     yield "/* The best configurations that were measured. */\n#ifndef CONSTRINT_TUNED_H\n#define CONSTRINT_TUNED_H\n"
     used: set[str] = set()

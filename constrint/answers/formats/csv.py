@@ -1,4 +1,4 @@
-"""Comma-separated values: one row per configuration with its parameters, its resources and its modelled time."""
+"""Comma-separated values: a row per configuration with its parameters, resources and modelled time."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from constrint.errors import UsageError
 
 
 def write(found: Export) -> str:
-    """A head line, and a line per configuration; a cell is empty where a kernel has no such parameter."""
+    """A line of names and a line per configuration; a parameter that the kernel lacks is empty."""
     rows = found.rows()
     parameters = tuple(found.shown.values())
-    asked = _asked(found)
+    request = _request(found)
     cells = [
-        [("rank", place), *_kernel(row), *((n, row.config.get(n)) for n in parameters), *_figures(row), *asked]
+        [("rank", place), *_kernel(row), *((n, row.config.get(n)) for n in parameters), *_figures(row), *request]
         for place, row in enumerate(rows, 1)
     ]
     heads = [name for name, _ in cells[0]]
@@ -36,7 +36,7 @@ def _kernel(row: Row) -> list[tuple[str, Any]]:
 
 
 def _figures(row: Row) -> list[tuple[str, Any]]:
-    """Resources and times; resources are empty for an implementation that is no single kernel."""
+    """Resources and times; resources are empty for a composition of kernels."""
     if row.candidate is None:
         return []
     use, cost = row.candidate.resources, row.candidate.cost
@@ -56,8 +56,8 @@ def _figures(row: Row) -> list[tuple[str, Any]]:
     ]
 
 
-def _asked(found: Export) -> list[tuple[str, Any]]:
-    """The GPU and the workload, the same in every row, so that files can be joined."""
+def _request(found: Export) -> list[tuple[str, Any]]:
+    """The GPU and the workload, repeated in every row, so that files can be joined."""
     if found.gpu is None or found.workload is None:
         return []
     numbers = {**found.workload.sizes, **found.workload.options}

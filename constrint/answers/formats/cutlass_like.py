@@ -1,8 +1,8 @@
 """Tile shapes in the words of CUTLASS: a line of arguments for `cutlass_profiler` per configuration of a GEMM.
 
-Above each line stands a comment in the notation that nvMatmulHeuristics prints: `stages(4) cta(128 256 64) splitK(1)
-cluster(1 1)`. Only what a configuration says is written: our kernels leave the shapes of warps and instructions to
-Triton, and what has no counterpart in CUTLASS (order of blocks, persistence) is left out.
+A comment above each line uses the notation of nvMatmulHeuristics: `stages(4) cta(128 256 64) splitK(1) cluster(1 1)`.
+Parameters without a counterpart in CUTLASS (order of blocks, persistence) are left out; the shapes of warps and
+instructions are Triton's choice.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from constrint.answers.registry import Format
 from constrint.answers.text import comment
 from constrint.errors import UsageError
 
-#: What a configuration needs, under our names.
+#: Parameters that every configuration needs.
 TILE = ("tile_m", "tile_n", "tile_k")
-#: Our types of operands, and of sums, in the words of CUTLASS.
+#: Types of operands and of sums in the words of CUTLASS.
 OPERANDS = {"bf16": "bf16", "fp16": "f16", "tf32": "tf32", "fp32": "f32", "fp64": "f64", "fp8": "e4m3", "int8": "s8"}
 SUMS = {"fp64": "f64", "int8": "s32"}
 
@@ -25,13 +25,13 @@ def write(found: Export) -> str:
     """The lines, the best configuration first."""
     lines = [comment(line) for line in found.header]
     lines.append("# Each line is arguments: grep -v '^#' FILE | xargs -L 1 cutlass_profiler")
-    asked = _asked(found)
+    problem = _problem(found)
     rows = found.rows()
-    # A library among kernels has nothing to say here; alone, it is told so.
+    # A library among kernels has no tiles and is skipped; alone it is refused by `_shape`.
     for place, row in enumerate([row for row in rows if row.config] or rows, 1):
         shape = _shape(row)
         lines.append(comment(f"{place}: {_heuristics(shape, row)}"))
-        lines.append(" ".join(["--operation=Gemm", *asked, *(f"--{name}={value}" for name, value in shape.items())]))
+        lines.append(" ".join(["--operation=Gemm", *problem, *(f"--{name}={value}" for name, value in shape.items())]))
     return "\n".join([*lines, ""])
 
 
@@ -52,7 +52,7 @@ def _shape(row: Row) -> dict[str, int]:
 
 
 def _number(config: Any, name: str) -> int:
-    """A parameter that is 1 where the kernel has no such thing."""
+    """A parameter; 1 if the kernel lacks it."""
     value = config.get(name, 1)
     if type(value) is not int:
         raise UsageError(f"{name} is {value!r}, and CUTLASS takes an integer there.")
@@ -60,7 +60,7 @@ def _number(config: Any, name: str) -> int:
 
 
 def _heuristics(shape: dict[str, int], row: Row) -> str:
-    """The configuration as nvMatmulHeuristics prints one, as far as it is known, and our modelled time."""
+    """The configuration in the notation of nvMatmulHeuristics, with the modelled time."""
     stages = f"stages({shape['stages']}) " if "stages" in shape else ""
     tile = " ".join(str(shape[f"cta_{axis}"]) for axis in "mnk")
     cluster = f"cluster({shape['cluster_m']} {shape['cluster_n']})"
@@ -70,8 +70,8 @@ def _heuristics(shape: dict[str, int], row: Row) -> str:
     return f"{stages}cta({tile}) splitK({shape['split_k_slices']}) {cluster}{warps}{kernel}{seconds}"
 
 
-def _asked(found: Export) -> list[str]:
-    """The problem's arguments, where a workload says them."""
+def _problem(found: Export) -> list[str]:
+    """The arguments of the problem; empty without a workload of sizes m, n, k."""
     workload = found.workload
     if workload is None or not {"m", "n", "k"} <= workload.sizes.keys():
         return []

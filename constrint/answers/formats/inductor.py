@@ -1,9 +1,9 @@
 """Lookup tables of PyTorch Inductor's matrix products (`torch._inductor.config.lookup_table.table`), as JSON.
 
-A key states operands and operation, a value lists configurations of Inductor's own templates, among which it chooses by
-timing; layout after `torch/_inductor/lookup_table` of PyTorch 2.10 to 2.13. What we measured is our kernel, not its
-template `triton::mm`: the configurations are good guesses, and the times are not carried over. A table has no times,
-so it cannot be imported.
+A key states operands and operation; a value lists configurations of Inductor's own templates, among which Inductor
+chooses by timing. The layout follows `torch/_inductor/lookup_table` of PyTorch 2.10 to 2.13. The records measured
+constrint's kernel, not the template `triton::mm`, so the configurations are good guesses without times. A table without
+times cannot be imported.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from constrint.errors import UsageError
 from constrint.tune.store.choices import place_of
 from constrint.tune.store.record import TuningRecord, digest
 
-#: Configurations of one product: Inductor times them, and a few guesses are better than one.
+#: Most configurations of a product; Inductor times them all.
 MOST = 5
 DTYPES = {"bf16": "torch.bfloat16", "fp16": "torch.float16", "tf32": "torch.float32"}
-#: Our parameters in the words of the template, and those that must have the value of its one way to work.
+#: Parameters in the words of the template, and the values of others that the template requires.
 NAMES = {"tile_m": "BLOCK_M", "tile_n": "BLOCK_N", "tile_k": "BLOCK_K", "group_m": "GROUP_M"}
 OWN = ("num_warps", "num_stages", "matrix_instr_nonkdim", "waves_per_eu", "kpack")
 FIXED = {"split_k": 1, "persistent": 0, "xcd_chunk": 0}
-#: Options of the workload that the key can state.
+#: Workload options that a key can state.
 LAYOUTS = {"batch", "transpose_a", "transpose_b"}
 
 
 def write(records: Iterable[TuningRecord]) -> Iterator[str]:
-    """The best configurations of every product that the template can compute in the same way."""
+    """The best configurations of every product that the template computes in the same way."""
     table: dict[str, list[TuningRecord]] = {}
     gpus: set[str] = set()
     for record in records:
@@ -48,7 +48,7 @@ def write(records: Iterable[TuningRecord]) -> Iterator[str]:
 
 
 def _fits(record: TuningRecord) -> bool:
-    """Whether the template computes the same product, in the same way."""
+    """Whether the template computes the record's product in the same way."""
     config, names = record.config, {*NAMES, *OWN, *FIXED}
     is_product = record.kernel == "gemm.pointer" and record.sizes.keys() == {"m", "n", "k"}
     is_plain = record.dtype in DTYPES and all(name in LAYOUTS or not on for name, on in record.options.items())
@@ -59,7 +59,7 @@ def _fits(record: TuningRecord) -> bool:
 
 
 def _key(record: TuningRecord) -> str:
-    """Operands with dtype, shape and strides, and the operation."""
+    """The key: operands with dtype, shape and strides, and the operation."""
     m, n, k = (record.sizes[name] for name in "mnk")
     batch = record.options.get("batch", 1)
     operands = []
@@ -72,7 +72,7 @@ def _key(record: TuningRecord) -> str:
 
 
 def _configs(records: list[TuningRecord]) -> list[dict[str, Any]]:
-    """The best configurations of a product, as the template takes them."""
+    """The best configurations of a product under the template's names."""
     found: dict[str, dict[str, Any]] = {}
     for record in sorted(records, key=place_of):
         config = {theirs: record.config[ours] for ours, theirs in NAMES.items() if ours in record.config}

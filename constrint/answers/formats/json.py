@@ -1,6 +1,6 @@
-"""JSON: a ranking with all of its figures, or a space with its values, rules and configurations.
+"""JSON: a ranking with all figures, or a space with its values, rules and configurations.
 
-`constrint docs export` states the schema. A space is written so that `--space` reads it: `params` and `restrictions`.
+`constrint docs export` states the schema. `--space` reads a written space: `params` and `restrictions`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _refuse(value: object) -> None:
 
 
 def _ranking(ranking: Ranking, found: Export) -> dict[str, Any]:
-    """The ranking without the wall time, which is another one each time, under the names asked for."""
+    """The ranking under its new names, without the wall time, which changes from run to run."""
     body = ranking_document(ranking)
     del body["seconds"]
     rows = found.rows()

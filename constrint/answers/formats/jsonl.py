@@ -1,6 +1,6 @@
-"""Our own lines of JSON: everything that a record has, exactly.
+"""Tuning records as lines of JSON: all fields, exactly.
 
-A first line names the form and a last line counts the records, so that a file that was cut is noticed. Files may be
+The first line names the schema and the last line counts the records, so that a truncated file is noticed. Files may be
 joined end to end.
 """
 
@@ -28,7 +28,7 @@ class _Last(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def write(records: Iterable[TuningRecord]) -> Iterator[str]:
-    """A line each, in their order."""
+    """A line per record, in their order."""
     yield msgspec.json.encode(_First(SCHEMA)).decode() + "\n"
     number = 0
     for record in records:
@@ -41,7 +41,7 @@ def read(source: Source) -> list[TuningRecord]:
     """The records of a file.
 
     Raises:
-        UsageError: When a line is no record, or lines are missing.
+        UsageError: When a line is not a record, or lines are missing.
     """
     return checked(source, _lines(source))
 

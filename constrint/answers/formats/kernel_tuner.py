@@ -1,9 +1,14 @@
-"""A Python file for Kernel Tuner: `tune_params` and `restrictions` of the pruned space.
+"""Files of Kernel Tuner: `tune_params` and `restrictions` of a space as Python, and cache files of measurements.
 
-`tune_kernel(..., tune_params, restrictions=restrictions)` builds the same configurations. Kernel Tuner hands text to
-python-constraint, which rewrites a plain comparison by its looks, and some wrongly: of `x // 2 == 3` it makes
-`x == 3 ** 2`, and bounds of sums and products are taken for those of positive numbers. It leaves alone what has an
-`and` in it, so every comparison that is not known to be read right gets one.
+`tune_kernel(..., tune_params, restrictions=restrictions)` builds the configurations of the space. Kernel Tuner passes
+the text to python-constraint, which rewrites plain comparisons, some of them wrongly: `x // 2 == 3` becomes
+`x == 3 ** 2`, and bounds of sums and products are taken for bounds of positive numbers. Text with an `and` stays as it
+is, so every comparison that might be rewritten wrongly gets one.
+
+A cache file holds one kernel on one problem size and GPU, with one result per configuration and times in milliseconds;
+simulation mode replays it. Its layout follows `kernel_tuner/util.py` (`process_cache`, `read_cache`, `store_cache`) of
+Kernel Tuner 1.5. Fields without a place there (dtype, options, hashes, toolchain) stand under the key `constrint`, which
+Kernel Tuner ignores.
 """
 
 from __future__ import annotations
@@ -40,17 +45,17 @@ from constrint.hwmodels.names import match_device_name
 from constrint.model.python.write import write_value
 from constrint.tune.store.record import Figures, TuningRecord, Value
 
-#: Names that Kernel Tuner needs for itself.
+#: Names that Kernel Tuner reserves.
 FORBIDDEN = frozenset(("grid_size_x", "grid_size_y", "grid_size_z", "time"))
-#: Names whose product Kernel Tuner keeps below the device's threads by itself.
+#: Names whose product Kernel Tuner itself keeps below the device's threads.
 BLOCK_SIZES = ("block_size_x", "block_size_y", "block_size_z")
-#: `tile_m % 16 == 0`, and a product of positive parameters and numbers with a bound that floats hold.
+#: Comparisons that are read right: `tile_m % 16 == 0`, and a product with a bound that a float holds exactly.
 _REMAINDER = re.compile(r"\w+ % \w+ == 0")
 _PRODUCT = re.compile(r"\w+(?: \* \w+)* (?:<=|>=) \d{1,15}")
 
 
 def write(found: Export) -> str:
-    """The file."""
+    """The Python file of a space."""
     space = pruned(found)
     for name in space.params:
         if name in FORBIDDEN:
@@ -84,7 +89,7 @@ def _header(found: Export) -> list[str]:
 
 
 def as_read(text: str, params: Mapping[str, tuple[Any, ...]]) -> str:
-    """A restriction so that python-constraint evaluates it as it stands, or rewrites it rightly."""
+    """A restriction in a form that python-constraint evaluates unchanged, or rewrites rightly."""
     if " and " in text or " or " in text:
         return text
     if _REMAINDER.fullmatch(text):
@@ -99,7 +104,7 @@ def as_read(text: str, params: Mapping[str, tuple[Any, ...]]) -> str:
 FORMAT = Format("kernel-tuner", "tune_params and restrictions of the pruned space", write, ("space",))
 
 
-#: Our outcomes in Kernel Tuner's words, and back. It checks no results itself, so a wrong one is a failed run.
+#: Outcomes in Kernel Tuner's words, and back. Kernel Tuner checks no results, so a wrong result is a failed run.
 ERRORS = {
     "compile_failed": "CompilationFailedConfig",
     "launch_failed": "RuntimeFailedConfig",
@@ -113,9 +118,9 @@ OUTCOMES = {
     "InvalidConfig": "launch_failed",
     "ErrorConfig": "launch_failed",
 }
-#: Milliseconds that Kernel Tuner says it took for other things; we keep none of them.
+#: Kernel Tuner's times of other phases in milliseconds, which are written as 0 and not read.
 OTHER_TIMES = ("compile_time", "verification_time", "benchmark_time", "strategy_time", "framework_time")
-#: From this many milliseconds on, old versions meant a failure.
+#: Least time in milliseconds that old versions wrote for a failure.
 FAILED_MS = 1e20
 
 
@@ -178,10 +183,10 @@ def _result(record: TuningRecord) -> dict[str, Any]:
 
 
 def read(source: Source) -> list[TuningRecord]:
-    """The records of a cache: the median of the times of a configuration, or why there is none.
+    """The records of a cache file: the median time of each configuration, or its failure.
 
     Raises:
-        UsageError: When it is no such cache, measures something else than time, or contradicts itself.
+        UsageError: When the file is no cache, measures something else than time, or contradicts itself.
     """
     source = Source(source.name, _closed(source.text), source.said)
     cache = converted(source, document(source), _Cache)
@@ -192,7 +197,7 @@ def read(source: Source) -> list[TuningRecord]:
 
 
 def _closed(text: bytes) -> bytes:
-    """Kernel Tuner leaves a cache open while it tunes: the last brackets may be missing."""
+    """The text with its last brackets, which Kernel Tuner omits while it tunes."""
     kept = text.rstrip()
     if b'"cache"' not in kept or kept.endswith((b"}\n}", b"}}}")):
         return text
@@ -204,7 +209,7 @@ def _closed(text: bytes) -> bytes:
 
 
 def _common(source: Source, cache: _Cache) -> dict[str, Any]:
-    """What all records of a cache share."""
+    """The fields that all records of a cache share."""
     said, ours = source.said, cache.constrint
     kernel = said.kernel or cache.kernel_name
     sizes = dict(said.sizes) or (ours.sizes if ours else _sizes(source, cache.problem_size))
@@ -249,7 +254,7 @@ def _record(source: Source, cache: _Cache, key: str, common: dict[str, Any]) -> 
 
 
 def _figures(source: Source, entry: _Entry, place: tuple[str, ...]) -> tuple[Figures | None, str]:
-    """The times of an entry, or the error that it has instead."""
+    """The times of an entry, or its error."""
     error = entry.error or (entry.time if isinstance(entry.time, str) else "")
     if not error and isinstance(entry.time, float) and entry.time >= FAILED_MS:
         error = "ErrorConfig"

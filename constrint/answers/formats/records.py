@@ -26,15 +26,15 @@ from constrint.tune.store.record import TuningRecord, digest
 
 @dataclass(frozen=True)
 class Said:
-    """What the caller says of a file: it is taken where the file does not say it itself.
+    """The caller's statements about a file, which fill in fields that the file lacks.
 
     Args:
         kernel: The kernel's full name.
-        operation: What it computes; the kernel's name without what follows a point, where it is empty.
+        operation: The operation; if empty, the kernel's name up to the point.
         gpu: The model's name.
         dtype: Type of the operands.
         sizes: The workload's sizes.
-        run: The run that the records will belong to; the format's and the file's name, where it is empty.
+        run: The run of the records; if empty, the names of the format and the file.
     """
 
     kernel: str = ""
@@ -50,9 +50,9 @@ class Source:
     """A file to import.
 
     Args:
-        name: How errors name it.
-        text: What is in it.
-        said: What the caller says of it.
+        name: The name in errors.
+        text: The content.
+        said: The caller's statements.
     """
 
     name: str
@@ -60,14 +60,14 @@ class Source:
     said: Said = field(default_factory=Said)
 
     def run(self, kind: str) -> str:
-        """The run that its records belong to."""
+        """The run of the file's records."""
         return self.said.run or f"{kind}:{Path(self.name).stem}"
 
 
 class Ours(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """What the formats of others have no place for; they keep it under the key `constrint`.
+    """Fields of a record without a place in other formats, stored under the key `constrint`.
 
-    Where the records of a file differ, it is that of the first.
+    If the records of a file differ, the fields are those of the first record.
     """
 
     operation: str
@@ -82,18 +82,18 @@ class Ours(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
     @classmethod
     def of(cls, record: TuningRecord) -> Ours:
-        """That of a record."""
+        """The fields of a record."""
         cache = record.figures.cache if record.figures else "warm"
         return cls(**{name: getattr(record, name) for name in cls.__struct_fields__ if name != "cache"}, cache=cache)
 
     def of_record(self) -> dict[str, Any]:
-        """The fields of a record that it has."""
+        """The fields as arguments of a `TuningRecord`."""
         return {name: getattr(self, name) for name in self.__struct_fields__ if name != "cache"}
 
 
-#: Larger files are refused, and so are more records at once.
+#: Largest file, and most records of an import.
 MAX_BYTES, MAX_RECORDS = 256 * 2**20, 1_000_000
-#: Where in a document something is: names and numbers of items.
+#: A place in a JSON document: names of members and indices of items.
 Place = tuple[str | int, ...]
 T = TypeVar("T")
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
@@ -131,7 +131,7 @@ def load(path: Path, said: Said) -> Source:
     """Read a file to import.
 
     Raises:
-        UsageError: When it cannot be read, or is too large.
+        UsageError: When the file cannot be read or is too large.
     """
     try:
         with path.open("rb") as file:
@@ -144,15 +144,15 @@ def load(path: Path, said: Said) -> Source:
 
 
 def refuse(source: Source, rule: str, line: int) -> NoReturn:
-    """Raise the one error of an import."""
+    """Raise the error of an import, with the file, the line and the rule."""
     raise UsageError(f"{source.name}:{line}: {rule.rstrip('.')}. Nothing was imported.")
 
 
 def document(source: Source) -> Any:
-    """The JSON of a file: every key once, every number finite.
+    """Parse the JSON of a file, in which every key occurs once and every number is finite.
 
     Raises:
-        UsageError: When it is not JSON, with the line.
+        UsageError: When the text is not such JSON; names the line.
     """
     text = source.text
 
@@ -180,7 +180,7 @@ def document(source: Source) -> Any:
 
 
 class _Mistake(Exception):
-    """Something that is JSON by its grammar and still no data: a number, or a key that is given twice."""
+    """A number that is not finite, or a key that occurs twice."""
 
     def __init__(self, rule: str, number: str = "", key: str = "") -> None:
         super().__init__(rule)
@@ -197,7 +197,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _line_of_mistake(source: Source, mistake: _Mistake) -> int:
-    """The line of the first such number, or of the first such key that its object has already."""
+    """The line of the first such number, or of the second occurrence of the key."""
     text = source.text.decode(errors="replace")
     objects: list[set[str]] = []
     last = ""
@@ -222,7 +222,7 @@ def converted(source: Source, value: Any, kind: type[T], place: Place = ()) -> T
     """A part of a document as a struct.
 
     Raises:
-        UsageError: When it is of another form, with the line and the key.
+        UsageError: When the form is another; names the line and the key.
     """
     try:
         return msgspec.convert(value, kind)
@@ -244,7 +244,7 @@ def shown(place: Iterable[str | int]) -> str:
 
 
 def line_of(source: Source, place: Place) -> int:
-    """The line of the first character of what stands at a place, as near as it is there."""
+    """The line of a place in a document; of the nearest enclosing place if it is missing."""
     text = source.text.decode(errors="replace")
     path: list[str | int] = []  # of the value that comes next
     nearest, best, key = 0, 0, ""
@@ -269,10 +269,14 @@ def line_of(source: Source, place: Place) -> int:
 
 
 def checked(source: Source, records: Iterable[tuple[int | Place, TuningRecord]]) -> list[TuningRecord]:
-    """Records with their lines or places in the document, if all can be kept and no two contradict each other.
+    """The records, if all are valid and no two contradict each other.
+
+    Args:
+        source: The file.
+        records: The records with their lines or places in the document.
 
     Raises:
-        UsageError: Otherwise, with the line and the rule.
+        UsageError: When a record is invalid or contradicts another; names the line and the rule.
     """
     from constrint.tune.store.schema import row_of  # sqlalchemy: 150 ms that writers do not wait for
 
@@ -303,10 +307,10 @@ def _line_at(source: Source, where: int | Place) -> int:
 
 
 def need(source: Source, what: str, value: str, option: str) -> str:
-    """What a file or the caller has to say.
+    """A value that the file or the caller has to state.
 
     Raises:
-        UsageError: When neither does.
+        UsageError: When it is empty.
     """
     if not value:
         raise UsageError(f"{source.name} does not say {what}; say it with {option}. Nothing was imported.")
@@ -314,10 +318,10 @@ def need(source: Source, what: str, value: str, option: str) -> str:
 
 
 def seconds_since_1970(source: Source, text: str | None, place: Place) -> float:
-    """When something was measured; 0 where nothing says so.
+    """The time of a measurement in seconds since 1970; 0 if it is unknown.
 
     Raises:
-        UsageError: When it is no time in ISO 8601.
+        UsageError: When the text is not a time in ISO 8601.
     """
     if not text:
         return 0.0
@@ -332,7 +336,7 @@ def of_one_kernel(records: Iterable[TuningRecord], what: str) -> list[TuningReco
     """Records of one kernel on one workload and GPU, with the same parameters.
 
     Raises:
-        UsageError: When there are none, or they are of several.
+        UsageError: When there are no records, or they belong to several kernels, workloads or GPUs.
     """
     kept = list(records)
     if not kept:
@@ -357,20 +361,20 @@ def best_of_each(records: Iterable[TuningRecord]) -> list[TuningRecord]:
 
 
 def _rank(record: TuningRecord) -> tuple[object, ...]:
-    """Measured ones first, then by place; of those that failed the latest."""
+    """The order of records: measured ones by place, then failed ones from the latest on."""
     if record.is_ok and record.figures is not None:
         return (0, *place_of(record))
     return (1, -record.created, record.id)
 
 
 def workload_text(record: TuningRecord) -> str:
-    """`bf16 m=4096 n=4096 k=4096`, in one line whatever the names are."""
+    """`bf16 m=4096 n=4096 k=4096`, safe in a comment."""
     sizes = [f"{name}={value}" for name, value in {**record.sizes, **record.options, **record.fixed}.items()]
     return one_line(" ".join([record.dtype, *sizes]))
 
 
 def timestamp(record: TuningRecord) -> str:
-    """When it was measured, in ISO 8601; the beginning of 1970 where the record's time is beyond calendars."""
+    """The time of a record in ISO 8601; the beginning of 1970 for a time beyond calendars."""
     try:
         when = datetime.fromtimestamp(record.created, timezone.utc)
     except (ValueError, OverflowError, OSError):

@@ -1,7 +1,7 @@
 """T1, the input format of the autotuning community (github.com/odgaard/TuningSchema, version 1.0.0).
 
-It says what is tuned and has no results, so it is only written here: the parameters with the values that the records
-have. `constrint count --space` and the like read T1 files as spaces (`constrint.model.python.t1`).
+A T1 file states a space without results, so it is only written: the parameters with the values of the records.
+`constrint count --space` and the like read T1 files as spaces (`constrint.model.python.t1`).
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from constrint.answers.text import identifier
 from constrint.errors import UsageError
 from constrint.tune.store.record import TuningRecord, Value
 
-#: The schema's types, the first one that every value has; `bool` is an `int` in Python, so it comes first.
+#: Types of the schema; the first type of all values counts, and `bool` comes first since it is an `int` in Python.
 TYPES: dict[str, tuple[type, ...]] = {"bool": (bool,), "int": (int,), "float": (int, float), "string": (str,)}
 
 
 def write(records: Iterable[TuningRecord]) -> Iterator[str]:
-    """A document whose space is all combinations of the values that the records have."""
+    """A document whose space is all combinations of the records' values."""
     kept = of_one_kernel(records, "a T1 file")
     first = kept[0]
     parameters = [_parameter(name, [one.config[name] for one in kept]) for name in first.config]
@@ -34,7 +34,7 @@ def write(records: Iterable[TuningRecord]) -> Iterator[str]:
             "Device": {"Name": first.gpu},
             "GlobalSizeType": "CUDA",
             "ProblemSize": list(first.sizes.values()),
-            # The schema demands a grid; ours is the kernel's own business.
+            # The schema demands a grid; constrint's kernels compute their own.
             "GlobalSize": {"X": "1"},
             "LocalSize": {"X": "1"},
             "Arguments": [],

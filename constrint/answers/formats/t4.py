@@ -1,7 +1,7 @@
 """T4, the results format of the autotuning community (github.com/odgaard/TuningSchema, version 1.0.0).
 
-A file is a list of results: configuration, times in milliseconds, and whether the configuration was valid. It names
-neither kernel nor GPU; ours does, under `constrint` in its metadata. For a file of others the caller says them.
+A file is a list of results: configuration, times in milliseconds, and validity. The format names neither kernel nor
+GPU; constrint writes them under `constrint` in the metadata, and for other files the caller states them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from constrint.answers.registry import RecordFormat
 from constrint.tune.store.record import Figures, TuningRecord, Value
 
 VERSION = "1.0.0"
-#: Our outcomes in the words of the schema, and back.
+#: Outcomes in the words of the schema, and back.
 INVALIDITY = {
     "ok": "correct",
     "compile_failed": "compile",
@@ -117,13 +117,13 @@ def read(source: Source) -> list[TuningRecord]:
     """The records of a document.
 
     Raises:
-        UsageError: When it is of another form or unit, or nobody says of which kernel and GPU it is.
+        UsageError: When the form or the unit is another, or neither the file nor the caller names kernel and GPU.
     """
     found = converted(source, document(source), _Document)
     if found.schema_version.partition(".")[0] != VERSION.partition(".")[0]:
         rule = f"schema_version: {found.schema_version[:20]!r}, and this version reads {VERSION}"
         refuse(source, rule, line_of(source, ("schema_version",)))
-    # The commonest writer spells it with one l.
+    # The most common writer spells it with one l.
     if found.metadata.timeunit.replace("mili", "milli") != "milliseconds":
         rule = f"metadata.timeunit: {found.metadata.timeunit[:20]!r}; only milliseconds are read"
         refuse(source, rule, line_of(source, ("metadata", "timeunit")))

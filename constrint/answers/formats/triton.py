@@ -1,7 +1,8 @@
-"""A Python file with a list of `triton.Config`, the best first: for `@triton.autotune(configs=CONFIGS, key=...)`.
+"""Python files with a list of `triton.Config`, the best first: for `@triton.autotune(configs=CONFIGS, key=...)`.
 
-`num_warps`, `num_stages` and the like are arguments of `triton.Config`; all else goes to the kernel by name, and so do
-the options of the AMD back-end (`waves_per_eu`, `matrix_instr_nonkdim`, `kpack`), which Triton takes out there.
+The list holds ranked configurations, or the best measured one of each workload. `num_warps`, `num_stages` and the like
+are arguments of `triton.Config`. All other parameters go to the kernel by name, as do the options of the AMD back-end
+(`waves_per_eu`, `matrix_instr_nonkdim`, `kpack`), which Triton takes from there.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from constrint.model.python.write import CannotWrite, check_parameter, write_val
 from constrint.tune.store.choices import best_records
 from constrint.tune.store.record import TuningRecord, digest
 
-#: Parameters that `triton.Config` takes itself; all others go to the kernel.
+#: Parameters that are arguments of `triton.Config`.
 OWN = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 
 
@@ -40,7 +41,7 @@ def config_text(config: Mapping[str, Any]) -> str:
 
 
 def write(found: Export) -> str:
-    """The list; of several kernels one list each, and `CONFIGS` is that of the kernel of the best row."""
+    """The list; with several kernels a list each, and `CONFIGS` names the list of the best row's kernel."""
     rows = found.rows()
     if found.ranking is not None:
         rows = _of_triton(rows)
@@ -58,7 +59,7 @@ def write(found: Export) -> str:
 
 
 def _of_triton(rows: list[Row]) -> list[Row]:
-    """The rows of kernels in Triton: those that have warps or stages to choose."""
+    """The rows of Triton kernels: those with warps or stages to choose."""
     kept = [row for row in rows if set(OWN) & row.config.keys()]
     if not kept:
         kernels = ", ".join(dict.fromkeys(row.kernel for row in rows))
@@ -79,7 +80,7 @@ FORMAT = Format("triton", "a list of triton.Config for @triton.autotune", write)
 
 
 def write_records(records: Iterable[TuningRecord]) -> Iterator[str]:
-    """One configuration for each that is the best of some workload."""
+    """The best measured configuration of each workload."""
     yield "import triton\n\nCONFIGS = [\n"
     seen: set[str] = set()
     for best in best_records(records):

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from constrint.answers.registry import PAGES, PageFormat
-from constrint.answers.table import Cell, Column, Page, Shown, Table, Wanted
+from constrint.answers.table import Cell, Column, Page, PageOptions, Shown, Table
 from constrint.cli.output import Output
 from constrint.errors import UnknownNameError
 from tests.cli.conftest import Call
@@ -27,7 +27,7 @@ COLUMNS = (Column("name", is_text=True), Column("n_bytes", "n", importance=0))
 
 def text_in(form: str, rows: Any, *columns: str) -> str:
     page = Page(Table(COLUMNS, [list(row) for row in rows]))
-    return "".join(PAGES.named(form).write(Shown(page, Wanted(columns))))
+    return "".join(PAGES.named(form).write(Shown(page, PageOptions(columns))))
 
 
 def safe(text: str) -> str:
