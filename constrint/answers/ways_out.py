@@ -52,7 +52,7 @@ def _phrase(stated: StatedProblem, way: Relaxation) -> str:
 def _several_changes(stated: StatedProblem) -> list[str]:
     """One way to change several of the user's rules if no single change is enough; a greedy, not a minimal choice.
 
-    In their order, each rule that cannot hold beside the earlier ones is changed: a setting takes the nearest value that
+    In their order, each rule that cannot hold beside the earlier ones changes: a setting takes the nearest value that
     can hold, another rule is dropped.
     """
     problem = stated.problem.without(*stated.own)

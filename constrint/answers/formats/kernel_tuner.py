@@ -7,7 +7,7 @@ is, so every comparison that might be rewritten wrongly gets one.
 
 A cache file holds one kernel on one problem size and GPU, with one result per configuration and times in milliseconds;
 simulation mode replays it. Its layout follows `kernel_tuner/util.py` (`process_cache`, `read_cache`, `store_cache`) of
-Kernel Tuner 1.5. Fields without a place there (dtype, options, hashes, toolchain) stand under the key `constrint`, which
+Kernel Tuner 1.5. Fields without a place there (dtype, options, hashes, toolchain) stand under `constrint`, which
 Kernel Tuner ignores.
 """
 
