@@ -1,4 +1,6 @@
-"""The facts of a report: what `constrint report --json` prints and what every figure is drawn from.
+"""Typed facts about kernels on GPUs: `constrint report --json` prints them, and every figure is drawn from them.
+
+`ParamFacts`, `RuleFacts` and `KernelFacts` state the space of an implementation.
 
 Times are in seconds, sizes in bytes, rates per second. Modelled, compiled and measured figures are kept apart.
 """
@@ -14,16 +16,16 @@ if TYPE_CHECKING:
     from constrint.select import KernelSpec
 
 SCHEMA = "constrint.report/1"
-#: What a parameter's value may be: whole numbers in our kernels, anything that JSON has in others'.
+#: The value of a parameter: an integer in constrint's kernels, any JSON scalar in a user's kernel.
 Value = int | float | str | bool | None
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """A record of facts."""
+    """The base of all facts."""
 
 
 class ParamFacts(Facts, frozen=True):
-    """A tunable parameter, its values (the preferred ones first) and why it has these."""
+    """A tunable parameter: its values, the preferred ones first, its meaning, and the reason of the values."""
 
     name: str
     values: tuple[Value, ...]
@@ -32,17 +34,17 @@ class ParamFacts(Facts, frozen=True):
 
 
 class RuleFacts(Facts, frozen=True):
-    """A rule of a kernel's space and what it removes.
+    """A rule of a kernel's space, and the configurations that it removes.
 
     Args:
-        name: Its name, or its text where it has none.
-        rule: Its text.
+        name: The name; the text of a nameless rule.
+        rule: The text.
         kind: `certain`, `redundant`, `estimated`, `yours`, or empty.
-        because: Its reason.
-        prunes: Whether it leaves configurations out; an estimated rule only ranks.
-        removes_alone: Configurations of the full product that break it; None where they were not counted.
-        removes_only: Configurations that break no other rule.
-        left: What is left after it and all rules before it; None for a rule that leaves nothing out.
+        because: The reason.
+        prunes: Whether the rule excludes configurations; an estimated rule only ranks.
+        removes_alone: Configurations of the full product that break the rule; None if they were not counted.
+        removes_only: Configurations that break this rule alone.
+        left: Configurations left after this rule and all rules before it; None for an estimated rule.
     """
 
     name: str
@@ -56,9 +58,9 @@ class RuleFacts(Facts, frozen=True):
 
 
 class BrokenFacts(Facts, frozen=True):
-    """A rule that keeps configurations out, with the numbers in it: `seen` is `20480 <= 16384 is false`.
+    """A rule of a conflict with its numbers: `seen` is `20480 <= 16384 is false`.
 
-    `name` is empty for a parameter's domain, and `seen` where no configuration breaks that rule alone.
+    `name` is empty for a parameter's domain; `seen` is empty if no configuration breaks this rule alone.
     """
 
     name: str
@@ -68,15 +70,15 @@ class BrokenFacts(Facts, frozen=True):
 
 
 class CellFacts(Facts, frozen=True):
-    """The best configuration of a cell of the heat map; or why there is none.
+    """The best configuration of a cell of the heat map, or the conflict of an empty cell.
 
     Args:
         x, y: Values of the two parameters.
         num_valid: Valid configurations in the cell.
-        seconds: The least modelled time; None where nothing is valid.
-        bound_by: What binds it.
-        config: The configuration.
-        broken: The rules that cannot hold together in this cell, those with numbers first.
+        seconds: The least modelled time; None for an empty cell.
+        bound_by: The resource that binds the best configuration.
+        config: The best configuration.
+        broken: The rules in conflict, those with numbers first.
     """
 
     x: Value
@@ -93,12 +95,12 @@ class HeatFacts(Facts, frozen=True):
 
     Args:
         x, y: The parameters' names.
-        x_values, y_values: The values that are shown, in ascending order.
-        is_thinned: Whether a parameter has more values than are shown.
-        is_asked: Whether the user named the two.
-        share: The share of the variance of log time that the two explain, 0 to 1.
-        best: The place among the cells of the kernel's best configuration.
-        cells: A cell for each pair of values, by rows of `y_values`.
+        x_values, y_values: The shown values in ascending order.
+        is_thinned: Whether a parameter has further values.
+        is_asked: Whether the user named the parameters.
+        share: Share of the variance of log time that the two parameters explain, from 0 to 1.
+        best: Index of the cell of the kernel's best configuration.
+        cells: A cell per pair of values, by rows of `y_values`.
     """
 
     x: str
@@ -113,18 +115,18 @@ class HeatFacts(Facts, frozen=True):
 
 
 class FigureFacts(Facts, frozen=True):
-    """What a configuration takes and how long: all modelled, or modelled with what a compiler says.
+    """Time and resources of a configuration: modelled, or modelled with a compiler's resources.
 
     Args:
         seconds: The modelled time.
         bound_by: The resource that binds it.
-        parts_s: What each resource would need if nothing else mattered.
-        roofline_share: The share of the roofline, 0 to 1.
-        registers_per_thread, smem_bytes, blocks_per_sm: None for what is no single kernel.
+        parts_s: The time of each resource alone.
+        roofline_share: Share of the roofline, from 0 to 1.
+        registers_per_thread, smem_bytes, blocks_per_sm: None for a composition of kernels.
         warps_per_sm: Resident warps (waves).
-        limited_by: What limits the blocks of an SM.
-        spill_chance: The chance of a spill, 0 to 1; once compiled it is 0 or 1.
-        registers_error_percent: What one register estimate in ten is off by at least; 0 where nothing is estimated.
+        limited_by: The limits of an SM's blocks.
+        spill_chance: Chance of a spill, from 0 to 1; 0 or 1 for a compiled kernel.
+        registers_error_percent: Error that one register estimate in ten exceeds; 0 without an estimate.
     """
 
     seconds: float
@@ -141,7 +143,7 @@ class FigureFacts(Facts, frozen=True):
 
 
 class CompiledFacts(Facts, frozen=True):
-    """What a compiler made of a configuration; `problem` says what is wrong with it, or is empty."""
+    """A configuration as compiled; `problem` is the reason why it cannot run or spills, or empty."""
 
     figures: FigureFacts
     compiler: str = ""
@@ -152,16 +154,16 @@ class CompiledFacts(Facts, frozen=True):
 
 
 class MeasuredFacts(Facts, frozen=True):
-    """What was measured of a configuration, and where that comes from.
+    """The measurement of a configuration, with its source.
 
     Args:
-        kernel, config: What was measured.
+        kernel, config: The configuration.
         median_s: The median of the rounds.
-        spread_s: The 80th less the 20th percentile; None where it is not kept.
-        source: Which store or table it is from.
+        spread_s: The 80th less the 20th percentile; None if it was not stored.
+        source: The store or the table.
         id: The record's id; empty for an entry of a table.
         run: The run of the tuner.
-        created: When, in seconds since 1970.
+        created: The time in seconds since 1970.
         toolchain: Versions by name.
         how: Cache and rounds, in words.
         is_stale: Whether the kernel's code has changed since.
@@ -184,17 +186,17 @@ class CandidateFacts(Facts, frozen=True):
     """A configuration of the ranking.
 
     Args:
-        place: Its place, from 1.
-        place_modelled: Its place before anything was compiled.
+        place: The place in the ranking, from 1.
+        place_modelled: The place before compilation.
         kernel: The implementation's full name.
         config: A value for each parameter.
-        num_variants: How many configurations it stands for that the model cannot tell apart.
-        threads_per_block: None for what is no single kernel.
-        op_per_s, bytes_per_s: Rates that follow from the time; `op_per_s` is None where operations are not counted.
-        op_per_byte: Operations per byte of modelled DRAM traffic; None where operations are not counted.
+        num_variants: Number of configurations, this one included, that the model cannot distinguish.
+        threads_per_block: None for a composition of kernels.
+        op_per_s, bytes_per_s: Rates that follow from the time; `op_per_s` is None without counted operations.
+        op_per_byte: Operations per byte of modelled DRAM traffic; None without counted operations.
         modelled: Figures of the model.
-        compiled: Figures with what the compiler says; None where it was not asked.
-        measured: What was measured of it; None where nothing was.
+        compiled: Figures with the compiler's resources; None if it was not compiled.
+        measured: The measurement; None without one.
     """
 
     place: int
@@ -212,12 +214,12 @@ class CandidateFacts(Facts, frozen=True):
 
     @property
     def figures(self) -> FigureFacts:
-        """The figures that it is ranked by: those with what a compiler says, where it was asked."""
+        """The figures of the ranking: compiled if available, else modelled."""
         return self.modelled if self.compiled is None else self.compiled.figures
 
 
 class StepFacts(Facts, frozen=True):
-    """Up to so much of a resource per thread or block, so many blocks and warps reside on an SM."""
+    """Blocks and warps that reside on an SM, up to an amount of a resource per thread or block."""
 
     up_to: int
     blocks_per_sm: int
@@ -225,12 +227,12 @@ class StepFacts(Facts, frozen=True):
 
 
 class CurveFacts(Facts, frozen=True):
-    """What one resource alone leaves of the occupancy of blocks of so many threads: steps that end in cliffs.
+    """The occupancy of blocks of a size over one resource alone: steps that end in cliffs.
 
     Args:
         resource: `registers` a thread, or `smem`: bytes a block.
         threads_per_block: Threads of a block.
-        steps: In ascending order; the last one ends at the most that there may be.
+        steps: The steps in ascending order; the last one ends at the resource's limit.
     """
 
     resource: str
@@ -244,10 +246,10 @@ class RooflineFacts(Facts, frozen=True):
     Args:
         unit: `matrix` or `vector`.
         peak_op_per_s: The dense peak of the data sheet.
-        sustained_op_per_s: What is kept up of it; None where no source says.
-        is_sustained_assumed: Whether that share is assumed.
-        bandwidths_bytes_per_s: By memory level; levels of unknown bandwidth are left out.
-        least_op_per_byte: Operations per byte that have to move once.
+        sustained_op_per_s: The sustained rate; None without a source.
+        is_sustained_assumed: Whether the sustained rate is assumed.
+        bandwidths_bytes_per_s: Known bandwidths by memory level.
+        least_op_per_byte: Operations per byte that has to move once.
     """
 
     unit: str
@@ -262,17 +264,17 @@ class KernelFacts(Facts, frozen=True):
     """One implementation: its space, what each rule removes, and the heat map.
 
     Args:
-        kernel: Its full name.
+        kernel: The full name.
         summary: What it computes and how.
         num_product: Configurations in the full product.
-        num_valid: Those that satisfy every rule.
-        refusal: Why it cannot take the workload; empty where it can.
-        params: Its parameters.
-        rules: Its rules; those that prune in the order of the waterfall, then the estimated ones.
-        heat: The best time over two parameters; None where fewer than two vary or nothing is valid.
-        conflict: Where nothing is valid, the rules that cannot hold together.
-        reason: The same as text.
-        ways_out: What would help.
+        num_valid: Valid configurations.
+        refusal: The reason why it cannot take the workload; empty if it can.
+        params: The parameters.
+        rules: The pruning rules in the order of the waterfall, then the estimated rules.
+        heat: The heat map; None if fewer than two parameters vary or nothing is valid.
+        conflict: The rules in conflict if nothing is valid.
+        reason: The conflict as text.
+        ways_out: The nearest changes that help.
     """
 
     kernel: str
@@ -300,26 +302,26 @@ class TermFacts(Facts, frozen=True):
 
 
 class GpuFacts(Facts, frozen=True):
-    """All that is said of one GPU.
+    """The facts of one GPU.
 
     Args:
         gpu: The model's name.
-        asked: What the user called it: a name or a file.
-        title: What was asked, in a line.
-        target: What is compiled for.
-        sm_count: Its SMs.
+        asked: The name or the file that the user typed.
+        title: The request in a line.
+        target: The compilation target.
+        sm_count: Number of SMs.
         max_warps_per_sm, max_registers_per_thread, max_smem_bytes_per_block: Limits of occupancy.
         terms: The vendor's words.
         sizes, options, dtype: The workload.
-        arguments: What was asked as arguments of a command.
-        refusal: Why nothing can be said of it; else empty.
+        arguments: The words that ask a command the same question.
+        refusal: The reason why the GPU has no answer; empty with one.
         rate_unit: `TFLOP/s`, `TOP/s` or `GB/s`.
         roofline_s: The time that no implementation can beat.
         kernels: Every implementation, in the operation's order.
-        candidates: The best configurations, the best one first; none where nothing fits.
-        curves: What registers and shared memory leave of the occupancy.
-        roofline: None where no peak is known for the dtype.
-        measured: What was measured of the workload, the best first, whether among the candidates or not.
+        candidates: The best configurations, the best one first; empty if nothing fits.
+        curves: Occupancy over registers and over shared memory.
+        roofline: None without a known peak of the dtype.
+        measured: Measurements of the workload, the best first, of candidates and others.
         assumptions, notes: Sentences.
     """
 
@@ -368,11 +370,11 @@ class Report(Facts, frozen=True):
     """A whole report.
 
     Args:
-        schema: Version of this form.
-        version: Of constrint.
-        operation: What was asked for.
-        command: The command that made it.
-        gpus: In the order in which they were asked about.
+        schema: The schema's name and version.
+        version: The version of constrint.
+        operation: The operation.
+        command: The command that makes the report.
+        gpus: The GPUs in the order of the command.
     """
 
     schema: str
@@ -383,16 +385,16 @@ class Report(Facts, frozen=True):
 
 
 def shown_config(spec: KernelSpec, config: Mapping[str, int]) -> dict[str, Value]:
-    """A configuration in values; what is neither a number nor a text is written as a text."""
+    """A configuration with the values behind its codes; a value that JSON lacks is written as text."""
     decoded = {**config, **spec.values_of(config)}
     return {name: plain(decoded[name]) for name in config}
 
 
 def shown_value(spec: KernelSpec, name: str, code: int) -> Value:
-    """What one parameter's number stands for."""
+    """The value behind one parameter's code."""
     return shown_config(spec, {name: code})[name]
 
 
 def plain(value: object) -> Value:
-    """A value as JSON has it."""
+    """A value as a JSON scalar."""
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)

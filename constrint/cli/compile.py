@@ -1,4 +1,4 @@
-"""`constrint compile`: what a Triton kernel takes on named GPUs, which need not be here, and what it is made of."""
+"""`constrint compile`: any Triton kernel compiled for named GPUs: its resources, occupancy and instructions."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def compile(
 
 
 def _with(own: Setting, given: Setting) -> Setting:
-    """A configuration of the kernel's own list, under what was given beside it."""
+    """A configuration of the kernel's own list, overridden by the given values."""
     return Setting({**own.constants, **given.constants}, {**own.options, **given.options})
 
 
@@ -121,7 +121,7 @@ def compile_rows(
 
 
 def _judged(gpu: GpuModel, setting: Setting, built: BuiltKernel) -> CompiledRow:
-    """A compiled kernel, and what is wrong with it on a GPU."""
+    """A compiled kernel with its occupancy and its problem on a GPU."""
     taken = taken_by(gpu, built.threads, built.taken)
     if built.tensor_memory_columns > TENSOR_MEMORY_COLUMNS:
         none = replace(taken, blocks_per_sm=0, limited_by="tensor memory")
@@ -145,15 +145,15 @@ def _give_assembly(rows: Sequence[CompiledRow], form: str, output: Path | None) 
         raise UsageError(f"--output {output}: {error.strerror}.") from None
 
 
-#: Compiling takes about a second each.
+#: Most kernels of a command; each takes about a second.
 MOST = 256
 
 
 def read_values(texts: Sequence[str], option: str) -> dict[str, list[Any]]:
-    """The values of each name, of texts such as `BLOCK_M=64,128,BLOCK_N=128`.
+    """The values by name in texts such as `BLOCK_M=64,128,BLOCK_N=128`.
 
     Raises:
-        UsageError: For a text that does not begin with a name.
+        UsageError: When a text does not begin with a name.
     """
     values: dict[str, list[Any]] = {}
     for text in texts:
@@ -170,10 +170,10 @@ def read_values(texts: Sequence[str], option: str) -> dict[str, list[Any]]:
 
 
 def read_options(texts: Sequence[str], **numbers: str | None) -> dict[str, list[Any]]:
-    """The values of each option of Triton's: `NAME=VALUE` texts, and those that have an option to themselves.
+    """The values of Triton's options: `NAME=VALUE` texts, and options of their own.
 
     Raises:
-        UsageError: For a text that is no `NAME=VALUE`, and for a number of warps or stages that is none.
+        UsageError: When a text is not `NAME=VALUE`, or warps or stages are not positive integers.
     """
     values: dict[str, list[Any]] = {}
     for name, text in numbers.items():
@@ -190,7 +190,7 @@ def combinations(constants: Mapping[str, list[Any]], options: Mapping[str, list[
     """Every combination of values, the last name's values varying first.
 
     Raises:
-        UsageError: When there are too many.
+        UsageError: When the combinations are too many.
     """
     names = [*constants, *options]
     number = 1
@@ -206,11 +206,11 @@ def combinations(constants: Mapping[str, list[Any]], options: Mapping[str, list[
 
 
 def own_configs(function: Any, constants: Mapping[str, list[Any]]) -> Iterator[Setting]:
-    """The configurations of `triton.autotune` above a kernel; none where the constants that were given set one of them.
+    """The configurations of a kernel's `triton.autotune`; none if the given constants set one of their parameters.
 
     Args:
         function: The kernel.
-        constants: The values that were given.
+        constants: The given values.
     """
     while function is not None and not hasattr(function, "configs"):
         function = getattr(function, "fn", None)
@@ -222,10 +222,10 @@ def own_configs(function: Any, constants: Mapping[str, list[Any]]) -> Iterator[S
 
 
 def options_of(gpu: GpuModel, gpus: Sequence[GpuModel], options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that a GPU's back-end has; one that only another GPU's has is left out.
+    """The options of a GPU's back-end; options that only another GPU's back-end has are left out.
 
     Raises:
-        UnknownNameError: For an option that none of the GPUs has.
+        UnknownNameError: When no back-end has an option.
     """
     known = {one.name: option_names(one) for one in gpus}
     every = frozenset().union(*known.values())
@@ -240,13 +240,12 @@ _INTERPRET = "TRITON_INTERPRET"
 
 
 def load_function(named: str, gpu: GpuModel) -> Any:
-    """The function that `FILE.py:FUNCTION` names, or the only one of triton.jit in `FILE.py`.
+    """The function that `FILE.py:FUNCTION` names, or the only triton.jit function of `FILE.py`.
 
-    The file's code is run, with its output on stderr. Triton's driver tells it that the GPU is here, and its tensors
-    have no data.
+    The file is imported, with its output on stderr. Triton's driver reports the GPU as present; tensors have no data.
 
     Raises:
-        UsageError: When there is no such file or function, or the file cannot be imported; says what went wrong where.
+        UsageError: When the file or the function is missing, or the import fails; names the place and the reason.
     """
     path, _, name = named.rpartition(":")
     if not path or named.endswith(".py"):
@@ -270,7 +269,7 @@ def load_function(named: str, gpu: GpuModel) -> Any:
 
 @contextlib.contextmanager
 def _compiled_not_interpreted() -> Iterator[None]:
-    """Kernels are kernels meanwhile, though the user may have Triton's interpreter on for other programs."""
+    """Switch off Triton's interpreter, which the user may have on for other programs."""
     asked = os.environ.pop(_INTERPRET, None)
     try:
         yield
@@ -283,7 +282,7 @@ def _imported(path: Path, named: str) -> Any:
     from constrint.kernels.registry import load_file
 
     folder = str(path.resolve().parent)
-    sys.path.insert(0, folder)  # where the file's own imports of its neighbours are looked for
+    sys.path.insert(0, folder)  # for the file's imports of its neighbours
     try:
         return load_file(path, named)
     except SystemExit as ended:
@@ -294,7 +293,7 @@ def _imported(path: Path, named: str) -> Any:
 
 
 def _is_jitted(value: Any, module: str) -> bool:
-    """Whether it is a kernel of this file, and not one that the file imported."""
+    """Whether a value is a kernel that the module defines rather than imports."""
     while hasattr(value, "fn") and not hasattr(value, "params"):
         value = value.fn
     return hasattr(value, "params") and hasattr(value, "is_gluon") and getattr(value, "__module__", "") == module

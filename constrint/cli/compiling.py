@@ -1,4 +1,4 @@
-"""Compiles what a command asks for, on every core, with progress on stderr; what was compiled before is looked up."""
+"""Compile configurations on every core, with progress on stderr; kernels compiled before are looked up."""
 
 from __future__ import annotations
 
@@ -12,23 +12,26 @@ from constrint.cli.run import Progress, Run
 from constrint.select.compiled import CompiledKernel, compile_known, keep, recall
 from constrint.select.facts import Asked
 
-#: What is said of a kernel whose process was lost or ended, which says nothing of the kernel for certain.
+#: Results about the process of a kernel, which prove nothing about the kernel.
 LOST = ("NOT_RUN", "TIMED_OUT", "CRASHED")
-#: How the answer about a kernel begins that the end of the run left uncompiled.
+#: Prefix of the result of a kernel that the end of the run left uncompiled.
 LATE = "not compiled: "
-#: From so many on, other processes compile: each takes some seconds to start.
+#: Least number of kernels that other processes compile; each process takes seconds to start.
 MANY = 4
 
 
 def compile_shown(
     asked: Sequence[Asked], *, run: Run | None = None, is_apart: bool = False
 ) -> list[CompiledKernel | str]:
-    """What each takes, in order, or why it does not compile.
+    """Compile configurations; the results keep their order.
 
     Args:
-        asked: What is compiled.
-        run: The run that it belongs to. Of what was not compiled when that ends the answer begins with `LATE`.
-        is_apart: Whether other processes compile, however few there are: a compiler that crashes then ends one of them.
+        asked: The configurations to compile.
+        run: The run; the result of a kernel that is not compiled before its end begins with `LATE`.
+        is_apart: Whether other processes compile even a few kernels, so that a crash ends only one of them.
+
+    Returns:
+        The compiled kernel, or the reason why it does not compile.
 
     Raises:
         UsageError: When triton or torch is not installed.
@@ -88,12 +91,12 @@ def _is_built_in(one: Asked) -> bool:
 
 
 def show_progress(progress: Progress, done: int, number: int) -> None:
-    """Say on a terminal how many are compiled."""
+    """Show on a terminal how many kernels are compiled."""
     progress.say(f"{min(done + 1, number)} of {number}", done, number)
 
 
 def _mute() -> None:
-    """Say nothing more: Triton 3.9's bindings list pages of objects that a Gluon kernel leaves behind at the end."""
+    """Silence stderr at the end of the process: Triton 3.9's bindings list the objects that a Gluon kernel leaves."""
     sys.stderr.flush()
     with suppress(OSError), open(os.devnull, "w") as nowhere:
         os.dup2(nowhere.fileno(), 2)

@@ -1,7 +1,8 @@
-"""Answers a shell that asks for completions; whatever goes wrong, it gets no word rather than a traceback.
+"""Completion in a shell: the answer to a shell's request, the scripts to install, and the words of each option.
 
-The questions come in the environment, in the form of the command line library's own scripts
-(`constrint --show-completion`), whose answers are used: only the command that is typed is loaded for them.
+Requests come in the environment, in the form of the command line library's own scripts (`constrint --show-completion`),
+and the library answers them; only the typed sub-command is loaded. After any failure a shell gets no word instead of a
+traceback. No kernel is compiled and no file with code is loaded.
 """
 
 from __future__ import annotations
@@ -20,17 +21,17 @@ import typer
 
 from constrint.errors import ConstrintError, UnknownNameError, UsageError
 
-#: The environment variable with which the scripts ask, by the name of the command.
+#: The environment variable of a request; the scripts derive it from the command's name.
 REQUEST = "_CONSTRINT_COMPLETE"
-#: Signs at which bash begins a new word.
+#: Characters at which bash begins a new word.
 _BREAKS = "=:"
 
 
 def answer(application: Callable[[Sequence[str]], Any]) -> int:
-    """Print the words that fit.
+    """Print the words that complete the last typed word.
 
     Args:
-        application: Makes the command line for the words that were typed before the one to complete.
+        application: Makes the command line for the words before it.
 
     Returns:
         The exit code.
@@ -38,7 +39,7 @@ def answer(application: Callable[[Sequence[str]], Any]) -> int:
     instruction = os.environ[REQUEST]
     prefix, code = "", 0
     out = io.StringIO()
-    # Warnings, and what a broken kernel package prints, would end up in the line that is typed.
+    # Warnings and the output of a broken kernel package would end up in the typed line.
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()):
         try:
             completion: Any = import_module("typer.completion")
@@ -56,7 +57,7 @@ def answer(application: Callable[[Sequence[str]], Any]) -> int:
 
 
 def _typed(instruction: str) -> tuple[list[str], str]:
-    """The words before the one to complete, and what bash has of that one already."""
+    """The words before the one to complete, and the part of that word that bash keeps."""
     if instruction.endswith("bash") and "COMP_WORDS" in os.environ:
         words, prefix = _joined(os.environ["COMP_WORDS"].split("\n"), int(os.environ["COMP_CWORD"]))
         os.environ["COMP_WORDS"] = shlex.join(words)
@@ -71,33 +72,33 @@ def _typed(instruction: str) -> tuple[list[str], str]:
 
 
 def _joined(words: Sequence[str], at: int) -> tuple[list[str], str]:
-    """Puts together what bash split at `=` and `:`: `--set tile_m = 1` is `--set tile_m=1`.
+    """Join the words that bash split at `=` and `:`: `--set tile_m = 1` becomes `--set tile_m=1`.
 
     Returns:
-        The words up to the one to complete, and the part of that one that bash keeps before what is completed.
+        The words up to the one to complete, and the part of that word that bash keeps.
     """
     joined: list[str] = []
     glued = False
-    kept = ""
+    prefix = ""
     for place, word in enumerate([*words[: at + 1], *([""] if at >= len(words) else [])]):
         is_break = bool(word) and set(word) <= set(_BREAKS)
         if joined and (is_break or glued):
-            kept = joined[-1] if not is_break else joined[-1] + word
+            prefix = joined[-1] if not is_break else joined[-1] + word
             joined[-1] += word
         else:
             joined.append(word)
-            kept = ""
+            prefix = ""
         glued = is_break and place < at
-    return joined, kept
+    return joined, prefix
 
 
 SHELLS = ("bash", "zsh", "fish", "powershell", "pwsh")
-#: Stands for the shell that the command was called from.
+#: Stands for the calling shell.
 THIS_SHELL = "this"
 
 
 def show(shell: str | None) -> None:
-    """Print the script of a shell."""
+    """Print the completion script of a shell."""
     if shell is not None:
         script = _library().get_completion_script(prog_name="constrint", complete_var=REQUEST, shell=_named(shell))
         typer.echo(script)
@@ -105,7 +106,7 @@ def show(shell: str | None) -> None:
 
 
 def install(shell: str | None) -> None:
-    """Write the script of a shell where the shell finds it."""
+    """Install the completion script of a shell."""
     if shell is not None:
         try:
             name, path = _library().install(_named(shell), prog_name="constrint", complete_var=REQUEST)
@@ -119,7 +120,7 @@ def install(shell: str | None) -> None:
 
 
 def _library() -> Any:
-    """The module of the command line library that has the scripts; it has no types for them."""
+    """The command line library's module with the scripts, which has no types."""
     return import_module("typer.completion")
 
 
@@ -132,39 +133,39 @@ def _named(shell: str) -> str:
 
 
 def _detected() -> str:
-    """The shell that the command was called from.
+    """The calling shell.
 
     Raises:
-        UsageError: When it cannot be told.
+        UsageError: When it cannot be detected.
     """
     found = ""
     try:
         found = import_module("shellingham").detect_shell()[0]
-    except (ImportError, OSError):  # no such package, or no shell that it knows
+    except (ImportError, OSError):  # the package is missing, or the shell is unknown to it
         found = ""
     if found not in SHELLS:
         raise UsageError(f"say for which shell: {', '.join(SHELLS)}, as in `constrint --show-completion bash`.")
     return str(found)
 
 
-#: A GPU to take parameters of where none is named yet.
+#: The GPU whose parameters complete a word before a GPU is typed.
 USUAL_GPU = "h200"
-#: A problem file larger than this is not read while somebody types.
+#: Largest problem file that is read for a completion.
 MAX_PROBLEM_BYTES = 100_000
-#: Of a variable with more values none is offered.
+#: Most values of a variable that are offered.
 MAX_VALUES = 64
 Words = Iterable["str | tuple[str, str]"]
 
 
 def complete_gpu(incomplete: str) -> Words:
-    """Names of GPUs in lower case, but for what was typed otherwise."""
+    """Names of GPUs in lower case; the typed part stays as it is."""
     from constrint.hwmodels import list_gpus
 
     return [incomplete + name[len(incomplete) :] for name in _begun(map(str.lower, list_gpus()), incomplete.lower())]
 
 
 def complete_kernel(incomplete: str) -> Words:
-    """Operations; their implementations once an operation and its dot are there."""
+    """Names of operations; of implementations once an operation and its dot are typed."""
     from constrint.kernels.registry import list_kernels, load_kernel
 
     operation, dot, _ = incomplete.lower().partition(".")
@@ -175,13 +176,13 @@ def complete_kernel(incomplete: str) -> Words:
 
 
 def complete_dtype(ctx: typer.Context, incomplete: str) -> Words:
-    """The types that the kernel takes."""
+    """Operand types of the typed kernel."""
     operation = _operation(ctx)
     return [] if operation is None else _begun(operation.dtypes, incomplete.lower())
 
 
 def complete_setting(ctx: typer.Context, incomplete: str) -> Words:
-    """`NAME=` of the parameters that fit, and `NAME=VALUE` once there is only one: shells put a space behind a word."""
+    """`NAME=` for several matching parameters, `NAME=VALUE` for a single one, since shells add a space to a word."""
     name, equals, value = incomplete.partition("=")
     known = dict(_parameters(ctx))
     if not equals:
@@ -210,7 +211,7 @@ def complete_format(incomplete: str) -> Words:
 
 
 def complete_export(incomplete: str) -> Words:
-    """Names of what `--export` writes."""
+    """Names of export formats."""
     from constrint.export import list_formats
 
     return _begun(list_formats(), incomplete.lower())
@@ -228,7 +229,7 @@ def _begun(words: Iterable[str], incomplete: str) -> list[str]:
 
 
 def _operation(ctx: typer.Context) -> Any:
-    """The kernel that was named so far; None where a file is, which may hold code."""
+    """The typed kernel; None for a file, which may hold code."""
     from constrint.kernels.registry import DEFAULT_KERNEL, load_kernel
 
     named = ctx.params.get("kernel") or DEFAULT_KERNEL
@@ -241,7 +242,7 @@ def _operation(ctx: typer.Context) -> Any:
 
 
 def _parameters(ctx: typer.Context) -> Iterator[tuple[str, tuple[Sequence[int], str]]]:
-    """Parameters by name, with their values and what they mean."""
+    """Names of parameters with their values and meanings."""
     operation = _operation(ctx)
     if operation is None:
         if ctx.params.get("problem"):
@@ -269,7 +270,7 @@ def _gpu(ctx: typer.Context) -> Any:
 
 
 def _variables(path: Path) -> Iterator[tuple[str, tuple[Sequence[int], str]]]:
-    """The variables of a problem file, if it is small and right."""
+    """The variables of a problem file, if it is small."""
     from constrint.hwmodels import gpu_names, load_gpu
     from constrint.model import parse
 

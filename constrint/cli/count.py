@@ -1,4 +1,4 @@
-"""`constrint count`: how many configurations are valid, without listing them."""
+"""`constrint count`: the number of valid configurations, without listing them."""
 
 from __future__ import annotations
 

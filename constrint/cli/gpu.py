@@ -1,4 +1,4 @@
-"""`constrint gpu`: one GPU model with its sources and what is unconfirmed, or the devices of this machine."""
+"""`constrint gpu`: one GPU model with its sources and unconfirmed values, or the devices of this machine."""
 
 from __future__ import annotations
 
@@ -60,11 +60,11 @@ def gpu(
         _print_device(device)
 
 
-#: The columns of the list of names.
+#: The columns of `--names`.
 NAMES = (
     Column("name", is_text=True, importance=100),
     Column("value", importance=100, show=lambda value: f"{value:,}"),
-    # A name tells its unit.
+    # Names end in their units.
     Column("unit", is_text=True, importance=EXTRA),
     Column("meaning", is_text=True, wraps=True, importance=70),
     Column("path", meaning="where it stands in the file", is_text=True, importance=EXTRA),
@@ -72,7 +72,7 @@ NAMES = (
 
 
 def _names_page(model: GpuModel) -> Page:
-    """The numbers that a rule or a problem may name."""
+    """The page of the numbers that a rule or a problem may name."""
     numbers, known = numbers_of(model), gpu_names(model)
     rows = [[n.name, n.value, n.unit, n.meaning, n.path] for n in numbers if n.value is not None]
     without = [n.name for n in numbers if n.value is None and "no source" in str(known[n.name])]
@@ -87,7 +87,7 @@ def _names_page(model: GpuModel) -> Page:
 
 
 def as_document(model: GpuModel) -> dict[str, Any]:
-    """The model in the form of its YAML file, with every key and every size written out."""
+    """The model in the form of its YAML file, with all keys and sizes."""
     document: dict[str, Any] = msgspec.to_builtins(model)
     document.pop("schema")
     return document

@@ -1,4 +1,4 @@
-"""`constrint gpus`: every GPU model that ships with constrint, one line each."""
+"""`constrint gpus`: the GPU models that ship with constrint, one line each."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SCHEMA = "constrint.gpus/1"
 
 
 def _scaled(unit: float) -> Any:
-    """Shows a value in a larger unit, with four digits."""
+    """A function that shows a value in a larger unit with four digits."""
     return lambda value: f"{value / unit:,.4g}" if value / unit < 1000 else f"{value / unit:,.0f}"
 
 

@@ -1,4 +1,4 @@
-"""`constrint kernels`: every kernel that there is, with its sizes, types and the GPUs that it runs on."""
+"""`constrint kernels`: all kernels with their sizes, operand types and GPUs."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def kernels(
 
 
 def _table(operations: Sequence[Operation], gpus: Sequence[GpuModel]) -> Table:
-    """A row for each implementation."""
+    """A row per implementation."""
     vendors = list(dict.fromkeys(gpu.maker.title for gpu in gpus))
     every = {title: sum(gpu.maker.title == title for gpu in gpus) for title in vendors}
     columns = (
@@ -90,7 +90,7 @@ def _document(operation: Operation, gpus: Sequence[GpuModel]) -> dict[str, Any]:
 
 
 def _running(spec: KernelSpec, gpus: Sequence[GpuModel]) -> list[GpuModel]:
-    """The GPUs on which the kernel takes its usual workload, another type, or one size at its least."""
+    """The GPUs on which the kernel takes its default workload, another operand type, or a size at its minimum."""
     return [gpu for gpu in gpus if any(_runs(spec, gpu, workload) for workload in _tried(spec, gpu))]
 
 
@@ -110,7 +110,7 @@ def _runs(spec: KernelSpec, gpu: GpuModel, workload: Workload) -> bool:
 
 
 def _print_sizes(operations: Sequence[Operation], draw: Callable[[Table], None]) -> None:
-    """Print what the kernels are asked about: their sizes, and the types that they take."""
+    """Print the sizes and options of the operations, and the operand types of their implementations."""
     columns = (
         Column("option", is_text=True),
         Column("default", show=lambda value: f"{value:,}"),
@@ -131,12 +131,12 @@ def _print_sizes(operations: Sequence[Operation], draw: Callable[[Table], None])
         say(wrap(line))
 
 
-#: Operand types with the implementations that take them.
+#: Operand types, each group with the implementations that take it.
 Types = tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]
 
 
 def _by_sizes(operations: Sequence[Operation]) -> dict[tuple[tuple[Size, ...], Types], list[str]]:
-    """The names of all operations with the same sizes, options and types."""
+    """The names of operations by their sizes, options and types."""
     groups: dict[tuple[tuple[Size, ...], Types], list[str]] = {}
     for operation in operations:
         types: dict[tuple[str, ...], list[str]] = {}

@@ -1,4 +1,4 @@
-"""`constrint limits`: the resources that kernels compete for on a GPU, as one page."""
+"""`constrint limits`: the resources of a GPU that limit kernels, on one page."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from constrint.select.spec import KernelSpec
 from constrint.solve import enumerate_space
 
 SCHEMA = "constrint.limits/2"
-#: Head dimensions that are looked at, the largest first; few of the largest, which differ little in what they need.
+#: Head dimensions to try, the largest first, with larger steps among the largest.
 HEAD_DIMS: tuple[int, ...] = (*range(8192, 4096, -256), *range(4096, 64, -64), 96, 64, 48, 32, 16)
-#: How tables show the units of values: a shorter unit, and how many of the value's own it is.
+#: Units in tables: a larger unit, and its size in the value's unit.
 SHOWN = {"hertz": ("MHz", 1e6), "bytes/s": ("GB/s", 1e9), "flop/s": ("TFLOP/s", 1e12), "op/s": ("TOP/s", 1e12)}
 GIGABYTE = 1e9
-#: What a limit is: its key, the unit of its value, the value, what it means.
+#: A limit: key, unit, value, meaning.
 Row = tuple[str, str, Any, str]
 COLUMNS = (
     Column("section", is_text=True),
@@ -73,7 +73,7 @@ def _document(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _shown(value: Any, unit: str) -> tuple[Cell | None, Cell]:
-    """A value and its unit, shown in a larger unit where that is shorter."""
+    """A value and its unit, shown in a larger unit if that is shorter."""
     short, scale = SHOWN.get(unit, (unit, 1))
     if unit == "bytes" and value is not None and value >= GIGABYTE:
         short, scale = "GB", GIGABYTE
@@ -142,7 +142,7 @@ def _head_rows(gpu: GpuModel) -> list[Row]:
 
 
 def _largest_head_dim(gpu: GpuModel, operation: str, dtype: str) -> int | None:
-    """The largest head dimension of an LSTM that some configuration takes which no estimate speaks against."""
+    """The largest head dimension of an LSTM with a configuration that satisfies all rules, estimated ones included."""
     for dim in HEAD_DIMS:
         workload = Workload(operation, {"batch": 16, "time": 1024, "heads": 1, "head_dim": dim}, dtype)
         if any(_takes(spec, gpu, workload) for spec in load_kernel(operation).implementations):
@@ -151,7 +151,7 @@ def _largest_head_dim(gpu: GpuModel, operation: str, dtype: str) -> int | None:
 
 
 def _takes(spec: KernelSpec, gpu: GpuModel, workload: Workload) -> bool:
-    """Whether an implementation that is one kernel has a configuration that no estimate speaks against."""
+    """Whether a single-kernel implementation has a configuration that satisfies all rules, estimated ones included."""
     try:
         spec.check_workload(gpu, workload)
         problem = spec.problem(gpu, workload)

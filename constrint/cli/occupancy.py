@@ -1,4 +1,4 @@
-"""`constrint occupancy`: how many blocks of a kernel one SM holds, and what limits the number."""
+"""`constrint occupancy`: the number of blocks that an SM holds at once, and its limits."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def occupancy(
     Ends with exit code 1 where a block of that size cannot be launched.
     """
     model = load_gpu(gpu)
-    asked: dict[str, Any] = {
+    block: dict[str, Any] = {
         "threads_per_block": threads,
         "registers_per_thread": registers,
         "smem_bytes_per_block": smem,
@@ -49,15 +49,15 @@ def occupancy(
         "carveout_percent": carveout,
         "barriers_per_block": barriers,
     }
-    result = compute(model, **asked)
-    broken = broken_limits(model, result, **asked)
+    result = compute(model, **block)
+    broken = broken_limits(model, result, **block)
     output.show(_page(model, result, broken, "WGP" if wgp else model.terms.sm))
     if broken:
         raise typer.Exit(1)
 
 
 def as_document(result: Occupancy) -> dict[str, Any]:
-    """The result in the form that `constrint docs json` describes; a limit that does not limit is null."""
+    """The result as `constrint docs json` describes it; a resource without a limit is null."""
     return {
         "blocks_per_sm": result.blocks_per_sm,
         "warps_per_sm": result.warps_per_sm,

@@ -1,4 +1,7 @@
-"""The options of every command that prints a table - `--format`, `--columns`, `--sort` - and what heeds them."""
+"""The options of every command that prints a table: `--format`, `--columns`, `--sort`; and files written whole.
+
+A command takes an `output: Output`, which the decorator `printing` makes of its options, and shows a `Page`.
+"""
 
 from __future__ import annotations
 
@@ -46,12 +49,12 @@ Legend = Annotated[bool, typer.Option("--legend", help="Say what every column me
 
 @dataclass(frozen=True)
 class Output:
-    """How a command's answer is printed.
+    """The options about a command's output.
 
     Args:
         format: Name of the output format.
-        wanted: What the table format heeds, and which columns every format prints.
-        sort: Columns that rows are ordered by.
+        wanted: The options about the page.
+        sort: Names of the columns that order the rows.
     """
 
     format: str = TABLE
@@ -60,7 +63,7 @@ class Output:
 
     @property
     def option(self) -> str:
-        """The option by which it differs from what is printed where none is given; empty if it does not."""
+        """The first option that changes the output; empty if none was given."""
         wanted = self.wanted
         given = {"--columns": wanted.columns, "--wide": wanted.is_wide, "--legend": wanted.has_legend}
         named = {"--json": self.is_json, "--format": not self.is_table, "--sort": self.sort, **given}
@@ -68,19 +71,19 @@ class Output:
 
     @property
     def is_table(self) -> bool:
-        """Whether a person reads it."""
+        """Whether the output is a table for people."""
         return self.format == TABLE
 
     @property
     def is_json(self) -> bool:
-        """Whether it is one JSON document."""
+        """Whether the output is one JSON document."""
         return self.format == "json"
 
     def check(self, columns: tuple[Column, ...]) -> None:
-        """What a command that takes long asks first: whether there are the columns that the user named.
+        """Check the named columns before a long command starts.
 
         Raises:
-            UnknownNameError: When there is none of a name.
+            UnknownNameError: When a column is unknown.
         """
         Table(columns, []).named([*self.wanted.columns, *(name.removeprefix("-") for name in self.sort)])
 
@@ -88,7 +91,7 @@ class Output:
         """Print a page.
 
         Raises:
-            UsageError: When a column is named that there is not, or that the format does not print.
+            UsageError: When a column is unknown, or the format or a streamed page does not take an option.
         """
         if page.rows is not None and self.sort:
             raise UsageError("--sort does not go with rows that are printed as they are found; sort the output.")
@@ -104,10 +107,10 @@ class Output:
 def output_of(
     *, json: bool, format_: str | None, columns: str | None, sort: str | None, wide: bool, legend: bool
 ) -> Output:
-    """What the options say.
+    """The output that the options ask for.
 
     Raises:
-        UsageError: When they contradict each other, or name a format that there is not.
+        UsageError: When options contradict each other, or the format is unknown.
     """
     if json and format_ not in (None, "json"):
         raise UsageError(f"--json is --format json, and --format {format_} is given; leave one out.")
@@ -137,7 +140,7 @@ _OPTIONS: dict[str, tuple[Any, Any]] = {
 
 
 def printing(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command, one of whose parameters is an `Output`, the options that say how its table is printed."""
+    """A decorator that replaces a command's `Output` parameter by the options that state it."""
     keyword = inspect.Parameter.KEYWORD_ONLY
     options = [
         inspect.Parameter(name, keyword, default=default, annotation=hint) for name, (hint, default) in _OPTIONS.items()

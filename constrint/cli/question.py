@@ -1,6 +1,6 @@
-"""Reads what a command is asked about: a kernel on a GPU, a text problem, or a file of parameters and restrictions.
+"""From options to a `Question`: the spaces of a kernel on a GPU, a text problem, or a file of params and restrictions.
 
-`question_of` checks the options that say so and states the problems, with the user's own rules in them.
+`question_of` checks the options that name a problem and states the problems with the user's own rules in them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,11 @@ from constrint.solve import list_backends
 
 
 def question_of(choice: Choice) -> Question:
-    """States every problem asked about: one per kernel, or the one of the file."""
+    """State the problems that the options name: one per implementation, or the one of the file.
+
+    Raises:
+        UsageError: When options are missing, contradict each other, or are wrong for the problem.
+    """
     _check(choice)
     started = time.perf_counter()
     if choice.gpu is not None and choice.operation is not None:
@@ -71,7 +75,7 @@ def _check(choice: Choice) -> None:
 
 
 def _ask_kernels(choice: Choice, operation: Operation, gpu: GpuModel, started: float) -> Question:
-    """The spaces of all kernels that can take the workload, with the user's own rules in them."""
+    """The question about all implementations that can take the workload."""
     workload = workload_of(operation, gpu, choice.sizes, choice.dtype)
     able, refusals = requests(operation, gpu, workload)
     refused = [s for s in operation.implementations if s.full_name in refusals and _runs_on(s, gpu)]
@@ -107,7 +111,7 @@ def _ask_kernels(choice: Choice, operation: Operation, gpu: GpuModel, started: f
 
 
 def _arguments(choice: Choice) -> tuple[str, ...]:
-    """The arguments that ask the same of another command."""
+    """The words that ask another command the same question."""
     given = [f"--gpu {choice.gpu}"] + ([f"--kernel {choice.kernel}"] if choice.kernel else [])
     words = [word for pair in given for word in pair.split(" ", 1)]
     for name, value in choice.sizes.items():
@@ -120,7 +124,7 @@ def _arguments(choice: Choice) -> tuple[str, ...]:
 
 
 def _runs_on(spec: KernelSpec, gpu: GpuModel) -> bool:
-    """Whether a kernel can take anything on this GPU; one for other GPUs is not worth a word."""
+    """Whether a kernel takes its default workload on this GPU; the refusal of a kernel for other GPUs is no news."""
     try:
         spec.check_workload(gpu, spec.default_workload(gpu))
     except ConstrintError:
@@ -135,19 +139,19 @@ def _plain(spec: KernelSpec, workload: Workload, refusal: str) -> str:
 
 
 def check_backend(name: str) -> None:
-    """Raises UnknownNameError for a back-end that there is not."""
+    """Raise UnknownNameError for an unknown solver back-end."""
     if name not in list_backends():
         raise UnknownNameError("back-end", name, list_backends())
 
 
 def load_problem(path: Path, dialect: str | None = None, names: Names | None = None) -> Problem:
-    """Read and parse a problem file that may use these numbers of a GPU; warnings of the parser go to stderr."""
+    """Read and parse a problem file, which may name these numbers of a GPU; warnings of the parser go to stderr."""
     text = read_text(path, "the problem file", MAX_TEXT)
     with shown_warnings():
         return parse(text, dialect=dialect, source=str(path), names=names)
 
 
-#: Domains up to this size are written out in a message.
+#: Largest domain whose values a message lists.
 MAX_SHOWN = 24
 
 
@@ -164,21 +168,21 @@ def shown_warnings() -> Iterator[None]:
 def add_own_rules(
     choice: Choice, problems: Mapping[str, Problem], names: Names | None = None
 ) -> tuple[dict[str, tuple[Constraint, ...]], dict[str, str]]:
-    """Add the user's rules to every problem that has the parameters; the others are left out.
+    """Add the user's rules to every problem that has their parameters.
 
-    A value that one kernel takes and another does not leaves the other without a solution.
+    A value that only another kernel takes leaves a problem without a solution.
 
     Args:
-        choice: The user's rules.
+        choice: The options with the rules.
         problems: The problems by their kernels.
         names: Numbers of a GPU that rules may name.
 
     Returns:
-        What was added, by kernel, and why the kernels left out cannot answer.
+        The added rules by kernel, and the reasons of the kernels that lack a parameter.
 
     Raises:
-        UsageError: For a text that is no rule, a parameter that no problem has, or a value that it does not take; or
-            where no problem has all the parameters.
+        UsageError: When a text is not a rule, a parameter is unknown, a value is not in its domain, or no problem has
+            all the parameters.
     """
     wanted = [_setting(problems, text) for text in choice.set_ or ()]
     wanted += [_rule(problems, text, choice.dialect or "standard", names) for text in choice.where or ()]
@@ -231,7 +235,11 @@ def _rule(problems: Mapping[str, Problem], text: str, dialect: str, gpu: Names |
 
 
 def domain_of(problems: Iterable[Problem], name: str) -> Domain:
-    """The values that some problem's parameter takes, or an error that names the nearest parameters."""
+    """The values of a parameter in all problems together.
+
+    Raises:
+        UnknownNameError: When no problem has the parameter; names the nearest ones.
+    """
     every = [problem.variables for problem in problems]
     domains = [variables[name] for variables in every if name in variables]
     if not domains:
@@ -240,12 +248,12 @@ def domain_of(problems: Iterable[Problem], name: str) -> Domain:
         return domains[0]
     values = dict.fromkeys(value for domain in domains for value in domain.values)
     reasons = {domain.because for domain in domains}
-    # What is a reason for one kernel's values need not be one for all of them.
+    # The reason of one kernel's values need not be the reason of the other's.
     return Domain.from_values(list(values), reasons.pop() if len(reasons) == 1 else "")
 
 
 def integer(text: str, what: str) -> int:
-    """The integer that a piece of an argument stands for."""
+    """A piece of an argument as an integer."""
     try:
         return int(text.strip())
     except ValueError:
@@ -254,18 +262,18 @@ def integer(text: str, what: str) -> int:
 
 
 def code_in(domain: Domain, text: str, what: str) -> int:
-    """The code of a value of other variables than integers: `1.5`, `true`, `none`, or text with or without quotes."""
-    wanted = text.strip()
+    """The code of a labelled value: `1.5`, `true`, `none`, or text with or without quotes."""
+    label = text.strip()
     for value in domain.labels or ():
-        if wanted in (literal(value), str(value)):
+        if label in (literal(value), str(value)):
             code = domain.code_of(value)
             if code is not None:
                 return code
-    raise UsageError(f"{what}={wanted[:40]}: it takes {', '.join(map(literal, domain.labels or ()))}.")
+    raise UsageError(f"{what}={label[:40]}: it takes {', '.join(map(literal, domain.labels or ()))}.")
 
 
 def allowed(domain: Domain) -> str:
-    """The values of a parameter in a message, with their reason."""
+    """The values of a parameter for a message, with their reason."""
     listed = domain.listed is not None and domain.size <= MAX_SHOWN
     text = ", ".join(map(str, domain.values)) if listed else f"{domain.lower}..{domain.upper}"
     if domain.listed is not None and not listed:
@@ -276,7 +284,7 @@ def allowed(domain: Domain) -> str:
 
 
 def nearest(domain: Domain, value: int) -> str:
-    """The values of a parameter that are nearest to one that it does not take."""
+    """The values of a parameter that are nearest to a value outside its domain."""
     if domain.listed is not None:
         near = sorted(domain.listed, key=lambda v: (abs(v - value), v))[:2]
     else:

@@ -1,4 +1,4 @@
-"""`constrint records export` and `import`: files of ours and of other tools."""
+"""`constrint records export`, `import`, `publish` and `prune`: files of other tools, winners, removal of records."""
 
 from __future__ import annotations
 
@@ -203,9 +203,9 @@ def _report(store: RecordStore, num_found: int, num_removed: int, *, is_dry: boo
 
 
 def is_stale(record: TuningRecord) -> bool:
-    """Whether this machine has other code of the kernel, or another version of a tool that makes code.
+    """Whether this machine has other code of the kernel, or another version of a compiler.
 
-    A kernel or a tool that is not here tells nothing.
+    A kernel or a tool that this machine lacks makes no record stale.
     """
     from constrint.select.toolchain import MAKERS, toolchain
 
@@ -219,7 +219,7 @@ def is_stale(record: TuningRecord) -> bool:
 
 @lru_cache(maxsize=256)
 def _here(kernel: str) -> tuple[tuple[str, str] | None, Mapping[str, str]]:
-    """What tells a kernel's code, and what compiles it; records name few kernels, and many times."""
+    """The hashes of a kernel's code, and its compilers; cached, since many records name few kernels."""
     from constrint.kernels.registry import code_of, known_spec
 
     spec = known_spec(kernel)

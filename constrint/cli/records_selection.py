@@ -1,4 +1,4 @@
-"""Which store, and which of its records: the options that the sub-commands share."""
+"""The options that sub-commands of `records` share: the store, and the selection of its records."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ Workload = Annotated[
 
 @dataclass(frozen=True)
 class Selection:
-    """Records that agree with everything that was named.
+    """Records that match all stated fields.
 
     Args:
-        gpu: The model's name, or another name of the same.
+        gpu: A name of the GPU.
         kernel: An operation, or one of its implementations.
-        dtype: Type of the operands.
-        outcome: What came of the trial.
+        dtype: The operand type.
+        outcome: The outcome of the trial.
         run: The run of the tuner.
-        workload: Sizes and options as `m=1,n=2`; others may have any value.
+        workload: Sizes and options as `m=1,n=2`; other sizes may have any value.
     """
 
     gpu: str | None = None
@@ -61,20 +61,20 @@ class Selection:
 
     @property
     def is_all(self) -> bool:
-        """Whether nothing was named."""
+        """Whether no field is stated."""
         return not any((self.gpu, self.kernel, self.dtype, self.outcome, self.run, self.workload))
 
     @property
     def filters(self) -> Any:
-        """What the database looks for itself."""
+        """The fields that the database filters."""
         kernel = "kernel" if self.kernel and "." in self.kernel else "operation"
         named = {"gpu": gpu_name(self.gpu), kernel: self.kernel, "dtype": self.dtype}
         return {k: v for k, v in {**named, "outcome": self.outcome, "run": self.run}.items() if v is not None}
 
     def find(self, store: RecordStore) -> Iterator[TuningRecord]:
-        """The records, by time."""
+        """The matching records, by time."""
         for record in store.find(**self.filters):
-            # An option that has its default is left out of the record.
+            # Records omit options with default values.
             known: dict[str, int | None] = {**record.options, **record.sizes}
             missing = self.numbers.keys() - known.keys()
             known |= {name: _defaults(record.operation).get(name) for name in missing}
@@ -82,12 +82,12 @@ class Selection:
                 yield record
 
 
-#: The options by which records are selected, by their names in a `Selection`.
+#: The options of a selection by the fields of `Selection`.
 _OPTIONS = {"gpu": Gpu, "kernel": Kernel, "dtype": Dtype, "outcome": Outcome, "run": Run, "workload": Workload}
 
 
 def selecting(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command, which takes a `selection`, the options that say which records it is about."""
+    """A decorator that replaces a command's `selection` parameter by the options that state it."""
     keyword = inspect.Parameter.KEYWORD_ONLY
     options = [inspect.Parameter(name, keyword, default=None, annotation=hint) for name, hint in _OPTIONS.items()]
     shown: list[inspect.Parameter] = []
@@ -102,9 +102,9 @@ def selecting(command: Callable[..., None]) -> Callable[..., None]:
 
 @lru_cache(maxsize=64)
 def _defaults(operation: str) -> Mapping[str, int]:
-    """The defaults of an operation's options; none of one that is not known here.
+    """The defaults of an operation's options; empty for an unknown operation.
 
-    A record may come from anywhere, so a name that would load a file or a module is not followed.
+    Records come from anywhere, so a name that would load a file is not followed.
     """
     from constrint.kernels.registry import load_kernel
 
@@ -115,7 +115,7 @@ def _defaults(operation: str) -> Mapping[str, int]:
 
 
 def gpu_name(name: str | None) -> str | None:
-    """The name that records have for a GPU of any name; one that is unknown here may be known to the store."""
+    """The name of a GPU in records; an unknown name stays as it is, since the store may know it."""
     from constrint.hwmodels.names import match_device_name
 
     return name and (match_device_name(name) or name)
@@ -125,7 +125,7 @@ def numbers_of(text: str | None) -> dict[str, int]:
     """`m=1,n=2` as numbers.
 
     Raises:
-        UsageError: When it is written otherwise.
+        UsageError: When the text has another form.
     """
     numbers: dict[str, int] = {}
     for part in text.split(",") if text else ():
@@ -139,14 +139,14 @@ def numbers_of(text: str | None) -> dict[str, int]:
 
 @contextmanager
 def opened(place: str | None, *, is_made: bool = False) -> Iterator[RecordStore]:
-    """A store for a command; what it warns of is printed as a note.
+    """Open a store; its warnings are printed as notes.
 
     Args:
-        place: The store that is named, or None for the user's own.
-        is_made: Whether a named file is made where it is missing.
+        place: The named store; None for the user's own.
+        is_made: Whether a missing file is created.
 
     Raises:
-        UsageError: When a named file is missing.
+        UsageError: When the named file is missing.
     """
     from constrint.tune.store.place import url_of
     from constrint.tune.store.store import RecordStore
@@ -162,7 +162,7 @@ def opened(place: str | None, *, is_made: bool = False) -> Iterator[RecordStore]
 
 
 def printable(text: str) -> str:
-    """A name as it may be printed: what is no text in it, such as bytes of a file's name, is shown escaped."""
+    """A name for printing, with undecodable bytes of a file's name escaped."""
     return text.encode(errors="backslashreplace").decode()
 
 

@@ -1,4 +1,8 @@
-"""One run of a command that may take long: it ends at its limits and at a signal, and says what is known by then."""
+"""A long run of a command: it ends at its limits or at a signal, and prints what is known by then.
+
+At the first Ctrl-C or SIGTERM the search is asked to stop, so that it can return what it knows. If it does not react
+within `PATIENCE_S`, and at a second signal, the command is interrupted. If a library computes on, the process ends.
+"""
 
 from __future__ import annotations
 
@@ -21,20 +25,20 @@ _Item = TypeVar("_Item")
 
 
 class Run:
-    """A context in which signals stop the search softly and progress is shown.
+    """A context in which signals ask the search to stop, and progress is shown.
 
     Attributes:
-        started: When it began, by `time.perf_counter`.
-        progress: What is shown meanwhile.
+        started: Start of the run, by `time.perf_counter`.
+        progress: The line of progress.
     """
 
     def __init__(self, doing: str, max_seconds: str | None = None, max_memory: str | None = None) -> None:
-        """States the limits.
+        """Read the limits.
 
         Args:
-            doing: What the command does, for the progress: `counting`.
-            max_seconds: What `--max-seconds` says.
-            max_memory: What `--max-memory` says.
+            doing: The command's activity, for the progress: `counting`.
+            max_seconds: The value of `--max-seconds`.
+            max_memory: The value of `--max-memory`.
         """
         self.max_seconds, self._max_bytes = seconds_of(max_seconds), bytes_of(max_memory)
         self.started = time.perf_counter()
@@ -42,7 +46,7 @@ class Run:
 
     @property
     def signal(self) -> int:
-        """The signal that asked it to stop; 0 while none came."""
+        """The signal that asked the run to stop; 0 before any came."""
         return self._signals.number
 
     def __enter__(self) -> Run:
@@ -58,7 +62,7 @@ class Run:
             raise LimitReachedError(f"nothing is known yet: {self.why(error)}") from error
 
     def limits(self, share: float = 1.0) -> Limits:
-        """What a search in this run may take: this share of the time from the start of the run on."""
+        """The limits of a search in this run: a share of its time, counted from its start."""
         return Limits(
             max_seconds=None if self.max_seconds is None else share * self.max_seconds,
             max_bytes=self._max_bytes,
@@ -68,15 +72,15 @@ class Run:
         )
 
     def last_limits(self, seconds: float) -> Limits:
-        """What a last short search may take that says what can be known, after the run was asked to stop."""
+        """The limits of a last short search after the run was asked to stop."""
         return Limits(max_seconds=seconds, max_bytes=self._max_bytes)
 
     def is_asked_to_stop(self) -> bool:
-        """Whether a signal came; who asks is expected to stop."""
+        """Whether a signal came; a caller that gets True has to stop."""
         return self._signals.noticed()
 
     def reason(self) -> str:
-        """Why the run has to end now; empty while it may go on."""
+        """The reason why the run has to end now; empty while it may go on."""
         if self.is_asked_to_stop():
             return "it was interrupted"
         if self.max_seconds is not None and time.perf_counter() - self.started > self.max_seconds:
@@ -84,23 +88,23 @@ class Run:
         return ""
 
     def why(self, limit: LimitReachedError | str) -> str:
-        """Why something was not found out, in terms of the command's options."""
+        """The reason why a search ended early, in terms of the command's options."""
         return self.reason() or str(limit).replace("max_seconds=", "--max-seconds ").replace(
             "max_bytes=", "--max-memory "
         )
 
     def while_it_may(self, items: Iterable[_Item]) -> Iterator[_Item]:
-        """The items, up to the end of the run's time."""
+        """The items, until the run has to end."""
         for item in items:
             if self.reason():
                 return
             yield item
 
     def leave(self, *, is_complete: bool = False) -> None:
-        """Ends the command with the exit code for what happened, after it said what it knows.
+        """End the command with the exit code of the signal or the limit, after the answer was printed.
 
         Args:
-            is_complete: Whether a limit left the answer whole; a signal ends the command in any case.
+            is_complete: Whether the answer is complete despite a limit; a signal ends the command in any case.
         """
         if self.signal:
             raise typer.Exit(128 + self.signal)
@@ -111,20 +115,20 @@ class Run:
         self.progress.say(f"{stats.cells:,} combinations tested" if stats.cells else "")
 
 
-#: Seconds within which a search that was asked to stop has to notice, and then the interpreter that it is interrupted.
+#: Seconds in which a search must notice that it was asked to stop, and then the interpreter that it is interrupted.
 PATIENCE_S: Final = 0.25
 HARD_S: Final = 0.2
 #: The exit code after Ctrl-C, as shells give it.
 INTERRUPTED: Final = 128 + signal.SIGINT
-#: What is said of a command that a signal ended, by its exit code.
+#: Messages about a command that a signal ended, by exit code.
 ENDED_BY: Final = {128 + signal.SIGINT: "interrupted", 128 + signal.SIGTERM: "terminated"}
 
 
 class Signals:
-    """Hears signals between `begin` and `end`; those that the caller ignores or handles stay so.
+    """Handles signals between `begin` and `end`, except signals that the caller ignores or handles.
 
     Attributes:
-        number: The signal that came; 0 while none did.
+        number: The signal that came; 0 before any.
     """
 
     def __init__(self) -> None:
@@ -135,21 +139,21 @@ class Signals:
         self._wakeup, self._wakeup_before, self._main = -1, -1, threading.get_ident()
 
     def begin(self) -> None:
-        """Takes the signals over; only the main thread gets any."""
+        """Install the handlers; only the main thread receives signals."""
         if threading.current_thread() is not threading.main_thread():
             return
         for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL)):
             if signal.getsignal(number) == usual:
                 self._before[number] = signal.signal(number, self._on_signal)
         if os.name == "posix":
-            # The descriptor is written to at once, while a handler waits for the main thread to come back to Python.
+            # The descriptor is written at once; a handler runs only when the main thread is back in Python.
             reading, self._wakeup = os.pipe()
             os.set_blocking(self._wakeup, False)
             self._wakeup_before = signal.set_wakeup_fd(self._wakeup, warn_on_full_buffer=False)
             threading.Thread(target=self._watch, args=(reading,), daemon=True).start()
 
     def end(self) -> None:
-        """Gives the signals back."""
+        """Restore the previous handlers."""
         self._ended.set()
         for number, handler in self._before.items():
             signal.signal(number, handler)
@@ -159,12 +163,12 @@ class Signals:
             self._wakeup = -1
 
     def noticed(self) -> bool:
-        """Whether a signal came; who asks is expected to stop the search."""
+        """Whether a signal came; a search that gets True has to stop."""
         self._is_noticed = self._is_noticed or bool(self.number)
         return bool(self.number)
 
     def _on_signal(self, number: int, _: FrameType | None) -> None:
-        """The handler: the first signal asks, the second one interrupts."""
+        """The handler: the first signal asks to stop, the second one interrupts."""
         if self._has_to_raise:
             if number == signal.SIGINT:
                 raise KeyboardInterrupt
@@ -172,7 +176,7 @@ class Signals:
         self.number, self._has_to_raise = number, True
 
     def _watch(self, reading: int) -> None:
-        """Sees to it that a signal is heeded; runs in a thread of its own until `end`."""
+        """Enforce that a signal takes effect; runs in its own thread until `end`."""
         while heard := os.read(reading, 1):
             number = heard[0]
             if number in self._before and not self._ended.is_set():
@@ -184,28 +188,28 @@ class Signals:
         if self._ended.wait(PATIENCE_S) or self._is_noticed:
             return
         self._has_to_raise = True
-        # A signal of its own also ends a system call that waits.
+        # A second signal also ends a waiting system call.
         signal.pthread_kill(self._main, number)
         if not self._ended.wait(HARD_S):
             os.write(2, f"{ENDED_BY[128 + number]}\n".encode())
             os._exit(128 + number)
 
 
-#: Seconds until anything is shown.
+#: Seconds before progress is shown.
 AFTER_S: Final = 1.0
-#: Seconds between two changes of what is shown.
+#: Seconds between two updates.
 _EVERY_S: Final = 0.1
 
 
 class Progress:
-    """A line that says what is done, how far it is and for how long; it vanishes in the end.
+    """A line on stderr with the activity, its progress and its time, on a terminal alone; it vanishes in the end.
 
     Attributes:
-        is_shown: Whether there is anybody to see it; without, nothing is computed for it.
+        is_shown: Whether stderr is a terminal; otherwise nothing is computed for the line.
     """
 
     def __init__(self, doing: str) -> None:
-        """Takes what the command does: `counting`."""
+        """Name the activity: `counting`."""
         self.is_shown = sys.stderr.isatty()
         self._doing = doing
         self._bar: Any = None
@@ -214,7 +218,7 @@ class Progress:
         self._next = self._started + AFTER_S
 
     def say(self, text: str = "", done: float = 0, total: float | None = None) -> None:
-        """Says how far it is: a text, and where it is known, how much of the whole."""
+        """Update the line: a text, and if it is known, how much of the whole is finished."""
         if not self.is_shown or (now := time.monotonic()) < self._next:
             return
         self._next = now + _EVERY_S
@@ -228,7 +232,7 @@ class Progress:
         self._bar.refresh()
 
     def close(self) -> None:
-        """Takes the line away, so that something else can be printed."""
+        """Remove the line, so that something else can be printed."""
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
@@ -245,9 +249,9 @@ def _bar() -> Any:
         console=console,
         transient=True,
         get_time=time.monotonic,
-        # The searches say how far they are: no thread of its own.
+        # The searches report their progress, so no refreshing thread is needed.
         auto_refresh=False,
-        # What is printed goes where it would go without.
+        # Other output goes to its own stream.
         redirect_stdout=False,
         redirect_stderr=False,
     )

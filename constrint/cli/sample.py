@@ -1,4 +1,4 @@
-"""`constrint sample`: solutions drawn uniformly at random, also from spaces that no one can list."""
+"""`constrint sample`: uniform random solutions, also of spaces that are too large to list."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from constrint.cli.run import Run
 from constrint.cli.solutions import Solutions
 from constrint.errors import UsageError
 
-#: Indices are drawn at once.
+#: Most solutions; their indices are drawn at once.
 MAX_SAMPLE = 10_000_000
 
 

@@ -1,4 +1,8 @@
-"""The solutions of a problem: what `constrint solve` prints for a file, and for `--all`."""
+"""Solutions of problems: `constrint solve` of a file, `--all`, and the rows of `constrint sample`.
+
+`Solutions` numbers the solutions of several spaces through and streams them in batches of columns; a closed pipe ends
+the output early. Kernels have different parameters: a row names its kernel and has `ABSENT` for a missing parameter.
+"""
 
 from __future__ import annotations
 
@@ -26,17 +30,17 @@ from constrint.model.values import literal
 from constrint.solve import Limits, SearchSpace, Solution, Status, best_solutions, solve
 from constrint.solve.optimise import DEFAULT_SECONDS
 
-#: Solutions that are sorted by an objective in memory.
+#: Most solutions that are sorted by an objective.
 MAX_RANKED = 5_000_000
 SCHEMA = "constrint.solutions/1"
-#: Of the time that is allowed a list of all solutions may take this share; the rest is for a search for one.
+#: Share of the time limit for listing all solutions; the rest is for a search for one.
 LIST_SHARE: Final = 0.5
-#: Seconds of that search where the user asked it to stop.
+#: Seconds of that search after the user asked to stop.
 LAST_SECONDS: Final = 0.15
 
 
 def print_best(question: Question, top: int, backend: str, run: Run, output: Output) -> None:
-    """Print up to `top` solutions, the best first where the problem has an objective."""
+    """Print up to `top` solutions of a problem, the best first if the problem has objectives."""
     (stated,) = question.problems
     problem = stated.problem
     stopped: dict[str, Any] = {}
@@ -77,7 +81,7 @@ def print_best(question: Question, top: int, backend: str, run: Run, output: Out
 
 
 def _stopped(answer: Solution, listing: LimitReachedError, run: Run) -> dict[str, Any]:
-    """What is known of the one solution that is shown where not all could be listed."""
+    """The status of a single solution that is shown because not all could be listed."""
     return {
         "why": run.why(listing if answer else answer.message),
         "is_best": answer.status is Status.FEASIBLE,
@@ -96,12 +100,12 @@ def _note(stopped: dict[str, Any], is_known: bool) -> str:
 
 def _one(question: Question, backend: str, run: Run) -> Solution:
     """The best known solution of a problem with too many to list."""
-    # What has too many solutions to list may be hard, too: CP-SAT helps where it is installed.
+    # A problem with too many solutions to list may be hard: CP-SAT helps if it is installed.
     stated, limits = "auto" if backend == "native" else backend, run.limits()
     if run.is_asked_to_stop():
         stated, limits = backend, run.last_limits(LAST_SECONDS)
     elif limits.max_seconds is None:
-        # As `solve` has it where no limits are given, from now on.
+        # The default limit of `solve`, counted from now.
         limits = replace(limits, max_seconds=DEFAULT_SECONDS, started=None)
     answer = solve(question.problems[0].problem, limits, stated)
     if answer.status is Status.INFEASIBLE:
@@ -119,7 +123,7 @@ def _best_rows(stated: StatedProblem, space: SearchSpace, top: int, limits: Limi
 
 
 def print_all(question: Question, backend: str, run: Run, output: Output) -> None:
-    """Print every solution: rows on stdout, how many there are on stderr."""
+    """Print every solution on stdout, and their number on stderr."""
     with run:
         solutions = Solutions(question, backend, run.limits())
         head = f"{question.title}: {solutions.size:,} solutions of {solutions.product_size:,} combinations"
@@ -131,7 +135,7 @@ def print_all(question: Question, backend: str, run: Run, output: Output) -> Non
 
 
 def _in_order(question: Question, solutions: Solutions) -> Iterator[Columns]:
-    """All solutions, the best first where there are objectives that can be sorted by."""
+    """All solutions, the best first if the problem has objectives and few enough solutions."""
     problem = question.problems[0].problem
     has_order = bool(problem.objectives or problem.soft_constraints)
     if has_order and solutions.size > MAX_RANKED:
@@ -156,25 +160,25 @@ def _in_order(question: Question, solutions: Solutions) -> Iterator[Columns]:
 
 
 BATCH = 4096
-#: Stands where a kernel has no such parameter.
+#: The cell of a parameter that the kernel lacks.
 ABSENT: Final = msgspec.UNSET
 Columns = Mapping[str, NDArray[Any]]
 
 
 class Solutions:
-    """The solutions of all spaces asked about, numbered through.
+    """The solutions of all spaces of a question, numbered through.
 
     Attributes:
-        spaces: The spaces, each with its kernel's full name, empty for a file's.
-        names: Titles of the columns: the parameters, behind `kernel` where rows have to name it.
+        spaces: The spaces with their kernels' full names, empty for a file.
+        names: Names of the columns: `kernel` if the GPU has several implementations, then the parameters.
     """
 
     def __init__(self, question: Question, backend: str, limits: Limits | None = None) -> None:
-        """All solutions.
+        """Enumerate the spaces.
 
         Raises:
-            InfeasibleError: When there is none.
-            LimitReachedError: When a limit came before all were known.
+            InfeasibleError: When no problem has a solution.
+            LimitReachedError: When a limit ended the enumeration.
         """
         spaces = question.spaces(backend, limits)
         names = dict.fromkeys(name for stated, _ in spaces for name in stated.problem.variables)
@@ -183,12 +187,12 @@ class Solutions:
 
     @property
     def size(self) -> int:
-        """How many there are in all."""
+        """The number of solutions."""
         return sum(space.size for _, space in self.spaces)
 
     @property
     def product_size(self) -> int:
-        """How many combinations of values there are in all."""
+        """The number of combinations of values."""
         return sum(space.product_size for _, space in self.spaces)
 
     def all(self) -> Iterator[Columns]:
@@ -198,20 +202,22 @@ class Solutions:
                 yield self._named(kernel, space.take(range(start, min(start + BATCH, space.size))))
 
     def sample(self, count: int, seed: int | None) -> Iterator[Columns]:
-        """Distinct solutions, drawn uniformly from all of them."""
+        """Distinct solutions, drawn uniformly."""
         only = self.spaces[0][1]
         indices = only.sample_indices(count, seed) if len(self.spaces) == 1 else _draw(self.size, count, seed)
         for start in range(0, count, BATCH):
             yield self._at(indices[start : start + BATCH])
 
     def write(self, batches: Iterable[Columns], number: int, run: Run, output: Output) -> None:
-        """Print solutions as they come, as long as the run may go on.
+        """Print solutions as they come, until the run has to end.
+
+        If the run ends early, stderr says so, and JSON gets a last object with the single key `stopped`.
 
         Args:
             batches: The solutions.
-            number: How many they are.
-            run: Where it ends the rows early, stderr says so, and in JSON a last object whose one key is `stopped`.
-            output: How they are printed.
+            number: Their number.
+            run: The run.
+            output: The options about the output.
         """
         table, wanted = Table(solution_columns(self.names), []), output.wanted.columns
         printed = _Counted(run.while_it_may(batches), number, run)
@@ -221,16 +227,16 @@ class Solutions:
 
         output.show(Page(table, draw=drawn, rows=lambda: _rows(printed)))
         if printed.num_rows < number:
-            told = {"num_printed": printed.num_rows, "num_asked": number, "why": run.reason()}
+            stopped = {"num_printed": printed.num_rows, "num_asked": number, "why": run.reason()}
             if output.format in ("json", "jsonl"):
-                sys.stdout.write(msgspec.json.encode({"stopped": told}).decode() + "\n")
+                sys.stdout.write(msgspec.json.encode({"stopped": stopped}).decode() + "\n")
             sys.stdout.flush()
             run.progress.close()
             print(f"stopped after {printed.num_rows:,} of {number:,} rows: {run.reason()}", file=sys.stderr)
             run.leave()
 
     def _named(self, kernel: str, columns: Columns) -> Columns:
-        """One space's rows with all columns."""
+        """The rows of one space with all columns."""
         if self.names == tuple(columns):
             return columns
         length = len(next(iter(columns.values()))) if columns else 1
@@ -254,7 +260,7 @@ class Solutions:
 
 
 class _Counted:
-    """Batches, with how many rows they had so far, which the progress hears of where it does not stand between them."""
+    """Batches that count their rows, and report progress unless the rows themselves go to the terminal."""
 
     def __init__(self, batches: Iterable[Columns], number: int, run: Run) -> None:
         self.num_rows = 0
@@ -269,7 +275,7 @@ class _Counted:
 
 
 def solution_columns(names: Iterable[str]) -> tuple[Column, ...]:
-    """A column for each variable, and for the kernel."""
+    """A column per variable, and for the kernel."""
     return tuple(Column(name, is_text=name == "kernel", show=_written) for name in names)
 
 
@@ -290,9 +296,9 @@ def _rows(batches: Iterable[Columns]) -> Iterator[list[Any]]:
 
 
 def print_rows(names: Iterable[str], batches: Iterable[Columns]) -> None:
-    """Print a table with one line per solution; where the terminal is too narrow, `name=value` pairs.
+    """Print a line per solution, or `name=value` pairs on a terminal that is too narrow.
 
-    The table is printed as it comes: a later column may be wider than an earlier one.
+    Batches are printed as they come, so columns may widen from batch to batch.
     """
     widths = {name: len(name) for name in names}
     width = terminal_width()
@@ -313,7 +319,7 @@ def print_rows(names: Iterable[str], batches: Iterable[Columns]) -> None:
 
 
 def _written(cell: object) -> str:
-    """A cell of a table; text without quotes, and a dash where a kernel has no such parameter."""
+    """The text of a cell, without quotes; a dash for a parameter that the kernel lacks."""
     if cell is ABSENT:
         return "-"
     return printable(cell) if isinstance(cell, str) else literal(cell)

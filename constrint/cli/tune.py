@@ -1,4 +1,12 @@
-"""`constrint tune`: measure what can win on the GPUs of this machine, and keep it where every later call finds it."""
+"""`constrint tune`: measure candidates on this machine's GPUs, and store the winners for later calls.
+
+Workloads come from the options, or from a YAML file with a list of kernels, types and sizes:
+
+    - {kernel: gemm, dtype: bf16, m: [16, 4096], n: 4096, k: 4096}
+    - {kernel: lstm, heads: 12, head_dim: 64}
+
+A list of values stands for each value, several lists for all combinations; omitted keys have their defaults.
+"""
 
 from __future__ import annotations
 
@@ -161,10 +169,10 @@ def _check_engine(engine: str, address: str | None, gpus: str) -> None:
 
 
 def seconds_of(budget: str | None) -> float | None:
-    """A time such as `60s`, `5m` or `1h`; None where none is given.
+    """A time such as `60s`, `5m` or `1h` in seconds; None without one.
 
     Raises:
-        UsageError: When it is no time.
+        UsageError: When the text is not a time.
     """
     if budget is None:
         return None
@@ -190,10 +198,10 @@ def _frozen_gpu(choice: Choice, indices: tuple[int, ...] | None) -> GpuModel:
 
 
 def goals_of_choice(choice: Choice, gpu: GpuModel, workloads: Path | None, *, install: bool) -> list[Goal]:
-    """The goals of a command.
+    """The goals of a command: the usual workloads, those of a file, or the one that the sizes name.
 
     Raises:
-        ConstrintError: When a workload is none that the kernel or the GPU takes.
+        ConstrintError: When the kernel or the GPU does not take a workload.
     """
     if install:
         names = (choice.kernel,) if choice.kernel else list_kernels()
@@ -209,9 +217,9 @@ def goals_of_choice(choice: Choice, gpu: GpuModel, workloads: Path | None, *, in
     return goals
 
 
-#: The largest file, and the most workloads that it may name.
+#: Largest file of workloads, and most workloads in it.
 MAX_BYTES, MAX_WORKLOADS = 1 << 20, 10_000
-#: Keys that are no sizes.
+#: Keys that are not sizes.
 KERNEL, DTYPE = "kernel", "dtype"
 
 
@@ -220,11 +228,11 @@ def read_workloads(path: Path, default: str, gpu: GpuModel) -> list[tuple[Operat
 
     Args:
         path: The file.
-        default: The kernel that is meant where an entry names none.
-        gpu: The GPU, by which default types are decided.
+        default: The kernel of entries that name none.
+        gpu: The GPU, which decides default types.
 
     Raises:
-        UsageError: When it cannot be read, or an entry is no workload; names the entry.
+        UsageError: When the file cannot be read, or an entry is not a workload; names the entry.
     """
     import yaml
 
@@ -254,7 +262,7 @@ def read_workloads(path: Path, default: str, gpu: GpuModel) -> list[tuple[Operat
 
 
 def of_sizes(operation: Operation, gpu: GpuModel, sizes: Mapping[str, int], dtype: str | None) -> Workload:
-    """The operation's default workload with some sizes, options and the type replaced."""
+    """The operation's default workload with given sizes, options and type."""
     preset = operation.default_workload(gpu)
     names = {size.name for size in operation.sizes}
     given = {name: value for name, value in sizes.items() if name in names}
@@ -279,11 +287,11 @@ def _workloads_of(entry: dict[Any, Any], default: str, gpu: GpuModel, where: str
         for each in values:
             is_right = isinstance(each, str) if key == DTYPE else isinstance(each, int) and not isinstance(each, bool)
             if not is_right:
-                wanted = "a type's name" if key == DTYPE else "a whole number"
-                raise UsageError(f"{where}: {key} must be {wanted} or a list of them, got {each!r}.")
+                kind = "a type's name" if key == DTYPE else "a whole number"
+                raise UsageError(f"{where}: {key} must be {kind} or a list of them, got {each!r}.")
     found = []
     for each_one in itertools.islice(itertools.product(*axes.values()), MAX_WORKLOADS + 1):
-        asked = dict(zip(axes, each_one, strict=True))
-        dtype = asked.pop(DTYPE, None)
-        found.append((operation, of_sizes(operation, gpu, asked, dtype)))
+        sizes = dict(zip(axes, each_one, strict=True))
+        dtype = sizes.pop(DTYPE, None)
+        found.append((operation, of_sizes(operation, gpu, sizes, dtype)))
     return found

@@ -1,4 +1,4 @@
-"""How far tuning is, on stderr: a bar for each GPU on a terminal, plain lines in a pipe."""
+"""Progress of tuning on stderr: a bar per GPU on a terminal, plain lines in a pipe."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ EVERY_S = 10.0
 
 @contextmanager
 def progress(slots: Sequence[str], num_trials: int, num_goals: int) -> Iterator[Listener]:
-    """What hears of a run and shows it.
+    """A listener that shows the progress of a run.
 
     Args:
         slots: Names of the devices.
         num_trials: Trials of one workload.
-        num_goals: How many workloads there are.
+        num_goals: Number of workloads.
     """
     if not sys.stderr.isatty():
         yield Lines(slots, num_goals)
@@ -43,29 +43,29 @@ def progress(slots: Sequence[str], num_trials: int, num_goals: int) -> Iterator[
 
 
 class Lines:
-    """One line for each workload that is begun or through, and now and then one in between."""
+    """A line per finished workload, and a line every `EVERY_S` seconds."""
 
     def __init__(self, slots: Sequence[str], num_goals: int) -> None:
         self._slots, self._num_goals, self._num_done, self._told = slots, num_goals, 0, time.monotonic()
 
     def started(self, slot: int, session: Session) -> None:
-        """Say nothing yet."""
+        """Print nothing."""
 
     def tried(self, slot: int, session: Session, record: TuningRecord, left_s: float | None) -> None:
-        """Say how far it is, if that was not said for a while."""
+        """Print the state if the last line is `EVERY_S` old."""
         if time.monotonic() - self._told > EVERY_S:
             self._told = time.monotonic()
             _say(f"{self._slots[slot]}: {_state(session, left_s)}")
 
     def finished(self, slot: int, tuned: Tuned) -> None:
-        """Say what came of a workload."""
+        """Print the result of a workload."""
         self._told = time.monotonic()
         self._num_done += 1
         _say(f"{self._num_done} of {self._num_goals}: {named(tuned.goal.workload)}: {result_text(tuned)}")
 
 
 class Bars:
-    """A bar for each device, and a line for each workload that is through."""
+    """A bar per device, and a line per finished workload."""
 
     def __init__(self, shown: Any, slots: Sequence[str], num_trials: int, num_goals: int) -> None:
         self._shown, self._num_goals, self._num_done, self._num_trials = shown, num_goals, 0, num_trials
@@ -73,16 +73,16 @@ class Bars:
         self._of_bar: list[Session | None] = [None] * len(slots)
 
     def started(self, slot: int, session: Session) -> None:
-        """Show a workload, unless the device is at another one."""
+        """Show a workload unless the device works on another one."""
         if self._of_bar[slot] is None:
             self._show(slot, session, None)
 
     def tried(self, slot: int, session: Session, record: TuningRecord, left_s: float | None) -> None:
-        """Move the bar on."""
+        """Move the bar."""
         self._show(slot, session, left_s)
 
     def finished(self, slot: int, tuned: Tuned) -> None:
-        """Write what came of a workload above the bars."""
+        """Print the result of a workload above the bars."""
         self._num_done += 1
         self._of_bar[slot] = None
         text = f"{self._num_done} of {self._num_goals}: {named(tuned.goal.workload)}: {result_text(tuned)}"
@@ -107,7 +107,7 @@ def _say(text: str) -> None:
 
 
 def result_text(tuned: Tuned) -> str:
-    """What came of a workload, in a line."""
+    """The result of a workload in a line."""
     if tuned.best_s is None:
         return tuned.problem or ("nothing ran and was right" if tuned.outcomes else "nothing was tried")
     gain = "" if tuned.gain is None else f", {tuned.gain:.3f} times as fast as the first choice"

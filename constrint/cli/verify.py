@@ -1,7 +1,7 @@
-"""`constrint verify`: compile the first choices for a GPU, without a GPU, and print predicted beside compiled.
+"""`constrint verify`: compile the best configurations for a GPU that need not be here, predicted beside compiled.
 
-They are ranked again by what the compiler says. A configuration that `--set` gives whole is compiled whatever rules it
-breaks; what is wrong with it is said.
+The configurations are ranked again by what the compiler says. A configuration that `--set` states completely is
+compiled even if it breaks rules, which are then named.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SCHEMA = "constrint.verify/2"
 
 @dataclass(frozen=True)
 class Verdict:
-    """One configuration: its place by prediction, what was predicted, and the same as compiled."""
+    """One configuration: its place by prediction, the prediction, and the same as compiled."""
 
     place: int
     before: Candidate
@@ -44,7 +44,7 @@ class Verdict:
 
     @property
     def problem(self) -> str:
-        """What is wrong with it; empty if nothing is."""
+        """The problem of the compiled kernel; empty without one."""
         return self.after.problem
 
     @property
@@ -90,7 +90,7 @@ def verify(
 
 
 def _that_compile(question: Question) -> Question:
-    """The same question of the implementations that are kernels of ours; another has nothing to compile."""
+    """The question about the implementations that are single kernels; others have nothing to compile."""
     if question.operation is None:
         raise UsageError("say what to compile for: --gpu NAME (for example mi300x; `constrint gpus` lists them).")
     others = {a.kernel: "it is no single kernel: nothing to compile" for a in question.problems if not _is_ours(a)}
@@ -106,7 +106,7 @@ def _is_ours(asked: StatedProblem) -> bool:
 
 
 def _candidates(question: Question, top: int, run: Run) -> Sequence[Candidate]:
-    """The best by prediction; where no configuration satisfies every rule, the one that the user names whole."""
+    """The best configurations by prediction; if none is valid, the configuration that the user states completely."""
     try:
         return rank_question(question, top, run=run).candidates
     except InfeasibleError:
@@ -117,7 +117,7 @@ def _candidates(question: Question, top: int, run: Run) -> Sequence[Candidate]:
 
 
 def _named(asked: StatedProblem) -> list[Candidate]:
-    """The configuration that `--set` gives whole, with the rules that it breaks as its problem."""
+    """The configuration that `--set` states completely, with its broken rules as the problem."""
     request = asked.request
     config = {
         name: int(rule.because.partition("=")[2])
@@ -204,7 +204,7 @@ def _page(question: Question, verdicts: list[Verdict]) -> Page:
 
 
 def _figures(gpu: GpuModel) -> tuple[Column, ...]:
-    """Figures as compiled, each shown beside what was predicted; the predictions are columns for other formats."""
+    """Columns of compiled figures, shown beside the predictions; other formats have columns for the predictions."""
     smem, both = gpu.terms.smem_column, "as modelled / as compiled"
     return (
         Column("smem_bytes_per_block", smem, "bytes a block", f"bytes of {smem} that a block takes, {both}"),
@@ -223,7 +223,7 @@ def _figures(gpu: GpuModel) -> tuple[Column, ...]:
 
 
 def _cells(verdict: Verdict) -> list[Any]:
-    """Compiled, shown beside what was predicted, and predicted, in the order of the columns."""
+    """The cells of `_figures`: compiled and predicted in turn."""
     before, after = verdict.before.resources, verdict.after.resources
     assert before is not None
     assert after is not None
@@ -256,7 +256,7 @@ def _cells(verdict: Verdict) -> list[Any]:
 
 
 def _summary(smem: str, verdicts: list[Verdict]) -> str:
-    """How far the model was off, in one sentence."""
+    """The errors of the model in one sentence."""
     pairs: list[tuple[ResourceUse, ResourceUse]] = [
         (v.before.resources, v.after.resources)
         for v in verdicts

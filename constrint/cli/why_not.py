@@ -1,4 +1,4 @@
-"""`constrint why-not`: which rules one configuration breaks, with the numbers in them, and what would mend it."""
+"""`constrint why-not`: the rules that one configuration breaks, with their numbers, and the changes that repair it."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def why_not(
 
 
 def _answer(stated: StatedProblem, values: dict[str, Any], run: Run) -> WhyNot:
-    """The rules that are broken, and the changes that were tried in time."""
+    """The broken rules, and the changes that were tried within the limits."""
     try:
         return ask(stated.problem, values, run.limits())
     except CancelledError:
@@ -81,10 +81,10 @@ def _values(question: Question, pairs: list[str]) -> dict[str, Any]:
 
 
 def _that_have(question: Question, values: dict[str, Any]) -> list[StatedProblem]:
-    """The problems whose parameters are exactly the named ones.
+    """The problems with exactly the named parameters.
 
     Raises:
-        UsageError: When there is none; says what each lacks.
+        UsageError: When no problem has them; names what each lacks.
     """
     matching = [stated for stated in question.problems if set(stated.problem.variables) == values.keys()]
     if matching:
@@ -134,7 +134,7 @@ def _kind(stated: StatedProblem, broken: BrokenRule) -> str:
 
 
 def _chance(stated: StatedProblem, answer: WhyNot) -> float | None:
-    """The chance that the configuration spills; None for a file, and where nothing is estimated of it."""
+    """The chance that the configuration spills; None for a file, and for a value outside the domains."""
     request, config = stated.request, answer.config
     if request is None or any(config[name] not in domain for name, domain in stated.problem.variables.items()):
         return None

@@ -1,7 +1,7 @@
-"""A report to look at: one page about a kernel on GPUs that need not be there.
+"""A report: one HTML page about a kernel on GPUs that need not be here, without network access.
 
-`facts` gathers what is known as typed records, `figures` draws them with Plotly, `page` puts both into one HTML file
-that needs no network. Nothing here knows the command line; whoever asks says what was asked as a `GpuQuestion`.
+The flow: `gather` fills the typed facts of `constrint.answers.facts` from a `Question` per GPU, `figures` draws them
+with Plotly, `page` renders facts and figures into one file. No part knows the command line.
 """
 
 from constrint.answers.facts import SCHEMA, Report

@@ -1,4 +1,4 @@
-"""Gathers what a report says: ranks, counts what rules remove, and looks at cells, occupancy and measurements."""
+"""Gather the facts of a report: rank, count what rules remove, and look up cells, occupancy and measurements."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ from constrint.solve import Limits, RulePruning, count, minimal_conflict, prunin
 
 @dataclass(frozen=True)
 class Means:
-    """What the facts are gathered with.
+    """The settings and the sources of a report.
 
     Args:
-        top: How many configurations are shown.
-        num_compiled: How many of the best are compiled.
-        over: The two parameters of the heat map; the most telling ones where none are named.
-        compile_all: Compiles configurations; None where nothing is to be compiled.
-        measured: What was measured of a workload on a GPU.
-        say: Told what is being done, for a line of progress.
+        top: Configurations to show.
+        num_compiled: Best configurations to compile.
+        over: The two parameters of the heat map; None for the most telling ones.
+        compile_all: Compiles configurations; None compiles nothing.
+        measured: Looks up the measurements of a question.
+        say: Receives the current activity, for a line of progress.
     """
 
     top: int = 20
@@ -61,12 +61,12 @@ class Means:
 
 
 def gather(questions: Sequence[Question], means: Means, command: str) -> Report:
-    """All facts of a report.
+    """Gather all facts of a report.
 
     Args:
         questions: A workload on each GPU.
-        means: What the facts are gathered with.
-        command: The command that asks, to be repeated.
+        means: The settings and sources.
+        command: The command line that repeats the report.
     """
     gpus = tuple(_gpu_facts(question, means) for question in questions)
     return Report(
@@ -112,7 +112,7 @@ def _gpu_facts(question: Question, means: Means) -> GpuFacts:
 
 
 def _of_gpu(question: Question) -> GpuFacts:
-    """What is known before anything is ranked."""
+    """The facts of a GPU and its workload before the ranking."""
     gpu, workload = gpu_of(question), question.workload
     terms = gpu.terms
     words = TermFacts(sm=terms.sm, sms=terms.sms, a_sm=terms.a_sm, warp=terms.warp, warps=terms.warps, smem=terms.smem)
@@ -143,7 +143,7 @@ def _changed(facts: GpuFacts, **changes: object) -> GpuFacts:
 
 
 def _of_kernel(question: Question, space: KernelSpace, ranking: Ranking, means: Means) -> KernelFacts:
-    """One implementation of a question that something fits."""
+    """One implementation of a question with valid configurations."""
     request = next((r for r in question.requests if r.spec.full_name == space.kernel), None)
     if request is None:
         return KernelFacts(kernel=space.kernel, summary=_summary(question, space.kernel), refusal=space.refusal)
@@ -163,7 +163,7 @@ def _best_of(ranking: Ranking, request: Request) -> Candidate | None:
 
 
 def _of_infeasible(question: Question, request: Request, means: Means) -> KernelFacts:
-    """One implementation without a valid configuration, and why."""
+    """One implementation without a valid configuration, with the reason."""
     means.say(f"{gpu_of(question).name}: why {request.spec.full_name} has no configuration")
     reason, conflict = reason_of(request.problem)
     facts = _with_rules(question, request)
@@ -252,7 +252,7 @@ def _summary(question: Question, kernel: str) -> str:
 
 
 def compiled_by(question: Question, ranking: Ranking, means: Means) -> dict[int, Candidate]:
-    """The first candidates as compiled, by their place in the ranking."""
+    """The first candidates as compiled, by their index in the ranking."""
     if means.compile_all is None or not means.num_compiled:
         return {}
     by_kernel = {request.spec.full_name: request for request in question.requests}
@@ -276,7 +276,7 @@ def candidate_facts(
     measured: Sequence[MeasuredFacts],
     top: int,
 ) -> tuple[CandidateFacts, ...]:
-    """The best configurations, by the time of what is compiled where it is; those that cannot run come last."""
+    """The best configurations by time, compiled if known; configurations that cannot run come last."""
     by_kernel = {request.spec.full_name: request for request in question.requests}
     latest = {place: compiled.get(place, candidate) for place, candidate in enumerate(ranking.candidates)}
     if compiled:
@@ -297,7 +297,7 @@ def _candidate(
     after: Candidate | None,
     measured: Sequence[MeasuredFacts],
 ) -> CandidateFacts:
-    """One candidate of the ranking, as it was before it was compiled and perhaps after."""
+    """One candidate of the ranking: modelled, and compiled if `after` is given."""
     before = ranking.candidates[place]
     operations, moved_bytes = ranking.work_of(before)
     gpu, seconds = request.gpu, (after or before).cost.seconds
@@ -352,12 +352,12 @@ def _compiled(candidate: Candidate, warp_size: int) -> CompiledFacts:
     )
 
 
-#: Seconds that counting may take: without counts a report still says what the rules are.
+#: Seconds for counting; without counts a report still lists the rules.
 MAX_SECONDS = 10.0
 
 
 def rule_facts(request: Request, own: Collection[int]) -> tuple[RuleFacts, ...]:
-    """The rules of a kernel's space: those that prune by what each removes alone, then the estimated ones.
+    """The rules of a kernel's space: pruning rules by what each removes alone, then the estimated ones.
 
     Args:
         request: The kernel and its space.
@@ -377,7 +377,7 @@ def rule_facts(request: Request, own: Collection[int]) -> tuple[RuleFacts, ...]:
 
 
 def _left(problem: Problem, rules: list[Constraint], limits: Limits) -> list[int]:
-    """How many configurations are left after each rule and those before it."""
+    """The number of configurations left after each rule and all rules before it."""
     growing = problem.without(*rules)
     left = []
     for rule in rules:

@@ -1,4 +1,4 @@
-"""What registers alone, and shared memory alone, leave of the occupancy: steps, with a cliff at the end of each."""
+"""Facts of the GPU: occupancy over registers and over shared memory, and the roofline of the dtype."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from constrint.hwmodels.roofline import roofline
 from constrint.select import KernelSpec
 from constrint.select.rank import Request
 
-#: Sizes of blocks that are drawn: those of the best candidates.
+#: Most block sizes that are drawn.
 MAX_SIZES = 5
-#: Points at which shared memory is looked at.
+#: Most amounts of shared memory that are evaluated.
 MAX_POINTS = 4096
-#: What is left of a resource that is not looked at: it limits nothing.
+#: Registers per thread that limit no block, for the curve of shared memory.
 FEW_REGISTERS = 1
 
 
 def curves(gpu: GpuModel, candidates: Sequence[CandidateFacts]) -> tuple[CurveFacts, ...]:
-    """Curves for the sizes of block that the candidates have, the sizes of the best ones first."""
+    """Curves for the block sizes of the best candidates, the smallest size first."""
     sizes = list(dict.fromkeys(c.threads_per_block for c in candidates if c.threads_per_block))[:MAX_SIZES]
     made = []
     for threads in sorted(size for size in sizes if size is not None):
@@ -38,7 +38,7 @@ def curves(gpu: GpuModel, candidates: Sequence[CandidateFacts]) -> tuple[CurveFa
 
 
 def _curve(gpu: GpuModel, resource: str, threads: int, amounts: NDArray[np.int64]) -> CurveFacts:
-    """The steps of one resource; the other one limits nothing."""
+    """The steps of the occupancy over one resource alone."""
     is_registers = resource == "registers"
     fits = occupancy(
         gpu,
@@ -57,7 +57,7 @@ LEVELS = {"smem": "shared memory", "l1": "L1", "l2": "L2", "last_level": "last-l
 
 
 def roofline_facts(request: Request) -> RooflineFacts | None:
-    """The roofline; None where no peak of the dtype is known or the kernel counts no operations."""
+    """The roofline; None if the dtype's peak is unknown or the kernel counts no operations."""
     gpu, workload, spec = request.gpu, request.workload, request.spec
     operations = spec.num_operations(workload)
     if not operations:

@@ -1,4 +1,10 @@
-"""The best modelled time over two parameters, and for every pair of values that nothing fits the rules that say why."""
+"""The heat map: the best modelled time over two parameters, and for an empty cell the rules that exclude it.
+
+The axes are the pair of parameters that explains most of the time. For every pair the valid configurations are grouped
+by their two values; the pair is worth the share of the variance of log time that lies between the groups. A pair of
+tile sizes is preferred unless another pair explains much more. Tile sizes are the parameters that a proposal's macro
+action `tile` moves; no kernel is known by name.
+"""
 
 from __future__ import annotations
 
@@ -20,19 +26,19 @@ from constrint.select.rank import Request, rank_requests
 from constrint.solve import Conflict, Limits, minimal_conflict, relaxations, why_not
 from constrint.solve.explain.conflict import ConflictMember
 
-#: Values of one parameter that are shown; of more some are left out.
+#: Most values of a parameter in the map; a longer list is thinned.
 MAX_VALUES = 16
-#: Seconds for the reasons of one cell.
+#: Seconds for the conflict of one cell.
 MAX_SECONDS = 2.0
 
 
 def heat_facts(request: Request, best: Candidate | None, over: tuple[str, str] | None) -> HeatFacts | None:
-    """The heat map of a kernel with valid configurations; None where there is nothing to show.
+    """The heat map of a kernel with valid configurations; None without two axes or a valid cell.
 
     Args:
         request: The kernel and its space.
-        best: Its best configuration, whose values are shown in any case.
-        over: The two parameters that the user named.
+        best: The best configuration, whose values are always shown.
+        over: The parameters that the user named.
     """
     axes = telling_axes(request, over)
     if axes is None:
@@ -41,7 +47,7 @@ def heat_facts(request: Request, best: Candidate | None, over: tuple[str, str] |
     is_thinned = any(len(values[name]) < request.problem.variables[name].size for name in values)
     cells = [_cell(request, {axes.x: x, axes.y: y}) for y in values[axes.y] for x in values[axes.x]]
     if all(cell.seconds is None for cell in cells):
-        return None  # what is valid has other values than those that are shown
+        return None  # all valid configurations have values that are not shown
     spec = request.spec
     x_values, y_values = (tuple(shown_value(spec, name, code) for code in values[name]) for name in (axes.x, axes.y))
     return HeatFacts(
@@ -58,7 +64,7 @@ def heat_facts(request: Request, best: Candidate | None, over: tuple[str, str] |
 
 
 def _best_cell(cells: Sequence[CellFacts], best: Mapping[str, Value], axes: Axes) -> int:
-    """The place of the best configuration's cell, of which others may tie with; the fastest where none is known."""
+    """The index of the best configuration's cell; of the fastest cell without a best configuration."""
     for at, cell in enumerate(cells):
         if best and (best[axes.x], best[axes.y]) == (cell.x, cell.y):
             return at
@@ -66,17 +72,17 @@ def _best_cell(cells: Sequence[CellFacts], best: Mapping[str, Value], axes: Axes
 
 
 def _shown(domain: Domain, best: Candidate | None, name: str) -> list[int]:
-    """The codes of the values that are shown, in ascending order, the best configuration's among them."""
+    """The codes of the shown values in ascending order, including the best configuration's value."""
     codes = sorted(domain)
     if len(codes) > MAX_VALUES:
         at = {round(place * (len(codes) - 1) / (MAX_VALUES - 1)) for place in range(MAX_VALUES)}
-        kept = {codes[place] for place in at} | ({best.config[name]} if best is not None else set())
-        codes = sorted(kept)
+        chosen = {codes[place] for place in at} | ({best.config[name]} if best is not None else set())
+        codes = sorted(chosen)
     return codes
 
 
 def _cell(request: Request, fixed: dict[str, int]) -> CellFacts:
-    """What is known of one pair of values."""
+    """The facts of one pair of values."""
     spec = request.spec
     x, y = (shown_value(spec, name, code) for name, code in fixed.items())
     problem = request.problem.copy()
@@ -101,13 +107,13 @@ def _cell(request: Request, fixed: dict[str, int]) -> CellFacts:
 def broken_facts(
     problem: Problem, conflict: object, held: Sequence[Constraint] = (), own: Collection[int] = ()
 ) -> tuple[BrokenFacts, ...]:
-    """The rules of a conflict with the numbers in them: those of a configuration that breaks as little as can be.
+    """The rules of a conflict, with the numbers of a configuration that breaks as few as possible.
 
     Args:
         problem: A problem without a solution.
-        conflict: Its conflict, where it is known.
-        held: Rules that are no reasons: they say which cell is meant.
-        own: The user's own rules, by `id`: what another value of them would be is told as a way out, not as a number.
+        conflict: Its conflict, if it is known.
+        held: Rules that only fix the cell and are no reasons.
+        own: The user's own rules, by `id`; they get ways out instead of numbers.
     """
     limits = Limits(max_seconds=MAX_SECONDS)
     try:
@@ -133,7 +139,7 @@ def broken_facts(
 
 
 def _numbers(problem: Problem, conflict: Conflict, limits: Limits, held: set[int]) -> dict[int, str]:
-    """What is seen of each rule in the configuration nearest to it: `20480 <= 16384 is false`, by the rule's id."""
+    """The numbers of each rule in the configuration nearest to it: `20480 <= 16384 is false`, by the rule's `id`."""
     own = {id(rule) for rule in problem.constraints} - held
     ways = relaxations(problem, conflict, limits, among=lambda m: m.constraint is not None and id(m.constraint) in own)
     seen: dict[int, str] = {}
@@ -144,13 +150,13 @@ def _numbers(problem: Problem, conflict: Conflict, limits: Limits, held: set[int
     return seen
 
 
-#: A pair of tile sizes is taken where it explains at least this share of what the most telling pair explains.
+#: Least share of the best pair's explanation at which a pair of tile sizes is preferred.
 TILES_PREFERRED = 0.5
 
 
 @dataclass(frozen=True)
 class Axes:
-    """Two parameters, and the share of the variance of log time that they explain, 0 to 1."""
+    """Two parameters, and the share of the variance of log time that they explain, from 0 to 1."""
 
     x: str
     y: str
@@ -158,11 +164,11 @@ class Axes:
 
 
 def telling_axes(request: Request, over: tuple[str, str] | None = None) -> Axes | None:
-    """The axes of a kernel's heat map; None where there are no two.
+    """The axes of a kernel's heat map; None if fewer than two parameters vary.
 
     Args:
         request: The kernel and its space, which has valid configurations.
-        over: The two that the user named; a kernel that lacks one of them gets its own.
+        over: The parameters that the user named; ignored for a kernel that lacks one of them.
     """
     columns, logs = _priced(request)
     if not len(logs) or not np.isfinite(logs).any():
@@ -179,15 +185,15 @@ def telling_axes(request: Request, over: tuple[str, str] | None = None) -> Axes 
     if of_tiles:
         tiled = max(of_tiles, key=lambda pair: shares[pair])
         best = tiled if shares[tiled] >= TILES_PREFERRED * shares[best] else best
-    # The first parameter, rows of the output as a rule, goes down the side as it does in a matrix.
+    # The first parameter, usually the rows of the output, is the vertical axis, as in a matrix.
     return Axes(best[1], best[0], shares[best])
 
 
 def check_over(requests: Sequence[Request], over: tuple[str, str]) -> None:
-    """Refuse axes that no kernel has.
+    """Check the axes that the user named.
 
     Raises:
-        UnknownNameError: When a name is no parameter of any kernel that was asked about.
+        UnknownNameError: When no kernel has a parameter of the name.
     """
     for name in over:
         known = {param for request in requests for param in request.problem.variables}
@@ -202,7 +208,7 @@ def _tile_names(request: Request, names: Sequence[str]) -> set[str]:
 
 
 def _priced(request: Request) -> tuple[Mapping[str, NDArray[Any]], NDArray[np.float64]]:
-    """The valid configurations but for the order of blocks and the compiler's knobs, and the log of their times."""
+    """The valid configurations, without the order of blocks and the compiler's knobs, and the log of their times."""
     spec, gpu, workload = request.spec, request.gpu, request.workload
     space = core_space(spec, gpu, workload, request.problem)
     if not space.num_valid or not space.columns:
@@ -214,7 +220,7 @@ def _priced(request: Request) -> tuple[Mapping[str, NDArray[Any]], NDArray[np.fl
 
 
 def _share(columns: Mapping[str, NDArray[Any]], logs: NDArray[np.float64], pair: tuple[str, str]) -> float:
-    """The share of the variance that lies between the groups of two parameters' values."""
+    """The share of the variance between the groups of two parameters' values."""
     known = np.isfinite(logs)
     logs = logs[known]
     total = float(logs.var())

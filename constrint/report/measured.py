@@ -1,6 +1,6 @@
-"""What was measured of a workload: records of the store, and the winners that are published with the package.
+"""Measurements of a workload: records of a store, and the winners published with the package.
 
-Who opens a store gives its records; nothing here opens or makes one.
+The caller opens the store and passes its records.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from constrint.select.winners import SHIPPED
 if TYPE_CHECKING:
     from constrint.tune.store.record import TuningRecord
 
-#: The hashes of a kernel's device code and of its space, by its full name; None where it is unknown.
+#: The hashes of a kernel's device code and space by its full name; None for an unknown kernel.
 CodeOf = Callable[[str], tuple[str, str] | None]
 
 
 def of_config(measured: Sequence[MeasuredFacts], kernel: str, config: Mapping[str, Value]) -> MeasuredFacts | None:
-    """The first, and so the best, measurement of a configuration."""
+    """The first and best measurement of a configuration; None without one."""
     return next((one for one in measured if one.kernel == kernel and one.config == dict(config)), None)
 
 
 def measured_facts(records: Iterable[TuningRecord], place: str, code_of: CodeOf) -> list[MeasuredFacts]:
-    """What records say of configurations that were right and measured, the best of each one.
+    """The best measurement of each configuration whose result was right.
 
     Args:
-        records: Of one workload on one GPU.
-        place: Where the store is, as it may be printed.
-        code_of: Tells whether a kernel's code has changed since.
+        records: Records of one workload on one GPU.
+        place: The store, as printed.
+        code_of: The current hashes of a kernel, which tell whether its code has changed.
     """
     found: dict[tuple[str, str], MeasuredFacts] = {}
     for record in records:
@@ -59,7 +59,7 @@ def measured_facts(records: Iterable[TuningRecord], place: str, code_of: CodeOf)
 
 
 def published(operation: Operation, gpu: str, workload: Workload) -> Iterator[MeasuredFacts]:
-    """The winners of a workload that are published with the package."""
+    """The winners of a workload published with the package."""
     path = tuned_path(SHIPPED, gpu)
     table = read_tuned(path)
     if table.gpu != gpu:
@@ -99,10 +99,10 @@ def _is_stale(kernel: str, source: str, space: str, code_of: CodeOf) -> bool:
 
 
 def in_order(measured: Iterable[MeasuredFacts]) -> list[MeasuredFacts]:
-    """The fastest first, and what holds today before what is stale."""
+    """Current measurements before stale ones, the fastest first."""
     return sorted(measured, key=_order)
 
 
 def _order(one: MeasuredFacts) -> tuple[bool, float, str, str]:
-    """What holds today before what is stale, then by the time."""
+    """The sort key of `in_order`."""
     return one.is_stale, one.median_s, one.kernel, one.id

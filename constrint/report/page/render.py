@@ -1,7 +1,7 @@
-"""Puts facts, figures and Plotly's script into one HTML file that makes no network request.
+"""Render facts, figures and Plotly's script into one HTML file that makes no network request.
 
-Every text is escaped by the template; JSON has no `<`, `>` or `&` in it. The page's policy allows no source but the two
-scripts whose hashes it names, so that nothing that slips in can run.
+The template escapes every text; JSON contains no `<`, `>` or `&`. The page's policy allows only the two scripts whose
+hashes it names, so that injected code cannot run.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def html_of(report: Report, date: str) -> str:
 
     Args:
         report: The facts.
-        date: The day that is written into it: the only part that the facts do not decide.
+        date: The day in the footer, the only part that the facts do not determine.
 
     Raises:
         UsageError: When Plotly or Jinja2 is not installed.
@@ -75,7 +75,7 @@ def _title(report: Report) -> str:
 
 
 def _gpu(gpu: GpuFacts, figures: Figures, at: int) -> dict[str, Any]:
-    """One GPU as the template shows it."""
+    """The template's values of one GPU."""
     shown: dict[str, Any] = {
         "facts": gpu,
         "anchor": f"gpu-{at}",
@@ -91,14 +91,14 @@ def _gpu(gpu: GpuFacts, figures: Figures, at: int) -> dict[str, Any]:
 
 
 def _figure(drawing: Drawing, of: str) -> dict[str, Any]:
-    """A figure as the template shows it."""
+    """The template's values of a figure."""
     name = f"{of}-{_NOT_IN_A_NAME.sub('-', drawing.name.lower()).strip('-')}"
     plot = {"data": list(drawing.data), "layout": {**drawing.layout, "height": drawing.height}}
     return {"name": name, "drawing": drawing, "json": json_in_html(plot) if drawing.data else ""}
 
 
 def json_in_html(value: Any) -> str:
-    """JSON that may stand inside a script element: nothing in it is read as HTML."""
+    """JSON for a script element, in which nothing is read as HTML."""
     text = msgspec.json.encode(value).decode()
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
@@ -112,12 +112,12 @@ def _own(name: str) -> str:
 
 @cache
 def _plotly_script() -> str:
-    """Plotly's script as its package carries it: the only bundle that it has."""
+    """The script that Plotly's package contains."""
     try:
         from plotly.offline import get_plotlyjs
     except ImportError:
         raise UsageError(f"a report is drawn with Plotly, which is not installed; it {EXTRA}") from None
-    # A script element ends at its end tag, wherever that stands; a hash is of what the browser reads.
+    # An end tag anywhere ends a script element; the hash covers the text that the browser reads.
     text: str = get_plotlyjs()
     return text.replace("\r\n", "\n").replace("\r", "\n").replace("</script", "<\\/script").replace("<!--", "<\\!--")
 
@@ -136,7 +136,7 @@ def _template() -> Template:
 
 
 def _policy(*scripts: str) -> str:
-    """What a browser may load: these scripts and nothing from a network."""
+    """The content security policy: these scripts, and nothing from a network."""
     hashes = " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(s.encode()).digest()).decode()}'" for s in scripts)
     return (
         f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:; "
@@ -146,14 +146,14 @@ def _policy(*scripts: str) -> str:
 
 @dataclass(frozen=True)
 class Command:
-    """A command to copy, and what it does."""
+    """A command to copy, with its purpose."""
 
     does: str
     text: str
 
 
 def tiles(gpu: GpuFacts) -> list[tuple[str, str, str]]:
-    """The answer in numbers: title, value and what is to be added."""
+    """The answer in numbers: title, value and remark."""
     best = gpu.candidates[0]
     figures, terms = best.figures, gpu.terms
     shown = [
@@ -178,25 +178,25 @@ def tiles(gpu: GpuFacts) -> list[tuple[str, str, str]]:
 
 
 def commands(gpu: GpuFacts) -> list[Command]:
-    """What a reader does next."""
+    """The next commands for a reader."""
     found = []
     if gpu.candidates:
         found.append(Command("rank them again", shlex.join(("constrint", "solve", *gpu.arguments))))
         best = gpu.candidates[0]
         kernel = _without_kernel(gpu.arguments)
         settings = [word for name, value in best.config.items() for word in ("--set", f"{name}={value}")]
-        asked = ("--kernel", _named(gpu, best), *settings) if settings else ("--kernel", _named(gpu, best))
+        words = ("--kernel", _named(gpu, best), *settings)
         found.append(
-            Command("compile the best one (no GPU needed)", shlex.join(("constrint", "verify", *kernel, *asked)))
+            Command("compile the best one (no GPU needed)", shlex.join(("constrint", "verify", *kernel, *words)))
         )
     found.append(Command("say what every rule removes", shlex.join(("constrint", "explain", *gpu.arguments))))
     return found
 
 
 def _named(gpu: GpuFacts, best: CandidateFacts) -> str:
-    """What `--kernel` takes for an implementation: the file of a kernel from outside, else its full name."""
-    asked = _value_of(gpu.arguments, "--kernel")
-    return asked if ":" in asked else best.kernel
+    """The value of `--kernel` for an implementation: the file of a user's kernel, else the full name."""
+    named = _value_of(gpu.arguments, "--kernel")
+    return named if ":" in named else best.kernel
 
 
 def _value_of(arguments: tuple[str, ...], option: str) -> str:
@@ -204,19 +204,19 @@ def _value_of(arguments: tuple[str, ...], option: str) -> str:
 
 
 def _without_kernel(arguments: tuple[str, ...]) -> list[str]:
-    """The arguments without the kernel and what the user fixed, which the best configuration has."""
-    kept: list[str] = []
+    """The arguments without the kernel and the user's rules, which the best configuration replaces."""
+    left: list[str] = []
     words = iter(arguments)
     for word in words:
         if word in ("--kernel", "--set", "--where", "--dialect"):
             next(words, None)
         else:
-            kept.append(word)
-    return kept
+            left.append(word)
+    return left
 
 
 def candidates_table(gpu: GpuFacts) -> tuple[Table, dict[str, Value], list[str]]:
-    """The table of candidates, the parameters that are the same in all rows, and every row's configuration."""
+    """The table of candidates, the parameters with one value in all rows, and the configuration of each row."""
     names = list(dict.fromkeys(name for c in gpu.candidates for name in c.config))
     values = {name: {repr(c.config.get(name)) for c in gpu.candidates} for name in names}
     varying = [name for name in names if len(values[name]) > 1]
