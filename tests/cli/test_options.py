@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from constrint.answers.registry import PAGES
 from constrint.answers.table import Cell, Column, Table
+from constrint.errors import UnknownNameError
 from tests.cli.conftest import Call
 
 #: A GPU without a table of its library: every row has a configuration.
@@ -132,3 +134,10 @@ def columns_of(run: Call, *arguments: object) -> list[str]:
 )
 def test_every_table_is_there_for_machines(run: Call, arguments: list[Any], columns: list[str]) -> None:
     assert set(columns) <= set(columns_of(run, *arguments))
+
+
+def test_there_are_the_formats_that_the_help_names(run: Call) -> None:
+    assert list(PAGES.built_in) == ["csv", "json", "jsonl", "markdown", "table"]
+    assert "table, csv, json, jsonl or markdown" in " ".join(run("gpus", "--help")[1].split())
+    with pytest.raises(UnknownNameError, match=r"unknown format 'cvs'\. Nearest: csv\."):
+        PAGES.named("cvs")

@@ -26,7 +26,7 @@ from tests.tune.store.test_proposals import proposal
 
 WIDTHS = (80, 100, 120)
 GPUS = ("h200", "mi300x", "7900xtx", "a100", "b200", "rtx-4090")
-TILES = str(Path(__file__).parents[3] / "examples" / "tiles.constrint")
+TILES = str(Path(__file__).parents[2] / "examples" / "tiles.constrint")
 COMMANDS = {
     "gpus": ("gpus",),
     "gpus wide": ("gpus", "--wide", "--legend"),

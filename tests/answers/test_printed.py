@@ -18,7 +18,6 @@ from constrint.answers.registry import PAGES, PageFormat
 from constrint.answers.table import Cell, Column, Page, PageOptions, Shown, Table
 from constrint.cli.output import Output
 from constrint.errors import UnknownNameError
-from tests.cli.conftest import Call
 
 TEXTS = st.text(max_size=20) | st.text('a,"|\n\t\\<&\x1b\ud800', max_size=10)
 ROWS = st.lists(st.tuples(TEXTS, st.none() | st.integers() | st.floats(allow_nan=False)), max_size=4)
@@ -65,13 +64,6 @@ def test_chosen_columns_are_those_that_machines_get() -> None:
     assert text_in("csv", [("a", 1)], "n_bytes") == "n_bytes\n1\n"
     cells = Page(Table((Column("n"),), [[Cell(0.1, "10 %")], [True], [[1, 2]]]))
     assert "".join(PAGES.named("csv").write(Shown(cells))) == 'n\n0.1\ntrue\n"[1,2]"\n'
-
-
-def test_there_are_the_formats_that_the_help_names(run: Call) -> None:
-    assert list(PAGES.built_in) == ["csv", "json", "jsonl", "markdown", "table"]
-    assert "table, csv, json, jsonl or markdown" in " ".join(run("gpus", "--help")[1].split())
-    with pytest.raises(UnknownNameError, match=r"unknown format 'cvs'\. Nearest: csv\."):
-        PAGES.named("cvs")
 
 
 def shout(shown: Shown) -> Iterator[str]:
