@@ -27,7 +27,7 @@ from pathlib import Path
 
 from benchmarks.remake import tables
 from benchmarks.remake.parts import PARTS, Run, Spent, fit_arguments, say
-from constrint.cli.tune.command import seconds_of
+from constrint.cli.tune import seconds_of
 from constrint.errors import ConstrintError
 from constrint.hwmodels import GpuModel, detect, load_gpu
 

@@ -1,166 +1,78 @@
-"""Entry point of the `constrint` command: registers the sub-commands and turns errors into exit codes.
+"""Entry point of the `constrint` command: builds the command line, runs a sub-command, turns errors into exit codes.
 
-Exit codes: 0 done, 1 infeasible or failed, 2 usage. Results go to stdout, everything else to stderr.
+Exit codes: 0 success, 1 infeasible or failed, 2 usage. Results go to stdout, everything else to stderr.
 """
 
 from __future__ import annotations
 
 import os
+import platform
+import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
-from constrint.cli.asked.command import Command, Group, printable
-from constrint.cli.asked.kernel_options import KernelCommand, asked_operation, size_mistake, wants_json, with_counts
-from constrint.cli.completion import scripts, shell
-from constrint.cli.running.signals import ENDED_BY
+from constrint.cli import completion
+from constrint.cli.options import SIZE, KernelCommand, named_operation, size_mistake, wants_json, with_counts
 from constrint.errors import ConstrintError, InfeasibleError, UsageError
 
 if TYPE_CHECKING:
     from constrint.select import Operation
 
-#: Each is a function of its name, in the module named here. Only the module of the command that is called is imported.
-COMMANDS = {
-    "solve": "ranking.solve",
-    "compare": "ranking.compare",
-    "explain": "space.explain",
-    "why-not": "space.why_not",
-    "count": "space.count",
-    "sample": "space.sample",
-    "verify": "ranking.verify",
-    "report": "report.command",
-    "limits": "hardware.limits",
-    "kernels": "ranking.kernels",
-    "gpus": "hardware.gpus",
-    "gpu": "hardware.gpu",
-    "occupancy": "hardware.occupancy",
-    "compile": "compile",
-    "tune": "tune",
-    "propose": "propose",
-    "records": "records",
-    "docs": "docs",
-}
-#: Columns of the help on a terminal that has as many.
+#: The sub-commands: each is a function of its name in the module of its name (`why-not`: `why_not`). Only the module of
+#: the called command is imported.
+COMMANDS = (
+    "solve",
+    "compare",
+    "explain",
+    "why-not",
+    "count",
+    "sample",
+    "verify",
+    "report",
+    "limits",
+    "kernels",
+    "gpus",
+    "gpu",
+    "occupancy",
+    "compile",
+    "tune",
+    "propose",
+    "records",
+    "docs",
+)
+#: Widest help text, in columns.
 MAX_HELP_WIDTH = 120
-#: Options that take no sub-command.
+#: Options without a sub-command.
 COMPLETION = ("--install-completion", "--show-completion")
-#: Options whose number may be left out, and the number that is meant then.
+#: Options whose number may be omitted, and the number that is used then.
 COUNTED = {"--compile": 10}
-#: What the command line library raises for unknown options and the like; it has no stable public name.
+#: Options that a command takes once, beside sizes: two GPUs, kernels, dtypes or files would be two questions.
+GIVEN_ONCE = ("--gpu", "--kernel", "--dtype", "--problem", "--space")
+#: Longest word of an argument that a message repeats whole.
+MAX_WORD = 60
+#: Optional packages whose versions `--version` prints.
+OPTIONAL = ("torch", "triton", "ortools", "ray")
+#: Base class of the command line library's errors for unknown options and the like; it has no stable public name.
 _UsageMistake: type[Exception] = typer.BadParameter.__mro__[1]
 
 
-def _print_version(value: bool) -> None:
-    if value:
-        from constrint.cli.version import version_text
-
-        typer.echo(version_text())
-        raise typer.Exit
-
-
-def application(arguments: Sequence[str], *, is_whole: bool = True) -> tuple[typer.Typer, Operation | None]:
-    """The command line for these arguments, and the kernel that they ask about.
-
-    Args:
-        arguments: What was typed.
-        is_whole: Whether these are all; else somebody is still typing: no file of a kernel is loaded, and of commands
-            only the names matter where none was typed yet.
-
-    Raises:
-        UsageError: When there is no such kernel.
-    """
-    app = typer.Typer(
-        name="constrint",
-        cls=Group,
-        help=_options.__doc__,
-        no_args_is_help=True,
-        add_completion=False,
-        pretty_exceptions_enable=False,
-        rich_markup_mode=None,
-        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": MAX_HELP_WIDTH},
-    )
-    app.callback()(_options)
-    named = next((argument for argument in arguments if not argument.startswith("-")), "")
-    operation = None
-    is_told = bool(arguments) and arguments[0] in (*COMMANDS, *COMPLETION, "--version")
-    for name in COMMANDS:
-        if is_told and name != arguments[0]:
-            continue
-        if not is_told and not is_whole:
-            app.command(name)(lambda: None)
-            continue
-        command = _command(name)
-        if isinstance(command, KernelCommand):
-            asked = asked_operation(arguments, may_load_files=is_whole) if name == named else None
-            operation = operation or asked
-            command, epilog = command.with_options_of(asked), _epilog(name, asked)
-        else:
-            epilog = None
-        if isinstance(command, typer.Typer):
-            app.add_typer(command, name=name)
-        else:
-            app.command(name, cls=Command, epilog=epilog)(command)
-    return app, operation
-
-
-def _epilog(name: str, operation: Operation | None) -> str | None:
-    """What the help says below the options of a kernel's command: whose sizes these are."""
-    if operation is None:
-        return None
-    sizes = ", ".join("--" + size.name.replace("_", "-") for size in operation.sizes)
-    return (
-        f"{sizes} are sizes of {operation.name}. Those of another kernel: constrint {name} --kernel NAME --help; "
-        "constrint kernels lists all kernels with their sizes."
-    )
-
-
-def _command(name: str) -> Any:
-    """The function of a sub-command; a `KernelCommand` where its options depend on the kernel, an app of several."""
-    return getattr(import_module(f"constrint.cli.{COMMANDS[name]}"), name.replace("-", "_"))
-
-
-def _options(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
-    ] = False,
-    install_completion: Annotated[
-        str | None,
-        typer.Option(
-            "--install-completion",
-            metavar="[SHELL]",
-            callback=scripts.install,
-            is_eager=True,
-            help="Install completion for this shell, or for bash, zsh, fish or powershell.",
-        ),
-    ] = None,
-    show_completion: Annotated[
-        str | None,
-        typer.Option(
-            "--show-completion",
-            metavar="[SHELL]",
-            callback=scripts.show,
-            is_eager=True,
-            help="Print the script that does it instead.",
-        ),
-    ] = None,
-) -> None:
-    """Which kernel configurations fit a named GPU, which is best, and why - with no device present."""
-
-
 def main(before: Callable[[], object] | None = None) -> None:
-    """Run the command line; never ends in a traceback for an error that the project raises on purpose.
+    """Run the command line. Errors that the project raises on purpose never end in a traceback.
 
     Args:
-        before: Called once everything is imported, before the command itself runs.
+        before: Called after all imports, before the command itself runs.
     """
-    if shell.ASKED in os.environ:
-        sys.exit(shell.answer(lambda words: application(words, is_whole=False)[0]))
+    if completion.REQUEST in os.environ:
+        sys.exit(completion.answer(lambda words: application(words, is_whole=False)[0]))
     arguments, operation = with_counts(sys.argv[1:], COUNTED), None
     if len(arguments) == 1 and arguments[0] in COMPLETION:
-        arguments.append(scripts.THIS_SHELL)
+        arguments.append(completion.THIS_SHELL)
     try:
         app, operation = application(arguments)
         if before is not None:
@@ -181,27 +93,192 @@ def main(before: Callable[[], object] | None = None) -> None:
     except (KeyboardInterrupt, typer.Abort):
         code = 130
     except (BrokenPipeError, SystemExit) as ended:
-        # The command line library turns a closed pipe into the exit.
+        # The command line library turns a closed pipe into SystemExit.
         if not isinstance(ended, BrokenPipeError) and not isinstance(ended.__context__, BrokenPipeError):
             raise
-        # The reader (head, less) went away; that is not an error of ours.
+        # The reader (head, less) closed the pipe; that is no error of the command.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
-    if code in ENDED_BY:
-        print(ENDED_BY[code], file=sys.stderr)
+    if isinstance(code, int) and code > 128:
+        from constrint.cli.run import ENDED_BY  # imports the solver's limits
+
+        if code in ENDED_BY:
+            print(ENDED_BY[code], file=sys.stderr)
     sys.exit(code if isinstance(code, int) else 0)
 
 
+def application(arguments: Sequence[str], *, is_whole: bool = True) -> tuple[typer.Typer, Operation | None]:
+    """Build the command line for these arguments.
+
+    Args:
+        arguments: The words behind `constrint`.
+        is_whole: Whether these are all words. During completion they are not: no kernel file is loaded, and before the
+            sub-command is typed only the names of the sub-commands exist.
+
+    Returns:
+        The application, and the kernel that the arguments name.
+
+    Raises:
+        UsageError: When the kernel is unknown.
+    """
+    app = typer.Typer(
+        name="constrint",
+        cls=Group,
+        help=_options.__doc__,
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": MAX_HELP_WIDTH},
+    )
+    app.callback()(_options)
+    called = next((argument for argument in arguments if not argument.startswith("-")), "")
+    operation = None
+    is_known = bool(arguments) and arguments[0] in (*COMMANDS, *COMPLETION, "--version")
+    for name in COMMANDS:
+        if is_known and name != arguments[0]:
+            continue
+        if not is_known and not is_whole:
+            app.command(name)(lambda: None)
+            continue
+        command, epilog = _command(name), None
+        if isinstance(command, KernelCommand):
+            named = named_operation(arguments, may_load_files=is_whole) if name == called else None
+            operation = operation or named
+            command, epilog = command.with_options_of(named), _epilog(name, named)
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=name)
+        else:
+            app.command(name, cls=Command, epilog=epilog)(command)
+    return app, operation
+
+
+def _command(name: str) -> Any:
+    """The function of a sub-command, a `KernelCommand` if its options depend on the kernel, or a group of commands."""
+    attribute = name.replace("-", "_")
+    return getattr(import_module(f"constrint.cli.{attribute}"), attribute)
+
+
+def _epilog(name: str, operation: Operation | None) -> str | None:
+    """The last lines of a kernel command's help: whose sizes its options are."""
+    if operation is None:
+        return None
+    sizes = ", ".join("--" + size.name.replace("_", "-") for size in operation.sizes)
+    return (
+        f"{sizes} are sizes of {operation.name}. Those of another kernel: constrint {name} --kernel NAME --help; "
+        "constrint kernels lists all kernels with their sizes."
+    )
+
+
+class Command(TyperCommand):
+    """A sub-command that refuses an option of `GIVEN_ONCE`, or a size, with two values.
+
+    Of other options the last value counts, so that a shell alias may set one.
+    """
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the arguments.
+
+        Raises:
+            UsageError: When an option that is given once has two values.
+        """
+        if not ctx.resilient_parsing:
+            _, _, order = self.make_parser(ctx).parse_args(list(args))
+            times = Counter(id(param) for param in order)
+            for param in order:
+                is_single = param.opts[0] in GIVEN_ONCE or str(param.name).startswith(SIZE)
+                if is_single and times[id(param)] > 1 and not param.multiple:
+                    raise UsageError(_twice(param.opts[0], str(ctx.info_name)))
+        return super().parse_args(ctx, args)
+
+
+class Group(TyperGroup):
+    """The `constrint` command with its sub-commands."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the first sentence of each sub-command's help, whole."""
+        rows = [(name, " ".join((c.help or "").partition("\n\n")[0].split())) for name, c in self.commands.items()]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
+def _twice(option: str, command: str) -> str:
+    if option == "--gpu":
+        return (
+            f"--gpu is given twice, and `constrint {command}` answers for one GPU. `constrint solve` ranks for each, "
+            "and `constrint compare` sets them side by side."
+        )
+    return f"{option} is given twice; give it one value."
+
+
+def _print_version(value: bool) -> None:
+    if value:
+        typer.echo(version_text())
+        raise typer.Exit
+
+
+def version_text() -> str:
+    """The version in the first line, then Python, the solver's core and optional packages."""
+    from constrint import __version__
+    from constrint.core import compiled
+
+    slow = "numpy, which is slower: no compiled core of this version is here"
+    system = f"{platform.system()} {platform.machine()}".strip()
+    lines = [
+        f"constrint {__version__}",
+        f"python {platform.python_version()} ({platform.python_implementation()}, {system})",
+        f"core: {'compiled' if compiled is not None else slow}",
+    ]
+    return "\n".join([*lines, *(f"{name} {_version(name)}" for name in OPTIONAL)])
+
+
+def _version(name: str) -> str:
+    from importlib import metadata
+
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+    install_completion: Annotated[
+        str | None,
+        typer.Option(
+            "--install-completion",
+            metavar="[SHELL]",
+            callback=completion.install,
+            is_eager=True,
+            help="Install completion for this shell, or for bash, zsh, fish or powershell.",
+        ),
+    ] = None,
+    show_completion: Annotated[
+        str | None,
+        typer.Option(
+            "--show-completion",
+            metavar="[SHELL]",
+            callback=completion.show,
+            is_eager=True,
+            help="Print the completion script instead.",
+        ),
+    ] = None,
+) -> None:
+    """Which kernel configurations fit a named GPU, which is best, and why - with no device present."""
+
+
 def _print_conflict(error: InfeasibleError) -> None:
-    """What has no solution, for a program: the document stands where the answer would."""
-    from constrint.cli.asked.conflicts import infeasible_document
-    from constrint.cli.output import print_json
+    """Print the conflict as JSON in place of the answer."""
+    from constrint.answers.explanation import infeasible_document
+    from constrint.answers.terminal import print_json
 
     print_json(infeasible_document(error))
 
 
 def _print_mistake(mistake: Any, arguments: Sequence[str], operation: Operation | None) -> None:
-    """Unknown options and commands, missing arguments: one line; no argument at all: the help."""
+    """Print one line for an unknown option or command or a missing argument; the help if there is no argument."""
     message, context = mistake.format_message(), mistake.ctx
     if type(mistake).__name__ == "NoArgsIsHelpError":
         print(message, file=sys.stderr)
@@ -215,8 +292,14 @@ def _print_mistake(mistake: Any, arguments: Sequence[str], operation: Operation 
     command = context.command_path if context is not None else "constrint"
     if command == "constrint" and arguments and arguments[0] in COMMANDS:
         command = f"constrint {arguments[0]}"
-    text = printable(" ".join(message.split()))
+    text = _printable(" ".join(message.split()))
     print(f"error: {text.rstrip('.?')}. See `{command} --help`.", file=sys.stderr)
+
+
+def _printable(message: str) -> str:
+    """A message that repeats typed words: without control characters, long words shortened."""
+    text = "".join(ch if ch.isprintable() else "?" for ch in message)
+    return re.sub(rf"\S{{{MAX_WORD},}}", lambda word: f"{word[0][: MAX_WORD - 3]}...", text)
 
 
 if __name__ == "__main__":

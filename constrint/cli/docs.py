@@ -1,4 +1,4 @@
-"""`constrint docs`: the pages of the documentation, which come with the package, in the terminal."""
+"""`constrint docs`: the documentation, which comes with the package, in the terminal."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from typing import Annotated
 
 import typer
 
-from constrint.cli.output import Column, Output, Page, Table, printing, say
+from constrint.answers.table import Column, Page, Table
+from constrint.answers.terminal import say
+from constrint.cli.output import Output, printing
 from constrint.errors import UnknownNameError, UsageError
 
 SCHEMA = "constrint.docs/1"
-#: Where a wheel has the pages, and where a checkout has them.
+#: The folders of the pages in a wheel and in a checkout.
 FOLDERS = (Path(__file__).parents[1] / "docs", Path(__file__).parents[2] / "docs")
-#: What our tests read of the first line of an example; it says nothing to a reader.
+#: Marks of the tests in the first line of an example, which are removed for readers.
 MARKS = re.compile(r"^(```\w+[^\n{]*?) *\{[^}\n]*\}$", flags=re.MULTILINE)
 COLUMNS = (
     Column("name", "page", is_text=True, importance=100),
@@ -54,10 +56,10 @@ def docs(
 
 
 def pages() -> dict[str, Path]:
-    """The pages by their short names; where two have the same file name, the folder is part of it.
+    """The pages by short names; the name of a page includes its folder if two files have the same name.
 
     Raises:
-        UsageError: When the installed package has none.
+        UsageError: When the package has no pages.
     """
     folder = next((folder for folder in FOLDERS if folder.is_dir()), None)
     if folder is None:

@@ -1,7 +1,7 @@
-"""Where the `constrint` command begins: it imports the rest only once it can deal with an early Ctrl-C.
+"""Process entry of the `constrint` command: handles Ctrl-C before anything else is imported, and guards the streams.
 
-It also sees to the standard streams: a full disk or a closed stdout is one line on stderr, a reader that went away (as
-`head` does) is no error, and what cannot be written to stderr is lost in silence.
+A full disk or a closed stdout is one line on stderr; a reader that closes the pipe (`head`) is no error; messages that
+cannot be written to stderr are dropped.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 
-# As type checkers know it; `typing` takes longer to import than all else here.
+# Type checkers know this name; importing `typing` would take longer than this whole file.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import FrameType
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
     from _typeshed import ReadableBuffer
 
-#: Bytes that are written at once where stdout is no terminal.
+#: Buffer size of stdout if it is no terminal.
 _BUFFER_BYTES: Final = 1 << 16
 
 
 class _Output(io.FileIO):
-    """Writes to a file descriptor until that fails once; what comes after it is dropped."""
+    """A file descriptor; after the first failure all further output is dropped."""
 
     failed = False
 
@@ -47,14 +47,14 @@ class _Output(io.FileIO):
 
 
 class _Messages(_Output):
-    """Stderr: messages that nobody can read do not end the command."""
+    """Stderr; a failure does not end the command."""
 
     def _on_failure(self, error: OSError, num_bytes: int) -> int:
         return num_bytes
 
 
 def main() -> None:
-    """Runs the command line as a process of its own."""
+    """Run the command line in this process, and exit."""
     is_ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if is_ours:
         signal.signal(signal.SIGINT, _leave)
@@ -76,7 +76,7 @@ def main() -> None:
 
 
 def _flushed(code: Any) -> Any:
-    """The exit code, once all output is written."""
+    """Flush stdout; the exit code, or 1 if the output cannot be written."""
     from constrint.errors import OutputError
 
     try:
@@ -90,7 +90,7 @@ def _flushed(code: Any) -> Any:
 
 
 def _leave(number: int, _: FrameType | None) -> None:
-    """Ends the process at once: nothing was begun yet, or all is done."""
+    """End the process at once; nothing has begun yet, or everything is finished."""
     os.write(2, b"interrupted\n")
     os._exit(128 + number)
 
@@ -100,20 +100,20 @@ def _hear_interrupts() -> None:
 
 
 def _keep_standard_descriptors() -> None:
-    """Opens what the caller closed of stdin, stdout and stderr, so that no file of ours takes its number.
+    """Open those of stdin, stdout and stderr that the caller closed, so that no other file takes their numbers.
 
-    Nothing can be written to a closed stdout, which is told as what it is; messages to a closed stderr vanish.
+    Writing to a closed stdout is reported as an error; messages to a closed stderr vanish.
     """
     for number, mode in ((0, os.O_RDONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):
         try:
             os.fstat(number)
         except OSError:
-            # The lowest free number is taken, and those below are open by now.
+            # The system assigns the lowest free number, and the lower ones are open by now.
             os.open(os.devnull, mode)
 
 
 def _stream(number: int, kind: type[_Output], before: TextIO | None) -> TextIO:
-    """A text stream on a standard descriptor that fails as it should; like the one that Python made, if it made one."""
+    """A text stream on a standard descriptor with the failure handling of `kind` and the encoding of Python's own."""
     is_lined = kind is _Messages or os.isatty(number) or bool(getattr(before, "write_through", False))
     return io.TextIOWrapper(
         io.BufferedWriter(kind(number, "w", closefd=False), _BUFFER_BYTES),

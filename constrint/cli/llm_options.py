@@ -112,7 +112,7 @@ class LlmOptions:
         endpoint = self.endpoint()
         if search != SEARCH or endpoint is None or not goals:
             return settings
-        from constrint.cli.ranking.compiling import compile_shown
+        from constrint.cli.compiling import compile_shown
         from constrint.tune.search.llm.run import LlmRun
         from constrint.tune.search.llm.search import CANDIDATES, Effort, engine_seed
         from constrint.tune.search.llm.speakers import Conversation

@@ -16,14 +16,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from constrint.cli.asked.kernel_options import Choice, KernelCommand
+from constrint.answers.table import EXTRA
+from constrint.answers.terminal import print_json, say, wrap
+from constrint.answers.trial import named, time_text
 from constrint.cli.llm_options import LlmOptions, plain, taking_model
 from constrint.cli.llm_options import say as report
-from constrint.cli.output import EXTRA, Column, Output, Page, Table, print_json, printing, say, wrap
+from constrint.cli.options import Choice, KernelCommand
+from constrint.cli.output import Column, Output, Page, Table, printing
 from constrint.cli.propose_request import SCHEMA, ProposeRequest, Target, gate_text, target_of
-from constrint.cli.tune.command import seconds_of
-from constrint.cli.tune.progress import named, time_text
-from constrint.cli.tune.report import INTERRUPTED
+from constrint.cli.run import INTERRUPTED
+from constrint.cli.tune import seconds_of
 from constrint.errors import ConstrintError, UnknownNameError, UsageError
 from constrint.tune.engine.interface import RUN_PATIENCE_S, Engine, Setup
 
@@ -138,9 +140,9 @@ def propose(
 
 def _run(request: ProposeRequest) -> None:
     """Search every workload of the request, and print the outcomes."""
-    from constrint.cli.ranking.compiling import compile_shown
-    from constrint.cli.records.selection import opened
-    from constrint.cli.tune.goals import goals_of_choice
+    from constrint.cli.compiling import compile_shown
+    from constrint.cli.records_selection import opened
+    from constrint.cli.tune import goals_of_choice
     from constrint.kernels.registry import DEFAULT_KERNEL
     from constrint.tune.search.llm.rules import BuiltInProposer
     from constrint.tune.search.llm.run import LlmRun
@@ -249,7 +251,7 @@ def _show(request: ProposeRequest) -> None:
     """Print the first question and the plan; nobody is asked, and nothing is compiled or stored."""
     import msgspec
 
-    from constrint.cli.tune.goals import goals_of_choice
+    from constrint.cli.tune import goals_of_choice
     from constrint.tune.search.llm.answer import Question, estimated_tokens
     from constrint.tune.search.llm.prompt import proposing, texts
     from constrint.tune.search.llm.resolve import Resolver

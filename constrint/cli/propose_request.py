@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from constrint.cli.asked.kernel_options import Choice
 from constrint.cli.llm_options import LlmOptions, new_header, say
+from constrint.cli.options import Choice
 from constrint.cli.output import Output
 from constrint.errors import NoDeviceError, UsageError
 from constrint.hwmodels import GpuModel, load_gpu

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import typer
 
+from constrint.answers.terminal import print_json
+from constrint.answers.terminal import say as print_line
+from constrint.answers.trial import time_text
 from constrint.cli.llm_options import say as report
-from constrint.cli.output import Column, Page, Table, print_json
-from constrint.cli.output import say as print_line
+from constrint.cli.output import Column, Page, Table
 from constrint.cli.propose_request import SCHEMA, ProposeRequest, Target, gate_text, target_of
-from constrint.cli.records.selection import opened
-from constrint.cli.tune.progress import time_text
-from constrint.cli.tune.report import INTERRUPTED
+from constrint.cli.records_selection import opened
+from constrint.cli.run import INTERRUPTED
 from constrint.errors import ConstrintError
 from constrint.propose import GateSettings, examine, find_task
 from constrint.propose.score import GATES

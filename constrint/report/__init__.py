@@ -1,12 +1,11 @@
-"""A report to look at: one page about a kernel on GPUs that need not be there.
+"""A report: one HTML page about a kernel on GPUs that need not be here, without network access.
 
-`facts` gathers what is known as typed records, `figures` draws them with Plotly, `page` puts both into one HTML file
-that needs no network. Nothing here knows the command line; whoever asks says what was asked as a `GpuQuestion`.
+The flow: `gather` fills the typed facts of `constrint.answers.facts` from a `Question` per GPU, `figures` draws them
+with Plotly, `page` renders facts and figures into one file. No part knows the command line.
 """
 
-from constrint.report.asked import GpuQuestion, Means
-from constrint.report.facts.gather import gather
-from constrint.report.facts.records import SCHEMA, Report
+from constrint.answers.facts import SCHEMA, Report
+from constrint.report.gather import Means, gather
 from constrint.report.page.render import html_of
 
-__all__ = ["SCHEMA", "GpuQuestion", "Means", "Report", "gather", "html_of"]
+__all__ = ["SCHEMA", "Means", "Report", "gather", "html_of"]

@@ -1,16 +1,21 @@
-"""What a figure consists of: Plotly's data and layout, the same as a table, and what both say in words.
+"""Figures of a report: Plotly's data and layout, the same as a table, both in words; and the registry of figures.
 
-Colours are names of the page's CSS variables (`--c1`), which the page puts in when it draws and again when the theme
-changes. Plotly reads a little HTML in its texts, so every text of others goes through `escaped`.
+Colours are names of the page's CSS variables (`--c1`), which the page resolves when it draws and when themes change.
+Plotly reads some HTML in texts, so every foreign text goes through `escaped`. A figure is a file of
+`constrint.report.figures` that registers its function; `load_figures` imports every file of that folder.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import pkgutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any
 
-#: Colours of series, markers and fill patterns: a series is told apart by any one of them alone.
+from constrint.answers.facts import GpuFacts, Report
+
+#: Colours, markers and fill patterns; each alone distinguishes the series.
 COLOURS = tuple(f"--c{number}" for number in range(1, 9))
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "star", "x", "hexagon")
 PATTERNS = ("", "/", "x", "-", "\\", "|", "+", ".")
@@ -24,11 +29,11 @@ class Column:
     """A column of a table.
 
     Args:
-        title: Its title, with the unit.
-        places: Digits behind the point of a number.
-        is_text: Whether it holds texts.
-        is_code: Whether these are code, such as a configuration.
-        meaning: What the title stands for, in a phrase.
+        title: The title, with the unit.
+        places: Digits behind the point.
+        is_text: Whether cells are texts.
+        is_code: Whether the texts are code, such as a configuration.
+        meaning: The meaning of the title in a phrase.
     """
 
     title: str
@@ -38,7 +43,7 @@ class Column:
     meaning: str = ""
 
     def shown(self, cell: Cell) -> str:
-        """A cell as text."""
+        """The text of a cell."""
         if cell is None:
             return "-"
         if isinstance(cell, str):
@@ -48,7 +53,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """A table with a caption; rows have a cell for each column, and the marked ones are drawn as excluded."""
+    """A table with a caption; marked rows are drawn as excluded."""
 
     caption: str
     columns: tuple[Column, ...]
@@ -62,18 +67,18 @@ class Drawing:
     """One figure.
 
     Args:
-        name: A name that is an identifier within a page, `roofline`.
-        title: Its heading.
-        says: What it says, in a sentence or two that stand above it.
-        alt: What is to be seen, for who does not see it.
+        name: The identifier within a page: `roofline`.
+        title: The heading.
+        says: The message of the figure, in a sentence or two above it.
+        alt: The description for readers who do not see it.
         data: Plotly's traces.
         layout: Plotly's layout.
-        height: Pixels.
-        table: The same as a table.
-        note: What has to be known to read it.
-        is_open: Whether it is shown at once, or when someone asks for it.
-        is_table_open: Whether its table is.
-        short: Its heading where there is little room; the title if empty.
+        height: Height in pixels.
+        table: The same data as a table.
+        note: A remark on how to read the figure.
+        is_open: Whether the figure is shown at once.
+        is_table_open: Whether the table is shown at once.
+        short: The heading in little room; the title if empty.
     """
 
     name: str
@@ -91,12 +96,12 @@ class Drawing:
 
 
 def escaped(text: object) -> str:
-    """A text as Plotly shows it literally: it reads tags and entities."""
+    """A text that Plotly shows literally, although it reads tags and entities."""
     return str(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def lines(*texts: str) -> str:
-    """Escaped texts as lines of a hover label; long ones are broken."""
+    """Escaped texts as lines of a hover label; long lines are broken."""
     return "<br>".join(part for text in texts for part in _broken(text))
 
 
@@ -118,23 +123,23 @@ def axis(title: str, **options: Any) -> dict[str, Any]:
 
 
 def filled(at: int) -> dict[str, Any]:
-    """The fill of a series' bars: a colour and a pattern over it, either of which tells it apart."""
+    """The fill of a series' bars: a colour and a pattern, each of which distinguishes it."""
     return filled_with(COLOURS[at % len(COLOURS)], PATTERNS[at % len(PATTERNS)])
 
 
 def filled_with(colour: str, pattern: str) -> dict[str, Any]:
-    """A fill of a colour with a pattern over it; no pattern where it is empty."""
+    """A fill with a colour and a pattern; an empty pattern leaves the colour alone."""
     over = {"shape": pattern, "fillmode": "overlay", "fgcolor": "--paper", "fgopacity": 1, "size": 7, "solidity": 0.25}
     return {"color": colour, "pattern": over, "line": {"color": "--paper", "width": 0.5}}
 
 
 def limits_text(limited_by: str, smem: str) -> str:
-    """What limits an SM's blocks in the vendor's words: `registers+smem` is "registers and LDS"."""
+    """The limits of an SM's blocks in the vendor's words: `registers+smem` is "registers and LDS"."""
     return " and ".join(smem if name == "smem" else name for name in limited_by.split("+"))
 
 
 def percent(share: float) -> str:
-    """A share in percent, with as many digits as tell it from nothing."""
+    """A share in percent, with enough digits to differ from 0."""
     if share <= 0.0 or share >= 0.01:
         return f"{share:.0%}" if share >= 0.1 or share <= 0.0 else f"{share:.1%}"
     return f"{100.0 * share:.2g}%"
@@ -151,5 +156,56 @@ def counted(number: int, what: str) -> str:
 
 
 def microseconds(seconds: float) -> str:
-    """A time as it is said: three digits and more."""
+    """A time in microseconds: `12.3 us`."""
     return f"{seconds * MICRO:,.1f} us"
+
+
+OfGpu = Callable[[GpuFacts], Iterable[Drawing]]
+OfReport = Callable[[Report], Iterable[Drawing]]
+
+
+@dataclass(frozen=True)
+class Figures:
+    """The functions that draw, in the order of the page.
+
+    Args:
+        of_gpu: Functions that draw one GPU.
+        of_report: Functions that draw all GPUs together.
+    """
+
+    of_gpu: tuple[OfGpu, ...]
+    of_report: tuple[OfReport, ...]
+
+
+_OF_GPU: dict[str, tuple[int, OfGpu]] = {}
+_OF_REPORT: dict[str, tuple[int, OfReport]] = {}
+
+
+def draws_gpu(order: int) -> Callable[[OfGpu], OfGpu]:
+    """Register a function that draws one GPU; smaller orders come first."""
+
+    def register(function: OfGpu) -> OfGpu:
+        _OF_GPU[function.__module__] = (order, function)
+        return function
+
+    return register
+
+
+def draws_report(order: int) -> Callable[[OfReport], OfReport]:
+    """Register a function that draws all GPUs together."""
+
+    def register(function: OfReport) -> OfReport:
+        _OF_REPORT[function.__module__] = (order, function)
+        return function
+
+    return register
+
+
+def load_figures() -> Figures:
+    """Import all files of `constrint.report.figures`; their registered functions."""
+    folder = import_module("constrint.report.figures")
+    for module in pkgutil.iter_modules(folder.__path__, f"{folder.__name__}."):
+        import_module(module.name)
+    of_gpu = [function for _, (_, function) in sorted(_OF_GPU.items(), key=lambda item: (item[1][0], item[0]))]
+    of_report = [function for _, (_, function) in sorted(_OF_REPORT.items(), key=lambda item: (item[1][0], item[0]))]
+    return Figures(tuple(of_gpu), tuple(of_report))

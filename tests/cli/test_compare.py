@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-import constrint.cli.ranking.compare as compare
-from constrint.cli.output import terminal
+from constrint.answers import comparison, terminal
+from constrint.cli.compare import MAX_GPUS
 from constrint.hwmodels import list_gpus
 
 TILES = Path(__file__).parents[2] / "examples" / "tiles.constrint"
@@ -102,7 +102,7 @@ def test_without_a_dtype_all_gpus_are_asked_about_the_same(run: Any) -> None:
 def test_every_terminal_shows_six_gpus_whole(
     run: Any, monkeypatch: pytest.MonkeyPatch, columns: int, kernel: str
 ) -> None:
-    for module in (compare, terminal):
+    for module in (comparison, terminal):
         monkeypatch.setattr(module, "terminal_width", lambda: columns)
     code, out, _ = run("compare", *SIX, "--kernel", kernel, "--dtype", "bf16")
     assert code == 0
@@ -186,4 +186,4 @@ def test_mistakes_are_one_line(run: Any, arguments: tuple[object, ...], message:
 
 
 def test_more_gpus_than_there_are_models_is_refused() -> None:
-    assert len(list_gpus()) < compare.MAX_GPUS
+    assert len(list_gpus()) < MAX_GPUS

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from constrint import __version__
-from constrint.cli import app, version
+from constrint.cli import app
 
 ROOT = Path(__file__).parents[2]
 
@@ -32,7 +32,7 @@ def test_the_version_says_what_was_found(run: Any, monkeypatch: pytest.MonkeyPat
     assert lines[1].startswith(f"python {platform.python_version()} ")
     assert lines[2].startswith("core: ")
     monkeypatch.setattr("constrint.core.compiled", None)
-    monkeypatch.setattr(version, "OPTIONAL", ("no_such_package",))
+    monkeypatch.setattr(app, "OPTIONAL", ("no_such_package",))
     assert run("--version")[1].splitlines()[2:] == [
         "core: numpy, which is slower: no compiled core of this version is here",
         "no_such_package not installed",

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from constrint.cli.asked.kernel_options import with_counts
+from constrint.cli.options import with_counts
 from constrint.hwmodels import load_gpu
 from constrint.kernels.registry import load_kernel, load_spec
 from constrint.model.constraint import CERTAIN, ESTIMATED, REDUNDANT

@@ -96,7 +96,7 @@ import os, pty, sys
 number, file = pty.fork()
 if number == 0:
     os.dup2(os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT), 1)
-    from constrint.cli.running import progress
+    from constrint.cli import run as progress
     progress.AFTER_S = progress._EVERY_S = 0.0
     from constrint.cli.entry import main
     sys.argv = ["constrint", "sample", "--problem", sys.argv[2], "--count", "1000", "--seed", "1", "--json"]

@@ -5,11 +5,13 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable
+from contextlib import closing
+from itertools import chain, repeat
 from pathlib import Path
 
 import pytest
 
-from constrint.cli.report.progress import Progress
+from constrint.cli.run import Progress
 from constrint.report import Report
 from constrint.tune.store.store import RecordStore
 from tests.support.reports import facts_of, measured_record, small_kernel
@@ -136,11 +138,10 @@ def test_the_heat_map_is_over_what_was_asked(run: Call, tmp_path: Path) -> None:
 def test_progress_is_told_on_a_terminal_once_it_takes_a_moment(
     is_terminal: bool, waited_s: float, is_told: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    err, clock = io.StringIO(), iter((0.0, waited_s))
+    err, clock = io.StringIO(), chain((0.0,), repeat(waited_s))
     monkeypatch.setattr(err, "isatty", lambda: is_terminal)
     monkeypatch.setattr("sys.stderr", err)
     monkeypatch.setattr("time.monotonic", lambda: next(clock))
-    with Progress() as progress:
+    with closing(Progress("reporting")) as progress:
         progress.say("H200: ranking")
     assert ("H200: ranking" in err.getvalue()) == is_told
-    assert err.getvalue().endswith("\r") == is_told

@@ -13,9 +13,8 @@ from typing import Any
 
 import pytest
 
-from constrint.cli.running.options import bytes_of, seconds_of
-from constrint.cli.running.run import Run
-from constrint.cli.running.signals import Signals
+from constrint.cli.options import bytes_of, seconds_of
+from constrint.cli.run import Run, Signals
 from constrint.errors import UsageError
 from constrint.model import parse
 from constrint.solve import enumeration

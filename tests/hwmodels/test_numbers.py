@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from constrint.cli.hardware.limits import _block_rows, _device_rows, _sm_rows
+from constrint.cli.limits import _block_rows, _device_rows, _sm_rows
 from constrint.errors import UsageError
 from constrint.hwmodels import GpuModel, gpu_names, load_all, load_gpu
 from constrint.hwmodels.numbers import all_numbers, numbers_of

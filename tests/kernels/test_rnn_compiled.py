@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from constrint.cli.hardware.limits import HEAD_DIMS
+from constrint.cli.limits import HEAD_DIMS
 from constrint.hwmodels import load_gpu
 from constrint.kernels.launch.policy import MOST_NEXT
 from constrint.kernels.registry import load_spec

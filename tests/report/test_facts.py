@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from constrint.answers.question import Question, StatedProblem
 from constrint.hwmodels import load_gpu, occupancy
 from constrint.kernels.registry import load_kernel
 from constrint.model import Var
-from constrint.report import GpuQuestion, Means, Report, gather
-from constrint.report.facts.measured import in_order, measured_facts, of_config, published
-from constrint.report.facts.telling import telling_axes
+from constrint.report import Means, Report, gather
+from constrint.report.heat import telling_axes
+from constrint.report.measured import in_order, measured_facts, of_config, published
 from constrint.select import Workload
 from constrint.select.as_compiled import Asked
 from constrint.select.candidate import CompiledKernel
@@ -24,13 +25,14 @@ from constrint.solve import count, pruning
 from tests.support.reports import measured_record as record
 
 
-def question(gpu_name: str, kernel: str, **sizes: int) -> GpuQuestion:
+def question(gpu_name: str, kernel: str, **sizes: int) -> Question:
     """A workload of a kernel on a GPU; sizes that are not named have their defaults."""
     gpu, operation = load_gpu(gpu_name), load_kernel(kernel)
     usual = operation.default_workload(gpu)
     workload = Workload(usual.operation, {**usual.sizes, **sizes}, usual.dtype)
     able, refusals = requests(operation, gpu, workload)
-    return GpuQuestion(gpu, str(workload), workload, operation, tuple(able), refusals, arguments=("--gpu", gpu_name))
+    problems = tuple(StatedProblem(str(workload), request.problem, (), request) for request in able)
+    return Question(str(workload), problems, operation, refusals, arguments=("--gpu", gpu_name), gpu=gpu)
 
 
 @cache
@@ -176,7 +178,8 @@ def test_nothing_fits_is_told_with_the_rules_in_conflict() -> None:
     request = asked.requests[0]
     problem = request.problem.copy()
     problem.add(Var("tile_m") * Var("tile_n") >= 65536, because="a large tile was asked for")
-    kernel = gather([replace(asked, requests=(replace(request, problem=problem),))], Means(), "").gpus[0].kernels[0]
+    stated = StatedProblem("", problem, (), replace(request, problem=problem))
+    kernel = gather([replace(asked, problems=(stated,))], Means(), "").gpus[0].kernels[0]
     assert kernel.num_valid == 0
     assert {broken.because for broken in kernel.conflict} >= {"a large tile was asked for"}
     assert any(broken.seen.endswith("is false") for broken in kernel.conflict)

@@ -9,24 +9,25 @@ from typing import Any
 import msgspec
 import pytest
 
+from constrint.answers.question import Question, StatedProblem
 from constrint.errors import UsageError
 from constrint.hwmodels import load_gpu
 from constrint.kernels.registry import load_kernel
-from constrint.report import GpuQuestion, Means, Report, gather, html_of
-from constrint.report.drawing import Drawing, escaped
+from constrint.report import Means, Report, gather, html_of
+from constrint.report.drawing import Drawing, escaped, load_figures
 from constrint.report.page import render
 from constrint.report.page.render import json_in_html
-from constrint.report.registry import load_figures
 from constrint.select.rank import requests
 
 DATE = "2026-01-02"
 
 
-def asked(gpu_name: str, kernel: str) -> GpuQuestion:
+def asked(gpu_name: str, kernel: str) -> Question:
     gpu, operation = load_gpu(gpu_name), load_kernel(kernel)
     workload = operation.default_workload(gpu)
     able, refusals = requests(operation, gpu, workload)
-    return GpuQuestion(gpu, str(workload), workload, operation, tuple(able), refusals, arguments=("--gpu", gpu_name))
+    problems = tuple(StatedProblem(str(workload), request.problem, (), request) for request in able)
+    return Question(str(workload), problems, operation, refusals, arguments=("--gpu", gpu_name), gpu=gpu)
 
 
 @cache

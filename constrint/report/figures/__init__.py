@@ -1,1 +1,1 @@
-"""One file for each figure of a page; each registers its function with `constrint.report.registry`."""
+"""One file for each figure of a page; each registers its function with `constrint.report.drawing`."""

@@ -1,4 +1,4 @@
-"""Modelled against compiled against measured, where that is known, with where each figure is from."""
+"""Modelled, compiled and measured times side by side, with the source of each figure."""
 
 from __future__ import annotations
 
@@ -7,19 +7,18 @@ from collections.abc import Iterator
 from datetime import datetime, timezone
 from typing import Any
 
-from constrint.report.drawing import MICRO, Cell, Column, Drawing, Table, axis, config_text, lines
-from constrint.report.facts.records import CandidateFacts, GpuFacts, MeasuredFacts
-from constrint.report.registry import draws_gpu
+from constrint.answers.facts import CandidateFacts, GpuFacts, MeasuredFacts
+from constrint.report.drawing import MICRO, Cell, Column, Drawing, Table, axis, config_text, draws_gpu, lines
 
-#: Rows that are drawn; the table has all.
+#: Most rows in the figure; the table has all.
 MAX_ROWS = 20
-#: Problems of compiled candidates that are told in a sentence.
+#: Most problems of compiled candidates in the sentence.
 MAX_TOLD = 3
 
 
 @draws_gpu(70)
 def draw(gpu: GpuFacts) -> Iterator[Drawing]:
-    """A row for each candidate, and for the measured configurations that are not among them."""
+    """A row per candidate, and per other measured configuration."""
     if not gpu.candidates:
         return
     others = [one for one in gpu.measured if not any(c.measured == one for c in gpu.candidates)]
@@ -48,7 +47,7 @@ def draw(gpu: GpuFacts) -> Iterator[Drawing]:
 
 
 def _says(gpu: GpuFacts) -> str:
-    """What was compared, and how to compare what was not."""
+    """The comparisons made, and the commands for the others."""
     compiled = [c for c in gpu.candidates if c.compiled is not None]
     parts = []
     if compiled:
@@ -101,7 +100,7 @@ def _points(gpu: GpuFacts, others: list[MeasuredFacts]) -> Iterator[dict[str, An
         spreads = [(one.spread_s or 0.0) * MICRO / 2 for _, one in measured]
         trace["error_x"] = {"type": "data", "array": spreads, "color": "--c3", "thickness": 1.5}
         yield trace
-    # Last, so that the open circles are seen around what lies at the same time.
+    # Last, so that the open circles are visible around other marks.
     rows = [(_label(c), c.modelled.seconds, config_text(c.config)) for c in drawn]
     yield _trace("modelled", "circle-open", "--c1", rows, size=15)
 
@@ -120,7 +119,7 @@ def _trace(name: str, symbol: str, colour: str, rows: list[tuple[str, float, str
 
 
 def _told(one: MeasuredFacts) -> str:
-    """Where a measurement is from, in a sentence."""
+    """The source of a measurement in a sentence."""
     day = datetime.fromtimestamp(one.created, timezone.utc).strftime("%Y-%m-%d") if one.created > 0 else "some day"
     tools = ", ".join(f"{name} {version}" for name, version in sorted(one.toolchain.items()))
     named = f"record {one.id[:8]}, " if one.id else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from constrint.answers.facts import GpuFacts, Report
 from constrint.report.drawing import (
     MICRO,
     Column,
@@ -13,19 +14,18 @@ from constrint.report.drawing import (
     axis,
     config_text,
     counted,
+    draws_report,
     escaped,
     filled,
     limits_text,
     lines,
     percent,
 )
-from constrint.report.facts.records import GpuFacts, Report
-from constrint.report.registry import draws_report
 
 
 @draws_report(10)
 def draw(report: Report) -> Iterator[Drawing]:
-    """Bars of the best times, where there are several GPUs."""
+    """Bars of the best times of several GPUs."""
     if len(report.gpus) < 2:
         return
     timed = [gpu for gpu in report.gpus if gpu.candidates]
@@ -100,7 +100,7 @@ def _bars(timed: list[GpuFacts]) -> Iterator[dict[str, Any]]:
 
 
 def _table(report: Report) -> Table:
-    """A column for each GPU: what a reader compares stands in one row."""
+    """A column per GPU, so that compared values stand in one row."""
     columns = (Column("", is_text=True), *(Column(gpu.gpu, is_text=True) for gpu in report.gpus))
     told = [_told(gpu) for gpu in report.gpus]
     rows = tuple(
@@ -110,13 +110,13 @@ def _table(report: Report) -> Table:
 
 
 def _conflicts(gpu: GpuFacts) -> str:
-    """The rules that cannot hold together, kernel by kernel."""
+    """The rules in conflict, kernel by kernel."""
     told = [f"{k.kernel}: {'; '.join(b.rule for b in k.conflict) or k.reason}" for k in gpu.kernels if k.reason]
     return "cannot hold together: " + ". ".join(told)
 
 
 def _told(gpu: GpuFacts) -> dict[str, str]:
-    """What is said of one GPU, by its title."""
+    """The values of one GPU by their titles."""
     asked = " ".join(f"{name}={value}" for name, value in (*gpu.sizes.items(), *gpu.options.items()))
     shown = {"asked": f"{asked} {gpu.dtype}".strip() or "-"}
     if not gpu.candidates:

@@ -1,4 +1,4 @@
-"""The heat map of every kernel: the best modelled time over two parameters, and why nothing fits where nothing does."""
+"""The heat map of every kernel: the best modelled time over two parameters, and the reasons of empty cells."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+from constrint.answers.facts import BrokenFacts, CellFacts, GpuFacts, HeatFacts, KernelFacts
 from constrint.report.drawing import (
     MICRO,
     Cell,
@@ -14,25 +15,24 @@ from constrint.report.drawing import (
     Table,
     axis,
     config_text,
+    draws_gpu,
     escaped,
     lines,
     microseconds,
     percent,
 )
-from constrint.report.facts.records import BrokenFacts, CellFacts, GpuFacts, HeatFacts, KernelFacts
-from constrint.report.registry import draws_gpu
 
-#: Cells beyond which no numbers are written into them.
+#: Most cells with numbers in them.
 MAX_WRITTEN = 120
-#: A longer rule is only in the table.
+#: Longest rule in a hover label; the table has all.
 MAX_RULE = 80
-#: What an excluded cell is marked with.
+#: The mark of an excluded cell.
 EXCLUDED = "×"
 
 
 @draws_gpu(30)
 def draw(gpu: GpuFacts) -> Iterator[Drawing]:
-    """A map for each kernel that has one, that of the best candidate first."""
+    """A map per kernel, the best candidate's kernel first."""
     best = gpu.candidates[0].kernel if gpu.candidates else ""
     for kernel in sorted(gpu.kernels, key=lambda kernel: kernel.kernel != best):
         if kernel.heat is not None:
@@ -107,7 +107,7 @@ def _map(heat: HeatFacts) -> dict[str, Any]:
 
 
 def _short(seconds: float) -> str:
-    """Microseconds in few letters: a cell may be 40 pixels wide."""
+    """Microseconds in few letters, for cells of 40 pixels."""
     us = seconds * MICRO
     if us >= 99_500:
         return f"{us / 1000:,.0f}k"
@@ -115,7 +115,7 @@ def _short(seconds: float) -> str:
 
 
 def _crosses(heat: HeatFacts, excluded: list[CellFacts]) -> dict[str, Any]:
-    """A cross in every excluded cell, which also takes the pointer."""
+    """A cross in every excluded cell, which also shows its hover label."""
     return {
         "type": "scatter",
         "mode": "markers",
@@ -140,7 +140,7 @@ def _hover(heat: HeatFacts, cell: CellFacts) -> str:
 
 
 def _reason(broken: BrokenFacts) -> Iterator[str]:
-    """A broken rule in lines: its name and what was seen, its text where that is short, its reason."""
+    """A broken rule in lines: its name with the numbers, its text if it is short, its reason."""
     yield f"{broken.name or 'values'}: {broken.seen or broken.rule}"
     if broken.seen and len(broken.rule) <= MAX_RULE:
         yield broken.rule

@@ -1,10 +1,11 @@
-"""Occupancy against registers and against shared memory: the steps of each, their cliffs, and where candidates lie."""
+"""Occupancy over registers and over shared memory: the steps, their cliffs, and the candidates."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
+from constrint.answers.facts import CandidateFacts, CurveFacts, GpuFacts
 from constrint.report.drawing import (
     COLOURS,
     DASHES,
@@ -15,16 +16,15 @@ from constrint.report.drawing import (
     axis,
     config_text,
     counted,
+    draws_gpu,
     limits_text,
     lines,
 )
-from constrint.report.facts.records import CandidateFacts, CurveFacts, GpuFacts
-from constrint.report.registry import draws_gpu
 
 
 @draws_gpu(50)
 def draw(gpu: GpuFacts) -> Iterator[Drawing]:
-    """One figure for registers and one for shared memory; nothing where no candidate is a single kernel."""
+    """A figure for registers and one for shared memory; none without a single-kernel candidate."""
     for resource in ("registers", "smem"):
         curves = [curve for curve in gpu.curves if curve.resource == resource]
         shown = [c for c in gpu.candidates if _amount(c, resource) is not None]
@@ -78,7 +78,7 @@ def _limited(best: CandidateFacts, smem: str) -> str:
 
 
 def _next_cliff(curves: list[CurveFacts], best: CandidateFacts, resource: str, what: str) -> str:
-    """Where the step ends that the best configuration is on."""
+    """The end of the best configuration's step."""
     amount = _amount(best, resource) or 0
     for curve in curves:
         if curve.threads_per_block == best.threads_per_block:
@@ -92,7 +92,7 @@ def _next_cliff(curves: list[CurveFacts], best: CandidateFacts, resource: str, w
 
 
 def _lines(curves: list[CurveFacts]) -> Iterator[dict[str, Any]]:
-    """A step line for each size of block; the last step falls to nothing."""
+    """A step line per block size; the last step falls to 0."""
     for at, curve in enumerate(curves):
         x: list[int] = [0]
         y: list[int] = [curve.steps[0].warps_per_sm]
@@ -116,7 +116,7 @@ def _lines(curves: list[CurveFacts]) -> Iterator[dict[str, Any]]:
 
 
 def _markers(shown: list[CandidateFacts], resource: str, unit: str, warps: str) -> Iterator[dict[str, Any]]:
-    """The candidates by size of block; the best one is larger."""
+    """The candidates by block size; the best one is larger."""
     for at, threads in enumerate(sorted({c.threads_per_block or 0 for c in shown})):
         some = [c for c in shown if (c.threads_per_block or 0) == threads]
         amounts = [_amount(c, resource) or 0 for c in some]
@@ -145,7 +145,7 @@ def _markers(shown: list[CandidateFacts], resource: str, unit: str, warps: str) 
         }
         best = [c.place == 1 for c in some]
         if resource == "registers" and any(best):
-            # Only the best one's: those of all would hide the markers.
+            # Only for the best candidate: error bars of all would hide the markers.
             percent = max(c.figures.registers_error_percent for c in some if c.place == 1)
             errors = [amount * percent / 100 if is_best else 0 for amount, is_best in zip(amounts, best, strict=True)]
             trace["error_x"] = {"type": "data", "array": errors, "color": "--ink", "thickness": 1.5, "width": 4}

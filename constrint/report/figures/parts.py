@@ -1,17 +1,16 @@
-"""The parts of each candidate's time: what each resource would need if nothing else mattered."""
+"""The parts of each candidate's time: the time of each resource alone."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
-from constrint.report.drawing import MICRO, Column, Drawing, Table, axis, config_text, filled, lines
-from constrint.report.facts.records import CandidateFacts, GpuFacts
-from constrint.report.registry import draws_gpu
+from constrint.answers.facts import CandidateFacts, GpuFacts
+from constrint.report.drawing import MICRO, Column, Drawing, Table, axis, config_text, draws_gpu, filled, lines
 
-#: Candidates that are drawn; the table has all.
+#: Most candidates in the figure; the table has all.
 MAX_BARS = 12
-#: A part below this share of every time is left out of the figure.
+#: Least share of a time that a part needs to be drawn.
 LEAST_SHARE = 0.002
 
 

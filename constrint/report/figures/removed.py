@@ -1,4 +1,4 @@
-"""What each rule removes, from the full product to what is valid: a waterfall for each kernel."""
+"""A waterfall per kernel: what each rule removes, from the full product to the valid configurations."""
 
 from __future__ import annotations
 
@@ -6,19 +6,29 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from constrint.report.drawing import Column, Drawing, Table, axis, counted, escaped, filled_with, lines, percent
-from constrint.report.facts.records import GpuFacts, KernelFacts, RuleFacts
-from constrint.report.registry import draws_gpu
+from constrint.answers.facts import GpuFacts, KernelFacts, RuleFacts
+from constrint.report.drawing import (
+    Column,
+    Drawing,
+    Table,
+    axis,
+    counted,
+    draws_gpu,
+    escaped,
+    filled_with,
+    lines,
+    percent,
+)
 
-#: Titles of bars that are longer are cut; the hover text and the table have all of them.
+#: Longest title of a bar; hover label and table have it whole.
 MAX_TITLE = 22
-#: The axis is logarithmic where so small a share is valid that a linear one would show nothing.
+#: Share of valid configurations below which the axis is logarithmic.
 LOG_BELOW = 0.02
-#: Where a logarithmic axis has the number 0.
+#: The position of 0 on a logarithmic axis.
 LEAST = 0.7
-#: Rules that take something away, each with what there was before it.
+#: Rules that remove configurations, each with the number before it.
 Taking = Sequence[tuple[RuleFacts, int]]
-#: Colour and pattern of a bar, by what its rule is worth.
+#: Colour, pattern and meaning of a bar by the kind of its rule.
 KINDS = {
     "certain": ("--c1", "", "certain: what breaks it cannot run"),
     "redundant": ("--c2", "/", "redundant: what breaks it does the work of another configuration"),
@@ -29,7 +39,7 @@ KINDS = {
 
 @draws_gpu(40)
 def draw(gpu: GpuFacts) -> Iterator[Drawing]:
-    """A waterfall for each kernel with rules, that of the best candidate first."""
+    """A waterfall per kernel with rules, the best candidate's kernel first."""
     best = gpu.candidates[0].kernel if gpu.candidates else ""
     kernels = [kernel for kernel in gpu.kernels if any(rule.prunes for rule in kernel.rules)]
     for kernel in sorted(kernels, key=lambda kernel: kernel.kernel != best):
@@ -39,7 +49,7 @@ def draw(gpu: GpuFacts) -> Iterator[Drawing]:
 
 def _of_kernel(kernel: KernelFacts, *, is_open: bool) -> Drawing:
     pruning = [rule for rule in kernel.rules if rule.prunes]
-    # A rule that takes nothing more away than those before it would be a line without a bar.
+    # A rule that removes nothing beyond the rules before it would have no bar.
     before = [kernel.num_product, *(rule.left or 0 for rule in pruning)]
     taking = [
         (rule, was) for rule, was in zip(pruning, before, strict=False) if rule.left is not None and rule.left < was
@@ -104,7 +114,7 @@ def _title(rule: RuleFacts) -> str:
 
 
 def _bars(kernel: KernelFacts, taking: Taking) -> Iterator[dict[str, Any]]:
-    """Bars from what is left to what was there; a logarithmic axis has no 0, which is drawn a little below 1."""
+    """Bars from the number after a rule to the number before it; on a logarithmic axis 0 stands a little below 1."""
     least = LEAST if _is_log(kernel) else 0.0
     numbers = [kernel.num_product, kernel.num_valid]
     yield {

@@ -1,10 +1,11 @@
-"""The roofline of the dtype, with the candidates where their modelled traffic and time put them."""
+"""The roofline of the dtype, with the candidates at their modelled traffic and rate."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
+from constrint.answers.facts import CandidateFacts, GpuFacts, RooflineFacts
 from constrint.report.drawing import (
     COLOURS,
     DASHES,
@@ -15,22 +16,21 @@ from constrint.report.drawing import (
     Table,
     axis,
     config_text,
+    draws_gpu,
     lines,
     percent,
     rate_text,
 )
-from constrint.report.facts.records import CandidateFacts, GpuFacts, RooflineFacts
-from constrint.report.facts.roofline import LEVELS
-from constrint.report.registry import draws_gpu
+from constrint.report.hardware import LEVELS
 
-#: How far the axis goes beyond what is marked, as a factor.
+#: Factor by which the axis exceeds the outermost marks.
 MARGIN = 2.5
 TERA = 1e12
 
 
 @draws_gpu(20)
 def draw(gpu: GpuFacts) -> Iterator[Drawing]:
-    """The roofline; nothing where no operations are counted or no peak is known."""
+    """The roofline; none without counted operations or a known peak."""
     roofline = gpu.roofline
     marked = [c for c in gpu.candidates if c.op_per_byte is not None and c.op_per_s is not None]
     if roofline is None or not marked:
@@ -66,7 +66,7 @@ def draw(gpu: GpuFacts) -> Iterator[Drawing]:
 
 
 def _range(roofline: RooflineFacts, marked: list[CandidateFacts]) -> tuple[float, float]:
-    """Operations per byte from and to which roofs are drawn."""
+    """The range of operations per byte of the roofs."""
     points = [c.op_per_byte for c in marked if c.op_per_byte]
     points += [roofline.peak_op_per_s / roofline.bandwidths_bytes_per_s["dram"]]
     points += [roofline.least_op_per_byte] if roofline.least_op_per_byte else []
@@ -74,16 +74,16 @@ def _range(roofline: RooflineFacts, marked: list[CandidateFacts]) -> tuple[float
 
 
 def _roofs(roofline: RooflineFacts, low: float, high: float, unit: str, rates: list[float]) -> Iterator[dict[str, Any]]:
-    """A line for the DRAM's roof, one for what is kept up of the peak, and one for the least traffic."""
+    """Lines of the DRAM's roof, of the sustained peak, and of the least traffic."""
     bandwidth, peak = roofline.bandwidths_bytes_per_s["dram"], roofline.peak_op_per_s
     yield _line(
         [low, peak / bandwidth, high], [low * bandwidth / TERA, peak / TERA, peak / TERA], 0,
         f"{bandwidth / TERA:.1f} TB/s of DRAM, then {peak / TERA:,.0f} {unit}",
     )  # fmt: skip
     if roofline.sustained_op_per_s is not None:
-        kept = roofline.sustained_op_per_s
+        sustained = roofline.sustained_op_per_s
         how = "assumed to be kept up" if roofline.is_sustained_assumed else "kept up, as its file states"
-        yield _line([kept / bandwidth, high], [kept / TERA] * 2, 1, f"{kept / TERA:,.0f} {unit} {how}")
+        yield _line([sustained / bandwidth, high], [sustained / TERA] * 2, 1, f"{sustained / TERA:,.0f} {unit} {how}")
     least = roofline.least_op_per_byte
     if least is not None:
         floor = min(low * bandwidth, peak, *rates) / TERA
@@ -92,7 +92,7 @@ def _roofs(roofline: RooflineFacts, low: float, high: float, unit: str, rates: l
 
 
 def _line(x: list[float], y: list[float], at: int, name: str) -> dict[str, Any]:
-    """A line with a style of its own."""
+    """A line in the style of its number."""
     return {
         "type": "scatter",
         "mode": "lines",
@@ -106,7 +106,7 @@ def _line(x: list[float], y: list[float], at: int, name: str) -> dict[str, Any]:
 
 
 def _candidates(marked: list[CandidateFacts], unit: str) -> Iterator[dict[str, Any]]:
-    """Markers by kernel; the best one is larger and carries its place."""
+    """Markers by kernel; the best candidate is larger and carries its place."""
     for at, kernel in enumerate(dict.fromkeys(c.kernel for c in marked)):
         some = [c for c in marked if c.kernel == kernel]
         yield {

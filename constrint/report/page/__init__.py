@@ -1,1 +1,1 @@
-"""The page: a template, a style, a script, and what puts facts, figures and Plotly's script into one file."""
+"""The page of a report: template, style, script, and `render`, which makes one file of all."""

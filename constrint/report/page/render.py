@@ -1,7 +1,7 @@
-"""Puts facts, figures and Plotly's script into one HTML file that makes no network request.
+"""Render facts, figures and Plotly's script into one HTML file that makes no network request.
 
-Every text is escaped by the template; JSON has no `<`, `>` or `&` in it. The page's policy allows no source but the two
-scripts whose hashes it names, so that nothing that slips in can run.
+The template escapes every text; JSON contains no `<`, `>` or `&`. The page's policy allows only the two scripts whose
+hashes it names, so that injected code cannot run.
 """
 
 from __future__ import annotations
@@ -9,18 +9,31 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+import shlex
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from constrint.answers.facts import CandidateFacts, FigureFacts, GpuFacts, Report, Value
 from constrint.errors import UsageError
-from constrint.report.drawing import Drawing
-from constrint.report.facts.records import GpuFacts, Report
-from constrint.report.page.summary import candidates_table, commands, tiles
-from constrint.report.registry import Figures, load_figures
+from constrint.report.drawing import (
+    MICRO,
+    Cell,
+    Column,
+    Drawing,
+    Figures,
+    Table,
+    config_text,
+    counted,
+    limits_text,
+    load_figures,
+    rate_text,
+)
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -34,7 +47,7 @@ def html_of(report: Report, date: str) -> str:
 
     Args:
         report: The facts.
-        date: The day that is written into it: the only part that the facts do not decide.
+        date: The day in the footer, the only part that the facts do not determine.
 
     Raises:
         UsageError: When Plotly or Jinja2 is not installed.
@@ -62,7 +75,7 @@ def _title(report: Report) -> str:
 
 
 def _gpu(gpu: GpuFacts, figures: Figures, at: int) -> dict[str, Any]:
-    """One GPU as the template shows it."""
+    """The template's values of one GPU."""
     shown: dict[str, Any] = {
         "facts": gpu,
         "anchor": f"gpu-{at}",
@@ -78,14 +91,14 @@ def _gpu(gpu: GpuFacts, figures: Figures, at: int) -> dict[str, Any]:
 
 
 def _figure(drawing: Drawing, of: str) -> dict[str, Any]:
-    """A figure as the template shows it."""
+    """The template's values of a figure."""
     name = f"{of}-{_NOT_IN_A_NAME.sub('-', drawing.name.lower()).strip('-')}"
     plot = {"data": list(drawing.data), "layout": {**drawing.layout, "height": drawing.height}}
     return {"name": name, "drawing": drawing, "json": json_in_html(plot) if drawing.data else ""}
 
 
 def json_in_html(value: Any) -> str:
-    """JSON that may stand inside a script element: nothing in it is read as HTML."""
+    """JSON for a script element, in which nothing is read as HTML."""
     text = msgspec.json.encode(value).decode()
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
@@ -99,12 +112,12 @@ def _own(name: str) -> str:
 
 @cache
 def _plotly_script() -> str:
-    """Plotly's script as its package carries it: the only bundle that it has."""
+    """The script that Plotly's package contains."""
     try:
         from plotly.offline import get_plotlyjs
     except ImportError:
         raise UsageError(f"a report is drawn with Plotly, which is not installed; it {EXTRA}") from None
-    # A script element ends at its end tag, wherever that stands; a hash is of what the browser reads.
+    # An end tag anywhere ends a script element; the hash covers the text that the browser reads.
     text: str = get_plotlyjs()
     return text.replace("\r\n", "\n").replace("\r", "\n").replace("</script", "<\\/script").replace("<!--", "<\\!--")
 
@@ -123,9 +136,149 @@ def _template() -> Template:
 
 
 def _policy(*scripts: str) -> str:
-    """What a browser may load: these scripts and nothing from a network."""
+    """The content security policy: these scripts, and nothing from a network."""
     hashes = " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(s.encode()).digest()).decode()}'" for s in scripts)
     return (
         f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:; "
         "base-uri 'none'; form-action 'none'"
+    )
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command to copy, with its purpose."""
+
+    does: str
+    text: str
+
+
+def tiles(gpu: GpuFacts) -> list[tuple[str, str, str]]:
+    """The answer in numbers: title, value and remark."""
+    best = gpu.candidates[0]
+    figures, terms = best.figures, gpu.terms
+    shown = [
+        (
+            "time",
+            f"{figures.seconds * MICRO:,.1f} us",
+            "modelled" if best.compiled is None else "modelled, as compiled",
+        ),
+        ("rate", f"{rate_text(gpu.rate_of(best))} {gpu.rate_unit}", f"{figures.roofline_share:.0%} of the roofline"),
+        ("bound by", figures.bound_by, ""),
+    ]
+    if figures.warps_per_sm is not None:
+        resident = f"{figures.warps_per_sm} of {gpu.max_warps_per_sm} {terms.warps}"
+        limit = limits_text(figures.limited_by, terms.smem)
+        blocks = f"{counted(figures.blocks_per_sm or 0, 'block')} {terms.a_sm}, limited by {limit}"
+        shown.append(("occupancy", resident, blocks))
+    if best.measured is not None:
+        of_model = figures.seconds / best.measured.median_s - 1
+        shown.append(("measured", f"{best.measured.median_s * MICRO:,.1f} us", f"the model is off by {of_model:+.0%}"))
+    shown.append(("valid", f"{gpu.num_valid:,}", f"of {counted(gpu.num_product, 'configuration')}"))
+    return shown
+
+
+def commands(gpu: GpuFacts) -> list[Command]:
+    """The next commands for a reader."""
+    found = []
+    if gpu.candidates:
+        found.append(Command("rank them again", shlex.join(("constrint", "solve", *gpu.arguments))))
+        best = gpu.candidates[0]
+        kernel = _without_kernel(gpu.arguments)
+        settings = [word for name, value in best.config.items() for word in ("--set", f"{name}={value}")]
+        words = ("--kernel", _named(gpu, best), *settings)
+        found.append(
+            Command("compile the best one (no GPU needed)", shlex.join(("constrint", "verify", *kernel, *words)))
+        )
+    found.append(Command("say what every rule removes", shlex.join(("constrint", "explain", *gpu.arguments))))
+    return found
+
+
+def _named(gpu: GpuFacts, best: CandidateFacts) -> str:
+    """The value of `--kernel` for an implementation: the file of a user's kernel, else the full name."""
+    named = _value_of(gpu.arguments, "--kernel")
+    return named if ":" in named else best.kernel
+
+
+def _value_of(arguments: tuple[str, ...], option: str) -> str:
+    return dict(pairwise(arguments)).get(option, "")
+
+
+def _without_kernel(arguments: tuple[str, ...]) -> list[str]:
+    """The arguments without the kernel and the user's rules, which the best configuration replaces."""
+    left: list[str] = []
+    words = iter(arguments)
+    for word in words:
+        if word in ("--kernel", "--set", "--where", "--dialect"):
+            next(words, None)
+        else:
+            left.append(word)
+    return left
+
+
+def candidates_table(gpu: GpuFacts) -> tuple[Table, dict[str, Value], list[str]]:
+    """The table of candidates, the parameters with one value in all rows, and the configuration of each row."""
+    names = list(dict.fromkeys(name for c in gpu.candidates for name in c.config))
+    values = {name: {repr(c.config.get(name)) for c in gpu.candidates} for name in names}
+    varying = [name for name in names if len(values[name]) > 1]
+    same = {name: gpu.candidates[0].config[name] for name in names if name not in varying}
+    kernels = {c.kernel for c in gpu.candidates}
+    columns = [Column("#", meaning="place in the ranking"), *_time_columns(gpu)]
+    columns += [Column("kernel", is_text=True)] if len(kernels) > 1 else []
+    columns += [Column(name, is_text=_is_text(gpu, name), meaning=_meaning(gpu, name)) for name in varying]
+    columns += _block_columns(gpu)
+    rows = tuple(_row(gpu, candidate, len(kernels) > 1, varying) for candidate in gpu.candidates)
+    copies = [config_text(c.config) or c.kernel for c in gpu.candidates]
+    caption = f"The best {counted(len(gpu.candidates), 'configuration')}, by modelled time"
+    return Table(caption, tuple(columns), rows), same, copies
+
+
+def _is_text(gpu: GpuFacts, name: str) -> bool:
+    return any(type(c.config.get(name, 0)) not in (int, float) for c in gpu.candidates)
+
+
+def _meaning(gpu: GpuFacts, name: str) -> str:
+    return next((p.meaning for kernel in gpu.kernels for p in kernel.params if p.name == name), "")
+
+
+def _time_columns(gpu: GpuFacts) -> list[Column]:
+    return [
+        Column("us", places=1, meaning="modelled time in microseconds"),
+        Column(gpu.rate_unit, places=1, meaning="rate that follows from the time"),
+        Column("roof %", places=0, meaning="share of the roofline"),
+        Column("bound", is_text=True, meaning="what binds the time"),
+    ]
+
+
+def _block_columns(gpu: GpuFacts) -> list[Column]:
+    terms = gpu.terms
+    return [
+        Column(terms.smem if len(terms.smem) < 6 else "smem", meaning=f"bytes of {terms.smem} a block"),
+        Column("regs", meaning="registers a thread"),
+        Column("spill %", places=0, meaning="the chance that registers go to memory"),
+        Column("blocks", meaning=f"blocks resident {terms.a_sm}"),
+        Column(terms.warps, meaning=f"resident {terms.a_sm}"),
+        Column("limit", is_text=True, meaning="what limits the blocks"),
+        Column("variants", meaning="configurations that the model cannot tell apart"),
+    ]
+
+
+def _row(gpu: GpuFacts, candidate: CandidateFacts, is_named: bool, varying: list[str]) -> tuple[Cell, ...]:
+    figures: FigureFacts = candidate.figures
+    values: list[Any] = [candidate.config.get(name) for name in varying]
+    is_kernel = figures.blocks_per_sm is not None
+    return (
+        candidate.place,
+        figures.seconds * MICRO,
+        gpu.rate_of(candidate),
+        100.0 * figures.roofline_share,
+        figures.bound_by,
+        *([candidate.kernel] if is_named else []),
+        *(value if value is None or type(value) in (int, float, str) else str(value) for value in values),
+        figures.smem_bytes,
+        figures.registers_per_thread,
+        100.0 * figures.spill_chance if is_kernel else None,
+        figures.blocks_per_sm,
+        figures.warps_per_sm,
+        limits_text(figures.limited_by, gpu.terms.smem) or None,
+        candidate.num_variants,
     )

@@ -1,0 +1,67 @@
+"""Comma-separated values: a row per configuration with its parameters, resources and modelled time."""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import Any
+
+from constrint.answers.exported import Export, Row
+from constrint.answers.registry import Format
+from constrint.errors import UsageError
+
+
+def write(found: Export) -> str:
+    """A line of names and a line per configuration; a parameter that the kernel lacks is empty."""
+    rows = found.rows()
+    parameters = tuple(found.shown.values())
+    request = _request(found)
+    cells = [
+        [("rank", place), *_kernel(row), *((n, row.config.get(n)) for n in parameters), *_figures(row), *request]
+        for place, row in enumerate(rows, 1)
+    ]
+    heads = [name for name, _ in cells[0]]
+    twice = next((name for name in parameters if heads.count(name) > 1), None)
+    if twice is not None:
+        raise UsageError(f"a parameter and another column would both be called {twice!r}: --rename {twice}=other_name.")
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(heads)
+    writer.writerows([value for _, value in row] for row in cells)
+    return text.getvalue()
+
+
+def _kernel(row: Row) -> list[tuple[str, Any]]:
+    return [("kernel", row.kernel)] if row.kernel else []
+
+
+def _figures(row: Row) -> list[tuple[str, Any]]:
+    """Resources and times; resources are empty for a composition of kernels."""
+    if row.candidate is None:
+        return []
+    use, cost = row.candidate.resources, row.candidate.cost
+    return [
+        ("threads_per_block", use and use.threads),
+        ("registers_per_thread", use and use.registers_per_thread),
+        ("smem_bytes_per_block", use and use.smem_bytes),
+        ("blocks_per_sm", use and use.blocks_per_sm),
+        ("limited_by", use and use.limited_by),
+        ("spill_chance", use and use.spill_chance),
+        ("resources", use and ("modelled" if use.compiled is None else "compiled")),
+        ("problem", row.candidate.problem),
+        ("num_variants", row.candidate.num_variants),
+        ("predicted_s", cost.seconds),
+        ("roofline_share", cost.roofline_share),
+        ("bound_by", cost.bound_by),
+    ]
+
+
+def _request(found: Export) -> list[tuple[str, Any]]:
+    """The GPU and the workload, repeated in every row, so that files can be joined."""
+    if found.gpu is None or found.workload is None:
+        return []
+    numbers = {**found.workload.sizes, **found.workload.options}
+    return [("gpu", found.gpu.name), ("dtype", found.workload.dtype), *((f"size_{n}", v) for n, v in numbers.items())]
+
+
+FORMAT = Format("csv", "one row per configuration", write)

@@ -1,0 +1,120 @@
+"""The formats of a printed page: a table for people, CSV, JSON, JSON lines and Markdown.
+
+The table fits the terminal. The other formats are for programs: full column names, numbers with all digits, and text
+in which no terminal finds a control character.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from constrint.answers.layout import draw, lay_out, legend, notes_below
+from constrint.answers.registry import PageFormat
+from constrint.answers.table import PageOptions, Shown, Table, batched, plain_text
+from constrint.answers.terminal import command_text, json_text, terminal_width, wrap
+
+#: Characters with a meaning in Markdown; an underscore only where a word begins or ends.
+_MARKS = re.compile(r"[\\|`*\[\]<>~&]|(?<!\w)_|_(?!\w)")
+
+
+def write_table(shown: Shown) -> Iterator[str]:
+    """The page as text: the lines above, the table with its notes, the lines below."""
+    page, wanted = shown.page, shown.wanted
+    for line in page.above:
+        yield wrap(line) + "\n"
+    if page.draw is not None:
+        page.draw(partial(_print, wanted=wanted, main=page.table))
+    elif page.table.rows:
+        yield "\n" if page.above else ""
+        yield from _drawn(page.table, wanted, page.answer)
+        yield "" if page.answer else "\n"
+    for line in (*page.below, *(page.legend if wanted.has_legend else ())):
+        yield wrap(line) + "\n"
+    for before, words in page.hints:
+        yield command_text(words, f"{before} ") + "\n"
+    if wanted.has_legend:
+        yield "\n" + wrap("columns, with the names that --columns and --sort take:") + "\n"
+        for line in legend(page.table.columns):
+            yield wrap(line, "  ") + "\n"
+
+
+def _drawn(table: Table, wanted: PageOptions, answer: Sequence[str] = ()) -> Iterator[str]:
+    width = terminal_width()
+    layout = lay_out(table, width, is_wide=wanted.is_wide, chosen=wanted.columns)
+    for line in draw(table, layout, width):
+        yield line + "\n"
+    notes = [*answer, *notes_below(table, layout)]
+    yield "\n" if notes else ""
+    for line in notes:
+        yield wrap(line) + "\n"
+
+
+def _print(table: Table, *, wanted: PageOptions, main: Table) -> None:
+    """Print one table of a page with several; `--columns` applies to the main table."""
+    heeded = wanted if table.columns == main.columns else PageOptions(is_wide=wanted.is_wide)
+    sys.stdout.write("".join(_drawn(table, heeded)))
+
+
+def write_csv(shown: Shown) -> Iterator[str]:
+    """Comma-separated values (RFC 4180): a line of names, then a line per row; a missing value is empty."""
+    yield _csv_lines([[column.key for column in shown.columns]])
+    for rows in batched(shown.values()):
+        yield _csv_lines(rows)
+
+
+def _csv_lines(rows: list[list[Any]]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([plain_text(value) for value in row] for row in rows)
+    return text.getvalue()
+
+
+def write_json(shown: Shown) -> Iterator[str]:
+    """The command's JSON document (`constrint docs json`); JSON lines if the page streams its rows."""
+    if shown.page.document is None:
+        yield from write_jsonl(shown)
+    else:
+        yield json_text(shown.page.document(shown.page.table.items))
+
+
+def write_jsonl(shown: Shown) -> Iterator[str]:
+    """A JSON object per row; a missing value is null, or is left out of streamed rows."""
+    names = [column.key for column in shown.columns]
+    encode = msgspec.json.Encoder().encode_lines
+    for rows in batched(shown.values()):
+        lines = [dict(zip(names, row, strict=True)) for row in rows]
+        if shown.page.rows is not None and any(msgspec.UNSET in row for row in rows):
+            lines = [{name: value for name, value in line.items() if value is not msgspec.UNSET} for line in lines]
+        yield encode(lines).decode()
+
+
+def write_markdown(shown: Shown) -> Iterator[str]:
+    """A Markdown table as GitHub shows it: names, alignment, rows."""
+    columns = shown.columns
+    yield _markdown_line([_escaped(column.key) for column in columns])
+    yield _markdown_line([":---" if column.is_text else "---:" for column in columns])
+    for rows in batched(shown.values()):
+        yield "".join(_markdown_line([_escaped(plain_text(value)) for value in row]) for row in rows)
+
+
+def _markdown_line(cells: list[str]) -> str:
+    return f"| {' | '.join(cells)} |\n"
+
+
+def _escaped(text: str) -> str:
+    """Text in one line that Markdown shows unchanged."""
+    return _MARKS.sub(r"\\\g<0>", text).replace("\n", "<br>").replace("\t", " ")
+
+
+TABLE = PageFormat("a table that fits the terminal, or plain text in a pipe", write_table)
+CSV = PageFormat("comma-separated values", write_csv)
+JSON = PageFormat("one JSON document (`constrint docs json`)", write_json)
+JSONL = PageFormat("one JSON object a line", write_jsonl)
+MARKDOWN = PageFormat("a Markdown table", write_markdown)

@@ -1,0 +1,181 @@
+"""Results of tuning: what came of each workload of a run, and the winners that look-ups hold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from constrint.answers.table import Column, Page, Table
+from constrint.hwmodels import GpuModel
+from constrint.select import Workload
+
+if TYPE_CHECKING:
+    from constrint.select.tuned import TunedEntry
+    from constrint.tune.session import Goal, Tuned
+    from constrint.tune.store.record import TuningRecord
+    from constrint.tune.tuner import TuningReport
+
+SCHEMA = "constrint.tune/1"
+
+
+def named(workload: Workload) -> str:
+    """A workload in a few letters: `gemm 4096x4096x4096 bf16 transpose_b`."""
+    sizes = "x".join(str(size) for size in workload.sizes.values())
+    options = [name if value == 1 else f"{name}={value}" for name, value in workload.options.items()]
+    return " ".join([workload.operation, sizes, workload.dtype, *options])
+
+
+def time_text(seconds: float) -> str:
+    """A time in the unit that fits: `12.3 us`, `1.23 ms`."""
+    return f"{1e6 * seconds:.3g} us" if seconds < 1e-3 else f"{1e3 * seconds:.3g} ms"
+
+
+_NAMED = (
+    Column("workload", is_text=True, wraps=True, importance=95),
+    Column("kernel", is_text=True, importance=70),
+    Column("seconds", "time", meaning="measured", importance=100, show=time_text),
+)
+_CONFIG = Column("config", meaning="every parameter of the winner", is_text=True, wraps=True, importance=80)
+#: The columns of winners that look-ups hold.
+FROZEN = (*_NAMED, _CONFIG)
+#: The columns of a run's results.
+TUNED = (
+    *_NAMED,
+    Column("gain", meaning="how many times as fast as the first choice", importance=90, show="{:.3f}".format),
+    Column("num_tried", "tried", meaning="trials, whatever came of them", importance=40),
+    Column("num_failed", "failed", meaning="those that did not end well", importance=40),
+    _CONFIG,
+)
+
+
+class TrialTime(msgspec.Struct):
+    """A measured trial: median and spread in seconds, and the id of its record."""
+
+    kernel: str
+    config: dict[str, Any]
+    seconds: float
+    spread_s: float
+    rounds: int
+    id: str
+
+    @classmethod
+    def of(cls, record: TuningRecord | None) -> TrialTime | None:
+        """The times of a record; None without a record."""
+        if record is None:
+            return None
+        figures = record.figures
+        assert figures is not None  # a winner was measured
+        return cls(
+            record.kernel, dict(record.config), figures.median_s, figures.spread_s, figures.num_rounds, record.id
+        )
+
+
+class WorkloadResult(msgspec.Struct, kw_only=True):
+    """The result of one workload, as `constrint tune --json` prints it.
+
+    Args:
+        operation, dtype, sizes, options: The workload.
+        fixed: Parameters that the caller gives, which are not tuned.
+        winner: The fastest trial; None without one.
+        first_choice: The model's first choice, measured in the same run.
+        outcomes: Trials by outcome.
+        problem: The reason why nothing was tried; empty otherwise.
+        known: Trials that the store knew already.
+        is_whole: Whether all trials were made.
+        seconds: Time of the workload's session.
+    """
+
+    operation: str
+    dtype: str
+    sizes: dict[str, int]
+    options: dict[str, int]
+    fixed: dict[str, int]
+    winner: TrialTime | None
+    first_choice: TrialTime | None
+    outcomes: dict[str, int]
+    problem: str
+    known: int
+    is_whole: bool
+    seconds: float
+
+
+def frozen_page(gpu: GpuModel, goals: Sequence[Goal], winners: Sequence[TunedEntry | None]) -> Page:
+    """The page of the winners that look-ups hold for some goals; None for a goal without a winner."""
+    items = list(zip(goals, winners, strict=True))
+    rows = [
+        (named(goal.workload), entry and entry.kernel, entry and entry.seconds, _config_text(entry))
+        for goal, entry in items
+    ]
+
+    def document(shown: Sequence[Any]) -> dict[str, Any]:
+        results = [_goal_fields(goal) | {"winner": _entry_fields(entry)} for goal, entry in shown]
+        return {"schema": SCHEMA, "gpu": gpu.name, "frozen": True, "results": results}
+
+    number = sum(entry is not None for entry in winners)
+    below = [f"{number} of {len(goals)} workloads have a measured winner on {gpu.name}."]
+    return Page(Table(FROZEN, rows, items), document, below=below)
+
+
+def tuned_page(gpu: GpuModel, report: TuningReport, num_goals: int, seconds: float) -> Page:
+    """The page of a run's results.
+
+    Args:
+        gpu: The GPU.
+        report: The results.
+        num_goals: Workloads that were to be tuned.
+        seconds: Time of the whole command.
+    """
+    tuned = report.tuned
+    is_whole = len(tuned) == num_goals and all(each.is_whole for each in tuned)
+
+    def document(shown: Sequence[Tuned]) -> dict[str, Any]:
+        head = {"schema": SCHEMA, "gpu": gpu.name, "frozen": False, "is_whole": is_whole, "seconds": seconds}
+        devices = [{"name": use.name, "jobs": use.num_jobs, "busy_s": use.busy_s} for use in report.devices]
+        return {**head, "measuring_s": report.seconds, "devices": devices, "results": [_result(one) for one in shown]}
+
+    below = [f"{len(tuned)} of {num_goals} workloads in {seconds:.0f} s on {gpu.name}; gain: over the first choice."]
+    if not is_whole:
+        below.append("It was ended before all was tried; --resume goes on with what is measured.")
+    return Page(Table(TUNED, list(map(_tuned_row, tuned)), tuned), document, below=below)
+
+
+def _tuned_row(each: Tuned) -> list[Any]:
+    failed = sum(number for outcome, number in each.outcomes.items() if outcome != "ok")
+    times = [named(each.goal.workload), each.winner and each.winner.kernel, each.best_s, each.gain]
+    return [*times, sum(each.outcomes.values()), failed, _config_text(each.winner)]
+
+
+def _result(tuned: Tuned) -> WorkloadResult:
+    return WorkloadResult(
+        **_goal_fields(tuned.goal),
+        winner=TrialTime.of(tuned.winner),
+        first_choice=TrialTime.of(tuned.first),
+        outcomes=dict(tuned.outcomes),
+        problem=tuned.problem,
+        known=tuned.num_known,
+        is_whole=tuned.is_whole,
+        seconds=tuned.seconds,
+    )
+
+
+def _goal_fields(goal: Goal) -> dict[str, Any]:
+    workload = goal.workload
+    return {
+        "operation": workload.operation,
+        "dtype": workload.dtype,
+        "sizes": dict(workload.sizes),
+        "options": dict(workload.options),
+        "fixed": dict(goal.fixed),
+    }
+
+
+def _entry_fields(entry: TunedEntry | None) -> dict[str, Any] | None:
+    if entry is None:
+        return None
+    return {"kernel": entry.kernel, "config": dict(entry.config), "seconds": entry.seconds}
+
+
+def _config_text(record: TuningRecord | TunedEntry | None) -> str | None:
+    return None if record is None else " ".join(f"{name}={value}" for name, value in record.config.items())

@@ -1,1 +1,0 @@
-"""What a command was asked: options, GPU, kernel or problem, rules of the user."""

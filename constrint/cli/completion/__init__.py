@@ -1,1 +1,0 @@
-"""Completion in a shell: what it asks, and the words that an option or an argument may have."""

@@ -1,1 +1,0 @@
-"""What there is to know about GPUs: `gpus`, `gpu`, `limits`, `occupancy`."""

@@ -1,1 +1,0 @@
-"""Configurations of kernels: `solve` ranks them, `verify` compiles the best."""

@@ -1,0 +1,226 @@
+"""`constrint records export`, `import`, `publish` and `prune`: files of other tools, winners, removal of records."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from constrint.answers.record import counted
+from constrint.answers.terminal import print_json, say, wrap
+from constrint.cli.options import Json
+from constrint.cli.output import write_file
+from constrint.cli.records_selection import Gpu, Selection, Store, gpu_name, numbers_of, opened, printable, selecting
+from constrint.errors import UsageError
+
+if TYPE_CHECKING:
+    from constrint.tune.store.record import TuningRecord
+    from constrint.tune.store.store import RecordStore
+
+IMPORT_SCHEMA = "constrint.records.import/1"
+FORMATS = "jsonl, kernel-tuner, t1, t4, inductor, triton-config, c-header"
+
+
+@selecting
+def export(
+    *,
+    form: Annotated[
+        str, typer.Option("--format", metavar="NAME", help=f"{FORMATS} (`constrint docs records`).")
+    ] = "jsonl",
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where it is written; stdout if left out.")
+    ] = None,
+    selection: Selection,
+    store: Store = None,
+) -> None:
+    """Write records as a file of ours or of another tool."""
+    from constrint.answers.formats.records import writer
+
+    write = writer(form)
+    with opened(store) as found:
+        pieces = write(selection.find(found))
+        if output is None:
+            for piece in pieces:
+                sys.stdout.write(piece)
+        else:
+            write_file(output, pieces)
+
+
+def import_(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="What is read.")],
+    form: Annotated[str, typer.Option("--format", metavar="NAME", help="jsonl, kernel-tuner or t4.")] = "jsonl",
+    gpu: Annotated[str | None, typer.Option("--gpu", help="The GPU, where the file does not say it.")] = None,
+    kernel: Annotated[str | None, typer.Option("--kernel", help="The kernel, likewise.")] = None,
+    operation: Annotated[str | None, typer.Option("--operation", help="What the kernel computes, likewise.")] = None,
+    dtype: Annotated[str | None, typer.Option("--dtype", help="The operand type, likewise.")] = None,
+    workload: Annotated[str | None, typer.Option("--workload", metavar="m=1,n=2", help="The sizes, likewise.")] = None,
+    run: Annotated[str | None, typer.Option("--run", help="The run that the records will belong to.")] = None,
+    store: Store = None,
+    json: Json = False,
+) -> None:
+    """Add the records of a file, all or none."""
+    from constrint.answers.formats.records import Said, load, reader
+
+    read = reader(form)
+    said = Said(kernel or "", operation or "", gpu_name(gpu) or "", dtype or "", numbers_of(workload), run or "")
+    records = read(load(file, said))
+    with opened(store, is_made=True) as found:
+        num_new = found.add(records)
+        place = found.place
+    if json:
+        counts = {"num_records": len(records), "num_new": num_new}
+        print_json({"schema": IMPORT_SCHEMA, "store": place, "file": printable(str(file)), "format": form, **counts})
+    else:
+        known = len(records) - num_new
+        text = f"{counted(num_new, 'record')} of {printable(str(file))} added to {place}"
+        say(wrap(f"{text}; {known:,} were there already." if known else f"{text}."))
+
+
+PUBLISH_SCHEMA = "constrint.records.publish/1"
+
+
+def publish(
+    gpu: Gpu = None,
+    folder: Annotated[
+        Path | None, typer.Option("--folder", help="Where the tables are written; look-ups read the cache folder.")
+    ] = None,
+    store: Store = None,
+    json: Json = False,
+) -> None:
+    """Write the winners as the tables that launches go by."""
+    from constrint import cache
+    from constrint.kernels.registry import code_of
+    from constrint.select.tuned import read_tuned
+    from constrint.tune.store import choices
+
+    chosen = folder or cache.user_folder()
+    if chosen is None:
+        raise UsageError("CONSTRINT_CACHE is 0, so there is no cache folder; say where with --folder.")
+    with opened(store) as found:
+        names = found.gpus()
+        asked = gpu_name(gpu)
+        if asked is not None and asked not in names:
+            raise UsageError(f"{found.place} has no records of {asked}; it has those of: {', '.join(names) or 'none'}.")
+        paths = [choices.publish(found, name, chosen, code_of) for name in ([asked] if asked else names)]
+    tables = [(path, read_tuned(path)) for path in paths]
+    if json:
+        results = [{"gpu": t.gpu, "file": str(path), "num_entries": len(t.entries)} for path, t in tables]
+        print_json({"schema": PUBLISH_SCHEMA, "results": results})
+        return
+    for path, table in tables:
+        why = "" if table.entries else ": no record is ok and of the code that the kernels have here"
+        say(wrap(f"{counted(len(table.entries), 'winner')} for {table.gpu} in {path}{why}."))
+    if not tables:
+        say("There are no records, so nothing was written.")
+
+
+PRUNE_SCHEMA = "constrint.records.prune/1"
+_SECONDS = {"h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
+
+
+@selecting
+def prune(
+    *,
+    stale: Annotated[
+        bool, typer.Option("--stale", help="Of other code of the kernel, or of another Triton, than there is here.")
+    ] = False,
+    failed: Annotated[bool, typer.Option("--failed", help="Of trials that did not end well.")] = False,
+    older_than: Annotated[
+        str | None, typer.Option("--older-than", metavar="TIME", help="Measured before: 12h, 30d, 8w.")
+    ] = None,
+    unreadable: Annotated[bool, typer.Option("--unreadable", help="Those that cannot be read, and no others.")] = False,
+    selection: Selection,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Remove nothing: say how many there are.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    store: Store = None,
+    json: Json = False,
+) -> None:
+    """Remove the records that agree with everything that is named."""
+    conditions = _conditions(stale, failed, older_than)
+    if unreadable and (conditions or not selection.is_all):
+        raise UsageError("--unreadable takes no other condition: nothing is known of what such a record says.")
+    if not unreadable and not conditions and selection.is_all:
+        raise UsageError("say which records: --stale, --failed, --older-than 30d, --unreadable, --run NAME, --gpu ...")
+    with opened(store) as found:
+        if unreadable:
+            ids = found.unreadable_ids()
+        else:
+            chosen = (one for one in selection.find(found) if all(holds(one) for holds in conditions))
+            ids = [one.id for one in chosen]
+        num_removed = _remove(found, ids, is_dry=dry_run, is_sure=yes or json)
+        _report(found, len(ids), num_removed, is_dry=dry_run, as_json=json)
+
+
+def _conditions(stale: bool, failed: bool, older_than: str | None) -> list[Callable[[TuningRecord], bool]]:
+    conditions: list[Callable[[TuningRecord], bool]] = []
+    if failed:
+        conditions.append(lambda record: not record.is_ok)
+    if older_than is not None:
+        before = time.time() - _seconds(older_than)
+        conditions.append(lambda record: record.created < before)
+    if stale:
+        conditions.append(is_stale)
+    return conditions
+
+
+def _seconds(text: str) -> float:
+    found = re.fullmatch(r"(\d{1,6})([hdw])", text.strip())
+    if found is None:
+        raise UsageError(f"--older-than {text!r} is no time; write 12h, 30d or 8w.")
+    return int(found[1]) * _SECONDS[found[2]]
+
+
+def _remove(store: RecordStore, ids: list[str], *, is_dry: bool, is_sure: bool) -> int:
+    if is_dry or not ids:
+        return 0
+    if not is_sure:
+        asked = f"Remove {len(ids):,} of {counted(store.count(), 'record')} from {store.place}?"
+        if not sys.stdin.isatty():
+            raise UsageError(
+                f"{counted(len(ids), 'record')} would be removed from {store.place}: say --yes, or --dry-run."
+            )
+        if not typer.confirm(asked, err=True):
+            say("Nothing was removed.")
+            raise typer.Exit(1)
+    return store.remove(ids)
+
+
+def _report(store: RecordStore, num_found: int, num_removed: int, *, is_dry: bool, as_json: bool) -> None:
+    left = store.count()
+    if as_json:
+        found = {"num_found": num_found, "num_removed": num_removed, "num_left": left}
+        print_json({"schema": PRUNE_SCHEMA, "store": store.place, "is_dry_run": is_dry, **found})
+    elif is_dry:
+        say(wrap(f"{num_found:,} of {left:,} records in {store.place} would be removed."))
+    else:
+        say(wrap(f"{counted(num_removed, 'record')} removed from {store.place}, {left:,} are left."))
+
+
+def is_stale(record: TuningRecord) -> bool:
+    """Whether this machine has other code of the kernel, or another version of a compiler.
+
+    A kernel or a tool that this machine lacks makes no record stale.
+    """
+    from constrint.select.toolchain import MAKERS, toolchain
+
+    code, compilers = _here(record.kernel)
+    tools = {**toolchain(), **compilers}
+    if any(record.toolchain.get(name, version) != version for name, version in tools.items() if name in MAKERS):
+        return True
+    recorded = (record.source_hash, record.spec_hash)
+    return code is not None and all(recorded) and recorded != code
+
+
+@lru_cache(maxsize=256)
+def _here(kernel: str) -> tuple[tuple[str, str] | None, Mapping[str, str]]:
+    """The hashes of a kernel's code, and its compilers; cached, since many records name few kernels."""
+    from constrint.kernels.registry import code_of, known_spec
+
+    spec = known_spec(kernel)
+    return code_of(kernel), {} if spec is None else spec.compilers

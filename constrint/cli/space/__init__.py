@@ -1,1 +1,0 @@
-"""Spaces and problems: `count`, `sample`, `explain`, `why-not`, and lists of solutions."""

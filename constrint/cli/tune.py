@@ -1,0 +1,298 @@
+"""`constrint tune`: measure candidates on this machine's GPUs, and store the winners for later calls.
+
+Workloads come from the options, or from a YAML file with a list of kernels, types and sizes:
+
+    - {kernel: gemm, dtype: bf16, m: [16, 4096], n: 4096, k: 4096}
+    - {kernel: lstm, heads: 12, head_dim: 64}
+
+A list of values stands for each value, several lists for all combinations; omitted keys have their defaults.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from constrint.answers.trial import FROZEN, TUNED, frozen_page, tuned_page
+from constrint.cli.options import Choice, KernelCommand, kernel_file_errors
+from constrint.cli.output import Output, printing
+from constrint.cli.run import INTERRUPTED
+from constrint.errors import UnknownNameError, UsageError
+from constrint.hwmodels import GpuModel, load_gpu
+from constrint.kernels.registry import DEFAULT_KERNEL, list_kernels, load_kernel
+from constrint.select import Operation, Workload
+from constrint.tune.engine.interface import RUN_PATIENCE_S
+from constrint.tune.goals import goals_of, usual_goals
+from constrint.tune.session import Goal
+
+ENGINES = ("local", "ray")
+CACHES = ("cold", "warm")
+DEVICES = ("cuda", "cpu")
+_SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600}
+
+
+@KernelCommand.taking(files=False, rules=False)
+@printing
+def tune(
+    choice: Choice,
+    workloads: Annotated[
+        Path | None, typer.Option("--workloads", help="YAML list of kernels and sizes (`constrint docs tuning`).")
+    ] = None,
+    install: Annotated[
+        bool, typer.Option("--install", help="Tune the usual workloads of the kernel named, or of all; continues.")
+    ] = False,
+    trials: Annotated[
+        int, typer.Option("--trials", min=1, max=100_000, help="Configurations of a workload that are tried at most.")
+    ] = 16,
+    budget: Annotated[
+        str | None, typer.Option("--budget", metavar="TIME", help="Time for everything: 60s, 5m, 1h.")
+    ] = None,
+    gpus: Annotated[
+        str, typer.Option("--gpus", metavar="all|0,1", help="Which GPUs of this machine do the work.")
+    ] = "all",
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Do not measure again what the store knows of these kernels and tools.")
+    ] = False,
+    frozen: Annotated[
+        bool, typer.Option("--frozen", help="Measure nothing: say what the tables hold; 1 where anything is missing.")
+    ] = False,
+    search: Annotated[
+        str, typer.Option("--search", help="What proposes configurations: model, random, optuna:tpe, ...")
+    ] = "model",
+    cache: Annotated[
+        str, typer.Option("--cache", help="cold: the L2 is overwritten before every timed call; or warm.")
+    ] = "cold",
+    store: Annotated[
+        str | None, typer.Option("--store", metavar="URL", help="Where records are kept: a file, or postgresql://...")
+    ] = None,
+    timeout: Annotated[
+        float, typer.Option("--timeout", min=0.1, help="Seconds that a candidate may take; twice as many to compile.")
+    ] = RUN_PATIENCE_S,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the random inputs, and of the search.")] = 0,
+    engine: Annotated[str, typer.Option("--engine", help="local, or ray for many machines.")] = "local",
+    address: Annotated[
+        str | None, typer.Option("--address", help="Of the Ray cluster; one of this machine alone if left out.")
+    ] = None,
+    device: Annotated[
+        str, typer.Option("--device", help="cuda, or cpu for kernels that run there (with --gpu).")
+    ] = "cuda",
+    *,
+    output: Output,
+) -> None:
+    """Measure candidates on this machine's GPUs; the winners are what later calls launch."""
+
+    _check(choice, install, workloads, cache, engine, device)
+    _check_engine(engine, address, gpus)
+    output.check(FROZEN if frozen else TUNED)
+    started, seconds = time.monotonic(), seconds_of(budget)
+    indices = _indices(gpus)
+    if frozen:
+        _print_frozen(choice, _frozen_gpu(choice, indices), workloads, output, install=install)
+        return
+    if engine == "local":
+        from constrint.tune.engine.process import start_server
+
+        start_server(device)
+    from constrint.cli.records_selection import opened
+    from constrint.cli.tune_progress import progress
+    from constrint.kernels.registry import load_spec
+    from constrint.tune.engine.interface import Setup
+    from constrint.tune.engine.local import devices_of
+    from constrint.tune.search.registry import find_search
+    from constrint.tune.tuner import Settings
+    from constrint.tuning import local_engine, ray_cluster, ray_engine, tune
+
+    make_search = find_search(search)
+    with ExitStack() as stack:
+        cluster = stack.enter_context(ray_cluster(address, device)) if engine == "ray" else None
+        devices = tuple(indices or (0,))
+        if cluster is not None:
+            gpu = load_gpu(choice.gpu or cluster.model())
+        elif device == "cpu":
+            assert choice.gpu is not None
+            gpu = load_gpu(choice.gpu)
+        else:
+            gpu, devices = devices_of(indices, choice.gpu)
+        goals = goals_of_choice(choice, gpu, workloads, install=install)
+        records = stack.enter_context(opened(store, is_made=True))
+        setup = Setup(load_spec, gpu, device, cache, seed=seed).with_patience(timeout)
+        runs = local_engine(setup, devices) if cluster is None else ray_engine(setup, cluster)
+        stack.callback(runs.close)
+        settings = Settings(gpu, make_search, trials, seconds, resume=resume or install, seed=seed)
+        listener = stack.enter_context(progress(runs.slots, trials, len(goals)))
+        report = tune(goals, settings, runs, records, listener)
+    output.show(tuned_page(gpu, report, len(goals), time.monotonic() - started))
+    if report.is_interrupted:
+        raise typer.Exit(INTERRUPTED)
+    if len(report.tuned) < len(goals) or any(each.winner is None for each in report.tuned):
+        raise typer.Exit(1)
+
+
+def _print_frozen(choice: Choice, gpu: GpuModel, workloads: Path | None, output: Output, *, install: bool) -> None:
+    """Print the winners that look-ups hold; ends with exit code 1 if a workload has none."""
+    from constrint.select.winners import winner
+
+    goals = goals_of_choice(choice, gpu, workloads, install=install)
+    winners = [winner(goal.operation.implementations, gpu, goal.workload, goal.fixed) for goal in goals]
+    output.show(frozen_page(gpu, goals, winners))
+    if any(entry is None for entry in winners):
+        raise typer.Exit(1)
+
+
+def _check(choice: Choice, install: bool, workloads: Path | None, cache: str, engine: str, device: str) -> None:
+    if install and (workloads is not None or choice.sizes):
+        raise UsageError("--install tunes the usual workloads: it takes neither sizes nor --workloads.")
+    if workloads is not None and (choice.sizes or choice.dtype):
+        raise UsageError("--workloads names sizes and types: give no others.")
+    for name, value, known in (
+        ("cache", cache, CACHES),
+        ("engine", engine, ENGINES),
+        ("device", device, ("cuda", "cpu")),
+    ):
+        if value not in known:
+            raise UnknownNameError(name, value, known)
+    if device == "cpu" and choice.gpu is None:
+        raise UsageError("--device cpu needs --gpu NAME: the model by which configurations are chosen.")
+
+
+def _check_engine(engine: str, address: str | None, gpus: str) -> None:
+    if engine == "ray" and gpus != "all":
+        raise UsageError("--gpus names GPUs of this machine: with --engine ray all free ones of the cluster are used.")
+    if engine != "ray" and address is not None:
+        raise UsageError("--address is that of a Ray cluster: add --engine ray.")
+
+
+def seconds_of(budget: str | None) -> float | None:
+    """A time such as `60s`, `5m` or `1h` in seconds; None without one.
+
+    Raises:
+        UsageError: When the text is not a time.
+    """
+    if budget is None:
+        return None
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(s|m|min|h)?\s*", budget)
+    if found is None or float(found[1]) <= 0:
+        raise UsageError(f"--budget {budget!r} is no time; write 60s, 5m or 1h.")
+    return float(found[1]) * _SECONDS[found[2] or "s"]
+
+
+def _indices(gpus: str) -> tuple[int, ...] | None:
+    if gpus == "all":
+        return None
+    parts = gpus.split(",")
+    if not all(part.strip().isdecimal() for part in parts):
+        raise UsageError(f"--gpus {gpus!r}: write all, or indices such as 0,1.")
+    return tuple(dict.fromkeys(int(part) for part in parts))
+
+
+def _frozen_gpu(choice: Choice, indices: tuple[int, ...] | None) -> GpuModel:
+    from constrint.tune.engine.local import devices_of
+
+    return load_gpu(choice.gpu) if choice.gpu is not None else devices_of(indices)[0]
+
+
+def goals_of_choice(choice: Choice, gpu: GpuModel, workloads: Path | None, *, install: bool) -> list[Goal]:
+    """The goals of a command: the usual workloads, those of a file, or the one that the sizes name.
+
+    Raises:
+        ConstrintError: When the kernel or the GPU does not take a workload.
+    """
+    if install:
+        names = (choice.kernel,) if choice.kernel else list_kernels()
+        return usual_goals(map(load_kernel, names), gpu)
+    if workloads is None:
+        assert choice.operation is not None
+        asked = [(choice.operation, of_sizes(choice.operation, gpu, choice.sizes, choice.dtype))]
+    else:
+        asked = read_workloads(workloads, choice.kernel or DEFAULT_KERNEL, gpu)
+    goals: list[Goal] = []
+    for operation, workload in asked:
+        goals += [goal for goal in goals_of(operation, gpu, [workload]) if goal not in goals]
+    return goals
+
+
+#: Largest file of workloads, and most workloads in it.
+MAX_BYTES, MAX_WORKLOADS = 1 << 20, 10_000
+#: Keys that are not sizes.
+KERNEL, DTYPE = "kernel", "dtype"
+
+
+def read_workloads(path: Path, default: str, gpu: GpuModel) -> list[tuple[Operation, Workload]]:
+    """The workloads of a file.
+
+    Args:
+        path: The file.
+        default: The kernel of entries that name none.
+        gpu: The GPU, which decides default types.
+
+    Raises:
+        UsageError: When the file cannot be read, or an entry is not a workload; names the entry.
+    """
+    import yaml
+
+    try:
+        with path.open("rb") as file:
+            text = file.read(MAX_BYTES + 1)
+        if len(text) > MAX_BYTES:
+            raise UsageError(f"{path} has more than {MAX_BYTES} bytes: it is no list of workloads.")
+        entries = yaml.safe_load(text)
+    except OSError as error:
+        raise UsageError(f"cannot read the workloads {path}: {error.strerror}.") from None
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise UsageError(f"{path} is no YAML: {reason}") from None
+    if isinstance(entries, dict):
+        entries = entries.get("workloads", [entries])
+    if not isinstance(entries, list) or not entries:
+        raise UsageError(f"{path} holds no list of workloads, such as `- {{kernel: gemm, m: 4096, n: 4096, k: 4096}}`.")
+    found: list[tuple[Operation, Workload]] = []
+    for number, entry in enumerate(entries, 1):
+        if not isinstance(entry, dict):
+            raise UsageError(f"{path}, entry {number}: it is no mapping of sizes but {type(entry).__name__}.")
+        found += _workloads_of(entry, default, gpu, f"{path}, entry {number}")
+        if len(found) > MAX_WORKLOADS:
+            raise UsageError(f"{path}: more than {MAX_WORKLOADS} workloads; split the file.")
+    return found
+
+
+def of_sizes(operation: Operation, gpu: GpuModel, sizes: Mapping[str, int], dtype: str | None) -> Workload:
+    """The operation's default workload with given sizes, options and type."""
+    preset = operation.default_workload(gpu)
+    names = {size.name for size in operation.sizes}
+    given = {name: value for name, value in sizes.items() if name in names}
+    options = {name: value for name, value in sizes.items() if name not in names}
+    return Workload(preset.operation, {**preset.sizes, **given}, dtype or preset.dtype, {**preset.options, **options})
+
+
+def _workloads_of(entry: dict[Any, Any], default: str, gpu: GpuModel, where: str) -> list[tuple[Operation, Workload]]:
+    name = entry.get(KERNEL, default)
+    if not isinstance(name, str):
+        raise UsageError(f"{where}: kernel is no name but {name!r}.")
+    with kernel_file_errors(name):
+        operation = load_kernel(name)
+    known = [size.name for size in (*operation.sizes, *operation.options)]
+    axes: dict[str, list[Any]] = {}
+    for key, value in entry.items():
+        if key == KERNEL:
+            continue
+        if key != DTYPE and key not in known:
+            raise UsageError(f"{where}: {UnknownNameError('size', str(key), known)}")
+        axes[key] = values = value if isinstance(value, list) else [value]
+        for each in values:
+            is_right = isinstance(each, str) if key == DTYPE else isinstance(each, int) and not isinstance(each, bool)
+            if not is_right:
+                kind = "a type's name" if key == DTYPE else "a whole number"
+                raise UsageError(f"{where}: {key} must be {kind} or a list of them, got {each!r}.")
+    found = []
+    for each_one in itertools.islice(itertools.product(*axes.values()), MAX_WORKLOADS + 1):
+        sizes = dict(zip(axes, each_one, strict=True))
+        dtype = sizes.pop(DTYPE, None)
+        found.append((operation, of_sizes(operation, gpu, sizes, dtype)))
+    return found

@@ -1,0 +1,108 @@
+"""Measurements of a workload: records of a store, and the winners published with the package.
+
+The caller opens the store and passes its records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from constrint.answers.facts import MeasuredFacts, Value, plain
+from constrint.select import Operation, Workload
+from constrint.select.fingerprint import fingerprint_of
+from constrint.select.tuned import TunedEntry, read_tuned, tuned_path
+from constrint.select.winners import SHIPPED
+
+if TYPE_CHECKING:
+    from constrint.tune.store.record import TuningRecord
+
+#: The hashes of a kernel's device code and space by its full name; None for an unknown kernel.
+CodeOf = Callable[[str], tuple[str, str] | None]
+
+
+def of_config(measured: Sequence[MeasuredFacts], kernel: str, config: Mapping[str, Value]) -> MeasuredFacts | None:
+    """The first and best measurement of a configuration; None without one."""
+    return next((one for one in measured if one.kernel == kernel and one.config == dict(config)), None)
+
+
+def measured_facts(records: Iterable[TuningRecord], place: str, code_of: CodeOf) -> list[MeasuredFacts]:
+    """The best measurement of each configuration whose result was right.
+
+    Args:
+        records: Records of one workload on one GPU.
+        place: The store, as printed.
+        code_of: The current hashes of a kernel, which tell whether its code has changed.
+    """
+    found: dict[tuple[str, str], MeasuredFacts] = {}
+    for record in records:
+        if not record.is_ok or record.figures is None or record.figures.median_s <= 0:
+            continue
+        figures = record.figures
+        one = MeasuredFacts(
+            kernel=record.kernel,
+            config={name: plain(value) for name, value in record.config.items()},
+            median_s=figures.median_s,
+            spread_s=figures.spread_s,
+            source=place,
+            id=record.id,
+            run=record.run,
+            created=record.created,
+            toolchain=dict(record.toolchain),
+            how=f"{figures.num_rounds} rounds, {figures.cache} L2" + (", finalist" if figures.is_final else ""),
+            is_stale=_is_stale(record.kernel, record.source_hash, record.spec_hash, code_of),
+        )
+        key = (one.kernel, repr(sorted(one.config.items())))
+        if key not in found or _order(one) < _order(found[key]):
+            found[key] = one
+    return list(found.values())
+
+
+def published(operation: Operation, gpu: str, workload: Workload) -> Iterator[MeasuredFacts]:
+    """The winners of a workload published with the package."""
+    path = tuned_path(SHIPPED, gpu)
+    table = read_tuned(path)
+    if table.gpu != gpu:
+        return
+    specs = {spec.full_name: spec for spec in operation.implementations}
+    for entry in table.entries:
+        if entry.kernel in specs and _is_of(entry, operation, workload):
+            now = fingerprint_of(specs[entry.kernel])
+            yield MeasuredFacts(
+                kernel=entry.kernel,
+                config={name: plain(value) for name, value in entry.config.items()},
+                median_s=entry.seconds,
+                source=f"{path.name}, published with constrint",
+                run=entry.run,
+                created=entry.created,
+                toolchain=dict(entry.toolchain),
+                how="the winner of its run"
+                + "".join(f", with {name} = {value} given" for name, value in entry.fixed.items()),
+                is_stale=entry.source_hash != now.source,
+            )
+
+
+def _is_of(entry: TunedEntry, operation: Operation, workload: Workload) -> bool:
+    preset = {option.name: option.default for option in operation.options}
+    asked = {name: value for name, value in workload.options.items() if preset.get(name) != value}
+    return (
+        entry.operation == workload.operation
+        and entry.dtype == workload.dtype
+        and entry.sizes == dict(workload.sizes)
+        and entry.options == asked
+    )
+
+
+def _is_stale(kernel: str, source: str, space: str, code_of: CodeOf) -> bool:
+    code = code_of(kernel)
+    return code is not None and bool(source and space) and (source, space) != tuple(code)
+
+
+def in_order(measured: Iterable[MeasuredFacts]) -> list[MeasuredFacts]:
+    """Current measurements before stale ones, the fastest first."""
+    return sorted(measured, key=_order)
+
+
+def _order(one: MeasuredFacts) -> tuple[bool, float, str, str]:
+    """The sort key of `in_order`."""
+    return one.is_stale, one.median_s, one.kernel, one.id
