@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
@@ -201,7 +202,7 @@ def test_corrections_that_the_run_had_no_time_for_are_fitted_when_they_are_taken
         calls.append(command)
         Path(command[-1]).write_text('{"kernels": {"gemm.pointer": {}}}')
 
-    monkeypatch.setattr(remake.subprocess, "run", fit)
+    monkeypatch.setattr(subprocess, "run", fit)
     remake.install(tmp_path)
     (command,) = calls
     assert command[2:4] == ["benchmarks.gemm.correct", str(places / "candidates-bf16-fp16.csv")]
