@@ -147,13 +147,11 @@ def test_a_part_that_breaks_costs_itself_alone_and_what_was_done_is_archived(
     def cut(run: Run, limit: float) -> tuple[str, str]:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(
-        remake, "PARTS", {"library": Part(breaks, 0.25), "winners": Part(works, 0.5), "cut": Part(cut, 0.25)}
-    )
-    monkeypatch.setattr(parts, "PARTS", remake.PARTS)
-    monkeypatch.setattr(
-        sys, "argv", ["remake", "--gpu", "h200", "--work", str(tmp_path / "w"), "--into", str(tmp_path)]
-    )
+    fakes = {"library": Part(breaks, 0.25), "winners": Part(works, 0.5), "cut": Part(cut, 0.25)}
+    for module in ("benchmarks.remake.__main__", "benchmarks.remake.parts"):
+        monkeypatch.setattr(f"{module}.PARTS", fakes)
+    folders = ["--work", str(tmp_path / "work"), "--into", str(tmp_path)]
+    monkeypatch.setattr(sys, "argv", ["remake", "--gpu", "h200", *folders])
     args = remake.parse()
     with pytest.raises(KeyboardInterrupt):
         remake.remake(GPU, args)
