@@ -160,7 +160,7 @@ class Bench:
                 self._add(workload, (who, how), figure, floor_s, choice, outcome=outcome, prepare_ms=took_ms)
 
     def _launched(self, case: Case, choices: list[Choice], chosen: Choice) -> tuple[list[Choice], Choice]:
-        """Return the choices that calls launch, ours and the one among all: one that spills is passed over."""
+        """What calls launch in the end, of our kernels and among all: they pass over a first choice that spills."""
 
         def start(choice: Choice, /, *, may_spill: bool) -> None:
             if choice.kernel != LIBRARY and not may_spill:

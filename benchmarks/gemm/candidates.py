@@ -214,8 +214,10 @@ def main() -> None:
     if args.what == "prepare" and args.out.is_file():
         rows = read_rows(args.out)  # of an earlier run
     else:
-        with Table(args.out, PLANNED, f"{args.number} products drawn with seed {args.seed}") as table:
+        part = args.out.with_suffix(".part")
+        with Table(part, PLANNED, f"{args.number} products drawn with seed {args.seed}") as table:
             rows = [table.add(**row) for of_product in plan_all(gpu, args) for row in of_product]
+        part.replace(args.out)  # a plan is whole, or not there
     if args.what == "prepare":
         compile_all(gpu, rows, args.jobs)
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import argparse
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -41,7 +42,7 @@ def remake(gpu: GpuModel, args: argparse.Namespace) -> list[Spent]:
     """Run the parts one after another within the budget, and archive after each of them."""
     started = time.monotonic()
     until = started + (SMOKE_S if args.smoke else args.budget) - RESERVE_S
-    run = Run(gpu, args.work / tables.slug(gpu.name), args.smoke)
+    run = Run(gpu, folder_of(gpu, args.work), args.smoke)
     names = [name for name in PARTS if name in args.only]
     spent: list[Spent] = []
     with run.in_background("corrections" in names):
@@ -54,6 +55,11 @@ def remake(gpu: GpuModel, args: argparse.Namespace) -> list[Spent]:
             tables.archive(run.stage, gpu.name, [vars(each) for each in spent], args.into or run.folder)
     say(f"{time.monotonic() - started:.0f} s in all")
     return spent
+
+
+def folder_of(gpu: GpuModel, work: Path) -> Path:
+    """The folder of a GPU and of today's device code: what other code was measured with is not gone on with."""
+    return work / f"{tables.slug(gpu.name)}-{tables.code_stamp()}"
 
 
 def install(folder: Path) -> None:
@@ -104,11 +110,13 @@ def main() -> int:
     if name is None:
         raise ConstrintError("there is no model of the GPU of this machine; name one by --gpu")
     gpu = load_gpu(name)
+    # Whoever ends this program ends what it started, too.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     if args.fresh:
-        shutil.rmtree(args.work / tables.slug(gpu.name), ignore_errors=True)
+        shutil.rmtree(folder_of(gpu, args.work), ignore_errors=True)
     spent = remake(gpu, args)
     if args.into is None and not args.smoke:
-        install(args.work / tables.slug(gpu.name))
+        install(folder_of(gpu, args.work))
     return int(not any(each.outcome == "done" for each in spent))
 
 

@@ -45,7 +45,7 @@ class Spent:
 
     Args:
         part: Its name.
-        outcome: "done"; "partly" where time was short; else why nothing was staged.
+        outcome: "done", or "failed" where it staged nothing.
         seconds: The time it took.
         note: What was measured, and what is left.
     """
@@ -65,7 +65,7 @@ class Run:
     Args:
         gpu: The model of the GPU.
         folder: Where programs write, and later runs go on.
-        is_smoke: Whether each part takes one or two cases alone.
+        is_smoke: Whether each part runs one or two cases alone.
     """
 
     def __init__(self, gpu: GpuModel, folder: Path, is_smoke: bool) -> None:

@@ -7,6 +7,7 @@ device code. No torch.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import zipfile
@@ -23,7 +24,7 @@ from constrint.kernels.gemm.correction import GROUPS as GROUP_OF
 from constrint.kernels.gemm.correction import path_of as corrections_path
 from constrint.kernels.gemm.library.points import MEASURED
 from constrint.kernels.gemm.library.points import path_of as library_path
-from constrint.kernels.registry import known_spec
+from constrint.kernels.registry import known_spec, load_kernel
 from constrint.kernels.rnn.known import table_of
 from constrint.select.fingerprint import source_hash
 from constrint.select.tuned import read_tuned, tuned_path
@@ -110,6 +111,13 @@ def kernels_of(name: str, gpu: str) -> list[str]:
 def hashes_of(kernels: Iterable[str]) -> dict[str, str]:
     """Hashes of the device code of kernels, as they are now; empty for a library, `GONE` for a removed kernel."""
     return {kernel: "" if kernel in LIBRARIES else _hash_of(kernel) for kernel in kernels}
+
+
+def code_stamp() -> str:
+    """A short hash of the device code of all kernels that tables are measured of."""
+    specs = [spec for operation in ("gemm", "lstm") for spec in load_kernel(operation).implementations]
+    text = repr(sorted((spec.full_name, source_hash(spec)) for spec in specs))
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
 def _hash_of(kernel: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
@@ -146,13 +147,11 @@ def test_a_part_that_breaks_costs_itself_alone_and_what_was_done_is_archived(
     def cut(run: Run, limit: float) -> tuple[str, str]:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(
-        remake, "PARTS", {"library": Part(breaks, 0.25), "winners": Part(works, 0.5), "cut": Part(cut, 0.25)}
-    )
-    monkeypatch.setattr(parts, "PARTS", remake.PARTS)
-    monkeypatch.setattr(
-        sys, "argv", ["remake", "--gpu", "h200", "--work", str(tmp_path / "w"), "--into", str(tmp_path)]
-    )
+    fakes = {"library": Part(breaks, 0.25), "winners": Part(works, 0.5), "cut": Part(cut, 0.25)}
+    for module in ("benchmarks.remake.__main__", "benchmarks.remake.parts"):
+        monkeypatch.setattr(f"{module}.PARTS", fakes)
+    folders = ["--work", str(tmp_path / "work"), "--into", str(tmp_path)]
+    monkeypatch.setattr(sys, "argv", ["remake", "--gpu", "h200", *folders])
     args = remake.parse()
     with pytest.raises(KeyboardInterrupt):
         remake.remake(GPU, args)
@@ -201,7 +200,7 @@ def test_corrections_that_the_run_had_no_time_for_are_fitted_when_they_are_taken
         calls.append(command)
         Path(command[-1]).write_text('{"kernels": {"gemm.pointer": {}}}')
 
-    monkeypatch.setattr(remake.subprocess, "run", fit)
+    monkeypatch.setattr(subprocess, "run", fit)
     remake.install(tmp_path)
     (command,) = calls
     assert command[2:4] == ["benchmarks.gemm.correct", str(places / "candidates-bf16-fp16.csv")]
