@@ -18,10 +18,8 @@ from torch.compiler import is_compiling
 from constrint.errors import UsageError
 from constrint.kernels.gemm.checks import stack
 from constrint.kernels.gemm.gradients import Facts, Saved, gradients, saved_of
-from constrint.kernels.gemm.implementations import (
+from constrint.kernels.gemm.implementations import AUTO, check_kernel, config_text, kernel_names, kernel_of_gradients
     AUTO,
-    KERNELS,
-    LIBRARY,
     check_kernel,
     config_text,
     kernel_of_gradients,
@@ -66,8 +64,9 @@ def matmul(
         activation: "relu", "gelu" (exact) or "silu".
         out_dtype: Type of the result; None: fp8 gives bf16, int8 gives int32, anything else its own type.
         kernel: "auto": the best candidate by evidence, of our kernels and torch's own product (cuBLAS, hipBLASLt);
-            "kernels": of our kernels; "library": torch's own product, whose gradients are chosen among all; the name
-            of one of our kernels, such as "cuda". Tensors on the CPU run the reference, whatever is named.
+            "kernels": of our kernels; "library": torch's own product, whose gradients are chosen among all;
+            "library+pointwise": the same with the epilogue as a kernel of its own; the name of one of our kernels,
+            such as "cuda". Tensors on the CPU run the reference, whatever is named.
         config: Values of all parameters of the named kernel, which then runs with them.
 
     Returns:
@@ -118,8 +117,9 @@ def plan_key(
         if kernel == AUTO and alpha == 1.0 and beta == 0.0 and activation is None and out_dtype is None:
             return PLAIN
         return float(alpha), float(beta), activation, out_dtype, kernel, ""
-    if kernel in (AUTO, KERNELS, LIBRARY):
-        raise UsageError(f"matmul: config needs the kernel that it is for, got kernel={kernel!r}; name it.")
+    if kernel.removeprefix("gemm.") not in kernel_names():
+        names = ", ".join(kernel_names())
+        raise UsageError(f"matmul: config needs the kernel that it is for, one of {names}; got kernel={kernel!r}.")
     return float(alpha), float(beta), activation, out_dtype, kernel, config_text(config)
 
 

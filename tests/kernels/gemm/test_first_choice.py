@@ -433,10 +433,10 @@ def refuse_all(asked: Product, choice: Decision) -> None:
 
 
 def test_without_a_model_there_is_no_other_choice() -> None:
-    config = {"num_warps": 4}
+    program = Program("gemm.pointer", (Step("product", "gemm.pointer", {"num_warps": 4}),))
+    decision = Decision(request_of(None, product(64, 64, 64)), program)
     with pytest.raises(InfeasibleError, match="without a hardware model there is no other choice"):
-        program = Program("gemm.pointer", (Step("product", "gemm.pointer", config),))
-        refuse_product(Decision(request_of(None, product(64, 64, 64)), program), "threads", 2, 1)
+        refuse_product(decision, "threads", 2, 1)
 
 
 def test_output_bytes_of_every_dtype_are_those_of_its_own_type() -> None:

@@ -15,6 +15,7 @@ from constrint.choose.decision import ErrorBand, Program, Step
 from constrint.choose.refusals import Refusal
 from constrint.errors import UnsupportedError
 from constrint.hwmodels import GpuModel, load_gpu
+from constrint.kernels.gemm import implementations
 from constrint.kernels.gemm.library.cost import Error, left_out_error, library_s
 from constrint.kernels.gemm.library.points import PLAIN, WIDE, Kind, path_of, place_of
 from constrint.kernels.gemm.library.spec import LIBRARY, inability
@@ -35,7 +36,7 @@ OUR_HOST_S, COPIED_HOST_S, LIBRARY_HOST_S = 10e-6, 15e-6, 22e-6
 #: The same of products that a plan asks cuBLAS for (`step.py`): 12 us where a plan of ours took 7 and torch 11.
 DIRECT_HOST_S, DIRECT_DTYPES = 16e-6, ("bf16", "fp16")
 #: The library, then a pointwise kernel.
-COMPOSED = f"{LIBRARY}+pointwise"
+COMPOSED = f"gemm.{implementations.COMPOSED}"
 #: Bytes per element of the sums between the two.
 SUM_BYTES = 4
 
