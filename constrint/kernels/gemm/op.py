@@ -18,10 +18,11 @@ from torch.compiler import is_compiling
 from constrint.errors import UsageError
 from constrint.kernels.gemm.checks import stack
 from constrint.kernels.gemm.gradients import Facts, Saved, gradients, saved_of
-from constrint.kernels.gemm.implementations import AUTO, check_kernel, config_text, kernel_names, kernel_of_gradients
+from constrint.kernels.gemm.implementations import (
     AUTO,
     check_kernel,
     config_text,
+    kernel_names,
     kernel_of_gradients,
 )
 from constrint.kernels.gemm.operator import PLAIN, PLAIN_END, PLANS, STEADY_END
