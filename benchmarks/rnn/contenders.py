@@ -100,11 +100,10 @@ def _refuse(reason: str) -> Calls:
 
 def _on_projected_inputs(cell: str) -> list[str]:
     """The back-ends of `rnn`."""
-    from constrint.kernels.rnn.layer_spec import LayerSpec
     from constrint.kernels.rnn.plan import implementations_of
 
     specs = implementations_of(cell)
-    return [name for name in list_backends(cell) if not isinstance(specs[name]["forward"], LayerSpec)]
+    return [name for name in list_backends(cell) if not specs[name]["forward"].projects]
 
 
 def _projection(case: Case, x: Any, layer: Layer) -> Calls:

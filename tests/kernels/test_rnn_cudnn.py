@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,7 +14,7 @@ from constrint.flashrnn import plan, rnn
 from constrint.hwmodels import load_gpu
 from constrint.kernels.registry import load_kernel, load_spec
 from constrint.kernels.rnn import first_choice as rnn_first_choice
-from constrint.kernels.rnn import known as known_layers
+from constrint.kernels.rnn import measured as known_layers
 from constrint.kernels.rnn.cudnn import cost, first_choice
 from constrint.kernels.rnn.cudnn.algorithm import Shape, algorithm_of, is_persistent
 from constrint.kernels.rnn.cudnn.cost import layer_s, left_out_error
@@ -197,14 +198,16 @@ def test_a_direction_that_was_not_measured_counts_as_it_is_predicted(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The forward kernel for many sequences goes with a backward pass whose layers were measured."""
-    monkeypatch.setattr(known_layers, "IMPLEMENTATIONS", tmp_path)  # of what it says of whole layers nothing
+    shutil.copytree(known_layers.IMPLEMENTATIONS / "cuda" / "measured", tmp_path / "cuda" / "measured")
+    monkeypatch.setattr(known_layers, "IMPLEMENTATIONS", tmp_path)  # without the table of the forward kernel
     monkeypatch.setattr(rnn_first_choice, "gpu_of", lambda device: load_gpu("h200"))
     usual = SimpleNamespace(backend="wgmma", seconds={"forward": 4e-3, "backward": 12e-3})
     monkeypatch.setattr(rnn_first_choice, "_plan", lambda kind: SimpleNamespace(chosen=usual))
     asked = (256, 1, 768), "bf16", torch.device("cuda", 0)
     backward = load_spec("lstm-backward.cuda")
     assert isinstance(backward, RnnSpec)
-    known = backward.measured(load_gpu("h200"), workload_of("lstm", (256, 1024, 1, 768), "bf16", "backward"))
+    workload = workload_of("lstm", (256, 1024, 1, 768), "bf16", "backward")
+    known = known_layers.measured_layer("cuda", backward, load_gpu("h200"), workload)
     assert known is not None
     whole = rnn_first_choice.measured_s("lstm", *asked, trains=True, time=1024)
     assert whole == pytest.approx(4e-3 + known.seconds)
@@ -250,7 +253,8 @@ def test_steps_beyond_those_that_were_measured_take_what_is_predicted() -> None:
         assert seconds == pytest.approx(few.measured[direction] + 35 * each[direction])
     spec = load_spec("lstm.cuda")
     assert isinstance(spec, RnnSpec)
-    assert spec.measured(load_gpu("h200"), workload_of("lstm", (20, 35, 2, 1500), "tf32")) is None, "of one head"
+    two_heads = workload_of("lstm", (20, 35, 2, 1500), "tf32")
+    assert known_layers.measured_layer("cuda", spec, load_gpu("h200"), two_heads) is None
 
 
 def test_a_gpu_without_measurements_leaves_nothing_to_it(

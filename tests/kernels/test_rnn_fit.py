@@ -137,8 +137,8 @@ def test_a_launch_that_does_not_fit_falls_back_warns_and_remembers(
     from triton.runtime.errors import OutOfResources
 
     from constrint.kernels.launch.triton import TritonLaunch
-    from constrint.kernels.rnn.interface import RnnInputs, RnnSaved, RnnUpstream
-    from constrint.kernels.rnn.triton import launch
+    from constrint.kernels.rnn.interface import ForwardOutputs, RnnInputs, RnnUpstream
+    from constrint.kernels.rnn.triton.launch import TritonBackend
 
     gpu, launched = load_gpu("h200"), []
 
@@ -156,11 +156,11 @@ def test_a_launch_that_does_not_fit_falls_back_warns_and_remembers(
 
     def run(choice: Choice) -> None:
         if direction == "forward":
-            launch.forward(inputs, choice, save_gates=True)
+            TritonBackend().forward(inputs, choice, save_gates=True)
         else:
             states = torch.zeros(1, 33, 5, 1, 240, dtype=torch.float16)
             upstream = RnnUpstream((states[0],), (None,))
-            launch.backward(inputs, RnnSaved(states, wx), upstream, choice, clip=0.0)
+            TritonBackend().backward(inputs, ForwardOutputs(states, wx), upstream, choice, clip=0.0)
 
     with pytest.warns(RuntimeWarning, match=r"'row_split': 1.* takes 262144 of shared memory, the limit is 232448"):
         run(elman(gpu, direction))

@@ -18,7 +18,6 @@ from constrint.kernels.rnn.spec import predict_s, workload_of
 from constrint.kernels.rnn.triton.cost import WEIGHTS, after_s, waiting_step_s
 from constrint.kernels.rnn.triton.layer import depth_parts
 from constrint.kernels.rnn.triton.spec import SPECS as TRITON_SPECS
-from constrint.kernels.rnn.triton.spec import planned_batch
 from constrint.model import Domain
 from constrint.select import Workload, rank
 from constrint.select.first_choice import choose
@@ -137,6 +136,7 @@ def test_choice_is_remembered_and_its_time_can_be_asked_for() -> None:
 
 
 def test_batch_sizes_share_few_plans() -> None:
+    planned_batch = SPECS["lstm"].planned_batch
     assert [planned_batch(b) for b in (1, 16, 17, 64, 65, 256, 100_000)] == [16, 16, 64, 64, 256, 256, 256]
     assert len({planned_batch(b) for b in range(1, 65)}) == 2
 

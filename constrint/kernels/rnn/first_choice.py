@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from constrint.errors import InfeasibleError, UnknownNameError, UnsupportedError
 from constrint.kernels.launch.device import gpu_of
 from constrint.kernels.registry import load_spec
-from constrint.kernels.rnn.known import known
-from constrint.kernels.rnn.layer_spec import LayerSpec
+from constrint.kernels.rnn.measured import measured_layer
 from constrint.kernels.rnn.plan import RnnPlan, choose_for, implementations_of, plan_on
 from constrint.kernels.rnn.spec import SUFFIX, RnnSpec, workload_of
 from constrint.select import first_choice as select_first
@@ -75,7 +74,7 @@ def decide(cell: str, wx: Tensor, backend: str, direction: str, *, recompute: bo
         if name not in specs:
             raise UnknownNameError("backend", name, [*specs, AUTO])
         spec = specs[name][direction]
-        if isinstance(spec, LayerSpec):
+        if spec.projects:
             raise UnsupportedError(spec.modules_alone)
         known = _DECISIONS[key] = Decision(spec.backend(), _choice(kind, spec, direction, recompute))
     return known
@@ -157,7 +156,9 @@ def measured_s(
     chosen = _plan((cell, _batch_class(batch), heads, dim, dtype, device)).chosen
     for direction in SUFFIX if trains else ("forward",):
         spec = implementations_of(cell)[chosen.backend][direction]
-        found = known(chosen.backend, spec, gpu, workload_of(cell, (batch, time, heads, dim), dtype, direction))
+        found = measured_layer(
+            chosen.backend, spec, gpu, workload_of(cell, (batch, time, heads, dim), dtype, direction)
+        )
         seconds, steps = (0.0, 0) if found is None else found
         total += seconds + chosen.seconds[direction] * (time - steps) / USUAL_TIME
         is_known |= found is not None

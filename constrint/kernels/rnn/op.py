@@ -15,7 +15,7 @@ from torch import Tensor
 from constrint.kernels.rnn.cells import CELLS
 from constrint.kernels.rnn.first_choice import Decision, run_decided
 from constrint.kernels.rnn.gradients import stacked_ends
-from constrint.kernels.rnn.interface import RnnGradients, RnnInputs, RnnSaved, RnnUpstream, zero_states
+from constrint.kernels.rnn.interface import ForwardOutputs, RnnGradients, RnnInputs, RnnUpstream, zero_states
 from constrint.kernels.rnn.plans import BACKWARD, FORWARD, Forward, backward_of, gradients_of_call
 
 # Defined by hand: torch.library.custom_op imports Dynamo at its first call, which takes seconds.
@@ -53,7 +53,7 @@ def _forward(
         last = zero_states(inputs)
         return states, hidden, last_h.copy_(last[0]), last_rest.copy_(last[1:]), gates
 
-    def run(decision: Decision) -> RnnSaved:
+    def run(decision: Decision) -> ForwardOutputs:
         return decision.backend.forward(inputs, decision.choice, save_gates=save_gates)
 
     saved = run_decided(cell, wx, backend, "forward", run, recompute=not save_gates)
@@ -103,7 +103,7 @@ def _backward(
     upstream = RnnUpstream(every, (grad_last_h, *rest))
     if wx.shape[0] == 0 or wx.shape[1] == 0:
         return _no_steps(inputs, upstream)
-    saved = RnnSaved(states, gates if gates.numel() else None)
+    saved = ForwardOutputs(states, gates if gates.numel() else None)
     if saved.gates is not None and lengths is None and reset is None and wx.is_cuda:
         planned = _planned_backward(inputs, saved, grad_states, grad_hidden, grad_last_h, grad_last_rest, backend, clip)
         if planned is not None:
@@ -141,7 +141,7 @@ def _planned_forward(
 
 
 def _planned_backward(
-    inputs: RnnInputs, saved: RnnSaved, grad_states: Tensor | None, grad_hidden: Tensor | None,
+    inputs: RnnInputs, saved: ForwardOutputs, grad_states: Tensor | None, grad_hidden: Tensor | None,
     grad_last_h: Tensor | None, grad_last_rest: Tensor | None, backend: str, clip: float,
 ) -> Any:  # fmt: skip
     """The gradients of a call by its plan; None where it has none."""

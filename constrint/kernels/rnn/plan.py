@@ -17,9 +17,7 @@ from typing import TYPE_CHECKING
 from constrint import cache
 from constrint.errors import ConstrintError
 from constrint.hwmodels import GpuModel
-from constrint.kernels.rnn.forward_spec import ForwardSpec
-from constrint.kernels.rnn.known import known
-from constrint.kernels.rnn.layer_spec import LayerSpec
+from constrint.kernels.rnn.measured import measured_layer
 from constrint.kernels.rnn.offer import COMPUTED_AGAIN, STORED, Offer
 from constrint.kernels.rnn.spec import SUFFIX, RnnSpec, predict_s
 from constrint.select.first_choice import Choice, choose, has_refused
@@ -95,7 +93,7 @@ def implementations_of(cell: str) -> dict[str, dict[str, RnnSpec]]:
                 by_name.setdefault(spec.name, {})[direction] = spec
     for specs in by_name.values():
         forward = specs.get("forward")
-        if isinstance(forward, ForwardSpec) and "backward" in by_name.get(forward.backward_by, {}):
+        if forward is not None and "backward" in by_name.get(forward.backward_by, {}):
             specs.setdefault("backward", by_name[forward.backward_by]["backward"])
     return {name: specs for name, specs in by_name.items() if specs.keys() == SUFFIX.keys()}
 
@@ -146,7 +144,7 @@ def plan_on(
     gpu = gpu_of(device) if device.type == "cuda" else None
     specs = implementations_of(workload.operation)
     refusals = {name: each["forward"].refusal_on(device, gpu) for name, each in specs.items()}
-    layers = {name for name, each in specs.items() if isinstance(each["forward"], LayerSpec)}
+    layers = {name for name, each in specs.items() if each["forward"].projects}
     if gpu is not None:
         refused = [Offer(n, refusal=refusal, projects=n in layers) for n, refusal in refusals.items() if refusal]
         offers = [offer for offer in _offers(workload, gpu, directions) if not refusals[offer.backend]]
@@ -179,8 +177,7 @@ def _offer(
 ) -> Offer:
     workloads = {d: Workload(specs[d].operation, workload.sizes, workload.dtype) for d in directions}
     forward = specs["forward"]
-    projects = isinstance(forward, LayerSpec)
-    unmeasured = forward.uncalibrated() if isinstance(forward, ForwardSpec) else ""
+    projects, unmeasured = forward.projects, forward.uncalibrated()
     if unmeasured:
         return Offer(name, refusal=unmeasured)
     try:
@@ -191,7 +188,7 @@ def _offer(
     except ConstrintError as error:
         return Offer(name, refusal=str(error), projects=projects)
     note = specs["forward"].note(workload, directions)
-    found = {direction: known(name, specs[direction], gpu, asked) for direction, asked in workloads.items()}
+    found = {direction: measured_layer(name, specs[direction], gpu, asked) for direction, asked in workloads.items()}
     time = workload.sizes["time"]
     tuned = {d: seconds[d] * _slower(specs[d], choice) for d, choice in choices.items() if choice.is_measured}
     measured = {d: m.seconds + seconds[d] * (1 - m.steps / time) for d, m in found.items() if m is not None}

@@ -71,7 +71,7 @@ def _build_forward(tensors: tuple[Tensor | None, ...], extra: Forward) -> Made:
     """The recipe of a forward call on (wx, r, b, initial, start)."""
     from constrint.kernels.launch.policy import launch_what_fits
     from constrint.kernels.rnn.first_choice import refuse, run_decided, saves_gates
-    from constrint.kernels.rnn.interface import PlannedForward, RnnInputs
+    from constrint.kernels.rnn.interface import ForwardOutputs, RnnInputs
 
     wx, r, b, initial, start = tensors
     assert wx is not None
@@ -86,7 +86,7 @@ def _build_forward(tensors: tuple[Tensor | None, ...], extra: Forward) -> Made:
     states = wx.new_empty((kind.num_states, batch, time, heads, dim))
     end_h, end_rest = wx.new_empty((batch, heads, dim)), wx.new_empty((kind.num_states - 1, batch, heads, dim))
     gates = torch.empty(wx.shape, dtype=wx.dtype, device=wx.device) if keeps else None
-    made = PlannedForward(states, end_h, end_rest, gates)
+    made = ForwardOutputs(states, gates, end_h, end_rest)
     results = [tensor for tensor in (states, end_h, end_rest, gates) if tensor is not None and tensor.numel()]
     inputs = RnnInputs(extra.cell, wx, r, b, initial, None, None)
     given = [name for name, tensor in (("bias", b), ("initial", initial), ("saved", gates)) if tensor is not None]
@@ -115,7 +115,7 @@ _AHEAD: list[threading.Thread] = []
 def _compile_backward(inputs: RnnInputs, extra: Forward) -> None:
     """Begin to compile the kernels of the backward pass that most often follows: with a gradient of h alone."""
     from constrint.kernels.rnn.first_choice import decide
-    from constrint.kernels.rnn.interface import PlannedBackward
+    from constrint.kernels.rnn.interface import BackwardTensors
     from constrint.kernels.rnn.weights.launch import weight_launches
 
     kind, wx, r, b = CELLS[extra.cell], inputs.wx, inputs.r, inputs.b
@@ -130,7 +130,7 @@ def _compile_backward(inputs: RnnInputs, extra: Forward) -> None:
     def compile_ahead() -> None:
         # What fails here fails again, and is told of, when the backward pass is learnt.
         with suppress(Exception), torch.cuda.device(wx.device):
-            planned = PlannedBackward(
+            planned = BackwardTensors(
                 states=alike(kind.num_states, *every),
                 gates=alike(batch, time, gates, heads, dim),
                 grad_states=(alike(*every), *(None,) * (kind.num_states - 1)),
@@ -191,7 +191,7 @@ def _build_backward(tensors: tuple[Tensor | None, ...], extra: Backward) -> Made
     """
     from constrint.kernels.launch.policy import launch_what_fits
     from constrint.kernels.rnn.first_choice import refuse, run_decided
-    from constrint.kernels.rnn.interface import PlannedBackward, RnnInputs
+    from constrint.kernels.rnn.interface import BackwardTensors, RnnInputs
     from constrint.kernels.rnn.weights.launch import weight_launches
 
     grad_h, grad_states, grad_last, wx, r, initial, states, gates = tensors
@@ -210,7 +210,7 @@ def _build_backward(tensors: tuple[Tensor | None, ...], extra: Backward) -> Made
     of_b = None if extra.bias is None else torch.empty(r.shape[:3], dtype=extra.bias, device=r.device)
     grad_initial = torch.empty((kind.num_states, batch, heads, dim), dtype=torch.float32, device=wx.device)
     every = (grad_h, *(None,) * (kind.num_states - 1)) if grad_states is None else grad_states.unbind(0)
-    made = PlannedBackward(states, gates, tuple(every), grad_last, slots, grad_initial, before)
+    made = BackwardTensors(states, gates, tuple(every), grad_last, slots, grad_initial, before)
     inputs = RnnInputs(extra.cell, wx, r, None, initial, None, None)
     found: list[Made] = []
     optional = {"initial": initial, "grad_last": grad_last, "clip": extra.clip or None, "only_h": extra.only_h or None}

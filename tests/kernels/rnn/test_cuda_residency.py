@@ -25,7 +25,7 @@ from constrint.hwmodels import load_gpu
 from constrint.kernels.launch import policy
 from constrint.kernels.launch.cuda import CudaLaunch
 from constrint.kernels.launch.plan.errors import NotPlannedError
-from constrint.kernels.rnn import first_choice, padding, plans
+from constrint.kernels.rnn import first_choice, fused, plans
 from constrint.kernels.rnn.cuda.shape import RING
 from constrint.kernels.rnn.plan import plan_for
 from constrint.kernels.rnn.weights import launch
@@ -63,8 +63,8 @@ def bench(shared_results: SharedResults, tmp_path: Path, monkeypatch: pytest.Mon
         monkeypatch.setattr(CudaLaunch, name, value)
     monkeypatch.setattr(CudaLaunch, "device", property(lambda _: torch.device("cpu")))
     # The copies at the edges are Triton's, which compiles for a GPU that is there.
-    monkeypatch.setattr(padding, "ends_launch", lambda made: triton_launch(made.end_h))
-    monkeypatch.setattr(padding, "before_launch", lambda _, made: triton_launch(made.before))
+    monkeypatch.setattr(fused, "ends_launch", lambda made: triton_launch(made.end_h))
+    monkeypatch.setattr(fused, "before_launch", lambda _, made: triton_launch(made.before))
     with launch_bench_of(shared_results, tmp_path) as made:
         yield made
 

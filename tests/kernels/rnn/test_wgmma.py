@@ -14,12 +14,11 @@ from constrint.hwmodels import load_gpu
 from constrint.kernels import registry
 from constrint.kernels.registry import load_kernel, register
 from constrint.kernels.rnn.cells import CELLS
-from constrint.kernels.rnn.forward_spec import ForwardSpec
 from constrint.kernels.rnn.plan import choose_for, implementations_of, plan_for
 from constrint.kernels.rnn.spec import SUFFIX, RnnSpec, workload_of
 from constrint.kernels.rnn.wgmma.cost import fitted, floor_clk
 from constrint.kernels.rnn.wgmma.spec import SPECS as WGMMA_SPECS
-from constrint.kernels.rnn.wgmma.spec import WgmmaSpec, planned_batch
+from constrint.kernels.rnn.wgmma.spec import WgmmaSpec
 from constrint.model import Var, const
 from constrint.model.constraint import CERTAIN
 from constrint.select import Workload, rank
@@ -139,7 +138,7 @@ def test_what_cannot_run_is_refused_with_the_reason() -> None:
 def test_heads_are_padded_and_batches_rounded_up() -> None:
     spec = SPECS["lstm"]
     assert spec.planned(layer(650, 100)).sizes == {"batch": 128, "time": 1024, "heads": 1, "head_dim": 704}
-    assert [planned_batch(batch) for batch in (1, 17, 4096)] == [16, 32, 1024]
+    assert [WGMMA_SPECS[0].planned_batch(batch) for batch in (1, 17, 4096)] == [16, 32, 1024]
     assert "650 to 704" in spec.note(layer(650), ("forward", "backward"))
     assert "backward pass is that of cuda" in spec.note(layer(64), ("forward", "backward"))
 
@@ -220,7 +219,7 @@ def test_without_the_one_that_it_names_it_is_not_offered(monkeypatch: pytest.Mon
     before = {name: list(specs) for name, specs in registry._REGISTERED.items()}
     monkeypatch.setattr(registry, "_REGISTERED", before)
     register(Alone(CELLS["gru"], "forward"))
-    assert isinstance(registry.load_spec("gru.alone"), ForwardSpec | RnnSpec)
+    assert isinstance(registry.load_spec("gru.alone"), RnnSpec)
     assert "alone" not in implementations_of("gru")
 
 

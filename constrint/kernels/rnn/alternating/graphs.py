@@ -18,11 +18,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from constrint.kernels.rnn.alternating.loop import previous_states, recompute_gates
-from constrint.kernels.rnn.alternating.steps import steps_of_graph
+from constrint.kernels.rnn.alternating.backend import previous_states, recompute_gates
+from constrint.kernels.rnn.alternating.cost import steps_of_graph
 from constrint.kernels.rnn.cells import CELLS, Cell
 from constrint.kernels.rnn.gradients import gradients_of
-from constrint.kernels.rnn.interface import RnnGradients, RnnInputs, RnnSaved, RnnUpstream, zero_states
+from constrint.kernels.rnn.interface import ForwardOutputs, RnnGradients, RnnInputs, RnnUpstream, zero_states
 
 #: Units per program of the pointwise kernels.
 TILE = 128
@@ -231,7 +231,7 @@ def _resets(inputs: RnnInputs, num_steps: int) -> Tensor | None:
     return pad(inputs.reset.t().to(torch.int8), (0, 0, 0, num_steps + 1))
 
 
-def graph_forward(inputs: RnnInputs, *, save_gates: bool) -> RnnSaved:
+def graph_forward(inputs: RnnInputs, *, save_gates: bool) -> ForwardOutputs:
     """Run over time; see `RnnBackend.forward`."""
     wx = inputs.wx
     batch, time, gates, heads, dim = wx.shape
@@ -253,7 +253,7 @@ def graph_forward(inputs: RnnInputs, *, save_gates: bool) -> RnnSaved:
         states[:, :, start:end].copy_(chunk.states[:, : end - start].transpose(1, 2))
         if saved is not None:
             saved[:, start:end].copy_(chunk.gates[: end - start].transpose(0, 1))
-    return RnnSaved(states, saved)
+    return ForwardOutputs(states, saved)
 
 
 def _fresh(inputs: RnnInputs, values: Tensor) -> Tensor:
@@ -266,7 +266,7 @@ def _fresh(inputs: RnnInputs, values: Tensor) -> Tensor:
     return torch.where(anew[None, :, None, None], 0.0, values)
 
 
-def graph_backward(inputs: RnnInputs, saved: RnnSaved, upstream: RnnUpstream, *, clip: float) -> RnnGradients:
+def graph_backward(inputs: RnnInputs, saved: ForwardOutputs, upstream: RnnUpstream, *, clip: float) -> RnnGradients:
     """Gradients backwards over time; see `RnnBackend.backward`."""
     wx, kind = inputs.wx, inputs.kind
     batch, time, gates, heads, dim = wx.shape

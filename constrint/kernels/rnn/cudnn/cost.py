@@ -10,14 +10,13 @@ proportion.
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
 from constrint.kernels.rnn.cudnn.algorithm import Algorithm, Shape, algorithm_of
-from constrint.kernels.rnn.measured import Points, add_point, along, between
+from constrint.kernels.rnn.measured import Points, add_point, along, between, rows_of
 
 MEASURED = Path(__file__).parent / "measured"
 DIRECTIONS = ("forward", "backward")
@@ -37,12 +36,9 @@ class Kind(NamedTuple):
 @lru_cache(maxsize=16)
 def measured(gpu: str) -> Mapping[Kind, Points]:
     """The measured times of a GPU's model, by its name; nothing where there are none."""
-    path = MEASURED / f"{gpu.lower()}.csv"
     found: dict[Kind, Points] = {}
-    if path.is_file():
-        with path.open(newline="") as file:
-            for row in csv.DictReader(line for line in file if not line.startswith("#")):
-                _add(found, row)
+    for row in rows_of(MEASURED / f"{gpu.lower()}.csv"):
+        _add(found, row)
     return found
 
 

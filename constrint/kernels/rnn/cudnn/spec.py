@@ -17,8 +17,7 @@ from constrint.hwmodels import GpuModel
 from constrint.kernels.rnn.cells import CELLS
 from constrint.kernels.rnn.cudnn.algorithm import Shape
 from constrint.kernels.rnn.cudnn.cost import layer_s, left_out_error, measured
-from constrint.kernels.rnn.layer_spec import LayerSpec
-from constrint.kernels.rnn.spec import SUFFIX
+from constrint.kernels.rnn.spec import SUFFIX, RnnSpec
 from constrint.select.cost import PARTS, CostColumns
 from constrint.select.limits import BlockUse
 from constrint.select.spec import Columns, Param, Rule, Vars, Workload
@@ -34,10 +33,11 @@ CUDNN = "cudnn"
 CUDNN_CELLS = ("lstm", "gru", "elman", "elman_relu")
 
 
-class CudnnSpec(LayerSpec):
+class CudnnSpec(RnnSpec):
     """One direction of a layer with one head."""
 
     name = CUDNN
+    projects = True
     how = "cuDNN, which projects the inputs itself"
     dtypes = ("bf16", "fp16", "fp32", "tf32")
 
