@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from constrint import cache
 from constrint.errors import UnsupportedError
 from constrint.hwmodels import GpuModel
-from constrint.select.kept import key_of
+from constrint.select.disk_key import key_of
 
 if TYPE_CHECKING:
     from constrint.select.spec import KernelSpec, Workload

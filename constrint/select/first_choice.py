@@ -18,7 +18,7 @@ from constrint.errors import RESIDENT, ConstrintError, InfeasibleError
 from constrint.hwmodels import GpuModel
 from constrint.model import Constraint, Var, all_of, any_of
 from constrint.model.constraint import CERTAIN
-from constrint.select.kept import key_of
+from constrint.select.disk_key import key_of
 from constrint.select.limits import SPILLS, BlockUse, most_registers
 from constrint.select.rank import Request, rank_requests, requests
 from constrint.select.spec import Config, KernelSpec, Operation, Workload

@@ -24,8 +24,8 @@ from constrint.kernels.rnn.plan import RnnPlan, plan_for
 from constrint.kernels.rnn.spec import workload_of
 from constrint.kernels.rnn.triton.spec import SPECS as TRITON_SPECS
 from constrint.select import first_choice as select_first
+from constrint.select.disk_key import key_of
 from constrint.select.first_choice import Choice, Refusal
-from constrint.select.kept import key_of
 from tests.support.gemm import POINTER, product
 
 ASKED = dataclasses.replace(product(1000, 4096, 4096), no_library="our kernels are tested")

@@ -15,7 +15,7 @@ from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.grid_rules import COLUMNS
 from constrint.kernels.gemm.product import Product
 from constrint.kernels.gemm.spec import GemmSpec
-from constrint.select.kept import key_of
+from constrint.select.disk_key import key_of
 from constrint.select.limits import BROKEN_SHARE, chance_of_broken, slowdown
 from constrint.select.prepared import PreparedColumns, PreparedRow
 from constrint.select.spec import Config, Param, Rule

@@ -20,8 +20,8 @@ from constrint.hwmodels import GpuModel
 from constrint.kernels.rnn.measured import measured_layer
 from constrint.kernels.rnn.offer import COMPUTED_AGAIN, STORED, Offer
 from constrint.kernels.rnn.spec import SUFFIX, RnnSpec, predict_s
+from constrint.select.disk_key import key_of
 from constrint.select.first_choice import Choice, choose, has_refused
-from constrint.select.kept import key_of
 from constrint.select.spec import Workload
 from constrint.select.winners import stamp
 
