@@ -43,7 +43,7 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     "kernels.rules": ({"model", "select", "hwmodels"}, {"numpy", "msgspec"}),
     "kernels.choice": ({"model", "solve", "select", "choose", "hwmodels"}, {"numpy", "msgspec", "torch"}),
     "kernels.code": ({"tune", "select", "choose", "hwmodels"}, {"numpy", "torch", "triton", "cuda"}),
-    "flashrnn": ({"kernels", "tune", "hwmodels"}, {"torch"}),
+    "flashrnn": ({"kernels", "choose", "tune", "hwmodels"}, {"torch"}),
     "propose": (
         {"model", "solve", "select", "hwmodels", "tune", "kernels"},
         {"numpy", "msgspec", "openai", "torch", "triton"},
@@ -68,7 +68,7 @@ HEAVY |= {"plotly", "jinja2"}
 #: Parts of `kernels` that no operation owns.
 SHARED = ("launch", "resources")
 #: Files of an operation that solve spaces, or choose from them.
-CHOOSING = ("first_choice", "correction", "sample")
+CHOOSING = ("candidates", "first_choice", "correction", "sample")
 
 
 def part_of(path: Path) -> str:

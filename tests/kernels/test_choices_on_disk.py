@@ -14,13 +14,13 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from constrint.kernels.rnn.plan import RnnPlan, plan_for
 
 from constrint import cache
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.gemm import first_choice
 from constrint.kernels.gemm.pointer.spec import PointerSpec
 from constrint.kernels.rnn import plan
-from constrint.kernels.rnn.plan import RnnPlan, plan_for
 from constrint.kernels.rnn.spec import workload_of
 from constrint.kernels.rnn.triton.spec import SPECS as TRITON_SPECS
 from constrint.select import first_choice as select_first

@@ -17,8 +17,8 @@ if missing_packages("triton"):
 
 from constrint.kernels.launch.plan.scratch import Scratch
 from constrint.kernels.rnn import edges
-from constrint.kernels.rnn.alternating import backend
-from constrint.kernels.rnn.alternating.backend import loop_backward, loop_forward
+from constrint.kernels.rnn.alternating import loop
+from constrint.kernels.rnn.alternating.loop import loop_backward, loop_forward
 from constrint.kernels.rnn.cells import CELLS
 from constrint.kernels.rnn.fused import FusedBackend
 from constrint.kernels.rnn.interface import ForwardOutputs, RnnInputs, RnnUpstream
@@ -71,7 +71,7 @@ class LoopBackend(FusedBackend):
     def _backward(self, tensors: Any, *, clip: float, only_h: bool) -> None:
         """The gradients of the slots are those that the loop makes its results of."""
         kind, seen = CELLS[self.cell], list[tuple[Tensor, Tensor | None]]()
-        results = backend._gradients
+        results = loop._gradients
 
         def noted(inputs: RnnInputs, before: Tensor, d_p: Tensor, d_candidate: Tensor | None, carry: Any) -> Any:
             seen.append((d_p, d_candidate))
@@ -81,7 +81,7 @@ class LoopBackend(FusedBackend):
             tuple(tensors[f"grad{state}"] for state in range(kind.num_states)), tuple(tensors["grad_last"])
         )
         with self.monkeypatch.context() as patch:
-            patch.setattr(backend, "_gradients", noted)
+            patch.setattr(loop, "_gradients", noted)
             saved = ForwardOutputs(tensors["states"], tensors["saved"])
             found = loop_backward(self._inputs(tensors), saved, upstream, clip=clip)
         (d_p, d_candidate), slots = seen[0], tensors["grad_slots"]

@@ -16,7 +16,7 @@ from constrint.hwmodels import load_gpu
 from constrint.kernels.launch.plan.scratch import Scratch
 from constrint.kernels.registry import load_spec
 from constrint.kernels.rnn.alternating import cost, graphs
-from constrint.kernels.rnn.alternating.backend import loop_backward, loop_forward
+from constrint.kernels.rnn.alternating.loop import loop_backward, loop_forward
 from constrint.kernels.rnn.cells import CELLS
 from constrint.kernels.rnn.gradients import gradients_of_slots, input_gradient
 from constrint.kernels.rnn.interface import BackwardTensors, ForwardOutputs, RnnInputs, RnnUpstream

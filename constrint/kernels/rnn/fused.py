@@ -16,16 +16,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from constrint.choose import Decision
 from constrint.errors import ConstrintError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.launch.plan.errors import NotPlannedError
 from constrint.kernels.launch.plan.scratch import TORCH_SCRATCH, Scratch
 from constrint.kernels.launch.policy import launch_what_fits, look
+from constrint.kernels.rnn.dispatch import refuse
 from constrint.kernels.rnn.edges import HeadPadding, before_launch, ends_launch
-from constrint.kernels.rnn.first_choice import refuse
 from constrint.kernels.rnn.gradients import gradients_of, recompute_gates, states_before
 from constrint.kernels.rnn.interface import BackwardTensors, ForwardOutputs, RnnGradients, RnnInputs, RnnUpstream
-from constrint.select.first_choice import Choice
 from constrint.select.spec import Config, Launch, Workload
 
 Tensors = Mapping[str, Tensor | None]
@@ -52,7 +52,7 @@ class FusedBackend(ABC):
 
     @abstractmethod
     def loop(
-        self, direction: str, choice: Choice, config: Config, tensors: Tensors, scratch: Scratch, **options: Any
+        self, direction: str, choice: Decision, config: Config, tensors: Tensors, scratch: Scratch, **options: Any
     ) -> Sequence[Launch]:
         """List the launches of the time loop.
 
@@ -73,7 +73,7 @@ class FusedBackend(ABC):
     # A plan: the launches on tensors as they are.
 
     def plan_forward(
-        self, inputs: RnnInputs, start: Tensor | None, outputs: ForwardOutputs, choice: Choice, scratch: Scratch
+        self, inputs: RnnInputs, start: Tensor | None, outputs: ForwardOutputs, choice: Decision, scratch: Scratch
     ) -> Sequence[Launch]:
         """See `RnnBackend.plan_forward`."""
         self._check_plannable(inputs, start, outputs.states, outputs.gates)
@@ -83,7 +83,7 @@ class FusedBackend(ABC):
         self,
         inputs: RnnInputs,
         tensors: BackwardTensors,
-        choice: Choice,
+        choice: Decision,
         scratch: Scratch,
         *,
         clip: float,
@@ -115,7 +115,7 @@ class FusedBackend(ABC):
 
     # A call outside of plans: tensors are converted, and the launches run.
 
-    def forward(self, inputs: RnnInputs, choice: Choice, *, save_gates: bool) -> ForwardOutputs:
+    def forward(self, inputs: RnnInputs, choice: Decision, *, save_gates: bool) -> ForwardOutputs:
         """See `RnnBackend.forward`."""
         wx, (batch, time, _, heads, dim) = inputs.wx, inputs.wx.shape
         make = self._maker(inputs)
@@ -125,7 +125,7 @@ class FusedBackend(ABC):
         operands, masks = self._converted(inputs)
         start = None if operands.initial is None else operands.initial[0].to(wx.dtype).contiguous()
 
-        def launches(choice: Choice, scratch: Scratch) -> Sequence[Launch]:
+        def launches(choice: Decision, scratch: Scratch) -> Sequence[Launch]:
             return self._forward_launches(operands, masks, start, outputs, choice, scratch)
 
         optional = {"bias": inputs.b, "initial": inputs.initial, "saved": gates, **masks}
@@ -133,7 +133,7 @@ class FusedBackend(ABC):
         return outputs
 
     def backward(
-        self, inputs: RnnInputs, saved: ForwardOutputs, upstream: RnnUpstream, choice: Choice, *, clip: float
+        self, inputs: RnnInputs, saved: ForwardOutputs, upstream: RnnUpstream, choice: Decision, *, clip: float
     ) -> RnnGradients:
         """See `RnnBackend.backward`."""
         wx, kind, states = inputs.wx, inputs.kind, self._aligned(saved.states)
@@ -151,7 +151,7 @@ class FusedBackend(ABC):
         tensors = BackwardTensors(states, self._aligned(gates), grad_states, grad_last, slots, initial)
         options = {"clip": clip, "only_h": all(g is None for g in (*upstream.states[1:], *upstream.last[1:]))}
 
-        def launches(choice: Choice, scratch: Scratch) -> Sequence[Launch]:
+        def launches(choice: Decision, scratch: Scratch) -> Sequence[Launch]:
             return self._backward_launches(operands, masks, tensors, choice, scratch, **options)
 
         optional = {"initial": inputs.initial, "grad_last": grad_last, **masks}
@@ -180,15 +180,15 @@ class FusedBackend(ABC):
     def _run(
         self,
         inputs: RnnInputs,
-        choice: Choice,
-        launches_of: Callable[[Choice, Scratch], Sequence[Launch]],
+        choice: Decision,
+        launches_of: Callable[[Decision, Scratch], Sequence[Launch]],
         optional: list[str],
     ) -> None:
         """Run the launches of a choice; where one does not fit the device, those of the next choice."""
         wx = inputs.wx
         scratch = TORCH_SCRATCH if self._maker(inputs) is torch.empty else _ZeroedScratch()
 
-        def launch(choice: Choice, /, *, may_spill: bool) -> None:
+        def launch(choice: Decision, /, *, may_spill: bool) -> None:
             launches = launches_of(choice, scratch)
             grids = [getattr(each, "grid", ()) for each in launches]
             key = choice.kernel, *choice.config.items(), wx.shape[2:], *grids, wx.dtype, wx.device, may_spill, *optional
@@ -224,7 +224,7 @@ class FusedBackend(ABC):
         masks: Tensors,
         start: Tensor | None,
         outputs: ForwardOutputs,
-        choice: Choice,
+        choice: Decision,
         scratch: Scratch,
     ) -> list[Launch]:
         padding = self._padding(inputs, scratch)
@@ -239,7 +239,7 @@ class FusedBackend(ABC):
         inputs: RnnInputs,
         masks: Tensors,
         tensors: BackwardTensors,
-        choice: Choice,
+        choice: Decision,
         scratch: Scratch,
         **options: Any,
     ) -> list[Launch]:
@@ -275,7 +275,7 @@ def _names(optional: Tensors) -> list[str]:
     return sorted(name for name, tensor in optional.items() if tensor is not None)
 
 
-def workload_of_choice(choice: Choice) -> Workload:
+def workload_of_choice(choice: Decision) -> Workload:
     """The workload of a choice.
 
     Raises:
@@ -286,7 +286,7 @@ def workload_of_choice(choice: Choice) -> Workload:
     return choice.workload
 
 
-def gpu_of_choice(choice: Choice) -> GpuModel:
+def gpu_of_choice(choice: Decision) -> GpuModel:
     """The hardware model of a choice.
 
     Raises:

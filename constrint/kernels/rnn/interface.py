@@ -12,10 +12,10 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from constrint.choose import Decision
 from constrint.kernels.launch.plan.scratch import Scratch
 from constrint.kernels.rnn.cells import CELLS, Cell
 from constrint.kernels.rnn.reference import accumulation_dtype
-from constrint.select.first_choice import Choice
 from constrint.select.spec import Launch
 
 
@@ -123,16 +123,16 @@ class BackwardTensors:
 class RnnBackend(Protocol):
     """Runs recurrences with the configuration of a choice; B and T are at least 1. It keeps no state but caches."""
 
-    def forward(self, inputs: RnnInputs, choice: Choice, *, save_gates: bool) -> ForwardOutputs:
+    def forward(self, inputs: RnnInputs, choice: Decision, *, save_gates: bool) -> ForwardOutputs:
         """Run all steps at once; states past a sequence's length are zero. `end_h` and `end_rest` stay None."""
 
     def backward(
-        self, inputs: RnnInputs, saved: ForwardOutputs, upstream: RnnUpstream, choice: Choice, *, clip: float
+        self, inputs: RnnInputs, saved: ForwardOutputs, upstream: RnnUpstream, choice: Decision, *, clip: float
     ) -> RnnGradients:
         """Compute the gradients of the inputs; `clip` > 0 clamps the gradient that reaches h_{t-1} through r."""
 
     def plan_forward(
-        self, inputs: RnnInputs, start: Tensor | None, outputs: ForwardOutputs, choice: Choice, scratch: Scratch
+        self, inputs: RnnInputs, start: Tensor | None, outputs: ForwardOutputs, choice: Decision, scratch: Scratch
     ) -> Sequence[Launch]:
         """List the launches of a forward pass without lengths and resets.
 
@@ -151,7 +151,7 @@ class RnnBackend(Protocol):
         self,
         inputs: RnnInputs,
         tensors: BackwardTensors,
-        choice: Choice,
+        choice: Decision,
         scratch: Scratch,
         *,
         clip: float,

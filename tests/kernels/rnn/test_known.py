@@ -9,7 +9,7 @@ import pytest
 
 from constrint.hwmodels import load_gpu
 from constrint.kernels.rnn import measured
-from constrint.kernels.rnn.plan import implementations_of, plan_for
+from constrint.kernels.rnn.candidates import decide_layer, implementations_of
 from constrint.kernels.rnn.spec import workload_of
 
 H200 = load_gpu("h200")
@@ -59,5 +59,5 @@ def test_a_library_s_table_is_not_read_as_one_of_our_layers(folder: Path) -> Non
 def test_a_module_takes_the_library_where_our_layer_was_measured_to_be_slower() -> None:
     """Wide layers with many sequences in tf32: what runs is predicted faster than it was."""
     for cell, time in (("lstm", 1024), ("gru", 35)):
-        plan = plan_for(workload_of(cell, (256, time, 1, 2048), "tf32", "forward"), H200, ("forward", "backward"))
-        assert plan.backend == "cudnn", str(plan)
+        plan = decide_layer(workload_of(cell, (256, time, 1, 2048), "tf32", "forward"), H200, ("forward", "backward"))
+        assert plan.program.name == "cudnn", str(plan)

@@ -23,11 +23,11 @@ from constrint.hwmodels import load_gpu
 from constrint.kernels.launch.plan.errors import NotPlannedError
 from constrint.kernels.launch.plan.recipe import plan_of, recipe_of
 from constrint.kernels.launch.plan.scratch import NotedScratch
-from constrint.kernels.rnn import first_choice
+from constrint.kernels.rnn import dispatch
+from constrint.kernels.rnn.candidates import choose_for
 from constrint.kernels.rnn.cells import CELLS
 from constrint.kernels.rnn.cuda.spec import CudaRnnSpec
 from constrint.kernels.rnn.interface import ForwardOutputs, RnnInputs
-from constrint.kernels.rnn.plan import choose_for
 from constrint.kernels.rnn.spec import workload_of
 from constrint.kernels.rnn.wgmma.launch import WgmmaBackend
 from constrint.kernels.rnn.wgmma.shape import shape_of
@@ -108,14 +108,13 @@ def test_what_has_to_be_converted_has_no_plan(what: str) -> None:
 
 
 def test_who_names_it_gets_its_forward_and_another_ones_backward_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("_PLANS", "_DECISIONS"):
-        monkeypatch.setattr(first_choice, name, {})
-    monkeypatch.setattr(first_choice, "gpu_of", lambda _: H200)
+    monkeypatch.setattr(dispatch, "_DISPATCHES", {})
+    monkeypatch.setattr(dispatch, "gpu_of", lambda _: H200)
     for spec in (WgmmaSpec, CudaRnnSpec):
         monkeypatch.setattr(spec, "refusal_on", lambda *_: "")
     wx: Any = SimpleNamespace(shape=(256, 4, 4, 1, 768), dtype=torch.bfloat16, device=torch.device("cuda"))
     decided = {
-        direction: first_choice.decide("lstm", wx, "wgmma", direction, recompute=False)
+        direction: dispatch.decide_for("lstm", wx, "wgmma", direction, recompute=False)
         for direction in ("forward", "backward")
     }
     assert [decision.choice.kernel for decision in decided.values()] == ["lstm.wgmma", "lstm-backward.cuda"]

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from constrint.choose import Decision
 from constrint.hwmodels import GpuModel
 from constrint.kernels.launch.cuda.nvrtc import CudaSource
 from constrint.kernels.launch.cuda.source_spec import CudaLaunch
@@ -40,7 +41,6 @@ from constrint.kernels.rnn.fused import (
     workload_of_choice,
 )
 from constrint.kernels.rnn.spec import SUFFIX
-from constrint.select.first_choice import Choice
 from constrint.select.spec import Config, Launch, Workload
 
 #: Tensors of each kernel in the order of its arguments.
@@ -197,7 +197,7 @@ class CudaBackend(FusedBackend):
         return padded_head_dim(head_dim, dtype.itemsize)
 
     def loop(
-        self, direction: str, choice: Choice, config: Config, tensors: Tensors, scratch: Scratch, **options: Any
+        self, direction: str, choice: Decision, config: Config, tensors: Tensors, scratch: Scratch, **options: Any
     ) -> Sequence[Launch]:
         """See `FusedBackend.loop`."""
         workload, gpu = workload_of_choice(choice), gpu_of_choice(choice)

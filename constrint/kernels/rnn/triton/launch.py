@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from constrint.choose import Decision
 from constrint.hwmodels import GpuModel
 from constrint.kernels.launch.plan.scratch import TORCH_SCRATCH, Scratch
 from constrint.kernels.launch.triton import TritonLaunch
@@ -23,7 +24,6 @@ from constrint.kernels.rnn.triton.kernel_backward import backward_kernel
 from constrint.kernels.rnn.triton.kernel_forward import forward_kernel
 from constrint.kernels.rnn.triton.layer import Layer, padded_columns, padded_head_dim
 from constrint.select.compiled import CompiledKernel
-from constrint.select.first_choice import Choice
 from constrint.select.spec import Config, Workload
 from constrint.tune.compile import require_triton
 
@@ -148,7 +148,7 @@ class TritonBackend(FusedBackend):
         return padded_head_dim(head_dim)
 
     def loop(
-        self, direction: str, choice: Choice, config: Config, tensors: Tensors, scratch: Scratch, **options: Any
+        self, direction: str, choice: Decision, config: Config, tensors: Tensors, scratch: Scratch, **options: Any
     ) -> Sequence[TritonLaunch]:
         """See `FusedBackend.loop`."""
         workload = workload_of_choice(choice)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from constrint.choose import Decision
 from constrint.errors import UnsupportedError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.launch.cuda.nvrtc import CudaSource
@@ -31,7 +32,6 @@ from constrint.kernels.rnn.fused import (
 from constrint.kernels.rnn.wgmma.instruction import wgmma
 from constrint.kernels.rnn.wgmma.shape import CELL_NUMBERS, DTYPE_NUMBERS, FENCE, RING, padded_head_dim, shape_of
 from constrint.kernels.rnn.wgmma.sources import CELLS_SOURCE, SOURCE
-from constrint.select.first_choice import Choice
 from constrint.select.spec import Config, Launch, Workload
 
 #: Tensors of the kernel in the order of its arguments.
@@ -127,7 +127,7 @@ class WgmmaBackend(FusedBackend):
         return padded_head_dim(head_dim)
 
     def loop(
-        self, direction: str, choice: Choice, config: Config, tensors: Tensors, scratch: Scratch, **options: Any
+        self, direction: str, choice: Decision, config: Config, tensors: Tensors, scratch: Scratch, **options: Any
     ) -> Sequence[Launch]:
         """See `FusedBackend.loop`.
 

@@ -1,6 +1,4 @@
-"""The `alternating` back-end: per step one matrix product and one pointwise step; any head dimension, any device.
-
-On a GPU with Triton a CUDA graph runs the steps (`graphs.py`); elsewhere a loop of PyTorch calls does, which is here.
+"""The `alternating` recurrence as a loop of PyTorch calls: per step one matrix product and one pointwise step.
 
 Any device, dtype and head dimension; states and sums in the accumulation dtype. It works on (T, N, B, ...) so that
 every step's operands are contiguous. A call costs about as much as its work on small operands, so the loop holds the
@@ -9,65 +7,17 @@ calls that depend on earlier steps and no other: it runs over the padding too, w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import lru_cache, partial
-from importlib.util import find_spec
-from typing import Any
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from constrint.kernels.launch.plan.errors import NotPlannedError
 from constrint.kernels.rnn.alternating.pointwise import BACKWARD, FORWARD
 from constrint.kernels.rnn.interface import ForwardOutputs, RnnGradients, RnnInputs, RnnUpstream, zero_states
 from constrint.kernels.rnn.reference import accumulation_dtype, pre_activations
-from constrint.select.first_choice import Choice
-from constrint.select.spec import Launch
 
 #: Elements of the pre-activations of the steps whose factors are computed at once: some MB, which a cache may hold.
 CHUNK = 1 << 18
-
-
-class AlternatingBackend:
-    """A loop of PyTorch calls; on a GPU with Triton a CUDA graph of products and fused pointwise kernels."""
-
-    def forward(self, inputs: RnnInputs, choice: Choice, *, save_gates: bool) -> ForwardOutputs:
-        """See `RnnBackend.forward`."""
-        if _has_kernels(inputs):
-            from constrint.kernels.rnn.alternating.graphs import graph_forward
-
-            with torch.cuda.device(inputs.wx.device):
-                return graph_forward(inputs, save_gates=save_gates)
-        return loop_forward(inputs, save_gates=save_gates)
-
-    def backward(
-        self, inputs: RnnInputs, saved: ForwardOutputs, upstream: RnnUpstream, choice: Choice, *, clip: float
-    ) -> RnnGradients:
-        """See `RnnBackend.backward`."""
-        if _has_kernels(inputs):
-            from constrint.kernels.rnn.alternating.graphs import graph_backward
-
-            with torch.cuda.device(inputs.wx.device):
-                return graph_backward(inputs, saved, upstream, clip=clip)
-        return loop_backward(inputs, saved, upstream, clip=clip)
-
-    def plan_forward(self, *arguments: Any) -> Sequence[Launch]:
-        """There is no plan: a loop of PyTorch calls, or a graph of its own."""
-        raise NotPlannedError("the back-end 'alternating' is no list of launches")
-
-    def plan_backward(self, *arguments: Any, **options: Any) -> Sequence[Launch]:
-        """As `plan_forward`."""
-        raise NotPlannedError("the back-end 'alternating' is no list of launches")
-
-
-def _has_kernels(inputs: RnnInputs) -> bool:
-    """Whether the pointwise steps can be kernels: on a GPU, with Triton, in at most 32 bits."""
-    return inputs.wx.is_cuda and inputs.wx.element_size() <= 4 and _has_triton()
-
-
-@lru_cache(maxsize=1)
-def _has_triton() -> bool:
-    return find_spec("triton") is not None
 
 
 def loop_forward(inputs: RnnInputs, *, save_gates: bool) -> ForwardOutputs:
