@@ -76,8 +76,7 @@ def decide_call(module: RecurrentParameters, x: Tensor, batch: int, time: int, k
     more = module.bidirectional, module.proj_size, module.gradient_recurrent_clip, module.config is None
     signature: Hashable = *options, *more, kind, _modes(x), x.dtype, x.device
     if x.is_cuda:
-        batch, time = _plain_sizes(batch, time)
-        signature = signature, batch, time, x.shape[-1], torch.is_grad_enabled()
+        signature = signature, *_plain_sizes(batch, time, x.shape[-1]), torch.is_grad_enabled()
     return decide_module(signature, lambda: request_of(module, x, batch, time, kind))
 
 
@@ -85,6 +84,7 @@ def request_of(
     module: RecurrentParameters, x: Tensor, batch: int, time: int, kind: CallKind, gpu: str | None = None
 ) -> Request:
     """The request for a call; arguments as in `library_of`, and the GPU's name for a device that is not here."""
+    batch, time = _plain_sizes(batch, time)
     refusals = _refusals(module, x, kind)
     if refusals.get(module.backend):
         raise unsupported(module.backend, refusals[module.backend])
