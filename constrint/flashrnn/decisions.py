@@ -1,6 +1,6 @@
 """The decision for a module's call: our kernels, cuDNN, or torch's layers on the CPU.
 
-`decide_call` makes one request per signature: the module's options, the input's shape, dtype and device, and the modes
+`library_of` makes one request per signature: the module's options, the input's shape, dtype and device, and the modes
 of torch that a library cannot take. Later calls of a signature are one look-up.
 """
 
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.compiler import is_compiling
 
-from constrint.choose import Decision, Request
+from constrint.choose import Request
 from constrint.errors import UnsupportedError
 from constrint.flashrnn.checks import DTYPES, REFERENCE, check_configs
 from constrint.flashrnn.libraries import cpu, cudnn
@@ -23,7 +23,7 @@ from constrint.flashrnn.observers import autocast_dtype, needs_plain_torch
 from constrint.hwmodels import load_gpu
 from constrint.kernels.rnn.candidates import TORCH, LayerDetail, ModuleCall
 from constrint.kernels.rnn.cudnn.spec import CUDNN
-from constrint.kernels.rnn.dispatch import AUTO, decide_module, dtype_name, layer_request
+from constrint.kernels.rnn.dispatch import AUTO, MODULES, decide_module, dtype_name, layer_request
 
 if TYPE_CHECKING:
     from constrint.flashrnn.parameters import RecurrentParameters
@@ -44,6 +44,9 @@ class CallKind(NamedTuple):
     has_lengths: bool = False
     has_resets: bool = False
     is_packed: bool = False
+
+
+DENSE, PACKED = CallKind(), CallKind(is_packed=True)
 
 
 def library_of(module: RecurrentParameters, x: Tensor, batch: int, time: int, kind: CallKind) -> Any:
@@ -67,17 +70,15 @@ def library_of(module: RecurrentParameters, x: Tensor, batch: int, time: int, ki
         return LIBRARIES[backend]
     if backend != AUTO or module.config is not None or x.dtype not in DTYPES or is_compiling():
         return None
-    return LIBRARIES.get(decide_call(module, x, batch, time, kind).program.name)
-
-
-def decide_call(module: RecurrentParameters, x: Tensor, batch: int, time: int, kind: CallKind) -> Decision:
-    """The decision for a call; arguments as in `library_of`."""
-    options = module.cell, module.backend, module.num_heads, module.hidden_size, module.num_layers
-    more = module.bidirectional, module.proj_size, module.gradient_recurrent_clip, module.config is None
-    signature: Hashable = *options, *more, kind, _modes(x), x.dtype, x.device
+    options = module.cell, module.num_heads, module.hidden_size, module.num_layers, module.bidirectional
+    signature: Hashable = *options, module.proj_size, module.gradient_recurrent_clip, kind, *_modes(x), x.dtype
     if x.is_cuda:
-        signature = signature, *_plain_sizes(batch, time, x.shape[-1]), torch.is_grad_enabled()
-    return decide_module(signature, lambda: request_of(module, x, batch, time, kind))
+        sizes = _plain_sizes(batch, time, module.input_size)
+        signature = signature, sizes, x.device, torch.is_grad_enabled()
+    decision = MODULES.get(signature)
+    if decision is None:
+        decision = decide_module(signature, request_of(module, x, batch, time, kind))
+    return LIBRARIES.get(decision.program.name)
 
 
 def request_of(
@@ -112,7 +113,7 @@ def unsupported(backend: str, reason: str) -> UnsupportedError:
     return UnsupportedError(f"backend {backend!r} cannot run this layer: {reason}. Use 'auto', which takes what can.")
 
 
-def _modes(x: Tensor) -> Hashable:
+def _modes(x: Tensor) -> tuple[Hashable, ...]:
     """Modes of torch that a library cannot take, or that change its products."""
     observed = needs_plain_torch() or bool(torch._C._len_torch_dispatch_stack())
     if not x.is_cuda:

@@ -18,7 +18,7 @@ from torch.nn.utils.rnn import PackedSequence
 from constrint import choose
 from constrint.choose import Decision
 from constrint.flashrnn import checks
-from constrint.flashrnn.decisions import LIBRARIES, CallKind, library_of, request_of, unsupported
+from constrint.flashrnn.decisions import DENSE, LIBRARIES, PACKED, CallKind, library_of, request_of, unsupported
 from constrint.flashrnn.libraries import cpu
 from constrint.flashrnn.libraries.scripting import torch_module
 from constrint.flashrnn.observers import is_exporting_onnx, may_train
@@ -146,10 +146,9 @@ class Recurrent(RecurrentParameters):
         """The output and the last states of a dense batch by a library; None where the recurrences run."""
         if is_exporting_onnx():
             return cpu.run_for_export(self, x, states) if lengths is None and reset is None else None
-        kind = CallKind(lengths is not None, reset is not None)
+        kind = DENSE if lengths is None and reset is None else CallKind(lengths is not None, reset is not None)
         library = library_of(self, x, batch, time, kind)
-        results = None if library is None else library.run_dense(self, x, states, lengths)
-        return self._required(results, library)
+        return None if library is None else self._required(library.run_dense(self, x, states, lengths))
 
     def _packed_by_library(
         self, packed: PackedSequence, states: tuple[Tensor, ...] | None
@@ -158,13 +157,12 @@ class Recurrent(RecurrentParameters):
         if is_exporting_onnx():
             return None
         batch, time = int(packed.batch_sizes[0]), len(packed.batch_sizes)
-        library = library_of(self, packed.data, batch, time, CallKind(is_packed=True))
-        results = None if library is None else library.run_packed(self, packed, states)
-        return self._required(results, library)
+        library = library_of(self, packed.data, batch, time, PACKED)
+        return None if library is None else self._required(library.run_packed(self, packed, states))
 
-    def _required(self, results: Any, library: Any) -> Any:
+    def _required(self, results: Any) -> Any:
         """The results of a library, which a module that names the library must get."""
-        if results is None and library is not None and self.backend in LIBRARIES:
+        if results is None and self.backend in LIBRARIES:
             raise unsupported(self.backend, "it takes plain dense tensors on the CPU, of the shapes of torch.nn")
         return results
 

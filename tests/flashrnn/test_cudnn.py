@@ -260,7 +260,8 @@ def test_what_others_choose_never_reaches_it(calls: list[int]) -> None:
 def test_operands_that_it_does_not_take_go_to_the_kernels(calls: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     """The decision goes by the kind of a call, and each call's operands are looked at."""
     taken = SimpleNamespace(program=SimpleNamespace(name="cudnn"))
-    monkeypatch.setattr(decisions, "decide_call", lambda *_: taken)
+    monkeypatch.setattr(decisions, "decide_module", lambda *_: taken)
+    monkeypatch.setattr(decisions, "MODULES", {})
     module = LSTM(INPUT, HIDDEN)
     module(X)
     assert calls

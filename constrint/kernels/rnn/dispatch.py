@@ -47,9 +47,9 @@ class Dispatch(NamedTuple):
 #: By request, direction and `recompute`, in front of the memo of `constrint.choose`.
 _DISPATCHES: dict[tuple[Hashable, ...], Dispatch] = {}
 #: Decisions for whole calls of modules, by signature.
-_MODULES: dict[Hashable, Decision] = {}
+MODULES: dict[Hashable, Decision] = {}
 #: Signatures that are kept.
-MOST_MODULES = 4096
+MOSTMODULES = 4096
 
 
 def request_for(cell: str, wx: Tensor, backend: str, configs: Configs = ()) -> Request:
@@ -108,18 +108,11 @@ def decide_for(
     return dispatch
 
 
-def decide_module(signature: Hashable, request: Callable[[], Request]) -> Decision:
-    """The decision for a module's call.
-
-    Args:
-        signature: Everything that the request depends on.
-        request: Makes the request, for the first call of a signature.
-    """
-    decision = _MODULES.get(signature)
-    if decision is None:
-        if len(_MODULES) >= MOST_MODULES:
-            _MODULES.clear()
-        decision = _MODULES[signature] = choose.decide(request())
+def decide_module(signature: Hashable, request: Request) -> Decision:
+    """The decision for a module's call, kept in `MODULES` by everything that the request depends on."""
+    if len(MODULES) >= MOSTMODULES:
+        MODULES.clear()
+    decision = MODULES[signature] = choose.decide(request)
     return decision
 
 
@@ -222,7 +215,7 @@ def refuse(choice: Decision, refusal: Refusal) -> Decision:
 def forget() -> None:
     """Ask for every decision again."""
     _DISPATCHES.clear()
-    _MODULES.clear()
+    MODULES.clear()
 
 
 def list_backends(cell: str) -> tuple[str, ...]:
