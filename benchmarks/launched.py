@@ -18,12 +18,12 @@ from typing import Any
 
 from benchmarks.harness.table import Table, described, read_rows
 from benchmarks.rnn.loops import LAYER, timed_ms, workload_of_row
+from constrint.choose import Decision, Request, decide
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.launch.policy import launch_what_fits, look
 from constrint.kernels.registry import load_spec
 from constrint.kernels.rnn.sample import KEYS
 from constrint.select import Config, Workload
-from constrint.select.first_choice import Choice, Refusal, choose, refuse
 
 REPEATS = 9
 
@@ -52,20 +52,17 @@ class Layer:
         """Its launches by a configuration."""
         return self.spec.launches(self.gpu, self.workload, config, self.inputs, self.outputs)
 
-    def launched(self) -> Choice:
+    def launched(self) -> Decision:
         """What the library launches, launched once."""
 
-        def start(choice: Choice, /, *, may_spill: bool) -> None:
+        def start(choice: Decision, /, *, may_spill: bool) -> None:
             launches = self.launches(choice.config)
             if not may_spill:
                 look(launches)
             for launch in launches:
                 launch.run()
 
-        def following(choice: Choice, refusal: Refusal) -> Choice:
-            return refuse(self.spec, choice, refusal)
-
-        return launch_what_fits(choose(self.spec, self.gpu, self.workload), start, following)
+        return launch_what_fits(decide(Request(self.spec.full_name, self.workload, self.gpu)), start)
 
     def times_ms(self, *configs: Config) -> list[float]:
         """Medians of both in turn."""

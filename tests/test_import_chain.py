@@ -23,7 +23,7 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     "model": ({"core"}, {"numpy", "msgspec"}),
     "solve": ({"model", "core"}, {"numpy", "ortools", "constraint"}),
     "select": ({"model", "solve", "hwmodels"}, {"numpy", "msgspec"}),
-    "choose": ({"model", "select", "hwmodels", "kernels"}, set()),
+    "choose": ({"model", "solve", "select", "hwmodels", "kernels"}, {"numpy"}),
     "export": ({"model", "solve", "select", "hwmodels"}, set()),
     "tune": (
         {"select", "hwmodels", "export"},
@@ -68,7 +68,7 @@ HEAVY |= {"plotly", "jinja2"}
 #: Parts of `kernels` that no operation owns.
 SHARED = ("launch", "resources")
 #: Files of an operation that solve spaces, or choose from them.
-CHOOSING = ("candidates", "first_choice", "correction", "sample")
+CHOOSING = ("candidates", "tables", "first_choice", "correction", "sample")
 
 
 def part_of(path: Path) -> str:

@@ -10,7 +10,7 @@ from benchmarks.call.kernels import few_arguments, many_arguments, with_descript
 from benchmarks.call.timing import Run
 from constrint.core import compiled
 from constrint.kernels.gemm import matmul
-from constrint.kernels.gemm.plans import PLANS
+from constrint.kernels.gemm.operator import PLANS
 from constrint.kernels.launch.plan.driver import fast_allocator
 from constrint.kernels.launch.plan.table import listeners
 from constrint.launch import prepare

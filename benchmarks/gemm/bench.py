@@ -37,17 +37,16 @@ from benchmarks.gemm.wgmma.run import SHAPES
 from benchmarks.harness.peers import products, set_precision, triton_template
 from benchmarks.harness.table import Table, attempt, described, print_ratios, read_rows
 from benchmarks.harness.workloads import DTYPE_SHAPES, GEMM_SHAPES, columns_of, drawn_gemms, gemm
+from constrint.choose import Decision
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm import matmul
-from constrint.kernels.gemm.dispatch import fitting
-from constrint.kernels.gemm.first_choice import best, choose
+from constrint.kernels.gemm.candidates import best_configs, decide_product
 from constrint.kernels.gemm.library.spec import LIBRARY
 from constrint.kernels.gemm.product import Product
 from constrint.kernels.launch.device import gpu_of
-from constrint.kernels.launch.policy import look
+from constrint.kernels.launch.policy import launch_what_fits, look
 from constrint.kernels.registry import load_spec
 from constrint.select import Workload
-from constrint.select.first_choice import Choice
 from constrint.select.spec import Launch
 from constrint.tune import Trial, compile_many
 from constrint.tune.check import Case
@@ -129,7 +128,7 @@ class Bench:
     peaks: Peaks
     with_template: bool
 
-    def run(self, workload: Workload, choices: list[Choice], chosen: Choice, choose_ms: float) -> None:
+    def run(self, workload: Workload, choices: list[Decision], chosen: Decision, choose_ms: float) -> None:
         """Check and time one case; write its rows."""
         set_precision(workload)
         case = Case(load_spec(choices[0].kernel), self.gpu, workload, device="cuda")
@@ -147,7 +146,7 @@ class Bench:
         if self.with_template and (*workload.sizes.values(),) in QUICK and workload.dtype == "bf16":
             peers["torch.compile"], prepare_ms["torch.compile"] = _prepared_template(a, b)
         alone = {who: call_of(launches) for who, (_, launches) in ours.items()} | peers
-        calls: dict[str, Call] = {"kernels": partial(matmul, a[0], b[0], implementation="kernels"), **peers}
+        calls: dict[str, Call] = {"kernels": partial(matmul, a[0], b[0], kernel="kernels"), **peers}
         if not is_ours:
             calls["matmul"] = partial(matmul, a[0], b[0])
         for how, figures in self._figures(alone, calls).items():
@@ -159,21 +158,20 @@ class Bench:
                 took_ms = prepare_ms.get(who, float("nan"))
                 self._add(workload, (who, how), figure, floor_s, choice, outcome=outcome, prepare_ms=took_ms)
 
-    def _launched(self, case: Case, choices: list[Choice], chosen: Choice) -> tuple[list[Choice], Choice]:
+    def _launched(self, case: Case, choices: list[Decision], chosen: Decision) -> tuple[list[Decision], Decision]:
         """What calls launch in the end, of our kernels and among all: they pass over a first choice that spills."""
 
-        def start(choice: Choice, /, *, may_spill: bool) -> None:
+        def start(choice: Decision, /, *, may_spill: bool) -> None:
             if choice.kernel != LIBRARY and not may_spill:
                 look(case_launches(case, choice))
 
-        product = Product.of(case.workload)
-        first = fitting(replace(product, no_library=ALONE), choices[0], start)
+        first = launch_what_fits(choices[0], start)
         others = [choice for choice in choices if (choice.kernel, choice.config) != (first.kernel, first.config)]
-        return [first, *others][: len(choices)], fitting(product, chosen, start)
+        return [first, *others][: len(choices)], launch_what_fits(chosen, start)
 
     def _add(
-        self, workload: Workload, who_how: tuple[str, str], figure: Measurement, floor_s: float, choice: Choice | None,
-        *, outcome: str = "ok", prepare_ms: float = float("nan"),
+        self, workload: Workload, who_how: tuple[str, str], figure: Measurement, floor_s: float,
+        choice: Decision | None, *, outcome: str = "ok", prepare_ms: float = float("nan"),
     ) -> None:  # fmt: skip
         """Write one row."""
         ours = {}
@@ -191,7 +189,9 @@ class Bench:
             **ours,
         )
 
-    def _ours(self, case: Case, choices: list[Choice], floor_s: float) -> dict[str, tuple[Choice, Sequence[Launch]]]:
+    def _ours(
+        self, case: Case, choices: list[Decision], floor_s: float
+    ) -> dict[str, tuple[Decision, Sequence[Launch]]]:
         """Our first choice, and the quickest of ours where there are several, with their launches."""
         every = [case_launches(case, choice) for choice in choices]
         ours = {"kernels": (choices[0], every[0])}
@@ -217,7 +217,7 @@ class Bench:
         }
 
 
-def case_launches(case: Case, choice: Choice) -> Sequence[Launch]:
+def case_launches(case: Case, choice: Decision) -> Sequence[Launch]:
     """The launches of a choice for a case."""
     return load_spec(choice.kernel).launches(case.gpu, case.workload, choice.config, case.inputs, case.outputs)
 
@@ -244,18 +244,18 @@ class _Public:
         out.copy_(matmul(inputs["a"][0], inputs["b"][0])[None])
 
 
-def plan(gpu: GpuModel, cases: list[Workload], top: int) -> list[tuple[Workload, list[Choice], Choice, float]]:
+def plan(gpu: GpuModel, cases: list[Workload], top: int) -> list[tuple[Workload, list[Decision], Decision, float]]:
     """Our choices of every case, that among all, and its milliseconds; all cores make tables and compile kernels."""
     make_tables(gpu.name, cases)
-    choose(gpu, Product.of(gemm((128, 128, 128))))
+    decide_product(gpu, Product.of(gemm((128, 128, 128))))
     planned = []
     for workload in cases:
         product = Product.of(workload)
         started = time.perf_counter()
-        chosen = choose(gpu, product)
+        chosen = decide_product(gpu, product)
         choose_ms = 1e3 * (time.perf_counter() - started)
         alone = replace(product, no_library=ALONE)
-        planned.append((workload, best(gpu, alone, top), chosen, choose_ms))
+        planned.append((workload, best_configs(gpu, alone, top), chosen, choose_ms))
     started = time.perf_counter()
     trials = [Trial(c.kernel, workload, dict(c.config)) for workload, choices, *_ in planned for c in choices]
     failed = [outcome for outcome in compile_many(load_spec, gpu, trials, into_cache=True) if outcome]

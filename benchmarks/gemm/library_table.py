@@ -27,7 +27,7 @@ from typing import Any
 from benchmarks.gemm.library_points import drawn, place_key
 from benchmarks.harness.table import Table, attempt, described, read_rows
 from constrint.hwmodels import GpuModel, load_gpu
-from constrint.kernels.gemm.first_choice import choose
+from constrint.kernels.gemm.candidates import decide_product
 from constrint.kernels.gemm.library import points
 from constrint.kernels.gemm.library.cost import left_out_ratios
 from constrint.kernels.gemm.library.points import BIAS, COLUMNS, SOURCE, WIDE, measured
@@ -166,7 +166,7 @@ def print_optimism(gpu: GpuModel) -> None:
     for row in read_rows(RESULTS / "gemm_bf16_fp16.csv"):
         options = {"transpose_a": int(row["layout"][0] == "c"), "transpose_b": int(row["layout"][1] == "c")}
         workload = Workload("gemm", {size: int(row[size]) for size in "mnk"}, row["dtype"], options)
-        ours = choose(gpu, replace(Product.of(workload), no_library="our kernels alone"))
+        ours = decide_product(gpu, replace(Product.of(workload), no_library="our kernels alone"))
         ratios.append(1e-6 * float(row["first_cold_us"]) / ours.seconds)
     low, median, high = (statistics.quantiles(ratios, n=10)[place] for place in (0, 4, 8))
     print(

@@ -1,7 +1,8 @@
 """One decision, made in one place: from a `Request` to the `Decision` that runs it.
 
-`request.py` and `decision.py` are the two values, `decide.py` is the way between them, `candidates.py` says how an
-operation contributes, `refusals.py` and `memo.py` hold what a process remembers.
+`request.py` and `decision.py` are the two values, `decide.py` leads from one to the other, `candidates.py` says how an
+operation contributes, `refusals.py` and `memo.py` hold what a process remembers, `explain.py` and `rendering.py`
+explain decisions.
 """
 
 from constrint.choose.decide import decide, forget, refuse

@@ -10,7 +10,8 @@ order is the operation's own comparison. Where nothing runs it raises Infeasible
     def implementations(request: Request) -> Sequence[KernelSpec]: ...
 
 These are the kernels that the decision depends on; with them, decisions for named GPUs are stored on disk. Without the
-function they are kept in memory alone.
+function they are kept in memory alone. For explanations an operation may have `alternatives(decision)`, complete
+candidates that were passed over, and `force_hint(decision)`, how a caller forces another one.
 
 A candidate that takes the best configuration of one implementation asks `decide` for it, by the implementation's full
 name: `Request("lstm-backward.cuda", workload, gpu, fixed=...)`. The functions below answer that, `decision.of(role)` is
@@ -19,12 +20,14 @@ that very decision, and refusing it changes every decision that contains it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from constrint.choose.decision import Evidence, Program, Step
-from constrint.choose.refusals import Refusal, care_after
+import numpy as np
+
+from constrint.choose.decision import Decision, Evidence, Program, Step
+from constrint.choose.refusals import Refusal, care_after, refusals_of
 from constrint.choose.request import Request
 from constrint.errors import InfeasibleError, UsageError
 from constrint.hwmodels import GpuModel
@@ -32,13 +35,15 @@ from constrint.kernels.registry import load_kernel
 from constrint.model import Var
 from constrint.model.constraint import CERTAIN
 from constrint.select.limits import SPILLS
-from constrint.select.rank import rank_requests, requests
+from constrint.select.rank import predict, rank_requests, requests
 from constrint.select.ranking import Ranking
-from constrint.select.spec import Candidate, KernelSpec, Operation
+from constrint.select.spec import Candidate, Config, KernelSpec, Operation
 from constrint.select.tuned import TunedEntry, tuned_path
 from constrint.select.winners import SHIPPED, winner
 
 MEASURED_BEST = "measured winner"
+#: Configurations that an explanation shows beside the first.
+SHOWN = 5
 
 
 def operation_of(request: Request) -> Operation:
@@ -69,38 +74,74 @@ def candidates(request: Request, refused: Sequence[Refusal]) -> list[Program]:
     operation, gpu = operation_of(request), request.gpu
     if gpu is None:
         raise UsageError(f"{request.operation}: nothing is chosen for a device without a hardware model.")
+    if request.config is not None:
+        return [_with_config(operation, gpu, request, request.config)]
     entry = winner(operation.implementations, gpu, request.workload, request.fixed)
     if entry is not None and all(refusal.config != entry.config for refusal in refused):
         return [program_of_winner(entry, gpu, request)]
-    ranking = _ranking(operation, gpu, request, refused)
+    return _ranked(operation, gpu, request, refused, top=1)
+
+
+def alternatives(decision: Decision) -> list[Program]:
+    """The next configurations by predicted time, for an explanation."""
+    request, refused = decision.request, refusals_of(decision.request)
+    if request.gpu is None:
+        return []
+    programs = _ranked(operation_of(request), request.gpu, request, refused, top=SHOWN)
+    return [p for p in programs if not p.steps or p.steps[0].config != decision.config]
+
+
+def _ranked(
+    operation: Operation, gpu: GpuModel, request: Request, refused: Sequence[Refusal], top: int
+) -> list[Program]:
+    """The `top` configurations of the whole space, at first without what is likely to spill as others did."""
+    for care in range(care_after(refused), 0, -1):
+        with suppress(InfeasibleError):
+            return _programs(_ranking_with(operation, gpu, request, refused, care, top), request)
+    return _programs(_ranking_with(operation, gpu, request, refused, 0, top), request)
+
+
+def _programs(ranking: Ranking, request: Request) -> list[Program]:
     ranked = [_program_of(candidate, request) for candidate in ranking.candidates]
-    unable = [Program(space.kernel, refusal=space.refusal) for space in ranking.spaces if space.refusal]
-    return [*ranked, *unable]
+    return [*ranked, *(Program(space.kernel, refusal=space.refusal) for space in ranking.spaces if space.refusal)]
 
 
-def program_of_winner(entry: TunedEntry, gpu: GpuModel, request: Request, role: str = "product") -> Program:
+def _with_config(operation: Operation, gpu: GpuModel, request: Request, config: Config) -> Program:
+    """The program of the configuration that a request names.
+
+    Raises:
+        UsageError: When it names none of several implementations, or the configuration is not valid.
+    """
+    from constrint.choose.explain import check_config  # loaded where a caller names a configuration
+
+    if len(operation.implementations) > 1:
+        names = ", ".join(spec.full_name for spec in operation.implementations)
+        raise UsageError(f"a configuration needs the implementation that it is for; {operation.name!r} has {names}.")
+    (spec,) = operation.implementations
+    check_config(spec.full_name, gpu, request.workload, spec.problem(gpu, request.workload), config)
+    columns = {name: np.array([value], dtype=np.int64) for name, value in config.items()}
+    seconds = float(predict(spec, gpu, request.workload, columns).seconds[0])
+    step = Step("product", spec.full_name, dict(config), request.workload, dict(request.fixed), seconds)
+    return Program(spec.full_name, (step,), note="named by the caller")
+
+
+def program_of_winner(entry: TunedEntry, gpu: GpuModel, request: Request) -> Program:
     """The program of a measured winner."""
     config = {name: value for name, value in entry.config.items() if isinstance(value, int)}
-    step = Step(role, entry.kernel, config, request.workload, dict(request.fixed), entry.seconds, Evidence.MEASURED)
+    step = Step(
+        "product", entry.kernel, config, request.workload, dict(request.fixed), entry.seconds, Evidence.MEASURED
+    )
     return Program(entry.kernel, (step,), note=MEASURED_BEST, table=tuned_path(SHIPPED, gpu.name).name)
 
 
 def _program_of(candidate: Candidate, request: Request) -> Program:
-    numbers: Mapping[str, Any] = {"config": candidate.config, "seconds": candidate.cost.seconds}
-    step = Step("product", candidate.kernel, workload=request.workload, fixed=dict(request.fixed), **numbers)
+    fixed, seconds = dict(request.fixed), candidate.cost.seconds
+    step = Step("product", candidate.kernel, candidate.config, request.workload, fixed, seconds)
     return Program(candidate.kernel, (step,), note=f"bound by {candidate.cost.bound_by}")
 
 
-def _ranking(operation: Operation, gpu: GpuModel, request: Request, refused: Sequence[Refusal]) -> Ranking:
-    """Rank the whole spaces, at first without what is likely to spill as others did."""
-    for care in range(care_after(refused), 0, -1):
-        with suppress(InfeasibleError):
-            return _ranking_with(operation, gpu, request, refused, care)
-    return _ranking_with(operation, gpu, request, refused, 0)
-
-
 def _ranking_with(
-    operation: Operation, gpu: GpuModel, request: Request, refused: Sequence[Refusal], care: int
+    operation: Operation, gpu: GpuModel, request: Request, refused: Sequence[Refusal], care: int, top: int
 ) -> Ranking:
     able, refusals = requests(operation, gpu, request.workload)
     for stated in able:
@@ -109,7 +150,7 @@ def _ranking_with(
                 stated.problem.add(Var(name) == value, because=request.because)
         if refused:
             _exclude(stated, refused, care)
-    return rank_requests(operation, able, refusals, top=1)
+    return rank_requests(operation, able, refusals, top=top)
 
 
 def _exclude(stated: Any, refused: Sequence[Refusal], care: int) -> None:

@@ -14,7 +14,7 @@ from constrint.choose.decision import Decision
 from constrint.choose.memo import forget as forget  # offered here, too
 from constrint.choose.refusals import REGISTERS, Refusal
 from constrint.choose.request import Request
-from constrint.errors import ConstrintError, InfeasibleError
+from constrint.errors import InfeasibleError
 from constrint.kernels.registry import contributor
 
 
@@ -47,12 +47,11 @@ def refuse(decision: Decision, refusal: Refusal) -> Decision:
         refusal: What the device or the compiler refused.
 
     Raises:
-        InfeasibleError: When nothing else fits; carries the conflict.
-        ConstrintError: When there is no hardware model, so no second choice.
+        InfeasibleError: When nothing else fits, with the conflict, or there is no hardware model to choose by.
     """
     request = decision.request
     if request.gpu is None:
-        raise ConstrintError(f"{refusal}; without a hardware model there is no other choice.")
+        raise InfeasibleError(f"{refusal}; without a hardware model there is no other choice.")
     refusals.add(request, refusal)
     memo.drop(refusal.kernel, request)
     try:

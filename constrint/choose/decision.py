@@ -172,13 +172,13 @@ class Decision:
         request: The request.
         program: The program that runs.
         passed_over: The other candidates: those that can run by time, then those that cannot.
-        spills: Whether it runs although its registers spill: everything else that was compiled spills more.
+        recorded: Label of the plan that a call on this machine has recorded; empty where there is none.
     """
 
     request: Request
     program: Program
     passed_over: tuple[Program, ...] = ()
-    spills: bool = False
+    recorded: str = ""
 
     @property
     def gpu(self) -> GpuModel | None:
@@ -248,6 +248,12 @@ class Decision:
         rest: dict[str, Any] = {"fixed": step.fixed, "because": self.request.because}
         request = Request(step.kernel, step.workload, self.gpu, self.request.device, **rest)
         return Decision(request, replace(self.program, name=step.kernel, steps=(step,)))
+
+    def __str__(self) -> str:
+        """Render as an explanation of several lines; `constrint why` prints it."""
+        from constrint.choose.rendering import render  # loaded where somebody reads it
+
+        return render(self)
 
     def to_plain(self) -> dict[str, Any]:
         """Everything but the request, as plain values for JSON."""

@@ -65,8 +65,10 @@ def load(place: bytes | None, request: Request) -> Decision | None:
     if data is not None:
         with suppress(AttributeError, KeyError, TypeError, ValueError):
             decision = Decision.from_plain(json.loads(data), request)
-            steps = decision.program.steps
-            if steps and not any(refusals.was_refused(request, step.kernel, step.config) for step in steps):
+            program = decision.program
+            names = [(program.name, step.config) for step in program.steps]
+            names += [(step.kernel, step.config) for step in program.steps]
+            if names and not any(refusals.was_refused(request, *name) for name in names):
                 return decision
     return None
 

@@ -26,7 +26,7 @@ class Refusal:
     """A configuration that a device refused, although it satisfies every rule.
 
     Args:
-        kernel: Full name of the implementation.
+        kernel: Name of the program: the full name of its implementation.
         config: The configuration.
         what: The resource that is exceeded, in the compiler's words.
         required: How much of it the compiled kernel takes.

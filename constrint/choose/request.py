@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 from constrint.hwmodels import GpuModel
 from constrint.select.spec import Config, Workload
@@ -42,6 +43,11 @@ class Request:
     kernel: str = ""
     config: Config | None = None
     detail: Hashable = None
+
+    @staticmethod
+    def of(gpu: GpuModel | None, workload: Workload, **options: Any) -> Request:
+        """The request for a workload of its operation; further arguments are those of `Request`."""
+        return Request(workload.operation, workload, gpu, **options)
 
     @cached_property
     def subject(self) -> tuple[Hashable, ...]:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from constrint import choose
 from constrint.choose import Decision
+from constrint.choose.explain import explained
 from constrint.flashrnn import checks
 from constrint.flashrnn.recurrence import RnnOptions, recur
 from constrint.kernels.rnn.dispatch import AUTO, request_for
+from constrint.kernels.rnn.plans import FORWARD, Forward
 
 
 def rnn(
@@ -72,6 +74,8 @@ def rnn(
 
 def why(
     wx: Tensor,  # (B, T, G, N, D)
+    r: Tensor | None = None,  # (G, N, D, D)
+    b: Tensor | None = None,  # (G, N, D)
     *_: Any,
     cell: str = "lstm",
     backend: str = AUTO,
@@ -80,7 +84,8 @@ def why(
 ) -> Decision:
     """The decision for a call of `rnn` with these arguments; it prints. Nothing is run.
 
-    Batch sizes up to the next power of two, and all lengths, share a decision.
+    Batch sizes up to the next power of two, and all lengths, share a decision. On a GPU it names the plan that a call
+    without initial states has recorded.
 
     Raises:
         UsageError: For a cell, back-end or wx that does not fit.
@@ -88,7 +93,13 @@ def why(
     """
     checks.check_backend(backend, cell)
     wx = checks.check_wx(wx, checks.check_cell(cell))
-    return choose.decide(request_for(cell, wx, backend, checks.check_configs(config)))
+    configs = checks.check_configs(config)
+    decision = explained(request_for(cell, wx, backend, configs))
+    if not wx.is_cuda or r is None:
+        return decision
+    trains = torch.is_grad_enabled() and (wx.requires_grad or r.requires_grad)
+    extra = Forward(cell, backend, trains, None, configs)
+    return replace(decision, recorded=FORWARD.note(extra, wx, r, b, None, None))
 
 
 rnn.why = why  # type: ignore[attr-defined]

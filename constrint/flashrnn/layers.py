@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from torch.compiler import is_compiling
 from torch.nn.utils.rnn import PackedSequence
 
-from constrint import choose
 from constrint.choose import Decision
+from constrint.choose.explain import explained
 from constrint.flashrnn import checks
 from constrint.flashrnn.decisions import DENSE, LIBRARIES, PACKED, CallKind, library_of, request_of, unsupported
 from constrint.flashrnn.libraries import cpu
@@ -111,7 +111,7 @@ class Recurrent(RecurrentParameters):
         x = input if input.dim() == 3 else input.unsqueeze(0 if self.batch_first else 1)
         batch, time = x.shape[0 if self.batch_first else 1], x.shape[1 if self.batch_first else 0]
         kind = CallKind(lengths is not None, reset is not None)
-        return choose.decide(request_of(self, x, batch, time, kind, gpu))
+        return explained(request_of(self, x, batch, time, kind, gpu))
 
     def __prepare_scriptable__(self) -> nn.Module:
         """The module that torch.jit.script compiles in the place of this one."""
@@ -142,7 +142,7 @@ class Recurrent(RecurrentParameters):
         states: tuple[Tensor, ...] | None,
         lengths: Tensor | None,
         reset: Tensor | None,
-    ) -> tuple[Tensor, tuple[Tensor, ...]] | None:
+    ) -> Any:
         """The output and the last states of a dense batch by a library; None where the recurrences run."""
         if is_exporting_onnx():
             return cpu.run_for_export(self, x, states) if lengths is None and reset is None else None
@@ -150,9 +150,7 @@ class Recurrent(RecurrentParameters):
         library = library_of(self, x, batch, time, kind)
         return None if library is None else self._required(library.run_dense(self, x, states, lengths))
 
-    def _packed_by_library(
-        self, packed: PackedSequence, states: tuple[Tensor, ...] | None
-    ) -> tuple[Tensor, tuple[Tensor, ...]] | None:
+    def _packed_by_library(self, packed: PackedSequence, states: tuple[Tensor, ...] | None) -> Any:
         """The output rows and the last states of packed rows by a library; None where the recurrences run."""
         if is_exporting_onnx():
             return None

@@ -38,7 +38,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     for direction in ("", "-backward")
 }
 #: Modules that contribute an operation's candidates to `constrint.choose`; others rank their whole spaces.
-_CONTRIBUTORS: dict[str, str] = dict.fromkeys(
+_CONTRIBUTORS = {"gemm": "constrint.kernels.gemm.candidates"} | dict.fromkeys(
     ("lstm", "gru", "slstm", "elman", "elman_relu"), "constrint.kernels.rnn.candidates"
 )
 _RANKED = "constrint.choose.candidates"

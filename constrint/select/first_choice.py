@@ -1,7 +1,7 @@
 """The first choice for a workload: made once, handed on to the launch, made again where a device refuses it.
 
 `choose` ranks a kernel's whole space, and keeps the choice on disk for other processes. An operation that has to choose
-in microseconds keeps tables beside this (`kernels/gemm/first_choice.py`) and gives the same `Choice`. What a device
+in microseconds keeps tables beside this (`kernels/gemm/candidates.py`) and gives the same `Choice`. What a device
 refused is known to the process alone, and no choice on disk goes against it.
 """
 

@@ -14,20 +14,20 @@ from typing import Any
 import msgspec
 import pytest
 
-from constrint.choose import Evidence
+from constrint.choose import Evidence, forget
 from constrint.hwmodels import GpuModel, load_gpu
-from constrint.kernels.gemm import first_choice as gemm_choice
-from constrint.kernels.gemm import table
+from constrint.kernels.gemm import tables
+from constrint.kernels.gemm.candidates import decide_product
 from constrint.kernels.gemm.product import Product
 from constrint.kernels.launch.cuda import nvrtc
 from constrint.kernels.registry import load_kernel, load_spec
 from constrint.kernels.rnn.candidates import decide_layer
 from constrint.select import Workload, first_choice, rank, winners
 from constrint.select.fingerprint import fingerprint_of
-from constrint.select.first_choice import Refusal
 from constrint.select.toolchain import differences, toolchain_of
 from constrint.select.tuned import TunedEntry, TunedTable, tuned_path, write_tuned
 from tests.support.cuda_kernels import ROTATE
+from tests.support.decisions import begin_anew, refuse_product
 from tests.support.shared import SharedResults, SharedTables
 
 GPU = load_gpu("h200")
@@ -52,7 +52,7 @@ def put(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared_results: SharedR
 
     monkeypatch.setenv("CONSTRINT_CACHE", str(tmp_path))
     # Winners are kept in a folder of the test's own, what the model chooses from is that of all tests.
-    monkeypatch.setattr(table, "cache", SharedTables(shared_results, always=True))
+    monkeypatch.setattr(tables, "cache", SharedTables(shared_results, always=True))
     monkeypatch.setattr(winners, "toolchain", lambda: TOOLS)
     monkeypatch.setattr(winners, "SHIPPED", tmp_path / "shipped")
     forget()
@@ -86,11 +86,11 @@ def entry(workload: Workload, place: int = 7, name: str = "", **changes: Any) ->
 
 
 def test_the_winner_is_what_matmul_launches(put: Put) -> None:
-    before = gemm_choice.choose(GPU, Product.of(PRODUCT))
+    before = decide_product(GPU, Product.of(PRODUCT))
     winner = entry(PRODUCT)
     assert winner.config != before.config
     put(winner)
-    choice = gemm_choice.choose(GPU, Product.of(PRODUCT))
+    choice = decide_product(GPU, Product.of(PRODUCT))
     assert (choice.kernel, choice.config, choice.seconds) == (winner.kernel, winner.config, winner.seconds)
     # Another product, or another layout of the same one, is the model's.
     for other in (
@@ -99,10 +99,10 @@ def test_the_winner_is_what_matmul_launches(put: Put) -> None:
         Workload("gemm", PRODUCT.sizes, "bf16", {"transpose_b": 1}),
         Workload("gemm", PRODUCT.sizes, "bf16", {"bias": 1}),
     ):
-        assert gemm_choice.choose(GPU, Product.of(other)).seconds != winner.seconds
+        assert decide_product(GPU, Product.of(other)).seconds != winner.seconds
     # What is stated as it is anyway makes no difference.
     stated = Workload("gemm", PRODUCT.sizes, "bf16", {"batch": 1, "transpose_b": 0})
-    assert gemm_choice.choose(GPU, Product.of(stated)).config == winner.config
+    assert decide_product(GPU, Product.of(stated)).config == winner.config
 
 
 def test_the_winner_is_what_a_layer_launches_for_each_way(put: Put) -> None:
@@ -186,11 +186,11 @@ def test_an_old_winner_of_one_kernel_keeps_no_layer_from_a_faster_one(put: Put) 
 )
 def test_a_stale_or_foreign_winner_is_said_once_and_not_used(put: Put, changes: dict[str, Any], told: str) -> None:
     put()
-    before = gemm_choice.choose(GPU, Product.of(PRODUCT))
+    before = decide_product(GPU, Product.of(PRODUCT))
     others = [Workload("gemm", {**PRODUCT.sizes, "m": m}, "bf16") for m in (2048, 4096)]
     put(*(entry(workload, **changes) for workload in (PRODUCT, *others)))
     with pytest.warns(winners.StaleTableWarning, match=told) as heard:
-        choice, *_ = [gemm_choice.choose(GPU, Product.of(each)) for each in (PRODUCT, *others)]
+        choice, *_ = [decide_product(GPU, Product.of(each)) for each in (PRODUCT, *others)]
     assert len(heard) == 1
     assert "constrint tune" in str(heard[0].message)
     assert (choice.kernel, choice.config) == (before.kernel, before.config)
@@ -219,16 +219,16 @@ def test_a_winner_in_cuda_holds_for_the_nvrtc_that_it_was_measured_with(
 def test_other_versions_of_torch_and_patches_of_the_driver_are_the_same_tools(put: Put) -> None:
     winner = entry(PRODUCT, toolchain=TOOLS | {"torch": "9.8", "driver": "999.5"})
     put(winner)
-    assert gemm_choice.choose(GPU, Product.of(PRODUCT)).config == winner.config
+    assert decide_product(GPU, Product.of(PRODUCT)).config == winner.config
     assert not differences(winner.toolchain, TOOLS)
 
 
 def test_a_refused_winner_gives_way(put: Put, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gemm_choice, "_REFUSED", {})
+    begin_anew(monkeypatch)
     put(entry(PRODUCT))
     product = Product.of(PRODUCT)
-    choice = gemm_choice.choose(GPU, product)
-    after = gemm_choice.refuse(product, choice, Refusal(choice.config, "registers", 8, 0))
+    choice = decide_product(GPU, product)
+    after = refuse_product(choice, "registers", 8, 0)
     assert after.config != choice.config
     assert after.seconds != choice.seconds
 
@@ -236,12 +236,12 @@ def test_a_refused_winner_gives_way(put: Put, monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize("text", ["", "{", '{"schema": "constrint.tuned/99", "gpu": "H200-SXM", "entries": []}', "[1]"])
 def test_a_torn_table_is_said_and_left_aside(put: Put, tmp_path: Path, text: str) -> None:
     put()
-    before = gemm_choice.choose(GPU, Product.of(PRODUCT))
+    before = decide_product(GPU, Product.of(PRODUCT))
     tuned_path(tmp_path, GPU.name).write_text(text)
     winners.reload()
-    gemm_choice._choose.cache_clear()
+    forget()
     with pytest.warns(winners.StaleTableWarning, match="left aside"):
-        after = gemm_choice.choose(GPU, Product.of(PRODUCT))
+        after = decide_product(GPU, Product.of(PRODUCT))
     assert after == before
 
 
@@ -249,12 +249,12 @@ def test_the_users_own_table_comes_before_the_shipped_one(put: Put, tmp_path: Pa
     own, shipped = entry(PRODUCT, 5), entry(PRODUCT, 9, seconds=2e-5, created=9.0)
     write_tuned(TunedTable(GPU.name, (shipped,)), tuned_path(tmp_path / "shipped", GPU.name))
     put()
-    assert gemm_choice.choose(GPU, Product.of(PRODUCT)).config == shipped.config
+    assert decide_product(GPU, Product.of(PRODUCT)).config == shipped.config
     put(own)
-    assert gemm_choice.choose(GPU, Product.of(PRODUCT)).config == own.config
+    assert decide_product(GPU, Product.of(PRODUCT)).config == own.config
     # One that does not hold leaves the place to the other.
     put(msgspec.structs.replace(own, source_hash="0"))
-    assert gemm_choice.choose(GPU, Product.of(PRODUCT)).config == shipped.config
+    assert decide_product(GPU, Product.of(PRODUCT)).config == shipped.config
 
 
 def test_of_winners_of_several_compilers_the_fastest_counts(put: Put) -> None:
@@ -262,7 +262,7 @@ def test_of_winners_of_several_compilers_the_fastest_counts(put: Put) -> None:
     slow, fast = entry(PRODUCT, 5, seconds=2e-5, created=9.0), entry(PRODUCT, 9, seconds=1e-5)
     for both in ((slow, fast), (fast, slow)):
         put(*both)
-        assert gemm_choice.choose(GPU, Product.of(PRODUCT)).config == fast.config
+        assert decide_product(GPU, Product.of(PRODUCT)).config == fast.config
 
 
 def test_shipped_tables_of_other_tools_are_left_in_silence(put: Put, tmp_path: Path) -> None:
@@ -271,7 +271,7 @@ def test_shipped_tables_of_other_tools_are_left_in_silence(put: Put, tmp_path: P
     put()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert gemm_choice.choose(GPU, Product.of(PRODUCT)).seconds != foreign.seconds
+        assert decide_product(GPU, Product.of(PRODUCT)).seconds != foreign.seconds
 
 
 def test_choices_on_disk_hold_for_their_tables_alone(put: Put) -> None:

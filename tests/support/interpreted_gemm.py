@@ -10,8 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from constrint.choose import Program, Step
 from constrint.hwmodels import load_gpu
-from constrint.kernels.gemm import dispatch
+from constrint.kernels.gemm import first_call
+from constrint.kernels.gemm.first_call import End
 from constrint.kernels.gemm.launch import Call, Epilogue, Machine, runtime_precision
 from constrint.kernels.gemm.reference import gemm_reference
 from constrint.kernels.registry import load_spec
@@ -41,7 +43,8 @@ def kernel_is_right(case: dict[str, Any]) -> bool:
     source = torch.randn((batch, m, n), generator=generator).to(out_kind) if case["beta"] else None
     epilogue = Epilogue(bias, source, case["alpha"], case["beta"], case["activation"])
     machine = Machine(4, case["num_xcds"])
-    dispatch.launch(case["kernel"], Call(a, b, out, machine, epilogue, runtime_precision(a.dtype)), case["config"])
+    program = Program(case["kernel"], (Step("product", case["kernel"], case["config"]),))
+    first_call.launch(program, Call(a, b, out, machine, epilogue, runtime_precision(a.dtype)))
     z = case["alpha"] * (a.double() @ b.double())
     # Sums of k products in fp32 (int32: exact) grow by at most k rounding steps; the output rounds once.
     bound = 0.0 if kind == torch.int8 else k * 2.0**-23 * case["alpha"] * (a.double().abs() @ b.double().abs())
@@ -69,8 +72,8 @@ def dispatch_is_right(case: dict[str, Any]) -> bool:
     """A whole product as if the CPU were the GPU that the case names, against the reference."""
     gpu = load_gpu(case["gpu"]) if case["gpu"] else None
     machine = Machine(gpu.device.sm_count, gpu.device.num_xcds, case["gpu"] == "h200") if gpu else Machine(4)
-    setattr(dispatch, "machine_of", lambda _: (gpu, machine))  # noqa: B010 - a stand-in for a cached function
-    setattr(dispatch, "has_nvrtc", lambda: False)  # noqa: B010 - Triton's kernels alone can be interpreted
+    setattr(first_call, "machine_of", lambda _: (gpu, machine))  # noqa: B010 - a stand-in for a cached function
+    setattr(first_call, "has_nvrtc", lambda: False)  # noqa: B010 - Triton's kernels alone can be interpreted
     generator = torch.Generator().manual_seed(case["seed"])
     batch, m, n, k = case["sizes"]
     kind = getattr(torch, case["dtype"])
@@ -85,7 +88,7 @@ def dispatch_is_right(case: dict[str, Any]) -> bool:
     out_kind = torch.int32 if kind == torch.int8 else kind
     bias = torch.randn(n, generator=generator).to(kind) if case.get("bias") else None
     activation = case.get("activation")
-    found = dispatch.run_on_gpu(a, b, bias, None, 1.0, 0.0, activation, out_kind, "kernels")
+    found = first_call.run(a, b, bias, None, End(1.0, 0.0, activation, out_kind, "kernels"))
     if kind == torch.int8:
         expected = gemm_reference(a, b, bias, activation=activation, out_dtype=out_kind)
     else:

@@ -24,9 +24,10 @@ from benchmarks.gemm.wgmma.products import End, exact_product, launch_of, made, 
 from benchmarks.gemm.wgmma.run import PRODUCT, Case, prepare
 from benchmarks.harness.table import Table, described
 from benchmarks.harness.workloads import gemm
+from constrint.choose import decide
 from constrint.errors import ConstrintError
 from constrint.hwmodels import GpuModel, load_gpu
-from constrint.kernels.gemm.first_choice import choose_of, gemm_spec
+from constrint.kernels.gemm.candidates import request_of
 from constrint.kernels.gemm.product import Product
 
 COLUMNS = (*PRODUCT, "who", "config", "first_us", "us", "spread_us", "note")
@@ -44,7 +45,7 @@ def cases_of(gpu: GpuModel, measured: Measured, top: int) -> list[tuple[str, flo
     """Who is timed, with the time that a table has: the first choice, then the fastest known."""
     p = measured.product
     shape, product = (p.m, p.n, p.k), Product.of(gemm((p.m, p.n, p.k), p.dtype, measured.layout))
-    choice = choose_of(gpu, product, gemm_spec("gemm.cuda"))
+    choice = decide(request_of(gpu, product, kernel="cuda"))
     found = [(FIRST_CHOICE, float("nan"), Case(shape, p.dtype, measured.layout, dict(choice.config)))]
     for us, config in fastest(measured, top):
         found.append(("known", us, Case(shape, p.dtype, measured.layout, config)))

@@ -157,7 +157,7 @@ def in_turn(given: Any, entries: list[tuple[float, Any, Case]], one: Case, table
     peers: dict[str, Any] = {"cuBLAS": timer.graph(partial(torch.mm, given.a, given.b, out=other))}
     for name in OTHERS:
         try:
-            peers[name] = timer.graph(partial(matmul, given.a, given.b, implementation=name))
+            peers[name] = timer.graph(partial(matmul, given.a, given.b, kernel=name))
         except (ConstrintError, RuntimeError) as error:
             print(f"{name}: {str(error)[:100]}", flush=True)
     measured = timer.cold([*peers.values(), *(entry[1] for entry in entries[:2])])

@@ -106,6 +106,13 @@ def candidates(request: Request, refused: Sequence[Refusal]) -> list[Program]:
     return _checked(request, _in_order(layers, is_projected=detail.is_projected))
 
 
+def force_hint(decision: Decision) -> str:
+    """How a caller forces another candidate."""
+    names = [program.name for program in decision.passed_over if not program.refusal]
+    backend = f"backend={names[0]!r}" if names else "backend="
+    return f"LSTM(..., {backend}) or rnn(..., {backend}); values of parameters with config={{'forward': {{...}}}}"
+
+
 def decide_layer(
     workload: Workload, gpu: GpuModel, directions: tuple[str, ...] = tuple(SUFFIX), *, projected: bool = False
 ) -> Decision:
@@ -358,6 +365,8 @@ def _choices(
     gpu = request.gpu
     assert gpu is not None
     forced = {direction: dict(values) for direction, values in detail_of(request).configs}
+    if request.config is not None:
+        forced[FORWARD] = dict(request.config)
     values: Iterable[int | None] = (None,)
     if specs[FORWARD].may_recompute:
         values = (STORED, RECOMPUTED) if BACKWARD in workloads else (RECOMPUTED,)
@@ -465,7 +474,7 @@ def _scaled(program: Program, request: Request, call: ModuleCall) -> Program:
         seconds += predict_s(spec, gpu, usual, step.config) * (call.time - measured_steps) / PLANNED_TIME
         evidence = step.evidence if found is None or step.evidence is Evidence.MEASURED else Evidence.ELSEWHERE
         steps.append(replace(step, seconds=call.num_layers * seconds, evidence=evidence))
-    return replace(program, steps=tuple(steps))
+    return replace(program, steps=tuple(steps), note=f"one layer of {PLANNED_TIME:,} steps: {program.note}")
 
 
 def _cudnn_layers(request: Request, call: ModuleCall, refusal: str) -> Program:

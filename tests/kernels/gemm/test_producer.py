@@ -144,9 +144,9 @@ def product_is_right(shape: tuple[int, int, int], config: dict[str, int], dtype:
     """Compare a product on a poisoned output with the one in double precision."""
     import torch
 
-    from constrint.kernels.gemm.dispatch import launch
     from constrint.kernels.gemm.launch import Call, Epilogue, Machine, runtime_precision
     from constrint.kernels.gemm.reference import gemm_reference
+    from tests.support.gemm import launch
 
     kind, (m, n, k) = getattr(torch, dtype), shape
     generator = torch.Generator(device="cuda").manual_seed(m + 3 * n + 7 * k)
@@ -220,8 +220,8 @@ def test_operands_with_odd_rows_are_copied() -> None:
 def test_other_products_are_refused() -> None:
     import torch
 
-    from constrint.kernels.gemm.dispatch import launch
     from constrint.kernels.gemm.launch import Call, Epilogue, Machine, runtime_precision
+    from tests.support.gemm import launch
 
     def launched(a: torch.Tensor, out: torch.Tensor, end: Epilogue | None = None) -> None:
         call = Call(a, a, out, Machine(132, 1, True), end or Epilogue(), runtime_precision(a.dtype))

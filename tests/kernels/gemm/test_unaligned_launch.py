@@ -22,7 +22,7 @@ import torch
 
 from constrint.errors import UsageError
 from constrint.hwmodels import load_gpu
-from constrint.kernels.gemm import first_choice
+from constrint.kernels.gemm import candidates
 from constrint.kernels.gemm.cuda.shape import BEFORE_BYTES
 from constrint.kernels.gemm.cuda.unaligned.gathered import Gathered
 from constrint.kernels.gemm.cuda.unaligned.launch import unaligned_launches
@@ -156,7 +156,7 @@ def test_of_a_workload_the_same_operands_are_gathered_as_of_its_tensors(dtype: s
         seen.add(Gathered.of(told))
         problem = UNALIGNED.problem(H200, workload)
         if number % 16 == 0:
-            config = first_choice.choose_of(H200, told, first_choice.gemm_spec(UNALIGNED.full_name)).config
+            config = candidates.choose_of(H200, told, candidates.gemm_spec(UNALIGNED.full_name)).config
         else:
             (config,) = enumerate_space(problem).sample(1, seed=number)
         assert not broken_rules(problem, config), workload

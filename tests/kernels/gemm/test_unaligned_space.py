@@ -8,15 +8,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from constrint.choose import decide
 from constrint.errors import UnsupportedError
 from constrint.hwmodels import load_gpu
-from constrint.kernels.gemm import first_choice
+from constrint.kernels.gemm import candidates
+from constrint.kernels.gemm.candidates import decide_product, request_of
 from constrint.kernels.gemm.cuda.shape import BEFORE_BYTES
 from constrint.kernels.gemm.cuda.unaligned import spec as unaligned_spec
 from constrint.kernels.gemm.cuda.unaligned.constants import ASSUMED
 from constrint.kernels.gemm.cuda.unaligned.gathered import Gathered, block_counts
 from constrint.kernels.gemm.cuda.unaligned.spec import SPECS
-from constrint.kernels.gemm.implementations import kernel_names
+from constrint.kernels.gemm.implementations import gemm_spec, kernel_names
 from constrint.kernels.gemm.product import Operand, Product
 from constrint.select import rank
 from constrint.select.fingerprint import fingerprint_of
@@ -141,15 +143,15 @@ def test_without_measured_constants_it_says_so_and_no_first_choice_takes_it(monk
 
 def test_it_is_chosen_where_memory_is_waited_for_and_where_it_is_asked_for() -> None:
     asked = replace(product(64, 8193, 8193), no_library="our kernels are asked for")
-    assert first_choice.choose(H200, asked).kernel == SPEC.full_name
+    assert decide_product(H200, asked).kernel == SPEC.full_name
     busy = replace(product(2047, 2047, 2047), no_library="our kernels are asked for")
-    assert first_choice.choose(H200, busy).kernel != SPEC.full_name
+    assert decide_product(H200, busy).kernel != SPEC.full_name
     assert "unaligned" in kernel_names()
-    named = first_choice.choose_of(H200, asked, first_choice.gemm_spec(SPEC.full_name))
+    named = decide(request_of(H200, asked, kernel="unaligned"))
     assert named.kernel == SPEC.full_name
     assert not broken_rules(SPEC.problem(H200, asked.workload), named.config)
     with pytest.raises(UnsupportedError, match="the TMA unit loads both operands as they are"):
-        first_choice.choose_of(H200, product(64, 8192, 8192), first_choice.gemm_spec(SPEC.full_name))
+        decide(request_of(H200, product(64, 8192, 8192), kernel="unaligned"))
 
 
 BOTH = (True, True)
@@ -172,7 +174,7 @@ def test_rows_of_the_first_choice_s_table_fit_however_operands_lie(layout: str, 
         )
         asked = replace(asked, a=a, b=b)
         problem = SPEC.product_problem(H200, asked)
-        table = first_choice._table_of(H200, asked, first_choice.gemm_spec(SPEC.full_name))
+        table = candidates.tables_of(H200).table(gemm_spec(SPEC.full_name), asked)
         rows, seconds = table.price(asked)
         assert len(rows)
         for row in (rows[np.argmin(seconds)], *draw.sample(list(rows), min(20, len(rows)))):
