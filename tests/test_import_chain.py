@@ -43,7 +43,7 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     "kernels.rules": ({"model", "select", "hwmodels"}, {"numpy", "msgspec"}),
     "kernels.choice": ({"model", "solve", "select", "choose", "hwmodels"}, {"numpy", "msgspec", "torch"}),
     "kernels.code": ({"tune", "select", "choose", "hwmodels"}, {"numpy", "torch", "triton", "cuda"}),
-    "flashrnn": ({"kernels", "tune", "hwmodels"}, {"torch"}),
+    "flashrnn": ({"kernels", "choose", "tune", "hwmodels"}, {"torch"}),
     "propose": (
         {"model", "solve", "select", "hwmodels", "tune", "kernels"},
         {"numpy", "msgspec", "openai", "torch", "triton"},

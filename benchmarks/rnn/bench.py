@@ -30,8 +30,8 @@ from constrint.flashrnn import rnn
 from constrint.hwmodels import GpuModel
 from constrint.kernels.launch.device import gpu_of
 from constrint.kernels.registry import load_spec
+from constrint.kernels.rnn.candidates import decide_layer
 from constrint.kernels.rnn.cells import CELLS
-from constrint.kernels.rnn.plan import plan_for
 from constrint.select import Workload
 from constrint.select.first_choice import Choice
 from constrint.tune import Trial, compile_many
@@ -122,10 +122,10 @@ def fused_choices(gpu: GpuModel, case: Case) -> list[tuple[Workload, Choice]]:
     Raises:
         UnsupportedError: When they cannot run the layer; says why.
     """
-    offer = plan_for(case.workload(), gpu, ("forward", "backward")).offer_of("triton")
-    if offer.refusal:
-        raise UnsupportedError(offer.refusal)
-    return [(case.workload(backward=side == "backward"), choice) for side, choice in offer.choices.items()]
+    program = decide_layer(case.workload(), gpu, ("forward", "backward")).program_of("triton")
+    if program.refusal:
+        raise UnsupportedError(program.refusal)
+    return [(case.workload(backward=step.role == "backward"), step) for step in program.steps]
 
 
 def fused_alone(gpu: GpuModel, choices: list[tuple[Workload, Choice]]) -> tuple[Call, Call]:

@@ -22,8 +22,7 @@ from pathlib import Path
 from benchmarks.harness.table import read_rows, read_table
 from benchmarks.rnn.names import PROJECTION, TORCH_NN
 from constrint.hwmodels import load_gpu
-from constrint.kernels.rnn import known
-from constrint.kernels.rnn.cuda import measured as of_cuda
+from constrint.kernels.rnn import measured as layers
 from constrint.kernels.rnn.cudnn import cost
 
 LAYER = ("cell", "dtype", "batch", "head_dim", "time")
@@ -114,15 +113,14 @@ def main() -> None:
     print(f"{len(rows)} layers in {out}")
     if args.ours:
         for implementation, measured in rows_of_ours(args.sweeps).items():
-            path = known.table_of(implementation, name)
+            path = layers.table_of(implementation, name)
             path = path if args.out is None else out.with_name(f"{implementation}-{out.name}")
             notes = made
             if args.keep and path.is_file():
                 notes, measured = kept_rows(path, measured, made)
             write(path, notes, measured, ())
             print(f"{len(measured)} layers of {implementation} in {path}")
-        of_cuda.measured.cache_clear()
-        known.forget()
+        layers.forget()
     if args.out is None:
         print(f"times at sizes left out are off by up to {cost.left_out_error(name):.0%}")
 

@@ -18,10 +18,9 @@ import numpy as np
 
 from constrint.errors import ConstrintError
 from constrint.hwmodels import GpuModel, roofline
+from constrint.kernels.rnn.candidates import RECOMPUTED, STORED, choose_for, implementations_of
 from constrint.kernels.rnn.cuda.cost import floor_clk, loop_bytes, rounds_and_sharing
 from constrint.kernels.rnn.cuda.shape import BLOCK
-from constrint.kernels.rnn.offer import COMPUTED_AGAIN, STORED
-from constrint.kernels.rnn.plan import choose_for, implementations_of
 from constrint.kernels.rnn.spec import SUFFIX, RnnSpec, workload_of
 from constrint.kernels.rnn.wgmma import cost as wgmma
 from constrint.select import Workload
@@ -99,7 +98,7 @@ def floors_of(
     found = {}
     specs = implementations_of(cell)[name]
     try:
-        for direction, way in (("inference", COMPUTED_AGAIN), *((direction, STORED) for direction in SUFFIX)):
+        for direction, way in (("inference", RECOMPUTED), *((direction, STORED) for direction in SUFFIX)):
             spec = specs["forward" if direction == "inference" else direction]
             asked = workload_of(cell, sizes, dtype, spec.direction)
             config = choose_for(spec, gpu, asked, way).config

@@ -25,8 +25,8 @@ from benchmarks.harness.table import Table, described
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.launch.cuda import CudaLaunch
 from constrint.kernels.registry import load_spec
+from constrint.kernels.rnn.candidates import choose_for
 from constrint.kernels.rnn.cuda.launch import SOURCE
-from constrint.kernels.rnn.plan import choose_for
 from constrint.kernels.rnn.spec import RnnSpec, workload_of
 from constrint.select.spec import Workload
 

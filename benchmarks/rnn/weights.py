@@ -124,12 +124,12 @@ def by_products(layer: Layer, tensors: Any, *, bias: bool) -> list[Any]:
 
     from constrint.kernels.rnn.edges import before_launch
     from constrint.kernels.rnn.gradients import bias_gradient, fused_weight_gradient
-    from constrint.kernels.rnn.interface import PlannedBackward, RnnInputs
+    from constrint.kernels.rnn.interface import BackwardTensors, RnnInputs
 
     slots, states, r, b = tensors
     before = torch.empty_like(states[0])
     inputs = RnnInputs(layer.cell, slots, r, None, None, None, None)
-    before_launch(inputs, PlannedBackward(states, slots, (None,), None, slots, slots, before)).run()
+    before_launch(inputs, BackwardTensors(states, slots, (None,), None, slots, slots, before)).run()
     of_r = fused_weight_gradient(layer.kind, slots, before)
     return [of_r, bias_gradient(layer.kind, slots, b)] if bias else [of_r]
 

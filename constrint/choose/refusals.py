@@ -119,5 +119,10 @@ def was_refused(request: Request, kernel: str, config: Config) -> bool:
     return bool(_REFUSED_STEPS) and _step_key(request, kernel, config) in _REFUSED_STEPS
 
 
+def has_refused(gpu: GpuModel) -> bool:
+    """Whether a device of this GPU's model refused any configuration."""
+    return any(name == gpu.name for name, *_ in _REFUSED_STEPS)
+
+
 def _step_key(request: Request, kernel: str, config: Config) -> tuple[Hashable, ...]:
     return None if request.gpu is None else request.gpu.name, kernel, tuple(sorted(config.items()))

@@ -14,7 +14,7 @@ from constrint.errors import UnknownNameError
 from constrint.flashrnn import checks
 from constrint.flashrnn.functional import rnn
 from constrint.kernels.rnn.cells import CELLS
-from constrint.kernels.rnn.first_choice import AUTO
+from constrint.kernels.rnn.dispatch import AUTO
 
 #: NX-AI's names of back-ends -> ours.
 BACKENDS = {

@@ -38,7 +38,9 @@ _MODULES: dict[str, tuple[str, ...]] = {
     for direction in ("", "-backward")
 }
 #: Modules that contribute an operation's candidates to `constrint.choose`; others rank their whole spaces.
-_CONTRIBUTORS = {"gemm": "constrint.kernels.gemm.candidates"}
+_CONTRIBUTORS = {"gemm": "constrint.kernels.gemm.candidates"} | dict.fromkeys(
+    ("lstm", "gru", "slstm", "elman", "elman_relu"), "constrint.kernels.rnn.candidates"
+)
 _RANKED = "constrint.choose.candidates"
 #: Built in, but an option of a layer rather than an operation that users ask for.
 _UNLISTED = ("elman_relu", "elman_relu-backward")

@@ -21,8 +21,8 @@ from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.gemm import candidates
 from constrint.kernels.gemm.candidates import decide_product
 from constrint.kernels.gemm.pointer.spec import PointerSpec
-from constrint.kernels.rnn import plan
-from constrint.kernels.rnn.plan import RnnPlan, plan_for
+from constrint.kernels.rnn import candidates as layer_candidates
+from constrint.kernels.rnn.candidates import decide_layer
 from constrint.kernels.rnn.spec import workload_of
 from constrint.kernels.rnn.triton.spec import SPECS as TRITON_SPECS
 from constrint.select import first_choice as select_first
@@ -119,20 +119,20 @@ def test_what_is_no_table_is_made_anew(data: bytes, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("data", [b"", b"torn", b"[]", b'{"kernel": 1}', b"[[]]", b'[{"backend": "triton"}]'])
 def test_what_is_no_plan_is_made_anew(data: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    planned = plan_for(LAYER, B200, BOTH)
+    planned = decide_layer(LAYER, B200, BOTH)
     new_process()
     with monkeypatch.context() as patch:
         patch.setattr(cache, "load", lambda *_: data)
-        assert plan_for(LAYER, B200, BOTH) == planned
+        assert decide_layer(LAYER, B200, BOTH) == planned
 
 
 def test_torn_files_are_made_anew(folder: Path) -> None:
-    planned, choice = plan_for(LAYER, B200, BOTH), decide_product(B200, ASKED)
+    planned, choice = decide_layer(LAYER, B200, BOTH), decide_product(B200, ASKED)
     assert entries(folder)
     for path in entries(folder):
         path.write_bytes(path.read_bytes()[:-3])
     new_process()
-    assert plan_for(LAYER, B200, BOTH) == planned
+    assert decide_layer(LAYER, B200, BOTH) == planned
     assert decide_product(B200, ASKED) == choice
 
 
@@ -140,12 +140,12 @@ def test_nothing_is_kept_where_nothing_may_be(folder: Path, monkeypatch: pytest.
     for name in ("HOME", "XDG_CACHE_HOME", "LOCALAPPDATA"):
         monkeypatch.setenv(name, str(folder))
     monkeypatch.setenv("CONSTRINT_CACHE", "0")
-    choice, planned = decide_product(B200, ASKED), plan_for(LAYER, B200, BOTH)
+    choice, planned = decide_product(B200, ASKED), decide_layer(LAYER, B200, BOTH)
     assert not entries(folder)
     monkeypatch.setenv("CONSTRINT_CACHE", str(folder))
     new_process()
     with cache.ignored():
-        assert (decide_product(B200, ASKED), plan_for(LAYER, B200, BOTH)) == (choice, planned)
+        assert (decide_product(B200, ASKED), decide_layer(LAYER, B200, BOTH)) == (choice, planned)
     assert not entries(folder)
 
 
@@ -153,31 +153,31 @@ def test_an_edited_gpu_gets_tables_and_plans_of_its_own() -> None:
     """A GPU of the same name with a tenth of the SMs takes longer."""
     replace: Any = msgspec.structs.replace
     edited = replace(B200, device=replace(B200.device, sm_count=13))
-    whole, planned = decide_product(B200, ASKED), plan_for(LAYER, B200, BOTH)
+    whole, planned = decide_product(B200, ASKED), decide_layer(LAYER, B200, BOTH)
     new_process()
-    small, small_plan = decide_product(edited, ASKED), plan_for(LAYER, edited, BOTH)
+    small, small_plan = decide_product(edited, ASKED), decide_layer(LAYER, edited, BOTH)
     assert small.gpu is edited
     assert small.seconds > 3 * whole.seconds
-    assert small_plan.chosen.total_s > planned.chosen.total_s
+    assert small_plan.seconds > planned.seconds
     new_process()
     assert decide_product(B200, ASKED) == whole
 
 
-def plans(monkeypatch: pytest.MonkeyPatch) -> RnnPlan:
+def plans(monkeypatch: pytest.MonkeyPatch) -> Decision:
     """The plan as a later process reads it."""
     new_process()
     with monkeypatch.context() as patch:
-        patch.setattr(plan, "_offer", never)
-        return plan_for(LAYER, B200, BOTH)
+        patch.setattr(layer_candidates, "_timed", never)
+        return decide_layer(LAYER, B200, BOTH)
 
 
 def test_a_plan_is_read_back_as_it_was_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    planned = plan_for(LAYER, B200, BOTH)
+    planned = decide_layer(LAYER, B200, BOTH)
     assert plans(monkeypatch) == planned
     assert str(plans(monkeypatch)) == str(planned)
     assert all(choice.gpu is B200 for choice in plans(monkeypatch).chosen.choices.values())
     # Another size is another plan.
-    assert plan_for(workload_of("lstm", (16, 1024, 12, 128), "bf16"), B200, BOTH) != planned
+    assert decide_layer(workload_of("lstm", (16, 1024, 12, 128), "bf16"), B200, BOTH) != planned
 
 
 def test_a_choice_is_read_back_as_it_was_made(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,12 +192,12 @@ def test_a_choice_is_read_back_as_it_was_made(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_what_a_device_refused_is_not_taken_from_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    planned = plan_for(LAYER, B200, BOTH)
-    refused = planned.offer_of("triton").choices["forward"]
+    planned = decide_layer(LAYER, B200, BOTH)
+    refused = planned.program_of("triton").step("forward")
     spec = next(spec for spec in TRITON_SPECS if spec.full_name == refused.kernel)
     following = select_first.refuse(spec, refused, Refusal(refused.config, "threads", 256, 128))
     assert following.config != refused.config
-    assert plan_for(LAYER, B200, BOTH).offer_of("triton").choices["forward"] != refused
+    assert decide_layer(LAYER, B200, BOTH).program_of("triton").step("forward") != refused
     # Other processes decide for themselves: their device may be another.
     assert plans(monkeypatch) == planned
 
@@ -230,19 +230,19 @@ from dataclasses import replace
 from constrint.hwmodels import load_gpu
 from constrint.kernels.gemm.candidates import decide_product
 from constrint.kernels.gemm.product import Product
-from constrint.kernels.rnn.plan import plan_for
+from constrint.kernels.rnn.candidates import decide_layer
 from constrint.kernels.rnn.spec import workload_of
 from constrint.select.spec import Workload
 gpu = load_gpu("b200")
 asked = Product.of(Workload("gemm", {"m": 1000, "n": 4096, "k": 4096}, "bf16"))
 choice = decide_product(gpu, replace(asked, no_library="our kernels are tested"))
-planned = plan_for(workload_of("lstm", (16, 1024, 12, 64), "bf16"), gpu, ("forward", "backward"))
+planned = decide_layer(workload_of("lstm", (16, 1024, 12, 64), "bf16"), gpu, ("forward", "backward"))
 print(choice.kernel, dict(choice.config), choice.seconds)
 print(planned)
 """
 
 
-def printed(choice: Decision, planned: RnnPlan) -> str:
+def printed(choice: Decision, planned: Decision) -> str:
     return f"{choice.kernel} {dict(choice.config)} {choice.seconds}\n{planned}\n"
 
 
@@ -260,5 +260,5 @@ def test_processes_may_share_the_folder_at_the_same_time(folder: Path) -> None:
     assert {path: path.read_bytes() for path in entries(folder)} == kept
     assert not [path for path in kept if path.name.startswith("tmp")]
     with cache.ignored():
-        expected = printed(decide_product(B200, ASKED), plan_for(LAYER, B200, BOTH))
+        expected = printed(decide_product(B200, ASKED), decide_layer(LAYER, B200, BOTH))
     assert outputs == [expected] * 3

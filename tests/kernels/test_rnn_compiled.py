@@ -14,7 +14,7 @@ from constrint.hwmodels import load_gpu
 from constrint.kernels.launch.policy import MOST_NEXT
 from constrint.kernels.registry import load_spec
 from constrint.kernels.rnn.sample import SAMPLE, TARGETS
-from constrint.kernels.rnn.spec import workload_of
+from constrint.kernels.rnn.spec import FusedSpec, workload_of
 from constrint.kernels.rnn.triton.registers import REGISTER_MODELS
 from constrint.model import Var
 from constrint.select import first_choice
@@ -87,7 +87,7 @@ PARTS = 2
 NUM_FAIR = 6
 #: Files, below the package, that decide what is compiled and what is said of it.
 SOURCES = (
-    *(f"kernels/rnn/{name}.py" for name in ("cells", "kernel*", "layer_spec", "sample", "spec")),
+    *(f"kernels/rnn/{name}.py" for name in ("cells", "kernel*", "sample", "spec")),
     *(f"kernels/rnn/triton/{name}.py" for name in ("kernel*", "launch", "layer", "registers", "shared_memory", "spec")),
     "select/limits.py",
 )
@@ -133,7 +133,6 @@ def test_batch_sizes_1_to_64_compile_each_kernel_once_per_plan() -> None:
     from constrint.kernels.rnn import plans as known_plans
     from constrint.kernels.rnn.triton.kernel_backward import backward_kernel
     from constrint.kernels.rnn.triton.kernel_forward import forward_kernel
-    from constrint.kernels.rnn.triton.spec import planned_batch
 
     for thread in list(known_plans._AHEAD):
         thread.join()  # What earlier layers still compile is not counted.
@@ -150,7 +149,9 @@ def test_batch_sizes_1_to_64_compile_each_kernel_once_per_plan() -> None:
     before = compiled()
     for batch in range(1, 65):
         run(batch, 1 + batch % 5)
-    plans = len({planned_batch(batch) for batch in range(1, 65)})
+    spec = load_spec("lstm.triton")
+    assert isinstance(spec, FusedSpec)
+    plans = len({spec.planned_batch(batch) for batch in range(1, 65)})
     assert all(after - start <= plans for start, after in zip(before, compiled(), strict=True))
 
 

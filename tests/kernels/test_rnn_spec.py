@@ -13,12 +13,11 @@ from benchmarks.harness.workloads import HELD_OUT
 from constrint.errors import InfeasibleError, UnknownNameError, UnsupportedError, UsageError
 from constrint.hwmodels import GpuModel, list_gpus, load_gpu
 from constrint.kernels.registry import list_kernels, load_kernel
-from constrint.kernels.rnn.plan import plan_for
+from constrint.kernels.rnn.candidates import decide_layer
 from constrint.kernels.rnn.spec import predict_s, workload_of
 from constrint.kernels.rnn.triton.cost import WEIGHTS, after_s, waiting_step_s
 from constrint.kernels.rnn.triton.layer import depth_parts
 from constrint.kernels.rnn.triton.spec import SPECS as TRITON_SPECS
-from constrint.kernels.rnn.triton.spec import planned_batch
 from constrint.model import Domain
 from constrint.select import Workload, rank
 from constrint.select.first_choice import choose
@@ -137,6 +136,7 @@ def test_choice_is_remembered_and_its_time_can_be_asked_for() -> None:
 
 
 def test_batch_sizes_share_few_plans() -> None:
+    planned_batch = SPECS["lstm"].planned_batch
     assert [planned_batch(b) for b in (1, 16, 17, 64, 65, 256, 100_000)] == [16, 16, 64, 64, 256, 256, 256]
     assert len({planned_batch(b) for b in range(1, 65)}) == 2
 
@@ -279,11 +279,10 @@ def test_weights_of_the_cost_model_are_what_the_fit_gives() -> None:
 def test_storing_gates_or_computing_them_again_is_decided_for_both_directions() -> None:
     gpu, sizes = load_gpu("h200"), (16, 1024, 12, 64)
     workload = workload_of("lstm", sizes, "bf16")
-    chosen = plan_for(workload, gpu, BOTH).chosen
-    assert not chosen.recomputes
-    assert {config["recompute"] for config in chosen.configs.values()} == {0}
+    steps = decide_layer(workload, gpu, BOTH).program.steps
+    assert {(step.fixed["recompute"], step.config["recompute"]) for step in steps} == {(0, 0)}
     # Inference stores none.
-    assert plan_for(workload, gpu, ("forward",)).chosen.configs["forward"]["recompute"] == 1
+    assert decide_layer(workload, gpu, ("forward",)).program.step("forward").config["recompute"] == 1
     seconds = []
     for again in (0, 1):
         choices = [choose(SPECS["lstm" + s], gpu, workload_of("lstm", sizes, "bf16", d), fixed={"recompute": again})

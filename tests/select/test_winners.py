@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import warnings
@@ -13,14 +14,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from constrint.choose import forget
+from constrint.choose import Evidence, forget
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.gemm import tables
 from constrint.kernels.gemm.candidates import decide_product
 from constrint.kernels.gemm.product import Product
 from constrint.kernels.launch.cuda import nvrtc
 from constrint.kernels.registry import load_kernel, load_spec
-from constrint.kernels.rnn.plan import plan_for
+from constrint.kernels.rnn.candidates import decide_layer
 from constrint.select import Workload, first_choice, rank, winners
 from constrint.select.fingerprint import fingerprint_of
 from constrint.select.toolchain import differences, toolchain_of
@@ -126,8 +127,8 @@ def test_training_stores_pre_activations_although_the_loop_alone_was_faster_with
             for way in (0, 1)
         )
     )
-    choices = plan_for(LAYER, GPU, ("forward", "backward")).offer_of("triton").choices.values()
-    assert [(choice.fixed, choice.is_measured) for choice in choices] == [({"recompute": 0}, True)] * 2
+    steps = decide_layer(LAYER, GPU, ("forward", "backward")).program_of("triton").steps
+    assert [(step.fixed, step.evidence) for step in steps] == [({"recompute": 0}, Evidence.MEASURED)] * 2
 
 
 def of_layer(kernel: str, dim: int, batch: int, seconds: float) -> TunedEntry:
@@ -155,11 +156,10 @@ def test_a_layer_is_left_to_the_kernel_whose_winner_is_faster(
 ) -> None:
     put(*(of_layer(f"lstm.{name}", 512, 128, seconds) for name, seconds in winners_of.items()))
     layer = Workload("lstm", {"batch": 128, "time": 1024, "heads": 1, "head_dim": 512}, "bf16")
-    plan = plan_for(layer, GPU, ("forward",), projected=True)
-    assert plan.backend == taken, plan
+    plan = decide_layer(layer, GPU, ("forward",), projected=True)
+    assert plan.program.name == taken, plan
     for name, seconds in winners_of.items():
-        assert plan.offer_of(name).tuned == pytest.approx({"forward": seconds})
-        assert "by measured winners forward" in str(plan)
+        assert f"by measured winners forward {1e3 * seconds:.3g} ms" in plan.program_of(name).note
 
 
 def test_an_old_winner_of_one_kernel_keeps_no_layer_from_a_faster_one(put: Put) -> None:
@@ -167,9 +167,11 @@ def test_an_old_winner_of_one_kernel_keeps_no_layer_from_a_faster_one(put: Put) 
     put(of_layer("lstm.cuda", 768, 256, 9.672e-3))
     for time in (1024, 512):
         layer = Workload("lstm", {"batch": 256, "time": time, "heads": 1, "head_dim": 768}, "bf16")
-        plan = plan_for(layer, GPU, ("forward",), projected=True)
-        assert plan.backend == "wgmma"
-        assert plan.offer_of("cuda").tuned["forward"] == pytest.approx(9.672e-3 * time / 1024, rel=0.02)
+        plan = decide_layer(layer, GPU, ("forward",), projected=True)
+        assert plan.program.name == "wgmma"
+        said = re.search(r"by measured winners forward ([\d.]+) ms", plan.program_of("cuda").note)
+        assert said is not None
+        assert float(said.group(1)) == pytest.approx(9.672 * time / 1024, rel=0.02)
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,9 @@ from torch import Tensor
 
 from constrint.hwmodels import load_gpu
 from constrint.kernels.rnn.cells import CELLS
+from constrint.kernels.rnn.fused import UNWRITTEN
 from constrint.kernels.rnn.gradients import recompute_gates, states_before
 from constrint.kernels.rnn.reference import rnn_reference
-from constrint.kernels.rnn.vectors import UNWRITTEN
 from constrint.kernels.rnn.wgmma.launch import source_of
 from constrint.kernels.rnn.wgmma.sources import CELLS_SOURCE, SOURCE
 

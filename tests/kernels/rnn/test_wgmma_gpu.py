@@ -12,7 +12,7 @@ import torch
 
 from constrint.flashrnn import rnn
 from constrint.kernels.launch.device import gpu_of
-from constrint.kernels.rnn.first_choice import decide
+from constrint.kernels.rnn.dispatch import decide_for
 from constrint.kernels.rnn.spec import workload_of
 from constrint.kernels.rnn.wgmma.spec import SPECS
 from constrint.select.first_choice import choose
@@ -65,7 +65,7 @@ def test_a_layer_is_left_to_it_and_can_be_captured_in_a_graph() -> None:
     shapes = (256, 12, 4, 1, 768), (4, 1, 768, 768)
     wx, r = (torch.randn(shape, generator=draw, device="cuda").to(torch.bfloat16) for shape in shapes)
     r *= 768**-0.5
-    assert decide("lstm", wx, "auto", "forward", recompute=True).choice.kernel == "lstm.wgmma"
+    assert decide_for("lstm", wx, "auto", "forward", recompute=True).choice.kernel == "lstm.wgmma"
     with torch.no_grad():
         expected = rnn(wx, r, cell="lstm")[0]
         side = torch.cuda.Stream()  # type: ignore[no-untyped-call]

@@ -54,7 +54,7 @@ class AlternatingSpec(RnnSpec):
 
     def backend(self) -> RnnBackend:
         """The loop, or on a GPU a graph of it."""
-        from constrint.kernels.rnn.alternating.backend import AlternatingBackend
+        from constrint.kernels.rnn.alternating.graphs import AlternatingBackend
 
         return AlternatingBackend()
 

@@ -15,10 +15,8 @@ from numpy.typing import NDArray
 from constrint.errors import UnsupportedError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.rnn.cells import CELLS
-from constrint.kernels.rnn.cudnn.algorithm import Shape
-from constrint.kernels.rnn.cudnn.cost import layer_s, left_out_error, measured
-from constrint.kernels.rnn.layer_spec import LayerSpec
-from constrint.kernels.rnn.spec import SUFFIX
+from constrint.kernels.rnn.cudnn.cost import CudnnLayer, layer_s, left_out_error, measured
+from constrint.kernels.rnn.spec import SUFFIX, RnnSpec
 from constrint.select.cost import PARTS, CostColumns
 from constrint.select.limits import BlockUse
 from constrint.select.spec import Columns, Param, Rule, Vars, Workload
@@ -34,10 +32,11 @@ CUDNN = "cudnn"
 CUDNN_CELLS = ("lstm", "gru", "elman", "elman_relu")
 
 
-class CudnnSpec(LayerSpec):
+class CudnnSpec(RnnSpec):
     """One direction of a layer with one head."""
 
     name = CUDNN
+    projects = True
     how = "cuDNN, which projects the inputs itself"
     dtypes = ("bf16", "fp16", "fp32", "tf32")
 
@@ -97,7 +96,7 @@ class CudnnSpec(LayerSpec):
 
     def _seconds(self, gpu: GpuModel, workload: Workload) -> float | None:
         batch, time, dim = (workload.sizes[name] for name in ("batch", "time", "head_dim"))
-        shape = Shape(self.cell.name, workload.dtype, batch, dim, dim)
+        shape = CudnnLayer(self.cell.name, workload.dtype, batch, dim, dim)
         return layer_s(gpu.name, shape, time, self.direction)
 
 
