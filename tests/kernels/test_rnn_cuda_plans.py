@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,7 +25,7 @@ from constrint.kernels.rnn.cuda.launch import CudaBackend
 from constrint.kernels.rnn.cuda.shape import CLUSTER, GRID, RING, shape_of
 from constrint.kernels.rnn.interface import ForwardOutputs, RnnInputs
 from constrint.kernels.rnn.spec import workload_of
-from constrint.select.first_choice import choose
+from tests.support.decisions import choose_kernel
 from tests.support.launch_bench import STREAM, LaunchBench
 from tests.support.planned import LOADED, cuda_launch, launch_bench_of
 
@@ -47,8 +46,9 @@ def test_a_plan_fills_and_launches_what_was_stated(placement: int, streamed_pair
 
     wx, r, b = made(batch, time, 4, heads, dim), made(4, heads, dim, dim), made(4, heads, dim)
     out = ForwardOutputs(made(2, batch, time, heads, dim), None, made(batch, heads, dim), made(1, batch, heads, dim))
-    choice = choose(load_spec("lstm.cuda"), load_gpu("h200"), workload, fixed={"recompute": 1, "placement": placement})
-    choice = replace(choice, config={**choice.config, "streamed_pairs": streamed_pairs})
+    fixed = {"recompute": 1, "placement": placement}
+    config = choose_kernel(load_spec("lstm.cuda"), load_gpu("h200"), workload, fixed).config
+    choice = decision_of("lstm.cuda", {**config, "streamed_pairs": streamed_pairs}, workload, load_gpu("h200"))
     inputs, scratch = RnnInputs("lstm", wx, r, b, None, None, None), NotedScratch()
     *fills, loop = [
         each

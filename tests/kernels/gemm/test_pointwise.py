@@ -130,6 +130,7 @@ def test_its_plan_is_cublas_and_one_launch(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(planned, "recipe_of", recorded)
     monkeypatch.setattr(planned, "has_blas", lambda: True)
+    monkeypatch.setattr(LibraryLaunch, "run", lambda _: None)
     monkeypatch.setattr(first_call, "machine_of", lambda _: (H200, Machine.of(H200)))
     monkeypatch.setattr(memo, "_MEMORY", {})
     a, b = torch.randn(64, 32).bfloat16(), torch.randn(32, 48).bfloat16()

@@ -7,12 +7,10 @@ A composition has no such privilege: it runs where it is predicted to be clearly
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 
 from constrint.choose.decision import ErrorBand, Program, Step
-from constrint.choose.refusals import Refusal
 from constrint.errors import UnsupportedError
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.gemm import implementations
@@ -84,13 +82,13 @@ def composition(gpu: GpuModel, product: Product) -> Program | None:
     return None if library is None else _composed(gpu, product, library)
 
 
-def unmeasured_composition(gpu: GpuModel | None, product: Product, refused: Sequence[Refusal]) -> Program:
+def unmeasured_composition(gpu: GpuModel | None, product: Product) -> Program:
     """The same for a caller who names it, predicted where the library was measured.
 
     Raises:
-        UnsupportedError: When it does not compute the product, or a device has refused it; says why.
+        UnsupportedError: When it does not compute the product; says why.
     """
-    reason = _no_composition(product) or next((str(refusal) for refusal in refused), "")
+    reason = _no_composition(product)
     if reason:
         raise UnsupportedError(
             f"matmul: kernel={COMPOSED.partition('.')[2]!r} does not compute this product: {reason}."
