@@ -25,7 +25,7 @@ from constrint.kernels.rnn.cuda.launch import CudaBackend
 from constrint.kernels.rnn.cuda.shape import CLUSTER, GRID, RING, shape_of
 from constrint.kernels.rnn.interface import ForwardOutputs, RnnInputs
 from constrint.kernels.rnn.spec import workload_of
-from tests.support.decisions import choose_kernel
+from tests.support.decisions import choose_kernel, decision_of
 from tests.support.launch_bench import STREAM, LaunchBench
 from tests.support.planned import LOADED, cuda_launch, launch_bench_of
 

@@ -163,13 +163,8 @@ def test_without_a_plan_both_are_launched(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_the_kernel_compiles_for_hopper_without_spills() -> None:
-    meta = {"device": "meta"}
-    a, b = (
-        torch.empty(1, 4096, 512, dtype=torch.bfloat16, **meta),
-        torch.empty(1, 512, 4096, dtype=torch.bfloat16, **meta),
-    )
-    out = torch.empty(1, 4096, 4096, dtype=torch.bfloat16, **meta)
-    bias = torch.empty(4096, dtype=torch.bfloat16, **meta)
+    shapes = (1, 4096, 512), (1, 512, 4096), (1, 4096, 4096), (4096,)
+    a, b, out, bias = (torch.empty(shape, dtype=torch.bfloat16, device="meta") for shape in shapes)
     call = Call(a, b, out, Machine.of(H200), Epilogue(bias, out, 2.0, 0.5, "gelu"), "ieee")
     compiled = pointwise_launch(call, sums_call(call).out).compile(H200)
     assert compiled.spill_bytes == 0
