@@ -62,10 +62,10 @@ def test_a_named_configuration_runs_or_is_refused_with_every_broken_rule(run: An
     decision = constrint.why("gemm.pointer", "a100", dtype="bf16", config={**VALID, "group_m": 4}, **sizes)
     assert decision.config == {**VALID, "group_m": 4}
     assert decision.seconds > 0
-    with pytest.raises(UsageError, match=r"not valid on A100(?s:.*)because one block fits the register file(?s:.*)fits if tile_m <= 64"):
-        constrint.why(
-            "gemm.pointer", "a100", dtype="bf16", config={**VALID, "group_m": 4, "tile_m": 256, "tile_n": 256}, **sizes
-        )
+    broken = r"not valid on A100(?s:.*)because one block fits the register file(?s:.*)fits if tile_m <= 64"
+    wide = {**VALID, "group_m": 4, "tile_m": 256, "tile_n": 256}
+    with pytest.raises(UsageError, match=broken):
+        constrint.why("gemm.pointer", "a100", dtype="bf16", config=wide, **sizes)
     with pytest.raises(UsageError, match=r"has the parameters tile_m(?s:.*)missing group_m; unknown tile_q"):
         constrint.why("gemm.pointer", "a100", config={**VALID, "tile_q": 1}, **sizes)
     code, _, err = run("why", "gemm.pointer", *PRODUCT, "--config", "tile_m=64", "--config", "tile_n")

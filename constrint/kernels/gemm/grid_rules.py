@@ -1,6 +1,6 @@
 """The GEMM's rules that depend on sizes or on the end of a product, stated once for expressions and for columns.
 
-`spec.py` makes constraints of them; `first_choice.py` tests a table of configurations against a shape in microseconds.
+`spec.py` makes constraints of them; `tables.py` tests a table of configurations against a shape in microseconds.
 """
 
 from __future__ import annotations
