@@ -18,7 +18,7 @@ from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.rnn.cells import CELLS
 from constrint.kernels.rnn.cuda.cost import fitted, floor_clk, step_clk
 from constrint.kernels.rnn.cuda.sample import KEYS, TARGETS, draw_workload, random_config
-from constrint.kernels.rnn.cuda.shape import BLOCK, CLUSTER, GRID, RING, Shape, shape_of
+from constrint.kernels.rnn.cuda.shape import BLOCK, CLUSTER, GRID, RING, CudaLoop, shape_of
 from constrint.kernels.rnn.cuda.spec import SOURCE, CudaRnnSpec
 from constrint.kernels.rnn.cuda.spec import SPECS as CUDA_SPECS
 from constrint.kernels.rnn.spec import workload_of
@@ -119,7 +119,7 @@ def test_what_the_rules_refuse_the_source_refuses(direction: str, change: dict[s
 def test_the_source_refuses_another_shared_memory_than_predicted(monkeypatch: pytest.MonkeyPatch) -> None:
     from constrint.kernels.rnn.cuda import launch
 
-    def mistaken(*stated: Any) -> Shape:
+    def mistaken(*stated: Any) -> CudaLoop:
         shape = shape_of(*stated)
         vars(shape)["smem_bytes"] = const(4711)
         return shape

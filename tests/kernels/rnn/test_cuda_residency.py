@@ -30,8 +30,7 @@ from constrint.kernels.rnn import dispatch, fused, plans
 from constrint.kernels.rnn.cuda.shape import RING
 from constrint.kernels.rnn.dispatch import layer_request
 from constrint.kernels.rnn.weights import launch
-from constrint.kernels.rnn.weights.shape import is_one_product
-from constrint.select import first_choice as select_first
+from constrint.kernels.rnn.weights.launch import is_one_product
 from tests.support.decisions import begin_anew
 from tests.support.launch_bench import LaunchBench
 from tests.support.planned import LOADED, SPILL_FREE, fake_gpu, launch_bench_of, triton_launch
@@ -48,8 +47,7 @@ CALLS: dict[str, tuple[Any, Any, list[int]]] = {
 def bench(shared_results: SharedResults, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LaunchBench]:
     """A stand-in GPU that takes the kernels for compiled, in a process that has chosen nothing yet."""
     begin_anew(monkeypatch)
-    for module, name in ((select_first, "_REFUSED"), (select_first, "_CHOSEN"), (policy, "_SETTLED")):
-        monkeypatch.setattr(module, name, {})
+    monkeypatch.setattr(policy, "_LOOKED_AT", {})
     monkeypatch.setattr(dispatch, "_DISPATCHES", {})
     monkeypatch.setattr(dispatch, "layer_request", lambda *of: replace(layer_request(*of), gpu=H200, device=None))
     monkeypatch.setattr(plans, "_compile_backward", lambda *_: None)

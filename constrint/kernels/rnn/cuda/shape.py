@@ -35,7 +35,7 @@ EIGHT_BYTES = 512
 
 
 @dataclass(frozen=True)
-class Shape:
+class CudaLoop:
     """One direction of one layer in terms of the parameters `v`.
 
     Args:
@@ -53,7 +53,7 @@ class Shape:
     v: Mapping[str, Expr]
 
     @classmethod
-    def of(cls, cell: Cell, direction: str, workload: Workload, v: Mapping[str, Expr]) -> Shape:
+    def of(cls, cell: Cell, direction: str, workload: Workload, v: Mapping[str, Expr]) -> CudaLoop:
         """That of a workload."""
         return cls(cell, direction, workload.sizes["head_dim"], workload.dtype, v)
 
@@ -261,9 +261,9 @@ class Shape:
         return parts + self.where(self.is_in(CLUSTER), 16 * tiles) + self.where(tiles > 1, carried)
 
 
-def shape_of(cell: Cell, direction: str, head_dim: int, dtype: str, config: Mapping[str, int]) -> Shape:
+def shape_of(cell: Cell, direction: str, head_dim: int, dtype: str, config: Mapping[str, int]) -> CudaLoop:
     """That of one configuration: every expression of it has a value."""
-    return Shape(cell, direction, head_dim, dtype, {name: const(value) for name, value in config.items()})
+    return CudaLoop(cell, direction, head_dim, dtype, {name: const(value) for name, value in config.items()})
 
 
 def padded_head_dim(head_dim: int, element_bytes: int) -> int:

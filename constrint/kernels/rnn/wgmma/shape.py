@@ -1,17 +1,29 @@
-"""What a configuration of the kernel for many sequences means, as integer expressions: the figures of `layout.cuh`.
+"""A configuration of the kernel for many sequences as integer expressions: its figures, resources and rules.
 
-That both say the same of shared memory the compiler asserts: a kernel is compiled with the number predicted here.
+The figures are those of `source/layout.cuh`. The compiler asserts that both agree on shared memory: a kernel is
+compiled with the number predicted here. Sums and the window of requested vectors are arrays of the source whose
+elements are all live when the last chunk of a step is waited for: that part of the registers is certain. The rest is
+estimated from 36 kernels that NVRTC 13 compiled for sm_90a; `SPILLING` separates those that spilled from the others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
+from constrint.hwmodels import GpuModel
 from constrint.kernels.rnn.cells import CELLS, Cell
-from constrint.model import Expr, ceildiv, const, minimum
-from constrint.select.spec import Workload
+from constrint.model import Expr, any_of, ceildiv, const, divides, minimum
+from constrint.model.constraint import CERTAIN, REDUNDANT
+from constrint.select.limits import BlockUse, Spilling
+from constrint.select.spec import Rule, Workload
+
+#: The kernel's own sources; those of the cells, which recurrent kernels in CUDA C++ share, and which of them it uses.
+SOURCE = Path(__file__).with_name("source")
+CELLS_SOURCE = Path(__file__).parents[1] / "cuda" / "source"
+CELLS_FILES = ("cells.cuh", "ptx.cuh", "shape.cuh")
 
 #: The number by which the device code knows a cell, and a dtype.
 CELL_NUMBERS = {name: number for number, name in enumerate(CELLS)}
@@ -28,10 +40,16 @@ VECTORS_BYTES = 512
 RING, FENCE = 32, 14
 #: Heads are padded to multiples of this: whole slices of weights.
 HEAD_MULTIPLE = STEP_DEPTH * SLICE_STEPS
+#: Barriers of a block.
+BARRIERS = 16
+#: Registers for addresses, the rows of a thread, and values in flight.
+OTHER_REGISTERS = 24
+#: Half of the kernels spill that are estimated to need what a thread may have; hardly any compiled one spills below.
+SPILLING = Spilling.of(at_percent=100, slope_tenths=200, error_percent=25)
 
 
 @dataclass(frozen=True)
-class Shape:
+class WgmmaLoop:
     """The forward pass of a layer in terms of the parameters `v`.
 
     Args:
@@ -45,7 +63,7 @@ class Shape:
     v: Mapping[str, Expr]
 
     @classmethod
-    def of(cls, cell: Cell, workload: Workload, v: Mapping[str, Expr]) -> Shape:
+    def of(cls, cell: Cell, workload: Workload, v: Mapping[str, Expr]) -> WgmmaLoop:
         """That of a workload."""
         return cls(cell, workload.sizes["head_dim"], v)
 
@@ -135,11 +153,62 @@ class Shape:
         return RING * self.step_bytes
 
 
-def shape_of(cell: Cell, head_dim: int, config: Mapping[str, int]) -> Shape:
+def shape_of(cell: Cell, head_dim: int, config: Mapping[str, int]) -> WgmmaLoop:
     """That of one configuration: every expression of it has a value."""
-    return Shape(cell, head_dim, {name: const(value) for name, value in config.items()})
+    return WgmmaLoop(cell, head_dim, {name: const(value) for name, value in config.items()})
 
 
 def padded_head_dim(head_dim: int) -> int:
     """The head dimension that the kernel runs."""
     return -(-head_dim // HEAD_MULTIPLE) * HEAD_MULTIPLE
+
+
+def block_use(shape: WgmmaLoop) -> BlockUse:
+    """Warps, registers and shared memory of one block."""
+    return BlockUse(
+        warps=shape.warps,
+        registers_per_thread=least_registers(shape) + carried_registers(shape) + OTHER_REGISTERS,
+        smem_bytes=shape.smem_bytes,
+        least_registers=least_registers(shape),
+        spilling=SPILLING,
+        together=shape.blocks,
+    )
+
+
+def least_registers(shape: WgmmaLoop) -> Expr:
+    """Registers that a thread needs whatever the compiler does: sums, and what rows are read into."""
+    return shape.sums + 4 * shape.window + 1
+
+
+def carried_registers(shape: WgmmaLoop) -> Expr:
+    """Registers of a thread that hold states, and the next step's inputs, two of them in a word."""
+    return shape.items * shape.cell.num_states + shape.items * shape.cell.num_gates // 2
+
+
+def rules_of(gpu: GpuModel, shape: WgmmaLoop, workload: Workload) -> Iterator[Rule]:
+    """Every rule beside the limits of a block."""
+    v, steps = shape.v, shape.num_steps
+    most = f"wgmma has at most {MOST_COLUMNS} columns: all gates of a block's units"
+    yield Rule(shape.columns <= MOST_COLUMNS, "columns", because=most, kind=CERTAIN)
+    fit = f"blocks that wait for each other run at once: {gpu.device.sm_count} fit, one on each {gpu.terms.sm}"
+    yield Rule(shape.blocks <= gpu.device.sm_count, "co_resident", because=fit, kind=CERTAIN)
+    halves = any_of(v["depth_groups"] == 1, divides(2 * SLICE_STEPS, steps))
+    because = "warpgroups that share the depth have whole slices of weights each"
+    yield Rule(halves, "whole_slices", because=because, kind=CERTAIN)
+    met = any_of(v["depth_groups"] == 1, 4 * shape.row_groups < BARRIERS)
+    because = f"two warps of the same sequences meet at a barrier of their own, and all at one; a block has {BARRIERS}"
+    yield Rule(met, "barriers", because=because, kind=CERTAIN)
+    because = "the depth of a warpgroup is made of whole chunks"
+    yield Rule(divides(v["chunk"] * v["depth_groups"], steps), "whole_chunks", because=because, kind=CERTAIN)
+    several = any_of(v["window"] >= 2 * v["chunk"], v["window"] >= shape.own_steps)
+    because = "a chunk is asked for while another one is multiplied"
+    yield Rule(several, "chunks_ahead", because=because, kind=CERTAIN)
+    yield Rule(divides(v["chunk"], v["window"]), "whole_window", because="a window has whole chunks", kind=REDUNDANT)
+    because = "a window larger than the depth holds nothing more"
+    yield Rule(v["window"] < shape.own_steps + v["chunk"], "window_in_depth", because=because, kind=REDUNDANT)
+    alone = any_of(v["probe"] == 0, v["chunk"] < shape.own_steps)
+    yield Rule(alone, "others_to_ask_for", because="a chunk that is all there is waits alone anyway", kind=REDUNDANT)
+    padding = "a larger tile would compute nothing but padding"
+    rows = -(-workload.sizes["batch"] // WARP_ROWS) * WARP_ROWS
+    if rows < 256:
+        yield Rule(v["tile_batch"] <= max(rows, WARP_ROWS), "tile_in_batch", because=padding, kind=REDUNDANT)
