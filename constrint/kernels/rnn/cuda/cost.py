@@ -68,7 +68,7 @@ class FittedCuda(msgspec.Struct, frozen=True):
 
 @cache
 def fitted() -> FittedCuda:
-    """What `step.json` holds."""
+    """The contents of `step.json`."""
     return msgspec.json.decode(_FILE.read_bytes(), type=FittedCuda)
 
 
@@ -247,7 +247,7 @@ def _row_bytes(workload: Workload) -> float:
 
 
 def cuda_assumptions(gpu: GpuModel) -> tuple[str, ...]:
-    """What the model assumes about this GPU for want of a source or of a measurement."""
+    """Assumptions of the model about this GPU that no source and no measurement supports."""
     lines = [f"{LAUNCH_S * 1e6:.1f} us launch", *filter(None, [target_note(gpu)])]
     if gpu.arch.target != "sm_90a":
         lines.append("parts of a step as fitted on an H200; nothing was run on this GPU")

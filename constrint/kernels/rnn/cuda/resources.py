@@ -29,7 +29,7 @@ REGISTER_MODELS: Mapping[str, RegisterModel] = load_models("rnn.cuda")
 
 
 def families(gpu: GpuModel, shape: CudaLoop) -> tuple[Family, ...]:
-    """Whose weights a layer may take: those of its target, else those of all targets."""
+    """Families of fitted weights of a layer: those of its target, else those of all targets."""
     return (Family(shape.direction, f"{gpu.arch.target} {shape.direction}"),)
 
 
@@ -70,7 +70,7 @@ def sums(shape: CudaLoop) -> Expr:
 
 
 def window(shape: CudaLoop) -> Expr:
-    """Registers of a thread that hold what it asked the grid for: whole pairs, up to a window of vectors."""
+    """Registers of a thread for vectors requested from the grid: whole pairs, up to a window."""
     at_once = minimum(shape.pairs, maximum(1, shape.window // shape.column_tiles))
     return 4 * shape.where(shape.is_in(GRID), at_once * shape.column_tiles)
 
@@ -81,11 +81,11 @@ def asked(shape: CudaLoop) -> Expr:
 
 
 def least_registers(shape: CudaLoop) -> Expr:
-    """Registers that a thread needs whatever the compiler does.
+    """Least registers of a thread, whatever the compiler does.
 
     While the last vectors of a step are waited for, all kept weights are live, and sums where the wait is not the
     first one; in other placements the sums are live beside one operand of four registers. Weights from global memory
-    are asked for before a step is waited for.
+    are requested before the wait for a step.
     """
     waits_again = shape.polled > shape.window
     in_grid = shape.where(shape.is_in(GRID), window(shape) + shape.where(waits_again, sums(shape)))
@@ -93,7 +93,7 @@ def least_registers(shape: CudaLoop) -> Expr:
 
 
 def register_terms(shape: CudaLoop) -> dict[str, Expr]:
-    """What a thread holds, in registers or counts."""
+    """Terms of the register estimate: registers, or counts."""
     cell, v = shape.cell, shape.v
     grid, cluster = shape.where(shape.is_in(GRID), 1), shape.where(shape.is_in(CLUSTER), 1)
     several = shape.where(v["num_tiles"] > 1, 1)
@@ -127,7 +127,7 @@ def register_terms(shape: CudaLoop) -> dict[str, Expr]:
 
 
 def rules_of(gpu: GpuModel, shape: CudaLoop, workload: Workload, use: BlockUse) -> Iterator[Rule]:
-    """Every rule beside the limits of a block."""
+    """All rules but the limits of a block."""
     yield from _placement_rules(gpu, shape)
     yield from _warp_rules(shape)
     yield from _batch_rules(gpu, shape, workload)

@@ -208,7 +208,7 @@ def after_s(gpu: GpuModel, layer: TritonLayer, workload: Workload, columns: Colu
 
 
 def rnn_assumptions(gpu: GpuModel) -> tuple[str, ...]:
-    """What the model assumes about this GPU for want of a source or of a measurement."""
+    """Assumptions of the model about this GPU that no source and no measurement supports."""
     lines = [f"{gpu.figure('step_load_latency_s') * 1e6:.2f} us load latency, {LAUNCH_S * 1e6:.1f} us launch"]
     lines += filter(None, [target_note(gpu)])
     lines.append(f"a barrier between programs takes {gpu.figure('barrier_s') * 1e6:.2f} us and more")

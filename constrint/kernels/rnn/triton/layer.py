@@ -1,4 +1,4 @@
-"""What the resource rules of the recurrent Triton kernels know of a layer and of the GPU.
+"""Facts about a layer and a GPU that the resource rules of the recurrent Triton kernels use.
 
 The rules stand in `shared_memory.py` and `registers.py`.
 """
@@ -24,7 +24,7 @@ USUAL_SLICES = 8
 
 @dataclass(frozen=True)
 class TritonLayer:
-    """One direction of one layer: what the expressions need to know of the workload.
+    """One direction of one layer, as the resource expressions need it.
 
     Args:
         cell: The cell.

@@ -1,4 +1,4 @@
-"""Registers of the recurrent Triton kernels: what they are made of, as integer expressions; the weights are fitted.
+"""Registers of the recurrent Triton kernels as integer expressions of terms, with fitted weights.
 
 The estimate, of a layer without optional inputs, gives occupancy, and by a curve the chance of spilling. Weights and
 curves per target or vendor, direction, and whether a head is split, are fitted to the kernels of `rnn/sample.py`, by
@@ -27,7 +27,7 @@ REGISTER_MODELS: Mapping[str, RegisterModel] = load_models("rnn")
 
 
 def families(gpu: GpuModel, layer: TritonLayer, is_split: bool) -> tuple[Family, ...]:
-    """Whose weights a layer may take: those of its target, of its vendor's GPUs where kernels were too few."""
+    """Families of fitted weights: those of the target, or of its vendor's GPUs where kernels were too few."""
     kind = f"{layer.direction} {'split' if is_split else 'whole'}"
     return (Family(f"{gpu.vendor} {kind}", f"{gpu.compiler_target} {kind}"),)
 
@@ -66,7 +66,7 @@ def least_registers(gpu: GpuModel, layer: TritonLayer, v: Vars) -> Expr:
 
 
 def register_terms(gpu: GpuModel, layer: TritonLayer, v: Vars, is_split: bool) -> dict[str, Expr]:
-    """What a thread holds, in 32-bit registers or counts; terms that are zero for this layer are left out."""
+    """Terms of the estimate, in 32-bit registers or counts; terms that are zero for this layer are left out."""
     terms = _split_terms(gpu, layer, v) if is_split else _whole_terms(gpu, layer, v)
     states, own = layer.cell.num_states, terms["own"]
     terms |= {

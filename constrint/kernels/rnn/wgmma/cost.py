@@ -53,7 +53,7 @@ class FittedWgmma(msgspec.Struct, frozen=True):
 
 @cache
 def fitted() -> FittedWgmma:
-    """What `step.json` holds."""
+    """The contents of `step.json`."""
     return msgspec.json.decode(_FILE.read_bytes(), type=FittedWgmma)
 
 
@@ -160,7 +160,7 @@ def wgmma_cost(gpu: GpuModel, cell: Cell, workload: Workload, columns: Columns) 
 
 
 def wgmma_assumptions(gpu: GpuModel) -> tuple[str, ...]:
-    """What the model assumes about this GPU for want of a source or of a measurement."""
+    """Assumptions of the model about this GPU that no source and no measurement supports."""
     lines = [f"{LAUNCH_S * 1e6:.1f} us launch", *filter(None, [target_note(gpu)])]
     lines.append("parts of a step as fitted to LSTM layers on an H200; other cells are counted")
     if gpu.device.boost_clock_hz is None:

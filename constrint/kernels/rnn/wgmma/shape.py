@@ -25,12 +25,12 @@ SOURCE = Path(__file__).with_name("source")
 CELLS_SOURCE = Path(__file__).parents[1] / "cuda" / "source"
 CELLS_FILES = ("cells.cuh", "ptx.cuh", "shape.cuh")
 
-#: The number by which the device code knows a cell, and a dtype.
+#: Numbers of a cell and of a dtype in the device code.
 CELL_NUMBERS = {name: number for number, name in enumerate(CELLS)}
 DTYPE_NUMBERS = {"fp16": 0, "bf16": 1}
 #: Sequences of a warpgroup and of a warp, and the depth and the most columns of a matrix instruction.
 GROUP_ROWS, WARP_ROWS, STEP_DEPTH, MOST_COLUMNS = 64, 16, 16, 256
-#: Units that come together: as many as a matrix instruction's columns are a multiple of.
+#: Units per group: the columns of a matrix instruction are a multiple of this.
 EIGHT = 8
 #: Instructions along the depth of a slice of weights, and bytes of a line of it.
 SLICE_STEPS, LINE_BYTES = 4, 128
@@ -64,7 +64,7 @@ class WgmmaLoop:
 
     @classmethod
     def of(cls, cell: Cell, workload: Workload, v: Mapping[str, Expr]) -> WgmmaLoop:
-        """That of a workload."""
+        """The loop of a workload."""
         return cls(cell, workload.sizes["head_dim"], v)
 
     @property
@@ -84,7 +84,7 @@ class WgmmaLoop:
 
     @cached_property
     def eights(self) -> Expr:
-        """Groups of eight units of a block: as many pairs of units a thread has."""
+        """Groups of eight units per block, which is the number of pairs of units per thread."""
         return self.v["units"] // EIGHT
 
     @cached_property
@@ -104,7 +104,7 @@ class WgmmaLoop:
 
     @cached_property
     def own_rows(self) -> Expr:
-        """Sequences that a thread computes: of the two that it has sums of, one where warpgroups share the depth."""
+        """Sequences per thread: the two that it has sums of, or one where warpgroups share the depth."""
         return 2 // self.v["depth_groups"]
 
     @cached_property
@@ -114,7 +114,7 @@ class WgmmaLoop:
 
     @cached_property
     def window(self) -> Expr:
-        """Vectors that a thread has asked the exchange for at once."""
+        """Vectors that a thread requests from the exchange at once."""
         return minimum(self.v["window"], self.own_steps)
 
     @cached_property
@@ -134,7 +134,7 @@ class WgmmaLoop:
 
     @cached_property
     def handed_bytes(self) -> Expr:
-        """Sums that two warpgroups of the depth hand to each other: two copies of half of a block's sums."""
+        """Bytes of sums that two warpgroups exchange: two copies of half of a block's sums."""
         return (self.v["depth_groups"] - 1) * 2 * 4 * (self.sums // 2) * 32 * self.warps
 
     @cached_property
@@ -144,7 +144,7 @@ class WgmmaLoop:
 
     @cached_property
     def step_bytes(self) -> Expr:
-        """What a block reads in a step of all that its group computed in the step before."""
+        """Bytes that a block reads in a step of the states of its group."""
         return self.num_steps * self.tiles * VECTORS_BYTES
 
     @cached_property
@@ -154,7 +154,7 @@ class WgmmaLoop:
 
 
 def shape_of(cell: Cell, head_dim: int, config: Mapping[str, int]) -> WgmmaLoop:
-    """That of one configuration: every expression of it has a value."""
+    """The loop of one configuration: every expression has a value."""
     return WgmmaLoop(cell, head_dim, {name: const(value) for name, value in config.items()})
 
 
@@ -176,7 +176,7 @@ def block_use(shape: WgmmaLoop) -> BlockUse:
 
 
 def least_registers(shape: WgmmaLoop) -> Expr:
-    """Registers that a thread needs whatever the compiler does: sums, and what rows are read into."""
+    """Least registers of a thread: sums, and the window that rows are read into."""
     return shape.sums + 4 * shape.window + 1
 
 
@@ -186,7 +186,7 @@ def carried_registers(shape: WgmmaLoop) -> Expr:
 
 
 def rules_of(gpu: GpuModel, shape: WgmmaLoop, workload: Workload) -> Iterator[Rule]:
-    """Every rule beside the limits of a block."""
+    """All rules but the limits of a block."""
     v, steps = shape.v, shape.num_steps
     most = f"wgmma has at most {MOST_COLUMNS} columns: all gates of a block's units"
     yield Rule(shape.columns <= MOST_COLUMNS, "columns", because=most, kind=CERTAIN)
