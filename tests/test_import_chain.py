@@ -56,7 +56,7 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     "__main__": ({"cli"}, set()),
     "cli": (
         {"core", "hwmodels", "model", "solve", "select", "export", "tune", "tuning", "kernels", "flashrnn"}
-        | {"propose", "report", "cli"},
+        | {"choose", "propose", "report", "cli"},
         {"typer", "rich", "msgspec", "numpy", "yaml"},
     ),
 }

@@ -25,6 +25,7 @@ import torch
 from benchmarks.harness.peers import cudnn_layer, nxai_layer
 from benchmarks.harness.table import Table, attempt, environment
 from benchmarks.harness.workloads import layer as workload_of
+from constrint.choose import Decision
 from constrint.errors import ConstrintError, UnsupportedError
 from constrint.flashrnn import rnn
 from constrint.hwmodels import GpuModel
@@ -33,7 +34,6 @@ from constrint.kernels.registry import load_spec
 from constrint.kernels.rnn.candidates import decide_layer
 from constrint.kernels.rnn.cells import CELLS
 from constrint.select import Workload
-from constrint.select.first_choice import Choice
 from constrint.tune import Trial, compile_many
 from constrint.tune.measure import Call, Timer, call_of
 
@@ -116,7 +116,7 @@ class Layer:
         return 1e3 * forward, 1e3 * (forward + backward)
 
 
-def fused_choices(gpu: GpuModel, case: Case) -> list[tuple[Workload, Choice]]:
+def fused_choices(gpu: GpuModel, case: Case) -> list[tuple[Workload, Decision]]:
     """The plan's configurations of the fused kernels for training, with the workload of each direction.
 
     Raises:
@@ -128,7 +128,7 @@ def fused_choices(gpu: GpuModel, case: Case) -> list[tuple[Workload, Choice]]:
     return [(case.workload(backward=step.role == "backward"), step) for step in program.steps]
 
 
-def fused_alone(gpu: GpuModel, choices: list[tuple[Workload, Choice]]) -> tuple[Call, Call]:
+def fused_alone(gpu: GpuModel, choices: list[tuple[Workload, Decision]]) -> tuple[Call, Call]:
     """The kernels alone, on random inputs of their own: forward, forward and backward."""
     calls = []
     for workload, choice in choices:
@@ -158,7 +158,7 @@ class Bench:
     def run(self, case: Case, peers: bool) -> None:
         """Every implementation on one layer."""
         layer = Layer(case)
-        choices: list[tuple[Workload, Choice]] = []
+        choices: list[tuple[Workload, Decision]] = []
         outcome = attempt(lambda: choices.extend(fused_choices(self.gpu, case)))
         if outcome["outcome"] == "ok":
             self.add(layer, "triton", lambda: layer.public("triton"), choices)
@@ -180,7 +180,7 @@ class Bench:
         layer: Layer,
         name: str,
         make: Any,
-        choices: list[tuple[Workload, Choice]] | None = None,
+        choices: list[tuple[Workload, Decision]] | None = None,
         how: str = "call",
     ) -> None:
         """Time one implementation, both directions in turn; a failure is a row."""

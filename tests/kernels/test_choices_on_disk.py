@@ -6,7 +6,6 @@ import dataclasses
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,8 @@ import numpy as np
 import pytest
 
 from constrint import cache
-from constrint.choose import Decision
+from constrint.choose import Decision, refusals
+from constrint.choose import candidates as choose_candidates
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.gemm import candidates
 from constrint.kernels.gemm.candidates import decide_product
@@ -25,10 +25,8 @@ from constrint.kernels.rnn import candidates as layer_candidates
 from constrint.kernels.rnn.candidates import decide_layer
 from constrint.kernels.rnn.spec import workload_of
 from constrint.kernels.rnn.triton.spec import SPECS as TRITON_SPECS
-from constrint.select import first_choice as select_first
 from constrint.select.disk_key import key_of
-from constrint.select.first_choice import Refusal
-from tests.support.decisions import begin_anew, forget_products, refuse_product
+from tests.support.decisions import begin_anew, choose_kernel, forget_products, refuse_step
 from tests.support.gemm import POINTER, product
 
 ASKED = dataclasses.replace(product(1000, 4096, 4096), no_library="our kernels are tested")
@@ -41,22 +39,17 @@ B200 = load_gpu("b200")
 def new_process() -> None:
     """Forget what a process knows."""
     forget_products()
-    select_first._CHOSEN.clear()
-    select_first._REFUSED.clear()
+    refusals._REFUSED.clear()
+    refusals._REFUSED_STEPS.clear()
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder for what is kept."""
     monkeypatch.setenv("CONSTRINT_CACHE", str(tmp_path))
     monkeypatch.setattr(candidates, "_TABLES", {})
-    memories: tuple[dict[Any, Any], ...] = (select_first._CHOSEN, select_first._REFUSED)
-    before = [dict(memory) for memory in memories]
-    new_process()
-    yield tmp_path
-    new_process()
-    for memory, known in zip(memories, before, strict=True):
-        memory.update(known)
+    begin_anew(monkeypatch)
+    return tmp_path
 
 
 def entries(folder: Path) -> list[Path]:
@@ -182,22 +175,21 @@ def test_a_plan_is_read_back_as_it_was_made(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_choice_is_read_back_as_it_was_made(monkeypatch: pytest.MonkeyPatch) -> None:
     spec = next(spec for spec in TRITON_SPECS if spec.operation == "lstm")
-    choice = select_first.choose(spec, B200, LAYER, fixed={"recompute": 1})
+    choice = choose_kernel(spec, B200, LAYER, fixed={"recompute": 1})
     new_process()
     with monkeypatch.context() as patch:
-        patch.setattr(select_first, "_best", never)
-        assert select_first.choose(spec, B200, LAYER, fixed={"recompute": 1}) == choice
+        patch.setattr(choose_candidates, "_ranked", never)
+        assert choose_kernel(spec, B200, LAYER, fixed={"recompute": 1}) == choice
         with pytest.raises(AssertionError, match="although it is on disk"):
-            select_first.choose(spec, B200, LAYER, fixed={"recompute": 0})
+            choose_kernel(spec, B200, LAYER, fixed={"recompute": 0})
 
 
 def test_what_a_device_refused_is_not_taken_from_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     planned = decide_layer(LAYER, B200, BOTH)
-    refused = planned.program_of("triton").step("forward")
-    spec = next(spec for spec in TRITON_SPECS if spec.full_name == refused.kernel)
-    following = select_first.refuse(spec, refused, Refusal(refused.config, "threads", 256, 128))
+    refused = dataclasses.replace(planned, program=planned.program_of("triton")).of("forward")
+    following = refuse_step(refused, "threads", 256, 128)
     assert following.config != refused.config
-    assert decide_layer(LAYER, B200, BOTH).program_of("triton").step("forward") != refused
+    assert decide_layer(LAYER, B200, BOTH).program_of("triton").step("forward").config != refused.config
     # Other processes decide for themselves: their device may be another.
     assert plans(monkeypatch) == planned
 
@@ -205,7 +197,7 @@ def test_what_a_device_refused_is_not_taken_from_disk(monkeypatch: pytest.Monkey
 def test_what_a_device_refused_of_a_product_is_not_taken_from_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     begin_anew(monkeypatch)
     first = decide_product(B200, ASKED)
-    following = refuse_product(first, "threads", 256, 128)
+    following = refuse_step(first, "threads", 256, 128)
     assert following != first
     forget_products()
     assert decide_product(B200, ASKED) == following

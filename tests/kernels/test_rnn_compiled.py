@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from constrint.choose import REGISTERS
 from constrint.cli.hardware.limits import HEAD_DIMS
 from constrint.hwmodels import load_gpu
 from constrint.kernels.launch.policy import MOST_NEXT
@@ -17,9 +18,8 @@ from constrint.kernels.rnn.sample import SAMPLE, TARGETS
 from constrint.kernels.rnn.spec import FusedSpec, workload_of
 from constrint.kernels.rnn.triton.registers import REGISTER_MODELS
 from constrint.model import Var
-from constrint.select import first_choice
-from constrint.select.first_choice import REGISTERS, Refusal, choose, refuse
 from tests.support.compiled import Compiler
+from tests.support.decisions import begin_anew, choose_kernel, refuse_step
 from tests.support.fresh import check_fair_rows, check_most_fit, compiled_rows, fresh_rows, seed_of
 from tests.support.needs import needs_gpu, needs_triton
 
@@ -42,18 +42,17 @@ def test_what_is_launched_compiles_clean_within_what_was_predicted(
     name: str, instruction: str, direction: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A choice that spills is passed over before its launch, as the library does it: at most three times."""
-    monkeypatch.setattr(first_choice, "_REFUSED", {})
-    monkeypatch.setattr(first_choice, "_CHOSEN", {})
+    begin_anew(monkeypatch)
     gpu = load_gpu(name)
     workload = workload_of("lstm", (16, 1024, 12, 64), "bf16", direction)
     spec = load_spec(f"{workload.operation}.triton")
-    choice = choose(spec, gpu, workload)
+    choice = choose_kernel(spec, gpu, workload)
     for _ in range(1 + MOST_NEXT):
         config = choice.config
         compiled = spec.compile(gpu, workload, config)
         if not compiled.spill_bytes:
             break
-        choice = refuse(spec, choice, Refusal(config, REGISTERS, compiled.spill_bytes, 0))
+        choice = refuse_step(choice, REGISTERS, compiled.spill_bytes, 0)
     use = spec.use(gpu, workload, {name: Var(name) for name in config})
     assert use is not None
     assert compiled.instruction.startswith(instruction)
@@ -75,7 +74,7 @@ def test_what_is_launched_compiles_clean_within_what_was_predicted(
 def test_a_split_head_compiles_with_its_barrier(name: str, dim: int, direction: str) -> None:
     gpu, workload = load_gpu(name), workload_of("lstm", (16, 1024, 1, dim), "bf16", direction)
     spec = load_spec(f"{workload.operation}.triton")
-    config = choose(spec, gpu, workload).config
+    config = choose_kernel(spec, gpu, workload).config
     assert config["row_split"] > 1
     compiled = spec.compile(gpu, workload, config)
     assert compiled.smem_bytes <= gpu.sm.max_smem_bytes_per_block

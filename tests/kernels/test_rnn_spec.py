@@ -20,10 +20,10 @@ from constrint.kernels.rnn.triton.layer import depth_parts
 from constrint.kernels.rnn.triton.spec import SPECS as TRITON_SPECS
 from constrint.model import Domain
 from constrint.select import Workload, rank
-from constrint.select.first_choice import choose
 from constrint.select.rank import predict
 from constrint.select.spec import Config
 from constrint.solve import brute_force, enumerate_space
+from tests.support.decisions import choose_kernel
 from tests.support.ranking import check_ranking
 
 SPECS = {spec.operation: spec for spec in TRITON_SPECS}
@@ -39,7 +39,7 @@ def best_config(
     gpu: GpuModel, cell: str, sizes: tuple[int, int, int, int], dtype: str, direction: str, **fixed: int
 ) -> Config:
     workload = workload_of(cell, sizes, dtype, direction)
-    return choose(SPECS[workload.operation], gpu, workload, fixed=fixed).config
+    return choose_kernel(SPECS[workload.operation], gpu, workload, fixed=fixed).config
 
 
 def test_registry_knows_every_cell_in_both_directions() -> None:
@@ -128,8 +128,8 @@ def test_a_head_that_fits_one_program_is_not_split_and_a_large_one_is() -> None:
 def test_choice_is_remembered_and_its_time_can_be_asked_for() -> None:
     gpu = load_gpu("h200")
     workload = workload_of("gru", (16, 1024, 12, 64), "bf16")
-    first = choose(SPECS["gru"], gpu, workload)
-    assert choose(SPECS["gru"], gpu, workload) is first
+    first = choose_kernel(SPECS["gru"], gpu, workload)
+    assert choose_kernel(SPECS["gru"], gpu, workload) is first
     ranked = rank(SPECS["gru"], gpu, workload, top=1).candidates[0]
     assert dict(ranked.config) == dict(first.config)
     assert predict_s(SPECS["gru"], gpu, workload, first.config) == pytest.approx(ranked.cost.seconds, rel=1e-9)
@@ -285,8 +285,10 @@ def test_storing_gates_or_computing_them_again_is_decided_for_both_directions() 
     assert decide_layer(workload, gpu, ("forward",)).program.step("forward").config["recompute"] == 1
     seconds = []
     for again in (0, 1):
-        choices = [choose(SPECS["lstm" + s], gpu, workload_of("lstm", sizes, "bf16", d), fixed={"recompute": again})
-                   for d, s in (("forward", ""), ("backward", "-backward"))]  # fmt: skip
+        choices = [
+            choose_kernel(SPECS["lstm" + s], gpu, workload_of("lstm", sizes, "bf16", d), {"recompute": again})
+            for d, s in (("forward", ""), ("backward", "-backward"))
+        ]
         assert {choice.config["recompute"] for choice in choices} == {again}
         seconds.append(sum(choice.seconds for choice in choices))
     assert seconds[0] <= seconds[1]

@@ -22,12 +22,12 @@ from constrint.kernels.gemm.product import Product
 from constrint.kernels.launch.cuda import nvrtc
 from constrint.kernels.registry import load_kernel, load_spec
 from constrint.kernels.rnn.candidates import decide_layer
-from constrint.select import Workload, first_choice, rank, winners
+from constrint.select import Workload, rank, winners
 from constrint.select.fingerprint import fingerprint_of
 from constrint.select.toolchain import differences, toolchain_of
 from constrint.select.tuned import TunedEntry, TunedTable, tuned_path, write_tuned
 from tests.support.cuda_kernels import ROTATE
-from tests.support.decisions import begin_anew, refuse_product
+from tests.support.decisions import begin_anew, choose_kernel, refuse_step
 from tests.support.shared import SharedResults, SharedTables
 
 GPU = load_gpu("h200")
@@ -112,9 +112,9 @@ def test_the_winner_is_what_a_layer_launches_for_each_way(put: Put) -> None:
     ]
     put(*ways)
     for way, of_way in enumerate(ways):
-        choice = first_choice.choose(spec, GPU, LAYER, fixed={"recompute": way})
+        choice = choose_kernel(spec, GPU, LAYER, fixed={"recompute": way})
         assert (choice.config, choice.seconds) == (of_way.config, of_way.seconds)
-    assert first_choice.choose(spec, GPU, LAYER).seconds != 1e-4
+    assert choose_kernel(spec, GPU, LAYER).seconds != 1e-4
 
 
 def test_training_stores_pre_activations_although_the_loop_alone_was_faster_without(put: Put) -> None:
@@ -228,7 +228,7 @@ def test_a_refused_winner_gives_way(put: Put, monkeypatch: pytest.MonkeyPatch) -
     put(entry(PRODUCT))
     product = Product.of(PRODUCT)
     choice = decide_product(GPU, product)
-    after = refuse_product(choice, "registers", 8, 0)
+    after = refuse_step(choice, "registers", 8, 0)
     assert after.config != choice.config
     assert after.seconds != choice.seconds
 

@@ -5,6 +5,7 @@ Every function takes a case read from JSON and says whether the result is within
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from constrint.hwmodels import load_gpu
 from constrint.kernels.gemm import first_call
 from constrint.kernels.gemm.first_call import End
 from constrint.kernels.gemm.launch import Call, Epilogue, Machine, runtime_precision
+from constrint.kernels.gemm.pointwise.launch import pointwise_launch, pointwise_reference
 from constrint.kernels.gemm.reference import gemm_reference
 from constrint.kernels.registry import load_spec
 from constrint.select import Workload
@@ -95,3 +97,22 @@ def dispatch_is_right(case: dict[str, Any]) -> bool:
         expected = gemm_reference(a.double(), b.double(), bias, activation=activation, out_dtype=torch.float64)
     bound = k * 2.0**-23 * (a.double().abs() @ b.double().abs()) + 2.0**-10 * expected.double().abs() + 2.0**-23
     return bool(((found.double() - expected.double()).abs() <= bound).all())
+
+
+def pointwise_is_right(case: dict[str, Any]) -> bool:
+    """The pointwise kernel on random sums, against its reference in fp64, rounded once."""
+    m, n = case.get("m", 45), case.get("n", 70)
+    generator = torch.Generator().manual_seed(m * n)
+    sums = torch.randn((1, m, n), generator=generator)
+    bias = torch.randn(n, generator=generator).half() if case.get("bias") else None
+    source = torch.randn((1, m, n), generator=generator).half() if case.get("source") else None
+    if source is not None and case.get("by_columns"):
+        source = source.mT.contiguous().mT
+    end = Epilogue(bias, source, case.get("alpha", 1.0), case.get("beta", 0.0), case.get("activation"))
+    operands = torch.empty(1, m, 8).half(), torch.empty(1, 8, n).half()
+    call = Call(*operands, torch.full((1, m, n), float("nan")).half(), Machine(4), end, "ieee")
+    pointwise_launch(call, sums).run()
+    wide = replace(call, out=call.out.double())
+    expected = pointwise_reference(wide, sums.double())
+    bound = 2.0**-11 * expected.abs() + 2.0**-20 * (1.0 + expected.abs()) + 2.0**-24
+    return bool(((call.out.double() - expected).abs() <= bound).all())

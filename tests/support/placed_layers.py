@@ -24,8 +24,8 @@ from constrint.kernels.rnn.gradients import recompute_gates, states_before
 from constrint.kernels.rnn.reference import rnn_reference
 from constrint.kernels.rnn.spec import SUFFIX, RnnSpec, workload_of
 from constrint.select import Config, Workload
-from constrint.select.first_choice import choose
 from constrint.tune.check import Tolerance, error_over_bound, poison
+from tests.support.decisions import choose_kernel
 
 PLACEMENTS = {"block": BLOCK, "cluster": CLUSTER, "grid": GRID}
 #: Units of a head that fit each placement with few blocks.
@@ -48,7 +48,7 @@ def gpu_here() -> GpuModel:
 
 def config_in(gpu: GpuModel, spec: RnnSpec, workload: Workload, placement: int) -> Config:
     """The best configuration of a placement."""
-    return choose(spec, gpu, spec.planned(workload), fixed={"placement": placement, "recompute": 0}).config
+    return choose_kernel(spec, gpu, spec.planned(workload), fixed={"placement": placement, "recompute": 0}).config
 
 
 def streaming(config: Config) -> Config:

@@ -417,7 +417,7 @@ def _only(request: Request, product: Product, refused: Sequence[Refusal]) -> Pro
     if request.kernel == LIBRARY.partition(".")[2]:
         return unmeasured_library(gpu, product)
     if request.kernel == COMPOSED.partition(".")[2]:
-        return unmeasured_composition(gpu, product, refused)
+        return unmeasured_composition(gpu, product)
     if gpu is None:
         raise UnsupportedError(f"matmul: kernel={request.kernel!r} needs a hardware model of the device.")
     spec = gemm_spec(f"gemm.{request.kernel}")

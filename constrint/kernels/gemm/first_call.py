@@ -238,8 +238,8 @@ def decide_or_none(request: Request) -> Decision | None:
 
 def _launch_or_next(decision: Decision, start: Start, activation: str | None) -> None:
     """Launch a decision; where it spills or the device refuses it, the next ones, at last what fits anywhere."""
-    if decision.request.kernel == LIBRARY.partition(".")[2]:
-        start(decision, may_spill=True)  # named by the caller: its own error says why it does not run
+    if decision.request.kernel and not gemm_spec(decision.kernel).has_tiles:
+        start(decision, may_spill=True)  # the caller named the library: its own error says why it does not run
     else:
         launch_what_fits(decision, start, optional=(activation,) if activation else ())
 

@@ -10,6 +10,8 @@ from constrint.kernels.gemm.spec import GemmSpec
 from constrint.kernels.registry import load_kernel
 
 AUTO, KERNELS, LIBRARY = "auto", "kernels", "library"
+#: The library's product, then a pointwise kernel for the epilogue.
+COMPOSED = "library+pointwise"
 #: One kernel for any number of rows, for `small_linear`; no caller of `matmul` may name it.
 STEADY = "steady"
 #: Reason why the library is no candidate, by what the caller named.
@@ -46,8 +48,11 @@ def check_kernel(name: str) -> None:
     Raises:
         UnknownNameError: For an unknown name; lists the known ones.
     """
-    if name not in (AUTO, KERNELS, LIBRARY, STEADY) and name not in kernel_names():
-        raise UnknownNameError("kernel", str(name), (AUTO, KERNELS, LIBRARY, *kernel_names()))
+    # torch.compile does not look into the cached list of names.
+    programs = (AUTO, KERNELS, LIBRARY, COMPOSED)
+    if name not in (*programs, STEADY) and name not in kernel_names():
+        names = (*programs, *kernel_names())
+        raise UnknownNameError("kernel", str(name), names, f"`kernel` takes {', '.join(names)}.")
 
 
 def kernel_of_gradients(name: str) -> str:

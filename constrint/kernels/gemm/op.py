@@ -15,18 +15,14 @@ import torch
 from torch import Tensor
 from torch.compiler import is_compiling
 
-from constrint.errors import UsageError
 from constrint.kernels.gemm.checks import stack
 from constrint.kernels.gemm.gradients import Facts, Saved, gradients, saved_of
 from constrint.kernels.gemm.implementations import (
     AUTO,
-    KERNELS,
-    LIBRARY,
     check_kernel,
-    config_text,
     kernel_of_gradients,
 )
-from constrint.kernels.gemm.operator import PLAIN, PLAIN_END, PLANS, STEADY_END
+from constrint.kernels.gemm.operator import PLAIN, PLAIN_END, PLANS, STEADY_END, plan_key
 from constrint.kernels.gemm.reference import default_out_dtype, gemm_reference
 from constrint.kernels.launch.plan.table import IS_NEW, WANTS_GRAD
 
@@ -66,8 +62,9 @@ def matmul(
         activation: "relu", "gelu" (exact) or "silu".
         out_dtype: Type of the result; None: fp8 gives bf16, int8 gives int32, anything else its own type.
         kernel: "auto": the best candidate by evidence, of our kernels and torch's own product (cuBLAS, hipBLASLt);
-            "kernels": of our kernels; "library": torch's own product, whose gradients are chosen among all; the name
-            of one of our kernels, such as "cuda". Tensors on the CPU run the reference, whatever is named.
+            "kernels": of our kernels; "library": torch's own product, whose gradients are chosen among all;
+            "library+pointwise": the same with the epilogue as a kernel of its own; the name of one of our kernels,
+            such as "cuda". Tensors on the CPU run the reference, whatever is named.
         config: Values of all parameters of the named kernel, which then runs with them.
 
     Returns:
@@ -103,24 +100,6 @@ def matmul(
             return made
     end = plan_key(alpha, beta, activation, out_dtype, kernel, config)
     return _through_operator(a, b, bias, c, *(end or PLAIN_END))
-
-
-def plan_key(
-    alpha: float, beta: float, activation: str | None, out_dtype: torch.dtype | None, kernel: str,
-    config: Mapping[str, int] | None,
-) -> tuple[Any, ...] | None:  # fmt: skip
-    """Key of a call's plan besides its tensors: `PLAIN`, or `first_call.End` as a plain tuple.
-
-    Raises:
-        UsageError: When a configuration is given without the kernel that it is for.
-    """
-    if config is None:
-        if kernel == AUTO and alpha == 1.0 and beta == 0.0 and activation is None and out_dtype is None:
-            return PLAIN
-        return float(alpha), float(beta), activation, out_dtype, kernel, ""
-    if kernel in (AUTO, KERNELS, LIBRARY):
-        raise UsageError(f"matmul: config needs the kernel that it is for, got kernel={kernel!r}; name it.")
-    return float(alpha), float(beta), activation, out_dtype, kernel, config_text(config)
 
 
 def small_linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor | None:

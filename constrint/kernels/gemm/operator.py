@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from constrint.errors import UsageError
 from constrint.kernels.gemm.gradients import Saved, gradients, saved_of
-from constrint.kernels.gemm.implementations import AUTO, STEADY, kernel_of_gradients
+from constrint.kernels.gemm.implementations import AUTO, STEADY, config_text, kernel_names, kernel_of_gradients
 from constrint.kernels.gemm.reference import gemm_reference
 from constrint.kernels.launch.plan.table import PlanTable
 
@@ -39,6 +40,25 @@ def _library_function(stated: Mapping[str, Any]) -> Callable[..., Tensor]:
     from constrint.kernels.gemm.library.planned import planned_function  # loaded where a plan calls torch
 
     return planned_function(stated)
+
+
+def plan_key(
+    alpha: float, beta: float, activation: str | None, out_dtype: torch.dtype | None, kernel: str,
+    config: Mapping[str, int] | None,
+) -> tuple[Any, ...] | None:  # fmt: skip
+    """Key of a call's plan besides its tensors: `PLAIN`, or `first_call.End` as a plain tuple.
+
+    Raises:
+        UsageError: When a configuration is given without the kernel that it is for.
+    """
+    if config is None:
+        if kernel == AUTO and alpha == 1.0 and beta == 0.0 and activation is None and out_dtype is None:
+            return PLAIN
+        return float(alpha), float(beta), activation, out_dtype, kernel, ""
+    if kernel.removeprefix("gemm.") not in kernel_names():
+        names = ", ".join(kernel_names())
+        raise UsageError(f"matmul: config needs the kernel that it is for, one of {names}; got kernel={kernel!r}.")
+    return float(alpha), float(beta), activation, out_dtype, kernel, config_text(config)
 
 
 PLANS = PlanTable("matmul", _plan_of_call, torch.get_float32_matmul_precision, _library_function)

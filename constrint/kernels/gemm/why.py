@@ -16,8 +16,7 @@ from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.gemm.checks import stack
 from constrint.kernels.gemm.first_call import End, inspect
 from constrint.kernels.gemm.implementations import AUTO
-from constrint.kernels.gemm.op import plan_key
-from constrint.kernels.gemm.operator import PLANS
+from constrint.kernels.gemm.operator import PLANS, plan_key
 
 
 def why(

@@ -20,6 +20,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
+from constrint import choose
 from constrint.errors import ConstrintError, UsageError
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.resources.registers import Family
@@ -30,7 +31,6 @@ from constrint.kernels.rnn.triton import registers
 from constrint.kernels.rnn.triton.spec import SPECS as TRITON_SPECS
 from constrint.model import Constraint, Expr, Problem, Var, const
 from constrint.select import rank
-from constrint.select.first_choice import choose
 from constrint.select.limits import most_registers
 from constrint.select.spec import Workload
 from constrint.solve import enumerate_space
@@ -164,7 +164,8 @@ def measured(wanted: Wanted) -> Iterator[Row]:
         some = rows[:FASTEST] + rng.sample(rows[FASTEST:], min(SLOWER, len(rows[FASTEST:])))
         configs = [{key: int(row[key]) for key in KEYS} for row in some]
         workload = workload_of(*layer)
-        first = dict(choose(SPECS[workload.operation], load_gpu(TARGETS[wanted.target]), workload).config)
+        gpu = load_gpu(TARGETS[wanted.target])
+        first = dict(choose.decide(choose.Request(SPECS[workload.operation].full_name, workload, gpu)).config)
         for config in [first] * (first not in configs) + configs:
             kernel = (layer[0], layer[1][3], *layer[2:], *config.values())
             if kernel not in seen:  # sizes of the batch and of heads are no part of it

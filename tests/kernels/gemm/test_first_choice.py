@@ -28,7 +28,7 @@ from constrint.select import Workload, rank
 from constrint.select.core_space import BlockColumns
 from constrint.select.limits import most_registers
 from constrint.select.rank import predict
-from tests.support.decisions import begin_anew, refuse_product
+from tests.support.decisions import begin_anew, refuse_step
 from tests.support.gemm import (
     DESCRIPTOR,
     KERNELS,
@@ -240,7 +240,7 @@ def test_batches_count_as_more_tiles() -> None:
 def test_best_starts_with_the_first_choice_and_repeats_nothing() -> None:
     asked = replace(product(1024, 3072, 768), no_library="our kernels alone")
     choices = best_configs(H200, asked, 8)
-    assert choices[0] == choose("H200-SXM", asked)
+    assert choices[0].program == choose("H200-SXM", asked).program
     assert len({(c.kernel, *sorted(c.config.items())) for c in choices}) == 8
     assert len({c.kernel for c in best_configs(H200, asked, 64)}) >= 2
     expected = [c.seconds for c in choices]
@@ -345,7 +345,7 @@ def _forgotten(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_a_refused_choice_is_never_made_again_for_that_product() -> None:
     asked, other = ours(product(4096, 4096, 4096)), product(4096, 4096, 4096, bias=1)
     first, elsewhere = choose("h200", asked), choose("h200", other)
-    second = refuse_product(first, "shared memory", 240_000, 232_448)
+    second = refuse_step(first, "shared memory", 240_000, 232_448)
     assert second != first
     assert choose("h200", asked) == second
     assert second.seconds >= first.seconds
@@ -360,7 +360,7 @@ def test_refused_shared_memory_leaves_what_takes_as_much_less() -> None:
     asked = ours(product(4096, 4096, 4096))
     first = choose("h200", asked)
     stated: dict[str, list[int]] = {}
-    for choice in (first, refuse_product(first, "shared memory", 300_000, 232_448)):
+    for choice in (first, refuse_step(first, "shared memory", 300_000, 232_448)):
         spec = gemm_spec(choice.kernel)
         use = use_of(spec, H200, asked.workload, spec.problem(H200, asked.workload))
         stated.setdefault(choice.kernel, []).append(smem_of(use, choice.config))
@@ -382,7 +382,7 @@ def test_after_two_that_spill_comes_one_that_is_all_but_sure_not_to(asked: Produ
     asked = ours(asked)
     chosen = [choose("h200", asked)]
     for _ in range(2):
-        chosen.append(refuse_product(chosen[-1], REGISTERS, 16, 0))
+        chosen.append(refuse_step(chosen[-1], REGISTERS, 16, 0))
     assert len({deciding(asked, c) for c in chosen}) == 3
     expected = [one.seconds for one in chosen]
     assert all(later >= (1 - TIE) * earlier for earlier, later in pairwise(expected))
@@ -424,7 +424,7 @@ def test_a_kernel_whose_every_configuration_is_refused_leaves_the_others() -> No
 
 
 def next_choice(asked: Product, choice: Decision) -> Decision:
-    return refuse_product(choice, "threads", 2, 1)
+    return refuse_step(choice, "threads", 2, 1)
 
 
 def refuse_all(asked: Product, choice: Decision) -> None:
@@ -433,10 +433,10 @@ def refuse_all(asked: Product, choice: Decision) -> None:
 
 
 def test_without_a_model_there_is_no_other_choice() -> None:
-    config = {"num_warps": 4}
+    program = Program("gemm.pointer", (Step("product", "gemm.pointer", {"num_warps": 4}),))
+    decision = Decision(request_of(None, product(64, 64, 64)), program)
     with pytest.raises(InfeasibleError, match="without a hardware model there is no other choice"):
-        program = Program("gemm.pointer", (Step("product", "gemm.pointer", config),))
-        refuse_product(Decision(request_of(None, product(64, 64, 64)), program), "threads", 2, 1)
+        refuse_step(decision, "threads", 2, 1)
 
 
 def test_output_bytes_of_every_dtype_are_those_of_its_own_type() -> None:

@@ -16,7 +16,7 @@ from constrint.kernels.gemm.implementations import gemm_spec
 from constrint.kernels.gemm.product import Product
 from constrint.kernels.launch.policy import MOST_NEXT
 from tests.support.compiled import Compiler
-from tests.support.decisions import begin_anew, refuse_product
+from tests.support.decisions import begin_anew, refuse_step
 from tests.support.fresh import seed_of
 from tests.support.gemm import POINTER, gemm, smem_of, use_of
 from tests.support.needs import needs_triton
@@ -56,7 +56,7 @@ def test_what_is_launched_compiles_clean_to_what_is_predicted(compiler: Compiler
             compiled = compiler.compile(spec, gpu, workload, config)
             if not compiled.spill_bytes:
                 break
-            choice = refuse_product(choice, REGISTERS, compiled.spill_bytes, 0)
+            choice = refuse_step(choice, REGISTERS, compiled.spill_bytes, 0)
         use = use_of(spec, gpu, workload, spec.problem(gpu, workload))
         registers, smem = use.registers_per_thread.value(config), smem_of(use, config)
         what = f"{choice.kernel} {sizes} {dict(config)}: {registers} registers predicted, {compiled}"

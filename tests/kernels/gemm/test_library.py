@@ -28,7 +28,7 @@ from constrint.kernels.gemm.spec import GemmSpec
 from constrint.kernels.registry import load_kernel, load_spec
 from constrint.select import Workload
 from constrint.select.rank import rank
-from tests.support.decisions import refuse_product
+from tests.support.decisions import refuse_step
 from tests.support.gemm import gemm, product
 from tests.support.library_table import SIDES, forget_tables, read_anew, smooth_s, use_tables_of, write_table
 
@@ -262,7 +262,7 @@ def test_what_the_library_refused_is_computed_by_a_kernel_of_ours(tables: Path) 
     write_table(tables, H200, 1.0)
     asked = product(1024, 1024, 1024)
     chosen = decide_product(H200, asked)
-    following = refuse_product(chosen, "the compiler's patience", 0, 0)
+    following = refuse_step(chosen, "the compiler's patience", 0, 0)
     assert following.kernel != LIBRARY
     assert decide_product(H200, asked) == following
     assert decide_product(H200, product(1024, 1024, 2048)).kernel == LIBRARY

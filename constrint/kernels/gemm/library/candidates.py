@@ -7,14 +7,13 @@ A composition has no such privilege: it runs where it is predicted to be clearly
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 
 from constrint.choose.decision import ErrorBand, Program, Step
-from constrint.choose.refusals import Refusal
 from constrint.errors import UnsupportedError
 from constrint.hwmodels import GpuModel, load_gpu
+from constrint.kernels.gemm import implementations
 from constrint.kernels.gemm.library.cost import Error, left_out_error, library_s
 from constrint.kernels.gemm.library.points import PLAIN, WIDE, Kind, path_of, place_of
 from constrint.kernels.gemm.library.spec import LIBRARY, inability
@@ -35,7 +34,7 @@ OUR_HOST_S, COPIED_HOST_S, LIBRARY_HOST_S = 10e-6, 15e-6, 22e-6
 #: The same of products that a plan asks cuBLAS for (`step.py`): 12 us where a plan of ours took 7 and torch 11.
 DIRECT_HOST_S, DIRECT_DTYPES = 16e-6, ("bf16", "fp16")
 #: The library, then a pointwise kernel.
-COMPOSED = f"{LIBRARY}+pointwise"
+COMPOSED = f"gemm.{implementations.COMPOSED}"
 #: Bytes per element of the sums between the two.
 SUM_BYTES = 4
 
@@ -83,13 +82,13 @@ def composition(gpu: GpuModel, product: Product) -> Program | None:
     return None if library is None else _composed(gpu, product, library)
 
 
-def unmeasured_composition(gpu: GpuModel | None, product: Product, refused: Sequence[Refusal]) -> Program:
+def unmeasured_composition(gpu: GpuModel | None, product: Product) -> Program:
     """The same for a caller who names it, predicted where the library was measured.
 
     Raises:
-        UnsupportedError: When it does not compute the product, or a device has refused it; says why.
+        UnsupportedError: When it does not compute the product; says why.
     """
-    reason = _no_composition(product) or next((str(refusal) for refusal in refused), "")
+    reason = _no_composition(product)
     if reason:
         raise UnsupportedError(
             f"matmul: kernel={COMPOSED.partition('.')[2]!r} does not compute this product: {reason}."

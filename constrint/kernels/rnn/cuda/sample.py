@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
+from constrint import choose
 from constrint.errors import ConstrintError
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.resources.registers import Family
@@ -22,7 +23,6 @@ from constrint.kernels.rnn.cuda import resources
 from constrint.kernels.rnn.cuda.spec import SPECS as CUDA_SPECS
 from constrint.kernels.rnn.spec import workload_of
 from constrint.model import Expr, Var, const
-from constrint.select.first_choice import choose
 from constrint.select.limits import most_registers
 from constrint.select.spec import Workload
 from constrint.solve import enumerate_space
@@ -83,7 +83,8 @@ def draw_first(wanted: Wanted) -> Iterator[Row]:
     while True:
         workload = draw_workload(wanted.rng)
         try:
-            yield _row(wanted.target, workload, choose(SPECS[workload.operation], gpu, workload).config)
+            request = choose.Request(SPECS[workload.operation].full_name, workload, gpu)
+            yield _row(wanted.target, workload, choose.decide(request).config)
         except ConstrintError:
             continue
 
