@@ -23,7 +23,7 @@ from typing import Any
 from benchmarks.harness.table import Table, attempt, described
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.rnn.cells import CELLS, Cell
-from constrint.kernels.rnn.weights.shape import Tiles, tiles_of
+from constrint.kernels.rnn.weights.launch import WeightTiles, tiles_of
 
 ROUNDS = 15
 #: More than any L2 holds.
@@ -66,7 +66,7 @@ LAYERS = (
 )
 
 
-def candidates(layer: Layer, gpu: GpuModel) -> list[Tiles]:
+def candidates(layer: Layer, gpu: GpuModel) -> list[WeightTiles]:
     """The usual tiles first; then others whose stages fit an SM as often as they say."""
     usual = tiles_of(layer.kind, layer.dim, gpu)
     half = replace(usual, m=usual.m // 2, num_warps=4)
@@ -109,7 +109,7 @@ def tensors_of(layer: Layer, device: str) -> Any:
     return slots, empty(1, *every), r, empty(*r.shape[:3])
 
 
-def launches_of(layer: Layer, gpu: GpuModel, tensors: Any, tiles: Tiles, *, bias: bool) -> Any:
+def launches_of(layer: Layer, gpu: GpuModel, tensors: Any, tiles: WeightTiles, *, bias: bool) -> Any:
     """The launches of the kernels."""
     from constrint.kernels.launch.plan.scratch import Scratch
     from constrint.kernels.rnn.weights.launch import weight_launches
@@ -202,7 +202,7 @@ class Bench:
                 tensor.normal_(generator=generator)
 
 
-def ways(benches: list[Bench], gpu: GpuModel) -> Iterator[tuple[Bench, bool, Tiles | None]]:
+def ways(benches: list[Bench], gpu: GpuModel) -> Iterator[tuple[Bench, bool, WeightTiles | None]]:
     """What is timed, the most important first: no tiles stand for the library."""
     for bench in benches:
         for bias in (False, True):
@@ -213,7 +213,7 @@ def ways(benches: list[Bench], gpu: GpuModel) -> Iterator[tuple[Bench, bool, Til
             yield bench, False, tiles
 
 
-def told(tiles: Tiles | None) -> str:
+def told(tiles: WeightTiles | None) -> str:
     """Tiles in one word."""
     if tiles is None:
         return ""
@@ -231,7 +231,7 @@ def measure(gpu: GpuModel, until: float, out: Path | None) -> None:
             row = {"layer": str(bench.layer), "dtype": bench.layer.dtype, "bias": bias, "tiles": told(tiles)}
             row |= {"way": "kernels" if tiles else "products", "usual": tiles == candidates(bench.layer, gpu)[0]}
 
-            def timed(bench: Bench = bench, bias: bool = bias, tiles: Tiles | None = tiles) -> dict[str, Any]:
+            def timed(bench: Bench = bench, bias: bool = bias, tiles: WeightTiles | None = tiles) -> dict[str, Any]:
                 if tiles is None:
                     return bench.row(lambda: by_products(bench.layer, bench.tensors, bias=bias))
                 launches = launches_of(bench.layer, gpu, bench.tensors, tiles, bias=bias)

@@ -33,7 +33,7 @@ LIBRARIES: dict[str, Any] = {TORCH: cpu, CUDNN: cudnn}
 
 
 class CallKind(NamedTuple):
-    """What of a call, beside its input, decides whether a library can run it.
+    """Properties of a call, beside its input, that decide whether a library can run it.
 
     Args:
         has_lengths: Whether the sequences of a dense batch have lengths.

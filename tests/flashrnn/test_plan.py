@@ -14,14 +14,14 @@ import pytest
 import torch
 
 from constrint.choose import Decision
-from constrint.errors import UsageError
-from constrint.flashrnn import plan
+from constrint.errors import InfeasibleError, UnsupportedError, UsageError
+from constrint.flashrnn import LSTM, plan
 from constrint.flashrnn.functional import rnn
 from constrint.hwmodels import load_gpu
 from constrint.kernels.registry import load_spec
 from constrint.kernels.rnn.alternating.graphs import AlternatingBackend
 from constrint.kernels.rnn.candidates import implementations_of
-from constrint.kernels.rnn.dispatch import decide_for
+from constrint.kernels.rnn.dispatch import backend_text, decide_for, parse_backend
 from constrint.kernels.rnn.spec import predict_s, workload_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -185,3 +185,38 @@ def test_a_plan_for_a_named_gpu_loads_neither_torch_nor_triton() -> None:
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == [False, False, False]
+
+
+def test_a_layer_says_what_it_runs_and_how_to_force_another() -> None:
+    layer, x = LSTM(1024, 1024, dtype=torch.float16), torch.zeros(64, 16, 1024, dtype=torch.float16)
+    found = layer.why(x, gpu="h200")
+    assert found.program.name == "cuda"
+    text = str(found)
+    assert "on H200-SXM" in text
+    assert "force       LSTM(..., backend=" in text
+    assert "cudnn" in text
+    assert layer.why(x).program.name == "torch", "on the CPU, where the input is"
+    assert layer.why(x, reset=torch.zeros(16, 64, dtype=torch.bool)).program.name == "alternating"
+
+
+def test_a_forced_configuration_holds_or_is_refused_with_the_conflict() -> None:
+    def why(config: dict[str, dict[str, int]], backend: str = "cuda") -> Decision:
+        layer = LSTM(1024, 1024, dtype=torch.float16, backend=backend, config=config)
+        return layer.why(torch.zeros(64, 16, 1024, dtype=torch.float16), gpu="h200")
+
+    step = why({"forward": {"units": 32}}).program.step("forward")
+    assert (step.kernel, step.config["units"]) == ("lstm.cuda", 32)
+    with pytest.raises(InfeasibleError, match="config= forces it"):
+        why({"forward": {"tile_batch": 64, "row_split": 1}}, "triton")
+    with pytest.raises(UsageError, match=r"unknown parameter of lstm\.cuda 'unitz'"):
+        why({"forward": {"unitz": 32}})
+    with pytest.raises(UsageError, match="config must map forward and backward"):
+        why({"sideways": {"units": 32}})
+    with pytest.raises(UnsupportedError, match=r"torch's layers have no gradient_recurrent_clip and no config"):
+        why({"forward": {"units": 32}}, "torch")
+
+
+def test_operators_take_forced_configurations_as_text() -> None:
+    configs = (("backward", (("units", 16),)), ("forward", (("tile_batch", 8), ("units", 32))))
+    assert parse_backend(backend_text("cuda", configs)) == ("cuda", configs)
+    assert parse_backend(backend_text("auto", ())) == ("auto", ())

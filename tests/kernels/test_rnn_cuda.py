@@ -13,12 +13,13 @@ import numpy as np
 import pytest
 
 from benchmarks.harness.table import read_rows
+from constrint.choose import Refusal, Request, decide, refuse
 from constrint.errors import RESIDENT, CompileError, InfeasibleError, UnsupportedError, UsageError
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.rnn.cells import CELLS
 from constrint.kernels.rnn.cuda.cost import fitted, floor_clk, step_clk
 from constrint.kernels.rnn.cuda.sample import KEYS, TARGETS, draw_workload, random_config
-from constrint.kernels.rnn.cuda.shape import BLOCK, CLUSTER, GRID, RING, Shape, shape_of
+from constrint.kernels.rnn.cuda.shape import BLOCK, CLUSTER, GRID, RING, CudaLoop, shape_of
 from constrint.kernels.rnn.cuda.spec import SOURCE, CudaRnnSpec
 from constrint.kernels.rnn.cuda.spec import SPECS as CUDA_SPECS
 from constrint.kernels.rnn.spec import workload_of
@@ -29,7 +30,7 @@ from constrint.select.fingerprint import fingerprint_of
 from constrint.select.limits import BlockUse, most_registers
 from constrint.select.spec import Config
 from constrint.solve import enumerate_space
-from tests.support.decisions import begin_anew, choose_kernel, refuse_step
+from tests.support.decisions import begin_anew
 from tests.support.needs import needs_nvrtc, needs_torch, needs_triton
 from tests.support.ranking import check_ranking
 
@@ -46,7 +47,7 @@ def use_of(gpu: GpuModel, workload: Workload) -> BlockUse:
 
 
 def best(gpu: GpuModel, workload: Workload, **fixed: int) -> Config:
-    return choose_kernel(SPECS[workload.operation], gpu, workload, fixed=fixed).config
+    return decide(Request(SPECS[workload.operation].full_name, workload, gpu, fixed=fixed)).config
 
 
 #: Configurations per target that are compiled: the first ones always, the others in slow runs.
@@ -118,7 +119,7 @@ def test_what_the_rules_refuse_the_source_refuses(direction: str, change: dict[s
 def test_the_source_refuses_another_shared_memory_than_predicted(monkeypatch: pytest.MonkeyPatch) -> None:
     from constrint.kernels.rnn.cuda import launch
 
-    def mistaken(*stated: Any) -> Shape:
+    def mistaken(*stated: Any) -> CudaLoop:
         shape = shape_of(*stated)
         vars(shape)["smem_bytes"] = const(4711)
         return shape
@@ -442,7 +443,7 @@ def test_planned_launches_take_tensors_as_they_are_or_say_what_is_in_the_way() -
     wx, b = made(batch, time, 4, heads, dim), made(4, heads, dim)
     states = made(2, batch, time, heads, dim)
     out = ForwardOutputs(states, made(batch, time, 4, heads, dim), made(batch, heads, dim), made(1, batch, heads, dim))
-    choice = choose_kernel(SPECS["lstm"], H200, workload, fixed={"recompute": 0, "placement": GRID})
+    choice = decide(Request("lstm.cuda", workload, H200, fixed={"recompute": 0, "placement": GRID}))
 
     def launched(given: RnnInputs, into: ForwardOutputs) -> list[Any]:
         *launches, ends = CudaBackend().plan_forward(given, None, into, choice, NotedScratch())
@@ -466,9 +467,8 @@ def test_planned_launches_take_tensors_as_they_are_or_say_what_is_in_the_way() -
             CudaBackend().plan_forward(bad, None, out, choice, NotedScratch())
     slots, initial = made(batch, time, 4, heads, dim), made(2, batch, heads, dim, dtype=torch.float32)
     back = BackwardTensors(states, wx, (states[0], None), None, slots, initial, made(batch, time, heads, dim))
-    chosen = choose_kernel(
-        SPECS["lstm-backward"], H200, lstm(768, "backward"), fixed={"recompute": 0, "placement": GRID}
-    )
+    fixed = {"recompute": 0, "placement": GRID}
+    chosen = decide(Request("lstm-backward.cuda", lstm(768, "backward"), H200, fixed=fixed))
     scratch = NotedScratch()
     before, *launches = list[Any](CudaBackend().plan_backward(inputs(wx), back, chosen, scratch, clip=0.5, only_h=True))
     assert type(before).__name__ == "TritonLaunch"
@@ -481,15 +481,15 @@ def test_planned_launches_take_tensors_as_they_are_or_say_what_is_in_the_way() -
 def test_on_a_part_of_a_gpu_fewer_blocks_wait_for_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
     begin_anew(monkeypatch)
     workload = lstm(768)
-    first = choose_kernel(SPECS["lstm"], H200, workload)
+    first = decide(Request("lstm.cuda", workload, H200))
     needed = 768 // first.config["units"]
     assert first.config["placement"] == GRID
-    following = refuse_step(first, RESIDENT, needed, 16)
+    following = refuse(first, Refusal(first.kernel, first.config, RESIDENT, needed, 16))
     assert 768 // following.config["units"] <= 16
     # Groups of a batch may be too many where a head's blocks are not, and of a cluster that does not fit nobody says
     # how many blocks there could be: what was refused is not chosen again.
     for required, limit in ((64, 16), (0, 0)):
-        other = refuse_step(following, RESIDENT, required, limit)
+        other = refuse(following, Refusal(following.kernel, following.config, RESIDENT, required, limit))
         assert any(other.config[name] != following.config[name] for name in SPECS["lstm"].resident_params)
         following = other
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,16 +17,15 @@ if MISSING or missing_packages("torch", "triton"):
 
 import torch
 
+from constrint.choose import Request, decide
 from constrint.hwmodels import load_gpu
 from constrint.kernels.launch.plan.recipe import plan_of, recipe_of
 from constrint.kernels.launch.plan.scratch import NotedScratch
-from constrint.kernels.registry import load_spec
 from constrint.kernels.rnn.cells import CELLS
 from constrint.kernels.rnn.cuda.launch import CudaBackend
 from constrint.kernels.rnn.cuda.shape import CLUSTER, GRID, RING, shape_of
 from constrint.kernels.rnn.interface import ForwardOutputs, RnnInputs
 from constrint.kernels.rnn.spec import workload_of
-from tests.support.decisions import choose_kernel, decision_of
 from tests.support.launch_bench import STREAM, LaunchBench
 from tests.support.planned import LOADED, cuda_launch, launch_bench_of
 
@@ -47,8 +47,9 @@ def test_a_plan_fills_and_launches_what_was_stated(placement: int, streamed_pair
     wx, r, b = made(batch, time, 4, heads, dim), made(4, heads, dim, dim), made(4, heads, dim)
     out = ForwardOutputs(made(2, batch, time, heads, dim), None, made(batch, heads, dim), made(1, batch, heads, dim))
     fixed = {"recompute": 1, "placement": placement}
-    config = choose_kernel(load_spec("lstm.cuda"), load_gpu("h200"), workload, fixed).config
-    choice = decision_of("lstm.cuda", {**config, "streamed_pairs": streamed_pairs}, workload, load_gpu("h200"))
+    choice = decide(Request("lstm.cuda", workload, load_gpu("h200"), fixed=fixed))
+    step = replace(choice.step, config={**choice.config, "streamed_pairs": streamed_pairs})
+    choice = replace(choice, program=replace(choice.program, steps=(step,)))
     inputs, scratch = RnnInputs("lstm", wx, r, b, None, None, None), NotedScratch()
     *fills, loop = [
         each

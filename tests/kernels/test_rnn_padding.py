@@ -15,7 +15,7 @@ from tests.support.needs import missing_packages
 if missing_packages("triton"):
     pytest.skip("needs the extra [torch]: triton", allow_module_level=True)
 
-from constrint.choose import Decision
+from constrint.choose import Decision, Program, Request, Step
 from constrint.kernels.launch.plan.scratch import Scratch
 from constrint.kernels.rnn import edges
 from constrint.kernels.rnn.alternating import loop
@@ -23,9 +23,9 @@ from constrint.kernels.rnn.alternating.loop import loop_backward, loop_forward
 from constrint.kernels.rnn.cells import CELLS
 from constrint.kernels.rnn.fused import FusedBackend
 from constrint.kernels.rnn.interface import ForwardOutputs, RnnInputs, RnnUpstream
+from constrint.kernels.rnn.spec import workload_of
 from constrint.kernels.rnn.triton.layer import padded_head_dim
 from constrint.select.spec import Config, Launch
-from tests.support.decisions import decision_of
 
 
 @dataclass
@@ -46,7 +46,9 @@ class LoopBackend(FusedBackend):
 
     def __init__(self, cell: str, monkeypatch: pytest.MonkeyPatch) -> None:
         self.cell, self.monkeypatch = cell, monkeypatch
-        self.choice = decision_of(f"{cell}.triton", {})
+        kernel = f"{cell}.triton"
+        request = Request(kernel, workload_of(cell, (3, 6, 2, 16), "fp32"), None)
+        self.choice = Decision(request, Program(kernel, (Step("forward", kernel),)))
 
     def padded(self, head_dim: int, dtype: torch.dtype) -> int:
         return padded_head_dim(head_dim)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from constrint.choose import Decision
+from constrint.choose import Decision, Program, Request, Step
 from constrint.hwmodels import load_gpu
 from constrint.kernels.launch.plan.scratch import Scratch
 from constrint.kernels.registry import load_spec
@@ -25,9 +25,7 @@ from constrint.kernels.rnn.reference import rnn_reference
 from constrint.kernels.rnn.spec import workload_of
 from constrint.kernels.rnn.triton.launch import TritonBackend
 from constrint.kernels.rnn.triton.layer import padded_head_dim
-from constrint.kernels.rnn.weights.launch import weight_launches
-from constrint.kernels.rnn.weights.shape import is_one_product
-from tests.support.decisions import decision_of
+from constrint.kernels.rnn.weights.launch import is_one_product, weight_launches
 
 H200 = load_gpu("h200")
 
@@ -64,7 +62,10 @@ def fused_errors(case: dict[str, Any]) -> tuple[float, float]:
     wanted = torch.autograd.grad((out * grad.double()).sum() + (last * grad_last.double()).sum(), list(exact.values()))
     name = {"float32": "fp32", "float16": "fp16"}[case["dtype"]]
     sizes = batch, time, heads, padded_head_dim(dim)
-    choice = decision_of(cell.name + ".triton", case["config"], workload_of(cell.name, sizes, name))
+    workload, kernel = workload_of(cell.name, sizes, name), cell.name + ".triton"
+    choice = Decision(
+        Request(kernel, workload, None), Program(kernel, (Step("forward", kernel, case["config"], workload),))
+    )
     inputs = RnnInputs(cell.name, wx, r, b, initial, lengths, reset)
     if case["planned"]:
         forward, ends, gradients = _planned(inputs, choice, grad, grad_last, clip=case["clip"], only_h=only_h)

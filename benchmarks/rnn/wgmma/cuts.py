@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from constrint.kernels.launch.cuda import CudaLaunch
-from constrint.kernels.rnn.wgmma.sources import CELLS_FILES, CELLS_SOURCE, SOURCE
+from constrint.kernels.rnn.wgmma.shape import CELLS_FILES, CELLS_SOURCE, SOURCE
 from constrint.select.spec import Launch
 
 

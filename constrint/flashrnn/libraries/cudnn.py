@@ -54,7 +54,7 @@ def refusal_of_call(module: RecurrentParameters, dtype: torch.dtype, kind: CallK
     if is_auto and kind.is_packed:
         return "it runs packed sequences where backend='cudnn' names it"
     if is_auto and torch.are_deterministic_algorithms_enabled():
-        return "deterministic algorithms are asked for"
+        return "torch is set to deterministic algorithms"
     if is_auto and (dtype not in DTYPES or (dtype == torch.float32 and not has_precision())):
         return f"it takes float32, bfloat16 or float16 in torch's precision, the input is {dtype}"
     return ""

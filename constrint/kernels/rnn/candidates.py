@@ -224,7 +224,7 @@ def _of_direction(request: Request, direction: str) -> Workload:
 
 
 @dataclass(frozen=True)
-class _Timed:
+class _TimedLayer:
     """An implementation with its times in seconds by direction.
 
     Args:
@@ -264,7 +264,7 @@ class _Timed:
         return "; ".join(f"{word} {part}" for word, part in parts if part)
 
 
-def _in_order(layers: Sequence[_Timed], *, is_projected: bool) -> list[Program]:
+def _in_order(layers: Sequence[_TimedLayer], *, is_projected: bool) -> list[Program]:
     """The candidate that runs, then the others that can by time, then those that cannot."""
     able = [layer for layer in layers if not layer.program.refusal and not (is_projected and layer.projects)]
     if not able:
@@ -282,7 +282,7 @@ def _in_order(layers: Sequence[_Timed], *, is_projected: bool) -> list[Program]:
     return [replace(chosen.program, why=why), *(layer.program for layer in others)]
 
 
-def _why(chosen: _Timed, first: _Timed, able: Sequence[_Timed]) -> str:
+def _why(chosen: _TimedLayer, first: _TimedLayer, able: Sequence[_TimedLayer]) -> str:
     if len(able) == 1:
         return "the only one that can"
     if first.by_layer.keys() == first.modelled.keys() and any(layer.projects for layer in able):
@@ -294,7 +294,7 @@ def _why(chosen: _Timed, first: _Timed, able: Sequence[_Timed]) -> str:
     )
 
 
-def _timed(name: str, specs: Mapping[str, RnnSpec], request: Request, unable: str) -> _Timed:
+def _timed(name: str, specs: Mapping[str, RnnSpec], request: Request, unable: str) -> _TimedLayer:
     """One implementation with its choices and times, or the reason why it cannot run."""
     gpu, forward = request.gpu, specs[FORWARD]
     assert gpu is not None
@@ -305,7 +305,7 @@ def _timed(name: str, specs: Mapping[str, RnnSpec], request: Request, unable: st
     try:
         refusal = unable or ("" if request.kernel else forward.uncalibrated())
         if refusal:
-            return _Timed(Program(name, refusal=refusal, needs=needs), projects)
+            return _TimedLayer(Program(name, refusal=refusal, needs=needs), projects)
         if projects:
             for direction, workload in workloads.items():
                 specs[direction].check_workload(gpu, workload)
@@ -313,13 +313,13 @@ def _timed(name: str, specs: Mapping[str, RnnSpec], request: Request, unable: st
     except ConstrintError as error:
         if request.kernel:
             raise
-        return _Timed(Program(name, refusal=str(error), needs=needs), projects)
+        return _TimedLayer(Program(name, refusal=str(error), needs=needs), projects)
     time = request.workload.sizes["time"]
     found = {d: measured_layer(name, specs[d], gpu, workload) for d, workload in workloads.items()}
     by_layer = {d: m.seconds + modelled[d] * (1 - m.steps / time) for d, m in found.items() if m is not None}
     winners = {d: choice for d, choice in choices.items() if choice.is_measured}
     by_loop = {d: modelled[d] * _slowdown(specs[d], choice) for d, choice in winners.items()}
-    layer = _Timed(Program(name), projects, modelled, by_loop, by_layer)
+    layer = _TimedLayer(Program(name), projects, modelled, by_loop, by_layer)
     steps = tuple(_step(d, choices[d], layer.best[d], is_measured=projects or d in by_layer) for d in workloads)
     tables = dict.fromkeys(choice.program.table for choice in winners.values())
     if by_layer or projects:

@@ -25,7 +25,7 @@ from constrint.kernels.launch.plan.table import PlanTable
 from constrint.kernels.rnn.cells import CELLS
 from constrint.kernels.rnn.dispatch import Configs
 from constrint.kernels.rnn.gradients import gradients_of_slots, input_gradient
-from constrint.kernels.rnn.weights.shape import is_one_product
+from constrint.kernels.rnn.weights.launch import is_one_product
 
 if TYPE_CHECKING:
     from constrint.choose import Decision

@@ -30,7 +30,7 @@ from constrint.kernels.rnn import dispatch, fused, plans
 from constrint.kernels.rnn.cuda.shape import RING
 from constrint.kernels.rnn.dispatch import layer_request
 from constrint.kernels.rnn.weights import launch
-from constrint.kernels.rnn.weights.shape import is_one_product
+from constrint.kernels.rnn.weights.launch import is_one_product
 from tests.support.decisions import begin_anew
 from tests.support.launch_bench import LaunchBench
 from tests.support.planned import LOADED, SPILL_FREE, fake_gpu, launch_bench_of, triton_launch

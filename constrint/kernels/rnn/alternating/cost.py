@@ -4,8 +4,8 @@ Each step reads the weights again, from the L2 if they fit there. What a step ta
 (`benchmarks/results/h200/rnn.csv`: LSTM in bf16, B 16 to 256, 64 to 2048 units per head, within 30 %); on other GPUs
 the time of a kernel is assumed to be the same.
 
-Two things make short sequences and few rows of fp32 dear. A graph is replayed as a whole, with steps that nobody asked
-for. And a product of few rows fills neither its blocks nor the GPU: a library's block computes some rows
+Short sequences and few rows of fp32 cost more than their share. A graph is replayed as a whole, with steps beyond the
+sequence. And a product of few rows fills neither its blocks nor the GPU: a library's block computes some rows
 by some columns over the whole depth, however few the rows are, and where there are fewer blocks than SMs the others
 wait. Matrix units are fast enough for that not to matter, vector units are not.
 """

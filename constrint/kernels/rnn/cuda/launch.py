@@ -126,7 +126,7 @@ def launches_of(
     return launches
 
 
-def _memory(built: Built, groups: int, blocks: int, scratch: Scratch, device: torch.device) -> dict[str, Tensor]:
+def _memory(built: CudaBuild, groups: int, blocks: int, scratch: Scratch, device: torch.device) -> dict[str, Tensor]:
     """Memory that the launches need besides their tensors, in words of four bytes, by the names of the arguments.
 
     Launches that follow each other use the weights' memory again: `blocks` is what the largest of them has.
@@ -147,7 +147,7 @@ def _arguments(direction: str, config: Config, tensors: Tensors) -> list[Any]:
     return list(every.values())
 
 
-class Built(NamedTuple):
+class CudaBuild(NamedTuple):
     """A configuration's source, and the memory that it takes.
 
     Args:
@@ -164,7 +164,7 @@ class Built(NamedTuple):
 
 
 @lru_cache(maxsize=1024)
-def source_of(cell: Cell, direction: str, head_dim: int, dtype: str, config: tuple[tuple[str, int], ...]) -> Built:
+def source_of(cell: Cell, direction: str, head_dim: int, dtype: str, config: tuple[tuple[str, int], ...]) -> CudaBuild:
     """The source as it is compiled for a configuration, and the memory that it takes.
 
     The compiler asserts that the source takes as much shared memory as is predicted here.
@@ -186,7 +186,7 @@ def source_of(cell: Cell, direction: str, head_dim: int, dtype: str, config: tup
     options = ("-std=c++17", "-default-device")
     text = path.read_text(encoding="utf-8")
     source = CudaSource(text, f"recurrent_{direction}", macros, options, (SOURCE,), path.name, is_settled=True)
-    return Built(source, *sizes)
+    return CudaBuild(source, *sizes)
 
 
 class CudaBackend(FusedBackend):

@@ -16,9 +16,8 @@ from constrint.errors import UnsupportedError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.rnn.cells import CELLS
 from constrint.kernels.rnn.cuda.cost import cuda_assumptions, cuda_cost
-from constrint.kernels.rnn.cuda.resources import block_use
-from constrint.kernels.rnn.cuda.rules import MOST_TILES, rules_of
-from constrint.kernels.rnn.cuda.shape import BLOCK, CLUSTER, GRID, MMA_COLUMNS, Shape, padded_head_dim
+from constrint.kernels.rnn.cuda.resources import MOST_TILES, block_use, rules_of
+from constrint.kernels.rnn.cuda.shape import BLOCK, CLUSTER, GRID, MMA_COLUMNS, CudaLoop, padded_head_dim
 from constrint.kernels.rnn.spec import SUFFIX, NvrtcSpec
 from constrint.select.cost import CostColumns
 from constrint.select.limits import BlockUse
@@ -61,9 +60,9 @@ class CudaRnnSpec(NvrtcSpec):
         """The sources."""
         return tuple(sorted(path for path in SOURCE.iterdir() if path.suffix in (".cu", ".cuh")))
 
-    def shape(self, workload: Workload, v: Vars) -> Shape:
+    def shape(self, workload: Workload, v: Vars) -> CudaLoop:
         """What the parameters mean for a workload."""
-        return Shape.of(self.cell, self.direction, workload, v)
+        return CudaLoop.of(self.cell, self.direction, workload, v)
 
     def check_dtype(self, gpu: GpuModel, workload: Workload) -> None:
         """Refuse GPUs without the matrix instruction that the source is written with."""

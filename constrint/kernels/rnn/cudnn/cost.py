@@ -32,25 +32,25 @@ SEQUENCES, MAX_SEQUENCES = 8, 128
 SLOW_ELMAN = (96, 896)
 
 
-class Kind(NamedTuple):
+class CudnnKind(NamedTuple):
     """Layers between which times are interpolated."""
 
     cell: str
     dtype: str
     direction: str
-    algorithm: Algorithm
+    algorithm: CudnnAlgorithm
 
 
 @lru_cache(maxsize=16)
-def measured(gpu: str) -> Mapping[Kind, Points]:
+def measured(gpu: str) -> Mapping[CudnnKind, Points]:
     """The measured times of a GPU's model, by its name; nothing where there are none."""
-    found: dict[Kind, Points] = {}
+    found: dict[CudnnKind, Points] = {}
     for row in rows_of(MEASURED / f"{gpu.lower()}.csv"):
         _add(found, row)
     return found
 
 
-def _add(found: dict[Kind, Points], row: Mapping[str, str]) -> None:
+def _add(found: dict[CudnnKind, Points], row: Mapping[str, str]) -> None:
     batch, dim, time = (int(row[name]) for name in ("batch", "dim", "time"))
     shape = CudnnLayer(row["cell"], row["dtype"], batch, dim, dim)
     forward, both = (float(row[f"{name}_ms"]) for name in ("forward", "both"))
@@ -60,7 +60,7 @@ def _add(found: dict[Kind, Points], row: Mapping[str, str]) -> None:
     projected = {"forward": before, "backward": projections - before}
     for direction in DIRECTIONS:
         seconds = 1e-3 * max(whole[direction] - projected[direction], LEAST_SHARE * whole[direction])
-        points = found.setdefault(Kind(*shape[:2], direction, algorithm_of(shape, direction)), {})
+        points = found.setdefault(CudnnKind(*shape[:2], direction, algorithm_of(shape, direction)), {})
         add_point(points, time, batch, dim, seconds)
 
 
@@ -70,7 +70,7 @@ def layer_s(gpu: str, shape: CudnnLayer, time: int, direction: str) -> float | N
     A layer that also runs backwards in time takes the time of two.
     """
     algorithm = algorithm_of(shape, direction)
-    points = measured(gpu).get(Kind(shape.cell, shape.dtype, direction, algorithm), {})
+    points = measured(gpu).get(CudnnKind(shape.cell, shape.dtype, direction, algorithm), {})
     found = between(points, time, shape.batch, shape.dim)
     return None if found is None else found.seconds * time / found.steps * shape.directions
 
@@ -118,7 +118,7 @@ class CudnnLayer(NamedTuple):
     directions: int = 1
 
 
-class Algorithm(NamedTuple):
+class CudnnAlgorithm(NamedTuple):
     """What torch may ask for.
 
     Args:
@@ -130,10 +130,10 @@ class Algorithm(NamedTuple):
     is_persistent: bool
 
 
-def algorithm_of(shape: CudnnLayer, direction: str) -> Algorithm:
+def algorithm_of(shape: CudnnLayer, direction: str) -> CudnnAlgorithm:
     """The algorithm of one layer that is called by itself, "forward" or "backward"."""
     small = SMALL_ELMAN if shape.cell.startswith("elman") else SMALL_GATED
-    return Algorithm(shape.dim <= small[direction], is_persistent(shape))
+    return CudnnAlgorithm(shape.dim <= small[direction], is_persistent(shape))
 
 
 def is_persistent(shape: CudnnLayer) -> bool:

@@ -1,7 +1,7 @@
 """The `cudnn` implementation: a whole layer by cuDNN, through the operator that `torch.nn` calls.
 
-It has nothing to choose. It is predicted where it was measured, on a GPU of the same model, and offers nothing
-elsewhere: an estimate that nobody checked must not win.
+It has no parameters. Its time is predicted on GPU models with measured layers; elsewhere it is no candidate: an
+unchecked estimate must not win.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from constrint.kernels.rnn.interface import RnnBackend
 
-#: The implementation's name, by which a module asks for it.
+#: The implementation's name, as a module names it.
 CUDNN = "cudnn"
 #: Cells that cuDNN has.
 CUDNN_CELLS = ("lstm", "gru", "elman", "elman_relu")
@@ -45,15 +45,15 @@ class CudnnSpec(RnnSpec):
         return ()
 
     def rules(self, gpu: GpuModel, workload: Workload, v: Vars) -> Iterator[Rule]:
-        """None: what it cannot take, `check_workload` refuses."""
+        """None: `check_workload` refuses what it does not take."""
         return iter(())
 
     def use(self, gpu: GpuModel, workload: Workload, v: Vars) -> BlockUse | None:
-        """None: what it launches is the library's secret."""
+        """None: its launches are the library's."""
         return None
 
     def check_workload(self, gpu: GpuModel, workload: Workload) -> None:
-        """Refuse several heads, and what was not measured."""
+        """Refuse several heads, and layers that no measured ones surround."""
         super().check_workload(gpu, workload)
         if workload.sizes["heads"] != 1:
             raise UnsupportedError(
@@ -72,11 +72,11 @@ class CudnnSpec(RnnSpec):
         return CostColumns(np.array([seconds]), dict.fromkeys(PARTS, 0.0) | {"latency": seconds})
 
     def note(self, workload: Workload, directions: Collection[str]) -> str:
-        """What its prediction rests on."""
+        """The basis of its prediction."""
         return "times measured with as many inputs as units, interpolated between sizes; the projection is left out"
 
     def assumptions(self, gpu: GpuModel, workload: Workload) -> tuple[str, ...]:
-        """How far the interpolation is off."""
+        """The error of the interpolation."""
         error = left_out_error(gpu.name)
         return (f"times of cuDNN are interpolated: off by up to {error:.0%} at sizes left out",)
 

@@ -22,7 +22,7 @@ from constrint.kernels.rnn.spec import SUFFIX
 from constrint.kernels.rnn.tensors import make_optional_inputs
 from constrint.kernels.rnn.triton.kernel_backward import backward_kernel
 from constrint.kernels.rnn.triton.kernel_forward import forward_kernel
-from constrint.kernels.rnn.triton.layer import Layer, padded_columns, padded_head_dim
+from constrint.kernels.rnn.triton.layer import TritonLayer, padded_columns, padded_head_dim
 from constrint.select.compiled import CompiledKernel
 from constrint.select.spec import Config, Workload
 from constrint.tune.compile import require_triton
@@ -41,7 +41,7 @@ TENSORS = {
 
 
 def launches_of(
-    layer: Layer,
+    layer: TritonLayer,
     config: Config,
     tensors: Tensors,
     gpu: GpuModel | None,
@@ -95,7 +95,7 @@ def launches_of(
     ]
 
 
-def constants_of(layer: Layer, config: Config, *, has_ptx: bool) -> dict[str, Any]:
+def constants_of(layer: TritonLayer, config: Config, *, has_ptx: bool) -> dict[str, Any]:
     """Compile-time arguments that both kernels have.
 
     Args:
@@ -153,7 +153,7 @@ class TritonBackend(FusedBackend):
         """See `FusedBackend.loop`."""
         workload = workload_of_choice(choice)
         cell = CELLS[workload.operation.removesuffix(SUFFIX[direction])]
-        layer = Layer.of(cell, direction, workload)
+        layer = TritonLayer.of(cell, direction, workload)
         return launches_of(layer, config, tensors, choice.gpu, scratch=scratch, **options)
 
     def bias_of(self, bias: Tensor, dtype: torch.dtype) -> Tensor:

@@ -15,7 +15,7 @@ from constrint.hwmodels import GpuModel
 from constrint.kernels.rnn.cells import CELLS
 from constrint.kernels.rnn.spec import SUFFIX, FusedSpec, with_sizes
 from constrint.kernels.rnn.triton.cost import rnn_assumptions, rnn_cost
-from constrint.kernels.rnn.triton.layer import Layer, matrix_unit, padded_head_dim, pow2_at_least
+from constrint.kernels.rnn.triton.layer import TritonLayer, matrix_unit, padded_head_dim, pow2_at_least
 from constrint.kernels.rnn.triton.registers import (
     REGISTER_MODELS,
     least_registers,
@@ -51,9 +51,9 @@ class TritonSpec(FusedSpec):
     max_head_dim = 4096
     planned_batches = (16, 64, 256)
 
-    def layer(self, workload: Workload) -> Layer:
+    def layer(self, workload: Workload) -> TritonLayer:
         """What the resource expressions need to know."""
-        return Layer.of(self.cell, self.direction, workload)
+        return TritonLayer.of(self.cell, self.direction, workload)
 
     def check_dtype(self, gpu: GpuModel, workload: Workload) -> None:
         """Refuse dtypes that the GPU has no matrix instruction for."""

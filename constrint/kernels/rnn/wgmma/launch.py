@@ -30,8 +30,16 @@ from constrint.kernels.rnn.fused import (
     workload_of_choice,
 )
 from constrint.kernels.rnn.wgmma.instruction import wgmma
-from constrint.kernels.rnn.wgmma.shape import CELL_NUMBERS, DTYPE_NUMBERS, FENCE, RING, padded_head_dim, shape_of
-from constrint.kernels.rnn.wgmma.sources import CELLS_SOURCE, SOURCE
+from constrint.kernels.rnn.wgmma.shape import (
+    CELL_NUMBERS,
+    CELLS_SOURCE,
+    DTYPE_NUMBERS,
+    FENCE,
+    RING,
+    SOURCE,
+    padded_head_dim,
+    shape_of,
+)
 from constrint.select.spec import Config, Launch, Workload
 
 #: Tensors of the kernel in the order of its arguments.
@@ -48,7 +56,7 @@ MACROS = {
 }
 
 
-class Built(NamedTuple):
+class WgmmaBuild(NamedTuple):
     """A configuration's source, and what it takes: threads, shared memory, and memory for the exchange of a group."""
 
     source: CudaSource
@@ -58,7 +66,7 @@ class Built(NamedTuple):
 
 
 @lru_cache(maxsize=1024)
-def source_of(cell: Cell, head_dim: int, dtype: str, config: tuple[tuple[str, int], ...]) -> Built:
+def source_of(cell: Cell, head_dim: int, dtype: str, config: tuple[tuple[str, int], ...]) -> WgmmaBuild:
     """The source as it is compiled for a configuration; the compiler asserts the shared memory predicted here."""
     values = dict(config)
     shape = shape_of(cell, head_dim, values)
@@ -76,7 +84,7 @@ def source_of(cell: Cell, head_dim: int, dtype: str, config: tuple[tuple[str, in
     text = '#include "layout.cuh"\n' + wgmma(columns, dtype) + (SOURCE / "forward.cu").read_text(encoding="utf-8")
     options, folders = ("-std=c++17", "-default-device"), (SOURCE, CELLS_SOURCE)
     source = CudaSource(text, "recurrent_forward", macros, options, folders, "forward.cu", is_settled=True)
-    return Built(source, THREADS_PER_WARP * warps, smem_bytes, ring_bytes)
+    return WgmmaBuild(source, THREADS_PER_WARP * warps, smem_bytes, ring_bytes)
 
 
 def launches_of(

@@ -17,10 +17,17 @@ from constrint.hwmodels import GpuModel
 from constrint.kernels.rnn.cells import CELLS
 from constrint.kernels.rnn.spec import NvrtcSpec, with_sizes
 from constrint.kernels.rnn.wgmma.cost import wgmma_assumptions, wgmma_cost
-from constrint.kernels.rnn.wgmma.resources import block_use
-from constrint.kernels.rnn.wgmma.rules import rules_of
-from constrint.kernels.rnn.wgmma.shape import EIGHT, MOST_COLUMNS, Shape, padded_head_dim
-from constrint.kernels.rnn.wgmma.sources import CELLS_FILES, CELLS_SOURCE, SOURCE
+from constrint.kernels.rnn.wgmma.shape import (
+    CELLS_FILES,
+    CELLS_SOURCE,
+    EIGHT,
+    MOST_COLUMNS,
+    SOURCE,
+    WgmmaLoop,
+    block_use,
+    padded_head_dim,
+    rules_of,
+)
 from constrint.select.cost import CostColumns
 from constrint.select.limits import BlockUse
 from constrint.select.spec import Columns, Config, Launch, Param, Rule, Vars, Workload
@@ -63,9 +70,9 @@ class WgmmaSpec(NvrtcSpec):
         own = sorted(path for path in SOURCE.iterdir() if path.suffix in (".cu", ".cuh"))
         return (Path(__file__).with_name("instruction.py"), *own, *(CELLS_SOURCE / name for name in CELLS_FILES))
 
-    def shape(self, workload: Workload, v: Vars) -> Shape:
+    def shape(self, workload: Workload, v: Vars) -> WgmmaLoop:
         """What the parameters mean for a workload."""
-        return Shape.of(self.cell, workload, v)
+        return WgmmaLoop.of(self.cell, workload, v)
 
     def check_dtype(self, gpu: GpuModel, workload: Workload) -> None:
         """Refuse GPUs without the matrix instruction that the source is written with."""
