@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from typing import Final
 
     import constrint.solve as solve
+    from constrint.choose.explain import why
     from constrint.errors import (
         CancelledError,
         ConstrintError,
@@ -82,6 +83,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _NAMES: Final = {
+    "choose.explain": ("why",),
     "errors": ("CancelledError", "ConstrintError", "InfeasibleError", "LimitReachedError", "ParseError", "UsageError"),
     "hwmodels": ("GpuModel", "gpu_names", "list_gpus", "load_gpu", "occupancy"),
     "kernels.launch.autotune": ("autotune", "space"),
@@ -199,6 +201,7 @@ __all__ = [
     "solve",
     "space",
     "table",
+    "why",
     "why_not",
     "xor",
 ]

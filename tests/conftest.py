@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
-from constrint.kernels.gemm import table
+from constrint.kernels.gemm import tables
 from tests.support.shared import SharedResults, SharedTables
 
 # Nothing that a test computes, with patched constants perhaps, reaches later runs or the user's own cache.
@@ -51,5 +51,5 @@ def shared_results(tmp_path_factory: pytest.TempPathFactory) -> SharedResults:
 def _tables_of_the_run(shared_results: SharedResults) -> Iterator[None]:
     """GEMMs' tables are made once in a run; what changes them asks for `_tables_of_its_own`."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(table, "cache", SharedTables(shared_results))
+        patch.setattr(tables, "cache", SharedTables(shared_results))
         yield

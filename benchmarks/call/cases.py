@@ -60,7 +60,7 @@ def host_gemms() -> Iterator[Case]:
     linear = nn.functional.linear
     for case, given in (("by the library", (a, b)), ("with bias, by the library", (a, b, bias))):
         theirs = silent(torch.addmm, bias, a, b) if len(given) > 2 else silent(torch.mm, a, b)
-        yield Case(f"matmul 64^3 bf16 {case}", theirs, silent(partial(matmul, implementation="library"), *given))
+        yield Case(f"matmul 64^3 bf16 {case}", theirs, silent(partial(matmul, kernel="library"), *given))
     yield Case("linear 64^3 bf16 with bias", silent(linear, a, b, bias), silent(lambda: matmul(a, b.t(), bias)))
 
 

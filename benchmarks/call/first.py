@@ -34,16 +34,16 @@ c = torch.randn(1032, 1024, device="cuda", dtype=torch.bfloat16); step("-")
 matmul(c, a); step("another shape")
 import random, statistics
 from constrint.hwmodels import load_gpu
-from constrint.kernels.gemm.first_choice import choose
+from constrint.kernels.gemm.candidates import decide_product
 from constrint.kernels.gemm.product import Product
 from constrint.kernels.launch.device import gpu_of
 from constrint.select import Workload
 def chosen(rows):
     product = Product.of(Workload("gemm", {"m": rows, "n": 2048, "k": 2048}, "bf16"))
-    choice = choose(gpu_of(torch.device("cuda", 0)), product)
+    choice = decide_product(gpu_of(torch.device("cuda", 0)), product)
     return choice.kernel, {name: value for name, value in choice.config.items() if name != "group_m"}
 alike = [rows for rows in range(1040, 6000, 16) if chosen(rows) == chosen(2048)]
-choose.__globals__["_choose"].cache_clear()
+import constrint.choose; constrint.choose.forget()
 b, times = torch.randn(2048, 2048, device="cuda", dtype=torch.bfloat16), []
 for rows in random.Random().sample(alike, 12):
     c = torch.randn(rows, 2048, device="cuda", dtype=torch.bfloat16)

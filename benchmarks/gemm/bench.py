@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from constrint.select.first_choice import Choice
 
 from benchmarks.gemm.cuda.run import SHAPES
 from benchmarks.gemm.tables import make_tables
@@ -39,15 +40,14 @@ from benchmarks.harness.table import Table, attempt, described, print_ratios, re
 from benchmarks.harness.workloads import DTYPE_SHAPES, GEMM_SHAPES, columns_of, drawn_gemms, gemm
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm import matmul
-from constrint.kernels.gemm.dispatch import fitting
-from constrint.kernels.gemm.first_choice import best, choose
+from constrint.kernels.gemm.candidates import best, choose
+from constrint.kernels.gemm.first_call import fitting
 from constrint.kernels.gemm.library.spec import LIBRARY
 from constrint.kernels.gemm.product import Product
 from constrint.kernels.launch.device import gpu_of
 from constrint.kernels.launch.look import look
 from constrint.kernels.registry import load_spec
 from constrint.select import Workload
-from constrint.select.first_choice import Choice
 from constrint.select.spec import Launch
 from constrint.tune import Trial, compile_many
 from constrint.tune.check import Case

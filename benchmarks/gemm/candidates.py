@@ -37,7 +37,8 @@ from benchmarks.harness.table import REMOVED, Table, described, read_rows, read_
 from benchmarks.harness.workloads import columns_of, drawn_gemms, gemm
 from constrint.errors import ConstrintError
 from constrint.hwmodels import GpuModel, load_gpu
-from constrint.kernels.gemm.first_choice import _priced, gemm_spec
+from constrint.kernels.gemm.candidates import priced
+from constrint.kernels.gemm.implementations import gemm_spec
 from constrint.kernels.gemm.product import Product
 from constrint.kernels.registry import load_spec
 from constrint.select import Workload
@@ -55,7 +56,7 @@ ROUNDS = 11
 
 def planned(gpu: GpuModel, workload: Workload, each: int, others: int, draw: random.Random) -> Iterator[dict[str, Any]]:
     """Rows of one product: of each kernel the first configurations, and some that are near."""
-    tables = [(table, rows, seconds) for table, rows, seconds in _priced(gpu, Product.of(workload)) if len(rows)]
+    tables = [(table, rows, seconds) for table, rows, seconds in priced(gpu, Product.of(workload)) if len(rows)]
     least = min(float(seconds.min()) * table.spec.optimism for table, _, seconds in tables)
     for table, rows, seconds in tables:
         order = np.argsort(seconds, kind="stable")
@@ -147,7 +148,7 @@ def taken(gpu: GpuModel, rows: list[dict[str, str]]) -> Iterator[dict[str, Any]]
         of_product = list(group)
         peers = [row for row in of_product if (row["who"], row["how"]) == ("cublas", "cold")]
         product = Product.of(workload_of(of_product[0]))
-        tables = {table.spec.full_name: (table, numbers, seconds) for table, numbers, seconds in _priced(gpu, product)}
+        tables = {table.spec.full_name: (table, numbers, seconds) for table, numbers, seconds in priced(gpu, product)}
         for row in of_product:
             if row["who"] != "candidate" or not peers or row["kernel"] not in tables:
                 continue

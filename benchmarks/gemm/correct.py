@@ -39,12 +39,12 @@ from constrint.kernels.gemm.correction import (
     path_of,
 )
 from constrint.kernels.gemm.cuda.spec import CudaSpec
-from constrint.kernels.gemm.first_choice import gemm_spec
-from constrint.kernels.gemm.library.choice import OUR_HOST_S, least_share, library_host_s
+from constrint.kernels.gemm.implementations import gemm_spec
+from constrint.kernels.gemm.library.candidates import OUR_HOST_S, least_share, library_host_s
 from constrint.kernels.gemm.library.cost import library_s
 from constrint.kernels.gemm.library.points import place_of
 from constrint.kernels.gemm.product import Product
-from constrint.kernels.gemm.table import closed_params
+from constrint.kernels.gemm.tables import closed_params
 
 #: How strongly coefficients are held near 0, in rows; of 10 to 200 this left the least error on 430 products.
 STIFFNESS = 200.0

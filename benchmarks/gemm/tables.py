@@ -14,7 +14,7 @@ from contextlib import suppress
 from constrint import cache
 from constrint.errors import ConstrintError
 from constrint.hwmodels import load_gpu
-from constrint.kernels.gemm.first_choice import choose
+from constrint.kernels.gemm.candidates import decide_product
 from constrint.kernels.gemm.product import Product
 from constrint.select import Workload
 
@@ -34,4 +34,4 @@ def make_tables(gpu: str, workloads: Sequence[Workload]) -> int:
 
 def _make(gpu: str, workload: Workload) -> None:
     with suppress(ConstrintError):  # whoever asks for this product is told
-        choose(load_gpu(gpu), Product.of(workload))
+        decide_product(load_gpu(gpu), Product.of(workload))

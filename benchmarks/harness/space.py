@@ -186,9 +186,9 @@ def first_choices(
     Without NVRTC there are products in Triton alone, which is what tables hold that are older than those in CUDA C++.
     """
     if operation.name == "gemm":
-        from constrint.kernels.gemm.first_choice import best
+        from constrint.kernels.gemm.candidates import best_configs
         from constrint.kernels.gemm.product import Product
 
         product = replace(Product.of(workload), no_library="a space has no library", has_nvrtc=has_nvrtc)
-        return [(choice.kernel, dict(choice.config)) for choice in best(gpu, product, top)]
+        return [(choice.kernel, dict(choice.config)) for choice in best_configs(gpu, product, top)]
     return [(c.kernel, dict(c.config)) for c in rank(operation, gpu, workload, top=top).candidates]

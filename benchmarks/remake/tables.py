@@ -25,7 +25,7 @@ from constrint.kernels.gemm.correction import path_of as corrections_path
 from constrint.kernels.gemm.library.points import MEASURED
 from constrint.kernels.gemm.library.points import path_of as library_path
 from constrint.kernels.registry import known_spec, load_kernel
-from constrint.kernels.rnn.known import table_of
+from constrint.kernels.rnn.measured import table_of
 from constrint.select.fingerprint import source_hash
 from constrint.select.tuned import read_tuned, tuned_path
 from constrint.select.winners import SHIPPED

@@ -17,7 +17,7 @@ from benchmarks.rnn.names import NXAI, PROJECTION, TORCH_NN
 from constrint.errors import ConstrintError
 from constrint.flashrnn import GRU, LSTM, RNN, rnn
 from constrint.kernels.rnn.cells import CELLS
-from constrint.kernels.rnn.first_choice import AUTO, list_backends
+from constrint.kernels.rnn.dispatch import AUTO, list_backends
 from constrint.tune.measure import Call
 
 TORCH = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, "tf32": torch.float32}
@@ -141,11 +141,10 @@ def _refuse(reason: str) -> Calls:
 
 def _on_projected_inputs(cell: str) -> list[str]:
     """The back-ends of `rnn`."""
-    from constrint.kernels.rnn.layer_spec import LayerSpec
-    from constrint.kernels.rnn.plan import implementations_of
+    from constrint.kernels.rnn.candidates import implementations_of
 
     specs = implementations_of(cell)
-    return [name for name in list_backends(cell) if not isinstance(specs[name]["forward"], LayerSpec)]
+    return [name for name in list_backends(cell) if not specs[name]["forward"].projects]
 
 
 def _projection(case: Case, x: Any, layer: Layer) -> Calls:
@@ -183,6 +182,6 @@ def runs_on(case: Case, name: str) -> str:
         return ""
     sizes: dict[str, Any] = {"batch": case.batch, "time": case.time, "heads": case.heads, "head_dim": case.dim}
     try:
-        return plan(case.cell, **sizes, dtype=case.dtype, projected=name.startswith("rnn")).backend
+        return plan(case.cell, **sizes, dtype=case.dtype, projected=name.startswith("rnn")).program.name
     except ConstrintError:
         return ""

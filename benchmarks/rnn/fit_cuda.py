@@ -291,7 +291,7 @@ def main() -> None:
     print_judged("each by a fit without it and some others", left_out(loops))
     if args.write:
         source = f"fitted: `python -m benchmarks.rnn.fit_cuda {args.table} --gpu {args.gpu} --write`"
-        cost.write_fitted(cost.Fitted(source, figures))
+        cost.write_fitted(cost.FittedCuda(source, figures))
         print(f"wrote {cost.__file__}'s step.json", file=sys.stderr)
 
 

@@ -25,7 +25,7 @@ from benchmarks.rnn.fit_cuda import KEYS, LAYER, RESULTS, workload_of_row
 from constrint.errors import ConstrintError
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.registry import load_spec
-from constrint.kernels.rnn.cuda.shape import BLOCK, GRID, Shape, shape_of
+from constrint.kernels.rnn.cuda.shape import BLOCK, GRID, CudaLoop, shape_of
 from constrint.kernels.rnn.cuda.spec import CudaRnnSpec
 from constrint.select import rank
 from constrint.select.candidate import CompiledKernel
@@ -50,7 +50,7 @@ def config_of(row: Row) -> dict[str, int]:
 def is_concerned(row: Row) -> bool:
     """Whether a row's step streams weights, asks for several windows, or rounds to tf32."""
     config = config_of(row)
-    shape: Shape = shape_of(spec_of(row).cell, row["direction"], int(row["head_dim"]), row["dtype"], config)
+    shape: CudaLoop = shape_of(spec_of(row).cell, row["direction"], int(row["head_dim"]), row["dtype"], config)
     in_windows = config["placement"] == GRID and shape.polled.value({}) > shape.window.value({})
     is_rounded = row["dtype"] == "fp32" or (row["dtype"] == "tf32" and config["placement"] in (BLOCK, GRID))
     return config["streamed_pairs"] > 0 or in_windows or is_rounded

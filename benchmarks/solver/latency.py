@@ -21,7 +21,7 @@ from pathlib import Path
 
 from benchmarks.harness.table import Table, described
 from constrint.hwmodels import load_gpu
-from constrint.kernels.gemm.first_choice import choose
+from constrint.kernels.gemm.candidates import decide_product
 from constrint.kernels.gemm.product import Product
 from constrint.kernels.registry import load_kernel
 from constrint.select import Workload, rank
@@ -74,7 +74,7 @@ def spaces(gpu_name: str, backend: str) -> Call:
 def choice(gpu_name: str) -> Call:
     """The model's first choice."""
     gpu = load_gpu(gpu_name)
-    return lambda: choose(gpu, Product.of(product()))
+    return lambda: decide_product(gpu, Product.of(product()))
 
 
 def cases() -> list[tuple[str, Call, int, float]]:

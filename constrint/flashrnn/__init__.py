@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from constrint.flashrnn.functional import rnn
     from constrint.flashrnn.modules import GRU, LSTM, RNN, SLSTM, Elman
     from constrint.flashrnn.nxai import flashrnn
-    from constrint.flashrnn.planner import RnnPlan, plan
+    from constrint.flashrnn.planner import plan
 
-__all__ = ["GRU", "LSTM", "RNN", "SLSTM", "Elman", "RnnPlan", "flashrnn", "plan", "rnn"]
+__all__ = ["GRU", "LSTM", "RNN", "SLSTM", "Elman", "flashrnn", "plan", "rnn"]
 
 __getattr__ = lazily(
     __name__,
@@ -23,7 +23,7 @@ __getattr__ = lazily(
         "functional": ("rnn",),
         "modules": ("GRU", "LSTM", "RNN", "SLSTM", "Elman"),
         "nxai": ("flashrnn",),
-        "planner": ("RnnPlan", "plan"),
+        "planner": ("plan",),
     },
 )
 

@@ -1,7 +1,7 @@
-"""The gradients of the operators: that of `constrint::rnn_forward` is one call of `constrint::rnn_backward`.
+"""Gradients of the operators: that of `constrint::rnn_forward` is one call of `constrint::rnn_backward`.
 
-The gradient of `constrint::rnn_backward` runs the reference again and differentiates it twice, whatever back-end ran
-first. Derivatives beyond the second one are those of the reference, too.
+The gradient of `constrint::rnn_backward` runs the reference and differentiates it twice, whatever back-end ran first.
+Derivatives beyond the second one are those of the reference, too.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ def _backward(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
         *upstream, wx, r, b, initial, lengths, reset, states, gates, ctx.cell, ctx.backend, ctx.clip
     )
     needs = ctx.needs_input_grad
-    wanted = (
+    gradients = (
         d_wx if needs[0] else None,
         d_r if needs[1] else None,
         d_b if b is not None and needs[2] else None,
         d_initial if initial is not None and needs[3] else None,
     )
-    return wanted + (None,) * (NUM_ARGUMENTS - len(wanted))
+    return gradients + (None,) * (NUM_ARGUMENTS - len(gradients))
 
 
 def _save_for_second(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -57,23 +57,23 @@ def _save_for_second(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ..
 
 
 def _second(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
-    """Gradients of a loss by what `constrint::rnn_backward` took, from those by the gradients that it gave.
+    """The gradient of `constrint::rnn_backward`: of a loss by its inputs, from that by its results.
 
-    The states and pre-activations that it took as well follow from wx, r, b and initial: what depends on them counts
-    there.
+    Its inputs include the states and pre-activations of the forward pass. These are functions of wx, r, b and initial,
+    so the dependence on them is part of the gradients of those four.
     """
     tensors = ctx.saved_tensors
     given, (lengths, reset) = tensors[: NUM_UPSTREAM + NUM_INPUTS], tensors[NUM_UPSTREAM + NUM_INPUTS :]
     goes_on = torch.is_grad_enabled()
     with torch.enable_grad():
-        # One of these may follow from another; it is what is taken here that counts, so each is taken under a new name.
+        # One tensor may be computed from another, and both count as inputs here: each is taken as an alias.
         taken = [None if t is None else _alias(t) for t in given]
         upstream, operands = taken[:NUM_UPSTREAM], taken[NUM_UPSTREAM:]
         every, last = _reference(ctx, *operands, lengths=lengths, reset=reset)
         results = (every, every[0], last[0], last[1:])
         first = _gradients(results, upstream, operands, goes_on=True)
-        wanted = [t if needed else None for t, needed in zip(taken, ctx.needs_input_grad, strict=False)]
-        second = _gradients(first, grads, wanted, goes_on=goes_on)
+        by = [t if needed else None for t, needed in zip(taken, ctx.needs_input_grad, strict=False)]
+        second = _gradients(first, grads, by, goes_on=goes_on)
     return *second, *(None,) * (NUM_BACKWARD_ARGUMENTS - len(second))
 
 
@@ -89,7 +89,7 @@ def _alias(tensor: Tensor) -> Tensor:
 def _gradients(
     results: Sequence[Tensor | None], grads: Sequence[Tensor | None], inputs: Sequence[Tensor | None], *, goes_on: bool
 ) -> list[Tensor | None]:
-    """Gradients by those inputs that are there, from the results that have gradients."""
+    """Gradients by the inputs that are not None, from the results that have gradients."""
     there = [t for t in inputs if t is not None]
     pairs = [(t, g) for t, g in zip(results, grads, strict=True) if t is not None and g is not None and t.requires_grad]
     if not there or not pairs:

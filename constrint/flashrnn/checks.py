@@ -1,23 +1,74 @@
-"""Checks of what users hand to `rnn`; every message names the argument, what was expected and what was given."""
+"""Checks of the arguments of `rnn` and of modules: each message names the argument, the rule and the value."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from constrint.errors import UnknownNameError, UnsupportedError, UsageError
-from constrint.flashrnn.observers import is_exporting_onnx, is_symbolic
+from constrint.flashrnn.observers import autocast_dtype, is_exporting_onnx, is_symbolic
 from constrint.kernels.rnn.cells import CELLS, Cell
-from constrint.kernels.rnn.first_choice import AUTO, list_backends
+from constrint.kernels.rnn.dispatch import AUTO, Configs, list_backends
+from constrint.kernels.rnn.spec import SUFFIX
 
-#: The back-end that is no operator: plain PyTorch under autograd.
+#: Back-end that is no operator: plain PyTorch under autograd.
 REFERENCE = "reference"
-#: The back-ends that run a whole loop over time in one kernel.
+#: Back-ends that run the whole time loop in one kernel.
 FUSED = ("cuda", "triton")
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+
+
+def check_operands(
+    cell: str, backend: str, wx: Any, r: Any, b: Any, states: Any, lengths: Any, reset: Any, *, is_own: bool
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None]:
+    """Check the arguments of `rnn`.
+
+    Args:
+        cell, backend, wx, r, b, states, lengths, reset: As in `rnn`.
+        is_own: Whether a module has checked `lengths`.
+
+    Returns:
+        The tensors as back-ends take them: wx and r in autocast's dtype, states (S, B, N, D), lengths as int32.
+
+    Raises:
+        UsageError: For a shape, dtype, device or value that does not fit.
+    """
+    kind = check_cell(cell)
+    check_backend(backend, cell)
+    wx, r = check_wx(wx, kind), check_tensor("r", r)
+    dtype = autocast_dtype(wx.device)
+    if dtype is not None and torch.float64 not in (wx.dtype, r.dtype):
+        wx, r = wx.to(dtype), r.to(dtype)
+    check_fused(backend, wx)
+    batch, time, gates, heads, dim = wx.shape
+    check_shape("r", r, (gates, heads, dim, dim), "(G, N, D, D)")
+    check_like("r", r, wx, dtype=True)
+    if b is not None:
+        check_like("b", check_dtype("b", check_tensor("b", b)), wx)
+        check_shape("b", b, (gates, heads, dim), "(G, N, D)")
+    if states is not None:
+        states = check_states(states, (kind.num_states, batch, heads, dim), kind, wx)
+    if lengths is not None and not is_own:
+        lengths = check_lengths(lengths, batch, time, wx.device)
+    reset = None if reset is None else check_reset(reset, batch, time, wx)
+    return wx, r, b, states, lengths, reset
+
+
+def check_configs(config: Mapping[str, Mapping[str, int]] | None) -> Configs:
+    """Configurations that a caller forces, by direction, as a hashable value.
+
+    Raises:
+        UsageError: When it is no mapping from a direction to a mapping of parameters.
+    """
+    if config is None:
+        return ()
+    if not isinstance(config, Mapping) or not config.keys() <= SUFFIX.keys():
+        raise UsageError(f"config must map {' and '.join(SUFFIX)} to parameters and their values, got {config!r}.")
+    return tuple((direction, tuple(sorted(values.items()))) for direction, values in sorted(config.items()))
 
 
 def check_cell(cell: str) -> Cell:
@@ -32,9 +83,9 @@ def check_cell(cell: str) -> Cell:
 
 
 def check_backend(backend: str, cell: str, *others: str) -> None:
-    """Refuse a back-end that is none of a cell's, nor one of `others`.
+    """Refuse an unknown back-end: the cell has no such implementation, and `others` do not name it.
 
-    Under torch.compile the operator does, when it runs.
+    Under torch.compile the operator refuses it when it runs.
     """
     if backend in (AUTO, REFERENCE) or torch.compiler.is_compiling():
         return
@@ -57,7 +108,7 @@ def check_fused(backend: str, wx: Tensor) -> None:
 
 
 def check_tensor(name: str, value: object) -> Tensor:
-    """Refuse what is no tensor."""
+    """Refuse a value that is no tensor."""
     if not isinstance(value, Tensor):
         raise TypeError(f"{name} must be a torch.Tensor, got {type(value).__name__}.")
     return value

@@ -1,17 +1,20 @@
-"""A recurrence as a function of projected inputs: `rnn`."""
+"""A recurrence as a function of projected inputs: `rnn`, and `why` with the decision behind a call."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from constrint.choose import Decision
+from constrint.choose.explain import explained
 from constrint.flashrnn import checks
-from constrint.flashrnn.observers import autocast_dtype, needs_plain_torch
-from constrint.flashrnn.recurrence import Results, Way, by_plan, through_operator
-from constrint.kernels.rnn.first_choice import AUTO
-from constrint.kernels.rnn.reference import accumulation_dtype, rnn_reference
+from constrint.flashrnn.recurrence import RnnOptions, recur
+from constrint.kernels.rnn.dispatch import AUTO, request_for
+from constrint.kernels.rnn.plans import FORWARD, Forward
 
 
 def rnn(
@@ -24,6 +27,7 @@ def rnn(
     lengths: Tensor | Sequence[int] | None = None,  # (B,)
     reset: Tensor | None = None,  # (B, T)
     backend: str = AUTO,
+    config: Mapping[str, Mapping[str, int]] | None = None,
     gradient_recurrent_clip: float | None = None,
     recompute: bool | None = None,
     hidden_only: bool = False,
@@ -43,12 +47,13 @@ def rnn(
         lengths: Steps of each sequence, 0..T. The result is that of each sequence alone: states past the end are
             zero, the last states are those at the end.
         reset: Where true, the state that enters the step is zero, so that documents can stand one after another.
-        backend: `auto`, `cuda`, `triton`, `alternating` or `reference`; `plan(..., projected=True)` says which one
-            `auto` is and why.
+        backend: `auto`, `cuda`, `triton`, `wgmma`, `alternating` or `reference`; `rnn.why` prints which one `auto`
+            takes and why.
+        config: Parameters to force by direction, `{"forward": {"tile_batch": 16}}`; the others are chosen. Values that
+            no valid configuration has are refused with the rules that conflict.
         gradient_recurrent_clip: Limit of the gradient's elements that reach h_{t-1} through `r`; None for none.
-        recompute: Recompute the pre-activations in the backward pass instead of storing them; None lets the plan say
-            (and stores them under torch.compile).
-
+        recompute: Recompute the pre-activations in the backward pass instead of storing them; None leaves that to the
+            decision (and stores them under torch.compile).
         hidden_only: Return h (B, T, N, D) instead of all states: gradients of the others then cost nothing.
 
     Returns:
@@ -57,60 +62,44 @@ def rnn(
 
     Raises:
         UsageError: For a shape, dtype, device or value that does not fit.
+        InfeasibleError: When no valid configuration has the values of `config`; carries the conflict.
     """
-    is_apart = needs_plain_torch()
-    if not is_apart and backend != checks.REFERENCE and states is None and lengths is None and reset is None:
-        # A signature that was seen before has been checked.
-        clip = 0.0 if gradient_recurrent_clip is None else checks.check_clip(gradient_recurrent_clip)
-        if not torch._C._is_any_autocast_enabled():
-            way = Way(cell, backend, clip, recompute, hidden_only)
-            known = by_plan(way, wx, r, b, is_checked=False)
-            if known is not None:
-                return known[0], _joined(known)
-    kind = checks.check_cell(cell)
-    checks.check_backend(backend, cell)
-    backend = checks.REFERENCE if is_apart else backend
-    wx = checks.check_wx(wx, kind)
-    r = checks.check_tensor("r", r)
-    wx, r = _autocast(wx, r)
-    checks.check_fused(backend, wx)
-    batch, time, gates, heads, dim = wx.shape
-    checks.check_shape("r", r, (gates, heads, dim, dim), "(G, N, D, D)")
-    checks.check_like("r", r, wx, dtype=True)
-    if b is not None:
-        checks.check_like("b", checks.check_dtype("b", checks.check_tensor("b", b)), wx)
-        checks.check_shape("b", b, (gates, heads, dim), "(G, N, D)")
-    start = None
-    if states is not None:
-        states = checks.check_states(states, (kind.num_states, batch, heads, dim), kind, wx)
-        start = states[0] if states.dtype == wx.dtype else None
-        states = states.to(accumulation_dtype(wx.dtype))
-    steps = None if lengths is None else checks.check_lengths(lengths, batch, time, wx.device)
-    reset = None if reset is None else checks.check_reset(reset, batch, time, wx)
     clip = checks.check_clip(gradient_recurrent_clip)
-    if backend == checks.REFERENCE:
-        checks.check_exported(time)
-        every, last = rnn_reference(cell, wx, r, b, states, lengths=steps, reset=reset, clip=clip)
-        return every[0] if hidden_only else every, last.unsqueeze(2)
-    way = Way(cell, backend, clip, recompute, hidden_only)
-    results = None
-    if steps is None and reset is None:
-        results = by_plan(way, wx, r, b, states, start, is_checked=True)
-    if results is None:
-        results = through_operator(way, wx, r, b, states, steps, reset)
-    return results[0], _joined(results)
-
-
-def _joined(results: Results) -> Tensor:
-    """The last states as one tensor, (S, B, 1, N, D)."""
-    _, end_h, end_rest = results
+    configs = () if config is None else checks.check_configs(config)
+    options = RnnOptions(cell, backend, clip, recompute, hidden_only, configs)
+    every, end_h, end_rest = recur(options, wx, r, b, states, lengths, reset)
     last = end_h[None] if end_rest is None else torch.cat((end_h[None], end_rest))
-    return last.unsqueeze(2)
+    return every, last.unsqueeze(2)
 
 
-def _autocast(wx: Tensor, r: Tensor) -> tuple[Tensor, Tensor]:
-    """Both in autocast's dtype where it is on (fp64 stays), as for a matrix product."""
-    dtype = autocast_dtype(wx.device)
-    if dtype is None or torch.float64 in (wx.dtype, r.dtype):
-        return wx, r
-    return wx.to(dtype), r.to(dtype)
+def why(
+    wx: Tensor,  # (B, T, G, N, D)
+    r: Tensor | None = None,  # (G, N, D, D)
+    b: Tensor | None = None,  # (G, N, D)
+    *_: Any,
+    cell: str = "lstm",
+    backend: str = AUTO,
+    config: Mapping[str, Mapping[str, int]] | None = None,
+    **__: Any,
+) -> Decision:
+    """The decision for a call of `rnn` with these arguments; it prints. Nothing is run.
+
+    Batch sizes up to the next power of two, and all lengths, share a decision. On a GPU it names the plan that a call
+    without initial states has recorded.
+
+    Raises:
+        UsageError: For a cell, back-end or wx that does not fit.
+        InfeasibleError: When no valid configuration has the values of `config`; carries the conflict.
+    """
+    checks.check_backend(backend, cell)
+    wx = checks.check_wx(wx, checks.check_cell(cell))
+    configs = checks.check_configs(config)
+    decision = explained(request_for(cell, wx, backend, configs))
+    if not wx.is_cuda or r is None:
+        return decision
+    trains = torch.is_grad_enabled() and (wx.requires_grad or r.requires_grad)
+    extra = Forward(cell, backend, trains, None, configs)
+    return replace(decision, recorded=FORWARD.note(extra, wx, r, b, None, None))
+
+
+rnn.why = why  # type: ignore[attr-defined]

@@ -1,4 +1,8 @@
-"""The forward pass that all recurrent modules share: checks, then every layer and direction in turn."""
+"""The forward pass of all recurrent modules: check the input, decide, and run.
+
+`Recurrent.forward` asks `decisions.library_of` whether a library runs the whole call. Otherwise each layer projects its
+input (`sequences.py`) and runs one recurrence for both directions (`recurrence.py`).
+"""
 
 from __future__ import annotations
 
@@ -11,22 +15,24 @@ from torch import Tensor, nn
 from torch.compiler import is_compiling
 from torch.nn.utils.rnn import PackedSequence
 
+from constrint.choose import Decision
+from constrint.choose.explain import explained
 from constrint.flashrnn import checks
-from constrint.flashrnn.functional import rnn
-from constrint.flashrnn.libraries import cpu, cudnn
+from constrint.flashrnn.decisions import DENSE, LIBRARIES, PACKED, CallKind, library_of, request_of, unsupported
+from constrint.flashrnn.libraries import cpu
 from constrint.flashrnn.libraries.scripting import torch_module
-from constrint.flashrnn.observers import autocast_dtype, is_exporting_onnx, may_train, needs_plain_torch
+from constrint.flashrnn.observers import is_exporting_onnx, may_train
 from constrint.flashrnn.parameters import RecurrentParameters
-from constrint.flashrnn.recurrence import Results, Way, by_plan, through_operator
+from constrint.flashrnn.recurrence import Results, RnnOptions, recur, through_operator
 from constrint.flashrnn.sequences import AnyRows, DenseRows, PackedRows, Rows, flip
 from constrint.kernels.rnn.cells import CELLS
-from constrint.kernels.rnn.first_choice import AUTO
+from constrint.kernels.rnn.dispatch import AUTO
 from constrint.kernels.rnn.reference import accumulation_dtype
 
 
 @dataclass(frozen=True)
 class _Direction:
-    """What one direction of a layer runs on, in the terms of `rnn`; backwards in time for the second one."""
+    """Operands of one direction of a layer, in the terms of `rnn`; the second direction runs backwards in time."""
 
     wx: Tensor  # (B, T, G, N, D)
     r: Tensor  # (G, N, D, D)
@@ -74,20 +80,41 @@ class Recurrent(RecurrentParameters):
         states = self._states_of(hx, batch, x.device, is_batched=is_batched)
         steps = None if lengths is None else checks.check_lengths(lengths, batch, time, x.device)
         reset = None if reset is None else checks.check_reset(reset, batch, time, x)
-        done = cpu.run_dense(self, x, states, steps) if reset is None else None
-        if done is None:
-            given = {"has_lengths": steps is not None, "has_resets": reset is not None}
-            done = cudnn.run_dense(self, x, states, **given)
-        if done is None:
+        results = self._by_library(x, batch, time, states, steps, reset)
+        if results is None:
             rows, last = self._layers(DenseRows(x, self.batch_first, steps), states, reset)
-            done = (rows.x if self.batch_first else rows.x.transpose(0, 1).contiguous()), last
-        output, last = done
+            results = (rows.x if self.batch_first else rows.x.transpose(0, 1).contiguous()), last
+        output, last = results
         if not is_batched:
             return output.squeeze(batch_dim), self._hidden(tuple(state.squeeze(1) for state in last))
         return output, self._hidden(last)
 
+    def why(
+        self,
+        input: Tensor,
+        hx: Any = None,
+        lengths: Any = None,
+        reset: Tensor | None = None,
+        *,
+        gpu: str | None = None,
+    ) -> Decision:
+        """The decision for a call with these arguments; it prints. Nothing is run.
+
+        Args:
+            input, hx, lengths, reset: As in `forward`; `hx` makes no difference.
+            gpu: Name of a GPU that is not here, for the decision of a machine with it.
+
+        Raises:
+            UnsupportedError: When the module names a library that cannot run the call.
+            InfeasibleError: When no valid configuration has the values of the module's `config`; carries the conflict.
+        """
+        x = input if input.dim() == 3 else input.unsqueeze(0 if self.batch_first else 1)
+        batch, time = x.shape[0 if self.batch_first else 1], x.shape[1 if self.batch_first else 0]
+        kind = CallKind(lengths is not None, reset is not None)
+        return explained(request_of(self, x, batch, time, kind, gpu))
+
     def __prepare_scriptable__(self) -> nn.Module:
-        """What torch.jit.script compiles in the place of this module."""
+        """The module that torch.jit.script compiles in the place of this one."""
         return torch_module(self)
 
     def _forward_packed(self, packed: PackedSequence, hx: Any) -> tuple[PackedSequence, Any]:
@@ -97,15 +124,45 @@ class Recurrent(RecurrentParameters):
         states = self._states_of(hx, int(packed.batch_sizes[0]), packed.data.device, is_batched=True)
         if states is not None and packed.sorted_indices is not None:
             states = tuple(state.index_select(1, packed.sorted_indices) for state in states)
-        done = cpu.run_packed(self, packed, states) or cudnn.run_packed(self, packed, states)
-        if done is None:
+        results = self._packed_by_library(packed, states)
+        if results is None:
             rows, last = self._layers(PackedRows.of(packed), states, None)
-            done = rows.data, last
-        data, last = done
+            results = rows.data, last
+        data, last = results
         if packed.unsorted_indices is not None:
             last = tuple(state.index_select(1, packed.unsorted_indices) for state in last)
         output = PackedSequence(data, packed.batch_sizes, packed.sorted_indices, packed.unsorted_indices)
         return output, self._hidden(last)
+
+    def _by_library(
+        self,
+        x: Tensor,
+        batch: int,
+        time: int,
+        states: tuple[Tensor, ...] | None,
+        lengths: Tensor | None,
+        reset: Tensor | None,
+    ) -> Any:
+        """The output and the last states of a dense batch by a library; None where the recurrences run."""
+        if is_exporting_onnx():
+            return cpu.run_for_export(self, x, states) if lengths is None and reset is None else None
+        kind = DENSE if lengths is None and reset is None else CallKind(lengths is not None, reset is not None)
+        library = library_of(self, x, batch, time, kind)
+        return None if library is None else self._required(library.run_dense(self, x, states, lengths))
+
+    def _packed_by_library(self, packed: PackedSequence, states: tuple[Tensor, ...] | None) -> Any:
+        """The output rows and the last states of packed rows by a library; None where the recurrences run."""
+        if is_exporting_onnx():
+            return None
+        batch, time = int(packed.batch_sizes[0]), len(packed.batch_sizes)
+        library = library_of(self, packed.data, batch, time, PACKED)
+        return None if library is None else self._required(library.run_packed(self, packed, states))
+
+    def _required(self, results: Any) -> Any:
+        """The results of a library, which a module that names the library must get."""
+        if results is None and self.backend in LIBRARIES:
+            raise unsupported(self.backend, "it takes plain dense tensors on the CPU, of the shapes of torch.nn")
+        return results
 
     def _hidden(self, last: tuple[Tensor, ...]) -> Tensor | tuple[Tensor, ...]:
         return last[0] if len(last) == 1 else last
@@ -157,26 +214,14 @@ class Recurrent(RecurrentParameters):
     def _recur(self, part: _Direction, lengths: Tensor | None) -> Results:
         """h of all steps (B, T, N, D), the last h (B, N, D), the other last states (S - 1, B, N, D)."""
         wx, r, b, states = part.wx, part.r, part.b, part.states
-        if is_compiling() and self.backend == AUTO and not is_exporting_onnx():
-            way = Way(self.cell, AUTO, checks.check_clip(self.gradient_recurrent_clip))
+        clip = checks.check_clip(self.gradient_recurrent_clip)
+        configs = () if self.config is None else checks.check_configs(self.config)
+        backend = AUTO if self.backend in LIBRARIES else self.backend
+        options = RnnOptions(self.cell, backend, clip, configs=configs)
+        if is_compiling() and backend == AUTO and not is_exporting_onnx():
             initial = None if states is None else states.to(accumulation_dtype(wx.dtype))
-            return through_operator(way, wx, r.to(wx.dtype), b, initial, lengths, part.reset)
-        if lengths is None and part.reset is None and self.backend == AUTO and not needs_plain_torch():
-            # A signature that was seen before has been checked.
-            way = Way(self.cell, AUTO, checks.check_clip(self.gradient_recurrent_clip))
-            start, initial = None, states
-            if states is not None:
-                start = states[0] if states.dtype == wx.dtype else None
-                initial = states.to(accumulation_dtype(wx.dtype))
-            if r.dtype != wx.dtype and autocast_dtype(wx.device) is not None:
-                r = r.to(wx.dtype)  # autocast has converted the product alone
-            known = by_plan(way, wx, r, b, initial, start, is_checked=False)
-            if known is not None:
-                return known
-        options: dict[str, Any] = {"lengths": lengths, "reset": part.reset, "hidden_only": True}
-        options |= {"backend": self.backend, "gradient_recurrent_clip": self.gradient_recurrent_clip}
-        hidden, last = rnn(wx, part.r, b, states, cell=self.cell, **options)
-        return hidden, last[0].squeeze(1), last[1:].squeeze(2) if len(last) > 1 else None
+            return through_operator(options, wx, r.to(wx.dtype), b, initial, lengths, part.reset)
+        return recur(options, wx, r, b, states, lengths, part.reset, is_own=True)
 
     def _direction(
         self, layer: int, direction: int, rows: Rows, states: tuple[Tensor, ...] | None, reset: Tensor | None

@@ -1,16 +1,18 @@
 """Recurrent modules with the constructors, calls and state dicts of `torch.nn`: LSTM, GRU, RNN (Elman), and sLSTM.
 
-A checkpoint of `torch.nn` loads unchanged. What comes on top: `num_heads` (a block-diagonal recurrence), `backend`,
-`gradient_recurrent_clip`, and in the call `lengths` and `reset`.
+A checkpoint of `torch.nn` loads unchanged. Added are the options `num_heads` (a block-diagonal recurrence), `backend`,
+`config` and `gradient_recurrent_clip`, `lengths` and `reset` in the call, and `why`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from constrint.flashrnn.layers import Recurrent
-from constrint.kernels.rnn.first_choice import AUTO
+from constrint.kernels.rnn.dispatch import AUTO
 
+Config = Mapping[str, Mapping[str, int]] | None
 #: The cell of an `RNN` by its nonlinearity.
 _NONLINEARITIES = {"tanh": "elman", "relu": "elman_relu"}
 
@@ -30,7 +32,8 @@ class LSTM(Recurrent):
         device: Of the parameters.
         dtype: Of the parameters.
         num_heads: Heads, which split H and see only themselves; 1 is `torch.nn`.
-        backend: As in `rnn`, or `cudnn`; `plan` says which one `auto` is and why.
+        backend: As in `rnn`, or a library: `cudnn`, or `torch` on the CPU; `why` prints which one `auto` takes and why.
+        config: As in `rnn`.
         gradient_recurrent_clip: As in `rnn`.
     """
 
@@ -49,6 +52,7 @@ class LSTM(Recurrent):
         *,
         num_heads: int = 1,
         backend: str = AUTO,
+        config: Config = None,
         gradient_recurrent_clip: float | None = None,
     ) -> None:
         super().__init__(
@@ -56,6 +60,7 @@ class LSTM(Recurrent):
             *(proj_size, device, dtype),
             num_heads=num_heads,
             backend=backend,
+            config=config,
             gradient_recurrent_clip=gradient_recurrent_clip,
         )
 
@@ -80,6 +85,7 @@ class SLSTM(Recurrent):
         *,
         num_heads: int = 1,
         backend: str = AUTO,
+        config: Config = None,
         gradient_recurrent_clip: float | None = None,
         proj_size: int = 0,
     ) -> None:
@@ -89,6 +95,7 @@ class SLSTM(Recurrent):
             *(0, device, dtype),
             num_heads=num_heads,
             backend=backend,
+            config=config,
             gradient_recurrent_clip=gradient_recurrent_clip,
         )
 
@@ -113,6 +120,7 @@ class GRU(Recurrent):
         *,
         num_heads: int = 1,
         backend: str = AUTO,
+        config: Config = None,
         gradient_recurrent_clip: float | None = None,
         proj_size: int = 0,
     ) -> None:
@@ -122,6 +130,7 @@ class GRU(Recurrent):
             *(0, device, dtype),
             num_heads=num_heads,
             backend=backend,
+            config=config,
             gradient_recurrent_clip=gradient_recurrent_clip,
         )
 
@@ -147,6 +156,7 @@ class RNN(Recurrent):
         *,
         num_heads: int = 1,
         backend: str = AUTO,
+        config: Config = None,
         gradient_recurrent_clip: float | None = None,
         proj_size: int = 0,
     ) -> None:
@@ -158,6 +168,7 @@ class RNN(Recurrent):
             *(bidirectional, 0, device, dtype),
             num_heads=num_heads,
             backend=backend,
+            config=config,
             gradient_recurrent_clip=gradient_recurrent_clip,
         )
         self.nonlinearity = nonlinearity

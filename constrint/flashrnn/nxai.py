@@ -14,7 +14,7 @@ from constrint.errors import UnknownNameError
 from constrint.flashrnn import checks
 from constrint.flashrnn.functional import rnn
 from constrint.kernels.rnn.cells import CELLS
-from constrint.kernels.rnn.first_choice import AUTO
+from constrint.kernels.rnn.dispatch import AUTO
 
 #: NX-AI's names of back-ends -> ours.
 BACKENDS = {
@@ -28,7 +28,7 @@ BACKENDS = {
 GRU_GATES = (1, 2, 0)
 #: Our orders of dimensions in NX-AI's letters: B, T, G gates, H heads, D units, P units before, S states.
 LAYOUTS = {"input_shape": "BTGHD", "recurrent_shape": "GHDP", "bias_shape": "GHD", "output_shape": "SBTHD"}
-#: Fields of a configuration that change results and are not there here, with the values that change nothing.
+#: Fields of a configuration that change results and are not supported, with the values that change nothing.
 MISSING: dict[str, tuple[Any, ...]] = {
     "forward_clipval": (None,),
     "constants": (None, {}),
@@ -71,9 +71,9 @@ def flashrnn(
     function, dtype = fields.get("function", function), fields.get("dtype", dtype)
     backend = fields.get("backend", backend)
     checks.check_cell(function)
-    wanted = _dtype(dtype)
+    operand_dtype = _dtype(dtype)
     wx, r, b = (
-        _laid_out(tensor, fields, name).to(wanted)
+        _laid_out(tensor, fields, name).to(operand_dtype)
         for tensor, name in ((Wx, "input_shape"), (R, "recurrent_shape"), (b, "bias_shape"))
     )
     r, b = (
@@ -83,7 +83,7 @@ def flashrnn(
     if states is None:
         states = _initial(fields.get("initial_val", 0.0), function, wx)
     else:
-        states = _laid_out(states, fields, "output_shape").to(wanted)
+        states = _laid_out(states, fields, "output_shape").to(operand_dtype)
     if function == "gru":
         if b.shape[0] == 4:
             wx = torch.cat([wx[:, :, :2], wx[:, :, 2:] + b[3]], dim=2)
@@ -99,7 +99,7 @@ def flashrnn(
 
 
 def _fields_of(config: Any) -> Mapping[str, Any]:
-    """The fields of a configuration; what it asks for that is not there is noted.
+    """The fields of a configuration; warns of those that are set and not supported.
 
     Raises:
         TypeError: When it is neither a mapping nor an object with the fields.
@@ -119,7 +119,7 @@ def _fields_of(config: Any) -> Mapping[str, Any]:
 
 
 def _each(fields: Mapping[str, Any], name: str) -> tuple[bool, ...]:
-    """For each gate whether its weights train; one answer for all where the configuration has one."""
+    """Whether the weights of each gate train; one value where the configuration has one for all gates."""
     value = fields.get(name, True)
     return tuple(value) if isinstance(value, (list, tuple)) else (bool(value),)
 
@@ -130,7 +130,7 @@ def _trains(fields: Mapping[str, Any], name: str) -> bool:
 
 @lru_cache(maxsize=64)
 def _note(ignored: tuple[str, ...]) -> None:
-    """Say once what of a configuration has no effect."""
+    """Warn once of fields of a configuration that have no effect."""
     warnings.warn(
         f"flashrnn: {', '.join(ignored)} of config has no effect here: the result is that without it.",
         UserWarning,
@@ -139,10 +139,10 @@ def _note(ignored: tuple[str, ...]) -> None:
 
 
 def _dtype(name: str | None) -> torch.dtype | None:
-    wanted: torch.dtype | None = None if name is None else getattr(torch, str(name), None)
-    if name is not None and wanted not in checks.DTYPES:
+    found: torch.dtype | None = None if name is None else getattr(torch, str(name), None)
+    if name is not None and found not in checks.DTYPES:
         raise UnknownNameError("dtype", str(name), [str(known).removeprefix("torch.") for known in checks.DTYPES])
-    return wanted
+    return found
 
 
 def _laid_out(tensor: Tensor, fields: Mapping[str, Any], name: str) -> Tensor:
@@ -159,7 +159,7 @@ def _laid_out(tensor: Tensor, fields: Mapping[str, Any], name: str) -> Tensor:
 
 
 def _initial(values: Any, function: str, wx: Tensor) -> Tensor | None:
-    """The states that sequences start from where none are given: one value for all, or one for each; None for zeros."""
+    """Initial states filled with `values`, one for all states or one for each; None for zeros."""
     number = CELLS[function].num_states
     each = tuple(values) if isinstance(values, (list, tuple)) else (values,) * number
     if not any(each):

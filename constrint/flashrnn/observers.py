@@ -1,4 +1,4 @@
-"""Who looks into what a call computes, so that operators of our own would be in the way; and autocast's dtype."""
+"""Observers of a call (transforms, forward-mode AD, exports) that need torch's own operators, and autocast's dtype."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from torch.compiler import is_compiling
 
 
 def needs_plain_torch() -> bool:
-    """Whether someone takes the computation apart: a transform of torch.func, forward-mode AD, or an ONNX export.
+    """Whether a transform of torch.func, forward-mode AD or an ONNX export takes the computation apart.
 
-    They know torch's own operators, so plain PyTorch runs then, whatever the back-end.
+    These know torch's own operators, so plain PyTorch runs then, whatever the back-end.
     """
     if is_exporting_onnx():
         return True
@@ -28,12 +28,12 @@ def is_exporting_onnx() -> bool:
 
 
 def is_symbolic(size: object) -> bool:
-    """Whether a size is none yet: a graph is made for any."""
+    """Whether a size is symbolic: a graph is made for any value."""
     return isinstance(size, torch.SymInt)
 
 
 def may_train(*tensors: Tensor | None) -> bool:
-    """Whether gradients may be asked for of what is computed from tensors: what torch.jit traces may be trained."""
+    """Whether a result of these tensors may need a gradient. A graph that torch.jit traces may be trained later."""
     if torch._C._get_tracing_state() is not None:
         return True
     return torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)

@@ -5,16 +5,18 @@ from __future__ import annotations
 import math
 import numbers
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from constrint.flashrnn.checks import check_backend
+from constrint.flashrnn.checks import check_backend, check_configs
 from constrint.flashrnn.observers import autocast_dtype
+from constrint.kernels.rnn.candidates import TORCH
 from constrint.kernels.rnn.cells import CELLS
 from constrint.kernels.rnn.cudnn.spec import CUDNN
-from constrint.kernels.rnn.first_choice import AUTO
+from constrint.kernels.rnn.dispatch import AUTO
 
 #: By cell, what `torch.nn` calls it; sLSTM has no such name but ours.
 MODES = {"lstm": "LSTM", "gru": "GRU", "elman": "RNN_TANH", "elman_relu": "RNN_RELU", "slstm": "SLSTM"}
@@ -28,6 +30,9 @@ class RecurrentParameters(nn.Module):
     D = H / num_heads and row (g, n, d) of `weight_hh` belongs to gate g and unit d of head n, which sees its own head
     only; with one head this is `torch.nn`'s layout.
     """
+
+    #: Modules that were stored before there was the option have none.
+    config: Mapping[str, Mapping[str, int]] | None = None
 
     def __init__(
         self,
@@ -45,6 +50,7 @@ class RecurrentParameters(nn.Module):
         *,
         num_heads: int = 1,
         backend: str = AUTO,
+        config: Mapping[str, Mapping[str, int]] | None = None,
         gradient_recurrent_clip: float | None = None,
     ) -> None:
         super().__init__()
@@ -52,9 +58,10 @@ class RecurrentParameters(nn.Module):
         self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
         self.bias, self.batch_first, self.bidirectional = bias, batch_first, bidirectional
         self.dropout, self.proj_size, self.num_heads = dropout, proj_size, num_heads
-        self.backend, self.gradient_recurrent_clip = backend, gradient_recurrent_clip
+        self.backend, self.config, self.gradient_recurrent_clip = backend, config, gradient_recurrent_clip
         self._check_options()
-        check_backend(backend, cell, CUDNN)
+        check_backend(backend, cell, CUDNN, TORCH)
+        check_configs(config)
         self.dropout = float(dropout)
         for layer in range(num_layers):
             for direction in range(self.num_directions):
@@ -159,6 +166,7 @@ class RecurrentParameters(nn.Module):
             "bidirectional": False,
             "num_heads": 1,
             "backend": AUTO,
+            "config": None,
             "gradient_recurrent_clip": None,
         }
         parts += [f"{name}={getattr(self, name)}" for name, value in defaults.items() if getattr(self, name) != value]

@@ -1,11 +1,13 @@
-"""A recurrence on checked operands: by its launch plan, or else through the operators `constrint::rnn_*`.
+"""One recurrence: by its launch plan, or through the operators `constrint::rnn_*`, or by the reference.
 
-A plan serves calls that no one looks at (see `kernels/launch/plan/table.py`), on a GPU, without lengths and resets. A
-gradient is one node of autograd, whose backward pass goes by a plan too.
+`recur` looks the plan of a call up once. A call of a known signature runs; a new one is checked, planned and run; a
+call without a plan (lengths, resets, CPU, observed calls: see `kernels/launch/plan/table.py`) goes through the
+operator. A gradient is one node of autograd, whose backward pass has a plan, too.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -14,25 +16,29 @@ from torch import Tensor
 from torch.compiler import is_compiling
 
 import constrint.flashrnn.autograd  # noqa: F401  registers the gradient of the operator
-from constrint.flashrnn.observers import may_train
+from constrint.flashrnn import checks
+from constrint.flashrnn.observers import autocast_dtype, may_train, needs_plain_torch
 from constrint.kernels.launch.plan.table import IS_NEW, WANTS_GRAD
 from constrint.kernels.rnn.cells import CELLS
+from constrint.kernels.rnn.dispatch import Configs, backend_text
 from constrint.kernels.rnn.gradients import recompute_gates, stacked_ends, states_before
 from constrint.kernels.rnn.plans import BACKWARD, FORWARD, Forward, backward_of, gradients_of_call
+from constrint.kernels.rnn.reference import accumulation_dtype, rnn_reference
 
 #: All states (S, B, T, N, D) or h alone (B, T, N, D); the last h (B, N, D); the other last states (S - 1, B, N, D).
 Results = tuple[Tensor, Tensor, Tensor | None]
 
 
-class Way(NamedTuple):
-    """How a recurrence is run; see `rnn` for the words.
+class RnnOptions(NamedTuple):
+    """Options of a recurrence; `rnn` describes them.
 
     Args:
         cell: A key of `CELLS`.
-        backend: An implementation's name, or `auto`.
+        backend: An implementation's name, `auto` or `reference`.
         clip: Limit of the gradient that reaches h through r; 0 for none.
-        recompute: Whether pre-activations are computed again; None lets the plan say.
-        hidden_only: Whether h alone is wanted of all states.
+        recompute: Whether pre-activations are recomputed; None leaves that to the decision.
+        hidden_only: Whether h is returned instead of all states.
+        configs: Configurations that the caller forces, as in `LayerDetail`.
     """
 
     cell: str
@@ -40,56 +46,117 @@ class Way(NamedTuple):
     clip: float = 0.0
     recompute: bool | None = None
     hidden_only: bool = True
+    configs: Configs = ()
+
+    @property
+    def named_backend(self) -> str:
+        """The back-end and forced configurations as the operators take them."""
+        return backend_text(self.backend, self.configs)
 
 
-class NewSignatureError(Exception):
-    """The call has not been seen: its arguments are still to be checked."""
+def recur(
+    options: RnnOptions,
+    wx: Tensor,
+    r: Tensor,
+    b: Tensor | None = None,
+    states: Tensor | None = None,
+    lengths: Any = None,
+    reset: Tensor | None = None,
+    *,
+    is_own: bool = False,
+) -> Results:
+    """Run a recurrence.
+
+    Args:
+        options: The options.
+        wx: (B, T, G, N, D).
+        r: (G, N, D, D).
+        b: (G, N, D), or None.
+        states: (S, B, N, D), or None.
+        lengths: (B,), or None.
+        reset: (B, T), or None.
+        is_own: Whether a module made the operands, so that only calls of a new signature are checked.
+
+    Raises:
+        UsageError: For a shape, dtype, device or value that does not fit.
+    """
+    is_apart = needs_plain_torch()
+    has_plan = not is_apart and options.backend != checks.REFERENCE and lengths is None and reset is None
+    has_plan = has_plan and not is_compiling()
+    operands: Any = wx, r, b, states, lengths, reset
+
+    def check() -> Any:
+        return checks.check_operands(options.cell, options.backend, *operands, is_own=is_own)
+
+    if has_plan and is_own:
+        initial, start = _start(states, wx)
+        if r.dtype != wx.dtype and autocast_dtype(wx.device) is not None:
+            r = r.to(wx.dtype)  # autocast has converted the product alone
+        results = by_plan(options, wx, r, b, initial, start, check)
+        has_plan = False
+    elif has_plan and states is None and not torch._C._is_any_autocast_enabled():
+        results = by_plan(options, wx, r, b, None, None, check)
+        has_plan = False
+    else:
+        results = None
+    if results is not None:
+        return results
+    wx, r, b, states, lengths, reset = check()
+    if is_apart or options.backend == checks.REFERENCE:
+        return _by_reference(options, wx, r, b, states, lengths, reset)
+    initial, start = _start(states, wx)
+    results = by_plan(options, wx, r, b, initial, start, None) if has_plan else None
+    if results is None:
+        results = through_operator(options, wx, r, b, initial, lengths, reset)
+    return results
+
+
+def _start(states: Tensor | None, wx: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    """Initial states in the accumulation dtype, and the initial h where the dtype of wx has it at hand."""
+    if states is None:
+        return None, None
+    return states.to(accumulation_dtype(wx.dtype)), states[0] if states.dtype == wx.dtype else None
 
 
 def by_plan(
-    way: Way,
+    options: RnnOptions,
     wx: Tensor,
     r: Tensor,
     b: Tensor | None,
-    initial: Tensor | None = None,
-    start: Tensor | None = None,
-    *,
-    is_checked: bool,
+    initial: Tensor | None,
+    start: Tensor | None,
+    check: Callable[[], object] | None,
 ) -> Results | None:
-    """Run a call by its plan; None where there is none, and where it is new unless its arguments are checked.
+    """Run a call by its plan; None where it has none.
 
     Args:
-        way: How.
+        options: The options.
         wx: (B, T, G, N, D).
         r: (G, N, D, D).
         b: (G, N, D), or None.
         initial: (S, B, N, D) in fp32, or None.
         start: (B, N, D), the initial h in the dtype of wx, where it is at hand.
-        is_checked: Whether a new call may be learnt.
+        check: Raises where the operands of a new signature are wrong; None where they are checked.
     """
-    if is_compiling():
+    extra = _extra(options.cell, options.backend, False, None, options.configs)
+    results: Any = FORWARD.call(False, extra, wx, r, b, initial, start)
+    if results is None:
         return None
-    extra = _extra(way.cell, way.backend, False, None)
-    made: Any = FORWARD.call(False, extra, wx, r, b, initial, start)
-    if made is None:
-        return None
-    if made is WANTS_GRAD:
-        try:
-            every, end_h, end_rest = _apply(wx, r, b, initial, start, way, is_checked)
-        except NewSignatureError:
-            return None
+    if results is WANTS_GRAD:
+        every, end_h, end_rest = _apply(wx, r, b, initial, start, options, check)
         return every, end_h, end_rest
-    if made is IS_NEW:
-        if not is_checked:
+    if results is IS_NEW:
+        if check is not None:
+            check()
+        results = FORWARD.learn(extra, wx, r, b, initial, start)
+        if results is None:
             return None
-        made = FORWARD.learn(extra, wx, r, b, initial, start)
-        if made is None:
-            return None
-    return made[0][0] if way.hidden_only else made[0], made[1], made[2] if len(made) > 2 else None
+    every = results[0][0] if options.hidden_only else results[0]
+    return every, results[1], results[2] if len(results) > 2 else None
 
 
 def through_operator(
-    way: Way,
+    options: RnnOptions,
     wx: Tensor,
     r: Tensor,
     b: Tensor | None,
@@ -97,29 +164,56 @@ def through_operator(
     lengths: Tensor | None,
     reset: Tensor | None,
 ) -> Results:
-    """Run a call through the operator; the arguments are those of `by_plan`, and checked lengths and resets."""
+    """Run a call through the operator; operands as in `by_plan`, and checked lengths and resets."""
     trains = may_train(wx, r, b, initial)
-    recompute = way.recompute
+    recompute = options.recompute
     if trains and recompute is None:
-        from constrint.kernels.rnn.first_choice import saves_gates
+        from constrint.kernels.rnn.dispatch import saves_gates
 
-        recompute = not (is_compiling() or saves_gates(way.cell, wx, way.backend))
-    is_split = way.hidden_only and trains
+        recompute = not (is_compiling() or saves_gates(options.cell, wx, options.backend))
+    is_split = options.hidden_only and trains
     every, hidden, end_h, end_rest, _ = torch.ops.constrint.rnn_forward(
-        wx, r, b, initial, lengths, reset, way.cell, way.backend, trains and not recompute, is_split, way.clip
+        *(
+            wx,
+            r,
+            b,
+            initial,
+            lengths,
+            reset,
+            options.cell,
+            options.named_backend,
+            trains and not recompute,
+            is_split,
+        ),
+        options.clip,
     )
-    if way.hidden_only:
+    if options.hidden_only:
         every = hidden if trains else every[0]
-    return every, end_h, end_rest if CELLS[way.cell].num_states > 1 else None
+    return every, end_h, end_rest if CELLS[options.cell].num_states > 1 else None
+
+
+def _by_reference(
+    options: RnnOptions,
+    wx: Tensor,
+    r: Tensor,
+    b: Tensor | None,
+    states: Tensor | None,
+    lengths: Tensor | None,
+    reset: Tensor | None,
+) -> Results:
+    checks.check_exported(wx.shape[1])
+    initial, _ = _start(states, wx)
+    every, last = rnn_reference(options.cell, wx, r, b, initial, lengths=lengths, reset=reset, clip=options.clip)
+    return every[0] if options.hidden_only else every, last[0], last[1:] if len(last) > 1 else None
 
 
 @lru_cache(maxsize=256)
-def _extra(cell: str, backend: str, trains: bool, recompute: bool | None) -> Forward:
-    return Forward(cell, backend, trains, recompute)
+def _extra(cell: str, backend: str, trains: bool, recompute: bool | None, configs: Configs) -> Forward:
+    return Forward(cell, backend, trains, recompute, configs)
 
 
 class _Recurrence(torch.autograd.Function):
-    """A recurrence that goes by its plan, with a gradient that does."""
+    """A recurrence that runs by its plan, with a gradient that does."""
 
     @staticmethod
     def forward(
@@ -129,31 +223,31 @@ class _Recurrence(torch.autograd.Function):
         b: Tensor | None,
         initial: Tensor | None,
         start: Tensor | None,
-        way: Way,
-        is_checked: bool,
+        options: RnnOptions,
+        check: Callable[[], object] | None,
     ) -> Results:
-        extra = _extra(way.cell, way.backend, True, way.recompute)
-        kind = CELLS[way.cell]
-        made: Any = FORWARD.call(True, extra, wx, r, b, initial, start)
-        if made is IS_NEW:
-            if not is_checked:
-                raise NewSignatureError
-            made = FORWARD.learn(extra, wx, r, b, initial, start)
-        if made is None:
-            states, end_h, end_rest, gates = _forward_long(way, wx, r, b, initial)
+        extra = _extra(options.cell, options.backend, True, options.recompute, options.configs)
+        kind = CELLS[options.cell]
+        results: Any = FORWARD.call(True, extra, wx, r, b, initial, start)
+        if results is IS_NEW:
+            if check is not None:
+                check()
+            results = FORWARD.learn(extra, wx, r, b, initial, start)
+        if results is None:
+            states, end_h, end_rest, gates = _forward_by_operator(options, wx, r, b, initial)
         else:
-            states, end_h, *others = made
+            states, end_h, *others = results
             end_rest = others.pop(0) if kind.num_states > 1 else None
             gates = others.pop() if others else None
-        # The inputs are read again where parts are kept apart, and where pre-activations are computed again.
+        # The inputs are read again where parts are kept apart, and where pre-activations are recomputed.
         reads = wx if kind.keeps_parts_apart or gates is None else None
         ctx.save_for_backward(reads, r, b, initial, states, gates)
         if reads is None:
             with torch.enable_grad():
                 ctx.trace = _trace(wx)
-        ctx.way = way
+        ctx.options = options
         ctx.set_materialize_grads(False)
-        return states[0] if way.hidden_only else states, end_h, end_rest
+        return states[0] if options.hidden_only else states, end_h, end_rest
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
@@ -175,7 +269,7 @@ class _Trace(torch.autograd.Function):
 
 
 class _Rejoin(torch.autograd.Function):
-    """Elements at the place in the graph that a trace has kept."""
+    """Puts elements at the place of a trace in the graph of autograd."""
 
     @staticmethod
     def forward(ctx: Any, elements: Tensor, trace: Tensor) -> Tensor:
@@ -195,16 +289,16 @@ def _differentiable_gradients(ctx: Any, grads: tuple[Any, ...]) -> tuple[Any, ..
     """Gradients as results of the operator, which has a gradient itself."""
     wx, r, b, initial, states, gates = ctx.saved_tensors
     every, end_h, end_rest = grads
-    way: Way = ctx.way
+    options: RnnOptions = ctx.options
     if every is None and end_h is None and end_rest is None:
         return (None,) * 7
     if wx is None:
         with torch.no_grad():
-            # What the recurrence adds to the input, taken off the pre-activations.
-            wx = -recompute_gates(CELLS[way.cell], -gates, r, b, states_before(states[0], initial, None))
+            # The pre-activations less the recurrence's part of them.
+            wx = -recompute_gates(CELLS[options.cell], -gates, r, b, states_before(states[0], initial, None))
         wx = _Rejoin.apply(wx, ctx.trace)  # type: ignore[no-untyped-call]
-    found = _backward_long(way, every, end_h, end_rest, wx, r, b, initial, states, gates)
-    return _wanted(found, b, initial, ctx.needs_input_grad)
+    gradients = _backward_by_operator(options, every, end_h, end_rest, wx, r, b, initial, states, gates)
+    return _per_argument(gradients, b, initial, ctx.needs_input_grad)
 
 
 def _gradients(ctx: Any, grads: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -212,32 +306,32 @@ def _gradients(ctx: Any, grads: tuple[Any, ...]) -> tuple[Any, ...]:
     every, end_h, end_rest = grads
     if every is None and end_h is None and end_rest is None:
         return (None,) * 7
-    way: Way = ctx.way
+    options: RnnOptions = ctx.options
     needs = ctx.needs_input_grad
     every = None if every is None else every.contiguous()
-    wants = bool(needs[1]), b if needs[2] else None
-    made: Any = None
+    of_r, of_b = bool(needs[1]), b if needs[2] else None
+    results: Any = None
     if gates is not None:
         wx = gates if wx is None else wx
-        only_h = end_rest is None and (way.hidden_only or CELLS[way.cell].num_states == 1)
-        extra = backward_of(way.cell, way.backend, way.clip, only_h, r, *wants)
-        of_h, of_all = (every, None) if way.hidden_only else (None, every)
+        only_h = end_rest is None and (options.hidden_only or CELLS[options.cell].num_states == 1)
+        extra = backward_of(options.cell, options.backend, options.clip, only_h, r, of_r, of_b, options.configs)
+        of_h, of_all = (every, None) if options.hidden_only else (None, every)
         operands = of_h, of_all, stacked_ends(end_h, end_rest, states), wx, r, initial, states, gates
-        made = BACKWARD.call(True, extra, *operands)
-        if made is IS_NEW:
-            made = BACKWARD.learn(extra, *operands)
-    if made is None:
-        d_wx, d_r, d_b, d_initial = _backward_long(way, every, end_h, end_rest, wx, r, b, initial, states, gates)
+        results = BACKWARD.call(True, extra, *operands)
+        if results is IS_NEW:
+            results = BACKWARD.learn(extra, *operands)
+    if results is None:
+        gradients = _backward_by_operator(options, every, end_h, end_rest, wx, r, b, initial, states, gates)
     else:
-        d_wx, d_r, d_b, d_initial = gradients_of_call(extra, made, r, *wants)
-    return _wanted((d_wx, d_r, d_b, d_initial), b, initial, needs)
+        gradients = gradients_of_call(extra, results, r, of_r, of_b)
+    return _per_argument(gradients, b, initial, needs)
 
 
-def _wanted(
-    found: tuple[Any, ...], b: Tensor | None, initial: Tensor | None, needs: tuple[bool, ...]
+def _per_argument(
+    gradients: tuple[Any, ...], b: Tensor | None, initial: Tensor | None, needs: tuple[bool, ...]
 ) -> tuple[Any, ...]:
-    """What autograd gets for every argument of the recurrence, from the gradients of wx, r, b and initial."""
-    d_wx, d_r, d_b, d_initial = found
+    """A gradient or None per argument of `_Recurrence`, from the gradients of wx, r, b and initial."""
+    d_wx, d_r, d_b, d_initial = gradients
     return (
         d_wx if needs[0] else None,
         d_r if needs[1] else None,
@@ -249,20 +343,32 @@ def _wanted(
     )
 
 
-def _forward_long(
-    way: Way, wx: Tensor, r: Tensor, b: Tensor | None, initial: Tensor | None
+def _forward_by_operator(
+    options: RnnOptions, wx: Tensor, r: Tensor, b: Tensor | None, initial: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
-    from constrint.kernels.rnn.first_choice import saves_gates
+    from constrint.kernels.rnn.dispatch import saves_gates
 
-    keeps = saves_gates(way.cell, wx, way.backend) if way.recompute is None else not way.recompute
+    stores = not options.recompute
+    if options.recompute is None:
+        stores = saves_gates(options.cell, wx, options.backend)
     states, _, end_h, end_rest, gates = torch.ops.constrint.rnn_forward(
-        wx, r, b, initial, None, None, way.cell, way.backend, keeps, False, way.clip
+        wx,
+        r,
+        b,
+        initial,
+        None,
+        None,
+        options.cell,
+        options.named_backend,
+        stores,
+        False,
+        options.clip,
     )
-    return states, end_h, end_rest if states.shape[0] > 1 else None, gates if keeps else None
+    return states, end_h, end_rest if states.shape[0] > 1 else None, gates if stores else None
 
 
-def _backward_long(
-    way: Way,
+def _backward_by_operator(
+    options: RnnOptions,
     every: Tensor | None,
     end_h: Tensor | None,
     end_rest: Tensor | None,
@@ -273,13 +379,29 @@ def _backward_long(
     states: Tensor,
     gates: Tensor | None,
 ) -> Any:
-    of_h, of_all = (every, None) if way.hidden_only else (None, every)
+    of_h, of_all = (every, None) if options.hidden_only else (None, every)
     gates = wx.new_empty(0) if gates is None else gates
     return torch.ops.constrint.rnn_backward(
-        of_all, of_h, end_h, end_rest, wx, r, b, initial, None, None, states, gates, way.cell, way.backend, way.clip
+        *(
+            of_all,
+            of_h,
+            end_h,
+            end_rest,
+            wx,
+            r,
+            b,
+            initial,
+            None,
+            None,
+            states,
+            gates,
+            options.cell,
+            options.named_backend,
+        ),
+        options.clip,
     )
 
 
-#: `apply` of both without its look at functorch, which the table's listeners have taken.
+#: `apply` of both without its check for functorch, which the table's listeners have made.
 _apply: Any = torch._C._FunctionBase.__dict__["apply"].__get__(None, _Recurrence)
 _trace: Any = torch._C._FunctionBase.__dict__["apply"].__get__(None, _Trace)

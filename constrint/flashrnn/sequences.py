@@ -1,7 +1,7 @@
-"""What a layer of a module reads and writes: a dense batch, or the rows of a PackedSequence.
+"""Inputs and outputs of a layer: a dense batch, or the rows of a PackedSequence.
 
-Both project their rows first and give the recurrence (B, T, features), reversed in time if asked; packed rows are
-projected as they are, so padding costs no matrix product.
+Both project their rows and return (B, T, features) for the recurrence, in reverse order of time for the second
+direction. Packed rows are projected without padding.
 """
 
 from __future__ import annotations

@@ -35,6 +35,11 @@ _MODULES: dict[str, tuple[str, ...]] = {
     for cell in ("lstm", "gru", "slstm", "elman", "elman_relu")
     for direction in ("", "-backward")
 }
+#: Modules that contribute an operation's candidates to `constrint.choose`; others rank their whole spaces.
+_CONTRIBUTORS = {"gemm": "constrint.kernels.gemm.candidates"} | dict.fromkeys(
+    ("lstm", "gru", "slstm", "elman", "elman_relu"), "constrint.kernels.rnn.candidates"
+)
+_RANKED = "constrint.choose.candidates"
 #: Built in, but an option of a layer rather than an operation that users ask for.
 _UNLISTED = ("elman_relu", "elman_relu-backward")
 #: Implementations that were registered by a program or a package, by operation.
@@ -83,6 +88,11 @@ def load_kernel(name: str) -> Operation:
     if not implementation:
         return Operation(operation, specs)
     return Operation(name.lower(), (Operation(operation, specs).spec(name.lower()),))
+
+
+def contributor(operation: str) -> ModuleType:
+    """The module that contributes an operation's candidates to `constrint.choose`."""
+    return import_module(_CONTRIBUTORS.get(operation, _RANKED))
 
 
 def importable_name(spec: KernelSpec) -> str:

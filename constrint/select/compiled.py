@@ -18,7 +18,7 @@ from constrint import cache
 from constrint.errors import UnsupportedError
 from constrint.hwmodels import GpuModel
 from constrint.select.candidate import CompiledKernel
-from constrint.select.kept import key_of
+from constrint.select.disk_key import key_of
 
 if TYPE_CHECKING:
     from constrint.select.spec import KernelSpec

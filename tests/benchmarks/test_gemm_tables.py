@@ -8,8 +8,10 @@ import pytest
 
 from benchmarks.gemm.tables import make_tables
 from constrint.hwmodels import load_gpu
-from constrint.kernels.gemm import first_choice
+from constrint.kernels.gemm import tables
+from constrint.kernels.gemm.candidates import decide_product
 from constrint.kernels.gemm.product import Product
+from tests.support.decisions import forget_products
 from tests.support.gemm import gemm
 
 
@@ -23,11 +25,11 @@ def test_tables_are_made_once_for_each_kind_of_product(tmp_path: Path, monkeypat
     def made_anew(*_: object) -> None:
         raise AssertionError("a table is made that should have been found")
 
-    monkeypatch.setattr(first_choice, "_whole_space", made_anew)
-    first_choice.forget()
+    monkeypatch.setattr(tables, "whole_space", made_anew)
+    forget_products()
     try:
         for case in cases:
-            assert first_choice.choose(load_gpu("a100-sxm4-80gb"), Product.of(case)).seconds > 0
+            assert decide_product(load_gpu("a100-sxm4-80gb"), Product.of(case)).seconds > 0
     finally:
         monkeypatch.undo()
-        first_choice.forget()
+        forget_products()

@@ -18,7 +18,7 @@ from benchmarks.rnn import cudnn_table, sweep, timing, workers
 from benchmarks.rnn.cases import ALL, LISTS, Sizes
 from benchmarks.rnn.entries import Entry, Job
 from constrint.kernels.rnn.cudnn import cost
-from constrint.kernels.rnn.cudnn.algorithm import Shape
+from constrint.kernels.rnn.cudnn.cost import CudnnLayer
 from constrint.tune.measure import Measurement, Timer
 from tests.support import sweep_work
 
@@ -217,9 +217,11 @@ def test_the_planners_table_is_made_of_a_sweep(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr(cost, "MEASURED", tmp_path)
     cost.measured.cache_clear()
     try:
-        found = cost.layer_s("H200-SXM", Shape("lstm", "fp16", 16, 256, 256), 35, "forward")
+        found = cost.layer_s("H200-SXM", CudnnLayer("lstm", "fp16", 16, 256, 256), 35, "forward")
         assert found == pytest.approx(2.0e-3), "a module on cuDNN, less the projection"
-        assert cost.layer_s("H200-SXM", Shape("lstm", "bf16", 16, 256, 256), 35, "backward") == pytest.approx(19e-3)
+        assert cost.layer_s("H200-SXM", CudnnLayer("lstm", "bf16", 16, 256, 256), 35, "backward") == pytest.approx(
+            19e-3
+        )
     finally:
         cost.measured.cache_clear()
 

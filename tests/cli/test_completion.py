@@ -43,7 +43,7 @@ def ask(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_commands_and_options(ask: Ask) -> None:
     assert ask("") == list(COMMANDS)
-    assert ask("wh") == ["why-not"]
+    assert ask("wh") == ["why", "why-not"]
     assert {"--head-dim", "--dtype", "--set"} <= set(ask("solve", "--kernel", "lstm", "--"))
     assert "--head-dim" not in ask("solve", "--kernel", "gemm", "--h")
     assert "import" in ask("records", "")

@@ -14,7 +14,7 @@ import constrint.flashrnn
 from constrint.errors import UnknownNameError
 from constrint.flashrnn import GRU, LSTM, RNN, SLSTM
 
-OURS = ["num_heads", "backend", "gradient_recurrent_clip"]
+OURS = ["num_heads", "backend", "config", "gradient_recurrent_clip"]
 TORCHS = ["num_layers", "bias", "batch_first", "dropout", "bidirectional"]
 SIZES = ["input_size", "hidden_size"]
 
@@ -35,9 +35,9 @@ def test_a_signature_lists_every_argument(module: Any, names: list[str]) -> None
 
 
 def test_an_unknown_back_end_is_refused_at_once() -> None:
-    with pytest.raises(UnknownNameError, match="alternating, auto, cuda, cudnn, reference, triton"):
+    with pytest.raises(UnknownNameError, match="alternating, auto, cuda, cudnn, reference, torch, triton"):
         LSTM(8, 16, backend="xyz")
-    for name in ("auto", "reference", "alternating", "cuda", "triton", "cudnn"):
+    for name in ("auto", "reference", "alternating", "cuda", "triton", "cudnn", "torch"):
         assert GRU(8, 16, backend=name).backend == name
 
 
@@ -48,7 +48,7 @@ def test_modes_are_named_as_torch_names_them() -> None:
 
 
 def test_a_package_shows_what_it_offers_and_no_more() -> None:
-    names = ["Elman", "GRU", "LSTM", "RNN", "RnnPlan", "SLSTM", "flashrnn", "plan", "rnn"]
+    names = ["Elman", "GRU", "LSTM", "RNN", "SLSTM", "flashrnn", "plan", "rnn"]
     assert dir(constrint.flashrnn) == sorted(names)
     assert all(callable(getattr(constrint.flashrnn, name)) for name in names)
     with pytest.raises(AttributeError, match="no attribute 'LSTN'"):

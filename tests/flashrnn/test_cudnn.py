@@ -6,6 +6,7 @@ The imitation keeps the weights at places of its own in one buffer, and computes
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,9 +15,13 @@ from torch import _VF, Tensor, nn
 from torch.nn.utils import parametrizations
 from torch.nn.utils.rnn import pack_sequence
 
+from constrint.choose import decide
 from constrint.errors import UnsupportedError
-from constrint.flashrnn import GRU, LSTM, RNN, SLSTM
+from constrint.flashrnn import GRU, LSTM, RNN, SLSTM, decisions
 from constrint.flashrnn.libraries import cudnn
+from constrint.hwmodels import load_gpu
+from constrint.kernels.rnn import dispatch
+from constrint.kernels.rnn.candidates import LayerDetail
 from constrint.kernels.rnn.cudnn import launch
 
 KERNELS: dict[int, Any] = {0: _VF.rnn_relu, 1: _VF.rnn_tanh, 2: _VF.lstm, 3: _VF.gru}
@@ -243,14 +248,38 @@ def test_the_cpu_has_no_cudnn() -> None:
         LSTM(INPUT, HIDDEN, backend="cudnn")(X)
 
 
-def test_what_others_choose_never_reaches_it(calls: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cudnn, "prefers_cudnn", lambda layers, device: True)
+def test_what_others_choose_never_reaches_it(calls: list[int]) -> None:
     module = LSTM(INPUT, HIDDEN)
     expected = module(X)[0]
     assert calls == []
     for backend in ("alternating", "reference"):
         torch.testing.assert_close(LSTM.forward(_with(module, backend), X)[0], expected)
     assert calls == []
+
+
+def test_operands_that_it_does_not_take_go_to_the_kernels(calls: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The decision goes by the kind of a call, and each call's operands are looked at."""
+    taken = SimpleNamespace(program=SimpleNamespace(name="cudnn"))
+    monkeypatch.setattr(decisions, "decide_module", lambda *_: taken)
+    monkeypatch.setattr(decisions, "MODULES", {})
+    module = LSTM(INPUT, HIDDEN)
+    module(X)
+    assert calls
+    number = len(calls)
+    torch.nn.utils.parametrize.register_parametrization(module, "weight_hh_l0", Subclassed(), unsafe=True)
+    module(X)
+    assert len(calls) == number
+
+
+class Subclass(torch.Tensor):
+    """A tensor with operators of its own."""
+
+
+class Subclassed(torch.nn.Module):
+    """A weight that is a subclass of tensors."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.as_subclass(Subclass)
 
 
 def _with(module: LSTM, backend: str) -> LSTM:
@@ -262,7 +291,7 @@ def _with(module: LSTM, backend: str) -> LSTM:
 class OnGpu:
     """Stands for a tensor on a GPU, as far as the choice looks at it."""
 
-    is_cuda = True
+    is_cuda, is_cpu = True, False
     dtype = torch.float16
     shape = (16, 100, 256)
     device = torch.device("cuda", 0)
@@ -281,13 +310,17 @@ class OnGpu:
 def test_auto_asks_for_a_prediction_of_what_cudnn_can_run(
     options: dict[str, Any], is_asked: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[Any] = []
-    monkeypatch.setattr(cudnn, "prefers_cudnn", lambda layers, device: asked.append(layers))
+    monkeypatch.setattr(dispatch, "gpu_of", lambda _: load_gpu("h200"))
     module = LSTM(256, 128, batch_first=True, num_layers=2, **options)
     given: Any = OnGpu()
-    assert cudnn.run_dense(module, given, None, has_lengths=False, has_resets=False) is None
-    assert bool(asked) is is_asked
-    if is_asked:
-        assert asked[0] == ("lstm", "fp16", 16, 100, 256, 128, 2, 1, True)
-    assert cudnn.run_dense(module, given, None, has_lengths=True, has_resets=False) is None
-    assert len(asked) == is_asked
+    request = decisions.request_of(module, given, 16, 100, decisions.CallKind())
+    assert isinstance(request.detail, LayerDetail)
+    call = request.detail.module
+    assert call is not None
+    assert call[:6] == (16, 100, 256, 2, 1, True)
+    assert ("cudnn" in dict(call.refusals)) is not is_asked
+    assert ("cudnn" in [p.name for p in decide(request.without_device()).programs if not p.refusal]) is is_asked
+    with_lengths = decisions.request_of(module, given, 16, 100, decisions.CallKind(has_lengths=True)).detail
+    assert isinstance(with_lengths, LayerDetail)
+    assert with_lengths.module is not None
+    assert "cudnn" in dict(with_lengths.module.refusals)

@@ -130,11 +130,11 @@ def test_the_way_of_plans_can_be_differentiated_twice_too(cell: str, monkeypatch
         t = {name: x.detach().requires_grad_() for name, x in case.tensors.items()}
         scaled = {name: 0.7 * x for name, x in t.items()}  # results of operations, not leaves
         states = scaled.pop("states")
-        way = recurrence.Way(cell, "auto", hidden_only=False)
+        options = recurrence.RnnOptions(cell, "auto", hidden_only=False)
         every, end_h, end_rest = (
-            recurrence.by_plan(way, **scaled, initial=states, is_checked=True)
+            recurrence.by_plan(options, **scaled, initial=states, start=None, check=None)
             if by_plan
-            else recurrence.through_operator(way, **scaled, initial=states, lengths=None, reset=None)
+            else recurrence.through_operator(options, **scaled, initial=states, lengths=None, reset=None)
         ) or pytest.fail("there is no plan")
         total = every.pow(2).sum() + end_h.sum() + (0.0 if end_rest is None else end_rest.sum())
         gradients = torch.autograd.grad(total, list(t.values()), create_graph=True)

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 import pytest
 
 from constrint import cache
-from constrint.kernels.gemm import first_choice, table
+from constrint.choose import forget
+from constrint.kernels.gemm import candidates, tables
 from tests.support.compiled import Compiler
 from tests.support.needs import missing_packages
 
@@ -37,16 +38,16 @@ def _tables_of_its_own(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     Those of others are not made again: they take seconds.
     """
-    monkeypatch.setattr(first_choice, "_MODELS", {})
-    monkeypatch.setattr(table, "cache", cache)
-    first_choice._choose.cache_clear()
+    monkeypatch.setattr(candidates, "_TABLES", {})
+    monkeypatch.setattr(tables, "cache", cache)
+    forget()
     yield
-    first_choice._choose.cache_clear()
+    forget()
 
 
 @pytest.fixture
 def _choices_anew() -> Iterator[None]:
     """Choices are made again, from the tables that are known: for what decides among tables, and changes none."""
-    first_choice._choose.cache_clear()
+    forget()
     yield
-    first_choice._choose.cache_clear()
+    forget()

@@ -6,7 +6,6 @@ import dataclasses
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -16,16 +15,18 @@ import numpy as np
 import pytest
 
 from constrint import cache
+from constrint.choose import Decision, refusals
+from constrint.choose import candidates as choose_candidates
 from constrint.hwmodels import GpuModel, load_gpu
-from constrint.kernels.gemm import first_choice
+from constrint.kernels.gemm import candidates
+from constrint.kernels.gemm.candidates import decide_product
 from constrint.kernels.gemm.pointer.spec import PointerSpec
-from constrint.kernels.rnn import plan
-from constrint.kernels.rnn.plan import RnnPlan, plan_for
+from constrint.kernels.rnn import candidates as layer_candidates
+from constrint.kernels.rnn.candidates import decide_layer
 from constrint.kernels.rnn.spec import workload_of
 from constrint.kernels.rnn.triton.spec import SPECS as TRITON_SPECS
-from constrint.select import first_choice as select_first
-from constrint.select.first_choice import Choice, Refusal
-from constrint.select.kept import key_of
+from constrint.select.disk_key import key_of
+from tests.support.decisions import begin_anew, choose_kernel, forget_products, refuse_step
 from tests.support.gemm import POINTER, product
 
 ASKED = dataclasses.replace(product(1000, 4096, 4096), no_library="our kernels are tested")
@@ -37,23 +38,18 @@ B200 = load_gpu("b200")
 
 def new_process() -> None:
     """Forget what a process knows."""
-    first_choice.forget()
-    select_first._CHOSEN.clear()
-    select_first._REFUSED.clear()
+    forget_products()
+    refusals._REFUSED.clear()
+    refusals._REFUSED_STEPS.clear()
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder for what is kept."""
     monkeypatch.setenv("CONSTRINT_CACHE", str(tmp_path))
-    monkeypatch.setattr(first_choice, "_MODELS", {})
-    memories: tuple[dict[Any, Any], ...] = (select_first._CHOSEN, select_first._REFUSED)
-    before = [dict(memory) for memory in memories]
-    new_process()
-    yield tmp_path
-    new_process()
-    for memory, known in zip(memories, before, strict=True):
-        memory.update(known)
+    monkeypatch.setattr(candidates, "_TABLES", {})
+    begin_anew(monkeypatch)
+    return tmp_path
 
 
 def entries(folder: Path) -> list[Path]:
@@ -66,22 +62,22 @@ def never(*_: object, **__: object) -> Any:
 
 
 def arrays_of(gpu: GpuModel) -> list[Any]:
-    tables = list(first_choice._tables(gpu, ASKED))
+    tables = list(candidates._tables(gpu, ASKED))
     return [(t.spec, list(t.columns), *t.columns.values(), t.blocks_per_sm, t.smem_bytes) for t in tables]
 
 
 @pytest.mark.parametrize("name", ["h200", "mi300x"])
 def test_tables_are_read_back_as_they_were_made(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = load_gpu(name)
-    made, choice = arrays_of(gpu), first_choice.choose(gpu, ASKED)
+    made, choice = arrays_of(gpu), decide_product(gpu, ASKED)
     new_process()
-    monkeypatch.setattr(first_choice, "_whole_space", never)
+    monkeypatch.setattr("constrint.kernels.gemm.tables.whole_space", never)
     for one, other in zip(made, arrays_of(gpu), strict=True):
         assert one[:2] == other[:2]
         for mine, read in zip(one[2:], other[2:], strict=True):
             assert mine.dtype == read.dtype
             assert np.array_equal(mine, read)
-    assert first_choice.choose(gpu, ASKED) == choice
+    assert decide_product(gpu, ASKED) == choice
 
 
 def array_bytes(rows: Any, **how: bool) -> bytes:
@@ -107,42 +103,42 @@ def test_what_is_no_table_is_made_anew(data: bytes, monkeypatch: pytest.MonkeyPa
     """An A100 has one kernel, whose table has seven columns and two for its blocks."""
     gpu = load_gpu("a100")
     assert len(arrays_of(gpu)) == 1
-    choice = first_choice.choose(gpu, ASKED)
+    choice = decide_product(gpu, ASKED)
     new_process()
     with monkeypatch.context() as patch:
         patch.setattr(cache, "load", lambda *_: data)
-        assert first_choice.choose(gpu, ASKED) == choice
+        assert decide_product(gpu, ASKED) == choice
 
 
 @pytest.mark.parametrize("data", [b"", b"torn", b"[]", b'{"kernel": 1}', b"[[]]", b'[{"backend": "triton"}]'])
 def test_what_is_no_plan_is_made_anew(data: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    planned = plan_for(LAYER, B200, BOTH)
+    planned = decide_layer(LAYER, B200, BOTH)
     new_process()
     with monkeypatch.context() as patch:
         patch.setattr(cache, "load", lambda *_: data)
-        assert plan_for(LAYER, B200, BOTH) == planned
+        assert decide_layer(LAYER, B200, BOTH) == planned
 
 
 def test_torn_files_are_made_anew(folder: Path) -> None:
-    planned, choice = plan_for(LAYER, B200, BOTH), first_choice.choose(B200, ASKED)
+    planned, choice = decide_layer(LAYER, B200, BOTH), decide_product(B200, ASKED)
     assert entries(folder)
     for path in entries(folder):
         path.write_bytes(path.read_bytes()[:-3])
     new_process()
-    assert plan_for(LAYER, B200, BOTH) == planned
-    assert first_choice.choose(B200, ASKED) == choice
+    assert decide_layer(LAYER, B200, BOTH) == planned
+    assert decide_product(B200, ASKED) == choice
 
 
 def test_nothing_is_kept_where_nothing_may_be(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HOME", "XDG_CACHE_HOME", "LOCALAPPDATA"):
         monkeypatch.setenv(name, str(folder))
     monkeypatch.setenv("CONSTRINT_CACHE", "0")
-    choice, planned = first_choice.choose(B200, ASKED), plan_for(LAYER, B200, BOTH)
+    choice, planned = decide_product(B200, ASKED), decide_layer(LAYER, B200, BOTH)
     assert not entries(folder)
     monkeypatch.setenv("CONSTRINT_CACHE", str(folder))
     new_process()
     with cache.ignored():
-        assert (first_choice.choose(B200, ASKED), plan_for(LAYER, B200, BOTH)) == (choice, planned)
+        assert (decide_product(B200, ASKED), decide_layer(LAYER, B200, BOTH)) == (choice, planned)
     assert not entries(folder)
 
 
@@ -150,65 +146,64 @@ def test_an_edited_gpu_gets_tables_and_plans_of_its_own() -> None:
     """A GPU of the same name with a tenth of the SMs takes longer."""
     replace: Any = msgspec.structs.replace
     edited = replace(B200, device=replace(B200.device, sm_count=13))
-    whole, planned = first_choice.choose(B200, ASKED), plan_for(LAYER, B200, BOTH)
+    whole, planned = decide_product(B200, ASKED), decide_layer(LAYER, B200, BOTH)
     new_process()
-    small, small_plan = first_choice.choose(edited, ASKED), plan_for(LAYER, edited, BOTH)
+    small, small_plan = decide_product(edited, ASKED), decide_layer(LAYER, edited, BOTH)
     assert small.gpu is edited
     assert small.seconds > 3 * whole.seconds
-    assert small_plan.chosen.total_s > planned.chosen.total_s
+    assert small_plan.seconds > planned.seconds
     new_process()
-    assert first_choice.choose(B200, ASKED) == whole
+    assert decide_product(B200, ASKED) == whole
 
 
-def plans(monkeypatch: pytest.MonkeyPatch) -> RnnPlan:
+def plans(monkeypatch: pytest.MonkeyPatch) -> Decision:
     """The plan as a later process reads it."""
     new_process()
     with monkeypatch.context() as patch:
-        patch.setattr(plan, "_offer", never)
-        return plan_for(LAYER, B200, BOTH)
+        patch.setattr(layer_candidates, "_timed", never)
+        return decide_layer(LAYER, B200, BOTH)
 
 
 def test_a_plan_is_read_back_as_it_was_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    planned = plan_for(LAYER, B200, BOTH)
+    planned = decide_layer(LAYER, B200, BOTH)
     assert plans(monkeypatch) == planned
     assert str(plans(monkeypatch)) == str(planned)
     assert all(choice.gpu is B200 for choice in plans(monkeypatch).chosen.choices.values())
     # Another size is another plan.
-    assert plan_for(workload_of("lstm", (16, 1024, 12, 128), "bf16"), B200, BOTH) != planned
+    assert decide_layer(workload_of("lstm", (16, 1024, 12, 128), "bf16"), B200, BOTH) != planned
 
 
 def test_a_choice_is_read_back_as_it_was_made(monkeypatch: pytest.MonkeyPatch) -> None:
     spec = next(spec for spec in TRITON_SPECS if spec.operation == "lstm")
-    choice = select_first.choose(spec, B200, LAYER, fixed={"recompute": 1})
+    choice = choose_kernel(spec, B200, LAYER, fixed={"recompute": 1})
     new_process()
     with monkeypatch.context() as patch:
-        patch.setattr(select_first, "_best", never)
-        assert select_first.choose(spec, B200, LAYER, fixed={"recompute": 1}) == choice
+        patch.setattr(choose_candidates, "_ranked", never)
+        assert choose_kernel(spec, B200, LAYER, fixed={"recompute": 1}) == choice
         with pytest.raises(AssertionError, match="although it is on disk"):
-            select_first.choose(spec, B200, LAYER, fixed={"recompute": 0})
+            choose_kernel(spec, B200, LAYER, fixed={"recompute": 0})
 
 
 def test_what_a_device_refused_is_not_taken_from_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    planned = plan_for(LAYER, B200, BOTH)
-    refused = planned.offer_of("triton").choices["forward"]
-    spec = next(spec for spec in TRITON_SPECS if spec.full_name == refused.kernel)
-    following = select_first.refuse(spec, refused, Refusal(refused.config, "threads", 256, 128))
+    planned = decide_layer(LAYER, B200, BOTH)
+    refused = dataclasses.replace(planned, program=planned.program_of("triton")).of("forward")
+    following = refuse_step(refused, "threads", 256, 128)
     assert following.config != refused.config
-    assert plan_for(LAYER, B200, BOTH).offer_of("triton").choices["forward"] != refused
+    assert decide_layer(LAYER, B200, BOTH).program_of("triton").step("forward").config != refused.config
     # Other processes decide for themselves: their device may be another.
     assert plans(monkeypatch) == planned
 
 
 def test_what_a_device_refused_of_a_product_is_not_taken_from_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(first_choice, "_REFUSED", {})
-    first = first_choice.choose(B200, ASKED)
-    following = first_choice.refuse(ASKED, first, Refusal(first.config, "threads", 256, 128))
+    begin_anew(monkeypatch)
+    first = decide_product(B200, ASKED)
+    following = refuse_step(first, "threads", 256, 128)
     assert following != first
-    first_choice.forget()
-    assert first_choice.choose(B200, ASKED) == following
-    monkeypatch.setattr(first_choice, "_REFUSED", {})
-    first_choice.forget()
-    assert first_choice.choose(B200, ASKED) == first
+    forget_products()
+    assert decide_product(B200, ASKED) == following
+    begin_anew(monkeypatch)
+    forget_products()
+    assert decide_product(B200, ASKED) == first
 
 
 class Elsewhere(PointerSpec):
@@ -225,21 +220,21 @@ def test_nothing_is_kept_for_kernels_of_other_packages() -> None:
 SCRIPT = """
 from dataclasses import replace
 from constrint.hwmodels import load_gpu
-from constrint.kernels.gemm.first_choice import choose
+from constrint.kernels.gemm.candidates import decide_product
 from constrint.kernels.gemm.product import Product
-from constrint.kernels.rnn.plan import plan_for
+from constrint.kernels.rnn.candidates import decide_layer
 from constrint.kernels.rnn.spec import workload_of
 from constrint.select.spec import Workload
 gpu = load_gpu("b200")
 asked = Product.of(Workload("gemm", {"m": 1000, "n": 4096, "k": 4096}, "bf16"))
-choice = choose(gpu, replace(asked, no_library="our kernels are tested"))
-planned = plan_for(workload_of("lstm", (16, 1024, 12, 64), "bf16"), gpu, ("forward", "backward"))
+choice = decide_product(gpu, replace(asked, no_library="our kernels are tested"))
+planned = decide_layer(workload_of("lstm", (16, 1024, 12, 64), "bf16"), gpu, ("forward", "backward"))
 print(choice.kernel, dict(choice.config), choice.seconds)
 print(planned)
 """
 
 
-def printed(choice: Choice, planned: RnnPlan) -> str:
+def printed(choice: Decision, planned: Decision) -> str:
     return f"{choice.kernel} {dict(choice.config)} {choice.seconds}\n{planned}\n"
 
 
@@ -257,5 +252,5 @@ def test_processes_may_share_the_folder_at_the_same_time(folder: Path) -> None:
     assert {path: path.read_bytes() for path in entries(folder)} == kept
     assert not [path for path in kept if path.name.startswith("tmp")]
     with cache.ignored():
-        expected = printed(first_choice.choose(B200, ASKED), plan_for(LAYER, B200, BOTH))
+        expected = printed(decide_product(B200, ASKED), decide_layer(LAYER, B200, BOTH))
     assert outputs == [expected] * 3

@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
+from constrint.choose import REGISTERS
 from constrint.cli.limits import HEAD_DIMS
 from constrint.hwmodels import load_gpu
 from constrint.kernels.launch.policy import MOST_NEXT
 from constrint.kernels.registry import load_spec
 from constrint.kernels.rnn.sample import SAMPLE, TARGETS
-from constrint.kernels.rnn.spec import workload_of
+from constrint.kernels.rnn.spec import FusedSpec, workload_of
 from constrint.kernels.rnn.triton.registers import REGISTER_MODELS
 from constrint.model import Var
-from constrint.select import first_choice
-from constrint.select.first_choice import REGISTERS, Refusal, choose, refuse
 from tests.support.compiled import Compiler
+from tests.support.decisions import begin_anew, choose_kernel, refuse_step
 from tests.support.fresh import check_fair_rows, check_most_fit, compiled_rows, fresh_rows, seed_of
 from tests.support.needs import needs_gpu, needs_triton
 
@@ -42,18 +42,17 @@ def test_what_is_launched_compiles_clean_within_what_was_predicted(
     name: str, instruction: str, direction: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A choice that spills is passed over before its launch, as the library does it: at most three times."""
-    monkeypatch.setattr(first_choice, "_REFUSED", {})
-    monkeypatch.setattr(first_choice, "_CHOSEN", {})
+    begin_anew(monkeypatch)
     gpu = load_gpu(name)
     workload = workload_of("lstm", (16, 1024, 12, 64), "bf16", direction)
     spec = load_spec(f"{workload.operation}.triton")
-    choice = choose(spec, gpu, workload)
+    choice = choose_kernel(spec, gpu, workload)
     for _ in range(1 + MOST_NEXT):
         config = choice.config
         compiled = spec.compile(gpu, workload, config)
         if not compiled.spill_bytes:
             break
-        choice = refuse(spec, choice, Refusal(config, REGISTERS, compiled.spill_bytes, 0))
+        choice = refuse_step(choice, REGISTERS, compiled.spill_bytes, 0)
     use = spec.use(gpu, workload, {name: Var(name) for name in config})
     assert use is not None
     assert compiled.instruction.startswith(instruction)
@@ -75,7 +74,7 @@ def test_what_is_launched_compiles_clean_within_what_was_predicted(
 def test_a_split_head_compiles_with_its_barrier(name: str, dim: int, direction: str) -> None:
     gpu, workload = load_gpu(name), workload_of("lstm", (16, 1024, 1, dim), "bf16", direction)
     spec = load_spec(f"{workload.operation}.triton")
-    config = choose(spec, gpu, workload).config
+    config = choose_kernel(spec, gpu, workload).config
     assert config["row_split"] > 1
     compiled = spec.compile(gpu, workload, config)
     assert compiled.smem_bytes <= gpu.sm.max_smem_bytes_per_block
@@ -87,7 +86,7 @@ PARTS = 2
 NUM_FAIR = 6
 #: Files, below the package, that decide what is compiled and what is said of it.
 SOURCES = (
-    *(f"kernels/rnn/{name}.py" for name in ("cells", "kernel*", "layer_spec", "sample", "spec")),
+    *(f"kernels/rnn/{name}.py" for name in ("cells", "kernel*", "sample", "spec")),
     *(f"kernels/rnn/triton/{name}.py" for name in ("kernel*", "launch", "layer", "registers", "shared_memory", "spec")),
     "select/limits.py",
 )
@@ -133,7 +132,6 @@ def test_batch_sizes_1_to_64_compile_each_kernel_once_per_plan() -> None:
     from constrint.kernels.rnn import plans as known_plans
     from constrint.kernels.rnn.triton.kernel_backward import backward_kernel
     from constrint.kernels.rnn.triton.kernel_forward import forward_kernel
-    from constrint.kernels.rnn.triton.spec import planned_batch
 
     for thread in list(known_plans._AHEAD):
         thread.join()  # What earlier layers still compile is not counted.
@@ -150,7 +148,9 @@ def test_batch_sizes_1_to_64_compile_each_kernel_once_per_plan() -> None:
     before = compiled()
     for batch in range(1, 65):
         run(batch, 1 + batch % 5)
-    plans = len({planned_batch(batch) for batch in range(1, 65)})
+    spec = load_spec("lstm.triton")
+    assert isinstance(spec, FusedSpec)
+    plans = len({spec.planned_batch(batch) for batch in range(1, 65)})
     assert all(after - start <= plans for start, after in zip(before, compiled(), strict=True))
 
 

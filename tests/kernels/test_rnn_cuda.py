@@ -13,24 +13,24 @@ import numpy as np
 import pytest
 
 from benchmarks.harness.table import read_rows
+from constrint.choose import Refusal, Request, decide, refuse
 from constrint.errors import RESIDENT, CompileError, InfeasibleError, UnsupportedError, UsageError
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.rnn.cells import CELLS
 from constrint.kernels.rnn.cuda.cost import fitted, floor_clk, step_clk
 from constrint.kernels.rnn.cuda.sample import KEYS, TARGETS, draw_workload, random_config
-from constrint.kernels.rnn.cuda.shape import BLOCK, CLUSTER, GRID, RING, Shape, shape_of
-from constrint.kernels.rnn.cuda.spec import SOURCE, CudaRnnSpec, planned_batch
+from constrint.kernels.rnn.cuda.shape import BLOCK, CLUSTER, GRID, RING, CudaLoop, shape_of
+from constrint.kernels.rnn.cuda.spec import SOURCE, CudaRnnSpec
 from constrint.kernels.rnn.cuda.spec import SPECS as CUDA_SPECS
 from constrint.kernels.rnn.spec import workload_of
 from constrint.model import Var, const
 from constrint.model.constraint import CERTAIN
 from constrint.select import Workload, rank
-from constrint.select import first_choice as select_first
-from constrint.select.candidate import Config
 from constrint.select.fingerprint import fingerprint_of
-from constrint.select.first_choice import Refusal, choose, refuse
 from constrint.select.limits import BlockUse, most_registers
+from constrint.select.spec import Config
 from constrint.solve import enumerate_space
+from tests.support.decisions import begin_anew
 from tests.support.needs import needs_nvrtc, needs_torch, needs_triton
 from tests.support.ranking import check_ranking
 
@@ -47,7 +47,7 @@ def use_of(gpu: GpuModel, workload: Workload) -> BlockUse:
 
 
 def best(gpu: GpuModel, workload: Workload, **fixed: int) -> Config:
-    return choose(SPECS[workload.operation], gpu, workload, fixed=fixed).config
+    return decide(Request(SPECS[workload.operation].full_name, workload, gpu, fixed=fixed)).config
 
 
 #: Configurations per target that are compiled: the first ones always, the others in slow runs.
@@ -119,7 +119,7 @@ def test_what_the_rules_refuse_the_source_refuses(direction: str, change: dict[s
 def test_the_source_refuses_another_shared_memory_than_predicted(monkeypatch: pytest.MonkeyPatch) -> None:
     from constrint.kernels.rnn.cuda import launch
 
-    def mistaken(*stated: Any) -> Shape:
+    def mistaken(*stated: Any) -> CudaLoop:
         shape = shape_of(*stated)
         vars(shape)["smem_bytes"] = const(4711)
         return shape
@@ -230,7 +230,7 @@ def test_weights_are_read_again_in_every_step_only_where_shared_memory_is_full(d
 
 
 def test_batch_sizes_share_few_plans() -> None:
-    assert [planned_batch(b) for b in (1, 4, 5, 16, 17, 100, 10**6)] == [4, 4, 8, 16, 32, 128, 1024]
+    assert [SPECS["lstm"].planned_batch(b) for b in (1, 4, 5, 16, 17, 100, 10**6)] == [4, 4, 8, 16, 32, 128, 1024]
 
 
 def test_the_device_code_is_part_of_what_a_choice_rests_on(tmp_path: Path) -> None:
@@ -238,7 +238,7 @@ def test_the_device_code_is_part_of_what_a_choice_rests_on(tmp_path: Path) -> No
     assert {path.name for path in spec.device_files} == {path.name for path in SOURCE.iterdir()}
     before = fingerprint_of(spec)
     file = tmp_path / "shape.cuh"
-    file.write_bytes((SOURCE / "shape.cuh").read_bytes() + b"constexpr int kChanged = 1;\n")
+    file.write_bytes((SOURCE / "shape.cuh").read_bytes() + b"// changed\n")
 
     class Changed(CudaRnnSpec):
         device_files = (*(path for path in spec.device_files if path.name != file.name), file)
@@ -422,12 +422,14 @@ def test_groups_that_are_not_resident_together_follow_each_other(dim: int, chang
 @needs_torch
 @needs_triton
 def test_planned_launches_take_tensors_as_they_are_or_say_what_is_in_the_way() -> None:
+    from dataclasses import replace
+
     import torch
 
     from constrint.kernels.launch.plan.scratch import NotedScratch
     from constrint.kernels.launch.plan.shape import NotPlannedError
-    from constrint.kernels.rnn.cuda import planned
-    from constrint.kernels.rnn.interface import PlannedBackward, PlannedForward, RnnInputs
+    from constrint.kernels.rnn.cuda.launch import CudaBackend
+    from constrint.kernels.rnn.interface import BackwardTensors, ForwardOutputs, RnnInputs
 
     sizes = batch, time, heads, dim = 16, 8, 1, 768
     workload = workload_of("lstm", sizes, "bf16")
@@ -440,16 +442,18 @@ def test_planned_launches_take_tensors_as_they_are_or_say_what_is_in_the_way() -
 
     wx, b = made(batch, time, 4, heads, dim), made(4, heads, dim)
     states = made(2, batch, time, heads, dim)
-    out = PlannedForward(states, made(batch, heads, dim), made(1, batch, heads, dim), made(batch, time, 4, heads, dim))
-    choice = choose(SPECS["lstm"], H200, workload, fixed={"recompute": 0, "placement": GRID})
+    out = ForwardOutputs(states, made(batch, time, 4, heads, dim), made(batch, heads, dim), made(1, batch, heads, dim))
+    choice = decide(Request("lstm.cuda", workload, H200, fixed={"recompute": 0, "placement": GRID}))
 
-    def launched(given: RnnInputs, into: PlannedForward) -> list[Any]:
-        return list(planned.forward_launches(given, into, choice, NotedScratch()))
+    def launched(given: RnnInputs, into: ForwardOutputs) -> list[Any]:
+        *launches, ends = CudaBackend().plan_forward(given, None, into, choice, NotedScratch())
+        assert type(ends).__name__ == "TritonLaunch"
+        return launches
 
     launches = launched(inputs(wx, b), out)
     assert [type(each).__name__ for each in launches] == ["FillLaunch", "CudaLaunch"]
     assert launches[1].arguments[5] is out.gates
-    inference = PlannedForward(out.states, out.end_h, out.end_rest, None)
+    inference = replace(out, gates=None)
     assert launched(inputs(wx, b), inference)[1].arguments[5] is None
     time_major = made(time, batch, 4, heads, dim).transpose(0, 1)
     assert int(launched(inputs(time_major), out)[1].arguments[-2]) == 4 * heads * dim
@@ -460,12 +464,14 @@ def test_planned_launches_take_tensors_as_they_are_or_say_what_is_in_the_way() -
         (inputs(wx[:0], b), "no step"),
     ):
         with pytest.raises(NotPlannedError, match=reason):
-            planned.forward_launches(bad, out, choice, NotedScratch())
+            CudaBackend().plan_forward(bad, None, out, choice, NotedScratch())
     slots, initial = made(batch, time, 4, heads, dim), made(2, batch, heads, dim, dtype=torch.float32)
-    back = PlannedBackward(states, wx, (states[0], None), None, slots, initial, made(batch, time, heads, dim))
-    chosen = choose(SPECS["lstm-backward"], H200, lstm(768, "backward"), fixed={"recompute": 0, "placement": GRID})
+    back = BackwardTensors(states, wx, (states[0], None), None, slots, initial, made(batch, time, heads, dim))
+    fixed = {"recompute": 0, "placement": GRID}
+    chosen = decide(Request("lstm-backward.cuda", lstm(768, "backward"), H200, fixed=fixed))
     scratch = NotedScratch()
-    launches = list(planned.backward_launches(inputs(wx), back, chosen, scratch, clip=0.5, only_h=True))
+    before, *launches = list[Any](CudaBackend().plan_backward(inputs(wx), back, chosen, scratch, clip=0.5, only_h=True))
+    assert type(before).__name__ == "TritonLaunch"
     assert [type(each).__name__ for each in launches] == ["FillLaunch", "CudaLaunch"]
     assert [launches[0].tensor, launches[1].arguments[15]] == scratch.fresh * 2
     clip, shift_free = launches[1].arguments[17:19]
@@ -473,18 +479,17 @@ def test_planned_launches_take_tensors_as_they_are_or_say_what_is_in_the_way() -
 
 
 def test_on_a_part_of_a_gpu_fewer_blocks_wait_for_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("_REFUSED", "_CHOSEN"):
-        monkeypatch.setattr(select_first, name, {})
+    begin_anew(monkeypatch)
     workload = lstm(768)
-    first = choose(SPECS["lstm"], H200, workload)
+    first = decide(Request("lstm.cuda", workload, H200))
     needed = 768 // first.config["units"]
     assert first.config["placement"] == GRID
-    following = refuse(SPECS["lstm"], first, Refusal(first.config, RESIDENT, needed, 16))
+    following = refuse(first, Refusal(first.kernel, first.config, RESIDENT, needed, 16))
     assert 768 // following.config["units"] <= 16
     # Groups of a batch may be too many where a head's blocks are not, and of a cluster that does not fit nobody says
     # how many blocks there could be: what was refused is not chosen again.
     for required, limit in ((64, 16), (0, 0)):
-        other = refuse(SPECS["lstm"], following, Refusal(following.config, RESIDENT, required, limit))
+        other = refuse(following, Refusal(following.kernel, following.config, RESIDENT, required, limit))
         assert any(other.config[name] != following.config[name] for name in SPECS["lstm"].resident_params)
         following = other
 
@@ -493,7 +498,7 @@ def test_on_a_part_of_a_gpu_fewer_blocks_wait_for_each_other(monkeypatch: pytest
 def test_wx_that_cannot_be_read_by_vectors_is_copied() -> None:
     import torch
 
-    from constrint.kernels.rnn.cuda.launch import with_ready_wx
+    from constrint.kernels.rnn.cuda.launch import CudaBackend
     from constrint.kernels.rnn.interface import RnnInputs
 
     whole = torch.zeros(3 * 5 * 4 * 32 + 4, dtype=torch.bfloat16)
@@ -503,7 +508,7 @@ def test_wx_that_cannot_be_read_by_vectors_is_copied() -> None:
         (torch.zeros(3, 5 * 4 * 32 + 4, dtype=torch.bfloat16)[:, : 5 * 4 * 32].view(3, 5, 4, 1, 32), False),
     ):
         inputs = RnnInputs("lstm", wx, torch.zeros(4, 1, 32, 32), None, None, None, None)
-        found = with_ready_wx(inputs).wx
+        found = CudaBackend()._converted(inputs)[0].wx
         assert (found is wx) == is_same
         assert found.data_ptr() % 16 == 0
         assert torch.equal(found, wx)

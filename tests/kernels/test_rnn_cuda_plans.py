@@ -17,16 +17,15 @@ if MISSING or missing_packages("torch", "triton"):
 
 import torch
 
+from constrint.choose import Request, decide
 from constrint.hwmodels import load_gpu
 from constrint.kernels.launch.plan.recipe import plan_of, recipe_of
 from constrint.kernels.launch.plan.scratch import NotedScratch
-from constrint.kernels.registry import load_spec
 from constrint.kernels.rnn.cells import CELLS
-from constrint.kernels.rnn.cuda import planned
+from constrint.kernels.rnn.cuda.launch import CudaBackend
 from constrint.kernels.rnn.cuda.shape import CLUSTER, GRID, RING, shape_of
-from constrint.kernels.rnn.interface import PlannedForward, RnnInputs
+from constrint.kernels.rnn.interface import ForwardOutputs, RnnInputs
 from constrint.kernels.rnn.spec import workload_of
-from constrint.select.first_choice import choose
 from tests.support.launch_bench import STREAM, LaunchBench
 from tests.support.planned import LOADED, cuda_launch, launch_bench_of
 
@@ -46,19 +45,23 @@ def test_a_plan_fills_and_launches_what_was_stated(placement: int, streamed_pair
         return torch.zeros(shape, dtype=torch.bfloat16)
 
     wx, r, b = made(batch, time, 4, heads, dim), made(4, heads, dim, dim), made(4, heads, dim)
-    out = PlannedForward(made(2, batch, time, heads, dim), made(batch, heads, dim), made(1, batch, heads, dim), None)
-    choice = choose(load_spec("lstm.cuda"), load_gpu("h200"), workload, fixed={"recompute": 1, "placement": placement})
-    choice = replace(choice, config={**choice.config, "streamed_pairs": streamed_pairs})
+    out = ForwardOutputs(made(2, batch, time, heads, dim), None, made(batch, heads, dim), made(1, batch, heads, dim))
+    fixed = {"recompute": 1, "placement": placement}
+    choice = decide(Request("lstm.cuda", workload, load_gpu("h200"), fixed=fixed))
+    step = replace(choice.step, config={**choice.config, "streamed_pairs": streamed_pairs})
+    choice = replace(choice, program=replace(choice.program, steps=(step,)))
     inputs, scratch = RnnInputs("lstm", wx, r, b, None, None, None), NotedScratch()
     *fills, loop = [
-        each for each in planned.forward_launches(inputs, out, choice, scratch) if type(each).__name__ != "TritonLaunch"
+        each
+        for each in CudaBackend().plan_forward(inputs, None, out, choice, scratch)
+        if type(each).__name__ != "TritonLaunch"
     ]
     loaded = cuda_launch(
         *loop.arguments,  # type: ignore[attr-defined]
         **{name: getattr(loop, name) for name in ("grid", "block", "smem_bytes", "cluster", "is_cooperative")},
     )
     bench.fake.sizes([8] * 11 + [4] * 4 + [8] * 2, LOADED)
-    results = [out.states, out.end_h, out.end_rest]
+    results = [each for each in (out.states, out.end_h, out.end_rest) if each is not None]
     recipe = recipe_of([*fills, loaded], [wx, r, b], results, scratch, "a note").recipe
     shape = shape_of(CELLS["lstm"], "forward", dim, "bf16", choice.config)
     ring_bytes, streamed_bytes = RING * batch * dim * 2, loaded.grid[0] * shape.streamed_bytes.value({})

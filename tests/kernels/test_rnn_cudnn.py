@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
 
+from constrint.choose import Decision, Evidence, Program, Request, decide, forget
 from constrint.errors import UnsupportedError, UsageError
 from constrint.flashrnn import plan, rnn
 from constrint.hwmodels import load_gpu
 from constrint.kernels.registry import load_kernel, load_spec
-from constrint.kernels.rnn import first_choice as rnn_first_choice
-from constrint.kernels.rnn import known as known_layers
-from constrint.kernels.rnn.cudnn import cost, first_choice
-from constrint.kernels.rnn.cudnn.algorithm import Shape, algorithm_of, is_persistent
-from constrint.kernels.rnn.cudnn.cost import layer_s, left_out_error
-from constrint.kernels.rnn.cudnn.first_choice import Layers, prefers_cudnn
+from constrint.kernels.rnn import candidates
+from constrint.kernels.rnn import measured as known_layers
+from constrint.kernels.rnn.candidates import PLANNED_TIME, LayerDetail, ModuleCall, implementations_of
+from constrint.kernels.rnn.cudnn import cost
+from constrint.kernels.rnn.cudnn.cost import CudnnLayer, algorithm_of, is_persistent, layer_s, left_out_error
 from constrint.kernels.rnn.cudnn.launch import _parts
-from constrint.kernels.rnn.offer import Offer
-from constrint.kernels.rnn.spec import RnnSpec, workload_of
+from constrint.kernels.rnn.spec import RnnSpec, predict_s, workload_of
 from constrint.select.rank import rank
+from tests.support.decisions import begin_anew
 
 ROWS = """# made up: powers, so that interpolation along logarithms is exact
 cell,dtype,batch,dim,time,forward_ms,both_ms,projection_forward_ms,projection_both_ms
@@ -49,7 +49,7 @@ def seconds(
     dtype: str, batch: int, dim: int, time: int, direction: str = "forward", *, inputs: int = 0
 ) -> float | None:
     cell = "gru" if dtype == "fp32" else "lstm"
-    return layer_s("Test", Shape(cell, dtype, batch, dim, inputs or dim), time, direction)
+    return layer_s("Test", CudnnLayer(cell, dtype, batch, dim, inputs or dim), time, direction)
 
 
 @pytest.mark.usefixtures("made_up")
@@ -60,7 +60,7 @@ def test_times_are_interpolated_along_units_batch_and_steps() -> None:
     assert seconds("fp16", 32, 512, 128) == pytest.approx(2e-3 * 2**0.5)
     assert seconds("fp16", 16, 256, 256) == pytest.approx(2e-3)
     assert seconds("fp16", 16, 1024, 4096) == pytest.approx(0.128), "more steps take longer in proportion"
-    twice = layer_s("Test", Shape("gru", "fp32", 16, 256, 256, 2), 128, "forward")
+    twice = layer_s("Test", CudnnLayer("gru", "fp32", 16, 256, 256, 2), 128, "forward")
     assert twice == pytest.approx(4e-3), "both directions take twice the time"
 
 
@@ -94,20 +94,20 @@ def test_nothing_is_said_beyond_what_was_measured(batch: int, dim: int, time: in
 
 
 def test_the_algorithms_are_those_that_torch_asks_for() -> None:
-    assert is_persistent(Shape("lstm", "fp16", 16, 1024, 256))
+    assert is_persistent(CudnnLayer("lstm", "fp16", 16, 1024, 256))
     for other in (
-        Shape("lstm", "bf16", 16, 1024, 256),
-        Shape("gru", "fp16", 16, 1024, 256),
-        Shape("lstm", "fp16", 12, 1024, 256),
-        Shape("lstm", "fp16", 136, 1024, 256),
-        Shape("lstm", "fp16", 16, 1152, 256),
-        Shape("lstm", "fp16", 16, 1024, 250),
-        Shape("lstm", "fp16", 16, 1024, 256, 2),
-        Shape("elman", "fp16", 96, 896, 256),
+        CudnnLayer("lstm", "bf16", 16, 1024, 256),
+        CudnnLayer("gru", "fp16", 16, 1024, 256),
+        CudnnLayer("lstm", "fp16", 12, 1024, 256),
+        CudnnLayer("lstm", "fp16", 136, 1024, 256),
+        CudnnLayer("lstm", "fp16", 16, 1152, 256),
+        CudnnLayer("lstm", "fp16", 16, 1024, 250),
+        CudnnLayer("lstm", "fp16", 16, 1024, 256, 2),
+        CudnnLayer("elman", "fp16", 96, 896, 256),
     ):
         assert not is_persistent(other), other
-    assert algorithm_of(Shape("gru", "fp32", 1, 160, 160), "forward").is_small
-    assert not algorithm_of(Shape("gru", "fp32", 1, 160, 160), "backward").is_small
+    assert algorithm_of(CudnnLayer("gru", "fp32", 1, 160, 160), "forward").is_small
+    assert not algorithm_of(CudnnLayer("gru", "fp32", 1, 160, 160), "backward").is_small
 
 
 def test_the_shipped_measurements_are_read_and_near_each_other() -> None:
@@ -120,17 +120,14 @@ def test_the_shipped_measurements_are_read_and_near_each_other() -> None:
 
 def test_the_plan_takes_cudnn_where_it_is_predicted_to_be_fastest() -> None:
     found = plan("lstm", batch=16, time=1024, head_dim=1024, dtype="fp16", gpu="h200")
-    cudnn = found.offer_of("cudnn")
-    assert cudnn.total_s > 0
-    assert (
-        found.backend
-        == min((o for o in (found.chosen, *found.others) if not o.refusal), key=lambda o: o.total_s).backend
-    )
+    cudnn = found.program_of("cudnn")
+    assert cudnn.seconds
+    assert cudnn.needs == "modules"
+    able = [program for program in found.programs if not program.refusal]
+    assert found.program is min(able, key=lambda program: program.seconds or 0)
     projected = plan("lstm", batch=16, time=1024, head_dim=1024, dtype="fp16", gpu="h200", projected=True)
-    assert projected.backend != "cudnn"
-    assert projected.offer_of("cudnn") == cudnn
-    assert "not cudnn: modelled forward" in str(projected)
-    assert "(in modules alone)" in str(projected)
+    assert projected.program.name != "cudnn"
+    assert projected.program_of("cudnn") == cudnn
 
 
 @pytest.mark.parametrize(
@@ -145,19 +142,20 @@ def test_the_plan_takes_cudnn_where_it_is_predicted_to_be_fastest() -> None:
 def test_what_it_cannot_or_nobody_measured_is_not_offered(change: dict[str, object], reason: str) -> None:
     asked = {"batch": 16, "time": 1024, "head_dim": 512, "dtype": "fp16", "gpu": "h200", **change}
     found = plan("lstm", **asked)  # type: ignore[arg-type]
-    assert found.backend != "cudnn"
-    assert reason in found.offer_of("cudnn").refusal
+    assert found.program.name != "cudnn"
+    assert reason in found.program_of("cudnn").refusal
 
 
 def test_an_slstm_has_no_such_implementation() -> None:
-    assert "cudnn" not in str(plan("slstm", batch=16, time=64, head_dim=64, gpu="h200"))
+    found = plan("slstm", batch=16, time=64, head_dim=64, gpu="h200")
+    assert "cudnn" not in [program.name for program in found.programs]
 
 
 def test_it_stands_in_the_ranking_with_its_time_and_its_error() -> None:
     gpu, workload = load_gpu("h200"), workload_of("lstm", (16, 1024, 1, 512), "fp16")
     ranking = rank(load_kernel("lstm"), gpu, workload, top=10_000)
     (candidate,) = (c for c in ranking.candidates if c.kernel == "lstm.cudnn")
-    expected = layer_s(gpu.name, Shape("lstm", "fp16", 16, 512, 512), 1024, "forward")
+    expected = layer_s(gpu.name, CudnnLayer("lstm", "fp16", 16, 512, 512), 1024, "forward")
     assert candidate.cost.seconds == expected
     assert candidate.cost.bound_by == "latency"
     assert any("interpolated: off by up to" in text for text in load_spec("lstm.cudnn").assumptions(gpu, workload))
@@ -171,44 +169,63 @@ def test_projected_inputs_are_refused_with_the_way_out() -> None:
         rnn(wx, r, cell="slstm", backend="cudnn")
 
 
+def module(call: ModuleCall, cell: str = "lstm", dtype: str = "fp16", dim: int = 1024, gpu: str = "h200") -> Decision:
+    """The decision for a module's call."""
+    batch = 1 << (call.batch - 1).bit_length()
+    workload = workload_of(cell, (batch, PLANNED_TIME, call.directions, dim), dtype)
+    both = ("forward", "backward")
+    return decide(Request(cell, workload, load_gpu(gpu), directions=both, detail=LayerDetail(module=call)))
+
+
+CALL = ModuleCall(16, 1024, 1024, trains=False)
+
+
 @pytest.fixture
-def on_h200(monkeypatch: pytest.MonkeyPatch) -> torch.device:
-    """A device whose model is the H200's; decisions that were made without it are forgotten."""
-    prefers_cudnn.cache_clear()
-    monkeypatch.setattr(first_choice, "gpu_of", lambda device: load_gpu("h200"))
-    monkeypatch.setattr(first_choice, "predicted_s", lambda *args, **options: 4e-3)
-    monkeypatch.setattr(first_choice, "measured_s", lambda *args, **options: None)
-    return torch.device("cuda", 0)
+def slow_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Our kernels take 4 ms for 1,024 steps, whatever was measured of them."""
+    begin_anew(monkeypatch)
+    monkeypatch.setattr(candidates, "predict_s", lambda *_: 4e-3)
+    monkeypatch.setattr(candidates, "measured_layer", lambda *_: None)
 
 
-def test_modules_leave_to_cudnn_what_it_is_faster_at(on_h200: torch.device) -> None:
-    layers = Layers("lstm", "fp16", 16, 1024, 1024, 1024, 1, 1, trains=False)
-    assert prefers_cudnn(layers, on_h200)
-    assert not prefers_cudnn(layers._replace(trains=True), on_h200), "its backward pass takes longer than 4 ms"
-    assert not prefers_cudnn(layers._replace(batch=12), on_h200), "the persistent algorithm takes multiples of 8"
-    assert not prefers_cudnn(layers._replace(input_size=1000), on_h200)
-    assert not prefers_cudnn(layers._replace(directions=2), on_h200)
-    assert not prefers_cudnn(layers._replace(cell="gru"), on_h200)
-    assert prefers_cudnn(layers._replace(num_layers=3, time=2048), on_h200)
-    prefers_cudnn.cache_clear()
+@pytest.mark.usefixtures("slow_kernels")
+def test_modules_leave_to_cudnn_what_it_is_faster_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    def takes_cudnn(call: ModuleCall, cell: str = "lstm") -> bool:
+        return module(call, cell).program.name == "cudnn"
+
+    assert takes_cudnn(CALL)
+    assert not takes_cudnn(CALL._replace(batch=12)), "the persistent algorithm takes multiples of 8"
+    assert not takes_cudnn(CALL._replace(input_size=1000))
+    assert not takes_cudnn(CALL._replace(directions=2))
+    assert not takes_cudnn(CALL, "gru")
+    assert takes_cudnn(CALL._replace(num_layers=3, time=2048))
+    assert not takes_cudnn(CALL._replace(refusals=(("cudnn", "deterministic algorithms are asked for"),)))
+    monkeypatch.setattr(candidates, "predict_s", lambda *_: 3e-3)
+    forget()
+    assert not takes_cudnn(CALL._replace(trains=True)), "its backward pass takes longer"
 
 
 def test_a_direction_that_was_not_measured_counts_as_it_is_predicted(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The forward kernel for many sequences goes with a backward pass whose layers were measured."""
-    monkeypatch.setattr(known_layers, "IMPLEMENTATIONS", tmp_path)  # of what it says of whole layers nothing
-    monkeypatch.setattr(rnn_first_choice, "gpu_of", lambda device: load_gpu("h200"))
-    usual = SimpleNamespace(backend="wgmma", seconds={"forward": 4e-3, "backward": 12e-3})
-    monkeypatch.setattr(rnn_first_choice, "_plan", lambda kind: SimpleNamespace(chosen=usual))
-    asked = (256, 1, 768), "bf16", torch.device("cuda", 0)
-    backward = load_spec("lstm-backward.cuda")
-    assert isinstance(backward, RnnSpec)
-    known = backward.measured(load_gpu("h200"), workload_of("lstm", (256, 1024, 1, 768), "bf16", "backward"))
+    shutil.copytree(known_layers.IMPLEMENTATIONS / "cuda" / "measured", tmp_path / "cuda" / "measured")
+    begin_anew(monkeypatch)
+    monkeypatch.setattr(known_layers, "IMPLEMENTATIONS", tmp_path)  # without the table of the forward kernel
+    call = ModuleCall(256, 1024, 768)
+    found = module(call, dtype="bf16", dim=768).program_of("wgmma")
+    spec = load_spec("lstm-backward.cuda")
+    assert isinstance(spec, RnnSpec)
+    workload = workload_of("lstm", (256, 1024, 1, 768), "bf16", "backward")
+    known = known_layers.measured_layer("cuda", spec, load_gpu("h200"), workload)
     assert known is not None
-    whole = rnn_first_choice.measured_s("lstm", *asked, trains=True, time=1024)
-    assert whole == pytest.approx(4e-3 + known.seconds)
-    assert rnn_first_choice.measured_s("lstm", *asked, trains=False, time=1024) is None
+    forward, backward = found.steps
+    assert backward.seconds == pytest.approx(known.seconds)
+    assert forward.evidence is not Evidence.ELSEWHERE
+    spec = load_spec("lstm.wgmma")
+    assert isinstance(spec, RnnSpec)
+    usual = spec.run_as(workload_of("lstm", (256, 1024, 1, 768), "bf16"))
+    assert forward.seconds == pytest.approx(predict_s(spec, load_gpu("h200"), usual, forward.config))
 
 
 #: Layers of which both were measured on an H200: units, dtype, and whether cuDNN was faster in training and without it.
@@ -219,49 +236,47 @@ BOTH_MEASURED = [(1500, "tf32", True, True), (1500, "fp32", False, False), (650,
 def test_where_both_were_measured_the_faster_one_runs(
     monkeypatch: pytest.MonkeyPatch, dim: int, dtype: str, trained: bool, inferred: bool
 ) -> None:
-    prefers_cudnn.cache_clear()
-    for module in (first_choice, rnn_first_choice):
-        monkeypatch.setattr(module, "gpu_of", lambda device: load_gpu("h200"))
-    usual = SimpleNamespace(backend="cuda", seconds={"forward": 1e-3, "backward": 2e-3})
-    monkeypatch.setattr(rnn_first_choice, "_plan", lambda kind: SimpleNamespace(chosen=usual))
-    device = torch.device("cuda", 0)
-    layers = Layers("lstm", dtype, 20, 35, dim, dim, 2, 1, trains=True)
-    assert prefers_cudnn(layers, device) == trained
-    assert prefers_cudnn(layers._replace(trains=False), device) == inferred
-    prefers_cudnn.cache_clear()
-    # What the plan says is what the modules do; projected inputs are our kernels' alone.
+    call, every = ModuleCall(20, 35, dim, 2), implementations_of("lstm")
+    with monkeypatch.context() as patch:
+        begin_anew(patch)
+        # As if the CUDA kernels ran whatever the kernels run.
+        patch.setattr(candidates, "implementations_of", lambda _: {name: every[name] for name in ("cuda", "cudnn")})
+        patch.setattr(candidates, "implementations", lambda _: None)
+        assert (module(call, dtype=dtype, dim=dim).program.name == "cudnn") == trained
+        assert (module(call._replace(trains=False), dtype=dtype, dim=dim).program.name == "cudnn") == inferred
+    # The plan says what the modules do; projected inputs are our kernels' alone.
     sizes = {"batch": 20, "time": 35, "head_dim": dim, "dtype": dtype, "gpu": "h200"}
     found = plan("lstm", **sizes)  # type: ignore[arg-type]
-    assert (found.backend == "cudnn") == trained
-    assert "both this layer and the library's were measured" in found.why
-    ours = plan("lstm", **sizes, projected=True)  # type: ignore[arg-type]
-    assert ours.backend == "cuda"
-    assert ours.chosen.measured.keys() == {"forward", "backward"}
-    assert "measured forward" in str(ours)
+    assert (found.program.name == "cudnn") == trained
+    assert "both this layer and the library's were measured" in found.program.why
+    ours = plan("lstm", **sizes, projected=True).program  # type: ignore[arg-type]
+    assert ours.name == "cuda"
+    assert [step.evidence for step in ours.steps] == [Evidence.ELSEWHERE] * 2
+    assert "measured forward" in ours.note
 
 
 def test_steps_beyond_those_that_were_measured_take_what_is_predicted() -> None:
-    def ours(time: int) -> Offer:
-        return plan("lstm", batch=20, time=time, head_dim=1500, dtype="tf32", gpu="h200").offer_of("cuda")
+    def ours(time: int) -> Program:
+        return plan("lstm", batch=20, time=time, head_dim=1500, dtype="tf32", gpu="h200").program_of("cuda")
 
     few, more = ours(35), ours(70)
-    each = {direction: seconds / 70 for direction, seconds in more.seconds.items()}
-    for direction, seconds in more.measured.items():
-        assert seconds == pytest.approx(few.measured[direction] + 35 * each[direction])
+    for step in more.steps:
+        spec = load_spec(step.kernel)
+        assert isinstance(spec, RnnSpec)
+        whole = spec.run_as(workload_of("lstm", (20, 70, 1, 1500), "tf32", step.role))
+        each = predict_s(spec, load_gpu("h200"), whole, step.config) / 70
+        assert step.seconds == pytest.approx((few.step(step.role).seconds or 0) + 35 * each)
     spec = load_spec("lstm.cuda")
     assert isinstance(spec, RnnSpec)
-    assert spec.measured(load_gpu("h200"), workload_of("lstm", (20, 35, 2, 1500), "tf32")) is None, "of one head"
+    two_heads = workload_of("lstm", (20, 35, 2, 1500), "tf32")
+    assert known_layers.measured_layer("cuda", spec, load_gpu("h200"), two_heads) is None
 
 
-def test_a_gpu_without_measurements_leaves_nothing_to_it(
-    monkeypatch: pytest.MonkeyPatch, on_h200: torch.device
-) -> None:
-    layers = Layers("lstm", "fp16", 16, 1024, 1024, 1024, 1, 1, trains=False)
-    for model in (load_gpu("a100"), None):
-        prefers_cudnn.cache_clear()
-        monkeypatch.setattr(first_choice, "gpu_of", lambda device, model=model: model)
-        assert not prefers_cudnn(layers, on_h200)
-    prefers_cudnn.cache_clear()
+@pytest.mark.usefixtures("slow_kernels")
+def test_a_gpu_without_measurements_leaves_nothing_to_it() -> None:
+    found = module(CALL, gpu="a100")
+    assert found.program.name != "cudnn"
+    assert "not measured on A100" in found.program_of("cudnn").refusal
 
 
 def test_a_buffer_is_made_of_weights_and_gaps() -> None:

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
+from constrint.choose import Decision, Program, Refusal, Request, Step, decide, refuse
 from constrint.errors import ConstrintError, InfeasibleError, UnsupportedError
 from constrint.hwmodels import GpuModel, load_gpu
-from constrint.kernels.rnn import first_choice
+from constrint.kernels.rnn import candidates, dispatch
 from constrint.kernels.rnn.cuda.spec import CudaRnnSpec
 from constrint.kernels.rnn.spec import workload_of
 from constrint.kernels.rnn.triton.spec import SPECS as TRITON_SPECS
 from constrint.model import Var
-from constrint.select import first_choice as select_first
-from constrint.select.first_choice import Choice, Refusal, choose, refuse
+from tests.support.decisions import begin_anew
 from tests.support.needs import needs_triton
 
 SPECS = {spec.operation: spec for spec in TRITON_SPECS}
@@ -51,7 +51,7 @@ def test_optional_inputs_take_no_more_shared_memory_than_predicted(
     gpu, sizes = load_gpu("h200"), (64, 1024, 1, dim)
     workload = workload_of(cell, sizes, dtype, direction)
     spec = SPECS[workload.operation]
-    config = choose(spec, gpu, workload).config
+    config = decide(Request(spec.full_name, workload, gpu)).config
     compiled = spec.compile(gpu, workload, config, inputs)
     assert compiled.smem_bytes <= predicted_smem(gpu, cell, sizes, dtype, direction, config)
 
@@ -84,25 +84,20 @@ def test_configurations_that_were_once_underpredicted(
 
 
 @pytest.fixture
-def fresh() -> Iterator[None]:
-    """Choices and refusals of this test alone."""
-    memories: tuple[dict[Any, Any], ...] = (select_first._CHOSEN, select_first._REFUSED)
-    kept = [dict(memory) for memory in memories]
-    select_first._CHOSEN.clear()
-    first_choice.forget()
+def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Decisions and refusals of this test alone."""
+    begin_anew(monkeypatch)
+    dispatch.forget()
     yield
-    first_choice.forget()
-    for memory, before in zip(memories, kept, strict=True):
-        memory.clear()
-        memory.update(before)
+    dispatch.forget()
 
 
 SIZES = (64, 1024, 1, 240)
 
 
-def elman(gpu: GpuModel, direction: str) -> Choice:
+def elman(gpu: GpuModel, direction: str) -> Decision:
     workload = workload_of("elman", SIZES, "fp16", direction)
-    return choose(SPECS[workload.operation], gpu, workload)
+    return decide(Request(SPECS[workload.operation].full_name, workload, gpu))
 
 
 @pytest.mark.usefixtures("fresh")
@@ -110,13 +105,13 @@ def test_a_refused_choice_is_not_made_again_and_others_are_untouched() -> None:
     gpu = load_gpu("h200")
     first, backward = elman(gpu, "forward"), elman(gpu, "backward")
     limit = gpu.sm.max_smem_bytes_per_block
-    second = refuse(SPECS["elman"], first, Refusal(first.config, "shared memory", 262_144, limit))
+    second = refuse(first, Refusal(first.kernel, first.config, "shared memory", 262_144, limit))
     assert second.config != first.config
     before, after = (predicted_smem(gpu, "elman", SIZES, "fp16", "forward", c.config) for c in (first, second))
     assert after * 262_144 <= before * limit
     assert elman(gpu, "forward") is second
     assert elman(gpu, "backward") is backward
-    third = refuse(SPECS["elman"], second, Refusal(second.config, "threads", 256, 128))
+    third = refuse(second, Refusal(second.kernel, second.config, "threads", 256, 128))
     assert third.config["num_warps"] != second.config["num_warps"]
 
 
@@ -124,7 +119,7 @@ def test_a_refused_choice_is_not_made_again_and_others_are_untouched() -> None:
 def test_when_the_device_refuses_everything_the_conflict_says_so() -> None:
     choice = elman(load_gpu("h200"), "forward")
     with pytest.raises(InfeasibleError, match="the device refused"):
-        refuse(SPECS["elman"], choice, Refusal(choice.config, "shared memory", 10**9, 10))
+        refuse(choice, Refusal(choice.kernel, choice.config, "shared memory", 10**9, 10))
 
 
 @needs_triton
@@ -137,8 +132,8 @@ def test_a_launch_that_does_not_fit_falls_back_warns_and_remembers(
     from triton.runtime.errors import OutOfResources
 
     from constrint.kernels.launch.triton import TritonLaunch
-    from constrint.kernels.rnn.interface import RnnInputs, RnnSaved, RnnUpstream
-    from constrint.kernels.rnn.triton import launch
+    from constrint.kernels.rnn.interface import ForwardOutputs, RnnInputs, RnnUpstream
+    from constrint.kernels.rnn.triton.launch import TritonBackend
 
     gpu, launched = load_gpu("h200"), []
 
@@ -154,13 +149,13 @@ def test_a_launch_that_does_not_fit_falls_back_warns_and_remembers(
     initial, reset = torch.zeros(1, 33, 1, 240), torch.zeros(33, 5, dtype=torch.bool)
     inputs = RnnInputs("elman", wx, r, None, initial, None, reset)
 
-    def run(choice: Choice) -> None:
+    def run(choice: Decision) -> None:
         if direction == "forward":
-            launch.forward(inputs, choice, save_gates=True)
+            TritonBackend().forward(inputs, choice, save_gates=True)
         else:
             states = torch.zeros(1, 33, 5, 1, 240, dtype=torch.float16)
             upstream = RnnUpstream((states[0],), (None,))
-            launch.backward(inputs, RnnSaved(states, wx), upstream, choice, clip=0.0)
+            TritonBackend().backward(inputs, ForwardOutputs(states, wx), upstream, choice, clip=0.0)
 
     with pytest.warns(RuntimeWarning, match=r"'row_split': 1.* takes 262144 of shared memory, the limit is 232448"):
         run(elman(gpu, direction))
@@ -172,7 +167,9 @@ def test_a_launch_that_does_not_fit_falls_back_warns_and_remembers(
     assert launched[1 + len(used) :] == used
     # Who names a configuration is told that it does not fit.
     workload = workload_of("elman", SIZES, "fp16", direction)
-    named = Choice(None, f"{workload.operation}.triton", WHOLE, workload=workload)
+    kernel = f"{workload.operation}.triton"
+    step = Step(direction, kernel, WHOLE, workload)
+    named = Decision(Request(kernel, workload, None), Program(kernel, (step,)))
     with pytest.raises(ConstrintError, match="the device refused"):
         run(named)
 
@@ -185,7 +182,6 @@ def test_decisions_follow_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
     """What both operators launch is looked up in one place, and made again after a refusal."""
     torch = pytest.importorskip("torch", reason="needs the extra [torch]")
     from constrint.kernels.launch import device
-    from constrint.kernels.rnn import plan
 
     class Elsewhere:
         """Inputs on a GPU that is not here."""
@@ -200,20 +196,22 @@ def test_decisions_follow_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
 
     gpu = load_gpu("h200")
     monkeypatch.setattr(device, "gpu_of", lambda _: gpu)
-    monkeypatch.setattr(first_choice, "gpu_of", lambda _: gpu)
+    monkeypatch.setattr(dispatch, "gpu_of", lambda _: gpu)
     monkeypatch.setattr(CudaRnnSpec, "refusal_on", lambda *_: "")
     wx: Any = Elsewhere()
-    forward, backward = (first_choice.decide("lstm", wx, "auto", d, recompute=False) for d in ("forward", "backward"))
-    assert first_choice.saves_gates("lstm", wx, "auto")
-    planned = plan.plan_for(workload_of("lstm", (64, 1024, 12, 64), "bf16"), gpu, ("forward", "backward"))
-    assert planned.chosen.choices == {"forward": forward.choice, "backward": backward.choice}
-    assert first_choice.decide("lstm", wx, "auto", "forward", recompute=False) is forward
-    again = first_choice.decide("lstm", wx, "triton", "forward", recompute=True)
+    forward, backward = (dispatch.decide_for("lstm", wx, "auto", d, recompute=False) for d in ("forward", "backward"))
+    assert dispatch.saves_gates("lstm", wx, "auto")
+    planned = candidates.decide_layer(workload_of("lstm", (64, 1024, 12, 64), "bf16"), gpu).program
+    assert planned.steps == (forward.choice.step, backward.choice.step)
+    assert dispatch.decide_for("lstm", wx, "auto", "forward", recompute=False) is forward
+    again = dispatch.decide_for("lstm", wx, "triton", "forward", recompute=True)
     assert (again.choice.kernel, again.choice.config["recompute"]) == ("lstm.triton", 1)
-    assert first_choice.decide("lstm", wx, "alternating", "forward", recompute=True).choice.config == {}
+    assert dispatch.decide_for("lstm", wx, "alternating", "forward", recompute=True).choice.config == {}
     name = forward.choice.kernel.partition(".")[2]
-    following = first_choice.refuse(forward.choice, Refusal(forward.choice.config, "threads", 256, 128))
-    assert first_choice.decide("lstm", wx, name, "forward", recompute=False).choice is following
+    following = dispatch.refuse(
+        forward.choice, Refusal(forward.choice.kernel, forward.choice.config, "threads", 256, 128)
+    )
+    assert dispatch.decide_for("lstm", wx, name, "forward", recompute=False).choice.config == following.config
     Elsewhere.device = torch.device("cpu")
     with pytest.raises(UnsupportedError, match="backend 'triton': the fused kernels need a GPU, the device is cpu"):
-        first_choice.decide("lstm", wx, "triton", "forward", recompute=False)
+        dispatch.decide_for("lstm", wx, "triton", "forward", recompute=False)

@@ -13,18 +13,17 @@ from benchmarks.harness.workloads import HELD_OUT
 from constrint.errors import InfeasibleError, UnknownNameError, UnsupportedError, UsageError
 from constrint.hwmodels import GpuModel, list_gpus, load_gpu
 from constrint.kernels.registry import list_kernels, load_kernel
-from constrint.kernels.rnn.plan import plan_for
+from constrint.kernels.rnn.candidates import decide_layer
 from constrint.kernels.rnn.spec import predict_s, workload_of
 from constrint.kernels.rnn.triton.cost import WEIGHTS, after_s, waiting_step_s
 from constrint.kernels.rnn.triton.layer import depth_parts
 from constrint.kernels.rnn.triton.spec import SPECS as TRITON_SPECS
-from constrint.kernels.rnn.triton.spec import planned_batch
 from constrint.model import Domain
 from constrint.select import Workload, rank
-from constrint.select.candidate import Config
-from constrint.select.first_choice import choose
 from constrint.select.rank import predict
+from constrint.select.spec import Config
 from constrint.solve import brute_force, enumerate_space
+from tests.support.decisions import choose_kernel
 from tests.support.ranking import check_ranking
 
 SPECS = {spec.operation: spec for spec in TRITON_SPECS}
@@ -40,7 +39,7 @@ def best_config(
     gpu: GpuModel, cell: str, sizes: tuple[int, int, int, int], dtype: str, direction: str, **fixed: int
 ) -> Config:
     workload = workload_of(cell, sizes, dtype, direction)
-    return choose(SPECS[workload.operation], gpu, workload, fixed=fixed).config
+    return choose_kernel(SPECS[workload.operation], gpu, workload, fixed=fixed).config
 
 
 def test_registry_knows_every_cell_in_both_directions() -> None:
@@ -129,14 +128,15 @@ def test_a_head_that_fits_one_program_is_not_split_and_a_large_one_is() -> None:
 def test_choice_is_remembered_and_its_time_can_be_asked_for() -> None:
     gpu = load_gpu("h200")
     workload = workload_of("gru", (16, 1024, 12, 64), "bf16")
-    first = choose(SPECS["gru"], gpu, workload)
-    assert choose(SPECS["gru"], gpu, workload) is first
+    first = choose_kernel(SPECS["gru"], gpu, workload)
+    assert choose_kernel(SPECS["gru"], gpu, workload) is first
     ranked = rank(SPECS["gru"], gpu, workload, top=1).candidates[0]
     assert dict(ranked.config) == dict(first.config)
     assert predict_s(SPECS["gru"], gpu, workload, first.config) == pytest.approx(ranked.cost.seconds, rel=1e-9)
 
 
 def test_batch_sizes_share_few_plans() -> None:
+    planned_batch = SPECS["lstm"].planned_batch
     assert [planned_batch(b) for b in (1, 16, 17, 64, 65, 256, 100_000)] == [16, 16, 64, 64, 256, 256, 256]
     assert len({planned_batch(b) for b in range(1, 65)}) == 2
 
@@ -279,15 +279,16 @@ def test_weights_of_the_cost_model_are_what_the_fit_gives() -> None:
 def test_storing_gates_or_computing_them_again_is_decided_for_both_directions() -> None:
     gpu, sizes = load_gpu("h200"), (16, 1024, 12, 64)
     workload = workload_of("lstm", sizes, "bf16")
-    chosen = plan_for(workload, gpu, BOTH).chosen
-    assert not chosen.recomputes
-    assert {config["recompute"] for config in chosen.configs.values()} == {0}
+    steps = decide_layer(workload, gpu, BOTH).program.steps
+    assert {(step.fixed["recompute"], step.config["recompute"]) for step in steps} == {(0, 0)}
     # Inference stores none.
-    assert plan_for(workload, gpu, ("forward",)).chosen.configs["forward"]["recompute"] == 1
+    assert decide_layer(workload, gpu, ("forward",)).program.step("forward").config["recompute"] == 1
     seconds = []
     for again in (0, 1):
-        choices = [choose(SPECS["lstm" + s], gpu, workload_of("lstm", sizes, "bf16", d), fixed={"recompute": again})
-                   for d, s in (("forward", ""), ("backward", "-backward"))]  # fmt: skip
+        choices = [
+            choose_kernel(SPECS["lstm" + s], gpu, workload_of("lstm", sizes, "bf16", d), {"recompute": again})
+            for d, s in (("forward", ""), ("backward", "-backward"))
+        ]
         assert {choice.config["recompute"] for choice in choices} == {again}
         seconds.append(sum(choice.seconds for choice in choices))
     assert seconds[0] <= seconds[1]

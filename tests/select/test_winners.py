@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import warnings
@@ -13,19 +14,20 @@ from typing import Any
 import msgspec
 import pytest
 
+from constrint.choose import Evidence, forget
 from constrint.hwmodels import GpuModel, load_gpu
-from constrint.kernels.gemm import first_choice as gemm_choice
-from constrint.kernels.gemm import table
+from constrint.kernels.gemm import tables
+from constrint.kernels.gemm.candidates import decide_product
 from constrint.kernels.gemm.product import Product
 from constrint.kernels.launch.cuda import nvrtc
 from constrint.kernels.registry import load_kernel, load_spec
-from constrint.kernels.rnn.plan import plan_for
-from constrint.select import Workload, first_choice, rank, winners
+from constrint.kernels.rnn.candidates import decide_layer
+from constrint.select import Workload, rank, winners
 from constrint.select.fingerprint import fingerprint_of
-from constrint.select.first_choice import Refusal
 from constrint.select.toolchain import differences, toolchain_of
 from constrint.select.tuned import TunedEntry, TunedTable, tuned_path, write_tuned
 from tests.support.cuda_kernels import ROTATE
+from tests.support.decisions import begin_anew, choose_kernel, refuse_step
 from tests.support.shared import SharedResults, SharedTables
 
 GPU = load_gpu("h200")
@@ -50,7 +52,7 @@ def put(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared_results: SharedR
 
     monkeypatch.setenv("CONSTRINT_CACHE", str(tmp_path))
     # Winners are kept in a folder of the test's own, what the model chooses from is that of all tests.
-    monkeypatch.setattr(table, "cache", SharedTables(shared_results, always=True))
+    monkeypatch.setattr(tables, "cache", SharedTables(shared_results, always=True))
     monkeypatch.setattr(winners, "toolchain", lambda: TOOLS)
     monkeypatch.setattr(winners, "SHIPPED", tmp_path / "shipped")
     forget()
@@ -84,11 +86,11 @@ def entry(workload: Workload, place: int = 7, name: str = "", **changes: Any) ->
 
 
 def test_the_winner_is_what_matmul_launches(put: Put) -> None:
-    before = gemm_choice.choose(GPU, Product.of(PRODUCT))
+    before = decide_product(GPU, Product.of(PRODUCT))
     winner = entry(PRODUCT)
     assert winner.config != before.config
     put(winner)
-    choice = gemm_choice.choose(GPU, Product.of(PRODUCT))
+    choice = decide_product(GPU, Product.of(PRODUCT))
     assert (choice.kernel, choice.config, choice.seconds) == (winner.kernel, winner.config, winner.seconds)
     # Another product, or another layout of the same one, is the model's.
     for other in (
@@ -97,10 +99,10 @@ def test_the_winner_is_what_matmul_launches(put: Put) -> None:
         Workload("gemm", PRODUCT.sizes, "bf16", {"transpose_b": 1}),
         Workload("gemm", PRODUCT.sizes, "bf16", {"bias": 1}),
     ):
-        assert gemm_choice.choose(GPU, Product.of(other)).seconds != winner.seconds
+        assert decide_product(GPU, Product.of(other)).seconds != winner.seconds
     # What is stated as it is anyway makes no difference.
     stated = Workload("gemm", PRODUCT.sizes, "bf16", {"batch": 1, "transpose_b": 0})
-    assert gemm_choice.choose(GPU, Product.of(stated)).config == winner.config
+    assert decide_product(GPU, Product.of(stated)).config == winner.config
 
 
 def test_the_winner_is_what_a_layer_launches_for_each_way(put: Put) -> None:
@@ -110,9 +112,9 @@ def test_the_winner_is_what_a_layer_launches_for_each_way(put: Put) -> None:
     ]
     put(*ways)
     for way, of_way in enumerate(ways):
-        choice = first_choice.choose(spec, GPU, LAYER, fixed={"recompute": way})
+        choice = choose_kernel(spec, GPU, LAYER, fixed={"recompute": way})
         assert (choice.config, choice.seconds) == (of_way.config, of_way.seconds)
-    assert first_choice.choose(spec, GPU, LAYER).seconds != 1e-4
+    assert choose_kernel(spec, GPU, LAYER).seconds != 1e-4
 
 
 def test_training_stores_pre_activations_although_the_loop_alone_was_faster_without(put: Put) -> None:
@@ -125,8 +127,8 @@ def test_training_stores_pre_activations_although_the_loop_alone_was_faster_with
             for way in (0, 1)
         )
     )
-    choices = plan_for(LAYER, GPU, ("forward", "backward")).offer_of("triton").choices.values()
-    assert [(choice.fixed, choice.is_measured) for choice in choices] == [({"recompute": 0}, True)] * 2
+    steps = decide_layer(LAYER, GPU, ("forward", "backward")).program_of("triton").steps
+    assert [(step.fixed, step.evidence) for step in steps] == [({"recompute": 0}, Evidence.MEASURED)] * 2
 
 
 def of_layer(kernel: str, dim: int, batch: int, seconds: float) -> TunedEntry:
@@ -154,11 +156,10 @@ def test_a_layer_is_left_to_the_kernel_whose_winner_is_faster(
 ) -> None:
     put(*(of_layer(f"lstm.{name}", 512, 128, seconds) for name, seconds in winners_of.items()))
     layer = Workload("lstm", {"batch": 128, "time": 1024, "heads": 1, "head_dim": 512}, "bf16")
-    plan = plan_for(layer, GPU, ("forward",), projected=True)
-    assert plan.backend == taken, plan
+    plan = decide_layer(layer, GPU, ("forward",), projected=True)
+    assert plan.program.name == taken, plan
     for name, seconds in winners_of.items():
-        assert plan.offer_of(name).tuned == pytest.approx({"forward": seconds})
-        assert "by measured winners forward" in str(plan)
+        assert f"by measured winners forward {1e3 * seconds:.3g} ms" in plan.program_of(name).note
 
 
 def test_an_old_winner_of_one_kernel_keeps_no_layer_from_a_faster_one(put: Put) -> None:
@@ -166,9 +167,11 @@ def test_an_old_winner_of_one_kernel_keeps_no_layer_from_a_faster_one(put: Put) 
     put(of_layer("lstm.cuda", 768, 256, 9.672e-3))
     for time in (1024, 512):
         layer = Workload("lstm", {"batch": 256, "time": time, "heads": 1, "head_dim": 768}, "bf16")
-        plan = plan_for(layer, GPU, ("forward",), projected=True)
-        assert plan.backend == "wgmma"
-        assert plan.offer_of("cuda").tuned["forward"] == pytest.approx(9.672e-3 * time / 1024, rel=0.02)
+        plan = decide_layer(layer, GPU, ("forward",), projected=True)
+        assert plan.program.name == "wgmma"
+        said = re.search(r"by measured winners forward ([\d.]+) ms", plan.program_of("cuda").note)
+        assert said is not None
+        assert float(said.group(1)) == pytest.approx(9.672 * time / 1024, rel=0.02)
 
 
 @pytest.mark.parametrize(
@@ -182,11 +185,11 @@ def test_an_old_winner_of_one_kernel_keeps_no_layer_from_a_faster_one(put: Put) 
 )
 def test_a_stale_or_foreign_winner_is_said_once_and_not_used(put: Put, changes: dict[str, Any], told: str) -> None:
     put()
-    before = gemm_choice.choose(GPU, Product.of(PRODUCT))
+    before = decide_product(GPU, Product.of(PRODUCT))
     others = [Workload("gemm", {**PRODUCT.sizes, "m": m}, "bf16") for m in (2048, 4096)]
     put(*(entry(workload, **changes) for workload in (PRODUCT, *others)))
     with pytest.warns(winners.StaleTableWarning, match=told) as heard:
-        choice, *_ = [gemm_choice.choose(GPU, Product.of(each)) for each in (PRODUCT, *others)]
+        choice, *_ = [decide_product(GPU, Product.of(each)) for each in (PRODUCT, *others)]
     assert len(heard) == 1
     assert "constrint tune" in str(heard[0].message)
     assert (choice.kernel, choice.config) == (before.kernel, before.config)
@@ -290,16 +293,16 @@ def test_entries_of_these_tools_come_first_then_the_nearest_then_the_newest(put:
 def test_other_versions_of_torch_and_patches_of_the_driver_are_the_same_tools(put: Put) -> None:
     winner = entry(PRODUCT, toolchain=TOOLS | {"torch": "9.8", "driver": "999.5"})
     put(winner)
-    assert gemm_choice.choose(GPU, Product.of(PRODUCT)).config == winner.config
+    assert decide_product(GPU, Product.of(PRODUCT)).config == winner.config
     assert not differences(winner.toolchain, TOOLS)
 
 
 def test_a_refused_winner_gives_way(put: Put, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gemm_choice, "_REFUSED", {})
+    begin_anew(monkeypatch)
     put(entry(PRODUCT))
     product = Product.of(PRODUCT)
-    choice = gemm_choice.choose(GPU, product)
-    after = gemm_choice.refuse(product, choice, Refusal(choice.config, "registers", 8, 0))
+    choice = decide_product(GPU, product)
+    after = refuse_step(choice, "registers", 8, 0)
     assert after.config != choice.config
     assert after.seconds != choice.seconds
 
@@ -307,12 +310,12 @@ def test_a_refused_winner_gives_way(put: Put, monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize("text", ["", "{", '{"schema": "constrint.tuned/99", "gpu": "H200-SXM", "entries": []}', "[1]"])
 def test_a_torn_table_is_said_and_left_aside(put: Put, tmp_path: Path, text: str) -> None:
     put()
-    before = gemm_choice.choose(GPU, Product.of(PRODUCT))
+    before = decide_product(GPU, Product.of(PRODUCT))
     tuned_path(tmp_path, GPU.name).write_text(text)
     winners.reload()
-    gemm_choice._choose.cache_clear()
+    forget()
     with pytest.warns(winners.StaleTableWarning, match="left aside"):
-        after = gemm_choice.choose(GPU, Product.of(PRODUCT))
+        after = decide_product(GPU, Product.of(PRODUCT))
     assert after == before
 
 
@@ -320,12 +323,12 @@ def test_the_users_own_table_comes_before_the_shipped_one(put: Put, tmp_path: Pa
     own, shipped = entry(PRODUCT, 5), entry(PRODUCT, 9, seconds=2e-5, created=9.0)
     write_tuned(TunedTable(GPU.name, (shipped,)), tuned_path(tmp_path / "shipped", GPU.name))
     put()
-    assert gemm_choice.choose(GPU, Product.of(PRODUCT)).config == shipped.config
+    assert decide_product(GPU, Product.of(PRODUCT)).config == shipped.config
     put(own)
-    assert gemm_choice.choose(GPU, Product.of(PRODUCT)).config == own.config
+    assert decide_product(GPU, Product.of(PRODUCT)).config == own.config
     # One that does not hold leaves the place to the other.
     put(msgspec.structs.replace(own, source_hash="0"))
-    assert gemm_choice.choose(GPU, Product.of(PRODUCT)).config == shipped.config
+    assert decide_product(GPU, Product.of(PRODUCT)).config == shipped.config
 
 
 def test_of_winners_of_several_compilers_the_fastest_counts(put: Put) -> None:
@@ -333,7 +336,7 @@ def test_of_winners_of_several_compilers_the_fastest_counts(put: Put) -> None:
     slow, fast = entry(PRODUCT, 5, seconds=2e-5, created=9.0), entry(PRODUCT, 9, seconds=1e-5)
     for both in ((slow, fast), (fast, slow)):
         put(*both)
-        assert gemm_choice.choose(GPU, Product.of(PRODUCT)).config == fast.config
+        assert decide_product(GPU, Product.of(PRODUCT)).config == fast.config
 
 
 def test_shipped_tables_of_other_code_are_left_in_silence(put: Put, tmp_path: Path) -> None:
@@ -342,7 +345,7 @@ def test_shipped_tables_of_other_code_are_left_in_silence(put: Put, tmp_path: Pa
     put()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert gemm_choice.choose(GPU, Product.of(PRODUCT)).seconds != foreign.seconds
+        assert decide_product(GPU, Product.of(PRODUCT)).seconds != foreign.seconds
 
 
 def test_choices_on_disk_hold_for_their_tables_alone(put: Put) -> None:

@@ -24,6 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from constrint.choose import Decision
 from constrint.errors import ConstrintError
 from constrint.flashrnn import rnn
 from constrint.kernels.launch import policy
@@ -31,7 +32,6 @@ from constrint.kernels.launch.cuda import CudaLaunch, CudaSource
 from constrint.kernels.registry import load_spec
 from constrint.kernels.rnn import fused
 from constrint.kernels.rnn.spec import workload_of
-from constrint.select.first_choice import Choice
 from constrint.tune.check import Tolerance, error_over_bound
 from tests.support.placed_layers import gpu_here, usual_dims
 
@@ -225,7 +225,7 @@ def choices_noted() -> Iterator[list[str]]:
     noted: list[str] = []
     launches = policy.launch_what_fits
 
-    def noting(*args: Any, **options: Any) -> Choice:
+    def noting(*args: Any, **options: Any) -> Decision:
         choice = launches(*args, **options)
         noted.append(f"{choice.kernel} {dict(choice.config)}")
         return choice

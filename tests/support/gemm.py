@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
+from typing import TYPE_CHECKING
 
 from constrint.hwmodels import GpuModel
-from constrint.kernels.gemm.first_choice import gemm_spec
+from constrint.kernels.gemm.implementations import gemm_spec
 from constrint.kernels.gemm.product import Product
 from constrint.kernels.gemm.spec import GemmSpec
 from constrint.kernels.registry import load_kernel
 from constrint.model import Problem, Var
 from constrint.select import BlockUse, KernelSpec, Operation, Workload
+
+if TYPE_CHECKING:
+    from constrint.kernels.gemm.launch import Call
 
 POINTER: GemmSpec = gemm_spec("gemm.pointer")
 DESCRIPTOR: GemmSpec = gemm_spec("gemm.descriptor")
@@ -64,3 +68,9 @@ def able_kernels(gpu: GpuModel, workload: Workload) -> list[GemmSpec]:
     if not gpu.matrix_shapes(workload.dtype) or gpu.dot_unit(workload.dtype) is None:
         return []
     return [spec for spec in KERNELS if not spec.refusal(gpu, Product.of(workload))]
+
+
+def launch(kernel: str, call: Call, config: Mapping[str, int]) -> None:
+    """Enqueue a call by one of the operation's kernels, by its full name."""
+    for each in gemm_spec(kernel).call_launches(call, config):
+        each.run()

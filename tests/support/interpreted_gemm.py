@@ -5,14 +5,18 @@ Every function takes a case read from JSON and says whether the result is within
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from constrint.choose import Program, Step
 from constrint.hwmodels import load_gpu
-from constrint.kernels.gemm import dispatch
+from constrint.kernels.gemm import first_call
+from constrint.kernels.gemm.first_call import End
 from constrint.kernels.gemm.launch import Call, Epilogue, Machine, runtime_precision
+from constrint.kernels.gemm.pointwise.launch import pointwise_launch, pointwise_reference
 from constrint.kernels.gemm.reference import gemm_reference
 from constrint.kernels.registry import load_spec
 from constrint.select import Workload
@@ -41,7 +45,8 @@ def kernel_is_right(case: dict[str, Any]) -> bool:
     source = torch.randn((batch, m, n), generator=generator).to(out_kind) if case["beta"] else None
     epilogue = Epilogue(bias, source, case["alpha"], case["beta"], case["activation"])
     machine = Machine(4, case["num_xcds"])
-    dispatch.launch(case["kernel"], Call(a, b, out, machine, epilogue, runtime_precision(a.dtype)), case["config"])
+    program = Program(case["kernel"], (Step("product", case["kernel"], case["config"]),))
+    first_call.launch(program, Call(a, b, out, machine, epilogue, runtime_precision(a.dtype)))
     z = case["alpha"] * (a.double() @ b.double())
     # Sums of k products in fp32 (int32: exact) grow by at most k rounding steps; the output rounds once.
     bound = 0.0 if kind == torch.int8 else k * 2.0**-23 * case["alpha"] * (a.double().abs() @ b.double().abs())
@@ -69,8 +74,8 @@ def dispatch_is_right(case: dict[str, Any]) -> bool:
     """A whole product as if the CPU were the GPU that the case names, against the reference."""
     gpu = load_gpu(case["gpu"]) if case["gpu"] else None
     machine = Machine(gpu.device.sm_count, gpu.device.num_xcds, case["gpu"] == "h200") if gpu else Machine(4)
-    setattr(dispatch, "machine_of", lambda _: (gpu, machine))  # noqa: B010 - a stand-in for a cached function
-    setattr(dispatch, "has_nvrtc", lambda: False)  # noqa: B010 - Triton's kernels alone can be interpreted
+    setattr(first_call, "machine_of", lambda _: (gpu, machine))  # noqa: B010 - a stand-in for a cached function
+    setattr(first_call, "has_nvrtc", lambda: False)  # noqa: B010 - Triton's kernels alone can be interpreted
     generator = torch.Generator().manual_seed(case["seed"])
     batch, m, n, k = case["sizes"]
     kind = getattr(torch, case["dtype"])
@@ -85,10 +90,29 @@ def dispatch_is_right(case: dict[str, Any]) -> bool:
     out_kind = torch.int32 if kind == torch.int8 else kind
     bias = torch.randn(n, generator=generator).to(kind) if case.get("bias") else None
     activation = case.get("activation")
-    found = dispatch.run_on_gpu(a, b, bias, None, 1.0, 0.0, activation, out_kind, "kernels")
+    found = first_call.run(a, b, bias, None, End(1.0, 0.0, activation, out_kind, "kernels"))
     if kind == torch.int8:
         expected = gemm_reference(a, b, bias, activation=activation, out_dtype=out_kind)
     else:
         expected = gemm_reference(a.double(), b.double(), bias, activation=activation, out_dtype=torch.float64)
     bound = k * 2.0**-23 * (a.double().abs() @ b.double().abs()) + 2.0**-10 * expected.double().abs() + 2.0**-23
     return bool(((found.double() - expected.double()).abs() <= bound).all())
+
+
+def pointwise_is_right(case: dict[str, Any]) -> bool:
+    """The pointwise kernel on random sums, against its reference in fp64, rounded once."""
+    m, n = case.get("m", 45), case.get("n", 70)
+    generator = torch.Generator().manual_seed(m * n)
+    sums = torch.randn((1, m, n), generator=generator)
+    bias = torch.randn(n, generator=generator).half() if case.get("bias") else None
+    source = torch.randn((1, m, n), generator=generator).half() if case.get("source") else None
+    if source is not None and case.get("by_columns"):
+        source = source.mT.contiguous().mT
+    end = Epilogue(bias, source, case.get("alpha", 1.0), case.get("beta", 0.0), case.get("activation"))
+    operands = torch.empty(1, m, 8).half(), torch.empty(1, 8, n).half()
+    call = Call(*operands, torch.full((1, m, n), float("nan")).half(), Machine(4), end, "ieee")
+    pointwise_launch(call, sums).run()
+    wide = replace(call, out=call.out.double())
+    expected = pointwise_reference(wide, sums.double())
+    bound = 2.0**-11 * expected.abs() + 2.0**-20 * (1.0 + expected.abs()) + 2.0**-24
+    return bool(((call.out.double() - expected).abs() <= bound).all())

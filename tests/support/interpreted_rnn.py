@@ -12,22 +12,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from constrint.choose import Decision, Program, Request, Step
 from constrint.hwmodels import load_gpu
 from constrint.kernels.launch.plan.scratch import Scratch
 from constrint.kernels.registry import load_spec
-from constrint.kernels.rnn.alternating import graphs, steps
+from constrint.kernels.rnn.alternating import cost, graphs
 from constrint.kernels.rnn.alternating.loop import loop_backward, loop_forward
 from constrint.kernels.rnn.cells import CELLS
 from constrint.kernels.rnn.gradients import gradients_of_slots, input_gradient
-from constrint.kernels.rnn.interface import PlannedBackward, PlannedForward, RnnInputs, RnnUpstream
+from constrint.kernels.rnn.interface import BackwardTensors, ForwardOutputs, RnnInputs, RnnUpstream
 from constrint.kernels.rnn.reference import rnn_reference
 from constrint.kernels.rnn.spec import workload_of
-from constrint.kernels.rnn.triton import launch
-from constrint.kernels.rnn.triton.backend import TritonBackend
+from constrint.kernels.rnn.triton.launch import TritonBackend
 from constrint.kernels.rnn.triton.layer import padded_head_dim
-from constrint.kernels.rnn.weights.launch import weight_launches
-from constrint.kernels.rnn.weights.shape import is_one_product
-from constrint.select.first_choice import Choice
+from constrint.kernels.rnn.weights.launch import is_one_product, weight_launches
 
 H200 = load_gpu("h200")
 
@@ -63,22 +61,25 @@ def fused_errors(case: dict[str, Any]) -> tuple[float, float]:
     out, last = rnn_reference(cell.name, **exact, lengths=lengths, reset=reset, clip=case["clip"])
     wanted = torch.autograd.grad((out * grad.double()).sum() + (last * grad_last.double()).sum(), list(exact.values()))
     name = {"float32": "fp32", "float16": "fp16"}[case["dtype"]]
-    sizes = batch, time, heads, padded_head_dim(dim) if case["planned"] else dim
-    choice = Choice(None, cell.name + ".triton", case["config"], workload=workload_of(cell.name, sizes, name))
+    sizes = batch, time, heads, padded_head_dim(dim)
+    workload, kernel = workload_of(cell.name, sizes, name), cell.name + ".triton"
+    choice = Decision(
+        Request(kernel, workload, None), Program(kernel, (Step("forward", kernel, case["config"], workload),))
+    )
     inputs = RnnInputs(cell.name, wx, r, b, initial, lengths, reset)
     if case["planned"]:
         forward, ends, gradients = _planned(inputs, choice, grad, grad_last, clip=case["clip"], only_h=only_h)
         gradient_error = _largest(_difference(g, w) for g, w in zip(gradients, wanted, strict=True))
         return max(_difference(forward, out), _difference(ends, last)), gradient_error
-    saved = launch.forward(inputs, choice, save_gates=case["save"])
+    saved = TritonBackend().forward(inputs, choice, save_gates=case["save"])
     upstream = _of_first_state(grad, grad_last) if only_h else RnnUpstream(tuple(grad), tuple(grad_last))
-    found = launch.backward(inputs, saved, upstream, choice, clip=case["clip"])
+    found = TritonBackend().backward(inputs, saved, upstream, choice, clip=case["clip"])
     gradients = [g for g in (found.wx, found.r, found.b, found.initial) if g is not None]
     return _difference(saved.states, out), _largest(_difference(g, w) for g, w in zip(gradients, wanted, strict=True))
 
 
 def _planned(
-    inputs: RnnInputs, choice: Choice, grad: Tensor, grad_last: Tensor, *, clip: float, only_h: bool
+    inputs: RnnInputs, choice: Decision, grad: Tensor, grad_last: Tensor, *, clip: float, only_h: bool
 ) -> tuple[Tensor, Tensor, list[Tensor]]:
     """All states, the last ones and the gradients, by the launches of a plan, into memory that holds NaN."""
     wx, b, initial, kind = inputs.wx, inputs.b, inputs.initial, inputs.kind
@@ -88,12 +89,12 @@ def _planned(
         return torch.full(shape, math.nan, dtype=dtype)
 
     states, end_h = poisoned(kind.num_states, batch, time, heads, dim), poisoned(batch, heads, dim)
-    made = PlannedForward(states, end_h, poisoned(kind.num_states - 1, batch, heads, dim), poisoned(*wx.shape))
+    made = ForwardOutputs(states, poisoned(*wx.shape), end_h, poisoned(kind.num_states - 1, batch, heads, dim))
     start = None if initial is None else initial[0].to(wx.dtype)
     for each in TritonBackend().plan_forward(inputs, start, made, choice, Scratch()):
         each.run()
     assert made.gates is not None
-    back = PlannedBackward(
+    back = BackwardTensors(
         states=states,
         gates=made.gates,
         grad_states=(grad[0], *(None if only_h else other for other in grad[1:])),
@@ -113,12 +114,13 @@ def _planned(
     else:
         found = gradients_of_slots(kind, back.slots, back.before, inputs.r.dtype, True, b)
     given = (*found, back.initial if initial is not None else None)
+    assert made.end_rest is not None
     return states, torch.cat([end_h[None], made.end_rest]), [gradient for gradient in given if gradient is not None]
 
 
 def alternating_errors(case: dict[str, Any]) -> dict[str, float]:
     """The alternating back-end against the same recurrence in PyTorch, by what is compared."""
-    steps.MAX_STEPS = 4  # several chunks, the last one not full
+    cost.MAX_STEPS = 4  # several chunks, the last one not full
     torch.manual_seed(case["seed"])
     cell, (batch, time, heads, dim) = case["cell"], case["sizes"]
     gates, states = CELLS[cell].num_gates, CELLS[cell].num_states

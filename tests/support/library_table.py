@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from constrint.choose import forget
 from constrint.hwmodels import GpuModel
-from constrint.kernels.gemm import first_choice
-from constrint.kernels.gemm.library import choice, points
+from constrint.kernels.gemm.library import candidates, points
 from constrint.kernels.gemm.library.cost import floor_s
 from constrint.kernels.gemm.library.points import COLUMNS, place_of, place_of_row
 from constrint.kernels.gemm.product import Product
+from tests.support.decisions import begin_anew
 
 SIDES = (64, 256, 1024, 4096)
 
@@ -56,14 +57,14 @@ def smooth_s(gpu: GpuModel, asked: Product) -> float:
 def use_tables_of(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Read tables of a folder, and choose anew, by the device's times alone; the caller forgets afterwards."""
     monkeypatch.setattr(points, "MEASURED", folder)
-    monkeypatch.setattr(first_choice, "_REFUSED", {})
+    begin_anew(monkeypatch)
     for host_s in ("OUR_HOST_S", "LIBRARY_HOST_S", "DIRECT_HOST_S"):
-        monkeypatch.setattr(choice, host_s, 0.0)
+        monkeypatch.setattr(candidates, host_s, 0.0)
     forget_tables()
 
 
 def forget_tables() -> None:
     """Let tables be read, and choices be made anew."""
     read_anew()
-    choice.least_share.cache_clear()
-    first_choice._choose.cache_clear()
+    candidates.error_of.cache_clear()
+    forget()

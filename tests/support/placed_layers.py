@@ -18,14 +18,14 @@ from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.launch.cuda import CudaLaunch, CudaSource
 from constrint.kernels.launch.device import gpu_of
 from constrint.kernels.registry import load_spec
+from constrint.kernels.rnn.candidates import decide_layer
 from constrint.kernels.rnn.cuda.shape import BLOCK, CLUSTER, GRID
 from constrint.kernels.rnn.gradients import recompute_gates, states_before
-from constrint.kernels.rnn.plan import plan_for
 from constrint.kernels.rnn.reference import rnn_reference
 from constrint.kernels.rnn.spec import SUFFIX, RnnSpec, workload_of
 from constrint.select import Config, Workload
-from constrint.select.first_choice import choose
 from constrint.tune.check import Tolerance, error_over_bound, poison
+from tests.support.decisions import choose_kernel
 
 PLACEMENTS = {"block": BLOCK, "cluster": CLUSTER, "grid": GRID}
 #: Units of a head that fit each placement with few blocks.
@@ -48,7 +48,7 @@ def gpu_here() -> GpuModel:
 
 def config_in(gpu: GpuModel, spec: RnnSpec, workload: Workload, placement: int) -> Config:
     """The best configuration of a placement."""
-    return choose(spec, gpu, spec.planned(workload), fixed={"placement": placement, "recompute": 0}).config
+    return choose_kernel(spec, gpu, spec.planned(workload), fixed={"placement": placement, "recompute": 0}).config
 
 
 def streaming(config: Config) -> Config:
@@ -62,8 +62,9 @@ def usual_dims(gpu: str) -> dict[int, int]:
     found: dict[int, int] = {}
     for dim in USUAL_DIMS:
         asked = workload_of("lstm", (16, 1024, 1, dim), "bf16")
-        planned = plan_for(asked, load_gpu(gpu), tuple(SUFFIX), projected=True)
-        placements = {config.get("placement") for config in planned.offer_of("cuda").configs.values()}
+        planned = decide_layer(asked, load_gpu(gpu), tuple(SUFFIX), projected=True)
+        steps = planned.program_of("cuda").steps
+        placements = {step.config.get("placement") for step in steps}
         if len(placements) == 1:
             found.setdefault(int(placements.pop() or 0), dim)
     return found

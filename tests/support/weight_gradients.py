@@ -12,8 +12,7 @@ from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.launch.plan.scratch import Scratch
 from constrint.kernels.rnn.cells import CELLS, Cell
 from constrint.kernels.rnn.gradients import states_before
-from constrint.kernels.rnn.weights.launch import weight_launches
-from constrint.kernels.rnn.weights.shape import Tiles
+from constrint.kernels.rnn.weights.launch import WeightTiles, weight_launches
 
 #: What rounds once, and what sums: fp32, of the precision of the matrix units, which may round towards zero.
 ROUNDING = {torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11, torch.float32: 2.0**-24}
@@ -65,7 +64,7 @@ def make_problem(
     return Problem(kind, slots, h, draw(kind.num_states, batch, heads, dim) if initial else None)
 
 
-def by_kernel(problem: Problem, gpu: GpuModel, tiles: Tiles | None, of_bias: torch.dtype | None) -> list[Tensor]:
+def by_kernel(problem: Problem, gpu: GpuModel, tiles: WeightTiles | None, of_bias: torch.dtype | None) -> list[Tensor]:
     """The gradients of r, and of b in its dtype if there is one, from poisoned memory."""
     kind, slots = problem.kind, problem.slots
     heads, dim = slots.shape[3:]
@@ -119,7 +118,7 @@ def judge(case: dict[str, Any], gpu: GpuModel, device: str) -> Judged:
         device: Where it is run.
     """
     of_bias = None if case["bias"] is None else getattr(torch, case["bias"])
-    tiles = None if case["tiles"] is None else Tiles(*case["tiles"])
+    tiles = None if case["tiles"] is None else WeightTiles(*case["tiles"])
 
     def problem(*, whole: bool) -> Problem:
         dtype, initial = getattr(torch, case["dtype"]), bool(case["initial"])

@@ -15,11 +15,11 @@ from torch import Tensor
 
 from constrint.hwmodels import load_gpu
 from constrint.kernels.rnn.cells import CELLS
+from constrint.kernels.rnn.fused import UNWRITTEN
 from constrint.kernels.rnn.gradients import recompute_gates, states_before
 from constrint.kernels.rnn.reference import rnn_reference
-from constrint.kernels.rnn.vectors import UNWRITTEN
 from constrint.kernels.rnn.wgmma.launch import source_of
-from constrint.kernels.rnn.wgmma.sources import CELLS_SOURCE, SOURCE
+from constrint.kernels.rnn.wgmma.shape import CELLS_SOURCE, SOURCE
 
 H200 = load_gpu("h200")
 HEADERS = Path(__file__).parent / "grid_on_cpu"

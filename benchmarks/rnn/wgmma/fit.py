@@ -188,7 +188,7 @@ def main() -> None:
     print_beside_cuda(gpu, rows, loops, figures)
     if args.write:
         source = f"fitted: `python -m benchmarks.rnn.wgmma.fit {args.table} --gpu {args.gpu} --write`"
-        cost.write_fitted(cost.Fitted(source, figures))
+        cost.write_fitted(cost.FittedWgmma(source, figures))
         print(f"wrote {cost.__file__}'s step.json", file=sys.stderr)
 
 

@@ -19,9 +19,9 @@ from torch import Tensor
 from benchmarks.rnn.wgmma.jobs import BY_OPERATION, Job, watched
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.registry import load_spec
+from constrint.kernels.rnn.candidates import choose_for
 from constrint.kernels.rnn.cells import CELLS
 from constrint.kernels.rnn.gradients import recompute_gates, states_before
-from constrint.kernels.rnn.plan import choose_for
 from constrint.kernels.rnn.spec import RnnSpec
 from constrint.kernels.rnn.tensors import make_optional_inputs
 from constrint.kernels.rnn.wgmma.launch import launches_of

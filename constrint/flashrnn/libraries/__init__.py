@@ -1,1 +1,1 @@
-"""Where layers of torch take the place of ours: on the CPU, by cuDNN, and under torch.jit.script."""
+"""Layers of torch in the place of ours: on the CPU, by cuDNN, and under torch.jit.script."""

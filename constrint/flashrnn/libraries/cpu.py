@@ -1,8 +1,8 @@
-"""Whole layers by torch's own CPU kernels, where these compute what the loop over steps does, several times faster.
+"""Whole modules by torch's own CPU kernels, which compute what the loop over steps does, several times faster.
 
-They take a module whose recurrence is `torch.nn`'s. `None` stands for everything else: the module then goes on by
-itself. So it does for tensors of a subclass, and where a transform or a mode of torch looks on: what these see are the
-same operators on every device. An ONNX export takes the kernels' operators on any device: ONNX has the same.
+`refusal_of_call` says whether they can run a kind of call, `run_dense` and `run_packed` run it. These return None for
+operands that the kernels do not take (tensors of a subclass, weights of other shapes or dtypes): the module then runs
+its recurrences. An ONNX export takes the kernels' operators on any device: ONNX has the same.
 
 States and sums are fp32 for 16-bit inputs, as in `rnn`. Torch's 16-bit kernels round some of them at every step, so an
 LSTM runs in fp32 on converted operands. The other cells do not: their fp32 kernels take longer than the loop does.
@@ -20,11 +20,13 @@ from torch import _VF, Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from constrint.flashrnn.checks import DTYPES
-from constrint.flashrnn.observers import autocast_dtype, is_exporting_onnx, needs_plain_torch
-from constrint.kernels.rnn.first_choice import AUTO
+from constrint.flashrnn.observers import autocast_dtype, needs_plain_torch
+from constrint.kernels.rnn.candidates import torch_refusal
+from constrint.kernels.rnn.dispatch import dtype_name
 from constrint.kernels.rnn.reference import accumulation_dtype
 
 if TYPE_CHECKING:
+    from constrint.flashrnn.decisions import CallKind
     from constrint.flashrnn.parameters import RecurrentParameters
 
 States = tuple[Tensor, ...]
@@ -38,24 +40,25 @@ _KERNELS: dict[str, Callable[..., tuple[Tensor, ...]]] = {
     "elman": _VF.rnn_tanh,
     "elman_relu": _VF.rnn_relu,
 }
-#: Dtypes in which torch's kernels keep states as they are.
-_WIDE = (torch.float32, torch.float64)
 #: Subclasses of tensors have operators of their own.
 PLAIN = (Tensor, nn.Parameter)
 #: Names and shapes of a module's weights, in the order of `torch.nn`, by the options that they follow from.
 _LAYOUTS: dict[tuple[Any, ...], tuple[tuple[str, tuple[int, ...]], ...]] = {}
 
 
-@lru_cache(maxsize=256)
-def refusal(cell: str, num_heads: int, dtype: torch.dtype) -> str:
-    """Why torch's kernels do not run a kind of layer; empty if they do."""
-    if cell not in _KERNELS:
-        return f"torch has no {cell}"
-    if num_heads != 1:
-        return f"torch's layers have one head, this one has {num_heads}"
-    if dtype in _WIDE or (cell == "lstm" and dtype in DTYPES):
-        return ""
-    return f"they round states to {str(dtype).removeprefix('torch.')} in every step, here states are fp32"
+def refusal_of_call(module: RecurrentParameters, x: Tensor, kind: CallKind) -> str:
+    """Why torch's kernels do not run a kind of call; empty if they do."""
+    if not x.is_cpu:
+        return f"torch's layers run on the CPU, the input is on {x.device}"
+    if module.gradient_recurrent_clip is not None or module.config is not None:
+        return "torch's layers have no gradient_recurrent_clip and no config"
+    if kind.has_resets:
+        return "torch's layers take no reset"
+    if needs_plain_torch() or torch._C._len_torch_dispatch_stack():
+        return "transforms and modes of torch cannot look into it"
+    if torch.is_autocast_enabled("cpu"):
+        return "autocast is on"
+    return torch_refusal(module.cell, module.num_heads, dtype_name(x.dtype))
 
 
 def run_dense(
@@ -64,9 +67,7 @@ def run_dense(
     states: States | None,  # (layers * directions, B, size) each
     lengths: Tensor | None,  # (B,)
 ) -> Results | None:
-    """Run all layers of a checked dense batch; None where torch's kernels do not do."""
-    if is_exporting_onnx():
-        return _run_for_export(module, x, states) if lengths is None and _can_export(module, x) else None
+    """Run all layers of a checked dense batch; None for operands that the kernels do not take."""
     weights = _weights(module, x, states)
     if weights is None:
         return None
@@ -83,7 +84,7 @@ def run_dense(
 
 
 def run_packed(module: RecurrentParameters, packed: PackedSequence, states: States | None) -> Results | None:
-    """Run all layers of a checked packed sequence, whose order `states` have; None where torch's kernels do not do."""
+    """Run all layers of a checked packed sequence, whose order `states` have; None as in `run_dense`."""
     weights = _weights(module, packed.data, states)
     if weights is None:
         return None
@@ -91,14 +92,14 @@ def run_packed(module: RecurrentParameters, packed: PackedSequence, states: Stat
     return _run(module, packed.data, (packed.batch_sizes,), hidden, weights, ())
 
 
-def _can_export(module: RecurrentParameters, x: Tensor) -> bool:
-    """Whether ONNX has an operator for a module's recurrence, whatever back-end runs it here; projections have none."""
+def run_for_export(module: RecurrentParameters, x: Tensor, states: States | None) -> Results | None:
+    """Run by the operator that ONNX translates into its own LSTM, GRU or RNN, on any tensors of any device.
+
+    None where ONNX has no operator for the module, whatever its back-end: for projections, heads and sLSTM.
+    """
     has_one = module.cell in _KERNELS and module.num_heads == 1 and not module.proj_size
-    return has_one and autocast_dtype(x.device) is None
-
-
-def _run_for_export(module: RecurrentParameters, x: Tensor, states: States | None) -> Results:
-    """Run by the operator that ONNX translates into its own LSTM, GRU or RNN, on any tensors of any device."""
+    if not has_one or autocast_dtype(x.device) is not None:
+        return None
     wide = accumulation_dtype(x.dtype)
     weights = [getattr(module, name).to(wide) for name, _ in layout_of(module)]
     hidden = _hidden(module, x, x.shape[0 if module.batch_first else 1], states)
@@ -163,22 +164,12 @@ def _hidden(module: RecurrentParameters, x: Tensor, batch: int, states: States |
 
 
 def _weights(module: RecurrentParameters, x: Tensor, states: States | None) -> list[Tensor] | None:
-    """The weights in the accumulation dtype, or None where torch's kernels do not fit the module or its operands.
+    """The weights in the accumulation dtype, or None where the kernels do not take the operands.
 
     The kernels do not check the weights' shapes, so this does.
     """
     dtype = x.dtype
-    if (
-        needs_plain_torch()
-        or torch.compiler.is_compiling()
-        or refusal(module.cell, module.num_heads, dtype)
-        or module.backend != AUTO
-        or module.gradient_recurrent_clip is not None
-        or not _is_plain(x)
-        or not x.numel()
-        or torch.is_autocast_enabled("cpu")
-        or torch._C._len_torch_dispatch_stack()
-    ):
+    if not _is_plain(x) or not x.numel():
         return None
     if states is not None and not all(_is_plain(state) and state.dtype in DTYPES for state in states):
         return None

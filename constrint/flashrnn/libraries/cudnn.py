@@ -1,7 +1,7 @@
-"""Whole layers by cuDNN, where it is predicted to be faster than the kernels, or where a module names it.
+"""Whole modules by cuDNN, where the decision takes it or a module names it.
 
-They take a module whose recurrence is `torch.nn`'s, on a GPU. `None` stands for everything else: the module then goes
-on by itself. A module with `backend="cudnn"` is told why it cannot.
+`refusal_of_call` says whether it can run a kind of call, `run_dense` and `run_packed` run it. These return None for
+operands that it does not take: the module then runs its recurrences, and one with `backend="cudnn"` raises the reason.
 
 Layers run one at a time where cuDNN's persistent algorithm takes them, which runs no more than one, and where dropout
 acts between them; else all in one call, in which cuDNN may overlap them.
@@ -20,94 +20,81 @@ from torch.nn.utils.rnn import PackedSequence
 from constrint.errors import UnsupportedError
 from constrint.flashrnn.libraries.cpu import PLAIN, Results, States, layout_of
 from constrint.flashrnn.observers import needs_plain_torch
-from constrint.kernels.rnn.cudnn.algorithm import Shape, is_persistent
-from constrint.kernels.rnn.cudnn.first_choice import Layers, prefers_cudnn
+from constrint.kernels.rnn.cudnn.cost import CudnnLayer, is_persistent
 from constrint.kernels.rnn.cudnn.launch import MODES, CudnnCall, run_layers
 from constrint.kernels.rnn.cudnn.spec import CUDNN
-from constrint.kernels.rnn.first_choice import AUTO, dtype_name
+from constrint.kernels.rnn.dispatch import dtype_name
 
 if TYPE_CHECKING:
+    from constrint.flashrnn.decisions import CallKind
     from constrint.flashrnn.parameters import RecurrentParameters
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
-def run_dense(
-    module: RecurrentParameters,
-    x: Tensor,  # (T, B, features), or (B, T, features) if `module.batch_first`
-    states: States | None,  # (layers * directions, B, size) each
-    *,
-    has_lengths: bool,
-    has_resets: bool,
-) -> Results | None:
-    """Run all layers of a checked dense batch; None where cuDNN cannot, or is not chosen.
+def refusal_of_call(module: RecurrentParameters, dtype: torch.dtype, kind: CallKind) -> str:
+    """Why cuDNN does not run a kind of call; empty if it does.
 
-    Raises:
-        UnsupportedError: When the module names cuDNN and it cannot.
+    Args:
+        module: The module.
+        dtype: The dtype of products with the input.
+        kind: The kind of the call.
     """
-    if module.backend == AUTO:
-        if not x.is_cuda or has_lengths or has_resets or not _is_chosen(module, x):
-            return None
-    elif module.backend != CUDNN:
-        return None
-    elif has_lengths or has_resets:
-        raise _unsupported("it takes neither lengths nor reset; pass a PackedSequence for lengths")
-    if not _can(module, x, states):
-        return None
-    output, last = _run(module, x, states, ())
-    return output.contiguous(), last
-
-
-def run_packed(module: RecurrentParameters, packed: PackedSequence, states: States | None) -> Results | None:
-    """Run all layers of a checked packed sequence, whose order `states` have; only where the module names cuDNN.
-
-    Raises:
-        UnsupportedError: When the module names cuDNN and it cannot.
-    """
-    if module.backend != CUDNN or not _can(module, packed.data, states):
-        return None
-    return _run(module, packed.data, states, tuple(packed.batch_sizes.tolist()))
-
-
-def _is_chosen(module: RecurrentParameters, x: Tensor) -> bool:
-    """Whether a module on a GPU that leaves the choice to us runs by cuDNN."""
-    if (
-        torch.compiler.is_compiling()
-        or module.cell not in MODES
-        or module.num_heads != 1
-        or module.proj_size
-        or module.gradient_recurrent_clip is not None
-        or torch.are_deterministic_algorithms_enabled()
-    ):
-        return False
-    dtype = _dtype(x)
-    if dtype not in DTYPES or (dtype == torch.float32 and not _has_precision()):
-        return False
-    batch, time, features = x.shape if module.batch_first else (x.shape[1], x.shape[0], x.shape[2])
-    sizes = batch, time, features, module.hidden_size, module.num_layers, module.num_directions
-    layers = Layers(module.cell, dtype_name(dtype), *sizes, torch.is_grad_enabled())
-    return 0 not in sizes and prefers_cudnn(layers, x.device)
-
-
-def _can(module: RecurrentParameters, x: Tensor, states: States | None) -> bool:
-    """Whether cuDNN can run a module; where the module names it, why it cannot is raised."""
-    reason = _refusal(module, x, states)
-    if reason and module.backend == CUDNN:
-        raise _unsupported(reason)
-    return not reason
-
-
-def _refusal(module: RecurrentParameters, x: Tensor, states: States | None) -> str:
-    """Why cuDNN cannot run a module on these operands; empty if it can."""
-    if torch.compiler.is_compiling():
-        return "torch.compile cannot look into it"
-    weights = _weights(module)
+    is_auto = module.backend != CUDNN
+    if kind.has_lengths or kind.has_resets:
+        return "it takes neither lengths nor reset; pass a PackedSequence for lengths"
+    if module.config is not None:
+        return "there is nothing to configure"
     if needs_plain_torch() or torch._C._len_torch_dispatch_stack():
         return "transforms and modes of torch cannot look into it"
     if module.cell not in MODES:
         return f"it has no {module.cell}"
     if module.num_heads != 1 or module.proj_size or module.gradient_recurrent_clip is not None:
         return "it takes one head, no projection of h (proj_size) and no gradient_recurrent_clip"
+    if is_auto and kind.is_packed:
+        return "it runs packed sequences where backend='cudnn' names it"
+    if is_auto and torch.are_deterministic_algorithms_enabled():
+        return "torch is set to deterministic algorithms"
+    if is_auto and (dtype not in DTYPES or (dtype == torch.float32 and not has_precision())):
+        return f"it takes float32, bfloat16 or float16 in torch's precision, the input is {dtype}"
+    return ""
+
+
+def run_dense(
+    module: RecurrentParameters,
+    x: Tensor,  # (T, B, features), or (B, T, features) if `module.batch_first`
+    states: States | None,  # (layers * directions, B, size) each
+    lengths: Tensor | None,
+) -> Results | None:
+    """Run all layers of a checked dense batch, which has no lengths; None for operands that cuDNN does not take.
+
+    Raises:
+        UnsupportedError: Instead of None, when the module names cuDNN.
+    """
+    if not _takes(module, x, states):
+        return None
+    output, last = _run(module, x, states, ())
+    return output.contiguous(), last
+
+
+def run_packed(module: RecurrentParameters, packed: PackedSequence, states: States | None) -> Results | None:
+    """Run all layers of a checked packed sequence, whose order `states` have; None and errors as in `run_dense`."""
+    if not _takes(module, packed.data, states):
+        return None
+    return _run(module, packed.data, states, tuple(packed.batch_sizes.tolist()))
+
+
+def _takes(module: RecurrentParameters, x: Tensor, states: States | None) -> bool:
+    """Whether cuDNN takes the operands of a call; raises the reason where the module names it."""
+    reason = _refusal(module, x, states)
+    if reason and module.backend == CUDNN:
+        raise UnsupportedError(f"backend 'cudnn' cannot run this layer: {reason}. Use 'auto', which takes what can.")
+    return not reason
+
+
+def _refusal(module: RecurrentParameters, x: Tensor, states: States | None) -> str:
+    """Why cuDNN does not take the operands of a call; empty if it does."""
+    weights = _weights(module)
     if any(type(t) not in PLAIN or t.layout != torch.strided for t in (x, *weights, *(states or ()))):
         return "it takes plain dense tensors"
     if not _has_cudnn(x):
@@ -123,10 +110,6 @@ def _refusal(module: RecurrentParameters, x: Tensor, states: States | None) -> s
     if any(w.shape != shape for w, (_, shape) in zip(weights, layout_of(module), strict=True)):
         return "the weights do not have the shapes of the module"
     return ""
-
-
-def _unsupported(reason: str) -> UnsupportedError:
-    return UnsupportedError(f"backend 'cudnn' cannot run this layer: {reason}. Use 'auto', which takes what can.")
 
 
 def _run(module: RecurrentParameters, x: Tensor, states: States | None, batch_sizes: tuple[int, ...]) -> Results:
@@ -156,7 +139,9 @@ def _run(module: RecurrentParameters, x: Tensor, states: States | None, batch_si
 
 def _cuts(module: RecurrentParameters, x: Tensor, dtype: torch.dtype, batch: int, *, is_packed: bool) -> list[int]:
     """The layers at which a new call begins, and their number."""
-    shape = Shape(module.cell, dtype_name(dtype), batch, module.hidden_size, module.hidden_size, module.num_directions)
+    shape = CudnnLayer(
+        module.cell, dtype_name(dtype), batch, module.hidden_size, module.hidden_size, module.num_directions
+    )
     alone = not is_packed and is_persistent(shape)
     if alone or (module.dropout and module.training):
         return list(range(module.num_layers + 1))
@@ -198,8 +183,8 @@ def _dtype(x: Tensor) -> torch.dtype:
     return x.dtype
 
 
-def _has_precision() -> bool:
-    """Whether cuDNN can be let multiply fp32 as every other back-end would here: it is not held to more."""
+def has_precision() -> bool:
+    """Whether cuDNN can be made to multiply fp32 in the precision of every other back-end."""
     try:
         allows = torch._C._get_cudnn_allow_tf32()
     except RuntimeError:  # the switches of cuDNN's operators differ from each other, and are not ours to set

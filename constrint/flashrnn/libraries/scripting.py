@@ -1,4 +1,4 @@
-"""What torch.jit.script compiles in the place of a module: the module of `torch.nn` that computes the same."""
+"""torch.jit.script: the module of `torch.nn` that is compiled in the place of a module."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from constrint.errors import UnsupportedError
-from constrint.kernels.rnn.first_choice import AUTO
+from constrint.kernels.rnn.dispatch import AUTO
 
 if TYPE_CHECKING:
     from constrint.flashrnn.parameters import RecurrentParameters
@@ -48,7 +48,7 @@ def torch_module(module: RecurrentParameters) -> nn.Module:
 
 
 def _refusal(module: RecurrentParameters) -> str:
-    """With what `torch.nn` has no such module; empty if it has one."""
+    """The option that `torch.nn` has no such module with; empty if it has one."""
     if module.cell not in _CLASSES:
         return f"for the cell {module.cell}"
     if module.num_heads > 1:

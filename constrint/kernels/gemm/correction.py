@@ -11,6 +11,7 @@ what a model ranks first was measured, so only that is corrected.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -91,6 +92,8 @@ class Corrector:
     def __init__(self, correction: Correction) -> None:
         c, size = correction, len(correction.names)
         self.names = c.names
+        #: What half of the products left out of the fit, and nine in ten, are off by at most, as shares.
+        self.errors = math.expm1(c.median_error), math.expm1(c.ninth_error)
         #: The parameters that it looks at, of which a kernel may lack some.
         self.parameters = tuple(dict.fromkeys((*c.names[len(COMMON) :], *DEALT)))
         self._least, self._most, self._mean, self._scale = (np.array(row) for row in (c.least, c.most, c.mean, c.scale))
@@ -171,6 +174,11 @@ def correctors(gpu: str, group: str) -> Mapping[str, Corrector]:
         return {}
     read = msgspec.json.decode(path.read_bytes(), type=CorrectionsFile)
     return {kernel: Corrector(correction) for kernel, correction in read.kernels.items()}
+
+
+def path_for(gpu: GpuModel, product: Product) -> Path:
+    """The file that corrects times of a product on a GPU."""
+    return path_of(gpu.name, GROUPS[product.dtype])
 
 
 def path_of(gpu: str, group: str) -> Path:

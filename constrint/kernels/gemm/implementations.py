@@ -1,40 +1,78 @@
-"""What a caller of `matmul` may ask for: all that there is, our kernels, one of them, or torch's product."""
+"""GEMM's implementations by name, and what a caller of `matmul` may name as `kernel`. No torch."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 
-from constrint.errors import UnknownNameError
+from constrint.errors import UnknownNameError, UsageError
+from constrint.kernels.gemm.spec import GemmSpec
+from constrint.kernels.registry import load_kernel
 
-AUTO, KERNELS, LIBRARY_ALONE = "auto", "kernels", "library"
-IMPLEMENTATIONS = (AUTO, KERNELS, LIBRARY_ALONE)
-#: What calls ask for that want one kernel for any number of rows; no caller of `matmul` does.
-STEADY_KERNEL = "steady"
-#: Why the library is out of question where something else was asked for.
-OTHERS_ASKED = {
+AUTO, KERNELS, LIBRARY = "auto", "kernels", "library"
+#: The library's product, then a pointwise kernel for the epilogue.
+COMPOSED = "library+pointwise"
+#: One kernel for any number of rows, for `small_linear`; no caller of `matmul` may name it.
+STEADY = "steady"
+#: Reason why the library is no candidate, by what the caller named.
+LIBRARY_EXCLUDED = {
     KERNELS: "the caller asked for kernels of this package",
-    STEADY_KERNEL: "one kernel has to serve any number of rows at little cost to the host",
+    STEADY: "one kernel has to serve any number of rows at little cost to the host",
 }
+#: Activations of an epilogue, by the names of `reference.ACTIVATIONS`.
+ACTIVATIONS = ("relu", "gelu", "silu")
+#: Reason why the library does not take them.
+NO_ACTIVATION = "torch has no operator that ends in this activation, rounded once"
 
 
-def of_gradients(name: str) -> str:
-    """What a product's gradients are computed by: torch's own product may compute it, but not its gradients."""
-    return KERNELS if name == KERNELS else AUTO
+@lru_cache(maxsize=1)
+def gemm_specs() -> tuple[GemmSpec, ...]:
+    """The operation's implementations, preferred ones first."""
+    return tuple(spec for spec in load_kernel("gemm").implementations if isinstance(spec, GemmSpec))
 
 
-def check_implementation(name: str) -> None:
-    """Refuse what is no implementation.
-
-    Raises:
-        UnknownNameError: For an unknown name.
-    """
-    if name not in (*IMPLEMENTATIONS, STEADY_KERNEL) and name not in kernel_names():
-        raise UnknownNameError("implementation", str(name), (*IMPLEMENTATIONS, *kernel_names()))
+def gemm_spec(full_name: str) -> GemmSpec:
+    """One implementation by its full name, `gemm.pointer`."""
+    return next(spec for spec in gemm_specs() if spec.full_name == full_name)
 
 
 @lru_cache(maxsize=1)
 def kernel_names() -> tuple[str, ...]:
-    """Names of the operation's kernels that have tiles to choose: a caller may ask for one of them alone."""
-    from constrint.kernels.gemm.first_choice import gemm_specs
-
+    """Names of the kernels of this package, `pointer`: a caller may name one of them."""
     return tuple(spec.name for spec in gemm_specs() if spec.has_tiles)
+
+
+def check_kernel(name: str) -> None:
+    """Check the `kernel` of a call.
+
+    Raises:
+        UnknownNameError: For an unknown name; lists the known ones.
+    """
+    # torch.compile does not look into the cached list of names.
+    programs = (AUTO, KERNELS, LIBRARY, COMPOSED)
+    if name not in (*programs, STEADY) and name not in kernel_names():
+        names = (*programs, *kernel_names())
+        raise UnknownNameError("kernel", str(name), names, f"`kernel` takes {', '.join(names)}.")
+
+
+def kernel_of_gradients(name: str) -> str:
+    """The `kernel` of a product's gradients: the library may compute the product, but not its gradients."""
+    return KERNELS if name == KERNELS else AUTO
+
+
+def config_of(text: str) -> dict[str, int] | None:
+    """The configuration of a text, `tile_m=64,tile_n=32`; None for an empty one."""
+    pairs = (pair.partition("=") for pair in text.split(",")) if text else ()
+    return {name: int(value) for name, _, value in pairs} or None
+
+
+def config_text(config: Mapping[str, int] | None) -> str:
+    """A configuration as `config_of` reads it.
+
+    Raises:
+        UsageError: When a value is no whole number.
+    """
+    for name, value in (config or {}).items():
+        if not isinstance(value, int):
+            raise UsageError(f"matmul: config takes whole numbers by parameter, got {name}={value!r}.")
+    return ",".join(f"{name}={int(value)}" for name, value in (config or {}).items())

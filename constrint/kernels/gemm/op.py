@@ -1,27 +1,35 @@
-"""`matmul`: matrix products with the configuration that the hardware model chooses.
+"""`matmul`: matrix products by the program that `constrint.choose.decide` chooses.
 
-A call of a signature that was seen before goes by its plan (`plans.py`): one look-up, the result's memory, the launch.
-Calls that are traced, transformed or observed, and those of other devices, go through the operator `constrint::gemm`.
+A call whose signature has a plan runs it: one look-up, the result's memory, the launch. The first call of a signature
+makes the plan (`first_call.py`, top to bottom). Calls that are traced, transformed or observed, and those of other
+devices, go through the operator `constrint::gemm` (`operator.py`). `matmul.why` explains the decision (`why.py`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from torch.compiler import is_compiling
 
-import constrint.kernels.gemm.operator  # noqa: F401  registers the operator
 from constrint.kernels.gemm.checks import stack
 from constrint.kernels.gemm.gradients import Saved, SavedOptions, gradients, saved_of
-from constrint.kernels.gemm.implementations import AUTO, check_implementation, of_gradients
-from constrint.kernels.gemm.plans import PLAIN, PLAIN_END, PLANS, STEADY
+from constrint.kernels.gemm.implementations import (
+    AUTO,
+    check_kernel,
+    kernel_of_gradients,
+)
+from constrint.kernels.gemm.operator import PLAIN, PLAIN_END, PLANS, STEADY_END, plan_key
 from constrint.kernels.gemm.reference import default_out_dtype, gemm_reference
 from constrint.kernels.launch.plan.table import IS_NEW, WANTS_GRAD
 
-#: Weights of up to so many elements are multiplied with so fast that the host's time counts.
+if TYPE_CHECKING:
+    from constrint.choose import Decision
+
+#: Elements of the largest weights whose products take less time than the host.
 SMALL = 1 << 18
 
 
@@ -35,7 +43,8 @@ def matmul(
     c: Tensor | None = None,
     activation: str | None = None,
     out_dtype: torch.dtype | None = None,
-    implementation: str = AUTO,
+    kernel: str = AUTO,
+    config: Mapping[str, int] | None = None,
 ) -> Tensor:
     """activation(alpha * a @ b + bias + beta * c), accumulated in 32 bits and rounded once.
 
@@ -52,10 +61,11 @@ def matmul(
         c: Broadcastable to the result's shape.
         activation: "relu", "gelu" (exact) or "silu".
         out_dtype: Type of the result; None: fp8 gives bf16, int8 gives int32, anything else its own type.
-        implementation: "auto": the fastest by prediction of our kernels and torch's own product (cuBLAS, hipBLASLt),
-            which is predicted where it was measured; "kernels": of our kernels; "library": torch's own product, whose
-            gradients are chosen among all; the name of one of our kernels, such as "cuda": that one alone. Tensors on
-            the CPU go by the reference, whatever is said.
+        kernel: "auto": the best candidate by evidence, of our kernels and torch's own product (cuBLAS, hipBLASLt);
+            "kernels": of our kernels; "library": torch's own product, whose gradients are chosen among all;
+            "library+pointwise": the same with the epilogue as a kernel of its own; the name of one of our kernels,
+            such as "cuda". Tensors on the CPU run the reference, whatever is named.
+        config: Values of all parameters of the named kernel, which then runs with them.
 
     Returns:
         A new tensor (..., M, N), without the dimensions that a 1-D operand lacks. Sizes of 0 give what torch.matmul
@@ -64,15 +74,17 @@ def matmul(
     Raises:
         RuntimeError: For shapes, dtypes or devices that do not go together, as torch.matmul does.
         TypeError: For arguments that are no tensors, or dtypes that are not supported.
-        UnknownNameError: For an unknown activation or implementation.
-        UnsupportedError: When the library is asked for and torch has no operator for the product.
+        UnknownNameError: For an unknown activation or kernel; lists the known ones.
+        UnsupportedError: When the named kernel does not compute the product; says why.
+        UsageError: When `config` is not valid: names each rule that it breaks, and what was seen.
     """
     if torch._C._is_any_autocast_enabled():
         a, b = _autocast(a, b)
     if not is_compiling() and (c is None or beta != 0.0):
+        # Inline, since every call passes here; `plan_key` says the same.
         is_plain = alpha == 1.0 and beta == 0.0 and activation is None and out_dtype is None
-        is_plain = is_plain and implementation == AUTO
-        end = PLAIN if is_plain else (float(alpha), float(beta), activation, out_dtype, implementation)
+        is_plain = is_plain and kernel == AUTO and config is None
+        end = PLAIN if is_plain else plan_key(alpha, beta, activation, out_dtype, kernel, config)
         out: Any = PLANS.call(False, end, a, b, bias, c)
         if out is WANTS_GRAD:
             if _keeps_batch(a, b, c):
@@ -86,7 +98,8 @@ def matmul(
         elif out is not None:
             made: Tensor = out
             return made
-    return _through_operator(a, b, bias, c, alpha, beta, activation, out_dtype, implementation)
+    end = plan_key(alpha, beta, activation, out_dtype, kernel, config)
+    return _through_operator(a, b, bias, c, *(end or PLAIN_END))
 
 
 def small_linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor | None:
@@ -97,14 +110,24 @@ def small_linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor | Non
     if is_compiling() or weight.numel() > SMALL:
         return None
     turned = weight.t()
-    out: Any = PLANS.call(False, STEADY, x, turned, bias, None)
+    out: Any = PLANS.call(False, STEADY_END, x, turned, bias, None)
     if out is WANTS_GRAD:
         linear: Tensor | None = _apply_linear(x, weight, bias)
         return linear
     if out is IS_NEW and x.dim() > 1 and x.shape[-1] == weight.shape[1] and x.dtype == weight.dtype:
-        out = PLANS.learn(STEADY, x, turned, bias, None)
+        out = PLANS.learn(STEADY_END, x, turned, bias, None)
     made: Tensor | None = None if out is IS_NEW else out
     return made
+
+
+def _why(*arguments: Any, **options: Any) -> Decision:
+    """Which program `matmul` runs for the same arguments, and why; see `why.py`."""
+    from constrint.kernels.gemm.why import why  # loaded where somebody asks
+
+    return why(*arguments, **options)
+
+
+matmul.why = _why  # type: ignore[attr-defined]
 
 
 class _Linear(torch.autograd.Function):
@@ -113,9 +136,9 @@ class _Linear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         turned = weight.t()
-        out: Any = PLANS.call(True, STEADY, x, turned, bias, None)
+        out: Any = PLANS.call(True, STEADY_END, x, turned, bias, None)
         if out is IS_NEW:
-            out = PLANS.learn(STEADY, x, turned, bias, None)
+            out = PLANS.learn(STEADY_END, x, turned, bias, None)
         if out is None:
             out = torch.nn.functional.linear(x, weight, bias)
         ctx.save_for_backward(x, weight)
@@ -152,15 +175,16 @@ def _through_operator(
     beta: float,
     activation: str | None,
     out_dtype: torch.dtype | None,
-    implementation: str,
+    kernel: str,
+    config: str,
 ) -> Tensor:
-    check_implementation(implementation)
+    check_kernel(kernel.removeprefix("gemm."))
     given = stack(a, b, bias, c, alpha, beta, activation, out_dtype)
-    end = (float(alpha), float(beta), activation, given.kind)
+    end = (alpha, beta, activation, given.kind)
     if not is_compiling() and torch._C._are_functorch_transforms_active():
         # Transforms of torch.func take plain PyTorch apart; of an operator they would have to be taught each.
         return gemm_reference(given.a, given.b, bias, given.c, *end).reshape(given.result_shape)
-    out: Tensor = torch.ops.constrint.gemm(given.a, given.b, bias, given.c, *end, implementation)
+    out: Tensor = torch.ops.constrint.gemm(given.a, given.b, bias, given.c, *end, kernel, config)
     return out.reshape(given.result_shape)
 
 
@@ -174,12 +198,10 @@ def _keeps_batch(a: Tensor, b: Tensor, c: Tensor | None) -> bool:
     return b.dim() == 2 or (b.dim() == dims and a.shape[:-2] == b.shape[:-2])
 
 
-def _multiply(
-    a: Tensor, b: Tensor, bias: Tensor | None, c: Tensor | None, *end: Any, implementation: str = AUTO
-) -> Tensor:
+def _multiply(a: Tensor, b: Tensor, bias: Tensor | None, c: Tensor | None, *end: Any, kernel: str = AUTO) -> Tensor:
     alpha, beta, activation, out_dtype = end
     ends: dict[str, Any] = {"alpha": alpha, "beta": beta, "activation": activation, "out_dtype": out_dtype}
-    return matmul(a, b, bias, c=c, **ends, implementation=implementation)
+    return matmul(a, b, bias, c=c, **ends, kernel=kernel)
 
 
 class _Product(torch.autograd.Function):
@@ -196,8 +218,8 @@ class _Product(torch.autograd.Function):
             ctx.save_for_backward(a, b)
             ctx.facts = None
         else:
-            alpha, beta, activation, out_dtype, implementation = end or PLAIN_END
-            ctx.implementation = of_gradients(implementation)
+            alpha, beta, activation, out_dtype, kernel, _ = end or PLAIN_END
+            ctx.kernel = kernel_of_gradients(kernel)
             full = (alpha, beta, activation, out_dtype or default_out_dtype(a.dtype))
             tensors, ctx.facts = saved_of(a, b, bias, c, full, out)
             ctx.save_for_backward(*tensors)
@@ -214,10 +236,10 @@ class _Product(torch.autograd.Function):
                 grad_a = matmul(gradient, b.t()) if needs[0] else None
                 return grad_a, matmul(a.t(), gradient) if needs[1] else None, None, None, None
             bias = c = output = None
-            facts, implementation = SavedOptions((1.0, 0.0, None, a.dtype), None, None), AUTO
+            facts, kernel = SavedOptions((1.0, 0.0, None, a.dtype), None, None), AUTO
         else:
             a, b, bias, c, output = ctx.saved_tensors
-            facts, implementation = ctx.facts, ctx.implementation
+            facts, kernel = ctx.facts, ctx.kernel
         shape = a.shape
         if b.dim() == 2 and len(shape) > 2:
             # One B for all: the rows of every product are rows of one.
@@ -225,7 +247,7 @@ class _Product(torch.autograd.Function):
             c = None if c is None else c.reshape(gradient.shape)
             output = None if output is None else output.reshape(gradient.shape)
         saved = Saved(a, b, bias, c, output, facts)
-        multiply = partial(_multiply, implementation=implementation)
+        multiply = partial(_multiply, kernel=kernel)
         grad_a, grad_b, grad_bias, grad_c = gradients(multiply, saved, gradient, ctx.needs_input_grad)
         if a.shape != shape:
             grad_a = None if grad_a is None else grad_a.reshape(shape)

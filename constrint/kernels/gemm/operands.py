@@ -73,8 +73,10 @@ def product_of(
     is_three_pass: bool,
     has_nvrtc: bool = True,
     no_library: str = "",
+    no_library_end: str = "",
+    activation: str = "",
 ) -> Product:
-    """What the model has to know about these operands."""
+    """The product of these operands, as the models see it; further arguments as in `Product`."""
     copies = copies_needed(a, b)
     return Product(
         m=a.shape[1],
@@ -90,6 +92,8 @@ def product_of(
         is_three_pass=is_three_pass,
         has_nvrtc=has_nvrtc,
         no_library=no_library,
+        no_library_end=no_library_end,
+        activation=activation,
     )
 
 

@@ -91,7 +91,10 @@ class Product:
         has_bias, has_source: Whether the end reads a row, a matrix.
         is_three_pass: Whether fp32 operands are multiplied in three tf32 passes.
         has_nvrtc: Whether there is a compiler for kernels in CUDA C++.
-        no_library: Why torch's own operators may not run it, as far as sizes and layouts do not tell; empty: they may.
+        no_library: Reason why torch's operators may not run it, besides sizes and layouts; empty where they may.
+        no_library_end: Reason why torch's operators do not take its epilogue, besides sizes and layouts; likewise.
+        activation: Name of the activation of its epilogue; empty for none. No model depends on it.
+        any_rows: Whether the kernel has to serve any number of rows; `m` is then the number to choose for.
     """
 
     m: int
@@ -107,6 +110,9 @@ class Product:
     is_three_pass: bool = False
     has_nvrtc: bool = True
     no_library: str = ""
+    no_library_end: str = ""
+    activation: str = ""
+    any_rows: bool = False
 
     @staticmethod
     def of(workload: Workload) -> Product:

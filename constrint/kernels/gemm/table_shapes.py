@@ -1,4 +1,4 @@
-"""Shapes (m, n, k) for which tables of configurations keep the best ones (`first_choice.py`). No torch."""
+"""Shapes (m, n, k) for which tables of configurations keep the best ones (`tables.py`). No torch."""
 
 from __future__ import annotations
 

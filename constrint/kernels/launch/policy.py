@@ -1,8 +1,8 @@
-"""Look before the launch: a choice that spills, does not compile or does not fit is not launched; the next one is.
+"""Look before the launch: what spills, does not compile or does not fit is passed over, and the next decision runs.
 
-Every choice rests on estimates. Its kernel is compiled before it runs anyway, and the compiler says what it takes. What
-it said of a choice that is no good is kept on disk, for each GPU, version of Triton and state of the sources, so that
-no later process compiles it again for the same purpose.
+A decision rests on estimates. Its kernels are compiled before they run anyway, and the compiler says which registers
+and shared memory they take. Refusals of the compiler are stored on disk for each GPU, versions of the compilers and
+state of the sources, so that no later process compiles the same kernel for the same purpose.
 """
 
 from __future__ import annotations
@@ -12,31 +12,49 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple, Protocol
 
-from constrint.errors import RESIDENT, CompileError, DoesNotFitError
-from constrint.kernels.launch.look import SpilledError
+from constrint.choose import REGISTERS, Decision, Refusal
+from constrint.choose import refuse as decide_again
+from constrint.errors import RESIDENT, CompileError, ConstrintError, DoesNotFitError
+from constrint.hwmodels import GpuModel
 from constrint.kernels.registry import load_spec
-from constrint.select.candidate import CompiledKernel
-from constrint.select.compiled import keep, recall
-from constrint.select.first_choice import REGISTERS, Choice, Refusal
+from constrint.select.compiled import CompiledKernel, keep, recall
 from constrint.select.limits import SPILLS
+from constrint.select.spec import Config, KernelSpec, Workload
 
-#: How many choices that spill are passed over before the one that spills least is launched.
+#: Decisions that spill and are passed over before the one that spills least is launched.
 MOST_NEXT = 3
-#: What Triton says where one of its compiler's passes gives up.
+#: Message of Triton where a pass of its compiler gives up.
 PASS_FAILED = "PassManager::run failed"
-#: Characters that are kept of what a compiler says when it refuses.
+#: Characters of a compiler's refusal that are stored.
 MOST_TEXT = 400
+#: Bytes of a register, the unit in which Triton counts spills.
+REGISTER_BYTES = 4
+
+#: Remembers a refusal and returns the next decision.
+Refuse = Callable[[Decision, Refusal], Decision]
+
+
+class SpilledError(Exception):
+    """Raised before a launch: a kernel's registers go to memory.
+
+    Args:
+        compiled: What the compiler said of the kernel.
+    """
+
+    def __init__(self, compiled: CompiledKernel) -> None:
+        super().__init__(f"{compiled.spill_bytes} bytes of a thread's registers go to memory")
+        self.compiled = compiled
 
 
 class RefusedError(Exception):
-    """Raised before a launch: the compiler has refused the kernel before; says what it said."""
+    """Raised before a launch: the compiler refused the kernel in an earlier process; carries its message."""
 
 
 class Start(Protocol):
-    """Compiles a choice, looks, and launches it or records its launch."""
+    """Compiles the program of a decision, looks, and launches it or records its plan."""
 
-    def __call__(self, choice: Choice, /, *, may_spill: bool) -> None:
-        """Launch.
+    def __call__(self, decision: Decision, /, *, may_spill: bool) -> None:
+        """Launch, or raise before anything is enqueued.
 
         Raises:
             SpilledError: When it spills and may not.
@@ -46,177 +64,229 @@ class Start(Protocol):
 
 
 def launch_what_fits(
-    choice: Choice,
-    launch: Start,
-    refuse: Callable[[Choice, Refusal], Choice],
-    given: Sequence[str] = (),
-) -> Choice:
-    """Launch a choice; where it spills, does not compile or does not fit, the next ones, until one runs clean.
+    decision: Decision, launch: Start, refuse: Refuse = decide_again, optional: Sequence[str] = ()
+) -> Decision:
+    """Launch a decision; where it spills, does not compile or does not fit, the next ones, until one runs clean.
 
-    A measured winner may spill: it was the fastest as it is. What spills no more than the kernel says to be harmless is
-    not passed over.
+    A measured winner may spill: it was the fastest as it is. A kernel that spills no more than its spec states as
+    harmless is not passed over.
 
     Args:
-        choice: The first choice.
-        launch: Launches a choice; raises before anything is enqueued.
-        refuse: Remembers the refusal and gives the next choice; raises when there is none.
-        given: What else decides about the kernel: names of optional inputs.
+        decision: The first decision; of a layer, that of one direction (`decision.of(role)`).
+        launch: Launches a decision.
+        refuse: Remembers the refusal and returns the next decision; raises when there is none.
+        optional: Names of optional inputs that are present, and of what else decides about the compiled kernel.
 
     Returns:
-        The choice that was launched. Where all that were tried spill, it is the one that spills least.
+        The decision that was launched. Where all that were tried spill, it is the one that spills least.
+
+    Raises:
+        ConstrintError: When nothing runs.
     """
     from triton.errors import TritonError
 
-    settled = _SETTLED.get(_key(choice, given))
-    if settled is not None and settled.may_spill:
+    looked = _LOOKED_AT.get(_key(decision, optional))
+    if looked is not None and looked.may_spill:
         # Another device of the same model may hold less of it: then everything is looked at again.
         with suppress(DoesNotFitError):
-            launch(settled.choice, may_spill=True)
-            return settled.choice
-        settled = None
-    spilling: list[tuple[int, Choice]] = []
+            launch(looked.decision, may_spill=True)
+            return looked.decision
+        looked = None
+    spilling: list[tuple[int, Decision]] = []
     while True:
         try:
-            if settled is None:
-                _look_up(choice, given)
-            launch(choice, may_spill=choice.is_measured)
+            if looked is None:
+                _look_up(decision, optional)
+            launch(decision, may_spill=decision.is_measured)
         except SpilledError as error:
-            _remember(choice, given, error.compiled)
-            spilling.append((error.compiled.spill_bytes, choice))
-            following = _next_clean(choice, error, refuse, len(spilling)) if _harms(choice, error) else None
+            _remember(decision, optional, error.compiled)
+            spilling.append((error.compiled.spill_bytes, decision))
+            following = _next_clean(decision, error, refuse, len(spilling)) if _harms(decision, error) else None
         except RefusedError as error:
-            following = _next_that_runs(choice, error, refuse, may_be_none=bool(spilling))
+            following = _next_that_runs(decision, error, refuse, may_be_none=bool(spilling))
         except (TritonError, RuntimeError, CompileError, DoesNotFitError) as error:
             if isinstance(error, RuntimeError) and PASS_FAILED not in str(error):
                 raise
             if not hasattr(error, "required"):
-                _remember(choice, given, f"{type(error).__name__}: {error}"[-MOST_TEXT:])
-            following = _next_that_runs(choice, error, refuse, may_be_none=bool(spilling))
-            if following is not None and not _is_doubted(choice):
-                _warn(choice, following, error)
+                _remember(decision, optional, f"{type(error).__name__}: {error}"[-MOST_TEXT:])
+            following = _next_that_runs(decision, error, refuse, may_be_none=bool(spilling))
+            if following is not None and not _is_doubted(decision):
+                _warn(decision, following, error)
         else:
-            _settle(choice, given, _Settled(choice, may_spill=choice.is_measured))
-            return choice
+            _note(decision, optional, _Looked(decision, may_spill=decision.is_measured))
+            return decision
         if following is None:
             break
-        choice, settled = following, None
+        decision, looked = following, None
     least = min(spilling, key=lambda one: one[0])[1]
     try:
         launch(least, may_spill=True)
     except DoesNotFitError as error:
-        # What spills least has blocks that wait for others which are not resident: fewer of them may be.
-        following = _next_that_runs(least, error, refuse, may_be_none=False)
-        assert following is not None
-        _warn(least, following, error)
-        return launch_what_fits(following, launch, refuse, given)
-    # The last one is what is chosen from now on: nothing was said against it but that it spills.
-    _settle(choice, given, _Settled(least, may_spill=True))
+        # Its blocks wait for others that are not resident: a program with fewer blocks may run.
+        next_one = refuse(least, _refusal(least, error))
+        _warn(least, next_one, error)
+        return launch_what_fits(next_one, launch, refuse, optional)
+    # `decide` returns the last decision from now on: nothing but its spills was said against it.
+    _note(decision, optional, _Looked(least, may_spill=True))
     return least
 
 
-class _Settled(NamedTuple):
-    """What this process launches where a choice is asked for, without asking again."""
+class _Looked(NamedTuple):
+    """The decision that runs in place of another one, which was compiled and looked at."""
 
-    choice: Choice
+    decision: Decision
     may_spill: bool
 
 
-#: By everything that the choice's kernel is compiled for.
-_SETTLED: dict[tuple[object, ...], _Settled] = {}
-#: As many are kept.
-MOST_SETTLED = 65536
+#: By everything that a decision's kernel is compiled for.
+_LOOKED_AT: dict[tuple[object, ...], _Looked] = {}
+#: Entries of it, at most.
+CAPACITY = 65536
 
 
-def _key(choice: Choice, given: Sequence[str]) -> tuple[object, ...]:
-    asked = choice.workload
-    sizes = () if asked is None else (asked.dtype, *asked.sizes.values(), *sorted(asked.options.items()))
-    where = None if choice.gpu is None else choice.gpu.name
-    return where, choice.kernel, *choice.config.items(), *sizes, *given
+def _key(decision: Decision, optional: Sequence[str]) -> tuple[object, ...]:
+    workload = decision.workload
+    sizes = () if workload is None else (workload.dtype, *workload.sizes.values(), *sorted(workload.options.items()))
+    gpu = None if decision.gpu is None else decision.gpu.name
+    return gpu, _name(decision), *decision.config.items(), *sizes, *optional
 
 
-def _settle(choice: Choice, given: Sequence[str], settled: _Settled) -> None:
-    if len(_SETTLED) >= MOST_SETTLED:
-        _SETTLED.clear()
-    _SETTLED[_key(choice, given)] = settled
+def _name(decision: Decision) -> str:
+    """The program's name: the full name of its kernel, unless it is composed of several."""
+    program = getattr(decision, "program", None)
+    return decision.kernel if program is None else program.name
 
 
-def _look_up(choice: Choice, given: Sequence[str]) -> None:
-    """Raise what some process has seen of this choice."""
-    if choice.gpu is None or choice.workload is None:
-        return
-    known = recall(choice.gpu, load_spec(choice.kernel), choice.workload, choice.config, given)
-    if isinstance(known, str):
-        raise RefusedError(known)
-    if known is not None and known.spill_bytes and not choice.is_measured:
-        raise SpilledError(known)
+def _note(decision: Decision, optional: Sequence[str], looked: _Looked) -> None:
+    if len(_LOOKED_AT) >= CAPACITY:
+        _LOOKED_AT.clear()
+    _LOOKED_AT[_key(decision, optional)] = looked
 
 
-def _remember(choice: Choice, given: Sequence[str], compiled: CompiledKernel | str) -> None:
-    if choice.gpu is not None and choice.workload is not None:
-        keep(choice.gpu, load_spec(choice.kernel), choice.workload, choice.config, compiled, given)
+def look(launches: Sequence[Any], *, may_spill: bool = False) -> None:
+    """Compile launches for the device of their tensors; raise where one spills or would wait for ever.
+
+    Raises:
+        SpilledError: When one spills and may not.
+        CompileError, triton.errors.TritonError: When one does not compile, or does not fit the device.
+        DoesNotFitError: When one does not fit the device, or its blocks wait for others that are not resident.
+    """
+    if not may_spill:
+        check_spills(launch.compiled() for launch in launches if hasattr(launch, "compiled"))
+    for launch in launches:
+        if hasattr(launch, "check_resident"):
+            launch.check_resident()
 
 
-def _harms(choice: Choice, error: SpilledError) -> bool:
-    """Whether what spills takes time; else it is the least that any of those before it spills, too."""
-    return error.compiled.spill_bytes > load_spec(choice.kernel).harmless_spill_bytes
+def check_spills(kernels: Any) -> None:
+    """Raise where one of the compiled kernels spills.
+
+    Raises:
+        SpilledError: Of the first that does.
+    """
+    for kernel in kernels:
+        if getattr(kernel, "n_spills", 0):
+            raise SpilledError(_compiled(kernel))
 
 
-def _next_clean(
-    choice: Choice, error: SpilledError, refuse: Callable[[Choice, Refusal], Choice], tried: int
-) -> Choice | None:
-    """The next choice; None where enough were tried, or none is left."""
-    from constrint.errors import ConstrintError
+def _compiled(kernel: Any) -> CompiledKernel:
+    if hasattr(kernel, "stated"):
+        stated: CompiledKernel = kernel.stated
+        return stated
+    import triton
 
+    target = kernel.metadata.target
+    name = f"sm_{target.arch}" if target.backend == "cuda" else str(target.arch)
+    return CompiledKernel(
+        target=name,
+        triton_version=triton.__version__,
+        smem_bytes=int(kernel.metadata.shared),
+        registers_per_thread=int(kernel.n_regs),
+        accumulator_registers=0,
+        spill_bytes=REGISTER_BYTES * int(kernel.n_spills),
+        instruction="",
+    )
+
+
+def _look_up(decision: Decision, optional: Sequence[str]) -> None:
+    """Raise what some process stored about this decision's kernel."""
+    place = _place_on_disk(decision)
+    stored = None if place is None else recall(*place, optional)
+    if isinstance(stored, str):
+        raise RefusedError(stored)
+    if stored is not None and stored.spill_bytes and not decision.is_measured:
+        raise SpilledError(stored)
+
+
+def _remember(decision: Decision, optional: Sequence[str], compiled: CompiledKernel | str) -> None:
+    place = _place_on_disk(decision)
+    if place is not None:
+        keep(*place, compiled, optional)
+
+
+def _place_on_disk(decision: Decision) -> tuple[GpuModel, KernelSpec, Workload, Config] | None:
+    """What compilations of a decision are stored under; None but for one kernel for a workload of a modelled GPU."""
+    if decision.gpu is None or decision.workload is None or _name(decision) != decision.kernel:
+        return None
+    return decision.gpu, load_spec(decision.kernel), decision.workload, decision.config
+
+
+def _harms(decision: Decision, error: SpilledError) -> bool:
+    """Whether its spills take time."""
+    return error.compiled.spill_bytes > load_spec(decision.kernel).harmless_spill_bytes
+
+
+def _next_clean(decision: Decision, error: SpilledError, refuse: Refuse, tried: int) -> Decision | None:
+    """The next decision; None where enough were tried, or none is left."""
     if tried > MOST_NEXT:
         return None
     try:
-        return refuse(choice, Refusal(dict(choice.config), REGISTERS, error.compiled.spill_bytes, 0))
+        refusal = Refusal(_name(decision), dict(decision.config), REGISTERS, error.compiled.spill_bytes, 0)
+        return refuse(decision, refusal)
     except ConstrintError:
         return None
 
 
-def _next_that_runs(
-    choice: Choice, error: Exception, refuse: Callable[[Choice, Refusal], Choice], *, may_be_none: bool
-) -> Choice | None:
-    """The next choice after one that does not run; None where none is left, if that may be."""
-    from constrint.errors import ConstrintError
-
+def _next_that_runs(decision: Decision, error: Exception, refuse: Refuse, *, may_be_none: bool) -> Decision | None:
+    """The next decision after one that does not run; None where none is left, if that may be."""
     try:
-        return refuse(choice, _refusal(choice, error))
+        return refuse(decision, _refusal(decision, error))
     except ConstrintError:
         if not may_be_none:
             raise
         return None
 
 
-def _refusal(choice: Choice, error: Any) -> Refusal:
+def _refusal(decision: Decision, error: Any) -> Refusal:
     what = str(getattr(error, "name", "the compiler's patience"))
-    return Refusal(dict(choice.config), what, int(getattr(error, "required", 0)), int(getattr(error, "limit", 0)))
+    numbers = (int(getattr(error, name, 0)) for name in ("required", "limit"))
+    return Refusal(_name(decision), dict(decision.config), what, *numbers)
 
 
-def _is_doubted(choice: Choice) -> bool:
-    """Whether an estimate beside that of its registers spoke against it: then nothing is to be reported."""
-    if choice.gpu is None or choice.workload is None:
+def _is_doubted(decision: Decision) -> bool:
+    """Whether an estimated rule besides that on registers is broken: then the refusal is no news."""
+    if decision.gpu is None or decision.workload is None:
         return False
-    estimates = load_spec(choice.kernel).problem(choice.gpu, choice.workload).estimates
-    doubts = (r for r in estimates if r.name != SPILLS and r.variables <= choice.config.keys())
-    return not all(r.holds(choice.config) for r in doubts)
+    estimates = load_spec(decision.kernel).problem(decision.gpu, decision.workload).estimates
+    doubts = (r for r in estimates if r.name != SPILLS and r.variables <= decision.config.keys())
+    return not all(r.holds(decision.config) for r in doubts)
 
 
-def _warn(choice: Choice, following: Choice, error: Any) -> None:
-    where = choice.gpu.name if choice.gpu is not None else "the device"
-    is_known = isinstance(error, DoesNotFitError) or not hasattr(error, "name")
-    takes = error if is_known else f"it takes {error.required} of {error.name}, the limit is {error.limit}"
+def _warn(decision: Decision, following: Decision, error: Any) -> None:
+    where = decision.gpu.name if decision.gpu is not None else "the device"
+    is_stated = isinstance(error, DoesNotFitError) or not hasattr(error, "name")
+    takes = error if is_stated else f"it takes {error.required} of {error.name}, the limit is {error.limit}"
     warnings.warn(
-        f"{choice.kernel} {choice.workload or ''}: {dict(choice.config)} does not fit {where} after all: "
-        f"{str(takes).rstrip('.')}. From now on {following.kernel} {dict(following.config)} is used.{_request(error)}",
+        f"{_name(decision)} {decision.workload or ''}: {dict(decision.config)} does not fit {where} after all: "
+        f"{str(takes).rstrip('.')}. From now on {_name(following)} {dict(following.config)} is used."
+        f"{_report_wanted(error)}",
         RuntimeWarning,
         stacklevel=5,
     )
 
 
-def _request(error: Any) -> str:
-    """Asks for a report where our own estimate was wrong; blocks that are not resident say what device it is."""
+def _report_wanted(error: Any) -> str:
+    """The request for a report where an estimate of this package was wrong; a part of a GPU holds fewer blocks."""
     if getattr(error, "name", "") == RESIDENT:
         return ""
     import triton

@@ -1,4 +1,4 @@
-"""What each recurrent cell is made of: gates, states, slots, and how many operations its pointwise part takes.
+"""The recurrent cells: gates, states, slots, and the number of special operations of their pointwise parts.
 
 A *slot* is one pre-activation of a step. Most cells have one slot per gate: the sum of the input's part and the
 recurrence's part. The GRU multiplies the recurrent part of its candidate by the reset gate before it adds the input's
@@ -21,7 +21,7 @@ class Cell:
         forward_specials: Special-function operations (exp, tanh, division) per element of a forward step.
         backward_specials: The same of a backward step.
         keeps_parts_apart: Whether the two parts of the last gate are slots of their own.
-        idle_states: Values of the states of a unit that has seen nothing but zeros.
+        idle_states: Values of the states of a unit whose inputs and weights are zero.
     """
 
     name: str

@@ -1,51 +1,110 @@
-"""Launches at the edges of a sequence: last states, the h that enters each step, padding.
+"""Copies before and after a time loop: padded heads, last states, and the h that enters each step.
 
-They are Triton kernels (`triton/kernel_edges.py`, `resize.py`), whatever computes the steps between. Needs
-triton.
+They are Triton kernels (`triton/kernel_edges.py`, `resize.py`), whatever computes the steps between. Needs triton.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 from torch import Tensor
 
+from constrint.kernels.launch.plan.scratch import Scratch
 from constrint.kernels.launch.triton import TritonLaunch
-from constrint.kernels.rnn.interface import PlannedBackward, PlannedForward, RnnInputs
+from constrint.kernels.rnn.cells import Cell
+from constrint.kernels.rnn.interface import BackwardTensors, ForwardOutputs, RnnInputs
+from constrint.select.spec import Launch
 
 #: Elements that one program copies.
 TILE = 1024
 
 
-def ends_launch(made: PlannedForward) -> TritonLaunch:
-    """The copy of the states after the last step."""
+def ends_launch(outputs: ForwardOutputs) -> TritonLaunch:
+    """Copy the states after the last step into `end_h` and `end_rest`."""
     from constrint.kernels.rnn.triton.kernel_edges import ends_kernel
 
-    num_states, batch, time, heads, dim = made.states.shape
+    num_states, batch, time, heads, dim = outputs.states.shape
     sizes = {"batch": batch, "time": time, "row_elements": heads * dim, "tile": TILE}
-    tensors = {"states": made.states, "end_h": made.end_h, "end_rest": made.end_h if num_states == 1 else made.end_rest}
+    rest = outputs.end_h if num_states == 1 else outputs.end_rest
+    tensors = {"states": outputs.states, "end_h": outputs.end_h, "end_rest": rest}
     grid = (num_states * batch, -(-heads * dim // TILE))
     return TritonLaunch(ends_kernel, grid, {**tensors, **sizes}, {"num_warps": 4})
 
 
-def before_launch(inputs: RnnInputs, made: PlannedBackward) -> TritonLaunch:
-    """The copy of the h that enters each step."""
+def before_launch(inputs: RnnInputs, tensors: BackwardTensors) -> TritonLaunch:
+    """Copy the h that enters each step into `before`."""
     from constrint.kernels.rnn.triton.kernel_edges import before_kernel
 
-    _, batch, time, heads, dim = made.states.shape
+    _, batch, time, heads, dim = tensors.states.shape
     blocks = -(-time * heads * dim // TILE)
     sizes = {"num_blocks": blocks, "time": time, "row_elements": heads * dim, "tile": TILE}
-    tensors = {"states": made.states, "initial": inputs.initial, "before": made.before}
-    return TritonLaunch(before_kernel, (batch * blocks,), {**tensors, **sizes}, {"num_warps": 4})
+    arguments = {"states": tensors.states, "initial": inputs.initial, "before": tensors.before}
+    return TritonLaunch(before_kernel, (batch * blocks,), {**arguments, **sizes}, {"num_warps": 4})
+
+
+class HeadPadding:
+    """Tensors with padded heads, and the launches that fill them before a time loop and crop them after it.
+
+    Added units have no input and no recurrence, so their h stays zero in every cell. Where `dim` is the heads' own
+    dimension, tensors pass unchanged and no launch is added.
+
+    Args:
+        dim: Head dimension that the kernels run.
+        inputs: The operands; contiguous but for the first two strides of wx.
+        scratch: Provides the memory of the padded tensors.
+    """
+
+    def __init__(self, dim: int, inputs: RnnInputs, scratch: Scratch) -> None:
+        self._dim, self._is_idle, self._scratch = dim, dim == inputs.wx.shape[-1], scratch
+        self.before: list[Launch] = []
+        self.after: list[Launch] = []
+
+    def weights(self, r: Tensor) -> Tensor:
+        """Recurrent weights (G, N, D, D), padded with zeros in both dimensions."""
+        if self._is_idle:
+            return r
+        padded = self._empty((*r.shape[:-2], self._dim, self._dim), r)
+        self.before.append(resize_weights_launch(r, padded))
+        return padded
+
+    def read(self, tensor: Any, fill: float = 0.0) -> Any:
+        """A tensor (..., D) that the loop reads, padded with `fill`; None stays None."""
+        if tensor is None or self._is_idle:
+            return tensor
+        padded = self._empty((*tensor.shape[:-1], self._dim), tensor)
+        self.before.append(resize_launch(tensor, padded, fill))
+        return padded
+
+    def saved_states(self, states: Tensor, kind: Cell) -> Tensor:
+        """All states (S, B, T, N, D), padded with the idle value of each state."""
+        if self._is_idle:
+            return states
+        padded = self._empty((*states.shape[:-1], self._dim), states)
+        for state, value in enumerate(kind.idle_states):
+            self.before.append(resize_launch(states[state], padded[state], value))
+        return padded
+
+    def written(self, tensor: Any) -> Any:
+        """Memory for a tensor that the loop writes, cropped into the tensor afterwards; None stays None."""
+        if tensor is None or self._is_idle:
+            return tensor
+        padded = self._empty((*tensor.shape[:-1], self._dim), tensor)
+        self.after.append(resize_launch(padded, tensor))
+        return padded
+
+    def _empty(self, shape: Sequence[int], like: Tensor) -> Tensor:
+        return self._scratch.empty(tuple(shape), like.dtype, like.device)
 
 
 def resize_launch(source: Tensor, target: Tensor, fill: float = 0.0) -> TritonLaunch:
-    """The copy of a tensor into a contiguous one whose last dimension is longer or shorter, with `fill` beyond it.
+    """Copy a tensor into a contiguous one whose last dimension is longer or shorter, with `fill` beyond the source.
 
     Args:
-        source: (B, T, ..., D); all but its first two strides are those of a contiguous tensor.
+        source: (B, T, ..., D); all but the first two strides are those of a contiguous tensor.
         target: (B, T, ..., D').
-        fill: What the elements become that the source does not have.
+        fill: Value of elements that the source does not have.
     """
     b, t, *inner, d = source.shape if source.dim() > 2 else (1, 1, *source.shape)
     b_stride, t_stride = source.stride()[:2] if source.dim() > 2 else (0, 0)
@@ -54,7 +113,7 @@ def resize_launch(source: Tensor, target: Tensor, fill: float = 0.0) -> TritonLa
 
 
 def resize_weights_launch(source: Tensor, target: Tensor) -> TritonLaunch:
-    """The copy of contiguous weights (..., D, D) into (..., D', D'), with zeros beyond them."""
+    """Copy contiguous weights (..., D, D) into (..., D', D'), with zeros beyond the source."""
     d, to = source.shape[-1], target.shape[-1]
     return _resize(source, target, (1, math.prod(source.shape[:-2]), (d, to), (d, to)), (0, d * d, d), 0.0)
 

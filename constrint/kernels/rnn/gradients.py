@@ -1,6 +1,7 @@
-"""What comes after a backward time loop: the gradients of wx, r and b, from the gradients of the slots of all steps.
+"""PyTorch calls around a backward time loop.
 
-Also what comes before it where the forward pass did not store pre-activations: computing them again.
+Before it: recomputation of pre-activations that the forward pass did not store. After it: the gradients of wx, r and b
+from the gradients of the slots of all steps.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from torch import Tensor
 from constrint.kernels.rnn.cells import Cell
 from constrint.kernels.rnn.interface import RnnGradients, RnnInputs
 
-#: A product fills a device that has so many tiles to compute, of so many rows and columns.
+#: Tiles of a product that fill a device, and rows and columns of a tile.
 FULL_TILES, TILE = 256, 128
 
 
@@ -23,10 +24,10 @@ def gradients_of(
     *,
     sums_by_sequence: bool,
 ) -> RnnGradients:
-    """The gradients of everything that went in.
+    """The gradients of all inputs.
 
     Args:
-        inputs: What went in.
+        inputs: The inputs.
         slots: Gradients of the slots.
         before: The h that enters each step.
         initial: Gradient of the initial states.
@@ -43,11 +44,11 @@ def gradients_of_slots(
     slots: Tensor,  # (B, T, slots, N, D)
     before: Tensor,  # (B, T, N, D)
     dtype: torch.dtype,
-    wants_r: bool,
+    needs_r: bool,
     b: Tensor | None,
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """Gradients of wx, of r where it is wanted, and of b where it is given, on a GPU; nothing waits for the device."""
-    r = fused_weight_gradient(kind, slots, before).to(dtype) if wants_r else None
+    """Gradients of wx, of r if `needs_r`, and of b if it is not None, on a GPU, without a synchronisation."""
+    r = fused_weight_gradient(kind, slots, before).to(dtype) if needs_r else None
     return input_gradient(kind, slots), r, None if b is None else bias_gradient(kind, slots, b)
 
 
@@ -76,7 +77,7 @@ def bias_gradient(kind: Cell, slots: Tensor, b: Tensor) -> Tensor:
 
 
 def _recurrent(kind: Cell, of_slots: Tensor) -> Tensor:
-    """Of what is there for every slot, that of the recurrent ones."""
+    """The rows of the recurrent slots, from a tensor with a row per slot."""
     last = kind.num_gates - 1
     return torch.cat((of_slots[:last], of_slots[last + 1 :])) if kind.keeps_parts_apart else of_slots
 
@@ -161,9 +162,9 @@ def recompute_gates(
     b: Tensor | None,  # (G, N, D)
     before: Tensor,  # (B, T, N, D)
 ) -> Tensor:
-    """Pre-activations of all steps at once, in the dtype of `wx`: the states are known, so one GEMM per gate will do.
+    """Pre-activations of all steps from the stored states, one GEMM per gate, in the dtype of `wx`.
 
-    Of a gate whose parts are kept apart it is the recurrent part, since `wx` has the other one.
+    For a gate whose parts are kept apart it is the recurrent part: `wx` has the other one.
     """
     batch, time, gates, heads, dim = wx.shape
     flat = before.reshape(batch * time, heads, dim).transpose(0, 1)  # (N, B * T, D)

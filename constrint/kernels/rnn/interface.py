@@ -1,23 +1,27 @@
-"""What the operators hand to an implementation of a recurrence, and what they get back."""
+"""Tensors that recurrent back-ends read and write, and the protocol of a back-end.
+
+Letters of shapes: B batch, T time, G gates, N heads, D units of a head, S states.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from constrint.choose import Decision
+from constrint.kernels.launch.plan.scratch import Scratch
 from constrint.kernels.rnn.cells import CELLS, Cell
 from constrint.kernels.rnn.reference import accumulation_dtype
-from constrint.select.first_choice import Choice
 from constrint.select.spec import Launch
 
 
 @dataclass(frozen=True)
 class RnnInputs:
-    """What a recurrence runs on; all on one device.
+    """Operands of a recurrence, all on one device.
 
     Args:
         cell: A key of `CELLS`.
@@ -26,7 +30,7 @@ class RnnInputs:
         b: (G, N, D) recurrent bias, or None.
         initial: (S, B, N, D) states before the first step in the accumulation dtype, or None for zeros.
         lengths: (B,) int32 within 0..T, or None for all T.
-        reset: (B, T) bool, or None for nowhere.
+        reset: (B, T) bool, true where a sequence starts anew, or None.
     """
 
     cell: str
@@ -44,23 +48,31 @@ class RnnInputs:
 
 
 @dataclass(frozen=True)
-class RnnSaved:
-    """What the forward pass left: states (S, B, T, N, D), pre-activations (B, T, G, N, D) or None to recompute them.
+class ForwardOutputs:
+    """Tensors that a forward pass writes.
 
-    Where a cell keeps the parts of its last gate apart, the recurrent part is saved, since wx has the other one.
+    Where a cell keeps the two parts of its last gate apart, `gates` holds the recurrent part: wx holds the other one.
+
+    Args:
+        states: (S, B, T, N, D).
+        gates: (B, T, G, N, D) pre-activations; None where the backward pass recomputes them.
+        end_h: (B, N, D), the last h; plans alone write it.
+        end_rest: (S - 1, B, N, D), the other last states; plans alone write it.
     """
 
     states: Tensor
     gates: Tensor | None
+    end_h: Tensor | None = None
+    end_rest: Tensor | None = None
 
 
 @dataclass(frozen=True)
 class RnnUpstream:
-    """Gradients of the results, one for each state; None is zero.
+    """Gradients of the results, one per state; None is zero.
 
     Args:
-        states: (B, T, N, D) each; what stands past a sequence's end does not count.
-        last: (B, N, D) each; they belong to a sequence's last step, or to the initial states where its length is 0.
+        states: (B, T, N, D) each; values past a sequence's end do not count.
+        last: (B, N, D) each, for a sequence's last step, or for the initial states where its length is 0.
     """
 
     states: tuple[Tensor | None, ...]
@@ -68,11 +80,11 @@ class RnnUpstream:
 
     def stacked_last(self, like: Tensor) -> Tensor:
         """`last` as one tensor (S, B, N, D)."""
-        whole = torch.zeros_like(like)
-        for into, grad in zip(whole, self.last, strict=True):
+        stacked = torch.zeros_like(like)
+        for into, grad in zip(stacked, self.last, strict=True):
             if grad is not None:
                 into.copy_(grad)
-        return whole
+        return stacked
 
 
 @dataclass(frozen=True)
@@ -86,34 +98,17 @@ class RnnGradients:
 
 
 @dataclass(frozen=True)
-class PlannedForward:
-    """What a planned forward call writes.
+class BackwardTensors:
+    """Tensors that the launches of a backward pass read besides its inputs, and write.
 
     Args:
-        states: (S, B, T, N, D).
-        end_h: (B, N, D), the last h.
-        end_rest: (S - 1, B, N, D), the other last states.
-        gates: As in `RnnSaved`.
-    """
-
-    states: Tensor
-    end_h: Tensor
-    end_rest: Tensor
-    gates: Tensor | None
-
-
-@dataclass(frozen=True)
-class PlannedBackward:
-    """What a planned backward call reads besides its inputs, and writes.
-
-    Args:
-        states: (S, B, T, N, D).
-        gates: (B, T, G, N, D), as in `RnnSaved`.
-        grad_states: (B, T, N, D), the gradient of each state; None is zero.
-        grad_last: (S, B, N, D) in fp32, the gradient of the last states; None is zero.
+        states: (S, B, T, N, D), read.
+        gates: (B, T, G, N, D), read; as in `ForwardOutputs`.
+        grad_states: (B, T, N, D), the gradient of each state, read; None is zero.
+        grad_last: (S, B, N, D) in fp32, the gradient of the last states, read; None is zero.
         slots: (B, T, slots, N, D), written: gradients of the slots.
         initial: (S, B, N, D) in fp32, written: the gradient of the initial states.
-        before: (B, T, N, D), written: the h that enters each step; None where nobody asks for it.
+        before: (B, T, N, D), written: the h that enters each step; None to leave it out.
     """
 
     states: Tensor
@@ -122,39 +117,54 @@ class PlannedBackward:
     grad_last: Tensor | None
     slots: Tensor
     initial: Tensor
-    before: Tensor | None
+    before: Tensor | None = None
 
 
 class RnnBackend(Protocol):
-    """A way to run recurrences as they were chosen; stateless but for caches."""
+    """Runs recurrences with the configuration of a choice; B and T are at least 1. It keeps no state but caches."""
 
-    def forward(self, inputs: RnnInputs, choice: Choice, *, save_gates: bool) -> RnnSaved:
-        """Run over time; states past a sequence's length are zero. B and T are at least 1."""
+    def forward(self, inputs: RnnInputs, choice: Decision, *, save_gates: bool) -> ForwardOutputs:
+        """Run all steps at once; states past a sequence's length are zero. `end_h` and `end_rest` stay None."""
 
     def backward(
-        self, inputs: RnnInputs, saved: RnnSaved, upstream: RnnUpstream, choice: Choice, *, clip: float
+        self, inputs: RnnInputs, saved: ForwardOutputs, upstream: RnnUpstream, choice: Decision, *, clip: float
     ) -> RnnGradients:
-        """Gradients of the inputs; `clip` > 0 clamps what reaches h_{t-1} through r."""
+        """Compute the gradients of the inputs; `clip` > 0 clamps the gradient that reaches h_{t-1} through r."""
 
     def plan_forward(
-        self, inputs: RnnInputs, start: Tensor | None, made: PlannedForward, choice: Choice, scratch: Any
+        self, inputs: RnnInputs, start: Tensor | None, outputs: ForwardOutputs, choice: Decision, scratch: Scratch
     ) -> Sequence[Launch]:
-        """The launches of `forward` without lengths and resets; raises NotPlannedError where it is more than those.
+        """List the launches of a forward pass without lengths and resets.
 
-        `start` is the initial h in the dtype of wx.
+        Args:
+            inputs: The operands.
+            start: The initial h in the dtype of wx; None without initial states.
+            outputs: Written by the launches.
+            choice: The configuration.
+            scratch: Provides temporary memory.
+
+        Raises:
+            NotPlannedError: When the pass is more than launches on these tensors.
         """
 
     def plan_backward(
-        self, inputs: RnnInputs, made: PlannedBackward, choice: Choice, scratch: Any, *, clip: float, only_h: bool
+        self,
+        inputs: RnnInputs,
+        tensors: BackwardTensors,
+        choice: Decision,
+        scratch: Scratch,
+        *,
+        clip: float,
+        only_h: bool,
     ) -> Sequence[Launch]:
-        """The launches that write what `PlannedBackward` says; raises NotPlannedError as above.
+        """List the launches of a backward pass without lengths and resets.
 
-        `only_h` says that no other state has a gradient from outside.
+        `only_h` says that no other state than h has a gradient from outside. Raises NotPlannedError as `plan_forward`.
         """
 
 
 def zero_states(inputs: RnnInputs) -> Tensor:
-    """Initial states (S, B, N, D) in the accumulation dtype, zeros if none were given."""
+    """Initial states (S, B, N, D) in the accumulation dtype; zeros without any."""
     if inputs.initial is not None:
         return inputs.initial
     batch, _, _, heads, dim = inputs.wx.shape

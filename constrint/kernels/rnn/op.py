@@ -1,7 +1,7 @@
 """The library operators `constrint::rnn_forward` and `constrint::rnn_backward`, with their fake kernels.
 
 They hand the work to an implementation by name, so that torch.compile and autograd see one operator whatever runs
-it. Which one that is, and with which configuration, `first_choice` says.
+it. `dispatch.py` decides which one, and with which configuration.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from constrint.kernels.rnn.cells import CELLS
-from constrint.kernels.rnn.first_choice import Decision, run_decided
+from constrint.kernels.rnn.dispatch import Dispatch, parse_backend, run_decided
 from constrint.kernels.rnn.gradients import stacked_ends
-from constrint.kernels.rnn.interface import RnnGradients, RnnInputs, RnnSaved, RnnUpstream, zero_states
+from constrint.kernels.rnn.interface import ForwardOutputs, RnnGradients, RnnInputs, RnnUpstream, zero_states
 from constrint.kernels.rnn.plans import BACKWARD, FORWARD, Forward, backward_of, gradients_of_call
 
 # Defined by hand: torch.library.custom_op imports Dynamo at its first call, which takes seconds.
@@ -53,10 +53,11 @@ def _forward(
         last = zero_states(inputs)
         return states, hidden, last_h.copy_(last[0]), last_rest.copy_(last[1:]), gates
 
-    def run(decision: Decision) -> RnnSaved:
-        return decision.backend.forward(inputs, decision.choice, save_gates=save_gates)
+    def run(dispatch: Dispatch) -> ForwardOutputs:
+        return dispatch.backend.forward(inputs, dispatch.choice, save_gates=save_gates)
 
-    saved = run_decided(cell, wx, backend, "forward", run, recompute=not save_gates)
+    name, configs = parse_backend(backend)
+    saved = run_decided(cell, wx, name, "forward", run, recompute=not save_gates, configs=configs)
     last = last_states(inputs, saved.states)
     return (
         saved.states,
@@ -103,17 +104,18 @@ def _backward(
     upstream = RnnUpstream(every, (grad_last_h, *rest))
     if wx.shape[0] == 0 or wx.shape[1] == 0:
         return _no_steps(inputs, upstream)
-    saved = RnnSaved(states, gates if gates.numel() else None)
+    saved = ForwardOutputs(states, gates if gates.numel() else None)
     if saved.gates is not None and lengths is None and reset is None and wx.is_cuda:
         planned = _planned_backward(inputs, saved, grad_states, grad_hidden, grad_last_h, grad_last_rest, backend, clip)
         if planned is not None:
             gradients: tuple[Tensor, Tensor, Tensor, Tensor] = planned
             return gradients
 
-    def run(decision: Decision) -> RnnGradients:
-        return decision.backend.backward(inputs, saved, upstream, decision.choice, clip=clip)
+    def run(dispatch: Dispatch) -> RnnGradients:
+        return dispatch.backend.backward(inputs, saved, upstream, dispatch.choice, clip=clip)
 
-    grads = run_decided(cell, wx, backend, "backward", run, recompute=saved.gates is None)
+    name, configs = parse_backend(backend)
+    grads = run_decided(cell, wx, name, "backward", run, recompute=saved.gates is None, configs=configs)
     return (
         grads.wx,
         grads.r,
@@ -136,12 +138,13 @@ def _planned_forward(
     if lengths is not None or reset is not None or not wx.is_cuda:
         return None
     operands = wx, r, b, initial, None if initial is None else initial[0].to(wx.dtype)
-    extra = Forward(cell, backend, save_gates, False if save_gates else None)
+    name, configs = parse_backend(backend)
+    extra = Forward(cell, name, save_gates, False if save_gates else None, configs)
     return FORWARD.run(extra, *operands)
 
 
 def _planned_backward(
-    inputs: RnnInputs, saved: RnnSaved, grad_states: Tensor | None, grad_hidden: Tensor | None,
+    inputs: RnnInputs, saved: ForwardOutputs, grad_states: Tensor | None, grad_hidden: Tensor | None,
     grad_last_h: Tensor | None, grad_last_rest: Tensor | None, backend: str, clip: float,
 ) -> Any:  # fmt: skip
     """The gradients of a call by its plan; None where it has none."""
@@ -149,7 +152,8 @@ def _planned_backward(
     last = stacked_ends(grad_last_h, grad_last_rest, saved.states)
     only_h = grad_last_rest is None and (grad_states is None or kind.num_states == 1)
     b = inputs.b
-    extra = backward_of(inputs.cell, backend, clip, only_h, inputs.r, True, b)
+    name, configs = parse_backend(backend)
+    extra = backward_of(inputs.cell, name, clip, only_h, inputs.r, True, b, configs)
     of_h, of_all = (None if grad is None else grad.contiguous() for grad in (grad_hidden, grad_states))
     operands = of_h, of_all, last, inputs.wx, inputs.r, inputs.initial, saved.states, saved.gates
     made = BACKWARD.run(extra, *operands)

@@ -1,17 +1,17 @@
-"""The launch plans of recurrences: one table for each direction, without lengths and resets.
+"""Launch plans of recurrences without lengths and resets: one table per direction.
 
-A forward call gives all states (S, B, T, N, D), the last h (B, N, D), the other last states (S - 1, B, N, D) where
-there are any, and the pre-activations (B, T, G, N, D) where they are stored for the gradient. A backward call gives the
-gradients of the slots and of the initial states; then those of r and b, where they are launches of the call, or else
-the h that entered each step. `gradients_of_call` makes gradients of them.
+A forward call returns all states (S, B, T, N, D), the last h (B, N, D), the other last states (S - 1, B, N, D) where
+there are any, and the pre-activations (B, T, G, N, D) where they are stored for the gradient. A backward call returns
+the gradients of the slots and of the initial states; then those of r and b where launches of the call sum them, or else
+the h that entered each step. `gradients_of_call` derives the gradients of the inputs.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -19,44 +19,50 @@ from torch import Tensor
 
 from constrint.kernels.launch.device import gpu_of
 from constrint.kernels.launch.plan.recipe import Made, compile_all, recipe_of
-from constrint.kernels.launch.plan.scratch import NotedScratch
+from constrint.kernels.launch.plan.scratch import NotedScratch, Scratch
 from constrint.kernels.launch.plan.shape import NotPlannedError
 from constrint.kernels.launch.plan.table import PlanTable
 from constrint.kernels.rnn.cells import CELLS
+from constrint.kernels.rnn.dispatch import Configs
 from constrint.kernels.rnn.gradients import gradients_of_slots, input_gradient
-from constrint.kernels.rnn.weights.shape import is_one_product
+from constrint.kernels.rnn.weights.launch import is_one_product
 
 if TYPE_CHECKING:
-    from constrint.kernels.rnn.first_choice import Decision
+    from constrint.choose import Decision
+    from constrint.kernels.rnn.dispatch import Dispatch
     from constrint.kernels.rnn.interface import RnnInputs
+    from constrint.select.spec import Launch
 
 
 class Forward(NamedTuple):
-    """What a forward call depends on besides its tensors.
+    """Everything but its tensors that a forward call depends on.
 
     Args:
         cell: A key of `CELLS`.
         backend: An implementation's name, or `auto`.
-        trains: Whether gradients will be asked for.
-        recompute: Whether pre-activations are computed again for them; None lets the plan say.
+        trains: Whether a gradient will be asked for.
+        recompute: Whether pre-activations are recomputed for it; None leaves that to the decision.
+        configs: Configurations that the caller forces.
     """
 
     cell: str
     backend: str
     trains: bool
     recompute: bool | None
+    configs: Configs = ()
 
 
 class Backward(NamedTuple):
-    """What a backward call depends on besides its tensors.
+    """Everything but its tensors that a backward call depends on.
 
     Args:
         cell: A key of `CELLS`.
         backend: An implementation's name, or `auto`.
         clip: Limit of the gradient that reaches h through r; 0 for none.
         only_h: Whether h alone has gradients from outside.
-        sums: Whether the gradient of r is summed by launches of the call (`weights/shape.py`), not by a product after.
-        bias: Then the dtype of b, where its gradient is wanted.
+        sums: Whether launches of the call sum the gradient of r (`weights/shape.py`), not a product after the call.
+        bias: Then the dtype of b, where its gradient is asked for.
+        configs: Configurations that the caller forces.
     """
 
     cell: str
@@ -65,13 +71,13 @@ class Backward(NamedTuple):
     only_h: bool
     sums: bool = False
     bias: torch.dtype | None = None
+    configs: Configs = ()
 
 
 def _build_forward(tensors: tuple[Tensor | None, ...], extra: Forward) -> Made:
     """The recipe of a forward call on (wx, r, b, initial, start)."""
-    from constrint.kernels.launch.policy import launch_what_fits
-    from constrint.kernels.rnn.first_choice import refuse, run_decided, saves_gates
-    from constrint.kernels.rnn.interface import PlannedForward, RnnInputs
+    from constrint.kernels.rnn.dispatch import saves_gates
+    from constrint.kernels.rnn.interface import ForwardOutputs, RnnInputs
 
     wx, r, b, initial, start = tensors
     assert wx is not None
@@ -80,118 +86,32 @@ def _build_forward(tensors: tuple[Tensor | None, ...], extra: Forward) -> Made:
         raise NotPlannedError("no step runs")
     kind = CELLS[extra.cell]
     batch, time, _, heads, dim = wx.shape
-    keeps = extra.trains and not extra.recompute
+    stores = extra.trains and not extra.recompute
     if extra.trains and extra.recompute is None:
-        keeps = saves_gates(extra.cell, wx, extra.backend)
+        stores = saves_gates(extra.cell, wx, extra.backend)
     states = wx.new_empty((kind.num_states, batch, time, heads, dim))
     end_h, end_rest = wx.new_empty((batch, heads, dim)), wx.new_empty((kind.num_states - 1, batch, heads, dim))
-    gates = torch.empty(wx.shape, dtype=wx.dtype, device=wx.device) if keeps else None
-    made = PlannedForward(states, end_h, end_rest, gates)
+    gates = torch.empty(wx.shape, dtype=wx.dtype, device=wx.device) if stores else None
+    outputs = ForwardOutputs(states, gates, end_h, end_rest)
     results = [tensor for tensor in (states, end_h, end_rest, gates) if tensor is not None and tensor.numel()]
     inputs = RnnInputs(extra.cell, wx, r, b, initial, None, None)
-    given = [name for name, tensor in (("bias", b), ("initial", initial), ("saved", gates)) if tensor is not None]
-    found: list[Made] = []
+    optional = {"bias": b, "initial": initial, "saved": gates}
 
-    def run(decision: Decision) -> None:
-        def record(choice: Any, /, *, may_spill: bool) -> None:
-            scratch = NotedScratch()
-            launches = decision.backend.plan_forward(inputs, start, made, choice, scratch)
-            note = f"{choice.kernel} {dict(choice.config)}"
-            found[:] = [recipe_of(launches, tensors, results, scratch, note, may_spill=may_spill)]
-
-        launch_what_fits(decision.choice, record, refuse, given)
+    def launches(dispatch: Dispatch, choice: Decision, scratch: Scratch) -> Sequence[Launch]:
+        return dispatch.backend.plan_forward(inputs, start, outputs, choice, scratch)
 
     # While a graph is captured no other thread may allocate.
-    if extra.trains and keeps and not torch.cuda.is_current_stream_capturing():
+    if stores and not torch.cuda.is_current_stream_capturing():
         _compile_backward(inputs, extra)
-    run_decided(extra.cell, wx, extra.backend, "forward", run, recompute=not keeps)
-    return found[0]
-
-
-#: Threads that compile what a backward pass will need, while the forward pass is compiled and run.
-_AHEAD: list[threading.Thread] = []
-
-
-def _compile_backward(inputs: RnnInputs, extra: Forward) -> None:
-    """Begin to compile the kernels of the backward pass that most often follows: with a gradient of h alone."""
-    from constrint.kernels.rnn.first_choice import decide
-    from constrint.kernels.rnn.interface import PlannedBackward
-    from constrint.kernels.rnn.weights.launch import weight_launches
-
-    kind, wx, r, b = CELLS[extra.cell], inputs.wx, inputs.r, inputs.b
-    sums = backward_of(extra.cell, extra.backend, 0.0, True, r, True, b).sums
-    batch, time, gates, heads, dim = wx.shape
-    every = batch, time, heads, dim
-
-    def alike(*shape: int, dtype: torch.dtype = wx.dtype) -> Tensor:
-        """A tensor of that shape whose elements are one: a compiler asks for its dtype and alignment alone."""
-        return torch.empty(1, dtype=dtype, device=wx.device).expand(shape)
-
-    def compile_ahead() -> None:
-        # What fails here fails again, and is told of, when the backward pass is learnt.
-        with suppress(Exception), torch.cuda.device(wx.device):
-            planned = PlannedBackward(
-                states=alike(kind.num_states, *every),
-                gates=alike(batch, time, gates, heads, dim),
-                grad_states=(alike(*every), *(None,) * (kind.num_states - 1)),
-                grad_last=None,
-                slots=alike(batch, time, kind.num_slots, heads, dim),
-                initial=alike(kind.num_states, batch, heads, dim, dtype=torch.float32),
-                before=None if sums else alike(*every),
-            )
-            decision = decide(extra.cell, wx, extra.backend, "backward", recompute=False)
-            plan, scratch = decision.backend.plan_backward, NotedScratch()
-            launches = plan(inputs, planned, decision.choice, scratch, clip=0.0, only_h=True)
-            if sums:
-                of_b = None if b is None else alike(*b.shape, dtype=b.dtype)
-                given = kind, planned.slots, planned.states[0], inputs.initial, alike(*r.shape), of_b
-                launches = [*launches, *weight_launches(*given, decision.choice.gpu, scratch)]
-            compile_all(launches)
-
-    thread = threading.Thread(target=compile_ahead, name="constrint-compile")
-    thread.start()
-    _AHEAD.append(thread)
-
-
-def backward_of(
-    cell: str, backend: str, clip: float, only_h: bool, r: Tensor, wants_r: bool, b: Tensor | None
-) -> Backward:
-    """What a backward call depends on besides its tensors; `b` is None where its gradient is not wanted."""
-    sums = wants_r and _are_summed(r.shape[1], r.shape[3], r.element_size(), r.device)
-    return Backward(cell, backend, clip, only_h, sums, b.dtype if sums and b is not None else None)
-
-
-@lru_cache(maxsize=256)
-def _are_summed(heads: int, dim: int, element_bytes: int, device: torch.device) -> bool:
-    return is_one_product(heads, dim, element_bytes, gpu_of(device) if device.type == "cuda" else None)
-
-
-def gradients_of_call(
-    extra: Backward, made: Sequence[Tensor], r: Tensor, wants_r: bool, b: Tensor | None
-) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor]:
-    """Gradients of wx, of r where it is wanted, of b where it is given, and of the initial states.
-
-    Args:
-        extra: What `backward_of` gave for these arguments.
-        made: The results of the call.
-        r: The weights.
-        wants_r: Whether their gradient is wanted.
-        b: The bias, where its gradient is wanted.
-    """
-    kind, (slots, initial, *others) = CELLS[extra.cell], made
-    if extra.sums:
-        return input_gradient(kind, slots), others[0], others[1] if len(others) > 1 else None, initial
-    return *gradients_of_slots(kind, slots, others[0], r.dtype, wants_r, b), initial
+    return _record("forward", extra, tensors, results, launches, optional, recompute=not stores)
 
 
 def _build_backward(tensors: tuple[Tensor | None, ...], extra: Backward) -> Made:
     """The recipe of a backward call on (grads of h, of all states, of the last states, wx, r, initial, states, gates).
 
-    Of the first two one is None at least.
+    At least one of the first two is None.
     """
-    from constrint.kernels.launch.policy import launch_what_fits
-    from constrint.kernels.rnn.first_choice import refuse, run_decided
-    from constrint.kernels.rnn.interface import PlannedBackward, RnnInputs
+    from constrint.kernels.rnn.interface import BackwardTensors, RnnInputs
     from constrint.kernels.rnn.weights.launch import weight_launches
 
     grad_h, grad_states, grad_last, wx, r, initial, states, gates = tensors
@@ -210,30 +130,135 @@ def _build_backward(tensors: tuple[Tensor | None, ...], extra: Backward) -> Made
     of_b = None if extra.bias is None else torch.empty(r.shape[:3], dtype=extra.bias, device=r.device)
     grad_initial = torch.empty((kind.num_states, batch, heads, dim), dtype=torch.float32, device=wx.device)
     every = (grad_h, *(None,) * (kind.num_states - 1)) if grad_states is None else grad_states.unbind(0)
-    made = PlannedBackward(states, gates, tuple(every), grad_last, slots, grad_initial, before)
+    call = BackwardTensors(states, gates, tuple(every), grad_last, slots, grad_initial, before)
     inputs = RnnInputs(extra.cell, wx, r, None, initial, None, None)
-    found: list[Made] = []
+    results = [tensor for tensor in (slots, grad_initial, before, of_r, of_b) if tensor is not None]
     optional = {"initial": initial, "grad_last": grad_last, "clip": extra.clip or None, "only_h": extra.only_h or None}
     optional |= {f"grad{state}": grad for state, grad in enumerate(every)}
-    given = [name for name, value in optional.items() if value is not None]
 
-    def run(decision: Decision) -> None:
-        plan = partial(decision.backend.plan_backward, clip=extra.clip, only_h=extra.only_h)
+    def launches(dispatch: Dispatch, choice: Decision, scratch: Scratch) -> Sequence[Launch]:
+        options = {"clip": extra.clip, "only_h": extra.only_h}
+        loop = dispatch.backend.plan_backward(inputs, call, choice, scratch, **options)  # type: ignore[arg-type]
+        if of_r is None:
+            return loop
+        return [*loop, *weight_launches(kind, slots, states[0], initial, of_r, of_b, choice.gpu, scratch)]
 
-        def record(choice: Any, /, *, may_spill: bool) -> None:
+    return _record("backward", extra, tensors, results, launches, optional, recompute=False)
+
+
+def _record(
+    direction: str,
+    extra: Forward | Backward,
+    tensors: tuple[Tensor | None, ...],
+    results: list[Tensor],
+    launches_of: Callable[[Dispatch, Decision, Scratch], Sequence[Launch]],
+    optional: dict[str, Any],
+    *,
+    recompute: bool,
+) -> Made:
+    """Decide, list the launches and record them; a choice that spills or does not fit is followed by the next one."""
+    from constrint.kernels.launch.policy import launch_what_fits
+    from constrint.kernels.rnn.dispatch import refuse, run_decided
+
+    names = [name for name, value in optional.items() if value is not None]
+    recipes: list[Made] = []
+
+    def run(dispatch: Dispatch) -> None:
+        def record(choice: Decision, /, *, may_spill: bool) -> None:
             scratch = NotedScratch()
-            launches = plan(inputs, made, choice, scratch)
-            if of_r is not None:
-                after = weight_launches(kind, slots, states[0], initial, of_r, of_b, choice.gpu, scratch)
-                launches = [*launches, *after]
+            launches = launches_of(dispatch, choice, scratch)
             note = f"{choice.kernel} {dict(choice.config)}"
-            results = [each for each in (slots, grad_initial, before, of_r, of_b) if each is not None]
-            found[:] = [recipe_of(launches, tensors, results, scratch, note, may_spill=may_spill)]
+            recipes[:] = [recipe_of(launches, tensors, results, scratch, note, may_spill=may_spill)]
 
-        launch_what_fits(decision.choice, record, refuse, given)
+        launch_what_fits(dispatch.choice, record, refuse, names)
 
-    run_decided(extra.cell, wx, extra.backend, "backward", run, recompute=False)
-    return found[0]
+    wx = tensors[0 if direction == "forward" else 3]
+    assert wx is not None
+    run_decided(extra.cell, wx, extra.backend, direction, run, recompute=recompute, configs=extra.configs)
+    return recipes[0]
+
+
+#: Threads that compile the kernels of backward passes, while their forward passes are compiled and run.
+_AHEAD: list[threading.Thread] = []
+
+
+def _compile_backward(inputs: RnnInputs, extra: Forward) -> None:
+    """Begin to compile the kernels of the backward pass that most often follows: with a gradient of h alone."""
+    from constrint.kernels.rnn.dispatch import decide_for
+    from constrint.kernels.rnn.interface import BackwardTensors
+    from constrint.kernels.rnn.weights.launch import weight_launches
+
+    kind, wx, r, b = CELLS[extra.cell], inputs.wx, inputs.r, inputs.b
+    sums = backward_of(extra.cell, extra.backend, 0.0, True, r, True, b).sums
+    batch, time, gates, heads, dim = wx.shape
+    every = batch, time, heads, dim
+
+    def alike(*shape: int, dtype: torch.dtype = wx.dtype) -> Tensor:
+        """A tensor of that shape whose elements are one: a compiler reads its dtype and alignment alone."""
+        return torch.empty(1, dtype=dtype, device=wx.device).expand(shape)
+
+    def compile_ahead() -> None:
+        # An error here comes again, and is raised, when the backward pass is planned.
+        with suppress(Exception), torch.cuda.device(wx.device):
+            call = BackwardTensors(
+                states=alike(kind.num_states, *every),
+                gates=alike(batch, time, gates, heads, dim),
+                grad_states=(alike(*every), *(None,) * (kind.num_states - 1)),
+                grad_last=None,
+                slots=alike(batch, time, kind.num_slots, heads, dim),
+                initial=alike(kind.num_states, batch, heads, dim, dtype=torch.float32),
+                before=None if sums else alike(*every),
+            )
+            dispatch = decide_for(extra.cell, wx, extra.backend, "backward", recompute=False, configs=extra.configs)
+            choice, scratch = dispatch.choice, NotedScratch()
+            launches = dispatch.backend.plan_backward(inputs, call, choice, scratch, clip=0.0, only_h=True)
+            if sums:
+                of_b = None if b is None else alike(*b.shape, dtype=b.dtype)
+                operands = kind, call.slots, call.states[0], inputs.initial, alike(*r.shape), of_b
+                launches = [*launches, *weight_launches(*operands, choice.gpu, scratch)]
+            compile_all(launches)
+
+    thread = threading.Thread(target=compile_ahead, name="constrint-compile")
+    thread.start()
+    _AHEAD.append(thread)
+
+
+def backward_of(
+    cell: str,
+    backend: str,
+    clip: float,
+    only_h: bool,
+    r: Tensor,
+    needs_r: bool,
+    b: Tensor | None,
+    configs: Configs = (),
+) -> Backward:
+    """Everything but its tensors that a backward call depends on; `b` is None where its gradient is not asked for."""
+    sums = needs_r and _are_summed(r.shape[1], r.shape[3], r.element_size(), r.device)
+    return Backward(cell, backend, clip, only_h, sums, b.dtype if sums and b is not None else None, configs)
+
+
+@lru_cache(maxsize=256)
+def _are_summed(heads: int, dim: int, element_bytes: int, device: torch.device) -> bool:
+    return is_one_product(heads, dim, element_bytes, gpu_of(device) if device.type == "cuda" else None)
+
+
+def gradients_of_call(
+    extra: Backward, results: Sequence[Tensor], r: Tensor, needs_r: bool, b: Tensor | None
+) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor]:
+    """Gradients of wx, r, b and the initial states; None for r and b where they are not asked for.
+
+    Args:
+        extra: The return value of `backward_of` for these arguments.
+        results: The results of the call.
+        r: The weights.
+        needs_r: Whether their gradient is asked for.
+        b: The bias, where its gradient is asked for.
+    """
+    kind, (slots, initial, *others) = CELLS[extra.cell], results
+    if extra.sums:
+        return input_gradient(kind, slots), others[0], others[1] if len(others) > 1 else None, initial
+    return *gradients_of_slots(kind, slots, others[0], r.dtype, needs_r, b), initial
 
 
 def _precision() -> bool:

@@ -1,7 +1,7 @@
-"""Recurrent layers in plain PyTorch: what every other back-end is tested against.
+"""Recurrent layers in plain PyTorch: the reference that every back-end is tested against.
 
 One loop over time, differentiated by autograd; any device, any floating dtype (states and sums are fp64 for fp64
-inputs, fp32 otherwise). Right, not fast.
+inputs, fp32 otherwise). It is exact and slow.
 
     p_t[g, n] = wx_t[g, n] + r[g, n] @ h_{t-1}[n] + b[g, n]        then the cell's pointwise step
 

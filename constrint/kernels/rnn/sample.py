@@ -20,6 +20,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
+from constrint import choose
 from constrint.errors import ConstrintError, UsageError
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.resources.estimate import SampledKernel
@@ -30,9 +31,8 @@ from constrint.kernels.rnn.triton import registers
 from constrint.kernels.rnn.triton.spec import SPECS as TRITON_SPECS
 from constrint.model import Constraint, Expr, Problem, Var, const
 from constrint.select import rank
-from constrint.select.first_choice import choose
 from constrint.select.limits import most_registers
-from constrint.select.workload import Workload
+from constrint.select.spec import Workload
 from constrint.solve import enumerate_space
 
 SPECS = {spec.operation: spec for spec in TRITON_SPECS}
@@ -46,15 +46,15 @@ TARGETS = {
 }
 KEYS = ("tile_batch", "tile_out", "row_split", "num_warps", "num_stages", "split_depth", "recompute")
 RULES = ("registers", "register_file", "smem", "threads")
-#: Tenths of a limit that a configuration may take.
+#: Tenths of a limit that a loosened space allows.
 SLACK = 13
-#: How much of the registers, and of shared memory, a fair draw may take: the compiler takes minutes for more.
+#: Most registers and shared memory of a fair draw, relative to the limits: the compiler takes minutes for more.
 FAIR, SMEM_RIM = 2.0, 1.35
-#: Configurations of one layer of which one has to be so small.
+#: Configurations of a layer that are tried until one is small enough.
 MOST_TRIES = 60
-#: Of the configurations ranked first, one of so many.
+#: Ranked configurations that a draw takes one of.
 TOP = 4
-#: Of the configurations of a layer that were measured: the fastest, and others.
+#: Measured configurations of a layer that are taken: the fastest, and others.
 FASTEST, SLOWER = 4, 2
 #: Shares of kernels with all the optional inputs, and of random ones with a head in one program.
 WITH_INPUTS, WHOLE = 0.3, 0.5
@@ -123,7 +123,7 @@ def fair_config(gpu: GpuModel, workload: Workload, wanted: DrawRequest) -> Mappi
 
 
 def drawn(wanted: DrawRequest, top: int) -> Iterator[Row]:
-    """Configurations of random layers: one of so many that rank first, or any if `top` is 0."""
+    """Configurations of random layers: one of the first `top` of the ranking, or any if `top` is 0."""
     gpu_name, rng = TARGETS[wanted.target], wanted.rng
     gpu = load_gpu(gpu_name)
     while True:
@@ -146,7 +146,7 @@ def drawn(wanted: DrawRequest, top: int) -> Iterator[Row]:
 
 
 def measured(wanted: DrawRequest) -> Iterator[Row]:
-    """Of every layer that was measured: the first choice, the fastest configurations and some of the others."""
+    """For each measured layer the first choice, the fastest configurations and some of the others."""
     if wanted.table is None:
         raise UsageError(
             "the draw 'measured' chooses from a table of measured layers. Name it: --table rnn_space.csv, which is in "
@@ -164,7 +164,8 @@ def measured(wanted: DrawRequest) -> Iterator[Row]:
         some = rows[:FASTEST] + rng.sample(rows[FASTEST:], min(SLOWER, len(rows[FASTEST:])))
         configs = [{key: int(row[key]) for key in KEYS} for row in some]
         workload = workload_of(*layer)
-        first = dict(choose(SPECS[workload.operation], load_gpu(TARGETS[wanted.target]), workload).config)
+        gpu = load_gpu(TARGETS[wanted.target])
+        first = dict(choose.decide(choose.Request(SPECS[workload.operation].full_name, workload, gpu)).config)
         for config in [first] * (first not in configs) + configs:
             kernel = (layer[0], layer[1][3], *layer[2:], *config.values())
             if kernel not in seen:  # sizes of the batch and of heads are no part of it
@@ -207,7 +208,7 @@ def with_inputs(terms: Mapping[str, Expr]) -> dict[str, Expr]:
 def expressions(
     name: str, cell: str, direction: str, dim: int, dtype: str, is_split: bool
 ) -> tuple[tuple[Family, ...], dict[str, Expr]]:
-    """Whose weights it takes, and the terms, those of the optional inputs among them."""
+    """Families of weights, and terms with those of the optional inputs."""
     gpu, workload = load_gpu(name), workload_of(cell, (16, 16, 1, dim), dtype, direction)
     layer = SPECS[workload.operation].layer(workload)
     terms = registers.register_terms(gpu, layer, {key: Var(key) for key in KEYS}, is_split)
@@ -216,7 +217,7 @@ def expressions(
 
 @cache
 def warp_rules(name: str, cell: str, direction: str, dim: int) -> tuple[Constraint, ...]:
-    """Rules of the space that are no limits of the GPU."""
+    """Rules of the space on warps, which are not limits of the GPU."""
     workload = workload_of(cell, (64, 16, 1, dim), "fp16", direction)
     problem = SPECS[workload.operation].problem(load_gpu(name), workload)
     return tuple(rule for rule in problem.constraints if rule.name.startswith("warps"))

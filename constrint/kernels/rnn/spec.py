@@ -1,34 +1,34 @@
-"""What all implementations of a recurrent layer share: its sizes, its data, and what they say to a layer.
+"""Base classes of the implementations of a recurrent layer.
 
 Each direction of a cell is an operation of its own: `lstm`, `lstm-backward`. An implementation is a subclass in a
-folder beside this file, with its own parameters, rules and cost.
+folder beside this file, with its own parameters, rules and cost. `FusedSpec` is the base of implementations whose time
+loop is one kernel, `NvrtcSpec` of those of them in CUDA C++.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from abc import abstractmethod
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from constrint.errors import InfeasibleError
+from constrint.errors import InfeasibleError, UsageError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.rnn.cells import Cell
-from constrint.kernels.rnn.measured import Between
-from constrint.select.candidate import Config
 from constrint.select.rank import predict
-from constrint.select.spec import KernelSpec
-from constrint.select.workload import ELEMENT_BYTES, Size, Workload
+from constrint.select.spec import ELEMENT_BYTES, Config, KernelSpec, Size, Workload
 
 if TYPE_CHECKING:
     import torch
 
     from constrint.kernels.rnn.interface import RnnBackend
 
-#: What follows a cell's name in the name of an operation.
+#: Suffix of an operation's name after the cell's, by direction.
 SUFFIX = {"forward": "", "backward": "-backward"}
-#: The largest of a million normally distributed errors, in standard deviations.
+#: Largest of a million normally distributed errors, in standard deviations.
 LARGEST_OF_MANY = 5.3
 SIZES = (
     Size("batch", 16, "sequences"),
@@ -41,20 +41,28 @@ SIZES = (
 class RnnSpec(KernelSpec):
     """One implementation of one direction of a recurrent layer.
 
-    Forward it computes the states of all steps from projected inputs, backward the gradients of both.
+    Forward computes the states of all steps from projected inputs, backward the gradients of both.
 
     Args:
         cell: The cell.
         direction: "forward" or "backward".
+
+    Attributes:
+        how: The method, in a phrase.
+        may_recompute: Whether the forward pass may leave pre-activations to be recomputed: parameter `recompute`.
+        backward_by: For an implementation of the forward pass alone, the implementation whose backward pass follows.
+            Every implementation saves the same tensors (`ForwardOutputs`), so any backward pass can follow.
+        projects: Whether it takes inputs as a module gets them and projects them itself, so that modules alone run it.
+            Its predicted time leaves the projection out, which takes the same time in every implementation.
     """
 
     sizes = SIZES
     #: For sums and steps together: after 13 steps on an H200 errors were under a third of what this allows.
     num_roundings = 8
-    #: How it computes, in a phrase.
     how: str
-    #: Whether the forward pass may leave pre-activations to be computed again: parameter `recompute`.
     may_recompute = False
+    backward_by = ""
+    projects = False
 
     def __init__(self, cell: Cell, direction: str) -> None:
         self.cell, self.direction = cell, direction
@@ -108,35 +116,173 @@ class RnnSpec(KernelSpec):
 
         return unusual_inputs(self.cell, self.direction, inputs, number)
 
-    # What an implementation says to a layer whose operator calls it.
-
-    def measured(self, gpu: GpuModel, workload: Workload) -> Between | None:
-        """Time of a whole layer with all that runs around its loop, where it was measured; else it is predicted."""
-        return None
+    # What the choice of an implementation asks.
 
     def refusal_on(self, device: torch.device, gpu: GpuModel | None) -> str:
         """Why it cannot run on a torch device, whose model is `gpu` if there is one; empty if it can."""
         return ""
 
+    def uncalibrated(self) -> str:
+        """Why `auto` does not take it, where its predicted times rest on no measurement; empty if it may."""
+        return ""
+
     def run_as(self, workload: Workload) -> Workload:
-        """The workload that is run in the place of one, padded perhaps."""
+        """The workload that runs in the place of `workload`: with padded heads, perhaps."""
         return workload
 
     def planned(self, workload: Workload) -> Workload:
-        """The workload whose configuration is chosen for one: few of them, so that few kernels are compiled."""
+        """The workload whose configuration is chosen for `workload`: one of few, so that few kernels are compiled."""
         return self.run_as(workload)
 
     def note(self, workload: Workload, directions: Collection[str]) -> str:
-        """What its prediction rests on, or what it does to the layer."""
+        """A remark for people: the basis of its prediction, or a change of the layer."""
         return ""
 
     def backend(self) -> RnnBackend:
         """The code that runs it; imports torch."""
         raise NotImplementedError
 
+    @property
+    def modules_alone(self) -> str:
+        """Error message for projected inputs, where it projects its inputs itself."""
+        return (
+            f"backend {self.name!r} projects its inputs itself, so it runs in the modules LSTM, GRU and RNN alone. Use "
+            "'auto' with projected inputs."
+        )
+
+
+class FusedSpec(RnnSpec):
+    """One direction of a layer whose time loop is one kernel.
+
+    Attributes:
+        kernels: The kernels, as error messages call them.
+        max_head_dim: Largest head dimension.
+        planned_batches: Batch sizes that configurations are chosen for.
+        usual_heads: Heads and units of each that are tuned by default.
+    """
+
+    kernels: str
+    may_recompute = True
+    max_head_dim: int
+    planned_batches: tuple[int, ...]
+    usual_heads: tuple[tuple[int, int], ...] = ((1, 256), (1, 512), (1, 1024), (12, 64))
+    #: Steps that a configuration is chosen for: from a few dozen steps on, the choice does not depend on their number.
+    planned_time = 1024
+    #: Most steps that a candidate is checked over: rounding grows with them, and the code of a step is the same.
+    checked_time = 32
+
+    @abstractmethod
+    def padded_dim(self, head_dim: int, dtype: str) -> int:
+        """The least head dimension of at least `head_dim` units that the kernel takes."""
+
+    def check_workload(self, gpu: GpuModel, workload: Workload) -> None:
+        """Refuse unknown sizes and dtypes, head dimensions that the kernel does not take, and too much memory."""
+        super().check_workload(gpu, workload)
+        dim, padded = workload.sizes["head_dim"], self._padded(workload)
+        if dim != padded or dim > self.max_head_dim:
+            fit = f"Pad each head to {padded}" if padded <= self.max_head_dim else "Split it into several heads"
+            raise UsageError(
+                f"head_dim must be a multiple of {self._multiple(workload.dtype)} up to {self.max_head_dim}, got "
+                f"{dim}. {fit}, or use the back-end 'alternating', which takes any size."
+            )
+
+    def _multiple(self, dtype: str) -> str:
+        return str(self.padded_dim(1, dtype))
+
+    def _padded(self, workload: Workload) -> int:
+        return self.padded_dim(workload.sizes["head_dim"], workload.dtype)
+
+    def refusal_on(self, device: torch.device, gpu: GpuModel | None) -> str:
+        """The kernel needs a GPU with a model, and Triton, if only for the copies at a sequence's edges."""
+        if device.type != "cuda":
+            return f"{self.kernels} need a GPU, the device is {device.type}"
+        if gpu is None:
+            return "no configuration without a model of the GPU"
+        return "" if find_spec("triton") else "triton is not installed (pip install constrint[torch])"
+
+    def run_as(self, workload: Workload) -> Workload:
+        """With padded heads."""
+        return with_sizes(workload, head_dim=self._padded(workload))
+
+    def planned_batch(self, batch: int) -> int:
+        """The batch size whose configuration `batch` sequences run with."""
+        return next((size for size in self.planned_batches if batch <= size), self.planned_batches[-1])
+
+    def planned(self, workload: Workload) -> Workload:
+        """With padded heads, `planned_batch` sequences and `planned_time` steps."""
+        batch = self.planned_batch(workload.sizes["batch"])
+        return with_sizes(self.run_as(workload), batch=batch, time=self.planned_time)
+
+    def bucket(self, workload: Workload) -> Workload:
+        """The same as `planned`: one tuning serves all workloads of one choice."""
+        return self.planned(workload)
+
+    def ways(self, workload: Workload) -> tuple[dict[str, int], ...]:
+        """Both values of `recompute`, which forward and backward have in common."""
+        return tuple({"recompute": value} for value in (0, 1))
+
+    def checked_as(self, workload: Workload) -> Workload:
+        """With no more than `checked_time` steps."""
+        return with_sizes(workload, time=min(workload.sizes["time"], self.checked_time))
+
+    def usual_workloads(self, gpu: GpuModel) -> Iterable[Workload]:
+        """Layers of `usual_heads`."""
+        usual = self.default_workload(gpu)
+        for heads, dim in self.usual_heads:
+            yield self.bucket(with_sizes(usual, heads=heads, head_dim=dim))
+
+    def note(self, workload: Workload, directions: Collection[str]) -> str:
+        """Whether heads are padded, and which implementation runs the backward pass where it is another."""
+        dim, padded = workload.sizes["head_dim"], self._padded(workload)
+        notes = [] if dim == padded else [f"heads are padded from {dim} to {padded} units"]
+        if self.backward_by and "backward" in directions:
+            notes.append(f"the backward pass is that of {self.backward_by}")
+        return "; ".join(notes)
+
+    def inputs(self, gpu: GpuModel, workload: Workload, *, device: Any = "meta", seed: int = 0) -> dict[str, Any]:
+        """Inputs of a layer with bias; backward also the saved tensors and the gradient of h."""
+        from constrint.kernels.rnn.tensors import make_inputs
+
+        return make_inputs(self.cell, self.direction, workload, device=device, seed=seed)
+
+    def outputs(self, gpu: GpuModel, workload: Workload, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """States and pre-activations; or gradients of the slots (those of wx among them) and of the initial states."""
+        from constrint.kernels.rnn.tensors import make_outputs
+
+        return make_outputs(self.cell, self.direction, inputs["wx"])
+
+    def reference(self, workload: Workload, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """States, or gradients of wx and of the initial states, in fp64."""
+        from constrint.kernels.rnn.tensors import exact_outputs
+
+        return exact_outputs(self.cell, self.direction, inputs)
+
+
+class NvrtcSpec(FusedSpec):
+    """A time loop in CUDA C++, compiled by NVRTC."""
+
+    kernels = "the CUDA kernels"
+
+    @property
+    def compilers(self) -> Mapping[str, str]:
+        """NVRTC's version."""
+        from constrint.kernels.launch.cuda.nvrtc import nvrtc_here
+
+        return nvrtc_here()
+
+    def refusal_on(self, device: torch.device, gpu: GpuModel | None) -> str:
+        """It also needs NVRTC."""
+        from constrint.kernels.launch.cuda import obstacle
+
+        return super().refusal_on(device, gpu) or obstacle()
+
+    def compiled_as(self, workload: Workload) -> Workload:
+        """One sequence, step and head: these sizes are values of the run."""
+        return with_sizes(workload, batch=1, time=1, heads=1)
+
 
 def workload_of(cell: str, sizes: tuple[int, int, int, int], dtype: str, direction: str = "forward") -> Workload:
-    """The workload of a layer with sizes (batch, time, heads, head_dim)."""
+    """The workload of one direction of a layer with sizes (batch, time, heads, head_dim)."""
     names = (size.name for size in SIZES)
     return Workload(cell + SUFFIX[direction], dict(zip(names, sizes, strict=True)), dtype)
 

@@ -1,4 +1,4 @@
-"""Tensors to check, time and compile the recurrent kernels with, by the names of their arguments; nothing is run."""
+"""Tensors to check, time and compile the recurrent kernels with, by the names of their arguments."""
 
 from __future__ import annotations
 

@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 from benchmarks.gemm.correct import Measured, Rows, fitted, judge, left_out
+from constrint.choose import forget
 from constrint.hwmodels import load_gpu
-from constrint.kernels.gemm import first_choice
+from constrint.kernels.gemm import candidates
+from constrint.kernels.gemm.candidates import decide_product
 from constrint.kernels.gemm.correction import (
     COMMON,
     FIRST,
@@ -106,22 +108,22 @@ def test_what_is_shipped_is_asked_for_plain_products_of_the_gpu_that_was_measure
 def test_the_first_choice_is_what_is_expected_to_be_fastest_of_the_first_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of each kernel; a correction that turns the order of the first ones round turns the choice round."""
     asked = replace(product(512, 768, 1024), no_library="our kernels are tested")
-    table, rows, seconds = next(iter(first_choice._priced(H200, asked)))
+    table, rows, seconds = next(iter(candidates.priced(H200, asked)))
     order = rows[np.argsort(seconds, kind="stable")][: FIRST + 1]
     wanted = table.config(int(order[FIRST - 1]))
 
     class Turned:
-        parameters = tuple(wanted)
+        parameters, errors = tuple(wanted), (0.1, 0.2)
 
         def factors(self, gpu: Any, product: Any, columns: Any, seconds: Any) -> Any:
             of_table = [columns[name] == value for name, value in wanted.items() if name in columns]
             is_wanted = np.all(of_table, axis=0) & (len(of_table) == len(wanted))
             return np.where(is_wanted, 0.1, 1.0)
 
-    monkeypatch.setattr(first_choice, "corrector_of", lambda gpu, kernel, product: Turned())
-    first_choice._choose.cache_clear()
-    chosen = first_choice.choose(H200, asked)
-    first_choice._choose.cache_clear()
+    monkeypatch.setattr(candidates, "corrector_of", lambda gpu, kernel, product: Turned())
+    forget()
+    chosen = decide_product(H200, asked)
+    forget()
     assert chosen.kernel == table.spec.full_name
     assert {name: chosen.config[name] for name in wanted} == wanted
     assert chosen.seconds == pytest.approx(0.1 * float(np.sort(seconds)[FIRST - 1]))

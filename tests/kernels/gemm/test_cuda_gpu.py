@@ -22,7 +22,8 @@ from benchmarks.gemm.cuda.configs import SPEC, product_of, ranked
 from benchmarks.gemm.cuda.products import End, exact_product, launch_of, made, share_of
 from benchmarks.gemm.cuda.run import Case, random_cases
 from constrint.hwmodels import GpuModel, load_gpu
-from constrint.kernels.gemm import matmul, plans
+from constrint.kernels.gemm import matmul
+from constrint.kernels.gemm.operator import PLANS
 from constrint.kernels.gemm.reference import gemm_reference
 from constrint.kernels.launch.device import gpu_of
 
@@ -99,9 +100,9 @@ def test_tiles_in_parts_are_added_in_order(split_k: int, only_last: int) -> None
 @pytest.fixture
 def chosen(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """`matmul` is asked for this kernel by name, with plans of its own."""
-    plans.PLANS.clear()
+    PLANS.clear()
     yield
-    plans.PLANS.clear()
+    PLANS.clear()
 
 
 @pytest.mark.usefixtures("chosen")
@@ -117,18 +118,18 @@ def test_matmul_by_plans_is_right_in_the_first_call_and_later(seed: int) -> None
     ends |= {"activation": draw.choice((None, "relu", "gelu", "silu"))}
     exact = gemm_reference(x.double(), y.double(), bias, out_dtype=torch.float64, **ends)
     for _ in range(3):
-        actual = matmul(x, y, bias, implementation="cuda", **ends)
+        actual = matmul(x, y, bias, kernel="cuda", **ends)
         assert torch.allclose(actual.double(), exact, rtol=4e-3, atol=4e-3 * k**0.5)
 
 
 @pytest.mark.usefixtures("chosen")
 def test_matmul_in_a_graph_and_on_two_streams() -> None:
     x, y = torch.randn(64, 16384, **HALF), torch.randn(16384, 256, **HALF)
-    expected = matmul(x, y, implementation="cuda")
+    expected = matmul(x, y, kernel="cuda")
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        outs = [matmul(x, y, implementation="cuda") for _ in range(10)]
+        outs = [matmul(x, y, kernel="cuda") for _ in range(10)]
     cuda: Any = torch.cuda
     other = cuda.Stream()
     for _ in range(5):
@@ -137,19 +138,19 @@ def test_matmul_in_a_graph_and_on_two_streams() -> None:
         torch.cuda.synchronize()
         graph.replay()
         with torch.cuda.stream(other):
-            direct = [matmul(x, y, implementation="cuda") for _ in range(10)]
+            direct = [matmul(x, y, kernel="cuda") for _ in range(10)]
         torch.cuda.synchronize()
         assert all(torch.equal(t, expected) for t in (*outs, *direct))
 
 
 @pytest.mark.usefixtures("chosen")
 def test_sizes_of_zero_and_what_it_refuses() -> None:
-    assert matmul(torch.empty(0, 8, **HALF), torch.empty(8, 4, **HALF), implementation="cuda").shape == (0, 4)
-    assert bool((matmul(torch.empty(3, 0, **HALF), torch.empty(0, 4, **HALF), implementation="cuda") == 0).all())
+    assert matmul(torch.empty(0, 8, **HALF), torch.empty(8, 4, **HALF), kernel="cuda").shape == (0, 4)
+    assert bool((matmul(torch.empty(3, 0, **HALF), torch.empty(0, 4, **HALF), kernel="cuda") == 0).all())
     from constrint.errors import UnsupportedError
 
     with pytest.raises(UnsupportedError, match="copies no operand"):
-        matmul(torch.randn(64, 65, **HALF), torch.randn(65, 64, **HALF), implementation="cuda")
+        matmul(torch.randn(64, 65, **HALF), torch.randn(65, 64, **HALF), kernel="cuda")
 
 
 @pytest.mark.usefixtures("chosen")
@@ -158,7 +159,7 @@ def test_values_that_are_not_finite_spread_as_in_torch(value: float) -> None:
     x, y = torch.randn(40, 64, **HALF), torch.randn(64, 72, **HALF)
     x[1, 2], y[5, 6] = value, value
     expected = (x.float() @ y.float()).half()
-    actual = matmul(x, y, implementation="cuda")
+    actual = matmul(x, y, kernel="cuda")
     assert torch.allclose(actual.float(), expected.float(), rtol=2e-3, atol=2e-2, equal_nan=True)
 
 

@@ -8,15 +8,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from constrint.choose import Decision
 from constrint.errors import UnsupportedError
 from constrint.hwmodels import load_gpu
-from constrint.kernels.gemm import first_choice
+from constrint.kernels.gemm import candidates
+from constrint.kernels.gemm.candidates import decide_product
 from constrint.kernels.gemm.cuda import spec as cuda_spec
 from constrint.kernels.gemm.cuda.cost import ASSUMED, cuda_cost, leading_rows
 from constrint.kernels.gemm.cuda.shape import WgmmaTile, cluster_slots, turns_of_sums
 from constrint.kernels.gemm.product import Operand, Product
 from constrint.select import rank
-from constrint.select.first_choice import Choice
 from constrint.solve import enumerate_space
 from tests.support.gemm import CUDA, broken_rules, gemm, product
 
@@ -159,8 +160,8 @@ def _calibrated(monkeypatch: pytest.MonkeyPatch, _choices_anew: None) -> None:
     monkeypatch.setattr(type(CUDA), "uncalibrated", lambda self: "")
 
 
-def choose(asked: Product) -> Choice:
-    return first_choice.choose(H200, replace(asked, no_library="our kernels are tested"))
+def choose(asked: Product) -> Decision:
+    return decide_product(H200, replace(asked, no_library="our kernels are tested"))
 
 
 @pytest.mark.usefixtures("_calibrated")
@@ -169,7 +170,7 @@ def test_tables_hold_valid_configurations_near_the_best_of_the_whole_space(
     options: dict[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the models: what they were off by is another matter."""
-    monkeypatch.setattr(first_choice, "corrector_of", lambda *_: None)
+    monkeypatch.setattr(candidates, "corrector_of", lambda *_: None)
     draw = random.Random(11)
     shares = []
     for _ in range(12):

@@ -265,8 +265,8 @@ def test_tiles_in_two_parts_multiply(
     """Ragged sizes, and a rest that lies beyond the last column; every element of a poisoned output is written."""
     import torch
 
-    from constrint.kernels.gemm.dispatch import launch
     from constrint.kernels.gemm.launch import Call, Epilogue, Machine, runtime_precision
+    from tests.support.gemm import launch
 
     monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: "high")  # one tf32 pass
     kind = getattr(torch, dtype)

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.decisions import begin_anew
 from tests.support.gemm import POINTER, gemm, product, smem_of, use_of
 from tests.support.interpreter import interpreted
 from tests.support.needs import missing_packages
@@ -22,13 +23,16 @@ if missing_packages("torch", "triton"):
 
 import torch
 
+from constrint.choose import Program, decide, forget
 from constrint.errors import InfeasibleError, UnsupportedError
 from constrint.hwmodels import load_all, load_gpu
 from constrint.hwmodels.detection import DetectedDevice
-from constrint.kernels.gemm import dispatch, first_choice
+from constrint.kernels.gemm import first_call
+from constrint.kernels.gemm.candidates import CONSERVATIVE, request_of
+from constrint.kernels.gemm.first_call import End
 from constrint.kernels.gemm.launch import Call, Machine
 from constrint.kernels.launch import device as devices
-from constrint.select.first_choice import Choice
+from constrint.tune.triton_versions import VERIFIED
 
 CASES: dict[str, dict[str, Any]] = {
     "h200": {"gpu": "h200", "sizes": [1, 96, 80, 128]},
@@ -69,7 +73,7 @@ def test_product_is_right_with_the_choice_for_that_gpu(name: str, outcomes: dict
 @pytest.fixture
 def _unwarned() -> Iterator[None]:
     """Devices are looked up anew, warnings are given again, before and after."""
-    kept = (dispatch.machine_of, devices.warn_once, devices._describe_index)
+    kept = (first_call.machine_of, devices.warn_once, devices._describe_index)
     for cached in kept:
         cached.cache_clear()
     yield
@@ -83,35 +87,37 @@ def test_a_gpu_without_a_model_warns_once_and_gets_a_conservative_config(monkeyp
     monkeypatch.setattr(devices, "describe_torch_device", lambda index: seen)
     device = torch.device("cuda", 0)
     with pytest.warns(RuntimeWarning, match=r"no hardware model of GPU of tomorrow \(sm_190\).*conservative"):
-        assert dispatch.machine_of(device) == (None, Machine(7, 1, False))
+        assert first_call.machine_of(device) == (None, Machine(7, 1, False))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        dispatch.machine_of(device)
-        dispatch.machine_of.cache_clear()
+        first_call.machine_of(device)
+        first_call.machine_of.cache_clear()
         assert devices.gpu_of(device) is None
-    chosen = dispatch.choose(None, product(64, 64, 64, "fp16"))
-    assert chosen == Choice(None, "gemm.pointer", dispatch.CONSERVATIVE)
+    chosen = decide(request_of(None, product(64, 64, 64, "fp16"), device=device))
+    assert (chosen.kernel, chosen.config) == ("gemm.pointer", CONSERVATIVE)
 
 
 @pytest.mark.usefixtures("_unwarned")
 def test_a_gpu_that_is_known_is_found_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = DetectedDevice(index=0, source="torch", name="NVIDIA H200", target="sm_90", model="h200", sm_count=132)
     monkeypatch.setattr(devices, "describe_torch_device", lambda index: seen)
-    gpu, machine = dispatch.machine_of(torch.device("cuda", 0))
+    gpu, machine = first_call.machine_of(torch.device("cuda", 0))
     assert gpu is not None
     assert gpu.name == "H200-SXM"
     assert machine == Machine.of(gpu) == Machine(132, 1, True, gpu=gpu)
 
 
 @pytest.mark.usefixtures("_unwarned")
-def test_an_unverified_triton_is_cautioned_about(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unverified_triton_is_cautioned_about_and_gets_no_kernel_in_gluon(monkeypatch: pytest.MonkeyPatch) -> None:
     import triton
 
+    assert first_call.allows_gluon() is (".".join(triton.__version__.split(".")[:2]) in VERIFIED)
     monkeypatch.setattr(triton, "__version__", "3.8.1")
+    assert not first_call.allows_gluon()
     seen = DetectedDevice(index=0, source="torch", name="NVIDIA H200", target="sm_90", model="h200", sm_count=132)
     monkeypatch.setattr(devices, "describe_torch_device", lambda index: seen)
     with pytest.warns(RuntimeWarning, match="not with 3.8.1"):
-        dispatch.machine_of(torch.device("cuda", 0))
+        first_call.machine_of(torch.device("cuda", 0))
 
 
 @pytest.mark.parametrize("dtype", ["fp16", "bf16", "tf32", "int8"])
@@ -124,7 +130,7 @@ def test_the_conservative_config_fits_every_modelled_gpu(dtype: str) -> None:
         except UnsupportedError:
             continue
         use = use_of(POINTER, gpu, workload, POINTER.problem(gpu, workload))
-        config = {**dispatch.CONSERVATIVE, "matrix_instr_nonkdim": 16}
+        config = {**CONSERVATIVE, "matrix_instr_nonkdim": 16}
         assert max(smem_of(use, config), use.smem_bytes.value(config)) <= gpu.sm.max_smem_bytes_per_block, gpu.name
         assert use.registers_per_thread.value(config) <= gpu.sm.max_registers_per_thread, gpu.name
         checked += 1
@@ -134,7 +140,7 @@ def test_the_conservative_config_fits_every_modelled_gpu(dtype: str) -> None:
 @pytest.mark.usefixtures("_unwarned")
 def test_a_dtype_without_instructions_runs_as_torch_with_a_warning() -> None:
     with pytest.warns(RuntimeWarning, match=r"V100.* has no matrix instruction for bf16.*plain PyTorch"):
-        assert dispatch.choose(load_gpu("v100"), product(64, 64, 64)) is None
+        assert first_call.decide_or_none(request_of(load_gpu("v100"), product(64, 64, 64))) is None
 
 
 class RefusingDevice:
@@ -145,11 +151,12 @@ class RefusingDevice:
         self.takes_conservative = False
         self.tried: list[tuple[str, dict[str, int]]] = []
 
-    def launch(self, kernel: str, call: Call, config: Any) -> None:
+    def launch(self, program: Program, call: Call) -> None:
         from triton.runtime.errors import OutOfResources
 
-        self.tried.append((kernel, dict(config)))
-        if self.left > 0 and not (self.takes_conservative and config == dispatch.CONSERVATIVE):
+        config = program.step("product").config
+        self.tried.append((program.name, dict(config)))
+        if self.left > 0 and not (self.takes_conservative and config == CONSERVATIVE):
             self.left -= 1
             raise OutOfResources(300_000, 232_448, self.what)
         call.out.fill_(1.0)
@@ -158,16 +165,16 @@ class RefusingDevice:
 def run_refused(monkeypatch: pytest.MonkeyPatch, gpu_name: str | None, device: RefusingDevice) -> torch.Tensor:
     gpu = load_gpu(gpu_name) if gpu_name else None
     machine = Machine.of(gpu) if gpu else Machine(4)
-    monkeypatch.setattr(dispatch, "machine_of", lambda _: (gpu, machine))
-    monkeypatch.setattr(dispatch, "launch", device.launch)
+    monkeypatch.setattr(first_call, "machine_of", lambda _: (gpu, machine))
+    monkeypatch.setattr(first_call, "launch", device.launch)
     # What is refused here must not be remembered by other tests.
-    monkeypatch.setattr(first_choice, "_REFUSED", {})
+    begin_anew(monkeypatch)
     a = torch.ones(1, 640, 704, dtype=torch.float16)
     b = torch.ones(1, 704, 768, dtype=torch.float16)
     try:
-        return dispatch.run_on_gpu(a, b, None, None, 1.0, 0.0, None, torch.float16)
+        return first_call.run(a, b, None, None, End(1.0, 0.0, None, torch.float16))
     finally:
-        first_choice._choose.cache_clear()
+        forget()
 
 
 def test_what_does_not_fit_is_replaced_by_the_next_choice_with_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,7 +199,7 @@ def test_where_every_choice_is_refused_the_conservative_configuration_runs(monke
     assert bool((out == 1.0).all())
     *refused, last = device.tried
     assert len(refused) == len({config["num_warps"] for _, config in refused}) >= 3
-    assert last == ("gemm.pointer", dict(dispatch.CONSERVATIVE))
+    assert last == ("gemm.pointer", dict(CONSERVATIVE))
 
 
 def test_where_nothing_fits_the_error_names_the_last_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,11 +209,11 @@ def test_where_nothing_fits_the_error_names_the_last_refusal(monkeypatch: pytest
         pytest.raises(InfeasibleError, match=r"refused .*'num_warps': 4.*300000 of threads.*nothing else is left"),
     ):
         run_refused(monkeypatch, "a100", device)
-    assert device.tried[-1] == ("gemm.pointer", dict(dispatch.CONSERVATIVE))
+    assert device.tried[-1] == ("gemm.pointer", dict(CONSERVATIVE))
 
 
 def test_without_a_model_a_refusal_is_the_users_to_see(monkeypatch: pytest.MonkeyPatch) -> None:
     device = RefusingDevice(1)
     with pytest.raises(InfeasibleError, match=r"300000 of shared memory.*without a hardware model"):
         run_refused(monkeypatch, None, device)
-    assert device.tried == [("gemm.pointer", dict(dispatch.CONSERVATIVE))]
+    assert device.tried == [("gemm.pointer", dict(CONSERVATIVE))]

@@ -14,24 +14,28 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from constrint.choose import REGISTERS, Decision, Program, Step, forget
 from constrint.errors import InfeasibleError, UnsupportedError
 from constrint.hwmodels import GpuModel, load_gpu
-from constrint.kernels.gemm import first_choice
-from constrint.kernels.gemm.first_choice import best, gemm_spec
-from constrint.kernels.gemm.product import Product
+from constrint.kernels.gemm import candidates
+from constrint.kernels.gemm.candidates import best_configs, decide_product, request_of
+from constrint.kernels.gemm.implementations import gemm_spec
+from constrint.kernels.gemm.product import Operand, Product
 from constrint.kernels.gemm.spec import GemmSpec
-from constrint.kernels.gemm.table import TIE
+from constrint.kernels.gemm.tables import TIE
 from constrint.kernels.gemm.units import OUTPUT_BYTES
 from constrint.select import Workload, rank
 from constrint.select.core_space import BlockColumns
-from constrint.select.first_choice import REGISTERS, Choice, Refusal
 from constrint.select.limits import most_registers
 from constrint.select.rank import predict
+from tests.support.decisions import begin_anew, refuse_step
 from tests.support.gemm import (
     DESCRIPTOR,
     KERNELS,
     POINTER,
+    PRODUCER,
     SKINNY,
+    UNALIGNED,
     broken_rules,
     gemm,
     product,
@@ -42,12 +46,12 @@ from tests.support.gemm import (
 GPUS = ["H200-SXM", "B200", "MI300X", "A100-SXM4-80GB"]
 H200 = load_gpu("h200")
 #: The kernels among which the model chooses.
-CALIBRATED = tuple(spec for spec in (*KERNELS, SKINNY) if not spec.uncalibrated())
+CALIBRATED = tuple(spec for spec in (*KERNELS, SKINNY, UNALIGNED) if not spec.uncalibrated())
 
 
-def choose(gpu_name: str, asked: Product) -> Choice:
+def choose(gpu_name: str, asked: Product) -> Decision:
     """The choice among our kernels."""
-    return first_choice.choose(load_gpu(gpu_name), ours(asked))
+    return decide_product(load_gpu(gpu_name), ours(asked))
 
 
 def ours(asked: Product) -> Product:
@@ -87,11 +91,11 @@ def best_of_all_s(gpu: GpuModel, workload: Workload) -> float:
 @pytest.fixture
 def models_alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Choices by the models, with one factor for each kernel, whatever was measured and however long the host takes."""
-    monkeypatch.setattr(first_choice, "corrector_of", lambda *_: None)
-    monkeypatch.setattr(first_choice, "COPIED_HOST_S", 0.0)
-    first_choice._choose.cache_clear()
+    monkeypatch.setattr(candidates, "corrector_of", lambda *_: None)
+    monkeypatch.setattr(candidates, "COPIED_HOST_S", 0.0)
+    forget()
     yield
-    first_choice._choose.cache_clear()
+    forget()
 
 
 @pytest.mark.parametrize("gpu_name", GPUS)
@@ -147,7 +151,7 @@ def test_a_table_prices_its_rows_as_the_cost_models_do(gpu_name: str, options: d
     gpu = load_gpu(gpu_name)
     for sizes in SHAPES:
         asked = product(*sizes, **options)
-        for table in first_choice._tables(gpu, asked):
+        for table in candidates._tables(gpu, asked):
             rows, seconds = table.price(asked)
             columns = {name: column[rows] for name, column in table.columns.items()}
             priced = table.spec.price(gpu, asked, columns, table.blocks_per_sm[rows])
@@ -217,7 +221,7 @@ def expanded(asked: Product) -> Product:
 def test_operands_that_no_descriptor_can_hold_get_pointers() -> None:
     asked = product(4096, 4096, 4096)
     assert choose("H200-SXM", expanded(asked)).kernel == "gemm.pointer"
-    assert choose("H200-SXM", triton(asked)).kernel == "gemm.descriptor"
+    assert choose("H200-SXM", triton(asked)).kernel in ("gemm.descriptor", "gemm.producer")
 
 
 def test_copying_a_large_misaligned_operand_for_one_row_is_not_worth_it() -> None:
@@ -235,10 +239,10 @@ def test_batches_count_as_more_tiles() -> None:
 
 def test_best_starts_with_the_first_choice_and_repeats_nothing() -> None:
     asked = replace(product(1024, 3072, 768), no_library="our kernels alone")
-    choices = best(H200, asked, 8)
-    assert choices[0] == choose("H200-SXM", asked)
+    choices = best_configs(H200, asked, 8)
+    assert choices[0].program == choose("H200-SXM", asked).program
     assert len({(c.kernel, *sorted(c.config.items())) for c in choices}) == 8
-    assert len({c.kernel for c in best(H200, asked, 64)}) >= 2
+    assert len({c.kernel for c in best_configs(H200, asked, 64)}) >= 2
     expected = [c.seconds for c in choices]
     assert expected[1:] == sorted(expected[1:])
     # The first choice is the preferred one among those that take hardly longer than the least.
@@ -259,9 +263,10 @@ def seconds_of(gpu_name: str, asked: Product, kernel: str = "") -> float:
     """Least expected time in the tables of all kernels, or of one."""
     gpu = load_gpu(gpu_name)
     times = []
-    for table, _, seconds in first_choice._expected(gpu, asked):
-        if kernel in ("", table.spec.full_name):
-            times.extend(seconds.tolist())
+    for each in candidates.priced(gpu, asked):
+        leader = candidates._leader(gpu, asked, *each, counts_host=False)
+        if kernel in ("", leader.name):
+            times.extend(leader.seconds.tolist())
     return min(times, default=np.inf)
 
 
@@ -301,8 +306,26 @@ def test_without_a_compiler_for_cuda_no_kernel_in_cuda_is_chosen() -> None:
     assert not spec.refusal(H200, asked)
     assert "pip install 'constrint[cuda]'" in spec.refusal(H200, triton(asked))
     assert choose("h200", triton(asked)).kernel != "gemm.cuda"
-    others = {"gemm.pointer", "gemm.descriptor"}
-    assert {c.kernel for c in best(H200, ours(triton(asked)), 64)} <= others
+    others = {"gemm.pointer", "gemm.descriptor", "gemm.producer"}
+    assert {c.kernel for c in best_configs(H200, ours(triton(asked)), 64)} <= others
+
+
+@pytest.mark.usefixtures("models_alone")
+def test_the_producer_is_chosen_only_where_it_computes_the_product() -> None:
+    asked = triton(product(4096, 4096, 4096))
+    assert choose("h200", asked).kernel == "gemm.producer"
+    odd = Operand(width_bytes=8, step_bytes=8, is_k_major=False, is_copied=True)
+    others = {
+        "batch": replace(asked, batch=2),
+        "source": replace(asked, has_source=True),
+        "wide output": replace(asked, output_bytes=4),
+        "odd rows": replace(asked, n=4100, b=odd),
+        "unchecked compiler": replace(asked, allows_gluon=False),
+        "few rows": replace(asked, m=256),
+    }
+    for what, other in others.items():
+        assert choose("h200", other).kernel != "gemm.producer", what
+    assert choose("h200", replace(asked, has_bias=True)).kernel == "gemm.producer"
 
 
 def test_a_dtype_the_gpu_lacks_is_refused() -> None:
@@ -313,16 +336,16 @@ def test_a_dtype_the_gpu_lacks_is_refused() -> None:
 @pytest.fixture
 def _forgotten(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What devices refuse in a test is forgotten after it."""
-    monkeypatch.setattr(first_choice, "_REFUSED", {})
+    begin_anew(monkeypatch)
     yield
-    first_choice._choose.cache_clear()
+    forget()
 
 
 @pytest.mark.usefixtures("_forgotten")
 def test_a_refused_choice_is_never_made_again_for_that_product() -> None:
     asked, other = ours(product(4096, 4096, 4096)), product(4096, 4096, 4096, bias=1)
     first, elsewhere = choose("h200", asked), choose("h200", other)
-    second = first_choice.refuse(asked, first, Refusal(first.config, "shared memory", 240_000, 232_448))
+    second = refuse_step(first, "shared memory", 240_000, 232_448)
     assert second != first
     assert choose("h200", asked) == second
     assert second.seconds >= first.seconds
@@ -337,7 +360,7 @@ def test_refused_shared_memory_leaves_what_takes_as_much_less() -> None:
     asked = ours(product(4096, 4096, 4096))
     first = choose("h200", asked)
     stated: dict[str, list[int]] = {}
-    for choice in (first, first_choice.refuse(asked, first, Refusal(first.config, "shared memory", 300_000, 232_448))):
+    for choice in (first, refuse_step(first, "shared memory", 300_000, 232_448)):
         spec = gemm_spec(choice.kernel)
         use = use_of(spec, H200, asked.workload, spec.problem(H200, asked.workload))
         stated.setdefault(choice.kernel, []).append(smem_of(use, choice.config))
@@ -359,7 +382,7 @@ def test_after_two_that_spill_comes_one_that_is_all_but_sure_not_to(asked: Produ
     asked = ours(asked)
     chosen = [choose("h200", asked)]
     for _ in range(2):
-        chosen.append(first_choice.refuse(asked, chosen[-1], Refusal(chosen[-1].config, REGISTERS, 16, 0)))
+        chosen.append(refuse_step(chosen[-1], REGISTERS, 16, 0))
     assert len({deciding(asked, c) for c in chosen}) == 3
     expected = [one.seconds for one in chosen]
     assert all(later >= (1 - TIE) * earlier for earlier, later in pairwise(expected))
@@ -371,13 +394,13 @@ def test_after_two_that_spill_comes_one_that_is_all_but_sure_not_to(asked: Produ
         assert choice.kernel != last.kernel or shares[-1] <= 0.75 * share
 
 
-def share_of_registers(asked: Product, choice: Choice) -> float:
+def share_of_registers(asked: Product, choice: Decision) -> float:
     """Registers that a thread is estimated to need over those that it may have."""
     use = use_of(spec := gemm_spec(choice.kernel), H200, asked.workload, spec.problem(H200, asked.workload))
     return use.registers_per_thread.value(choice.config) / most_registers(H200, use.warps).value(choice.config)
 
 
-def deciding(asked: Product, choice: Choice) -> tuple[object, ...]:
+def deciding(asked: Product, choice: Decision) -> tuple[object, ...]:
     """The kernel, and the values of the parameters that its registers depend on."""
     spec = gemm_spec(choice.kernel)
     use = use_of(spec, H200, asked.workload, spec.problem(H200, asked.workload))
@@ -390,6 +413,9 @@ def deciding(asked: Product, choice: Choice) -> tuple[object, ...]:
 def test_a_kernel_whose_every_configuration_is_refused_leaves_the_others() -> None:
     asked = replace(triton(product(4096, 4096, 4096)), no_library="our kernels alone")
     choice = choose("h200", asked)
+    assert choice.kernel == PRODUCER.full_name
+    # The producer kernel has one number of warps.
+    choice = next_choice(asked, choice)
     assert choice.kernel == DESCRIPTOR.full_name
     while choice.kernel != POINTER.full_name:
         choice = next_choice(asked, choice)
@@ -397,19 +423,20 @@ def test_a_kernel_whose_every_configuration_is_refused_leaves_the_others() -> No
         refuse_all(asked, choice)
 
 
-def next_choice(asked: Product, choice: Choice) -> Choice:
-    return first_choice.refuse(asked, choice, Refusal(choice.config, "threads", 2, 1))
+def next_choice(asked: Product, choice: Decision) -> Decision:
+    return refuse_step(choice, "threads", 2, 1)
 
 
-def refuse_all(asked: Product, choice: Choice) -> None:
+def refuse_all(asked: Product, choice: Decision) -> None:
     while True:
         choice = next_choice(asked, choice)
 
 
 def test_without_a_model_there_is_no_other_choice() -> None:
-    config = {"num_warps": 4}
+    program = Program("gemm.pointer", (Step("product", "gemm.pointer", {"num_warps": 4}),))
+    decision = Decision(request_of(None, product(64, 64, 64)), program)
     with pytest.raises(InfeasibleError, match="without a hardware model there is no other choice"):
-        first_choice.refuse(product(64, 64, 64), Choice(None, "gemm.pointer", config), Refusal(config, "threads", 2, 1))
+        refuse_step(decision, "threads", 2, 1)
 
 
 def test_output_bytes_of_every_dtype_are_those_of_its_own_type() -> None:

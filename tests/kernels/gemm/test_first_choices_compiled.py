@@ -8,14 +8,15 @@ from dataclasses import replace
 
 import pytest
 
+from constrint.choose import REGISTERS, forget
 from constrint.errors import UnsupportedError
 from constrint.hwmodels import load_gpu, occupancy
-from constrint.kernels.gemm import first_choice
-from constrint.kernels.gemm.first_choice import choose, gemm_spec
+from constrint.kernels.gemm.candidates import choose
+from constrint.kernels.gemm.implementations import gemm_spec
 from constrint.kernels.gemm.product import Product
 from constrint.kernels.launch.policy import MOST_NEXT
-from constrint.select.first_choice import REGISTERS, Refusal
 from tests.support.compiled import Compiler
+from tests.support.decisions import begin_anew, refuse_step
 from tests.support.fresh import seed_of
 from tests.support.gemm import POINTER, gemm, smem_of, use_of
 from tests.support.needs import needs_triton
@@ -29,9 +30,9 @@ SOURCES = ("kernels/gemm/**/*.py", "select/*.py")
 @pytest.fixture
 def _forgotten(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What is refused in a test is forgotten after it."""
-    monkeypatch.setattr(first_choice, "_REFUSED", {})
+    begin_anew(monkeypatch)
     yield
-    first_choice._choose.cache_clear()
+    forget()
 
 
 @needs_triton
@@ -55,7 +56,7 @@ def test_what_is_launched_compiles_clean_to_what_is_predicted(compiler: Compiler
             compiled = compiler.compile(spec, gpu, workload, config)
             if not compiled.spill_bytes:
                 break
-            choice = first_choice.refuse(product, choice, Refusal(config, REGISTERS, compiled.spill_bytes, 0))
+            choice = refuse_step(choice, REGISTERS, compiled.spill_bytes, 0)
         use = use_of(spec, gpu, workload, spec.problem(gpu, workload))
         registers, smem = use.registers_per_thread.value(config), smem_of(use, config)
         what = f"{choice.kernel} {sizes} {dict(config)}: {registers} registers predicted, {compiled}"

@@ -10,12 +10,16 @@ from typing import Any
 import msgspec
 import pytest
 
+from constrint.choose import forget
 from constrint.errors import UnsupportedError
 from constrint.export import export
 from constrint.hwmodels import load_gpu
-from constrint.kernels.gemm import first_choice
-from constrint.kernels.gemm.library import choice, points
-from constrint.kernels.gemm.library.choice import LEAST_SHARE
+from constrint.kernels.gemm import candidates
+from constrint.kernels.gemm.candidates import best_configs, decide_product
+from constrint.kernels.gemm.implementations import gemm_spec
+from constrint.kernels.gemm.library import candidates as library_candidates
+from constrint.kernels.gemm.library import points
+from constrint.kernels.gemm.library.candidates import LEAST_SHARE
 from constrint.kernels.gemm.library.cost import FEWEST, left_out_error, left_out_ratios, library_s, points_of
 from constrint.kernels.gemm.library.points import COLUMNS, Kind, place_of, place_of_row
 from constrint.kernels.gemm.library.spec import LIBRARY, inability
@@ -23,8 +27,8 @@ from constrint.kernels.gemm.product import Operand, Product
 from constrint.kernels.gemm.spec import GemmSpec
 from constrint.kernels.registry import load_kernel, load_spec
 from constrint.select import Workload
-from constrint.select.first_choice import Refusal
 from constrint.select.rank import rank
+from tests.support.decisions import refuse_step
 from tests.support.gemm import gemm, product
 from tests.support.library_table import SIDES, forget_tables, read_anew, smooth_s, use_tables_of, write_table
 
@@ -91,7 +95,7 @@ def test_nothing_is_said_of_what_was_not_measured(tables: Path, asked: Product) 
     assert library_s(H200, product(256, 256, 256)) is not None
     assert library_s(H200, asked) is None
     assert "nothing near this product was measured on H200-SXM" in load_gemm_library().refusal(H200, asked)
-    assert first_choice.choose(H200, asked).kernel != LIBRARY
+    assert decide_product(H200, asked).kernel != LIBRARY
 
 
 def test_nothing_is_said_far_from_all_products_or_of_few(tables: Path) -> None:
@@ -193,28 +197,28 @@ def test_what_torch_computes_is_not_refused() -> None:
 
 def test_the_library_is_chosen_where_it_is_predicted_to_be_faster(tables: Path) -> None:
     asked = product(1024, 1024, 1024)
-    ours = first_choice.choose(H200, asked)
+    ours = decide_product(H200, asked)
     assert ours.kernel != LIBRARY, "without a table"
     write_table(tables, H200, 1.0)
     forget_tables()
-    theirs = first_choice.choose(H200, asked)
+    theirs = decide_product(H200, asked)
     assert (theirs.kernel, dict(theirs.config)) == (LIBRARY, {})
     assert theirs.seconds == library_s(H200, asked)
     assert theirs.seconds < ours.seconds
-    assert first_choice.best(H200, asked, 3)[0].kernel == LIBRARY
-    assert first_choice.choose(H200, replace(asked, no_library="the caller says so")) == ours
+    assert best_configs(H200, asked, 3)[0].kernel == LIBRARY
+    assert decide_product(H200, replace(asked, no_library="the caller says so")).program == ours.program
 
 
 def test_our_kernels_are_not_chosen_where_they_save_next_to_nothing(tables: Path) -> None:
     """Predictions do not tell what takes nearly as long apart, and who has the library is used to that."""
     asked = product(4096, 4096, 4096)
-    ours = first_choice.choose(H200, asked)
+    ours = decide_product(H200, asked)
     limit = ours.seconds / (1 - LEAST_SHARE)
     for factor, is_chosen in ((1.001, False), (0.999, True)):
         write_table(tables, H200, smooth_s(H200, asked) / (factor * limit))
         forget_tables()
-        assert (first_choice.choose(H200, asked).kernel == LIBRARY) is is_chosen
-        kernels = [choice.kernel for choice in first_choice.best(H200, asked, 400)]
+        assert (decide_product(H200, asked).kernel == LIBRARY) is is_chosen
+        kernels = [each.kernel for each in best_configs(H200, asked, 400)]
         assert LIBRARY in kernels, "it is among the best in either case"
 
 
@@ -223,15 +227,15 @@ def test_what_the_device_does_faster_than_the_host_calls_the_library_is_left_to_
 ) -> None:
     write_table(tables, H200, 1.0)
     for sides, library_host_s, is_left in ((1024, 0.0, True), (1024, 3e-5, False), (4096, 3e-5, True)):
-        monkeypatch.setattr(choice, "DIRECT_HOST_S", library_host_s)
-        first_choice._choose.cache_clear()
-        assert (first_choice.choose(H200, product(sides, sides, sides)).kernel == LIBRARY) is is_left
+        monkeypatch.setattr(library_candidates, "DIRECT_HOST_S", library_host_s)
+        forget()
+        assert (decide_product(H200, product(sides, sides, sides)).kernel == LIBRARY) is is_left
 
 
 def test_it_is_never_chosen_for_a_gpu_without_a_table(tables: Path) -> None:
     write_table(tables, H200, 1.0)
     for gpu in (A100, load_gpu("mi300x")):
-        assert first_choice.choose(gpu, product(1024, 1024, 1024)).kernel != LIBRARY
+        assert decide_product(gpu, product(1024, 1024, 1024)).kernel != LIBRARY
         with pytest.raises(UnsupportedError, match=f"was not measured on {gpu.name}"):
             rank(load_spec(LIBRARY), gpu, gemm(1024, 1024, 1024))
 
@@ -242,7 +246,7 @@ def test_a_model_of_the_same_name_with_other_figures_is_another_gpu(tables: Path
     edited = change(H200, device=change(H200.device, sm_count=13))
     assert library_s(H200, product(1024, 1024, 1024)) is not None
     assert library_s(edited, product(1024, 1024, 1024)) is None
-    assert first_choice.choose(edited, product(1024, 1024, 1024)).kernel != LIBRARY
+    assert decide_product(edited, product(1024, 1024, 1024)).kernel != LIBRARY
 
 
 def test_exports_of_tiles_leave_it_out(tables: Path) -> None:
@@ -257,17 +261,17 @@ def test_exports_of_tiles_leave_it_out(tables: Path) -> None:
 def test_what_the_library_refused_is_computed_by_a_kernel_of_ours(tables: Path) -> None:
     write_table(tables, H200, 1.0)
     asked = product(1024, 1024, 1024)
-    chosen = first_choice.choose(H200, asked)
-    following = first_choice.refuse(asked, chosen, Refusal({}, "the compiler's patience", 0, 0))
+    chosen = decide_product(H200, asked)
+    following = refuse_step(chosen, "the compiler's patience", 0, 0)
     assert following.kernel != LIBRARY
-    assert first_choice.choose(H200, asked) == following
-    assert first_choice.choose(H200, product(1024, 1024, 2048)).kernel == LIBRARY
+    assert decide_product(H200, asked) == following
+    assert decide_product(H200, product(1024, 1024, 2048)).kernel == LIBRARY
 
 
 def test_where_no_tile_is_valid_the_library_is_left(tables: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_table(tables, H200, 0.5)
-    monkeypatch.setattr(first_choice, "_priced", lambda gpu, asked: [])
-    assert first_choice.choose(H200, product(1024, 1024, 1024)).kernel == LIBRARY
+    monkeypatch.setattr(candidates, "priced", lambda *_: [])
+    assert decide_product(H200, product(1024, 1024, 1024)).kernel == LIBRARY
 
 
 def test_a_ranking_shows_it_as_one_row_among_the_kernels(tables: Path) -> None:
@@ -281,7 +285,7 @@ def test_a_ranking_shows_it_as_one_row_among_the_kernels(tables: Path) -> None:
 
 
 def load_gemm_library() -> GemmSpec:
-    return first_choice.gemm_spec(LIBRARY)
+    return gemm_spec(LIBRARY)
 
 
 def test_the_table_reaches_as_far_as_its_sides(tables: Path) -> None:

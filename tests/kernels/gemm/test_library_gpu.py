@@ -14,12 +14,13 @@ if importlib.util.find_spec("torch") is None or importlib.util.find_spec("triton
     pytest.skip("needs the extra [torch]: torch or triton is not installed", allow_module_level=True)
 
 import torch
+from constrint.kernels.gemm.plans import _build
 from torch import Tensor
 
 from constrint.errors import UnsupportedError
 from constrint.kernels.gemm import matmul
 from constrint.kernels.gemm.library.launch import exact_sums
-from constrint.kernels.gemm.plans import PLAIN_END, PLANS, _build
+from constrint.kernels.gemm.operator import PLAIN_END, PLANS
 from constrint.kernels.gemm.reference import default_out_dtype
 from constrint.kernels.launch.device import gpu_of
 from constrint.kernels.launch.plan.driver import has_blas
@@ -80,13 +81,13 @@ def check(made: Tensor, a: Tensor, b: Tensor, name: str, added: Any = 0.0) -> No
 def test_products_by_the_library_are_right_or_refused(name: str, layout: str, shape: tuple[int, int, int, int]) -> None:
     a, b = operands(name, layout, shape)
     try:
-        made = matmul(a, b, implementation="library")
+        made = matmul(a, b, kernel="library")
     except UnsupportedError:
         assert name in ("fp8", "int8"), "16 and 32 bits are computed in every order of axes"
         return
     assert made.dtype == default_out_dtype(a.dtype)
     check(made, a, b, name)
-    again = matmul(a, b, implementation="library")
+    again = matmul(a, b, kernel="library")
     check(again, a, b, name)
 
 
@@ -95,10 +96,10 @@ def test_ends_that_torch_has(name: str) -> None:
     (a, b), n = operands(name, "rc", (1, 200, 136, 264)), 136
     a, b = a[0], b[0]
     bias, c = torch.randn(n, device="cuda").to(a.dtype), torch.randn(200, n, device="cuda").to(a.dtype)
-    check(matmul(a, b, bias, implementation="library"), a, b, name, bias.double())
-    made = matmul(a, b, c=c, alpha=2.0, beta=0.5, implementation="library")
+    check(matmul(a, b, bias, kernel="library"), a, b, name, bias.double())
+    made = matmul(a, b, c=c, alpha=2.0, beta=0.5, kernel="library")
     check(made, 2.0 * a, b, name, 0.5 * c.double())
-    wide = matmul(a, b, out_dtype=torch.float32, implementation="library")
+    wide = matmul(a, b, out_dtype=torch.float32, kernel="library")
     assert wide.dtype == torch.float32
     check(wide, a, b, name)
 
@@ -127,7 +128,7 @@ def test_the_library_is_called_and_ours_where_the_caller_says_so(monkeypatch: py
     matmul(a, b)
     assert asked
     asked.clear()
-    check(matmul(a, b, implementation="kernels"), a, b, "bf16")
+    check(matmul(a, b, kernel="kernels"), a, b, "bf16")
     assert asked == []
     with torch.autograd.profiler.profile():
         check(matmul(a, b), a, b, "bf16")  # observed: the operator's long way
@@ -162,7 +163,7 @@ def test_8_bit_operands_are_captured_without_a_call_before() -> None:
     a, b = operands("fp8", "rc", (1, 208, 176, 304))
     graph = torch.cuda.CUDAGraph()
     torch.cuda.synchronize()
-    matmul(a, b, implementation="kernels")
+    matmul(a, b, kernel="kernels")
     with torch.cuda.graph(graph):
         made = matmul(a, b)
     graph.replay()
@@ -176,7 +177,7 @@ def test_sums_of_deep_products_are_of_32_bits_and_the_switch_is_put_back() -> No
     a = torch.rand(64, 65536, device="cuda").bfloat16() + 0.5
     b = torch.rand(65536, 64, device="cuda").bfloat16() + 0.5
     for _ in range(2):
-        check(matmul(a, b, implementation="library"), a, b, "bf16")
+        check(matmul(a, b, kernel="library"), a, b, "bf16")
         assert settings.allow_bf16_reduced_precision_reduction == before
 
 
@@ -189,11 +190,11 @@ def test_a_plan_calls_the_kernel_that_torch_calls(name: str, layout: str, shape:
     if has_blas():
         assert [type(step) for step in _build((a, b, None, None), end).recipe.steps] == [ProductStep]
     for _ in range(2):
-        made = matmul(a, b, implementation="library")
+        made = matmul(a, b, kernel="library")
     with exact_sums(a.dtype):
         expected = torch.mm(a, b)
     assert torch.equal(made, expected)
-    wide = matmul(a, b, out_dtype=torch.float32, implementation="library")
+    wide = matmul(a, b, out_dtype=torch.float32, kernel="library")
     check(wide, a, b, name)
 
 
@@ -205,7 +206,7 @@ def test_the_device_has_cublas_for_plans() -> None:
 
 def test_each_stream_has_its_own_workspace() -> None:
     (a,), (b,) = operands("bf16", "rr", (1, 64, 64, 65536))
-    expected = matmul(a, b, implementation="library")
+    expected = matmul(a, b, kernel="library")
     new_stream: Any = torch.cuda.Stream
     streams = [new_stream() for _ in range(4)]
     torch.cuda.synchronize()
@@ -213,7 +214,7 @@ def test_each_stream_has_its_own_workspace() -> None:
     for _ in range(20):
         for stream in streams:
             with torch.cuda.stream(stream):
-                made.append(matmul(a, b, implementation="library"))
+                made.append(matmul(a, b, kernel="library"))
     torch.cuda.synchronize()
     assert all(torch.equal(one, expected) for one in made)
 
@@ -227,7 +228,7 @@ def test_threads_call_it_at_once() -> None:
     def work(a: Tensor, b: Tensor) -> None:
         try:
             for _ in range(50):
-                made = matmul(a[0], b[0], implementation="library")
+                made = matmul(a[0], b[0], kernel="library")
             check(made, a[0], b[0], "fp16")
         except BaseException as error:
             failures.append(error)
@@ -246,6 +247,6 @@ def test_another_device() -> None:
         pytest.skip("needs two GPUs")
     for index in (1, 0, 1):
         a, b = (torch.randn(64, 64, device=f"cuda:{index}").half() for _ in range(2))
-        made = matmul(a, b, implementation="library")
+        made = matmul(a, b, kernel="library")
         assert made.device.index == index
         check(made, a, b, "fp16")

@@ -18,16 +18,19 @@ import msgspec
 import torch
 from torch import Tensor
 
+from constrint.choose import Program, decide
 from constrint.errors import CompileError, UnknownNameError, UnsupportedError
 from constrint.hwmodels import load_gpu
-from constrint.kernels.gemm import dispatch, matmul, plans
+from constrint.kernels.gemm import first_call, matmul
 from constrint.kernels.gemm.checks import stack
-from constrint.kernels.gemm.first_choice import gemm_spec
+from constrint.kernels.gemm.first_call import End, plan_of_call
+from constrint.kernels.gemm.implementations import gemm_spec
 from constrint.kernels.gemm.launch import Call, Epilogue, Machine
 from constrint.kernels.gemm.library import launch as library_launch
 from constrint.kernels.gemm.library.launch import LibraryLaunch, exact_sums, refusal_of_call
 from constrint.kernels.gemm.library.planned import planned_function, planned_of
 from constrint.kernels.gemm.library.spec import LIBRARY
+from constrint.kernels.gemm.operator import PLAIN, PLANS, STEADY_END
 from constrint.kernels.gemm.reference import gemm_reference
 from constrint.kernels.launch.plan.direct import PlainTable
 from constrint.kernels.launch.plan.recipe import Recipe
@@ -45,16 +48,16 @@ def as_h200(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[st
     use_tables_of(tmp_path, monkeypatch)
     tables: dict[str, Any] = {"layouts": ("rr", "rc", "cr", "cc"), "ends": ("plain", "bias", "source")}
     write_table(tmp_path, H200, 1.0, dtypes=("fp16", "bf16"), batches=(1, 4), sides=(16, 64, 256), **tables)
-    monkeypatch.setattr(dispatch, "machine_of", lambda _: (H200, Machine.of(H200)))
+    monkeypatch.setattr(first_call, "machine_of", lambda _: (H200, Machine.of(H200)))
     launched: list[str] = []
-    launch = dispatch.launch
+    launch = first_call.launch
 
-    def noted(kernel: str, call: Call, config: Any) -> None:
-        launched.append(kernel)
-        if kernel == LIBRARY:
-            launch(kernel, call, config)
+    def noted(program: Program, call: Call) -> None:
+        launched.append(program.name)
+        if program.name == LIBRARY:
+            launch(program, call)
 
-    monkeypatch.setattr(dispatch, "launch", noted)
+    monkeypatch.setattr(first_call, "launch", noted)
     yield launched
     monkeypatch.undo()
     forget_tables()
@@ -79,7 +82,7 @@ def test_a_product_goes_to_the_library_where_it_is_faster(
     b = randn(batch, 64, 48) if layout[1] == "r" else randn(batch, 48, 64).mT
     bias = randn(48) if end == "bias" else None
     c, beta = (randn(batch, 32, 48, seed=3), 0.5) if end == "source" else (None, 0.0)
-    made = dispatch.run_on_gpu(a, b, bias, c, 1.0, beta, None, torch.float16)
+    made = first_call.run(a, b, bias, c, End(1.0, beta, None, torch.float16))
     is_possible = not (end == "bias" and batch > 1)
     assert (as_h200 == [LIBRARY]) is is_possible
     if is_possible:
@@ -95,7 +98,7 @@ def test_what_torch_does_not_compute_goes_to_our_kernels(as_h200: list[str]) -> 
         (1.0, None, None, torch.bfloat16),
     ]
     for alpha, activation, bias, out_dtype in cases:
-        dispatch.run_on_gpu(a, b, bias, None, alpha, 0.0, activation, out_dtype)
+        first_call.run(a, b, bias, None, End(alpha, 0.0, activation, out_dtype))
     assert LIBRARY not in as_h200
     assert len(as_h200) == 4
 
@@ -103,21 +106,21 @@ def test_what_torch_does_not_compute_goes_to_our_kernels(as_h200: list[str]) -> 
 def test_a_caller_chooses_between_ours_and_the_library(as_h200: list[str]) -> None:
     a, b = randn(1, 64, 64), randn(1, 64, 64)
     end = (1.0, 0.0, None, torch.float16)
-    dispatch.run_on_gpu(a, b, None, None, *end, "kernels")
+    first_call.run(a, b, None, None, End(*end, "kernels"))
     assert as_h200.pop() != LIBRARY
-    dispatch.run_on_gpu(a, b, None, None, *end, "auto")
+    first_call.run(a, b, None, None, End(*end, "auto"))
     assert as_h200.pop() == LIBRARY
     odd_a, odd_b = randn(1, 7, 64), randn(1, 64, 5)
-    close(dispatch.run_on_gpu(odd_a, odd_b, None, None, *end, "library"), odd_a, odd_b)
+    close(first_call.run(odd_a, odd_b, None, None, End(*end, "library")), odd_a, odd_b)
     assert as_h200.pop() == LIBRARY, "measured or not"
-    with pytest.raises(UnsupportedError, match=r"implementation='library'.*activation"):
-        dispatch.run_on_gpu(a, b, None, None, 1.0, 0.0, "relu", torch.float16, "library")
+    with pytest.raises(UnsupportedError, match=r"kernel='library'.*activation"):
+        first_call.run(a, b, None, None, End(1.0, 0.0, "relu", torch.float16, "library"))
 
 
 def test_deterministic_algorithms_are_ours(as_h200: list[str]) -> None:
     torch.use_deterministic_algorithms(True)
     try:
-        dispatch.run_on_gpu(randn(1, 64, 64), randn(1, 64, 64), None, None, 1.0, 0.0, None, torch.float16)
+        first_call.run(randn(1, 64, 64), randn(1, 64, 64), None, None, End(1.0, 0.0, None, torch.float16))
     finally:
         torch.use_deterministic_algorithms(False)
     assert as_h200
@@ -134,10 +137,10 @@ def test_what_the_library_refuses_after_all_is_computed_by_a_kernel(
     end = (1.0, 0.0, None, torch.float16)
     a, b = randn(1, 64, 256), randn(1, 256, 64)
     with pytest.warns(RuntimeWarning, match="CUBLAS_STATUS_NOT_SUPPORTED"):
-        dispatch.run_on_gpu(a, b, None, None, *end)
+        first_call.run(a, b, None, None, End(*end))
     assert [kernel == LIBRARY for kernel in as_h200] == [True, False]
     with pytest.raises(CompileError, match=r"CUBLAS_STATUS_NOT_SUPPORTED$"):
-        dispatch.run_on_gpu(a, b, None, None, *end, "library")
+        first_call.run(a, b, None, None, End(*end, "library"))
 
 
 #: Tensors as a user gives them: a, b, bias, c, and whether a plan is for them.
@@ -196,24 +199,22 @@ def test_a_plan_of_the_library_is_built_and_tried(as_h200: list[str], monkeypatc
 
     monkeypatch.setattr(LibraryLaunch, "run", noted)
     tensors = randn(64, 64), randn(64, 64, seed=1), None, None
-    made = plans._build(tensors, plans.PLAIN)
+    made = plan_of_call(tensors, PLAIN)
     assert made.recipe.function is not None
     assert (made.recipe.steps, made.recipe.outputs, made.direct) == ([], [], [])
     (out,) = tried
     close(out[0], *tensors[:2])
-    assert plans.PLANS.function_of is not None
-    close(plans.PLANS.function_of(made.recipe.function)(*tensors), *tensors[:2])
-    assert plans.PLANS._plan(made.recipe, 4)(*tensors).shape == (64, 64)
+    assert PLANS.function_of is not None
+    close(PLANS.function_of(made.recipe.function)(*tensors), *tensors[:2])
+    assert PLANS._plan(made.recipe, 4)(*tensors).shape == (64, 64)
 
 
 def test_kernels_for_any_number_of_rows_are_ours(as_h200: list[str]) -> None:
     given = stack(randn(64, 64), randn(64, 64), None, None, 1.0, 0.0, None, None)
     out = torch.empty(1, 64, 64, dtype=torch.float16)
-    prepared = dispatch.prepare(
-        given.a, given.b, None, None, 1.0, 0.0, None, out, plans.STEADY[-1], chosen_for_rows=plans.USUAL_ROWS
-    )
-    assert prepared is not None
-    assert gemm_spec(prepared[1].kernel).serves_any_rows
+    inspected = first_call.inspect(given.a, given.b, None, None, End(*STEADY_END), out)
+    assert inspected is not None
+    assert gemm_spec(decide(inspected.request).kernel).serves_any_rows
 
 
 def test_tables_without_the_core_call_functions_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -296,8 +297,8 @@ def test_real_switches_of_this_torch_are_put_back() -> None:
 
 def test_strides_that_torch_copies_are_refused() -> None:
     a, b = randn(1, 8, 16)[:, :, ::2], randn(1, 8, 8)
-    assert "contiguous along no axis" in refusal_of_call(a, b, None, None, 1.0, None, torch.float16)
-    assert refusal_of_call(b, b, None, None, 1.0, None, torch.float16) == ""
+    assert "contiguous along no axis" in refusal_of_call(a, b)
+    assert refusal_of_call(b, b) == ""
 
 
 @pytest.mark.parametrize("options", [{}, {"source": 1}, {"batch": 2}, {"bias": 1, "transpose_b": 1}])
@@ -312,16 +313,16 @@ def test_the_tuner_checks_it_like_any_kernel(options: dict[str, int]) -> None:
 def test_on_the_cpu_every_implementation_is_the_reference() -> None:
     a, b = randn(4, 8), randn(8, 5)
     for name in ("auto", "kernels", "library"):
-        torch.testing.assert_close(matmul(a, b, implementation=name), matmul(a, b))
-    with pytest.raises(UnknownNameError, match=r"unknown implementation 'cublas'.*library"):
-        matmul(a, b, implementation="cublas")
+        torch.testing.assert_close(matmul(a, b, kernel=name), matmul(a, b))
+    with pytest.raises(UnknownNameError, match=r"unknown kernel 'cublas'.*library"):
+        matmul(a, b, kernel="cublas")
 
 
 def test_gradients_and_compilation_take_the_callers_implementation() -> None:
     a, b = randn(4, 8, dtype=torch.float32).requires_grad_(), randn(8, 5, dtype=torch.float32).requires_grad_()
 
     def product(x: Tensor, y: Tensor) -> Tensor:
-        return matmul(x, y, alpha=2.0, implementation="kernels")
+        return matmul(x, y, alpha=2.0, kernel="kernels")
 
     expected = torch.autograd.grad((2.0 * a @ b).sum(), (a, b))
     for call in (product, torch.compile(product, fullgraph=True, backend="aot_eager")):

@@ -18,11 +18,13 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from constrint.hwmodels import load_gpu
-from constrint.kernels.gemm import dispatch, plans
+from constrint.kernels.gemm import first_call
+from constrint.kernels.gemm.first_call import plan_of_call
 from constrint.kernels.gemm.launch import Call, Epilogue, Machine
-from constrint.kernels.gemm.library import step as library_step
+from constrint.kernels.gemm.library import planned
+from constrint.kernels.gemm.library import planned as library_step
 from constrint.kernels.gemm.library.launch import LibraryLaunch
-from constrint.kernels.gemm.library.step import Matrix, matrix_of, step_of
+from constrint.kernels.gemm.library.planned import Matrix, matrix_of, step_of
 from constrint.kernels.launch.plan import driver
 from constrint.kernels.launch.plan.recipe import ProductStep, Recipe
 from constrint.kernels.launch.plan.shape import NotPlannedError
@@ -136,11 +138,11 @@ def test_batches_and_what_is_too_large_have_no_step(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("shapes", [((6, 8), (8, 5)), ((2, 3, 8), (8, 5)), ((8,), (8, 5)), ((1, 6, 8), (1, 8, 5))])
 def test_a_plan_multiplies_the_users_tensors(monkeypatch: pytest.MonkeyPatch, shapes: Sequence[Sequence[int]]) -> None:
-    monkeypatch.setattr(dispatch, "machine_of", lambda _: (H200, MACHINE))
-    monkeypatch.setattr(plans, "has_blas", lambda: True)
+    monkeypatch.setattr(first_call, "machine_of", lambda _: (H200, MACHINE))
+    monkeypatch.setattr(planned, "has_blas", lambda: True)
     monkeypatch.setattr(LibraryLaunch, "run", lambda _: None)
     a, b = (torch.randn(shape).half() for shape in shapes)
-    made = plans._build((a, b, None, None), (1.0, 0.0, None, torch.float32, "library"))
+    made = plan_of_call((a, b, None, None), (1.0, 0.0, None, torch.float32, "library", ""))
     recipe = msgspec.msgpack.decode(msgspec.msgpack.encode(made.recipe), type=Recipe)
     (step,) = recipe.steps
     ((shape, strides, name),) = recipe.outputs

@@ -23,7 +23,8 @@ from benchmarks.gemm.skinny.configs import SPEC, config_of
 from benchmarks.gemm.skinny.run import wrong_of
 from constrint.errors import InfeasibleError
 from constrint.hwmodels import GpuModel, load_gpu
-from constrint.kernels.gemm import matmul, plans
+from constrint.kernels.gemm import matmul
+from constrint.kernels.gemm.operator import PLANS
 from constrint.kernels.gemm.product import Product
 from constrint.kernels.gemm.reference import gemm_reference
 from constrint.kernels.gemm.skinny.shape import SkinnyLayout
@@ -67,9 +68,9 @@ def test_blocks_that_share_tiles_however_they_add(blocks: int, variant: str) -> 
 @pytest.fixture
 def chosen(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """`matmul` is asked for this kernel by name, with plans of its own."""
-    plans.PLANS.clear()
+    PLANS.clear()
     yield
-    plans.PLANS.clear()
+    PLANS.clear()
 
 
 @pytest.mark.usefixtures("chosen")
@@ -87,7 +88,7 @@ def test_matmul_by_plans_is_right_in_the_first_call_and_later(seed: int) -> None
     ends |= {"activation": draw.choice((None, "relu", "gelu", "silu"))}
     exact = gemm_reference(x.double(), y.double(), bias, out_dtype=torch.float64, **ends)
     for _ in range(3):
-        actual = matmul(x, y, bias, implementation="skinny", **ends)
+        actual = matmul(x, y, bias, kernel="skinny", **ends)
         assert torch.allclose(actual.double(), exact, rtol=4e-3, atol=4e-3 * k**0.5)
 
 
@@ -100,7 +101,7 @@ def test_matmul_of_other_dtypes(dtype: torch.dtype) -> None:
     if dtype == torch.int8:
         x, y = (20 * x).clamp(-100, 100), (20 * y).clamp(-100, 100)
     x, y = x.to(dtype), y.to(dtype)
-    actual = matmul(x, y, implementation="skinny")
+    actual = matmul(x, y, kernel="skinny")
     exact = x.double() @ y.double()
     # fp32 is multiplied as it is, whatever torch's precision is.
     allowed = {torch.float32: 1e-3, torch.bfloat16: 0.6, torch.int8: 0.0}[dtype]
@@ -110,11 +111,11 @@ def test_matmul_of_other_dtypes(dtype: torch.dtype) -> None:
 @pytest.mark.usefixtures("chosen")
 def test_matmul_in_a_graph_and_on_two_streams() -> None:
     x, y = torch.randn(4, 16384, **HALF), torch.randn(16384, 256, **HALF)
-    expected = matmul(x, y, implementation="skinny")
+    expected = matmul(x, y, kernel="skinny")
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        outs = [matmul(x, y, implementation="skinny") for _ in range(10)]
+        outs = [matmul(x, y, kernel="skinny") for _ in range(10)]
     cuda: Any = torch.cuda
     other = cuda.Stream()
     for _ in range(5):
@@ -123,17 +124,17 @@ def test_matmul_in_a_graph_and_on_two_streams() -> None:
         torch.cuda.synchronize()
         graph.replay()
         with torch.cuda.stream(other):
-            direct = [matmul(x, y, implementation="skinny") for _ in range(10)]
+            direct = [matmul(x, y, kernel="skinny") for _ in range(10)]
         torch.cuda.synchronize()
         assert all(torch.equal(t, expected) for t in (*outs, *direct))
 
 
 @pytest.mark.usefixtures("chosen")
 def test_sizes_of_zero_and_what_it_refuses() -> None:
-    assert matmul(torch.empty(0, 8, **HALF), torch.empty(8, 4, **HALF), implementation="skinny").shape == (0, 4)
-    assert bool((matmul(torch.empty(3, 0, **HALF), torch.empty(0, 4, **HALF), implementation="skinny") == 0).all())
+    assert matmul(torch.empty(0, 8, **HALF), torch.empty(8, 4, **HALF), kernel="skinny").shape == (0, 4)
+    assert bool((matmul(torch.empty(3, 0, **HALF), torch.empty(0, 4, **HALF), kernel="skinny") == 0).all())
     with pytest.raises(InfeasibleError, match=r"gemm\.skinny"):
-        matmul(torch.randn(128, 64, **HALF), torch.randn(64, 128, **HALF), implementation="skinny")
+        matmul(torch.randn(128, 64, **HALF), torch.randn(64, 128, **HALF), kernel="skinny")
 
 
 @pytest.mark.usefixtures("chosen")
@@ -142,5 +143,5 @@ def test_values_that_are_not_finite_spread_as_in_torch(value: float) -> None:
     x, y = torch.randn(4, 64, **HALF), torch.randn(64, 72, **HALF)
     x[1, 2], y[5, 6] = value, value
     expected = (x.float() @ y.float()).half()
-    actual = matmul(x, y, implementation="skinny")
+    actual = matmul(x, y, kernel="skinny")
     assert torch.allclose(actual.float(), expected.float(), rtol=2e-3, atol=2e-2, equal_nan=True)

@@ -8,16 +8,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from constrint.choose import Decision, decide
 from constrint.errors import InfeasibleError, UnsupportedError
 from constrint.hwmodels import load_gpu
-from constrint.kernels.gemm import first_choice
+from constrint.kernels.gemm import candidates
+from constrint.kernels.gemm.candidates import decide_product, request_of
 from constrint.kernels.gemm.product import Operand, Product
 from constrint.kernels.gemm.skinny import spec as skinny_spec
 from constrint.kernels.gemm.skinny.cost import ASSUMED
 from constrint.kernels.gemm.skinny.shape import SkinnyTile, StepSchedule, asked_blocks
 from constrint.select import rank
 from constrint.select.cost import CostColumns
-from constrint.select.first_choice import Choice
 from constrint.solve import enumerate_space
 from tests.support.gemm import SKINNY, broken_rules, gemm, product
 
@@ -161,8 +162,8 @@ def _calibrated(monkeypatch: pytest.MonkeyPatch, _choices_anew: None) -> None:
     monkeypatch.setattr(type(SKINNY), "uncalibrated", lambda self: "")
 
 
-def choose(asked: Product) -> Choice:
-    return first_choice.choose(H200, replace(asked, no_library="our kernels are tested"))
+def choose(asked: Product) -> Decision:
+    return decide_product(H200, replace(asked, no_library="our kernels are tested"))
 
 
 @pytest.mark.usefixtures("_assumed")
@@ -188,7 +189,7 @@ def test_tables_hold_valid_configurations_near_the_best_of_the_whole_space(
     options: dict[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # By the model alone: what it was off by is another matter.
-    monkeypatch.setattr(first_choice, "corrector_of", lambda *_: None)
+    monkeypatch.setattr(candidates, "corrector_of", lambda *_: None)
     draw = random.Random(11)
     shares = []
     for _ in range(8):
@@ -200,7 +201,7 @@ def test_tables_hold_valid_configurations_near_the_best_of_the_whole_space(
             assert short > 32
             assert min(asked.a.width_bytes, asked.b.width_bytes) < 16
             continue
-        choice = first_choice.choose_of(H200, asked, SKINNY)
+        choice = decide(request_of(H200, asked, kernel="skinny"))
         assert not broken_rules(SKINNY.problem(H200, asked.workload), choice.config), asked
         best = rank(SKINNY, H200, asked.workload, top=1).candidates[0].cost.seconds * SKINNY.optimism
         shares.append(best / choice.seconds)

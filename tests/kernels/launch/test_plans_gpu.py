@@ -21,7 +21,7 @@ import triton
 
 from constrint.flashrnn import GRU, LSTM, rnn
 from constrint.kernels.gemm import matmul
-from constrint.kernels.gemm.plans import PLANS
+from constrint.kernels.gemm.operator import PLANS
 from constrint.kernels.launch.plan import recipe
 from constrint.kernels.launch.plan import table as tables
 from constrint.kernels.launch.plan.table import clear_plans, plan_states

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.decisions import begin_anew
 from tests.support.gemm import gemm
 from tests.support.needs import missing_packages
 
@@ -22,31 +23,41 @@ import torch
 from triton.errors import TritonError
 from triton.runtime.errors import OutOfResources
 
+from constrint.choose import REGISTERS, Decision, Evidence, Program, Refusal, Request, Step, decide, refuse
 from constrint.errors import RESIDENT, CompileError, DoesNotFitError, InfeasibleError
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.hwmodels.detection import DetectedDevice
 from constrint.kernels.launch import device as devices
 from constrint.kernels.launch import policy
 from constrint.kernels.launch.cuda.source_spec import CompiledCuda
-from constrint.kernels.launch.look import SpilledError, look
-from constrint.kernels.launch.policy import MOST_NEXT, PASS_FAILED, launch_what_fits
+from constrint.kernels.launch.policy import MOST_NEXT, PASS_FAILED, SpilledError, launch_what_fits, look
 from constrint.kernels.registry import load_spec
 from constrint.kernels.rnn.spec import workload_of
 from constrint.model import const
 from constrint.select import BlockUse, Workload
-from constrint.select import first_choice as select_first
-from constrint.select.candidate import CompiledKernel
-from constrint.select.compiled import recall, triton_version
-from constrint.select.first_choice import REGISTERS, Choice, Refusal, choose, refuse
+from constrint.select.compiled import CompiledKernel, recall, triton_version
 
 H200 = load_gpu("h200")
 #: Choices of a kernel by their number of stages, in the order in which they are made.
 CONFIG = {"tile_m": 128, "tile_n": 128, "tile_k": 64, "num_warps": 4, "split_k": 1, "persistent": 0, "group_m": 8}
-ASKED = gemm(4096, 4096, 4096)
+ASKED, POINTER = gemm(4096, 4096, 4096), "gemm.pointer"
 
 
-def choice(stages: int, workload: Workload = ASKED, gpu: GpuModel | None = H200) -> Choice:
-    return Choice(gpu, "gemm.pointer", {**CONFIG, "num_stages": stages}, workload=workload)
+def choice(
+    stages: int, workload: Workload = ASKED, gpu: GpuModel | None = H200, evidence: Evidence = Evidence.MODELLED
+) -> Decision:
+    return decision("gemm.pointer", {**CONFIG, "num_stages": stages}, workload, gpu, evidence)
+
+
+def decision(
+    kernel: str,
+    config: Mapping[str, int],
+    workload: Workload,
+    gpu: GpuModel | None = H200,
+    evidence: Evidence = Evidence.MODELLED,
+) -> Decision:
+    step = Step("product", kernel, config, workload, evidence=evidence)
+    return Decision(Request.of(gpu, workload), Program(kernel, (step,)))
 
 
 def compiled(spill_bytes: int) -> CompiledKernel:
@@ -66,7 +77,7 @@ class Device:
         self.launched: list[int] = []
         self.refused: list[tuple[int, Refusal]] = []
 
-    def launch(self, chosen: Choice, /, *, may_spill: bool) -> None:
+    def launch(self, chosen: Decision, /, *, may_spill: bool) -> None:
         stages = chosen.config["num_stages"]
         self.compiled.append(stages)
         result = self.spills.get(stages, 0)
@@ -76,15 +87,17 @@ class Device:
             raise SpilledError(compiled(result))
         self.launched.append(stages)
 
-    def refuse(self, refused: Choice, refusal: Refusal) -> Choice:
+    def refuse(self, refused: Decision, refusal: Refusal) -> Decision:
         """The next choice has one stage more, up to ten."""
         stages = refused.config["num_stages"]
         self.refused.append((stages, refusal))
         if stages == 10:
             raise InfeasibleError(str(refusal))
-        return replace(refused, config={**refused.config, "num_stages": stages + 1})
+        return decision(
+            refused.kernel, {**refused.config, "num_stages": stages + 1}, refused.workload or ASKED, refused.gpu
+        )
 
-    def run(self, first: Choice, *given: str) -> int:
+    def run(self, first: Decision, *given: str) -> int:
         """The stages of what is launched for a choice, without a word."""
         with warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -93,7 +106,7 @@ class Device:
 
 def new_process() -> None:
     """Forget what a process knows."""
-    policy._SETTLED.clear()
+    policy._LOOKED_AT.clear()
 
 
 @pytest.fixture(autouse=True)
@@ -119,7 +132,7 @@ def test_the_first_clean_one_of_the_choice_and_three_further_ones_is_launched(nu
     assert device.launched == [1 + num_spilling]
     assert device.compiled == list(range(1, 2 + num_spilling))
     assert device.refused == [
-        (1 + number, Refusal(choice(1 + number).config, REGISTERS, 64, 0)) for number in range(num_spilling)
+        (1 + number, Refusal(POINTER, choice(1 + number).config, REGISTERS, 64, 0)) for number in range(num_spilling)
     ]
 
 
@@ -136,23 +149,23 @@ def test_a_measured_winner_is_launched_although_it_spills() -> None:
     assert Device({1: 64}).run(choice(1)) == 2  # which keeps on disk that it spills
     new_process()
     device = Device({1: 64})
-    winner = replace(choice(1), is_measured=True)
+    winner = choice(1, evidence=Evidence.MEASURED)
     assert device.run(winner) == device.run(winner) == 1
     assert (device.launched, device.refused) == ([1, 1], [])
 
 
 def test_a_winner_that_another_device_does_not_hold_is_followed_by_the_next_choice() -> None:
-    winner, device = replace(choice(1), is_measured=True), Device({})
+    winner, device = choice(1, evidence=Evidence.MEASURED), Device({})
     assert device.run(winner) == 1
     device.spills = {1: DoesNotFitError("a slice holds 16 blocks", name=RESIDENT, required=32, limit=16)}
     with pytest.warns(RuntimeWarning, match="a slice holds 16 blocks. From now on"):
         assert launch_what_fits(winner, device.launch, device.refuse).config["num_stages"] == 2
-    assert device.refused == [(1, Refusal(winner.config, RESIDENT, 32, 16))]
+    assert device.refused == [(1, Refusal(POINTER, winner.config, RESIDENT, 32, 16))]
 
 
 def test_what_spills_least_and_is_not_held_by_a_part_of_a_device_is_followed_by_the_next_choice() -> None:
     class Part(Device):
-        def launch(self, chosen: Choice, /, *, may_spill: bool) -> None:
+        def launch(self, chosen: Decision, /, *, may_spill: bool) -> None:
             if may_spill and chosen.config["num_stages"] < 5:
                 raise DoesNotFitError("a slice holds 16 blocks", name=RESIDENT, required=32, limit=16)
             super().launch(chosen, may_spill=may_spill)
@@ -161,7 +174,7 @@ def test_what_spills_least_and_is_not_held_by_a_part_of_a_device_is_followed_by_
     with pytest.warns(RuntimeWarning, match="a slice holds 16 blocks. From now on"):
         assert launch_what_fits(choice(1), device.launch, device.refuse).config["num_stages"] == 5
     assert device.launched == [5]
-    assert (3, Refusal(choice(3).config, RESIDENT, 32, 16)) in device.refused
+    assert (3, Refusal(POINTER, choice(3).config, RESIDENT, 32, 16)) in device.refused
 
 
 def test_what_spills_is_launched_where_there_is_no_other_choice() -> None:
@@ -267,7 +280,7 @@ def test_a_layer_of_another_length_is_compiled_alike() -> None:
     one, other, wider = (
         workload_of("lstm", (16, time, 12, dim), "bf16") for time, dim in ((256, 64), (512, 64), (256, 96))
     )
-    Device({1: 64}).run(Choice(H200, spec.full_name, config, workload=one))
+    Device({1: 64}).run(decision(spec.full_name, config, one))
     assert isinstance(recall(H200, spec, one, config), CompiledKernel)
     assert recall(H200, spec, other, config) == recall(H200, spec, one, config) == compiled(64)
     assert recall(H200, spec, wider, config) is None
@@ -348,7 +361,7 @@ def test_what_a_compiler_refuses_is_kept_for_later_processes_and_what_a_device_r
 def test_what_was_doubted_is_replaced_without_a_word() -> None:
     """An estimated rule speaks against it: the sums leave no registers for the matrix to add."""
     asked = gemm(4096, 4096, 4096, source=1)
-    doubted = replace(choice(1, asked), config={**CONFIG, "num_stages": 1, "tile_m": 256})
+    doubted = decision("gemm.pointer", {**CONFIG, "num_stages": 1, "tile_m": 256}, asked)
     assert [
         rule.name for rule in load_spec(doubted.kernel).problem(H200, asked).estimates if not rule.holds(doubted.config)
     ]
@@ -376,7 +389,7 @@ def test_where_there_is_no_other_choice_its_error_is_raised() -> None:
     "error", [RuntimeError("the device is gone"), ValueError("a fault"), KeyboardInterrupt("by hand")]
 )
 def test_other_errors_are_the_callers(error: BaseException) -> None:
-    def launch(_: Choice, /, *, may_spill: bool) -> None:
+    def launch(_: Decision, /, *, may_spill: bool) -> None:
         raise error
 
     with pytest.raises(type(error), match=str(error)):
@@ -420,35 +433,35 @@ def test_a_look_raises_for_the_first_kernel_that_spills_any_register() -> None:
 
 
 @pytest.fixture
-def _unchosen() -> Iterator[None]:
-    """Choices and refusals of this test alone."""
-    memories: tuple[dict[Any, Any], ...] = (select_first._CHOSEN, select_first._REFUSED)
-    kept = [dict(memory) for memory in memories]
-    for memory in memories:
-        memory.clear()
-    yield
-    for memory, before in zip(memories, kept, strict=True):
-        memory.clear()
-        memory.update(before)
+def _unchosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Decisions and refusals of this test alone."""
+    begin_anew(monkeypatch)
+
+
+def choose(kernel: str, workload: Workload, fixed: Mapping[str, int] | None = None) -> Decision:
+    return decide(Request(kernel, workload, H200, fixed=fixed or {}))
+
+
+def refused(chosen: Decision, what: str = REGISTERS, required: int = 8, limit: int = 0) -> Decision:
+    return refuse(chosen, Refusal(chosen.kernel, chosen.config, what, required, limit))
 
 
 @pytest.mark.usefixtures("_unchosen")
 def test_a_refused_choice_of_one_kernel_is_excluded_for_good() -> None:
-    pointer, workload = load_spec("gemm.pointer"), gemm(1234, 2345, 3456)
-    first = choose(pointer, H200, workload)
-    assert choose(pointer, H200, workload) is first
-    second = refuse(pointer, first, Refusal(first.config, "threads", 2, 1))
+    workload = gemm(1234, 2345, 3456)
+    first = choose("gemm.pointer", workload)
+    assert choose("gemm.pointer", workload) is first
+    second = refused(first, "threads", 2, 1)
     assert second.config["num_warps"] != first.config["num_warps"]
-    assert choose(pointer, H200, workload) == second
-    assert choose(pointer, H200, workload, fixed={"num_warps": 8}).config["num_warps"] == 8
+    assert choose("gemm.pointer", workload) == second
+    assert choose("gemm.pointer", workload, {"num_warps": 8}).config["num_warps"] == 8
 
 
 @pytest.mark.usefixtures("_unchosen")
 def test_a_kernel_without_any_other_choice_says_what_was_refused() -> None:
-    pointer, workload, fixed = load_spec("gemm.pointer"), gemm(1235, 2345, 3456), {"num_warps": 8}
-    only = choose(pointer, H200, workload, fixed=fixed)
+    only = choose("gemm.pointer", gemm(1235, 2345, 3456), {"num_warps": 8})
     with pytest.raises(InfeasibleError, match=r"the device refused .*: 2 of threads required"):
-        refuse(pointer, only, Refusal(only.config, "threads", 2, 1))
+        refused(only, "threads", 2, 1)
 
 
 def test_a_refusal_excludes_what_decides_how_many_blocks_wait_for_each_other() -> None:
@@ -461,13 +474,13 @@ def test_a_refusal_excludes_what_decides_how_many_blocks_wait_for_each_other() -
         rule = refusal.rule(H200, use, together=together)
         return [rule.holds(point) for point in (config, *others)]
 
-    resident = Refusal(config, RESIDENT, 16, 8)
+    resident = Refusal(POINTER, config, RESIDENT, 16, 8)
     assert allowed(resident, "placement", "cluster", "other") == [False, False, True, True]
     assert allowed(resident) == [False, True, True, True]
-    assert allowed(Refusal(config, "threads", 512, 256), "cluster") == [False, True, True, True]
+    assert allowed(Refusal(POINTER, config, "threads", 512, 256), "cluster") == [False, True, True, True]
 
 
-def deciding(chosen: Choice) -> dict[str, int]:
+def deciding(chosen: Decision) -> dict[str, int]:
     """The parameters that the registers of the kernel depend on."""
     from tests.support.gemm import use_of
 
@@ -479,19 +492,19 @@ def deciding(chosen: Choice) -> dict[str, int]:
 
 @pytest.mark.usefixtures("_unchosen")
 def test_after_one_that_spills_comes_another_one_and_then_one_that_is_all_but_sure_not_to() -> None:
-    pointer, workload = load_spec("gemm.pointer"), gemm(4096, 4096, 4096, "fp8")
-    first = choose(pointer, H200, workload)
-    second = refuse(pointer, first, Refusal(first.config, REGISTERS, 8, 0))
-    third = refuse(pointer, second, Refusal(second.config, REGISTERS, 8, 0))
+    workload = gemm(4096, 4096, 4096, "fp8")
+    first = choose("gemm.pointer", workload)
+    second = refused(first)
+    third = refused(second)
     assert len({tuple(deciding(chosen).items()) for chosen in (first, second, third)}) == 3
     # Times that differ by less are a tie.
     assert 0.999 * first.seconds <= second.seconds
     assert 0.999 * second.seconds <= third.seconds
     # The limit of one in ten is in whole percent of the registers.
     assert chance_of(third) <= 0.12
-    assert choose(pointer, H200, workload) == third
+    assert choose("gemm.pointer", workload) == third
     # A quarter below where one in ten spills: one in twenty, by the flattest curve that there may be.
-    fourth = refuse(pointer, third, Refusal(third.config, REGISTERS, 8, 0))
+    fourth = refused(third)
     assert 0.999 * third.seconds <= fourth.seconds
     assert chance_of(fourth) < 0.05
 
@@ -499,14 +512,14 @@ def test_after_one_that_spills_comes_another_one_and_then_one_that_is_all_but_su
 @pytest.mark.usefixtures("_unchosen")
 def test_after_two_that_spill_a_layer_hardly_spills() -> None:
     """Without care the third choice of this one would be all but sure to spill."""
-    spec, workload = load_spec("lstm.triton"), workload_of("lstm", (64, 1024, 1, 1024), "bf16")
-    chosen = choose(spec, H200, workload)
+    workload = workload_of("lstm", (64, 1024, 1, 1024), "bf16")
+    chosen = choose("lstm.triton", workload)
     for _ in range(2):
-        chosen = refuse(spec, chosen, Refusal(chosen.config, REGISTERS, 8, 0))
+        chosen = refused(chosen)
     assert chance_of(chosen) <= 0.12
 
 
-def chance_of(chosen: Choice) -> float:
+def chance_of(chosen: Decision) -> float:
     from constrint.select.core_space import chance_of as chance
     from tests.support.gemm import use_of
 
@@ -519,20 +532,16 @@ def chance_of(chosen: Choice) -> float:
 @pytest.mark.usefixtures("_unchosen")
 def test_where_everything_else_is_excluded_what_spills_stays_the_choice() -> None:
     """It runs, if slowly: a layer that was computed once must not be refused the next time."""
-    pointer, workload = load_spec("gemm.pointer"), gemm(4096, 4096, 4096)
-    fixed = deciding(choose(pointer, H200, workload))
-    only = choose(pointer, H200, workload, fixed=fixed)
+    workload = gemm(4096, 4096, 4096)
+    fixed = deciding(choose("gemm.pointer", workload))
+    only = choose("gemm.pointer", workload, fixed)
     with pytest.raises(InfeasibleError, match="spills 8 bytes a thread"):
-        refuse(pointer, only, Refusal(only.config, REGISTERS, 8, 0))
-    assert choose(pointer, H200, workload, fixed=fixed) == only
+        refused(only)
+    assert choose("gemm.pointer", workload, fixed) == only
     device = Device({only.config["num_stages"]: 8})
-
-    def next_choice(refused: Choice, refusal: Refusal) -> Choice:
-        return refuse(pointer, refused, refusal)
-
     for _ in range(2):
-        asked = choose(pointer, H200, workload, fixed=fixed)
-        assert launch_what_fits(asked, device.launch, next_choice) == only
+        asked = choose("gemm.pointer", workload, fixed)
+        assert launch_what_fits(asked, device.launch) == only
 
 
 @pytest.fixture

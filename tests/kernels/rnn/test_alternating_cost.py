@@ -5,8 +5,13 @@ from __future__ import annotations
 import pytest
 
 from constrint.hwmodels import load_gpu
-from constrint.kernels.rnn.alternating.cost import CALL_LAUNCHES, alternating_cost
-from constrint.kernels.rnn.alternating.steps import MAX_STEPS, steps_of_graph, steps_that_run
+from constrint.kernels.rnn.alternating.cost import (
+    CALL_LAUNCHES,
+    MAX_STEPS,
+    alternating_cost,
+    steps_of_graph,
+    steps_that_run,
+)
 from constrint.kernels.rnn.cells import CELLS
 from constrint.kernels.rnn.spec import workload_of
 from constrint.select.cost import LAUNCH_S

@@ -6,6 +6,7 @@ The stand-in has so many SMs, each of which holds so many blocks, as a slice of 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +26,12 @@ from constrint.hwmodels import load_gpu
 from constrint.kernels.launch import policy
 from constrint.kernels.launch.cuda import CudaLaunch
 from constrint.kernels.launch.plan.shape import NotPlannedError
-from constrint.kernels.rnn import first_choice, padding, plans
+from constrint.kernels.rnn import dispatch, fused, plans
 from constrint.kernels.rnn.cuda.shape import RING
-from constrint.kernels.rnn.plan import plan_for
+from constrint.kernels.rnn.dispatch import layer_request
 from constrint.kernels.rnn.weights import launch
-from constrint.kernels.rnn.weights.shape import is_one_product
-from constrint.select import first_choice as select_first
+from constrint.kernels.rnn.weights.launch import is_one_product
+from tests.support.decisions import begin_anew
 from tests.support.launch_bench import LaunchBench
 from tests.support.planned import LOADED, SPILL_FREE, fake_gpu, launch_bench_of, triton_launch
 
@@ -45,26 +46,18 @@ CALLS: dict[str, tuple[Any, Any, list[int]]] = {
 @pytest.fixture
 def bench(shared_results: SharedResults, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LaunchBench]:
     """A stand-in GPU that takes the kernels for compiled, in a process that has chosen nothing yet."""
-    for module, names in (
-        (select_first, ("_REFUSED", "_CHOSEN")),
-        (first_choice, ("_PLANS", "_DECISIONS")),
-        (policy, ("_SETTLED",)),
-    ):
-        for name in names:
-            monkeypatch.setattr(module, name, {})
-    monkeypatch.setattr(
-        first_choice,
-        "plan_on",
-        lambda asked, _, directions, projected: plan_for(asked, H200, directions, projected=projected),
-    )
+    begin_anew(monkeypatch)
+    monkeypatch.setattr(policy, "_LOOKED_AT", {})
+    monkeypatch.setattr(dispatch, "_DISPATCHES", {})
+    monkeypatch.setattr(dispatch, "layer_request", lambda *of: replace(layer_request(*of), gpu=H200, device=None))
     monkeypatch.setattr(plans, "_compile_backward", lambda *_: None)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     for name, value in (("handle", lambda _: LOADED), ("binary", property(lambda _: SPILL_FREE))):
         monkeypatch.setattr(CudaLaunch, name, value)
     monkeypatch.setattr(CudaLaunch, "device", property(lambda _: torch.device("cpu")))
     # The copies at the edges are Triton's, which compiles for a GPU that is there.
-    monkeypatch.setattr(padding, "ends_launch", lambda made: triton_launch(made.end_h))
-    monkeypatch.setattr(padding, "before_launch", lambda _, made: triton_launch(made.before))
+    monkeypatch.setattr(fused, "ends_launch", lambda made: triton_launch(made.end_h))
+    monkeypatch.setattr(fused, "before_launch", lambda _, made: triton_launch(made.before))
     with launch_bench_of(shared_results, tmp_path) as made:
         yield made
 
@@ -165,7 +158,7 @@ def test_where_nothing_of_the_kernels_is_resident_auto_takes_another_implementat
 
 def test_who_names_the_kernels_is_told_why_none_is_resident(bench: LaunchBench) -> None:
     wx = torch.zeros((BATCH, TIME, 4, 1, 2048), dtype=torch.bfloat16)
-    assert first_choice.decide("lstm", wx, "auto", "forward", recompute=False).choice.kernel == "lstm.cuda"
+    assert dispatch.decide_for("lstm", wx, "auto", "forward", recompute=False).choice.kernel == "lstm.cuda"
     with pytest.raises(
         InfeasibleError, match=r"the device refused .* of blocks at the same time required, the limit is 1"
     ):

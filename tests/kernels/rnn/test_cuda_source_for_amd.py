@@ -21,7 +21,7 @@ from constrint.kernels.rnn.cells import CELLS
 from constrint.kernels.rnn.cuda.shape import GRID
 from constrint.kernels.rnn.cuda.spec import SOURCE
 from constrint.kernels.rnn.spec import workload_of
-from constrint.select.first_choice import choose
+from tests.support.decisions import choose_kernel
 from tests.support.needs import needs_torch
 
 STAND_IN = Path(__file__).parents[2] / "support" / "hip"
@@ -67,7 +67,7 @@ def macros_of(cell: str, direction: str, dtype: str, **change: int) -> list[str]
 
     workload = workload_of(cell, (16, 1024, 1, 256), dtype, direction)
     spec = load_spec(f"{workload.operation}.cuda")
-    config = choose(spec, load_gpu("h200"), workload, fixed={"placement": GRID, "recompute": 0}).config
+    config = choose_kernel(spec, load_gpu("h200"), workload, fixed={"placement": GRID, "recompute": 0}).config
     source = source_of(CELLS[cell], direction, 256, dtype, tuple(sorted({**config, **change}.items()))).source
     return [f"-D{name}={value}" for name, value in source.macros.items()]
 

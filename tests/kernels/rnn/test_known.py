@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from constrint.hwmodels import load_gpu
-from constrint.kernels.rnn import known
-from constrint.kernels.rnn.plan import implementations_of, plan_for
+from constrint.kernels.rnn import measured
+from constrint.kernels.rnn.candidates import decide_layer, implementations_of
 from constrint.kernels.rnn.spec import workload_of
 
 H200 = load_gpu("h200")
@@ -18,10 +18,10 @@ TABLE = "cell,dtype,batch,dim,time,forward_ms,both_ms\nlstm,bf16,{batch},{dim},1
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    monkeypatch.setattr(known, "IMPLEMENTATIONS", tmp_path)
-    known.forget()
+    monkeypatch.setattr(measured, "IMPLEMENTATIONS", tmp_path)
+    measured.forget()
     yield tmp_path
-    known.forget()
+    measured.forget()
 
 
 def put(folder: Path, implementation: str, batch: int = 256, dim: int = 2048) -> None:
@@ -32,7 +32,7 @@ def put(folder: Path, implementation: str, batch: int = 256, dim: int = 2048) ->
 
 def seconds(implementation: str, direction: str, sizes: tuple[int, int, int, int]) -> float | None:
     spec = implementations_of("lstm")[implementation][direction]
-    found = known.known(implementation, spec, H200, workload_of("lstm", sizes, "bf16", direction))
+    found = measured.measured_layer(implementation, spec, H200, workload_of("lstm", sizes, "bf16", direction))
     return None if found is None else found.seconds
 
 
@@ -59,5 +59,5 @@ def test_a_library_s_table_is_not_read_as_one_of_our_layers(folder: Path) -> Non
 def test_a_module_takes_the_library_where_our_layer_was_measured_to_be_slower() -> None:
     """Wide layers with many sequences in tf32: what runs is predicted faster than it was."""
     for cell, time in (("lstm", 1024), ("gru", 35)):
-        plan = plan_for(workload_of(cell, (256, time, 1, 2048), "tf32", "forward"), H200, ("forward", "backward"))
-        assert plan.backend == "cudnn", str(plan)
+        plan = decide_layer(workload_of(cell, (256, time, 1, 2048), "tf32", "forward"), H200, ("forward", "backward"))
+        assert plan.program.name == "cudnn", str(plan)

@@ -20,8 +20,14 @@ import torch
 from constrint.hwmodels import load_gpu
 from constrint.kernels.launch.plan.scratch import Scratch
 from constrint.kernels.rnn.cells import CELLS
-from constrint.kernels.rnn.weights.launch import weight_launches
-from constrint.kernels.rnn.weights.shape import LEAST_PART_TILES, is_one_product, num_tiles, part_rows, tiles_of
+from constrint.kernels.rnn.weights.launch import (
+    LEAST_PART_TILES,
+    is_one_product,
+    num_tiles,
+    part_rows,
+    tiles_of,
+    weight_launches,
+)
 from tests.support.interpreter import interpreted
 from tests.support.needs import needs_triton
 from tests.support.shared import SharedResults

@@ -21,7 +21,7 @@ from constrint.hwmodels import GpuModel
 from constrint.kernels.launch.device import gpu_of
 from constrint.kernels.rnn import plans
 from constrint.kernels.rnn.cells import CELLS
-from constrint.kernels.rnn.weights.shape import is_one_product
+from constrint.kernels.rnn.weights.launch import is_one_product
 from tests.support.weight_gradients import by_kernel, judge, make_problem
 
 pytestmark = [

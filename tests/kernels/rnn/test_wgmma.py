@@ -13,13 +13,12 @@ from constrint.errors import CompileError, InfeasibleError, UnsupportedError, Us
 from constrint.hwmodels import load_gpu
 from constrint.kernels import registry
 from constrint.kernels.registry import load_kernel, register
+from constrint.kernels.rnn.candidates import choose_for, decide_layer, implementations_of
 from constrint.kernels.rnn.cells import CELLS
-from constrint.kernels.rnn.forward_spec import ForwardSpec
-from constrint.kernels.rnn.plan import choose_for, implementations_of, plan_for
 from constrint.kernels.rnn.spec import SUFFIX, RnnSpec, workload_of
 from constrint.kernels.rnn.wgmma.cost import fitted, floor_clk
 from constrint.kernels.rnn.wgmma.spec import SPECS as WGMMA_SPECS
-from constrint.kernels.rnn.wgmma.spec import WgmmaSpec, planned_batch
+from constrint.kernels.rnn.wgmma.spec import WgmmaSpec
 from constrint.model import Var, const
 from constrint.model.constraint import CERTAIN
 from constrint.select import Workload, rank
@@ -28,6 +27,7 @@ from constrint.select.fingerprint import fingerprint_of
 from constrint.select.limits import most_registers
 from constrint.solve import enumerate_space
 from constrint.tune.goals import goals_of
+from tests.support.decisions import begin_anew
 from tests.support.needs import needs_nvrtc, needs_torch
 from tests.support.ranking import check_ranking
 
@@ -139,7 +139,7 @@ def test_what_cannot_run_is_refused_with_the_reason() -> None:
 def test_heads_are_padded_and_batches_rounded_up() -> None:
     spec = SPECS["lstm"]
     assert spec.planned(layer(650, 100)).sizes == {"batch": 128, "time": 1024, "heads": 1, "head_dim": 704}
-    assert [planned_batch(batch) for batch in (1, 17, 4096)] == [16, 32, 1024]
+    assert [WGMMA_SPECS[0].planned_batch(batch) for batch in (1, 17, 4096)] == [16, 32, 1024]
     assert "650 to 704" in spec.note(layer(650), ("forward", "backward"))
     assert "backward pass is that of cuda" in spec.note(layer(64), ("forward", "backward"))
 
@@ -162,11 +162,11 @@ def test_another_implementation_computes_the_backward_pass() -> None:
 
 def test_a_layer_of_many_sequences_is_left_to_it_with_the_backward_pass_of_another_one() -> None:
     for projected in (True, False):
-        plan = plan_for(layer(768), H200, ("forward", "backward"), projected=projected)
-        assert plan.backend == "wgmma"
-        kernels = {direction: choice.kernel for direction, choice in plan.chosen.choices.items()}
+        plan = decide_layer(layer(768), H200, ("forward", "backward"), projected=projected)
+        assert plan.program.name == "wgmma"
+        kernels = {step.role: step.kernel for step in plan.program.steps}
         assert kernels == {"forward": "lstm.wgmma", "backward": "lstm-backward.cuda"}
-        assert "the backward pass is that of cuda" in str(plan)
+        assert "the backward pass is that of cuda" in plan.program.note
 
 
 def test_the_plan_takes_what_was_measured_to_be_faster() -> None:
@@ -175,8 +175,8 @@ def test_the_plan_takes_what_was_measured_to_be_faster() -> None:
     for row in read_rows(MEASURED):
         if row["kind"] == "call":
             times = {name: json.loads(row["more"])[f"{name}_forward_ms"] for name in ("cuda", "wgmma")}
-            plan = plan_for(layer(int(row["dim"]), int(row["batch"])), H200, ("forward",), projected=True)
-            assert plan.backend == min(times, key=lambda name: times[name]), (row["dim"], row["batch"], times)
+            plan = decide_layer(layer(int(row["dim"]), int(row["batch"])), H200, ("forward",), projected=True)
+            assert plan.program.name == min(times, key=lambda name: times[name]), (row["dim"], row["batch"], times)
             compared += 1
     assert compared == 8
 
@@ -204,13 +204,13 @@ def loops() -> dict[tuple[int, int], dict[tuple[tuple[str, int], ...], float]]:
 def test_a_gpu_without_the_instruction_is_planned_for_as_before(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = load_gpu(name)
     workload = layer(256, 256, dtype="fp16")
-    plan = plan_for(workload, gpu, ("forward", "backward"))
-    assert "no wgmma" in plan.offer_of("wgmma").refusal
+    plan = decide_layer(workload, gpu, ("forward", "backward"))
+    assert "no wgmma" in plan.program_of("wgmma").refusal
+    begin_anew(monkeypatch)
     modules = {operation: tuple(m for m in of if "wgmma" not in m) for operation, of in registry._MODULES.items()}
     monkeypatch.setattr(registry, "_MODULES", modules)
-    before = plan_for(workload, gpu, ("forward", "backward"))
-    assert before.chosen == plan.chosen
-    assert before.others == tuple(offer for offer in plan.others if offer.backend != "wgmma")
+    before = decide_layer(workload, gpu, ("forward", "backward"))
+    assert before.programs == tuple(program for program in plan.programs if program.name != "wgmma")
 
 
 def test_without_the_one_that_it_names_it_is_not_offered(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,7 +220,7 @@ def test_without_the_one_that_it_names_it_is_not_offered(monkeypatch: pytest.Mon
     before = {name: list(specs) for name, specs in registry._REGISTERED.items()}
     monkeypatch.setattr(registry, "_REGISTERED", before)
     register(Alone(CELLS["gru"], "forward"))
-    assert isinstance(registry.load_spec("gru.alone"), ForwardSpec | RnnSpec)
+    assert isinstance(registry.load_spec("gru.alone"), RnnSpec)
     assert "alone" not in implementations_of("gru")
 
 

@@ -12,11 +12,11 @@ import torch
 
 from constrint.flashrnn import rnn
 from constrint.kernels.launch.device import gpu_of
-from constrint.kernels.rnn.first_choice import decide
+from constrint.kernels.rnn.dispatch import decide_for
 from constrint.kernels.rnn.spec import workload_of
 from constrint.kernels.rnn.wgmma.spec import SPECS
-from constrint.select.first_choice import choose
 from constrint.tune.check import Case
+from tests.support.decisions import choose_kernel
 
 pytestmark = [pytest.mark.gpu, needs_hopper, needs_nvrtc]
 BY_CELL = {spec.operation: spec for spec in SPECS}
@@ -34,7 +34,7 @@ def test_results_are_right_and_the_same_each_time(layer: tuple[str, int, int, in
     spec, workload = BY_CELL[cell], workload_of(cell, tuple(sizes), dtype)  # type: ignore[arg-type]
     case = Case(spec, gpu, workload, device="cuda")
     for fixed in ({}, {"probe": 0}, {"depth_groups": 1}):
-        config = choose(spec, gpu, spec.planned(workload), fixed={"recompute": 0, **fixed}).config
+        config = choose_kernel(spec, gpu, spec.planned(workload), fixed={"recompute": 0, **fixed}).config
         launches = case.launches(config)
         assert case.check(launches) <= 1
         first = {name: output.clone() for name, output in case.outputs.items()}
@@ -65,7 +65,7 @@ def test_a_layer_is_left_to_it_and_can_be_captured_in_a_graph() -> None:
     shapes = (256, 12, 4, 1, 768), (4, 1, 768, 768)
     wx, r = (torch.randn(shape, generator=draw, device="cuda").to(torch.bfloat16) for shape in shapes)
     r *= 768**-0.5
-    assert decide("lstm", wx, "auto", "forward", recompute=True).choice.kernel == "lstm.wgmma"
+    assert decide_for("lstm", wx, "auto", "forward", recompute=True).choice.kernel == "lstm.wgmma"
     with torch.no_grad():
         expected = rnn(wx, r, cell="lstm")[0]
         side = torch.cuda.Stream()  # type: ignore[no-untyped-call]

@@ -23,13 +23,13 @@ from constrint.hwmodels import load_gpu
 from constrint.kernels.launch.plan.recipe import plan_of, recipe_of
 from constrint.kernels.launch.plan.scratch import NotedScratch
 from constrint.kernels.launch.plan.shape import NotPlannedError
-from constrint.kernels.rnn import first_choice
+from constrint.kernels.rnn import dispatch
+from constrint.kernels.rnn.candidates import choose_for
 from constrint.kernels.rnn.cells import CELLS
 from constrint.kernels.rnn.cuda.spec import CudaRnnSpec
-from constrint.kernels.rnn.interface import PlannedForward, RnnInputs
-from constrint.kernels.rnn.plan import choose_for
+from constrint.kernels.rnn.interface import ForwardOutputs, RnnInputs
 from constrint.kernels.rnn.spec import workload_of
-from constrint.kernels.rnn.wgmma.launch import planned_launches
+from constrint.kernels.rnn.wgmma.launch import WgmmaBackend
 from constrint.kernels.rnn.wgmma.shape import shape_of
 from constrint.kernels.rnn.wgmma.spec import SPECS, WgmmaSpec
 from tests.support.launch_bench import STREAM, LaunchBench
@@ -54,10 +54,10 @@ def inputs() -> RnnInputs:
     return RnnInputs("lstm", wx, r, b, None, None, None)
 
 
-def results(*, trains: bool) -> PlannedForward:
+def results(*, trains: bool) -> ForwardOutputs:
     gates = zeros(BATCH, TIME, 4, HEADS, DIM) if trains else None
     every = zeros(2, BATCH, TIME, HEADS, DIM)
-    return PlannedForward(every, zeros(BATCH, HEADS, DIM), zeros(1, BATCH, HEADS, DIM), gates)
+    return ForwardOutputs(every, gates, zeros(BATCH, HEADS, DIM), zeros(1, BATCH, HEADS, DIM))
 
 
 @pytest.mark.parametrize("trains", [False, True])
@@ -66,13 +66,14 @@ def test_a_plan_fills_and_launches_what_was_stated(trains: bool, bench: LaunchBe
     workload = workload_of("lstm", (BATCH, 1024, HEADS, DIM), "bf16")
     choice = choose_for(SPECS[0], H200, workload, 0)
     given, made, scratch = inputs(), results(trains=trains), NotedScratch()
-    fill, loop = planned_launches(given, made, choice, scratch)
+    fill, loop, _ = WgmmaBackend().plan_forward(given, None, made, choice, scratch)
     loaded = cuda_launch(
         *loop.arguments,  # type: ignore[attr-defined]
         **{name: getattr(loop, name) for name in ("grid", "block", "smem_bytes", "cluster", "is_cooperative")},
     )
     bench.fake.sizes([8] * 10 + [4] * 4 + [8] * 2, LOADED)
-    written = [made.states, made.end_h, made.end_rest, *([] if made.gates is None else [made.gates])]
+    every = (made.states, made.end_h, made.end_rest, made.gates)
+    written = [tensor for tensor in every if tensor is not None]
     tensors = [given.wx, given.r, given.b]
     recipe = recipe_of([fill, loaded], tensors, written, scratch, "a note").recipe
     places = [(1 + number) << 40 for number in range(3 + len(recipe.outputs))]
@@ -103,18 +104,17 @@ def test_what_has_to_be_converted_has_no_plan(what: str) -> None:
         given = replace(given, wx=zeros(BATCH, TIME, 4, HEADS, DIM + 2)[..., :DIM])
     choice = choose_for(SPECS[0], H200, workload_of("lstm", (BATCH, 1024, HEADS, DIM), "bf16"), 1)
     with pytest.raises(NotPlannedError, match="have to be converted"):
-        planned_launches(given, results(trains=False), choice, NotedScratch())
+        WgmmaBackend().plan_forward(given, None, results(trains=False), choice, NotedScratch())
 
 
 def test_who_names_it_gets_its_forward_and_another_ones_backward_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("_PLANS", "_DECISIONS"):
-        monkeypatch.setattr(first_choice, name, {})
-    monkeypatch.setattr(first_choice, "gpu_of", lambda _: H200)
+    monkeypatch.setattr(dispatch, "_DISPATCHES", {})
+    monkeypatch.setattr(dispatch, "gpu_of", lambda _: H200)
     for spec in (WgmmaSpec, CudaRnnSpec):
         monkeypatch.setattr(spec, "refusal_on", lambda *_: "")
     wx: Any = SimpleNamespace(shape=(256, 4, 4, 1, 768), dtype=torch.bfloat16, device=torch.device("cuda"))
     decided = {
-        direction: first_choice.decide("lstm", wx, "wgmma", direction, recompute=False)
+        direction: dispatch.decide_for("lstm", wx, "wgmma", direction, recompute=False)
         for direction in ("forward", "backward")
     }
     assert [decision.choice.kernel for decision in decided.values()] == ["lstm.wgmma", "lstm-backward.cuda"]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from constrint.kernels.gemm.candidates import decide_product
 from constrint.kernels.registry import load_spec
 from constrint.select import Workload
 from constrint.tune import Trial
@@ -16,6 +17,7 @@ from constrint.tune.goals import goals_of
 from constrint.tune.search.registry import make_search
 from constrint.tune.store.store import RecordStore
 from constrint.tune.tuner import Settings, Tuner
+from tests.support.decisions import forget_products
 from tests.support.needs import needs_gpu
 from tests.tune.engine.test_local import answers
 
@@ -47,7 +49,6 @@ def test_real_faults_have_their_outcomes_and_the_run_goes_on() -> None:
 def test_a_small_product_is_tuned_and_is_what_matmul_launches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
-    from constrint.kernels.gemm import first_choice
     from constrint.kernels.gemm.product import Product
     from constrint.kernels.registry import load_kernel
     from constrint.select import winners
@@ -69,13 +70,13 @@ def test_a_small_product_is_tuned_and_is_what_matmul_launches(tmp_path: Path, mo
         assert tuned.is_whole
         assert store.count() >= 7
         winners.reload()
-        first_choice.forget()
-        choice = first_choice.choose(gpu, Product.of(workload))
+        forget_products()
+        choice = decide_product(gpu, Product.of(workload))
         assert (choice.kernel, dict(choice.config)) == (tuned.winner.kernel, tuned.winner.config)
         assert choice.seconds == tuned.best_s
         # What is known is not measured again.
         nothing = Settings(gpu, lambda task: make_search("model", task), trials=6, resume=True)
         (again,) = Tuner(nothing, engine, store).run(goals_of(load_kernel("gemm"), gpu, [workload])).tuned
         assert again.winner == tuned.winner
-    first_choice.forget()
+    forget_products()
     winners.reload()

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from constrint.errors import CompileError, UnsupportedError
 from constrint.hwmodels import GpuModel
+from constrint.kernels.gemm.implementations import NO_ACTIVATION
 from constrint.kernels.gemm.launch import Call
 from constrint.kernels.gemm.reference import default_out_dtype
 from constrint.select.candidate import CompiledKernel
@@ -208,25 +209,8 @@ class LibraryLaunch:
         raise UnsupportedError("gemm.library: the library is compiled already, and does not say what it launches.")
 
 
-def refusal_of_call(
-    a: Tensor,  # (batch, M, K)
-    b: Tensor,  # (batch, K, N)
-    bias: Tensor | None,
-    source: Tensor | None,
-    alpha: float,
-    activation: str | None,
-    kind: torch.dtype,
-) -> str:
-    """Why torch's operators do not compute a call, as far as its product does not tell; empty where they do."""
-    if activation is not None:
-        return "torch has no operator that ends in this activation, rounded once"
-    if alpha != 1.0 and source is None:
-        return "torch's operators have a factor where a matrix is added alone"
-    if any(added is not None and added.dtype != a.dtype for added in (bias, source)):
-        return "torch's operators add what has the type of the operands"
-    is_wide = kind == torch.float32 and a.dtype in SWITCHES
-    if kind != default_out_dtype(a.dtype) and not is_wide:
-        return "torch's operators do not give this type of result"
+def refusal_of_call(a: Tensor, b: Tensor) -> str:
+    """Reason why torch's operators do not multiply (batch, M, K) by (batch, K, N), besides sizes; empty if they do."""
     if any(1 not in t.stride()[-2:] for t in (a, b)):
         return "torch copies operands that are contiguous along no axis"
     if torch.are_deterministic_algorithms_enabled():
@@ -234,4 +218,21 @@ def refusal_of_call(
     is_fp8 = a.dtype.itemsize == 1 and a.dtype.is_floating_point
     if is_fp8 and not has_scale(a.device):
         return "scales of 8-bit operands are not made while a graph is captured"
+    return ""
+
+
+def refusal_of_end(
+    dtype: torch.dtype, bias: Tensor | None, source: Tensor | None, alpha: float, activation: str | None,
+    kind: torch.dtype,
+) -> str:  # fmt: skip
+    """Reason why torch's operators do not take the epilogue of a product of `dtype` into `kind`; empty if they do."""
+    if activation is not None:
+        return NO_ACTIVATION
+    if alpha != 1.0 and source is None:
+        return "torch's operators have a factor where a matrix is added alone"
+    if any(added is not None and added.dtype != dtype for added in (bias, source)):
+        return "torch's operators add what has the type of the operands"
+    is_wide = kind == torch.float32 and dtype in SWITCHES
+    if kind != default_out_dtype(dtype) and not is_wide:
+        return "torch's operators do not give this type of result"
     return ""

@@ -1,19 +1,82 @@
-"""A call of torch's own product as a plan: plain data to keep, and the function that is made of it. Needs torch."""
+"""Torch's own product in a launch plan: a call of cuBLAS where torch would make that call, else torch's function.
+
+Needs torch.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from constrint.kernels.gemm.launch import Call
-from constrint.kernels.gemm.library.launch import NARROW_SUMS, Ask, ask_of, function_of, has_scale
+from constrint.kernels.gemm.library.launch import (
+    NARROW_SUMS,
+    Ask,
+    LibraryLaunch,
+    ask_of,
+    function_of,
+    has_scale,
+    is_captured,
+)
+from constrint.kernels.gemm.library.spec import LIBRARY
+from constrint.kernels.gemm.pointwise.launch import pointwise_launch, sums_call
+from constrint.kernels.launch.plan.driver import has_blas
+from constrint.kernels.launch.plan.recipe import Made, ProductStep, Recipe, output_of, recipe_of
+from constrint.kernels.launch.plan.scratch import NotedScratch
 from constrint.kernels.launch.plan.shape import NotPlannedError
 
 #: Places of A, B and what is added among a call's tensors: a, b, bias, c.
 A, B, SOURCE = 0, 1, 3
+#: cudaDataType_t of operands and results. Torch multiplies others by other functions.
+OPERAND_TYPES = {torch.float16: 2, torch.bfloat16: 14}
+RESULT_TYPES = {**OPERAND_TYPES, torch.float32: 0}
+#: cublasOperation_t.
+AS_IT_IS, TRANSPOSED = 0, 1
+#: Sizes and strides are 32-bit integers.
+MOST = 2**31 - 1
+
+
+def library_plan(call: Call, tensors: tuple[Tensor | None, ...], out: Tensor) -> Made:
+    """The plan of torch's own product, which is called once: cuBLAS where torch would call it, else torch's function.
+
+    Raises:
+        NotPlannedError: When an operand is a copy.
+        CompileError: When the library does not take the product after all.
+    """
+    stated = planned_of(call, tensors, out.shape)
+    if not is_captured(out.device):
+        LibraryLaunch(call).run()
+    step = step_of(call, A, B, len(tensors)) if has_blas() else None
+    if step is not None:
+        return Made(Recipe([step], [output_of(out)], 1, 0, LIBRARY), [])
+    return Made(Recipe([], [], 1, 0, LIBRARY, stated), [])
+
+
+def composed_plan(call: Call, tensors: tuple[Tensor | None, ...], out: Tensor, note: str) -> Made:
+    """The plan of cuBLAS's product into 32-bit sums and the pointwise kernel; compiles the kernel.
+
+    Raises:
+        NotPlannedError: When torch would call another library, or an operand is a copy.
+        CompileError: When the library does not take the product after all.
+        SpilledError, triton.errors.TritonError: When the kernel spills or does not compile.
+    """
+    planned_of(call, tensors, out.shape)  # operands are those of the call
+    scratch = NotedScratch()
+    sums = sums_call(call.with_scratch(scratch))
+    # The sums are the only scratch memory: the slot after the result.
+    step = step_of(sums, A, B, len(tensors) + 1) if has_blas() else None
+    if step is None:
+        raise NotPlannedError("torch calls another library than cuBLAS")
+    if not is_captured(out.device):
+        LibraryLaunch(sums).run()
+    recipe, direct = recipe_of([pointwise_launch(call, sums.out)], tensors, [out], scratch, note, may_spill=False)
+    if not recipe.steps:
+        raise NotPlannedError("there is no core to call cuBLAS")
+    steps = [step, *recipe.steps]
+    return Made(Recipe(steps, recipe.outputs, recipe.num_results, recipe.num_counters, note), direct)
 
 
 def planned_of(call: Call, tensors: Sequence[Tensor | None], result_shape: Sequence[int]) -> dict[str, Any]:
@@ -98,3 +161,52 @@ def _exactly(multiply: Callable[..., Tensor], dtype: torch.dtype) -> Callable[..
 
 def _name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
+
+
+class Matrix(NamedTuple):
+    """How a matrix lies in memory.
+
+    Args:
+        is_by_rows: Its rows are contiguous; else its columns are.
+        stride: Elements from row to row, or from column to column.
+    """
+
+    is_by_rows: bool
+    stride: int
+
+
+def matrix_of(tensor: Tensor) -> Matrix | None:
+    """How a matrix lies, by rows where that and columns say the same; None where no BLAS takes it as it is."""
+    rows, columns = tensor.shape
+    row_stride, column_stride = tensor.stride()
+    if (column_stride == 1 or columns == 1) and (row_stride >= columns or rows == 1):
+        return Matrix(True, max(1, columns) if rows == 1 else row_stride)
+    if (row_stride == 1 or rows == 1) and (column_stride >= rows or columns == 1):
+        return Matrix(False, max(1, rows) if columns == 1 else column_stride)
+    return None
+
+
+def step_of(call: Call, a_slot: int, b_slot: int, out_slot: int) -> ProductStep | None:
+    """The call's product of what three slots hold; None where it is another function's.
+
+    A BLAS sees matrices by columns, and what lies by rows as its transpose: it is asked for C' = B' A'.
+    """
+    end, types = call.epilogue, (call.b.dtype, call.a.dtype, call.out.dtype)
+    is_plain = end.source is None and end.bias is None and end.activation is None and end.alpha == 1.0
+    if not is_plain or call.a.shape[0] > 1 or types[0] not in OPERAND_TYPES or types[2] not in RESULT_TYPES:
+        return None
+    a, b, out = (matrix_of(tensor[0]) for tensor in (call.a, call.b, call.out))
+    if a is None or b is None or out is None or not out.is_by_rows:
+        return None
+    (m, k), n = call.a.shape[1:], call.b.shape[2]
+    strides = b.stride, a.stride, out.stride
+    if not min(m, n, k) or max(m, n, k, *strides) > MOST:
+        return None
+    first, second = (AS_IT_IS if matrix.is_by_rows else TRANSPOSED for matrix in (b, a))
+    return ProductStep(
+        (first, second),
+        (n, m, k),
+        (OPERAND_TYPES[types[0]], OPERAND_TYPES[types[1]], RESULT_TYPES[types[2]]),
+        strides,
+        (b_slot, a_slot, out_slot),
+    )

@@ -81,7 +81,7 @@ class LibrarySpec(GemmSpec):
 
     def refusal(self, gpu: GpuModel, product: Product) -> str:
         """Why it is not offered: torch has no such operator, or nobody has measured it."""
-        reason = product.no_library or inability(product)
+        reason = product.no_library or product.no_library_end or inability(product)
         if reason or library_s(gpu, product) is not None:
             return reason
         if not has_table(gpu):

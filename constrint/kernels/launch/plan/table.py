@@ -113,6 +113,11 @@ class PlanTable:
             made = self.call(True, extra, *tensors)
         return NO_PLAN if made is IS_NEW else made
 
+    def note(self, extra: Hashable, *tensors: Tensor | None) -> str:
+        """The note of a call's recorded recipe; empty where none is on disk."""
+        recipe = self._kept(self._key(extra, tensors), extra, tensors)
+        return "" if recipe is None else recipe.note
+
     def clear(self) -> None:
         """Forget every plan; recipes on disk stay."""
         if self._plain is not None:

@@ -4,8 +4,8 @@ Each step reads the weights again, from the L2 if they fit there. What a step ta
 (`benchmarks/results/h200/rnn.csv`: LSTM in bf16, B 16 to 256, 64 to 2048 units per head, within 30 %); on other GPUs
 the time of a kernel is assumed to be the same.
 
-Two things make short sequences and few rows of fp32 dear. A graph is replayed as a whole, with steps that nobody asked
-for (`steps.py`). And a product of few rows fills neither its blocks nor the GPU: a library's block computes some rows
+Short sequences and few rows of fp32 cost more than their share. A graph is replayed as a whole, with steps beyond the
+sequence. And a product of few rows fills neither its blocks nor the GPU: a library's block computes some rows
 by some columns over the whole depth, however few the rows are, and where there are fewer blocks than SMs the others
 wait. Matrix units are fast enough for that not to matter, vector units are not.
 """
@@ -19,7 +19,6 @@ import numpy as np
 
 from constrint.errors import ConstrintError
 from constrint.hwmodels import GpuModel, roofline
-from constrint.kernels.rnn.alternating.steps import steps_that_run
 from constrint.kernels.rnn.cells import Cell
 from constrint.select.cost import LAUNCH_S, PARTS, CostColumns
 from constrint.select.workload import ELEMENT_BYTES, Workload
@@ -37,6 +36,10 @@ BLOCK_ROWS, BLOCK_COLUMNS = 32, 128
 #: Launches that a call waits for beside its graph: copies into and out of the graph's buffers. Those of further replays
 #: are enqueued while the one before runs.
 CALL_LAUNCHES = 11
+#: Steps per graph at most: enough that copying a chunk costs little beside running it.
+MAX_STEPS = 128
+#: Bytes of a chunk's largest buffer at most, and steps that a chunk has even so.
+MAX_BUFFER_BYTES, FEWEST_STEPS = 32 << 20, 8
 
 
 def alternating_cost(gpu: GpuModel, cell: Cell, direction: str, workload: Workload) -> CostColumns:
@@ -76,3 +79,25 @@ def product_s(gpu: GpuModel, cell: Cell, workload: Workload, peak_flop_per_s: fl
     waves, sms = math.ceil(blocks / gpu.device.sm_count), gpu.device.sm_count
     of_block = 2.0 * BLOCK_ROWS * BLOCK_COLUMNS * dim
     return max(flop / peak_flop_per_s, waves * of_block * sms / peak_flop_per_s)
+
+
+def steps_of_graph(time: int, step_bytes: int) -> int:
+    """Steps of the graph that a sequence is copied through; a replay runs all of them.
+
+    Sequences are cut into equal chunks. Their length is rounded up to a half or the whole of a power of two's octave
+    (... 32, 48, 64, 96, 128), so that few graphs serve every length and few steps run for nothing.
+
+    Args:
+        time: Steps of the sequence, at least 1.
+        step_bytes: Bytes of the projected inputs of one step.
+    """
+    most = min(MAX_STEPS, max(FEWEST_STEPS, MAX_BUFFER_BYTES // step_bytes))
+    each = -(-time // -(-time // most))
+    multiple = 1 << max(0, (each - 1).bit_length() - 2)
+    return min(most, -(-each // multiple) * multiple)
+
+
+def steps_that_run(time: int, step_bytes: int) -> int:
+    """Steps of all replays for a sequence of so many."""
+    steps = steps_of_graph(time, step_bytes)
+    return -(-time // steps) * steps

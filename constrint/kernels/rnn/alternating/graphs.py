@@ -1,4 +1,6 @@
-"""The `alternating` recurrence on a GPU: a matrix product and a fused pointwise kernel per step, in a CUDA graph.
+"""The `alternating` back-end: per step one matrix product and one pointwise step; any head dimension, any device.
+
+On a GPU with Triton a CUDA graph runs the products and fused pointwise kernels; elsewhere `loop.py` runs PyTorch calls.
 
 A graph holds the K steps of a chunk, on buffers of its own; sequences are copied through it chunk by chunk, so few
 graphs serve every sequence length (`steps.py`). Graphs are kept per layer shape, batch size and stream.
@@ -9,20 +11,24 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib.util import find_spec
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from constrint.kernels.rnn.alternating.loop import previous_states, recompute_gates
-from constrint.kernels.rnn.alternating.steps import steps_of_graph
+from constrint.choose import Decision
+from constrint.kernels.launch.plan.shape import NotPlannedError
+from constrint.kernels.rnn.alternating.cost import steps_of_graph
+from constrint.kernels.rnn.alternating.loop import loop_backward, loop_forward, previous_states, recompute_gates
 from constrint.kernels.rnn.cells import CELLS, Cell
 from constrint.kernels.rnn.gradients import gradients_of
-from constrint.kernels.rnn.interface import RnnGradients, RnnInputs, RnnSaved, RnnUpstream, zero_states
+from constrint.kernels.rnn.interface import ForwardOutputs, RnnGradients, RnnInputs, RnnUpstream, zero_states
+from constrint.select.spec import Launch
 
 #: Units per program of the pointwise kernels.
 TILE = 128
@@ -30,8 +36,46 @@ TILE = 128
 MAX_GRAPHS = 16
 
 
+class AlternatingBackend:
+    """A loop of PyTorch calls; on a GPU with Triton a CUDA graph of products and fused pointwise kernels."""
+
+    def forward(self, inputs: RnnInputs, choice: Decision, *, save_gates: bool) -> ForwardOutputs:
+        """See `RnnBackend.forward`."""
+        if _has_kernels(inputs):
+            with torch.cuda.device(inputs.wx.device):
+                return graph_forward(inputs, save_gates=save_gates)
+        return loop_forward(inputs, save_gates=save_gates)
+
+    def backward(
+        self, inputs: RnnInputs, saved: ForwardOutputs, upstream: RnnUpstream, choice: Decision, *, clip: float
+    ) -> RnnGradients:
+        """See `RnnBackend.backward`."""
+        if _has_kernels(inputs):
+            with torch.cuda.device(inputs.wx.device):
+                return graph_backward(inputs, saved, upstream, clip=clip)
+        return loop_backward(inputs, saved, upstream, clip=clip)
+
+    def plan_forward(self, *arguments: Any) -> Sequence[Launch]:
+        """There is no plan: a loop of PyTorch calls, or a graph of its own."""
+        raise NotPlannedError("the back-end 'alternating' is no list of launches")
+
+    def plan_backward(self, *arguments: Any, **options: Any) -> Sequence[Launch]:
+        """As `plan_forward`."""
+        raise NotPlannedError("the back-end 'alternating' is no list of launches")
+
+
+def _has_kernels(inputs: RnnInputs) -> bool:
+    """Whether the pointwise steps can be kernels: on a GPU, with Triton, in at most 32 bits."""
+    return inputs.wx.is_cuda and inputs.wx.element_size() <= 4 and _has_triton()
+
+
+@lru_cache(maxsize=1)
+def _has_triton() -> bool:
+    return find_spec("triton") is not None
+
+
 @dataclass(frozen=True)
-class Key:
+class GraphKey:
     """What a graph depends on."""
 
     cell: str
@@ -50,13 +94,13 @@ class Key:
         return CELLS[self.cell]
 
 
-def _key(inputs: RnnInputs, *flags: int) -> Key:
+def _key(inputs: RnnInputs, *flags: int) -> GraphKey:
     wx = inputs.wx
     batch, time, gates, heads, dim = wx.shape
     stream = torch.cuda.current_stream(wx.device).cuda_stream if wx.is_cuda else 0
     per_step = batch * gates * heads * dim * wx.element_size()
     steps = steps_of_graph(time, per_step)
-    return Key(inputs.cell, wx.device, stream, wx.dtype, batch, heads, dim, steps, flags)
+    return GraphKey(inputs.cell, wx.device, stream, wx.dtype, batch, heads, dim, steps, flags)
 
 
 @lru_cache(maxsize=1)
@@ -68,7 +112,7 @@ def _has_wide_products() -> bool:
 class Chunk(ABC):
     """The buffers of K steps, and the graph that runs them."""
 
-    def __init__(self, key: Key) -> None:
+    def __init__(self, key: GraphKey) -> None:
         self.key = key
         self.graph: Any = None
         kind, wide = key.kind, key.dtype if not _has_wide_products() else torch.float32
@@ -130,7 +174,7 @@ class Chunk(ABC):
 class ForwardChunk(Chunk):
     """K steps forwards; flags: whether there is a bias, whether pre-activations are saved."""
 
-    def __init__(self, key: Key) -> None:
+    def __init__(self, key: GraphKey) -> None:
         super().__init__(key)
         batch, heads, dim, gates = key.batch, key.heads, key.head_dim, key.kind.num_gates
         self.wx = self.new(key.num_steps, batch, gates, heads, dim)
@@ -160,7 +204,7 @@ class ForwardChunk(Chunk):
 class BackwardChunk(Chunk):
     """K steps backwards; flags: which states have upstream gradients (bits), whether to clip, and `shift_free`."""
 
-    def __init__(self, key: Key) -> None:
+    def __init__(self, key: GraphKey) -> None:
         super().__init__(key)
         kind, steps = key.kind, key.num_steps
         batch, heads, dim, gates = key.batch, key.heads, key.head_dim, kind.num_gates
@@ -204,11 +248,11 @@ def _multiply(left: Tensor, right: Tensor, out: Tensor) -> None:
 
 
 AnyChunk = TypeVar("AnyChunk", ForwardChunk, BackwardChunk)
-_CHUNKS: OrderedDict[Key, Chunk] = OrderedDict()
+_CHUNKS: OrderedDict[GraphKey, Chunk] = OrderedDict()
 _LOCK = threading.Lock()
 
 
-def _chunk(make: Callable[[Key], AnyChunk], key: Key) -> AnyChunk:
+def _chunk(make: Callable[[GraphKey], AnyChunk], key: GraphKey) -> AnyChunk:
     """The kept chunk of that key, or a new one; without a graph on the CPU (the interpreter) and inside a capture."""
     if key.device.type != "cuda" or torch.cuda.is_current_stream_capturing():
         return make(key)
@@ -231,7 +275,7 @@ def _resets(inputs: RnnInputs, num_steps: int) -> Tensor | None:
     return pad(inputs.reset.t().to(torch.int8), (0, 0, 0, num_steps + 1))
 
 
-def graph_forward(inputs: RnnInputs, *, save_gates: bool) -> RnnSaved:
+def graph_forward(inputs: RnnInputs, *, save_gates: bool) -> ForwardOutputs:
     """Run over time; see `RnnBackend.forward`."""
     wx = inputs.wx
     batch, time, gates, heads, dim = wx.shape
@@ -253,7 +297,7 @@ def graph_forward(inputs: RnnInputs, *, save_gates: bool) -> RnnSaved:
         states[:, :, start:end].copy_(chunk.states[:, : end - start].transpose(1, 2))
         if saved is not None:
             saved[:, start:end].copy_(chunk.gates[: end - start].transpose(0, 1))
-    return RnnSaved(states, saved)
+    return ForwardOutputs(states, saved)
 
 
 def _fresh(inputs: RnnInputs, values: Tensor) -> Tensor:
@@ -266,7 +310,7 @@ def _fresh(inputs: RnnInputs, values: Tensor) -> Tensor:
     return torch.where(anew[None, :, None, None], 0.0, values)
 
 
-def graph_backward(inputs: RnnInputs, saved: RnnSaved, upstream: RnnUpstream, *, clip: float) -> RnnGradients:
+def graph_backward(inputs: RnnInputs, saved: ForwardOutputs, upstream: RnnUpstream, *, clip: float) -> RnnGradients:
     """Gradients backwards over time; see `RnnBackend.backward`."""
     wx, kind = inputs.wx, inputs.kind
     batch, time, gates, heads, dim = wx.shape

@@ -1,4 +1,4 @@
-"""The `alternating` recurrence as a loop of PyTorch calls: one matrix product and one pointwise step per time step.
+"""The `alternating` recurrence as a loop of PyTorch calls: per step one matrix product and one pointwise step.
 
 Any device, dtype and head dimension; states and sums in the accumulation dtype. It works on (T, N, B, ...) so that
 every step's operands are contiguous. A call costs about as much as its work on small operands, so the loop holds the
@@ -13,14 +13,14 @@ import torch
 from torch import Tensor
 
 from constrint.kernels.rnn.alternating.pointwise import BACKWARD, FORWARD
-from constrint.kernels.rnn.interface import RnnGradients, RnnInputs, RnnSaved, RnnUpstream, zero_states
+from constrint.kernels.rnn.interface import ForwardOutputs, RnnGradients, RnnInputs, RnnUpstream, zero_states
 from constrint.kernels.rnn.reference import accumulation_dtype, pre_activations
 
 #: Elements of the pre-activations of the steps whose factors are computed at once: some MB, which a cache may hold.
 CHUNK = 1 << 18
 
 
-def loop_forward(inputs: RnnInputs, *, save_gates: bool) -> RnnSaved:
+def loop_forward(inputs: RnnInputs, *, save_gates: bool) -> ForwardOutputs:
     """Run over time; see `RnnBackend.forward`."""
     wx, kind = inputs.wx, inputs.kind
     batch, time, gates, heads, dim = wx.shape
@@ -52,10 +52,10 @@ def loop_forward(inputs: RnnInputs, *, save_gates: bool) -> RnnSaved:
         rows.masked_fill_(padding, 0)
     if rows is not by_time:
         by_time.copy_(rows)
-    return RnnSaved(out, x.permute(2, 0, 3, 1, 4).to(wx.dtype).contiguous() if save_gates else None)
+    return ForwardOutputs(out, x.permute(2, 0, 3, 1, 4).to(wx.dtype).contiguous() if save_gates else None)
 
 
-def loop_backward(inputs: RnnInputs, saved: RnnSaved, upstream: RnnUpstream, *, clip: float) -> RnnGradients:
+def loop_backward(inputs: RnnInputs, saved: ForwardOutputs, upstream: RnnUpstream, *, clip: float) -> RnnGradients:
     """Gradients backwards over time; see `RnnBackend.backward`."""
     wx = inputs.wx
     batch, time, gates, heads, dim = wx.shape

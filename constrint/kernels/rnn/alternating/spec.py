@@ -1,6 +1,6 @@
 """The `alternating` implementation: per step one matrix product and one pointwise step, by a GEMM library.
 
-It has nothing to choose, and takes any head dimension and dtype on any GPU.
+It has no parameters, and takes any head dimension and dtype on any GPU.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class AlternatingSpec(RnnSpec):
         return alternating_cost(gpu, self.cell, self.direction, workload)
 
     def note(self, workload: Workload, directions: Collection[str]) -> str:
-        """What its prediction rests on."""
+        """The basis of its prediction."""
         times = ", ".join(f"{1e6 * NODE_S[direction]:.1f} us {direction}" for direction in directions)
         return (
             f"two kernels a step in a CUDA graph, {times} each (fitted on an H200), and the weights read in every step"
@@ -55,7 +55,7 @@ class AlternatingSpec(RnnSpec):
 
     def backend(self) -> RnnBackend:
         """The loop, or on a GPU a graph of it."""
-        from constrint.kernels.rnn.alternating.backend import AlternatingBackend
+        from constrint.kernels.rnn.alternating.graphs import AlternatingBackend
 
         return AlternatingBackend()
 

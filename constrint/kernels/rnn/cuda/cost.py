@@ -20,7 +20,7 @@ from constrint.hwmodels import GpuModel
 from constrint.hwmodels.targets import target_note
 from constrint.kernels.rnn.cells import Cell
 from constrint.kernels.rnn.cuda.resources import groups_at_once
-from constrint.kernels.rnn.cuda.shape import BLOCK, CLUSTER, GRID, RING, VECTOR_BYTES, Shape
+from constrint.kernels.rnn.cuda.shape import BLOCK, CLUSTER, GRID, RING, VECTOR_BYTES, CudaLoop
 from constrint.model import Expr, Var, ceildiv, const, maximum, minimum
 from constrint.select.cost import ASSUMED_CLOCK_HZ, LAUNCH_S, PARTS, CostColumns
 from constrint.select.spec import Columns
@@ -55,7 +55,7 @@ FIGURES = (
 _FILE = Path(__file__).with_name("step.json")
 
 
-class Fitted(msgspec.Struct, frozen=True):
+class FittedCuda(msgspec.Struct, frozen=True):
     """The fitted figures.
 
     Args:
@@ -68,18 +68,18 @@ class Fitted(msgspec.Struct, frozen=True):
 
 
 @cache
-def fitted() -> Fitted:
-    """What `step.json` holds."""
-    return msgspec.json.decode(_FILE.read_bytes(), type=Fitted)
+def fitted() -> FittedCuda:
+    """The contents of `step.json`."""
+    return msgspec.json.decode(_FILE.read_bytes(), type=FittedCuda)
 
 
-def write_fitted(found: Fitted) -> None:
+def write_fitted(found: FittedCuda) -> None:
     """Write `step.json`, one figure a line."""
     _FILE.write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=1) + b"\n")
     fitted.cache_clear()
 
 
-def step_parts(gpu: GpuModel, shape: Shape, batch: int) -> dict[str, Expr]:
+def step_parts(gpu: GpuModel, shape: CudaLoop, batch: int) -> dict[str, Expr]:
     """Clocks of every part of a step of one tile, on units that are never late, as expressions."""
     v, cell = shape.v, shape.cell
     grid, cluster = shape.is_in(GRID), shape.is_in(CLUSTER)
@@ -125,7 +125,7 @@ def step_parts(gpu: GpuModel, shape: Shape, batch: int) -> dict[str, Expr]:
 
 def part_columns(gpu: GpuModel, cell: Cell, direction: str, workload: Workload, columns: Columns) -> dict[str, Column]:
     """The parts of every row."""
-    shape = Shape.of(cell, direction, workload, {name: Var(name) for name in columns})
+    shape = CudaLoop.of(cell, direction, workload, {name: Var(name) for name in columns})
     size = len(next(iter(columns.values())))
     return {
         name: np.broadcast_to(np.asarray(part.columns(columns), dtype=np.float64), (size,))
@@ -162,7 +162,7 @@ def floor_clk(
     weights at that of the L2, special functions take theirs, and the exchange is the shortest there is (`EXCHANGE_S`).
     What overlaps takes less than the sum of them, what waits more.
     """
-    shape = Shape.of(cell, direction, workload, {name: Var(name) for name in config})
+    shape = CudaLoop.of(cell, direction, workload, {name: Var(name) for name in config})
     parts = step_parts(gpu, shape, workload.sizes["batch"])
     clock = gpu.device.max_clock_hz or gpu.device.boost_clock_hz or ASSUMED_CLOCK_HZ
     tiles = config["num_tiles"]
@@ -179,7 +179,7 @@ def rounds_and_sharing(
 ) -> tuple[Column, Column]:
     """How many times the GPU is filled, and how many blocks share an SM."""
     c = {name: np.asarray(column, dtype=np.float64) for name, column in columns.items()}
-    shape = Shape.of(cell, direction, workload, {name: Var(name) for name in columns})
+    shape = CudaLoop.of(cell, direction, workload, {name: Var(name) for name in columns})
     at_once = np.asarray(groups_at_once(gpu, shape).columns(columns), dtype=np.float64)
     blocks = workload.sizes["head_dim"] / c["units"]
     groups = workload.sizes["heads"] * np.ceil(workload.sizes["batch"] / (c["tile_batch"] * c["num_tiles"]))
@@ -248,7 +248,7 @@ def _row_bytes(workload: Workload) -> float:
 
 
 def cuda_assumptions(gpu: GpuModel) -> tuple[str, ...]:
-    """What the model assumes about this GPU for want of a source or of a measurement."""
+    """Assumptions of the model about this GPU that no source and no measurement supports."""
     lines = [f"{LAUNCH_S * 1e6:.1f} us launch", *filter(None, [target_note(gpu)])]
     if gpu.arch.target != "sm_90a":
         lines.append("parts of a step as fitted on an H200; nothing was run on this GPU")

@@ -6,7 +6,6 @@ What a configuration means is in `shape.py` and `source/shape.cuh`; the device c
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from constrint.errors import ConstrintError
+from constrint.choose import Decision
 from constrint.hwmodels import GpuModel
 from constrint.kernels.launch.cuda.nvrtc import CudaSource
 from constrint.kernels.launch.cuda.source_spec import CudaLaunch
@@ -29,16 +28,20 @@ from constrint.kernels.rnn.cuda.shape import (
     FENCE,
     GRID,
     RING,
-    VECTOR_BYTES,
+    padded_head_dim,
     shape_of,
 )
-from constrint.kernels.rnn.fused import FusedLoop, Tensors, given, num_sms, workload_of_choice
-from constrint.kernels.rnn.interface import RnnGradients, RnnInputs, RnnSaved, RnnUpstream
+from constrint.kernels.rnn.fused import (
+    UNWRITTEN,
+    FusedBackend,
+    Tensors,
+    gpu_of_choice,
+    num_sms,
+    required,
+    workload_of_choice,
+)
 from constrint.kernels.rnn.spec import SUFFIX
-from constrint.select.candidate import Config
-from constrint.select.first_choice import Choice
-from constrint.select.spec import Launch
-from constrint.select.workload import Workload
+from constrint.select.spec import Config, Launch, Workload
 
 #: Tensors of each kernel in the order of its arguments.
 TENSORS = {
@@ -51,8 +54,6 @@ TENSORS = {
         *("grad_slots", "grad_initial", "rows", "lengths", "reset", "exchange", "streamed"),
     ),
 }
-#: What stands in exchanged memory until it is written: two NaNs that no result has.
-UNWRITTEN = 0xFFFFFFFF
 THREADS_PER_WARP = 32
 SOURCE = Path(__file__).with_name("source")
 #: The macro of each parameter that the device code knows.
@@ -92,7 +93,7 @@ def launches_of(
         only_h: Backward: whether h alone has gradients; by default whether `grad1` is missing.
         scratch: Gives the memory that blocks exchange states through, and that of weights which do not fit the chip.
     """
-    wx = given(tensors, "wx")
+    wx = required(tensors, "wx")
     cell = CELLS[workload.operation.removesuffix(SUFFIX[direction])]
     built = source_of(cell, direction, wx.shape[4], workload.dtype, tuple(sorted(config.items())))
     blocks, groups = wx.shape[4] // config["units"], _num_groups(wx, config)
@@ -125,7 +126,7 @@ def launches_of(
     return launches
 
 
-def _memory(built: Built, groups: int, blocks: int, scratch: Scratch, device: torch.device) -> dict[str, Tensor]:
+def _memory(built: CudaBuild, groups: int, blocks: int, scratch: Scratch, device: torch.device) -> dict[str, Tensor]:
     """Memory that the launches need besides their tensors, in words of four bytes, by the names of the arguments.
 
     Launches that follow each other use the weights' memory again: `blocks` is what the largest of them has.
@@ -146,7 +147,7 @@ def _arguments(direction: str, config: Config, tensors: Tensors) -> list[Any]:
     return list(every.values())
 
 
-class Built(NamedTuple):
+class CudaBuild(NamedTuple):
     """A configuration's source, and the memory that it takes.
 
     Args:
@@ -163,7 +164,7 @@ class Built(NamedTuple):
 
 
 @lru_cache(maxsize=1024)
-def source_of(cell: Cell, direction: str, head_dim: int, dtype: str, config: tuple[tuple[str, int], ...]) -> Built:
+def source_of(cell: Cell, direction: str, head_dim: int, dtype: str, config: tuple[tuple[str, int], ...]) -> CudaBuild:
     """The source as it is compiled for a configuration, and the memory that it takes.
 
     The compiler asserts that the source takes as much shared memory as is predicted here.
@@ -185,45 +186,19 @@ def source_of(cell: Cell, direction: str, head_dim: int, dtype: str, config: tup
     options = ("-std=c++17", "-default-device")
     text = path.read_text(encoding="utf-8")
     source = CudaSource(text, f"recurrent_{direction}", macros, options, (SOURCE,), path.name, is_settled=True)
-    return Built(source, *sizes)
+    return CudaBuild(source, *sizes)
 
 
-def is_ready(tensor: Tensor) -> bool:
-    """Whether the kernels can read a tensor whose last dimensions are contiguous as it is."""
-    return tensor.data_ptr() % VECTOR_BYTES == 0
+class CudaBackend(FusedBackend):
+    """Runs the CUDA kernels; heads are padded to multiples of 32, or of 16 in fp32. The kernels round the initial h."""
 
+    def padded(self, head_dim: int, dtype: torch.dtype) -> int:
+        """The next multiple of a pair of matrix instructions."""
+        return padded_head_dim(head_dim, dtype.itemsize)
 
-def ready(tensor: Tensor) -> Tensor:
-    """The tensor, or a copy at an address that vectors can be read from."""
-    tensor = tensor.contiguous()
-    return tensor if is_ready(tensor) else tensor.clone()
-
-
-def forward(inputs: RnnInputs, choice: Choice, *, save_gates: bool) -> RnnSaved:
-    """Run a recurrent layer over a batch of sequences; see `RnnBackend.forward`."""
-    return LOOP.forward(with_ready_wx(inputs), choice, save_gates=save_gates)
-
-
-def backward(inputs: RnnInputs, saved: RnnSaved, upstream: RnnUpstream, choice: Choice, *, clip: float) -> RnnGradients:
-    """Gradients of the inputs; see `RnnBackend.backward`."""
-    return LOOP.backward(with_ready_wx(inputs), saved, upstream, choice, clip=clip)
-
-
-def wx_is_ready(wx: Tensor) -> bool:
-    """Whether the kernels can read wx in place: steps of time and of the batch keep vectors whole."""
-    vector = VECTOR_BYTES // wx.element_size()
-    return is_ready(wx) and all(stride % vector == 0 for stride in wx.stride()[:2])
-
-
-def with_ready_wx(inputs: RnnInputs) -> RnnInputs:
-    """With wx where the kernels can read it."""
-    return inputs if wx_is_ready(inputs.wx) else replace(inputs, wx=inputs.wx.contiguous().clone())
-
-
-def _stated(choice: Choice, config: Config, direction: str, tensors: Tensors, **options: Any) -> Sequence[Launch]:
-    if choice.gpu is None:
-        raise ConstrintError(f"{choice.kernel} needs a model of the device.")
-    return launches_of(direction, workload_of_choice(choice), config, tensors, choice.gpu, **options)
-
-
-LOOP = FusedLoop(stated=_stated, bias_of=Tensor.to, ready=ready, writes_all=True)
+    def loop(
+        self, direction: str, choice: Decision, config: Config, tensors: Tensors, scratch: Scratch, **options: Any
+    ) -> Sequence[Launch]:
+        """See `FusedBackend.loop`."""
+        workload, gpu = workload_of_choice(choice), gpu_of_choice(choice)
+        return launches_of(direction, workload, config, tensors, gpu, scratch=scratch, **options)

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
+from constrint import choose
 from constrint.errors import ConstrintError
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.resources.estimate import SampledKernel
@@ -22,7 +23,6 @@ from constrint.kernels.rnn.cuda import resources
 from constrint.kernels.rnn.cuda.spec import SPECS as CUDA_SPECS
 from constrint.kernels.rnn.spec import workload_of
 from constrint.model import Expr, Var, const
-from constrint.select.first_choice import choose
 from constrint.select.limits import most_registers
 from constrint.select.workload import Workload
 from constrint.solve import enumerate_space
@@ -33,11 +33,11 @@ KEYS = (
     *("placement", "units", "tile_batch", "num_tiles", "warps_rows", "warps_depth", "register_pairs"),
     *("streamed_pairs", "prefetch", "recompute"),
 )
-#: How much of the registers a random draw may be estimated to need: what needs more takes long to compile.
+#: Most estimated registers of a random draw, relative to the limit: kernels with more take long to compile.
 MOST_SHARE = 1.5
-#: Configurations of one layer of which one has to need no more.
+#: Configurations of a layer that are tried until one needs no more.
 MOST_TRIES = 40
-#: One of so many random configurations is from the whole space, the others are not estimated to spill by far.
+#: Share of random draws from the whole space; the others are estimated to fit within 5 %.
 SHARE_OF_ALL = 0.3
 
 
@@ -64,7 +64,7 @@ def draw_random(wanted: DrawRequest) -> Iterator[Row]:
 
 
 def random_config(gpu: GpuModel, workload: Workload, rng: random.Random) -> Mapping[str, int] | None:
-    """One configuration of the space; None if none of some that are tried is small enough."""
+    """One configuration of the space; None if none of `MOST_TRIES` is small enough."""
     spec = SPECS[workload.operation]
     space = enumerate_space(spec.problem(gpu, workload))
     if not space.size:
@@ -83,7 +83,8 @@ def draw_first(wanted: DrawRequest) -> Iterator[Row]:
     while True:
         workload = draw_workload(wanted.rng)
         try:
-            yield _row(wanted.target, workload, choose(SPECS[workload.operation], gpu, workload).config)
+            request = choose.Request(SPECS[workload.operation].full_name, workload, gpu)
+            yield _row(wanted.target, workload, choose.decide(request).config)
         except ConstrintError:
             continue
 
@@ -119,14 +120,14 @@ def compile_row(row: Row) -> Any:
 def expressions(
     name: str, cell: str, direction: str, dim: int, dtype: str
 ) -> tuple[tuple[Family, ...], dict[str, Expr]]:
-    """Whose weights it takes, and the terms."""
+    """Families of weights, and terms."""
     gpu, workload = load_gpu(name), workload_of(cell, (16, 16, 1, dim), dtype, direction)
     shape = SPECS[workload.operation].shape(workload, {key: Var(key) for key in KEYS})
     return resources.families(gpu, shape), resources.register_terms(shape)
 
 
 def kernel_of(row: Row, is_latest: bool) -> SampledKernel | None:
-    """A row as numbers; every compiler's count."""
+    """A row of the table as numbers."""
     if row["error"] and "takes more" not in row["error"]:
         return None
     gpu, config = load_gpu(row["gpu"]), {key: int(row[key]) for key in KEYS}

@@ -1,4 +1,4 @@
-"""What a configuration of the recurrent CUDA kernels means, as integer expressions: the figures of `source/shape.cuh`.
+"""A configuration of the recurrent CUDA kernels as integer expressions: the figures of `source/shape.cuh`.
 
 The names are those of the device code in words. That both say the same of shared memory the compiler asserts: a kernel
 is compiled with the number that is predicted here.
@@ -16,17 +16,17 @@ from constrint.select.workload import ELEMENT_BYTES, Workload
 
 #: Values of `placement`: one block has the whole head, or a cluster shares it, or blocks anywhere on the grid do.
 BLOCK, CLUSTER, GRID = 0, 1, 2
-#: The number by which the device code knows a cell.
+#: Number of a cell in the device code.
 CELL_NUMBERS = {name: number for number, name in enumerate(CELLS)}
-#: The number by which the device code knows a dtype.
+#: Number of a dtype in the device code.
 DTYPE_NUMBERS = {"fp16": 0, "bf16": 1, "tf32": 2, "fp32": 3}
 #: Tensors are read by vectors of this many bytes; a pair of matrix instructions takes four of a row.
 VECTOR_BYTES, VECTORS_OF_PAIR = 16, 4
 #: Columns of a matrix instruction.
 MMA_COLUMNS = 8
-#: Vectors of 16 bytes that a thread asks the grid for at once; fewer where it also waits for weights.
+#: Vectors of 16 bytes that a thread requests from the grid at once; fewer where it also waits for weights.
 WINDOW, STREAMING_WINDOW = 16, 8
-#: Tiles of weights in global memory that a warp has asked for while it works on others.
+#: Tiles of weights in global memory that a warp has requested while it works on others.
 MOST_ASKED = 3
 #: Steps that exchanged states stand in a ring of global memory, and steps between two fences (`source/exchange.cuh`).
 RING, FENCE = 32, 14
@@ -35,7 +35,7 @@ EIGHT_BYTES = 512
 
 
 @dataclass(frozen=True)
-class Shape:
+class CudaLoop:
     """One direction of one layer in terms of the parameters `v`.
 
     Args:
@@ -53,8 +53,8 @@ class Shape:
     v: Mapping[str, Expr]
 
     @classmethod
-    def of(cls, cell: Cell, direction: str, workload: Workload, v: Mapping[str, Expr]) -> Shape:
-        """That of a workload."""
+    def of(cls, cell: Cell, direction: str, workload: Workload, v: Mapping[str, Expr]) -> CudaLoop:
+        """The loop of a workload."""
         return cls(cell, direction, workload.sizes["head_dim"], workload.dtype, v)
 
     @property
@@ -69,7 +69,7 @@ class Shape:
 
     @property
     def num_products(self) -> int:
-        """Products that a pair of matrix instructions stands for: fp32 is put together from three of tf32."""
+        """Products per pair of matrix instructions: one in fp32 is the sum of three in tf32."""
         return 3 if self.dtype == "fp32" else 1
 
     @property
@@ -89,7 +89,7 @@ class Shape:
 
     @property
     def num_pairs(self) -> int:
-        """Pairs of matrix instructions that the depth has."""
+        """Pairs of matrix instructions along the depth."""
         return self.depth // (VECTORS_OF_PAIR * self.vector)
 
     @property
@@ -106,7 +106,7 @@ class Shape:
         return self.cell.num_slots + states + self.cell.num_states
 
     def is_in(self, placement: int) -> Constraint:
-        """The condition that heads are placed so."""
+        """The condition that heads have a placement."""
         return self.v["placement"] == placement
 
     def where(self, condition: Constraint, value: Expr | int) -> Expr:
@@ -140,12 +140,12 @@ class Shape:
 
     @cached_property
     def eights(self) -> Expr:
-        """Groups of eight rows that a warp has."""
+        """Groups of eight rows per warp."""
         return self.rows // (8 * self.v["warps_rows"])
 
     @cached_property
     def row_tiles(self) -> Expr:
-        """Tiles of 16 rows that a warp has; of the last one perhaps the first half."""
+        """Tiles of 16 rows per warp; the last one may be half a tile."""
         return ceildiv(self.eights, 2)
 
     @cached_property
@@ -155,17 +155,17 @@ class Shape:
 
     @cached_property
     def pairs(self) -> Expr:
-        """Pairs that a warp has of the depth."""
+        """Pairs of the depth per warp."""
         return ceildiv(self.num_pairs, self.v["warps_depth"])
 
     @cached_property
     def shared_pairs(self) -> Expr:
-        """Those of which the weights lie in shared memory."""
+        """Pairs whose weights lie in shared memory."""
         return maximum(0, self.pairs - self.v["register_pairs"] - self.v["streamed_pairs"])
 
     @cached_property
     def streamed_tiles(self) -> Expr:
-        """Tiles of a warp's weights that lie in global memory: a tile is 16 rows of a pair."""
+        """Tiles of a warp's weights in global memory; a tile is 16 rows of a pair."""
         return self.v["streamed_pairs"] * self.row_tiles
 
     @cached_property
@@ -175,7 +175,7 @@ class Shape:
 
     @cached_property
     def window(self) -> Expr:
-        """Vectors that a thread asks the grid for at once, at most."""
+        """Most vectors that a thread requests from the grid at once."""
         return WINDOW - self.where(self.v["streamed_pairs"] > 0, WINDOW - STREAMING_WINDOW)
 
     @cached_property
@@ -185,12 +185,12 @@ class Shape:
 
     @cached_property
     def chains(self) -> Expr:
-        """Sums that a warp makes beside each other where few instructions do not depend on each other."""
+        """Independent chains of sums per warp, where few instructions are independent."""
         return 1 + self.where(self.row_tiles * self.column_tiles <= 2, 1)
 
     @cached_property
     def items(self) -> Expr:
-        """Units of a sequence that a thread has in the pointwise part."""
+        """Units of a sequence per thread in the pointwise part."""
         units, tiles = self.v["units"], self.column_tiles
         columns = 2 - self.where(self.is_doubled, 1)
         chunks = units * columns // 8 * tiles
@@ -205,19 +205,19 @@ class Shape:
 
     @cached_property
     def polled(self) -> Expr:
-        """Vectors of 16 bytes that a thread asks the grid for in a step; 0 in other placements."""
+        """Vectors of 16 bytes that a thread requests from the grid in a step; 0 in other placements."""
         return self.where(self.is_in(GRID), self.pairs * self.column_tiles)
 
     # Shared memory.
 
     @cached_property
     def weight_bytes(self) -> Expr:
-        """Weights that lie in shared memory."""
+        """Bytes of weights in shared memory."""
         return self.pair_bytes * self.shared_pairs
 
     @cached_property
     def operand_bytes(self) -> Expr:
-        """What the product takes of the step before: two copies, or one where sums are waited for anyway."""
+        """Bytes of the product's operand from the last step: two copies, or one where warps wait for sums anyway."""
         pair = VECTORS_OF_PAIR * self.vector
         stride = self.depth + (pair if self.depth % (2 * pair) == 0 else 0)
         alone = self.where(self.is_in(BLOCK), 1 + self.where(self.v["warps_depth"] == 1, 1))
@@ -238,7 +238,7 @@ class Shape:
 
     @cached_property
     def step_bytes(self) -> Expr:
-        """The ring of inputs that are copied ahead, and what a step writes: two copies where one barrier ends it."""
+        """Bytes of the ring of prefetched inputs and of a step's results: two copies where one barrier ends a step."""
         row = self.v["tile_batch"] * (self.v["units"] + self.vector) * self.element_bytes
         cell = self.cell
         written = cell.num_states + cell.num_gates if self.is_forward else cell.num_slots
@@ -247,13 +247,13 @@ class Shape:
 
     @cached_property
     def ring_bytes(self) -> Expr:
-        """Global memory in which the blocks that share a head exchange what they computed; 0 in other placements."""
+        """Bytes of global memory in which the blocks of a head exchange states; 0 in other placements."""
         rows = self.v["num_tiles"] * self.v["tile_batch"]
         return self.where(self.is_in(GRID), RING * rows * self.depth * self.element_bytes)
 
     @cached_property
     def smem_bytes(self) -> Expr:
-        """Shared memory of a block; exact."""
+        """Bytes of shared memory of a block; exact."""
         tiles = self.v["num_tiles"]
         carried = tiles * self.cell.num_states * self.items * 32 * self.warps * 4
         table = tiles * self.v["tile_batch"] * 8
@@ -261,12 +261,12 @@ class Shape:
         return parts + self.where(self.is_in(CLUSTER), 16 * tiles) + self.where(tiles > 1, carried)
 
 
-def shape_of(cell: Cell, direction: str, head_dim: int, dtype: str, config: Mapping[str, int]) -> Shape:
-    """That of one configuration: every expression of it has a value."""
-    return Shape(cell, direction, head_dim, dtype, {name: const(value) for name, value in config.items()})
+def shape_of(cell: Cell, direction: str, head_dim: int, dtype: str, config: Mapping[str, int]) -> CudaLoop:
+    """The loop of one configuration: every expression has a value."""
+    return CudaLoop(cell, direction, head_dim, dtype, {name: const(value) for name, value in config.items()})
 
 
 def padded_head_dim(head_dim: int, element_bytes: int) -> int:
-    """The head dimension that the kernels run: a multiple of what a pair of matrix instructions is deep."""
+    """The head dimension that the kernels run: a multiple of the depth of a pair of matrix instructions."""
     deep = VECTORS_OF_PAIR * VECTOR_BYTES // element_bytes
     return -(-head_dim // deep) * deep

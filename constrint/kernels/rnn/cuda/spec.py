@@ -5,51 +5,35 @@ A reviewer can check the rules against `source/shape.cuh`, which asserts the sam
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
-from constrint.errors import UnsupportedError, UsageError
+from constrint.errors import UnsupportedError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.rnn.cells import CELLS
 from constrint.kernels.rnn.cuda.cost import cuda_assumptions, cuda_cost
-from constrint.kernels.rnn.cuda.measured import measured_layer
-from constrint.kernels.rnn.cuda.resources import block_use
-from constrint.kernels.rnn.cuda.rules import MOST_TILES, rules_of
-from constrint.kernels.rnn.cuda.shape import BLOCK, CLUSTER, GRID, MMA_COLUMNS, Shape, padded_head_dim
-from constrint.kernels.rnn.measured import Between
-from constrint.kernels.rnn.spec import SUFFIX, RnnSpec, with_sizes
-from constrint.select.candidate import Config
+from constrint.kernels.rnn.cuda.resources import MOST_TILES, block_use, rules_of
+from constrint.kernels.rnn.cuda.shape import BLOCK, CLUSTER, GRID, MMA_COLUMNS, CudaLoop, padded_head_dim
+from constrint.kernels.rnn.spec import SUFFIX, NvrtcSpec
 from constrint.select.cost import CostColumns
 from constrint.select.limits import BlockUse
-from constrint.select.spec import Columns, Launch, Param, Rule, Vars
-from constrint.select.workload import ELEMENT_BYTES, Workload
+from constrint.select.spec import ELEMENT_BYTES, Columns, Config, Launch, Param, Rule, Vars, Workload
 
 if TYPE_CHECKING:
-    import torch
-
     from constrint.kernels.rnn.interface import RnnBackend
 
 #: The kind of matrix instruction that the source is written with; fp32 is put together from three products of tf32.
 INSTRUCTION = "mma"
-#: The largest head dimension: no GPU has registers, shared memory and L2 for a larger one.
-MAX_HEAD_DIM = 8192
 #: The most pairs of matrix instructions whose weights fit a thread's registers: 31 x 8.
 MOST_REGISTER_PAIRS = 31
 #: The most pairs of a warp's weights that are read again in every step.
 MOST_STREAMED_PAIRS = 63
 #: Warps of a block in one direction; a block has at most 32.
 WARPS = (8, 4, 2, 16, 1, 3, 32)
-#: Steps that a configuration is chosen for, and steps that a candidate is checked over.
-PLANNED_TIME, CHECKED_TIME = 1024, 32
-#: Heads and units of each that are tuned where nobody names any.
-USUAL_HEADS = ((1, 256), (1, 512), (1, 1024), (12, 64))
-#: Batch sizes that a configuration is chosen for.
-PLANNED_BATCHES = (4, 8, 16, 32, 64, 128, 256, 512, 1024)
 #: Configurations that spill so much took as long as was predicted of such that spill nothing: 227 of them on an H200,
 #: within 3 % in the median; with more, 10 to 20 % longer (`python -m benchmarks.rnn.fit_cuda` shows both).
 HARMLESS_SPILL_BYTES = 128
@@ -57,13 +41,17 @@ HARMLESS_SPILL_BYTES = 128
 SOURCE = Path(__file__).with_name("source")
 
 
-class CudaRnnSpec(RnnSpec):
-    """One direction of a recurrent layer whose weights stay on the chip."""
+class CudaRnnSpec(NvrtcSpec):
+    """One direction of a recurrent layer whose weights stay on the chip.
+
+    No GPU has registers, shared memory and L2 for a larger head than `max_head_dim`.
+    """
 
     name = "cuda"
     how = "weights stay on the chip, CUDA C++"
     dtypes = ("bf16", "fp16", "fp32", "tf32")
-    may_recompute = True
+    max_head_dim = 8192
+    planned_batches = (4, 8, 16, 32, 64, 128, 256, 512, 1024)
     harmless_spill_bytes = HARMLESS_SPILL_BYTES
     resident_params = ("placement", "units", "tile_batch", "num_tiles")
 
@@ -72,16 +60,9 @@ class CudaRnnSpec(RnnSpec):
         """The sources."""
         return tuple(sorted(path for path in SOURCE.iterdir() if path.suffix in (".cu", ".cuh")))
 
-    @property
-    def compilers(self) -> Mapping[str, str]:
-        """NVRTC."""
-        from constrint.kernels.launch.cuda.nvrtc import nvrtc_here
-
-        return nvrtc_here()
-
-    def shape(self, workload: Workload, v: Vars) -> Shape:
+    def shape(self, workload: Workload, v: Vars) -> CudaLoop:
         """What the parameters mean for a workload."""
-        return Shape.of(self.cell, self.direction, workload, v)
+        return CudaLoop.of(self.cell, self.direction, workload, v)
 
     def check_dtype(self, gpu: GpuModel, workload: Workload) -> None:
         """Refuse GPUs without the matrix instruction that the source is written with."""
@@ -93,17 +74,12 @@ class CudaRnnSpec(RnnSpec):
                 "written with. Use the back-end 'triton' or 'alternating'."
             )
 
-    def check_workload(self, gpu: GpuModel, workload: Workload) -> None:
-        """Refuse sizes and dtypes that there are not, heads the kernels cannot take, and what memory cannot hold."""
-        super().check_workload(gpu, workload)
-        dim = workload.sizes["head_dim"]
-        padded = _padded(workload)
-        if dim != padded or dim > MAX_HEAD_DIM:
-            fit = f"Pad each head to {padded}" if padded <= MAX_HEAD_DIM else "Split it into several heads"
-            raise UsageError(
-                f"head_dim must be a multiple of {_padded(with_sizes(workload, head_dim=1))} for {workload.dtype}, "
-                f"up to {MAX_HEAD_DIM}, got {dim}. {fit}, or use the back-end 'alternating', which takes any size."
-            )
+    def padded_dim(self, head_dim: int, dtype: str) -> int:
+        """The next multiple of a pair of matrix instructions."""
+        return padded_head_dim(head_dim, ELEMENT_BYTES[dtype])
+
+    def _multiple(self, dtype: str) -> str:
+        return f"{self.padded_dim(1, dtype)} for {dtype},"
 
     def params(self, gpu: GpuModel, workload: Workload) -> tuple[Param, ...]:
         """Where a head's blocks are, how much each has, how its warps share that, and where the weights lie."""
@@ -157,77 +133,11 @@ class CudaRnnSpec(RnnSpec):
         """What no source states for this GPU and had to be assumed."""
         return cuda_assumptions(gpu)
 
-    def refusal_on(self, device: torch.device, gpu: GpuModel | None) -> str:
-        """It needs a GPU with a model, NVRTC, and Triton for the copies at a sequence's edges."""
-        if device.type != "cuda":
-            return f"the CUDA kernels need a GPU, the device is {device.type}"
-        if gpu is None:
-            return "no configuration without a model of the GPU"
-        if find_spec("triton") is None:
-            return "triton is not installed (pip install constrint[torch])"
-        from constrint.kernels.launch.cuda import obstacle
-
-        return obstacle()
-
-    def run_as(self, workload: Workload) -> Workload:
-        """With heads of the next multiple of a pair of matrix instructions."""
-        return with_sizes(workload, head_dim=_padded(workload))
-
-    def planned(self, workload: Workload) -> Workload:
-        """The batch rounded up to one of few sizes, and a time from which on the choice does not depend on it."""
-        return with_sizes(self.run_as(workload), batch=planned_batch(workload.sizes["batch"]), time=PLANNED_TIME)
-
-    def bucket(self, workload: Workload) -> Workload:
-        """The same as `planned`: what is chosen once is tuned once."""
-        return self.planned(workload)
-
-    def ways(self, workload: Workload) -> tuple[dict[str, int], ...]:
-        """With pre-activations stored, and with these computed again: both directions are launched alike."""
-        return tuple({"recompute": value} for value in (0, 1))
-
-    def checked_as(self, workload: Workload) -> Workload:
-        """With fewer steps: rounding grows with them, and the code of a step is the same."""
-        return with_sizes(workload, time=min(workload.sizes["time"], CHECKED_TIME))
-
-    def usual_workloads(self, gpu: GpuModel) -> Iterable[Workload]:
-        """Layers of a few widths, of one head and of several."""
-        usual = self.default_workload(gpu)
-        for heads, dim in USUAL_HEADS:
-            yield self.bucket(with_sizes(usual, heads=heads, head_dim=dim))
-
-    def compiled_as(self, workload: Workload) -> Workload:
-        """Steps, sequences and heads are values of the run."""
-        return with_sizes(workload, batch=1, time=1, heads=1)
-
-    def note(self, workload: Workload, directions: Collection[str]) -> str:
-        """Whether heads are padded."""
-        dim = workload.sizes["head_dim"]
-        padded = _padded(workload)
-        return "" if dim == padded else f"heads are padded from {dim} to {padded} units"
-
-    def measured(self, gpu: GpuModel, workload: Workload) -> Between | None:
-        """Of a layer of one head among measured ones."""
-        batch, time, heads, dim = (workload.sizes[name] for name in ("batch", "time", "heads", "head_dim"))
-        layer = self.cell.name, workload.dtype, self.direction
-        return measured_layer(gpu.name, layer, (batch, time, dim)) if heads == 1 else None
-
     def backend(self) -> RnnBackend:
         """Pads, launches and crops."""
-        from constrint.kernels.rnn.cuda.backend import CudaBackend
+        from constrint.kernels.rnn.cuda.launch import CudaBackend
 
         return CudaBackend()
-
-    def inputs(self, gpu: GpuModel, workload: Workload, *, device: Any = "meta", seed: int = 0) -> dict[str, Any]:
-        """Those of a layer with bias; backward also what the forward pass leaves, and the gradient of h."""
-        from constrint.kernels.rnn.tensors import make_inputs
-
-        return make_inputs(self.cell, self.direction, workload, device=device, seed=seed)
-
-    def outputs(self, gpu: GpuModel, workload: Workload, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """States and pre-activations; or gradients of the slots (those of wx among them) and of the initial states."""
-        from constrint.kernels.rnn.tensors import make_outputs
-
-        return make_outputs(self.cell, self.direction, inputs["wx"])
 
     def launches(
         self, gpu: GpuModel, workload: Workload, config: Config, inputs: Mapping[str, Any], outputs: Mapping[str, Any]
@@ -237,25 +147,10 @@ class CudaRnnSpec(RnnSpec):
 
         return launches_of(self.direction, workload, config, {**inputs, **outputs}, gpu)
 
-    def reference(self, workload: Workload, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """States, or gradients of wx and of the initial states, in fp64."""
-        from constrint.kernels.rnn.tensors import exact_outputs
-
-        return exact_outputs(self.cell, self.direction, inputs)
-
 
 def placements(gpu: GpuModel) -> tuple[int, ...]:
     """Where the blocks of a head may be; clusters exist from Hopper on."""
     return (BLOCK, CLUSTER, GRID) if gpu.device.max_cluster_blocks_portable else (BLOCK, GRID)
-
-
-def planned_batch(batch: int) -> int:
-    """The batch size that stands for `batch`."""
-    return next((size for size in PLANNED_BATCHES if batch <= size), PLANNED_BATCHES[-1])
-
-
-def _padded(workload: Workload) -> int:
-    return padded_head_dim(workload.sizes["head_dim"], ELEMENT_BYTES[workload.dtype])
 
 
 SPECS = tuple(CudaRnnSpec(cell, direction) for cell in CELLS.values() for direction in SUFFIX)

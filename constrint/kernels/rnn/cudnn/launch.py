@@ -1,7 +1,7 @@
-"""Calls of cuDNN's layers by the operator of torch that `torch.nn` calls, with weights that lie anywhere.
+"""Calls of cuDNN's layers by the operator that `torch.nn` calls, with weights anywhere in memory.
 
 cuDNN reads all weights from one buffer. `torch.nn` keeps its parameters in such a buffer; here the parameters stay what
-they are, and the buffer is filled at every call by one concatenation. Where each weight belongs is asked of cuDNN once.
+they are, and the buffer is filled at every call by one concatenation. cuDNN states the place of each weight once.
 
 fp32 operands are multiplied in tf32 where `torch.backends.cuda.matmul.allow_tf32` says so, as in every other back-end,
 and not where torch's own switch for cuDNN does.
@@ -92,7 +92,7 @@ def _options(call: CudnnCall) -> tuple[Any, ...]:
 
 
 def _buffer(call: CudnnCall, weights: Sequence[Tensor]) -> Tensor:
-    """All weights in the order and at the places that cuDNN wants, zeros in between."""
+    """All weights in cuDNN's order and places, with zeros in between."""
     with torch.no_grad():
         first = weights[0]
         parts = []

@@ -1,7 +1,7 @@
 """The `cudnn` implementation: a whole layer by cuDNN, through the operator that `torch.nn` calls.
 
-It has nothing to choose. It is predicted where it was measured, on a GPU of the same model, and offers nothing
-elsewhere: an estimate that nobody checked must not win.
+It has no parameters. Its time is predicted on GPU models with measured layers; elsewhere it is no candidate: an
+unchecked estimate must not win.
 """
 
 from __future__ import annotations
@@ -15,10 +15,8 @@ from numpy.typing import NDArray
 from constrint.errors import UnsupportedError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.rnn.cells import CELLS
-from constrint.kernels.rnn.cudnn.algorithm import Shape
-from constrint.kernels.rnn.cudnn.cost import layer_s, left_out_error, measured
-from constrint.kernels.rnn.layer_spec import LayerSpec
-from constrint.kernels.rnn.spec import SUFFIX
+from constrint.kernels.rnn.cudnn.cost import CudnnLayer, layer_s, left_out_error, measured
+from constrint.kernels.rnn.spec import SUFFIX, RnnSpec
 from constrint.select.cost import PARTS, CostColumns
 from constrint.select.limits import BlockUse
 from constrint.select.spec import Columns, Param, Rule, Vars
@@ -29,16 +27,17 @@ if TYPE_CHECKING:
 
     from constrint.kernels.rnn.interface import RnnBackend
 
-#: The implementation's name, by which a module asks for it.
+#: The implementation's name, as a module names it.
 CUDNN = "cudnn"
 #: Cells that cuDNN has.
 CUDNN_CELLS = ("lstm", "gru", "elman", "elman_relu")
 
 
-class CudnnSpec(LayerSpec):
+class CudnnSpec(RnnSpec):
     """One direction of a layer with one head."""
 
     name = CUDNN
+    projects = True
     how = "cuDNN, which projects the inputs itself"
     dtypes = ("bf16", "fp16", "fp32", "tf32")
 
@@ -47,15 +46,15 @@ class CudnnSpec(LayerSpec):
         return ()
 
     def rules(self, gpu: GpuModel, workload: Workload, v: Vars) -> Iterator[Rule]:
-        """None: what it cannot take, `check_workload` refuses."""
+        """None: `check_workload` refuses what it does not take."""
         return iter(())
 
     def use(self, gpu: GpuModel, workload: Workload, v: Vars) -> BlockUse | None:
-        """None: what it launches is the library's secret."""
+        """None: its launches are the library's."""
         return None
 
     def check_workload(self, gpu: GpuModel, workload: Workload) -> None:
-        """Refuse several heads, and what was not measured."""
+        """Refuse several heads, and layers that no measured ones surround."""
         super().check_workload(gpu, workload)
         if workload.sizes["heads"] != 1:
             raise UnsupportedError(
@@ -74,11 +73,11 @@ class CudnnSpec(LayerSpec):
         return CostColumns(np.array([seconds]), dict.fromkeys(PARTS, 0.0) | {"latency": seconds})
 
     def note(self, workload: Workload, directions: Collection[str]) -> str:
-        """What its prediction rests on."""
+        """The basis of its prediction."""
         return "times measured with as many inputs as units, interpolated between sizes; the projection is left out"
 
     def assumptions(self, gpu: GpuModel, workload: Workload) -> tuple[str, ...]:
-        """How far the interpolation is off."""
+        """The error of the interpolation."""
         error = left_out_error(gpu.name)
         return (f"times of cuDNN are interpolated: off by up to {error:.0%} at sizes left out",)
 
@@ -98,7 +97,7 @@ class CudnnSpec(LayerSpec):
 
     def _seconds(self, gpu: GpuModel, workload: Workload) -> float | None:
         batch, time, dim = (workload.sizes[name] for name in ("batch", "time", "head_dim"))
-        shape = Shape(self.cell.name, workload.dtype, batch, dim, dim)
+        shape = CudnnLayer(self.cell.name, workload.dtype, batch, dim, dim)
         return layer_s(gpu.name, shape, time, self.direction)
 
 

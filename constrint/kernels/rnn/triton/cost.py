@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from constrint.hwmodels import GpuModel
 from constrint.hwmodels.targets import target_note
-from constrint.kernels.rnn.triton.layer import MIN_DEPTH, USUAL_SLICES, Layer, is_dealt_to_rows
+from constrint.kernels.rnn.triton.layer import MIN_DEPTH, USUAL_SLICES, TritonLayer, is_dealt_to_rows
 from constrint.select.cost import ASSUMED_CLOCK_HZ, LAUNCH_S, PARTS, CostColumns
 from constrint.select.spec import Columns
 from constrint.select.workload import Workload
@@ -55,7 +55,7 @@ WEIGHTS: Mapping[tuple[str, bool], tuple[float, ...]] = {
 BUSY = ("issue", "special", "store")
 
 
-def step_features(gpu: GpuModel, layer: Layer, columns: Columns) -> dict[str, Column]:
+def step_features(gpu: GpuModel, layer: TritonLayer, columns: Columns) -> dict[str, Column]:
     """Clocks of every part of a step before weighting, per row."""
     c = {name: np.asarray(column, dtype=np.float64) for name, column in columns.items()}
     rows, out, warps = np.maximum(c["tile_batch"], 8.0), c["tile_out"], c["num_warps"]
@@ -102,7 +102,7 @@ def step_features(gpu: GpuModel, layer: Layer, columns: Columns) -> dict[str, Co
     }
 
 
-def waits_s(gpu: GpuModel, layer: Layer, columns: Columns) -> tuple[Column, Column]:
+def waits_s(gpu: GpuModel, layer: TritonLayer, columns: Columns) -> tuple[Column, Column]:
     """Seconds per step: of the barrier and the exchange through the L2, and from the loads' issue to their data.
 
     Pipelined loads are issued together. Without a pipeline each load is waited for before the next is issued.
@@ -131,7 +131,7 @@ def waiting_step_s(chain_s: Column, loads_s: Column, num_stages: Column) -> Colu
 
 
 def rnn_cost(
-    gpu: GpuModel, layer: Layer, workload: Workload, columns: Columns, blocks_per_sm: NDArray[Any]
+    gpu: GpuModel, layer: TritonLayer, workload: Workload, columns: Columns, blocks_per_sm: NDArray[Any]
 ) -> CostColumns:
     """Predicted time of every configuration."""
     split = np.asarray(columns["row_split"], dtype=np.float64)
@@ -178,7 +178,7 @@ def rounds_and_sharing(
 
 
 def step_s(
-    gpu: GpuModel, layer: Layer, columns: Columns, clks: Mapping[str, Column], sharing: Column, clock: float
+    gpu: GpuModel, layer: TritonLayer, columns: Columns, clks: Mapping[str, Column], sharing: Column, clock: float
 ) -> tuple[Column, Column, Column]:
     """Seconds of a step's chain, of the step with what it waits for its loads, and of its barrier."""
     barrier_s, loads_s = waits_s(gpu, layer, columns)
@@ -187,7 +187,7 @@ def step_s(
     return chain_s, waiting_step_s(chain_s, loads_s, np.asarray(columns["num_stages"], dtype=np.float64)), barrier_s
 
 
-def _bytes(layer: Layer, workload: Workload, columns: Columns) -> Column:
+def _bytes(layer: TritonLayer, workload: Workload, columns: Columns) -> Column:
     """Bytes that the loop moves through device memory."""
     batch, time, heads, dim = (float(workload.sizes[name]) for name in ("batch", "time", "heads", "head_dim"))
     rows = batch * time * heads * dim * layer.element_bytes
@@ -197,7 +197,7 @@ def _bytes(layer: Layer, workload: Workload, columns: Columns) -> Column:
     return np.asarray(rows * (layer.num_loads + layer.cell.num_slots) + 0.0 * stored, dtype=np.float64)
 
 
-def after_s(gpu: GpuModel, layer: Layer, workload: Workload, columns: Columns) -> Column:
+def after_s(gpu: GpuModel, layer: TritonLayer, workload: Workload, columns: Columns) -> Column:
     """Seconds before and after the backward loop: gates that are computed again, sums, gradients of the weights."""
     recompute = np.asarray(columns["recompute"], dtype=np.float64)
     if layer.direction == "forward":
@@ -209,7 +209,7 @@ def after_s(gpu: GpuModel, layer: Layer, workload: Workload, columns: Columns) -
 
 
 def rnn_assumptions(gpu: GpuModel) -> tuple[str, ...]:
-    """What the model assumes about this GPU for want of a source or of a measurement."""
+    """Assumptions of the model about this GPU that no source and no measurement supports."""
     lines = [f"{gpu.figure('step_load_latency_s') * 1e6:.2f} us load latency, {LAUNCH_S * 1e6:.1f} us launch"]
     lines += filter(None, [target_note(gpu)])
     lines.append(f"a barrier between programs takes {gpu.figure('barrier_s') * 1e6:.2f} us and more")

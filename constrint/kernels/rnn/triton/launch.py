@@ -5,25 +5,30 @@ What a configuration means is in `spec.py`; the device code is in `kernel_forwar
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from constrint.choose import Decision
 from constrint.hwmodels import GpuModel
 from constrint.kernels.launch.plan.scratch import TORCH_SCRATCH, Scratch
 from constrint.kernels.launch.triton import TritonLaunch
 from constrint.kernels.rnn import kernel_cells
 from constrint.kernels.rnn.cells import CELLS
-from constrint.kernels.rnn.fused import FusedLoop, Tensors, given, num_sms, workload_of_choice
-from constrint.kernels.rnn.interface import RnnGradients, RnnInputs, RnnSaved, RnnUpstream
+from constrint.kernels.rnn.fused import FusedBackend, Tensors, num_sms, required, workload_of_choice
 from constrint.kernels.rnn.spec import SUFFIX
+from constrint.kernels.rnn.tensors import make_optional_inputs
 from constrint.kernels.rnn.triton.kernel_backward import backward_kernel
 from constrint.kernels.rnn.triton.kernel_forward import forward_kernel
-from constrint.kernels.rnn.triton.layer import Layer, padded_columns
-from constrint.select.candidate import Config
-from constrint.select.first_choice import Choice
+from constrint.kernels.rnn.triton.layer import TritonLayer, padded_columns, padded_head_dim
+from constrint.select.compiled import CompiledKernel
+from constrint.select.spec import Config, Workload
+from constrint.tune.compile import require_triton
+
+if TYPE_CHECKING:
+    from constrint.kernels.rnn.triton.spec import TritonSpec
 
 #: Tensors that a kernel is given as they are, by the names of its arguments; those that are None are left out.
 TENSORS = {
@@ -36,7 +41,7 @@ TENSORS = {
 
 
 def launches_of(
-    layer: Layer,
+    layer: TritonLayer,
     config: Config,
     tensors: Tensors,
     gpu: GpuModel | None,
@@ -56,7 +61,7 @@ def launches_of(
         only_h: Backward: whether h alone has gradients; by default whether `grad1` is missing.
         scratch: Gives the memory that programs meet in.
     """
-    wx = given(tensors, "wx")
+    wx = required(tensors, "wx")
     batch, time, _, heads, _ = wx.shape
     constants = constants_of(layer, config, has_ptx=_has_ptx(gpu, wx.device))
     groups, split = heads * -(-batch // config["tile_batch"]), config["row_split"]
@@ -90,7 +95,7 @@ def launches_of(
     ]
 
 
-def constants_of(layer: Layer, config: Config, *, has_ptx: bool) -> dict[str, Any]:
+def constants_of(layer: TritonLayer, config: Config, *, has_ptx: bool) -> dict[str, Any]:
     """Compile-time arguments that both kernels have.
 
     Args:
@@ -132,25 +137,36 @@ def _has_ptx(gpu: GpuModel | None, device: torch.device) -> bool:
     return device.type == "cuda" and torch.version.hip is None
 
 
-def forward(inputs: RnnInputs, choice: Choice, *, save_gates: bool) -> RnnSaved:
-    """Run a recurrent layer over a batch of sequences; see `RnnBackend.forward`."""
-    return LOOP.forward(inputs, choice, save_gates=save_gates)
+class TritonBackend(FusedBackend):
+    """Runs the Triton kernels; heads are padded to multiples of 16."""
+
+    alignment_bytes = 1
+    writes_padding = False
+
+    def padded(self, head_dim: int, dtype: torch.dtype) -> int:
+        """The next multiple of a matrix instruction's depth."""
+        return padded_head_dim(head_dim)
+
+    def loop(
+        self, direction: str, choice: Decision, config: Config, tensors: Tensors, scratch: Scratch, **options: Any
+    ) -> Sequence[TritonLaunch]:
+        """See `FusedBackend.loop`."""
+        workload = workload_of_choice(choice)
+        cell = CELLS[workload.operation.removesuffix(SUFFIX[direction])]
+        layer = TritonLayer.of(cell, direction, workload)
+        return launches_of(layer, config, tensors, choice.gpu, scratch=scratch, **options)
+
+    def bias_of(self, bias: Tensor, dtype: torch.dtype) -> Tensor:
+        """In `dtype` where the bias is narrower: the narrowest load decides a dot's layout (`kernel_forward.py`)."""
+        return bias.to(dtype) if bias.dtype.itemsize < dtype.itemsize else bias
 
 
-def backward(inputs: RnnInputs, saved: RnnSaved, upstream: RnnUpstream, choice: Choice, *, clip: float) -> RnnGradients:
-    """Gradients of the inputs; see `RnnBackend.backward`."""
-    return LOOP.backward(inputs, saved, upstream, choice, clip=clip)
-
-
-def _stated(choice: Choice, config: Config, direction: str, tensors: Tensors, **options: Any) -> Sequence[TritonLaunch]:
-    workload = workload_of_choice(choice)
-    cell = CELLS[workload.operation.removesuffix(SUFFIX[direction])]
-    return launches_of(Layer.of(cell, direction, workload), config, tensors, choice.gpu, **options)
-
-
-def _bias_of(bias: Tensor, dtype: torch.dtype) -> Tensor:
-    """In the dtype of wx where it is narrower: the narrowest load decides the layout of a dot (`kernel_forward.py`)."""
-    return bias.to(dtype) if bias.dtype.itemsize < dtype.itemsize else bias
-
-
-LOOP = FusedLoop(stated=_stated, bias_of=_bias_of, ready=torch.Tensor.contiguous, writes_all=False)
+def compile_with_inputs(
+    spec: TritonSpec, gpu: GpuModel, workload: Workload, config: Config, optional: Collection[str]
+) -> CompiledKernel:
+    """Compile a configuration with the named optional inputs; see `TritonSpec.compile`."""
+    require_triton()
+    inputs = spec.inputs(gpu, workload)
+    inputs |= make_optional_inputs(spec.cell, spec.direction, inputs["wx"], optional)
+    outputs = spec.outputs(gpu, workload, inputs)
+    return spec.launches(gpu, workload, config, inputs, outputs)[-1].compile(gpu)

@@ -1,4 +1,4 @@
-"""What the resource rules of the recurrent Triton kernels know of a layer and of the GPU.
+"""Facts about a layer and a GPU that the resource rules of the recurrent Triton kernels use.
 
 The rules stand in `shared_memory.py` and `registers.py`.
 """
@@ -23,8 +23,8 @@ USUAL_SLICES = 8
 
 
 @dataclass(frozen=True)
-class Layer:
-    """One direction of one layer: what the expressions need to know of the workload.
+class TritonLayer:
+    """One direction of one layer, as the resource expressions need it.
 
     Args:
         cell: The cell.
@@ -41,7 +41,7 @@ class Layer:
     num_products: int = 1
 
     @classmethod
-    def of(cls, cell: Cell, direction: str, workload: Workload) -> Layer:
+    def of(cls, cell: Cell, direction: str, workload: Workload) -> TritonLayer:
         """The layer of a workload."""
         products = 3 if workload.dtype == "fp32" else 1
         return cls(cell, direction, workload.sizes["head_dim"], ELEMENT_BYTES[workload.dtype], products)
@@ -94,7 +94,7 @@ def matrix_unit(gpu: GpuModel, dtype: str) -> str:
     )
 
 
-def is_dealt_to_rows(gpu: GpuModel, layer: Layer) -> bool:
+def is_dealt_to_rows(gpu: GpuModel, layer: TritonLayer) -> bool:
     """Whether Triton deals the warps of a whole head's dots to rows instead of columns.
 
     Some back-ends of Triton do so where each dot depends on those of the step before. If there are more warps than rows

@@ -1,4 +1,4 @@
-"""Registers of the recurrent Triton kernels: what they are made of, as integer expressions; the weights are fitted.
+"""Registers of the recurrent Triton kernels as integer expressions of terms, with fitted weights.
 
 The estimate, of a layer without optional inputs, gives occupancy, and by a curve the chance of spilling. Weights and
 curves per target or vendor, direction, and whether a head is split, are fitted to the kernels of `rnn/sample.py`, by
@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from constrint.hwmodels import GpuModel
 from constrint.kernels.resources.registers import Family, RegisterModel, either, load_models, name_of_weights, weighted
-from constrint.kernels.rnn.triton.layer import Layer, Vars, is_dealt_to_rows, is_exchanged
+from constrint.kernels.rnn.triton.layer import TritonLayer, Vars, is_dealt_to_rows, is_exchanged
 from constrint.kernels.rnn.triton.shared_memory import at_least, by_slices, has_two_layouts
 from constrint.model import Expr, ceildiv, const, maximum, minimum
 from constrint.select.limits import Spilling
@@ -25,18 +25,18 @@ CDNA_LANES = 64
 REGISTER_MODELS: Mapping[str, RegisterModel] = load_models("rnn")
 
 
-def families(gpu: GpuModel, layer: Layer, is_split: bool) -> tuple[Family, ...]:
-    """Whose weights a layer may take: those of its target, of its vendor's GPUs where kernels were too few."""
+def families(gpu: GpuModel, layer: TritonLayer, is_split: bool) -> tuple[Family, ...]:
+    """Families of fitted weights: those of the target, or of its vendor's GPUs where kernels were too few."""
     kind = f"{layer.direction} {'split' if is_split else 'whole'}"
     return (Family(f"{gpu.vendor} {kind}", f"{gpu.compiler_target} {kind}"),)
 
 
-def model_key(gpu: GpuModel, layer: Layer, is_split: bool, known: Collection[str]) -> str:
+def model_key(gpu: GpuModel, layer: TritonLayer, is_split: bool, known: Collection[str]) -> str:
     """Name of the weights."""
     return name_of_weights(families(gpu, layer, is_split), known)
 
 
-def registers_per_thread(gpu: GpuModel, layer: Layer, v: Vars, models: Mapping[str, RegisterModel]) -> Expr:
+def registers_per_thread(gpu: GpuModel, layer: TritonLayer, v: Vars, models: Mapping[str, RegisterModel]) -> Expr:
     """Estimated 32-bit registers per thread of a layer without optional inputs, whichever way a head is dealt."""
     use = is_exchanged(v)
     whole, split = (
@@ -46,13 +46,13 @@ def registers_per_thread(gpu: GpuModel, layer: Layer, v: Vars, models: Mapping[s
     return use * split + (1 - use) * whole
 
 
-def spilling(gpu: GpuModel, layer: Layer, v: Vars, models: Mapping[str, RegisterModel]) -> Spilling:
+def spilling(gpu: GpuModel, layer: TritonLayer, v: Vars, models: Mapping[str, RegisterModel]) -> Spilling:
     """How the estimate tells what spills, whichever way a head is dealt."""
     whole, split = (models[model_key(gpu, layer, is_split, models)].spilling for is_split in (False, True))
     return replace(either(is_exchanged(v), split, whole), figure="step_spill_exponent")
 
 
-def least_registers(gpu: GpuModel, layer: Layer, v: Vars) -> Expr:
+def least_registers(gpu: GpuModel, layer: TritonLayer, v: Vars) -> Expr:
     """Registers that a thread needs whatever the compiler does: the states that it keeps in fp32 from step to step.
 
     And one for an address. A program keeps all states of its tile but h, which passes from step to step in the
@@ -64,8 +64,8 @@ def least_registers(gpu: GpuModel, layer: Layer, v: Vars) -> Expr:
     return kept + 1
 
 
-def register_terms(gpu: GpuModel, layer: Layer, v: Vars, is_split: bool) -> dict[str, Expr]:
-    """What a thread holds, in 32-bit registers or counts; terms that are zero for this layer are left out."""
+def register_terms(gpu: GpuModel, layer: TritonLayer, v: Vars, is_split: bool) -> dict[str, Expr]:
+    """Terms of the estimate, in 32-bit registers or counts; terms that are zero for this layer are left out."""
     terms = _split_terms(gpu, layer, v) if is_split else _whole_terms(gpu, layer, v)
     states, own = layer.cell.num_states, terms["own"]
     terms |= {
@@ -101,7 +101,7 @@ def register_terms(gpu: GpuModel, layer: Layer, v: Vars, is_split: bool) -> dict
     return terms
 
 
-def _whole_terms(gpu: GpuModel, layer: Layer, v: Vars) -> dict[str, Expr]:
+def _whole_terms(gpu: GpuModel, layer: TritonLayer, v: Vars) -> dict[str, Expr]:
     """A head in one program: its weights, and tiles that are loaded steps ahead."""
     lanes, warps, rows = gpu.sm.warp_size, v["num_warps"], v["tile_batch"]
     dim, element = layer.padded_dim, layer.element_bytes
@@ -138,7 +138,7 @@ def _whole_terms(gpu: GpuModel, layer: Layer, v: Vars) -> dict[str, Expr]:
     }
 
 
-def _split_terms(gpu: GpuModel, layer: Layer, v: Vars) -> dict[str, Expr]:
+def _split_terms(gpu: GpuModel, layer: TritonLayer, v: Vars) -> dict[str, Expr]:
     """A head dealt to several programs: what they exchange passes through registers, and sums over slices."""
     lanes, sliced, rows = gpu.sm.warp_size, v["split_depth"], v["tile_batch"]
     element, threads = layer.element_bytes, v["num_warps"] * gpu.sm.warp_size

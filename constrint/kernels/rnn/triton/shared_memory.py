@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from constrint.hwmodels import GpuModel
-from constrint.kernels.rnn.triton.layer import Layer, Vars, is_exchanged
+from constrint.kernels.rnn.triton.layer import TritonLayer, Vars, is_exchanged
 from constrint.model import Expr, const, maximum, minimum
 from constrint.model.expr import add
 
@@ -30,7 +30,7 @@ SMALL_DIM = 32
 BARRIER_BYTES = 16
 
 
-def smem_bytes(gpu: GpuModel, layer: Layer, v: Vars, *, is_plain: bool = False) -> Expr:
+def smem_bytes(gpu: GpuModel, layer: TritonLayer, v: Vars, *, is_plain: bool = False) -> Expr:
     """Upper bound of the shared memory (LDS) of one program.
 
     Args:
@@ -55,7 +55,7 @@ def at_least(value: Expr, threshold: int) -> Expr:
     return minimum(1, value // threshold)
 
 
-def _alone_with_copies(gpu: GpuModel, layer: Layer, v: Vars, *, is_plain: bool) -> Expr:
+def _alone_with_copies(gpu: GpuModel, layer: TritonLayer, v: Vars, *, is_plain: bool) -> Expr:
     """Weights pass through once, on their way into registers; then the loop's buffers use the same bytes."""
     is_forward, is_tripled = layer.direction == "forward", layer.num_products > 1
     single = layer.padded_dim**2 * layer.element_bytes
@@ -76,7 +76,7 @@ def _alone_with_copies(gpu: GpuModel, layer: Layer, v: Vars, *, is_plain: bool) 
     return maximum(weights, in_loop) + direct * (minimum(weights, in_loop) + BARRIER_BYTES)
 
 
-def _alone_in_registers(gpu: GpuModel, layer: Layer, v: Vars, *, is_plain: bool) -> Expr:
+def _alone_in_registers(gpu: GpuModel, layer: TritonLayer, v: Vars, *, is_plain: bool) -> Expr:
     """Loads of later steps wait in registers; tiles change their layout on the way to the instruction and back."""
     rows, element = v["tile_batch"], layer.element_bytes
     single = layer.padded_dim**2 * element
@@ -88,7 +88,7 @@ def _alone_in_registers(gpu: GpuModel, layer: Layer, v: Vars, *, is_plain: bool)
     return maximum(single * (1 + (layer.cell.num_gates - 1) * has_two_layouts(gpu, layer, v)) + initial, moved)
 
 
-def has_two_layouts(gpu: GpuModel, layer: Layer, v: Vars) -> Expr:
+def has_two_layouts(gpu: GpuModel, layer: TritonLayer, v: Vars) -> Expr:
     """AMD: 1 where all weights of a whole head stay in LDS because they are read in two layouts.
 
     Warps of the dots before the loop lie side by side, warps of the dots in the loop one below the other, so both want
@@ -102,21 +102,21 @@ def has_two_layouts(gpu: GpuModel, layer: Layer, v: Vars) -> Expr:
     return at_least(v["num_warps"], 2) * (1 - (at_least(rows, 32) - at_least(rows, 64)) * beyond)
 
 
-def _stored_tiles(layer: Layer, v: Vars) -> Expr:
+def _stored_tiles(layer: TritonLayer, v: Vars) -> Expr:
     """Tiles that change their layout together before they are stored."""
     if layer.direction == "backward":
         return const(layer.cell.num_slots)
     return maximum(layer.cell.num_states, (1 - v["recompute"]) * layer.cell.num_slots)
 
 
-def _together_in_registers(layer: Layer, v: Vars, *, is_plain: bool) -> Expr:
+def _together_in_registers(layer: TritonLayer, v: Vars, *, is_plain: bool) -> Expr:
     """The largest of three that use the same LDS one after the other: weights, gathered states, sums over slices."""
     rows, width = v["tile_batch"], layer.exchanged_slots * v["tile_out"]
     main = by_slices(layer, v, lambda parts: parts[0])
     return maximum(main * maximum(width, rows) * layer.element_bytes, _sums(rows, width, v, is_plain=is_plain))
 
 
-def _together_with_copies(gpu: GpuModel, layer: Layer, v: Vars, *, is_plain: bool) -> Expr:
+def _together_with_copies(gpu: GpuModel, layer: TritonLayer, v: Vars, *, is_plain: bool) -> Expr:
     """The same for NVIDIA, where gathered states lie beside the weights."""
     rows, width, element = v["tile_batch"], layer.exchanged_slots * v["tile_out"], layer.element_bytes
     main = by_slices(layer, v, lambda parts: parts[0])
@@ -143,7 +143,7 @@ def _together_with_copies(gpu: GpuModel, layer: Layer, v: Vars, *, is_plain: boo
     return maximum(operands * element, sums) + BARRIER_BYTES * direct
 
 
-def _lies_beside(layer: Layer, main: Expr, v: Vars) -> Expr:
+def _lies_beside(layer: TritonLayer, main: Expr, v: Vars) -> Expr:
     """1 where what is gathered may change its layout in memory beside the weights, rounded and what is left of it.
 
     That was seen forward, with several slots and parts of less than 256 columns: with more warps than instructions of
@@ -165,7 +165,7 @@ def _sums(rows: Expr, width: Expr, v: Vars, *, is_plain: bool) -> Expr:
     return slices * rows * width * PARTIAL_BYTES
 
 
-def by_slices(layer: Layer, v: Vars, part: Callable[[tuple[int, int]], int]) -> Expr:
+def by_slices(layer: TritonLayer, v: Vars, part: Callable[[tuple[int, int]], int]) -> Expr:
     """A figure of the parts of a dot's depth, by the number of slices: as many as warps, or one."""
     slices = 1 + v["split_depth"] * (v["num_warps"] - 1)
     before = part(layer.exchanged_depth(1))

@@ -6,18 +6,16 @@ The two directions are separate kernels, each with parameters of its own.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from importlib.util import find_spec
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
-from constrint.errors import UsageError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.rnn.cells import CELLS
-from constrint.kernels.rnn.spec import SUFFIX, RnnSpec, with_sizes
+from constrint.kernels.rnn.spec import SUFFIX, FusedSpec, with_sizes
 from constrint.kernels.rnn.triton.cost import rnn_assumptions, rnn_cost
-from constrint.kernels.rnn.triton.layer import MIN_DEPTH, Layer, matrix_unit, padded_head_dim, pow2_at_least
+from constrint.kernels.rnn.triton.layer import TritonLayer, matrix_unit, padded_head_dim, pow2_at_least
 from constrint.kernels.rnn.triton.registers import (
     REGISTER_MODELS,
     least_registers,
@@ -34,53 +32,38 @@ from constrint.select.spec import Columns, Launch, Param, Rule, Vars
 from constrint.select.workload import Workload, size_class
 
 if TYPE_CHECKING:
-    import torch
-
     from constrint.kernels.rnn.interface import RnnBackend
     from constrint.select.candidate import CompiledKernel
 
-#: The largest head dimension. A head is one tile of columns or is split over programs; no GPU runs enough programs at
-#: once for a larger one.
-MAX_HEAD_DIM = 4096
 #: Sequences of a tile, and columns of a tile of a split head, the preferred ones first.
 BATCH_TILES, NARROW_TILES = (8, 16, 32, 64), (16, 8, 32, 64, 128)
-#: Steps that a configuration is chosen for. From a few dozen steps on, the choice does not depend on their number.
-PLANNED_TIME = 1024
-#: Steps that a candidate is checked over.
-CHECKED_TIME = 32
-#: Heads and units of each that are tuned where nobody names any.
-USUAL_HEADS = ((1, 256), (1, 512), (1, 1024), (12, 64))
-#: Batch sizes that a configuration is chosen for.
-PLANNED_BATCHES = (16, 64, 256)
 
 
-class TritonSpec(RnnSpec):
-    """One direction of a recurrent layer, fused over time."""
+class TritonSpec(FusedSpec):
+    """One direction of a recurrent layer, fused over time.
+
+    A head is one tile of columns or is split over programs; no GPU runs enough programs at once for a larger one than
+    `max_head_dim`.
+    """
 
     name = "triton"
     how = "heads of head_dim, Triton"
     dtypes = ("bf16", "fp16", "fp32", "tf32")
-    may_recompute = True
+    kernels = "the fused kernels"
+    max_head_dim = 4096
+    planned_batches = (16, 64, 256)
 
-    def layer(self, workload: Workload) -> Layer:
+    def layer(self, workload: Workload) -> TritonLayer:
         """What the resource expressions need to know."""
-        return Layer.of(self.cell, self.direction, workload)
+        return TritonLayer.of(self.cell, self.direction, workload)
 
     def check_dtype(self, gpu: GpuModel, workload: Workload) -> None:
         """Refuse dtypes that the GPU has no matrix instruction for."""
         matrix_unit(gpu, workload.dtype)
 
-    def check_workload(self, gpu: GpuModel, workload: Workload) -> None:
-        """Refuse sizes and dtypes that there are not, heads the kernels cannot take, and what memory cannot hold."""
-        super().check_workload(gpu, workload)
-        dim = workload.sizes["head_dim"]
-        if dim % MIN_DEPTH or dim > MAX_HEAD_DIM:
-            padded = padded_head_dim(dim)
-            fit = f"Pad each head to {padded}" if padded <= MAX_HEAD_DIM else "Split it into several heads"
-            raise UsageError(
-                f"head_dim must be a multiple of {MIN_DEPTH} up to {MAX_HEAD_DIM}, got {dim}. {fit}, or use the "
-                "back-end 'alternating', which takes any size."
-            )
+    def padded_dim(self, head_dim: int, dtype: str) -> int:
+        """The next multiple of a matrix instruction's depth."""
+        return padded_head_dim(head_dim)
 
     def params(self, gpu: GpuModel, workload: Workload) -> tuple[Param, ...]:
         """Batch tile, columns per program, how a head is split, warps, stages, where gates come from."""
@@ -168,67 +151,15 @@ class TritonSpec(RnnSpec):
         """What no source states for this GPU and had to be assumed."""
         return rnn_assumptions(gpu)
 
-    def refusal_on(self, device: torch.device, gpu: GpuModel | None) -> str:
-        """It needs a GPU, triton, and a model of the GPU."""
-        if device.type != "cuda":
-            return f"the fused kernels need a GPU, the device is {device.type}"
-        if find_spec("triton") is None:
-            return "triton is not installed (pip install constrint[torch])"
-        return "" if gpu is not None else "no configuration without a model of the GPU"
-
-    def run_as(self, workload: Workload) -> Workload:
-        """With heads of the next multiple of a matrix instruction's depth."""
-        return with_sizes(workload, head_dim=padded_head_dim(workload.sizes["head_dim"]))
-
-    def planned(self, workload: Workload) -> Workload:
-        """The batch rounded up to one of few sizes, and a time from which on the choice does not depend on it."""
-        return with_sizes(self.run_as(workload), batch=planned_batch(workload.sizes["batch"]), time=PLANNED_TIME)
-
-    def bucket(self, workload: Workload) -> Workload:
-        """The same as `planned`: what is chosen once is tuned once."""
-        return self.planned(workload)
-
-    def ways(self, workload: Workload) -> tuple[dict[str, int], ...]:
-        """With pre-activations stored, and with these computed again: both directions are launched alike."""
-        return tuple({"recompute": value} for value in (0, 1))
-
-    def checked_as(self, workload: Workload) -> Workload:
-        """With fewer steps: rounding grows with them, and the code of a step is the same."""
-        return with_sizes(workload, time=min(workload.sizes["time"], CHECKED_TIME))
-
-    def usual_workloads(self, gpu: GpuModel) -> Iterable[Workload]:
-        """Layers of a few widths, of one head and of several."""
-        usual = self.default_workload(gpu)
-        for heads, dim in USUAL_HEADS:
-            yield self.bucket(with_sizes(usual, heads=heads, head_dim=dim))
-
     def compiled_as(self, workload: Workload) -> Workload:
         """The number of steps, of sequences and of heads decide by what they are multiples of alone."""
         return with_sizes(workload, **{name: size_class(workload.sizes[name]) for name in ("batch", "time", "heads")})
 
-    def note(self, workload: Workload, directions: Collection[str]) -> str:
-        """Whether heads are padded."""
-        dim = workload.sizes["head_dim"]
-        padded = padded_head_dim(dim)
-        return "" if dim == padded else f"heads are padded from {dim} to {padded} units"
-
     def backend(self) -> RnnBackend:
         """Pads, launches and crops."""
-        from constrint.kernels.rnn.triton.backend import TritonBackend
+        from constrint.kernels.rnn.triton.launch import TritonBackend
 
         return TritonBackend()
-
-    def inputs(self, gpu: GpuModel, workload: Workload, *, device: Any = "meta", seed: int = 0) -> dict[str, Any]:
-        """Those of a layer with bias; backward also what the forward pass leaves, and the gradient of h."""
-        from constrint.kernels.rnn.triton.tensors import make_inputs
-
-        return make_inputs(self.cell, self.direction, workload, device=device, seed=seed)
-
-    def outputs(self, gpu: GpuModel, workload: Workload, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """States and pre-activations; or gradients of the slots (those of wx among them) and of the initial states."""
-        from constrint.kernels.rnn.triton.tensors import make_outputs
-
-        return make_outputs(self.cell, self.direction, inputs["wx"])
 
     def launches(
         self, gpu: GpuModel, workload: Workload, config: Config, inputs: Mapping[str, Any], outputs: Mapping[str, Any]
@@ -237,12 +168,6 @@ class TritonSpec(RnnSpec):
         from constrint.kernels.rnn.triton.launch import launches_of
 
         return launches_of(self.layer(workload), config, {**inputs, **outputs}, gpu)
-
-    def reference(self, workload: Workload, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """States, or gradients of wx and of the initial states, in fp64."""
-        from constrint.kernels.rnn.triton.tensors import exact_outputs
-
-        return exact_outputs(self.cell, self.direction, inputs)
 
     def compile(self, gpu: GpuModel, workload: Workload, config: Config, given: Collection[str] = ()) -> CompiledKernel:
         """Compile one configuration for a named GPU, as a layer with bias launches it; no GPU is needed.
@@ -258,14 +183,9 @@ class TritonSpec(RnnSpec):
             UsageError: When triton or torch is not installed, or the kernel has no such input.
             UnsupportedError: When the GPU lacks the dtype, or the compiler refuses.
         """
-        from constrint.kernels.rnn.triton.tensors import compile_given
+        from constrint.kernels.rnn.triton.launch import compile_with_inputs
 
-        return compile_given(self, gpu, workload, config, given)
-
-
-def planned_batch(batch: int) -> int:
-    """The batch size that stands for `batch`."""
-    return next((size for size in PLANNED_BATCHES if batch <= size), PLANNED_BATCHES[-1])
+        return compile_with_inputs(self, gpu, workload, config, given)
 
 
 SPECS = tuple(TritonSpec(cell, direction) for cell in CELLS.values() for direction in SUFFIX)

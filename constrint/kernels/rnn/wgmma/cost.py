@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from constrint.hwmodels import GpuModel
 from constrint.hwmodels.targets import target_note
 from constrint.kernels.rnn.cells import Cell
-from constrint.kernels.rnn.wgmma.shape import Shape
+from constrint.kernels.rnn.wgmma.shape import WgmmaLoop
 from constrint.model import Expr, Var, const
 from constrint.select.cost import ASSUMED_CLOCK_HZ, LAUNCH_S, PARTS, CostColumns
 from constrint.select.spec import Columns
@@ -40,7 +40,7 @@ FIGURES = ("fixed", "read", "crowd", "mma", "chunks", "later_chunks", "refill", 
 _FILE = Path(__file__).with_name("step.json")
 
 
-class Fitted(msgspec.Struct, frozen=True):
+class FittedWgmma(msgspec.Struct, frozen=True):
     """The fitted figures.
 
     Args:
@@ -53,18 +53,18 @@ class Fitted(msgspec.Struct, frozen=True):
 
 
 @cache
-def fitted() -> Fitted:
-    """What `step.json` holds."""
-    return msgspec.json.decode(_FILE.read_bytes(), type=Fitted)
+def fitted() -> FittedWgmma:
+    """The contents of `step.json`."""
+    return msgspec.json.decode(_FILE.read_bytes(), type=FittedWgmma)
 
 
-def write_fitted(found: Fitted) -> None:
+def write_fitted(found: FittedWgmma) -> None:
     """Write `step.json`, one figure a line."""
     _FILE.write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=1) + b"\n")
     fitted.cache_clear()
 
 
-def step_parts(gpu: GpuModel, shape: Shape) -> dict[str, Expr]:
+def step_parts(gpu: GpuModel, shape: WgmmaLoop) -> dict[str, Expr]:
     """What every part of a step is counted as, in clocks of units that are never late, or in numbers of waits."""
     v, own = shape.v, shape.own_steps
     chunks = own // v["chunk"]
@@ -86,7 +86,7 @@ def step_parts(gpu: GpuModel, shape: Shape) -> dict[str, Expr]:
 
 def part_columns(gpu: GpuModel, cell: Cell, workload: Workload, columns: Columns) -> dict[str, Column]:
     """The parts of every row; `crowd` is what is read, by the share of the SMs that read at once."""
-    shape = Shape.of(cell, workload, {name: Var(name) for name in columns})
+    shape = WgmmaLoop.of(cell, workload, {name: Var(name) for name in columns})
     parts = {name: _column(part, columns) for name, part in step_parts(gpu, shape).items()}
     groups, at_once = _groups(gpu, shape, workload, columns)
     busy = np.minimum(groups, at_once) * _column(shape.blocks, columns) / gpu.device.sm_count
@@ -104,14 +104,14 @@ def step_clk(parts: Mapping[str, Column], figures: Mapping[str, float]) -> dict[
 
 def rounds_of(gpu: GpuModel, cell: Cell, workload: Workload, columns: Columns) -> Column:
     """How many times the GPU is filled with groups of blocks."""
-    shape = Shape.of(cell, workload, {name: Var(name) for name in columns})
+    shape = WgmmaLoop.of(cell, workload, {name: Var(name) for name in columns})
     groups, at_once = _groups(gpu, shape, workload, columns)
     return np.asarray(np.ceil(groups / at_once), dtype=np.float64)
 
 
 def filled_s(gpu: GpuModel, cell: Cell, workload: Workload, columns: Columns) -> Column:
     """Seconds of the fill before the loop."""
-    shape = Shape.of(cell, workload, {name: Var(name) for name in columns})
+    shape = WgmmaLoop.of(cell, workload, {name: Var(name) for name in columns})
     groups, _ = _groups(gpu, shape, workload, columns)
     return groups * _column(shape.ring_bytes, columns) / gpu.memory.dram.bandwidth_bytes_per_s
 
@@ -130,7 +130,7 @@ def floor_clk(gpu: GpuModel, cell: Cell, workload: Workload, config: Mapping[str
     What a block reads comes at the most that an SM was seen to get, the matrix units work at their peak, special
     functions take theirs, and the exchange is the shortest there is.
     """
-    shape = Shape.of(cell, workload, {name: Var(name) for name in config})
+    shape = WgmmaLoop.of(cell, workload, {name: Var(name) for name in config})
     parts = step_parts(gpu, shape)
     named = {name: float(parts[name].value(config)) for name in ("read", "mma", "special")}
     return named | {"exchange": clock_hz(gpu) * EXCHANGE_S}
@@ -161,7 +161,7 @@ def wgmma_cost(gpu: GpuModel, cell: Cell, workload: Workload, columns: Columns) 
 
 
 def wgmma_assumptions(gpu: GpuModel) -> tuple[str, ...]:
-    """What the model assumes about this GPU for want of a source or of a measurement."""
+    """Assumptions of the model about this GPU that no source and no measurement supports."""
     lines = [f"{LAUNCH_S * 1e6:.1f} us launch", *filter(None, [target_note(gpu)])]
     lines.append("parts of a step as fitted to LSTM layers on an H200; other cells are counted")
     if gpu.device.boost_clock_hz is None:
@@ -169,7 +169,7 @@ def wgmma_assumptions(gpu: GpuModel) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _groups(gpu: GpuModel, shape: Shape, workload: Workload, columns: Columns) -> tuple[Column, Column]:
+def _groups(gpu: GpuModel, shape: WgmmaLoop, workload: Workload, columns: Columns) -> tuple[Column, Column]:
     """Groups of blocks, and how many of them are resident at once, a block on each SM."""
     tiles = np.ceil(workload.sizes["batch"] / np.asarray(columns["tile_batch"], dtype=np.float64))
     at_once = np.maximum(1.0, gpu.device.sm_count // _column(shape.blocks, columns))

@@ -11,26 +11,36 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from constrint.errors import ConstrintError, UnsupportedError
+from constrint.choose import Decision
+from constrint.errors import UnsupportedError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.launch.cuda.nvrtc import CudaSource
 from constrint.kernels.launch.cuda.source_spec import CudaLaunch
 from constrint.kernels.launch.fill import FillLaunch
 from constrint.kernels.launch.plan.scratch import TORCH_SCRATCH, Scratch
-from constrint.kernels.launch.plan.shape import NotPlannedError
 from constrint.kernels.rnn.cells import CELLS, Cell
-from constrint.kernels.rnn.fused import FusedLoop, Tensors, given, num_sms, workload_of_choice
-from constrint.kernels.rnn.interface import PlannedForward, RnnInputs, RnnSaved
-from constrint.kernels.rnn.vectors import UNWRITTEN, is_ready, ready, with_ready_wx, wx_is_ready
+from constrint.kernels.rnn.fused import (
+    UNWRITTEN,
+    FusedBackend,
+    Tensors,
+    gpu_of_choice,
+    num_sms,
+    required,
+    workload_of_choice,
+)
 from constrint.kernels.rnn.wgmma.instruction import wgmma
-from constrint.kernels.rnn.wgmma.shape import CELL_NUMBERS, DTYPE_NUMBERS, FENCE, RING, shape_of
-from constrint.kernels.rnn.wgmma.sources import CELLS_SOURCE, SOURCE
-from constrint.select.candidate import Config
-from constrint.select.first_choice import Choice
-from constrint.select.spec import Launch
-from constrint.select.workload import Workload
+from constrint.kernels.rnn.wgmma.shape import (
+    CELL_NUMBERS,
+    CELLS_SOURCE,
+    DTYPE_NUMBERS,
+    FENCE,
+    RING,
+    SOURCE,
+    padded_head_dim,
+    shape_of,
+)
+from constrint.select.spec import Config, Launch, Workload
 
 #: Tensors of the kernel in the order of its arguments.
 TENSORS = ("wx", "r", "bias", "initial", "states", "saved", "rows", "lengths", "reset", "exchange")
@@ -46,7 +56,7 @@ MACROS = {
 }
 
 
-class Built(NamedTuple):
+class WgmmaBuild(NamedTuple):
     """A configuration's source, and what it takes: threads, shared memory, and memory for the exchange of a group."""
 
     source: CudaSource
@@ -56,7 +66,7 @@ class Built(NamedTuple):
 
 
 @lru_cache(maxsize=1024)
-def source_of(cell: Cell, head_dim: int, dtype: str, config: tuple[tuple[str, int], ...]) -> Built:
+def source_of(cell: Cell, head_dim: int, dtype: str, config: tuple[tuple[str, int], ...]) -> WgmmaBuild:
     """The source as it is compiled for a configuration; the compiler asserts the shared memory predicted here."""
     values = dict(config)
     shape = shape_of(cell, head_dim, values)
@@ -74,7 +84,7 @@ def source_of(cell: Cell, head_dim: int, dtype: str, config: tuple[tuple[str, in
     text = '#include "layout.cuh"\n' + wgmma(columns, dtype) + (SOURCE / "forward.cu").read_text(encoding="utf-8")
     options, folders = ("-std=c++17", "-default-device"), (SOURCE, CELLS_SOURCE)
     source = CudaSource(text, "recurrent_forward", macros, options, folders, "forward.cu", is_settled=True)
-    return Built(source, THREADS_PER_WARP * warps, smem_bytes, ring_bytes)
+    return WgmmaBuild(source, THREADS_PER_WARP * warps, smem_bytes, ring_bytes)
 
 
 def launches_of(
@@ -89,7 +99,7 @@ def launches_of(
         gpu: The hardware model.
         scratch: Gives the memory that blocks exchange states through.
     """
-    wx = given(tensors, "wx")
+    wx = required(tensors, "wx")
     batch, time, _, heads, dim = wx.shape
     built = source_of(CELLS[workload.operation], dim, workload.dtype, tuple(sorted(config.items())))
     blocks, groups = dim // config["units"], heads * -(-batch // config["tile_batch"])
@@ -117,48 +127,21 @@ def launches_of(
     return launches
 
 
-def forward(inputs: RnnInputs, choice: Choice, *, save_gates: bool) -> RnnSaved:
-    """Run a recurrent layer over a batch of sequences; see `RnnBackend.forward`."""
-    return LOOP.forward(with_ready_wx(inputs), choice, save_gates=save_gates)
+class WgmmaBackend(FusedBackend):
+    """Runs the forward kernel for many sequences, which rounds the initial h itself; it has no backward pass."""
 
+    def padded(self, head_dim: int, dtype: torch.dtype) -> int:
+        """The next multiple of a slice of weights."""
+        return padded_head_dim(head_dim)
 
-def planned_launches(inputs: RnnInputs, made: PlannedForward, choice: Choice, scratch: Scratch) -> Sequence[Launch]:
-    """The launches of a planned call, on heads that the kernel takes: kernels alone, on tensors as they are.
+    def loop(
+        self, direction: str, choice: Decision, config: Config, tensors: Tensors, scratch: Scratch, **options: Any
+    ) -> Sequence[Launch]:
+        """See `FusedBackend.loop`.
 
-    Raises:
-        NotPlannedError: Where tensors have to be converted first.
-    """
-    tensors: dict[str, Tensor | None] = {"wx": inputs.wx, "r": inputs.r, "bias": inputs.b, "initial": inputs.initial}
-    tensors |= {"states": made.states, "saved": made.gates}
-    _check(inputs, tensors)
-    config = {**choice.config, "recompute": int(made.gates is None)}
-    return launches_of(workload_of_choice(choice), config, tensors, _gpu(choice), scratch=scratch)
-
-
-def _check(inputs: RnnInputs, tensors: Tensors) -> None:
-    wx, heads, dim = inputs.wx, *inputs.wx.shape[3:]
-    if not wx.numel():
-        raise NotPlannedError("no step runs")
-    plain = [tensor for tensor in (inputs.r, inputs.b) if tensor is not None]
-    if wx.stride()[2:] != (heads * dim, dim, 1) or not all(t.is_contiguous() and t.dtype == wx.dtype for t in plain):
-        raise NotPlannedError("the inputs, the weights or the bias have to be converted")
-    initial = inputs.initial
-    if initial is not None and (initial.dtype != torch.float32 or not initial.is_contiguous()):
-        raise NotPlannedError("the initial states have to be converted")
-    if not wx_is_ready(wx) or not all(is_ready(tensor) for tensor in tensors.values() if tensor is not None):
-        raise NotPlannedError("a tensor does not begin at a vector of 16 bytes")
-
-
-def _stated(choice: Choice, config: Config, direction: str, tensors: Tensors, **options: Any) -> Sequence[Launch]:
-    if direction != "forward":
-        raise UnsupportedError(f"{choice.kernel} has no backward pass.")
-    return launches_of(workload_of_choice(choice), config, tensors, _gpu(choice), **options)
-
-
-def _gpu(choice: Choice) -> GpuModel:
-    if choice.gpu is None:
-        raise ConstrintError(f"{choice.kernel} needs a model of the device.")
-    return choice.gpu
-
-
-LOOP = FusedLoop(stated=_stated, bias_of=Tensor.to, ready=ready, writes_all=True)
+        Raises:
+            UnsupportedError: For the backward pass.
+        """
+        if direction != "forward":
+            raise UnsupportedError("the implementation 'wgmma' has no backward pass of its own.")
+        return launches_of(workload_of_choice(choice), config, tensors, gpu_of_choice(choice), scratch=scratch)

@@ -1,24 +1,36 @@
-"""What a configuration of the kernel for many sequences means, as integer expressions: the figures of `layout.cuh`.
+"""A configuration of the kernel for many sequences as integer expressions: its figures, resources and rules.
 
-That both say the same of shared memory the compiler asserts: a kernel is compiled with the number predicted here.
+The figures are those of `source/layout.cuh`. The compiler asserts that both agree on shared memory: a kernel is
+compiled with the number predicted here. Sums and the window of requested vectors are arrays of the source whose
+elements are all live when the last chunk of a step is waited for: that part of the registers is certain. The rest is
+estimated from 36 kernels that NVRTC 13 compiled for sm_90a; `SPILLING` separates those that spilled from the others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
+from constrint.hwmodels import GpuModel
 from constrint.kernels.rnn.cells import CELLS, Cell
-from constrint.model import Expr, ceildiv, const, minimum
-from constrint.select.workload import Workload
+from constrint.model import Expr, any_of, ceildiv, const, divides, minimum
+from constrint.model.constraint import CERTAIN, REDUNDANT
+from constrint.select.limits import BlockUse, Spilling
+from constrint.select.spec import Rule, Workload
 
-#: The number by which the device code knows a cell, and a dtype.
+#: The kernel's own sources; those of the cells, which recurrent kernels in CUDA C++ share, and which of them it uses.
+SOURCE = Path(__file__).with_name("source")
+CELLS_SOURCE = Path(__file__).parents[1] / "cuda" / "source"
+CELLS_FILES = ("cells.cuh", "ptx.cuh", "shape.cuh")
+
+#: Numbers of a cell and of a dtype in the device code.
 CELL_NUMBERS = {name: number for number, name in enumerate(CELLS)}
 DTYPE_NUMBERS = {"fp16": 0, "bf16": 1}
 #: Sequences of a warpgroup and of a warp, and the depth and the most columns of a matrix instruction.
 GROUP_ROWS, WARP_ROWS, STEP_DEPTH, MOST_COLUMNS = 64, 16, 16, 256
-#: Units that come together: as many as a matrix instruction's columns are a multiple of.
+#: Units per group: the columns of a matrix instruction are a multiple of this.
 EIGHT = 8
 #: Instructions along the depth of a slice of weights, and bytes of a line of it.
 SLICE_STEPS, LINE_BYTES = 4, 128
@@ -28,10 +40,16 @@ VECTORS_BYTES = 512
 RING, FENCE = 32, 14
 #: Heads are padded to multiples of this: whole slices of weights.
 HEAD_MULTIPLE = STEP_DEPTH * SLICE_STEPS
+#: Barriers of a block.
+BARRIERS = 16
+#: Registers for addresses, the rows of a thread, and values in flight.
+OTHER_REGISTERS = 24
+#: Half of the kernels spill that are estimated to need what a thread may have; hardly any compiled one spills below.
+SPILLING = Spilling.of(at_percent=100, slope_tenths=200, error_percent=25)
 
 
 @dataclass(frozen=True)
-class Shape:
+class WgmmaLoop:
     """The forward pass of a layer in terms of the parameters `v`.
 
     Args:
@@ -45,8 +63,8 @@ class Shape:
     v: Mapping[str, Expr]
 
     @classmethod
-    def of(cls, cell: Cell, workload: Workload, v: Mapping[str, Expr]) -> Shape:
-        """That of a workload."""
+    def of(cls, cell: Cell, workload: Workload, v: Mapping[str, Expr]) -> WgmmaLoop:
+        """The loop of a workload."""
         return cls(cell, workload.sizes["head_dim"], v)
 
     @property
@@ -66,7 +84,7 @@ class Shape:
 
     @cached_property
     def eights(self) -> Expr:
-        """Groups of eight units of a block: as many pairs of units a thread has."""
+        """Groups of eight units per block, which is the number of pairs of units per thread."""
         return self.v["units"] // EIGHT
 
     @cached_property
@@ -86,7 +104,7 @@ class Shape:
 
     @cached_property
     def own_rows(self) -> Expr:
-        """Sequences that a thread computes: of the two that it has sums of, one where warpgroups share the depth."""
+        """Sequences per thread: the two that it has sums of, or one where warpgroups share the depth."""
         return 2 // self.v["depth_groups"]
 
     @cached_property
@@ -96,7 +114,7 @@ class Shape:
 
     @cached_property
     def window(self) -> Expr:
-        """Vectors that a thread has asked the exchange for at once."""
+        """Vectors that a thread requests from the exchange at once."""
         return minimum(self.v["window"], self.own_steps)
 
     @cached_property
@@ -116,7 +134,7 @@ class Shape:
 
     @cached_property
     def handed_bytes(self) -> Expr:
-        """Sums that two warpgroups of the depth hand to each other: two copies of half of a block's sums."""
+        """Bytes of sums that two warpgroups exchange: two copies of half of a block's sums."""
         return (self.v["depth_groups"] - 1) * 2 * 4 * (self.sums // 2) * 32 * self.warps
 
     @cached_property
@@ -126,7 +144,7 @@ class Shape:
 
     @cached_property
     def step_bytes(self) -> Expr:
-        """What a block reads in a step of all that its group computed in the step before."""
+        """Bytes that a block reads in a step of the states of its group."""
         return self.num_steps * self.tiles * VECTORS_BYTES
 
     @cached_property
@@ -135,11 +153,62 @@ class Shape:
         return RING * self.step_bytes
 
 
-def shape_of(cell: Cell, head_dim: int, config: Mapping[str, int]) -> Shape:
-    """That of one configuration: every expression of it has a value."""
-    return Shape(cell, head_dim, {name: const(value) for name, value in config.items()})
+def shape_of(cell: Cell, head_dim: int, config: Mapping[str, int]) -> WgmmaLoop:
+    """The loop of one configuration: every expression has a value."""
+    return WgmmaLoop(cell, head_dim, {name: const(value) for name, value in config.items()})
 
 
 def padded_head_dim(head_dim: int) -> int:
     """The head dimension that the kernel runs."""
     return -(-head_dim // HEAD_MULTIPLE) * HEAD_MULTIPLE
+
+
+def block_use(shape: WgmmaLoop) -> BlockUse:
+    """Warps, registers and shared memory of one block."""
+    return BlockUse(
+        warps=shape.warps,
+        registers_per_thread=least_registers(shape) + carried_registers(shape) + OTHER_REGISTERS,
+        smem_bytes=shape.smem_bytes,
+        least_registers=least_registers(shape),
+        spilling=SPILLING,
+        together=shape.blocks,
+    )
+
+
+def least_registers(shape: WgmmaLoop) -> Expr:
+    """Least registers of a thread: sums, and the window that rows are read into."""
+    return shape.sums + 4 * shape.window + 1
+
+
+def carried_registers(shape: WgmmaLoop) -> Expr:
+    """Registers of a thread that hold states, and the next step's inputs, two of them in a word."""
+    return shape.items * shape.cell.num_states + shape.items * shape.cell.num_gates // 2
+
+
+def rules_of(gpu: GpuModel, shape: WgmmaLoop, workload: Workload) -> Iterator[Rule]:
+    """All rules but the limits of a block."""
+    v, steps = shape.v, shape.num_steps
+    most = f"wgmma has at most {MOST_COLUMNS} columns: all gates of a block's units"
+    yield Rule(shape.columns <= MOST_COLUMNS, "columns", because=most, kind=CERTAIN)
+    fit = f"blocks that wait for each other run at once: {gpu.device.sm_count} fit, one on each {gpu.terms.sm}"
+    yield Rule(shape.blocks <= gpu.device.sm_count, "co_resident", because=fit, kind=CERTAIN)
+    halves = any_of(v["depth_groups"] == 1, divides(2 * SLICE_STEPS, steps))
+    because = "warpgroups that share the depth have whole slices of weights each"
+    yield Rule(halves, "whole_slices", because=because, kind=CERTAIN)
+    met = any_of(v["depth_groups"] == 1, 4 * shape.row_groups < BARRIERS)
+    because = f"two warps of the same sequences meet at a barrier of their own, and all at one; a block has {BARRIERS}"
+    yield Rule(met, "barriers", because=because, kind=CERTAIN)
+    because = "the depth of a warpgroup is made of whole chunks"
+    yield Rule(divides(v["chunk"] * v["depth_groups"], steps), "whole_chunks", because=because, kind=CERTAIN)
+    several = any_of(v["window"] >= 2 * v["chunk"], v["window"] >= shape.own_steps)
+    because = "a chunk is asked for while another one is multiplied"
+    yield Rule(several, "chunks_ahead", because=because, kind=CERTAIN)
+    yield Rule(divides(v["chunk"], v["window"]), "whole_window", because="a window has whole chunks", kind=REDUNDANT)
+    because = "a window larger than the depth holds nothing more"
+    yield Rule(v["window"] < shape.own_steps + v["chunk"], "window_in_depth", because=because, kind=REDUNDANT)
+    alone = any_of(v["probe"] == 0, v["chunk"] < shape.own_steps)
+    yield Rule(alone, "others_to_ask_for", because="a chunk that is all there is waits alone anyway", kind=REDUNDANT)
+    padding = "a larger tile would compute nothing but padding"
+    rows = -(-workload.sizes["batch"] // WARP_ROWS) * WARP_ROWS
+    if rows < 256:
+        yield Rule(v["tile_batch"] <= max(rows, WARP_ROWS), "tile_in_batch", because=padding, kind=REDUNDANT)

@@ -1,33 +1,40 @@
-"""Tables of configurations: priced for a product in a fraction of a millisecond, and kept on disk."""
+"""Tables of configurations: a kernel's whole space boiled down to the rows that may win, priced in microseconds.
+
+A table is made once for each GPU, kernel, dtype and width of loads, and stored on disk: every valid configuration is
+priced for a grid of shapes, and those among the best for some shape stay. For a product only the table's few hundred
+rows are priced. No torch, no triton.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from io import BytesIO
 from itertools import product as combinations
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from constrint import cache
 from constrint.hwmodels import GpuModel
-from constrint.kernels.gemm.product import Product
+from constrint.kernels.gemm.product import Operand, Product
 from constrint.kernels.gemm.rules import COLUMNS
 from constrint.kernels.gemm.spec import GemmSpec
-from constrint.select.candidate import Config
-from constrint.select.kept import key_of
+from constrint.kernels.gemm.units import ELEMENT_BYTES, WIDEST_BYTES
+from constrint.model import Var
+from constrint.select.core_space import BlockColumns
+from constrint.select.disk_key import key_of
 from constrint.select.limits import BROKEN_SHARE, chance_of_broken, slowdown
-from constrint.select.spec import Param, Rule
+from constrint.select.spec import Config, Param, Rule, Workload
 from constrint.select.tile_work import PreparedColumns, PreparedRow
 
 #: Relative difference of predicted times below which the preferred configuration wins.
 TIE = 2e-3
-#: Rows whose pricing takes longer than everything that is done once for all rows.
+#: Rows left out from which on pricing the valid rows alone is faster than pricing the whole table.
 MANY_ROWS = 6000
-#: Chances are kept as integers, in millionths.
+#: Chances are stored as integers, in millionths.
 MILLION = 1_000_000
-#: What tables are kept as.
 _KIND = "gemm-tables"
 
 
@@ -38,7 +45,7 @@ class Table:
         gpu: The hardware model.
         spec: The kernel.
         params: All its parameters.
-        columns: Values of those that are decided here; the order of tiles and the compiler's knobs stay open.
+        columns: Values of the closed parameters; the order of tiles and the compiler's knobs stay open.
         blocks_per_sm: Blocks that reside on one SM.
         smem_bytes: Shared memory of a block.
         spill_ppm: The chance that a plain product spills, in millionths.
@@ -93,7 +100,7 @@ class Table:
         if not len(rows):
             return rows, np.empty(0)
         slower = self._slower(product)
-        # What is known of all rows saves more than pricing fewer of them, unless there are many to be left out.
+        # Pricing all rows reuses what was computed for earlier products, which saves more unless many rows are invalid.
         if len(self) - len(rows) < MANY_ROWS:
             return rows, (self.spec.price(self.gpu, product, self.columns, self.blocks_per_sm).seconds * slower)[rows]
         part = {name: column[rows] for name, column in self.columns.items()}
@@ -158,7 +165,7 @@ class Table:
         seconds = self.spec.price(self.gpu, alone, columns, self.blocks_per_sm[row : row + 1]).seconds
         return int(np.flatnonzero(seconds <= (1 + TIE) * seconds.min())[0])
 
-    # How a table is kept.
+    # On disk.
 
     def to_bytes(self) -> bytes:
         """All columns, one below the other."""
@@ -169,7 +176,7 @@ class Table:
 
     @staticmethod
     def from_bytes(data: bytes, gpu: GpuModel, spec: GemmSpec, params: tuple[Param, ...]) -> Table | None:
-        """The table that was kept; None where the bytes are none."""
+        """The table that `to_bytes` wrote; None for anything else."""
         names = [p.name for p in closed_params(spec, params)]
         try:
             rows = np.load(BytesIO(data), allow_pickle=False)
@@ -184,33 +191,152 @@ class Table:
         return Table(gpu, spec, params, named, blocks_per_sm, smem_bytes, spill_ppm, share_ppm)
 
 
-def closed_params(spec: GemmSpec, params: tuple[Param, ...]) -> list[Param]:
-    """The parameters that a table decides, first those whose preferred values win ties."""
-    closed = [p for p in params if p.name not in {*spec.order_params, *spec.free_params}]
-    # Of what takes as long, K in one piece first: it needs no memory for partial sums.
-    return sorted(closed, key=lambda p: p.name != "split_k")
-
-
-class KeptTable:
-    """Where the table of a GPU, a kernel, a dtype and the width of loads is kept for other processes.
+class TableKey(NamedTuple):
+    """What a table is made for.
 
     Args:
-        gpu: The hardware model.
         spec: The kernel.
-        params: All its parameters.
-        asked: Whatever else the table depends on: numbers and texts.
+        dtype: Type of A and B.
+        width_a, width_b: Bytes of the widest access that rows of A and B allow.
+        options: Options of products that the kernel names, and properties of their operands (`a.is_copied`).
     """
 
-    def __init__(self, gpu: GpuModel, spec: GemmSpec, params: tuple[Param, ...], *asked: object) -> None:
-        self.gpu, self.spec, self.params = gpu, spec, params
-        self._key = key_of(gpu, (spec,), *asked)
+    spec: GemmSpec
+    dtype: str
+    width_a: int
+    width_b: int
+    options: tuple[tuple[str, int], ...]
 
-    def load(self) -> Table | None:
-        """The table, if some process has kept it."""
-        data = None if self._key is None else cache.load(_KIND, self._key)
-        return None if data is None else Table.from_bytes(data, self.gpu, self.spec, self.params)
+    @staticmethod
+    def of(spec: GemmSpec, product: Product) -> TableKey:
+        """The key of one kernel's table for products like one."""
+        options = tuple(spec.table_options(product).items())
+        # A property of an operand implies the width of accesses to it.
+        is_implied = any("." in name for name, _ in options)
+        width_a, width_b = (WIDEST_BYTES if is_implied else each.width_bytes for each in (product.a, product.b))
+        return TableKey(spec, product.dtype, width_a, width_b, options)
 
-    def store(self, table: Table) -> None:
-        """Keep the table."""
-        if self._key is not None:
-            cache.store(_KIND, self._key, table.to_bytes())
+
+class Tables:
+    """The tables of one GPU model in this process.
+
+    Args:
+        gpu: The hardware model; models are told apart by identity.
+    """
+
+    def __init__(self, gpu: GpuModel) -> None:
+        self.gpu = gpu
+        #: Types that the GPU has a unit for.
+        self.dtypes: set[str] = set()
+        self._tables: dict[TableKey, Table] = {}
+
+    def table(self, spec: GemmSpec, product: Product) -> Table:
+        """One kernel's table for a product: from memory, from disk, or made now."""
+        key = TableKey.of(spec, product)
+        if key not in self._tables:
+            self._tables[key] = load_or_make(self.gpu, key)
+        return self._tables[key]
+
+
+def load_or_make(gpu: GpuModel, key: TableKey) -> Table:
+    """The table that some process stored, or a new one."""
+    spec = key.spec
+    params, place = spec.tile_params(gpu, key.dtype), key_of(gpu, (spec,), *key[1:])
+    data = None if place is None else cache.load(_KIND, place)
+    table = None if data is None else Table.from_bytes(data, gpu, spec, params)
+    if table is None:
+        table = _make(gpu, key)
+        if place is not None:
+            cache.store(_KIND, place, table.to_bytes())
+    return table
+
+
+def _make(gpu: GpuModel, key: TableKey) -> Table:
+    spec = key.spec
+    samples = [_sample(key, shape) for shape in spec.table_samples]
+    table = Table.joined([whole_space(gpu, spec, sample) for sample in samples])
+    leading = spec.leading_rows(gpu, samples[0], table.columns)
+    table = table if leading is None else table.take(leading)
+    for shapes, best_of in spec.table_shapes:
+        table = _among_best(table, [_sample(key, shape) for shape in shapes], best_of)
+    return table
+
+
+def _among_best(table: Table, products: Sequence[Product], number: int) -> Table:
+    """The rows that are among the `number` best for any of the products."""
+    survivors: set[int] = set()
+    for product in products:
+        rows, seconds = table.price(product)
+        survivors.update(rows[_least(seconds, number)].tolist())
+    return table.take(np.array(sorted(survivors), dtype=np.int64))
+
+
+def _least(seconds: NDArray[np.float64], number: int) -> NDArray[np.int64]:
+    """Places of the `number` least times in order, the first ones of equal times."""
+    if len(seconds) <= number:
+        return np.arange(len(seconds))
+    # Only times up to the last of them have to be sorted.
+    near = np.flatnonzero(seconds <= np.partition(seconds, number - 1)[number - 1])
+    return near[np.argsort(seconds[near], kind="stable")[:number]]
+
+
+def _sample(key: TableKey, shape: tuple[int, int, int]) -> Product:
+    """A product of nearly these sizes, whose row-major operands have rows of the key's widths."""
+    m, n, k = shape
+    element = ELEMENT_BYTES[key.dtype]
+    # A little less, not more: a shape stands for everything that is valid up to it.
+    less = {width: width // element if width < WIDEST_BYTES else 0 for width in (key.width_a, key.width_b)}
+    sizes = {"m": m, "n": max(1, n - less[key.width_b]), "k": max(1, k - less[key.width_a])}
+    options = {name: value for name, value in key.options if "." not in name}
+    product = Product.of(Workload("gemm", sizes, key.dtype, options))
+    if not key.options:
+        return product
+    # A table for one order of axes has rows along that axis, of the key's width.
+    product = replace(product, a=_of_width(product.a, key.width_a), b=_of_width(product.b, key.width_b))
+    for name, value in key.options:
+        operand, _, fact = name.partition(".")
+        if fact:
+            stated: dict[str, Any] = {fact: bool(value)}
+            product = replace(product, **{operand: replace(getattr(product, operand), **stated)})
+    return product
+
+
+def _of_width(operand: Operand, width: int) -> Operand:
+    """The same operand with rows of a width."""
+    step = operand.step_bytes if width == WIDEST_BYTES else width
+    return replace(operand, width_bytes=width, step_bytes=max(step, width))
+
+
+def whole_space(gpu: GpuModel, spec: GemmSpec, product: Product) -> Table:
+    """Every configuration that is valid for large sizes; the order of tiles and the compiler's knobs stay open."""
+    from constrint.solve import enumerate_space  # loaded where no table is on disk
+
+    workload = product.workload
+    problem = spec.product_problem(gpu, product)
+    params = spec.params(gpu, workload)
+    closed = closed_params(spec, params)
+    for param in params:
+        if param.name in spec.free_params:
+            # The compiler's knobs have their preferred values, with which a row has to be valid.
+            problem.add(Var(param.name) == param.values[0], because="a table has one value of it")
+    columns, _ = enumerate_space(problem).project([p.name for p in closed])
+    order = np.lexsort([_places(p.values, columns[p.name]) for p in reversed(closed)])
+    columns = {name: column[order] for name, column in columns.items()}
+    stated = {name: Var(name) for name in problem.variables if name not in spec.free_params}
+    use = spec.block_use(gpu, product, stated)
+    blocks = BlockColumns.of(gpu, use, columns, problem.estimates)
+    spill_ppm, share_ppm = (np.round(MILLION * column).astype(np.int64) for column in (blocks.chances, blocks.shares))
+    return Table(gpu, spec, params, columns, blocks.blocks_per_sm, blocks.smem_bytes, spill_ppm, share_ppm)
+
+
+def _places(values: tuple[int, ...], column: NDArray[Any]) -> NDArray[Any]:
+    """Place of every entry in the order of preference."""
+    by_value = np.argsort(values)
+    return by_value[np.searchsorted(np.asarray(values)[by_value], column)]
+
+
+def closed_params(spec: GemmSpec, params: tuple[Param, ...]) -> list[Param]:
+    """The parameters that a table's rows have, first those whose preferred values win ties."""
+    closed = [p for p in params if p.name not in {*spec.order_params, *spec.free_params}]
+    # At equal times K in one piece first: it needs no memory for partial sums.
+    return sorted(closed, key=lambda p: p.name != "split_k")

@@ -1,0 +1,162 @@
+"""Torch's own product as a candidate: alone, or followed by one pointwise kernel of this package. No torch.
+
+Where predictions do not tell the library and our kernels apart the library runs, so that nobody is worse off with this
+package than without; except where a call from Python takes longer than the product, since our calls take the host less.
+A composition has no such privilege: it runs where it is predicted to be clearly faster than one fused kernel.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+
+from constrint.choose.decision import ErrorBand, Program, Step
+from constrint.errors import UnsupportedError
+from constrint.hwmodels import GpuModel, load_gpu
+from constrint.kernels.gemm import implementations
+from constrint.kernels.gemm.library.cost import Error, left_out_error, library_s
+from constrint.kernels.gemm.library.points import PLAIN, WIDE, Kind, path_of, place_of
+from constrint.kernels.gemm.library.spec import LIBRARY, inability
+from constrint.kernels.gemm.measured import MEASURED
+from constrint.kernels.gemm.product import Product
+from constrint.kernels.gemm.units import OUTPUT_BYTES
+from constrint.select.cost import LAUNCH_S
+
+#: Share of the library's time that a kernel of ours has to save at least.
+LEAST_SHARE = 0.02
+#: The same where the error of the library's predictions is not known.
+UNKNOWN_SHARE = 0.2
+#: Host time of a call by a plan of ours, by one of two launches (an operand is copied first, or a pointwise kernel
+#: follows), and by the library: calls from Python take no less, however fast the device is. `benchmarks.gemm.bench
+#: --drawn` measured 7 to 16, 15 to 18, and 17 to 29 us, torch's own calls 9 to 22; these lie between those of a quick
+#: and of a slow host.
+OUR_HOST_S, COPIED_HOST_S, LIBRARY_HOST_S = 10e-6, 15e-6, 22e-6
+#: The same of products that a plan asks cuBLAS for (`step.py`): 12 us where a plan of ours took 7 and torch 11.
+DIRECT_HOST_S, DIRECT_DTYPES = 16e-6, ("bf16", "fp16")
+#: The library, then a pointwise kernel.
+COMPOSED = f"gemm.{implementations.COMPOSED}"
+#: Bytes per element of the sums between the two.
+SUM_BYTES = 4
+
+
+def library_program(gpu: GpuModel, product: Product) -> Program | None:
+    """Torch's own product; None where it does not run, or nothing near the product was measured."""
+    if product.no_library or product.no_library_end or inability(product):
+        return None
+    seconds = library_s(gpu, product)
+    if seconds is None:
+        return None
+    return _program(gpu, product, Step("product", LIBRARY, workload=product.workload, seconds=seconds))
+
+
+def unmeasured_library(gpu: GpuModel | None, product: Product) -> Program:
+    """Torch's own product for a caller who names it, predicted where it was measured.
+
+    Raises:
+        UnsupportedError: When no operator of torch computes the product; says why.
+    """
+    reason = product.no_library or product.no_library_end or inability(product)
+    if reason:
+        raise UnsupportedError(f"matmul: kernel='library' does not compute this product: {reason}.")
+    seconds = None if gpu is None else library_s(gpu, product)
+    step = Step("product", LIBRARY, workload=product.workload, seconds=seconds)
+    return Program(LIBRARY, (step,)) if gpu is None or seconds is None else _program(gpu, product, step)
+
+
+def _program(gpu: GpuModel, product: Product, step: Step) -> Program:
+    """A program that begins with the library's product."""
+    error = error_of(gpu.name, place_of(product).kind)
+    table = f"gemm/library/measured/{path_of(gpu.name).name}"
+    band = None if error is None else ErrorBand(error.median, error.nine_in_ten, f"{table}, each product left out once")
+    return Program(LIBRARY, (step,), note="interpolated between measured products", table=table, band=band)
+
+
+def composition(gpu: GpuModel, product: Product) -> Program | None:
+    """The library's product into 32-bit sums, then one kernel for the epilogue that torch's operators do not take.
+
+    None where the library takes the whole product, no plan can make the call, or nothing near it was measured.
+    """
+    if not (product.no_library_end or inability(product)) or _no_composition(product):
+        return None
+    library = library_program(gpu, sums_of(product))
+    return None if library is None else _composed(gpu, product, library)
+
+
+def unmeasured_composition(gpu: GpuModel | None, product: Product) -> Program:
+    """The same for a caller who names it, predicted where the library was measured.
+
+    Raises:
+        UnsupportedError: When it does not compute the product; says why.
+    """
+    reason = _no_composition(product)
+    if reason:
+        raise UnsupportedError(
+            f"matmul: kernel={COMPOSED.partition('.')[2]!r} does not compute this product: {reason}."
+        )
+    return _composed(gpu, product, unmeasured_library(gpu, sums_of(product)))
+
+
+def _no_composition(product: Product) -> str:
+    """Reason why a plan cannot call the library for the product's sums; empty if it can."""
+    if product.no_library:
+        return product.no_library
+    if product.dtype not in DIRECT_DTYPES or product.batch > 1:
+        return "plans call cuBLAS for single products of 16-bit operands alone"
+    return inability(sums_of(product))
+
+
+def _composed(gpu: GpuModel | None, product: Product, library: Program) -> Program:
+    seconds = None if gpu is None else pointwise_s(gpu, product)
+    pointwise = Step("pointwise", "gemm.pointwise", workload=product.workload, seconds=seconds)
+    note = "the product interpolated between measured ones, the pointwise kernel by its bytes"
+    return replace(library, name=COMPOSED, steps=(*library.steps, pointwise), note=note)
+
+
+def reason_for(library: Program, ours: Program | None) -> str:
+    """Reason why a program of the library's is preferred to our best kernel."""
+    if ours is None:
+        return "no kernel of ours computes the product"
+    if library.name == COMPOSED:
+        return f"clearly faster by prediction than {ours.name}, which does all in one launch"
+    return f"predictions do not tell it from {ours.name} clearly enough, so the library runs"
+
+
+def sums_of(product: Product) -> Product:
+    """The plain product whose 32-bit sums the pointwise kernel reads."""
+    return replace(product, has_bias=False, has_source=False, output_bytes=SUM_BYTES, no_library_end="")
+
+
+def pointwise_s(gpu: GpuModel, product: Product) -> float:
+    """Time of the pointwise kernel: a launch, and its bytes at the bandwidth that copies reach."""
+    source_bytes = OUTPUT_BYTES[product.dtype] if product.has_source else 0
+    moved = product.batch * product.m * product.n * (SUM_BYTES + source_bytes + product.output_bytes)
+    return LAUNCH_S + moved / (gpu.memory.dram.bandwidth_bytes_per_s * MEASURED.pack_share)
+
+
+@lru_cache(maxsize=256)
+def error_of(gpu: str, kind: Kind) -> Error | None:
+    """Error of the library's predictions of a kind; None where it is not known."""
+    return left_out_error(load_gpu(gpu), kind)
+
+
+def least_share(gpu: str, kind: Kind) -> float:
+    """Share of its time that has to be saved to prefer a program to another: the median error of predictions."""
+    error = error_of(gpu, kind)
+    return UNKNOWN_SHARE if error is None else max(LEAST_SHARE, error.median)
+
+
+def library_host_s(product: Product) -> float:
+    """Host time of a call of the library."""
+    is_plain = place_of(product).kind.end in (PLAIN, WIDE)
+    is_direct = is_plain and product.dtype in DIRECT_DTYPES and product.batch == 1
+    return DIRECT_HOST_S if is_direct else LIBRARY_HOST_S
+
+
+def beats_library(gpu: GpuModel, product: Product, ours: Program, library: Program) -> bool:
+    """Whether our kernel runs rather than a program of the library's, by device and host time."""
+    ours_s = max(ours.seconds or 0.0, OUR_HOST_S)
+    if library.name == COMPOSED:
+        share = least_share(gpu.name, place_of(sums_of(product)).kind)
+        return max(library.seconds or 0.0, DIRECT_HOST_S + COPIED_HOST_S - OUR_HOST_S) > (1 - share) * ours_s
+    theirs_s = max(library.seconds or 0.0, library_host_s(product))
+    return ours_s <= (1 - least_share(gpu.name, place_of(product).kind)) * theirs_s

@@ -1,0 +1,43 @@
+"""Decisions about kernels, and a process that has just begun: nothing remembered, nothing refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from constrint.choose import Decision, Program, Refusal, Request, Step, decide, forget, memo, refusals, refuse
+from constrint.hwmodels import GpuModel
+from constrint.kernels.gemm.candidates import forget_tables
+from constrint.select import Config, KernelSpec, Workload
+
+
+def begin_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give the test a memory of its own; the one before it comes back afterwards."""
+    monkeypatch.setattr(memo, "_MEMORY", {})
+    monkeypatch.setattr(refusals, "_REFUSED", {})
+    monkeypatch.setattr(refusals, "_REFUSED_STEPS", set())
+
+
+def choose_kernel(
+    spec: KernelSpec, gpu: GpuModel, workload: Workload, fixed: Mapping[str, int] | None = None
+) -> Decision:
+    """The decision for one implementation."""
+    return decide(Request(spec.full_name, workload, gpu, fixed=fixed or {}))
+
+
+def decision_of(kernel: str, config: Config, workload: Workload | None = None, gpu: GpuModel | None = None) -> Decision:
+    """A decision for a configuration, whatever `decide` says."""
+    step = Step("product", kernel, config, workload)
+    return Decision(Request(kernel, workload or Workload(kernel, {}, ""), gpu), Program(kernel, (step,)))
+
+
+def refuse_step(decision: Decision, what: str, required: int, limit: int) -> Decision:
+    """The decision after a device refused this one."""
+    return refuse(decision, Refusal(decision.program.name, dict(decision.config), what, required, limit))
+
+
+def forget_products() -> None:
+    """Decide about products again, and read their tables again."""
+    forget()
+    forget_tables()
