@@ -461,10 +461,6 @@ def constraint_column(constraint: c.Constraint, columns: Mapping[str, ArrayLike]
     return np.array(np.broadcast_to(np.asarray(test(constraint, taken), dtype=bool), shape))
 
 
-Expr.evaluator = expression_column
-c.Constraint.evaluator = constraint_column
-
-
 def rows_with_value(
     expr: Expr, columns: Mapping[str, NDArray[Any]], num_rows: int
 ) -> tuple[NDArray[np.intp], NDArray[Any]]:

@@ -71,7 +71,7 @@ class Constraint(Node):
     """
 
     __slots__ = ("_key", "_operands", "because", "kind", "name")
-    #: Decides a constraint row by row; `columns` enters it, since it imports this file.
+    #: Decides a constraint row by row; `constrint/model/__init__.py` enters `columns.constraint_column`.
     evaluator: ClassVar[Callable[[Constraint, Mapping[str, ArrayLike]], NDArray[np.bool_]]]
     because: str
     name: str
@@ -174,9 +174,6 @@ class Comparison(Constraint):
         if self.op in ("==", "!=") and isinstance(self.left, Truth) and self.left.same(self.right):
             return self.op == "=="
         return super().__bool__()
-
-
-Expr.comparison = Comparison
 
 
 class Divides(Constraint):

@@ -40,7 +40,7 @@ class Node:
 
     __slots__ = ("_variables", "depth", "size")
 
-    #: Writes a node in the text language; `text/render.py` enters one function per kind of node.
+    #: Writes a node in the text language; entered for `Expr` and for `Constraint` in `constrint/model/__init__.py`.
     writer: ClassVar[Callable[[Any], str]]
 
     depth: int
@@ -197,13 +197,14 @@ class Expr(Node):
     # numpy integers on the left must leave the operator to us.
     __array_ufunc__ = None
 
-    #: Builds a comparison of two expressions; `constraint` enters it, since it imports this file.
+    # Functions of files that import this one; `constrint/model/__init__.py` enters all of them.
+    #: Builds a comparison of two expressions: `constraint.Comparison`.
     comparison: ClassVar[Callable[[Expr, str, Expr], Comparison]]
-    #: Arithmetic and comparisons with fractions; `ratio` enters it.
+    #: Arithmetic and comparisons with fractions: `ratio.fractions`.
     fractions: ClassVar[Callable[[str, Any, Any], Any]]
-    #: Joins conditions by `& | ^`; `logic` enters it.
+    #: Joins conditions by `& | ^`: `logic.junction`.
     junction: ClassVar[Callable[[str, Any, Any], Any]]
-    #: Evaluates an expression row by row; `columns` enters it.
+    #: Evaluates an expression row by row: `columns.expression_column`.
     evaluator: ClassVar[Callable[[Expr, Mapping[str, ArrayLike]], NDArray[np.int64]]]
     #: Whether a named number stands somewhere in the expression.
     named: bool

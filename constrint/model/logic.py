@@ -93,9 +93,6 @@ def junction(sign: str, left: object, right: object) -> Constraint:
     return (all_of if sign == "bitand" else any_of)(first, second)
 
 
-Expr.junction = junction
-
-
 class Element(Operation):
     """The item that an index selects, counted from 0; no value where there is no such item.
 

@@ -226,6 +226,3 @@ def fractions(sign: str, left: object, right: object) -> Any:
     if sign == "-":
         return made(add(over, neg(under)), common)
     return c.Comparison(over, sign, under)
-
-
-Expr.fractions = fractions
