@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from constrint.errors import UsageError
 from constrint.export.found import Found
 from constrint.export.registry import Kind, format_named
-from constrint.select.rank import Ranking, Request
+from constrint.select.rank import KernelProblem, Ranking
 from constrint.solve import SearchSpace
 
 
@@ -17,7 +17,7 @@ def export(
     *,
     top: int | None = None,
     rename: Mapping[str, str] | None = None,
-    about: Request | None = None,
+    about: KernelProblem | None = None,
     title: str = "",
 ) -> str:
     """Writes what was found in a form in which it is used. The same input gives the same text.

@@ -48,7 +48,7 @@ def parse_yaml(text: str, source: str) -> Any:
     """Parse one YAML document; `source` stands in front of every error message."""
     loader = _Parser(text)
     try:
-        return _Document(loader, source).value()
+        return _YamlDocument(loader, source).value()
     except HardwareModelError:
         raise
     except yaml.MarkedYAMLError as error:
@@ -61,7 +61,7 @@ def parse_yaml(text: str, source: str) -> Any:
         loader.dispose()
 
 
-class _Document:
+class _YamlDocument:
     """Builds the value of the only document of an event stream."""
 
     def __init__(self, loader: Any, source: str) -> None:

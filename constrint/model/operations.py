@@ -154,7 +154,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Unary:
+class UnaryRule:
     """An operation on one operand."""
 
     name: str  #: Its name in expressions.
@@ -164,7 +164,7 @@ class Unary:
 
 
 @dataclass(frozen=True, slots=True)
-class Binary:
+class BinaryRule:
     """An operation on two operands, or on any number of them, taken from the left."""
 
     name: str  #: Its name in expressions, and in the text language where it is written as a function.
@@ -180,26 +180,26 @@ class Binary:
 
 
 #: In the order of the compiled core's encoding.
-TABLE: Final[tuple[Unary | Binary, ...]] = (
-    Binary("add", operator.add, add_bounds, np.add, "+", many=True),
-    Binary("mul", intmath.multiply, mul_bounds, np.multiply, "*", many=True),
-    Unary("neg", operator.neg, neg_bounds, np.negative),
-    Unary("abs", abs, abs_bounds, np.absolute),
-    Binary("floordiv", intmath.floor_div, floordiv_bounds, np.floor_divide, "//", partial=True),
-    Binary("ceildiv", intmath.ceil_div, ceildiv_bounds, lambda a, b: -(np.negative(a) // b), partial=True),
-    Binary("div", intmath.exact_div, floordiv_bounds, np.floor_divide, "/", partial=True),
-    Binary("mod", intmath.modulo, mod_bounds, np.remainder, "%", partial=True),
-    Binary("pow", intmath.power, pow_bounds, np.power, "^", partial=True),
-    Binary("min", min, min_bounds, np.minimum, many=True),
-    Binary("max", max, max_bounds, np.maximum, many=True),
-    Binary("gcd", math.gcd, gcd_bounds, np.gcd, many=True, alone="abs"),
-    Binary("lcm", intmath.least_multiple, lcm_bounds, np.lcm, many=True, alone="abs"),
-    Binary("bitand", operator.and_, bitand_bounds, np.bitwise_and, many=True),
-    Binary("bitor", operator.or_, bitor_bounds, np.bitwise_or, many=True),
-    Binary("bitxor", operator.xor, bitxor_bounds, np.bitwise_xor, many=True),
+TABLE: Final[tuple[UnaryRule | BinaryRule, ...]] = (
+    BinaryRule("add", operator.add, add_bounds, np.add, "+", many=True),
+    BinaryRule("mul", intmath.multiply, mul_bounds, np.multiply, "*", many=True),
+    UnaryRule("neg", operator.neg, neg_bounds, np.negative),
+    UnaryRule("abs", abs, abs_bounds, np.absolute),
+    BinaryRule("floordiv", intmath.floor_div, floordiv_bounds, np.floor_divide, "//", partial=True),
+    BinaryRule("ceildiv", intmath.ceil_div, ceildiv_bounds, lambda a, b: -(np.negative(a) // b), partial=True),
+    BinaryRule("div", intmath.exact_div, floordiv_bounds, np.floor_divide, "/", partial=True),
+    BinaryRule("mod", intmath.modulo, mod_bounds, np.remainder, "%", partial=True),
+    BinaryRule("pow", intmath.power, pow_bounds, np.power, "^", partial=True),
+    BinaryRule("min", min, min_bounds, np.minimum, many=True),
+    BinaryRule("max", max, max_bounds, np.maximum, many=True),
+    BinaryRule("gcd", math.gcd, gcd_bounds, np.gcd, many=True, alone="abs"),
+    BinaryRule("lcm", intmath.least_multiple, lcm_bounds, np.lcm, many=True, alone="abs"),
+    BinaryRule("bitand", operator.and_, bitand_bounds, np.bitwise_and, many=True),
+    BinaryRule("bitor", operator.or_, bitor_bounds, np.bitwise_or, many=True),
+    BinaryRule("bitxor", operator.xor, bitxor_bounds, np.bitwise_xor, many=True),
 )
-UNARY: Final[dict[str, Unary]] = {rule.name: rule for rule in TABLE if isinstance(rule, Unary)}
-BINARY: Final[dict[str, Binary]] = {rule.name: rule for rule in TABLE if isinstance(rule, Binary)}
+UNARY: Final[dict[str, UnaryRule]] = {rule.name: rule for rule in TABLE if isinstance(rule, UnaryRule)}
+BINARY: Final[dict[str, BinaryRule]] = {rule.name: rule for rule in TABLE if isinstance(rule, BinaryRule)}
 
 
 def apply(op: str, args: tuple[int, ...]) -> int:

@@ -19,7 +19,7 @@ from constrint.model.columns import column_of, test
 from constrint.propose.parse import read_rule
 from constrint.propose.records import Preference, Refusal, SpaceProposal
 from constrint.select.candidates import KernelCandidates, Rows, with_fixed
-from constrint.select.rank import Request, tie_steps
+from constrint.select.rank import KernelProblem, tie_steps
 from constrint.solve import Limits, minimal_conflict, relaxations
 from constrint.solve.explain.conflict import ways_out
 
@@ -65,7 +65,7 @@ def intersect(
             rows = _rows_of(rules, kernel)
         else:
             problem, _ = _problem(rules, kernel, fixed or {})
-            request = Request(kernel.spec, kernel.gpu, kernel.workload, problem)
+            request = KernelProblem(kernel.spec, kernel.gpu, kernel.workload, problem)
             kernel = KernelCandidates.of(request, Limits(max_seconds=MAX_SECONDS))
             rows = np.arange(kernel.num_rows)
         if not len(rows):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from constrint.hwmodels import GpuModel
 from constrint.select import Operation, Workload
 from constrint.select.as_compiled import Compile
-from constrint.select.rank import Request
+from constrint.select.rank import KernelProblem
 
 if TYPE_CHECKING:
     from constrint.report.facts.records import MeasuredFacts
@@ -37,7 +37,7 @@ class GpuQuestion:
     title: str
     workload: Workload | None
     operation: Operation
-    requests: tuple[Request, ...] = ()
+    requests: tuple[KernelProblem, ...] = ()
     refusals: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     own: Collection[int] = ()

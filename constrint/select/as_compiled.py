@@ -21,7 +21,7 @@ from constrint.select.spec import KernelSpec
 from constrint.select.workload import Workload
 
 
-class Asked(NamedTuple):
+class CompileJob(NamedTuple):
     """A configuration to compile."""
 
     spec: KernelSpec
@@ -45,15 +45,15 @@ def modelled(spec: KernelSpec, gpu: GpuModel, workload: Workload, config: Config
 
 
 #: Compiles configurations: what each takes, in their order, or why it does not compile.
-Compile = Callable[[Sequence[Asked]], Sequence[CompiledKernel | str]]
+Compile = Callable[[Sequence[CompileJob]], Sequence[CompiledKernel | str]]
 
 
-def one_by_one(asked: Sequence[Asked]) -> list[CompiledKernel | str]:
+def one_by_one(asked: Sequence[CompileJob]) -> list[CompiledKernel | str]:
     """Compile in this process, what was not compiled before."""
     return [compile_known(one.spec, one.gpu, one.workload, one.config) for one in asked]
 
 
-def as_compiled(candidates: Sequence[Candidate], asked: Sequence[Asked], compile_all: Compile) -> list[Candidate]:
+def as_compiled(candidates: Sequence[Candidate], asked: Sequence[CompileJob], compile_all: Compile) -> list[Candidate]:
     """The candidates with facts for estimates, by the time that follows; those that cannot run come last.
 
     Args:
@@ -71,7 +71,7 @@ def runs(candidate: Candidate) -> bool:
     return candidate.resources is None or candidate.resources.blocks_per_sm > 0
 
 
-def judge(candidate: Candidate, asked: Asked, found: CompiledKernel | str) -> Candidate:
+def judge(candidate: Candidate, asked: CompileJob, found: CompiledKernel | str) -> Candidate:
     """One candidate as compiled."""
     predicted = candidate.resources
     assert predicted is not None
@@ -128,7 +128,7 @@ def problem_of(gpu: GpuModel, taken: ResourceUse) -> str:
     return f"spills {found.spill_bytes} bytes a thread" if found is not None and found.spill_bytes else ""
 
 
-def _cost(candidate: Candidate, asked: Asked, taken: ResourceUse) -> CostEstimate:
+def _cost(candidate: Candidate, asked: CompileJob, taken: ResourceUse) -> CostEstimate:
     """The predicted time with as many blocks as really fit, and a spill that is certain or none."""
     columns: Mapping[str, Any] = {name: np.array([value]) for name, value in candidate.config.items()}
     resident = np.array([max(taken.blocks_per_sm, 1)])

@@ -17,7 +17,7 @@ from constrint.hwmodels import GpuModel
 from constrint.model import Problem, Var
 from constrint.select.candidate import Config
 from constrint.select.cost import CostColumns
-from constrint.select.rank import Request, infeasible, predict, requests, tie_steps
+from constrint.select.rank import KernelProblem, infeasible, predict, requests, tie_steps
 from constrint.select.spec import KernelSpec, Operation
 from constrint.select.workload import Workload
 
@@ -58,7 +58,7 @@ class KernelCandidates:
         self._places: dict[tuple[int, ...], int] | None = None  # of rows by their values; made when it is asked for
 
     @staticmethod
-    def of(request: Request, limits: Limits | None = None) -> KernelCandidates:
+    def of(request: KernelProblem, limits: Limits | None = None) -> KernelCandidates:
         """The space of a request, solved.
 
         Raises:

@@ -163,7 +163,7 @@ def core_space(
     return CoreSpace(dict(projected), counts, BlockColumns.of(gpu, use, projected, problem.estimates), num_product)
 
 
-class _Kept:
+class _SolvedSpace:
     """A space that was solved without the rules that depend on sizes; the values of each column are numbered.
 
     Args:
@@ -231,10 +231,12 @@ class _Kept:
         return total
 
 
-_KEPT: dict[int, _Kept] = {}
+_KEPT: dict[int, _SolvedSpace] = {}
 
 
-def _kept(spec: KernelSpec, gpu: GpuModel, workload: Workload, problem: Problem, limits: Limits | None) -> _Kept | None:
+def _kept(
+    spec: KernelSpec, gpu: GpuModel, workload: Workload, problem: Problem, limits: Limits | None
+) -> _SolvedSpace | None:
     """The solved part of a kernel's space; None where it has none, or none that could be kept apart."""
     stated = spec.stated_problem(gpu, workload)
     if stated is None or any(rule.variables & set(spec.order_params) for rule in stated.constraints):
@@ -243,7 +245,7 @@ def _kept(spec: KernelSpec, gpu: GpuModel, workload: Workload, problem: Problem,
     if key not in _KEPT:
         if len(_KEPT) >= MAX_KEPT:
             _KEPT.clear()
-        _KEPT[key] = _Kept(spec, gpu, workload, stated, limits)
+        _KEPT[key] = _SolvedSpace(spec, gpu, workload, stated, limits)
     return _KEPT[key]
 
 

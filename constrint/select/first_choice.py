@@ -21,7 +21,7 @@ from constrint.model.constraint import CERTAIN
 from constrint.select.candidate import Config
 from constrint.select.kept import key_of
 from constrint.select.limits import SPILLS, BlockUse, most_registers
-from constrint.select.rank import Request, rank_requests, requests
+from constrint.select.rank import KernelProblem, rank_requests, requests
 from constrint.select.spec import KernelSpec, Operation
 from constrint.select.tuned import TunedEntry
 from constrint.select.winners import when_reloaded, winner
@@ -292,7 +292,7 @@ def refuse(kernel: Operation | KernelSpec, choice: Choice, refusal: Refusal) -> 
         raise
 
 
-def _exclude(request: Request, refused: tuple[Refusal, ...], *, care: int) -> None:
+def _exclude(request: KernelProblem, refused: tuple[Refusal, ...], *, care: int) -> None:
     problem = request.problem
     for rule in problem.estimates if care else ():
         if rule.name == SPILLS:

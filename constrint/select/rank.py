@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from constrint.errors import ConstrintError, InfeasibleError, LimitReachedError
 from constrint.hwmodels import GpuModel
 from constrint.model import Problem, Var
-from constrint.select.as_compiled import Asked, Compile, as_compiled, one_by_one, runs
+from constrint.select.as_compiled import CompileJob, Compile, as_compiled, one_by_one, runs
 from constrint.select.candidate import Candidate, CostEstimate
 from constrint.select.core_space import BlockColumns, core_space
 from constrint.select.cost import CostColumns
@@ -37,7 +37,7 @@ CHUNK_ROWS = 128
 
 
 @dataclass(frozen=True)
-class Request:
+class KernelProblem:
     """One implementation asked about one workload, with its space: the kernel's own and any further rules."""
 
     spec: KernelSpec
@@ -46,7 +46,7 @@ class Request:
     problem: Problem
 
 
-def requests(operation: Operation, gpu: GpuModel, workload: Workload) -> tuple[list[Request], dict[str, str]]:
+def requests(operation: Operation, gpu: GpuModel, workload: Workload) -> tuple[list[KernelProblem], dict[str, str]]:
     """The spaces of all implementations that can take a workload, and why the others cannot, by full name.
 
     Raises:
@@ -55,7 +55,7 @@ def requests(operation: Operation, gpu: GpuModel, workload: Workload) -> tuple[l
         InfeasibleError: Likewise, when its data does not fit the GPU.
     """
     workload = checked(operation, workload)
-    able: list[Request] = []
+    able: list[KernelProblem] = []
     refusals: dict[str, str] = {}
     last: ConstrintError | None = None
     for spec in operation.implementations:
@@ -65,7 +65,7 @@ def requests(operation: Operation, gpu: GpuModel, workload: Workload) -> tuple[l
             refusals[spec.full_name] = str(error)
             last = error
         else:
-            able.append(Request(spec, gpu, workload, spec.problem(gpu, workload)))
+            able.append(KernelProblem(spec, gpu, workload, spec.problem(gpu, workload)))
     if last is not None and not able:
         raise last
     return able, refusals
@@ -111,7 +111,7 @@ def rank(
 
 def rank_requests(
     operation: Operation,
-    able: list[Request],
+    able: list[KernelProblem],
     refusals: Mapping[str, str],
     *,
     top: int = 10,
@@ -154,7 +154,7 @@ def rank_requests(
 
 
 def _ranked(
-    able: list[Request], top: int, limits: Limits | None
+    able: list[KernelProblem], top: int, limits: Limits | None
 ) -> tuple[dict[str, tuple[KernelSpace, list[Candidate]]], dict[str, str]]:
     """The space and the best of every implementation by its full name, and what ended those that a limit stopped."""
     parts, late = {}, {}
@@ -166,20 +166,20 @@ def _ranked(
     return parts, late
 
 
-def _compiled(candidates: list[Candidate], able: list[Request], number: int, compile_all: Compile) -> list[Candidate]:
+def _compiled(candidates: list[Candidate], able: list[KernelProblem], number: int, compile_all: Compile) -> list[Candidate]:
     """The candidates with facts for the first ones, by the times that follow; those that cannot run come last."""
     by_kernel = {request.spec.full_name: request for request in able}
     first = [candidate for candidate in candidates if candidate.resources is not None][:number]
     if not first:
         return candidates
-    asked = [Asked(r.spec, r.gpu, r.workload, c.config) for c in first for r in (by_kernel[c.kernel],)]
+    asked = [CompileJob(r.spec, r.gpu, r.workload, c.config) for c in first for r in (by_kernel[c.kernel],)]
     taken = {id(candidate) for candidate in first}
     rest = [candidate for candidate in candidates if id(candidate) not in taken]
     known = as_compiled(first, asked, compile_all)
     return sorted([*known, *rest], key=lambda candidate: (not runs(candidate), candidate.cost.seconds))
 
 
-def _rank_one(request: Request, top: int, limits: Limits | None) -> tuple[KernelSpace, list[Candidate]]:
+def _rank_one(request: KernelProblem, top: int, limits: Limits | None) -> tuple[KernelSpace, list[Candidate]]:
     """One implementation's space and its best configurations."""
     spec, gpu, workload, problem = request.spec, request.gpu, request.workload, request.problem
     params = tuple(spec.params(gpu, workload))
@@ -246,7 +246,7 @@ def predict(spec: KernelSpec, gpu: GpuModel, workload: Workload, columns: Mappin
     return spec.cost(gpu, workload, columns, blocks.blocks_per_sm).slowed(blocks.slowdown(gpu))
 
 
-def infeasible(able: list[Request], limits: Limits | None = None) -> InfeasibleError:
+def infeasible(able: list[KernelProblem], limits: Limits | None = None) -> InfeasibleError:
     """Say why no configuration is valid: a minimal conflict with its reasons for every kernel that was asked."""
     asked = nothing_fits(able[-1].gpu, able[-1].workload)
     reasons = [(request.spec.full_name, *reason_of(request.problem, limits=limits)) for request in able]

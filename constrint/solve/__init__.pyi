@@ -1,5 +1,5 @@
 # ruff: noqa: I001
-# The names of `constrint.solve` by the module that defines each: the one list, for type checkers and `constrint/lazy.py`.
+# The names of `constrint.solve` by the module that defines each: the one list, for mypy and for `constrint/lazy.py`.
 
 from constrint.solve.backends.backend import list_backends as list_backends
 from constrint.solve.budget import Limits as Limits, SearchStats as SearchStats, Status as Status

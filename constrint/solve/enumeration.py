@@ -21,7 +21,7 @@ from constrint.solve.budget import Budget, Limits, SearchStats
 from constrint.solve.engine import walk
 from constrint.solve.engine.compiled import CompiledWalk, walk_in_order
 from constrint.solve.engine.factored import factored_space
-from constrint.solve.space.axes import Axis, Layout, axis_of, position_type
+from constrint.solve.space.axes import Axis, AxisLayout, axis_of, position_type
 from constrint.solve.space.labelled import with_values
 from constrint.solve.space.parts import Factors, Part, TreePart
 from constrint.solve.space.space import SearchSpace
@@ -85,7 +85,7 @@ def _one_table(problem: Problem, columns: Columns) -> Factors:
         parts = (TreePart(tree),)
     elif not problem.variables and all(c.holds({}) for c in problem.constraints):
         parts = ()
-    return Factors(Layout(problem.names, {**axes}, {}), parts)
+    return Factors(AxisLayout(problem.names, {**axes}, {}), parts)
 
 
 #: Of the time that is allowed the tables may take this share; the rest is for bounds.

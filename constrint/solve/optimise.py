@@ -16,7 +16,7 @@ from constrint.model.problem import Objective
 from constrint.solve.backends.backend import get_backend, solution_of
 from constrint.solve.budget import Budget, Limits
 from constrint.solve.explain.conflict import conflict_of_infeasible
-from constrint.solve.solution import Found, Solution
+from constrint.solve.solution import SearchResult, Solution
 
 #: Where no limits are given a search for the best ends after this time, with the best that it knows. It may need
 #: forever, and its answer is of use before that; a list of all solutions is not, so listing has no such limit.
@@ -94,7 +94,7 @@ def _with_values(problem: Problem, answer: Solution) -> Solution:
 
 def _found(
     problem: Problem, number: int, limits: Limits | None, backend: str, hint: Mapping[str, object] | None
-) -> tuple[Found, Budget, str]:
+) -> tuple[SearchResult, Budget, str]:
     tried: dict[str, int] = {}
     coding = Coding.of(problem)
     for name, value in (hint or {}).items():

@@ -124,7 +124,7 @@ class Solution:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SearchResult:
     """What a search for the best solutions came to.
 
     Attributes:

@@ -13,7 +13,7 @@ from constrint.propose.resolve import Resolver
 from constrint.propose.rounds.configs import Plan, Rounds
 from constrint.propose.rounds.gates import CompileGate
 from constrint.select import Operation, Workload
-from constrint.select.as_compiled import Asked
+from constrint.select.as_compiled import CompileJob
 from constrint.select.candidate import CompiledKernel
 from constrint.tune.search.interface import Task
 from tests.tune.tiny import SPEC
@@ -50,7 +50,7 @@ class Script:
         return said if isinstance(said, Answer) else Answer(text=said, usage=counted)
 
 
-def compiles_all(asked: Sequence[Asked]) -> list[CompiledKernel | str]:
+def compiles_all(asked: Sequence[CompileJob]) -> list[CompiledKernel | str]:
     """Nothing is asked of it for a kernel that has nothing to compile."""
     assert not asked
     return []

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from constrint.errors import InfeasibleError
 from constrint.model import Constraint, Problem
 from constrint.select import Operation
-from constrint.select.rank import Request, infeasible, nothing_fits, reason_of
+from constrint.select.rank import KernelProblem, infeasible, nothing_fits, reason_of
 from constrint.solve import Limits, SearchSpace, enumerate_space
 
 
@@ -26,7 +26,7 @@ class Asked:
     title: str
     problem: Problem
     own: tuple[Constraint, ...] = ()
-    request: Request | None = None
+    request: KernelProblem | None = None
 
     @property
     def kernel(self) -> str:
@@ -73,7 +73,7 @@ class Question:
         return next(asked.title for asked in self.asked if asked.kernel in kernels)
 
     @property
-    def requests(self) -> list[Request]:
+    def requests(self) -> list[KernelProblem]:
         """What is asked of each kernel."""
         return [asked.request for asked in self.asked if asked.request is not None]
 

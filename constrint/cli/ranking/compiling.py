@@ -10,7 +10,7 @@ from contextlib import suppress
 
 from constrint.cli.running.progress import Progress
 from constrint.cli.running.run import Run
-from constrint.select.as_compiled import Asked
+from constrint.select.as_compiled import CompileJob
 from constrint.select.candidate import CompiledKernel
 from constrint.select.compiled import compile_known, keep, recall
 
@@ -23,7 +23,7 @@ MANY = 4
 
 
 def compile_shown(
-    asked: Sequence[Asked], *, run: Run | None = None, is_apart: bool = False
+    asked: Sequence[CompileJob], *, run: Run | None = None, is_apart: bool = False
 ) -> list[CompiledKernel | str]:
     """What each takes, in order, or why it does not compile.
 
@@ -49,7 +49,7 @@ def compile_shown(
     return [found for found in known if found is not None]
 
 
-def _compile(asked: Sequence[Asked], run: Run | None, *, is_apart: bool) -> list[CompiledKernel | str]:
+def _compile(asked: Sequence[CompileJob], run: Run | None, *, is_apart: bool) -> list[CompiledKernel | str]:
     cores = os.cpu_count() or 1
     progress = Progress("compiling") if run is None else run.progress
     try:
@@ -67,7 +67,7 @@ def _compile(asked: Sequence[Asked], run: Run | None, *, is_apart: bool) -> list
         progress.close()
 
 
-def _in_processes(asked: Sequence[Asked], run: Run | None, progress: Progress) -> list[CompiledKernel | str]:
+def _in_processes(asked: Sequence[CompileJob], run: Run | None, progress: Progress) -> list[CompiledKernel | str]:
     from constrint.kernels.registry import load_spec
     from constrint.tune import Trial, compile_many
 
@@ -85,7 +85,7 @@ def _in_processes(asked: Sequence[Asked], run: Run | None, progress: Progress) -
     return found
 
 
-def _is_built_in(one: Asked) -> bool:
+def _is_built_in(one: CompileJob) -> bool:
     return one.spec.home.startswith(f"{__name__.partition('.')[0]}.")
 
 

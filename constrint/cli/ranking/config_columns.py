@@ -11,7 +11,7 @@ from typing import Any
 
 from constrint.cli.output import EXTRA, Cell, Column
 from constrint.select import Candidate
-from constrint.select.rank import Request
+from constrint.select.rank import KernelProblem
 
 #: Parameters whose names begin so are one column of a table.
 TILE = "tile"
@@ -25,7 +25,9 @@ class ConfigColumns:
         kernels: Full names of the kernels that they are of.
     """
 
-    def __init__(self, rows: Sequence[Candidate], requests: Iterable[Request], taken: Collection[str] = ()) -> None:
+    def __init__(
+        self, rows: Sequence[Candidate], requests: Iterable[KernelProblem], taken: Collection[str] = ()
+    ) -> None:
         """The columns for these rows, with the titles and meanings that the kernels give their parameters.
 
         Args:

@@ -10,7 +10,7 @@ from constrint.cli.asked.question import Asked
 from constrint.cli.output import Cell, Column, Table
 from constrint.cli.space.rules import YOURS, kind_of
 from constrint.errors import LimitReachedError
-from constrint.select.rank import Request, rank_requests
+from constrint.select.rank import KernelProblem, rank_requests
 from constrint.select.spec import Operation
 from constrint.solve import Limits
 
@@ -52,7 +52,7 @@ def fastest_of(asked: Asked, limits: Limits | None = None) -> tuple[Fastest, ...
     return tuple(one for one in found if one is not None)
 
 
-def _fastest(of: str, request: Request, limits: Limits | None) -> Fastest | None:
+def _fastest(of: str, request: KernelProblem, limits: Limits | None) -> Fastest | None:
     spec = request.spec
     try:
         ranking = rank_requests(Operation(spec.full_name, (spec,)), [request], {}, top=1, limits=limits)

@@ -26,7 +26,7 @@ Function = Callable[[Row], Any]
 NO_VALUE: Final = (ZeroDivisionError, OverflowError, TypeError, ValueError)
 
 
-class Refused(Exception):
+class NotEvaluated(Exception):
     """Raised for what is not known here; `node` is where it stands."""
 
     def __init__(self, node: ast.AST, message: str) -> None:
@@ -128,7 +128,7 @@ def function_of(node: ast.expr, places: Mapping[str, int], name_of: Callable[[as
         name_of: The parameter that a node names; None for a node that names none.
 
     Raises:
-        Refused: For what a restriction cannot hold.
+        NotEvaluated: For what a restriction cannot hold.
     """
 
     def build(node: ast.expr) -> Function:
@@ -137,7 +137,7 @@ def function_of(node: ast.expr, places: Mapping[str, int], name_of: Callable[[as
             return operator.itemgetter(places[name])
         maker = _MAKERS.get(type(node))
         if maker is None:
-            raise Refused(node, HINTS.get(type(node), f"{type(node).__name__} is not supported in a restriction"))
+            raise NotEvaluated(node, HINTS.get(type(node), f"{type(node).__name__} is not supported in a restriction"))
         return maker(node, build)
 
     return build(node)
@@ -149,7 +149,7 @@ Build = Callable[[ast.expr], Function]
 def _constant(node: ast.Constant, build: Build) -> Function:
     value = node.value
     if value is not None and not isinstance(value, (bool, int, float, str)):
-        raise Refused(node, f"only numbers, text and None are supported, not {type(value).__name__}")
+        raise NotEvaluated(node, f"only numbers, text and None are supported, not {type(value).__name__}")
     return lambda row: value
 
 
@@ -161,7 +161,7 @@ def _unary(node: ast.UnaryOp, build: Build) -> Function:
 def _binary(node: ast.BinOp, build: Build) -> Function:
     entry = ARITHMETIC.get(type(node.op))
     if entry is None:
-        raise Refused(node, "this operator is not supported")
+        raise NotEvaluated(node, "this operator is not supported")
     left, right, apply = build(node.left), build(node.right), entry[1]
     return lambda row: apply(left(row), right(row))
 
@@ -188,7 +188,7 @@ def _compare(node: ast.Compare, build: Build) -> Function:
             isinstance(side, ast.Constant) and (side.value is None or isinstance(side.value, bool))
             for side in (left, right)
         ):
-            raise Refused(node, HINTS[type(op)])
+            raise NotEvaluated(node, HINTS[type(op)])
     first = build(node.left)
     steps = []
     for op, right in zip(node.ops, node.comparators, strict=True):
@@ -222,7 +222,7 @@ def _range(node: ast.expr, build: Build) -> Function:
     """A range is only looked into: nothing runs along it."""
     assert isinstance(node, ast.Call)
     if not 1 <= len(node.args) <= 3:
-        raise Refused(node, "range takes one to three numbers")
+        raise NotEvaluated(node, "range takes one to three numbers")
     parts = [build(arg) for arg in node.args]
     return lambda row: range(*(part(row) for part in parts))
 
@@ -240,7 +240,7 @@ def _chosen(node: ast.IfExp, build: Build) -> Function:
 def _call(node: ast.Call, build: Build) -> Function:
     name = node.func.id if isinstance(node.func, ast.Name) else ""
     if name not in CALLS or not is_call(node, name):
-        raise Refused(node, f"this call is not supported; only {', '.join(CALLS)} and, after `in`, range are")
+        raise NotEvaluated(node, f"this call is not supported; only {', '.join(CALLS)} and, after `in`, range are")
     parts, apply = [build(arg) for arg in node.args], CALLS[name]
     return lambda row: apply(*(part(row) for part in parts))
 

@@ -24,7 +24,7 @@ from constrint.model.logic import Element
 from constrint.model.python.evaluate import (
     ARITHMETIC,
     HINTS,
-    Refused,
+    NotEvaluated,
     TooLong,
     Trials,
     answers,
@@ -32,7 +32,7 @@ from constrint.model.python.evaluate import (
     function_of,
     is_call,
 )
-from constrint.model.python.parameters import MAX_NESTING, TOO_DEEP, Parameters, Place, rows_of
+from constrint.model.python.parameters import MAX_NESTING, TOO_DEEP, Parameters, TextPlace, rows_of
 from constrint.model.python.quotient import Arithmetic, InexactError, Number, Quotient
 
 MAX_CHARACTERS: Final = 20_000
@@ -72,8 +72,8 @@ def read_restriction(
             f"a restriction of {len(text):,} characters; at most {MAX_CHARACTERS:,} are read", source=source
         )
     # Python refuses an indented expression.
-    place = Place(text.strip(), source)
-    reader = _Reader(place, domains, trials or Trials())
+    place = TextPlace(text.strip(), source)
+    reader = _RestrictionReader(place, domains, trials or Trials())
     constraint = reader.condition(place.parsed(), 0)
     return constraint.labelled(place.text) if reader.tried else constraint
 
@@ -91,10 +91,10 @@ def read_number(text: str, domains: Mapping[str, Domain], source: str = "express
     """
     if len(text) > MAX_CHARACTERS:
         raise ParseError(f"{len(text):,} characters; at most {MAX_CHARACTERS:,} are read", source=source)
-    place = Place(text.strip(), source)
+    place = TextPlace(text.strip(), source)
     node = place.parsed()
     try:
-        value = _Reader(place, domains, Trials()).number(node, 0)
+        value = _RestrictionReader(place, domains, Trials()).number(node, 0)
     except InexactError as error:
         raise place.at(node, f"no whole number: {error}") from None
     if not isinstance(value, e.Expr):
@@ -102,10 +102,10 @@ def read_number(text: str, domains: Mapping[str, Domain], source: str = "express
     return value
 
 
-class _Reader:
+class _RestrictionReader:
     """Turns the tree of one restriction into a constraint."""
 
-    def __init__(self, place: Place, domains: Mapping[str, Domain], trials: Trials) -> None:
+    def __init__(self, place: TextPlace, domains: Mapping[str, Domain], trials: Trials) -> None:
         self.place, self.domains, self.trials = place, domains, trials
         self.arithmetic = Arithmetic(domains)
         self.parameters = Parameters(place, domains)
@@ -347,7 +347,7 @@ class _Reader:
         names = self.parameters.names_in(whole)
         try:
             function = function_of(whole, {name: place for place, name in enumerate(names)}, self.parameters.name_of)
-        except Refused as error:
+        except NotEvaluated as error:
             raise self.place.at(error.node, error.message) from None
         except RecursionError:
             raise self.place.at(node, TOO_DEEP) from None

@@ -22,7 +22,7 @@ from constrint.model.table import table_of
 class Parameters:
     """Finds parameters in a restriction's tree."""
 
-    def __init__(self, place: Place, domains: Mapping[str, Domain]) -> None:
+    def __init__(self, place: TextPlace, domains: Mapping[str, Domain]) -> None:
         self.place, self.domains = place, domains
         # Python reads identifiers in this form.
         self.spelled = {unicodedata.normalize("NFKC", name): name for name in domains}
@@ -83,7 +83,7 @@ MAX_NESTING: Final = 80
 TOO_DEEP: Final = f"nested more than {MAX_NESTING} levels deep; split the restriction up"
 
 
-class Place:
+class TextPlace:
     """A restriction's text, to say where something stands."""
 
     def __init__(self, text: str, source: str) -> None:

@@ -285,7 +285,7 @@ def _shown(value: Any) -> str:
 MAX_CALLS: Final = 1_000_000
 
 
-class _Asked(Exception):
+class _UnknownParameter(Exception):
     """Raised where a function reads a parameter that has no value yet."""
 
 
@@ -303,7 +303,7 @@ class _Values(Mapping[str, Any]):
         if name not in self.domains:
             raise KeyError(name)
         self.wanted = name
-        raise _Asked
+        raise _UnknownParameter
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.domains)
@@ -343,7 +343,7 @@ def constraint_of(
         values.known = {name: domains[name].value_of(code) for name, code in codes.items()}
         try:
             decided.append((codes, bool(call())))
-        except _Asked:
+        except _UnknownParameter:
             waiting += [{**codes, values.wanted: code} for code in domains[values.wanted]]
         except ZeroDivisionError:
             decided.append((codes, False))

@@ -18,7 +18,7 @@ from constrint.model import logic
 from constrint.model.logic import Element
 from constrint.model.operations import BINARY
 from constrint.model.ratio import Ratio, Symbol, fractions
-from constrint.model.text.lexer import Source, Token
+from constrint.model.text.lexer import SourceText, Token
 from constrint.model.text.members import Listed, Literal, MemberReader, Number, Value, kind_of, shown
 
 MAX_NESTING: Final = 120
@@ -60,7 +60,7 @@ class Grammar(MemberReader):
 
     def __init__(
         self,
-        source: Source,
+        source: SourceText,
         words: list[Token],
         names: Callable[[str, int], e.Expr],
         named_number: Callable[[str], e.Expr],

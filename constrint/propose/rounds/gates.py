@@ -15,7 +15,7 @@ import msgspec
 
 from constrint.propose.records import Gate, GateResult, Ranked, Resources
 from constrint.select import Candidate, KernelSpec
-from constrint.select.as_compiled import Asked, Compile, judge, modelled, runs
+from constrint.select.as_compiled import Compile, CompileJob, judge, modelled, runs
 from constrint.tune.search.interface import Task
 from constrint.tune.store.record import TuningRecord, digest
 
@@ -74,7 +74,7 @@ class CompileGate:
         specs = [self._task.operation.spec(one.kernel) for one in several]
         candidates = [self._candidate(spec, one) for spec, one in zip(specs, several, strict=True)]
         kernels = [place for place, candidate in enumerate(candidates) if candidate.resources is not None]
-        asked = [Asked(specs[i], self._task.gpu, self._task.workload, dict(several[i].config)) for i in kernels]
+        asked = [CompileJob(specs[i], self._task.gpu, self._task.workload, dict(several[i].config)) for i in kernels]
         told = dict(zip(kernels, self._compile_all(asked) if asked else (), strict=True))
         found = []
         for place, (one, candidate) in enumerate(zip(several, candidates, strict=True)):

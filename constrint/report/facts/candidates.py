@@ -11,8 +11,8 @@ from constrint.report.facts.measured import of_config
 from constrint.report.facts.records import CandidateFacts, CompiledFacts, FigureFacts, MeasuredFacts
 from constrint.report.facts.values import shown_config
 from constrint.select import Candidate, Ranking
-from constrint.select.as_compiled import Asked, judge, runs
-from constrint.select.rank import Request
+from constrint.select.as_compiled import CompileJob, judge, runs
+from constrint.select.rank import KernelProblem
 
 
 def compiled_by(question: GpuQuestion, ranking: Ranking, means: Means) -> dict[int, Candidate]:
@@ -25,7 +25,7 @@ def compiled_by(question: GpuQuestion, ranking: Ranking, means: Means) -> dict[i
     for place in places:
         candidate = ranking.candidates[place]
         request = by_kernel[candidate.kernel]
-        asked.append(Asked(request.spec, request.gpu, request.workload, candidate.config))
+        asked.append(CompileJob(request.spec, request.gpu, request.workload, candidate.config))
     told = means.compile_all(asked)
     return {
         place: judge(ranking.candidates[place], one, found)
@@ -55,7 +55,7 @@ def candidate_facts(
 
 def _facts(
     place: int,
-    request: Request,
+    request: KernelProblem,
     ranking: Ranking,
     after: Candidate | None,
     measured: Sequence[MeasuredFacts],

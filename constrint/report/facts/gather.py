@@ -16,7 +16,7 @@ from constrint.report.facts.roofline import roofline_facts
 from constrint.report.facts.rules import rule_facts
 from constrint.report.facts.values import plain, shown_value
 from constrint.select import Candidate, Ranking
-from constrint.select.rank import KernelSpace, Request, rank_requests, reason_of
+from constrint.select.rank import KernelProblem, KernelSpace, rank_requests, reason_of
 
 
 def gather(questions: Sequence[GpuQuestion], means: Means, command: str) -> Report:
@@ -116,11 +116,11 @@ def _of_kernel(question: GpuQuestion, space: KernelSpace, ranking: Ranking, mean
     return _kernel_changed(facts, num_product=space.num_product, num_valid=space.num_valid, heat=heat)
 
 
-def _best(ranking: Ranking, request: Request) -> Candidate | None:
+def _best(ranking: Ranking, request: KernelProblem) -> Candidate | None:
     return next((c for c in ranking.candidates if c.kernel == request.spec.full_name), None)
 
 
-def _of_infeasible(question: GpuQuestion, request: Request, means: Means) -> KernelFacts:
+def _of_infeasible(question: GpuQuestion, request: KernelProblem, means: Means) -> KernelFacts:
     """One implementation without a valid configuration, and why."""
     means.say(f"{question.gpu.name}: why {request.spec.full_name} has no configuration")
     reason, conflict = reason_of(request.problem)
@@ -143,7 +143,7 @@ def _kernel_changed(facts: KernelFacts, **changes: object) -> KernelFacts:
     return msgspec.structs.replace(facts, **changes)
 
 
-def _with_rules(question: GpuQuestion, request: Request) -> KernelFacts:
+def _with_rules(question: GpuQuestion, request: KernelProblem) -> KernelFacts:
     """The parameters and the rules of an implementation."""
     spec = request.spec
     params = tuple(

@@ -12,7 +12,7 @@ from constrint.report.facts.records import BrokenFacts, CellFacts, HeatFacts, Va
 from constrint.report.facts.telling import Axes, telling_axes
 from constrint.report.facts.values import shown_config, shown_value
 from constrint.select import Candidate, Operation
-from constrint.select.rank import Request, rank_requests
+from constrint.select.rank import KernelProblem, rank_requests
 from constrint.solve import Conflict, Limits, minimal_conflict, relaxations, why_not
 from constrint.solve.explain.conflict import ConflictMember
 
@@ -22,7 +22,7 @@ MAX_VALUES = 16
 MAX_SECONDS = 2.0
 
 
-def heat_facts(request: Request, best: Candidate | None, over: tuple[str, str] | None) -> HeatFacts | None:
+def heat_facts(request: KernelProblem, best: Candidate | None, over: tuple[str, str] | None) -> HeatFacts | None:
     """The heat map of a kernel with valid configurations; None where there is nothing to show.
 
     Args:
@@ -71,7 +71,7 @@ def _shown(domain: Domain, best: Candidate | None, name: str) -> list[int]:
     return codes
 
 
-def _cell(request: Request, fixed: dict[str, int]) -> CellFacts:
+def _cell(request: KernelProblem, fixed: dict[str, int]) -> CellFacts:
     """What is known of one pair of values."""
     spec = request.spec
     x, y = (shown_value(spec, name, code) for name, code in fixed.items())

@@ -7,13 +7,13 @@ from constrint.hwmodels.assumed import SUSTAINED, assumption
 from constrint.hwmodels.roofline import roofline
 from constrint.report.facts.records import RooflineFacts
 from constrint.select import KernelSpec
-from constrint.select.rank import Request
+from constrint.select.rank import KernelProblem
 
 #: Memory levels as figures name them.
 LEVELS = {"smem": "shared memory", "l1": "L1", "l2": "L2", "last_level": "last-level cache", "dram": "DRAM"}
 
 
-def roofline_facts(request: Request) -> RooflineFacts | None:
+def roofline_facts(request: KernelProblem) -> RooflineFacts | None:
     """The roofline; None where no peak of the dtype is known or the kernel counts no operations."""
     gpu, workload, spec = request.gpu, request.workload, request.spec
     operations = spec.num_operations(workload)
@@ -37,6 +37,6 @@ def roofline_facts(request: Request) -> RooflineFacts | None:
     )
 
 
-def _intensity(spec: KernelSpec, request: Request) -> float | None:
+def _intensity(spec: KernelSpec, request: KernelProblem) -> float | None:
     moved = spec.moved_bytes(request.workload)
     return spec.num_operations(request.workload) / moved if moved else None

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from constrint.errors import LimitReachedError
 from constrint.model import Constraint, Problem
 from constrint.report.facts.records import RuleFacts
-from constrint.select.rank import Request
+from constrint.select.rank import KernelProblem
 from constrint.solve import Limits, RulePruning, count, pruning, would_remove
 
 #: Seconds that counting may take: without counts a report still says what the rules are.
@@ -16,7 +16,7 @@ MAX_SECONDS = 10.0
 YOURS = "yours"
 
 
-def rule_facts(request: Request, own: Collection[int]) -> tuple[RuleFacts, ...]:
+def rule_facts(request: KernelProblem, own: Collection[int]) -> tuple[RuleFacts, ...]:
     """The rules of a kernel's space: those that prune by what each removes alone, then the estimated ones.
 
     Args:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from constrint.errors import UnknownNameError
 from constrint.select.core_space import core_space
-from constrint.select.rank import Request
+from constrint.select.rank import KernelProblem
 
 #: A pair of tile sizes is taken where it explains at least this share of what the most telling pair explains.
 TILES_PREFERRED = 0.5
@@ -32,7 +32,7 @@ class Axes:
     share: float
 
 
-def telling_axes(request: Request, over: tuple[str, str] | None = None) -> Axes | None:
+def telling_axes(request: KernelProblem, over: tuple[str, str] | None = None) -> Axes | None:
     """The axes of a kernel's heat map; None where there are no two.
 
     Args:
@@ -58,7 +58,7 @@ def telling_axes(request: Request, over: tuple[str, str] | None = None) -> Axes 
     return Axes(best[1], best[0], shares[best])
 
 
-def check_over(requests: Sequence[Request], over: tuple[str, str]) -> None:
+def check_over(requests: Sequence[KernelProblem], over: tuple[str, str]) -> None:
     """Refuse axes that no kernel has.
 
     Raises:
@@ -70,13 +70,13 @@ def check_over(requests: Sequence[Request], over: tuple[str, str]) -> None:
             raise UnknownNameError("parameter", name, known)
 
 
-def _tile_names(request: Request, names: Sequence[str]) -> set[str]:
+def _tile_names(request: KernelProblem, names: Sequence[str]) -> set[str]:
     from constrint.propose.strategies.actions import actions_of
 
     return set(actions_of(request.spec, names).get("tile", ()))
 
 
-def _priced(request: Request) -> tuple[Mapping[str, NDArray[Any]], NDArray[np.float64]]:
+def _priced(request: KernelProblem) -> tuple[Mapping[str, NDArray[Any]], NDArray[np.float64]]:
     """The valid configurations but for the order of blocks and the compiler's knobs, and the log of their times."""
     spec, gpu, workload = request.spec, request.gpu, request.workload
     space = core_space(spec, gpu, workload, request.problem)

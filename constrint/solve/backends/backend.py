@@ -14,7 +14,7 @@ from constrint.errors import LimitReachedError, UndefinedValueError, UnknownName
 from constrint.model import AllOf, Comparison, Const, Not, Problem, Var
 from constrint.model.coding import in_codes
 from constrint.solve.budget import Budget, Limits, Status
-from constrint.solve.solution import Found, Solution, StoppedEarlyError
+from constrint.solve.solution import SearchResult, Solution, StoppedEarlyError
 
 Columns = dict[str, NDArray[Any]]
 
@@ -48,7 +48,9 @@ class Backend(ABC):
             UndefinedValueError: When there are solutions and the objective has a value in none of them.
         """
 
-    def find(self, problem: Problem, budget: Budget, number: int = 1, hint: Mapping[str, int] | None = None) -> Found:
+    def find(
+        self, problem: Problem, budget: Budget, number: int = 1, hint: Mapping[str, int] | None = None
+    ) -> SearchResult:
         """The best solutions by all objectives in order of importance, and what is known at a limit."""
         known: list[dict[str, int]] = []
         asked = in_codes(problem)
@@ -67,11 +69,11 @@ class Backend(ABC):
             if isinstance(error, StoppedEarlyError):
                 known += [error.incumbent] if error.incumbent is not None else []
                 bound = error.bound
-            return Found(tuple(known), False, bound if len(known) < 2 else None, str(error))
+            return SearchResult(tuple(known), False, bound if len(known) < 2 else None, str(error))
         except UndefinedValueError:
             if not known:
                 raise
-        return Found(tuple(known))
+        return SearchResult(tuple(known))
 
     def _by_all_objectives(
         self, problem: Problem, budget: Budget, hint: Mapping[str, int] | None
@@ -112,7 +114,7 @@ class Backend(ABC):
         return solution_of(problem, found, budget, self.name)
 
 
-def solution_of(problem: Problem, found: Found, budget: Budget, solver: str, place: int = 0) -> Solution:
+def solution_of(problem: Problem, found: SearchResult, budget: Budget, solver: str, place: int = 0) -> Solution:
     """The answer that a search's findings are, the `place`-th best."""
     solver = found.solver or solver
     if found.complete:

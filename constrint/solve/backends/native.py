@@ -27,7 +27,7 @@ from constrint.solve.engine.prepare import flatten
 from constrint.solve.engine.walk import solutions_in_order
 from constrint.solve.intervals import Domains
 from constrint.solve.propagation import impossible, propagate
-from constrint.solve.solution import Found, StoppedEarlyError
+from constrint.solve.solution import SearchResult, StoppedEarlyError
 from constrint.solve.space.space import SearchSpace
 
 # A walk in declared order may look at this many combinations before tables are tried.
@@ -95,7 +95,9 @@ class NativeBackend(Backend):
                 return None
             return _searched(problem, budget)
 
-    def find(self, problem: Problem, budget: Budget, number: int = 1, hint: Mapping[str, int] | None = None) -> Found:
+    def find(
+        self, problem: Problem, budget: Budget, number: int = 1, hint: Mapping[str, int] | None = None
+    ) -> SearchResult:
         """The best solutions: by tables where they are small, else by branch and bound on the compiled core.
 
         Without objectives they are the first ones in declared order.
@@ -105,7 +107,7 @@ class NativeBackend(Backend):
         try:
             search = BranchAndBound.of(problem, budget, number, hint) if self._use_core else None
         except LimitReachedError as error:
-            return Found((), False, message=str(error))
+            return SearchResult((), False, message=str(error))
         if search is None:
             return super().find(problem, budget, number, hint)
         many = math.prod(d.size for d in problem.variables.values()) > _MANY
@@ -115,22 +117,22 @@ class NativeBackend(Backend):
                 search.run(budget, _FIRST_DECISIONS)
             if number == len(problem.objectives) == 1 and not search.done:
                 best = self._best_by_tables(problem, budget, _FEW_CELLS if many else _TABLE_CELLS, _FEW)
-                return Found(() if best is None else (best,))
+                return SearchResult(() if best is None else (best,))
         except CancelledError as error:
             return search.found(str(error))
         except LimitReachedError:
             pass  # The tables are too large, or the time is over: the search will say.
         return search.found() if search.done else found_within(search, budget)
 
-    def _first(self, problem: Problem, budget: Budget, number: int) -> Found:
+    def _first(self, problem: Problem, budget: Budget, number: int) -> SearchResult:
         if number == 1:
             return super().find(problem, budget)
         known: list[dict[str, int]] = []
         try:
             known.extend(itertools.islice(solutions_in_order(problem, budget.limits, self.name), number))
         except LimitReachedError as error:
-            return Found(tuple(known), False, message=str(error))
-        return Found(tuple(known))
+            return SearchResult(tuple(known), False, message=str(error))
+        return SearchResult(tuple(known))
 
     def _any(self, search: BranchAndBound, budget: Budget) -> dict[str, int] | None:
         """Any solution, by depth-first search; None where there is none."""
@@ -251,7 +253,9 @@ class AutoBackend(Backend):
         """The best solution by the native engine."""
         return self._native.best(problem, budget, hint)
 
-    def find(self, problem: Problem, budget: Budget, number: int = 1, hint: Mapping[str, int] | None = None) -> Found:
+    def find(
+        self, problem: Problem, budget: Budget, number: int = 1, hint: Mapping[str, int] | None = None
+    ) -> SearchResult:
         """The best solutions by all objectives; without one, the first in declared order or else any solution."""
         if not _has_cpsat() or (number > 1 and not problem.objectives):
             return replace(self._native.find(problem, budget, number, hint), solver="native")
@@ -268,8 +272,8 @@ class AutoBackend(Backend):
         return self._handed_over(problem, budget, number, native, hint)
 
     def _handed_over(
-        self, problem: Problem, budget: Budget, number: int, native: Found, hint: Mapping[str, int] | None
-    ) -> Found:
+        self, problem: Problem, budget: Budget, number: int, native: SearchResult, hint: Mapping[str, int] | None
+    ) -> SearchResult:
         from constrint.solve.backends.cpsat import CpSatBackend
 
         incumbent = native.assignments[0] if native.assignments else hint
@@ -282,7 +286,7 @@ class AutoBackend(Backend):
         return found if found.complete else _together(problem, found, native)
 
 
-def _together(problem: Problem, first: Found, second: Found) -> Found:
+def _together(problem: Problem, first: SearchResult, second: SearchResult) -> SearchResult:
     """What two searches know together that were both stopped."""
     values = {}
     for found in (first, second):
@@ -296,4 +300,4 @@ def _together(problem: Problem, first: Found, second: Found) -> Found:
     solver = ordered[0][2] if ordered else first.solver
     number = max(len(first.assignments), len(second.assignments))
     best = tuple(assignment for _, assignment, _ in ordered[:number])
-    return Found(best, False, bound, first.message or second.message, solver)
+    return SearchResult(best, False, bound, first.message or second.message, solver)

@@ -17,9 +17,9 @@ from constrint.model.encode import encode_all, encode_expression
 from constrint.solve.budget import LARGE_BYTES, Budget
 from constrint.solve.engine.prepare import flatten
 from constrint.solve.propagation import propagate
-from constrint.solve.solution import Found
-from constrint.solve.space.axes import Axis, Layout, axis_of, check_listing, dtype_for, position_type
-from constrint.solve.space.diagram import DiagramPart, Layer
+from constrint.solve.solution import SearchResult
+from constrint.solve.space.axes import Axis, AxisLayout, axis_of, check_listing, dtype_for, position_type
+from constrint.solve.space.diagram import DiagramLayer, DiagramPart
 from constrint.solve.space.parts import Factors, FreePart, Part, TreePart
 from constrint.solve.space.tree import LinkedTable, Tree
 
@@ -176,13 +176,13 @@ class CompiledFactors(Factors):
         found: list[tuple[int, int]] | None = self._core.best(model, self._space, code, maximise)
         return found
 
-    def _fetched(self) -> tuple[Layout, tuple[Part, ...] | None]:
+    def _fetched(self) -> tuple[AxisLayout, tuple[Part, ...] | None]:
         if self._space is None:
-            return Layout(self.names, {}, {}), None
+            return AxisLayout(self.names, {}, {}), None
         listed, parts = self._core.factors(self._space)
         axes, fixed = _axes(self.names, listed)
         sizes = {name: len(axis) for name, axis in axes.items()}
-        return Layout(self.names, {**axes}, fixed), tuple(self._part(part, sizes) for part in parts)
+        return AxisLayout(self.names, {**axes}, fixed), tuple(self._part(part, sizes) for part in parts)
 
     def _part(self, part: Any, sizes: Mapping[str, int]) -> Part:
         if isinstance(part, int):
@@ -192,9 +192,9 @@ class CompiledFactors(Factors):
             return DiagramPart([self._layer(*layer) for layer in layers], sizes)
         return TreePart(Tree([self._node(place, part, sizes) for place in range(len(part))], sizes))
 
-    def _layer(self, variable: int, num_states: int, *arcs: bytearray) -> Layer:
+    def _layer(self, variable: int, num_states: int, *arcs: bytearray) -> DiagramLayer:
         source, place, target = (np.frombuffer(a, t) for a, t in zip(arcs, _ARC_TYPES, strict=True))
-        return Layer(self.names[variable], num_states, source, place, target)
+        return DiagramLayer(self.names[variable], num_states, source, place, target)
 
     def _node(self, place: int, tables: Sequence[Any], sizes: Mapping[str, int]) -> LinkedTable:
         variables, columns, num_rows, parent, shared = tables[place]
@@ -353,7 +353,7 @@ class BranchAndBound:
         finally:
             budget.stats.nodes += self._state()[2] - before
 
-    def found(self, message: str = "") -> Found:
+    def found(self, message: str = "") -> SearchResult:
         """What is known by now.
 
         Raises:
@@ -367,7 +367,7 @@ class BranchAndBound:
         known = bound if self._problem.objectives and abs(bound) < _UNBOUNDED else None
         if known is not None and self._problem.objectives[0].maximise:
             known = -known
-        return Found(assignments, self.done, known, message)
+        return SearchResult(assignments, self.done, known, message)
 
     def _state(self) -> tuple[list[list[int]], int, int, bool]:
         assert core is not None
@@ -383,7 +383,7 @@ def _poll_search(budget: Budget, spent: int) -> Any:
     return poll
 
 
-def found_within(search: BranchAndBound, budget: Budget) -> Found:
+def found_within(search: BranchAndBound, budget: Budget) -> SearchResult:
     """Runs a search to its end or to a limit, and says what it found."""
     try:
         search.run(budget, max(0, budget.limits.max_nodes - budget.stats.nodes))

@@ -10,9 +10,9 @@ from constrint.model import Domain, Problem
 from constrint.solve.budget import Budget, Limits
 from constrint.solve.engine.compiled import enumerate_factors
 from constrint.solve.engine.prepare import Bag, Prepared, components, fixed_columns, flatten, prepare, tree
-from constrint.solve.engine.tables import Check, build_table
+from constrint.solve.engine.tables import TableCheck, build_table
 from constrint.solve.propagation import propagate
-from constrint.solve.space.axes import Axis, Layout, LazyAxis, Rows, axis_of_free
+from constrint.solve.space.axes import Axis, AxisLayout, LazyAxis, Rows, axis_of_free
 from constrint.solve.space.parts import Factors, FreePart, Part, TreePart
 from constrint.solve.space.space import SearchSpace
 from constrint.solve.space.tree import LinkedTable, Tree
@@ -45,19 +45,19 @@ def factored_space(problem: Problem, limits: Limits | None = None, use_core: boo
     return SearchSpace(problem, factors, budget.stats, factored_space)
 
 
-def _layout(problem: Problem, prepared: Prepared, budget: Budget) -> Layout:
+def _layout(problem: Problem, prepared: Prepared, budget: Budget) -> AxisLayout:
     axes: dict[str, Axis | LazyAxis] = dict(prepared.axes)
     for name, domain in prepared.free.items():
         axes[name] = axis_of_free(domain, budget)
-    return Layout(tuple(problem.variables), axes, prepared.fixed, prepared.derived)
+    return AxisLayout(tuple(problem.variables), axes, prepared.fixed, prepared.derived)
 
 
-def _parts(prepared: Prepared, layout: Layout, budget: Budget) -> list[Part] | None:
+def _parts(prepared: Prepared, layout: AxisLayout, budget: Budget) -> list[Part] | None:
     """Builds the independent parts; None as soon as one has no solution."""
     parts: list[Part] = []
     groups = components(prepared.axes, [c.scope for c in prepared.checks])
     of_name = {name: i for i, names in enumerate(groups) for name in names}
-    checks: list[list[Check]] = [[] for _ in groups]
+    checks: list[list[TableCheck]] = [[] for _ in groups]
     for check in prepared.checks:
         checks[of_name[next(iter(check.scope))]].append(check)
     for names, mine in zip(groups, checks, strict=True):
@@ -70,13 +70,15 @@ def _parts(prepared: Prepared, layout: Layout, budget: Budget) -> list[Part] | N
     return sorted(parts, key=lambda p: p.count)
 
 
-def _bags(names: Sequence[str], checks: Sequence[Check], axes: dict[str, Axis]) -> list[Bag]:
+def _bags(names: Sequence[str], checks: Sequence[TableCheck], axes: dict[str, Axis]) -> list[Bag]:
     if math.prod(len(axes[n]) for n in names) <= ONE_TABLE:
         return [Bag(frozenset(names))]
     return tree(names, [c.scope for c in checks], {n: math.log(len(axes[n])) for n in names})
 
 
-def _tree_part(names: Sequence[str], checks: Sequence[Check], prepared: Prepared, budget: Budget) -> TreePart | None:
+def _tree_part(
+    names: Sequence[str], checks: Sequence[TableCheck], prepared: Prepared, budget: Budget
+) -> TreePart | None:
     """Lists the tables of one component and links them."""
     bags = _bags(names, checks, prepared.axes)
     fixed = fixed_columns(prepared.fixed)

@@ -274,7 +274,7 @@ def relaxations(
     try:
         for member in known.members:
             if among is None or among(member):
-                way = _WayOut(problem, member, questions).found()
+                way = _SmallestChange(problem, member, questions).found()
                 ways += [way] if way is not None else []
     except CancelledError:
         raise
@@ -288,7 +288,7 @@ def ways_out(ways: Sequence[Relaxation]) -> str:
     return f"fits if {', or '.join(way.condition for way in ways)}" if ways else ""
 
 
-class _WayOut:
+class _SmallestChange:
     """The smallest change of one rule or one domain that is enough."""
 
     def __init__(self, problem: Problem, member: ConflictMember, questions: Questions) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from constrint.errors import LimitReachedError
 from constrint.model import AllOf, Comparison, Const, Constraint, Domain, Expr, Operation, Var
-from constrint.model.columns import Column, test
+from constrint.model.columns import ExactColumn, test
 from constrint.solve.intervals import Contradiction, Domains
 from constrint.solve.propagation import normal, revise
 from constrint.solve.space.axes import axis_from_domain
@@ -122,7 +122,7 @@ class Narrowing:
             if state.of[name].size > _LISTED:
                 return
             axis = axis_from_domain(state.of[name])
-            fits = np.broadcast_to(np.asarray(test(rule, {name: Column(axis.values, axis.bounds)})), (len(axis),))
+            fits = np.broadcast_to(np.asarray(test(rule, {name: ExactColumn(axis.values, axis.bounds)})), (len(axis),))
         except LimitReachedError:
             return  # A number too long to compute: the rule narrows nothing.
         if not fits.all():

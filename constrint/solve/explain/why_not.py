@@ -12,7 +12,7 @@ import numpy as np
 from constrint.errors import CancelledError, LimitReachedError, UndefinedValueError, UnknownNameError, UsageError
 from constrint.model import Comparison, Const, Constraint, Divides, Domain, Expr, IsIn, Problem, Table
 from constrint.model.coding import Coding
-from constrint.model.columns import Column, test
+from constrint.model.columns import ExactColumn, test
 from constrint.model.constraint import CERTAIN
 from constrint.model.domain import literal, plain
 from constrint.model.intmath import as_int
@@ -238,8 +238,8 @@ def _fitting(problem: Problem, values: Mapping[str, int], name: str, budget: Bud
     if any(name not in c.variables and not c.holds(values) for c in problem.constraints):
         return ()
     axis = axis_from_domain(problem.variables[name])
-    columns = {n: Column(v, (v, v)) for n, v in values.items()}
-    columns[name] = Column(axis.values, axis.bounds)
+    columns = {n: ExactColumn(v, (v, v)) for n, v in values.items()}
+    columns[name] = ExactColumn(axis.values, axis.bounds)
     fits = np.ones(len(axis), dtype=bool)
     for constraint in problem.constraints:
         if name in constraint.variables:
@@ -385,14 +385,14 @@ def _count(
     leading: list[str],
     grid: list[str],
     axes: Mapping[str, Axis],
-    chosen: dict[str, Column],
+    chosen: dict[str, ExactColumn],
     budget: Budget,
 ) -> int:
     if leading:
         first, *rest = leading
         total = 0
         for value in axes[first].values.tolist():
-            total += _count(constraint, rest, grid, axes, {**chosen, first: Column(value, (value, value))}, budget)
+            total += _count(constraint, rest, grid, axes, {**chosen, first: ExactColumn(value, (value, value))}, budget)
         return total
     budget.check_work()
     columns = dict(chosen)

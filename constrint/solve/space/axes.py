@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from constrint.errors import LimitReachedError
 from constrint.model import Domain, Expr
-from constrint.model.columns import Column, column_of, evaluate
+from constrint.model.columns import ExactColumn, column_of, evaluate
 from constrint.model.interrupt import step
 from constrint.solve.budget import Budget, available_bytes
 
@@ -40,9 +40,9 @@ class Axis:
         """Returns the axis with only the marked values."""
         return axis_of(self.values[mask])
 
-    def column(self, shape: tuple[int, ...]) -> Column:
+    def column(self, shape: tuple[int, ...]) -> ExactColumn:
         """The values, reshaped to lie along one axis of a grid."""
-        return Column(self.narrow.reshape(shape), self.bounds)
+        return ExactColumn(self.narrow.reshape(shape), self.bounds)
 
 
 def position_type(size: int) -> Any:
@@ -100,7 +100,7 @@ def axis_of_free(domain: Domain, budget: Budget) -> Axis | LazyAxis:
 
 
 @dataclass(slots=True)
-class Layout:
+class AxisLayout:
     """How positions become assignments: axes of variables, fixed values, and derived ones."""
 
     names: tuple[str, ...]

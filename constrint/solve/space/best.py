@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from constrint.errors import UnknownNameError, UsageError
 from constrint.model import Expr
-from constrint.model.columns import Column, evaluate, rows_with_value
+from constrint.model.columns import ExactColumn, evaluate, rows_with_value
 from constrint.solve.budget import Budget, Limits
 from constrint.solve.propagation import substitute_expr
 from constrint.solve.space.axes import ranges
-from constrint.solve.space.cost_bounds import Choice, CostBounds, Forest, Range, Unbounded
+from constrint.solve.space.cost_bounds import CostBounds, Forest, PartialChoice, Range, Unbounded
 from constrint.solve.space.diagram import DiagramPart
 from constrint.solve.space.parts import Factors
 
@@ -152,7 +152,7 @@ _RANGE: Final = 1 << 12
 _KEY_LIMIT: Final = 1 << 59
 
 
-class Found(NamedTuple):
+class RankedIndex(NamedTuple):
     """A solution: its cost, and its place in the space with excluded solutions counted."""
 
     cost: int
@@ -207,7 +207,7 @@ class KBest:
             expr = substitute_expr(expr, name, derived)
         self._expr, self._k, self._budget = expr, k, budget
         self._forest = Forest(factors.parts or (), layout, factors.total)
-        self._fixed = {n: Column(v, (v, v)) for n, v in layout.fixed.items()}
+        self._fixed = {n: ExactColumn(v, (v, v)) for n, v in layout.fixed.items()}
         self._bounds = CostBounds(self._forest, self._fixed)
         names = [n for n in layout.names if n in expr.variables and n in layout.axes]
         self._relevant = frozenset(names)
@@ -218,7 +218,7 @@ class KBest:
         self._most_rows = max(_FEWEST_ROWS, min(_MOST_ROWS, _MOST_CHOSEN // len(self._forest.tables)))
         self._rows = min(_FIRST_ROWS, self._most_rows)
 
-    def run(self) -> list[Found]:
+    def run(self) -> list[RankedIndex]:
         """The best solutions, the best first."""
         none = np.zeros(1, dtype=self._forest.count_type)
         keys = [np.zeros(1, dtype=np.int64) for _ in self._keys.weights]
@@ -233,7 +233,7 @@ class KBest:
             for part in self._cut(self._promising(block)):
                 pushed += 1
                 heapq.heappush(heap, (self._least(part), pushed, part))
-        return [Found(int(best[0]), int(best[-1])) for best in self._best]
+        return [RankedIndex(int(best[0]), int(best[-1])) for best in self._best]
 
     def _least(self, block: _Block) -> tuple[Any, ...]:
         """What the best solution of a block is at least."""
@@ -309,7 +309,7 @@ class KBest:
             block.cost, defined = np.broadcast_to(np.asarray(cost.values), shape), cost.defined
         elif len(block.chosen) > 1:
             # Below the root nothing is chosen yet: bounding all there is would only say what the best one costs.
-            block.cost = self._lowest(Choice(columns, block.groups, {}), shape)
+            block.cost = self._lowest(PartialChoice(columns, block.groups, {}), shape)
         block.least = block.keys
         for place, groups in block.groups.items():
             more = self._keys.least(place)
@@ -320,7 +320,7 @@ class KBest:
             block.begin, block.end = starts[block.groups[place]], starts[block.groups[place] + 1]
         return block if defined is None else block.only(np.broadcast_to(defined, shape))
 
-    def _lowest(self, choice: Choice, shape: tuple[int, ...]) -> NDArray[Any] | None:
+    def _lowest(self, choice: PartialChoice, shape: tuple[int, ...]) -> NDArray[Any] | None:
         try:
             return np.broadcast_to(np.asarray(self._bounds.range(self._expr, choice).low), shape)
         except Unbounded:
@@ -343,7 +343,7 @@ class KBest:
                 spans[name] = Range(low, high, column.bounds)
         groups: dict[int, NDArray[Any] | None] = {p: a for p, a in block.groups.items() if p != place}
         groups |= dict.fromkeys(table.children)
-        many.cost = self._lowest(Choice(columns, groups, spans), begin.shape)
+        many.cost = self._lowest(PartialChoice(columns, groups, spans), begin.shape)
         return many
 
     def _keep(self, block: _Block) -> None:

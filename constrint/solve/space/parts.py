@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from constrint.solve.space.axes import Keys, Layout, Rows, check_listing, combine, find, group, total_type
+from constrint.solve.space.axes import AxisLayout, Keys, Rows, check_listing, combine, find, group, total_type
 from constrint.solve.space.tree import LinkedTable, Tree, list_rows, multiply_out, project_tree
 
 
@@ -156,7 +156,7 @@ class Factors:
     `parts` is None where there is no solution, and empty where every variable is fixed.
     """
 
-    layout: Layout
+    layout: AxisLayout
     parts: tuple[Part, ...] | None
 
     @property

@@ -15,7 +15,7 @@ from constrint.solve.space.axes import check_listing, combine
 from constrint.solve.space.parts import Part, TreePart
 
 if TYPE_CHECKING:
-    from constrint.solve.space.axes import Layout
+    from constrint.solve.space.axes import AxisLayout
     from constrint.solve.space.space import SearchSpace
 
 
@@ -120,7 +120,7 @@ def _same_tables(one: SearchSpace, other: SearchSpace) -> bool:
     return all(_same_part(mine[names], theirs[names], one.layout, other.layout) for names in mine)
 
 
-def _same_part(one: Part, other: Part, mine: Layout, theirs: Layout) -> bool:
+def _same_part(one: Part, other: Part, mine: AxisLayout, theirs: AxisLayout) -> bool:
     for name in one.names:
         a, b = mine.axes[name], theirs.axes[name]
         if mine.size(name) != theirs.size(name) or type(a) is not type(b):

@@ -19,7 +19,7 @@ from constrint.errors import UnknownNameError, UsageError
 from constrint.model import Domain, Expr, Problem
 from constrint.model.intmath import as_int
 from constrint.solve.budget import Limits, SearchStats
-from constrint.solve.space.axes import Layout, Rows, check_listing, dicts_of, total_type
+from constrint.solve.space.axes import AxisLayout, Rows, check_listing, dicts_of, total_type
 from constrint.solve.space.parts import Factors, Part, TreePart
 from constrint.solve.space.tree import merged
 
@@ -62,7 +62,7 @@ class SearchSpace:
         self.size: int = factors.total - len(self.gaps)
 
     @property
-    def layout(self) -> Layout:
+    def layout(self) -> AxisLayout:
         """How positions become assignments."""
         return self.factors.layout
 
