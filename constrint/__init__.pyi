@@ -68,3 +68,4 @@ from constrint.solve import (
 )
 
 __version__: str
+__all__: list[str]

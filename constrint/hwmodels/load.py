@@ -265,10 +265,10 @@ def explain(message: str, source: str, struct: type[msgspec.Struct], raw: Any) -
     """Raise msgspec's error as one that a writer of the file understands.
 
     Args:
-        message: What msgspec says.
+        message: msgspec's message.
         source: The file.
         struct: The schema.
-        raw: What the file holds.
+        raw: The parsed file.
 
     Raises:
         HardwareModelError: Always.
@@ -312,7 +312,7 @@ def _shown(value: Any) -> str:
 
 
 def _value_at(path: str, raw: Any) -> Any:
-    """What the file holds at a path; `_UNSEEN` where the path does not say which of several values it is."""
+    """Value of the file at a path; `_UNSEEN` where the path is ambiguous."""
     for step in _STEP.findall(path):
         if step.startswith("["):
             number = step[1:-1]

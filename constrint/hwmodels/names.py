@@ -38,12 +38,12 @@ def fold(name: str) -> str:
 
 @functools.cache
 def index() -> Index:
-    """What the files below `data` are called."""
+    """Index of the names of the files below `data`."""
     return index_of(DATA)
 
 
 def index_of(folder: Path) -> Index:
-    """What the files of a folder with one folder a vendor are called."""
+    """Index of the names of the files in a folder that has one folder per vendor."""
     files: dict[str, str] = {}
     names: dict[str, tuple[str, ...]] = {}
     for path in sorted(folder.glob("*/*.yaml")):

@@ -1,4 +1,4 @@
-"""What a GPU is to constrint: one frozen struct per block of its YAML file, with the same names and units.
+"""The schema of a GPU's model: one frozen struct per block of its YAML file, with the same names and units.
 
 The structs are the schema (`data/README.md` explains every key). They hold facts and look them up; nothing
 here computes an occupancy or a time. A `None` is a value that no source confirms, or does not apply.
@@ -219,7 +219,7 @@ class GpuModel(Block, frozen=True):
 
     @property
     def traits(self) -> Traits:
-        """What kernels ask for instead of the vendor's name.
+        """The traits of the GPU, by which kernels branch instead of by vendor.
 
         Raises:
             UnsupportedError: When the vendor states none.
@@ -262,8 +262,8 @@ class GpuModel(Block, frozen=True):
         """The entry of a table that is keyed by Triton's back-ends.
 
         Args:
-            rules: What is chosen from, by `Vendor.triton_backend`.
-            what: What the table holds, for the error.
+            rules: The entries by `Vendor.triton_backend`.
+            what: Name of the table's content in the error.
 
         Raises:
             UnsupportedError: When it has no entry for the GPU's back-end.

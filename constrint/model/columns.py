@@ -29,11 +29,10 @@ from constrint.model.table import RowIndex, Table
 BoolArray = NDArray[np.bool_]
 # Encoding a shorter expression takes as long as evaluating it with numpy.
 _WORTH_ENCODING: Final = 30
-# So many rows of Python integers are computed at least before the clock is looked at; twice as many as long as that
-# takes less than so many seconds.
+# First batch of rows of Python integers; doubled while a batch takes less than `_SHORT_SECONDS`.
 _FEW_ROWS: Final = 8
 _SHORT_SECONDS: Final = 0.002
-# In a shorter expression looking for parts that stand in several places takes longer than evaluating them twice.
+# In a shorter expression the search for shared subexpressions takes longer than evaluating them twice.
 _WORTH_SHARING: Final = 60
 Mask = BoolArray | None
 Verdict = BoolArray | bool
@@ -41,7 +40,7 @@ MAX, MIN = intmath.INT64_MAX, intmath.INT64_MIN
 
 
 class ExactColumn(NamedTuple):
-    """Values of an expression with proven bounds; a mask of the rows that have one, if not all."""
+    """Values of an expression with proven bounds, and a mask of the rows with a value (None where all have one)."""
 
     values: Any
     bounds: Interval
@@ -49,7 +48,11 @@ class ExactColumn(NamedTuple):
 
 
 def column_of(values: ArrayLike, what: str = "a column") -> ExactColumn:
-    """Takes an integer array (or a single integer) in, with its bounds."""
+    """Convert an integer array (or one integer) to a column with its bounds.
+
+    Raises:
+        UsageError: When `values` holds anything but integers; `what` names it.
+    """
     array = np.asarray(values)
     if array.dtype.kind == "O":
         numbers = [intmath.as_int(v, what) for v in array.ravel().tolist()]
@@ -79,7 +82,7 @@ def _elementwise(function: Callable[..., int], arity: int) -> Callable[..., Any]
     lifted: Callable[..., Any] = np.frompyfunc(function, arity, 1)
 
     def in_pieces(*operands: Any) -> Any:
-        """Applies the function to some rows at a time: with long numbers a row may take milliseconds."""
+        """Applies the function in batches: a row of long numbers may take milliseconds, and callers may interrupt."""
         shape = np.broadcast_shapes(*(np.shape(x) for x in operands))
         if math.prod(shape) <= _FEW_ROWS:
             interrupt.step()
@@ -102,7 +105,7 @@ _EXACT: Final = {rule.name: _elementwise(rule.exact, 1 if rule.name in UNARY els
 
 
 def _fits(*intervals: Interval) -> bool:
-    # MIN itself is left out so that negation and absolute value stay inside as well.
+    # MIN itself counts as outside, so that negation and absolute value of a fitting number fit as well.
     for low, high in intervals:  # noqa: SIM110 - a generator costs as much as the whole operation on few rows
         if low <= MIN or high > MAX:
             return False
@@ -110,7 +113,7 @@ def _fits(*intervals: Interval) -> bool:
 
 
 def _in_words(values: Any) -> Any:
-    """Small numbers in an array of Python integers as 64-bit ones: numpy's operations on the former may differ."""
+    """Converts an array of small Python integers to int64: numpy's operations on objects may differ."""
     if isinstance(values, np.ndarray) and values.dtype.hasobject:
         return values.astype(np.int64)
     return values
@@ -137,7 +140,7 @@ def _back_to_int64(values: Any, bounds: Interval) -> Any:
 
 
 def _guard(op: str, a: ExactColumn, b: ExactColumn) -> tuple[ExactColumn, ExactColumn, Mask]:
-    """Replaces operands for which `op` is undefined by harmless ones; the mask marks the others."""
+    """Replaces operands for which `op` is undefined by harmless ones; the mask marks the defined rows."""
     defined = _joined(a.defined, b.defined)
     low, high = b.bounds
     if op != "pow" and BINARY[op].partial and low <= 0 <= high:
@@ -209,7 +212,7 @@ _keep_freed_memory()
 
 
 class _Shared:
-    """Results of operations that stand in several places of an expression, each kept until its last use."""
+    """Results of subexpressions that occur several times in an expression, each kept until its last use."""
 
     def __init__(self, expr: Expr) -> None:
         self._uses: dict[int, int] = {}
@@ -224,7 +227,7 @@ class _Shared:
                         pending.append(part)
 
     def value(self, expr: Operation, columns: Mapping[str, ExactColumn]) -> ExactColumn:
-        # Nothing is kept longer than needed: memory that is given back and asked for again costs page faults.
+        # A result is dropped at its last use: memory that is freed and allocated again costs page faults.
         key = id(expr)
         result = self._results.get(key)
         if result is None:
@@ -263,7 +266,7 @@ def _truth(verdict: Verdict) -> ExactColumn:
 
 
 def _element(index: ExactColumn, items: list[ExactColumn]) -> ExactColumn:
-    """Takes every row's item; an item that no row selects plays no role."""
+    """Selects one item per row; items that no row selects are ignored."""
     low, high = max(index.bounds[0], 0), min(index.bounds[1], len(items) - 1)
     if low > high:
         return ExactColumn(0, (0, 0), np.asarray(False))
@@ -417,7 +420,7 @@ def _taken(columns: Mapping[str, ArrayLike], names: frozenset[str]) -> tuple[dic
 
 
 def _by_core(expr: Operation, columns: Mapping[str, ArrayLike]) -> NDArray[np.int64] | None:
-    """Evaluates a long expression over plain columns in the compiled core; None where that declines."""
+    """Evaluates a long expression over int64 columns in the compiled core; None where the core declines."""
     if compiled is None or not expr.variables <= columns.keys():
         return None
     names = sorted(expr.variables)

@@ -54,9 +54,9 @@ def _joined_by(sign: str) -> tuple[Callable[[Constraint, object], Constraint], .
     )
 
 
-#: What a rule is worth. A configuration that breaks a certain rule cannot run as it is meant to. One that breaks a
-#: redundant rule can, but does the work of another one that is kept. An estimated rule may be wrong: it ranks, and
-#: prunes only where that is asked for (`Problem.strict`).
+#: Kinds of rules. A configuration that breaks a certain rule cannot run as intended. One that breaks a redundant rule
+#: runs, but does the same work as another configuration that is kept. An estimated rule may be wrong: it affects the
+#: ranking, and prunes only under `Problem.strict`.
 CERTAIN, REDUNDANT, ESTIMATED = "certain", "redundant", "estimated"
 KINDS = ("", CERTAIN, REDUNDANT, ESTIMATED)
 
@@ -65,9 +65,9 @@ class Constraint(Node):
     """A statement that holds or does not hold for an assignment.
 
     Attributes:
-        because: Why the rule stands; "" when nobody said.
+        because: The reason for the rule; "" where none is stated.
         name: Short id of the rule; "" when it has none.
-        kind: What the rule is worth: CERTAIN, REDUNDANT or ESTIMATED; "" when nobody said.
+        kind: CERTAIN, REDUNDANT or ESTIMATED; "" where it is not stated.
     """
 
     __slots__ = ("_key", "_operands", "because", "kind", "name")
@@ -278,10 +278,10 @@ class Implies(Constraint):
 
 
 def as_condition(value: object, where: str) -> Constraint:
-    """Returns a constraint: the value itself, or that a variable of True and False is true.
+    """Return `value` as a constraint: itself, or that a variable with the values True and False is true.
 
     Raises:
-        UsageError: For anything else; `where` says what takes constraints.
+        UsageError: For anything else; `where` names the caller in the message.
     """
     if isinstance(value, Constraint):
         return value
@@ -302,23 +302,23 @@ def _joined(junction: type[_Many], parts: tuple[Constraint, ...]) -> Constraint:
 
 
 def all_of(*parts: Constraint) -> Constraint:
-    """Every one of them holds."""
+    """Build the constraint that all `parts` hold."""
     return _joined(AllOf, _checked(parts, "all_of"))
 
 
 def any_of(*parts: Constraint) -> Constraint:
-    """At least one of them holds."""
+    """Build the constraint that at least one of `parts` holds."""
     return _joined(AnyOf, _checked(parts, "any_of"))
 
 
 def negate(part: Constraint) -> Constraint:
-    """It does not hold."""
+    """Build the constraint that `part` does not hold."""
     (checked,) = _checked((part,), "negate")
     return checked.part if isinstance(checked, Not) else Not(checked)
 
 
 def implies(condition: Constraint, consequence: Constraint) -> Constraint:
-    """Where `condition` holds, `consequence` holds too."""
+    """Build the constraint that `consequence` holds wherever `condition` does."""
     return Implies(*_checked((condition, consequence), "implies"))
 
 
@@ -350,5 +350,5 @@ def not_in(expr: object, values: Iterable[Any] | Domain) -> Constraint:
 
 
 def with_values(exprs: Iterable[Expr], condition: Constraint) -> Constraint:
-    """The condition, where all these expressions have values."""
+    """Build the constraint that all `exprs` have values and `condition` holds."""
     return all_of(*(Comparison(e, "==", e) for e in exprs if not is_total(e)), condition)

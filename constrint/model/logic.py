@@ -71,8 +71,8 @@ def if_then_else(condition: object, then: object, otherwise: object) -> Any:
 
     Args:
         condition: Decides which.
-        then: What counts where the condition holds.
-        otherwise: What counts elsewhere; a number exactly if `then` is one. The other one may have no value.
+        then: Value where the condition holds.
+        otherwise: Value elsewhere; a number exactly if `then` is one. The value not selected may be undefined.
     """
     test = as_condition(condition, "if_then_else")
     branches = (then, otherwise)
@@ -83,7 +83,7 @@ def if_then_else(condition: object, then: object, otherwise: object) -> Any:
 
 
 def junction(sign: str, left: object, right: object) -> Constraint:
-    """What `& | ^ ~` mean where at least one side is a condition."""
+    """Join conditions by `& | ^ ~`; at least one side is a condition."""
     if sign == "not":
         return negate(as_condition(left, "~"))
     where = f"`{_SIGNS[sign]}` beside a condition"

@@ -18,7 +18,7 @@ from constrint.model.ratio import expression_of
 
 @dataclass(frozen=True)
 class Objective:
-    """What to make as small (or as large) as possible."""
+    """An expression to minimise or maximise."""
 
     expr: Expr
     maximise: bool
@@ -61,7 +61,7 @@ class Problem:
         'tile_m * 8 <= 300'
     """
 
-    #: What the compiled core has read of this problem already, if anything.
+    #: The compiled core's form of this problem once it was built, else None.
     core: object | None = None
     _objectives: tuple[Objective, ...] = ()
     _soft: tuple[SoftConstraint, ...] = ()
@@ -112,7 +112,7 @@ class Problem:
 
     @property
     def objectives(self) -> tuple[Objective, ...]:
-        """What makes a solution better, the most important first: a later one decides between equals by the earlier."""
+        """Objectives in lexicographic order: a later one decides between solutions that tie in all earlier ones."""
         return self._objectives
 
     @property
@@ -190,7 +190,7 @@ class Problem:
         Args:
             name: The beginning of their names.
             sizes: How many along each dimension.
-            options: What `int_var` takes.
+            options: Arguments of `int_var`.
         """
         return self._array(name, sizes, lambda full: self.int_var(full, **options))
 
@@ -233,7 +233,7 @@ class Problem:
             constraint: For example `x * y <= 4096`.
             because: The reason; it appears in explanations.
             name: Short id of the rule.
-            kind: What the rule is worth; an estimated one is kept beside the others, and leaves nothing out.
+            kind: Kind of the rule; estimated rules are stored apart and remove no solutions.
 
         Returns:
             The constraint as stored, with its reason and name.
@@ -361,7 +361,7 @@ class Problem:
         return twin
 
     def __getstate__(self) -> dict[str, Any]:
-        # What the core holds cannot be copied or pickled: the copy is encoded anew when it is asked something.
+        # The core's form cannot be copied or pickled: the copy is encoded at its first use.
         return {name: value for name, value in self.__dict__.items() if name != "core"}
 
     def __eq__(self, other: object) -> bool:

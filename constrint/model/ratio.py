@@ -49,7 +49,7 @@ class Ratio:
         return self.num
 
     def code_of(self, value: object) -> int | None:
-        """What `num` is where the fraction has this value; None where it cannot."""
+        """Numerator at which the fraction has this value; None where no integer gives it."""
         code = _exact(value) * self.den
         return int(code) if code.denominator == 1 else None
 
@@ -141,14 +141,14 @@ class Symbol:
 
 
 def code_variable(name: str, domain: Domain) -> Var:
-    """What stands for the integers that code a variable's values."""
+    """Expression of the integers that code a variable's values."""
     if domain.labels is None:
         return Var(name)
     return Coded(name, domain.scale, domain.is_condition, () if domain.scale else domain.labels)
 
 
 def expression_of(name: str, domain: Domain) -> Any:
-    """What stands for a variable in expressions: a `Var`, a `Ratio` or a `Symbol`, as its values ask for."""
+    """Represent a variable in expressions: `Var` for integers, `Ratio` for fractions, `Symbol` for other values."""
     if domain.labels is None:
         return Var(name)
     if domain.scale == 0:

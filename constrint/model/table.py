@@ -23,7 +23,7 @@ class Table(Constraint):
     Attributes:
         exprs: The expressions, at least two.
         rows: The allowed combinations, each once, in ascending order.
-        index: What `columns` has made of the rows, once it was asked.
+        index: Index of the rows for evaluation over columns, built at its first use.
     """
 
     __slots__ = ("_known", "exprs", "index", "rows")

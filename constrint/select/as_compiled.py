@@ -96,7 +96,7 @@ def _lacks_matrix_units(candidate: Candidate, found: CompiledKernel) -> bool:
 
 
 def taken_by(gpu: GpuModel, threads: int, found: CompiledKernel) -> ResourceUse:
-    """What a block of a compiled kernel takes of a GPU, and how many fit."""
+    """Resources of a compiled kernel's block on a GPU, and the blocks that fit an SM."""
     is_wgp = (gpu.register_file.partitions_per_block or 0) > gpu.sm.num_partitions
     fits = occupancy(
         gpu,
@@ -119,7 +119,7 @@ def taken_by(gpu: GpuModel, threads: int, found: CompiledKernel) -> ResourceUse:
 
 
 def problem_of(gpu: GpuModel, taken: ResourceUse) -> str:
-    """What is wrong with a compiled kernel on a GPU: it cannot be launched, or it spills; empty if nothing is."""
+    """Problem of a compiled kernel on a GPU: it cannot be launched, or it spills; empty if there is none."""
     found, limit = taken.compiled, gpu.sm.max_smem_bytes_per_block
     if taken.smem_bytes > limit:
         return f"takes {taken.smem_bytes:,} bytes of {gpu.terms.smem}, a block has {limit:,}"

@@ -122,19 +122,19 @@ class KernelCandidates:
         return self._listed(self.space.neighbours(self.config(row)))
 
     def widen(self, number: int, seed: int) -> Rows:
-        """List up to so many further configurations: random ones, and in the end whatever is left."""
+        """List up to `number` further configurations: random ones, and in the end all that are left."""
         if self.space is None or self.num_rows >= self.space.size:
             return np.zeros(0, dtype=np.int64)
         before = self.num_rows
         self._listed(self.space.sample(number, seed))
         if self.num_rows == before:
-            # Among so many in a row there are at least `number` that are not listed, or all that are left.
+            # The first num_rows + number of the space hold at least `number` unlisted ones, or all that are left.
             stop = min(self.space.size, self.num_rows + number)
             self._listed([self.space[index] for index in range(stop)])
         return np.arange(before, self.num_rows)
 
     def parts_s(self, rows: Rows) -> dict[str, NDArray[np.float64]]:
-        """What each resource would need for these rows if nothing else mattered, by its name."""
+        """Seconds that each resource alone would need for these rows, by resource."""
         return {name: part[rows] for name, part in self._parts.items()}
 
     def _priced(self, rows: Rows) -> tuple[NDArray[np.float64], dict[str, NDArray[np.float64]]]:
@@ -178,7 +178,7 @@ class Candidates:
     """The configurations of all implementations of an operation that can take a workload.
 
     Args:
-        kernels: What each implementation has to offer, in the operation's order.
+        kernels: Candidates of each implementation, in the operation's order.
     """
 
     def __init__(self, kernels: Sequence[KernelCandidates]) -> None:
@@ -192,7 +192,7 @@ class Candidates:
         """Those of an operation, solved.
 
         Args:
-            operation: What is asked for, with its implementations.
+            operation: The operation with its implementations.
             gpu: The hardware model.
             workload: What is asked.
             fixed: Parameters that have to have given values, in the kernels that have them.

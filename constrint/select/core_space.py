@@ -40,7 +40,7 @@ MAX_KEPT = 64
 
 @dataclass(frozen=True)
 class BlockColumns:
-    """What one block takes and what fits on one SM, per configuration.
+    """Resources of one block and blocks per SM, per configuration.
 
     Args:
         use: The expressions that were evaluated; None for an implementation that is no single kernel.
@@ -125,7 +125,7 @@ class CoreSpace:
     Args:
         columns: Parameters other than order and free ones, a row for each configuration.
         num_variants: How many valid orders and free values each row stands for.
-        blocks: What a block of each row takes.
+        blocks: Resources of a block of each row.
         num_product: Configurations in the full product of all parameters.
     """
 

@@ -40,15 +40,15 @@ CLK_PER_LOAD = 0.278
 L2_PORT_BYTES_PER_CLK = 38.7
 #: Share of its matrix peak that the GPU keeps up to which these constants were fitted: as its file states it.
 FITTED_SHARE = 0.786
-#: What moving bytes adds to the power of the best products, of which shares of the peak are known: those with tiles of
-#: 256x256x64 in 16 bits. See `BlockWork.flop_of_moves`.
+#: Share that data movement adds to the power of the best products (tiles of 256x256x64 in 16 bits), whose shares of
+#: the peak are measured. See `BlockWork.flop_of_moves`.
 BEST_MOVES = 0.22
 #: The exponent p of the norm in `overlap` is 2**3 = 8. An infinite one means perfect overlap, 1 none at all. It was
 #: chosen: large exponents fit the measurements best, and a finite one also orders configurations that share their
 #: bottleneck.
 OVERLAP_LOG2 = 3
 
-#: What stands in where a model's clock or shared-memory banks are unconfirmed; `cost_assumptions` says so.
+#: Defaults for an unconfirmed clock and unconfirmed shared-memory banks; `cost_assumptions` reports their use.
 ASSUMED_CLOCK_HZ = 1.0e9
 ASSUMED_BANKS = 32
 ASSUMED_BANK_WIDTH_BYTES = 4
@@ -96,14 +96,14 @@ class CostColumns:
 
     Args:
         seconds: Predicted times.
-        parts_s: What each resource would need; `Later` where hardly anyone asks.
+        parts_s: Seconds per resource alone; a `Later` computes rarely needed ones on demand.
     """
 
     seconds: Column
     parts_s: Mapping[str, Any] = field(default_factory=dict)
 
     def parts_of(self, row: int) -> dict[str, float]:
-        """What each resource would need for this row if nothing else mattered."""
+        """Seconds that each resource alone would need for this row."""
         return {name: float(part[row] if np.ndim(part) else part) for name, part in self.parts_s.items()}
 
     def take(self, rows: NDArray[np.int64]) -> CostColumns:
@@ -115,7 +115,7 @@ class CostColumns:
         return CostColumns(self.seconds[rows], Later(parts))
 
     def slowed(self, factors: Any) -> CostColumns:
-        """The same with times that are so many times as long: what registers that may spill are expected to cost."""
+        """These columns with all times multiplied by `factors`: the expected cost of registers that may spill."""
 
         def parts() -> dict[str, Any]:
             return {**self.parts_s, "spilling": self.seconds * (factors - 1.0)}
@@ -129,7 +129,7 @@ class CostColumns:
 
 
 def cost_assumptions(gpu: GpuModel, *, has_matrix_units: bool = True) -> list[str]:
-    """What the model assumes about this GPU for want of a source, a sentence each.
+    """Assumptions of the cost model about this GPU where no source states a value, one sentence each.
 
     Args:
         gpu: The hardware model.
@@ -153,7 +153,7 @@ def cost_assumptions(gpu: GpuModel, *, has_matrix_units: bool = True) -> list[st
 
 
 def _cache_lines(gpu: GpuModel) -> list[str]:
-    """What is assumed of the caches' bandwidths."""
+    """Assumptions about the caches' bandwidths."""
     lines = []
     l2, last = l2_bandwidth(gpu, _clock_hz(gpu)), last_level_bandwidth(gpu, _clock_hz(gpu))
     if l2 is None:
@@ -242,7 +242,7 @@ class BlockTimes(ByRow):
     Args:
         gpu: The hardware model.
         peak_flop_per_s: Dense peak of the unit that does the arithmetic, for the whole device.
-        work: What a block does.
+        work: Work of one block.
     """
 
     def __init__(self, gpu: GpuModel, peak_flop_per_s: float, work: BlockWork) -> None:
@@ -276,7 +276,7 @@ class BlockTimes(ByRow):
 
     @cached_property
     def _usual(self) -> _Waits:
-        """What blocks wait for where a load takes the vendor's mean."""
+        """Waits of blocks where a load takes the vendor's mean latency."""
         return _Waits(self, self.gpu.figure("dram_latency_s"))
 
     def of_grid(self, grid: GridWork) -> CostColumns:
@@ -304,12 +304,12 @@ class BlockTimes(ByRow):
         return CostColumns(seconds, Later(parts))
 
     def matrix_s(self, blocks: Any) -> Any:
-        """Seconds of one iteration's arithmetic of so many blocks on an SM."""
+        """Seconds of one iteration's arithmetic for `blocks` resident on an SM."""
         busy = np.minimum(1.0, blocks * self.warps / self.gpu.sm.num_partitions)
         return blocks * self.flop / (self.matrix_flop_per_s * np.maximum(busy, 1e-9))
 
     def step_s(self, busy_power: Any, blocks: Any, waits: _Waits) -> Any:
-        """Seconds of one iteration of so many blocks on an SM, from the powers of what they keep busy."""
+        """Seconds of one iteration for `blocks` resident on an SM, from the p-norm terms of the busy units."""
         step_s = _root(busy_power + self._serial_power + waits.power)
         return step_s + self.overhead_s / blocks
 
@@ -322,7 +322,7 @@ class BlockTimes(ByRow):
         return sum(_power(time_s) for time_s in busy_s)
 
     def _wave_s(self, blocks: Any, iterations: Any, waits: _Waits) -> Any:
-        """Seconds of a whole wave of so many blocks on an SM."""
+        """Seconds of a whole wave of `blocks` per SM."""
         at_least_one = np.maximum(blocks, 1.0)
         step_s = self.step_s(self._busy_power(blocks), at_least_one, waits)
         return iterations * step_s + waits.edge_s / at_least_one
@@ -340,7 +340,7 @@ class BlockTimes(ByRow):
 
 
 class _Waits(ByRow):
-    """What blocks wait for, if a load takes so long."""
+    """Waits of blocks for a given latency of a load."""
 
     def __init__(self, blocks: BlockTimes, latency_s: Any) -> None:
         ahead_s = latency_s / np.maximum(blocks.depth, 1.0)
@@ -396,7 +396,7 @@ def streaming_cost(gpu: GpuModel, moved_bytes: float, threads_per_sm: Any) -> Co
 
 @dataclass(frozen=True)
 class GridLoad:
-    """What is known of any kernel: what it moves and computes in all, and over how many blocks that is spread.
+    """Load of a grid, known for any kernel: bytes and operations in total, and the number of blocks.
 
     Args:
         moved_bytes: Bytes to and from DRAM.
@@ -421,7 +421,7 @@ def grid_cost(gpu: GpuModel, load: GridLoad, blocks_per_sm: Any) -> CostColumns:
 
     Args:
         gpu: The hardware model.
-        load: What the kernel does.
+        load: Bytes, operations and blocks of the kernel.
         blocks_per_sm: Blocks that reside on one SM at once, per configuration.
     """
     num_blocks = np.maximum(np.asarray(load.num_blocks, dtype=np.float64), 1.0)

@@ -32,7 +32,7 @@ class Spilling:
         at_percent: Percent of the most registers at which every other kernel spills.
         slope_tenths: How steep the curve is.
         clear_percent: Percent of the most registers up to which at most one kernel in ten spills.
-        error_percent: What one estimate in ten is off by at least, in percent of the true count.
+        error_percent: Error that one estimate in ten exceeds, in percent of the true count.
         figure: The vendor's figure for what a spill costs such a kernel; see `slowdown`.
     """
 
@@ -54,9 +54,8 @@ class Spilling:
         return Spilling(at_percent, slope_tenths, int(clear), error_percent)
 
 
-#: How often a kernel spills although the curve is sure that it does not: of those that no fit had seen, and of which a
-#: curve said one in a thousand at most, so many did (`benchmarks/registers.py fit`: 7 of 3,041 products, 3 of 742
-#: recurrences).
+#: Share of held-out kernels that spill although the fitted curve gives a chance of at most one in a thousand
+#: (`benchmarks/registers.py fit`: 7 of 3,041 products, 3 of 742 recurrences).
 LAPSE = 0.0025
 #: The chance to spill, or not to fit, of what breaks an estimated rule that has no curve.
 BROKEN_CHANCE = 0.7
@@ -71,7 +70,7 @@ UNFITTED = Spilling.of(105, 60, 35)
 
 @dataclass(frozen=True)
 class BlockUse:
-    """What one block takes, as expressions over a problem's variables.
+    """Resources of one block, as expressions over a problem's variables.
 
     Args:
         warps: Warps (waves) per block.
@@ -129,7 +128,7 @@ def add_block_limits(problem: Problem, gpu: GpuModel, use: BlockUse) -> None:
 
 
 def _add_register_limits(problem: Problem, gpu: GpuModel, warps: Expr, least: Expr) -> None:
-    """What is proven to be live at once fits a thread's registers, and the block's warps the register file."""
+    """Rules of registers: the proven live values fit a thread's registers, and the block's warps the register file."""
     most, files = gpu.sm.max_registers_per_thread, gpu.register_file.num_files
     live = "what must be live at once alone"
     problem.add(
@@ -188,7 +187,7 @@ def broken_chance(estimates: Iterable[Constraint], columns: Mapping[str, NDArray
 
 
 def chance_of_broken(num_broken: Any) -> Any:
-    """The chance to spill or not to fit of what breaks so many estimated rules."""
+    """Chance of a spill or of a block that does not fit, by the number of estimated rules that are broken."""
     return 1.0 - (1.0 - BROKEN_CHANCE) ** num_broken
 
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from constrint.errors import ConstrintError, InfeasibleError, LimitReachedError
 from constrint.hwmodels import GpuModel
 from constrint.model import Problem, Var
-from constrint.select.as_compiled import CompileJob, Compile, as_compiled, one_by_one, runs
+from constrint.select.as_compiled import Compile, CompileJob, as_compiled, one_by_one, runs
 from constrint.select.candidate import Candidate, CostEstimate
 from constrint.select.core_space import BlockColumns, core_space
 from constrint.select.cost import CostColumns
@@ -86,7 +86,7 @@ def rank(
     Args:
         kernel: An operation, all of whose implementations compete, or one implementation.
         gpu: The hardware model.
-        workload: What is asked; the operation's default workload if None.
+        workload: The workload; the operation's default if None.
         top: How many candidates to return.
         compile: How many of the best are compiled for the GPU, which need not be there, and ranked again by what the
             compiler says. It is kept on disk: what was compiled once is looked up.
@@ -166,7 +166,9 @@ def _ranked(
     return parts, late
 
 
-def _compiled(candidates: list[Candidate], able: list[KernelProblem], number: int, compile_all: Compile) -> list[Candidate]:
+def _compiled(
+    candidates: list[Candidate], able: list[KernelProblem], number: int, compile_all: Compile
+) -> list[Candidate]:
     """The candidates with facts for the first ones, by the times that follow; those that cannot run come last."""
     by_kernel = {request.spec.full_name: request for request in able}
     first = [candidate for candidate in candidates if candidate.resources is not None][:number]

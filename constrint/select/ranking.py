@@ -19,7 +19,7 @@ _SHOWN_LINES: Final = 3
 
 @dataclass(frozen=True)
 class KernelSpace:
-    """What one implementation has to offer for a workload.
+    """The space of one implementation for a workload.
 
     Args:
         kernel: Its full name.
@@ -39,12 +39,12 @@ class Ranking:
     """The best configurations for one workload on one GPU; modelled, not measured.
 
     Args:
-        operation: What was asked for, with its implementations.
+        operation: The operation with its implementations.
         candidates: The best configurations of all implementations, the best one first.
-        spaces: What each implementation has to offer, in the operation's order.
+        spaces: The space of each implementation, in the operation's order.
         seconds: Wall time of stating, solving and ranking.
         roofline_s: Time that no implementation can beat.
-        assumptions: What the cost models assumed for want of a source.
+        assumptions: Assumptions of the cost models where no source states a value.
     """
 
     operation: Operation
@@ -68,7 +68,7 @@ class Ranking:
 
     @property
     def rate_unit(self) -> str:
-        """What rates are given in: TFLOP/s (TOP/s of integers) where arithmetic binds the roofline, else GB/s."""
+        """Unit of rates: TFLOP/s (TOP/s of integers) where arithmetic binds the roofline, else GB/s."""
         operations, moved_bytes = self.work_of(self.candidates[0])
         peak = self.gpu.peak_flop_per_s(self.workload.dtype)
         if not operations or not peak or operations / peak < moved_bytes / self.gpu.memory.dram.bandwidth_bytes_per_s:
@@ -166,7 +166,7 @@ class Ranking:
 
 
 def block_of(candidate: Candidate) -> dict[str, Any]:
-    """What a block of a candidate takes, by the names that documents and data frames give it."""
+    """Resources of a candidate's block, by their names in documents and data frames."""
     use = candidate.resources
     return {
         "num_variants": candidate.num_variants,
@@ -181,7 +181,7 @@ def block_of(candidate: Candidate) -> dict[str, Any]:
 
 
 def _block(candidate: Candidate) -> dict[str, Any]:
-    """What a block of a candidate takes, as the compiler says where it was asked."""
+    """Resources of a candidate's block, the compiler's figures where it was compiled."""
     use = candidate.resources
     return block_of(candidate) | {
         "is_compiled": use is not None and use.compiled is not None,

@@ -1,4 +1,4 @@
-"""What a kernel tells the selector: sizes, parameters, rules, resources, cost, and how it is launched and checked.
+"""The specification of a kernel: sizes, parameters, rules, resources, cost, and how it is launched and checked.
 
 An operation (gemm, lstm) is what a user asks for; each of its implementations is a `KernelSpec`. A spec holds
 knowledge, never results: `rank` does the work. The base class has defaults for all but parameters, rules, resources.
@@ -35,7 +35,7 @@ class Param:
     Args:
         name: The field's standard name (`tile_m`, `num_warps`).
         values: Values in order of preference; ties in predicted time are settled by this order.
-        meaning: What the parameter does, in a phrase.
+        meaning: Meaning of the parameter, in a phrase.
         because: Why exactly these values.
         title: Title of its column in a table, a few letters; the name if empty.
     """
@@ -74,16 +74,16 @@ class KernelSpec(ABC):
     """The knowledge of one implementation of an operation.
 
     Attributes:
-        operation: What it computes, `gemm`; an operation may have several implementations.
+        operation: The operation's name, `gemm`; an operation may have several implementations.
         name: Which implementation it is, `pointer`; "" for the only one.
-        summary: What it computes and how, in a phrase.
+        summary: Its result and its method, in a phrase.
         sizes: The sizes of a workload.
         options: Further properties of a workload, with defaults (a bias, the order of axes).
         dtypes: Operand types that it takes.
         order_params: Parameters that change only the traffic between memory levels.
         free_params: Parameters that only the compiler knows: the cost model cannot tell their values apart.
         resident_params: Parameters that decide how many blocks have to be resident at the same time.
-        dtype_hints: What is said to who asks for a dtype that the kernel does not have, by its name.
+        dtype_hints: Error messages for dtypes that the kernel does not have, by dtype.
         harmless_spill_bytes: Bytes of a thread's registers that may go to memory: measured to take no time.
         num_roundings: How often a value is rounded to the dtype on its way to an output (the states of a recurrence).
         actions: Which parameters a proposal's macro actions move (`tile`, `pipeline`, ...), the usual one first; for
@@ -129,7 +129,7 @@ class KernelSpec(ABC):
         """Names of the sizes, in order."""
         return tuple(size.name for size in self.sizes)
 
-    # What every kernel states: parameters, rules, resources.
+    # Abstract: parameters, rules, resources.
 
     @abstractmethod
     def params(self, gpu: GpuModel, workload: Workload) -> Iterable[Param]:
@@ -141,12 +141,12 @@ class KernelSpec(ABC):
 
     @abstractmethod
     def use(self, gpu: GpuModel, workload: Workload, v: Vars) -> BlockUse | None:
-        """What one block takes, as expressions over parameters that are neither order nor free parameters.
+        """Resources of one block, as expressions over parameters that are neither order nor free parameters.
 
         None for an implementation that is no single kernel: nothing of the hardware limits it.
         """
 
-    # What a kernel is asked for.
+    # Workloads.
 
     def default_workload(self, gpu: GpuModel) -> Workload:
         """The workload that stands for the kernel when the user names none: its first dtype that the GPU takes."""
@@ -239,11 +239,11 @@ class KernelSpec(ABC):
         return self.moved_bytes(workload) / gpu.memory.dram.bandwidth_bytes_per_s
 
     def assumptions(self, gpu: GpuModel, workload: Workload) -> tuple[str, ...]:
-        """What the cost model had to assume because no source states it."""
+        """Assumptions of the cost model in place of values that no source states."""
         return ()
 
     def figures(self, gpu: GpuModel, workload: Workload, config: Config) -> Mapping[str, float]:
-        """What makes a configuration as fast as it is predicted to be, by names with units: `explain` shows it."""
+        """Figures behind a configuration's predicted time, by names with units; `explain` shows them."""
         return {}
 
     @property
@@ -252,7 +252,7 @@ class KernelSpec(ABC):
         return type(self).figures is not KernelSpec.figures
 
     def values_of(self, config: Config) -> Mapping[str, Any]:
-        """What a configuration's numbers stand for: by default themselves, else the values that they code."""
+        """Values that a configuration's numbers code; by default the numbers themselves."""
         return config
 
     # How it is launched and checked. These import torch and triton when they are called.
@@ -284,7 +284,7 @@ class KernelSpec(ABC):
         raise UnsupportedError(f"kernel {self.full_name!r} does not say how it is launched.")
 
     def reference(self, workload: Workload, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """What the outputs have to be, in higher precision, in plain PyTorch."""
+        """Reference outputs in higher precision, in plain PyTorch."""
         raise UnsupportedError(f"kernel {self.full_name!r} has no reference.")
 
     def num_terms(self, workload: Workload) -> int:
@@ -300,7 +300,7 @@ class KernelSpec(ABC):
         return workload
 
     def usual_workloads(self, gpu: GpuModel) -> Iterable[Workload]:
-        """What is tuned where nobody names a workload, at install time: by default the one of `default_workload`."""
+        """Workloads that are tuned at install time where none is named: by default that of `default_workload`."""
         return (self.default_workload(gpu),)
 
     def ways(self, workload: Workload) -> Iterable[Mapping[str, int]]:
@@ -329,7 +329,7 @@ class KernelSpec(ABC):
 
 @dataclass(frozen=True)
 class Operation:
-    """What a user asks for by name, and the implementations that compute it.
+    """An operation that users name, and the implementations that compute it.
 
     Args:
         name: `gemm`; `gemm.pointer` where one implementation was named.

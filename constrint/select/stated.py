@@ -30,7 +30,7 @@ _MAX_SHOWN = 60
 
 
 def gpu_names(gpu: GpuModel) -> dict[str, int]:
-    """What texts may say of a GPU, by name."""
+    """Numbers of a GPU that texts may name."""
     return {
         "warp_size": gpu.sm.warp_size,
         "sm_count": gpu.device.sm_count,
@@ -50,7 +50,7 @@ class StatedSpace:
     Args:
         params: The values of each parameter, preferred ones first.
         rules: Python expressions over parameters and known names; functions of them where they are trusted.
-        where: What the space belongs to, for messages.
+        where: Owner of the space, for messages.
 
     Raises:
         UsageError: For what is no list of values and no rule.

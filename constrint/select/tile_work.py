@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-#: What a byte takes of the power, in operations of the matrix units: from and to shared memory, and from the L2.
+#: Power of moving one byte, in operations of the matrix units: from and to shared memory, and from the L2.
 #: Assumed, of the order of published energies of 7 nm parts: a bf16 multiply-add some 0.6 pJ, a byte of a small SRAM
 #: 1 pJ, of a large one and on the way from there 5 pJ.
 SMEM_MOVE_FLOP, L2_MOVE_FLOP = 3.0, 16.0
@@ -18,7 +18,7 @@ SMEM_MOVE_FLOP, L2_MOVE_FLOP = 3.0, 16.0
 
 @dataclass(frozen=True, kw_only=True)
 class BlockWork:
-    """What one block of every configuration does, whatever the grid; every field is a scalar or a column.
+    """Work of one block per configuration, independent of the grid; every field is a scalar or a column.
 
     Args:
         blocks_per_sm: Blocks that reside on one SM at once (at least 1).
@@ -50,13 +50,13 @@ class BlockWork:
 
     @property
     def flop_of_moves(self) -> Any:
-        """What the bytes of an iteration take of the power, in operations of the matrix units."""
+        """Power of moving one iteration's bytes, in operations of the matrix units."""
         return SMEM_MOVE_FLOP * self.smem_bytes + L2_MOVE_FLOP * self.load_bytes
 
 
 @dataclass(frozen=True, kw_only=True)
 class GridWork:
-    """What a grid of blocks does; every field is a scalar or a column over configurations.
+    """Work of a grid of blocks; every field is a scalar or a column over configurations.
 
     Args:
         num_blocks: Blocks in the grid.
@@ -137,7 +137,7 @@ def derived(
     key: Hashable,
     derive: Callable[[Columns, NDArray[Any]], _Derived],
 ) -> _Derived:
-    """What follows from the columns, from what resides on an SM and from a key alone.
+    """Values derived from the columns, from the blocks resident on an SM and from a key alone.
 
     It is kept beside prepared columns; from any other columns it is derived anew.
     """

@@ -74,7 +74,7 @@ class Limits:
 
 @dataclass(slots=True)
 class SearchStats:
-    """What a search cost.
+    """Work of a search.
 
     Attributes:
         seconds: Wall-clock time in seconds.
@@ -160,7 +160,7 @@ class Budget:
         return None if limit is None else max(0.0, limit - self.elapsed_seconds())
 
     def part(self, seconds: float, **changes: Any) -> Limits:
-        """Limits for a step that may take so many seconds of what is left."""
+        """Limits for one step of at most `seconds`, within the remaining time."""
         left = self.seconds_left()
         return replace(
             self.limits, started=None, max_seconds=seconds if left is None else min(seconds, left), **changes

@@ -88,7 +88,7 @@ def _one_table(problem: Problem, columns: Columns) -> Factors:
     return Factors(AxisLayout(problem.names, {**axes}, {}), parts)
 
 
-#: Of the time that is allowed the tables may take this share; the rest is for bounds.
+#: Share of the time limit for listing tables; the rest is for bounds.
 TABLE_SHARE: Final = 0.8
 #: Seconds for bounds where no time is stated, and after the caller's own signal.
 BOUND_SECONDS: Final = 1.0
@@ -100,10 +100,10 @@ class Count:
     """The number of solutions, or bounds on it.
 
     Attributes:
-        at_least: So many solutions are known.
-        at_most: More there cannot be.
+        at_least: Lower bound on the number of solutions.
+        at_most: Upper bound on the number of solutions.
         searched: The share of the search one after the other that is behind, from 0 to 1; None where nothing is known.
-        stopped: What ended the search; empty where the number is exact.
+        stopped: The limit that ended the search; empty where the number is exact.
     """
 
     at_least: int
@@ -152,7 +152,7 @@ def count_within(problem: Problem, limits: Limits | None = None, backend: str = 
 
 
 def _bounds(problem: Problem, budget: Budget, stopped: str, *, is_cancelled: bool) -> Count:
-    """What a search one after the other says in the time that is left."""
+    """Bounds from a walk through the solutions in the remaining time."""
     if is_cancelled:
         left = Limits(max_seconds=CANCELLED_SECONDS)
     elif budget.limits.max_seconds is None:

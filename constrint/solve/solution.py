@@ -21,13 +21,13 @@ class Solution:
         assignment: A value per variable; with LIMIT_REACHED the best one known, empty where none is known.
         value: The first objective's value; None without an objective or an assignment.
         values: The values of all objectives in order.
-        bound: What the first objective can at best be, so far as is known; equal to the value of a proven optimum. With
+        bound: Proven bound on the first objective; equal to its value at a proven optimum. With
             soft constraints, the total weight of those violated is the first objective here.
         violated: The soft constraints that the assignment violates.
         penalty: Their total weight; None without soft constraints or an assignment.
         solver: The back-end that gave the answer.
-        message: What ended the search, where a limit did.
-        stats: What the search cost.
+        message: The limit that ended the search, if one did.
+        stats: Work of the search.
         explain: Finds the conflict in a problem without a solution; `solve` gives it, back-ends leave it out.
     """
 
@@ -125,13 +125,13 @@ class Solution:
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """What a search for the best solutions came to.
+    """Result of a back-end's search for the best solutions.
 
     Attributes:
         assignments: The best solutions that are known, the best one first.
         complete: Whether these are proven to be the best ones, or all.
-        bound: What the first objective can at best be; None where nothing is known.
-        message: What ended the search, where it is not complete.
+        bound: Proven bound on the first objective; None where there is none.
+        message: The limit that ended the search; empty where it is complete.
         solver: The back-end that answered, where it is another than the one that was asked.
     """
 

@@ -22,7 +22,7 @@ from constrint.model.table import table_of
 Row = Sequence[Any]
 Function = Callable[[Row], Any]
 
-#: What Python raises where an expression has no value; a comparison with such an expression in it is false.
+#: Exceptions of Python for expressions without a value; a comparison that contains one is false.
 NO_VALUE: Final = (ZeroDivisionError, OverflowError, TypeError, ValueError)
 
 
@@ -285,13 +285,13 @@ def _short(exponent: ast.expr) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """What Python says for every combination of some parameters' values.
+    """Python's results for every combination of the values of some parameters.
 
     Attributes:
         names: The parameters.
         codes: The combinations, as the integers that code the values.
         holds: Whether the condition holds, for each.
-        raised: What Python raised for the first combination, where it raised for all of them; "" elsewhere.
+        raised: The exception of the first combination where all combinations raised; "" otherwise.
     """
 
     names: tuple[str, ...]

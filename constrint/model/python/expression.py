@@ -59,7 +59,7 @@ def read_restriction(
         text: A Python expression.
         domains: The parameters with their values: rounding of true quotients is ruled out by them.
         source: Where the text stands, for messages.
-        trials: What may be spent on trying comparisons on all values, shared by restrictions.
+        trials: Budget for deciding comparisons by trial of all values, shared by all restrictions.
 
     Returns:
         The constraint; where part of it became a table its reason is the text itself.

@@ -50,7 +50,7 @@ class Parameters:
         raise self.place.at(node, f"there is no parameter {name!r}; {known}")
 
     def variable(self, name: str) -> e.Var:
-        """What stands for the codes of a parameter."""
+        """Variable that holds the codes of a parameter."""
         return code_variable(name, self.domains[name])
 
     def number(self, name: str) -> Number:
@@ -143,7 +143,7 @@ class TextPlace:
 
 
 def rows_of(left: ast.expr, right: ast.expr, parameters: Parameters) -> c.Constraint | None:
-    """What `left in right` says, where left are parameters and right are rows of constants; None for anything else."""
+    """Table of `left in right` for parameters on the left and rows of constants on the right; None otherwise."""
     if not isinstance(left, ast.Tuple) or not isinstance(right, (ast.Tuple, ast.List, ast.Set)):
         return None
     if not all(isinstance(item, ast.Name) for item in left.elts):

@@ -290,7 +290,7 @@ class _UnknownParameter(Exception):
 
 
 class _Values(Mapping[str, Any]):
-    """What a function reads: `p["x"]`. A parameter that is read for the first time ends the call."""
+    """Mapping that a restriction function reads, `p["x"]`; the first read of a parameter ends the call."""
 
     def __init__(self, domains: Mapping[str, Domain]) -> None:
         self.domains = domains
@@ -315,13 +315,13 @@ class _Values(Mapping[str, Any]):
 def constraint_of(
     function: Callable[..., Any], domains: Mapping[str, Domain], variable: Callable[[str], e.Expr], place: str
 ) -> c.Constraint:
-    """What a function says of the parameters, as a table over those that it reads.
+    """Tabulate a restriction function over the parameters that it reads.
 
     Args:
         function: It takes parameters by name (`lambda x, y: x < y`), or one mapping from names to values
             (`lambda p: p["x"] < p["y"]`).
         domains: The parameters with their values.
-        variable: What stands for a parameter in a constraint.
+        variable: Expression that represents a parameter in a constraint.
         place: Where the function stands, for messages.
 
     Raises:

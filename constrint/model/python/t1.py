@@ -71,7 +71,7 @@ def space_of_t1(document: Mapping[str, Any], source: str) -> dict[str, Any]:
 
 
 def _name(document: Mapping[str, Any]) -> str:
-    """What the document calls itself, or its kernel."""
+    """Name of the document or of its kernel."""
     for part, key in (("General", "BenchmarkName"), ("KernelSpecification", "KernelName")):
         inner = document.get(part)
         if isinstance(inner, dict) and isinstance(inner.get(key), str):

@@ -12,7 +12,7 @@ def read_text(path: Path, what: str, most: int) -> str:
 
     Args:
         path: The file.
-        what: What it is called where it cannot be read: "the problem file".
+        what: Name of the file in error messages: "the problem file".
         most: Characters.
 
     Raises:

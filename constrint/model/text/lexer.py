@@ -25,7 +25,7 @@ _TOKEN: Final = re.compile(
     r"|(?P<sign>->|==|!=|<=|>=|\.\.|//|\*\*|[-+*/%^<>=()\[\]{},;:|])"
 )
 _BARE_QUOTE: Final = re.compile(r'(\\.)|"')
-# What people write for something that the language spells otherwise.
+# Common spellings of other languages, and how this one writes the same.
 _HINTS: Final = {
     "&": "write `and`",
     "!": "write `not`, or `!=` for unequal",

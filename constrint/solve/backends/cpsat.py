@@ -138,7 +138,7 @@ def _run(
 
 
 def _solved(budget: Budget, solver: Any, solve: Callable[[], Any], stopped: list[ConstrintError]) -> Any:
-    """What the solver answers; it runs in a thread of its own, so that this one hears signals and the caller."""
+    """Run the solver in a thread of its own and return its answer; this thread handles signals and cancellation."""
     answers: list[Any] = []
     failures: list[BaseException] = []
     done = threading.Event()

@@ -41,7 +41,7 @@ _TABLE_CELLS: Final = 1 << 22
 _MANY: Final = 1 << 36
 _WIDE: Final = 8
 _FEW_CELLS: Final = 1 << 19
-# So many combinations of an objective's variables are compared where no table has them all.
+# Most combinations of an objective's variables that are compared where no single table has all of them.
 _FEW: Final = 1 << 18
 _FIRST_DECISIONS: Final = 1 << 13
 
@@ -160,7 +160,7 @@ class NativeBackend(Backend):
 
 
 def _num_rows(problem: Problem, space: SearchSpace) -> int:
-    """At most so many combinations of the objective's variables extend to solutions."""
+    """Upper bound on the combinations of the objective's variables that extend to solutions."""
     names = problem.objective.expr.variables if problem.objective is not None else ()
     sizes = (space.layout.size(n) for n in space.layout.needed(list(names)) if n in space.layout.axes)
     return min(space.size, math.prod(sizes))
@@ -175,7 +175,7 @@ def _best_of_space(problem: Problem, space: SearchSpace, budget: Budget) -> dict
 
 
 def _first_best(objective: Objective, space: SearchSpace) -> dict[str, int]:
-    """Of the best solutions the first one."""
+    """The first of the best solutions in declared order."""
     problem = space.problem
     names = [n for n in problem.variables if n in objective.expr.variables]
     columns, places = space.covering(names)
@@ -184,7 +184,7 @@ def _first_best(objective: Objective, space: SearchSpace) -> dict[str, int]:
     if len(rows) == 0:
         raise UndefinedValueError(f"{objective} has no value in any solution; change the objective.")
     equal = rows[np.flatnonzero(values == (np.max if objective.maximise else np.min)(values))]
-    # Of equally good ones the first in the order of preference.
+    # Ties go to the first in the order of preference.
     at = int(equal[np.lexsort([place[equal] for place in reversed(places.values())])[0]])
     return space.extend({n: int(columns[n][at]) for n in names}).first()
 
@@ -287,7 +287,7 @@ class AutoBackend(Backend):
 
 
 def _together(problem: Problem, first: SearchResult, second: SearchResult) -> SearchResult:
-    """What two searches know together that were both stopped."""
+    """Combine the results of two stopped searches: the better solution and the tighter bound."""
     values = {}
     for found in (first, second):
         for assignment in found.assignments:

@@ -27,7 +27,7 @@ from constrint.solve.space.tree import LinkedTable, Tree
 MAX_VALUES: Final = 4096
 # The share of a search that is behind where it did not come to its end, at most.
 _NEARLY_ALL: Final = 1 - 2**-53
-# The core makes room for so many rows as soon as a table is not short.
+# Rows that the core reserves for a table that is not short.
 _LEAST_ROWS: Final = 1 << 18
 _KINDS: Final[dict[int, np.dtype[Any]]] = {
     1: np.dtype(np.int8),
@@ -335,7 +335,7 @@ class BranchAndBound:
         return cls(problem, search, model)
 
     def run(self, budget: Budget, decisions: int) -> None:
-        """Goes on for so many decisions.
+        """Continue the search for at most `decisions` decisions.
 
         Raises:
             LimitReachedError: When a limit of the budget ended it.
@@ -354,7 +354,7 @@ class BranchAndBound:
             budget.stats.nodes += self._state()[2] - before
 
     def found(self, message: str = "") -> SearchResult:
-        """What is known by now.
+        """The best solutions and the bound so far.
 
         Raises:
             UndefinedValueError: When the search is over and an objective has a value in no solution.

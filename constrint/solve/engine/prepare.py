@@ -19,13 +19,13 @@ from constrint.solve.space.axes import Axis, axis_from_domain
 
 # Domains up to this size are filtered by evaluating constraints on them; larger ones are propagated first.
 SMALL: Final = 4096
-# So many values are filtered at once.
+# Values filtered in one batch.
 PIECE: Final = 1 << 16
 
 
 @dataclass(slots=True)
 class Prepared:
-    """What remains to be searched."""
+    """A problem prepared for the search: axes, remaining checks, fixed and derived variables."""
 
     axes: dict[str, Axis] = field(default_factory=dict)  #: Values of every variable that some check still touches.
     free: dict[str, Domain] = field(default_factory=dict)  #: Domains of variables that no check touches.

@@ -24,7 +24,7 @@ from constrint.solve.space.axes import Axis, Rows, position_type
 GRID_CELLS: Final = 1 << 13
 # A grid larger than this is evaluated in pieces: their columns stay in the cache, and in memory that is used again.
 CHUNK_CELLS: Final = 31 << 10
-# Longer tables are written so many rows at a time.
+# Rows of one piece of a longer table.
 PIECE_ROWS: Final = 1 << 18
 
 
@@ -203,7 +203,7 @@ class _Builder:
             flat = self._selected(self._evaluate(checks, part, {}), num)
             num_listed += num * width if flat is None else len(flat)
             self.budget.check_rows(num_listed, (*self.rows, *self.waiting))
-            # What was listed is put together in the end: for a moment it is there twice.
+            # The pieces are joined in the end: for a moment all rows exist twice.
             self.budget.check_bytes(2 * num_listed * self._row_bytes(), "a table")
             pieces.append(self._decoded(flat, part, num))
         self._take({n: np.concatenate([p[n] for p in pieces]) for n in pieces[0]} if pieces else {}, num_listed)

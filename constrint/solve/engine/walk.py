@@ -29,7 +29,7 @@ _LISTED_ROWS: Final = 1 << 10
 def solutions_in_order(
     problem: Problem, limits: Limits | None = None, backend: str = "native"
 ) -> Iterator[dict[str, int]]:
-    """What `constrint.solve.solutions_in_order` yields, as integers where values are coded."""
+    """Yield solutions in declared order, coded values as their codes; see `constrint.solve.solutions_in_order`."""
     budget = Budget(limits or Limits())
     compiled = walk_in_order(problem, budget) if backend == "native" else None
     if compiled is False:

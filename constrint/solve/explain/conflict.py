@@ -279,7 +279,7 @@ def relaxations(
     except CancelledError:
         raise
     except LimitReachedError:
-        pass  # What was found so far holds.
+        pass  # The relaxation found so far is valid.
     return sorted(ways, key=lambda way: way.cost)
 
 

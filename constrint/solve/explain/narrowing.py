@@ -47,7 +47,7 @@ class Narrowing:
     """Narrows domains by rules until nothing changes.
 
     Attributes:
-        domains: What is left of the domains.
+        domains: The narrowed domains.
         core: A contradiction that was found; None where there is none to be seen.
     """
 
@@ -64,7 +64,7 @@ class Narrowing:
 
     @property
     def domains(self) -> dict[str, Domain]:
-        """What is left of the domains."""
+        """The narrowed domains."""
         return self._state.of
 
     def _run(self, check: Callable[[], None]) -> None:
@@ -163,7 +163,7 @@ class _Edge:
 
 
 class Differences:
-    """What bounds on differences say about rules.
+    """Contradictions among bounds on differences.
 
     Attributes:
         core: A contradiction; without domains, if there is one without. None where there is none to be seen.
@@ -214,7 +214,7 @@ class Differences:
         return (_ZERO, node, factor) if sign > 0 else (node, _ZERO, factor)
 
     def _bounds(self, domains: Mapping[str, Domain]) -> Iterator[_Edge]:
-        """What the domains say about every term."""
+        """Add the bounds that the domains imply for every term."""
         state = Domains(dict(domains))
         for node, parts in self._terms.items():
             known = [(c, state.bounds(expr)) for c, expr in parts]

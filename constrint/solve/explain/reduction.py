@@ -91,7 +91,7 @@ Member = int | str
 
 # Where the caller gave no time and some member stays open anyway, no more is asked after this many seconds.
 _PATIENCE: Final = 2.0
-# So many values are near.
+# Distance, in values, up to which a value counts as near.
 _NEAR: Final = 40
 _MOST_NEAR: Final = 2
 
@@ -100,13 +100,13 @@ class Reduction:
     """Drops every rule that a contradiction does not need.
 
     Attributes:
-        rules: What is left.
+        rules: The rules not yet removed.
     """
 
     def __init__(self, rules: Rules, questions: Questions) -> None:
         self.rules = rules
         self._questions = questions
-        # What stayed undecided, with the number of rules at that time.
+        # Undecided members, with the number of rules at that time.
         self._open: dict[Member, int] = {}
         # Per solution that was found: the rules that it breaks.
         self._broken: list[frozenset[Member]] = []
@@ -267,7 +267,7 @@ _UNDECIDED_SECONDS: Final = 2.0
 # Variables with more values than this are hardly ever searched through; a moment shows whether there is a quick answer.
 _SEARCHED: Final = 1 << 24
 _MOMENT: Final = 0.05
-# Of the time that the caller gave one question takes at most this share of what is left.
+# Share of the remaining time that one question may take.
 _SHARE: Final = 0.25
 
 

@@ -22,7 +22,7 @@ from constrint.solve.enumeration import count
 from constrint.solve.explain.conflict import rule_text
 from constrint.solve.space.axes import Axis, axis_from_domain
 
-# Of larger domains no alternatives are tried.
+# Largest domain whose alternatives are tried.
 _MAX_VALUES: Final = 1 << 16
 _SHOWN: Final = 6
 
@@ -39,7 +39,7 @@ class BrokenRule:
         right: Value of its right side (the number of `divides`); None where it has none.
         constraint: The constraint; None for a variable's domain.
         variable: The variable whose domain it is; "" for a constraint.
-        seen: What was seen, as a sentence: "98304 <= 65536 is false".
+        seen: The violation with its numbers, as a sentence: "98304 <= 65536 is false".
     """
 
     text: str

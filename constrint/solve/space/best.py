@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 Cost = Callable[[dict[str, NDArray[Any]]], Any]
 
-#: So many combinations of an expression's variables are listed where the other variables are many.
+#: Most combinations of an expression's variables that are listed where there are many other variables.
 _FEW_COMBINATIONS: Final = 1 << 12
 
 
@@ -170,8 +170,8 @@ class _Block:
     keys: list[NDArray[Any]]  #: Positions of the chosen variables, packed.
     begin: NDArray[Any]  #: Where the rows of the next table begin and end.
     end: NDArray[Any]
-    cost: NDArray[Any] | None = None  #: What each row costs at least; None where no bounds are known.
-    least: list[NDArray[Any]] | None = None  #: What its keys are at least, as one long number.
+    cost: NDArray[Any] | None = None  #: Lower bound on each row's cost; None where there are no bounds.
+    least: list[NDArray[Any]] | None = None  #: Lower bounds on its keys, as one long number.
 
     def only(self, rows: Any) -> _Block:
         """Some of the rows."""
@@ -236,7 +236,7 @@ class KBest:
         return [RankedIndex(int(best[0]), int(best[-1])) for best in self._best]
 
     def _least(self, block: _Block) -> tuple[Any, ...]:
-        """What the best solution of a block is at least."""
+        """Lower bound on the cost of a block's best solution."""
         if block.cost is None or block.least is None:
             return (-math.inf,)
         at = block.order()[0]
@@ -379,7 +379,7 @@ class _Keys:
         self._least: dict[int, list[NDArray[Any]]] = {}
 
     def own(self, place: int, rows: Any) -> list[Any]:
-        """What rows of a table add to each number."""
+        """Contribution of a table's rows to each number."""
         table = self._forest.tables[place]
         return [
             sum((table.rows[n][rows].astype(np.int64) * w[n] for n in self._first[place] if n in w), np.int64(0))

@@ -42,7 +42,7 @@ class Range(NamedTuple):
 
 @dataclass(slots=True)
 class PartialChoice:
-    """What is chosen: columns of values, or only ranges of them, and the groups of the tables that are open."""
+    """Partial solutions, one per row: columns of chosen values, ranges of open ones, and the groups of open tables."""
 
     columns: Mapping[str, ExactColumn]
     groups: Mapping[int, NDArray[Any] | None]
@@ -67,7 +67,7 @@ class CostBounds:
             column = evaluate(expr, choice.columns)
             values = np.asarray(column.values)
             if column.defined is not None:
-                # What stands in rows without a value is no bound of anything, but must not overflow either.
+                # Placeholders in rows without a value bound nothing, but must not overflow either.
                 values = np.clip(values, *_small(column.bounds))
             return Range(values, values, _small(column.bounds))
         if isinstance(expr, Var) and expr.name in choice.ranges:

@@ -61,7 +61,7 @@ class DiagramPart:
         return np.asarray(np.cumsum(below, dtype=self._type) - below)
 
     def groups(self, level: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-        """Of a layer: where each state's arcs begin, the solutions from each state, and those of all earlier arcs."""
+        """Per layer: first arc of each state, solutions from each state, and solutions behind all earlier arcs."""
         return self._starts[level], self._paths[level], self._before(level)
 
     def take(self, indices: NDArray[Any]) -> Rows:
@@ -137,7 +137,7 @@ class DiagramPart:
         state = np.zeros(1, dtype=np.intp)
         counts: NDArray[Any] = np.ones(1, dtype=self._type)
         columns: Rows = {}
-        # What comes behind all of these variables is counted already.
+        # The counts of the layers below these variables are known.
         depth = max((i + 1 for i, name in enumerate(self.names) if name in wanted), default=0)
         for level, layer in enumerate(self.layers):
             if level == depth:

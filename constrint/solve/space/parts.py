@@ -15,7 +15,7 @@ from constrint.solve.space.tree import LinkedTable, Tree, list_rows, multiply_ou
 
 
 class Part(Protocol):
-    """What a search space asks of each of its independent parts."""
+    """Interface of the independent parts of a search space."""
 
     names: tuple[str, ...]
     count: int
@@ -151,7 +151,7 @@ class TreePart:
 
 @dataclass
 class Factors:
-    """What a search space is made of.
+    """The factored form of a search space: its axes and its independent parts.
 
     `parts` is None where there is no solution, and empty where every variable is fixed.
     """

@@ -35,7 +35,7 @@ class SearchSpace:
     Attributes:
         problem: The problem.
         factors: The solutions in factored form, excluded ones still in them.
-        stats: What finding them cost.
+        stats: Work of the search.
         excluded: Solutions that were taken out again.
         gaps: Indices that the excluded solutions would have, in ascending order.
         size: Number of solutions, without the excluded ones.
