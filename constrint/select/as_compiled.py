@@ -1,6 +1,6 @@
-"""Candidates as compiled: what the compiler says takes the place of the estimates, and the order follows.
+"""Compiled candidates: the compiler's figures replace the estimates, and the order follows.
 
-Nothing is compiled here: whoever asks gives a function that does, or looks up what was compiled before.
+Nothing is compiled here: the caller passes a function that compiles, or that looks up earlier results.
 """
 
 from __future__ import annotations
@@ -44,22 +44,22 @@ def modelled(spec: KernelSpec, gpu: GpuModel, workload: Workload, config: Config
     return Candidate(spec.full_name, config, blocks.resources(0, config), estimate, 1)
 
 
-#: Compiles configurations: what each takes, in their order, or why it does not compile.
+#: Compiles configurations: per job, in order, the compiled kernel or the compiler's error.
 Compile = Callable[[Sequence[CompileJob]], Sequence[CompiledKernel | str]]
 
 
 def one_by_one(asked: Sequence[CompileJob]) -> list[CompiledKernel | str]:
-    """Compile in this process, what was not compiled before."""
+    """Compile in this process; earlier results are looked up."""
     return [compile_known(one.spec, one.gpu, one.workload, one.config) for one in asked]
 
 
 def as_compiled(candidates: Sequence[Candidate], asked: Sequence[CompileJob], compile_all: Compile) -> list[Candidate]:
-    """The candidates with facts for estimates, by the time that follows; those that cannot run come last.
+    """Replace estimates by compiled figures and order by the resulting time; candidates that cannot run come last.
 
     Args:
         candidates: Single kernels.
-        asked: The same, to be compiled.
-        compile_all: Compiles them.
+        asked: The jobs of these candidates, in the same order.
+        compile_all: Compiles the jobs.
     """
     told = compile_all(asked)
     judged = [judge(candidate, one, found) for candidate, one, found in zip(candidates, asked, told, strict=True)]
@@ -67,12 +67,12 @@ def as_compiled(candidates: Sequence[Candidate], asked: Sequence[CompileJob], co
 
 
 def runs(candidate: Candidate) -> bool:
-    """Whether a candidate can be launched, as far as is known."""
+    """Whether a candidate can be launched, by its compiled figures if there are any."""
     return candidate.resources is None or candidate.resources.blocks_per_sm > 0
 
 
 def judge(candidate: Candidate, asked: CompileJob, found: CompiledKernel | str) -> Candidate:
-    """One candidate as compiled."""
+    """Replace the estimates of one candidate by its compiled figures, or by the compiler's error."""
     predicted = candidate.resources
     assert predicted is not None
     if isinstance(found, str):
@@ -89,7 +89,7 @@ def judge(candidate: Candidate, asked: CompileJob, found: CompiledKernel | str) 
 def _lacks_matrix_units(candidate: Candidate, found: CompiledKernel) -> bool:
     """Whether a kernel whose cost model keeps the matrix units busy does not use them.
 
-    Of another compiler than Triton that is not known: there the source names the instructions itself.
+    Only Triton chooses instructions; other sources name them.
     """
     is_meant = candidate.cost.parts_s.get("matrix units", 0.0) > 0
     return is_meant and not found.instruction and not found.is_named
@@ -103,7 +103,7 @@ def taken_by(gpu: GpuModel, threads: int, found: CompiledKernel) -> ResourceUse:
         threads_per_block=threads,
         registers_per_thread=found.registers_per_thread,
         smem_bytes_per_block=found.smem_bytes,
-        # A workgroup that one CU of RDNA cannot hold runs on both of a WGP, and is all that runs there.
+        # A workgroup that exceeds one CU of RDNA runs on both CUs of a WGP, alone.
         **({"wgp_mode": True} if is_wgp else {}),
     )
     blocks = int(fits.blocks_per_sm)
@@ -129,7 +129,7 @@ def problem_of(gpu: GpuModel, taken: ResourceUse) -> str:
 
 
 def _cost(candidate: Candidate, asked: CompileJob, taken: ResourceUse) -> CostEstimate:
-    """The predicted time with as many blocks as really fit, and a spill that is certain or none."""
+    """The predicted time with the blocks that fit as compiled, and with or without a spill."""
     columns: Mapping[str, Any] = {name: np.array([value]) for name, value in candidate.config.items()}
     resident = np.array([max(taken.blocks_per_sm, 1)])
     cost = asked.spec.cost(asked.gpu, asked.workload, columns, resident)

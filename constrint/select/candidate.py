@@ -12,8 +12,8 @@ Config = Mapping[str, int]
 class Candidate:
     """A valid configuration of one implementation with its estimates.
 
-    It is the best of `num_variants` valid ones that differ only in the order of blocks and in parameters that
-    the model cannot tell apart.
+    It is the best of `num_variants` valid configurations that differ only in the order of blocks and in parameters
+    that the model cannot tell apart.
 
     Args:
         kernel: The implementation's full name, `gemm.pointer`.

@@ -1,4 +1,4 @@
-"""The answer of `rank`: candidates in order, with what was asked; as text, as a data frame, as a notebook's table."""
+"""The result of `rank`: the workload and its candidates in order; as text, as a data frame, as a notebook's table."""
 
 from __future__ import annotations
 
@@ -88,8 +88,8 @@ class Ranking:
     def to_pandas(self) -> Any:
         """Every candidate as a row of a `pandas.DataFrame`, the best one first.
 
-        The columns are `kernel`, a column for each parameter, and what is known of a candidate: what a block takes,
-        the predicted time, rates, and the parts of the time, with their units in the names. A parameter that a
+        The columns are `kernel`, one per parameter, the resources of a block, the predicted time, rates, and the
+        parts of the time, with units in the names. A parameter that a
         kernel does not have is missing (NaN) in its rows.
 
         Raises:
@@ -110,7 +110,7 @@ class Ranking:
         return polars_frame(columns_of(self.rows()))
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """Every candidate as plain values by name, the best one first; what does not apply is None."""
+        """Every candidate as plain values by name, the best one first; None where a value does not apply."""
         configs = [dict(self.operation.spec(c.kernel).values_of(c.config)) for c in self.candidates]
         params = dict.fromkeys(name for config in configs for name in config)
         for candidate, config in zip(self.candidates, configs, strict=True):
@@ -134,7 +134,7 @@ class Ranking:
         return f"<Ranking: {self._summary()}>"
 
     def __str__(self) -> str:
-        """Render what was asked and the first candidates, a line each."""
+        """Render the workload and the first candidates, one per line."""
         lines = [f"{place}. {candidate}" for place, candidate in enumerate(self.candidates[:_SHOWN_LINES], 1)]
         rest = len(self.candidates) - _SHOWN_LINES
         return "\n".join([self._summary(), *lines, *([f"... {rest:,} more"] if rest > 0 else [])])
@@ -144,7 +144,7 @@ class Ranking:
         return f"{self.workload} on {self.gpu.name}: {valid}, the best {len(self.candidates):,} ranked by the model"
 
     def _repr_html_(self) -> str:
-        """The first candidates as a table, for notebooks: what differs between them, and their times."""
+        """Render the first candidates as a table for notebooks: differing parameters and times."""
         from constrint.frames import html_table  # loaded when it is asked for
 
         shown = self.candidates[:_SHOWN_ROWS]
