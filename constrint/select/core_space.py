@@ -102,7 +102,7 @@ class BlockColumns:
         )
 
     def resources(self, row: int, config: Mapping[str, int]) -> ResourceUse | None:
-        """The resources of one row, with the shared memory of the whole configuration where free parameters change it."""
+        """The resources of one row, with shared memory for the whole configuration where free parameters change it."""
         if self.use is None:
             return None
         stated = ResourceUse(
@@ -202,7 +202,7 @@ class _SolvedSpace:
         return rows, num_variants[rows]
 
     def _completions(self, order: list[str], rules: list[Constraint]) -> Any:
-        """Per row, the number of values of the order parameters that satisfy the rules; 0 or 1 without such parameters."""
+        """Per row, the number of valid values of the order parameters; 0 or 1 without such parameters."""
         core = sorted({name for rule in rules for name in rule.variables} - set(order))
         axes = [self.values[name] for name in core]
         axes += [np.array(list(self.stated.variables[name]), dtype=np.int64) for name in order]

@@ -169,7 +169,7 @@ def _ranked(
 def _compiled(
     candidates: list[Candidate], able: list[KernelProblem], number: int, compile_all: Compile
 ) -> list[Candidate]:
-    """Replace the estimates of the first candidates by compiled figures and order again; those that cannot run come last."""
+    """Replace estimates of the first candidates by compiled figures and order again; unusable ones come last."""
     by_kernel = {request.spec.full_name: request for request in able}
     first = [candidate for candidate in candidates if candidate.resources is not None][:number]
     if not first:

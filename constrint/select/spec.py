@@ -111,7 +111,7 @@ class KernelSpec(ABC):
 
     @property
     def home(self) -> str:
-        """Name of the module that defines the kernel: that of its class, or the one for which a function makes specs."""
+        """Module that defines the kernel: that of its class, or the one for which a function makes specs."""
         return type(self).__module__
 
     @property

@@ -18,8 +18,8 @@ from constrint.solve.budget import Budget, Limits
 from constrint.solve.explain.conflict import conflict_of_infeasible
 from constrint.solve.solution import SearchResult, Solution
 
-#: Where no limits are given a search for the best ends after this time, with the best that it knows. It may need
-#: forever, and its answer is of use before that; a list of all solutions is not, so listing has no such limit.
+#: Default time limit of an optimisation, in seconds: its best solution so far is of use. Listing has no default limit,
+#: since a partial list is of no use.
 DEFAULT_SECONDS: Final = 60.0
 
 
@@ -37,7 +37,7 @@ def solve(
 
     Args:
         problem: The problem.
-        limits: How much work is allowed; without them at most `DEFAULT_SECONDS` seconds.
+        limits: Limits of the search; without them at most `DEFAULT_SECONDS` seconds.
         backend: "auto" (the native engine; after a second, or less where less is allowed, CP-SAT where OR-tools is
             installed), "native", "numpy" (the native engine without its compiled core), "cpsat", "python-constraint" or
             "brute". A back-end of another library gives any solution where there is no objective.
@@ -47,7 +47,7 @@ def solve(
         UndefinedValueError: When there are solutions and an objective has a value in none of them.
     """
     found, budget, asked = _found(problem, 1, limits, backend, hint)
-    # The caller's signals belong to this search; they are not kept for questions that come later.
+    # The caller's cancellation belongs to this search, not to later explanations.
     later = replace(limits or Limits(), cancel=None, progress=None)
     answer = _with_values(problem, solution_of(problem, found, budget, asked))
     return replace(answer, explain=partial(conflict_of_infeasible, later))
@@ -68,9 +68,9 @@ def best_solutions(
     Args:
         problem: The problem.
         number: How many, at least 1.
-        limits: How much work is allowed; without them at most `DEFAULT_SECONDS` seconds.
-        backend: As `solve` takes it.
-        hint: As `solve` takes it.
+        limits: Limits of the search; without them at most `DEFAULT_SECONDS` seconds.
+        backend: As for `solve`.
+        hint: As for `solve`.
 
     Raises:
         LimitReachedError: When a limit ended the search before any solution was found. Where some were, their status is
@@ -87,7 +87,7 @@ def best_solutions(
 
 
 def _with_values(problem: Problem, answer: Solution) -> Solution:
-    """The answer in values of the problem's variables instead of the integers that code them."""
+    """Translate an answer from codes to the values of the problem's variables."""
     coding = Coding.of(problem)
     return answer if coding is None else replace(answer, assignment=coding.decoded(answer.assignment))
 
@@ -111,7 +111,7 @@ def _found(
 
 
 def hardened(problem: Problem) -> Problem:
-    """The same problem without soft constraints: their total weight is its first objective.
+    """Replace soft constraints by 0/1 variables for violation, whose total weight becomes the first objective.
 
     A problem without soft constraints is returned as it is.
     """

@@ -46,7 +46,7 @@ _FEW: Final = 1 << 18
 _FIRST_DECISIONS: Final = 1 << 13
 
 
-#: Names under which the native engine goes: with its compiled core, and on numpy alone.
+#: Names of the native engine: on its compiled core, and on numpy alone.
 NATIVE: Final = ("native", "numpy")
 
 
@@ -68,8 +68,8 @@ class NativeBackend(Backend):
     def best(self, problem: Problem, budget: Budget, hint: Mapping[str, int] | None = None) -> dict[str, int] | None:
         """The best solution; without an objective, the first one in declared order.
 
-        Without an objective solutions are walked in order. Else the tables of the factored space say which is best.
-        Where these would be too large, a depth-first search takes over.
+        Without an objective, solutions are walked in order. With one, the tables of the factored space give the best;
+        where these would be too large, a depth-first search takes over.
         """
         limits = budget.limits
         if problem.objective is None:
@@ -79,7 +79,7 @@ class NativeBackend(Backend):
             except CancelledError:
                 raise
             except LimitReachedError:
-                pass  # It takes too long: tables may be quicker, or a search in another order.
+                pass  # The walk takes too long: tables, or a search in another order, may be quicker.
             if impossible(problem.variables, flatten(problem.constraints)):
                 return None
             search = BranchAndBound.of(problem, budget) if self._use_core else None
@@ -121,7 +121,7 @@ class NativeBackend(Backend):
         except CancelledError as error:
             return search.found(str(error))
         except LimitReachedError:
-            pass  # The tables are too large, or the time is over: the search will say.
+            pass  # The tables are too large or the time is over; the search below handles both.
         return search.found() if search.done else found_within(search, budget)
 
     def _first(self, problem: Problem, budget: Budget, number: int) -> SearchResult:
@@ -142,10 +142,10 @@ class NativeBackend(Backend):
         return found.assignments[0] if found.assignments else None
 
     def _best_by_tables(self, problem: Problem, budget: Budget, max_cells: int, few: int) -> dict[str, int] | None:
-        """The best solution where one table has the objective in it, or where its variables have few combinations.
+        """The best solution where one table has all the objective's variables, or these have few combinations.
 
         Raises:
-            LimitReachedError: Where neither is so.
+            LimitReachedError: In any other case.
         """
         limits = budget.limits
         rows, cells = min(limits.max_rows, _TABLE_ROWS), min(limits.max_cells, max_cells)
@@ -226,19 +226,19 @@ def _searched(problem: Problem, budget: Budget) -> dict[str, int] | None:
     return best
 
 
-#: Seconds after which a problem counts as hard; at most this part of the time that is allowed.
+#: Seconds after which a problem counts as hard, and the largest share of the time limit for that.
 NATIVE_SECONDS: Final = 1.0
 NATIVE_PART: Final = 0.3
 
 
 @cache
 def _has_cpsat() -> bool:
-    """Whether OR-tools is installed; looked for once, which takes as long as a small problem."""
+    """Whether OR-tools is installed; cached, since the look-up takes as long as a small problem."""
     return PathFinder.find_spec("ortools") is not None
 
 
 class AutoBackend(Backend):
-    """The native engine, and CP-SAT after it; `Solution.solver` says who answered."""
+    """The native engine, then CP-SAT; `Solution.solver` names the one that answered."""
 
     name = "auto"
 
@@ -246,7 +246,7 @@ class AutoBackend(Backend):
         self._native = NativeBackend()
 
     def solutions(self, problem: Problem, limits: Limits) -> Columns:
-        """Lists every solution, natively."""
+        """Lists every solution with the native engine."""
         return self._native.solutions(problem, limits)
 
     def best(self, problem: Problem, budget: Budget, hint: Mapping[str, int] | None = None) -> dict[str, int] | None:

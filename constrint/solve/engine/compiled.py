@@ -25,7 +25,7 @@ from constrint.solve.space.tree import LinkedTable, Tree
 
 # The core's own limit on the values of one variable.
 MAX_VALUES: Final = 4096
-# The share of a search that is behind where it did not come to its end, at most.
+# Largest reported share of an unfinished search.
 _NEARLY_ALL: Final = 1 - 2**-53
 # Rows that the core reserves for a table that is not short.
 _LEAST_ROWS: Final = 1 << 18
@@ -39,7 +39,7 @@ _ARC_TYPES: Final = (np.uint32, np.uint16, np.uint32)
 
 
 def core_model(problem: Problem, budget: Budget) -> object | None:
-    """The problem as the core holds it: what was read already, or encoded now."""
+    """The core's form of a problem, cached or encoded now."""
     if core is None or budget.limits.max_values < MAX_VALUES:
         return None
     if problem.core is None:
@@ -48,7 +48,7 @@ def core_model(problem: Problem, budget: Budget) -> object | None:
         if domains is None:
             return None
         places = {name: place for place, name in enumerate(problem.names)}
-        # Kept until the problem changes: a problem is often asked several questions.
+        # Cached until the problem changes: several searches often use one problem.
         problem.core = core.build(domains, [encode_all(problem.constraints, places)])
     return problem.core
 
@@ -92,7 +92,7 @@ def enumerate_factors(problem: Problem, budget: Budget) -> CompiledFactors | Non
 
 
 def _most_bytes(problem: Problem) -> int:
-    """Bytes that the tables of all combinations would take; how much memory is left takes longer to find out."""
+    """Bytes of the tables of all combinations: a bound that is cheaper than looking up the available memory."""
     return max(problem.num_combinations, _LEAST_ROWS) * 2 * len(problem.names)
 
 
@@ -109,12 +109,12 @@ def _poll(budget: Budget) -> Callable[[int], None] | None:
 
 
 def _word(limit: int) -> int:
-    """A limit as the core takes it; what is larger is never reached."""
+    """A limit capped at the core's word size; larger ones are never reached."""
     return min(limit, 1 << 62)
 
 
 def _refuse(answer: tuple[str, str, int, Sequence[int]], problem: Problem, budget: Budget) -> NoReturn:
-    """Raises what the core's limit means."""
+    """Raise the error for a limit that the core reports."""
     _, what, number, variables = answer
     names = tuple(problem.names[v] for v in variables)
     if what == "rows":
@@ -129,11 +129,11 @@ def _refuse(answer: tuple[str, str, int, Sequence[int]], problem: Problem, budge
 
 
 class CompiledFactors(Factors):
-    """A factored space in the core; its parts become numpy tables when they are asked for."""
+    """A factored space in the core; its parts become numpy tables at their first use."""
 
     def __init__(self, module: ModuleType, problem: Problem, space: object | None, counts: Sequence[int]) -> None:
         self._names, self._core, self._space, self._problem = problem.names, module, space, problem
-        # A diagram with too many solutions for the core is counted when somebody asks.
+        # A diagram with too many solutions for the core's integers is counted on demand.
         self._total = 0 if space is None else -1 if -1 in counts else math.prod(counts)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -159,7 +159,7 @@ class CompiledFactors(Factors):
         return self._total
 
     def columns(self) -> dict[str, NDArray[Any]]:
-        """Lets the core list every solution."""
+        """List every solution in the core."""
         if self._space is None:
             return {n: np.zeros(0, dtype=np.int8) for n in self.names}
         if self.total * 8 * len(self.names) >= LARGE_BYTES:
@@ -251,7 +251,7 @@ class CompiledWalk:
             yield tuple(answer[2])
 
     def counted(self, component: int, budget: Budget) -> tuple[int, float]:
-        """How many solutions of a component there are up to a limit, and the share of the search that is behind.
+        """Number of solutions of a component up to a limit, and the finished share of the search.
 
         The walk cannot go on after it; the share is 1 where all were counted.
         """
@@ -286,8 +286,8 @@ def walk_in_order(
 
     Args:
         problem: The problem.
-        budget: How much work is allowed.
-        chosen: Places of variables with the only value that they may take.
+        budget: Remaining work of the search.
+        chosen: Fixed values by the places of their variables.
     """
     model = core_model(problem, budget)
     if core is None or model is None:
@@ -301,19 +301,19 @@ def walk_in_order(
     return CompiledWalk(core, problem, *answer[1:]) if answer[0] == "walk" else False
 
 
-# The core stands for "no bound" by numbers of this size.
+# Numbers of this size mean "no bound" in the core.
 _UNBOUNDED: Final = 1 << 62
 
 
 class BranchAndBound:
-    """A search that can be stopped and go on.
+    """Branch and bound that can be stopped and continued.
 
     Attributes:
-        done: Whether it came to its end: what it found is best, or there is no solution.
+        done: Whether the search is complete: its solutions are optimal, or there is none.
     """
 
     def __init__(self, problem: Problem, search: object, model: object) -> None:
-        # The model is kept alive by nothing else that the search needs it for; decisions are counted over all runs.
+        # The search refers to the model without owning it; decisions are counted over all runs.
         self._problem, self._search, self._model = problem, search, model
         self.done = False
 

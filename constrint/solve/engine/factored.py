@@ -17,7 +17,7 @@ from constrint.solve.space.parts import Factors, FreePart, Part, TreePart
 from constrint.solve.space.space import SearchSpace
 from constrint.solve.space.tree import LinkedTable, Tree
 
-# A component with at most this many combinations is kept as one table.
+# Largest component, in combinations, that is one table.
 ONE_TABLE = 1 << 12
 
 
@@ -25,9 +25,9 @@ def factored_space(problem: Problem, limits: Limits | None = None, use_core: boo
     """Finds all solutions of a problem, in factored form.
 
     Args:
-        problem: The problem; its objective plays no role here.
-        limits: How much work is allowed.
-        use_core: Whether the compiled core is asked first.
+        problem: The problem; its objective is ignored.
+        limits: Limits of the search.
+        use_core: Whether the compiled core is tried first.
 
     Raises:
         LimitReachedError: When a limit ended the search before all solutions were known.
@@ -95,7 +95,7 @@ def _tree_part(
 
 
 def _linked(bags: Sequence[Bag], tables: Sequence[tuple[Rows, int]]) -> list[LinkedTable]:
-    """Hangs the tables on the largest one, so that its rows need neither sorting nor a lookup."""
+    """Link the tables with the largest as root, whose rows then need neither sorting nor a lookup."""
     beside = [[*bag.children, *([bag.parent] if bag.parent >= 0 else [])] for bag in bags]
     root = max(range(len(bags)), key=lambda i: tables[i][1])
     nodes: list[LinkedTable] = []
@@ -110,7 +110,7 @@ def _linked(bags: Sequence[Bag], tables: Sequence[tuple[Rows, int]]) -> list[Lin
     return nodes
 
 
-# With this many combinations left a node is enumerated instead of split.
+# A node with at most this many combinations is enumerated instead of split.
 ENUMERABLE: Final = 1 << 16
 # Larger ranges are halved, smaller domains are tried value by value.
 _HALVED: Final = 16

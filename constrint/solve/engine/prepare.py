@@ -45,7 +45,7 @@ def flatten(constraints: Iterable[Constraint]) -> list[Constraint]:
 
 
 def prepare(problem: Problem, budget: Budget) -> Prepared:
-    """Does everything that needs no combination of values."""
+    """Simplify a problem as far as no combination of values is needed."""
     constraints = flatten(problem.constraints)
     domains: dict[str, Domain] = dict(problem.variables)
     state = Prepared()
@@ -248,7 +248,7 @@ def _eliminate(
 
 
 def _home(name: str, merged: Mapping[str, str]) -> str:
-    """Follows merged groups to the one that is left."""
+    """Follows merged groups to the remaining one."""
     while name in merged:
         name = merged[name]
     return name

@@ -22,7 +22,7 @@ from constrint.solve.space.axes import Axis, Rows, position_type
 
 # A grid may grow to this many cells before the rows that survived so far are listed.
 GRID_CELLS: Final = 1 << 13
-# A grid larger than this is evaluated in pieces: their columns stay in the cache, and in memory that is used again.
+# A larger grid is evaluated in pieces, whose columns stay in the cache and reuse memory.
 CHUNK_CELLS: Final = 31 << 10
 # Rows of one piece of a longer table.
 PIECE_ROWS: Final = 1 << 18
@@ -153,7 +153,7 @@ class _Builder:
         return listed
 
     def _row_bytes(self) -> int:
-        """Bytes of one row of the table over what is listed and what waits."""
+        """Bytes of one row of the table over listed and waiting variables."""
         waiting = [int(np.dtype(position_type(len(self.axes[n]))).itemsize) for n in self.waiting]
         return sum(waiting) + sum(column.itemsize for column in self.rows.values())
 

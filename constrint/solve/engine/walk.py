@@ -19,7 +19,7 @@ from constrint.solve.engine.prepare import Prepared, components, fixed_columns, 
 from constrint.solve.engine.tables import TableCheck
 from constrint.solve.space.axes import Axis, AxisLayout, LazyAxis, axis_of_free
 
-# Rows times values looked at in one step: few at first, more with every dead end.
+# Cells evaluated in one step: few at first, more with every dead end.
 _FIRST_CELLS: Final = 1 << 12
 _MOST_CELLS: Final = 1 << 15
 # Rows that become Python integers at once.
@@ -58,7 +58,7 @@ def solutions_in_order(
 
 @dataclass(slots=True)
 class _Walk:
-    """The solutions of one component so far, and where the next ones come from."""
+    """Solutions of one component: those found so far, and a source of further ones."""
 
     names: list[str]
     source: Iterator[tuple[int, ...]]
@@ -140,7 +140,7 @@ class _Component:
         while stack:
             level, rows, first = stack.pop()
             if level == len(self.names):
-                # Often only the first ones are asked for: not all of a long piece is made Python's integers at once.
+                # Often only the first solutions are used, so a long piece is not converted to Python integers at once.
                 for start in range(0, len(rows), _LISTED_ROWS):
                     yield from map(tuple, rows[start : start + _LISTED_ROWS].tolist())
                 continue
@@ -200,7 +200,7 @@ class _Range(NamedTuple):
 
 
 def may_hold(rule: Comparison, assigned: Mapping[str, ExactColumn], open_bounds: Mapping[str, Interval]) -> Any:
-    """Marks the rows whose completions may satisfy `rule`; None where nothing can be said."""
+    """Marks the rows whose completions may satisfy `rule`; None where bounds decide nothing."""
     try:
         left = _range(rule.left, assigned, open_bounds)
         right = _range(rule.right, assigned, open_bounds)

@@ -48,7 +48,7 @@ class Narrowing:
 
     Attributes:
         domains: The narrowed domains.
-        core: A contradiction that was found; None where there is none to be seen.
+        core: The contradiction; None where narrowing finds none.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class Narrowing:
             state.choose(name, axis.values[fits].tolist())
 
     def _traced(self, place: int) -> Core:
-        """Everything that the narrowings behind a contradiction rest on."""
+        """All rules and domains behind the narrowings that led to a contradiction."""
         rules, variables = {place}, set()
         seen: set[int] = set()
         stack = [(n, self._latest.get(n, -1)) for n in self._rules[place].variables]
@@ -166,8 +166,8 @@ class Differences:
     """Contradictions among bounds on differences.
 
     Attributes:
-        core: A contradiction; without domains, if there is one without. None where there is none to be seen.
-        values: Where there is none, values of variables with which the differences hold.
+        core: The contradiction, one without domains if there is one; None where the differences agree.
+        values: Without a contradiction, values that satisfy the differences.
     """
 
     def __init__(

@@ -74,7 +74,7 @@ def _by_function(
 
 
 def _is_projected(space: SearchSpace, cost: Expr) -> bool:
-    """Whether a diagram has few of its variables in the expression: then many paths differ in nothing that counts."""
+    """Whether few of a diagram's variables are in the expression, so that many paths have equal costs."""
     names = [n for n in space.layout.needed(sorted(cost.variables)) if n in space.layout.axes]
     diagrams = [part for part in space.factors.parts or () if isinstance(part, DiagramPart)]
     return any(n in part.sizes for part in diagrams for n in names) and (
@@ -115,7 +115,7 @@ def _ranked(
 
 
 def _turned(costs: NDArray[Any]) -> NDArray[Any]:
-    """Numbers in the opposite order; not the negative ones, which the smallest integer and unsigned ones lack."""
+    """Map numbers to the opposite order by ~x, since -x fails for the smallest integer and for unsigned ones."""
     return ~costs if costs.dtype.kind in "iu" else -costs
 
 
@@ -140,7 +140,7 @@ def _costs(columns: dict[str, NDArray[Any]], num_rows: int, cost: Cost) -> tuple
     return rows, values[rows]
 
 
-# Rows of a table that are looked at together: few at first, until some solutions are known.
+# Rows of a table evaluated together: few at first, until some solutions are known.
 _FIRST_ROWS: Final = 1 << 11
 _MOST_ROWS: Final = 1 << 15
 _FEWEST_ROWS: Final = 1 << 6
@@ -161,7 +161,7 @@ class RankedIndex(NamedTuple):
 
 @dataclass(slots=True)
 class _Block:
-    """Partly chosen solutions, one per row, which all have chosen rows of the same tables."""
+    """Partial solutions, one per row, all with chosen rows in the same tables."""
 
     chosen: dict[int, NDArray[Any]]
     groups: dict[int, NDArray[Any]]  #: Per open table: the group.
@@ -188,7 +188,7 @@ class _Block:
         )
 
     def order(self, all_keys: bool = False) -> NDArray[np.intp]:
-        """The rows in the order of what they cost at least."""
+        """The rows by increasing lower bound on their cost."""
         by = [] if self.cost is None else [self.cost]
         by += self.keys if all_keys else self.least or []
         by.append(self.index)
@@ -214,7 +214,7 @@ class KBest:
         self._keys = _Keys(self._forest, names, {n: layout.size(n) for n in names})
         # Cost, keys and index of the best so far, in this order.
         self._best: list[tuple[Any, ...]] = []
-        # Each choice copies all that were made before it: where there are many tables, fewer rows at once.
+        # Each choice copies all earlier ones: with many tables, fewer rows at once.
         self._most_rows = max(_FEWEST_ROWS, min(_MOST_ROWS, _MOST_CHOSEN // len(self._forest.tables)))
         self._rows = min(_FIRST_ROWS, self._most_rows)
 
@@ -308,7 +308,7 @@ class KBest:
             cost = evaluate(self._expr, columns)
             block.cost, defined = np.broadcast_to(np.asarray(cost.values), shape), cost.defined
         elif len(block.chosen) > 1:
-            # Below the root nothing is chosen yet: bounding all there is would only say what the best one costs.
+            # At the root nothing is chosen yet: a bound over everything would only give the optimum's cost.
             block.cost = self._lowest(PartialChoice(columns, block.groups, {}), shape)
         block.least = block.keys
         for place, groups in block.groups.items():

@@ -36,7 +36,7 @@ class SearchSpace:
         problem: The problem.
         factors: The solutions in factored form, excluded ones still in them.
         stats: Work of the search.
-        excluded: Solutions that were taken out again.
+        excluded: Solutions removed by `exclude`.
         gaps: Indices that the excluded solutions would have, in ascending order.
         size: Number of solutions, without the excluded ones.
     """
@@ -63,7 +63,7 @@ class SearchSpace:
 
     @property
     def layout(self) -> AxisLayout:
-        """How positions become assignments."""
+        """Axes of the variables, and how positions become assignments."""
         return self.factors.layout
 
     @property
@@ -287,17 +287,17 @@ class SearchSpace:
         the smaller index.
 
         Args:
-            k: How many at most.
+            k: Most solutions to return.
             cost: An expression, or a function from columns of values to one number per row.
             names: The variables that a cost function reads; all of them when None. The space is listed only
                 over these, so naming them keeps large spaces factored.
             maximise: Ranks the largest cost first instead.
-            limits: How much work is allowed.
+            limits: Limits of the search.
 
         Raises:
             LimitReachedError: When a limit came first.
         """
-        from constrint.solve.space.best import best_solutions  # loaded when it is asked for
+        from constrint.solve.space.best import best_solutions  # loaded at its first use
 
         return best_solutions(self, as_int(k, "the number of solutions"), cost, names, maximise, limits)
 
