@@ -1,7 +1,7 @@
-"""YAML text to plain values, strictly: no aliases, tags, duplicate keys, deep nesting or large files.
+"""Strict YAML reader: no aliases, tags, duplicate keys, deep nesting or large files.
 
-Works on the event stream, so that nothing is expanded or constructed before it is refused. Only `null`,
-`true`, `false`, decimal integers and finite decimal numbers are anything but strings.
+It works on the event stream, so that nothing is expanded or constructed before validation. `null`, `true`, `false`,
+decimal integers and finite decimal numbers are converted; everything else is a string.
 """
 
 from __future__ import annotations

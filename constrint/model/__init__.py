@@ -57,7 +57,7 @@ Expr.writer = render_expr
 Constraint.writer = render_constraint
 Problem.writer = render
 
-# The reader of the text language is loaded when it is first asked for.
+# The parser of the text language is loaded at its first use.
 _NAMES: Final = {"text.grammar": ("DialectWarning",), "text.parse": ("parse", "parse_constraint")}
 __getattr__ = lazily(__name__, _NAMES)
 __dir__ = names_of(globals(), _NAMES)

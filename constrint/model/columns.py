@@ -161,7 +161,7 @@ def _guard(op: str, a: ExactColumn, b: ExactColumn) -> tuple[ExactColumn, ExactC
 
 
 def _or_0(column: ExactColumn, defined: BoolArray) -> Any:
-    # numpy does not take a Python integer beyond 64 bits as it is.
+    # numpy needs dtype=object for Python integers beyond 64 bits.
     values = column.values if _fits(column.bounds) else np.asarray(column.values, dtype=object)
     return np.where(defined, values, 0)
 
@@ -201,9 +201,9 @@ def _unary(op: str, a: ExactColumn) -> ExactColumn:
 def _keep_freed_memory() -> None:
     """Keeps glibc from giving freed memory back to the system after every column.
 
-    It does so beyond a threshold, at first 128 KiB at the top of the heap, and every later column then costs page
-    faults again. The threshold follows the largest block freed so far (to twice its size), so freeing one block
-    raises it for good. Nothing touches the block: it costs no memory. Elsewhere this does nothing.
+    glibc does so beyond a threshold, at first 128 KiB at the top of the heap, and every later column then costs page
+    faults again. The threshold rises to twice the size of the largest freed block, so freeing one large block raises
+    it for good. The block is never touched and costs no memory. Other C libraries are not affected.
     """
     np.empty(1 << 24, dtype=np.uint8)
 

@@ -1,7 +1,7 @@
 """Constraints: statements about integer expressions that hold or do not, each with the reason why it stands.
 
 Undefined values are relational: a comparison, `divides` or `in` with an undefined expression in it is false,
-and what stands above it (`not`, `or`, `->`) treats it as any false statement: `not (1 // x == 0)` holds for
+and the connectives above it (`not`, `or`, `->`) treat it as any false statement: `not (1 // x == 0)` holds for
 x = 0.
 """
 
@@ -142,7 +142,7 @@ class Constraint(Node):
     def __neg__(self) -> Expr:
         return -Truth(self)
 
-    # A class that defines `==` has to say anew how it is hashed.
+    # A class that defines `==` loses the inherited hash.
     def __hash__(self) -> int:
         return hash(self.key())
 
@@ -328,7 +328,7 @@ def divides(divisor: object, number: object) -> Constraint:
 
 
 def is_in(expr: object, values: Iterable[Any] | Domain) -> Constraint:
-    """`expr` is one of `values` (integers, a range or a `Domain`; for variables of other values such ones)."""
+    """Build the constraint `expr` in `values`: integers, a range, a `Domain`, or values of a coded variable."""
     if hasattr(type(expr), "one_of"):
         found: Constraint = expr.one_of(values)  # type: ignore[attr-defined]
         return found
@@ -344,7 +344,7 @@ def is_in(expr: object, values: Iterable[Any] | Domain) -> Constraint:
 
 
 def not_in(expr: object, values: Iterable[Any] | Domain) -> Constraint:
-    """`expr` has a value that is none of `values`; `negate(is_in(...))` holds where it has no value, too."""
+    """Build the constraint that `expr` has a value outside `values`; `negate(is_in(...))` needs no value."""
     member = is_in(expr, values)
     return negate(member) if hasattr(type(expr), "one_of") else with_values((as_expr(expr),), negate(member))
 

@@ -124,12 +124,12 @@ def lcm_bounds(a: Interval, b: Interval) -> Interval:
 
 
 def _bits(a: Interval, b: Interval) -> int:
-    """Bits that every value of both needs beside its sign."""
+    """Bits, without the sign, that hold every value of both intervals."""
     return max((~v if v < 0 else v).bit_length() for v in (*a, *b))
 
 
 def bitand_bounds(a: Interval, b: Interval) -> Interval:
-    """Bounds of a & b, where negative numbers go on with ones for ever."""
+    """Bounds of a & b in two's complement of unlimited width."""
     tops = [high for low, high in (a, b) if low >= 0]
     if tops:
         return 0, min(tops)
@@ -160,7 +160,7 @@ class UnaryRule:
     name: str  #: Its name in expressions.
     exact: Callable[[int], int]  #: On Python integers.
     bounds: Callable[[Interval], Interval]  #: Bounds of the result from those of the operand.
-    array: Callable[[Any], Any]  #: On int64 arrays; the caller has made sure that nothing overflows.
+    array: Callable[[Any], Any]  #: On int64 arrays whose results fit, as the caller ensures.
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,12 +171,12 @@ class BinaryRule:
     exact: Callable[[int, int], int]  #: On Python integers; raises where it has no value.
     #: Bounds of the result from those of the operands; None where none are known.
     bounds: Callable[[Interval, Interval], Interval | None]
-    #: On int64 arrays; the caller has made sure that nothing overflows and every row has a value.
+    #: On int64 arrays whose results fit and are defined, as the caller ensures.
     array: Callable[[Any, Any], Any]
     sign: str = ""  #: The sign between its operands in the text language; "" where it is written as a function.
     partial: bool = False  #: Whether it has no value for some operands.
     many: bool = False  #: Whether it takes any number of operands.
-    alone: str = ""  #: The operation that it is on a single operand; "" where that operand is the result.
+    alone: str = ""  #: The unary operation for a single operand; "" where the operand itself is the result.
 
 
 #: In the order of the compiled core's encoding.
@@ -220,7 +220,7 @@ def apply(op: str, args: tuple[int, ...]) -> int:
 
 
 def fold(op: str, args: Sequence[T], unary: Callable[[str, T], T], binary: Callable[[str, T, T], T]) -> T:
-    """Applies an operation to whatever stands for its operands (columns, bounds, terms of a model).
+    """Apply an operation to representations of its operands (columns, bounds, terms of a model).
 
     Args:
         op: The operation's name.

@@ -1,7 +1,7 @@
 """Values that are no integers in expressions: exact fractions, and values that can only be compared for equality.
 
-Both stand beside integer expressions and become constraints on them: `x * 2 <= 2.5` over x in {0.5, 1.5} is stored as a
-comparison of integers, namely of codes (`values`). Nothing is rounded: a float is the fraction that it holds.
+Both become constraints on integer expressions: `x * 2 <= 2.5` over x in {0.5, 1.5} is stored as a comparison of codes
+(`constrint/model/domain.py`). Nothing is rounded: a float is the fraction that it holds.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ def _operator(sign: str) -> tuple[Callable[[Any, Any], Any], ...]:
 class Ratio:
     """An exact fraction: an integer expression over a fixed positive integer.
 
-    `+ - *`, division by a number other than 0 and comparisons work; what else is asked for needs integers: `x * 2`
-    is one where the values of x are halves.
+    It supports `+ - *`, division by a nonzero number, and comparisons; other operations need integers, such as
+    `x * 2` where the values of x are halves.
 
     Attributes:
-        num: The expression above the line.
-        den: The number below it, more than 1 unless `num` is a plain number.
+        num: The numerator.
+        den: The denominator, more than 1 unless `num` is a plain number.
     """
 
     __slots__ = ("den", "num")
@@ -180,7 +180,7 @@ def ratio_of(value: object) -> Ratio:
 
 
 def made(num: Expr, den: int) -> Any:
-    """A fraction in lowest terms as far as that shows; an expression where nothing is left below the line."""
+    """Make a fraction in lowest terms as far as its form shows; an integer expression where the denominator cancels."""
     if isinstance(num, Const) and not num.name:
         common = math.gcd(num.number, den)
         num, den = Const(num.number // common), den // common

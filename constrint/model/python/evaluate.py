@@ -27,7 +27,7 @@ NO_VALUE: Final = (ZeroDivisionError, OverflowError, TypeError, ValueError)
 
 
 class NotEvaluated(Exception):
-    """Raised for what is not known here; `node` is where it stands."""
+    """Raised for an unsupported node of the syntax tree, `node`."""
 
     def __init__(self, node: ast.AST, message: str) -> None:
         super().__init__(message)
@@ -71,7 +71,7 @@ def _shifted(left: Any, right: Any) -> Any:
     return left << right
 
 
-#: The operators of numbers: their signs, and what they do.
+#: Python's operators on numbers, by their nodes: sign and function.
 ARITHMETIC: Final[dict[type[ast.operator], tuple[str, Callable[[Any, Any], Any]]]] = {
     ast.Add: ("+", operator.add),
     ast.Sub: ("-", operator.sub),
@@ -124,11 +124,11 @@ def function_of(node: ast.expr, places: Mapping[str, int], name_of: Callable[[as
 
     Args:
         node: The expression.
-        places: Where in a row the value of each parameter stands.
+        places: Index of each parameter's value in a row.
         name_of: The parameter that a node names; None for a node that names none.
 
     Raises:
-        NotEvaluated: For what a restriction cannot hold.
+        NotEvaluated: For a node that a restriction cannot contain.
     """
 
     def build(node: ast.expr) -> Function:
@@ -219,7 +219,7 @@ def is_call(node: ast.expr, name: str) -> bool:
 
 
 def _range(node: ast.expr, build: Build) -> Function:
-    """A range is only looked into: nothing runs along it."""
+    """Represent a range by its membership test, without listing it."""
     assert isinstance(node, ast.Call)
     if not 1 <= len(node.args) <= 3:
         raise NotEvaluated(node, "range takes one to three numbers")
@@ -269,7 +269,7 @@ class Trials:
     left: int = 2_000_000
 
     def spend(self, node: ast.expr, num_assignments: int) -> bool:
-        """Takes the steps of one condition; False when too few are left."""
+        """Spend the steps of one condition; False when too few remain."""
         nodes = [part for part in ast.walk(node) if isinstance(part, ast.expr)]
         # A power of integers may be long.
         powers = sum(isinstance(n, ast.BinOp) and isinstance(n.op, ast.Pow) and not _short(n.right) for n in nodes)
@@ -300,7 +300,7 @@ class Answers:
     raised: str = ""
 
     def constraint(self, variable: Callable[[str], e.Expr]) -> c.Constraint:
-        """The condition as a table of what is allowed, or of what is not, whichever is shorter."""
+        """The condition as a table of allowed or of forbidden combinations, whichever is shorter."""
         allowed = sum(self.holds)
         if allowed == len(self.holds):
             return c.AllOf(())
@@ -327,7 +327,7 @@ def _column(codes: Sequence[int]) -> Any:
 
 
 def answers(function: Function, names: Sequence[str], domains: Mapping[str, Domain]) -> Answers:
-    """Asks Python about every combination; where it raises, the condition is false.
+    """Evaluate a condition in Python for every combination; where Python raises, the condition is false.
 
     Raises:
         TooLong: Where a number would become too long.
@@ -351,5 +351,5 @@ def answers(function: Function, names: Sequence[str], domains: Mapping[str, Doma
 
 
 def combinations(names: Sequence[str], domains: Mapping[str, Domain]) -> int:
-    """How many combinations the values of some parameters have."""
+    """Number of combinations of some parameters' values."""
     return math.prod(domains[name].size for name in names)

@@ -3,8 +3,8 @@ by Python.
 
 The constraint holds exactly where Python would find the expression true; where Python would raise (a division by zero)
 the comparison counts as false. Integers, and floats whose rounding can be ruled out, become expressions of the model.
-What else Python computes (text, rounded floats, `x ** 0.5`) is tried on all values of the parameters in that comparison
-(`evaluate`, `trial`), and becomes a table.
+Other computations of Python (text, rounded floats, `x ** 0.5`) are evaluated for all values of the parameters in that
+comparison (`evaluate`) and become a table.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class _RestrictionReader:
         self.tried = False
 
     def condition(self, node: ast.expr, depth: int) -> c.Constraint:
-        """Reads a node whose truth counts."""
+        """Read a node as a condition."""
         self._deeper(node, depth)
         if isinstance(node, ast.BoolOp):
             parts = [self.condition(value, depth + 1) for value in node.values]
@@ -203,7 +203,7 @@ class _RestrictionReader:
         return c.all_of(c.Comparison(low, "<=", value), c.Comparison(value, "<", high))
 
     def number(self, node: ast.expr, depth: int) -> Number:
-        """Reads a node whose value counts."""
+        """Read a node as a number."""
         self._deeper(node, depth)
         name = self.parameters.name_of(node)
         if name is not None:
@@ -316,7 +316,7 @@ class _RestrictionReader:
             raise self.place.at(node, TOO_DEEP)
 
     def _guarded(self, node: ast.AST, build: Callable[[], T]) -> T:
-        """Says where a limit of the expressions was met."""
+        """Add the position to an error about a limit of the expressions."""
         try:
             return build()
         except ParseError:
@@ -325,7 +325,7 @@ class _RestrictionReader:
             raise self.place.at(node, str(error)) from None
 
     def _decided(self, node: ast.expr, read: Callable[[], c.Constraint], whole: ast.expr) -> c.Constraint:
-        """Reads a test exactly; where that is not possible, all values are tried instead."""
+        """Read a test exactly, or else evaluate it for all values."""
         try:
             return self._guarded(node, read)
         except InexactError as error:
@@ -343,7 +343,7 @@ class _RestrictionReader:
     def _tried(
         self, whole: ast.expr, node: ast.expr, reason: str, candidate: c.Constraint | None = None
     ) -> c.Constraint:
-        """Tries a condition on all values; `candidate` is taken instead of a table where it says the same."""
+        """Evaluate a condition for all values; `candidate` replaces the table where both are equivalent."""
         names = self.parameters.names_in(whole)
         try:
             function = function_of(whole, {name: place for place, name in enumerate(names)}, self.parameters.name_of)

@@ -28,7 +28,7 @@ class Parameters:
         self.spelled = {unicodedata.normalize("NFKC", name): name for name in domains}
 
     def name_of(self, node: ast.expr) -> str | None:
-        """The parameter that a name, or `p["name"]`, stands for; None for another node."""
+        """The parameter that a name or `p["name"]` refers to; None for another node."""
         if isinstance(node, ast.Name):
             name = node.id
         elif (
@@ -84,7 +84,7 @@ TOO_DEEP: Final = f"nested more than {MAX_NESTING} levels deep; split the restri
 
 
 class TextPlace:
-    """A restriction's text, to say where something stands."""
+    """Text of a restriction, with positions for errors."""
 
     def __init__(self, text: str, source: str) -> None:
         self.text, self.source = text, source

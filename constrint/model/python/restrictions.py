@@ -31,7 +31,7 @@ MAX_PARAMS: Final = 1_000
 MAX_RESTRICTIONS: Final = 10_000
 # The core takes variables of at most this many values.
 _MOST_VALUES: Final = 4096
-# Restrictions on parameters of these names are read by Python: it says what they mean.
+# Words of the text language or of Python: restrictions on parameters of these names go to the reader in Python.
 _NOT_FOR_CORE: Final = RESERVED | frozenset(keyword.kwlist)
 
 
@@ -49,13 +49,13 @@ def problem_from_space(
     """Builds the problem of all configurations that satisfy every restriction.
 
     Args:
-        params: The values of each parameter, in order of preference: integers, floats, bools, text, `None` or whatever
-            else can be hashed; a list, a range or a numpy array of them.
+        params: The values of each parameter, in order of preference: integers, floats, bools, text, `None` or other
+            hashable values; a list, a range or a numpy array of them.
         restrictions: Python expressions over the parameters, or a single one.
         name: Name of the problem.
         source: Name of the file, for messages.
-        trusted: Whether restrictions may be functions, too. They are called, with all that they do: never set this
-            for functions from elsewhere. `lambda x, y: ...` takes parameters by name, `lambda p: p["x"] ...` all.
+        trusted: Whether restrictions may be functions, too. They are called, side effects included: never set this
+            for functions of untrusted origin. `lambda x, y: ...` takes parameters by name, `lambda p: p["x"] ...` all.
 
     Raises:
         ParseError: Where a restriction is not of the supported kind, with line, column and a caret.
@@ -85,7 +85,7 @@ def problem_from_space(
 
 
 class _Origin(NamedTuple):
-    """Where a space comes from."""
+    """Origin of a space, for messages."""
 
     name: str
     where: str
@@ -133,12 +133,12 @@ def _read_by_python(domains: Mapping[str, Domain], restrictions: Sequence[Restri
 def _read_by_core(
     core: ModuleType, params: Mapping[str, Iterable[object]], restrictions: Sequence[Restriction], origin: _Origin
 ) -> Problem | None:
-    """Lets the compiled core read what it can; None where it declines, which includes every mistake."""
+    """Read the restrictions in the compiled core; None where it declines, as for every error."""
     texts = [text if isinstance(text, str) else "" for text in restrictions]
     domains: dict[str, Domain] | None = None
     read = core.read(params, texts, _NOT_FOR_CORE)
     if read is None:
-        # The core reads lists of integers alone: bools are handed over as 0 and 1, other values as their codes.
+        # The core reads lists of integers only: bools are passed as 0 and 1, other values as their codes.
         domains = _domains(params, origin.where)
         if all(type(v) in (list, tuple) and domains[n].labels is None for n, v in params.items()):
             return None
@@ -163,7 +163,7 @@ def _read_by_core(
 
 
 class SpaceProblem(Problem):
-    """A problem that the compiled core has read; domains and constraints become objects when they are asked for."""
+    """A problem read by the compiled core; domains and constraints become objects at their first use."""
 
     _variables: dict[str, Domain]
     _constraints: list[Constraint]
@@ -195,7 +195,7 @@ class SpaceProblem(Problem):
 
     @property
     def num_combinations(self) -> int:
-        """How many combinations there are; a value that is listed twice may count twice."""
+        """Number of combinations; a value listed twice may count twice."""
         if "_variables" in self.__dict__:
             return super().num_combinations
         return math.prod(map(len, self._params.values()))
@@ -322,7 +322,7 @@ def constraint_of(
             (`lambda p: p["x"] < p["y"]`).
         domains: The parameters with their values.
         variable: Expression that represents a parameter in a constraint.
-        place: Where the function stands, for messages.
+        place: Position of the function, for messages.
 
     Raises:
         UsageError: When it raises anything but ZeroDivisionError, which makes it false, or depends on too many values.

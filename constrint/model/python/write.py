@@ -1,7 +1,7 @@
 """Writes constraints as Python expressions over the values of parameters: the way back from `expression`.
 
-What is written is true in Python exactly where the constraint holds, with Python's own integers, and never raises: a
-division stands behind a test that its divisor is not 0. Where that cannot be said, `CannotWrite` is raised.
+The written expression is true in Python exactly where the constraint holds, and never raises: a test that the divisor
+is not 0 guards every division. Where that is impossible, `CannotWrite` is raised.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Written = tuple[str, int]
 
 
 class CannotWrite(Exception):
-    """Raised where Python has no exact way to say something; the message is half a sentence."""
+    """Raised where a constraint has no exact equivalent in Python; the message is part of a sentence."""
 
 
 def check_parameter(name: str) -> None:

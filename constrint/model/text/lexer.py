@@ -47,7 +47,7 @@ class Token(NamedTuple):
 
 
 class SourceText:
-    """The text being read, to say where something stands."""
+    """The text being read, with positions for errors."""
 
     def __init__(self, text: str, name: str) -> None:
         self.text, self.name = text, name
