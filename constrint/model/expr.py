@@ -285,17 +285,17 @@ class Var(Expr):
 
     __slots__ = ("name",)
     name: str
-    _known: ClassVar[WeakValueDictionary[str, Var]] = WeakValueDictionary()
+    _interned: ClassVar[WeakValueDictionary[str, Var]] = WeakValueDictionary()
 
     def __new__(cls, name: str) -> Var:
         """Returns the one variable of that name."""
-        known = cls._known.get(name) if isinstance(name, str) else None
-        if known is not None:
-            return known
+        existing = cls._interned.get(name) if isinstance(name, str) else None
+        if existing is not None:
+            return existing
         check_name(name, "a variable's name")
         self = super().__new__(cls)
         self.name, self.depth, self.size, self.named, self._variables = name, 1, 1, False, frozenset((name,))
-        return cls._known.setdefault(name, self)
+        return cls._interned.setdefault(name, self)
 
     def __reduce__(self) -> tuple[type[Var], tuple[str]]:
         return Var, (self.name,)

@@ -68,7 +68,7 @@ class Ratio:
         return f"<Ratio {self}>"
 
     def __neg__(self) -> Any:
-        return made(neg(self.num), self.den)
+        return simplified(neg(self.num), self.den)
 
     __add__, __radd__ = _operator("+")
     __sub__, __rsub__ = _operator("-")
@@ -179,7 +179,7 @@ def ratio_of(value: object) -> Ratio:
     return Ratio(as_expr(value), 1)
 
 
-def made(num: Expr, den: int) -> Any:
+def simplified(num: Expr, den: int) -> Any:
     """Make a fraction in lowest terms as far as its form shows; an integer expression where the denominator cancels."""
     if isinstance(num, Const) and not num.name:
         common = math.gcd(num.number, den)
@@ -199,8 +199,8 @@ def _product(left: Ratio, right: Ratio) -> Any:
             # A number cancels against the denominator: x * 2 is an integer where x is a half.
             common = math.gcd(other.num.number, one.den)
             factor, den = other.num.number // common, one.den // common * other.den
-            return made(_scaled(one.num, factor) if one is left else _before(factor, one.num), den)
-    return made(mul(left.num, right.num), left.den * right.den)
+            return simplified(_scaled(one.num, factor) if one is left else _before(factor, one.num), den)
+    return simplified(mul(left.num, right.num), left.den * right.den)
 
 
 def _before(factor: int, num: Expr) -> Expr:
@@ -222,7 +222,7 @@ def fractions(sign: str, left: object, right: object) -> Any:
     common = math.lcm(a.den, b.den)
     over, under = _scaled(a.num, common // a.den), _scaled(b.num, common // b.den)
     if sign == "+":
-        return made(add(over, under), common)
+        return simplified(add(over, under), common)
     if sign == "-":
-        return made(add(over, neg(under)), common)
+        return simplified(add(over, neg(under)), common)
     return c.Comparison(over, sign, under)

@@ -26,13 +26,13 @@ class Table(Constraint):
         index: Index of the rows for evaluation over columns, built at its first use.
     """
 
-    __slots__ = ("_known", "exprs", "index", "rows")
+    __slots__ = ("_row_set", "exprs", "index", "rows")
 
     def __init__(self, exprs: tuple[Expr, ...], rows: Iterable[tuple[int, ...]]) -> None:
         self.exprs = exprs
         self.index: Any = None
-        self._known = frozenset(rows)
-        self.rows: tuple[tuple[int, ...], ...] = tuple(sorted(self._known))
+        self._row_set = frozenset(rows)
+        self.rows: tuple[tuple[int, ...], ...] = tuple(sorted(self._row_set))
         if len(self.rows) > MAX_ROWS:
             raise UsageError(f"a table of {len(self.rows):,} rows; at most {MAX_ROWS:,} are taken.")
         self._setup(exprs)
@@ -46,7 +46,7 @@ class Table(Constraint):
     def holds(self, assignment: Mapping[str, int]) -> bool:
         """Looks the values up."""
         try:
-            return tuple(e.value(assignment) for e in self.exprs) in self._known
+            return tuple(e.value(assignment) for e in self.exprs) in self._row_set
         except UndefinedValueError:
             return False
 

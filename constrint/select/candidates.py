@@ -72,7 +72,7 @@ class KernelCandidates:
         space = enumerate_space(problem, limits)
         if space.size <= MOST_LISTED:
             return KernelCandidates(spec, gpu, workload, space.columns())
-        preferred = {p.name: p.values[0] for p in spec.params(gpu, workload) if p.name in _untold(spec)}
+        preferred = {p.name: p.values[0] for p in spec.params(gpu, workload) if p.name in _unpriced_params(spec)}
         some = space.restrict(**preferred)
         some = some if some.size else space
         if some.size <= MOST_LISTED:
@@ -266,7 +266,7 @@ def with_fixed(problem: Problem, fixed: Mapping[str, int]) -> Problem:
     return problem
 
 
-def _untold(spec: KernelSpec) -> set[str]:
+def _unpriced_params(spec: KernelSpec) -> set[str]:
     """Order and free parameters, which the model prices late or not at all."""
     return {*spec.order_params, *spec.free_params}
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from constrint.solve import Limits, SearchSpace
 
 #: Most cached spaces: a dozen of dtypes and alignments on a few GPUs.
-MAX_KEPT = 64
+MAX_CACHED = 64
 
 
 @dataclass(frozen=True)
@@ -145,12 +145,12 @@ def core_space(
 ) -> CoreSpace:
     """Solve `problem`, the kernel's own or one with further rules."""
     num_product = prod(domain.size for domain in problem.variables.values())
-    kept = _kept(spec, gpu, workload, problem, limits)
-    filtered = None if kept is None else kept.filtered(problem)
-    if kept is not None and filtered is not None:
+    cached = _cached_space(spec, gpu, workload, problem, limits)
+    filtered = None if cached is None else cached.filtered(problem)
+    if cached is not None and filtered is not None:
         rows, num_variants = filtered
-        columns = {name: column[rows] for name, column in kept.columns.items()}
-        return CoreSpace(columns, num_variants, kept.blocks.take(rows), num_product)
+        columns = {name: column[rows] for name, column in cached.columns.items()}
+        return CoreSpace(columns, num_variants, cached.blocks.take(rows), num_product)
     space = _solved(problem, limits)
     names = [name for name in problem.variables if name not in {*spec.order_params, *spec.free_params}]
     if space.size == 0:
@@ -231,10 +231,10 @@ class _SolvedSpace:
         return total
 
 
-_KEPT: dict[int, _SolvedSpace] = {}
+_CACHE: dict[int, _SolvedSpace] = {}
 
 
-def _kept(
+def _cached_space(
     spec: KernelSpec, gpu: GpuModel, workload: Workload, problem: Problem, limits: Limits | None
 ) -> _SolvedSpace | None:
     """The cached part of a kernel's space; None where the kernel states none, or it cannot be cached."""
@@ -242,11 +242,11 @@ def _kept(
     if stated is None or any(rule.variables & set(spec.order_params) for rule in stated.constraints):
         return None
     key = id(stated)
-    if key not in _KEPT:
-        if len(_KEPT) >= MAX_KEPT:
-            _KEPT.clear()
-        _KEPT[key] = _SolvedSpace(spec, gpu, workload, stated, limits)
-    return _KEPT[key]
+    if key not in _CACHE:
+        if len(_CACHE) >= MAX_CACHED:
+            _CACHE.clear()
+        _CACHE[key] = _SolvedSpace(spec, gpu, workload, stated, limits)
+    return _CACHE[key]
 
 
 def _solved(problem: Problem, limits: Limits | None) -> SearchSpace:

@@ -72,20 +72,20 @@ class Later(Mapping[str, Any]):
         self._compute = compute
 
     @cached_property
-    def _known(self) -> Mapping[str, Any]:
+    def _computed(self) -> Mapping[str, Any]:
         return self._compute()
 
     def __getitem__(self, key: str) -> Any:
         """The value of a key."""
-        return self._known[key]
+        return self._computed[key]
 
     def __iter__(self) -> Iterator[str]:
         """The keys, in order."""
-        return iter(self._known)
+        return iter(self._computed)
 
     def __len__(self) -> int:
         """The number of keys."""
-        return len(self._known)
+        return len(self._computed)
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,7 @@ def loaded_clock_hz(gpu: GpuModel) -> float:
     return _clock_hz(gpu) * min(1.0, sustained_matrix_fraction(gpu) / FITTED_SHARE)
 
 
-def kept_up(gpu: GpuModel, work: BlockWork) -> tuple[Any, Any]:
+def sustained_shares(gpu: GpuModel, work: BlockWork) -> tuple[Any, Any]:
     """Sustained share of the matrix peak, and of the clock relative to the fit.
 
     On a power-limited GPU (`loaded_clock_hz`) the stated share holds for the best products, whose tiles are large: a
@@ -243,7 +243,7 @@ class BlockTimes(ByRow):
     """
 
     def __init__(self, gpu: GpuModel, peak_flop_per_s: float, work: BlockWork) -> None:
-        share, self.clock_share = kept_up(gpu, work)
+        share, self.clock_share = sustained_shares(gpu, work)
         clock = _clock_hz(gpu) * self.clock_share
         banks, width = gpu.sm.smem_banks or ASSUMED_BANKS, gpu.sm.smem_bank_width_bytes or ASSUMED_BANK_WIDTH_BYTES
         self.gpu, self.num_sms = gpu, gpu.device.sm_count

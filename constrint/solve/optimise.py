@@ -46,10 +46,10 @@ def solve(
     Raises:
         UndefinedValueError: When there are solutions and an objective has a value in none of them.
     """
-    found, budget, asked = _found(problem, 1, limits, backend, hint)
+    result, budget, solver = _search(problem, 1, limits, backend, hint)
     # The caller's cancellation belongs to this search, not to later explanations.
     later = replace(limits or Limits(), cancel=None, progress=None)
-    answer = _with_values(problem, solution_of(problem, found, budget, asked))
+    answer = _with_values(problem, solution_of(problem, result, budget, solver))
     return replace(answer, explain=partial(conflict_of_infeasible, later))
 
 
@@ -79,10 +79,10 @@ def best_solutions(
     wanted = as_int(number, "the number of solutions")
     if wanted < 1:
         raise UsageError(f"best_solutions finds at least 1 solution, not {wanted}.")
-    found, budget, asked = _found(problem, wanted, limits, backend, hint)
-    if not found.complete and not found.assignments:
-        raise LimitReachedError(found.message)
-    answers = (solution_of(problem, found, budget, asked, place) for place in range(len(found.assignments)))
+    result, budget, solver = _search(problem, wanted, limits, backend, hint)
+    if not result.complete and not result.assignments:
+        raise LimitReachedError(result.message)
+    answers = (solution_of(problem, result, budget, solver, place) for place in range(len(result.assignments)))
     return tuple(_with_values(problem, answer) for answer in answers)
 
 
@@ -92,7 +92,7 @@ def _with_values(problem: Problem, answer: Solution) -> Solution:
     return answer if coding is None else replace(answer, assignment=coding.decoded(answer.assignment))
 
 
-def _found(
+def _search(
     problem: Problem, number: int, limits: Limits | None, backend: str, hint: Mapping[str, object] | None
 ) -> tuple[SearchResult, Budget, str]:
     tried: dict[str, int] = {}
@@ -105,9 +105,9 @@ def _found(
         elif (code := coding.code(name, value)) is not None:
             tried[name] = code
     budget = Budget(limits or Limits(max_seconds=DEFAULT_SECONDS))
-    found = get_backend(backend).find(hardened(problem), budget, number, tried)
+    result = get_backend(backend).find(hardened(problem), budget, number, tried)
     budget.stats.seconds = budget.elapsed_seconds()
-    return found, budget, backend
+    return result, budget, backend
 
 
 def hardened(problem: Problem) -> Problem:

@@ -76,7 +76,7 @@ class ModelBuilder:
         self.model: Any = cp_model.CpModel()
         self.domains = domains
         self.variables: dict[str, Any] = {n: self._variable(n, d) for n, d in domains.items()}
-        self._known: dict[tuple[Any, ...], Term] = {}
+        self._terms: dict[tuple[Any, ...], Term] = {}
         self._true: Any = None
         self._places: dict[str, Any] = {}
 
@@ -129,9 +129,9 @@ class ModelBuilder:
     def term(self, expr: Expr) -> Term:
         """Translates an expression."""
         key = expr.key()
-        if key not in self._known:
-            self._known[key] = self._translate(expr)
-        return self._known[key]
+        if key not in self._terms:
+            self._terms[key] = self._translate(expr)
+        return self._terms[key]
 
     def _translate(self, expr: Expr) -> Term:
         if isinstance(expr, Var):

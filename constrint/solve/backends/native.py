@@ -21,7 +21,7 @@ from constrint.model import Comparison, Const, Objective, Problem
 from constrint.model.columns import rows_with_value
 from constrint.solve.backends.backend import Backend, Columns
 from constrint.solve.budget import Budget, Limits
-from constrint.solve.engine.compiled import BranchAndBound, best_assignment, found_within
+from constrint.solve.engine.compiled import BranchAndBound, best_assignment, run_within
 from constrint.solve.engine.factored import factored_space, search_one
 from constrint.solve.engine.prepare import flatten
 from constrint.solve.engine.walk import solutions_in_order
@@ -119,10 +119,10 @@ class NativeBackend(Backend):
                 best = self._best_by_tables(problem, budget, _FEW_CELLS if many else _TABLE_CELLS, _FEW)
                 return SearchResult(() if best is None else (best,))
         except CancelledError as error:
-            return search.found(str(error))
+            return search.result(str(error))
         except LimitReachedError:
             pass  # The tables are too large or the time is over; the search below handles both.
-        return search.found() if search.done else found_within(search, budget)
+        return search.result() if search.done else run_within(search, budget)
 
     def _first(self, problem: Problem, budget: Budget, number: int) -> SearchResult:
         if number == 1:
@@ -136,10 +136,10 @@ class NativeBackend(Backend):
 
     def _any(self, search: BranchAndBound, budget: Budget) -> dict[str, int] | None:
         """Any solution, by depth-first search; None where there is none."""
-        found = found_within(search, budget)
-        if not found.complete and not found.assignments:
-            raise LimitReachedError(found.message)
-        return found.assignments[0] if found.assignments else None
+        result = run_within(search, budget)
+        if not result.complete and not result.assignments:
+            raise LimitReachedError(result.message)
+        return result.assignments[0] if result.assignments else None
 
     def _best_by_tables(self, problem: Problem, budget: Budget, max_cells: int, few: int) -> dict[str, int] | None:
         """The best solution where one table has all the objective's variables, or these have few combinations.

@@ -353,7 +353,7 @@ class BranchAndBound:
         finally:
             budget.stats.nodes += self._state()[2] - before
 
-    def found(self, message: str = "") -> SearchResult:
+    def result(self, message: str = "") -> SearchResult:
         """The best solutions and the bound so far.
 
         Raises:
@@ -383,14 +383,14 @@ def _poll_search(budget: Budget, spent: int) -> Any:
     return poll
 
 
-def found_within(search: BranchAndBound, budget: Budget) -> SearchResult:
+def run_within(search: BranchAndBound, budget: Budget) -> SearchResult:
     """Runs a search to its end or to a limit, and says what it found."""
     try:
         search.run(budget, max(0, budget.limits.max_nodes - budget.stats.nodes))
     except LimitReachedError as error:
-        return search.found(str(error))
+        return search.result(str(error))
     if search.done:
-        return search.found()
-    return search.found(
+        return search.result()
+    return search.result(
         f"no proof after max_nodes={budget.limits.max_nodes} assignments; narrow the variables or raise max_nodes."
     )

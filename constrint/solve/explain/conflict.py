@@ -202,7 +202,7 @@ def _to_name(rules: Rules, questions: Questions) -> list[str]:
 
 def _suggests(rules: Rules, name: str, questions: Questions) -> bool:
     """Whether further values of one variable alone would resolve it: powers of two, or numbers in a rule."""
-    asked = rules.asked()
+    asked = rules.as_problem()
     domain = asked.variables[name]
     if domain.listed is None or domain.labels is not None:
         wider = widened(domain)
@@ -274,7 +274,7 @@ def relaxations(
     try:
         for member in known.members:
             if among is None or among(member):
-                way = _SmallestChange(problem, member, questions).found()
+                way = _SmallestChange(problem, member, questions).relaxation()
                 ways += [way] if way is not None else []
     except CancelledError:
         raise
@@ -294,7 +294,7 @@ class _SmallestChange:
     def __init__(self, problem: Problem, member: ConflictMember, questions: Questions) -> None:
         self.problem, self.member, self.questions = problem, member, questions
 
-    def found(self) -> Relaxation | None:
+    def relaxation(self) -> Relaxation | None:
         """The change; None where no change of this member suffices."""
         rule = self.member.constraint
         if rule is None:
@@ -309,9 +309,9 @@ class _SmallestChange:
         elif isinstance(rule, IsIn) and isinstance(rule.expr, Var):
             changed = self._other_value(without, rule, rule.expr)
         named = rule.name or str(rule)
-        return changed or self._way(without, f"drop {named}", f"{named} is dropped")
+        return changed or self._if_feasible(without, f"drop {named}", f"{named} is dropped")
 
-    def _way(self, changed: Problem, text: str, condition: str, cost: float = math.inf) -> Relaxation | None:
+    def _if_feasible(self, changed: Problem, text: str, condition: str, cost: float = math.inf) -> Relaxation | None:
         """Make the relaxation of a change, if the changed problem has a solution."""
         answer = self.questions.decide(changed)
         coding = Coding.of(changed)
@@ -342,7 +342,7 @@ class _SmallestChange:
         changed = self.problem.with_domain(name, wider)
         relation = "<=" if nearest < domain.lower else ">=" if nearest > domain.upper else "="
         cost = _distance(domain, nearest) / max(1, abs(domain.lower), abs(domain.upper))
-        return self._way(changed, f"allow {name} = {nearest}", f"{name} {relation} {nearest}", cost)
+        return self._if_feasible(changed, f"allow {name} = {nearest}", f"{name} {relation} {nearest}", cost)
 
     def _other_value(self, without: Problem, rule: IsIn, variable: Var) -> Relaxation | None:
         """Replace the listed values of a rule by the nearest other value of the variable's domain."""
@@ -356,7 +356,7 @@ class _SmallestChange:
         changed.add(is_in(variable, [value]), because=rule.because, name=rule.name)
         cost = min(abs(value - v) for v in domain) / max(1, abs(domain.lower), abs(domain.upper))
         text = f"{variable} == {value} (instead of one of {domain})"
-        return self._way(changed, text, f"{variable} = {value}", cost)
+        return self._if_feasible(changed, text, f"{variable} = {value}", cost)
 
     def _values_that_fit(self, problem: Problem, variable: Var, away_from: Collection[int]) -> Iterator[int]:
         """Values of a variable with which the problem has a solution, the nearest to some numbers first.
@@ -380,7 +380,7 @@ class _SmallestChange:
         stored = changed.add(moved, because=rule.because, name=rule.name)
         old, new = _bound(rule), _bound(moved)
         text, condition = f"{rule_text(stored)} (instead of {old})", f"the bound of {rule.name or rule} were {new}"
-        return self._way(changed, text, condition, abs(new - old) / max(1, abs(old)))
+        return self._if_feasible(changed, text, condition, abs(new - old) / max(1, abs(old)))
 
     def _moved(self, rule: Comparison, without: Problem) -> Comparison | None:
         """The comparison with another number."""

@@ -46,7 +46,7 @@ class Rules:
             if name in mentioned
         }
 
-    def asked(self) -> Problem:
+    def as_problem(self) -> Problem:
         """Build the problem of these rules over their variables."""
         asked = Problem(self.problem.name)
         for name, domain in self.in_scope().items():
@@ -60,7 +60,7 @@ class Rules:
 
         None where all domains are in force, or where there are too many variables for that to be quick.
         """
-        asked = self.asked()
+        asked = self.as_problem()
         if len(asked.names) > _MOST_NEAR:
             return None
         wide = [n for n, d in self.problem.variables.items() if n in asked.variables and n not in self.domains]
@@ -206,7 +206,7 @@ class Reduction:
         near = rules.near()
         answer = self._questions.decide(near) if near is not None else None
         if answer is None or answer.status is not Status.FEASIBLE:
-            answer = self._questions.decide(rules.asked())
+            answer = self._questions.decide(rules.as_problem())
         if answer.status is Status.FEASIBLE:
             self._learn(answer.assignment)
         return rules if answer.status is Status.INFEASIBLE else answer.status
@@ -219,7 +219,7 @@ class Reduction:
         while broken is not None and len(broken) == 1 and next(iter(broken)) not in self._needed:
             (member,) = broken
             self._needed.add(member)
-            broken = self._turned(member, everywhere)
+            broken = self._changed_to_break(member, everywhere)
 
     def _note(self, values: Mapping[str, int]) -> frozenset[Member] | None:
         """The rules that an assignment breaks, of those that are left; None where it cannot be computed."""
@@ -232,7 +232,7 @@ class Reduction:
         self._broken.append(all_broken)
         return all_broken
 
-    def _turned(self, member: Member, values: dict[str, int]) -> frozenset[Member] | None:
+    def _changed_to_break(self, member: Member, values: dict[str, int]) -> frozenset[Member] | None:
         """Changes one variable so that the one broken rule holds and another one alone does not; changes `values`."""
         rule = next((c for c in self.rules.constraints if id(c) == member), None)
         if rule is None:

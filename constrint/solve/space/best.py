@@ -100,7 +100,7 @@ def _ranked(
     maximise: bool,
 ) -> list[Ranked]:
     """The solutions of the k best rows."""
-    order = _first(_turned(costs) if maximise else costs, k)
+    order = _first(_descending(costs) if maximise else costs, k)
     ranked: list[Ranked] = []
     for at in order.tolist():
         partial = {n: int(column[rows[at]]) for n, column in columns.items()}
@@ -114,7 +114,7 @@ def _ranked(
     return ranked
 
 
-def _turned(costs: NDArray[Any]) -> NDArray[Any]:
+def _descending(costs: NDArray[Any]) -> NDArray[Any]:
     """Map numbers to the opposite order by ~x, since -x fails for the smallest integer and for unsigned ones."""
     return ~costs if costs.dtype.kind in "iu" else -costs
 
