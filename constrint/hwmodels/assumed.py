@@ -32,7 +32,7 @@ class Assumption(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A value that stands in for an unknown one.
 
     Args:
-        value: What cost models use.
+        value: Value for cost models.
         low, high: The error band: the least and the largest value that seem possible.
         source: Where it comes from, or "assumed: " and the reasoning.
     """
@@ -47,7 +47,7 @@ class Bandwidth(NamedTuple):
     """Bytes per second of a cache, all SMs together.
 
     Args:
-        value: What cost models use.
+        value: Value for cost models.
         low, high: The error band; equal to `value` where the GPU's file has the figure.
         source: Where an assumed figure comes from.
         is_stated: Whether the GPU's file states it as the vendor's.

@@ -54,7 +54,10 @@ def parse_yaml(text: str, source: str) -> Any:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f"{source}:{mark.line + 1}" if mark else source
-        raise HardwareModelError(f"{where}: not YAML: {error.problem or error.context}.") from None
+        problem = str(error.problem or error.context)
+        if "nesting depth" in problem:  # PyYAML from 6.0.4 has a limit of its own
+            raise HardwareModelError(f"{where}: more than {MAX_DEPTH} levels of nesting.") from None
+        raise HardwareModelError(f"{where}: not YAML: {problem}.") from None
     except (yaml.YAMLError, ValueError) as error:
         raise HardwareModelError(f"{source}: not YAML: {' '.join(str(error).split())}.") from None
     finally:
