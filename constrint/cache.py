@@ -1,4 +1,4 @@
-"""What was learnt once is kept on disk for later processes: choices, tables, compiled kernels, launch plans.
+"""Cache on disk for later processes: choices, tables, compiled kernels, launch plans.
 
 Entries live in the user's cache folder under the package's version and a fingerprint of its files, so an upgrade, or
 an edit of the sources, begins anew. An entry is written to a file of its own and renamed into place: any number of

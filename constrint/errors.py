@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 
 class RulesInConflict(Protocol):
-    """What an error knows of a conflict: rules that cannot hold together; `str()` of it is the explanation.
+    """Interface of a conflict in an error: rules that cannot hold together; `str()` of it is the explanation.
 
     `constrint.solve.Conflict` is one; this file imports nothing of the package, so it names only what it needs.
     """
@@ -138,7 +138,7 @@ class NoDeviceError(ConstrintError):
     """Raised when something needs a GPU on this machine and none was found."""
 
 
-#: What `DoesNotFitError` names where blocks that wait for each other are not resident at the same time.
+#: Resource that `DoesNotFitError` names where blocks that wait for each other are not resident at the same time.
 RESIDENT = "blocks at the same time"
 
 
@@ -146,8 +146,8 @@ class DoesNotFitError(ConstrintError):
     """Raised before a launch that the device of this machine cannot run; another choice may fit.
 
     Args:
-        message: What is too large for which device.
-        name: What there is too little of.
+        message: The excess and the device.
+        name: The resource that is exceeded.
         required: How much of it the kernel takes.
         limit: How much there is.
     """

@@ -1,4 +1,4 @@
-"""Names of a package that are imported when they are first asked for, so that a command loads only what it uses."""
+"""Packages whose names are imported at their first use, so that a command loads only the files it uses."""
 
 from __future__ import annotations
 
@@ -11,12 +11,35 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-def lazily(package: str, modules: Mapping[str, tuple[str, ...]]) -> Callable[[str], Any]:
-    """The `__getattr__` of a package that offers names of modules that it does not import itself.
+def stub_names(package: str, file: str) -> dict[str, tuple[str, ...]]:
+    """Read the names that a package offers from its stub, the one list that type checkers read too.
 
     Args:
         package: The package's `__name__`.
-        modules: The names by the module, relative to the package, that has them.
+        file: Its `__file__`; the stub beside it is `__init__.pyi` and consists of `from module import name as name`.
+
+    Returns:
+        The names by module, relative to the package; submodules of the package itself stand under "".
+    """
+    names: dict[str, tuple[str, ...]] = {}
+    module = ""
+    with open(file + "i", encoding="utf-8") as lines:
+        for line in lines:
+            words = line.replace(",", " ").split()
+            if words[:1] == ["from"]:
+                module, words = words[1][len(package) + 1 :], words[3:]
+            names[module] = names.get(module, ()) + tuple(
+                name for name, word in zip(words[2:], words[1:], strict=False) if word == "as"
+            )
+    return names
+
+
+def lazily(package: str, modules: Mapping[str, tuple[str, ...]]) -> Callable[[str], Any]:
+    """Make the `__getattr__` of a package that offers names of modules which it does not import itself.
+
+    Args:
+        package: The package's `__name__`.
+        modules: The names by the module, relative to the package, that defines them.
     """
     module_of = {name: f"{package}.{module}" for module, names in modules.items() for name in names}
 
@@ -29,10 +52,10 @@ def lazily(package: str, modules: Mapping[str, tuple[str, ...]]) -> Callable[[st
 
 
 def names_of(namespace: Mapping[str, Any], modules: Mapping[str, tuple[str, ...]]) -> Callable[[], list[str]]:
-    """The `__dir__` of such a package: what it holds already, and what it offers.
+    """Make the `__dir__` of such a package: its own names and those it offers.
 
     Args:
         namespace: The package's `globals()`.
-        modules: The names by the module that has them.
+        modules: The names by the module that defines them.
     """
     return lambda: sorted({*namespace, *(name for names in modules.values() for name in names)})

@@ -7,7 +7,7 @@ from pathlib import Path
 from constrint.errors import UsageError
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.registry import load_kernel
-from constrint.select import rank as ranked
+from constrint.select.rank import rank as ranked
 from constrint.select.ranking import Ranking
 from constrint.select.spec import KernelSpec, Operation
 from constrint.select.workload import Workload, check_all_sizes, workload_of

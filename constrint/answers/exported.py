@@ -11,7 +11,7 @@ from constrint import __version__
 from constrint.errors import InfeasibleError, UnknownNameError, UsageError
 from constrint.hwmodels import GpuModel
 from constrint.select.candidate import Candidate
-from constrint.select.rank import Ranking, Request
+from constrint.select.rank import KernelProblem, Ranking
 from constrint.select.workload import Workload
 from constrint.solve import SearchSpace, best_solutions
 
@@ -49,7 +49,7 @@ class Export:
 
     ranking: Ranking | None = None
     space: SearchSpace | None = None
-    about: Request | None = None
+    about: KernelProblem | None = None
     top: int | None = None
     rename: Mapping[str, str] = field(default_factory=dict)
     name: str = ""

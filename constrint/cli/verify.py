@@ -26,7 +26,7 @@ from constrint.errors import InfeasibleError, UnsupportedError, UsageError
 from constrint.hwmodels import GpuModel
 from constrint.model import Var
 from constrint.select import Candidate, ResourceUse
-from constrint.select.as_compiled import Asked as ToCompile
+from constrint.select.as_compiled import CompileJob as ToCompile
 from constrint.select.as_compiled import judge, modelled, runs
 from constrint.solve import why_not
 from constrint.tune.triton_versions import caution, is_verified

@@ -1,4 +1,4 @@
-"""What is assumed of a GPU where neither its vendor nor a measurement of the model itself states it.
+"""Assumptions about a GPU for quantities that neither its vendor nor a measurement of the model itself states.
 
 Assumptions are data: each vendor's `assumed.yaml` has them by quantity, for one GPU, a target or a family. What a GPU's
 own file states always comes first.
@@ -32,7 +32,7 @@ class Assumption(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A value that stands in for an unknown one.
 
     Args:
-        value: What cost models use.
+        value: Value for cost models.
         low, high: The error band: the least and the largest value that seem possible.
         source: Where it comes from, or "assumed: " and the reasoning.
     """
@@ -47,7 +47,7 @@ class Bandwidth(NamedTuple):
     """Bytes per second of a cache, all SMs together.
 
     Args:
-        value: What cost models use.
+        value: Value for cost models.
         low, high: The error band; equal to `value` where the GPU's file has the figure.
         source: Where an assumed figure comes from.
         is_stated: Whether the GPU's file states it as the vendor's.
@@ -77,7 +77,7 @@ def read_assumed(path: Path) -> Mapping[str, Mapping[str, Assumption]]:
 
 
 def assumption(gpu: GpuModel, quantity: str) -> Assumption | None:
-    """What the vendor's file assumes of this GPU: by its name, else its target, else its family."""
+    """The assumption of the vendor's file about this GPU: by its name, else its target, else its family."""
     entries = gpu.maker.assumed().get(quantity, {})
     return next((entries[key] for key in (gpu.name, gpu.arch.target, gpu.arch.family) if key in entries), None)
 
@@ -92,7 +92,7 @@ def sustained_matrix_fraction(gpu: GpuModel) -> float:
 
 
 def l2_bandwidth(gpu: GpuModel, clock_hz: float) -> Bandwidth | None:
-    """What the L2 delivers; None where nobody states or assumes it.
+    """Bandwidth of the L2; None where it is neither stated nor assumed.
 
     Args:
         gpu: The hardware model.
@@ -102,7 +102,7 @@ def l2_bandwidth(gpu: GpuModel, clock_hz: float) -> Bandwidth | None:
 
 
 def last_level_bandwidth(gpu: GpuModel, clock_hz: float) -> Bandwidth | None:
-    """The same of the cache behind the L2."""
+    """Bandwidth of the cache behind the L2; see `l2_bandwidth`."""
     return None if gpu.memory.last_level is None else _bandwidth(gpu, gpu.memory.last_level, LAST_LEVEL, clock_hz)
 
 

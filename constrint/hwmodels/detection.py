@@ -50,7 +50,7 @@ def ask_torch() -> tuple[list[DetectedDevice], str]:
 
 
 def describe_torch_device(index: int) -> DetectedDevice:
-    """What PyTorch reports of one of its devices, and which model it is."""
+    """Describe one of PyTorch's devices by what PyTorch reports, with its model."""
     import torch
 
     return identify(_from_torch(torch, index))
@@ -171,13 +171,13 @@ SOURCES: tuple[tuple[str, Callable[[], tuple[list[DetectedDevice], str]]], ...] 
 )
 
 
-#: What a device reports differs from the data sheet by what ECC takes, and by GB against GiB.
+#: Reported memory differs from the data sheet by the share of ECC, and by GB against GiB.
 MEMORY_TOLERANCE = 0.12
 
 
 @dataclass(frozen=True)
 class DetectedDevice:
-    """One device: what it reports (None where the way of asking does not tell), and the model that it is.
+    """One device: the values it reports (None where the library does not report them), and its model.
 
     Args:
         index: The device's index in the library that reported it.

@@ -67,7 +67,7 @@ def load_all() -> tuple[GpuModel, ...]:
 
 
 def content_of(gpu: GpuModel) -> bytes:
-    """Everything that a model states, as bytes: equal for equal models, and other ones after any edit."""
+    """Serialise a model: equal bytes exactly for equal models."""
     return msgspec.msgpack.encode(gpu)
 
 
@@ -238,9 +238,9 @@ _AT = re.compile(r"(?P<what>.*?)(?: - at (?P<key>`key` in )?`(?P<path>[^`]*)`)?"
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`")
 _MISSING = re.compile(r"Object missing required field `(.*)`")
 _STEP = re.compile(r"[^.\[\]]+|\[[^\]]*\]")
-#: A value is shown up to this many characters.
+#: Longest value in a message, in characters.
 MAX_SHOWN = 60
-#: The rules of the schema in words, by how msgspec begins to tell them.
+#: Rules of the schema in words, by the beginning of msgspec's messages.
 _RULES = (
     (r"Expected int \| null", "must be a whole number, or null where nobody knows it"),
     (r"Expected float \| null", "must be a number, or null where nobody knows it"),
@@ -262,13 +262,13 @@ _RULES = (
 
 
 def explain(message: str, source: str, struct: type[msgspec.Struct], raw: Any) -> NoReturn:
-    """Raise msgspec's error as one that a writer of the file understands.
+    """Raise msgspec's error in terms of the file: its key, the rule, the value seen, valid values.
 
     Args:
-        message: What msgspec says.
+        message: msgspec's message.
         source: The file.
         struct: The schema.
-        raw: What the file holds.
+        raw: The parsed file.
 
     Raises:
         HardwareModelError: Always.
@@ -312,7 +312,7 @@ def _shown(value: Any) -> str:
 
 
 def _value_at(path: str, raw: Any) -> Any:
-    """What the file holds at a path; `_UNSEEN` where the path does not say which of several values it is."""
+    """Value of the file at a path; `_UNSEEN` where the path is ambiguous."""
     for step in _STEP.findall(path):
         if step.startswith("["):
             number = step[1:-1]
@@ -327,7 +327,7 @@ def _value_at(path: str, raw: Any) -> Any:
 
 
 def _near(key: str, path: str, struct: type[msgspec.Struct]) -> str:
-    """The key that was meant, or all that there are."""
+    """Hint at the nearest key, or at all keys."""
     found = _struct_in(_hint_at(path, struct))
     known = list(found.__struct_fields__) if found is not None else []
     near = difflib.get_close_matches(key, known, n=1, cutoff=0.6) or [k for k in known if k.startswith(key)][:1]

@@ -1,4 +1,4 @@
-"""GPU names: which file a name stands for, by the first lines of the files alone.
+"""Index of GPU names and aliases, read from the first lines of the files.
 
 A file is called `<vendor>/<name in lower case>.yaml` and begins with `schema`, `name`, `vendor` and `aliases`. Nothing
 else lists the GPUs: a file that is put beside the others is found.
@@ -15,7 +15,7 @@ from constrint.errors import HardwareModelError, UnknownNameError
 from constrint.hwmodels.parse import parse_yaml
 
 DATA = Path(__file__).parent / "data"
-#: Where the first lines of a file end: at the first block of values.
+#: End of a file's first lines: the first block of values.
 _FIRST_BLOCK = re.compile(r"^(?!aliases:)\w+:[ \t]*(#.*)?\r?$", re.MULTILINE)
 HEAD_BYTES = 4096
 #: Words of device names that do not tell one GPU from another.
@@ -31,19 +31,19 @@ class Index:
 
 
 def fold(name: str) -> str:
-    """The form in which names are compared: letters and digits only, lower case, no vendor words."""
+    """Normalise a name for comparison: letters and digits only, lower case, no vendor words."""
     folded = re.sub(r"[^a-z0-9]", "", name.lower())
     return _VENDOR_WORDS.sub("", folded) or folded
 
 
 @functools.cache
 def index() -> Index:
-    """What the files below `data` are called."""
+    """Index of the names of the files below `data`."""
     return index_of(DATA)
 
 
 def index_of(folder: Path) -> Index:
-    """What the files of a folder with one folder a vendor are called."""
+    """Index of the names of the files in a folder that has one folder per vendor."""
     files: dict[str, str] = {}
     names: dict[str, tuple[str, ...]] = {}
     for path in sorted(folder.glob("*/*.yaml")):
@@ -86,13 +86,13 @@ def find(name: str) -> Path:
 
 
 def match_device_name(device_name: str) -> str | None:
-    """Canonical name of the GPU that calls itself so; None when the alias of none is equal to it."""
+    """Canonical name of the GPU whose name or alias equals a device's name; None where there is none."""
     canonical = index().names.get(fold(device_name), ())
     return canonical[0] if len(canonical) == 1 else None
 
 
 def _nearest_alias(name: str, fallback: UnknownNameError) -> UnknownNameError:
-    """The same error, but looking among the aliases too (`h20` is nearer to `h200` than to `H200-SXM`)."""
+    """The error for an unknown name, with the nearest aliases too (`h20` is nearer to `h200` than to `H200-SXM`)."""
     import difflib
 
     close = difflib.get_close_matches(fold(name), index().names, n=5, cutoff=0.6)

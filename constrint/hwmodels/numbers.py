@@ -17,11 +17,11 @@ from constrint.hwmodels.schema import DTYPES, Compute, Device, GpuModel, Memory
 from constrint.hwmodels.vendors import list_vendors
 from constrint.hwmodels.vendors.interface import Vendor
 
-#: What stands before each name in a text.
+#: Prefix of every name in a text.
 PREFIX = "gpu."
 #: Fields that are no whole numbers.
 _FRACTIONS = ("sustained_matrix_fraction",)
-#: What the fields mean that every vendor's models have; a vendor states those of its own (`Vendor.meanings`).
+#: Meanings of the fields that every vendor's models have; `Vendor.meanings` has those of one vendor.
 MEANINGS: Mapping[str, str] = {
     "sm_count": "SMs (CUs) that are enabled",
     "boost_clock_hz": "clock that belongs to the peak rates",
@@ -80,7 +80,7 @@ class Number(NamedTuple):
         name: As a text writes it, `gpu.sm_count`.
         path: Where it stands in the file, `device.sm_count`.
         unit: Its unit; empty for a count.
-        meaning: What it is, in a phrase.
+        meaning: The number's meaning, in a phrase.
         value: The number; None where the model does not know it, or it does not apply.
     """
 

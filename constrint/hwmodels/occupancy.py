@@ -109,7 +109,7 @@ def broken_limits(gpu: GpuModel, result: Occupancy, **asked: Any) -> list[BlockL
 
 
 def _warps_that_fit(gpu: GpuModel, result: Occupancy, asked: dict[str, Any]) -> BlockLimit:
-    """Each figure alone is allowed, but not as many warps of so many registers."""
+    """The limit where each figure alone is allowed, but warps with these registers are too many for the SM."""
     file, wave = gpu.register_file, asked["wave_size"] or gpu.sm.warp_size
     warps = -(-asked["threads_per_block"] // wave)
     each = result.registers_per_block // (warps * wave)

@@ -28,7 +28,7 @@ _DECODED = np.array(
 
 @dataclass(frozen=True)
 class Occupancy:
-    """What one SM holds of a kernel: ints and a float for scalar inputs, arrays for array inputs.
+    """Occupancy of one SM by a kernel: ints and a float for scalar inputs, arrays for array inputs.
 
     Args:
         blocks_per_sm: Resident blocks; per CU on AMD, per WGP in WGP mode. 0: the kernel cannot be launched.
@@ -62,7 +62,7 @@ class Occupancy:
 
     @property
     def limited_by(self) -> Any:
-        """What limits the blocks, such as `registers` or `warps+registers`; an object array for arrays."""
+        """The binding limits, such as `registers` or `warps+registers`; an object array for arrays."""
         return limit_names(self.limited_by_mask)
 
     def __str__(self) -> str:
@@ -74,7 +74,7 @@ class Occupancy:
         return f"{blocks} ({warps}), limited by {self.limited_by.replace('+', ' and ')}"
 
     def _repr_html_(self) -> str | None:
-        """What each resource allows, as a table for notebooks; None, for the plain text, where these are arrays."""
+        """Render blocks per resource as a table for notebooks; None, for plain text, where the results are arrays."""
         from constrint.frames import html_table  # loaded when it is asked for
 
         if np.ndim(self.blocks_per_sm):
@@ -144,7 +144,7 @@ MAX_INPUT = 2**31 - 1
 
 @dataclass(frozen=True)
 class KernelUse:
-    """What a kernel asks of an SM, by the names of `occupancy`'s arguments, which it explains.
+    """A kernel's demand for an SM's resources, checked; `occupancy` explains the fields as its arguments.
 
     Columns are int64 scalars or arrays that broadcast; `sgprs_per_wave` is 0 where it is not stated.
     """

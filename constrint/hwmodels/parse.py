@@ -1,7 +1,7 @@
-"""YAML text to plain values, strictly: no aliases, tags, duplicate keys, deep nesting or large files.
+"""Strict YAML reader: no aliases, tags, duplicate keys, deep nesting or large files.
 
-Works on the event stream, so that nothing is expanded or constructed before it is refused. Only `null`,
-`true`, `false`, decimal integers and finite decimal numbers are anything but strings.
+It works on the event stream, so that nothing is expanded or constructed before validation. `null`, `true`, `false`,
+decimal integers and finite decimal numbers are converted; everything else is a string.
 """
 
 from __future__ import annotations
@@ -48,20 +48,23 @@ def parse_yaml(text: str, source: str) -> Any:
     """Parse one YAML document; `source` stands in front of every error message."""
     loader = _Parser(text)
     try:
-        return _Document(loader, source).value()
+        return _YamlDocument(loader, source).value()
     except HardwareModelError:
         raise
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f"{source}:{mark.line + 1}" if mark else source
-        raise HardwareModelError(f"{where}: not YAML: {error.problem or error.context}.") from None
+        problem = str(error.problem or error.context)
+        if "nesting depth" in problem:  # PyYAML from 6.0.4 has a limit of its own
+            raise HardwareModelError(f"{where}: more than {MAX_DEPTH} levels of nesting.") from None
+        raise HardwareModelError(f"{where}: not YAML: {problem}.") from None
     except (yaml.YAMLError, ValueError) as error:
         raise HardwareModelError(f"{source}: not YAML: {' '.join(str(error).split())}.") from None
     finally:
         loader.dispose()
 
 
-class _Document:
+class _YamlDocument:
     """Builds the value of the only document of an event stream."""
 
     def __init__(self, loader: Any, source: str) -> None:

@@ -1,4 +1,4 @@
-"""What a GPU is to constrint: one frozen struct per block of its YAML file, with the same names and units.
+"""The schema of a GPU's model: one frozen struct per block of its YAML file, with the same names and units.
 
 The structs are the schema (`data/README.md` explains every key). They hold facts and look them up; nothing
 here computes an occupancy or a time. A `None` is a value that no source confirms, or does not apply.
@@ -16,7 +16,7 @@ from constrint.errors import UnknownNameError, UnsupportedError
 from constrint.hwmodels.vendors import Vendor, get_vendor
 from constrint.hwmodels.vendors.interface import DotUnit, RegisterFile, Terms, Traits
 
-#: Larger than any quantity of a GPU; a bound keeps nonsense in a file from overflowing later arithmetic.
+#: Upper bound on every quantity, so that absurd values in a file cannot overflow later arithmetic.
 MAX_VALUE = 2**50
 Positive = Annotated[int, Meta(ge=1, le=MAX_VALUE)]
 NotNegative = Annotated[int, Meta(ge=0, le=MAX_VALUE)]
@@ -59,7 +59,7 @@ class Device(Block, frozen=True):
 
 
 class Sm:
-    """The keys of the `sm` block that every vendor's struct has; a vendor's struct states them all, and its own.
+    """Keys of the `sm` block common to all vendors; a vendor's struct declares them and its own.
 
     An SM is a CU on AMD, a warp a wave, a block a workgroup.
     """
@@ -95,8 +95,8 @@ class Sm:
 class CacheLevel(Block, frozen=True):
     """A cache: `size_bytes` is per SM for l1 and for the whole device for l2 and last_level.
 
-    `assumed_bandwidth_bytes_per_s` stands in where no source of the vendor states a bandwidth; it comes from others'
-    measurements, and whatever uses it says so.
+    `assumed_bandwidth_bytes_per_s` replaces a bandwidth that no source of the vendor states; it comes from third-party
+    measurements, and every user of it reports that.
     """
 
     size_bytes: Positive | None
@@ -209,7 +209,7 @@ class GpuModel(Block, frozen=True):
 
     @property
     def maker(self) -> Vendor:
-        """The vendor's object, which answers what differs between vendors."""
+        """The vendor's object, for all that differs between vendors."""
         return get_vendor(self.vendor)
 
     @property
@@ -219,7 +219,7 @@ class GpuModel(Block, frozen=True):
 
     @property
     def traits(self) -> Traits:
-        """What kernels ask for instead of the vendor's name.
+        """The traits of the GPU, by which kernels branch instead of by vendor.
 
         Raises:
             UnsupportedError: When the vendor states none.
@@ -262,8 +262,8 @@ class GpuModel(Block, frozen=True):
         """The entry of a table that is keyed by Triton's back-ends.
 
         Args:
-            rules: What is chosen from, by `Vendor.triton_backend`.
-            what: What the table holds, for the error.
+            rules: The entries by `Vendor.triton_backend`.
+            what: Name of the table's content in the error.
 
         Raises:
             UnsupportedError: When it has no entry for the GPU's back-end.

@@ -39,7 +39,7 @@ def target_findings(gpu: GpuModel) -> Iterator[Finding]:
 
 
 def form_of_target(vendor: Vendor, target: str) -> str:
-    """What is wrong with a target that the vendor cannot have; empty for one that it may have some day."""
+    """Say why a target has no form of the vendor's; empty for one that it may have some day."""
     if not vendor.target_pattern or re.fullmatch(vendor.target_pattern, target):
         return ""
     return f"{target!r} is no target of {vendor.title}'s, the vendor of this file: write {vendor.target_form}"
@@ -66,7 +66,7 @@ def check_compilable(gpu: GpuModel) -> None:
 
 
 def target_note(gpu: GpuModel) -> str:
-    """What is assumed of a target that constrint does not know; empty for a known one."""
+    """State the assumptions about a target unknown to constrint; empty for a known one."""
     nearest = nearest_target(gpu)
     if not nearest or gpu.arch.target in gpu.maker.targets:
         return ""

@@ -36,17 +36,28 @@ from constrint.model.expr import (
     maximum,
     minimum,
 )
-from constrint.model.logic import AllDifferent, Element, all_different, count, element, if_then_else, iff, xor
+from constrint.model.logic import AllDifferent, Element, all_different, count, element, if_then_else, iff, junction, xor
 from constrint.model.problem import Objective, Problem, SoftConstraint
-from constrint.model.ratio import Ratio, Symbol
+from constrint.model.ratio import Ratio, Symbol, fractions
 from constrint.model.table import Table, table
-from constrint.model.text.render import render
+from constrint.model.text.render import render, render_constraint, render_expr
 
 if TYPE_CHECKING:
     from constrint.model.text.grammar import DialectWarning
     from constrint.model.text.parse import parse, parse_constraint
 
-# The reader of the text language is loaded when it is first asked for.
+# Methods of expressions, constraints and problems whose functions stand in files that import these classes: operators
+# (comparisons, `& | ^ ~`, fractions), evaluation over columns, and `str`. All of them are entered here.
+Expr.comparison = Comparison
+Expr.junction = junction
+Expr.fractions = fractions
+Expr.evaluator = columns.expression_column
+Constraint.evaluator = columns.constraint_column
+Expr.writer = render_expr
+Constraint.writer = render_constraint
+Problem.writer = render
+
+# The parser of the text language is loaded at its first use.
 _NAMES: Final = {"text.grammar": ("DialectWarning",), "text.parse": ("parse", "parse_constraint")}
 __getattr__ = lazily(__name__, _NAMES)
 __dir__ = names_of(globals(), _NAMES)

@@ -1,8 +1,7 @@
-"""From values to the integers that code them, and back: what stands between a user and the solver.
+"""Translation between values and the integers that code them, at the border between callers and the solver.
 
-Inside, every variable is an integer (`values`). Where a problem has variables of other values, whoever asks gives and
-gets
-values; `Coding` translates. Problems of integers alone need none of this.
+Inside, every variable is an integer (`constrint/model/domain.py`). Callers of a problem with other values pass and
+get values; `Coding` translates. Problems of integers alone need none of this.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ class Coding:
         return Coding(problem.variables) if problem.has_codes else None
 
     def same(self, other: Coding) -> bool:
-        """Says whether both translate alike."""
+        """Whether both translate identically."""
         return self._labels == other._labels and all(
             type(label) is type(other._labels[name][code])
             for name, labels in self._labels.items()
@@ -48,11 +47,11 @@ class Coding:
         )
 
     def decoded(self, assignment: Mapping[str, Any]) -> dict[str, Any]:
-        """Values instead of codes; a code that stands for nothing stays."""
+        """Replace codes by values; a code without a value stays."""
         return {n: self._labels[n].get(c, c) if n in self._labels else c for n, c in assignment.items()}
 
     def encoded(self, assignment: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Codes instead of values; None where some value is not in its domain."""
+        """Replace values by codes; None where some value is not in its domain."""
         codes: dict[str, Any] = {}
         for name, value in assignment.items():
             if name in self._codes:
@@ -65,11 +64,11 @@ class Coding:
         return codes
 
     def code(self, name: str, value: object) -> int | None:
-        """The code of a value of a coded variable; None for one that it does not have."""
+        """The code of a value of a coded variable; None for a value outside its domain."""
         return self._codes[name].get(plain(value, f"the value of {name!r}"))
 
     def decoded_columns(self, columns: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-        """Columns of values instead of codes: of bools, of floats, or else of Python objects."""
+        """Replace columns of codes by columns of values: bools, floats, or else Python objects."""
         return {n: self._decoded_column(n, c) if n in self.domains else c for n, c in columns.items()}
 
     def _decoded_column(self, name: str, column: NDArray[Any]) -> NDArray[Any]:
@@ -85,7 +84,7 @@ class Coding:
         return found
 
     def encoded_columns(self, columns: Mapping[str, ArrayLike]) -> dict[str, NDArray[Any]]:
-        """Columns of codes instead of values.
+        """Replace columns of values by columns of codes.
 
         Raises:
             UsageError: For a value that is not in its domain.
@@ -104,7 +103,7 @@ class Coding:
 
 
 def in_codes(problem: Problem) -> Problem:
-    """The problem of the integers that code its values: rules about these can be added. Without codes, the same one."""
+    """The problem over codes, to which rules on codes can be added; the same problem where nothing is coded."""
     coding = Coding.of(problem)
     for name, domain in coding.domains.items() if coding is not None else ():
         problem = problem.with_domain(name, Domain.from_values(domain.listed or (), domain.because))

@@ -29,40 +29,43 @@ from constrint.model.table import RowIndex, Table
 BoolArray = NDArray[np.bool_]
 # Encoding a shorter expression takes as long as evaluating it with numpy.
 _WORTH_ENCODING: Final = 30
-# So many rows of Python integers are computed at least before the clock is looked at; twice as many as long as that
-# takes less than so many seconds.
+# First batch of rows of Python integers; doubled while a batch takes less than `_SHORT_SECONDS`.
 _FEW_ROWS: Final = 8
 _SHORT_SECONDS: Final = 0.002
-# In a shorter expression looking for parts that stand in several places takes longer than evaluating them twice.
+# In a shorter expression the search for shared subexpressions takes longer than evaluating them twice.
 _WORTH_SHARING: Final = 60
 Mask = BoolArray | None
 Verdict = BoolArray | bool
 MAX, MIN = intmath.INT64_MAX, intmath.INT64_MIN
 
 
-class Column(NamedTuple):
-    """Values of an expression with proven bounds; a mask of the rows that have one, if not all."""
+class ExactColumn(NamedTuple):
+    """Values of an expression with proven bounds, and a mask of the rows with a value (None where all have one)."""
 
     values: Any
     bounds: Interval
     defined: Mask = None
 
 
-def column_of(values: ArrayLike, what: str = "a column") -> Column:
-    """Takes an integer array (or a single integer) in, with its bounds."""
+def column_of(values: ArrayLike, what: str = "a column") -> ExactColumn:
+    """Convert an integer array (or one integer) to a column with its bounds.
+
+    Raises:
+        UsageError: When `values` holds anything but integers; `what` names it.
+    """
     array = np.asarray(values)
     if array.dtype.kind == "O":
         numbers = [intmath.as_int(v, what) for v in array.ravel().tolist()]
         bounds = (min(numbers), max(numbers)) if numbers else (0, 0)
         fits = bounds[0] >= MIN and bounds[1] <= MAX
         flat = np.array(numbers, dtype=np.int64 if fits else object)
-        return Column(flat.reshape(array.shape), bounds)
+        return ExactColumn(flat.reshape(array.shape), bounds)
     if array.size == 0:
-        return Column(array.astype(np.int64), (0, 0))
+        return ExactColumn(array.astype(np.int64), (0, 0))
     if array.dtype.kind not in "iu":
         raise UsageError(f"{what} must hold integers, got dtype {array.dtype}.")
     bounds = (int(array.min()), int(array.max()))
-    return Column(array.astype(np.int64 if bounds[1] <= MAX else object, copy=False), bounds)
+    return ExactColumn(array.astype(np.int64 if bounds[1] <= MAX else object, copy=False), bounds)
 
 
 def _joined(a: Mask, b: Mask) -> Mask:
@@ -79,7 +82,7 @@ def _elementwise(function: Callable[..., int], arity: int) -> Callable[..., Any]
     lifted: Callable[..., Any] = np.frompyfunc(function, arity, 1)
 
     def in_pieces(*operands: Any) -> Any:
-        """Applies the function to some rows at a time: with long numbers a row may take milliseconds."""
+        """Applies the function in batches: a row of long numbers may take milliseconds, and callers may interrupt."""
         shape = np.broadcast_shapes(*(np.shape(x) for x in operands))
         if math.prod(shape) <= _FEW_ROWS:
             interrupt.step()
@@ -102,7 +105,7 @@ _EXACT: Final = {rule.name: _elementwise(rule.exact, 1 if rule.name in UNARY els
 
 
 def _fits(*intervals: Interval) -> bool:
-    # MIN itself is left out so that negation and absolute value stay inside as well.
+    # MIN itself counts as outside, so that negation and absolute value of a fitting number fit as well.
     for low, high in intervals:  # noqa: SIM110 - a generator costs as much as the whole operation on few rows
         if low <= MIN or high > MAX:
             return False
@@ -110,7 +113,7 @@ def _fits(*intervals: Interval) -> bool:
 
 
 def _in_words(values: Any) -> Any:
-    """Small numbers in an array of Python integers as 64-bit ones: numpy's operations on the former may differ."""
+    """Converts an array of small Python integers to int64: numpy's operations on objects may differ."""
     if isinstance(values, np.ndarray) and values.dtype.hasobject:
         return values.astype(np.int64)
     return values
@@ -136,34 +139,34 @@ def _back_to_int64(values: Any, bounds: Interval) -> Any:
     return values.astype(np.int64) if isinstance(values, np.ndarray) else int(values)
 
 
-def _guard(op: str, a: Column, b: Column) -> tuple[Column, Column, Mask]:
-    """Replaces operands for which `op` is undefined by harmless ones; the mask marks the others."""
+def _guard(op: str, a: ExactColumn, b: ExactColumn) -> tuple[ExactColumn, ExactColumn, Mask]:
+    """Replaces operands for which `op` is undefined by harmless ones; the mask marks the defined rows."""
     defined = _joined(a.defined, b.defined)
     low, high = b.bounds
     if op != "pow" and BINARY[op].partial and low <= 0 <= high:
         divisor = np.asarray(b.values)
         nonzero = divisor != 0
         safe = np.where(nonzero, divisor, 1)
-        b = Column(safe, (min(low, 1), max(high, 1)))
+        b = ExactColumn(safe, (min(low, 1), max(high, 1)))
         defined = _joined(defined, nonzero)
     elif op == "pow" and low < 0:
         exponent = np.asarray(b.values)
         usable = exponent >= 0
-        b = Column(np.where(usable, exponent, 0), (0, max(high, 0)))
+        b = ExactColumn(np.where(usable, exponent, 0), (0, max(high, 0)))
         defined = _joined(defined, usable)
     if op == "pow" and defined is not None:
         # Undefined operands hold placeholders; 0 keeps their powers small.
-        a, b = (Column(_or_0(x, defined), (min(x.bounds[0], 0), max(x.bounds[1], 0))) for x in (a, b))
+        a, b = (ExactColumn(_or_0(x, defined), (min(x.bounds[0], 0), max(x.bounds[1], 0))) for x in (a, b))
     return a, b, defined
 
 
-def _or_0(column: Column, defined: BoolArray) -> Any:
-    # numpy does not take a Python integer beyond 64 bits as it is.
+def _or_0(column: ExactColumn, defined: BoolArray) -> Any:
+    # numpy needs dtype=object for Python integers beyond 64 bits.
     values = column.values if _fits(column.bounds) else np.asarray(column.values, dtype=object)
     return np.where(defined, values, 0)
 
 
-def binary(op: str, a: Column, b: Column) -> Column:
+def binary(op: str, a: ExactColumn, b: ExactColumn) -> ExactColumn:
     """Applies a two-operand operation exactly."""
     interrupt.step()
     a, b, defined = _guard(op, a, b)
@@ -184,23 +187,23 @@ def binary(op: str, a: Column, b: Column) -> Column:
     if op == "div":
         exact = binary("mod", a, b).values == 0
         defined = _joined(defined, np.asarray(exact, dtype=bool))
-    return Column(values, bounds, defined)
+    return ExactColumn(values, bounds, defined)
 
 
-def _unary(op: str, a: Column) -> Column:
+def _unary(op: str, a: ExactColumn) -> ExactColumn:
     rule = UNARY[op]
     bounds = rule.bounds(a.bounds)
     if _fits(a.bounds, bounds):
-        return Column(rule.array(a.values), bounds, a.defined)
-    return Column(_back_to_int64(_EXACT[op](_as_object(a.values)), bounds), bounds, a.defined)
+        return ExactColumn(rule.array(a.values), bounds, a.defined)
+    return ExactColumn(_back_to_int64(_EXACT[op](_as_object(a.values)), bounds), bounds, a.defined)
 
 
 def _keep_freed_memory() -> None:
     """Keeps glibc from giving freed memory back to the system after every column.
 
-    It does so beyond a threshold, at first 128 KiB at the top of the heap, and every later column then costs page
-    faults again. The threshold follows the largest block freed so far (to twice its size), so freeing one block
-    raises it for good. Nothing touches the block: it costs no memory. Elsewhere this does nothing.
+    glibc does so beyond a threshold, at first 128 KiB at the top of the heap, and every later column then costs page
+    faults again. The threshold rises to twice the size of the largest freed block, so freeing one large block raises
+    it for good. The block is never touched and costs no memory. Other C libraries are not affected.
     """
     np.empty(1 << 24, dtype=np.uint8)
 
@@ -209,11 +212,11 @@ _keep_freed_memory()
 
 
 class _Shared:
-    """Results of operations that stand in several places of an expression, each kept until its last use."""
+    """Results of subexpressions that occur several times in an expression, each kept until its last use."""
 
     def __init__(self, expr: Expr) -> None:
         self._uses: dict[int, int] = {}
-        self._results: dict[int, Column] = {}
+        self._results: dict[int, ExactColumn] = {}
         pending = [expr]
         while pending:
             for part in pending.pop().args:
@@ -223,8 +226,8 @@ class _Shared:
                     if not uses:
                         pending.append(part)
 
-    def value(self, expr: Operation, columns: Mapping[str, Column]) -> Column:
-        # Nothing is kept longer than needed: memory that is given back and asked for again costs page faults.
+    def value(self, expr: Operation, columns: Mapping[str, ExactColumn]) -> ExactColumn:
+        # A result is dropped at its last use: memory that is freed and allocated again costs page faults.
         key = id(expr)
         result = self._results.get(key)
         if result is None:
@@ -239,12 +242,12 @@ class _Shared:
         return result
 
 
-def evaluate(expr: Expr, columns: Mapping[str, Column], shared: _Shared | None = None) -> Column:
+def evaluate(expr: Expr, columns: Mapping[str, ExactColumn], shared: _Shared | None = None) -> ExactColumn:
     """Evaluates an expression on columns that broadcast together."""
     if isinstance(expr, Var):
         return columns[expr.name]
     if isinstance(expr, Const):
-        return Column(expr.number, (expr.number, expr.number))
+        return ExactColumn(expr.number, (expr.number, expr.number))
     if isinstance(expr, Truth):
         return _truth(test(expr.condition, columns))
     assert isinstance(expr, Operation)
@@ -255,18 +258,18 @@ def evaluate(expr: Expr, columns: Mapping[str, Column], shared: _Shared | None =
     return _operation(expr, [evaluate(a, columns) for a in expr.args])
 
 
-def _truth(verdict: Verdict) -> Column:
+def _truth(verdict: Verdict) -> ExactColumn:
     """A condition as a column of ones and zeros."""
     if isinstance(verdict, bool):
-        return Column(int(verdict), (int(verdict), int(verdict)))
-    return Column(verdict.astype(np.int64), (0, 1))
+        return ExactColumn(int(verdict), (int(verdict), int(verdict)))
+    return ExactColumn(verdict.astype(np.int64), (0, 1))
 
 
-def _element(index: Column, items: list[Column]) -> Column:
-    """Takes every row's item; an item that no row selects plays no role."""
+def _element(index: ExactColumn, items: list[ExactColumn]) -> ExactColumn:
+    """Selects one item per row; items that no row selects are ignored."""
     low, high = max(index.bounds[0], 0), min(index.bounds[1], len(items) - 1)
     if low > high:
-        return Column(0, (0, 0), np.asarray(False))
+        return ExactColumn(0, (0, 0), np.asarray(False))
     chosen = items[low : high + 1]
     bounds = min(c.bounds[0] for c in chosen), max(c.bounds[1] for c in chosen)
     inside = index.bounds[0] >= 0 and index.bounds[1] < len(items)
@@ -275,7 +278,7 @@ def _element(index: Column, items: list[Column]) -> Column:
     dtype = np.int64 if _fits(bounds) else object
     if all(np.ndim(c.values) == 0 and c.defined is None for c in chosen):
         listed = np.array([int(c.values) for c in chosen], dtype=dtype)
-        return Column(listed[places - low], bounds, defined)
+        return ExactColumn(listed[places - low], bounds, defined)
     values: Any = np.zeros((), dtype=dtype)
     there: Mask = None if all(c.defined is None for c in chosen) else np.asarray(False)
     for place, item in enumerate(chosen, start=low):
@@ -283,14 +286,14 @@ def _element(index: Column, items: list[Column]) -> Column:
         values = np.where(here, np.asarray(item.values).astype(dtype, copy=False), values)
         if there is not None:
             there = there | (here if item.defined is None else here & item.defined)
-    return Column(values, bounds, _joined(defined, there))
+    return ExactColumn(values, bounds, _joined(defined, there))
 
 
-def _between(column: Column, low: int, high: int) -> BoolArray:
+def _between(column: ExactColumn, low: int, high: int) -> BoolArray:
     return np.asarray((np.asarray(column.values) >= low) & (np.asarray(column.values) <= high), dtype=bool)
 
 
-def _operation(expr: Operation, args: list[Column]) -> Column:
+def _operation(expr: Operation, args: list[ExactColumn]) -> ExactColumn:
     if isinstance(expr, Element):
         return _element(args[0], args[1:])
     if expr.op == "mul" and len(args) > 2:
@@ -318,7 +321,7 @@ def _masked(verdict: Any, defined: Mask) -> Verdict:
     return np.asarray(verdict, dtype=bool) & defined
 
 
-def _comparison(constraint: c.Comparison, columns: Mapping[str, Column]) -> Verdict:
+def _comparison(constraint: c.Comparison, columns: Mapping[str, ExactColumn]) -> Verdict:
     left, right = evaluate(constraint.left, columns), evaluate(constraint.right, columns)
     decided = _decided(constraint.op, left.bounds, right.bounds)
     if decided is None:
@@ -331,7 +334,7 @@ def _comparison(constraint: c.Comparison, columns: Mapping[str, Column]) -> Verd
     return _masked(verdict, _joined(left.defined, right.defined))
 
 
-def _member(column: Column, domain: Any) -> Verdict:
+def _member(column: ExactColumn, domain: Any) -> Verdict:
     values = column.values
     if domain.listed is not None:
         array = np.asarray(values)
@@ -342,18 +345,18 @@ def _member(column: Column, domain: Any) -> Verdict:
             allowed = frozenset(domain.listed)
             verdict = _elementwise(lambda v: int(v) in allowed, 1)(array)
     else:
-        low, high = Column(domain.lower, (domain.lower,) * 2), Column(domain.upper, (domain.upper,) * 2)
+        low, high = ExactColumn(domain.lower, (domain.lower,) * 2), ExactColumn(domain.upper, (domain.upper,) * 2)
         fits = _fits(column.bounds, low.bounds, high.bounds)
         array = np.asarray(values) if fits else np.asarray(values).astype(object)
         verdict = (array >= domain.lower) & (array <= domain.upper)
         if domain.step != 1:
-            offset = binary("add", Column(array, column.bounds), Column(-domain.lower, (-domain.lower,) * 2))
-            rest = binary("mod", offset, Column(domain.step, (domain.step,) * 2))
+            offset = binary("add", ExactColumn(array, column.bounds), ExactColumn(-domain.lower, (-domain.lower,) * 2))
+            rest = binary("mod", offset, ExactColumn(domain.step, (domain.step,) * 2))
             verdict = verdict & (rest.values == 0)
     return _masked(verdict, column.defined)
 
 
-def _tabled(rule: Table, columns: Mapping[str, Column]) -> Verdict:
+def _tabled(rule: Table, columns: Mapping[str, ExactColumn]) -> Verdict:
     """Looks rows up in a table."""
     if rule.index is None:
         rule.index = RowIndex(rule)
@@ -365,7 +368,7 @@ def _tabled(rule: Table, columns: Mapping[str, Column]) -> Verdict:
     return _masked(verdict, defined)
 
 
-def test(constraint: c.Constraint, columns: Mapping[str, Column]) -> Verdict:
+def test(constraint: c.Constraint, columns: Mapping[str, ExactColumn]) -> Verdict:
     """Decides a constraint on columns that broadcast together; one bool where all rows agree."""
     if isinstance(constraint, c.Comparison):
         return _comparison(constraint, columns)
@@ -403,7 +406,7 @@ def _many(verdicts: list[Verdict], every: bool) -> Verdict:
     return result
 
 
-def _taken(columns: Mapping[str, ArrayLike], names: frozenset[str]) -> tuple[dict[str, Column], tuple[int, ...]]:
+def _taken(columns: Mapping[str, ArrayLike], names: frozenset[str]) -> tuple[dict[str, ExactColumn], tuple[int, ...]]:
     for name in sorted(names):
         if name not in columns:
             raise UnknownNameError("column", name, columns, "Pass one integer array for each variable.")
@@ -417,7 +420,7 @@ def _taken(columns: Mapping[str, ArrayLike], names: frozenset[str]) -> tuple[dic
 
 
 def _by_core(expr: Operation, columns: Mapping[str, ArrayLike]) -> NDArray[np.int64] | None:
-    """Evaluates a long expression over plain columns in the compiled core; None where that declines."""
+    """Evaluates a long expression over int64 columns in the compiled core; None where the core declines."""
     if compiled is None or not expr.variables <= columns.keys():
         return None
     names = sorted(expr.variables)
@@ -459,10 +462,6 @@ def constraint_column(constraint: c.Constraint, columns: Mapping[str, ArrayLike]
     if 0 in shape:
         return np.zeros(shape, dtype=bool)
     return np.array(np.broadcast_to(np.asarray(test(constraint, taken), dtype=bool), shape))
-
-
-Expr.evaluator = expression_column
-c.Constraint.evaluator = constraint_column
 
 
 def rows_with_value(

@@ -1,7 +1,7 @@
 """Constraints: statements about integer expressions that hold or do not, each with the reason why it stands.
 
 Undefined values are relational: a comparison, `divides` or `in` with an undefined expression in it is false,
-and what stands above it (`not`, `or`, `->`) treats it as any false statement: `not (1 // x == 0)` holds for
+and the connectives above it (`not`, `or`, `->`) treat it as any false statement: `not (1 // x == 0)` holds for
 x = 0.
 """
 
@@ -54,9 +54,9 @@ def _joined_by(sign: str) -> tuple[Callable[[Constraint, object], Constraint], .
     )
 
 
-#: What a rule is worth. A configuration that breaks a certain rule cannot run as it is meant to. One that breaks a
-#: redundant rule can, but does the work of another one that is kept. An estimated rule may be wrong: it ranks, and
-#: prunes only where that is asked for (`Problem.strict`).
+#: Kinds of rules. A configuration that breaks a certain rule cannot run as intended. One that breaks a redundant rule
+#: runs, but does the same work as another configuration that is kept. An estimated rule may be wrong: it affects the
+#: ranking, and prunes only under `Problem.strict`.
 CERTAIN, REDUNDANT, ESTIMATED = "certain", "redundant", "estimated"
 KINDS = ("", CERTAIN, REDUNDANT, ESTIMATED)
 
@@ -65,13 +65,13 @@ class Constraint(Node):
     """A statement that holds or does not hold for an assignment.
 
     Attributes:
-        because: Why the rule stands; "" when nobody said.
+        because: The reason for the rule; "" where none is stated.
         name: Short id of the rule; "" when it has none.
-        kind: What the rule is worth: CERTAIN, REDUNDANT or ESTIMATED; "" when nobody said.
+        kind: CERTAIN, REDUNDANT or ESTIMATED; "" where it is not stated.
     """
 
     __slots__ = ("_key", "_operands", "because", "kind", "name")
-    #: Decides a constraint row by row; `columns` enters it, since it imports this file.
+    #: Decides a constraint row by row; `constrint/model/__init__.py` enters `columns.constraint_column`.
     evaluator: ClassVar[Callable[[Constraint, Mapping[str, ArrayLike]], NDArray[np.bool_]]]
     because: str
     name: str
@@ -142,7 +142,7 @@ class Constraint(Node):
     def __neg__(self) -> Expr:
         return -Truth(self)
 
-    # A class that defines `==` has to say anew how it is hashed.
+    # A class that defines `==` loses the inherited hash.
     def __hash__(self) -> int:
         return hash(self.key())
 
@@ -174,9 +174,6 @@ class Comparison(Constraint):
         if self.op in ("==", "!=") and isinstance(self.left, Truth) and self.left.same(self.right):
             return self.op == "=="
         return super().__bool__()
-
-
-Expr.comparison = Comparison
 
 
 class Divides(Constraint):
@@ -281,10 +278,10 @@ class Implies(Constraint):
 
 
 def as_condition(value: object, where: str) -> Constraint:
-    """Returns a constraint: the value itself, or that a variable of True and False is true.
+    """Return `value` as a constraint: itself, or that a variable with the values True and False is true.
 
     Raises:
-        UsageError: For anything else; `where` says what takes constraints.
+        UsageError: For anything else; `where` names the caller in the message.
     """
     if isinstance(value, Constraint):
         return value
@@ -305,23 +302,23 @@ def _joined(junction: type[_Many], parts: tuple[Constraint, ...]) -> Constraint:
 
 
 def all_of(*parts: Constraint) -> Constraint:
-    """Every one of them holds."""
+    """Build the constraint that all `parts` hold."""
     return _joined(AllOf, _checked(parts, "all_of"))
 
 
 def any_of(*parts: Constraint) -> Constraint:
-    """At least one of them holds."""
+    """Build the constraint that at least one of `parts` holds."""
     return _joined(AnyOf, _checked(parts, "any_of"))
 
 
 def negate(part: Constraint) -> Constraint:
-    """It does not hold."""
+    """Build the constraint that `part` does not hold."""
     (checked,) = _checked((part,), "negate")
     return checked.part if isinstance(checked, Not) else Not(checked)
 
 
 def implies(condition: Constraint, consequence: Constraint) -> Constraint:
-    """Where `condition` holds, `consequence` holds too."""
+    """Build the constraint that `consequence` holds wherever `condition` does."""
     return Implies(*_checked((condition, consequence), "implies"))
 
 
@@ -331,7 +328,7 @@ def divides(divisor: object, number: object) -> Constraint:
 
 
 def is_in(expr: object, values: Iterable[Any] | Domain) -> Constraint:
-    """`expr` is one of `values` (integers, a range or a `Domain`; for variables of other values such ones)."""
+    """Build the constraint `expr` in `values`: integers, a range, a `Domain`, or values of a coded variable."""
     if hasattr(type(expr), "one_of"):
         found: Constraint = expr.one_of(values)  # type: ignore[attr-defined]
         return found
@@ -347,11 +344,11 @@ def is_in(expr: object, values: Iterable[Any] | Domain) -> Constraint:
 
 
 def not_in(expr: object, values: Iterable[Any] | Domain) -> Constraint:
-    """`expr` has a value that is none of `values`; `negate(is_in(...))` holds where it has no value, too."""
+    """Build the constraint that `expr` has a value outside `values`; `negate(is_in(...))` needs no value."""
     member = is_in(expr, values)
     return negate(member) if hasattr(type(expr), "one_of") else with_values((as_expr(expr),), negate(member))
 
 
 def with_values(exprs: Iterable[Expr], condition: Constraint) -> Constraint:
-    """The condition, where all these expressions have values."""
+    """Build the constraint that all `exprs` have values and `condition` holds."""
     return all_of(*(Comparison(e, "==", e) for e in exprs if not is_total(e)), condition)

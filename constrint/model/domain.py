@@ -34,14 +34,14 @@ class Domain:
         upper: Largest member.
         step: Distance between members of a range; 1 for listed values.
         listed: The values in the order in which they were given, or None for a range.
-        because: Why the variable is limited so; "" when nobody said.
+        because: The reason for these values; "" where none is stated.
         declared: False for a name that was used without a declaration (a positive integer).
         labels: The values that the integers in `listed` stand for, in the same order; None where they stand for
             themselves.
         scale: An integer is its value times this; 0 where integers only number the values.
 
     Raises:
-        UsageError: Where these are no such set; `from_range` and `from_values` take any bounds and any list.
+        UsageError: Where the arguments are inconsistent; `from_range` and `from_values` normalise any bounds and lists.
     """
 
     lower: int
@@ -55,7 +55,7 @@ class Domain:
 
     @staticmethod
     def of(values: Iterable[object], because: str = "", what: str = "a value") -> Domain:
-        """Builds a domain of any values that can be hashed; their order is kept, equal ones count once."""
+        """Build a domain of any hashable values; their order is kept, equal ones count once."""
         if isinstance(values, range):
             return Domain.from_values(values, because, what)
         labels = distinct(values, what)
@@ -95,7 +95,7 @@ class Domain:
     def _checked(
         lower: int, upper: int, step: int, listed: tuple[int, ...] | None, because: str = "", declared: bool = True
     ) -> Domain:
-        """A domain of which all this is known already; looking at it again would cost a pass over its values."""
+        """Build a domain from consistent arguments without validation, which would cost a pass over the values."""
         made = object.__new__(Domain)
         content = (lower, upper, step, listed, because, declared, None, 1)
         for name, value in zip(Domain.__slots__, content, strict=True):
@@ -104,7 +104,7 @@ class Domain:
 
     @staticmethod
     def from_members(values: tuple[int, ...]) -> Domain:
-        """The domain of some distinct members of another one, in this order; they are not looked at again."""
+        """Build the domain of distinct members of another one, in this order, without validation."""
         return Domain._checked(min(values), max(values), 1, values)
 
     @staticmethod
@@ -136,7 +136,7 @@ class Domain:
 
     @staticmethod
     def positive() -> Domain:
-        """Returns the domain of a name that nobody declared: 1 .. 2^63 - 1."""
+        """Returns the domain of an undeclared name: 1 .. 2^63 - 1."""
         return Domain(1, POSITIVE_UPPER, declared=False)
 
     @property
@@ -156,7 +156,7 @@ class Domain:
         """The integer that stands for a value; None for no value of the domain.
 
         Raises:
-            UsageError: For a value that is none of any variable: not-a-number, or what cannot be hashed.
+            UsageError: For a value that no variable can have: not-a-number, or an unhashable object.
         """
         if self.labels is None or self.listed is None:
             number = as_int(value, "a value of the variable")
@@ -207,7 +207,7 @@ MAX_LISTED: Final = 1 << 24
 
 
 def plain(value: Any, what: str) -> Any:
-    """A value as Python's own: a numpy scalar becomes the bool, int, float or text that it holds.
+    """Convert a numpy scalar to the Python bool, int, float or text that it holds; return other values unchanged.
 
     Raises:
         UsageError: For a value that cannot be hashed, and for not-a-number, which equals nothing.
@@ -231,7 +231,7 @@ def plain(value: Any, what: str) -> Any:
 
 
 def _is_nan(value: object) -> bool:
-    """Only a number that is none differs from itself."""
+    """Whether a value is not-a-number: only such a value differs from itself."""
     return (isinstance(value, (float, complex)) or type(value).__name__ == "Decimal") and bool(value != value)
 
 
@@ -262,7 +262,7 @@ def distinct(values: Iterable[object], what: str) -> tuple[Any, ...]:
 
 
 def is_number(value: object) -> bool:
-    """Says whether a value takes part in arithmetic: an integer, a bool, a finite float or a fraction."""
+    """Whether a value can be used in arithmetic: an integer, a bool, a finite float or a fraction."""
     return isinstance(value, (int, Fraction)) or (isinstance(value, float) and math.isfinite(value))
 
 
@@ -276,7 +276,7 @@ def coded(values: tuple[Any, ...]) -> tuple[tuple[int, ...], int]:
 
 
 def literal(value: object) -> str:
-    """Writes a value as the text language does; one that it does not know, as Python does."""
+    """Write a value in the text language, or by `repr` where that language has no literal for it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if value is None:
@@ -298,7 +298,7 @@ def quoted(text: str, quote: str = '"') -> str:
 
 
 class Coded(Var):
-    """A variable whose values are not all plain integers; it stands for the integer that codes the value.
+    """A variable whose values are not all plain integers; as an expression it is the code of the value.
 
     Attributes:
         name: The variable's name.

@@ -1,7 +1,7 @@
 """Constraints as numbers in postfix order, the form in which the compiled core takes them.
 
-Every operation is three numbers: its place in `OPERATIONS`, how many operands it takes off the stack, and a value
-(a variable's place, a number, how many listed numbers follow, or which operation stands here again).
+Every operation is three numbers: its place in `OPERATIONS`, the number of operands it pops off the stack, and a value
+(a variable's place, a number, the count of listed numbers that follow, or the index of a shared operation).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def encode(constraint: Constraint, places: Mapping[str, int]) -> list[int]:
     """Encodes a constraint.
 
     Args:
-        constraint: Any constraint; numbers of any size (the core declines those that it cannot hold).
+        constraint: Any constraint; numbers of any size (the core declines those beyond its range).
         places: The place of every variable in the list of domains.
     """
     encoder = _Encoder(places)
@@ -38,7 +38,7 @@ def encode(constraint: Constraint, places: Mapping[str, int]) -> list[int]:
 
 
 def encode_all(constraints: Sequence[Constraint], places: Mapping[str, int]) -> list[int]:
-    """Encodes constraints that must all hold, as one condition: what they share is written once."""
+    """Encode the conjunction of constraints as one condition; shared subexpressions are written once."""
     encoder = _Encoder(places)
     encoder.all_of(constraints)
     return encoder.code
@@ -52,7 +52,7 @@ def encode_expression(expr: Expr, places: Mapping[str, int]) -> list[int]:
 
 
 class _Encoder:
-    """Writes operations one after the other; one that stands in several places is written once."""
+    """Writes operations in postfix order; a shared one is written once."""
 
     def __init__(self, places: Mapping[str, int]) -> None:
         self.places = places

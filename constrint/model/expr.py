@@ -36,11 +36,11 @@ def check_shape(depth: int, size: int) -> None:
 
 
 class Node:
-    """An expression or a constraint; it never changes once it is built."""
+    """An expression or a constraint; immutable."""
 
     __slots__ = ("_variables", "depth", "size")
 
-    #: Writes a node in the text language; `text/render.py` enters one function per kind of node.
+    #: Writes a node in the text language; entered for `Expr` and for `Constraint` in `constrint/model/__init__.py`.
     writer: ClassVar[Callable[[Any], str]]
 
     depth: int
@@ -143,7 +143,7 @@ def neg(expr: Expr) -> Expr:
 
 
 def _both_ways(build: Callable[[Expr, Expr], Expr], sign: str = "") -> tuple[Callable[[Expr, object], Expr], ...]:
-    """The two methods of an operator: for an expression on its left, and for one on its right."""
+    """Make the two methods of an operator, for an expression on its left and for one on its right."""
 
     def from_left(self: Expr, other: Any) -> Any:
         if sign and is_fractional(other):
@@ -170,7 +170,7 @@ def _compared(op: str) -> Callable[[Expr, object], Comparison]:
 
 
 def is_fractional(value: object) -> bool:
-    """Says whether arithmetic with this operand is that of exact fractions: a float, a `Fraction` or a `Ratio`."""
+    """Whether an operand requires exact fractions: a float, a `Fraction` or a `Ratio`."""
     return isinstance(value, (float, Fraction)) or getattr(type(value), "exact_fraction", False)
 
 
@@ -192,18 +192,19 @@ class Expr(Node):
     """An integer expression; `+ - * // % **` build larger ones, comparisons build constraints."""
 
     __slots__ = ("__weakref__", "named")
-    #: Whether the expression is a yes or no, a variable whose values are True and False.
+    #: Whether the expression is a variable with the values True and False.
     is_condition: bool = False
     # numpy integers on the left must leave the operator to us.
     __array_ufunc__ = None
 
-    #: Builds a comparison of two expressions; `constraint` enters it, since it imports this file.
+    # Functions of files that import this one; `constrint/model/__init__.py` enters all of them.
+    #: Builds a comparison of two expressions: `constraint.Comparison`.
     comparison: ClassVar[Callable[[Expr, str, Expr], Comparison]]
-    #: Arithmetic and comparisons with fractions; `ratio` enters it.
+    #: Arithmetic and comparisons with fractions: `ratio.fractions`.
     fractions: ClassVar[Callable[[str, Any, Any], Any]]
-    #: Joins conditions by `& | ^`; `logic` enters it.
+    #: Joins conditions by `& | ^`: `logic.junction`.
     junction: ClassVar[Callable[[str, Any, Any], Any]]
-    #: Evaluates an expression row by row; `columns` enters it.
+    #: Evaluates an expression row by row: `columns.expression_column`.
     evaluator: ClassVar[Callable[[Expr, Mapping[str, ArrayLike]], NDArray[np.int64]]]
     #: Whether a named number stands somewhere in the expression.
     named: bool
@@ -247,7 +248,7 @@ class Expr(Node):
             "all_of, any_of, negate, implies"
         )
 
-    # A class that defines `==` has to say anew how it is hashed.
+    # A class that defines `==` loses the inherited hash.
     def __hash__(self) -> int:
         return hash(self.key())
 
@@ -284,17 +285,17 @@ class Var(Expr):
 
     __slots__ = ("name",)
     name: str
-    _known: ClassVar[WeakValueDictionary[str, Var]] = WeakValueDictionary()
+    _interned: ClassVar[WeakValueDictionary[str, Var]] = WeakValueDictionary()
 
     def __new__(cls, name: str) -> Var:
         """Returns the one variable of that name."""
-        known = cls._known.get(name) if isinstance(name, str) else None
-        if known is not None:
-            return known
+        existing = cls._interned.get(name) if isinstance(name, str) else None
+        if existing is not None:
+            return existing
         check_name(name, "a variable's name")
         self = super().__new__(cls)
         self.name, self.depth, self.size, self.named, self._variables = name, 1, 1, False, frozenset((name,))
-        return cls._known.setdefault(name, self)
+        return cls._interned.setdefault(name, self)
 
     def __reduce__(self) -> tuple[type[Var], tuple[str]]:
         return Var, (self.name,)
@@ -364,7 +365,7 @@ class Operation(Expr):
 
     __slots__ = ("_args", "code", "op")
 
-    #: The compiled core's form over the variables in sorted order, once it was asked for.
+    #: The compiled core's form over the variables in sorted order, built at its first use.
     code: list[int] | None
 
     def __init__(self, op: str, args: tuple[Expr, ...]) -> None:
@@ -387,7 +388,7 @@ class Operation(Expr):
 
 
 def is_total(expr: Expr) -> bool:
-    """Says whether an expression has a value for any integers."""
+    """Whether an expression has a value for all integer assignments."""
     if isinstance(expr, Operation) and expr.op == "element":
         return False
     if isinstance(expr, Operation) and expr.op in operations.BINARY and operations.BINARY[expr.op].partial:

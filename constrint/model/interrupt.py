@@ -1,7 +1,7 @@
-"""How long computations on numbers let a limit or a signal of their caller end them.
+"""Interruption of long computations: their caller's limit or signal ends them.
 
-`step` is called between the pieces of everything that can take long: rows of very long numbers, trial factors, rounds
-of propagation. It does nothing unless a caller watches.
+Long computations call `step` between their pieces: rows of very long numbers, trial factors, rounds of propagation. It
+does nothing outside a `watched` block.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _watcher: ContextVar[Callable[[], None] | None] = ContextVar("constrint.watcher"
 
 
 def step() -> None:
-    """Lets whoever watches look at the clock; that may raise."""
+    """Call the watcher of the enclosing `watched` block, if any; its exceptions end the computation."""
     watcher = _watcher.get()
     if watcher is not None:
         watcher()
@@ -22,9 +22,9 @@ def step() -> None:
 
 @contextmanager
 def watched(watcher: Callable[[], None]) -> Iterator[None]:
-    """Has `watcher` called often while the block runs; its exceptions end what runs there.
+    """Call `watcher` at every `step` inside the block; its exceptions end the computation.
 
-    A generator must not yield inside the block: the watcher would stay with whoever takes its values.
+    A generator must not yield inside the block: the watcher would stay active in its consumer.
     """
     token = _watcher.set(watcher)
     try:

@@ -10,14 +10,18 @@ from constrint.errors import LimitReachedError, UndefinedValueError, UsageError
 from constrint.model.interrupt import step
 
 MAX_BITS: Final = 65_536
-# Numbers that are written out (constants, domains) stay below what Python converts to decimal text.
+# Bits of the longest number in constants and domains: Python converts it to decimal text.
 MAX_WRITTEN_BITS: Final = 13_000
 INT64_MIN: Final = -(2**63)
 INT64_MAX: Final = 2**63 - 1
 
 
 def as_int(value: Any, what: str) -> int:
-    """Returns `value` as a Python int; refuses bools, floats and everything else that is no integer."""
+    """Return `value` as a Python int.
+
+    Raises:
+        UsageError: For bools, floats and other non-integers; `what` names the value.
+    """
     if type(value) is int:
         if value.bit_length() > MAX_WRITTEN_BITS:
             raise UsageError(f"{what} has {value.bit_length()} bits; the limit is {MAX_WRITTEN_BITS}.")

@@ -39,20 +39,20 @@ def _listed(items: tuple[object, ...]) -> tuple[object, ...]:
 
 
 def all_different(*exprs: object) -> Constraint:
-    """No two of the expressions have the same value: `all_different(x, y, z)` or `all_different(row)`.
+    """Build the constraint that no two expressions are equal: `all_different(x, y, z)` or `all_different(row)`.
 
-    It is true of fewer than two expressions. An expression without a value differs from nothing.
+    It is true for fewer than two expressions, and false where some expression has no value.
     """
     return AllDifferent(tuple(as_expr(e) for e in _listed(exprs)))
 
 
 def iff(first: object, second: object) -> Constraint:
-    """Both conditions hold, or neither does; the same as `(x > 1) == (y > 1)`."""
+    """Build the constraint that both conditions hold or neither does, `(x > 1) == (y > 1)`."""
     return _agree(first, "==", second, "iff")
 
 
 def xor(first: object, second: object) -> Constraint:
-    """Exactly one of the two conditions holds; the same as `(x > 1) ^ (y > 1)`."""
+    """Build the constraint that exactly one of two conditions holds, `(x > 1) ^ (y > 1)`."""
     return _agree(first, "!=", second, "xor")
 
 
@@ -61,18 +61,18 @@ def _agree(first: object, op: str, second: object, where: str) -> Constraint:
 
 
 def count(*conditions: object) -> Expr:
-    """How many of the conditions hold, as an expression: `count(x > 1, y > 1, z > 1) <= 2`."""
+    """Count the conditions that hold, as an expression: `count(x > 1, y > 1, z > 1) <= 2`."""
     held = [Truth(as_condition(c, "count")) for c in _listed(conditions)]
     return add(*held) if held else as_expr(0)
 
 
 def if_then_else(condition: object, then: object, otherwise: object) -> Any:
-    """One of two conditions, or one of two numbers.
+    """Select one of two conditions or of two numbers.
 
     Args:
-        condition: Decides which.
-        then: What counts where the condition holds.
-        otherwise: What counts elsewhere; a number exactly if `then` is one. The other one may have no value.
+        condition: The condition that selects.
+        then: Value where the condition holds.
+        otherwise: Value elsewhere; a number exactly if `then` is one. The value not selected may be undefined.
     """
     test = as_condition(condition, "if_then_else")
     branches = (then, otherwise)
@@ -83,7 +83,7 @@ def if_then_else(condition: object, then: object, otherwise: object) -> Any:
 
 
 def junction(sign: str, left: object, right: object) -> Constraint:
-    """What `& | ^ ~` mean where at least one side is a condition."""
+    """Join conditions by `& | ^ ~`; at least one side is a condition."""
     if sign == "not":
         return negate(as_condition(left, "~"))
     where = f"`{_SIGNS[sign]}` beside a condition"
@@ -93,13 +93,10 @@ def junction(sign: str, left: object, right: object) -> Constraint:
     return (all_of if sign == "bitand" else any_of)(first, second)
 
 
-Expr.junction = junction
-
-
 class Element(Operation):
-    """The item that an index selects, counted from 0; no value where there is no such item.
+    """The item at an index, counted from 0; undefined for an index out of range.
 
-    Only the selected item is looked at: that another one has no value does not matter.
+    Only the selected item is evaluated: others may be undefined.
     """
 
     __slots__ = ()
@@ -116,7 +113,7 @@ class Element(Operation):
 
 
 def rebuilt(expr: Operation, args: tuple[Expr, ...]) -> Expr:
-    """The same operation on other operands; sums and products stay flat."""
+    """Rebuild an operation on other operands; sums and products stay flat."""
     if expr.op in ("add", "mul"):
         return add(*args) if expr.op == "add" else mul(*args)
     if isinstance(expr, Element):
@@ -125,9 +122,9 @@ def rebuilt(expr: Operation, args: tuple[Expr, ...]) -> Expr:
 
 
 def element(index: object, items: Iterable[object]) -> Expr:
-    """The item at an index, counted from 0: `element(i, [10, 20, x]) <= 20`.
+    """Select the item at an index, counted from 0: `element(i, [10, 20, x]) <= 20`.
 
-    There is no value where the index is negative or beyond the last item.
+    The expression is undefined where the index is negative or beyond the last item.
     """
     listed = tuple(as_expr(item) for item in items)
     if not listed:

@@ -124,12 +124,12 @@ def lcm_bounds(a: Interval, b: Interval) -> Interval:
 
 
 def _bits(a: Interval, b: Interval) -> int:
-    """Bits that every value of both needs beside its sign."""
+    """Bits, without the sign, that hold every value of both intervals."""
     return max((~v if v < 0 else v).bit_length() for v in (*a, *b))
 
 
 def bitand_bounds(a: Interval, b: Interval) -> Interval:
-    """Bounds of a & b, where negative numbers go on with ones for ever."""
+    """Bounds of a & b in two's complement of unlimited width."""
     tops = [high for low, high in (a, b) if low >= 0]
     if tops:
         return 0, min(tops)
@@ -154,52 +154,52 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Unary:
+class UnaryRule:
     """An operation on one operand."""
 
     name: str  #: Its name in expressions.
     exact: Callable[[int], int]  #: On Python integers.
     bounds: Callable[[Interval], Interval]  #: Bounds of the result from those of the operand.
-    array: Callable[[Any], Any]  #: On int64 arrays; the caller has made sure that nothing overflows.
+    array: Callable[[Any], Any]  #: On int64 arrays whose results fit, as the caller ensures.
 
 
 @dataclass(frozen=True, slots=True)
-class Binary:
+class BinaryRule:
     """An operation on two operands, or on any number of them, taken from the left."""
 
     name: str  #: Its name in expressions, and in the text language where it is written as a function.
     exact: Callable[[int, int], int]  #: On Python integers; raises where it has no value.
     #: Bounds of the result from those of the operands; None where none are known.
     bounds: Callable[[Interval, Interval], Interval | None]
-    #: On int64 arrays; the caller has made sure that nothing overflows and every row has a value.
+    #: On int64 arrays whose results fit and are defined, as the caller ensures.
     array: Callable[[Any, Any], Any]
     sign: str = ""  #: The sign between its operands in the text language; "" where it is written as a function.
     partial: bool = False  #: Whether it has no value for some operands.
     many: bool = False  #: Whether it takes any number of operands.
-    alone: str = ""  #: The operation that it is on a single operand; "" where that operand is the result.
+    alone: str = ""  #: The unary operation for a single operand; "" where the operand itself is the result.
 
 
 #: In the order of the compiled core's encoding.
-TABLE: Final[tuple[Unary | Binary, ...]] = (
-    Binary("add", operator.add, add_bounds, np.add, "+", many=True),
-    Binary("mul", intmath.multiply, mul_bounds, np.multiply, "*", many=True),
-    Unary("neg", operator.neg, neg_bounds, np.negative),
-    Unary("abs", abs, abs_bounds, np.absolute),
-    Binary("floordiv", intmath.floor_div, floordiv_bounds, np.floor_divide, "//", partial=True),
-    Binary("ceildiv", intmath.ceil_div, ceildiv_bounds, lambda a, b: -(np.negative(a) // b), partial=True),
-    Binary("div", intmath.exact_div, floordiv_bounds, np.floor_divide, "/", partial=True),
-    Binary("mod", intmath.modulo, mod_bounds, np.remainder, "%", partial=True),
-    Binary("pow", intmath.power, pow_bounds, np.power, "^", partial=True),
-    Binary("min", min, min_bounds, np.minimum, many=True),
-    Binary("max", max, max_bounds, np.maximum, many=True),
-    Binary("gcd", math.gcd, gcd_bounds, np.gcd, many=True, alone="abs"),
-    Binary("lcm", intmath.least_multiple, lcm_bounds, np.lcm, many=True, alone="abs"),
-    Binary("bitand", operator.and_, bitand_bounds, np.bitwise_and, many=True),
-    Binary("bitor", operator.or_, bitor_bounds, np.bitwise_or, many=True),
-    Binary("bitxor", operator.xor, bitxor_bounds, np.bitwise_xor, many=True),
+TABLE: Final[tuple[UnaryRule | BinaryRule, ...]] = (
+    BinaryRule("add", operator.add, add_bounds, np.add, "+", many=True),
+    BinaryRule("mul", intmath.multiply, mul_bounds, np.multiply, "*", many=True),
+    UnaryRule("neg", operator.neg, neg_bounds, np.negative),
+    UnaryRule("abs", abs, abs_bounds, np.absolute),
+    BinaryRule("floordiv", intmath.floor_div, floordiv_bounds, np.floor_divide, "//", partial=True),
+    BinaryRule("ceildiv", intmath.ceil_div, ceildiv_bounds, lambda a, b: -(np.negative(a) // b), partial=True),
+    BinaryRule("div", intmath.exact_div, floordiv_bounds, np.floor_divide, "/", partial=True),
+    BinaryRule("mod", intmath.modulo, mod_bounds, np.remainder, "%", partial=True),
+    BinaryRule("pow", intmath.power, pow_bounds, np.power, "^", partial=True),
+    BinaryRule("min", min, min_bounds, np.minimum, many=True),
+    BinaryRule("max", max, max_bounds, np.maximum, many=True),
+    BinaryRule("gcd", math.gcd, gcd_bounds, np.gcd, many=True, alone="abs"),
+    BinaryRule("lcm", intmath.least_multiple, lcm_bounds, np.lcm, many=True, alone="abs"),
+    BinaryRule("bitand", operator.and_, bitand_bounds, np.bitwise_and, many=True),
+    BinaryRule("bitor", operator.or_, bitor_bounds, np.bitwise_or, many=True),
+    BinaryRule("bitxor", operator.xor, bitxor_bounds, np.bitwise_xor, many=True),
 )
-UNARY: Final[dict[str, Unary]] = {rule.name: rule for rule in TABLE if isinstance(rule, Unary)}
-BINARY: Final[dict[str, Binary]] = {rule.name: rule for rule in TABLE if isinstance(rule, Binary)}
+UNARY: Final[dict[str, UnaryRule]] = {rule.name: rule for rule in TABLE if isinstance(rule, UnaryRule)}
+BINARY: Final[dict[str, BinaryRule]] = {rule.name: rule for rule in TABLE if isinstance(rule, BinaryRule)}
 
 
 def apply(op: str, args: tuple[int, ...]) -> int:
@@ -220,7 +220,7 @@ def apply(op: str, args: tuple[int, ...]) -> int:
 
 
 def fold(op: str, args: Sequence[T], unary: Callable[[str, T], T], binary: Callable[[str, T, T], T]) -> T:
-    """Applies an operation to whatever stands for its operands (columns, bounds, terms of a model).
+    """Apply an operation to representations of its operands (columns, bounds, terms of a model).
 
     Args:
         op: The operation's name.

@@ -18,7 +18,7 @@ from constrint.model.ratio import expression_of
 
 @dataclass(frozen=True)
 class Objective:
-    """What to make as small (or as large) as possible."""
+    """An expression to minimise or maximise."""
 
     expr: Expr
     maximise: bool
@@ -51,7 +51,7 @@ class SoftConstraint:
 
 
 class Problem:
-    """Variables with their domains, the constraints between them, and what makes one solution better than another.
+    """Variables with their domains, constraints between them, and objectives.
 
     Example:
         >>> p = Problem("gemm")
@@ -61,11 +61,11 @@ class Problem:
         'tile_m * 8 <= 300'
     """
 
-    #: What the compiled core has read of this problem already, if anything.
+    #: The compiled core's form of this problem once it was built, else None.
     core: object | None = None
     _objectives: tuple[Objective, ...] = ()
     _soft: tuple[SoftConstraint, ...] = ()
-    #: Writes a problem in the text language; entered by `text/render.py`, which imports this file.
+    #: Writes a problem in the text language: `text.render.render`, entered in `constrint/model/__init__.py`.
     writer: ClassVar[Callable[[Problem], str]]
 
     def __init__(self, name: str = "") -> None:
@@ -87,7 +87,7 @@ class Problem:
 
     @property
     def num_combinations(self) -> int:
-        """How many combinations of values the declared domains have."""
+        """Number of combinations of the declared domains."""
         return math.prod(domain.size for domain in self._variables.values())
 
     @property
@@ -102,7 +102,7 @@ class Problem:
 
     @property
     def estimates(self) -> tuple[Constraint, ...]:
-        """The rules that are only estimated: nothing is left out for their sake; see `strict`."""
+        """The estimated rules, which remove no solutions; see `strict`."""
         return tuple(self._estimates)
 
     @property
@@ -112,7 +112,7 @@ class Problem:
 
     @property
     def objectives(self) -> tuple[Objective, ...]:
-        """What makes a solution better, the most important first: a later one decides between equals by the earlier."""
+        """Objectives in lexicographic order: a later one decides between solutions that tie in all earlier ones."""
         return self._objectives
 
     @property
@@ -143,7 +143,7 @@ class Problem:
             lower: Smallest value, where no values are listed.
             upper: Largest value, where no values are listed.
             step: Distance between values of a range.
-            because: Why it may take these values only.
+            because: The reason for these values.
 
         Returns:
             The variable, to build expressions with.
@@ -161,17 +161,17 @@ class Problem:
         return var
 
     def var(self, name: str, values: Iterable[object], *, because: str = "") -> Any:
-        """Declares a variable of any values: integers, floats, bools, text, `None` or whatever else can be hashed.
+        """Declare a variable of any hashable values: integers, floats, bools, text, `None` and others.
 
         Args:
             name: Its name.
-            values: The values it may take, in order of preference; numpy scalars count as what they hold.
+            values: The values it may take, in order of preference; numpy scalars become Python values.
             because: Why it may take these values only.
 
         Returns:
-            What stands for it in constraints. For integers that is a `Var`. For True and False it is a `Var` that is a
-            condition, too. For other numbers it is an exact fraction, which takes `+ - *`, division by a number, and
-            comparisons. Anything else is compared by `==`, `!=` and `one_of` only.
+            The expression: a `Var` for integers; a `Var` that is also a condition for True and False; an exact
+            fraction for other numbers, with `+ - *`, division by a number, and comparisons; for all other values a
+            `Symbol`, compared by `==`, `!=` and `one_of` only.
 
         Raises:
             UsageError: When a value cannot be hashed or equals nothing (not-a-number).
@@ -190,7 +190,7 @@ class Problem:
         Args:
             name: The beginning of their names.
             sizes: How many along each dimension.
-            options: What `int_var` takes.
+            options: Arguments of `int_var`.
         """
         return self._array(name, sizes, lambda full: self.int_var(full, **options))
 
@@ -219,7 +219,7 @@ class Problem:
         return var
 
     def constant(self, name: str, value: object) -> Const:
-        """Names a number, so that rules and messages can speak of it."""
+        """Name a number for use in rules and messages."""
         number = Const(value, check_name(name, "a constant's name"))
         if name in self._variables or self._constants.get(name, number.number) != number.number:
             raise UsageError(f"the name {name!r} already stands for something else; rename one of them.")
@@ -233,7 +233,7 @@ class Problem:
             constraint: For example `x * y <= 4096`.
             because: The reason; it appears in explanations.
             name: Short id of the rule.
-            kind: What the rule is worth; an estimated one is kept beside the others, and leaves nothing out.
+            kind: Kind of the rule; estimated rules are stored apart and remove no solutions.
 
         Returns:
             The constraint as stored, with its reason and name.
@@ -261,7 +261,7 @@ class Problem:
         return stored
 
     def strict(self) -> Problem:
-        """Returns a copy in which the estimated rules leave out what breaks them."""
+        """Return a copy in which estimated rules are constraints."""
         twin = self.copy()
         twin._constraints += twin._estimates
         twin._estimates = []
@@ -270,10 +270,10 @@ class Problem:
     def add_soft(self, constraint: Any, weight: object = 1, because: str = "", name: str = "") -> SoftConstraint:
         """Adds a constraint that a solution may violate: the total weight of the violated ones is minimised.
 
-        That total counts before every objective; what is a solution, and how many there are, does not depend on it.
+        That total counts before every objective; the set of solutions does not depend on it.
 
         Args:
-            constraint: For example `x * y <= 4096`; where it has an undefined value in it, it is violated.
+            constraint: For example `x * y <= 4096`; a constraint with an undefined value is violated.
             weight: The price of violating it, at least 1.
             because: The reason; it appears in explanations.
             name: Short id of the rule.
@@ -288,11 +288,11 @@ class Problem:
         return stored
 
     def minimise(self, expr: object) -> None:
-        """Asks for the solution in which `expr` is smallest; after other objectives, among the best by those."""
+        """Add an objective: minimise `expr`, among the optima of earlier objectives."""
         self._add_objective(as_expr(expr), maximise=False)
 
     def maximise(self, expr: object) -> None:
-        """Asks for the solution in which `expr` is largest; after other objectives, among the best by those."""
+        """Add an objective: maximise `expr`, among the optima of earlier objectives."""
         self._add_objective(as_expr(expr), maximise=True)
 
     def _add_objective(self, expr: Expr, maximise: bool) -> None:
@@ -310,7 +310,7 @@ class Problem:
             self._check_coding(var, item)
 
     def _check_coding(self, var: Var, item: Constraint | Expr) -> None:
-        """Refuses a variable in a rule that codes its values otherwise than the domain does."""
+        """Refuse a rule with a variable that codes its values differently from the declared domain."""
         domain = self._variables[var.name]
         scale, labels = (var.scale, var.labels) if isinstance(var, Coded) else (1, ())
         renumbered = scale == 0 and domain.labels is not None and labels != domain.labels
@@ -331,17 +331,17 @@ class Problem:
         return twin
 
     def without_objective(self) -> Problem:
-        """Returns a copy that asks for any solution: it has no objectives and no soft constraints."""
+        """Return a copy without objectives and soft constraints."""
         return self.with_objectives()
 
     def with_objectives(self, *objectives: Objective) -> Problem:
-        """Returns a copy with these objectives alone, and without soft constraints."""
+        """Return a copy with only these objectives and no soft constraints."""
         twin = self.copy()
         twin._objectives, twin._soft = objectives, ()
         return twin
 
     def without(self, *constraints: Constraint | str) -> Problem:
-        """Returns a copy that lacks these constraints (the stored objects, or their names)."""
+        """Return a copy without these constraints (the stored objects, or their names)."""
         wanted = {id(c) for c in constraints if isinstance(c, Constraint)}
         names = {c for c in constraints if isinstance(c, str)}
         twin = self.copy()
@@ -361,7 +361,7 @@ class Problem:
         return twin
 
     def __getstate__(self) -> dict[str, Any]:
-        # What the core holds cannot be copied or pickled: the copy is encoded anew when it is asked something.
+        # The core's form cannot be copied or pickled: the copy is encoded at its first use.
         return {name: value for name, value in self.__dict__.items() if name != "core"}
 
     def __eq__(self, other: object) -> bool:

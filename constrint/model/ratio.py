@@ -1,7 +1,7 @@
 """Values that are no integers in expressions: exact fractions, and values that can only be compared for equality.
 
-Both stand beside integer expressions and become constraints on them: `x * 2 <= 2.5` over x in {0.5, 1.5} is stored as a
-comparison of integers, namely of codes (`values`). Nothing is rounded: a float is the fraction that it holds.
+Both become constraints on integer expressions: `x * 2 <= 2.5` over x in {0.5, 1.5} is stored as a comparison of codes
+(`constrint/model/domain.py`). Nothing is rounded: a float is the fraction that it holds.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ def _operator(sign: str) -> tuple[Callable[[Any, Any], Any], ...]:
 class Ratio:
     """An exact fraction: an integer expression over a fixed positive integer.
 
-    `+ - *`, division by a number other than 0 and comparisons work; what else is asked for needs integers: `x * 2`
-    is one where the values of x are halves.
+    It supports `+ - *`, division by a nonzero number, and comparisons; other operations need integers, such as
+    `x * 2` where the values of x are halves.
 
     Attributes:
-        num: The expression above the line.
-        den: The number below it, more than 1 unless `num` is a plain number.
+        num: The numerator.
+        den: The denominator, more than 1 unless `num` is a plain number.
     """
 
     __slots__ = ("den", "num")
@@ -49,7 +49,7 @@ class Ratio:
         return self.num
 
     def code_of(self, value: object) -> int | None:
-        """What `num` is where the fraction has this value; None where it cannot."""
+        """Numerator at which the fraction has this value; None where no integer gives it."""
         code = _exact(value) * self.den
         return int(code) if code.denominator == 1 else None
 
@@ -68,7 +68,7 @@ class Ratio:
         return f"<Ratio {self}>"
 
     def __neg__(self) -> Any:
-        return made(neg(self.num), self.den)
+        return simplified(neg(self.num), self.den)
 
     __add__, __radd__ = _operator("+")
     __sub__, __rsub__ = _operator("-")
@@ -141,14 +141,14 @@ class Symbol:
 
 
 def code_variable(name: str, domain: Domain) -> Var:
-    """What stands for the integers that code a variable's values."""
+    """Expression of the integers that code a variable's values."""
     if domain.labels is None:
         return Var(name)
     return Coded(name, domain.scale, domain.is_condition, () if domain.scale else domain.labels)
 
 
 def expression_of(name: str, domain: Domain) -> Any:
-    """What stands for a variable in expressions: a `Var`, a `Ratio` or a `Symbol`, as its values ask for."""
+    """Represent a variable in expressions: `Var` for integers, `Ratio` for fractions, `Symbol` for other values."""
     if domain.labels is None:
         return Var(name)
     if domain.scale == 0:
@@ -179,8 +179,8 @@ def ratio_of(value: object) -> Ratio:
     return Ratio(as_expr(value), 1)
 
 
-def made(num: Expr, den: int) -> Any:
-    """A fraction in lowest terms as far as that shows; an expression where nothing is left below the line."""
+def simplified(num: Expr, den: int) -> Any:
+    """Make a fraction in lowest terms as far as its form shows; an integer expression where the denominator cancels."""
     if isinstance(num, Const) and not num.name:
         common = math.gcd(num.number, den)
         num, den = Const(num.number // common), den // common
@@ -199,8 +199,8 @@ def _product(left: Ratio, right: Ratio) -> Any:
             # A number cancels against the denominator: x * 2 is an integer where x is a half.
             common = math.gcd(other.num.number, one.den)
             factor, den = other.num.number // common, one.den // common * other.den
-            return made(_scaled(one.num, factor) if one is left else _before(factor, one.num), den)
-    return made(mul(left.num, right.num), left.den * right.den)
+            return simplified(_scaled(one.num, factor) if one is left else _before(factor, one.num), den)
+    return simplified(mul(left.num, right.num), left.den * right.den)
 
 
 def _before(factor: int, num: Expr) -> Expr:
@@ -222,10 +222,7 @@ def fractions(sign: str, left: object, right: object) -> Any:
     common = math.lcm(a.den, b.den)
     over, under = _scaled(a.num, common // a.den), _scaled(b.num, common // b.den)
     if sign == "+":
-        return made(add(over, under), common)
+        return simplified(add(over, under), common)
     if sign == "-":
-        return made(add(over, neg(under)), common)
+        return simplified(add(over, neg(under)), common)
     return c.Comparison(over, sign, under)
-
-
-Expr.fractions = fractions

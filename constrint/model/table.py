@@ -18,21 +18,21 @@ MAX_ROWS: Final = 1 << 20
 
 
 class Table(Constraint):
-    """The values of the expressions, together, are one of the rows; false where one has no value.
+    """The constraint that the values of the expressions form one of the rows; false where one has no value.
 
     Attributes:
         exprs: The expressions, at least two.
         rows: The allowed combinations, each once, in ascending order.
-        index: What `columns` has made of the rows, once it was asked.
+        index: Index of the rows for evaluation over columns, built at its first use.
     """
 
-    __slots__ = ("_known", "exprs", "index", "rows")
+    __slots__ = ("_row_set", "exprs", "index", "rows")
 
     def __init__(self, exprs: tuple[Expr, ...], rows: Iterable[tuple[int, ...]]) -> None:
         self.exprs = exprs
         self.index: Any = None
-        self._known = frozenset(rows)
-        self.rows: tuple[tuple[int, ...], ...] = tuple(sorted(self._known))
+        self._row_set = frozenset(rows)
+        self.rows: tuple[tuple[int, ...], ...] = tuple(sorted(self._row_set))
         if len(self.rows) > MAX_ROWS:
             raise UsageError(f"a table of {len(self.rows):,} rows; at most {MAX_ROWS:,} are taken.")
         self._setup(exprs)
@@ -46,13 +46,13 @@ class Table(Constraint):
     def holds(self, assignment: Mapping[str, int]) -> bool:
         """Looks the values up."""
         try:
-            return tuple(e.value(assignment) for e in self.exprs) in self._known
+            return tuple(e.value(assignment) for e in self.exprs) in self._row_set
         except UndefinedValueError:
             return False
 
 
 def table(exprs: Iterable[object], rows: Iterable[Iterable[object]]) -> Constraint:
-    """The values of the expressions together are one of the rows: `table([x, y], [(1, 2), (3, 4)])`.
+    """Build the constraint that the expressions' values form one of the rows: `table([x, y], [(1, 2), (3, 4)])`.
 
     Args:
         exprs: Variables or other expressions.
@@ -80,7 +80,7 @@ def _code(side: Any, value: object) -> int | None:
 
 
 def table_of(exprs: tuple[Expr, ...], rows: Iterable[tuple[int, ...]]) -> Constraint:
-    """A table of integers; one of no rows or of one expression becomes what says the same more plainly."""
+    """Build a table of integers; without rows, or of one expression, a simpler equivalent constraint."""
     listed = list(rows)
     if not listed:
         return AnyOf(())
@@ -118,7 +118,7 @@ class RowIndex:
         return keys
 
     def has(self, columns: list[Any]) -> Any:
-        """Which rows of columns, whose values may be of any size, are in the table."""
+        """Mask of the rows of columns (integers of any size) that are in the table."""
         if not self.fits:
             return np.frompyfunc(lambda *row: tuple(map(int, row)) in self.rows, len(columns), 1)(*columns)
         inside: Any = True

@@ -1,6 +1,6 @@
-"""Candidates as compiled: what the compiler says takes the place of the estimates, and the order follows.
+"""Compiled candidates: the compiler's figures replace the estimates, and the order follows.
 
-Nothing is compiled here: whoever asks gives a function that does, or looks up what was compiled before.
+Nothing is compiled here: the caller passes a function that compiles, or that looks up earlier results.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from constrint.select.spec import KernelSpec
 from constrint.select.workload import Workload
 
 
-class Asked(NamedTuple):
+class CompileJob(NamedTuple):
     """A configuration to compile."""
 
     spec: KernelSpec
@@ -44,22 +44,22 @@ def modelled(spec: KernelSpec, gpu: GpuModel, workload: Workload, config: Config
     return Candidate(spec.full_name, config, blocks.resources(0, config), estimate, 1)
 
 
-#: Compiles configurations: what each takes, in their order, or why it does not compile.
-Compile = Callable[[Sequence[Asked]], Sequence[CompiledKernel | str]]
+#: Compiles configurations: per job, in order, the compiled kernel or the compiler's error.
+Compile = Callable[[Sequence[CompileJob]], Sequence[CompiledKernel | str]]
 
 
-def one_by_one(asked: Sequence[Asked]) -> list[CompiledKernel | str]:
-    """Compile in this process, what was not compiled before."""
+def one_by_one(asked: Sequence[CompileJob]) -> list[CompiledKernel | str]:
+    """Compile in this process; earlier results are looked up."""
     return [compile_known(one.spec, one.gpu, one.workload, one.config) for one in asked]
 
 
-def as_compiled(candidates: Sequence[Candidate], asked: Sequence[Asked], compile_all: Compile) -> list[Candidate]:
-    """The candidates with facts for estimates, by the time that follows; those that cannot run come last.
+def as_compiled(candidates: Sequence[Candidate], asked: Sequence[CompileJob], compile_all: Compile) -> list[Candidate]:
+    """Replace estimates by compiled figures and order by the resulting time; candidates that cannot run come last.
 
     Args:
         candidates: Single kernels.
-        asked: The same, to be compiled.
-        compile_all: Compiles them.
+        asked: The jobs of these candidates, in the same order.
+        compile_all: Compiles the jobs.
     """
     told = compile_all(asked)
     judged = [judge(candidate, one, found) for candidate, one, found in zip(candidates, asked, told, strict=True)]
@@ -67,12 +67,12 @@ def as_compiled(candidates: Sequence[Candidate], asked: Sequence[Asked], compile
 
 
 def runs(candidate: Candidate) -> bool:
-    """Whether a candidate can be launched, as far as is known."""
+    """Whether a candidate can be launched, by its compiled figures if there are any."""
     return candidate.resources is None or candidate.resources.blocks_per_sm > 0
 
 
-def judge(candidate: Candidate, asked: Asked, found: CompiledKernel | str) -> Candidate:
-    """One candidate as compiled."""
+def judge(candidate: Candidate, asked: CompileJob, found: CompiledKernel | str) -> Candidate:
+    """Replace the estimates of one candidate by its compiled figures, or by the compiler's error."""
     predicted = candidate.resources
     assert predicted is not None
     if isinstance(found, str):
@@ -89,21 +89,21 @@ def judge(candidate: Candidate, asked: Asked, found: CompiledKernel | str) -> Ca
 def _lacks_matrix_units(candidate: Candidate, found: CompiledKernel) -> bool:
     """Whether a kernel whose cost model keeps the matrix units busy does not use them.
 
-    Of another compiler than Triton that is not known: there the source names the instructions itself.
+    Only Triton chooses instructions; other sources name them.
     """
     is_meant = candidate.cost.parts_s.get("matrix units", 0.0) > 0
     return is_meant and not found.instruction and not found.is_named
 
 
 def taken_by(gpu: GpuModel, threads: int, found: CompiledKernel) -> ResourceUse:
-    """What a block of a compiled kernel takes of a GPU, and how many fit."""
+    """Resources of a compiled kernel's block on a GPU, and the blocks that fit an SM."""
     is_wgp = (gpu.register_file.partitions_per_block or 0) > gpu.sm.num_partitions
     fits = occupancy(
         gpu,
         threads_per_block=threads,
         registers_per_thread=found.registers_per_thread,
         smem_bytes_per_block=found.smem_bytes,
-        # A workgroup that one CU of RDNA cannot hold runs on both of a WGP, and is all that runs there.
+        # A workgroup that exceeds one CU of RDNA runs on both CUs of a WGP, alone.
         **({"wgp_mode": True} if is_wgp else {}),
     )
     blocks = int(fits.blocks_per_sm)
@@ -119,7 +119,7 @@ def taken_by(gpu: GpuModel, threads: int, found: CompiledKernel) -> ResourceUse:
 
 
 def problem_of(gpu: GpuModel, taken: ResourceUse) -> str:
-    """What is wrong with a compiled kernel on a GPU: it cannot be launched, or it spills; empty if nothing is."""
+    """Problem of a compiled kernel on a GPU: it cannot be launched, or it spills; empty if there is none."""
     found, limit = taken.compiled, gpu.sm.max_smem_bytes_per_block
     if taken.smem_bytes > limit:
         return f"takes {taken.smem_bytes:,} bytes of {gpu.terms.smem}, a block has {limit:,}"
@@ -128,8 +128,8 @@ def problem_of(gpu: GpuModel, taken: ResourceUse) -> str:
     return f"spills {found.spill_bytes} bytes a thread" if found is not None and found.spill_bytes else ""
 
 
-def _cost(candidate: Candidate, asked: Asked, taken: ResourceUse) -> CostEstimate:
-    """The predicted time with as many blocks as really fit, and a spill that is certain or none."""
+def _cost(candidate: Candidate, asked: CompileJob, taken: ResourceUse) -> CostEstimate:
+    """The predicted time with the blocks that fit as compiled, and with or without a spill."""
     columns: Mapping[str, Any] = {name: np.array([value]) for name, value in candidate.config.items()}
     resident = np.array([max(taken.blocks_per_sm, 1)])
     cost = asked.spec.cost(asked.gpu, asked.workload, columns, resident)

@@ -12,16 +12,16 @@ Config = Mapping[str, int]
 class Candidate:
     """A valid configuration of one implementation with its estimates.
 
-    It is the best of `num_variants` valid ones that differ only in the order of blocks and in parameters that
-    the model cannot tell apart.
+    It is the best of `num_variants` valid configurations that differ only in the order of blocks and in parameters
+    that the model cannot tell apart.
 
     Args:
         kernel: The implementation's full name, `gemm.pointer`.
         config: A value for each of its parameters.
-        resources: What a block takes; None for an implementation that is no single kernel.
+        resources: Resources of a block; None for an implementation that is no single kernel.
         cost: The predicted time.
-        num_variants: How many configurations it stands for.
-        problem: What is wrong with it as compiled: it spills, does not fit, or the compiler refuses it; else empty.
+        num_variants: Number of configurations that it represents.
+        problem: Why it is unusable as compiled: it spills, does not fit, or the compiler refuses it; else empty.
     """
 
     kernel: str
@@ -44,17 +44,17 @@ class Candidate:
 
 @dataclass(frozen=True)
 class ResourceUse:
-    """What one block of a configuration takes, estimated, and what fits on one SM.
+    """Estimated resources of one block of a configuration, and the blocks that fit on one SM.
 
     Args:
         threads: Threads of a block.
         registers_per_thread: 32-bit registers; no more than the compiler may give a thread.
         smem_bytes: Shared memory of a block.
         blocks_per_sm: Blocks that reside on one SM at once.
-        limited_by: What limits them.
+        limited_by: The resources that limit `blocks_per_sm`.
         spill_chance: The chance that the compiler spills registers to memory, 0 to 1; once compiled it is 0 or 1.
-        error_percent: What one register estimate in ten is off by at least, in percent; 0 where nothing is estimated.
-        compiled: What the compiler made of it, where it was asked: the other figures follow from that.
+        error_percent: Error that one register estimate in ten exceeds, in percent; 0 where nothing is estimated.
+        compiled: The compiler's figures, where it was compiled: the other fields follow from them.
     """
 
     threads: int
@@ -69,10 +69,10 @@ class ResourceUse:
 
 @dataclass(frozen=True)
 class CompiledKernel:
-    """What a compiled kernel takes.
+    """Resources of a compiled kernel, as the compiler reports them.
 
     Args:
-        target: What it was compiled for, `sm_90` or `gfx942`.
+        target: Target of the compilation, `sm_90` or `gfx942`.
         triton_version: The compiler's version; with its name, `nvrtc 13.0`, where it is not Triton.
         smem_bytes: Shared memory (LDS) of one block.
         registers_per_thread: 32-bit registers; on CDNA2 and later the total of the unified file.

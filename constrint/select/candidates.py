@@ -1,7 +1,7 @@
 """The valid configurations of an operation's kernels with their predicted times: what a search chooses from.
 
 A space is listed whole up to `MOST_LISTED` rows. Of a larger one the rows with the preferred order of blocks and the
-preferred compiler's knobs are listed, or a random share of these; further rows are added when someone asks for them.
+preferred compiler's knobs are listed, or a random share of these; further rows are added on demand.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from constrint.hwmodels import GpuModel
 from constrint.model import Problem, Var
 from constrint.select.candidate import Config
 from constrint.select.cost import CostColumns
-from constrint.select.rank import Request, infeasible, predict, requests, tie_steps
+from constrint.select.rank import KernelProblem, infeasible, predict, requests, tie_steps
 from constrint.select.spec import KernelSpec, Operation
 from constrint.select.workload import Workload
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 #: Rows of one kernel that are listed and priced at once: half a second of work.
 MOST_LISTED = 500_000
-#: Rows of a larger space that are drawn where even those with preferred values are too many.
+#: Rows drawn from a larger space where even those with preferred values are too many.
 NUM_DRAWN = 50_000
 
 Rows = NDArray[np.int64]
@@ -38,9 +38,9 @@ class KernelCandidates:
     Args:
         spec: The implementation.
         gpu: The hardware model.
-        workload: What is asked.
+        workload: The workload.
         columns: A column for each parameter; rows in the order of preference.
-        space: Where further configurations come from; None where the columns are all that there is.
+        space: The space for further configurations; None where the columns hold all of them.
     """
 
     def __init__(
@@ -55,11 +55,11 @@ class KernelCandidates:
         self.columns = {name: _narrowed(np.asarray(column)) for name, column in columns.items()}
         self.num_rows = len(next(iter(self.columns.values()))) if self.columns else 1
         self.seconds, self._parts = self._priced(np.arange(self.num_rows))
-        self._places: dict[tuple[int, ...], int] | None = None  # of rows by their values; made when it is asked for
+        self._places: dict[tuple[int, ...], int] | None = None  # row by values, built on demand
 
     @staticmethod
-    def of(request: Request, limits: Limits | None = None) -> KernelCandidates:
-        """The space of a request, solved.
+    def of(request: KernelProblem, limits: Limits | None = None) -> KernelCandidates:
+        """Solve the space of an implementation for a workload.
 
         Raises:
             LimitReachedError: When a limit ended the search before all configurations were known.
@@ -72,7 +72,7 @@ class KernelCandidates:
         space = enumerate_space(problem, limits)
         if space.size <= MOST_LISTED:
             return KernelCandidates(spec, gpu, workload, space.columns())
-        preferred = {p.name: p.values[0] for p in spec.params(gpu, workload) if p.name in _untold(spec)}
+        preferred = {p.name: p.values[0] for p in spec.params(gpu, workload) if p.name in _unpriced_params(spec)}
         some = space.restrict(**preferred)
         some = some if some.size else space
         if some.size <= MOST_LISTED:
@@ -82,7 +82,7 @@ class KernelCandidates:
 
     @property
     def size(self) -> int:
-        """The number of all configurations, listed or not."""
+        """Number of configurations, listed or not."""
         return self.num_rows if self.space is None else self.space.size
 
     def config(self, row: int) -> dict[str, int]:
@@ -90,16 +90,16 @@ class KernelCandidates:
         return {name: int(column[row]) for name, column in self.columns.items()}
 
     def at(self, index: int) -> dict[str, int]:
-        """The configuration of that number, listed or not."""
+        """The configuration with a number, listed or not."""
         return self.config(index) if self.space is None else self.space[index]
 
     def number(self, config: Mapping[str, Any]) -> int | None:
-        """The number of a configuration, as `at` counts; None where it is not valid."""
+        """The number of a configuration, as `at` counts; None where it is invalid."""
         row = self.find(config)
         return row if row is None or self.space is None else self.space.index(config)
 
     def find(self, config: Mapping[str, Any]) -> int | None:
-        """The row of a configuration, which is listed if it was not; None where it is not valid."""
+        """The row of a configuration, added if it is not listed; None where the configuration is invalid."""
         if set(config) != set(self.columns) or any(not isinstance(value, int) for value in config.values()):
             return None
         values = tuple(config[name] for name in self.columns)
@@ -122,23 +122,23 @@ class KernelCandidates:
         return self._listed(self.space.neighbours(self.config(row)))
 
     def widen(self, number: int, seed: int) -> Rows:
-        """List up to so many further configurations: random ones, and in the end whatever is left."""
+        """List up to `number` further configurations: random ones, and in the end all that are left."""
         if self.space is None or self.num_rows >= self.space.size:
             return np.zeros(0, dtype=np.int64)
         before = self.num_rows
         self._listed(self.space.sample(number, seed))
         if self.num_rows == before:
-            # Among so many in a row there are at least `number` that are not listed, or all that are left.
+            # The first num_rows + number of the space hold at least `number` unlisted ones, or all that are left.
             stop = min(self.space.size, self.num_rows + number)
             self._listed([self.space[index] for index in range(stop)])
         return np.arange(before, self.num_rows)
 
     def parts_s(self, rows: Rows) -> dict[str, NDArray[np.float64]]:
-        """What each resource would need for these rows if nothing else mattered, by its name."""
+        """Seconds that each resource alone would need for these rows, by resource."""
         return {name: part[rows] for name, part in self._parts.items()}
 
     def _priced(self, rows: Rows) -> tuple[NDArray[np.float64], dict[str, NDArray[np.float64]]]:
-        """Predicted seconds, inf where the model has none, and the parts that they are made of."""
+        """Predicted seconds (inf where the model has none) and their parts."""
         cost = _cost(self, rows)
         seconds = np.asarray(cost.seconds, dtype=np.float64)
         parts = {n: np.broadcast_to(np.asarray(p, dtype=np.float64), (len(rows),)) for n, p in cost.parts_s.items()}
@@ -151,7 +151,7 @@ class KernelCandidates:
         return self._places
 
     def _listed(self, configs: Sequence[Config]) -> Rows:
-        """The rows of valid configurations; those that were not listed are added."""
+        """Rows of valid configurations; unlisted ones are added."""
         places = self._by_values()
         keys = [tuple(config[name] for name in self.columns) for config in configs]
         self._append([config for config, key in zip(configs, keys, strict=True) if key not in places])
@@ -178,7 +178,7 @@ class Candidates:
     """The configurations of all implementations of an operation that can take a workload.
 
     Args:
-        kernels: What each implementation has to offer, in the operation's order.
+        kernels: Candidates of each implementation, in the operation's order.
     """
 
     def __init__(self, kernels: Sequence[KernelCandidates]) -> None:
@@ -189,13 +189,13 @@ class Candidates:
     def of(
         operation: Operation, gpu: GpuModel, workload: Workload, fixed: Mapping[str, int] | None = None
     ) -> Candidates:
-        """Those of an operation, solved.
+        """Solve the spaces of an operation's implementations.
 
         Args:
-            operation: What is asked for, with its implementations.
+            operation: The operation with its implementations.
             gpu: The hardware model.
-            workload: What is asked.
-            fixed: Parameters that have to have given values, in the kernels that have them.
+            workload: The workload.
+            fixed: Required values of parameters, in the kernels that have them.
 
         Raises:
             UsageError: When no implementation can take the workload.
@@ -214,7 +214,7 @@ class Candidates:
         return sum(kernel.size for kernel in self.kernels)
 
     def at(self, index: int) -> tuple[str, dict[str, int]]:
-        """The kernel and the configuration of that number, counted over all implementations."""
+        """The kernel and the configuration with a number, counted over all implementations."""
         for kernel in self.kernels:
             if index < kernel.size:
                 return kernel.spec.full_name, kernel.at(index)
@@ -222,7 +222,7 @@ class Candidates:
         raise IndexError(f"index {index} is outside of the configurations")
 
     def number(self, name: str, config: Mapping[str, Any]) -> int | None:
-        """The number of a kernel's configuration, as `at` counts; None where it is not valid."""
+        """The number of a kernel's configuration, as `at` counts; None where it is invalid."""
         before = 0
         for kernel in self.kernels:
             if kernel.spec.full_name == name:
@@ -232,7 +232,7 @@ class Candidates:
         return None
 
     def best(self, number: int) -> tuple[Rows, Rows]:
-        """The listed rows with the least predicted times, as kernels' places and rows; ties by preference."""
+        """The listed rows with the least predicted times, as indices of kernels and rows; ties by preference."""
         parts = []
         for place, kernel in enumerate(self.kernels):
             steps = tie_steps(kernel.seconds)
@@ -251,14 +251,14 @@ def _cost(kernel: KernelCandidates, rows: Rows) -> CostColumns:
 
 
 def _narrowed(column: NDArray[Any]) -> NDArray[Any]:
-    """Whole numbers in the smallest type that holds them: there may be half a million rows, of many workloads."""
+    """Convert integers to the smallest dtype: there may be half a million rows for each of many workloads."""
     if not len(column):
         return column.astype(np.int64)
     return column.astype(np.result_type(np.min_scalar_type(column.min()), np.min_scalar_type(column.max())))
 
 
 def with_fixed(problem: Problem, fixed: Mapping[str, int]) -> Problem:
-    """A problem in which parameters have given values."""
+    """Copy of a problem in which parameters have fixed values."""
     problem = problem.copy()
     for name, value in fixed.items():
         if name in problem.variables:
@@ -266,13 +266,13 @@ def with_fixed(problem: Problem, fixed: Mapping[str, int]) -> Problem:
     return problem
 
 
-def _untold(spec: KernelSpec) -> set[str]:
-    """Parameters that the model prices late or not at all."""
+def _unpriced_params(spec: KernelSpec) -> set[str]:
+    """Order and free parameters, which the model prices late or not at all."""
     return {*spec.order_params, *spec.free_params}
 
 
 def _least(steps: NDArray[np.float64], number: int) -> Rows:
-    """The rows of the least steps; of equal ones the first."""
+    """Rows with the least steps of `tie_steps`; ties go to the first."""
     if number < len(steps):
         bound = np.partition(steps, number - 1)[number - 1]
         near = np.flatnonzero(steps <= bound)

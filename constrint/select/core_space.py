@@ -1,7 +1,7 @@
-"""A kernel's valid configurations without the order of blocks and the compiler's knobs, and what their blocks take.
+"""Core space of a kernel: valid configurations without order and free parameters, and the resources of their blocks.
 
-A kernel's own rules, its resources and its occupancy are the same for many workloads. They are solved once and kept.
-The rules that depend on sizes, and those of the user, then filter the rows.
+A kernel's own rules, its resources and its occupancy are the same for many workloads. They are solved once and cached.
+Rules that depend on sizes, and those of the user, then filter the rows.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ from constrint.select.workload import Workload
 if TYPE_CHECKING:
     from constrint.solve import Limits, SearchSpace
 
-#: Solved spaces that are kept: a dozen of dtypes and alignments on a few GPUs.
-MAX_KEPT = 64
+#: Most cached spaces: a dozen of dtypes and alignments on a few GPUs.
+MAX_CACHED = 64
 
 
 @dataclass(frozen=True)
 class BlockColumns:
-    """What one block takes and what fits on one SM, per configuration.
+    """Resources of one block and blocks per SM, per configuration.
 
     Args:
-        use: The expressions that were evaluated; None for an implementation that is no single kernel.
-        registers: At most what the compiler may give a thread.
-        blocks_per_sm: At least one: what is certain not to fit is not asked about.
-        chances: The chance that a configuration spills.
-        shares: Registers that it is estimated to need, over those that a thread may have.
+        use: The evaluated expressions; None for an implementation that is no single kernel.
+        registers: Estimated registers, capped at the most that a thread may have.
+        blocks_per_sm: Resident blocks, at least 1: configurations that certainly do not fit were removed.
+        chances: Chance of a spill.
+        shares: Estimated registers over the most that a thread may have.
     """
 
     use: BlockUse | None
@@ -60,7 +60,7 @@ class BlockColumns:
     shares: NDArray[np.float64]
 
     def slowdown(self, gpu: GpuModel) -> NDArray[np.float64]:
-        """How many times as long each configuration is expected to take as if it were sure not to spill."""
+        """Expected slowdown of each configuration by spills; see `limits.slowdown`."""
         if self.use is None or self.use.spilling is None:
             return np.ones(len(self.chances))
         return np.asarray(slowdown(gpu, self.chances, self.shares, self.use.spilling.figure), dtype=np.float64)
@@ -89,7 +89,7 @@ class BlockColumns:
         return BlockColumns(use, threads, registers, smem, blocks, fits.limited_by_mask, chances, shares)
 
     def take(self, rows: NDArray[Any]) -> BlockColumns:
-        """These rows alone."""
+        """Select rows."""
         return BlockColumns(
             self.use,
             self.threads[rows],
@@ -102,7 +102,7 @@ class BlockColumns:
         )
 
     def resources(self, row: int, config: Mapping[str, int]) -> ResourceUse | None:
-        """One row, with the shared memory of the whole configuration where its free parameters change it."""
+        """The resources of one row, with shared memory for the whole configuration where free parameters change it."""
         if self.use is None:
             return None
         stated = ResourceUse(
@@ -124,8 +124,8 @@ class CoreSpace:
 
     Args:
         columns: Parameters other than order and free ones, a row for each configuration.
-        num_variants: How many valid orders and free values each row stands for.
-        blocks: What a block of each row takes.
+        num_variants: Number of valid orders and free values that each row represents.
+        blocks: Resources of a block of each row.
         num_product: Configurations in the full product of all parameters.
     """
 
@@ -136,21 +136,21 @@ class CoreSpace:
 
     @property
     def num_valid(self) -> int:
-        """All valid configurations."""
+        """Number of valid configurations."""
         return int(self.num_variants.sum())
 
 
 def core_space(
     spec: KernelSpec, gpu: GpuModel, workload: Workload, problem: Problem, limits: Limits | None = None
 ) -> CoreSpace:
-    """The valid configurations of `problem`, which is the kernel's own or has further rules."""
+    """Solve `problem`, the kernel's own or one with further rules."""
     num_product = prod(domain.size for domain in problem.variables.values())
-    kept = _kept(spec, gpu, workload, problem, limits)
-    filtered = None if kept is None else kept.filtered(problem)
-    if kept is not None and filtered is not None:
+    cached = _cached_space(spec, gpu, workload, problem, limits)
+    filtered = None if cached is None else cached.filtered(problem)
+    if cached is not None and filtered is not None:
         rows, num_variants = filtered
-        columns = {name: column[rows] for name, column in kept.columns.items()}
-        return CoreSpace(columns, num_variants, kept.blocks.take(rows), num_product)
+        columns = {name: column[rows] for name, column in cached.columns.items()}
+        return CoreSpace(columns, num_variants, cached.blocks.take(rows), num_product)
     space = _solved(problem, limits)
     names = [name for name in problem.variables if name not in {*spec.order_params, *spec.free_params}]
     if space.size == 0:
@@ -163,12 +163,12 @@ def core_space(
     return CoreSpace(dict(projected), counts, BlockColumns.of(gpu, use, projected, problem.estimates), num_product)
 
 
-class _Kept:
-    """A space that was solved without the rules that depend on sizes; the values of each column are numbered.
+class _SolvedSpace:
+    """A space solved without the rules that depend on sizes; values of each column are numbered for lookups.
 
     Args:
         spec: The kernel.
-        gpu: The hardware model, kept alive with the space.
+        gpu: The hardware model, referenced so that it lives as long as the space.
         workload: Any workload that the stated problem is for.
         stated: The kernel's problem without rules on sizes.
     """
@@ -189,7 +189,7 @@ class _Kept:
         self.places = {name: np.searchsorted(self.values[name], column) for name, column in self.columns.items()}
 
     def filtered(self, problem: Problem) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
-        """Rows that further rules leave, and their variants; None where these rules reach free parameters."""
+        """Rows that satisfy further rules, and their variants; None where these rules mention free parameters."""
         if any(problem.variables[name] is not domain for name, domain in self.stated.variables.items()):
             return None
         further = [constraint for constraint in problem.constraints if id(constraint) not in self.own]
@@ -202,7 +202,7 @@ class _Kept:
         return rows, num_variants[rows]
 
     def _completions(self, order: list[str], rules: list[Constraint]) -> Any:
-        """For every row, how many values of the order parameters satisfy the rules; without such parameters 0 or 1."""
+        """Per row, the number of valid values of the order parameters; 0 or 1 without such parameters."""
         core = sorted({name for rule in rules for name in rule.variables} - set(order))
         axes = [self.values[name] for name in core]
         axes += [np.array(list(self.stated.variables[name]), dtype=np.int64) for name in order]
@@ -218,7 +218,7 @@ class _Kept:
         return counts[tuple(self.places[name] for name in core)]
 
     def _completions_by_row(self, core: list[str], order: list[str], rules: list[Constraint]) -> Any:
-        """The same where the values of the parameters have more combinations than there are rows."""
+        """Like `_completions`, where the parameters' values have more combinations than there are rows."""
         domains = [list(self.stated.variables[name]) for name in order]
         total = np.zeros(len(self.counts), dtype=np.int64)
         for point in combinations(*domains):
@@ -231,20 +231,22 @@ class _Kept:
         return total
 
 
-_KEPT: dict[int, _Kept] = {}
+_CACHE: dict[int, _SolvedSpace] = {}
 
 
-def _kept(spec: KernelSpec, gpu: GpuModel, workload: Workload, problem: Problem, limits: Limits | None) -> _Kept | None:
-    """The solved part of a kernel's space; None where it has none, or none that could be kept apart."""
+def _cached_space(
+    spec: KernelSpec, gpu: GpuModel, workload: Workload, problem: Problem, limits: Limits | None
+) -> _SolvedSpace | None:
+    """The cached part of a kernel's space; None where the kernel states none, or it cannot be cached."""
     stated = spec.stated_problem(gpu, workload)
     if stated is None or any(rule.variables & set(spec.order_params) for rule in stated.constraints):
         return None
     key = id(stated)
-    if key not in _KEPT:
-        if len(_KEPT) >= MAX_KEPT:
-            _KEPT.clear()
-        _KEPT[key] = _Kept(spec, gpu, workload, stated, limits)
-    return _KEPT[key]
+    if key not in _CACHE:
+        if len(_CACHE) >= MAX_CACHED:
+            _CACHE.clear()
+        _CACHE[key] = _SolvedSpace(spec, gpu, workload, stated, limits)
+    return _CACHE[key]
 
 
 def _solved(problem: Problem, limits: Limits | None) -> SearchSpace:
@@ -255,7 +257,7 @@ def _solved(problem: Problem, limits: Limits | None) -> SearchSpace:
 
 
 def _without(problem: Problem, names: Iterable[str]) -> Problem:
-    """A problem without some variables, which no rule mentions."""
+    """Copy of a problem without variables that no rule mentions."""
     smaller = Problem(problem.name)
     for name, domain in problem.variables.items():
         if name not in names:
@@ -266,7 +268,7 @@ def _without(problem: Problem, names: Iterable[str]) -> Problem:
 
 
 def _by_order(order: list[str], rules: list[Constraint]) -> Iterator[tuple[list[str], list[Constraint]]]:
-    """Rules that share order parameters, together; every rule on none of them alone."""
+    """Group rules that share order parameters; each rule without order parameters is a group of its own."""
     groups = [({name}, list[Constraint]()) for name in order]
     for rule in rules:
         touched = [group for group in groups if rule.variables & group[0]]
@@ -283,6 +285,6 @@ def _by_order(order: list[str], rules: list[Constraint]) -> Iterator[tuple[list[
 
 
 def chance_of(gpu: GpuModel, use: BlockUse, estimates: Iterable[Constraint], config: Mapping[str, int]) -> float:
-    """The chance of one configuration to spill or not to fit, 0 to 1."""
+    """Chance from 0 to 1 that one configuration spills or does not fit."""
     columns: dict[str, Any] = {name: np.array([value]) for name, value in config.items()}
     return float(BlockColumns.of(gpu, use, columns, estimates).chances[0])

@@ -29,26 +29,24 @@ Column = NDArray[np.float64]
 
 #: Seconds to start a kernel, fill its first pipeline and drain it. Fitted.
 LAUNCH_S = 5.4e-6
-#: Clocks of a main-loop iteration that a block spends on barriers and branches; another block on the SM would use them
-#: for its own work. Fitted.
+#: Clocks per main-loop iteration for barriers and branches, during which other blocks on the SM can work. Fitted.
 ITERATION_CLK = 2.0
-#: Seconds to put a new block in the place of a finished one. Fitted.
+#: Seconds to replace a finished block by a new one. Fitted.
 BLOCK_START_S = 0.38e-6
-#: Clocks of an SM that one lane's load takes from everything else: address, predicate, issue slots. Fitted.
+#: SM clocks per lane and load for address, predicate and issue slots. Fitted.
 CLK_PER_LOAD = 0.278
 #: Bytes per clock between the L2 and one SM or CU. Fitted; the port itself is 64 bytes wide on both vendors' parts.
 L2_PORT_BYTES_PER_CLK = 38.7
-#: Share of its matrix peak that the GPU keeps up to which these constants were fitted: as its file states it.
+#: Sustained share of the matrix peak of the GPU on which the constants were fitted, as its file states it.
 FITTED_SHARE = 0.786
-#: What moving bytes adds to the power of the best products, of which shares of the peak are known: those with tiles of
-#: 256x256x64 in 16 bits. See `BlockWork.flop_of_moves`.
+#: Share that data movement adds to the power of the best products (tiles of 256x256x64 in 16 bits), whose shares of
+#: the peak are measured. See `BlockWork.flop_of_moves`.
 BEST_MOVES = 0.22
-#: The exponent p of the norm in `overlap` is 2**3 = 8. An infinite one means perfect overlap, 1 none at all. It was
-#: chosen: large exponents fit the measurements best, and a finite one also orders configurations that share their
-#: bottleneck.
+#: log2 of the exponent p = 8 of the norm in `overlap`. p = infinity is perfect overlap, p = 1 none. Chosen, not fitted:
+#: large exponents fit the measurements best, and a finite one also orders configurations with the same bottleneck.
 OVERLAP_LOG2 = 3
 
-#: What stands in where a model's clock or shared-memory banks are unconfirmed; `cost_assumptions` says so.
+#: Defaults for an unconfirmed clock and unconfirmed shared-memory banks; `cost_assumptions` reports their use.
 ASSUMED_CLOCK_HZ = 1.0e9
 ASSUMED_BANKS = 32
 ASSUMED_BANK_WIDTH_BYTES = 4
@@ -74,20 +72,20 @@ class Later(Mapping[str, Any]):
         self._compute = compute
 
     @cached_property
-    def _known(self) -> Mapping[str, Any]:
+    def _computed(self) -> Mapping[str, Any]:
         return self._compute()
 
     def __getitem__(self, key: str) -> Any:
         """The value of a key."""
-        return self._known[key]
+        return self._computed[key]
 
     def __iter__(self) -> Iterator[str]:
         """The keys, in order."""
-        return iter(self._known)
+        return iter(self._computed)
 
     def __len__(self) -> int:
         """The number of keys."""
-        return len(self._known)
+        return len(self._computed)
 
 
 @dataclass(frozen=True)
@@ -96,18 +94,18 @@ class CostColumns:
 
     Args:
         seconds: Predicted times.
-        parts_s: What each resource would need; `Later` where hardly anyone asks.
+        parts_s: Seconds per resource alone; a `Later` computes rarely needed ones on demand.
     """
 
     seconds: Column
     parts_s: Mapping[str, Any] = field(default_factory=dict)
 
     def parts_of(self, row: int) -> dict[str, float]:
-        """What each resource would need for this row if nothing else mattered."""
+        """Seconds that each resource alone would need for this row."""
         return {name: float(part[row] if np.ndim(part) else part) for name, part in self.parts_s.items()}
 
     def take(self, rows: NDArray[np.int64]) -> CostColumns:
-        """These rows alone."""
+        """Select rows."""
 
         def parts() -> dict[str, Any]:
             return {name: np.broadcast_to(part, self.seconds.shape)[rows] for name, part in self.parts_s.items()}
@@ -115,7 +113,7 @@ class CostColumns:
         return CostColumns(self.seconds[rows], Later(parts))
 
     def slowed(self, factors: Any) -> CostColumns:
-        """The same with times that are so many times as long: what registers that may spill are expected to cost."""
+        """These columns with all times multiplied by `factors`: the expected cost of registers that may spill."""
 
         def parts() -> dict[str, Any]:
             return {**self.parts_s, "spilling": self.seconds * (factors - 1.0)}
@@ -129,7 +127,7 @@ class CostColumns:
 
 
 def cost_assumptions(gpu: GpuModel, *, has_matrix_units: bool = True) -> list[str]:
-    """What the model assumes about this GPU for want of a source, a sentence each.
+    """Assumptions of the cost model about this GPU where no source states a value, one sentence each.
 
     Args:
         gpu: The hardware model.
@@ -153,7 +151,7 @@ def cost_assumptions(gpu: GpuModel, *, has_matrix_units: bool = True) -> list[st
 
 
 def _cache_lines(gpu: GpuModel) -> list[str]:
-    """What is assumed of the caches' bandwidths."""
+    """Assumptions about the caches' bandwidths."""
     lines = []
     l2, last = l2_bandwidth(gpu, _clock_hz(gpu)), last_level_bandwidth(gpu, _clock_hz(gpu))
     if l2 is None:
@@ -167,9 +165,9 @@ def _cache_lines(gpu: GpuModel) -> list[str]:
 
 
 def l2_bytes_per_s(gpu: GpuModel) -> float | None:
-    """The rate at which the L2 itself can bind; None where it is unknown, or assumed and above that of all ports.
+    """Bandwidth at which the L2 itself can bind; None where it is unknown, or assumed and above that of all ports.
 
-    The ports' rate was fitted with the L2 behind them, so an L2 that gives at least as much is counted already.
+    The ports' rate was fitted with the L2 behind them, so it covers an L2 that delivers at least as much.
     """
     found: Bandwidth | None = l2_bandwidth(gpu, _clock_hz(gpu))
     if found is None or found.is_stated:
@@ -179,20 +177,19 @@ def l2_bytes_per_s(gpu: GpuModel) -> float | None:
 
 
 def loaded_clock_hz(gpu: GpuModel) -> float:
-    """The clock of an SM whose matrix units are busy with the best of products, relative to the constants' fit.
+    """Clock of an SM under the load of the best products, relative to the GPU of the fit.
 
-    A GPU that keeps up less of its peak than the fitted one is held back by its power limit: its clock falls, and
-    everything on an SM slows with its matrix units.
+    A GPU that sustains a smaller share of its peak than the fitted one is power-limited: its clock falls, and all units
+    of an SM slow down with the matrix units.
     """
     return _clock_hz(gpu) * min(1.0, sustained_matrix_fraction(gpu) / FITTED_SHARE)
 
 
-def kept_up(gpu: GpuModel, work: BlockWork) -> tuple[Any, Any]:
-    """The share of the matrix units' peak that the device keeps up, and that of its clock relative to the fit.
+def sustained_shares(gpu: GpuModel, work: BlockWork) -> tuple[Any, Any]:
+    """Sustained share of the matrix peak, and of the clock relative to the fit.
 
-    Where the power limit holds a GPU back (`loaded_clock_hz`), the share is that of the best products, whose tiles are
-    large: a kernel that moves more bytes for each operation spends more of the power on them, and its clock falls
-    further.
+    On a power-limited GPU (`loaded_clock_hz`) the stated share holds for the best products, whose tiles are large: a
+    kernel that moves more bytes per operation spends more of the power on them, and its clock falls further.
     """
     if not work.has_matrix_units:
         return 1.0, 1.0
@@ -220,7 +217,7 @@ def estimate(gpu: GpuModel, peak_flop_per_s: float, work: TileWork) -> CostColum
 
 
 def overlap(*times_s: Any) -> Column:
-    """Time of resources that work at once: their largest, and more the closer the others come to it (a p-norm)."""
+    """Time of resources that work concurrently: the p-norm of their times, at least the largest."""
     return _root(sum(_power(time_s) for time_s in times_s))
 
 
@@ -242,11 +239,11 @@ class BlockTimes(ByRow):
     Args:
         gpu: The hardware model.
         peak_flop_per_s: Dense peak of the unit that does the arithmetic, for the whole device.
-        work: What a block does.
+        work: Work of one block.
     """
 
     def __init__(self, gpu: GpuModel, peak_flop_per_s: float, work: BlockWork) -> None:
-        share, self.clock_share = kept_up(gpu, work)
+        share, self.clock_share = sustained_shares(gpu, work)
         clock = _clock_hz(gpu) * self.clock_share
         banks, width = gpu.sm.smem_banks or ASSUMED_BANKS, gpu.sm.smem_bank_width_bytes or ASSUMED_BANK_WIDTH_BYTES
         self.gpu, self.num_sms = gpu, gpu.device.sm_count
@@ -260,13 +257,13 @@ class BlockTimes(ByRow):
         self.smem_s = work.smem_bytes / (banks * width * clock)
         self.port_s = work.load_bytes / (L2_PORT_BYTES_PER_CLK * clock)
         self.issue_s = work.load_instructions * CLK_PER_LOAD / clock
-        # More than a warp per partition takes longer to meet at a barrier.
+        # More than one warp per partition: barriers take longer.
         warps = np.maximum(1.0, np.asarray(work.warps_per_block) / gpu.sm.num_partitions)
         self.overhead_s = ITERATION_CLK * warps / clock
         self.start_s = BLOCK_START_S * (1.0 - np.asarray(work.is_persistent, dtype=np.float64))
         self.store_s = work.store_bytes / (L2_PORT_BYTES_PER_CLK * clock)
-        # One warp on its own loads fragments and then multiplies; other warps of its partition fill the gaps, and
-        # matrix instructions that read shared memory themselves leave none.
+        # A single warp alternates between loading fragments and multiplying; other warps of its partition fill the
+        # gaps, and matrix instructions that read shared memory themselves leave none.
         alone_s = self.matrix_s(1.0)
         self.serial_s = alone_s / warps + np.where(work.is_async, 0.0, self.smem_s + self.issue_s)
         self._serial_power = _power(self.serial_s)
@@ -276,7 +273,7 @@ class BlockTimes(ByRow):
 
     @cached_property
     def _usual(self) -> _Waits:
-        """What blocks wait for where a load takes the vendor's mean."""
+        """Waits of blocks where a load takes the vendor's mean latency."""
         return _Waits(self, self.gpu.figure("dram_latency_s"))
 
     def of_grid(self, grid: GridWork) -> CostColumns:
@@ -287,7 +284,7 @@ class BlockTimes(ByRow):
         tail_blocks = np.ceil((num_blocks - full * self.slots) / self.num_sms)
         wave_s = grid.iterations * waits.full_step_s + waits.full_edge_s
         tail_s = np.where(tail_blocks > 0, self._wave_s(tail_blocks, grid.iterations, waits), 0.0)
-        # Blocks of an incomplete wave have the power of those that are missing.
+        # Blocks of an incomplete wave also have the power budget of the missing ones.
         tail_s = tail_s * np.where(
             self.clock_share < 1.0, np.maximum(self.clock_share, num_blocks / self.slots - full), 1.0
         )
@@ -304,17 +301,17 @@ class BlockTimes(ByRow):
         return CostColumns(seconds, Later(parts))
 
     def matrix_s(self, blocks: Any) -> Any:
-        """Seconds of one iteration's arithmetic of so many blocks on an SM."""
+        """Seconds of one iteration's arithmetic for `blocks` resident on an SM."""
         busy = np.minimum(1.0, blocks * self.warps / self.gpu.sm.num_partitions)
         return blocks * self.flop / (self.matrix_flop_per_s * np.maximum(busy, 1e-9))
 
     def step_s(self, busy_power: Any, blocks: Any, waits: _Waits) -> Any:
-        """Seconds of one iteration of so many blocks on an SM, from the powers of what they keep busy."""
+        """Seconds of one iteration for `blocks` resident on an SM, from the p-norm terms of the busy units."""
         step_s = _root(busy_power + self._serial_power + waits.power)
         return step_s + self.overhead_s / blocks
 
     def full_step_s(self, waits: _Waits) -> Any:
-        """Seconds of one iteration of as many blocks as reside on an SM."""
+        """Seconds of one iteration with all resident blocks of an SM."""
         return self.step_s(self._full_power, np.maximum(self.resident, 1.0), waits)
 
     def _busy_power(self, blocks: Any) -> Any:
@@ -322,7 +319,7 @@ class BlockTimes(ByRow):
         return sum(_power(time_s) for time_s in busy_s)
 
     def _wave_s(self, blocks: Any, iterations: Any, waits: _Waits) -> Any:
-        """Seconds of a whole wave of so many blocks on an SM."""
+        """Seconds of a whole wave of `blocks` per SM."""
         at_least_one = np.maximum(blocks, 1.0)
         step_s = self.step_s(self._busy_power(blocks), at_least_one, waits)
         return iterations * step_s + waits.edge_s / at_least_one
@@ -340,7 +337,7 @@ class BlockTimes(ByRow):
 
 
 class _Waits(ByRow):
-    """What blocks wait for, if a load takes so long."""
+    """Waits of blocks for a given latency of a load."""
 
     def __init__(self, blocks: BlockTimes, latency_s: Any) -> None:
         ahead_s = latency_s / np.maximum(blocks.depth, 1.0)
@@ -375,7 +372,7 @@ WIDEST_LOAD_BYTES = 16
 
 
 def streaming_cost(gpu: GpuModel, moved_bytes: float, threads_per_sm: Any) -> CostColumns:
-    """Predict the time of kernels that do little but stream bytes through DRAM.
+    """Predict the time of kernels bound by streaming bytes through DRAM.
 
     By Little's law the bandwidth is reached when the bytes in flight are at least latency x bandwidth. Every resident
     thread is assumed to have one load of 16 bytes in flight.
@@ -396,7 +393,7 @@ def streaming_cost(gpu: GpuModel, moved_bytes: float, threads_per_sm: Any) -> Co
 
 @dataclass(frozen=True)
 class GridLoad:
-    """What is known of any kernel: what it moves and computes in all, and over how many blocks that is spread.
+    """Load of a grid, known for any kernel: bytes and operations in total, and the number of blocks.
 
     Args:
         moved_bytes: Bytes to and from DRAM.
@@ -414,14 +411,14 @@ class GridLoad:
 
 
 def grid_cost(gpu: GpuModel, load: GridLoad, blocks_per_sm: Any) -> CostColumns:
-    """Predict the time of a kernel of which no more is known than its load.
+    """Predict the time of a kernel from its load alone.
 
-    The load is taken to be the same for all blocks. Few blocks leave SMs idle and have few bytes in flight; the last,
-    partial wave of blocks takes as long as a whole one; a block in the place of another takes time to start.
+    The load is divided evenly among blocks. Few blocks leave SMs idle and have few bytes in flight; the last, partial
+    wave takes as long as a whole one; starting a block takes time.
 
     Args:
         gpu: The hardware model.
-        load: What the kernel does.
+        load: Bytes, operations and blocks of the kernel.
         blocks_per_sm: Blocks that reside on one SM at once, per configuration.
     """
     num_blocks = np.maximum(np.asarray(load.num_blocks, dtype=np.float64), 1.0)

@@ -1,7 +1,7 @@
 """Hardware limits as constraints: what one block may take on a GPU, each rule with the limit's name and value.
 
-The numbers come from the `GpuModel` alone. Threads, shared memory and the registers that are proven to be needed are
-certain: what breaks them cannot run. What a compiler will make of the rest is estimated, and leaves nothing out.
+The numbers come from the `GpuModel` alone. Limits on threads, shared memory and proven register demand are certain:
+a configuration that breaks one cannot run. Limits on estimated registers remove no configuration.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from constrint.hwmodels import GpuModel
 from constrint.model import Constraint, Expr, Problem, ceildiv, minimum
 from constrint.model.constraint import CERTAIN, ESTIMATED
 
-#: The estimated rule of which there is a curve.
+#: Name of the estimated rule that has a spill curve.
 SPILLS = "spills"
 
 
 @dataclass(frozen=True)
 class Spilling:
-    """How likely a kernel spills: a logistic curve of what it is estimated to need over what it may have.
+    """Chance of a spill: a logistic curve over estimated registers relative to the most that a thread may have.
 
     With x = ln(registers / (`at_percent` / 100 x the most that a thread may have)), the chance is
     1 / (1 + exp(-`slope_tenths` / 10 x)).
 
     Args:
         at_percent: Percent of the most registers at which every other kernel spills.
-        slope_tenths: How steep the curve is.
+        slope_tenths: Slope of the curve in tenths.
         clear_percent: Percent of the most registers up to which at most one kernel in ten spills.
-        error_percent: What one estimate in ten is off by at least, in percent of the true count.
-        figure: The vendor's figure for what a spill costs such a kernel; see `slowdown`.
+        error_percent: Error that one estimate in ten exceeds, in percent of the true count.
+        figure: Name of the vendor's figure for the cost of a spill; see `slowdown`.
     """
 
     at_percent: Expr | int
@@ -54,36 +54,34 @@ class Spilling:
         return Spilling(at_percent, slope_tenths, int(clear), error_percent)
 
 
-#: How often a kernel spills although the curve is sure that it does not: of those that no fit had seen, and of which a
-#: curve said one in a thousand at most, so many did (`benchmarks/registers.py fit`: 7 of 3,041 products, 3 of 742
-#: recurrences).
+#: Share of held-out kernels that spill although the fitted curve gives a chance of at most one in a thousand
+#: (`benchmarks/registers.py fit`: 7 of 3,041 products, 3 of 742 recurrences).
 LAPSE = 0.0025
-#: The chance to spill, or not to fit, of what breaks an estimated rule that has no curve.
+#: Chance of a spill, or of a block that does not fit, for a broken estimated rule without a curve.
 BROKEN_CHANCE = 0.7
-#: The registers that such a kernel counts as needing, over those that a thread may have.
+#: Register demand assumed for such a kernel, relative to the most that a thread may have.
 BROKEN_SHARE = 1.3
 #: The exponent of `slowdown` where the vendor states none.
 USUAL_EXPONENT = 1.0
 
-#: The curve of estimates that nobody has fitted: they may be off by a third.
+#: Curve for estimates without a fit: they may be off by a third.
 UNFITTED = Spilling.of(105, 60, 35)
 
 
 @dataclass(frozen=True)
 class BlockUse:
-    """What one block takes, as expressions over a problem's variables.
+    """Resources of one block, as expressions over a problem's variables.
 
     Args:
         warps: Warps (waves) per block.
         registers_per_thread: 32-bit registers per thread, estimated; on CDNA2 and later the total of the unified file.
-        smem_bytes: Shared memory (LDS), static and dynamic together; never too small.
-        smem_bytes_exact: Shared memory with the kernel's free parameters, where they change it; `smem_bytes` is then
-            the most over their values, and limits nothing.
-        least_registers: Registers that a thread needs whatever the compiler does: what has to be live at once. None
-            where nothing is proven.
-        least_smem_bytes: Shared memory that a block takes at least, where `smem_bytes` may be too large.
-        spilling: How the estimate of the registers tells what spills; None where registers are known exactly.
-        together: Blocks that have to be resident at the same time, because they wait for each other.
+        smem_bytes: Shared memory (LDS), static and dynamic together; an upper bound.
+        smem_bytes_exact: Shared memory as a function of the free parameters, where they change it; `smem_bytes` is then
+            the maximum over their values, and makes no limit.
+        least_registers: Proven lower bound on a thread's registers: values live at once. None where there is no proof.
+        least_smem_bytes: Lower bound on a block's shared memory, where `smem_bytes` may be too large.
+        spilling: Spill curve of the register estimate; None where registers are known exactly.
+        together: Blocks that have to be resident at the same time because they wait for each other.
     """
 
     warps: Expr
@@ -97,14 +95,14 @@ class BlockUse:
 
     @property
     def smem_needed(self) -> Expr:
-        """Shared memory that a block must be able to have."""
+        """Shared memory that a block needs to be launched."""
         if self.least_smem_bytes is not None:
             return self.least_smem_bytes
         return self.smem_stated
 
     @property
     def smem_stated(self) -> Expr:
-        """Shared memory that is predicted, with the free parameters where they change it."""
+        """Predicted shared memory, with the free parameters where they change it."""
         return self.smem_bytes if self.smem_bytes_exact is None else self.smem_bytes_exact
 
 
@@ -129,7 +127,7 @@ def add_block_limits(problem: Problem, gpu: GpuModel, use: BlockUse) -> None:
 
 
 def _add_register_limits(problem: Problem, gpu: GpuModel, warps: Expr, least: Expr) -> None:
-    """What is proven to be live at once fits a thread's registers, and the block's warps the register file."""
+    """Rules of registers: the proven live values fit a thread's registers, and the block's warps the register file."""
     most, files = gpu.sm.max_registers_per_thread, gpu.register_file.num_files
     live = "what must be live at once alone"
     problem.add(
@@ -148,7 +146,7 @@ def _add_register_limits(problem: Problem, gpu: GpuModel, warps: Expr, least: Ex
 
 
 def _add_spilling(problem: Problem, gpu: GpuModel, use: BlockUse, curve: Spilling) -> None:
-    """At most one kernel in ten that is estimated to need no more spills."""
+    """Add the estimated rule on registers: of the kernels that satisfy it, at most one in ten spills."""
     most = most_registers(gpu, use.warps)
     seen = "assumed: no kernel like it was fitted" if curve is UNFITTED else "of those that no fit has seen"
     problem.add(
@@ -175,10 +173,10 @@ def spill_chance(gpu: GpuModel, use: BlockUse, columns: Mapping[str, NDArray[Any
 
 
 def broken_chance(estimates: Iterable[Constraint], columns: Mapping[str, NDArray[Any]]) -> Any:
-    """The chance that a configuration spills or does not fit because of the estimated rules that it breaks.
+    """Chance that a configuration spills or does not fit because of the estimated rules that it breaks.
 
-    Each of them alone makes it `BROKEN_CHANCE`, one apart from the others; 0 where none is broken. The rule
-    that `spill_chance` stands for does not count, nor do rules on parameters that are still open.
+    Each broken rule adds an independent chance of `BROKEN_CHANCE`. The rule of `spill_chance` does not count, nor do
+    rules on parameters without a value.
     """
     num_broken: Any = 0
     for rule in estimates:
@@ -188,27 +186,27 @@ def broken_chance(estimates: Iterable[Constraint], columns: Mapping[str, NDArray
 
 
 def chance_of_broken(num_broken: Any) -> Any:
-    """The chance to spill or not to fit of what breaks so many estimated rules."""
+    """Chance of a spill or of a block that does not fit, by the number of estimated rules that are broken."""
     return 1.0 - (1.0 - BROKEN_CHANCE) ** num_broken
 
 
 def slowdown(gpu: GpuModel, chances: Any, shares: Any, figure: str = "spill_exponent") -> Any:
-    """Expected time of kernels that may spill over that of the same kernels if they are sure not to.
+    """Expected slowdown of kernels that may spill, relative to the same kernels without spills.
 
-    A kernel that spills takes max(1, share)^e times as long: one that needs a few registers too many hardly longer.
+    A kernel that spills takes max(1, share)^e times as long, so a few excess registers cost little.
 
     Args:
         gpu: The hardware model, whose vendor may state e.
-        chances: The chance of each kernel to spill.
-        shares: Registers that it needs over those that a thread may have.
-        figure: The name of e.
+        chances: Chance of a spill per kernel.
+        shares: Needed registers over the most that a thread may have.
+        figure: Name of the vendor's figure e.
     """
     exponent = gpu.figure(figure) if gpu.has_figure(figure) else USUAL_EXPONENT
     return 1.0 + chances * (np.maximum(1.0, shares) ** exponent - 1.0)
 
 
 def register_shares(gpu: GpuModel, use: BlockUse, columns: Mapping[str, NDArray[Any]]) -> NDArray[np.float64]:
-    """Registers that each configuration is estimated to need, over those that a thread may have."""
+    """Estimated registers per configuration over the most that a thread may have."""
     most = most_registers(gpu, use.warps).columns(columns)
     return np.asarray(np.maximum(use.registers_per_thread.columns(columns), 1) / np.maximum(most, 1), dtype=np.float64)
 
@@ -218,7 +216,7 @@ def _column(figure: Expr | int, columns: Mapping[str, NDArray[Any]]) -> Any:
 
 
 def register_capacity(gpu: GpuModel, warps: Expr, registers: Expr) -> tuple[Expr, int, str]:
-    """Registers that one block takes of its fullest partition, how many there are, and what is counted."""
+    """Registers that one block takes of its fullest partition, the partition's capacity, and the unit in words."""
     file = gpu.register_file
     if file.per_thread > 1:
         registers = registers * file.per_thread

@@ -1,8 +1,8 @@
 """Rank the valid configurations of an operation's kernels on a GPU by predicted time.
 
 One candidate stands for all configurations of one kernel with the same tiles, warps and stages: it carries the best
-order of blocks and the preferred values of what the model cannot tell apart. Spaces stay factored, and the order is
-decided only for candidates whose lower bound can still win.
+order of blocks and the preferred values of parameters that the model cannot tell apart. Spaces stay factored, and the
+order is decided only for candidates whose lower bound can still win.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 from constrint.errors import ConstrintError, InfeasibleError, LimitReachedError
 from constrint.hwmodels import GpuModel
 from constrint.model import Problem, Var
-from constrint.select.as_compiled import Asked, Compile, as_compiled, one_by_one, runs
+from constrint.select.as_compiled import Compile, CompileJob, as_compiled, one_by_one, runs
 from constrint.select.candidate import Candidate, CostEstimate
 from constrint.select.core_space import BlockColumns, core_space
 from constrint.select.cost import CostColumns
-from constrint.select.ranking import KernelSpace as KernelSpace  # what `rank` gives is offered here, too
+from constrint.select.ranking import KernelSpace as KernelSpace  # re-exported: the result types of `rank`
 from constrint.select.ranking import Ranking as Ranking
 from constrint.select.spec import KernelSpec, Operation, Param
 from constrint.select.workload import Workload, check_count, checked
@@ -37,8 +37,8 @@ CHUNK_ROWS = 128
 
 
 @dataclass(frozen=True)
-class Request:
-    """One implementation asked about one workload, with its space: the kernel's own and any further rules."""
+class KernelProblem:
+    """One implementation, a GPU and a workload, with the problem to solve: the kernel's own and any further rules."""
 
     spec: KernelSpec
     gpu: GpuModel
@@ -46,8 +46,8 @@ class Request:
     problem: Problem
 
 
-def requests(operation: Operation, gpu: GpuModel, workload: Workload) -> tuple[list[Request], dict[str, str]]:
-    """The spaces of all implementations that can take a workload, and why the others cannot, by full name.
+def requests(operation: Operation, gpu: GpuModel, workload: Workload) -> tuple[list[KernelProblem], dict[str, str]]:
+    """State the problems of all implementations that support a workload, and why the others do not, by full name.
 
     Raises:
         UsageError: When the workload is none of the operation's, or no implementation can take it: the reason of the
@@ -55,7 +55,7 @@ def requests(operation: Operation, gpu: GpuModel, workload: Workload) -> tuple[l
         InfeasibleError: Likewise, when its data does not fit the GPU.
     """
     workload = checked(operation, workload)
-    able: list[Request] = []
+    able: list[KernelProblem] = []
     refusals: dict[str, str] = {}
     last: ConstrintError | None = None
     for spec in operation.implementations:
@@ -65,7 +65,7 @@ def requests(operation: Operation, gpu: GpuModel, workload: Workload) -> tuple[l
             refusals[spec.full_name] = str(error)
             last = error
         else:
-            able.append(Request(spec, gpu, workload, spec.problem(gpu, workload)))
+            able.append(KernelProblem(spec, gpu, workload, spec.problem(gpu, workload)))
     if last is not None and not able:
         raise last
     return able, refusals
@@ -86,17 +86,17 @@ def rank(
     Args:
         kernel: An operation, all of whose implementations compete, or one implementation.
         gpu: The hardware model.
-        workload: What is asked; the operation's default workload if None.
+        workload: The workload; the operation's default if None.
         top: How many candidates to return.
-        compile: How many of the best are compiled for the GPU, which need not be there, and ranked again by what the
-            compiler says. It is kept on disk: what was compiled once is looked up.
-        strict: Leave out what breaks an estimated rule, too.
-        limits: How much work is allowed. An implementation whose space a limit ended is among the refusals.
+        compile: Number of best candidates to compile for the GPU, which need not be present, and to rank again by the
+            compiler's figures. These are cached on disk.
+        strict: Remove configurations that break an estimated rule, too.
+        limits: Limits of the search. An implementation whose search a limit ended is listed as a refusal.
 
     Raises:
         InfeasibleError: When nothing is valid; carries a minimal conflict.
         LimitReachedError: When a limit ended it before any implementation was ranked.
-        UsageError: When the workload is not one that the kernels or the GPU can take, or triton is missing to compile.
+        UsageError: When the kernels or the GPU do not support the workload, or triton is missing to compile.
     """
     started = time.perf_counter()
     check_count("top", top, 1)
@@ -111,7 +111,7 @@ def rank(
 
 def rank_requests(
     operation: Operation,
-    able: list[Request],
+    able: list[KernelProblem],
     refusals: Mapping[str, str],
     *,
     top: int = 10,
@@ -120,7 +120,7 @@ def rank_requests(
     compile_all: Compile = one_by_one,
     limits: Limits | None = None,
 ) -> Ranking:
-    """Rank what `requests` gave, perhaps with further rules in the problems.
+    """Rank the problems of `requests`, perhaps with further rules in them.
 
     Among equal times the operation's preferred implementation comes first. `compile_all` compiles the `compile` best.
 
@@ -154,9 +154,9 @@ def rank_requests(
 
 
 def _ranked(
-    able: list[Request], top: int, limits: Limits | None
+    able: list[KernelProblem], top: int, limits: Limits | None
 ) -> tuple[dict[str, tuple[KernelSpace, list[Candidate]]], dict[str, str]]:
-    """The space and the best of every implementation by its full name, and what ended those that a limit stopped."""
+    """Space and best candidates of every implementation by full name, and errors of those that a limit stopped."""
     parts, late = {}, {}
     for request in able:
         try:
@@ -166,20 +166,22 @@ def _ranked(
     return parts, late
 
 
-def _compiled(candidates: list[Candidate], able: list[Request], number: int, compile_all: Compile) -> list[Candidate]:
-    """The candidates with facts for the first ones, by the times that follow; those that cannot run come last."""
+def _compiled(
+    candidates: list[Candidate], able: list[KernelProblem], number: int, compile_all: Compile
+) -> list[Candidate]:
+    """Replace estimates of the first candidates by compiled figures and order again; unusable ones come last."""
     by_kernel = {request.spec.full_name: request for request in able}
     first = [candidate for candidate in candidates if candidate.resources is not None][:number]
     if not first:
         return candidates
-    asked = [Asked(r.spec, r.gpu, r.workload, c.config) for c in first for r in (by_kernel[c.kernel],)]
+    asked = [CompileJob(r.spec, r.gpu, r.workload, c.config) for c in first for r in (by_kernel[c.kernel],)]
     taken = {id(candidate) for candidate in first}
     rest = [candidate for candidate in candidates if id(candidate) not in taken]
     known = as_compiled(first, asked, compile_all)
     return sorted([*known, *rest], key=lambda candidate: (not runs(candidate), candidate.cost.seconds))
 
 
-def _rank_one(request: Request, top: int, limits: Limits | None) -> tuple[KernelSpace, list[Candidate]]:
+def _rank_one(request: KernelProblem, top: int, limits: Limits | None) -> tuple[KernelSpace, list[Candidate]]:
     """One implementation's space and its best configurations."""
     spec, gpu, workload, problem = request.spec, request.gpu, request.workload, request.problem
     params = tuple(spec.params(gpu, workload))
@@ -219,13 +221,13 @@ def _rank_one(request: Request, top: int, limits: Limits | None) -> tuple[Kernel
 
 
 def cost_of_row(cost: CostColumns, row: int, roofline_s: float) -> CostEstimate:
-    """One row's estimate."""
+    """The cost estimate of one row."""
     seconds = float(cost.seconds[row])
     return CostEstimate(seconds, cost.bound_by(row), roofline_s / seconds, cost.parts_of(row))
 
 
 def _order_names(spec: KernelSpec, problem: Problem) -> set[str]:
-    """The order parameters, with the free ones that a rule (of the user's, say) ties to them."""
+    """The order parameters, and free ones that a rule (of the user's, say) ties to them."""
     names = set(spec.order_params)
     while True:
         tied = {
@@ -240,14 +242,14 @@ def _order_names(spec: KernelSpec, problem: Problem) -> set[str]:
 
 
 def predict(spec: KernelSpec, gpu: GpuModel, workload: Workload, columns: Mapping[str, NDArray[Any]]) -> CostColumns:
-    """Predicted time of given configurations (columns of parameters), valid or not."""
+    """Predicted times of configurations (columns of parameters), valid or not."""
     use = spec.use(gpu, workload, {name: Var(name) for name in columns})
     blocks = BlockColumns.of(gpu, use, columns, () if use is None else spec.problem(gpu, workload).estimates)
     return spec.cost(gpu, workload, columns, blocks.blocks_per_sm).slowed(blocks.slowdown(gpu))
 
 
-def infeasible(able: list[Request], limits: Limits | None = None) -> InfeasibleError:
-    """Say why no configuration is valid: a minimal conflict with its reasons for every kernel that was asked."""
+def infeasible(able: list[KernelProblem], limits: Limits | None = None) -> InfeasibleError:
+    """Make the error that no configuration is valid: a minimal conflict with its reasons for every kernel."""
     asked = nothing_fits(able[-1].gpu, able[-1].workload)
     reasons = [(request.spec.full_name, *reason_of(request.problem, limits=limits)) for request in able]
     conflict = reasons[-1][2]
@@ -258,7 +260,7 @@ def infeasible(able: list[Request], limits: Limits | None = None) -> InfeasibleE
 
 
 def nothing_fits(gpu: GpuModel, workload: Workload) -> str:
-    """The sentence that no configuration is valid."""
+    """Write the sentence that no configuration is valid."""
     numbers = " ".join(f"{name}={size}" for name, size in (*workload.sizes.items(), *workload.options.items()))
     return f"no config of {workload.operation!r} fits {gpu.name} for {numbers} {workload.dtype}."
 
@@ -284,7 +286,7 @@ def _best_rows(
     top: int,
 ) -> tuple[dict[str, NDArray[Any]], CostColumns]:
     """The `top` core rows, each with its best order; rows whose bound exceeds the k-th best are never expanded."""
-    # The order of ties does not matter here: all of them are expanded, and sorted afterwards.
+    # The order of ties is irrelevant here: all of them are expanded and sorted afterwards.
     by_bound = np.argsort(bound)
     kept: dict[str, NDArray[Any]] | None = None
     cost: CostColumns | None = None
@@ -308,12 +310,12 @@ def _best_rows(
 
 
 def tie_steps(seconds: Any) -> NDArray[np.float64]:
-    """Times on a logarithmic grid of `TIE`: differences far below the model's error must not decide."""
+    """Map times to a logarithmic grid of step `TIE`: differences far below the model's error must not decide."""
     return np.floor(np.log(np.asarray(seconds, dtype=np.float64)) / TIE)
 
 
 def _in_order(first: NDArray[Any], columns: Mapping[str, NDArray[Any]], params: tuple[Param, ...]) -> NDArray[np.int64]:
-    """Rows by `first`; ties in the order of the parameters' preferred values."""
+    """Sort rows by `first`; ties in the order of the parameters' preferred values."""
     keys: list[NDArray[Any]] = []
     for param in reversed(params):
         if param.name in columns:

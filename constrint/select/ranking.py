@@ -1,4 +1,4 @@
-"""The answer of `rank`: candidates in order, with what was asked; as text, as a data frame, as a notebook's table."""
+"""The result of `rank`: the workload and its candidates in order; as text, as a data frame, as a notebook's table."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SHOWN_LINES: Final = 3
 
 @dataclass(frozen=True)
 class KernelSpace:
-    """What one implementation has to offer for a workload.
+    """The space of one implementation for a workload.
 
     Args:
         kernel: Its full name.
@@ -39,12 +39,12 @@ class Ranking:
     """The best configurations for one workload on one GPU; modelled, not measured.
 
     Args:
-        operation: What was asked for, with its implementations.
+        operation: The operation with its implementations.
         candidates: The best configurations of all implementations, the best one first.
-        spaces: What each implementation has to offer, in the operation's order.
+        spaces: The space of each implementation, in the operation's order.
         seconds: Wall time of stating, solving and ranking.
         roofline_s: Time that no implementation can beat.
-        assumptions: What the cost models assumed for want of a source.
+        assumptions: Assumptions of the cost models where no source states a value.
     """
 
     operation: Operation
@@ -68,7 +68,7 @@ class Ranking:
 
     @property
     def rate_unit(self) -> str:
-        """What rates are given in: TFLOP/s (TOP/s of integers) where arithmetic binds the roofline, else GB/s."""
+        """Unit of rates: TFLOP/s (TOP/s of integers) where arithmetic binds the roofline, else GB/s."""
         operations, moved_bytes = self.work_of(self.candidates[0])
         peak = self.gpu.peak_flop_per_s(self.workload.dtype)
         if not operations or not peak or operations / peak < moved_bytes / self.gpu.memory.dram.bandwidth_bytes_per_s:
@@ -88,8 +88,8 @@ class Ranking:
     def to_pandas(self) -> Any:
         """Every candidate as a row of a `pandas.DataFrame`, the best one first.
 
-        The columns are `kernel`, a column for each parameter, and what is known of a candidate: what a block takes,
-        the predicted time, rates, and the parts of the time, with their units in the names. A parameter that a
+        The columns are `kernel`, one per parameter, the resources of a block, the predicted time, rates, and the
+        parts of the time, with units in the names. A parameter that a
         kernel does not have is missing (NaN) in its rows.
 
         Raises:
@@ -110,7 +110,7 @@ class Ranking:
         return polars_frame(columns_of(self.rows()))
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """Every candidate as plain values by name, the best one first; what does not apply is None."""
+        """Every candidate as plain values by name, the best one first; None where a value does not apply."""
         configs = [dict(self.operation.spec(c.kernel).values_of(c.config)) for c in self.candidates]
         params = dict.fromkeys(name for config in configs for name in config)
         for candidate, config in zip(self.candidates, configs, strict=True):
@@ -134,7 +134,7 @@ class Ranking:
         return f"<Ranking: {self._summary()}>"
 
     def __str__(self) -> str:
-        """Render what was asked and the first candidates, a line each."""
+        """Render the workload and the first candidates, one per line."""
         lines = [f"{place}. {candidate}" for place, candidate in enumerate(self.candidates[:_SHOWN_LINES], 1)]
         rest = len(self.candidates) - _SHOWN_LINES
         return "\n".join([self._summary(), *lines, *([f"... {rest:,} more"] if rest > 0 else [])])
@@ -144,7 +144,7 @@ class Ranking:
         return f"{self.workload} on {self.gpu.name}: {valid}, the best {len(self.candidates):,} ranked by the model"
 
     def _repr_html_(self) -> str:
-        """The first candidates as a table, for notebooks: what differs between them, and their times."""
+        """Render the first candidates as a table for notebooks: differing parameters and times."""
         from constrint.frames import html_table  # loaded when it is asked for
 
         shown = self.candidates[:_SHOWN_ROWS]
@@ -166,7 +166,7 @@ class Ranking:
 
 
 def block_of(candidate: Candidate) -> dict[str, Any]:
-    """What a block of a candidate takes, by the names that documents and data frames give it."""
+    """Resources of a candidate's block, by their names in documents and data frames."""
     use = candidate.resources
     return {
         "num_variants": candidate.num_variants,
@@ -181,7 +181,7 @@ def block_of(candidate: Candidate) -> dict[str, Any]:
 
 
 def _block(candidate: Candidate) -> dict[str, Any]:
-    """What a block of a candidate takes, as the compiler says where it was asked."""
+    """Resources of a candidate's block, the compiler's figures where it was compiled."""
     use = candidate.resources
     return block_of(candidate) | {
         "is_compiled": use is not None and use.compiled is not None,

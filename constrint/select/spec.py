@@ -1,4 +1,4 @@
-"""What a kernel tells the selector: sizes, parameters, rules, resources, cost, and how it is launched and checked.
+"""The specification of a kernel: sizes, parameters, rules, resources, cost, and how it is launched and checked.
 
 An operation (gemm, lstm) is what a user asks for; each of its implementations is a `KernelSpec`. A spec holds
 knowledge, never results: `rank` does the work. The base class has defaults for all but parameters, rules, resources.
@@ -35,8 +35,8 @@ class Param:
     Args:
         name: The field's standard name (`tile_m`, `num_warps`).
         values: Values in order of preference; ties in predicted time are settled by this order.
-        meaning: What the parameter does, in a phrase.
-        because: Why exactly these values.
+        meaning: Meaning of the parameter, in a phrase.
+        because: Reason for exactly these values.
         title: Title of its column in a table, a few letters; the name if empty.
     """
 
@@ -48,10 +48,10 @@ class Param:
 
 
 class Rule(NamedTuple):
-    """A condition (a constraint, or a column of booleans) with its name, its reason, and what it is worth.
+    """A condition (a constraint, or a column of booleans) with its name, its reason and its kind.
 
-    What breaks a CERTAIN rule cannot run as the kernel means it; what breaks a REDUNDANT one does the work of another
-    configuration that is kept; an ESTIMATED rule may be wrong, and leaves nothing out. "" says nothing of it.
+    A configuration that breaks a CERTAIN rule cannot run as intended; one that breaks a REDUNDANT rule does the work of
+    another configuration that is kept; an ESTIMATED rule may be wrong, and removes nothing. "" states no kind.
     """
 
     condition: Any
@@ -71,23 +71,23 @@ class Launch(Protocol):
 
 
 class KernelSpec(ABC):
-    """The knowledge of one implementation of an operation.
+    """Specification of one implementation of an operation.
 
     Attributes:
-        operation: What it computes, `gemm`; an operation may have several implementations.
-        name: Which implementation it is, `pointer`; "" for the only one.
-        summary: What it computes and how, in a phrase.
+        operation: The operation's name, `gemm`; an operation may have several implementations.
+        name: Name of the implementation, `pointer`; "" for the only one.
+        summary: Its result and its method, in a phrase.
         sizes: The sizes of a workload.
         options: Further properties of a workload, with defaults (a bias, the order of axes).
-        dtypes: Operand types that it takes.
+        dtypes: Supported operand types.
         order_params: Parameters that change only the traffic between memory levels.
-        free_params: Parameters that only the compiler knows: the cost model cannot tell their values apart.
-        resident_params: Parameters that decide how many blocks have to be resident at the same time.
-        dtype_hints: What is said to who asks for a dtype that the kernel does not have, by its name.
-        harmless_spill_bytes: Bytes of a thread's registers that may go to memory: measured to take no time.
-        num_roundings: How often a value is rounded to the dtype on its way to an output (the states of a recurrence).
-        actions: Which parameters a proposal's macro actions move (`tile`, `pipeline`, ...), the usual one first; for
-            actions that are not named, the parameters' names tell (`constrint/tune/search/llm/actions.py`).
+        free_params: Parameters of the compiler: the cost model cannot tell their values apart.
+        resident_params: Parameters that determine the number of blocks that have to be resident at the same time.
+        dtype_hints: Error messages for dtypes that the kernel does not have, by dtype.
+        harmless_spill_bytes: Spilled bytes per thread that were measured to cost no time.
+        num_roundings: Roundings of a value to the dtype on its way to an output (states of a recurrence).
+        actions: Parameters that each macro action of a proposal moves (`tile`, `pipeline`, ...), the usual one first;
+            other actions follow the parameters' names (`constrint/propose/strategies/actions.py`).
     """
 
     operation: str
@@ -106,22 +106,22 @@ class KernelSpec(ABC):
 
     @property
     def full_name(self) -> str:
-        """The name that tells it from every other kernel: `gemm.pointer`, or `softmax` where there is one."""
+        """Unique name of the kernel: `gemm.pointer`, or `softmax` for the only implementation."""
         return f"{self.operation}.{self.name}" if self.name else self.operation
 
     @property
     def home(self) -> str:
-        """Name of the module that states it: that of its class, unless a function makes specs for other modules."""
+        """Module that defines the kernel: that of its class, or the one for which a function makes specs."""
         return type(self).__module__
 
     @property
     def device_files(self) -> tuple[Path, ...]:
-        """Files of device code beside the module that states it."""
+        """Files of device code besides the module `home`."""
         return ()
 
     @property
     def compilers(self) -> Mapping[str, str]:
-        """Versions of what compiles it besides the tools of every kernel, by name; what is not here is left out."""
+        """Versions by name of compilers beyond those of every kernel; absent tools are left out."""
         return {}
 
     @property
@@ -129,7 +129,7 @@ class KernelSpec(ABC):
         """Names of the sizes, in order."""
         return tuple(size.name for size in self.sizes)
 
-    # What every kernel states: parameters, rules, resources.
+    # Abstract: parameters, rules, resources.
 
     @abstractmethod
     def params(self, gpu: GpuModel, workload: Workload) -> Iterable[Param]:
@@ -137,19 +137,19 @@ class KernelSpec(ABC):
 
     @abstractmethod
     def rules(self, gpu: GpuModel, workload: Workload, v: Vars) -> Iterator[Rule]:
-        """The constraints over the parameters `v` beside those that the hardware's limits make of `use`."""
+        """The kernel's own constraints over the parameters `v`; the hardware's limits follow from `use`."""
 
     @abstractmethod
     def use(self, gpu: GpuModel, workload: Workload, v: Vars) -> BlockUse | None:
-        """What one block takes, as expressions over parameters that are neither order nor free parameters.
+        """Resources of one block, as expressions over parameters that are neither order nor free parameters.
 
-        None for an implementation that is no single kernel: nothing of the hardware limits it.
+        None for an implementation that is no single kernel: no hardware limit applies.
         """
 
-    # What a kernel is asked for.
+    # Workloads.
 
     def default_workload(self, gpu: GpuModel) -> Workload:
-        """The workload that stands for the kernel when the user names none: its first dtype that the GPU takes."""
+        """The workload where the user names none: default sizes and the first dtype that the GPU supports."""
         sizes = {size.name: size.default for size in self.sizes}
         for dtype in self.dtypes:
             workload = Workload(self.operation, sizes, dtype)
@@ -161,7 +161,7 @@ class KernelSpec(ABC):
         return Workload(self.operation, sizes, self.dtypes[0])
 
     def check_workload(self, gpu: GpuModel, workload: Workload) -> None:
-        """Refuse what this kernel or this GPU cannot take, with the reason.
+        """Refuse a workload that this kernel or this GPU does not support, with the reason.
 
         Raises:
             UnknownNameError: For a dtype that the kernel does not have.
@@ -192,7 +192,7 @@ class KernelSpec(ABC):
                 f"the device has {there / 1e9:,.1f} GB. Split the work or choose a larger GPU."
             )
 
-    # The space, as the solver and the selector see it.
+    # The space and its costs.
 
     def problem(self, gpu: GpuModel, workload: Workload) -> Problem:
         """State the space; every limit comes from the GPU model, every rule carries its reason."""
@@ -208,25 +208,25 @@ class KernelSpec(ABC):
         return problem
 
     def stated_problem(self, gpu: GpuModel, workload: Workload) -> Problem | None:
-        """The part of `problem` that many workloads share, always as the same object; None if there is no such part.
+        """The part of `problem` that many workloads share, as one object for all of them; None if there is none.
 
         `problem` returns a copy of it with further rules. None of these rules may mention a free parameter.
         """
         return None
 
     def moved_bytes(self, workload: Workload) -> int:
-        """Bytes that have to move to and from memory once: by default one input and one output of all sizes."""
+        """Compulsory traffic to and from memory in bytes: by default one input and one output of all sizes."""
         elements = int(np.prod([workload.sizes[name] for name in self.size_names], dtype=object))
         return 2 * elements * ELEMENT_BYTES[workload.dtype]
 
     def num_operations(self, workload: Workload) -> int:
-        """Floating or integer operations that the workload takes at least, a multiply-add being two; 0 if uncounted."""
+        """Least floating or integer operations of the workload, a multiply-add being two; 0 if uncounted."""
         return 0
 
     def cost(self, gpu: GpuModel, workload: Workload, columns: Columns, blocks_per_sm: NDArray[Any]) -> CostColumns:
         """Predicted time of every row; without the order parameters, a lower bound over their values.
 
-        By default that of a kernel that streams `moved_bytes` through DRAM.
+        By default the time of a kernel that streams `moved_bytes` through DRAM.
         """
         threads = np.asarray(blocks_per_sm, dtype=np.float64)
         use = self.use(gpu, workload, {name: Var(name) for name in columns})
@@ -239,11 +239,11 @@ class KernelSpec(ABC):
         return self.moved_bytes(workload) / gpu.memory.dram.bandwidth_bytes_per_s
 
     def assumptions(self, gpu: GpuModel, workload: Workload) -> tuple[str, ...]:
-        """What the cost model had to assume because no source states it."""
+        """Assumptions of the cost model in place of values that no source states."""
         return ()
 
     def figures(self, gpu: GpuModel, workload: Workload, config: Config) -> Mapping[str, float]:
-        """What makes a configuration as fast as it is predicted to be, by names with units: `explain` shows it."""
+        """Figures behind a configuration's predicted time, by names with units; `explain` shows them."""
         return {}
 
     @property
@@ -252,19 +252,19 @@ class KernelSpec(ABC):
         return type(self).figures is not KernelSpec.figures
 
     def values_of(self, config: Config) -> Mapping[str, Any]:
-        """What a configuration's numbers stand for: by default themselves, else the values that they code."""
+        """Values that a configuration's numbers code; by default the numbers themselves."""
         return config
 
-    # How it is launched and checked. These import torch and triton when they are called.
+    # Launch and check: these methods import torch and triton when they are called.
 
     def inputs(self, gpu: GpuModel, workload: Workload, *, device: Any = "meta", seed: int = 0) -> dict[str, Any]:
         """Input tensors by name: random on a device, without data on `meta`."""
         raise UnsupportedError(f"kernel {self.full_name!r} does not say what its inputs are.")
 
     def unusual_inputs(self, workload: Workload, inputs: Mapping[str, Any], number: int) -> dict[str, Any]:
-        """Inputs that kernels go wrong on which are right on random ones, made of random ones; 0 are these themselves.
+        """Adversarial inputs derived from random ones: unusual strides, magnitudes and signs; variant 0 is unchanged.
 
-        Strides, magnitudes and signs that the kernel takes. By default the random ones themselves.
+        By default every variant is the random inputs themselves.
         """
         return dict(inputs)
 
@@ -280,39 +280,39 @@ class KernelSpec(ABC):
         inputs: Mapping[str, Any],
         outputs: Mapping[str, Any],
     ) -> Sequence[Launch]:
-        """The launches that compute the outputs, in order; the last one is the kernel that the resources are of."""
+        """The launches that compute the outputs, in order; the last one is the kernel whose resources are stated."""
         raise UnsupportedError(f"kernel {self.full_name!r} does not say how it is launched.")
 
     def reference(self, workload: Workload, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """What the outputs have to be, in higher precision, in plain PyTorch."""
+        """Reference outputs in higher precision, in plain PyTorch."""
         raise UnsupportedError(f"kernel {self.full_name!r} has no reference.")
 
     def num_terms(self, workload: Workload) -> int:
-        """Products that one output element sums at most; the rounding that a check allows follows from it."""
+        """Most terms that one output element sums; the tolerance of a check follows from it."""
         return max(workload.sizes.values())
 
     def checked_as(self, workload: Workload) -> Workload:
-        """A workload that takes the same way through the kernel, on which it is checked: by default the same one."""
+        """Workload of the same code path on which the kernel is checked: by default the same one."""
         return workload
 
     def bucket(self, workload: Workload) -> Workload:
-        """The workload that is tuned for all that are alike to the choice: by default each for itself alone."""
+        """Representative workload that is tuned for all that share its winner: by default each workload itself."""
         return workload
 
     def usual_workloads(self, gpu: GpuModel) -> Iterable[Workload]:
-        """What is tuned where nobody names a workload, at install time: by default the one of `default_workload`."""
+        """Workloads that are tuned at install time where none is named: by default that of `default_workload`."""
         return (self.default_workload(gpu),)
 
     def ways(self, workload: Workload) -> Iterable[Mapping[str, int]]:
-        """Values of parameters that callers give: each way is tuned for itself. By default there is one, of none."""
+        """Sets of parameter values that callers fix, each tuned separately; by default one empty set."""
         return ({},)
 
     def roundings(self, workload: Workload) -> float:
-        """How many roundings of the dtype an output may be off by beside its sum: by default a fixed number."""
+        """Roundings of the dtype that an output may be off by beyond those of its sum: by default a fixed number."""
         return self.num_roundings
 
     def compiled_as(self, workload: Workload) -> Workload:
-        """A workload that stands for all that are compiled to the same code: by default each for itself alone."""
+        """Representative of all workloads that compile to the same code: by default each workload itself."""
         return workload
 
     def compile(self, gpu: GpuModel, workload: Workload, config: Config) -> CompiledKernel:
@@ -329,7 +329,7 @@ class KernelSpec(ABC):
 
 @dataclass(frozen=True)
 class Operation:
-    """What a user asks for by name, and the implementations that compute it.
+    """An operation that users name, and the implementations that compute it.
 
     Args:
         name: `gemm`; `gemm.pointer` where one implementation was named.

@@ -1,8 +1,8 @@
 """Spaces that are stated as lists of values and Python expressions rather than as code.
 
-Rules and resources are texts over the parameters and over numbers that are known once there is a workload and a GPU
-(`m`, `warp_size`). They are read with `ast`, never evaluated. A parameter's values may be anything that can be hashed;
-inside, a configuration is made of integers that code them (`constrint.model.domain`), and `decoded` gives them back.
+Rules and resources are texts over the parameters and over numbers of the workload and the GPU (`m`, `warp_size`). They
+are parsed with `ast`, never evaluated. A parameter's values may be any hashable objects; a configuration holds their
+integer codes (`constrint.model.domain`), which `decoded` translates back.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from constrint.select.spec import Param
 
 #: A rule: a Python expression, or a function that says whether a configuration is valid.
 StatedRule = str | Callable[..., object]
-#: `cdiv(a, b)`, the quotient rounded up, may be written beside what Python has.
+#: `cdiv(a, b)`, the quotient rounded up, is accepted beside Python's operators.
 CEILDIV = "cdiv"
 _MAX_SHOWN = 60
 
 
 def gpu_names(gpu: GpuModel) -> dict[str, int]:
-    """What texts may say of a GPU, by name."""
+    """Numbers of a GPU that texts may name."""
     return {
         "warp_size": gpu.sm.warp_size,
         "sm_count": gpu.device.sm_count,
@@ -45,15 +45,15 @@ ELEMENT_BYTES_NAME = "element_bytes"
 
 
 class StatedSpace:
-    """Parameters with their values, and rules between them.
+    """A parameter space stated as data: values per parameter, and rules.
 
     Args:
         params: The values of each parameter, preferred ones first.
-        rules: Python expressions over parameters and known names; functions of them where they are trusted.
-        where: What the space belongs to, for messages.
+        rules: Python expressions over parameters and named numbers; functions of parameters where they are trusted.
+        where: Owner of the space, for messages.
 
     Raises:
-        UsageError: For what is no list of values and no rule.
+        UsageError: Where `params` is no mapping to lists of values, or a rule has another type.
     """
 
     def __init__(self, params: Mapping[str, Iterable[object]], rules: Sequence[StatedRule], where: str) -> None:
@@ -72,7 +72,7 @@ class StatedSpace:
             self.domains[name] = Domain.of(values, "the values that were given", f"{where}: {name!r}")
 
     def check_rules(self, known: Iterable[str]) -> None:
-        """Read every rule once, so that mistakes are told before there is a workload; see `check_text`."""
+        """Parse every rule once, so that mistakes surface before there is a workload; see `check_text`."""
         names = {*self.domains, *known}
         for number, rule in enumerate(self.rules):
             if not callable(rule):
@@ -81,11 +81,11 @@ class StatedSpace:
                     self._rule(rule, ones, number)
 
     def check_text(self, text: object, what: str, names: Collection[str]) -> None:
-        """Read an expression once, with 1 for every name that is known later.
+        """Parse an expression once, with 1 for every named number.
 
         Raises:
             ParseError: For text that is no Python expression, or no whole number.
-            UnknownNameError: For a name that is neither a parameter nor among these.
+            UnknownNameError: For a name that is neither a parameter nor one of these numbers.
             UsageError: For what is neither text nor a whole number.
         """
         if not isinstance(text, int) or isinstance(text, bool):
@@ -94,7 +94,7 @@ class StatedSpace:
                 self.number(str(text), ones, what)
 
     def _checked(self, text: object, what: str, names: Collection[str]) -> dict[str, int]:
-        """Check the names in a text; numbers for those that are no parameters."""
+        """Check the names in a text, and return numbers for those that are no parameters."""
         place = f"{self.where}: {what}"
         if not isinstance(text, str):
             raise UsageError(f"{place} must be the text of an expression, got {_shown(text)}.")
@@ -104,7 +104,7 @@ class StatedSpace:
         return dict.fromkeys(set(names) - self.domains.keys(), 1)
 
     def params(self) -> Iterator[Param]:
-        """The parameters as codes, which are the values themselves where those are integers."""
+        """The parameters with codes as values; integers are their own codes."""
         for name, domain in self.domains.items():
             yield Param(name, tuple(domain), "a parameter of the kernel", domain.because)
 
@@ -147,7 +147,7 @@ class StatedSpace:
 
 
 class _Numbers(ast.NodeTransformer):
-    """Puts numbers in the place of known names, and `-(-a // b)` in that of `cdiv(a, b)`."""
+    """Replaces named numbers by their values, and `cdiv(a, b)` by `-(-a // b)`."""
 
     def __init__(self, known: Mapping[str, int]) -> None:
         self.known = known
@@ -164,7 +164,7 @@ class _Numbers(ast.NodeTransformer):
 
 
 def _with_numbers(text: str, known: Mapping[str, int]) -> str:
-    """The text with numbers in the place of known names; text that is no expression stays, for its reader to refuse."""
+    """Replace named numbers in a text; text that is no expression is returned as it is, for its parser to refuse."""
     try:
         return ast.unparse(_Numbers(known).visit(ast.parse(text.strip(), mode="eval")))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -172,7 +172,7 @@ def _with_numbers(text: str, known: Mapping[str, int]) -> str:
 
 
 def _names_in(text: str, where: str) -> list[str]:
-    """Names that an expression reads, those of the functions that it calls left out."""
+    """Names that an expression reads, without those of called functions."""
     try:
         tree = ast.parse(text.strip(), mode="eval")
     except SyntaxError as error:

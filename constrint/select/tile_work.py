@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-#: What a byte takes of the power, in operations of the matrix units: from and to shared memory, and from the L2.
+#: Power of moving one byte, in operations of the matrix units: from and to shared memory, and from the L2.
 #: Assumed, of the order of published energies of 7 nm parts: a bf16 multiply-add some 0.6 pJ, a byte of a small SRAM
 #: 1 pJ, of a large one and on the way from there 5 pJ.
 SMEM_MOVE_FLOP, L2_MOVE_FLOP = 3.0, 16.0
@@ -18,7 +18,7 @@ SMEM_MOVE_FLOP, L2_MOVE_FLOP = 3.0, 16.0
 
 @dataclass(frozen=True, kw_only=True)
 class BlockWork:
-    """What one block of every configuration does, whatever the grid; every field is a scalar or a column.
+    """Work of one block per configuration, independent of the grid; every field is a scalar or a column.
 
     Args:
         blocks_per_sm: Blocks that reside on one SM at once (at least 1).
@@ -29,9 +29,9 @@ class BlockWork:
         load_bytes: Bytes that one block loads from the L2 in one iteration.
         load_instructions: Loads per lane, summed over the lanes of one block, in one iteration.
         store_bytes: Bytes that one block stores at its end.
-        is_async: 1 where matrix instructions read shared memory themselves (wgmma, tcgen05).
+        is_async: 1 where matrix instructions read operands from shared memory (wgmma, tcgen05), else 0.
         stages_in_flight: Iterations ahead of their use that loads are issued; 0 where nothing is prefetched.
-        is_persistent: 1 where blocks walk many tiles, so that only the first wave has to be started.
+        is_persistent: 1 where blocks walk many tiles, so that only one wave is started, else 0.
         has_matrix_units: Whether matrix units do the arithmetic; else the plain, vector units do.
     """
 
@@ -50,13 +50,13 @@ class BlockWork:
 
     @property
     def flop_of_moves(self) -> Any:
-        """What the bytes of an iteration take of the power, in operations of the matrix units."""
+        """Power of moving one iteration's bytes, in operations of the matrix units."""
         return SMEM_MOVE_FLOP * self.smem_bytes + L2_MOVE_FLOP * self.load_bytes
 
 
 @dataclass(frozen=True, kw_only=True)
 class GridWork:
-    """What a grid of blocks does; every field is a scalar or a column over configurations.
+    """Work of a grid of blocks; every field is a scalar or a column over configurations.
 
     Args:
         num_blocks: Blocks in the grid.
@@ -64,7 +64,7 @@ class GridWork:
         l2_bytes, last_level_bytes, dram_bytes: Traffic of the whole grid at each level.
         extra_s: Seconds of further kernels (a split-K reduction).
         load_latency_s: Mean seconds from a load's issue to its data, where cache hits are known; else the vendor's.
-        l2_bytes_per_s: What all caches deliver together, where no vendor states the L2's bandwidth.
+        l2_bytes_per_s: Bandwidth of all caches together, where no vendor states the L2's.
     """
 
     num_blocks: Any
@@ -85,15 +85,15 @@ class TileWork(BlockWork, GridWork):
 Columns = Mapping[str, NDArray[Any]]
 _Derived = TypeVar("_Derived")
 _ByRow = TypeVar("_ByRow", bound="ByRow")
-#: Derivations that are kept beside one set of columns.
+#: Most derived values that are cached beside one set of columns.
 MAX_DERIVED = 64
 
 
 class ByRow:
-    """An object whose attributes are columns with a value for each configuration, or the same for all."""
+    """An object whose attributes are columns over configurations, or scalars."""
 
     def take(self: _ByRow, rows: slice) -> _ByRow:
-        """The same of some configurations alone."""
+        """Select configurations."""
         part = copy(self)
         for name, value in vars(self).items():
             if isinstance(value, ByRow):
@@ -104,7 +104,7 @@ class ByRow:
 
 
 class PreparedColumns(dict[str, NDArray[Any]]):
-    """Columns that belong to one kernel on one GPU, and stay as they are.
+    """Immutable columns of one kernel on one GPU, beside which derived values are cached.
 
     Args:
         columns: Parameters, per configuration.
@@ -122,7 +122,7 @@ class PreparedRow(dict[str, NDArray[Any]]):
 
     Args:
         whole: The prepared columns.
-        row: Which configuration.
+        row: Index of the configuration.
         opened: Values of the other parameters; each stands for one configuration.
     """
 
@@ -137,9 +137,9 @@ def derived(
     key: Hashable,
     derive: Callable[[Columns, NDArray[Any]], _Derived],
 ) -> _Derived:
-    """What follows from the columns, from what resides on an SM and from a key alone.
+    """Values derived from the columns, from the blocks resident on an SM and from a key alone.
 
-    It is kept beside prepared columns; from any other columns it is derived anew.
+    The result is cached beside prepared columns; from other columns it is derived at every call.
     """
     if not isinstance(columns, PreparedColumns):
         return derive(columns, blocks_per_sm)
@@ -159,7 +159,7 @@ def derived_by_row(
     key: Hashable,
     derive: Callable[[Columns, NDArray[Any]], _ByRow],
 ) -> _ByRow:
-    """The same; one prepared row takes its share of what is kept for all."""
+    """Like `derived`; a prepared row takes its values from those of all rows."""
     if isinstance(columns, PreparedRow):
         return derived(columns.whole, blocks_per_sm, key, derive).take(columns.row)
     return derived(columns, blocks_per_sm, key, derive)

@@ -23,7 +23,7 @@ ELEMENT_BYTES: Mapping[str, int] = {"fp64": 8, "fp32": 4, "tf32": 4, "fp16": 2, 
 
 @dataclass(frozen=True)
 class Workload:
-    """What is asked of an operation: sizes and a dtype (never called a problem).
+    """Sizes, a dtype and options for which an operation is requested (never called a problem).
 
     Args:
         operation: The operation's name, `gemm`.
@@ -50,7 +50,7 @@ class Size:
     Args:
         name: As in `Workload.sizes` or `Workload.options`.
         default: Its value where the user gives none.
-        meaning: What is counted, in a phrase: the help of the command line's option.
+        meaning: The quantity in a phrase: help text of the command line's option.
         least, most: The smallest and the largest value that makes sense.
     """
 
@@ -70,7 +70,7 @@ def workload_of(operation: Operation, gpu: GpuModel, numbers: Mapping[str, Any],
     """The workload of these sizes and options by name; what is not named is as in the default workload.
 
     Args:
-        operation: What is asked for.
+        operation: The operation.
         gpu: The hardware model, which may decide the default dtype.
         numbers: Sizes and options.
         dtype: Type of the operands, in any case; the default workload's if None.

@@ -1,91 +1,20 @@
 """Finds, counts and explains the solutions of a `constrint.model.Problem`, natively on numpy.
 
 The package can be called: `constrint.solve(problem)` is `constrint.solve.solve(problem)`, so that
-`from constrint import solve` is the function, whatever was imported before. Names are imported when they are first
-asked for.
+`from constrint import solve` is the function, whatever was imported before. `__init__.pyi` lists the names; each is
+imported at its first use.
 """
 
 import sys
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any
 
-from constrint.lazy import lazily, names_of
+from constrint.lazy import lazily, names_of, stub_names
 
-if TYPE_CHECKING:
-    from constrint.solve.backends.backend import list_backends
-    from constrint.solve.budget import Limits, SearchStats, Status
-    from constrint.solve.enumeration import (
-        Count,
-        brute_force,
-        count,
-        count_within,
-        enumerate_space,
-        solutions_in_order,
-    )
-    from constrint.solve.explain.conflict import (
-        Conflict,
-        ConflictMember,
-        Relaxation,
-        minimal_conflict,
-        relaxations,
-        ways_out,
-    )
-    from constrint.solve.explain.why_not import BrokenRule, RulePruning, WhyNot, pruning, why_not, would_remove
-    from constrint.solve.optimise import best_solutions, solve
-    from constrint.solve.solution import Solution
-    from constrint.solve.space.best import Ranked
-    from constrint.solve.space.space import SearchSpace
-
-_NAMES: Final = {
-    "backends.backend": ("list_backends",),
-    "budget": ("Limits", "SearchStats", "Status"),
-    "enumeration": ("Count", "brute_force", "count", "count_within", "enumerate_space", "solutions_in_order"),
-    "explain.conflict": (
-        "Conflict",
-        "ConflictMember",
-        "Relaxation",
-        "minimal_conflict",
-        "relaxations",
-        "ways_out",
-    ),
-    "explain.why_not": ("BrokenRule", "RulePruning", "WhyNot", "pruning", "why_not", "would_remove"),
-    "optimise": ("best_solutions", "solve"),
-    "solution": ("Solution",),
-    "space.best": ("Ranked",),
-    "space.space": ("SearchSpace",),
-}
+_NAMES = stub_names(__name__, __file__)
 __getattr__ = lazily(__name__, _NAMES)
 __dir__ = names_of(globals(), _NAMES)
-
-__all__ = [
-    "BrokenRule",
-    "Conflict",
-    "ConflictMember",
-    "Count",
-    "Limits",
-    "Ranked",
-    "Relaxation",
-    "RulePruning",
-    "SearchSpace",
-    "SearchStats",
-    "Solution",
-    "Status",
-    "WhyNot",
-    "best_solutions",
-    "brute_force",
-    "count",
-    "count_within",
-    "enumerate_space",
-    "list_backends",
-    "minimal_conflict",
-    "pruning",
-    "relaxations",
-    "solutions_in_order",
-    "solve",
-    "ways_out",
-    "why_not",
-    "would_remove",
-]
+__all__ = sorted(name for names in _NAMES.values() for name in names)
 
 
 class _Callable(ModuleType):

@@ -15,9 +15,9 @@ from constrint.errors import CancelledError, LimitReachedError, UsageError
 from constrint.model.interrupt import watched
 from constrint.model.intmath import as_int
 
-#: Seconds between two looks at the clock, at signals and at the caller.
+#: Seconds between two checks of the clock, of signals and of the caller's cancellation.
 BETWEEN_LOOKS: Final = 0.02
-# Without max_bytes, only what is larger than this is compared with the memory that is left.
+# Without max_bytes, smaller requests are not compared with the available memory.
 LARGE_BYTES: Final = 1 << 26
 
 
@@ -39,13 +39,13 @@ class Limits:
         max_seconds: Wall-clock time in seconds; None for no limit.
         max_cells: Combinations on which constraints may be evaluated.
         max_values: Values of one constrained variable that may be listed.
-        max_bytes: Memory that the tables of one search may take together, in bytes; None for half of what is left.
+        max_bytes: Memory of all tables of one search, in bytes; None for half of the available memory.
         cancel: Ends the search once it returns True (a callable) or is set (an event).
         progress: Called from time to time with the cost of the search so far.
-        started: When the search began of which this is a step, by `time.perf_counter`; None for now.
+        started: Start of the whole search of which this is a step, by `time.perf_counter`; None for now.
 
     Raises:
-        UsageError: For what is no limit.
+        UsageError: For a value of the wrong type or range.
     """
 
     max_nodes: int = 1 << 22
@@ -74,7 +74,7 @@ class Limits:
 
 @dataclass(slots=True)
 class SearchStats:
-    """What a search cost.
+    """Work of a search.
 
     Attributes:
         seconds: Wall-clock time in seconds.
@@ -95,7 +95,7 @@ class SearchStats:
 
 @dataclass(slots=True)
 class Budget:
-    """Limits together with what has been spent of them."""
+    """Limits of a search together with the work done so far."""
 
     limits: Limits
     stats: SearchStats = field(default_factory=SearchStats)
@@ -128,11 +128,11 @@ class Budget:
             raise LimitReachedError(self.time_over())
 
     def time_over(self) -> str:
-        """The sentence that the time is over."""
+        """Write the message that the time is over."""
         return f"the search took longer than max_seconds={self.limits.max_seconds}; raise it or narrow the problem."
 
     def tick(self) -> None:
-        """Does what `check_work` does if it is some milliseconds since the last time; cheap enough for inner loops."""
+        """Call `check_work` at most every few milliseconds; cheap enough for inner loops."""
         now = time.perf_counter()
         if now >= self._next_look:
             self._next_look = now + BETWEEN_LOOKS
@@ -140,7 +140,7 @@ class Budget:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Has long computations in the block tick by themselves; where memory runs out a limit was reached.
+        """Make long computations inside the block tick; running out of memory becomes a reached limit.
 
         A generator must not yield inside the block.
         """
@@ -151,16 +151,16 @@ class Budget:
             raise LimitReachedError("there is not enough memory for this search; narrow the problem.") from None
 
     def rest(self, **changes: Any) -> Limits:
-        """Limits for a step of this search: they count from its start, and its signals are heard."""
+        """Limits for a step of this search: time counts from the search's start, and its signals apply."""
         return replace(self.limits, started=self.started, **changes)
 
     def seconds_left(self) -> float | None:
-        """Seconds that may still be taken; None without a limit."""
+        """Remaining seconds; None without a limit."""
         limit = self.limits.max_seconds
         return None if limit is None else max(0.0, limit - self.elapsed_seconds())
 
     def part(self, seconds: float, **changes: Any) -> Limits:
-        """Limits for a step that may take so many seconds of what is left."""
+        """Limits for one step of at most `seconds`, within the remaining time."""
         left = self.seconds_left()
         return replace(
             self.limits, started=None, max_seconds=seconds if left is None else min(seconds, left), **changes
@@ -175,12 +175,12 @@ class Budget:
             )
 
     def bytes_left(self) -> int:
-        """Bytes that may still be taken."""
+        """Remaining bytes."""
         limit = self.limits.max_bytes
         return available_bytes() if limit is None else limit - self.stats.table_bytes
 
     def check_bytes(self, num_bytes: int, what: str) -> None:
-        """Ends the search when one step would need more memory than is left."""
+        """Ends the search when one step would need more than the remaining memory."""
         limit = self.limits.max_bytes
         if limit is None and num_bytes >= LARGE_BYTES and num_bytes > available_bytes():
             self.refuse_bytes(num_bytes, what)
@@ -188,7 +188,7 @@ class Budget:
             self.refuse_bytes(num_bytes, what)
 
     def refuse_bytes(self, num_bytes: int, what: str) -> NoReturn:
-        """Ends the search, which has not so much memory left."""
+        """Raises the error that a step needs more than the remaining memory."""
         limit = self.limits.max_bytes
         if limit is None:
             raise LimitReachedError(
@@ -216,9 +216,9 @@ class Budget:
         self.tick()
 
 
-#: Where nothing is known, or nothing limits.
+#: Available memory where it is unknown or unlimited.
 UNKNOWN: Final = 1 << 62
-# Seconds for which an answer is good.
+# Seconds for which an answer is cached.
 _FRESH: Final = 0.5
 _GROUPS: Final = (
     ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
@@ -230,7 +230,7 @@ _last: tuple[float, int] = (float("-inf"), UNKNOWN)
 def available_bytes() -> int:
     """Bytes that a search or a listing may take: half of what the machine, its container and this process have left.
 
-    The other half is for copies on the way, for what uses the answer, and for other processes.
+    The other half is for temporary copies, for users of the result, and for other processes.
     """
     global _last
     now = time.monotonic()
@@ -240,7 +240,7 @@ def available_bytes() -> int:
 
 
 def _read(path: str) -> bytes:
-    """The first bytes of a file of the system; quicker than opening it as text."""
+    """Read the first bytes of a system file; quicker than opening it as text."""
     file = os.open(path, os.O_RDONLY)
     try:
         return os.read(file, 4096)

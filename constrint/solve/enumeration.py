@@ -21,7 +21,7 @@ from constrint.solve.budget import Budget, Limits, SearchStats
 from constrint.solve.engine import walk
 from constrint.solve.engine.compiled import CompiledWalk, walk_in_order
 from constrint.solve.engine.factored import factored_space
-from constrint.solve.space.axes import Axis, Layout, axis_of, position_type
+from constrint.solve.space.axes import Axis, AxisLayout, axis_of, position_type
 from constrint.solve.space.labelled import with_values
 from constrint.solve.space.parts import Factors, Part, TreePart
 from constrint.solve.space.space import SearchSpace
@@ -32,9 +32,9 @@ def enumerate_space(problem: Problem, limits: Limits | None = None, backend: str
     """Finds all solutions of a problem, in factored form.
 
     Args:
-        problem: The problem; its objective plays no role here.
-        limits: How much work is allowed.
-        backend: Who searches: "native" (the compiled core where it takes the problem, else numpy) or "auto" (the same),
+        problem: The problem; its objective is ignored.
+        limits: Limits of the search.
+        backend: "native" (the compiled core where it supports the problem, else numpy) or "auto" (the same),
             "numpy", "brute", "cpsat" or "python-constraint".
 
     Raises:
@@ -85,12 +85,12 @@ def _one_table(problem: Problem, columns: Columns) -> Factors:
         parts = (TreePart(tree),)
     elif not problem.variables and all(c.holds({}) for c in problem.constraints):
         parts = ()
-    return Factors(Layout(problem.names, {**axes}, {}), parts)
+    return Factors(AxisLayout(problem.names, {**axes}, {}), parts)
 
 
-#: Of the time that is allowed the tables may take this share; the rest is for bounds.
+#: Share of the time limit for listing tables; the rest is for bounds.
 TABLE_SHARE: Final = 0.8
-#: Seconds for bounds where no time is stated, and after the caller's own signal.
+#: Seconds for bounds: without a time limit, and after cancellation.
 BOUND_SECONDS: Final = 1.0
 CANCELLED_SECONDS: Final = 0.15
 
@@ -100,10 +100,10 @@ class Count:
     """The number of solutions, or bounds on it.
 
     Attributes:
-        at_least: So many solutions are known.
-        at_most: More there cannot be.
-        searched: The share of the search one after the other that is behind, from 0 to 1; None where nothing is known.
-        stopped: What ended the search; empty where the number is exact.
+        at_least: Lower bound on the number of solutions.
+        at_most: Upper bound on the number of solutions.
+        searched: Finished share of the walk through all solutions, from 0 to 1; None where unknown.
+        stopped: The limit that ended the search; empty where the number is exact.
     """
 
     at_least: int
@@ -131,13 +131,13 @@ def _percent(share: float) -> str:
 
 
 def count_within(problem: Problem, limits: Limits | None = None, backend: str = "native") -> Count:
-    """Counts the solutions; where a limit comes first, it says between which bounds their number is.
+    """Count the solutions; at a limit, return bounds on their number.
 
     Args:
-        problem: The problem; its objective plays no role here.
-        limits: How much work is allowed. With `max_seconds` the last fifth of the time is for bounds; without it, they
+        problem: The problem; its objective is ignored.
+        limits: Limits of the search. With `max_seconds` the last fifth of the time is for bounds; without it, they
             take a second more.
-        backend: Who counts, as `enumerate_space` takes it.
+        backend: The solver, as in `enumerate_space`.
     """
     budget = Budget(limits or Limits())
     seconds = budget.limits.max_seconds
@@ -152,7 +152,7 @@ def count_within(problem: Problem, limits: Limits | None = None, backend: str = 
 
 
 def _bounds(problem: Problem, budget: Budget, stopped: str, *, is_cancelled: bool) -> Count:
-    """What a search one after the other says in the time that is left."""
+    """Bounds from a walk through the solutions in the remaining time."""
     if is_cancelled:
         left = Limits(max_seconds=CANCELLED_SECONDS)
     elif budget.limits.max_seconds is None:
@@ -181,7 +181,7 @@ def _walked(problem: Problem, budget: Budget, trivial: Count) -> Count:
         at_least *= number
         at_most *= number if share >= 1 else math.prod(len(compiled.values[name]) for name in names)
         searched = min(searched, share)
-    # A component without a solution leaves none, however little is known of the others.
+    # One component without a solution means no solution at all.
     return Count(at_least, at_most, searched if at_most else 1.0)
 
 
@@ -202,9 +202,9 @@ def solutions_in_order(
     """Yields solutions in the declared order of variables and of their values, the first one first.
 
     Args:
-        problem: The problem; its objective plays no role here.
-        limits: How much work is allowed.
-        backend: "native" (the compiled core where it takes the problem, else numpy) or "numpy".
+        problem: The problem; its objective is ignored.
+        limits: Limits of the search.
+        backend: "native" (the compiled core where it supports the problem, else numpy) or "numpy".
 
     Raises:
         LimitReachedError: When a limit ended the search before the next solution was known.

@@ -23,7 +23,7 @@ class Contradiction(Exception):
 
 
 class Domains:
-    """The current domains; every change is a narrowing."""
+    """Domains of all variables during propagation; every change narrows one."""
 
     def __init__(self, domains: dict[str, Domain]) -> None:
         self.of = domains
@@ -31,7 +31,7 @@ class Domains:
         # Bounds of operations under the current domains, with the expression so that its id stays taken.
         self._bounds: dict[int, tuple[Operation, Interval | None]] = {}
 
-    #: Uses that a condition holds (or does not); `propagate` enters it, since it imports this file.
+    #: Narrows by a condition that holds (or does not); `propagation`, which imports this file, enters it.
     holding: ClassVar[Callable[[Domains, Constraint, bool], None]]
 
     def copy(self) -> Domains:
@@ -61,7 +61,7 @@ class Domains:
         self.set(name, Domain.from_range(first, high, domain.step))
 
     def choose(self, name: str, values: Iterable[int]) -> None:
-        """Sets the values that are left (all of them members already)."""
+        """Replaces a domain by some of its members."""
         left = list(values)
         if not left:
             raise Contradiction(name)

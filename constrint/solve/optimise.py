@@ -16,10 +16,10 @@ from constrint.model.problem import Objective
 from constrint.solve.backends.backend import get_backend, solution_of
 from constrint.solve.budget import Budget, Limits
 from constrint.solve.explain.conflict import conflict_of_infeasible
-from constrint.solve.solution import Found, Solution
+from constrint.solve.solution import SearchResult, Solution
 
-#: Where no limits are given a search for the best ends after this time, with the best that it knows. It may need
-#: forever, and its answer is of use before that; a list of all solutions is not, so listing has no such limit.
+#: Default time limit of an optimisation, in seconds: its best solution so far is of use. Listing has no default limit,
+#: since a partial list is of no use.
 DEFAULT_SECONDS: Final = 60.0
 
 
@@ -37,7 +37,7 @@ def solve(
 
     Args:
         problem: The problem.
-        limits: How much work is allowed; without them at most `DEFAULT_SECONDS` seconds.
+        limits: Limits of the search; without them at most `DEFAULT_SECONDS` seconds.
         backend: "auto" (the native engine; after a second, or less where less is allowed, CP-SAT where OR-tools is
             installed), "native", "numpy" (the native engine without its compiled core), "cpsat", "python-constraint" or
             "brute". A back-end of another library gives any solution where there is no objective.
@@ -46,10 +46,10 @@ def solve(
     Raises:
         UndefinedValueError: When there are solutions and an objective has a value in none of them.
     """
-    found, budget, asked = _found(problem, 1, limits, backend, hint)
-    # The caller's signals belong to this search; they are not kept for questions that come later.
+    result, budget, solver = _search(problem, 1, limits, backend, hint)
+    # The caller's cancellation belongs to this search, not to later explanations.
     later = replace(limits or Limits(), cancel=None, progress=None)
-    answer = _with_values(problem, solution_of(problem, found, budget, asked))
+    answer = _with_values(problem, solution_of(problem, result, budget, solver))
     return replace(answer, explain=partial(conflict_of_infeasible, later))
 
 
@@ -68,9 +68,9 @@ def best_solutions(
     Args:
         problem: The problem.
         number: How many, at least 1.
-        limits: How much work is allowed; without them at most `DEFAULT_SECONDS` seconds.
-        backend: As `solve` takes it.
-        hint: As `solve` takes it.
+        limits: Limits of the search; without them at most `DEFAULT_SECONDS` seconds.
+        backend: As for `solve`.
+        hint: As for `solve`.
 
     Raises:
         LimitReachedError: When a limit ended the search before any solution was found. Where some were, their status is
@@ -79,22 +79,22 @@ def best_solutions(
     wanted = as_int(number, "the number of solutions")
     if wanted < 1:
         raise UsageError(f"best_solutions finds at least 1 solution, not {wanted}.")
-    found, budget, asked = _found(problem, wanted, limits, backend, hint)
-    if not found.complete and not found.assignments:
-        raise LimitReachedError(found.message)
-    answers = (solution_of(problem, found, budget, asked, place) for place in range(len(found.assignments)))
+    result, budget, solver = _search(problem, wanted, limits, backend, hint)
+    if not result.complete and not result.assignments:
+        raise LimitReachedError(result.message)
+    answers = (solution_of(problem, result, budget, solver, place) for place in range(len(result.assignments)))
     return tuple(_with_values(problem, answer) for answer in answers)
 
 
 def _with_values(problem: Problem, answer: Solution) -> Solution:
-    """The answer in values of the problem's variables instead of the integers that code them."""
+    """Translate an answer from codes to the values of the problem's variables."""
     coding = Coding.of(problem)
     return answer if coding is None else replace(answer, assignment=coding.decoded(answer.assignment))
 
 
-def _found(
+def _search(
     problem: Problem, number: int, limits: Limits | None, backend: str, hint: Mapping[str, object] | None
-) -> tuple[Found, Budget, str]:
+) -> tuple[SearchResult, Budget, str]:
     tried: dict[str, int] = {}
     coding = Coding.of(problem)
     for name, value in (hint or {}).items():
@@ -105,13 +105,13 @@ def _found(
         elif (code := coding.code(name, value)) is not None:
             tried[name] = code
     budget = Budget(limits or Limits(max_seconds=DEFAULT_SECONDS))
-    found = get_backend(backend).find(hardened(problem), budget, number, tried)
+    result = get_backend(backend).find(hardened(problem), budget, number, tried)
     budget.stats.seconds = budget.elapsed_seconds()
-    return found, budget, backend
+    return result, budget, backend
 
 
 def hardened(problem: Problem) -> Problem:
-    """The same problem without soft constraints: their total weight is its first objective.
+    """Replace soft constraints by 0/1 variables for violation, whose total weight becomes the first objective.
 
     A problem without soft constraints is returned as it is.
     """

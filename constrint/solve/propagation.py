@@ -32,7 +32,7 @@ from constrint.solve.intervals import Contradiction, Domains, narrow
 # Bounds of cyclic constraints on huge ranges can creep one step at a time; narrowing less is still sound.
 MAX_ROUNDS: Final = 60
 MAX_DIVISORS: Final = 1 << 16
-# Longer tables narrow nothing: looking through them in every round would take too long.
+# Longer tables narrow nothing: a pass over them in every round would take too long.
 MAX_TABLE: Final = 20_000
 _OPPOSITE: Final = {"==": "!=", "!=": "==", "<=": ">", ">": "<=", "<": ">=", ">=": "<"}
 
@@ -61,7 +61,7 @@ def propagate(domains: dict[str, Domain], constraints: Sequence[Constraint]) -> 
 
 
 def normal(item: Constraint) -> Constraint:
-    """Moves negations inwards where that keeps the meaning, and writes implications as alternatives."""
+    """Normalise: negations move inwards where that is equivalent, implications become disjunctions."""
     if isinstance(item, Implies):
         return AnyOf((normal(Not(item.condition)), normal(item.consequence)))
     if isinstance(item, (AllOf, AnyOf)):
@@ -272,7 +272,7 @@ Residues = frozenset[int]
 
 
 def impossible(domains: Mapping[str, Domain], constraints: Iterable[Constraint]) -> bool:
-    """Says whether the remainders of some equality's two sides differ whatever the variables are."""
+    """Whether some equality is impossible because the remainders of its two sides always differ."""
     for constraint in constraints:
         if not isinstance(constraint, Comparison) or constraint.op != "==":
             continue

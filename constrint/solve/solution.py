@@ -21,14 +21,14 @@ class Solution:
         assignment: A value per variable; with LIMIT_REACHED the best one known, empty where none is known.
         value: The first objective's value; None without an objective or an assignment.
         values: The values of all objectives in order.
-        bound: What the first objective can at best be, so far as is known; equal to the value of a proven optimum. With
+        bound: Proven bound on the first objective; equal to its value at a proven optimum. With
             soft constraints, the total weight of those violated is the first objective here.
         violated: The soft constraints that the assignment violates.
         penalty: Their total weight; None without soft constraints or an assignment.
-        solver: The back-end that gave the answer.
-        message: What ended the search, where a limit did.
-        stats: What the search cost.
-        explain: Finds the conflict in a problem without a solution; `solve` gives it, back-ends leave it out.
+        solver: Name of the back-end that answered.
+        message: The limit that ended the search, if one did.
+        stats: Work of the search.
+        explain: Finds the conflict in a problem without a solution; set by `solve`, not by back-ends.
     """
 
     status: Status
@@ -56,12 +56,12 @@ class Solution:
         message: str = "",
         solver: str = "",
     ) -> Solution:
-        """The answer that an assignment is (None where none is known), evaluated and checked with Python's integers.
+        """Make the answer from an assignment (None where none is known), evaluated and checked with exact integers.
 
         Without a status the search ran to its end: the assignment is the answer, and without one there is no solution.
 
         Raises:
-            ConstrintError: When the assignment is no solution: the solver that gave it is wrong.
+            ConstrintError: When the assignment is no solution, which is a fault of the solver.
         """
         if status is None:
             status = Status.INFEASIBLE if assignment is None else Status.FEASIBLE
@@ -124,15 +124,15 @@ class Solution:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What a search for the best solutions came to.
+class SearchResult:
+    """Result of a back-end's search for the best solutions.
 
     Attributes:
-        assignments: The best solutions that are known, the best one first.
+        assignments: The best known solutions, the best one first.
         complete: Whether these are proven to be the best ones, or all.
-        bound: What the first objective can at best be; None where nothing is known.
-        message: What ended the search, where it is not complete.
-        solver: The back-end that answered, where it is another than the one that was asked.
+        bound: Proven bound on the first objective; None where there is none.
+        message: The limit that ended the search; empty where it is complete.
+        solver: The back-end that answered, where it is not the selected one.
     """
 
     assignments: tuple[dict[str, int], ...] = ()
@@ -143,7 +143,7 @@ class Found:
 
 
 class StoppedEarlyError(LimitReachedError):
-    """Raised when a limit ended a search that knows something already: the best solution so far, and a bound."""
+    """Raised when a limit ended a search that has a solution or a bound already."""
 
     def __init__(self, message: str, incumbent: dict[str, int] | None = None, bound: int | None = None) -> None:
         self.incumbent, self.bound = incumbent, bound

@@ -16,7 +16,7 @@ from constrint.answers.registry import EXPORTS
 from constrint.errors import UnknownNameError, UsageError
 from constrint.export import Export, Format, export, format_named, list_formats, register
 from constrint.select import Workload
-from constrint.select.rank import Ranking, Request, requests
+from constrint.select.rank import KernelProblem, Ranking, requests
 
 OBJECTIVE = """
 problem "tiles"
@@ -33,7 +33,7 @@ def ranking() -> Ranking:
 
 
 @pytest.fixture(scope="module")
-def producer() -> Request:
+def producer() -> KernelProblem:
     gpu, operation = load_gpu("h200"), load_kernel("gemm.producer")
     ((request,), _) = requests(operation, gpu, operation.default_workload(gpu))
     return request
@@ -57,7 +57,7 @@ def test_a_ranking_as_json_says_what_solve_says_and_where_it_comes_from(ranking:
         assert "tile_m" not in entry["config"]
 
 
-def test_a_space_as_json_is_read_again_by_space(producer: Request, tmp_path: Path) -> None:
+def test_a_space_as_json_is_read_again_by_space(producer: KernelProblem, tmp_path: Path) -> None:
     space = enumerate_space(producer.problem)
     path = tmp_path / "space.json"
     path.write_text(export(space, "json", about=producer, top=5))
@@ -138,7 +138,7 @@ def test_a_recurrent_layer_has_no_tiles_of_a_product() -> None:
         assert ranking.candidates[0].kernel in export(ranking, name)
 
 
-def test_formats_take_what_they_can_hold(ranking: Ranking, producer: Request) -> None:
+def test_formats_take_what_they_can_hold(ranking: Ranking, producer: KernelProblem) -> None:
     with pytest.raises(UsageError, match=r"kernel-tuner holds a space with its rules.*enumerate_space returns"):
         export(ranking, "kernel-tuner")
     with pytest.raises(UnknownNameError, match=r"unknown export format 'kernel_tuner'\. Nearest: kernel-tuner"):
@@ -161,7 +161,9 @@ def test_a_kernel_without_parameters_is_a_row_and_no_space() -> None:
         export(enumerate_space(request.problem), "kernel-tuner", about=request)
 
 
-def test_every_format_is_the_same_each_time_and_says_where_it_is_from(ranking: Ranking, producer: Request) -> None:
+def test_every_format_is_the_same_each_time_and_says_where_it_is_from(
+    ranking: Ranking, producer: KernelProblem
+) -> None:
     space = enumerate_space(producer.problem)
     for name in ("triton", "json", "csv", "c-header", "kernel-tuner", "cutlass-like"):
         found: Any = space if name == "kernel-tuner" else ranking

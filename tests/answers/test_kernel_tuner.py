@@ -15,7 +15,7 @@ from constrint.answers.formats.kernel_tuner import as_read
 from constrint.errors import ConstrintError, InfeasibleError, LimitReachedError, ParseError, UsageError
 from constrint.export import export
 from constrint.model import Problem, Var, gcd, table
-from constrint.select.rank import Request, requests
+from constrint.select.rank import KernelProblem, requests
 from constrint.solve import SearchSpace
 from tests.support import random_problems
 
@@ -42,7 +42,7 @@ def rows_of(space: SearchSpace) -> list[str]:
     return typed(config.values() for config in space)
 
 
-def request_of(kernel: str, gpu_name: str, **fixed: int) -> Request:
+def request_of(kernel: str, gpu_name: str, **fixed: int) -> KernelProblem:
     gpu, operation = load_gpu(gpu_name), load_kernel(kernel)
     ((request,), _) = requests(operation, gpu, operation.default_workload(gpu))
     for name, value in fixed.items():

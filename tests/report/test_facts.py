@@ -18,7 +18,7 @@ from constrint.report import Means, Report, gather
 from constrint.report.heat import telling_axes
 from constrint.report.measured import in_order, measured_facts, of_config, published
 from constrint.select import Workload
-from constrint.select.as_compiled import Asked
+from constrint.select.as_compiled import CompileJob
 from constrint.select.candidate import CompiledKernel
 from constrint.select.rank import rank, requests
 from constrint.solve import count, pruning
@@ -126,7 +126,7 @@ def test_candidates_lie_under_what_each_resource_alone_leaves() -> None:
 def compiler(registers: Mapping[int, int]) -> object:
     """Compiles nothing: says so many registers for the candidates in their order, and refuses the others."""
 
-    def compile_all(asked: Sequence[Asked]) -> list[CompiledKernel | str]:
+    def compile_all(asked: Sequence[CompileJob]) -> list[CompiledKernel | str]:
         return [
             CompiledKernel("gfx942", "3.9.0", 32768, registers[at], 0, 0, "mfma") if at in registers else "refused"
             for at in range(len(asked))

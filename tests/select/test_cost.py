@@ -15,10 +15,10 @@ from constrint.select.cost import (
     FITTED_SHARE,
     PARTS,
     cost_assumptions,
-    kept_up,
     l2_bytes_per_s,
     loaded_clock_hz,
     overlap,
+    sustained_shares,
 )
 
 WORK = TileWork(
@@ -172,10 +172,10 @@ def test_vector_units_are_named_and_know_no_sustained_share() -> None:
     plain, matrix = (estimate(t4, 8.1e12, replace(WORK, has_matrix_units=has)).parts_of(0) for has in (False, True))
     assert plain["matrix units"] == 0 == matrix["vector units"]
     # Matrix units keep up as much of the peak as power allows, vector units all that is stated.
-    share = float(kept_up(t4, WORK)[0][0])
+    share = float(sustained_shares(t4, WORK)[0][0])
     assert 0.4 < share < 0.9
     assert matrix["matrix units"] == pytest.approx(plain["vector units"] / share)
-    assert kept_up(t4, replace(WORK, has_matrix_units=False)) == (1.0, 1.0)
+    assert sustained_shares(t4, replace(WORK, has_matrix_units=False)) == (1.0, 1.0)
 
 
 def test_assumptions_are_printed_with_their_band_and_source() -> None:

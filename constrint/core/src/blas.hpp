@@ -13,7 +13,7 @@ struct Product {
   int32_t strides[3];     // from column to column of A, B and C
 };
 
-// What is called: cublasGemmEx, cublasSetMathMode. They stay for good.
+// Addresses of cublasGemmEx and cublasSetMathMode; set once.
 void use_blas(void* multiply, void* set_math_mode);
 bool has_blas();
 

@@ -11,7 +11,7 @@ namespace constrint {
 namespace {
 
 // Room for columns in one byte array, or in one each where they are long. The first write to each page of fresh memory
-// costs more than the values on it, so what is not small begins on a large page, and large pages are asked for.
+// costs more than the values on it, so larger blocks begin on a large page, and large pages are requested.
 class Columns {
  public:
   explicit Columns(const std::vector<size_t>& sizes) : blocks_(sizes.size()), offsets_(sizes.size()) {

@@ -1,4 +1,4 @@
-// What a search may spend: combinations, rows, memory and time.
+// Budget of a search: combinations, rows, memory and time.
 #include <algorithm>
 
 #include "table.hpp"
@@ -7,7 +7,7 @@ namespace constrint {
 
 namespace {
 
-// Tables of up to so many rows grow fourfold; longer ones get room for many at once, so that rows are seldom moved.
+// Rows up to which a table grows fourfold; longer tables grow in larger steps, so that rows are seldom moved.
 constexpr size_t kShortTable = size_t{1} << 13, kLongTable = size_t{1} << 18;
 
 }  // namespace
@@ -41,7 +41,7 @@ void Budget::add_rows(Table& table, int64_t more) {
   if (!table.columns.empty() && rows > table.columns[0].capacity()) {
     const size_t before = table.columns[0].capacity(), row_bytes = sizeof(uint16_t) * table.columns.size();
     size_t after = std::max(rows, before < kShortTable ? 4 * before : before < kLongTable ? kLongTable : 2 * before);
-    // Where memory is short, only a little more than what is needed.
+    // Where memory is short, reserve only a little more than needed.
     if (max_bytes && bytes + static_cast<int64_t>((after - before) * row_bytes) > max_bytes) after = rows + rows / 8;
     take(static_cast<int64_t>((after - before) * row_bytes), table.variables);
     const Slab::Shared together(table.columns.size(), after * sizeof(uint16_t));

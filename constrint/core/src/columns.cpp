@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kPieceRows = 1 << 13;
 
-// Calls f with a value of the type that has so many bytes.
+// Calls f with a value of the integer type of `bytes` bytes.
 template <typename F>
 void with_type(int bytes, F f) {
   switch (bytes) {
@@ -24,7 +24,7 @@ void with_type(int bytes, F f) {
   }
 }
 
-// Repeats what the first `bytes` bytes hold until `total` bytes are filled.
+// Repeats the first `bytes` bytes until `total` bytes are filled.
 void replicate(char* out, size_t bytes, size_t total, Budget& budget) {
   constexpr size_t kMost = size_t{1} << 20;
   for (size_t done = bytes; done < total;) {
@@ -54,7 +54,7 @@ class Join {
   // One row per solution, or per range of the table that is left as ranges.
   const std::vector<uint32_t>& rows(size_t node) const { return rows_[node]; }
   int ranged() const { return ranged_; }
-  // Whether other tables than that one repeat what is before them.
+  // Whether tables other than that one repeat the rows before them.
   bool repeats() const {
     for (size_t o = 1; o + 1 < order_.size(); ++o) {
       if (!is_single(order_[o])) return true;

@@ -1,5 +1,5 @@
-// Conditions and expressions from numbers in postfix order; constrint/model/encode.py writes them. Whatever the numbers
-// are, what comes out is a well-formed node, or Unsupported.
+// Decodes conditions and expressions from numbers in postfix order, as constrint/model/encode.py writes them. Any input
+// gives a well-formed node or Unsupported.
 #pragma once
 
 #include <algorithm>
@@ -83,7 +83,7 @@ class Decoder {
     push(model_.node(op, std::move(args), value));
   }
 
-  // So many numbers, which follow.
+  // A count of numbers, and these numbers.
   std::vector<int64_t> numbers(int64_t size) {
     if (size < 1 || size > static_cast<int64_t>(words_.size() - at_)) throw Unsupported{};
     auto first = words_.begin() + static_cast<long>(at_);

@@ -9,7 +9,7 @@ namespace {
 
 // A sum over fewer variables is as well listed.
 constexpr size_t kManyTerms = 8;
-// Stands for a sum that holds whatever follows.
+// Marks a sum whose rule holds for all remaining values.
 constexpr int64_t kSettled = INT64_MAX;
 
 struct SumRule {
@@ -170,7 +170,7 @@ class DiagramBuilder {
     return true;
   }
 
-  // Drops what leads nowhere.
+  // Drops states from which no solution is reachable.
   static void prune(Diagram* diagram) {
     std::vector<uint32_t> renumbered = {0};
     for (size_t level = diagram->layers.size(); level-- > 0;) {

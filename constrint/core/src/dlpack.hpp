@@ -44,7 +44,7 @@ inline uint64_t address_of(const DlTensor& tensor) {
   return reinterpret_cast<uint64_t>(tensor.data) + tensor.offset;
 }
 
-// What `use_tensors` was given: the exact types that are tensors without ways of their own, and their exchange.
+// Arguments of `use_tensors`: the exact tensor types without overridden behaviour, and their exchange functions.
 const Exchange* exchange_of_tensors();
 bool is_plain_tensor(PyObject* object);
 

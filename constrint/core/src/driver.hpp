@@ -1,4 +1,4 @@
-// The GPU's driver, found at run time: what a launch needs of libcuda or libamdhip64, stated here without their headers.
+// The GPU's driver, loaded at run time: the functions of libcuda or libamdhip64 for launches, without their headers.
 #pragma once
 
 #include <cstdint>
@@ -39,7 +39,7 @@ struct TensorMapShape {
   std::vector<int64_t> strides;    // in elements; the last one is 1
 };
 
-// What a tensor map can say.
+// Fields of a tensor map.
 constexpr int64_t kMaxMapBlock = 256, kMaxMapSize = int64_t{1} << 32, kMaxMapStride = int64_t{1} << 40;
 constexpr size_t kMaxMapAxes = 5;
 
@@ -60,16 +60,16 @@ struct Loaded {
 class Driver {
  public:
   virtual ~Driver() = default;
-  // What is current in this thread: a context, or a device's number plus one.
+  // The current context of this thread, or its device's number plus one.
   virtual void* current() const = 0;
   virtual bool has_clusters() const = 0;
   virtual void launch(const LaunchShape& shape, void* stream, void** parameters) const = 0;
   // Fills words of four bytes.
   virtual void fill(void* address, size_t words, uint32_t value, void* stream) const = 0;
   virtual Loaded load(const void* image, const char* name) const = 0;
-  // Lets a function be launched with so much dynamic shared memory, and in clusters of so many blocks.
+  // Permits launches of a function with this much dynamic shared memory and clusters of this many blocks.
   virtual void allow(void* function, unsigned shared_bytes, unsigned cluster) const = 0;
-  // Blocks of this shape that are resident on so many SMs at the same time; -1 where the driver does not tell.
+  // Blocks of this shape resident on `num_sms` SMs at the same time; -1 where the driver does not report it.
   virtual int64_t resident(const LaunchShape& shape, unsigned num_sms) const = 0;
   // Bytes of a function's parameters; empty where the driver does not tell.
   virtual std::vector<size_t> parameter_bytes(void* function) const = 0;
@@ -77,7 +77,7 @@ class Driver {
   virtual void readdress(TensorMap& map, void* address) const = 0;
 };
 
-// Opens "cuda" or "hip" from a library; throws DriverError where there is none, or one without what is needed.
+// Opens "cuda" or "hip" from a library; throws DriverError where it is missing or lacks a function.
 Driver* open_driver(const std::string& kind, const std::string& library);
 
 }  // namespace constrint

@@ -27,7 +27,7 @@ PyObject* raise(PyObject* kind, const std::string& what) {
   throw PythonError{};
 }
 
-// Calls `work` and turns what it throws into Python's terms; the driver's errors become `driver_error`.
+// Calls `work` and translates its exceptions to Python's; the driver's errors become `driver_error`.
 template <typename F>
 PyObject* launching(F work, PyObject* driver_error = PyExc_RuntimeError) {
   try {
@@ -51,7 +51,7 @@ PyObject* part(PyObject* tuple, Py_ssize_t i) {
   return item(tuple, i);
 }
 
-// An address, a stream, or an integer with or without a sign: what 64 bits hold.
+// A 64-bit value: an address, a stream, or an integer with or without a sign.
 uint64_t word_of(PyObject* object) {
   if (!PyLong_Check(object)) throw Unsupported{};
   int overflow = 0;
@@ -158,7 +158,7 @@ uint32_t slot_of(const Plan& plan, PyObject* slot) {
   return static_cast<uint32_t>(small(slot, 0, static_cast<int64_t>(plan.num_slots) - 1));
 }
 
-// Says what a slot holds; throws where that is two things.
+// Sets the content of a slot; throws where two contents conflict.
 uint32_t slot_of(Plan& plan, PyObject* given, SlotKind kind) {
   const uint32_t slot = slot_of(plan, given);
   if (plan.kinds[slot] != SlotKind::kUnused && plan.kinds[slot] != kind) throw Unsupported{};
@@ -308,14 +308,14 @@ PyObject* make_plan(PyObject*, PyObject* args) {
 
 PyObject* g_blas_handle = nullptr;  // gives the address of this thread's handle, on the current stream
 
-// use_blas(address of cublasGemmEx, of cublasSetMathMode, what gives the handle)
+// use_blas(address of cublasGemmEx, address of cublasSetMathMode, function that returns the handle)
 PyObject* use_blas_of(PyObject*, PyObject* args) {
   PyObject *multiply, *set_math_mode, *handle;
   if (!PyArg_ParseTuple(args, "OOO", &multiply, &set_math_mode, &handle)) return nullptr;
   return launching([&]() -> PyObject* {
     if (!PyCallable_Check(handle)) throw Unsupported{};
     use_blas(function_of(multiply), function_of(set_math_mode));
-    Py_INCREF(handle);  // kept for good
+    Py_INCREF(handle);  // never released
     g_blas_handle = handle;
     Py_RETURN_NONE;
   });

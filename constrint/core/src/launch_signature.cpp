@@ -1,4 +1,4 @@
-// Tensors as plans see them: what a call is recognised by, and what else may want to see it.
+// Tensors as plans see them: the key of a call, and modes that intercept it.
 #include <cstring>
 
 #include "dlpack.hpp"
@@ -10,7 +10,7 @@ namespace {
 const Exchange* g_exchange = nullptr;
 PyObject* g_types[2] = {nullptr, nullptr};  // torch.Tensor, torch.nn.Parameter
 
-// Addresses count up to this: what loads and choices depend on.
+// Alignment of addresses up to this many bytes is part of a key: loads and choices depend on it.
 constexpr uint64_t kAddressMask = 127;
 constexpr size_t kMaxWords = 256;
 

@@ -12,7 +12,7 @@ namespace {
 
 constexpr Py_ssize_t kMaxTensors = 16;
 
-// What a call that was seen needs: the plan, and what it is to allocate; or a function that does it all.
+// Entry of a known call: its plan and the outputs to allocate, or a function that does the whole call.
 struct Entry {
   uint64_t hash = 0;
   std::vector<int64_t> words;
@@ -35,8 +35,8 @@ struct PlanTable {
   size_t capacity = 0;
   PyObject* allocate = nullptr;
   PyObject* counters = nullptr;   // (device, stream, words) -> address, 0 where there are none
-  PyObject* listeners = nullptr;  // what must all be false for a call to go by a plan
-  PyObject* precision = nullptr;  // what products of 32-bit floats depend on besides
+  PyObject* listeners = nullptr;  // modes that must all be off for a call to run by a plan
+  PyObject* precision = nullptr;  // the setting on which products of 32-bit floats depend
   PyObject* has_grad = nullptr;   // whether gradients are recorded
   Order order;
   std::unordered_multimap<uint64_t, Order::iterator> places;

@@ -60,7 +60,7 @@ class Component {
   void choose() {
     bool sums = suits_diagram(model_, prepared_, variables_);
     if ((sums && draw(kGlanceArcs)) || tables_within(kFewCells) || search(kGlance)) return;
-    // What the tables can cost at most may be less than what the search still has to do.
+    // The upper bound on the tables' cost may be below the remaining work of the search.
     if (all_cells_ < kCellsPerStep * steps_left() && tables_within(kNoEnd)) return;
     double cells = kFirstCells;
     int64_t decisions = kFirstDecisions;
@@ -109,7 +109,7 @@ class Component {
     }
   }
 
-  // Lists the tables if that takes at most so many cells.
+  // Lists the tables if that takes at most `cells` cells.
   bool tables_within(double cells) {
     int64_t all = budget_.max_cells, bytes = budget_.bytes;
     if (static_cast<double>(all - budget_.cells) > cells) budget_.max_cells = budget_.cells + static_cast<int64_t>(cells);
@@ -128,7 +128,7 @@ class Component {
     return true;
   }
 
-  // Goes on with the search; true where it came to its end within so many decisions.
+  // Continues the search; true where it is complete within `decisions` decisions.
   bool search(int64_t decisions) {
     if (!search_) {
       search_ = std::make_unique<DepthFirst>(model_, prepared_, variables_, DepthFirst::Order::kSmallest);

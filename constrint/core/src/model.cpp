@@ -102,7 +102,7 @@ Interval power(const Interval& a, Interval b, bool undefined) {
   return found;
 }
 
-// Values of both sides need so many bits beside their sign; negative ones go on with ones for ever.
+// Bits, without the sign, that hold the values of both sides (two's complement of unlimited width).
 int64_t all_ones(const Interval& a, const Interval& b) {
   int64_t most = 0;
   for (int64_t v : {a.lower, a.upper, b.lower, b.upper}) most |= v < 0 ? ~v : v;
@@ -320,7 +320,7 @@ Interval Model::bounds_of(const Node& n, const std::vector<Interval>& known,
   return found;
 }
 
-// Equality of a product with a number: what is known of its factors must divide the number.
+// Equality of a product with a number: fixed factors must divide the number.
 Interval Model::equality(const Node& n, const std::vector<Interval>& known) const {
   Interval found = compared(n.op, known[n.args[0]], known[n.args[1]]);
   if (n.op != Op::kEq || found.upper == 0) return found;

@@ -1,5 +1,5 @@
 // A problem as the compiled core sees it: listed domains and hash-consed nodes of exact integer expressions and
-// conditions, with proven bounds. What does not fit 62 bits is refused (Unsupported): Python integers take over.
+// conditions, with proven bounds. Numbers beyond 62 bits are refused (Unsupported): Python integers take over.
 #pragma once
 
 #include <bitset>

@@ -71,7 +71,7 @@ PyObject* read(PyObject*, PyObject* args) {
     auto shared = std::make_unique<SharedModel>();
     Model& model = shared->model;
     std::unordered_map<std::string, int> names;
-    // Comparing names may run code of theirs, which must not change what is gone through.
+    // Comparing names may run Python code, which must not change the list during iteration.
     Ref copied(PyDict_Copy(params));
     PyObject *key, *values;
     for (Py_ssize_t at = 0; PyDict_Next(copied.get(), &at, &key, &values);) {
@@ -376,7 +376,7 @@ PyObject* walk(PyObject*, PyObject* args) {
   });
 }
 
-// The walk over one component, with what must hold while it is used.
+// The walk over one component, with the objects that it borrows.
 struct OneWalk {
   OneWalk(PyObject* object, long long which)
       : walk(held<Walk>(object)), alone(walk.users, 1), together(held<SharedModel>(walk.model_capsule).readers, kManyUsers) {
@@ -422,7 +422,7 @@ PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_core", nullptr, -1, methods, 
 
 PyMODINIT_FUNC PyInit__core() {
   PyObject* module = PyModule_Create(&constrint::definition);
-  // What constrint/core/__init__.py expects; raised with every change of a signature or of the encoding.
+  // Version that constrint/core/__init__.py expects; raised with every change of a signature or of the encoding.
   if (module && (PyModule_AddIntConstant(module, "INTERFACE", 11) || constrint::add_launch_functions(module) ||
                  constrint::add_search_functions(module))) {
     Py_DECREF(module);

@@ -1,4 +1,4 @@
-// Narrows the bounds of variables from what a condition needs: bounds go up the expression, and what must hold comes down.
+// Narrows the bounds of variables by a condition: bounds propagate up the expression, requirements down.
 #pragma once
 
 #include <vector>
@@ -13,9 +13,9 @@ class Narrowing {
 
   // Bounds of the last of `nodes` (what stands below it, operands first), given what is left of the variables.
   const Interval& evaluate(const std::vector<int>& nodes, const std::vector<Interval>& variables);
-  // Keeps what can make the condition hold that `nodes` end with; false where nothing can.
+  // Narrows to values that can satisfy the condition at the end of `nodes`; false where none can.
   bool require(const std::vector<int>& nodes, Store& store, bool* entailed);
-  // Keeps what can bring the expression that `nodes` end with between two numbers; false where nothing can.
+  // Narrows to values that can bring the expression at the end of `nodes` between two numbers; false where none can.
   bool within(const std::vector<int>& nodes, int64_t lower, int64_t upper, Store& store);
 
  private:

@@ -39,7 +39,7 @@ class OrderedWalk {
     num_found_ += found;
     return found;
   }
-  // How many solutions it has moved on to, and how much of the search is behind, from 0 to 1; also after a limit.
+  // Number of solutions so far, and the finished share of the search from 0 to 1; also after a limit.
   int64_t num_found() const { return num_found_; }
   double progress() const { return search_ ? search_->progress() : plain_.progress(); }
   // Positions on the prepared axes.

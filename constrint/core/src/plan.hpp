@@ -20,7 +20,7 @@ struct Patch {
   int64_t shift;     // bytes added to an address
 };
 
-// What a slot's value must be: the kernel was compiled for it.
+// Property of a slot's value for which the kernel was compiled.
 struct Demand {
   enum Kind : uint8_t { kMultiple, kEqual, kInt32 } kind;
   uint32_t slot;
@@ -39,12 +39,12 @@ struct Step {
   std::vector<uint8_t> arguments;  // as at 64-byte aligned memory
   std::vector<uint32_t> offsets;   // of every argument
   std::vector<Patch> patches;
-  // a library's product, of what three slots hold
+  // a library's product of three slots
   Product product{};
   uint32_t operands[3] = {};
 };
 
-// What a slot's value is: anything where no step takes it.
+// Type of a slot's value; any where no step uses it.
 enum class SlotKind : uint8_t { kUnused, kWord, kFloat };
 
 constexpr uint32_t kMaxSlots = 256;

@@ -73,7 +73,7 @@ Prepared prepare(const Model& model, Budget& budget, const std::vector<Choice>& 
   bool again = true;
   while (again && state.feasible) {
     again = false;
-    // Bounds may only be computed on what is left: what never overflows there is exact.
+    // Bounds are computed on the remaining values only: without overflow there, evaluation is exact.
     state.bounds = model.bounds(variable_bounds(state.axes));
     budget.tick(static_cast<int64_t>(16 * model.nodes.size()));
     std::vector<int> later;

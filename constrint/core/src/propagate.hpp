@@ -16,7 +16,7 @@ struct LinearSum {
 };
 
 // The difference of two sides as a sum of variables that are not fixed, where it is one: `sides` are two expressions, or
-// an expression and -1. The number is what is left on the right.
+// an expression and -1. The number is the remaining right-hand side.
 bool linear_sum(const Model& model, const Prepared& prepared, int left, int right, LinearSum* sum);
 
 class Propagation {
@@ -41,7 +41,7 @@ class Propagation {
     Kind kind;
     bool queued = false;
     LinearSum sum;
-    // General: what stands below the condition, operands first.
+    // General: the nodes below the condition, operands first.
     std::vector<int> nodes;
     std::vector<int> variables;
   };

@@ -1,4 +1,4 @@
-// What stands between C++ and the interpreter: references, capsules, errors, and how a long call gives its lock up.
+// Layer between C++ and the interpreter: references, capsules, errors, and release of the lock in long calls.
 // CPython's stable interface of 3.10. Everything is one translation unit (unity.cpp), so this has no internal linkage to
 // lose.
 #pragma once
@@ -93,7 +93,7 @@ T& held(PyObject* object) {
 
 PyObject* limited(const LimitReached& limit);
 
-// Calls `work` and turns what it throws into Python's terms; what the core does not take becomes None.
+// Calls `work` and translates its exceptions to Python's; Unsupported becomes None.
 template <typename F>
 PyObject* guarded(F work) {
   try {
@@ -214,7 +214,7 @@ PyObject* item(PyObject* object, Py_ssize_t i) {
 }
 
 int64_t integer(PyObject* object) {
-  // Not bool and not numpy's: the Python path knows what to say about those.
+  // Neither bool nor numpy's integers: the Python path has the error messages for those.
   if (!PyLong_CheckExact(object)) throw Unsupported{};
   int overflow = 0;
   long long value = PyLong_AsLongLongAndOverflow(object, &overflow);

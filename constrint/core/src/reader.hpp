@@ -1,5 +1,5 @@
 // Reads restrictions written as Python expressions into conditions: integers, names, + - * // % **, comparisons, `in`
-// lists, and/or/not, min/max/abs. Whatever else there is (a true quotient, a mistake) is left to the Python reader.
+// lists, and/or/not, min/max/abs. Everything else (a true quotient, an error) is left to the Python reader.
 #pragma once
 
 #include <string>

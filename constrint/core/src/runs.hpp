@@ -7,7 +7,7 @@
 
 namespace constrint {
 
-// Bytes that one store writes; what is read from has so many behind its end.
+// Bytes of one store; buffers that are read have this many bytes of padding at their end.
 constexpr size_t kStore = 16;
 
 // Writes runs one behind the other: run t has `lengths[t]` values. Stores of a fixed size are quicker than short loops;

@@ -44,7 +44,7 @@ int64_t DepthFirst::least_cost(size_t goal) {
   return goals_[goal].maximise ? -value.upper : value.lower;
 }
 
-// Keeps what can be better than the worst of the best solutions; false where nothing can.
+// Narrows to values that can beat the worst of the best solutions; false where none can.
 bool DepthFirst::improve() {
   if (goals_.empty()) return true;
   bound_ = least_cost(0);

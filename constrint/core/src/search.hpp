@@ -21,7 +21,7 @@ class Relaxation {
   Relaxation(const LinearSum& cost, const LinearSum& limit);
   // False where the limit cannot hold; else raises `bound` to the least cost, rounded up.
   bool least(const Store& store, int64_t* bound) const;
-  // The variables by what it costs to save room, the cheapest first.
+  // The variables by the cost of saving room, the cheapest first.
   const std::vector<int>& order() const { return order_; }
 
  private:
@@ -44,12 +44,12 @@ class DepthFirst {
   DepthFirst(const Model& model, const Prepared& prepared, std::vector<int> variables, Order order, std::vector<Goal> goals = {},
          size_t num_best = 1, std::vector<Choice> hints = {});
 
-  // Goes on to the next solution, after at most so many decisions.
+  // Continues to the next solution, within at most `decisions` decisions.
   Outcome next(Budget& budget, int64_t max_decisions = INT64_MAX);
   // Positions on the prepared axes, in the order of the variables.
   const std::vector<int>& positions() const { return positions_; }
   const std::vector<int>& variables() const { return variables_; }
-  // How much of the tree is behind, from 0 to 1.
+  // Finished share of the tree, from 0 to 1.
   double progress() const { return progress_; }
   int64_t decisions() const { return decisions_; }
   // The best solutions so far, best first: their costs and positions. Without goals, the first one found.

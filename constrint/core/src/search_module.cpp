@@ -7,7 +7,7 @@
 namespace constrint {
 namespace {
 
-// A search with what it looks at. Parts of the problem that share nothing with the objectives are solved first.
+// A search with its model. Parts of the problem that share nothing with the objectives are solved first.
 struct BestSearch {
   Model model;
   Prepared prepared;
@@ -146,7 +146,7 @@ PyObject* best_state(PyObject*, PyObject* args) {
   });
 }
 
-// Lists a model in one way; what `enumerate` would have chosen does not matter.
+// Lists a model in the given way, independently of the choice of `enumerate`.
 PyObject* enumerate_by(PyObject*, PyObject* args) {
   PyObject* model;
   int way;

@@ -32,7 +32,7 @@ inline void expect_writes(void* data, size_t bytes) {
 // A block with room for several allocations of one size, given back with the last of them.
 class Slab {
  public:
-  // As long as it lives, so many allocations of this thread with so many bytes each share a block.
+  // During its lifetime, `parts` allocations of this thread with `bytes` bytes each share a block.
   class Shared {
    public:
     Shared(size_t parts, size_t bytes) {
@@ -118,7 +118,7 @@ class Slab {
   static void free_aligned(void* data) { std::free(data); }
 #endif
 
-  // Whoever makes it counts as a user until it has its parts.
+  // Its maker counts as a user until all parts are handed out.
   std::atomic<int> users_{1};
   size_t part_ = 0, stride_ = 0, left_ = 0;
   char* free_ = nullptr;

@@ -10,7 +10,7 @@ namespace constrint {
 
 namespace {
 
-// A component with at most this many combinations is kept as one table.
+// Largest component, in combinations, that is one table.
 constexpr double kOneTable = 4096;
 // Keys up to this bound index an array; wider ones are sorted.
 constexpr uint64_t kDense = uint64_t{1} << 22;

@@ -9,7 +9,7 @@
 
 namespace constrint {
 
-// What remains after every condition on a single variable was applied.
+// The problem after all conditions on single variables were applied.
 struct Prepared {
   bool feasible = true;
   std::vector<Axis> axes;
@@ -42,7 +42,7 @@ struct Bag {
 std::vector<Bag> tree(const std::vector<int>& variables, const std::vector<Set>& scopes,
                       const std::vector<double>& sizes);
 
-// One table of a tree: rows sorted into groups that agree on what they share with the parent.
+// One table of a tree: rows sorted into groups that agree on the columns shared with the parent.
 struct TreeNode {
   Table table;
   int parent = -1;

@@ -11,7 +11,7 @@ namespace constrint {
 
 class Store {
  public:
-  // What happened to a variable since it was last asked.
+  // Changes of a variable since the last query.
   static constexpr uint8_t kHoles = 1, kBounds = 2, kFixed = 4;
 
   Store(const Model& model, const std::vector<Axis>& axes);
@@ -43,7 +43,7 @@ class Store {
 
   size_t mark() const { return trail_.size(); }
   void undo(size_t mark);
-  // Takes the variables that changed and what happened to them.
+  // Returns and clears the changed variables and their changes.
   bool take_change(int* v, uint8_t* events);
   void forget_changes();
 

@@ -14,7 +14,7 @@ struct Level {
   int variable = 0;
   int size = 0;
   // Nodes over this variable alone: known for each of its values. Their lanes stay as they are from chunk to chunk where
-  // no later level writes over them; so many are filled.
+  // no later level writes over them; `filled` counts them.
   std::vector<int> tiled;
   std::vector<bool> stays;
   int filled = 0;
@@ -383,7 +383,7 @@ void Builder<T>::place(int row, int values, int count) {
   }
 }
 
-// What waiting rows have, once for every kept lane, from place `start` on.
+// Copies the waiting rows' positions, once per kept lane, from place `start` on.
 template <typename T>
 template <typename From, typename To>
 void Builder<T>::repeat_rows(const From& from, To& out, size_t start) const {

@@ -25,7 +25,7 @@ struct Table {
   size_t num_rows = 0;
 };
 
-// What a search may spend, and what can end it: `poll` looks at clocks and signals and returns false to stop. It is
+// Budget of a search and its interruption: `poll` checks clocks and signals and returns false to stop. It is
 // called a millisecond after the start and every twenty from then on, as long as the work is reported by `tick`.
 class Budget {
  public:
@@ -39,7 +39,7 @@ class Budget {
   void tick(int64_t work) {
     if ((left_ -= work) <= 0) look();
   }
-  // Counts memory that is about to be taken, and what was given back.
+  // Counts memory about to be allocated, and memory released.
   void take(int64_t more, const std::vector<int>& variables);
   void give(int64_t less) { bytes -= less; }
   // Makes room for more rows of a table.

@@ -19,7 +19,7 @@ class Walker {
   bool next(Budget& budget);
   // Positions on the prepared axes.
   const std::vector<int>& positions() const { return positions_; }
-  // The share of all combinations that is behind, from 0 to 1.
+  // Finished share of all combinations, from 0 to 1.
   double progress() const;
 
  private:
@@ -29,7 +29,7 @@ class Walker {
     // Equalities among them.
     std::vector<int> equalities;
     int only = 0;
-    // What the nodes' bounds are while the variable is open, given those before it.
+    // Bounds of the nodes while the variable is open, given the values before it.
     std::vector<Interval> saved;
   };
   bool moved(Budget& budget);

@@ -1,6 +1,6 @@
-"""What constrint asks of a GPU vendor, and the plain values that it answers with.
+"""The interface of a GPU vendor, and the value types of its answers.
 
-A vendor is one object of a class derived from `Vendor`. What it does not override is refused with an
+A vendor is one object of a class derived from `Vendor`. A method that it does not override raises an
 UnsupportedError that names the GPU and the vendor; nothing is guessed.
 """
 
@@ -58,7 +58,7 @@ class Terms:
 
 @dataclass(frozen=True, kw_only=True)
 class Traits:
-    """What kernels ask about a GPU beyond its sizes; they ask for a trait, never for the vendor.
+    """Properties of a GPU beyond its sizes, by which kernels branch; they never branch by vendor.
 
     Args:
         has_async_copies: Loads of later iterations go into shared memory past the registers, in every loop that
@@ -101,8 +101,8 @@ class RegisterFile:
     Args:
         capacity: Registers of one partition: of the whole partition, or of each lane.
         granularity: A warp is given a multiple of this many.
-        counted: What `capacity` counts, "registers per SM sub-partition".
-        per_thread: What a warp takes of `capacity` for each register of a thread: the warp's threads where the whole
+        counted: Unit of `capacity` in words, "registers per SM sub-partition".
+        per_thread: Units of `capacity` per register of a thread that a warp takes: the warp's threads where the whole
             partition is counted, 1 where a lane is.
         shared_by_block: Registers of the SM that the compiler divides evenly among the threads of a block. None where
             it divides a partition's registers among the warps there, in steps of `granularity`.
@@ -137,7 +137,7 @@ class DotUnit:
 
 @dataclass(frozen=True)
 class DeviceFacts:
-    """What libraries may truthfully report of a device of this model; several values where they count differently."""
+    """Values that libraries may report for a device of this model; several where they count differently."""
 
     sm_counts: frozenset[int]
     threads_per_sm: frozenset[int]
@@ -162,7 +162,7 @@ class LimitRow(NamedTuple):
 
 
 class BlockLimit(NamedTuple):
-    """What a block asks for of a resource, and the most that a block can have: an argument of `occupancy`, in words."""
+    """A block's demand for one resource (an argument of `occupancy`, in words), and the most that a block can have."""
 
     name: str
     unit: str
@@ -183,7 +183,7 @@ class Vendor(ABC):
     """One GPU vendor.
 
     Attributes:
-        name: What `vendor:` says in the files of its GPUs.
+        name: Value of `vendor:` in the files of its GPUs.
         title: The name in sentences.
         terms: The vendor's words.
         sm_type: Struct of the file's `sm` block, tagged with `name`.
@@ -195,8 +195,8 @@ class Vendor(ABC):
         occupancy_options: The optional arguments of `occupancy` that this vendor's GPUs take, of `KernelUse.options`.
         triton_backend: Name of Triton's back-end, None where there is none.
         figures_file: YAML file of the vendor's figures.
-        assumed_file: YAML file of what is assumed of its GPUs, by family.
-        meanings: What the numbers are that only its `sm_type` has, by the names that rules call them.
+        assumed_file: YAML file of the assumptions about its GPUs, by family.
+        meanings: Meanings of the numbers that only its `sm_type` has, by their names in rules.
     """
 
     name: ClassVar[str]
@@ -231,7 +231,7 @@ class Vendor(ABC):
         return int("".join(filter(str.isdigit, target)) or 0)
 
     def block_limits(self, gpu: GpuModel, use: KernelUse) -> list[BlockLimit]:
-        """What one block may take at most, beside what the kernel asks for."""
+        """A block's demand for each resource beside the most that one block can have."""
         sm = gpu.sm
         return [
             BlockLimit("threads_per_block", "threads", use.threads_per_block, sm.max_threads_per_block),
@@ -255,11 +255,11 @@ class Vendor(ABC):
         return {} if self.figures_file is None else read_figures(self.figures_file)
 
     def assumed(self) -> Mapping[str, Mapping[str, Assumption]]:
-        """What is assumed of its GPUs: by quantity, then by a GPU's name, target or family."""
+        """Assumptions about its GPUs: by quantity, then by a GPU's name, target or family."""
         return {} if self.assumed_file is None else read_assumed(self.assumed_file)
 
     def device_facts(self, gpu: GpuModel) -> DeviceFacts:
-        """What a device of this model may report."""
+        """Values that a device of this model may report."""
         sm = gpu.sm
         return DeviceFacts(
             sm_counts=frozenset({gpu.device.sm_count}),
@@ -278,7 +278,7 @@ class Vendor(ABC):
         return self.triton_backend, gpu.arch.target, gpu.sm.warp_size
 
     def traits(self, gpu: GpuModel) -> Traits:
-        """What kernels ask about the GPU."""
+        """The traits of the GPU by which kernels branch."""
         self.refuse(gpu, "the traits that kernels ask for")
 
     def dot_unit(self, gpu: GpuModel, dtype: str) -> DotUnit | None:
@@ -286,5 +286,5 @@ class Vendor(ABC):
         self.refuse(gpu, "which matrix unit Triton's dot reaches")
 
     def refuse(self, gpu: GpuModel, what: str) -> NoReturn:
-        """Raise the UnsupportedError of something that the vendor does not state."""
+        """Raise the UnsupportedError for a property that the vendor does not state."""
         raise UnsupportedError(f"{gpu.name}: the vendor {self.name!r} does not state {what}.")

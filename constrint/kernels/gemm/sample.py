@@ -33,7 +33,7 @@ from constrint.kernels.resources.sample import DrawRequest, KernelSample, Row, S
 from constrint.model import Domain, Expr, Problem, Var, const
 from constrint.select import Operation, Workload
 from constrint.select.limits import most_registers
-from constrint.select.rank import Request as Ask
+from constrint.select.rank import KernelProblem as Ask
 from constrint.select.rank import rank_requests
 from constrint.solve import SearchSpace, enumerate_space
 

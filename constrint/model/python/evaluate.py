@@ -22,12 +22,12 @@ from constrint.model.table import table_of
 Row = Sequence[Any]
 Function = Callable[[Row], Any]
 
-#: What Python raises where an expression has no value; a comparison with such an expression in it is false.
+#: Exceptions of Python for expressions without a value; a comparison that contains one is false.
 NO_VALUE: Final = (ZeroDivisionError, OverflowError, TypeError, ValueError)
 
 
-class Refused(Exception):
-    """Raised for what is not known here; `node` is where it stands."""
+class NotEvaluated(Exception):
+    """Raised for an unsupported node of the syntax tree, `node`."""
 
     def __init__(self, node: ast.AST, message: str) -> None:
         super().__init__(message)
@@ -71,7 +71,7 @@ def _shifted(left: Any, right: Any) -> Any:
     return left << right
 
 
-#: The operators of numbers: their signs, and what they do.
+#: Python's operators on numbers, by their nodes: sign and function.
 ARITHMETIC: Final[dict[type[ast.operator], tuple[str, Callable[[Any, Any], Any]]]] = {
     ast.Add: ("+", operator.add),
     ast.Sub: ("-", operator.sub),
@@ -124,11 +124,11 @@ def function_of(node: ast.expr, places: Mapping[str, int], name_of: Callable[[as
 
     Args:
         node: The expression.
-        places: Where in a row the value of each parameter stands.
+        places: Index of each parameter's value in a row.
         name_of: The parameter that a node names; None for a node that names none.
 
     Raises:
-        Refused: For what a restriction cannot hold.
+        NotEvaluated: For a node that a restriction cannot contain.
     """
 
     def build(node: ast.expr) -> Function:
@@ -137,7 +137,7 @@ def function_of(node: ast.expr, places: Mapping[str, int], name_of: Callable[[as
             return operator.itemgetter(places[name])
         maker = _MAKERS.get(type(node))
         if maker is None:
-            raise Refused(node, HINTS.get(type(node), f"{type(node).__name__} is not supported in a restriction"))
+            raise NotEvaluated(node, HINTS.get(type(node), f"{type(node).__name__} is not supported in a restriction"))
         return maker(node, build)
 
     return build(node)
@@ -149,7 +149,7 @@ Build = Callable[[ast.expr], Function]
 def _constant(node: ast.Constant, build: Build) -> Function:
     value = node.value
     if value is not None and not isinstance(value, (bool, int, float, str)):
-        raise Refused(node, f"only numbers, text and None are supported, not {type(value).__name__}")
+        raise NotEvaluated(node, f"only numbers, text and None are supported, not {type(value).__name__}")
     return lambda row: value
 
 
@@ -161,7 +161,7 @@ def _unary(node: ast.UnaryOp, build: Build) -> Function:
 def _binary(node: ast.BinOp, build: Build) -> Function:
     entry = ARITHMETIC.get(type(node.op))
     if entry is None:
-        raise Refused(node, "this operator is not supported")
+        raise NotEvaluated(node, "this operator is not supported")
     left, right, apply = build(node.left), build(node.right), entry[1]
     return lambda row: apply(left(row), right(row))
 
@@ -188,7 +188,7 @@ def _compare(node: ast.Compare, build: Build) -> Function:
             isinstance(side, ast.Constant) and (side.value is None or isinstance(side.value, bool))
             for side in (left, right)
         ):
-            raise Refused(node, HINTS[type(op)])
+            raise NotEvaluated(node, HINTS[type(op)])
     first = build(node.left)
     steps = []
     for op, right in zip(node.ops, node.comparators, strict=True):
@@ -219,10 +219,10 @@ def is_call(node: ast.expr, name: str) -> bool:
 
 
 def _range(node: ast.expr, build: Build) -> Function:
-    """A range is only looked into: nothing runs along it."""
+    """Represent a range by its membership test, without listing it."""
     assert isinstance(node, ast.Call)
     if not 1 <= len(node.args) <= 3:
-        raise Refused(node, "range takes one to three numbers")
+        raise NotEvaluated(node, "range takes one to three numbers")
     parts = [build(arg) for arg in node.args]
     return lambda row: range(*(part(row) for part in parts))
 
@@ -240,7 +240,7 @@ def _chosen(node: ast.IfExp, build: Build) -> Function:
 def _call(node: ast.Call, build: Build) -> Function:
     name = node.func.id if isinstance(node.func, ast.Name) else ""
     if name not in CALLS or not is_call(node, name):
-        raise Refused(node, f"this call is not supported; only {', '.join(CALLS)} and, after `in`, range are")
+        raise NotEvaluated(node, f"this call is not supported; only {', '.join(CALLS)} and, after `in`, range are")
     parts, apply = [build(arg) for arg in node.args], CALLS[name]
     return lambda row: apply(*(part(row) for part in parts))
 
@@ -269,7 +269,7 @@ class Trials:
     left: int = 2_000_000
 
     def spend(self, node: ast.expr, num_assignments: int) -> bool:
-        """Takes the steps of one condition; False when too few are left."""
+        """Spend the steps of one condition; False when too few remain."""
         nodes = [part for part in ast.walk(node) if isinstance(part, ast.expr)]
         # A power of integers may be long.
         powers = sum(isinstance(n, ast.BinOp) and isinstance(n.op, ast.Pow) and not _short(n.right) for n in nodes)
@@ -285,13 +285,13 @@ def _short(exponent: ast.expr) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """What Python says for every combination of some parameters' values.
+    """Python's results for every combination of the values of some parameters.
 
     Attributes:
         names: The parameters.
         codes: The combinations, as the integers that code the values.
         holds: Whether the condition holds, for each.
-        raised: What Python raised for the first combination, where it raised for all of them; "" elsewhere.
+        raised: The exception of the first combination where all combinations raised; "" otherwise.
     """
 
     names: tuple[str, ...]
@@ -300,7 +300,7 @@ class Answers:
     raised: str = ""
 
     def constraint(self, variable: Callable[[str], e.Expr]) -> c.Constraint:
-        """The condition as a table of what is allowed, or of what is not, whichever is shorter."""
+        """The condition as a table of allowed or of forbidden combinations, whichever is shorter."""
         allowed = sum(self.holds)
         if allowed == len(self.holds):
             return c.AllOf(())
@@ -327,7 +327,7 @@ def _column(codes: Sequence[int]) -> Any:
 
 
 def answers(function: Function, names: Sequence[str], domains: Mapping[str, Domain]) -> Answers:
-    """Asks Python about every combination; where it raises, the condition is false.
+    """Evaluate a condition in Python for every combination; where Python raises, the condition is false.
 
     Raises:
         TooLong: Where a number would become too long.
@@ -351,5 +351,5 @@ def answers(function: Function, names: Sequence[str], domains: Mapping[str, Doma
 
 
 def combinations(names: Sequence[str], domains: Mapping[str, Domain]) -> int:
-    """How many combinations the values of some parameters have."""
+    """Number of combinations of some parameters' values."""
     return math.prod(domains[name].size for name in names)

@@ -3,8 +3,8 @@ by Python.
 
 The constraint holds exactly where Python would find the expression true; where Python would raise (a division by zero)
 the comparison counts as false. Integers, and floats whose rounding can be ruled out, become expressions of the model.
-What else Python computes (text, rounded floats, `x ** 0.5`) is tried on all values of the parameters in that comparison
-(`evaluate`, `trial`), and becomes a table.
+Other computations of Python (text, rounded floats, `x ** 0.5`) are evaluated for all values of the parameters in that
+comparison (`evaluate`) and become a table.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from constrint.model.logic import Element
 from constrint.model.python.evaluate import (
     ARITHMETIC,
     HINTS,
-    Refused,
+    NotEvaluated,
     TooLong,
     Trials,
     answers,
@@ -32,7 +32,7 @@ from constrint.model.python.evaluate import (
     function_of,
     is_call,
 )
-from constrint.model.python.parameters import MAX_NESTING, TOO_DEEP, Parameters, Place, rows_of
+from constrint.model.python.parameters import MAX_NESTING, TOO_DEEP, Parameters, TextPlace, rows_of
 from constrint.model.python.quotient import Arithmetic, InexactError, Number, Quotient
 
 MAX_CHARACTERS: Final = 20_000
@@ -59,7 +59,7 @@ def read_restriction(
         text: A Python expression.
         domains: The parameters with their values: rounding of true quotients is ruled out by them.
         source: Where the text stands, for messages.
-        trials: What may be spent on trying comparisons on all values, shared by restrictions.
+        trials: Budget for deciding comparisons by trial of all values, shared by all restrictions.
 
     Returns:
         The constraint; where part of it became a table its reason is the text itself.
@@ -72,8 +72,8 @@ def read_restriction(
             f"a restriction of {len(text):,} characters; at most {MAX_CHARACTERS:,} are read", source=source
         )
     # Python refuses an indented expression.
-    place = Place(text.strip(), source)
-    reader = _Reader(place, domains, trials or Trials())
+    place = TextPlace(text.strip(), source)
+    reader = _RestrictionReader(place, domains, trials or Trials())
     constraint = reader.condition(place.parsed(), 0)
     return constraint.labelled(place.text) if reader.tried else constraint
 
@@ -91,10 +91,10 @@ def read_number(text: str, domains: Mapping[str, Domain], source: str = "express
     """
     if len(text) > MAX_CHARACTERS:
         raise ParseError(f"{len(text):,} characters; at most {MAX_CHARACTERS:,} are read", source=source)
-    place = Place(text.strip(), source)
+    place = TextPlace(text.strip(), source)
     node = place.parsed()
     try:
-        value = _Reader(place, domains, Trials()).number(node, 0)
+        value = _RestrictionReader(place, domains, Trials()).number(node, 0)
     except InexactError as error:
         raise place.at(node, f"no whole number: {error}") from None
     if not isinstance(value, e.Expr):
@@ -102,17 +102,17 @@ def read_number(text: str, domains: Mapping[str, Domain], source: str = "express
     return value
 
 
-class _Reader:
+class _RestrictionReader:
     """Turns the tree of one restriction into a constraint."""
 
-    def __init__(self, place: Place, domains: Mapping[str, Domain], trials: Trials) -> None:
+    def __init__(self, place: TextPlace, domains: Mapping[str, Domain], trials: Trials) -> None:
         self.place, self.domains, self.trials = place, domains, trials
         self.arithmetic = Arithmetic(domains)
         self.parameters = Parameters(place, domains)
         self.tried = False
 
     def condition(self, node: ast.expr, depth: int) -> c.Constraint:
-        """Reads a node whose truth counts."""
+        """Read a node as a condition."""
         self._deeper(node, depth)
         if isinstance(node, ast.BoolOp):
             parts = [self.condition(value, depth + 1) for value in node.values]
@@ -203,7 +203,7 @@ class _Reader:
         return c.all_of(c.Comparison(low, "<=", value), c.Comparison(value, "<", high))
 
     def number(self, node: ast.expr, depth: int) -> Number:
-        """Reads a node whose value counts."""
+        """Read a node as a number."""
         self._deeper(node, depth)
         name = self.parameters.name_of(node)
         if name is not None:
@@ -316,7 +316,7 @@ class _Reader:
             raise self.place.at(node, TOO_DEEP)
 
     def _guarded(self, node: ast.AST, build: Callable[[], T]) -> T:
-        """Says where a limit of the expressions was met."""
+        """Add the position to an error about a limit of the expressions."""
         try:
             return build()
         except ParseError:
@@ -325,7 +325,7 @@ class _Reader:
             raise self.place.at(node, str(error)) from None
 
     def _decided(self, node: ast.expr, read: Callable[[], c.Constraint], whole: ast.expr) -> c.Constraint:
-        """Reads a test exactly; where that is not possible, all values are tried instead."""
+        """Read a test exactly, or else evaluate it for all values."""
         try:
             return self._guarded(node, read)
         except InexactError as error:
@@ -343,11 +343,11 @@ class _Reader:
     def _tried(
         self, whole: ast.expr, node: ast.expr, reason: str, candidate: c.Constraint | None = None
     ) -> c.Constraint:
-        """Tries a condition on all values; `candidate` is taken instead of a table where it says the same."""
+        """Evaluate a condition for all values; `candidate` replaces the table where both are equivalent."""
         names = self.parameters.names_in(whole)
         try:
             function = function_of(whole, {name: place for place, name in enumerate(names)}, self.parameters.name_of)
-        except Refused as error:
+        except NotEvaluated as error:
             raise self.place.at(error.node, error.message) from None
         except RecursionError:
             raise self.place.at(node, TOO_DEEP) from None

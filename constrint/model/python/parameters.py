@@ -22,13 +22,13 @@ from constrint.model.table import table_of
 class Parameters:
     """Finds parameters in a restriction's tree."""
 
-    def __init__(self, place: Place, domains: Mapping[str, Domain]) -> None:
+    def __init__(self, place: TextPlace, domains: Mapping[str, Domain]) -> None:
         self.place, self.domains = place, domains
         # Python reads identifiers in this form.
         self.spelled = {unicodedata.normalize("NFKC", name): name for name in domains}
 
     def name_of(self, node: ast.expr) -> str | None:
-        """The parameter that a name, or `p["name"]`, stands for; None for another node."""
+        """The parameter that a name or `p["name"]` refers to; None for another node."""
         if isinstance(node, ast.Name):
             name = node.id
         elif (
@@ -50,7 +50,7 @@ class Parameters:
         raise self.place.at(node, f"there is no parameter {name!r}; {known}")
 
     def variable(self, name: str) -> e.Var:
-        """What stands for the codes of a parameter."""
+        """Variable that holds the codes of a parameter."""
         return code_variable(name, self.domains[name])
 
     def number(self, name: str) -> Number:
@@ -83,8 +83,8 @@ MAX_NESTING: Final = 80
 TOO_DEEP: Final = f"nested more than {MAX_NESTING} levels deep; split the restriction up"
 
 
-class Place:
-    """A restriction's text, to say where something stands."""
+class TextPlace:
+    """Text of a restriction, with positions for errors."""
 
     def __init__(self, text: str, source: str) -> None:
         self.text, self.source = text, source
@@ -143,7 +143,7 @@ class Place:
 
 
 def rows_of(left: ast.expr, right: ast.expr, parameters: Parameters) -> c.Constraint | None:
-    """What `left in right` says, where left are parameters and right are rows of constants; None for anything else."""
+    """Table of `left in right` for parameters on the left and rows of constants on the right; None otherwise."""
     if not isinstance(left, ast.Tuple) or not isinstance(right, (ast.Tuple, ast.List, ast.Set)):
         return None
     if not all(isinstance(item, ast.Name) for item in left.elts):

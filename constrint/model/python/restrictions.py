@@ -31,7 +31,7 @@ MAX_PARAMS: Final = 1_000
 MAX_RESTRICTIONS: Final = 10_000
 # The core takes variables of at most this many values.
 _MOST_VALUES: Final = 4096
-# Restrictions on parameters of these names are read by Python: it says what they mean.
+# Words of the text language or of Python: restrictions on parameters of these names go to the reader in Python.
 _NOT_FOR_CORE: Final = RESERVED | frozenset(keyword.kwlist)
 
 
@@ -49,13 +49,13 @@ def problem_from_space(
     """Builds the problem of all configurations that satisfy every restriction.
 
     Args:
-        params: The values of each parameter, in order of preference: integers, floats, bools, text, `None` or whatever
-            else can be hashed; a list, a range or a numpy array of them.
+        params: The values of each parameter, in order of preference: integers, floats, bools, text, `None` or other
+            hashable values; a list, a range or a numpy array of them.
         restrictions: Python expressions over the parameters, or a single one.
         name: Name of the problem.
         source: Name of the file, for messages.
-        trusted: Whether restrictions may be functions, too. They are called, with all that they do: never set this
-            for functions from elsewhere. `lambda x, y: ...` takes parameters by name, `lambda p: p["x"] ...` all.
+        trusted: Whether restrictions may be functions, too. They are called, side effects included: never set this
+            for functions of untrusted origin. `lambda x, y: ...` takes parameters by name, `lambda p: p["x"] ...` all.
 
     Raises:
         ParseError: Where a restriction is not of the supported kind, with line, column and a caret.
@@ -85,7 +85,7 @@ def problem_from_space(
 
 
 class _Origin(NamedTuple):
-    """Where a space comes from."""
+    """Origin of a space, for messages."""
 
     name: str
     where: str
@@ -133,12 +133,12 @@ def _read_by_python(domains: Mapping[str, Domain], restrictions: Sequence[Restri
 def _read_by_core(
     core: ModuleType, params: Mapping[str, Iterable[object]], restrictions: Sequence[Restriction], origin: _Origin
 ) -> Problem | None:
-    """Lets the compiled core read what it can; None where it declines, which includes every mistake."""
+    """Read the restrictions in the compiled core; None where it declines, as for every error."""
     texts = [text if isinstance(text, str) else "" for text in restrictions]
     domains: dict[str, Domain] | None = None
     read = core.read(params, texts, _NOT_FOR_CORE)
     if read is None:
-        # The core reads lists of integers alone: bools are handed over as 0 and 1, other values as their codes.
+        # The core reads lists of integers only: bools are passed as 0 and 1, other values as their codes.
         domains = _domains(params, origin.where)
         if all(type(v) in (list, tuple) and domains[n].labels is None for n, v in params.items()):
             return None
@@ -163,7 +163,7 @@ def _read_by_core(
 
 
 class SpaceProblem(Problem):
-    """A problem that the compiled core has read; domains and constraints become objects when they are asked for."""
+    """A problem read by the compiled core; domains and constraints become objects at their first use."""
 
     _variables: dict[str, Domain]
     _constraints: list[Constraint]
@@ -195,7 +195,7 @@ class SpaceProblem(Problem):
 
     @property
     def num_combinations(self) -> int:
-        """How many combinations there are; a value that is listed twice may count twice."""
+        """Number of combinations; a value listed twice may count twice."""
         if "_variables" in self.__dict__:
             return super().num_combinations
         return math.prod(map(len, self._params.values()))
@@ -285,12 +285,12 @@ def _shown(value: Any) -> str:
 MAX_CALLS: Final = 1_000_000
 
 
-class _Asked(Exception):
+class _UnknownParameter(Exception):
     """Raised where a function reads a parameter that has no value yet."""
 
 
 class _Values(Mapping[str, Any]):
-    """What a function reads: `p["x"]`. A parameter that is read for the first time ends the call."""
+    """Mapping that a restriction function reads, `p["x"]`; the first read of a parameter ends the call."""
 
     def __init__(self, domains: Mapping[str, Domain]) -> None:
         self.domains = domains
@@ -303,7 +303,7 @@ class _Values(Mapping[str, Any]):
         if name not in self.domains:
             raise KeyError(name)
         self.wanted = name
-        raise _Asked
+        raise _UnknownParameter
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.domains)
@@ -315,14 +315,14 @@ class _Values(Mapping[str, Any]):
 def constraint_of(
     function: Callable[..., Any], domains: Mapping[str, Domain], variable: Callable[[str], e.Expr], place: str
 ) -> c.Constraint:
-    """What a function says of the parameters, as a table over those that it reads.
+    """Tabulate a restriction function over the parameters that it reads.
 
     Args:
         function: It takes parameters by name (`lambda x, y: x < y`), or one mapping from names to values
             (`lambda p: p["x"] < p["y"]`).
         domains: The parameters with their values.
-        variable: What stands for a parameter in a constraint.
-        place: Where the function stands, for messages.
+        variable: Expression that represents a parameter in a constraint.
+        place: Position of the function, for messages.
 
     Raises:
         UsageError: When it raises anything but ZeroDivisionError, which makes it false, or depends on too many values.
@@ -343,7 +343,7 @@ def constraint_of(
         values.known = {name: domains[name].value_of(code) for name, code in codes.items()}
         try:
             decided.append((codes, bool(call())))
-        except _Asked:
+        except _UnknownParameter:
             waiting += [{**codes, values.wanted: code} for code in domains[values.wanted]]
         except ZeroDivisionError:
             decided.append((codes, False))

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from constrint.errors import UsageError
 
-#: The key by which a T1 file is told from other JSON.
+#: Key that distinguishes a T1 file from other JSON.
 SPACE: Final = "ConfigurationSpace"
 #: The longest text of values, and the most numbers of one range.
 MAX_TEXT, MAX_VALUES = 1_000_000, 100_000
@@ -46,7 +46,7 @@ def space_of_t1(document: Mapping[str, Any], source: str) -> dict[str, Any]:
 
     Args:
         document: The file as JSON.
-        source: How errors name it.
+        source: Name of the file in errors.
 
     Raises:
         UsageError: When a parameter or a condition is not as the schema says; names it.
@@ -71,7 +71,7 @@ def space_of_t1(document: Mapping[str, Any], source: str) -> dict[str, Any]:
 
 
 def _name(document: Mapping[str, Any]) -> str:
-    """What the document calls itself, or its kernel."""
+    """Name of the document or of its kernel."""
     for part, key in (("General", "BenchmarkName"), ("KernelSpecification", "KernelName")):
         inner = document.get(part)
         if isinstance(inner, dict) and isinstance(inner.get(key), str):

@@ -1,7 +1,7 @@
 """Writes constraints as Python expressions over the values of parameters: the way back from `expression`.
 
-What is written is true in Python exactly where the constraint holds, with Python's own integers, and never raises: a
-division stands behind a test that its divisor is not 0. Where that cannot be said, `CannotWrite` is raised.
+The written expression is true in Python exactly where the constraint holds, and never raises: a test that the divisor
+is not 0 guards every division. Where that is impossible, `CannotWrite` is raised.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from constrint.model.logic import Element
 from constrint.model.python.quotient import Bounds
 from constrint.model.table import Table
 
-#: What expressions call: no parameter may have one of these names.
+#: Functions that written expressions call: no parameter may have one of these names.
 CALLED: Final = frozenset(("abs", "int", "max", "min", "range"))
 #: Binding strength in Python, weakest first.
 _OR, _AND, _NOT, _TEST, _BIT_OR, _BIT_XOR, _BIT_AND, _ADD, _MUL, _NEG, _POW, _ATOM = range(12)
@@ -36,7 +36,7 @@ _SIGNS: Final = {
     "bitxor": ("^", _BIT_XOR),
 }
 _OPPOSITE: Final = {"==": "!=", "!=": "==", "<=": ">", "<": ">=", ">=": "<", ">": "<="}
-#: What is always or never so, and its negation.
+#: Constant conditions and their negations.
 _CONSTANTS: Final = {"True": "False", "False": "True"}
 #: Rows of the longest table that is written.
 MAX_ROWS: Final = 100_000
@@ -45,7 +45,7 @@ Written = tuple[str, int]
 
 
 class CannotWrite(Exception):
-    """Raised where Python has no exact way to say something; the message is half a sentence."""
+    """Raised where a constraint has no exact equivalent in Python; the message is part of a sentence."""
 
 
 def check_parameter(name: str) -> None:
@@ -75,7 +75,7 @@ def write_value(value: object, space: str = " ") -> str:
 
     Args:
         value: The value.
-        space: What is written for a space inside of text.
+        space: Replacement of a space inside text literals.
 
     Raises:
         CannotWrite: For what has no literal: infinity, fractions, objects.
@@ -96,7 +96,7 @@ def write_restriction(
     Args:
         constraint: Over codes, as problems store it.
         domains: The domain of every variable in it: what the codes stand for, and where a divisor cannot be 0.
-        names: What is written for a variable, where it is not its name: another name, or a literal.
+        names: Text of a variable where it differs from its name: another name, or a literal.
 
     Raises:
         CannotWrite: When there is no exact way to say it.

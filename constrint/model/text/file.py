@@ -8,11 +8,11 @@ from constrint.errors import UsageError
 
 
 def read_text(path: Path, what: str, most: int) -> str:
-    """The text of a file in UTF-8; of one that has more than `most` characters one more than these.
+    """Read a UTF-8 text file, at most `most` + 1 characters of it.
 
     Args:
         path: The file.
-        what: What it is called where it cannot be read: "the problem file".
+        what: Name of the file in error messages: "the problem file".
         most: Characters.
 
     Raises:

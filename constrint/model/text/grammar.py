@@ -18,7 +18,7 @@ from constrint.model import logic
 from constrint.model.logic import Element
 from constrint.model.operations import BINARY
 from constrint.model.ratio import Ratio, Symbol, fractions
-from constrint.model.text.lexer import Source, Token
+from constrint.model.text.lexer import SourceText, Token
 from constrint.model.text.members import Listed, Literal, MemberReader, Number, Value, kind_of, shown
 
 MAX_NESTING: Final = 120
@@ -29,14 +29,14 @@ _LOGIC: Final = {"->": _IMPLIES, "or": _OR, "|": _OR, "and": _AND}
 _TESTS: Final = frozenset(("==", "!=", "<=", "<", ">=", ">", "in", "divides", "not"))
 #: The operations of the level of products, by their signs.
 _ARITHMETIC: Final = {rule.sign: name for name, rule in BINARY.items() if rule.sign and name not in ("add", "pow")}
-#: Functions, and how many arguments each takes; None for any number.
+#: Functions and their numbers of arguments; None for any number.
 FUNCTIONS: Final[dict[str, int | None]] = {
     **{name: None if rule.many else 2 for name, rule in BINARY.items() if not rule.sign},
     "abs": 1,
     "pow2": 1,
     "element": None,
 }
-#: Functions with conditions among their arguments, and how many they take.
+#: Functions with conditions among their arguments, and their numbers of arguments.
 LOGIC_FUNCTIONS: Final[dict[str, tuple[Callable[..., Any], int | None]]] = {
     "all_different": (logic.all_different, None),
     "count": (logic.count, None),
@@ -60,7 +60,7 @@ class Grammar(MemberReader):
 
     def __init__(
         self,
-        source: Source,
+        source: SourceText,
         words: list[Token],
         names: Callable[[str, int], e.Expr],
         named_number: Callable[[str], e.Expr],
@@ -112,7 +112,7 @@ class Grammar(MemberReader):
         except ParseError:
             raise
         except ConstrintError as error:
-            # Limits of the expressions themselves: say where.
+            # A limit of the expressions themselves: add the position.
             raise self.error(str(error), token) from None
         finally:
             self.nesting -= 1
@@ -188,14 +188,14 @@ class Grammar(MemberReader):
         raise self.error(f"expected a number, a name or a bracket, found {self.describe(token)}", token)
 
     def _dotted(self, token: Token) -> e.Expr:
-        """Reads a name with dots, which stands for a number and never for a variable."""
+        """Read a dotted name, which is always a named number."""
         try:
             return self.named_number(token.value)
         except ConstrintError as error:
             raise self.error(str(error).rstrip("."), token) from None
 
     def _bracket(self) -> Value:
-        """Reads what stands in brackets: one value, or several for a table."""
+        """Read a bracket: one value, or several for a table."""
         self.brackets += 1
         parts = [self.value(_IMPLIES)]
         several = False

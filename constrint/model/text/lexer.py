@@ -25,7 +25,7 @@ _TOKEN: Final = re.compile(
     r"|(?P<sign>->|==|!=|<=|>=|\.\.|//|\*\*|[-+*/%^<>=()\[\]{},;:|])"
 )
 _BARE_QUOTE: Final = re.compile(r'(\\.)|"')
-# What people write for something that the language spells otherwise.
+# Common spellings of other languages, and how this one writes the same.
 _HINTS: Final = {
     "&": "write `and`",
     "!": "write `not`, or `!=` for unequal",
@@ -46,8 +46,8 @@ class Token(NamedTuple):
     start: int  #: Position in the whole text.
 
 
-class Source:
-    """The text being read, to say where something stands."""
+class SourceText:
+    """The text being read, with positions for errors."""
 
     def __init__(self, text: str, name: str) -> None:
         self.text, self.name = text, name
@@ -68,7 +68,7 @@ class Source:
         return ParseError(message, text=padded, line=line, column=column, source=self.name)
 
 
-def tokens(source: Source) -> list[Token]:
+def tokens(source: SourceText) -> list[Token]:
     """Splits the text; comments and spaces are left out."""
     text = source.text
     if len(text) > MAX_TEXT:
@@ -100,7 +100,7 @@ def tokens(source: Source) -> list[Token]:
     return tokens_read
 
 
-def _digits(value: str, source: Source, start: int) -> str:
+def _digits(value: str, source: SourceText, start: int) -> str:
     if len(value) > MAX_DIGITS:
         raise source.error(f"a number of {len(value)} digits; at most {MAX_DIGITS} are read", start)
     if value.endswith("_") or "__" in value:
@@ -113,7 +113,7 @@ def _escaped(hit: re.Match[str]) -> str:
     return hit.group(1) or '\\"'
 
 
-def _decoded(value: str, source: Source, start: int) -> str:
+def _decoded(value: str, source: SourceText, start: int) -> str:
     try:
         return str(json.loads(value, strict=False))
     except ValueError:
@@ -123,7 +123,7 @@ def _decoded(value: str, source: Source, start: int) -> str:
 class Cursor:
     """A place among tokens; inside brackets lines do not end."""
 
-    def __init__(self, source: Source, words: list[Token]) -> None:
+    def __init__(self, source: SourceText, words: list[Token]) -> None:
         self.source, self.tokens = source, words
         self.at = 0
         self.brackets = 0

@@ -26,7 +26,7 @@ from constrint.model.domain import Domain
 from constrint.model.problem import Problem
 from constrint.model.ratio import expression_of
 from constrint.model.text.grammar import Grammar
-from constrint.model.text.lexer import Source, Token, tokens
+from constrint.model.text.lexer import SourceText, Token, tokens
 from constrint.model.text.members import Names, number_named
 
 DIALECTS: Final = ("standard", "constrint")
@@ -53,8 +53,8 @@ def parse(text: str, *, dialect: str | None = None, source: str = "", names: Nam
     chosen = dialect or (marked.group(1) if marked else "standard")
     if chosen not in DIALECTS:
         raise UsageError(f"unknown dialect {chosen!r}; known: {', '.join(DIALECTS)}.")
-    place = Source(text, source)
-    return _Reader(place, tokens(place), chosen == "constrint", names).problem()
+    place = SourceText(text, source)
+    return _ProblemReader(place, tokens(place), chosen == "constrint", names).problem()
 
 
 def parse_constraint(
@@ -83,7 +83,7 @@ def parse_constraint(
     def named_number(name: str) -> e.Expr:
         return e.Const(number_named(names, name), name)
 
-    place = Source(text, "")
+    place = SourceText(text, "")
     grammar = Grammar(place, tokens(place), named, named_number, dialect == "constrint")
     grammar.skip_lines()
     constraint = grammar.constraint()
@@ -93,8 +93,8 @@ def parse_constraint(
     return constraint
 
 
-class _Reader:
-    def __init__(self, source: Source, words: list[Token], constrint: bool, names: Names | None) -> None:
+class _ProblemReader:
+    def __init__(self, source: SourceText, words: list[Token], constrint: bool, names: Names | None) -> None:
         self.result = Problem()
         self.grammar = Grammar(source, words, self._resolve, self._named_number, constrint)
         self.names = names

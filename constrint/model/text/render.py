@@ -236,8 +236,3 @@ def render(problem: Problem) -> str:
     lines += [render_soft(soft) for soft in problem.soft_constraints]
     lines += [str(objective) for objective in problem.objectives]
     return "\n".join(lines) + "\n"
-
-
-Expr.writer = render_expr
-c.Constraint.writer = render_constraint
-Problem.writer = render

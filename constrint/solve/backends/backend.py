@@ -14,13 +14,13 @@ from constrint.errors import LimitReachedError, UndefinedValueError, UnknownName
 from constrint.model import AllOf, Comparison, Const, Not, Problem, Var
 from constrint.model.coding import in_codes
 from constrint.solve.budget import Budget, Limits, Status
-from constrint.solve.solution import Found, Solution, StoppedEarlyError
+from constrint.solve.solution import SearchResult, Solution, StoppedEarlyError
 
 Columns = dict[str, NDArray[Any]]
 
 
 class Backend(ABC):
-    """A solver: it states how all solutions are listed and how the best one is found."""
+    """Protocol of a solver: list all solutions, find the best ones."""
 
     name: str
 
@@ -38,18 +38,20 @@ class Backend(ABC):
         """The best solution by the problem's first objective, any solution without one; None where there is none.
 
         Args:
-            problem: The problem; further objectives play no role here.
-            budget: How much work is allowed.
-            hint: Values that may be good.
+            problem: The problem; only its first objective counts here.
+            budget: Remaining work of the search.
+            hint: Values to try first.
 
         Raises:
             LimitReachedError: When a limit ended the search before the answer was known; a `StoppedEarlyError` where
-                something is known.
+                a solution or a bound is known.
             UndefinedValueError: When there are solutions and the objective has a value in none of them.
         """
 
-    def find(self, problem: Problem, budget: Budget, number: int = 1, hint: Mapping[str, int] | None = None) -> Found:
-        """The best solutions by all objectives in order of importance, and what is known at a limit."""
+    def find(
+        self, problem: Problem, budget: Budget, number: int = 1, hint: Mapping[str, int] | None = None
+    ) -> SearchResult:
+        """Find the best solutions by all objectives in lexicographic order; at a limit, the best so far and a bound."""
         known: list[dict[str, int]] = []
         asked = in_codes(problem)
         bound: int | None = None
@@ -67,16 +69,16 @@ class Backend(ABC):
             if isinstance(error, StoppedEarlyError):
                 known += [error.incumbent] if error.incumbent is not None else []
                 bound = error.bound
-            return Found(tuple(known), False, bound if len(known) < 2 else None, str(error))
+            return SearchResult(tuple(known), False, bound if len(known) < 2 else None, str(error))
         except UndefinedValueError:
             if not known:
                 raise
-        return Found(tuple(known))
+        return SearchResult(tuple(known))
 
     def _by_all_objectives(
         self, problem: Problem, budget: Budget, hint: Mapping[str, int] | None
     ) -> dict[str, int] | None:
-        """Takes one objective after the other, each among the best by those before it."""
+        """Optimise one objective after the other, each among the optima of those before it."""
         if len(problem.objectives) < 2:
             return self.best(problem, budget, hint)
         asked = problem.without_objective()
@@ -112,8 +114,8 @@ class Backend(ABC):
         return solution_of(problem, found, budget, self.name)
 
 
-def solution_of(problem: Problem, found: Found, budget: Budget, solver: str, place: int = 0) -> Solution:
-    """The answer that a search's findings are, the `place`-th best."""
+def solution_of(problem: Problem, found: SearchResult, budget: Budget, solver: str, place: int = 0) -> Solution:
+    """Make the answer from a search's result: its solution number `place`, the best being 0."""
     solver = found.solver or solver
     if found.complete:
         status = Status.FEASIBLE if place < len(found.assignments) else Status.INFEASIBLE
@@ -125,7 +127,7 @@ def solution_of(problem: Problem, found: Found, budget: Budget, solver: str, pla
     )
 
 
-#: Module and class of each back-end, and the arguments that make it; a module is imported when it is asked for.
+#: Module and class of each back-end, and the arguments that make it; a module is imported at its first use.
 _BACKENDS: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
     "auto": ("native", "AutoBackend", ()),
     "native": ("native", "NativeBackend", ()),
@@ -135,7 +137,7 @@ _BACKENDS: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
     "python-constraint": ("listing", "PythonConstraintBackend", ()),
 }
 
-#: The library of each back-end that the core does without: what is imported, and what it is called.
+#: Libraries of optional back-ends: import name and name in messages.
 _LIBRARIES: Final = {"cpsat": ("ortools", "OR-tools"), "python-constraint": ("constraint", "python-constraint2")}
 
 

@@ -1,7 +1,7 @@
 """OR-tools CP-SAT as a back-end: objectives and huge domains, within its 64-bit range.
 
-Every expression is bounded before it is handed over; what could leave the safe range is refused, because the
-library aborts the process on some overflows.
+Every expression is bounded first; one that could leave the safe range is refused, because the library aborts the
+process on some overflows.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class CpSatBackend(Backend):
             if objective is not None and self.best(problem.without_objective(), budget) is not None:
                 raise UndefinedValueError(f"{objective} has no value in any solution; change the objective.")
             return None
-        # Without proof of optimality the best so far is no answer.
+        # Without a proof of optimality the best so far is only part of an answer.
         if not improving or (objective is not None and status != "OPTIMAL"):
             raise StoppedEarlyError(
                 "CP-SAT stopped at a limit before the answer was known; raise max_seconds.",
@@ -124,7 +124,7 @@ def _run(
     solver.parameters.cp_model_presolve = not everything
     if budget.limits.max_seconds is not None:
         solver.parameters.max_time_in_seconds = max(0.0, budget.limits.max_seconds - budget.elapsed_seconds())
-    # The library's own handler would end the process at the third Ctrl-C, and tell nobody of the first.
+    # The library's own handler would ignore two Ctrl-C and end the process at the third.
     solver.parameters.catch_sigint_signal = False
     status = str(solver.status_name(_solved(budget, solver, lambda: solver.solve(built.model, Collector()), stopped)))
     if bounds is not None and status == "FEASIBLE" and built.model.has_objective():
@@ -138,7 +138,7 @@ def _run(
 
 
 def _solved(budget: Budget, solver: Any, solve: Callable[[], Any], stopped: list[ConstrintError]) -> Any:
-    """What the solver answers; it runs in a thread of its own, so that this one hears signals and the caller."""
+    """Run the solver in a thread of its own and return its answer; this thread handles signals and cancellation."""
     answers: list[Any] = []
     failures: list[BaseException] = []
     done = threading.Event()
@@ -155,7 +155,7 @@ def _solved(budget: Budget, solver: Any, solve: Callable[[], Any], stopped: list
     thread.start()
     try:
         while not done.wait(BETWEEN_LOOKS):
-            # The solver looks at the clock itself, and says what it knows then.
+            # The solver has the time limit itself, and returns its best solution and bound then.
             if not stopped:
                 _look(budget, solver, stopped)
     except BaseException:

@@ -76,7 +76,7 @@ class ModelBuilder:
         self.model: Any = cp_model.CpModel()
         self.domains = domains
         self.variables: dict[str, Any] = {n: self._variable(n, d) for n, d in domains.items()}
-        self._known: dict[tuple[Any, ...], Term] = {}
+        self._terms: dict[tuple[Any, ...], Term] = {}
         self._true: Any = None
         self._places: dict[str, Any] = {}
 
@@ -109,7 +109,7 @@ class ModelBuilder:
         return self._true if truth else ~self._true
 
     def _both(self, literals: tuple[Any, ...]) -> Any:
-        """A literal that holds exactly where all of these hold."""
+        """A literal equivalent to the conjunction of `literals`."""
         if len(literals) == 1:
             return literals[0]
         result = self.model.new_bool_var("")
@@ -129,9 +129,9 @@ class ModelBuilder:
     def term(self, expr: Expr) -> Term:
         """Translates an expression."""
         key = expr.key()
-        if key not in self._known:
-            self._known[key] = self._translate(expr)
-        return self._known[key]
+        if key not in self._terms:
+            self._terms[key] = self._translate(expr)
+        return self._terms[key]
 
     def _translate(self, expr: Expr) -> Term:
         if isinstance(expr, Var):
@@ -269,7 +269,7 @@ class ModelBuilder:
         self.model.add(rest > b.linear).only_enforce_if(~positive)
 
     def _table(self, op: str, a: Term, b: Term, what: str) -> Term:
-        """Lists a function of two small operands."""
+        """Encodes a function of two small operands as a table."""
         rows_a, rows_b = (range(t.bounds[0], t.bounds[1] + 1) for t in (a, b))
         if len(rows_a) * len(rows_b) > MAX_TABLE:
             raise UnsupportedError(
@@ -355,7 +355,7 @@ class ModelBuilder:
         return True
 
     def _place(self, name: str) -> Any:
-        """Where a variable's value stands in its domain, as a variable."""
+        """Index of a variable's value in its domain, as a variable."""
         if name not in self._places:
             values = list(self.domains[name])
             at = self.model.new_int_var(0, len(values) - 1, "")

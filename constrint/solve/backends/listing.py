@@ -66,7 +66,7 @@ class PythonConstraintBackend(Backend):
         return columns_of(problem, self._iterate(problem, Budget(limits)))
 
     def best(self, problem: Problem, budget: Budget, hint: Mapping[str, int] | None = None) -> dict[str, int] | None:
-        """The best solution of those listed, or any one without an objective."""
+        """The best of the listed solutions, or any one without an objective."""
         return best_of(problem, self._iterate(problem, budget))
 
     def _iterate(self, problem: Problem, budget: Budget) -> Iterator[dict[str, int]]:

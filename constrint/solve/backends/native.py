@@ -21,13 +21,13 @@ from constrint.model import Comparison, Const, Objective, Problem
 from constrint.model.columns import rows_with_value
 from constrint.solve.backends.backend import Backend, Columns
 from constrint.solve.budget import Budget, Limits
-from constrint.solve.engine.compiled import BranchAndBound, best_assignment, found_within
+from constrint.solve.engine.compiled import BranchAndBound, best_assignment, run_within
 from constrint.solve.engine.factored import factored_space, search_one
 from constrint.solve.engine.prepare import flatten
 from constrint.solve.engine.walk import solutions_in_order
 from constrint.solve.intervals import Domains
 from constrint.solve.propagation import impossible, propagate
-from constrint.solve.solution import Found, StoppedEarlyError
+from constrint.solve.solution import SearchResult, StoppedEarlyError
 from constrint.solve.space.space import SearchSpace
 
 # A walk in declared order may look at this many combinations before tables are tried.
@@ -41,12 +41,12 @@ _TABLE_CELLS: Final = 1 << 22
 _MANY: Final = 1 << 36
 _WIDE: Final = 8
 _FEW_CELLS: Final = 1 << 19
-# So many combinations of an objective's variables are compared where no table has them all.
+# Most combinations of an objective's variables that are compared where no single table has all of them.
 _FEW: Final = 1 << 18
 _FIRST_DECISIONS: Final = 1 << 13
 
 
-#: Names under which the native engine goes: with its compiled core, and on numpy alone.
+#: Names of the native engine: on its compiled core, and on numpy alone.
 NATIVE: Final = ("native", "numpy")
 
 
@@ -68,8 +68,8 @@ class NativeBackend(Backend):
     def best(self, problem: Problem, budget: Budget, hint: Mapping[str, int] | None = None) -> dict[str, int] | None:
         """The best solution; without an objective, the first one in declared order.
 
-        Without an objective solutions are walked in order. Else the tables of the factored space say which is best.
-        Where these would be too large, a depth-first search takes over.
+        Without an objective, solutions are walked in order. With one, the tables of the factored space give the best;
+        where these would be too large, a depth-first search takes over.
         """
         limits = budget.limits
         if problem.objective is None:
@@ -79,7 +79,7 @@ class NativeBackend(Backend):
             except CancelledError:
                 raise
             except LimitReachedError:
-                pass  # It takes too long: tables may be quicker, or a search in another order.
+                pass  # The walk takes too long: tables, or a search in another order, may be quicker.
             if impossible(problem.variables, flatten(problem.constraints)):
                 return None
             search = BranchAndBound.of(problem, budget) if self._use_core else None
@@ -95,7 +95,9 @@ class NativeBackend(Backend):
                 return None
             return _searched(problem, budget)
 
-    def find(self, problem: Problem, budget: Budget, number: int = 1, hint: Mapping[str, int] | None = None) -> Found:
+    def find(
+        self, problem: Problem, budget: Budget, number: int = 1, hint: Mapping[str, int] | None = None
+    ) -> SearchResult:
         """The best solutions: by tables where they are small, else by branch and bound on the compiled core.
 
         Without objectives they are the first ones in declared order.
@@ -105,7 +107,7 @@ class NativeBackend(Backend):
         try:
             search = BranchAndBound.of(problem, budget, number, hint) if self._use_core else None
         except LimitReachedError as error:
-            return Found((), False, message=str(error))
+            return SearchResult((), False, message=str(error))
         if search is None:
             return super().find(problem, budget, number, hint)
         many = math.prod(d.size for d in problem.variables.values()) > _MANY
@@ -115,35 +117,35 @@ class NativeBackend(Backend):
                 search.run(budget, _FIRST_DECISIONS)
             if number == len(problem.objectives) == 1 and not search.done:
                 best = self._best_by_tables(problem, budget, _FEW_CELLS if many else _TABLE_CELLS, _FEW)
-                return Found(() if best is None else (best,))
+                return SearchResult(() if best is None else (best,))
         except CancelledError as error:
-            return search.found(str(error))
+            return search.result(str(error))
         except LimitReachedError:
-            pass  # The tables are too large, or the time is over: the search will say.
-        return search.found() if search.done else found_within(search, budget)
+            pass  # The tables are too large or the time is over; the search below handles both.
+        return search.result() if search.done else run_within(search, budget)
 
-    def _first(self, problem: Problem, budget: Budget, number: int) -> Found:
+    def _first(self, problem: Problem, budget: Budget, number: int) -> SearchResult:
         if number == 1:
             return super().find(problem, budget)
         known: list[dict[str, int]] = []
         try:
             known.extend(itertools.islice(solutions_in_order(problem, budget.limits, self.name), number))
         except LimitReachedError as error:
-            return Found(tuple(known), False, message=str(error))
-        return Found(tuple(known))
+            return SearchResult(tuple(known), False, message=str(error))
+        return SearchResult(tuple(known))
 
     def _any(self, search: BranchAndBound, budget: Budget) -> dict[str, int] | None:
         """Any solution, by depth-first search; None where there is none."""
-        found = found_within(search, budget)
-        if not found.complete and not found.assignments:
-            raise LimitReachedError(found.message)
-        return found.assignments[0] if found.assignments else None
+        result = run_within(search, budget)
+        if not result.complete and not result.assignments:
+            raise LimitReachedError(result.message)
+        return result.assignments[0] if result.assignments else None
 
     def _best_by_tables(self, problem: Problem, budget: Budget, max_cells: int, few: int) -> dict[str, int] | None:
-        """The best solution where one table has the objective in it, or where its variables have few combinations.
+        """The best solution where one table has all the objective's variables, or these have few combinations.
 
         Raises:
-            LimitReachedError: Where neither is so.
+            LimitReachedError: In any other case.
         """
         limits = budget.limits
         rows, cells = min(limits.max_rows, _TABLE_ROWS), min(limits.max_cells, max_cells)
@@ -158,7 +160,7 @@ class NativeBackend(Backend):
 
 
 def _num_rows(problem: Problem, space: SearchSpace) -> int:
-    """At most so many combinations of the objective's variables extend to solutions."""
+    """Upper bound on the combinations of the objective's variables that extend to solutions."""
     names = problem.objective.expr.variables if problem.objective is not None else ()
     sizes = (space.layout.size(n) for n in space.layout.needed(list(names)) if n in space.layout.axes)
     return min(space.size, math.prod(sizes))
@@ -173,7 +175,7 @@ def _best_of_space(problem: Problem, space: SearchSpace, budget: Budget) -> dict
 
 
 def _first_best(objective: Objective, space: SearchSpace) -> dict[str, int]:
-    """Of the best solutions the first one."""
+    """The first of the best solutions in declared order."""
     problem = space.problem
     names = [n for n in problem.variables if n in objective.expr.variables]
     columns, places = space.covering(names)
@@ -182,7 +184,7 @@ def _first_best(objective: Objective, space: SearchSpace) -> dict[str, int]:
     if len(rows) == 0:
         raise UndefinedValueError(f"{objective} has no value in any solution; change the objective.")
     equal = rows[np.flatnonzero(values == (np.max if objective.maximise else np.min)(values))]
-    # Of equally good ones the first in the order of preference.
+    # Ties go to the first in the order of preference.
     at = int(equal[np.lexsort([place[equal] for place in reversed(places.values())])[0]])
     return space.extend({n: int(columns[n][at]) for n in names}).first()
 
@@ -224,19 +226,19 @@ def _searched(problem: Problem, budget: Budget) -> dict[str, int] | None:
     return best
 
 
-#: Seconds after which a problem counts as hard; at most this part of the time that is allowed.
+#: Seconds after which a problem counts as hard, and the largest share of the time limit for that.
 NATIVE_SECONDS: Final = 1.0
 NATIVE_PART: Final = 0.3
 
 
 @cache
 def _has_cpsat() -> bool:
-    """Whether OR-tools is installed; looked for once, which takes as long as a small problem."""
+    """Whether OR-tools is installed; cached, since the look-up takes as long as a small problem."""
     return PathFinder.find_spec("ortools") is not None
 
 
 class AutoBackend(Backend):
-    """The native engine, and CP-SAT after it; `Solution.solver` says who answered."""
+    """The native engine, then CP-SAT; `Solution.solver` names the one that answered."""
 
     name = "auto"
 
@@ -244,14 +246,16 @@ class AutoBackend(Backend):
         self._native = NativeBackend()
 
     def solutions(self, problem: Problem, limits: Limits) -> Columns:
-        """Lists every solution, natively."""
+        """Lists every solution with the native engine."""
         return self._native.solutions(problem, limits)
 
     def best(self, problem: Problem, budget: Budget, hint: Mapping[str, int] | None = None) -> dict[str, int] | None:
         """The best solution by the native engine."""
         return self._native.best(problem, budget, hint)
 
-    def find(self, problem: Problem, budget: Budget, number: int = 1, hint: Mapping[str, int] | None = None) -> Found:
+    def find(
+        self, problem: Problem, budget: Budget, number: int = 1, hint: Mapping[str, int] | None = None
+    ) -> SearchResult:
         """The best solutions by all objectives; without one, the first in declared order or else any solution."""
         if not _has_cpsat() or (number > 1 and not problem.objectives):
             return replace(self._native.find(problem, budget, number, hint), solver="native")
@@ -268,8 +272,8 @@ class AutoBackend(Backend):
         return self._handed_over(problem, budget, number, native, hint)
 
     def _handed_over(
-        self, problem: Problem, budget: Budget, number: int, native: Found, hint: Mapping[str, int] | None
-    ) -> Found:
+        self, problem: Problem, budget: Budget, number: int, native: SearchResult, hint: Mapping[str, int] | None
+    ) -> SearchResult:
         from constrint.solve.backends.cpsat import CpSatBackend
 
         incumbent = native.assignments[0] if native.assignments else hint
@@ -282,8 +286,8 @@ class AutoBackend(Backend):
         return found if found.complete else _together(problem, found, native)
 
 
-def _together(problem: Problem, first: Found, second: Found) -> Found:
-    """What two searches know together that were both stopped."""
+def _together(problem: Problem, first: SearchResult, second: SearchResult) -> SearchResult:
+    """Combine the results of two stopped searches: the better solution and the tighter bound."""
     values = {}
     for found in (first, second):
         for assignment in found.assignments:
@@ -296,4 +300,4 @@ def _together(problem: Problem, first: Found, second: Found) -> Found:
     solver = ordered[0][2] if ordered else first.solver
     number = max(len(first.assignments), len(second.assignments))
     best = tuple(assignment for _, assignment, _ in ordered[:number])
-    return Found(best, False, bound, first.message or second.message, solver)
+    return SearchResult(best, False, bound, first.message or second.message, solver)

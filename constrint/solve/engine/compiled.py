@@ -17,17 +17,17 @@ from constrint.model.encode import encode_all, encode_expression
 from constrint.solve.budget import LARGE_BYTES, Budget
 from constrint.solve.engine.prepare import flatten
 from constrint.solve.propagation import propagate
-from constrint.solve.solution import Found
-from constrint.solve.space.axes import Axis, Layout, axis_of, check_listing, dtype_for, position_type
-from constrint.solve.space.diagram import DiagramPart, Layer
+from constrint.solve.solution import SearchResult
+from constrint.solve.space.axes import Axis, AxisLayout, axis_of, check_listing, dtype_for, position_type
+from constrint.solve.space.diagram import DiagramLayer, DiagramPart
 from constrint.solve.space.parts import Factors, FreePart, Part, TreePart
 from constrint.solve.space.tree import LinkedTable, Tree
 
 # The core's own limit on the values of one variable.
 MAX_VALUES: Final = 4096
-# The share of a search that is behind where it did not come to its end, at most.
+# Largest reported share of an unfinished search.
 _NEARLY_ALL: Final = 1 - 2**-53
-# The core makes room for so many rows as soon as a table is not short.
+# Rows that the core reserves for a table that is not short.
 _LEAST_ROWS: Final = 1 << 18
 _KINDS: Final[dict[int, np.dtype[Any]]] = {
     1: np.dtype(np.int8),
@@ -39,7 +39,7 @@ _ARC_TYPES: Final = (np.uint32, np.uint16, np.uint32)
 
 
 def core_model(problem: Problem, budget: Budget) -> object | None:
-    """The problem as the core holds it: what was read already, or encoded now."""
+    """The core's form of a problem, cached or encoded now."""
     if core is None or budget.limits.max_values < MAX_VALUES:
         return None
     if problem.core is None:
@@ -48,7 +48,7 @@ def core_model(problem: Problem, budget: Budget) -> object | None:
         if domains is None:
             return None
         places = {name: place for place, name in enumerate(problem.names)}
-        # Kept until the problem changes: a problem is often asked several questions.
+        # Cached until the problem changes: several searches often use one problem.
         problem.core = core.build(domains, [encode_all(problem.constraints, places)])
     return problem.core
 
@@ -92,7 +92,7 @@ def enumerate_factors(problem: Problem, budget: Budget) -> CompiledFactors | Non
 
 
 def _most_bytes(problem: Problem) -> int:
-    """Bytes that the tables of all combinations would take; how much memory is left takes longer to find out."""
+    """Bytes of the tables of all combinations: a bound that is cheaper than looking up the available memory."""
     return max(problem.num_combinations, _LEAST_ROWS) * 2 * len(problem.names)
 
 
@@ -109,12 +109,12 @@ def _poll(budget: Budget) -> Callable[[int], None] | None:
 
 
 def _word(limit: int) -> int:
-    """A limit as the core takes it; what is larger is never reached."""
+    """A limit capped at the core's word size; larger ones are never reached."""
     return min(limit, 1 << 62)
 
 
 def _refuse(answer: tuple[str, str, int, Sequence[int]], problem: Problem, budget: Budget) -> NoReturn:
-    """Raises what the core's limit means."""
+    """Raise the error for a limit that the core reports."""
     _, what, number, variables = answer
     names = tuple(problem.names[v] for v in variables)
     if what == "rows":
@@ -129,11 +129,11 @@ def _refuse(answer: tuple[str, str, int, Sequence[int]], problem: Problem, budge
 
 
 class CompiledFactors(Factors):
-    """A factored space in the core; its parts become numpy tables when they are asked for."""
+    """A factored space in the core; its parts become numpy tables at their first use."""
 
     def __init__(self, module: ModuleType, problem: Problem, space: object | None, counts: Sequence[int]) -> None:
         self._names, self._core, self._space, self._problem = problem.names, module, space, problem
-        # A diagram with too many solutions for the core is counted when somebody asks.
+        # A diagram with too many solutions for the core's integers is counted on demand.
         self._total = 0 if space is None else -1 if -1 in counts else math.prod(counts)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -159,7 +159,7 @@ class CompiledFactors(Factors):
         return self._total
 
     def columns(self) -> dict[str, NDArray[Any]]:
-        """Lets the core list every solution."""
+        """List every solution in the core."""
         if self._space is None:
             return {n: np.zeros(0, dtype=np.int8) for n in self.names}
         if self.total * 8 * len(self.names) >= LARGE_BYTES:
@@ -176,13 +176,13 @@ class CompiledFactors(Factors):
         found: list[tuple[int, int]] | None = self._core.best(model, self._space, code, maximise)
         return found
 
-    def _fetched(self) -> tuple[Layout, tuple[Part, ...] | None]:
+    def _fetched(self) -> tuple[AxisLayout, tuple[Part, ...] | None]:
         if self._space is None:
-            return Layout(self.names, {}, {}), None
+            return AxisLayout(self.names, {}, {}), None
         listed, parts = self._core.factors(self._space)
         axes, fixed = _axes(self.names, listed)
         sizes = {name: len(axis) for name, axis in axes.items()}
-        return Layout(self.names, {**axes}, fixed), tuple(self._part(part, sizes) for part in parts)
+        return AxisLayout(self.names, {**axes}, fixed), tuple(self._part(part, sizes) for part in parts)
 
     def _part(self, part: Any, sizes: Mapping[str, int]) -> Part:
         if isinstance(part, int):
@@ -192,9 +192,9 @@ class CompiledFactors(Factors):
             return DiagramPart([self._layer(*layer) for layer in layers], sizes)
         return TreePart(Tree([self._node(place, part, sizes) for place in range(len(part))], sizes))
 
-    def _layer(self, variable: int, num_states: int, *arcs: bytearray) -> Layer:
+    def _layer(self, variable: int, num_states: int, *arcs: bytearray) -> DiagramLayer:
         source, place, target = (np.frombuffer(a, t) for a, t in zip(arcs, _ARC_TYPES, strict=True))
-        return Layer(self.names[variable], num_states, source, place, target)
+        return DiagramLayer(self.names[variable], num_states, source, place, target)
 
     def _node(self, place: int, tables: Sequence[Any], sizes: Mapping[str, int]) -> LinkedTable:
         variables, columns, num_rows, parent, shared = tables[place]
@@ -251,7 +251,7 @@ class CompiledWalk:
             yield tuple(answer[2])
 
     def counted(self, component: int, budget: Budget) -> tuple[int, float]:
-        """How many solutions of a component there are up to a limit, and the share of the search that is behind.
+        """Number of solutions of a component up to a limit, and the finished share of the search.
 
         The walk cannot go on after it; the share is 1 where all were counted.
         """
@@ -286,8 +286,8 @@ def walk_in_order(
 
     Args:
         problem: The problem.
-        budget: How much work is allowed.
-        chosen: Places of variables with the only value that they may take.
+        budget: Remaining work of the search.
+        chosen: Fixed values by the places of their variables.
     """
     model = core_model(problem, budget)
     if core is None or model is None:
@@ -301,19 +301,19 @@ def walk_in_order(
     return CompiledWalk(core, problem, *answer[1:]) if answer[0] == "walk" else False
 
 
-# The core stands for "no bound" by numbers of this size.
+# Numbers of this size mean "no bound" in the core.
 _UNBOUNDED: Final = 1 << 62
 
 
 class BranchAndBound:
-    """A search that can be stopped and go on.
+    """Branch and bound that can be stopped and continued.
 
     Attributes:
-        done: Whether it came to its end: what it found is best, or there is no solution.
+        done: Whether the search is complete: its solutions are optimal, or there is none.
     """
 
     def __init__(self, problem: Problem, search: object, model: object) -> None:
-        # The model is kept alive by nothing else that the search needs it for; decisions are counted over all runs.
+        # The search refers to the model without owning it; decisions are counted over all runs.
         self._problem, self._search, self._model = problem, search, model
         self.done = False
 
@@ -335,7 +335,7 @@ class BranchAndBound:
         return cls(problem, search, model)
 
     def run(self, budget: Budget, decisions: int) -> None:
-        """Goes on for so many decisions.
+        """Continue the search for at most `decisions` decisions.
 
         Raises:
             LimitReachedError: When a limit of the budget ended it.
@@ -353,8 +353,8 @@ class BranchAndBound:
         finally:
             budget.stats.nodes += self._state()[2] - before
 
-    def found(self, message: str = "") -> Found:
-        """What is known by now.
+    def result(self, message: str = "") -> SearchResult:
+        """The best solutions and the bound so far.
 
         Raises:
             UndefinedValueError: When the search is over and an objective has a value in no solution.
@@ -367,7 +367,7 @@ class BranchAndBound:
         known = bound if self._problem.objectives and abs(bound) < _UNBOUNDED else None
         if known is not None and self._problem.objectives[0].maximise:
             known = -known
-        return Found(assignments, self.done, known, message)
+        return SearchResult(assignments, self.done, known, message)
 
     def _state(self) -> tuple[list[list[int]], int, int, bool]:
         assert core is not None
@@ -383,14 +383,14 @@ def _poll_search(budget: Budget, spent: int) -> Any:
     return poll
 
 
-def found_within(search: BranchAndBound, budget: Budget) -> Found:
+def run_within(search: BranchAndBound, budget: Budget) -> SearchResult:
     """Runs a search to its end or to a limit, and says what it found."""
     try:
         search.run(budget, max(0, budget.limits.max_nodes - budget.stats.nodes))
     except LimitReachedError as error:
-        return search.found(str(error))
+        return search.result(str(error))
     if search.done:
-        return search.found()
-    return search.found(
+        return search.result()
+    return search.result(
         f"no proof after max_nodes={budget.limits.max_nodes} assignments; narrow the variables or raise max_nodes."
     )

@@ -10,14 +10,14 @@ from constrint.model import Domain, Problem
 from constrint.solve.budget import Budget, Limits
 from constrint.solve.engine.compiled import enumerate_factors
 from constrint.solve.engine.prepare import Bag, Prepared, components, fixed_columns, flatten, prepare, tree
-from constrint.solve.engine.tables import Check, build_table
+from constrint.solve.engine.tables import TableCheck, build_table
 from constrint.solve.propagation import propagate
-from constrint.solve.space.axes import Axis, Layout, LazyAxis, Rows, axis_of_free
+from constrint.solve.space.axes import Axis, AxisLayout, LazyAxis, Rows, axis_of_free
 from constrint.solve.space.parts import Factors, FreePart, Part, TreePart
 from constrint.solve.space.space import SearchSpace
 from constrint.solve.space.tree import LinkedTable, Tree
 
-# A component with at most this many combinations is kept as one table.
+# Largest component, in combinations, that is one table.
 ONE_TABLE = 1 << 12
 
 
@@ -25,9 +25,9 @@ def factored_space(problem: Problem, limits: Limits | None = None, use_core: boo
     """Finds all solutions of a problem, in factored form.
 
     Args:
-        problem: The problem; its objective plays no role here.
-        limits: How much work is allowed.
-        use_core: Whether the compiled core is asked first.
+        problem: The problem; its objective is ignored.
+        limits: Limits of the search.
+        use_core: Whether the compiled core is tried first.
 
     Raises:
         LimitReachedError: When a limit ended the search before all solutions were known.
@@ -45,19 +45,19 @@ def factored_space(problem: Problem, limits: Limits | None = None, use_core: boo
     return SearchSpace(problem, factors, budget.stats, factored_space)
 
 
-def _layout(problem: Problem, prepared: Prepared, budget: Budget) -> Layout:
+def _layout(problem: Problem, prepared: Prepared, budget: Budget) -> AxisLayout:
     axes: dict[str, Axis | LazyAxis] = dict(prepared.axes)
     for name, domain in prepared.free.items():
         axes[name] = axis_of_free(domain, budget)
-    return Layout(tuple(problem.variables), axes, prepared.fixed, prepared.derived)
+    return AxisLayout(tuple(problem.variables), axes, prepared.fixed, prepared.derived)
 
 
-def _parts(prepared: Prepared, layout: Layout, budget: Budget) -> list[Part] | None:
+def _parts(prepared: Prepared, layout: AxisLayout, budget: Budget) -> list[Part] | None:
     """Builds the independent parts; None as soon as one has no solution."""
     parts: list[Part] = []
     groups = components(prepared.axes, [c.scope for c in prepared.checks])
     of_name = {name: i for i, names in enumerate(groups) for name in names}
-    checks: list[list[Check]] = [[] for _ in groups]
+    checks: list[list[TableCheck]] = [[] for _ in groups]
     for check in prepared.checks:
         checks[of_name[next(iter(check.scope))]].append(check)
     for names, mine in zip(groups, checks, strict=True):
@@ -70,13 +70,15 @@ def _parts(prepared: Prepared, layout: Layout, budget: Budget) -> list[Part] | N
     return sorted(parts, key=lambda p: p.count)
 
 
-def _bags(names: Sequence[str], checks: Sequence[Check], axes: dict[str, Axis]) -> list[Bag]:
+def _bags(names: Sequence[str], checks: Sequence[TableCheck], axes: dict[str, Axis]) -> list[Bag]:
     if math.prod(len(axes[n]) for n in names) <= ONE_TABLE:
         return [Bag(frozenset(names))]
     return tree(names, [c.scope for c in checks], {n: math.log(len(axes[n])) for n in names})
 
 
-def _tree_part(names: Sequence[str], checks: Sequence[Check], prepared: Prepared, budget: Budget) -> TreePart | None:
+def _tree_part(
+    names: Sequence[str], checks: Sequence[TableCheck], prepared: Prepared, budget: Budget
+) -> TreePart | None:
     """Lists the tables of one component and links them."""
     bags = _bags(names, checks, prepared.axes)
     fixed = fixed_columns(prepared.fixed)
@@ -93,7 +95,7 @@ def _tree_part(names: Sequence[str], checks: Sequence[Check], prepared: Prepared
 
 
 def _linked(bags: Sequence[Bag], tables: Sequence[tuple[Rows, int]]) -> list[LinkedTable]:
-    """Hangs the tables on the largest one, so that its rows need neither sorting nor a lookup."""
+    """Link the tables with the largest as root, whose rows then need neither sorting nor a lookup."""
     beside = [[*bag.children, *([bag.parent] if bag.parent >= 0 else [])] for bag in bags]
     root = max(range(len(bags)), key=lambda i: tables[i][1])
     nodes: list[LinkedTable] = []
@@ -108,7 +110,7 @@ def _linked(bags: Sequence[Bag], tables: Sequence[tuple[Rows, int]]) -> list[Lin
     return nodes
 
 
-# With this many combinations left a node is enumerated instead of split.
+# A node with at most this many combinations is enumerated instead of split.
 ENUMERABLE: Final = 1 << 16
 # Larger ranges are halved, smaller domains are tried value by value.
 _HALVED: Final = 16

@@ -10,29 +10,29 @@ import numpy as np
 
 from constrint.errors import LimitReachedError
 from constrint.model import AllOf, Comparison, Constraint, Domain, Expr, Operation, Problem, Var, is_in
-from constrint.model.columns import Column, test
+from constrint.model.columns import ExactColumn, test
 from constrint.model.expr import add, neg
 from constrint.solve.budget import Budget
-from constrint.solve.engine.tables import Check
+from constrint.solve.engine.tables import TableCheck
 from constrint.solve.propagation import propagate, substitute
 from constrint.solve.space.axes import Axis, axis_from_domain
 
 # Domains up to this size are filtered by evaluating constraints on them; larger ones are propagated first.
 SMALL: Final = 4096
-# So many values are filtered at once.
+# Values filtered in one batch.
 PIECE: Final = 1 << 16
 
 
 @dataclass(slots=True)
 class Prepared:
-    """What remains to be searched."""
+    """A problem prepared for the search: axes, remaining checks, fixed and derived variables."""
 
     axes: dict[str, Axis] = field(default_factory=dict)  #: Values of every variable that some check still touches.
     free: dict[str, Domain] = field(default_factory=dict)  #: Domains of variables that no check touches.
     fixed: dict[str, int] = field(default_factory=dict)  #: Variables with one value left.
     #: Variables whose value follows from others, in an order in which each can be computed.
     derived: dict[str, Expr] = field(default_factory=dict)
-    checks: list[Check] = field(default_factory=list)  #: Constraints over at least two unfixed variables.
+    checks: list[TableCheck] = field(default_factory=list)  #: Constraints over at least two unfixed variables.
     feasible: bool = True  #: False when a contradiction was found already.
 
 
@@ -45,7 +45,7 @@ def flatten(constraints: Iterable[Constraint]) -> list[Constraint]:
 
 
 def prepare(problem: Problem, budget: Budget) -> Prepared:
-    """Does everything that needs no combination of values."""
+    """Simplify a problem as far as no combination of values is needed."""
     constraints = flatten(problem.constraints)
     domains: dict[str, Domain] = dict(problem.variables)
     state = Prepared()
@@ -82,9 +82,9 @@ def _listed(name: str, domain: Domain, budget: Budget) -> Axis:
     return axis_from_domain(domain)
 
 
-def fixed_columns(fixed: Mapping[str, int]) -> dict[str, Column]:
+def fixed_columns(fixed: Mapping[str, int]) -> dict[str, ExactColumn]:
     """Fixed variables as columns of one number."""
-    return {name: Column(value, (value, value)) for name, value in fixed.items()}
+    return {name: ExactColumn(value, (value, value)) for name, value in fixed.items()}
 
 
 def _filter(constraints: list[Constraint], state: Prepared, budget: Budget) -> None:
@@ -104,7 +104,7 @@ def _filter(constraints: list[Constraint], state: Prepared, budget: Budget) -> N
             if not state.feasible:
                 return
         waiting = later
-    state.checks = [Check(c, frozenset(n for n in c.variables if n not in state.fixed)) for c in waiting]
+    state.checks = [TableCheck(c, frozenset(n for n in c.variables if n not in state.fixed)) for c in waiting]
     linked = frozenset().union(*(c.scope for c in state.checks)) if state.checks else frozenset()
     for name in [n for n in state.axes if n not in linked]:
         # Only single-variable constraints touched it: its remaining values are free of the others.
@@ -113,7 +113,7 @@ def _filter(constraints: list[Constraint], state: Prepared, budget: Budget) -> N
 
 
 def _apply_alone(
-    constraint: Constraint, scope: list[str], fixed: dict[str, Column], state: Prepared, budget: Budget
+    constraint: Constraint, scope: list[str], fixed: dict[str, ExactColumn], state: Prepared, budget: Budget
 ) -> bool:
     """Filters one variable's axis; returns True when that fixed the variable."""
     if not scope:
@@ -126,7 +126,7 @@ def _apply_alone(
     mask = np.empty(len(axis), dtype=bool)
     for start in range(0, len(axis), PIECE):
         piece = slice(start, start + PIECE)
-        mask[piece] = test(constraint, {**others, name: Column(axis.values[piece], axis.bounds)})
+        mask[piece] = test(constraint, {**others, name: ExactColumn(axis.values[piece], axis.bounds)})
         budget.stats.cells += len(mask[piece])
         budget.tick()
     if mask.all():
@@ -139,7 +139,7 @@ def _apply_alone(
         value = kept.bounds[0]
         del state.axes[name]
         state.fixed[name] = value
-        fixed[name] = Column(value, (value, value))
+        fixed[name] = ExactColumn(value, (value, value))
         return True
     return False
 
@@ -248,7 +248,7 @@ def _eliminate(
 
 
 def _home(name: str, merged: Mapping[str, str]) -> str:
-    """Follows merged groups to the one that is left."""
+    """Follows merged groups to the remaining one."""
     while name in merged:
         name = merged[name]
     return name

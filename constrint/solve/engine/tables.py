@@ -16,20 +16,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from constrint.model import Constraint
-from constrint.model.columns import Column, test
+from constrint.model.columns import ExactColumn, test
 from constrint.solve.budget import Budget
 from constrint.solve.space.axes import Axis, Rows, position_type
 
 # A grid may grow to this many cells before the rows that survived so far are listed.
 GRID_CELLS: Final = 1 << 13
-# A grid larger than this is evaluated in pieces: their columns stay in the cache, and in memory that is used again.
+# A larger grid is evaluated in pieces, whose columns stay in the cache and reuse memory.
 CHUNK_CELLS: Final = 31 << 10
-# Longer tables are written so many rows at a time.
+# Rows of one piece of a longer table.
 PIECE_ROWS: Final = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class TableCheck:
     """A constraint to evaluate, with the variables that are not fixed yet."""
 
     constraint: Constraint
@@ -37,8 +37,8 @@ class Check:
 
 
 def order_variables(
-    names: Sequence[str], checks: Sequence[Check], axes: Mapping[str, Axis]
-) -> list[tuple[list[str], list[Check]]]:
+    names: Sequence[str], checks: Sequence[TableCheck], axes: Mapping[str, Axis]
+) -> list[tuple[list[str], list[TableCheck]]]:
     """Orders variables so that checks become decidable after as few combinations as possible.
 
     Returns:
@@ -47,7 +47,7 @@ def order_variables(
     sizes = {n: len(axes[n]) for n in names}
     left = dict.fromkeys(names)
     missing = {i: [n for n in left if n in check.scope] for i, check in enumerate(checks)}
-    steps: list[tuple[list[str], list[Check]]] = []
+    steps: list[tuple[list[str], list[TableCheck]]] = []
     while missing:
         chosen = min(missing.values(), key=lambda m: math.prod(sizes[n] for n in m))
         for name in chosen:
@@ -68,13 +68,13 @@ class _Builder:
     axis in front, and the long axis of rows stays innermost, where numpy is fastest.
     """
 
-    def __init__(self, axes: Mapping[str, Axis], fixed: Mapping[str, Column], budget: Budget) -> None:
+    def __init__(self, axes: Mapping[str, Axis], fixed: Mapping[str, ExactColumn], budget: Budget) -> None:
         self.axes, self.fixed, self.budget = axes, fixed, budget
         self.rows: Rows = {}
         self.num_rows = 1
         self.waiting: list[str] = []
         self.masks: list[NDArray[np.bool_]] = []
-        self.gathered: dict[str, Column] = {}
+        self.gathered: dict[str, ExactColumn] = {}
         self.empty = False
 
     def cells(self) -> int:
@@ -84,7 +84,7 @@ class _Builder:
             total *= len(self.axes[name])
         return total
 
-    def add(self, names: Sequence[str], checks: Sequence[Check]) -> None:
+    def add(self, names: Sequence[str], checks: Sequence[TableCheck]) -> None:
         """Adds variables, and the checks that they complete."""
         width = math.prod(len(self.axes[n]) for n in names)
         if self.waiting and self.cells() * width > min(GRID_CELLS, CHUNK_CELLS):
@@ -101,11 +101,13 @@ class _Builder:
         self.budget.check_bytes(8 * self.cells(), "a grid")
         self.masks += self._evaluate(checks, self.rows, self.gathered)
 
-    def _evaluate(self, checks: Sequence[Check], rows: Rows, gathered: dict[str, Column]) -> list[NDArray[np.bool_]]:
+    def _evaluate(
+        self, checks: Sequence[TableCheck], rows: Rows, gathered: dict[str, ExactColumn]
+    ) -> list[NDArray[np.bool_]]:
         """Evaluates checks on the grid; axes have length 1 where a variable is absent."""
         masks = []
         for check in checks:
-            columns: dict[str, Column] = {}
+            columns: dict[str, ExactColumn] = {}
             for name in check.constraint.variables:
                 if name in self.fixed:
                     columns[name] = self.fixed[name]
@@ -113,7 +115,7 @@ class _Builder:
                 axis = self.axes[name]
                 if name in rows:
                     if name not in gathered:
-                        gathered[name] = Column(axis.narrow[rows[name]], axis.bounds)
+                        gathered[name] = ExactColumn(axis.narrow[rows[name]], axis.bounds)
                     columns[name] = gathered[name]
                 else:
                     columns[name] = axis.column((-1,) + (1,) * (1 + self.waiting.index(name)))
@@ -151,7 +153,7 @@ class _Builder:
         return listed
 
     def _row_bytes(self) -> int:
-        """Bytes of one row of the table over what is listed and what waits."""
+        """Bytes of one row of the table over listed and waiting variables."""
         waiting = [int(np.dtype(position_type(len(self.axes[n]))).itemsize) for n in self.waiting]
         return sum(waiting) + sum(column.itemsize for column in self.rows.values())
 
@@ -188,7 +190,7 @@ class _Builder:
         self.waiting, self.masks, self.gathered = [], [], {}
         self.budget.check_bytes(sum(c.nbytes for c in rows.values()), "a table")
 
-    def _list_in_pieces(self, checks: Sequence[Check]) -> None:
+    def _list_in_pieces(self, checks: Sequence[TableCheck]) -> None:
         """Lists the rows of a grid that is too large to evaluate at once, some rows at a time."""
         width = self.cells() // max(self.num_rows, 1)
         step = max(1, CHUNK_CELLS // width)
@@ -201,14 +203,18 @@ class _Builder:
             flat = self._selected(self._evaluate(checks, part, {}), num)
             num_listed += num * width if flat is None else len(flat)
             self.budget.check_rows(num_listed, (*self.rows, *self.waiting))
-            # What was listed is put together in the end: for a moment it is there twice.
+            # The pieces are joined in the end: for a moment all rows exist twice.
             self.budget.check_bytes(2 * num_listed * self._row_bytes(), "a table")
             pieces.append(self._decoded(flat, part, num))
         self._take({n: np.concatenate([p[n] for p in pieces]) for n in pieces[0]} if pieces else {}, num_listed)
 
 
 def build_table(
-    names: Sequence[str], checks: Sequence[Check], axes: Mapping[str, Axis], fixed: Mapping[str, Column], budget: Budget
+    names: Sequence[str],
+    checks: Sequence[TableCheck],
+    axes: Mapping[str, Axis],
+    fixed: Mapping[str, ExactColumn],
+    budget: Budget,
 ) -> tuple[Rows, int]:
     """Lists every combination of `names` that passes the checks (whose scopes lie within `names`).
 

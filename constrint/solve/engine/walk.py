@@ -11,15 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from constrint.model import Comparison, Const, Element, Expr, Operation, Problem, Truth, Var
-from constrint.model.columns import MAX, MIN, Column, evaluate, test, wide
+from constrint.model.columns import MAX, MIN, ExactColumn, evaluate, test, wide
 from constrint.model.operations import BINARY, UNARY, Interval, fold
 from constrint.solve.budget import Budget, Limits
 from constrint.solve.engine.compiled import CompiledWalk, walk_in_order
 from constrint.solve.engine.prepare import Prepared, components, fixed_columns, prepare
-from constrint.solve.engine.tables import Check
-from constrint.solve.space.axes import Axis, Layout, LazyAxis, axis_of_free
+from constrint.solve.engine.tables import TableCheck
+from constrint.solve.space.axes import Axis, AxisLayout, LazyAxis, axis_of_free
 
-# Rows times values looked at in one step: few at first, more with every dead end.
+# Cells evaluated in one step: few at first, more with every dead end.
 _FIRST_CELLS: Final = 1 << 12
 _MOST_CELLS: Final = 1 << 15
 # Rows that become Python integers at once.
@@ -29,7 +29,7 @@ _LISTED_ROWS: Final = 1 << 10
 def solutions_in_order(
     problem: Problem, limits: Limits | None = None, backend: str = "native"
 ) -> Iterator[dict[str, int]]:
-    """What `constrint.solve.solutions_in_order` yields, as integers where values are coded."""
+    """Yield solutions in declared order, coded values as their codes; see `constrint.solve.solutions_in_order`."""
     budget = Budget(limits or Limits())
     compiled = walk_in_order(problem, budget) if backend == "native" else None
     if compiled is False:
@@ -47,7 +47,7 @@ def solutions_in_order(
         return
     axes: dict[str, Axis | LazyAxis] = dict(prepared.axes)
     axes.update({n: axis_of_free(d, budget) for n, d in prepared.free.items()})
-    layout = Layout(tuple(problem.variables), axes, prepared.fixed, prepared.derived)
+    layout = AxisLayout(tuple(problem.variables), axes, prepared.fixed, prepared.derived)
     walks = _walks(problem, prepared, budget)
     walks += [_Walk([n], zip(range(layout.size(n)))) for n in prepared.free]
     for positions in _merged(walks, [n for n in problem.variables if n in axes]):
@@ -58,7 +58,7 @@ def solutions_in_order(
 
 @dataclass(slots=True)
 class _Walk:
-    """The solutions of one component so far, and where the next ones come from."""
+    """Solutions of one component: those found so far, and a source of further ones."""
 
     names: list[str]
     source: Iterator[tuple[int, ...]]
@@ -111,14 +111,14 @@ def _merged(walks: Sequence[_Walk], order: Sequence[str]) -> Iterator[dict[str, 
 class _Component:
     """Depth-first walk over one component, in pieces of many rows."""
 
-    def __init__(self, names: list[str], checks: Sequence[Check], prepared: Prepared, budget: Budget) -> None:
+    def __init__(self, names: list[str], checks: Sequence[TableCheck], prepared: Prepared, budget: Budget) -> None:
         self.names, self.budget = names, budget
         self.axes: dict[str, Axis] = {n: prepared.axes[n] for n in names}
         self.fixed = fixed_columns(prepared.fixed)
         self.open: dict[str, Interval] = {n: self.axes[n].bounds for n in names}
         place = {n: i for i, n in enumerate(names)}
         # Per level the checks that its variable completes, and those that it only narrows.
-        self.decided: list[list[Check]] = [[] for _ in names]
+        self.decided: list[list[TableCheck]] = [[] for _ in names]
         self.narrowed: list[list[Comparison]] = [[] for _ in names]
         for check in checks:
             levels = sorted(place[n] for n in check.scope)
@@ -140,7 +140,7 @@ class _Component:
         while stack:
             level, rows, first = stack.pop()
             if level == len(self.names):
-                # Often only the first ones are asked for: not all of a long piece is made Python's integers at once.
+                # Often only the first solutions are used, so a long piece is not converted to Python integers at once.
                 for start in range(0, len(rows), _LISTED_ROWS):
                     yield from map(tuple, rows[start : start + _LISTED_ROWS].tolist())
                 continue
@@ -163,14 +163,14 @@ class _Component:
         """Adds the variable of this level, at these places of its axis, to every row, where the rules allow it."""
         name = self.names[level]
         axis = self.axes[name]
-        columns: dict[str, Column] = dict(self.fixed)
+        columns: dict[str, ExactColumn] = dict(self.fixed)
         for i, before in enumerate(self.names[:level]):
             if before not in self.used[level]:
                 continue
             other = self.axes[before]
-            columns[before] = Column(other.narrow[rows[:, i]][:, None], other.bounds)
+            columns[before] = ExactColumn(other.narrow[rows[:, i]][:, None], other.bounds)
         values = axis.narrow[places]
-        columns[name] = Column(values[None, :], axis.bounds)
+        columns[name] = ExactColumn(values[None, :], axis.bounds)
         mask: Any = True
         for check in self.decided[level]:
             mask = mask & np.asarray(test(check.constraint, columns))
@@ -199,8 +199,8 @@ class _Range(NamedTuple):
     bounds: Interval
 
 
-def may_hold(rule: Comparison, assigned: Mapping[str, Column], open_bounds: Mapping[str, Interval]) -> Any:
-    """Marks the rows whose completions may satisfy `rule`; None where nothing can be said."""
+def may_hold(rule: Comparison, assigned: Mapping[str, ExactColumn], open_bounds: Mapping[str, Interval]) -> Any:
+    """Marks the rows whose completions may satisfy `rule`; None where bounds decide nothing."""
     try:
         left = _range(rule.left, assigned, open_bounds)
         right = _range(rule.right, assigned, open_bounds)
@@ -218,7 +218,7 @@ def may_hold(rule: Comparison, assigned: Mapping[str, Column], open_bounds: Mapp
     return None
 
 
-def _range(expr: Expr, assigned: Mapping[str, Column], open_bounds: Mapping[str, Interval]) -> _Range:
+def _range(expr: Expr, assigned: Mapping[str, ExactColumn], open_bounds: Mapping[str, Interval]) -> _Range:
     if isinstance(expr, Const):
         return _Range(expr.number, expr.number, _small((expr.number, expr.number)))
     if isinstance(expr, Var):

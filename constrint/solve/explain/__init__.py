@@ -1,1 +1,1 @@
-"""Reasons: why a problem has no solution, what would change that, why a config is invalid, what each rule removes."""
+"""Explanations: conflicts of a problem without solutions, relaxations, invalid configurations, effects of rules."""

@@ -31,7 +31,7 @@ class ConflictMember:
 
     Attributes:
         text: The rule as a sentence, for example "tile_k in {16, 32, 64}".
-        because: Its reason; "" when nobody said.
+        because: Its reason; "" where none is stated.
         constraint: The constraint, or None for a domain.
         variable: The variable whose domain it is, or "" for a constraint.
     """
@@ -48,8 +48,8 @@ class Conflict:
 
     Attributes:
         members: The rules.
-        minimal: True when it was shown that without any one member the others can hold together; False when a
-            limit left some member undecided.
+        minimal: True if, as was proven, the others can hold together without any one member; False when a limit left
+            some member undecided.
     """
 
     members: tuple[ConflictMember, ...]
@@ -120,14 +120,14 @@ def _numbers(constraint: Constraint) -> Iterable[int]:
 
 
 def minimal_conflict(problem: Problem, limits: Limits | None = None, *, domains_in_force: bool = False) -> Conflict:
-    """Finds a minimal set of constraints and domains that cannot hold together.
+    """Find a minimal set of constraints and domains that cannot hold together.
 
     Args:
         problem: A problem without a solution.
-        limits: How much work is allowed. Where a limit ends the search for a smaller set, the smallest one so far is
+        limits: Limits of the search. Where a limit ends the search for a smaller set, the smallest one so far is
             returned, marked as not minimal. Without `max_seconds` a question that is hard is left open after a moment.
-        domains_in_force: The domains are facts, not rules that could be given up (a kernel's parameters): all of them
-            hold, and one is named only where another value of that variable alone would do. Much quicker.
+        domains_in_force: Domains are fixed (a kernel's parameters), not candidates for the conflict: one is named only
+            where another value of its variable alone would resolve the conflict. Much quicker.
 
     Raises:
         UsageError: When the problem has a solution.
@@ -161,7 +161,7 @@ def _reduction(problem: Problem, questions: Questions, domains_in_force: bool) -
 
 
 def _reduced(reduction: Reduction, questions: Questions, *, together: bool) -> Conflict:
-    """The conflict that is left once everything unneeded was dropped, or a limit was reached."""
+    """The conflict after all unneeded rules were dropped, or a limit was reached."""
     problem = reduction.rules.problem
     try:
         minimal = reduction.run(together)
@@ -190,19 +190,19 @@ def _check_infeasible(problem: Problem, questions: Questions) -> None:
 
 
 def _mentioned(rules: Rules) -> list[str]:
-    """The variables whose domain is in force and plays a part."""
+    """Variables in the conflict whose domain is in force."""
     return [name for name in rules.in_scope() if name in rules.domains]
 
 
 def _to_name(rules: Rules, questions: Questions) -> list[str]:
-    """The variables whose domain a conflict names."""
+    """Variables whose domains the conflict names."""
     names = _mentioned(rules)
     return [name for name in names if _suggests(rules, name, questions)] if rules.facts else names
 
 
 def _suggests(rules: Rules, name: str, questions: Questions) -> bool:
-    """Whether further values of one variable alone would mend it: powers of two, or what a rule asks for."""
-    asked = rules.asked()
+    """Whether further values of one variable alone would resolve it: powers of two, or numbers in a rule."""
+    asked = rules.as_problem()
     domain = asked.variables[name]
     if domain.listed is None or domain.labels is not None:
         wider = widened(domain)
@@ -212,7 +212,7 @@ def _suggests(rules: Rules, name: str, questions: Questions) -> bool:
     return questions.decide(asked.with_domain(name, wider)).status is Status.FEASIBLE
 
 
-# A variable with more values is not tried value by value: its nearest value is found by minimising instead.
+# Most values of a variable that are tried one by one; beyond, the nearest value is found by minimisation.
 _TRIED_VALUES: Final = 32
 
 
@@ -256,11 +256,11 @@ def relaxations(
     Args:
         problem: A problem without a solution.
         conflict: The rules in conflict, where they are known already.
-        limits: How much work is allowed, for the conflict as well. What was not tried before a limit is left out.
-        among: Which of these rules may be changed, for example only those that a user asked for; all when None.
+        limits: Limits of the search, for the conflict as well. What was not tried before a limit is left out.
+        among: The rules that may be changed, for example only a user's own; all when None.
 
     Returns:
-        The ways out, the cheapest first.
+        The relaxations, the cheapest first.
 
     Raises:
         UsageError: When the problem has a solution.
@@ -274,52 +274,52 @@ def relaxations(
     try:
         for member in known.members:
             if among is None or among(member):
-                way = _WayOut(problem, member, questions).found()
+                way = _SmallestChange(problem, member, questions).relaxation()
                 ways += [way] if way is not None else []
     except CancelledError:
         raise
     except LimitReachedError:
-        pass  # What was found so far holds.
+        pass  # The relaxation found so far is valid.
     return sorted(ways, key=lambda way: way.cost)
 
 
 def ways_out(ways: Sequence[Relaxation]) -> str:
-    """Writes ways out as a sentence: "fits if num_stages <= 2, or tile_k <= 32"; "" when there is none."""
+    """Write relaxations as a sentence: "fits if num_stages <= 2, or tile_k <= 32"; "" when there is none."""
     return f"fits if {', or '.join(way.condition for way in ways)}" if ways else ""
 
 
-class _WayOut:
-    """The smallest change of one rule or one domain that is enough."""
+class _SmallestChange:
+    """The smallest sufficient change of one rule or one domain."""
 
     def __init__(self, problem: Problem, member: ConflictMember, questions: Questions) -> None:
         self.problem, self.member, self.questions = problem, member, questions
 
-    def found(self) -> Relaxation | None:
-        """The change; None where none is enough."""
+    def relaxation(self) -> Relaxation | None:
+        """The change; None where no change of this member suffices."""
         rule = self.member.constraint
         if rule is None:
             return self._wider_domain()
         without = self.problem.without(rule)
         changed: Relaxation | None = None
         if any(self.problem.variables[name].scale != 1 for name in rule.variables):
-            # Its bound is that of codes, which nobody asks about.
+            # Its bound is over codes, not values, and is not reported.
             pass
         elif isinstance(rule, Comparison):
             changed = self._moved_bound(without, rule)
         elif isinstance(rule, IsIn) and isinstance(rule.expr, Var):
             changed = self._other_value(without, rule, rule.expr)
         named = rule.name or str(rule)
-        return changed or self._way(without, f"drop {named}", f"{named} is dropped")
+        return changed or self._if_feasible(without, f"drop {named}", f"{named} is dropped")
 
-    def _way(self, changed: Problem, text: str, condition: str, cost: float = math.inf) -> Relaxation | None:
-        """A change, if the changed problem has a solution."""
+    def _if_feasible(self, changed: Problem, text: str, condition: str, cost: float = math.inf) -> Relaxation | None:
+        """Make the relaxation of a change, if the changed problem has a solution."""
         answer = self.questions.decide(changed)
         coding = Coding.of(changed)
         solution = answer.assignment if coding is None else coding.decoded(answer.assignment)
         return Relaxation(self.member, text, changed, solution, condition, cost) if answer else None
 
     def _wider_domain(self) -> Relaxation | None:
-        """The domain with the nearest further value that is enough."""
+        """Extend the domain by the nearest further value that suffices."""
         name = self.member.variable
         domain = self.problem.variables[name]
         if domain.labels is not None:
@@ -342,10 +342,10 @@ class _WayOut:
         changed = self.problem.with_domain(name, wider)
         relation = "<=" if nearest < domain.lower else ">=" if nearest > domain.upper else "="
         cost = _distance(domain, nearest) / max(1, abs(domain.lower), abs(domain.upper))
-        return self._way(changed, f"allow {name} = {nearest}", f"{name} {relation} {nearest}", cost)
+        return self._if_feasible(changed, f"allow {name} = {nearest}", f"{name} {relation} {nearest}", cost)
 
     def _other_value(self, without: Problem, rule: IsIn, variable: Var) -> Relaxation | None:
-        """A rule that lists values of a variable, with the nearest other value of its domain instead."""
+        """Replace the listed values of a rule by the nearest other value of the variable's domain."""
         domain = rule.domain
         if domain.size > _TRIED_VALUES:
             return None
@@ -356,7 +356,7 @@ class _WayOut:
         changed.add(is_in(variable, [value]), because=rule.because, name=rule.name)
         cost = min(abs(value - v) for v in domain) / max(1, abs(domain.lower), abs(domain.upper))
         text = f"{variable} == {value} (instead of one of {domain})"
-        return self._way(changed, text, f"{variable} = {value}", cost)
+        return self._if_feasible(changed, text, f"{variable} = {value}", cost)
 
     def _values_that_fit(self, problem: Problem, variable: Var, away_from: Collection[int]) -> Iterator[int]:
         """Values of a variable with which the problem has a solution, the nearest to some numbers first.
@@ -380,7 +380,7 @@ class _WayOut:
         stored = changed.add(moved, because=rule.because, name=rule.name)
         old, new = _bound(rule), _bound(moved)
         text, condition = f"{rule_text(stored)} (instead of {old})", f"the bound of {rule.name or rule} were {new}"
-        return self._way(changed, text, condition, abs(new - old) / max(1, abs(old)))
+        return self._if_feasible(changed, text, condition, abs(new - old) / max(1, abs(old)))
 
     def _moved(self, rule: Comparison, without: Problem) -> Comparison | None:
         """The comparison with another number."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from constrint.errors import LimitReachedError
 from constrint.model import AllOf, Comparison, Const, Constraint, Domain, Expr, Operation, Var
-from constrint.model.columns import Column, test
+from constrint.model.columns import ExactColumn, test
 from constrint.solve.intervals import Contradiction, Domains
 from constrint.solve.propagation import normal, revise
 from constrint.solve.space.axes import axis_from_domain
@@ -47,8 +47,8 @@ class Narrowing:
     """Narrows domains by rules until nothing changes.
 
     Attributes:
-        domains: What is left of the domains.
-        core: A contradiction that was found; None where there is none to be seen.
+        domains: The narrowed domains.
+        core: The contradiction; None where narrowing finds none.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Narrowing:
 
     @property
     def domains(self) -> dict[str, Domain]:
-        """What is left of the domains."""
+        """The narrowed domains."""
         return self._state.of
 
     def _run(self, check: Callable[[], None]) -> None:
@@ -122,14 +122,14 @@ class Narrowing:
             if state.of[name].size > _LISTED:
                 return
             axis = axis_from_domain(state.of[name])
-            fits = np.broadcast_to(np.asarray(test(rule, {name: Column(axis.values, axis.bounds)})), (len(axis),))
+            fits = np.broadcast_to(np.asarray(test(rule, {name: ExactColumn(axis.values, axis.bounds)})), (len(axis),))
         except LimitReachedError:
             return  # A number too long to compute: the rule narrows nothing.
         if not fits.all():
             state.choose(name, axis.values[fits].tolist())
 
     def _traced(self, place: int) -> Core:
-        """Everything that the narrowings behind a contradiction rest on."""
+        """All rules and domains behind the narrowings that led to a contradiction."""
         rules, variables = {place}, set()
         seen: set[int] = set()
         stack = [(n, self._latest.get(n, -1)) for n in self._rules[place].variables]
@@ -163,11 +163,11 @@ class _Edge:
 
 
 class Differences:
-    """What bounds on differences say about rules.
+    """Contradictions among bounds on differences.
 
     Attributes:
-        core: A contradiction; without domains, if there is one without. None where there is none to be seen.
-        values: Where there is none, values of variables with which the differences hold.
+        core: The contradiction, one without domains if there is one; None where the differences agree.
+        values: Without a contradiction, values that satisfy the differences.
     """
 
     def __init__(
@@ -214,7 +214,7 @@ class Differences:
         return (_ZERO, node, factor) if sign > 0 else (node, _ZERO, factor)
 
     def _bounds(self, domains: Mapping[str, Domain]) -> Iterator[_Edge]:
-        """What the domains say about every term."""
+        """Add the bounds that the domains imply for every term."""
         state = Domains(dict(domains))
         for node, parts in self._terms.items():
             known = [(c, state.bounds(expr)) for c, expr in parts]

@@ -29,7 +29,7 @@ class Rules:
         problem: The problem.
         constraints: Those in force.
         domains: The variables whose domain is in force.
-        facts: The domains are not up for discussion: they stay, whatever a contradiction needs.
+        facts: Whether domains are fixed: they stay in force even if a contradiction does not need them.
     """
 
     problem: Problem
@@ -46,8 +46,8 @@ class Rules:
             if name in mentioned
         }
 
-    def asked(self) -> Problem:
-        """Builds the problem of these rules, over the variables that they mention."""
+    def as_problem(self) -> Problem:
+        """Build the problem of these rules over their variables."""
         asked = Problem(self.problem.name)
         for name, domain in self.in_scope().items():
             asked.declare(name, domain)
@@ -60,7 +60,7 @@ class Rules:
 
         None where all domains are in force, or where there are too many variables for that to be quick.
         """
-        asked = self.asked()
+        asked = self.as_problem()
         if len(asked.names) > _MOST_NEAR:
             return None
         wide = [n for n, d in self.problem.variables.items() if n in asked.variables and n not in self.domains]
@@ -72,7 +72,7 @@ class Rules:
         return asked if wide else None
 
     def without(self, members: Iterable[Member]) -> Rules:
-        """These rules less some."""
+        """These rules without some."""
         gone = set(members)
         return replace(
             self,
@@ -81,7 +81,7 @@ class Rules:
         )
 
     def reduced(self, core: Core) -> Rules:
-        """The rules of a contradiction among these."""
+        """The rules of a contradiction among these rules."""
         kept = tuple(c for place, c in enumerate(self.constraints) if place in core.rules)
         return replace(self, constraints=kept, domains=self.domains if self.facts else self.domains & core.variables)
 
@@ -89,24 +89,24 @@ class Rules:
 #: A constraint by its id, or a variable whose domain it is.
 Member = int | str
 
-# Where the caller gave no time and some member stays open anyway, no more is asked after this many seconds.
+# Without a time limit: seconds after which no more questions are posed once some member is undecided.
 _PATIENCE: Final = 2.0
-# So many values are near.
+# Distance, in values, up to which a value counts as near.
 _NEAR: Final = 40
 _MOST_NEAR: Final = 2
 
 
 class Reduction:
-    """Drops every rule that a contradiction does not need.
+    """Reduces contradictory rules to a minimal set by dropping unneeded ones.
 
     Attributes:
-        rules: What is left.
+        rules: The rules not yet removed.
     """
 
     def __init__(self, rules: Rules, questions: Questions) -> None:
         self.rules = rules
         self._questions = questions
-        # What stayed undecided, with the number of rules at that time.
+        # Undecided members, with the number of rules at that time.
         self._open: dict[Member, int] = {}
         # Per solution that was found: the rules that it breaks.
         self._broken: list[frozenset[Member]] = []
@@ -130,7 +130,7 @@ class Reduction:
         core = self.contradiction(self.rules)
         if core is None:
             return False
-        # Rules that took part early may turn out not to matter: seen the other way round, others come first.
+        # Rules used early may be unneeded: in the opposite order others come first.
         while core is not None:
             before = len(self.rules.constraints)
             kept = self.rules.reduced(core)
@@ -139,13 +139,13 @@ class Reduction:
         return True
 
     def run(self, together: bool) -> bool:
-        """Drops what is not needed, rules without a reason first: what stays should speak for itself.
+        """Drop unneeded rules, those without a stated reason first, so that the remaining ones explain themselves.
 
         Args:
             together: Tries many rules at once, which is quick where few are needed.
 
         Returns:
-            Whether every rule that is left is needed; False where that stayed open.
+            Whether every remaining rule is needed; False where that is undecided.
         """
         constraints = [id(c) for c in sorted(self.rules.constraints, key=lambda c: bool(c.because))]
         variables = self.rules.problem.variables
@@ -157,7 +157,7 @@ class Reduction:
             else:
                 for member in members:
                     self._drop([member])
-        # Among fewer rules a question may be easier.
+        # With fewer rules an undecided question may become decidable.
         for member, size in list(self._open.items()):
             if self._size() < size:
                 del self._open[member]
@@ -206,20 +206,20 @@ class Reduction:
         near = rules.near()
         answer = self._questions.decide(near) if near is not None else None
         if answer is None or answer.status is not Status.FEASIBLE:
-            answer = self._questions.decide(rules.asked())
+            answer = self._questions.decide(rules.as_problem())
         if answer.status is Status.FEASIBLE:
             self._learn(answer.assignment)
         return rules if answer.status is Status.INFEASIBLE else answer.status
 
     def _learn(self, values: Mapping[str, int]) -> None:
-        """Notes which rules an assignment breaks; if that is a single one, looks for others next to it."""
+        """Record the rules that an assignment breaks; where it is a single one, look for similar assignments nearby."""
         everywhere = {n: values.get(n, d.lower) for n, d in self.rules.problem.variables.items()}
         broken = self._note(everywhere)
         # The rule is needed. Mended by one variable, the assignment may break another one alone.
         while broken is not None and len(broken) == 1 and next(iter(broken)) not in self._needed:
             (member,) = broken
             self._needed.add(member)
-            broken = self._turned(member, everywhere)
+            broken = self._changed_to_break(member, everywhere)
 
     def _note(self, values: Mapping[str, int]) -> frozenset[Member] | None:
         """The rules that an assignment breaks, of those that are left; None where it cannot be computed."""
@@ -232,7 +232,7 @@ class Reduction:
         self._broken.append(all_broken)
         return all_broken
 
-    def _turned(self, member: Member, values: dict[str, int]) -> frozenset[Member] | None:
+    def _changed_to_break(self, member: Member, values: dict[str, int]) -> frozenset[Member] | None:
         """Changes one variable so that the one broken rule holds and another one alone does not; changes `values`."""
         rule = next((c for c in self.rules.constraints if id(c) == member), None)
         if rule is None:
@@ -252,7 +252,7 @@ class Reduction:
 
 
 def _corners(domains: Mapping[str, Domain]) -> Iterable[dict[str, int]]:
-    """Assignments that are worth a try: everything at its smallest, and everything at its largest."""
+    """Cheap test assignments: all variables at their smallest, and all at their largest values."""
     yield {n: d.lower for n, d in domains.items()}
     yield {n: d.upper for n, d in domains.items()}
 
@@ -267,15 +267,15 @@ _UNDECIDED_SECONDS: Final = 2.0
 # Variables with more values than this are hardly ever searched through; a moment shows whether there is a quick answer.
 _SEARCHED: Final = 1 << 24
 _MOMENT: Final = 0.05
-# Of the time that the caller gave one question takes at most this share of what is left.
+# Share of the remaining time that one question may take.
 _SHARE: Final = 0.25
 
 
 class Questions:
-    """Asks the native engine, each time within a share of what is left.
+    """Poses satisfiability questions to the native engine, each within a share of the remaining budget.
 
     Attributes:
-        undecided: How many questions stayed without an answer.
+        undecided: Number of undecided questions.
     """
 
     def __init__(self, limits: Limits | None) -> None:
@@ -303,7 +303,7 @@ class Questions:
         if self._undecided_seconds > _UNDECIDED_SECONDS or any(d.size > _SEARCHED for d in asked.variables.values()):
             seconds = _MOMENT
         if left is not None:
-            # A caller who gives more time gets answers that take longer.
+            # A longer time limit permits longer questions.
             seconds = max(seconds, _SHARE * left)
         mine = self.budget.part(
             seconds,
@@ -319,7 +319,7 @@ class Questions:
         except LimitReachedError as error:
             answer = Solution(Status.LIMIT_REACHED, asked, message=str(error))
         if answer.status is Status.LIMIT_REACHED:
-            # The limit may have been the caller's own.
+            # The limit may be the caller's own rather than the question's.
             self.check()
             self.undecided += 1
             self._undecided_seconds += self.budget.elapsed_seconds() - before

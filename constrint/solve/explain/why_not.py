@@ -12,7 +12,7 @@ import numpy as np
 from constrint.errors import CancelledError, LimitReachedError, UndefinedValueError, UnknownNameError, UsageError
 from constrint.model import Comparison, Const, Constraint, Divides, Domain, Expr, IsIn, Problem, Table
 from constrint.model.coding import Coding
-from constrint.model.columns import Column, test
+from constrint.model.columns import ExactColumn, test
 from constrint.model.constraint import CERTAIN
 from constrint.model.domain import literal, plain
 from constrint.model.intmath import as_int
@@ -22,7 +22,7 @@ from constrint.solve.enumeration import count
 from constrint.solve.explain.conflict import rule_text
 from constrint.solve.space.axes import Axis, axis_from_domain
 
-# Of larger domains no alternatives are tried.
+# Largest domain whose alternatives are tried.
 _MAX_VALUES: Final = 1 << 16
 _SHOWN: Final = 6
 
@@ -33,13 +33,13 @@ class BrokenRule:
 
     Attributes:
         text: The rule as a sentence.
-        because: Its reason; "" when nobody said.
+        because: Its reason; "" where none is stated.
         values: Values of the variables in it.
         left: Value of its left side (the divisor of `divides`, the expression of `in`); None where it has none.
         right: Value of its right side (the number of `divides`); None where it has none.
         constraint: The constraint; None for a variable's domain.
         variable: The variable whose domain it is; "" for a constraint.
-        seen: What was seen, as a sentence: "98304 <= 65536 is false".
+        seen: The violation with its numbers, as a sentence: "98304 <= 65536 is false".
     """
 
     text: str
@@ -64,8 +64,8 @@ class WhyNot:
     Attributes:
         config: The configuration.
         broken: The rules that it breaks; empty for a valid configuration.
-        doubts: The estimated rules that it breaks, which leave nothing out.
-        changes: Per variable the values with which alone it would become valid.
+        doubts: The estimated rules that it breaks, which do not make it invalid.
+        changes: Per variable, the values that would make it valid if only that variable changed.
     """
 
     config: dict[str, Any]
@@ -99,7 +99,7 @@ def why_not(problem: Problem, config: Mapping[str, Any], limits: Limits | None =
     Args:
         problem: The problem.
         config: A value for every variable.
-        limits: How much work is allowed. The broken rules are always all named; changes that were not tried before a
+        limits: Limits of the search. The broken rules are always all named; changes that were not tried before a
             limit are left out.
 
     Raises:
@@ -136,7 +136,7 @@ def _outside(problem: Problem, values: Mapping[str, Any]) -> list[BrokenRule]:
 
 
 def _why_not_of_values(problem: Problem, config: dict[str, Any], coding: Coding, budget: Budget) -> WhyNot:
-    """Asks about the codes, where every value has one, and answers in values."""
+    """Answer for a problem of coded values: translate to codes and back."""
     outside = _outside(problem, config)
     codes = coding.encoded({n: v for n, v in config.items() if not any(b.variable == n for b in outside)}) or {}
     known = [
@@ -238,8 +238,8 @@ def _fitting(problem: Problem, values: Mapping[str, int], name: str, budget: Bud
     if any(name not in c.variables and not c.holds(values) for c in problem.constraints):
         return ()
     axis = axis_from_domain(problem.variables[name])
-    columns = {n: Column(v, (v, v)) for n, v in values.items()}
-    columns[name] = Column(axis.values, axis.bounds)
+    columns = {n: ExactColumn(v, (v, v)) for n, v in values.items()}
+    columns[name] = ExactColumn(axis.values, axis.bounds)
     fits = np.ones(len(axis), dtype=bool)
     for constraint in problem.constraints:
         if name in constraint.variables:
@@ -273,7 +273,7 @@ _MAX_CELLS: Final = 1 << 32
 
 @dataclass(frozen=True, eq=False)
 class RulePruning:
-    """How much one constraint removes.
+    """Number of combinations that one constraint removes.
 
     Attributes:
         constraint: The constraint.
@@ -303,7 +303,7 @@ def pruning(problem: Problem, limits: Limits | None = None) -> list[RulePruning]
 
     Args:
         problem: The problem.
-        limits: How much work is allowed; the time is that of all rules together.
+        limits: Limits of the search; the time is that of all rules together.
 
     Raises:
         LimitReachedError: When a constraint links more combinations than can be evaluated, or a limit is reached.
@@ -312,11 +312,11 @@ def pruning(problem: Problem, limits: Limits | None = None) -> list[RulePruning]
 
 
 def would_remove(problem: Problem, limits: Limits | None = None) -> list[RulePruning]:
-    """Measures every estimated rule of a problem: what it would remove if it pruned.
+    """Measure the combinations that every estimated rule would remove if it pruned.
 
     Args:
         problem: The problem.
-        limits: How much work is allowed; the time is that of all rules together.
+        limits: Limits of the search; the time is that of all rules together.
 
     Raises:
         LimitReachedError: When a rule links more combinations than can be evaluated, or a limit is reached.
@@ -351,7 +351,7 @@ def removes_only(problem: Problem, rule: Constraint, total: int, budget: Budget)
 
 
 def _counted(problem: Problem, budget: Budget) -> int:
-    """Counts the solutions in what is left of the time."""
+    """Counts the solutions within the remaining time."""
     budget.check_work()
     return count(problem, budget.rest())
 
@@ -385,14 +385,14 @@ def _count(
     leading: list[str],
     grid: list[str],
     axes: Mapping[str, Axis],
-    chosen: dict[str, Column],
+    chosen: dict[str, ExactColumn],
     budget: Budget,
 ) -> int:
     if leading:
         first, *rest = leading
         total = 0
         for value in axes[first].values.tolist():
-            total += _count(constraint, rest, grid, axes, {**chosen, first: Column(value, (value, value))}, budget)
+            total += _count(constraint, rest, grid, axes, {**chosen, first: ExactColumn(value, (value, value))}, budget)
         return total
     budget.check_work()
     columns = dict(chosen)

@@ -1,1 +1,1 @@
-"""The factored space of solutions: what it is made of, and every question that it answers without listing it."""
+"""The factored space of solutions: its parts, and queries that it answers without listing."""

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from constrint.errors import LimitReachedError
 from constrint.model import Domain, Expr
-from constrint.model.columns import Column, column_of, evaluate
+from constrint.model.columns import ExactColumn, column_of, evaluate
 from constrint.model.interrupt import step
 from constrint.solve.budget import Budget, available_bytes
 
-# The positions of the values of a longer axis are not kept.
+# Longest axis for which positions are indexed by value.
 _MOST_PLACES: Final = 1 << 16
 
 
@@ -40,9 +40,9 @@ class Axis:
         """Returns the axis with only the marked values."""
         return axis_of(self.values[mask])
 
-    def column(self, shape: tuple[int, ...]) -> Column:
+    def column(self, shape: tuple[int, ...]) -> ExactColumn:
         """The values, reshaped to lie along one axis of a grid."""
-        return Column(self.narrow.reshape(shape), self.bounds)
+        return ExactColumn(self.narrow.reshape(shape), self.bounds)
 
 
 def position_type(size: int) -> Any:
@@ -100,8 +100,8 @@ def axis_of_free(domain: Domain, budget: Budget) -> Axis | LazyAxis:
 
 
 @dataclass(slots=True)
-class Layout:
-    """How positions become assignments: axes of variables, fixed values, and derived ones."""
+class AxisLayout:
+    """Maps positions to assignments: axes of variables, fixed values, and derived variables."""
 
     names: tuple[str, ...]
     axes: dict[str, Axis | LazyAxis]
@@ -244,12 +244,12 @@ def dicts_of(columns: dict[str, NDArray[Any]], num_rows: int) -> list[dict[str, 
 
 
 Keys = NDArray[np.int64]
-#: Columns of positions, one per variable: each row stands for one combination.
+#: Columns of positions, one per variable; each row is one combination.
 Rows = dict[str, NDArray[Any]]
 _KEY_LIMIT: Final = 1 << 62
 _DENSE: Final = 1 << 16
 _MANY: Final = 1 << 18
-# Listings up to this size are not compared with the memory that is left.
+# Listings up to this size are not compared with the available memory.
 _FEW_BYTES: Final = 1 << 24
 
 
@@ -332,10 +332,10 @@ def find(wanted: NDArray[Any], known: Keys, bound: int) -> NDArray[Any]:
 
 
 def check_listing(rows: int, row_bytes: int = 8) -> None:
-    """Refuses to list rows that would take more than half of the memory that is left.
+    """Refuse to list rows that would take more than half of the available memory.
 
     Args:
-        rows: How many.
+        rows: Number of rows.
         row_bytes: Bytes of one row.
     """
     needed = rows * row_bytes
@@ -347,7 +347,7 @@ def check_listing(rows: int, row_bytes: int = 8) -> None:
 
 
 def total_type(bound: int) -> Any:
-    """The dtype in which sums of up to `bound` stay exact."""
+    """The dtype in which sums up to `bound` are exact."""
     return np.int64 if bound < _KEY_LIMIT else object
 
 

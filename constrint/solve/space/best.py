@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from constrint.errors import UnknownNameError, UsageError
 from constrint.model import Expr
-from constrint.model.columns import Column, evaluate, rows_with_value
+from constrint.model.columns import ExactColumn, evaluate, rows_with_value
 from constrint.solve.budget import Budget, Limits
 from constrint.solve.propagation import substitute_expr
 from constrint.solve.space.axes import ranges
-from constrint.solve.space.cost_bounds import Choice, CostBounds, Forest, Range, Unbounded
+from constrint.solve.space.cost_bounds import CostBounds, Forest, PartialChoice, Range, Unbounded
 from constrint.solve.space.diagram import DiagramPart
 from constrint.solve.space.parts import Factors
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 Cost = Callable[[dict[str, NDArray[Any]]], Any]
 
-#: So many combinations of an expression's variables are listed where the other variables are many.
+#: Most combinations of an expression's variables that are listed where there are many other variables.
 _FEW_COMBINATIONS: Final = 1 << 12
 
 
@@ -74,7 +74,7 @@ def _by_function(
 
 
 def _is_projected(space: SearchSpace, cost: Expr) -> bool:
-    """Whether a diagram has few of its variables in the expression: then many paths differ in nothing that counts."""
+    """Whether few of a diagram's variables are in the expression, so that many paths have equal costs."""
     names = [n for n in space.layout.needed(sorted(cost.variables)) if n in space.layout.axes]
     diagrams = [part for part in space.factors.parts or () if isinstance(part, DiagramPart)]
     return any(n in part.sizes for part in diagrams for n in names) and (
@@ -100,7 +100,7 @@ def _ranked(
     maximise: bool,
 ) -> list[Ranked]:
     """The solutions of the k best rows."""
-    order = _first(_turned(costs) if maximise else costs, k)
+    order = _first(_descending(costs) if maximise else costs, k)
     ranked: list[Ranked] = []
     for at in order.tolist():
         partial = {n: int(column[rows[at]]) for n, column in columns.items()}
@@ -114,8 +114,8 @@ def _ranked(
     return ranked
 
 
-def _turned(costs: NDArray[Any]) -> NDArray[Any]:
-    """Numbers in the opposite order; not the negative ones, which the smallest integer and unsigned ones lack."""
+def _descending(costs: NDArray[Any]) -> NDArray[Any]:
+    """Map numbers to the opposite order by ~x, since -x fails for the smallest integer and for unsigned ones."""
     return ~costs if costs.dtype.kind in "iu" else -costs
 
 
@@ -140,7 +140,7 @@ def _costs(columns: dict[str, NDArray[Any]], num_rows: int, cost: Cost) -> tuple
     return rows, values[rows]
 
 
-# Rows of a table that are looked at together: few at first, until some solutions are known.
+# Rows of a table evaluated together: few at first, until some solutions are known.
 _FIRST_ROWS: Final = 1 << 11
 _MOST_ROWS: Final = 1 << 15
 _FEWEST_ROWS: Final = 1 << 6
@@ -152,7 +152,7 @@ _RANGE: Final = 1 << 12
 _KEY_LIMIT: Final = 1 << 59
 
 
-class Found(NamedTuple):
+class RankedIndex(NamedTuple):
     """A solution: its cost, and its place in the space with excluded solutions counted."""
 
     cost: int
@@ -161,7 +161,7 @@ class Found(NamedTuple):
 
 @dataclass(slots=True)
 class _Block:
-    """Partly chosen solutions, one per row, which all have chosen rows of the same tables."""
+    """Partial solutions, one per row, all with chosen rows in the same tables."""
 
     chosen: dict[int, NDArray[Any]]
     groups: dict[int, NDArray[Any]]  #: Per open table: the group.
@@ -170,8 +170,8 @@ class _Block:
     keys: list[NDArray[Any]]  #: Positions of the chosen variables, packed.
     begin: NDArray[Any]  #: Where the rows of the next table begin and end.
     end: NDArray[Any]
-    cost: NDArray[Any] | None = None  #: What each row costs at least; None where no bounds are known.
-    least: list[NDArray[Any]] | None = None  #: What its keys are at least, as one long number.
+    cost: NDArray[Any] | None = None  #: Lower bound on each row's cost; None where there are no bounds.
+    least: list[NDArray[Any]] | None = None  #: Lower bounds on its keys, as one long number.
 
     def only(self, rows: Any) -> _Block:
         """Some of the rows."""
@@ -188,7 +188,7 @@ class _Block:
         )
 
     def order(self, all_keys: bool = False) -> NDArray[np.intp]:
-        """The rows in the order of what they cost at least."""
+        """The rows by increasing lower bound on their cost."""
         by = [] if self.cost is None else [self.cost]
         by += self.keys if all_keys else self.least or []
         by.append(self.index)
@@ -207,18 +207,18 @@ class KBest:
             expr = substitute_expr(expr, name, derived)
         self._expr, self._k, self._budget = expr, k, budget
         self._forest = Forest(factors.parts or (), layout, factors.total)
-        self._fixed = {n: Column(v, (v, v)) for n, v in layout.fixed.items()}
+        self._fixed = {n: ExactColumn(v, (v, v)) for n, v in layout.fixed.items()}
         self._bounds = CostBounds(self._forest, self._fixed)
         names = [n for n in layout.names if n in expr.variables and n in layout.axes]
         self._relevant = frozenset(names)
         self._keys = _Keys(self._forest, names, {n: layout.size(n) for n in names})
         # Cost, keys and index of the best so far, in this order.
         self._best: list[tuple[Any, ...]] = []
-        # Each choice copies all that were made before it: where there are many tables, fewer rows at once.
+        # Each choice copies all earlier ones: with many tables, fewer rows at once.
         self._most_rows = max(_FEWEST_ROWS, min(_MOST_ROWS, _MOST_CHOSEN // len(self._forest.tables)))
         self._rows = min(_FIRST_ROWS, self._most_rows)
 
-    def run(self) -> list[Found]:
+    def run(self) -> list[RankedIndex]:
         """The best solutions, the best first."""
         none = np.zeros(1, dtype=self._forest.count_type)
         keys = [np.zeros(1, dtype=np.int64) for _ in self._keys.weights]
@@ -233,10 +233,10 @@ class KBest:
             for part in self._cut(self._promising(block)):
                 pushed += 1
                 heapq.heappush(heap, (self._least(part), pushed, part))
-        return [Found(int(best[0]), int(best[-1])) for best in self._best]
+        return [RankedIndex(int(best[0]), int(best[-1])) for best in self._best]
 
     def _least(self, block: _Block) -> tuple[Any, ...]:
-        """What the best solution of a block is at least."""
+        """Lower bound on the cost of a block's best solution."""
         if block.cost is None or block.least is None:
             return (-math.inf,)
         at = block.order()[0]
@@ -308,8 +308,8 @@ class KBest:
             cost = evaluate(self._expr, columns)
             block.cost, defined = np.broadcast_to(np.asarray(cost.values), shape), cost.defined
         elif len(block.chosen) > 1:
-            # Below the root nothing is chosen yet: bounding all there is would only say what the best one costs.
-            block.cost = self._lowest(Choice(columns, block.groups, {}), shape)
+            # At the root nothing is chosen yet: a bound over everything would only give the optimum's cost.
+            block.cost = self._lowest(PartialChoice(columns, block.groups, {}), shape)
         block.least = block.keys
         for place, groups in block.groups.items():
             more = self._keys.least(place)
@@ -320,7 +320,7 @@ class KBest:
             block.begin, block.end = starts[block.groups[place]], starts[block.groups[place] + 1]
         return block if defined is None else block.only(np.broadcast_to(defined, shape))
 
-    def _lowest(self, choice: Choice, shape: tuple[int, ...]) -> NDArray[Any] | None:
+    def _lowest(self, choice: PartialChoice, shape: tuple[int, ...]) -> NDArray[Any] | None:
         try:
             return np.broadcast_to(np.asarray(self._bounds.range(self._expr, choice).low), shape)
         except Unbounded:
@@ -343,7 +343,7 @@ class KBest:
                 spans[name] = Range(low, high, column.bounds)
         groups: dict[int, NDArray[Any] | None] = {p: a for p, a in block.groups.items() if p != place}
         groups |= dict.fromkeys(table.children)
-        many.cost = self._lowest(Choice(columns, groups, spans), begin.shape)
+        many.cost = self._lowest(PartialChoice(columns, groups, spans), begin.shape)
         return many
 
     def _keep(self, block: _Block) -> None:
@@ -379,7 +379,7 @@ class _Keys:
         self._least: dict[int, list[NDArray[Any]]] = {}
 
     def own(self, place: int, rows: Any) -> list[Any]:
-        """What rows of a table add to each number."""
+        """Contribution of a table's rows to each number."""
         table = self._forest.tables[place]
         return [
             sum((table.rows[n][rows].astype(np.int64) * w[n] for n in self._first[place] if n in w), np.int64(0))

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from constrint.model import Element, Expr, Operation, Truth, Var
-from constrint.model.columns import Column, evaluate
+from constrint.model.columns import ExactColumn, evaluate
 from constrint.model.operations import BINARY, UNARY, Interval, fold
-from constrint.solve.space.axes import Axis, Layout, Rows, check_listing, total_type
+from constrint.solve.space.axes import Axis, AxisLayout, Rows, check_listing, total_type
 from constrint.solve.space.diagram import DiagramPart
 from constrint.solve.space.parts import FreePart, Part, TreePart
 
@@ -41,10 +41,10 @@ class Range(NamedTuple):
 
 
 @dataclass(slots=True)
-class Choice:
-    """What is chosen: columns of values, or only ranges of them, and the groups of the tables that are open."""
+class PartialChoice:
+    """Partial solutions, one per row: columns of chosen values, ranges of open ones, and the groups of open tables."""
 
-    columns: Mapping[str, Column]
+    columns: Mapping[str, ExactColumn]
     groups: Mapping[int, NDArray[Any] | None]
     ranges: Mapping[str, Range]
 
@@ -52,12 +52,12 @@ class Choice:
 class CostBounds:
     """Bounds of one expression over a forest."""
 
-    def __init__(self, forest: Forest, fixed: Mapping[str, Column]) -> None:
+    def __init__(self, forest: Forest, fixed: Mapping[str, ExactColumn]) -> None:
         self._forest, self._fixed = forest, fixed
         self._messages: dict[tuple[int, Any], Range] = {}
         self._is_computing = False
 
-    def range(self, expr: Expr, choice: Choice) -> Range:
+    def range(self, expr: Expr, choice: PartialChoice) -> Range:
         """Bounds of an expression in every row.
 
         Raises:
@@ -67,7 +67,7 @@ class CostBounds:
             column = evaluate(expr, choice.columns)
             values = np.asarray(column.values)
             if column.defined is not None:
-                # What stands in rows without a value is no bound of anything, but must not overflow either.
+                # Placeholders in rows without a value bound nothing, but must not overflow either.
                 values = np.clip(values, *_small(column.bounds))
             return Range(values, values, _small(column.bounds))
         if isinstance(expr, Var) and expr.name in choice.ranges:
@@ -85,7 +85,7 @@ class CostBounds:
             args = self._bundled(expr, choice)
         return fold(expr.op, [self.range(a, choice) for a in args], _unary, _binary)
 
-    def _of_items(self, expr: Element, choice: Choice) -> Range:
+    def _of_items(self, expr: Element, choice: PartialChoice) -> Range:
         """Bounds of the items that the index may select; where it selects none, no solution counts."""
         least, most = self.range(expr.args[0], choice).bounds
         items = expr.args[1:]
@@ -96,11 +96,11 @@ class CostBounds:
             bounds = min(bounds[0], other.bounds[0]), max(bounds[1], other.bounds[1])
         return Range(low, high, bounds)
 
-    def _home(self, expr: Expr, choice: Choice) -> int | None:
+    def _home(self, expr: Expr, choice: PartialChoice) -> int | None:
         """The open table below which all variables of an expression lie."""
         return next((p for p in choice.groups if expr.variables <= self._forest.tables[p].below), None)
 
-    def _bundled(self, expr: Operation, choice: Choice) -> Sequence[Expr]:
+    def _bundled(self, expr: Operation, choice: PartialChoice) -> Sequence[Expr]:
         """Operands that lie below one open table are taken together."""
         bundles: dict[int | None, list[Expr]] = {}
         rest: list[Expr] = []
@@ -113,7 +113,7 @@ class CostBounds:
                 rest.append(arg)
         return [*(b[0] if len(b) == 1 else Operation(expr.op, tuple(b)) for b in bundles.values()), *rest]
 
-    def _of_group(self, place: int, expr: Expr, choice: Choice) -> Range:
+    def _of_group(self, place: int, expr: Expr, choice: PartialChoice) -> Range:
         whole = self.message(place, expr)
         groups = choice.groups[place]
         if groups is None:
@@ -148,7 +148,7 @@ class CostBounds:
     def _computed(self, place: int, expr: Expr) -> Range:
         table = self._forest.tables[place]
         columns = {n: self._forest.column(place, n) for n in expr.variables if n in table.rows}
-        inside = self.range(expr, Choice({**self._fixed, **columns}, table.links, {}))
+        inside = self.range(expr, PartialChoice({**self._fixed, **columns}, table.links, {}))
         low, high = (np.broadcast_to(np.asarray(a), (table.num_rows,)) for a in inside[:2])
         begins = table.starts[:-1]
         low, high = np.minimum.reduceat(low, begins), np.maximum.reduceat(high, begins)
@@ -204,7 +204,7 @@ def _binary(op: str, a: Range, b: Range) -> Range:
 
 
 @dataclass(slots=True)
-class Table:
+class CostTable:
     """One table; its rows lie in groups, of which a row of the table above takes one.
 
     Attributes:
@@ -226,7 +226,7 @@ class Table:
     children: list[int] = field(default_factory=list)
     links: dict[int, NDArray[Any]] = field(default_factory=dict)
     below: frozenset[str] = frozenset()
-    columns: dict[str, Column] = field(default_factory=dict)
+    columns: dict[str, ExactColumn] = field(default_factory=dict)
 
 
 class Forest:
@@ -237,12 +237,12 @@ class Forest:
         count_type: The dtype in which numbers of solutions are exact.
     """
 
-    def __init__(self, parts: Sequence[Part], layout: Layout, total: int) -> None:
+    def __init__(self, parts: Sequence[Part], layout: AxisLayout, total: int) -> None:
         self._layout = layout
         self.count_type = total_type(total)
         one = np.ones(1, dtype=self.count_type)
         zero = np.zeros(1, dtype=np.intp)
-        self.tables = [Table({}, 1, np.array([0, 1]), one * total, one * 0)]
+        self.tables = [CostTable({}, 1, np.array([0, 1]), one * total, one * 0)]
         for part in parts:
             self.tables[0].links[self._add(part)] = zero
         self.tables[0].children = list(self.tables[0].links)
@@ -256,7 +256,9 @@ class Forest:
             counting = np.arange(part.count, dtype=self.count_type)
             rows: Rows = {part.name: np.arange(part.count) + (part.only or 0)}
             ends = np.array([0, part.count])
-            self.tables.append(Table(rows, part.count, ends, np.array([part.count], dtype=self.count_type), counting))
+            self.tables.append(
+                CostTable(rows, part.count, ends, np.array([part.count], dtype=self.count_type), counting)
+            )
             return len(self.tables) - 1
         if isinstance(part, DiagramPart):
             return self._add_diagram(part)
@@ -269,7 +271,7 @@ class Forest:
         for level, layer in enumerate(part.layers):
             starts, totals, before = (np.asarray(a) for a in part.groups(level))
             totals, before = (a.astype(self.count_type, copy=False) for a in (totals, before))
-            table = Table({layer.name: layer.place}, len(layer.place), starts, totals, before)
+            table = CostTable({layer.name: layer.place}, len(layer.place), starts, totals, before)
             if level + 1 < len(part.layers):
                 table.children = [len(self.tables) + 1]
                 table.links = {len(self.tables) + 1: layer.target.astype(np.intp)}
@@ -280,7 +282,7 @@ class Forest:
         node = part.tree.nodes[i]
         number = len(self.tables)
         totals, before = (a.astype(self.count_type, copy=False) for a in (node.totals, part.tree.before(i)))
-        table = Table(node.rows, node.num_rows, np.append(node.starts, node.num_rows), totals, before)
+        table = CostTable(node.rows, node.num_rows, np.append(node.starts, node.num_rows), totals, before)
         self.tables.append(table)
         for child in node.children:
             place = self._add_tree(part, child)
@@ -288,22 +290,22 @@ class Forest:
             table.links[place] = node.links[child]
         return number
 
-    def column(self, place: int, name: str) -> Column:
+    def column(self, place: int, name: str) -> ExactColumn:
         """The values of a variable in the rows of a table."""
         table = self.tables[place]
         if name not in table.columns:
             axis = self._layout.axes[name]
             values = axis.narrow if isinstance(axis, Axis) else axis.take(np.arange(axis.size))
             bounds = axis.bounds if isinstance(axis, Axis) else (axis.lower, axis.lower + axis.step * (axis.size - 1))
-            table.columns[name] = Column(values[table.rows[name]], bounds)
+            table.columns[name] = ExactColumn(values[table.rows[name]], bounds)
         return table.columns[name]
 
-    def taken(self, rows: Mapping[int, NDArray[Any]], names: frozenset[str]) -> dict[str, Column]:
+    def taken(self, rows: Mapping[int, NDArray[Any]], names: frozenset[str]) -> dict[str, ExactColumn]:
         """The values of some variables in chosen rows of tables."""
-        columns: dict[str, Column] = {}
+        columns: dict[str, ExactColumn] = {}
         for place, at in rows.items():
             for name in self.tables[place].rows:
                 if name in names and name not in columns:
                     whole = self.column(place, name)
-                    columns[name] = Column(np.asarray(whole.values)[at], whole.bounds)
+                    columns[name] = ExactColumn(np.asarray(whole.values)[at], whole.bounds)
         return columns

@@ -19,7 +19,7 @@ from constrint.solve.space.tree import aggregate
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
+class DiagramLayer:
     """The arcs of one variable, in order of their source and of the variable's positions.
 
     Attributes:
@@ -40,7 +40,7 @@ class Layer:
 class DiagramPart:
     """The solutions of one component as paths from the only state of the first layer to the only one after the last."""
 
-    def __init__(self, layers: Sequence[Layer], sizes: Mapping[str, int]) -> None:
+    def __init__(self, layers: Sequence[DiagramLayer], sizes: Mapping[str, int]) -> None:
         self.layers = tuple(layers)
         self.names: tuple[str, ...] = tuple(layer.name for layer in layers)
         self.sizes = {name: sizes[name] for name in self.names}
@@ -61,7 +61,7 @@ class DiagramPart:
         return np.asarray(np.cumsum(below, dtype=self._type) - below)
 
     def groups(self, level: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-        """Of a layer: where each state's arcs begin, the solutions from each state, and those of all earlier arcs."""
+        """Per layer: first arc of each state, solutions from each state, and solutions behind all earlier arcs."""
         return self._starts[level], self._paths[level], self._before(level)
 
     def take(self, indices: NDArray[Any]) -> Rows:
@@ -137,7 +137,7 @@ class DiagramPart:
         state = np.zeros(1, dtype=np.intp)
         counts: NDArray[Any] = np.ones(1, dtype=self._type)
         columns: Rows = {}
-        # What comes behind all of these variables is counted already.
+        # The counts of the layers below these variables are known.
         depth = max((i + 1 for i, name in enumerate(self.names) if name in wanted), default=0)
         for level, layer in enumerate(self.layers):
             if level == depth:
@@ -180,13 +180,13 @@ class DiagramPart:
             masks.append(mask)
             reached = np.zeros(len(self._paths[level + 1]), dtype=bool)
             reached[layer.target[mask]] = True
-        layers: list[Layer] = []
+        layers: list[DiagramLayer] = []
         number: NDArray[Any] = np.where(reached, 0, -1)
         for layer, mask in zip(reversed(self.layers), reversed(masks), strict=True):
             kept = mask & (number[layer.target] >= 0)
             states, source = np.unique(layer.source[kept], return_inverse=True)
             target = number[layer.target[kept]]
-            layers.insert(0, Layer(layer.name, len(states), source.reshape(-1), layer.place[kept], target))
+            layers.insert(0, DiagramLayer(layer.name, len(states), source.reshape(-1), layer.place[kept], target))
             number = np.full(layer.num_states, -1)
             number[states] = np.arange(len(states))
         return DiagramPart(layers, self.sizes) if len(layers[0].source) else None

@@ -19,7 +19,7 @@ from constrint.solve.space.space import SearchSpace
 
 
 def with_values(space: SearchSpace, problem: Problem) -> SearchSpace:
-    """The space as it is asked from outside: with the values of the problem's variables instead of their codes."""
+    """A search space that takes and gives the values of the problem's variables instead of their codes."""
     coding = Coding.of(problem)
     return space if coding is None else LabelledSpace(space, coding)
 

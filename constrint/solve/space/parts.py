@@ -10,12 +10,12 @@ from typing import Any, Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from constrint.solve.space.axes import Keys, Layout, Rows, check_listing, combine, find, group, total_type
+from constrint.solve.space.axes import AxisLayout, Keys, Rows, check_listing, combine, find, group, total_type
 from constrint.solve.space.tree import LinkedTable, Tree, list_rows, multiply_out, project_tree
 
 
 class Part(Protocol):
-    """What a search space asks of each of its independent parts."""
+    """Interface of the independent parts of a search space."""
 
     names: tuple[str, ...]
     count: int
@@ -151,12 +151,12 @@ class TreePart:
 
 @dataclass
 class Factors:
-    """What a search space is made of.
+    """The factored form of a search space: its axes and its independent parts.
 
     `parts` is None where there is no solution, and empty where every variable is fixed.
     """
 
-    layout: Layout
+    layout: AxisLayout
     parts: tuple[Part, ...] | None
 
     @property

@@ -1,4 +1,4 @@
-"""Queries on a whole search space: neighbours of a solution, equality of two spaces, text and HTML, subscripts."""
+"""Methods of a search space with long bodies: neighbours, equality, frames, samples, text and HTML, subscripts."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from constrint.errors import UsageError
-from constrint.frames import html_table
+from constrint.frames import html_table, library
 from constrint.model.intmath import as_int, shown
 from constrint.solve.space.axes import check_listing, combine
 from constrint.solve.space.parts import Part, TreePart
 
 if TYPE_CHECKING:
-    from constrint.solve.space.axes import Layout
+    from constrint.solve.space.axes import AxisLayout
     from constrint.solve.space.space import SearchSpace
 
 
@@ -120,7 +120,7 @@ def _same_tables(one: SearchSpace, other: SearchSpace) -> bool:
     return all(_same_part(mine[names], theirs[names], one.layout, other.layout) for names in mine)
 
 
-def _same_part(one: Part, other: Part, mine: Layout, theirs: Layout) -> bool:
+def _same_part(one: Part, other: Part, mine: AxisLayout, theirs: AxisLayout) -> bool:
     for name in one.names:
         a, b = mine.axes[name], theirs.axes[name]
         if mine.size(name) != theirs.size(name) or type(a) is not type(b):
@@ -151,6 +151,67 @@ def _holds_all(one: SearchSpace, other: SearchSpace) -> bool:
         if not other.contains_columns(columns):
             return False
     return True
+
+
+_WITHOUT_FRAMES: Final = "Or use columns(), which needs numpy only."
+
+
+def pandas_frame(space: SearchSpace) -> Any:
+    """Implements `SearchSpace.to_pandas`."""
+    pandas = library("pandas", "to_pandas", _WITHOUT_FRAMES)
+    # Python's own values stay what they are: None does not become not-a-number.
+    series = {n: pandas.Series(c, dtype=c.dtype) for n, c in space.columns().items()}
+    return pandas.DataFrame(series, index=range(space.size), columns=list(space.names))
+
+
+def polars_frame(space: SearchSpace) -> Any:
+    """Implements `SearchSpace.to_polars`."""
+    polars = library("polars", "to_polars", _WITHOUT_FRAMES)
+    # Numbers beyond 64 bits, and values that are neither numbers nor text, stay Python's.
+    series = {
+        n: polars.Series(n, c.tolist(), dtype=polars.String if all(isinstance(v, str) for v in c) else polars.Object)
+        if c.dtype == object
+        else c
+        for n, c in space.columns().items()
+    }
+    return polars.DataFrame(series)
+
+
+def sample_indices(size: int, n: int, seed: int | None) -> list[int]:
+    """Draws `n` distinct indices below `size` uniformly; all of them, shuffled, where there are fewer."""
+    n = min(n, size)
+    if size > 1 << 62:
+        import random  # loaded where 64 bits do not suffice
+
+        wide = random.Random(seed)
+        drawn = dict.fromkeys(wide.randrange(size) for _ in range(n))
+        while len(drawn) < n:
+            drawn[wide.randrange(size)] = None
+        return list(drawn)
+    generator = np.random.default_rng(seed)
+    if 3 * n > size:
+        return [int(i) for i in generator.permutation(size)[:n]]
+    drawn_so_far: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+    while len(drawn_so_far) < n:
+        more = np.concatenate([drawn_so_far, generator.integers(0, size, n + 16)])
+        drawn_so_far = more[np.sort(np.unique(more, return_index=True)[1])]
+    return [int(i) for i in drawn_so_far[:n]]
+
+
+def solution_after(space: SearchSpace, solution: Mapping[str, int]) -> dict[str, int]:
+    """Returns the solution of a space without exclusions that follows `solution` in declared order."""
+    layout = space.layout
+    names = [n for n in space.names if n in layout.axes]
+    for i in reversed(range(len(names))):
+        name = names[i]
+        near = space.extend({n: solution[n] for n in names[:i]})
+        here = layout.position(name, solution[name])
+        (part,) = [p for p in near.parts or () if name in p.names]
+        later = [int(p) for p in part.project([name])[0][name] if p > (here or 0)]
+        if later:
+            value = layout.values(name, np.array(later[:1]))[0]
+            return near.extend({name: int(value)}).first()
+    raise IndexError("the space has no further solution")
 
 
 _SHOWN_ROWS: Final = 10

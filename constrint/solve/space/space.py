@@ -19,7 +19,7 @@ from constrint.errors import UnknownNameError, UsageError
 from constrint.model import Domain, Expr, Problem
 from constrint.model.intmath import as_int
 from constrint.solve.budget import Limits, SearchStats
-from constrint.solve.space.axes import Layout, Rows, check_listing, dicts_of, total_type
+from constrint.solve.space.axes import AxisLayout, Rows, check_listing, dicts_of, total_type
 from constrint.solve.space.parts import Factors, Part, TreePart
 from constrint.solve.space.tree import merged
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from constrint.solve.space.best import Cost, Ranked
 
 _BATCH: Final = 4096
-_WITHOUT_FRAMES: Final = "Or use columns(), which needs numpy only."
 
 
 class SearchSpace:
@@ -36,8 +35,8 @@ class SearchSpace:
     Attributes:
         problem: The problem.
         factors: The solutions in factored form, excluded ones still in them.
-        stats: What finding them cost.
-        excluded: Solutions that were taken out again.
+        stats: Work of the search.
+        excluded: Solutions removed by `exclude`.
         gaps: Indices that the excluded solutions would have, in ascending order.
         size: Number of solutions, without the excluded ones.
     """
@@ -63,8 +62,8 @@ class SearchSpace:
         self.size: int = factors.total - len(self.gaps)
 
     @property
-    def layout(self) -> Layout:
-        """How positions become assignments."""
+    def layout(self) -> AxisLayout:
+        """Axes of the variables, and how positions become assignments."""
         return self.factors.layout
 
     @property
@@ -122,12 +121,9 @@ class SearchSpace:
             UsageError: When pandas is not installed.
             LimitReachedError: When there are too many solutions to list.
         """
-        from constrint.frames import library  # loaded when it is asked for
+        from constrint.solve.space.queries import pandas_frame
 
-        pandas = library("pandas", "to_pandas", _WITHOUT_FRAMES)
-        # Python's own values stay what they are: None does not become not-a-number.
-        series = {n: pandas.Series(c, dtype=c.dtype) for n, c in self.columns().items()}
-        return pandas.DataFrame(series, index=range(self.size), columns=list(self.names))
+        return pandas_frame(self)
 
     def to_polars(self) -> Any:
         """Every solution as a row of a `polars.DataFrame`, in index order.
@@ -136,19 +132,9 @@ class SearchSpace:
             UsageError: When polars is not installed.
             LimitReachedError: When there are too many solutions to list.
         """
-        from constrint.frames import library  # loaded when it is asked for
+        from constrint.solve.space.queries import polars_frame
 
-        polars = library("polars", "to_polars", _WITHOUT_FRAMES)
-        # Numbers beyond 64 bits, and values that are neither numbers nor text, stay Python's.
-        series = {
-            n: polars.Series(
-                n, c.tolist(), dtype=polars.String if all(isinstance(v, str) for v in c) else polars.Object
-            )
-            if c.dtype == object
-            else c
-            for n, c in self.columns().items()
-        }
-        return polars.DataFrame(series)
+        return polars_frame(self)
 
     def take(self, indices: Sequence[int] | NDArray[Any]) -> dict[str, NDArray[Any]]:
         """Lists the solutions with these indices as columns."""
@@ -301,17 +287,17 @@ class SearchSpace:
         the smaller index.
 
         Args:
-            k: How many at most.
+            k: Most solutions to return.
             cost: An expression, or a function from columns of values to one number per row.
             names: The variables that a cost function reads; all of them when None. The space is listed only
                 over these, so naming them keeps large spaces factored.
             maximise: Ranks the largest cost first instead.
-            limits: How much work is allowed.
+            limits: Limits of the search.
 
         Raises:
             LimitReachedError: When a limit came first.
         """
-        from constrint.solve.space.best import best_solutions  # loaded when it is asked for
+        from constrint.solve.space.best import best_solutions  # loaded at its first use
 
         return best_solutions(self, as_int(k, "the number of solutions"), cost, names, maximise, limits)
 
@@ -330,23 +316,9 @@ class SearchSpace:
 
     def sample_indices(self, n: int, seed: int | None = None) -> list[int]:
         """Indices of `n` distinct solutions, drawn uniformly."""
-        n = min(n, self.size)
-        if self.size > 1 << 62:
-            import random  # loaded where 64 bits do not suffice
+        from constrint.solve.space.queries import sample_indices
 
-            wide = random.Random(seed)
-            drawn = dict.fromkeys(wide.randrange(self.size) for _ in range(n))
-            while len(drawn) < n:
-                drawn[wide.randrange(self.size)] = None
-            return list(drawn)
-        generator = np.random.default_rng(seed)
-        if 3 * n > self.size:
-            return [int(i) for i in generator.permutation(self.size)[:n]]
-        drawn_so_far: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
-        while len(drawn_so_far) < n:
-            more = np.concatenate([drawn_so_far, generator.integers(0, self.size, n + 16)])
-            drawn_so_far = more[np.sort(np.unique(more, return_index=True)[1])]
-        return [int(i) for i in drawn_so_far[:n]]
+        return sample_indices(self.size, n, seed)
 
     def restrict(self, **fixed: Any) -> SearchSpace:
         """Returns the solutions in which these variables have this value each, or one of several listed ones."""
@@ -433,25 +405,14 @@ class SearchSpace:
             names = [n for n in self.names if n in part.names]
             rows.update({n: np.array([at]) for n, at in part.first(names).items()})
         solution = dicts_of(self.layout.assignments(rows, 1), 1)[0]
-        while solution in self.excluded:
-            solution = self._after(solution)
-        return solution
+        if not self.excluded:
+            return solution
+        from constrint.solve.space.queries import solution_after
 
-    def _after(self, solution: Mapping[str, int]) -> dict[str, int]:
-        """The solution that comes next by the declared order, excluded ones counted."""
-        assert self.parts is not None
         whole = self._of(self.factors, self._given)
-        names = [n for n in self.names if n in self.layout.axes]
-        for i in reversed(range(len(names))):
-            name = names[i]
-            near = whole.extend({n: solution[n] for n in names[:i]})
-            here = self.layout.position(name, solution[name])
-            (part,) = [p for p in near.parts or () if name in p.names]
-            later = [int(p) for p in part.project([name])[0][name] if p > (here or 0)]
-            if later:
-                value = self.layout.values(name, np.array(later[:1]))[0]
-                return near.extend({name: int(value)}).first()
-        raise IndexError("the space has no further solution")
+        while solution in self.excluded:
+            solution = solution_after(whole, solution)
+        return solution
 
     def neighbours(self, assignment: Mapping[str, int]) -> list[dict[str, int]]:
         """Solutions that differ from `assignment` in exactly one variable, in declared order."""

@@ -287,7 +287,7 @@ def _below(tree: Tree, i: int, wanted: set[str]) -> bool:
 
 
 def _message(tree: Tree, i: int, wanted: set[str], messages: dict[int, _Message | None]) -> _Message | None:
-    """What node i tells its parent; None where the group totals say it all."""
+    """Message of node i to its parent; None where the group totals suffice."""
     if not _below(tree, i, wanted):
         return None
     node = tree.nodes[i]

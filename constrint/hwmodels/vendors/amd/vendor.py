@@ -102,7 +102,7 @@ TARGETS = {
     "gfx1201": "RDNA4",
 }
 
-#: What the numbers are that only AMD's models have.
+#: Meanings of the numbers that only AMD's models have.
 MEANINGS = {
     "max_waves_per_simd": "resident waves of a SIMD",
     "max_multi_wave_blocks_per_sm": "resident workgroups of several waves of a CU",

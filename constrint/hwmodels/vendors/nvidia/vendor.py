@@ -88,7 +88,7 @@ TARGETS = {
     "sm_121a": "Blackwell",
 }
 
-#: What the numbers are that only NVIDIA's models have.
+#: Meanings of the numbers that only NVIDIA's models have.
 MEANINGS = {
     "registers_per_partition": "32-bit registers of a sub-partition",
     "max_registers_per_block": "32-bit registers of a block",
