@@ -97,25 +97,25 @@ def left_out(kernels: Kernels) -> list[Judged]:
     return [result for rest, part in folds(kernels, 1) for result in judged(fit_all(rest), part)]
 
 
-def curves_of(results: Iterable[Judged], known: Iterable[str]) -> dict[str, Curve]:
+def curves_of(results: Iterable[Judged], names: Iterable[str]) -> dict[str, Curve]:
     """The curve of every name of weights, near that of all kernels."""
-    results, known = list(results), list(known)
+    results, names = list(results), list(names)
     pooled = fit_curve(results)
     by_name: dict[str, list[Judged]] = defaultdict(list)
     for result in results:
-        by_name[name_of_weights(result.kernel.families, known)].append(result)
-    return {name: fit_curve(by_name[name], pooled) if name in by_name else pooled for name in known}
+        by_name[name_of_weights(result.kernel.families, names)].append(result)
+    return {name: fit_curve(by_name[name], pooled) if name in by_name else pooled for name in names}
 
 
-def chances_left_out(results: Iterable[Judged], known: Iterable[str]) -> list[float]:
+def chances_left_out(results: Iterable[Judged], names: Iterable[str]) -> list[float]:
     """The chance of every kernel to spill, by curves that were fitted without it."""
-    results, known = list(results), list(known)
+    results, names = list(results), list(names)
     part = np.random.default_rng(2).permutation(len(results)) % FOLDS
     chances = np.zeros(len(results))
     for number in range(FOLDS):
-        curves = curves_of([result for result, of in zip(results, part, strict=True) if of != number], known)
+        curves = curves_of([result for result, of in zip(results, part, strict=True) if of != number], names)
         for place in np.flatnonzero(part == number):
-            curve = curves[name_of_weights(results[place].kernel.families, known)]
+            curve = curves[name_of_weights(results[place].kernel.families, names)]
             chances[place] = curve.chances(np.array(results[place].logit_share))
     return [float(chance) for chance in chances]
 
@@ -137,9 +137,9 @@ def summaries(
     """Summaries of the kernels with each label."""
     by_label: dict[str, tuple[list[Judged], list[float]]] = defaultdict(lambda: ([], []))
     for result, chance in zip(results, chances, strict=True):
-        kept = by_label[label(result.kernel)]
-        kept[0].append(result)
-        kept[1].append(chance)
+        grouped_results = by_label[label(result.kernel)]
+        grouped_results[0].append(result)
+        grouped_results[1].append(chance)
     return {name: summary(*of_label) for name, of_label in sorted(by_label.items())}
 
 

@@ -56,7 +56,7 @@ class Family(NamedTuple):
     own: str = ""
 
 
-def name_of_weights(families: Sequence[Family], known: Collection[str]) -> str:
+def name_of_weights(families: Sequence[Family], available: Collection[str]) -> str:
     """Return the name of the most specific weights: the narrowest family first, the target's own before the shared.
 
     Raises:
@@ -64,7 +64,7 @@ def name_of_weights(families: Sequence[Family], known: Collection[str]) -> str:
     """
     for family in families:
         for name in (family.own, family.name):
-            if name in known:
+            if name in available:
                 return name
     tried = ", ".join(repr(family.name) for family in families)
     raise UnsupportedError(f"there are no register weights for {tried}. Compile a sample and fit it.")

@@ -152,8 +152,8 @@ class CudaModel:
         taken = [_slice_bytes(c[f"tile_{own}"], operand, product.dtype, constants) for own, _, operand in sides]
         self.port_clk = sum(bytes_ for bytes_, _ in taken) / constants.port_bytes_per_clk
         # Blocks beside each other share A's slice, those above each other share B's.
-        asked = sum(lines / c[f"cluster_{other}"] for (_, lines), (_, other, _) in zip(taken, sides, strict=True))
-        self.l2_clk = asked / constants.l2_bytes_per_clk
+        l2_bytes = sum(lines / c[f"cluster_{other}"] for (_, lines), (_, other, _) in zip(taken, sides, strict=True))
+        self.l2_clk = l2_bytes / constants.l2_bytes_per_clk
         self.latency_clk = (constants.latency_s * self.clock + self.port_clk) / np.maximum(1, c["num_stages"] - 1)
         self.step_clk = np.maximum(overlap(self.matrix_clk, self.port_clk, self.l2_clk), self.latency_clk)
         self.step_clk = self.step_clk + constants.cluster_step_clk * (self.cluster > 1)

@@ -176,8 +176,8 @@ def reciprocal(divisor: int) -> np.uint64:
     result is 0, and the kernel does not divide.
     """
     bits = (divisor - 1).bit_length()
-    found: np.uint64 = np.uint64((bits - 1) << 32 | -(-(1 << (31 + bits)) // divisor) if divisor > 1 else 0)
-    return found
+    packed: np.uint64 = np.uint64((bits - 1) << 32 | -(-(1 << (31 + bits)) // divisor) if divisor > 1 else 0)
+    return packed
 
 
 def _checked(call: Call) -> tuple[GpuModel, str]:

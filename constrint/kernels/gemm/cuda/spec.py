@@ -90,8 +90,8 @@ class CudaSpec(GemmSpec):
 
     def refusal(self, gpu: GpuModel, product: Product) -> str:
         """Other GPUs than Hopper, and operands that the TMA unit cannot load as they are."""
-        found = gpu.dot_unit(product.dtype)
-        if found is None or found.kind != INSTRUCTION:
+        matrix = gpu.dot_unit(product.dtype)
+        if matrix is None or matrix.kind != INSTRUCTION:
             return f"it is written for Hopper's {INSTRUCTION}, not for {product.dtype} on {gpu.arch.target}"
         if not product.has_nvrtc:
             return NEEDS_NVRTC

@@ -137,8 +137,8 @@ class SkinnyModel:
 
     def blocks(self, tiles: Any, units: Any) -> Any:
         """Blocks that share the steps of a product."""
-        asked = np.where(self.is_persistent, self.sms * self.resident, tiles * self.split)
-        return np.minimum(asked, units)
+        requested = np.where(self.is_persistent, self.sms * self.resident, tiles * self.split)
+        return np.minimum(requested, units)
 
     def cost(self, p: Product, blocks: Any = None) -> CostColumns:
         """Predicted time of every configuration for one product; `blocks` overrides the configurations' numbers."""

@@ -180,11 +180,11 @@ def needed_registers(product: Product, v: Vars) -> Expr:
     addresses = shape.tiles * (majors[0] + turned * (majors[1] - majors[0]))
     # Vectors of the short operand for matrix instructions, or single numbers of both operands for FMAs.
     of_matrices, of_numbers = shape.small // 2 * minimum(shape.unroll, 2), 7 * shape.small + 16
-    made = of_numbers + mma * (of_matrices - of_numbers)
+    operands = of_numbers + mma * (of_matrices - of_numbers)
     # 8-bit floats are widened to fp16 before they are multiplied.
     widened = 48 if product.dtype == "fp8" else 0
     taken: Expr = (
-        shape.sums + 4 * doubled * shape.vectors * v["num_stages"] + addresses + made + widened + OTHER_REGISTERS
+        shape.sums + 4 * doubled * shape.vectors * v["num_stages"] + addresses + operands + widened + OTHER_REGISTERS
     )
     return taken
 

@@ -43,8 +43,8 @@ def reads_tensors() -> bool:
 def fast_allocator() -> Any:
     """Return the cheapest function for the host that makes a CUDA tensor from (shape, strides, dtype)."""
     guards = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
-    found = getattr(guards, "_empty_strided_cuda", None)
-    return _empty if found is None else found
+    allocate = getattr(guards, "_empty_strided_cuda", None)
+    return _empty if allocate is None else allocate
 
 
 def _empty(shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
