@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from constrint.kernels.gemm.cuda.shape import WgmmaTile, promotes
-from constrint.kernels.gemm.epilogue.ends import Ends
+from constrint.kernels.gemm.epilogue.compiled import CompiledEpilogue
 from constrint.kernels.gemm.units import ELEMENT_BYTES, needs_k_major
 from constrint.kernels.launch.cuda.nvrtc import CudaSource
 
@@ -34,14 +34,18 @@ COMPILED = ("num_stages", "consumers", "by_columns", "in_turns", "turned")
 MACROS = {"num_stages": "STAGES", "by_columns": "CONSUMERS_BY_COLUMNS"}
 
 
-def source_of(config: Mapping[str, int], operands: OperandLayout, ends: Ends, *, splits: bool) -> CudaSource:
+def source_of(
+    config: Mapping[str, int], operands: OperandLayout, ends: CompiledEpilogue, *, splits: bool
+) -> CudaSource:
     """Return the source of a configuration. The schedule of tiles is an argument of the launch, except `splits`."""
     names = ("tile_m", "tile_n", "cluster_m", "cluster_n", *COMPILED)
     return _source_of(tuple((name, int(config[name])) for name in names), operands, ends, splits)
 
 
 @lru_cache(maxsize=1024)
-def _source_of(config: tuple[tuple[str, int], ...], operands: OperandLayout, ends: Ends, splits: bool) -> CudaSource:
+def _source_of(
+    config: tuple[tuple[str, int], ...], operands: OperandLayout, ends: CompiledEpilogue, splits: bool
+) -> CudaSource:
     values = dict(config)
     shape, dtype = WgmmaTile.of(values), operands.dtype
     majors = operands.a_is_k_major, operands.b_is_k_major

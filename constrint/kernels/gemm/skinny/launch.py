@@ -15,7 +15,7 @@ from torch import Tensor
 from constrint.errors import UsageError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.epilogue.added import OUTPUTS, as_added, name_of
-from constrint.kernels.gemm.epilogue.ends import Ends
+from constrint.kernels.gemm.epilogue.compiled import CompiledEpilogue
 from constrint.kernels.gemm.launch import Call, Epilogue
 from constrint.kernels.gemm.reference import DTYPE_NAMES
 from constrint.kernels.gemm.skinny.rules import MOST_COUNTED
@@ -136,7 +136,7 @@ def launch_of(
         )
     end = call.epilogue
     bias, source = as_added(end.bias), as_added(end.source)
-    ends = Ends(OUTPUTS[call.out.dtype], name_of(bias), name_of(source), end.activation)
+    ends = CompiledEpilogue(OUTPUTS[call.out.dtype], name_of(bias), name_of(source), end.activation)
     shape = shape_of(config, dtype, sides.layout)
     return CudaLaunch(
         gpu=gpu,
