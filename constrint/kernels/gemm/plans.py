@@ -10,7 +10,7 @@ from torch import Tensor
 
 from constrint.kernels.gemm.implementations import AUTO, LIBRARY_ALONE, STEADY_KERNEL, check_implementation
 from constrint.kernels.launch.plan.driver import has_blas
-from constrint.kernels.launch.plan.recipe import Made, Recipe, output_of, recipe_of
+from constrint.kernels.launch.plan.recipe import Recipe, RecordedCall, output_of, recipe_of
 from constrint.kernels.launch.plan.scratch import NotedScratch
 from constrint.kernels.launch.plan.shape import NotPlannedError
 from constrint.kernels.launch.plan.table import PlanTable
@@ -29,7 +29,7 @@ STEADY = (*PLAIN_END[:4], STEADY_KERNEL)
 USUAL_ROWS = 512
 
 
-def _build(tensors: tuple[Tensor | None, ...], end: Any) -> Made:
+def _build(tensors: tuple[Tensor | None, ...], end: Any) -> RecordedCall:
     """The recipe of a call: checked, chosen for and compiled as `constrint::gemm` would.
 
     Raises:
@@ -53,7 +53,7 @@ def _build(tensors: tuple[Tensor | None, ...], end: Any) -> Made:
     if prepared is None:
         raise NotPlannedError("no kernel computes this product")
     product, choice, call = prepared
-    made: list[Made] = []
+    made: list[RecordedCall] = []
 
     def record(chosen: Any, /, *, may_spill: bool) -> None:
         if chosen.kernel == LIBRARY:
@@ -71,7 +71,7 @@ def _build(tensors: tuple[Tensor | None, ...], end: Any) -> Made:
     return made[0]
 
 
-def _library_recipe(call: Call, tensors: tuple[Tensor | None, ...], out: Tensor) -> Made:
+def _library_recipe(call: Call, tensors: tuple[Tensor | None, ...], out: Tensor) -> RecordedCall:
     """The recipe of a call of torch's own product, which is tried once: of cuBLAS where that is what torch would call.
 
     Raises:
@@ -86,8 +86,8 @@ def _library_recipe(call: Call, tensors: tuple[Tensor | None, ...], out: Tensor)
         LibraryLaunch(call).run()
     step = step_of(call, A, B, len(tensors)) if has_blas() else None
     if step is not None:
-        return Made(Recipe([step], [output_of(out)], 1, 0, LIBRARY), [])
-    return Made(Recipe([], [], 1, 0, LIBRARY, stated), [])
+        return RecordedCall(Recipe([step], [output_of(out)], 1, 0, LIBRARY), [])
+    return RecordedCall(Recipe([], [], 1, 0, LIBRARY, stated), [])
 
 
 def _library_function(stated: Mapping[str, Any]) -> Callable[..., Tensor]:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from constrint.kernels.launch.device import gpu_of
-from constrint.kernels.launch.plan.recipe import Made, compile_all, recipe_of
+from constrint.kernels.launch.plan.recipe import RecordedCall, compile_all, recipe_of
 from constrint.kernels.launch.plan.scratch import NotedScratch
 from constrint.kernels.launch.plan.shape import NotPlannedError
 from constrint.kernels.launch.plan.table import PlanTable
@@ -67,7 +67,7 @@ class Backward(NamedTuple):
     bias: torch.dtype | None = None
 
 
-def _build_forward(tensors: tuple[Tensor | None, ...], extra: Forward) -> Made:
+def _build_forward(tensors: tuple[Tensor | None, ...], extra: Forward) -> RecordedCall:
     """The recipe of a forward call on (wx, r, b, initial, start)."""
     from constrint.kernels.launch.policy import launch_what_fits
     from constrint.kernels.rnn.first_choice import refuse, run_decided, saves_gates
@@ -90,7 +90,7 @@ def _build_forward(tensors: tuple[Tensor | None, ...], extra: Forward) -> Made:
     results = [tensor for tensor in (states, end_h, end_rest, gates) if tensor is not None and tensor.numel()]
     inputs = RnnInputs(extra.cell, wx, r, b, initial, None, None)
     given = [name for name, tensor in (("bias", b), ("initial", initial), ("saved", gates)) if tensor is not None]
-    found: list[Made] = []
+    found: list[RecordedCall] = []
 
     def run(decision: Decision) -> None:
         def record(choice: Any, /, *, may_spill: bool) -> None:
@@ -184,7 +184,7 @@ def gradients_of_call(
     return *gradients_of_slots(kind, slots, others[0], r.dtype, wants_r, b), initial
 
 
-def _build_backward(tensors: tuple[Tensor | None, ...], extra: Backward) -> Made:
+def _build_backward(tensors: tuple[Tensor | None, ...], extra: Backward) -> RecordedCall:
     """The recipe of a backward call on (grads of h, of all states, of the last states, wx, r, initial, states, gates).
 
     Of the first two one is None at least.
@@ -212,7 +212,7 @@ def _build_backward(tensors: tuple[Tensor | None, ...], extra: Backward) -> Made
     every = (grad_h, *(None,) * (kind.num_states - 1)) if grad_states is None else grad_states.unbind(0)
     made = PlannedBackward(states, gates, tuple(every), grad_last, slots, grad_initial, before)
     inputs = RnnInputs(extra.cell, wx, r, None, initial, None, None)
-    found: list[Made] = []
+    found: list[RecordedCall] = []
     optional = {"initial": initial, "grad_last": grad_last, "clip": extra.clip or None, "only_h": extra.only_h or None}
     optional |= {f"grad{state}": grad for state, grad in enumerate(every)}
     given = [name for name, value in optional.items() if value is not None]

@@ -1,4 +1,4 @@
-"""What a configuration of the CUDA GEMM means: its tile in terms of wgmma, the ring, and what one block takes.
+"""The tile of a CUDA GEMM configuration in terms of wgmma, its ring of slices, and the resources of one block.
 
 All figures are arithmetic on the parameters, whether these are expressions, numbers or columns of numbers.
 `source/kernel.cu` asserts the same at compile time. The kernel distributes registers itself (`setmaxnreg` in
@@ -42,9 +42,9 @@ class WgmmaTile:
 
     Args:
         rows, columns: The block's tile.
-        cluster_rows, cluster_columns: Blocks of a cluster above and beside each other.
-        sharing: Consumers that share the rows; where they take turns each has all of them.
-        by_columns: Consumers that share the columns.
+        cluster_rows, cluster_columns: Blocks of a cluster along wgmma's rows and columns.
+        sharing: Consumers that divide the rows among them; 1 where consumers take whole tiles in turns.
+        by_columns: Consumers that divide the columns among them.
         consumers: Warpgroups that multiply.
     """
 
@@ -78,22 +78,22 @@ class WgmmaTile:
 
     @property
     def own_rows(self) -> Any:
-        """Rows of a consumer."""
+        """Rows of the tile that one consumer computes."""
         return self.rows // self.sharing
 
     @property
     def own_columns(self) -> Any:
-        """Columns of a consumer."""
+        """Columns of the tile that one consumer computes."""
         return self.columns // self.by_columns
 
     @property
     def sums(self) -> Any:
-        """Sums of a consumer's thread."""
+        """Accumulators of a consumer's thread."""
         return self.own_rows * self.own_columns // WARPGROUP
 
 
 def promotes(dtype: str) -> bool:
-    """Whether sums of every slice are added in fp32: the matrix units add products of 8-bit floats in too few bits."""
+    """Whether every slice's sums are added in fp32, because wgmma adds products of 8-bit floats in too few bits."""
     return dtype == "fp8"
 
 

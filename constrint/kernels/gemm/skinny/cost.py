@@ -93,11 +93,11 @@ class _Schedule(NamedTuple):
 
 
 class SkinnyModel:
-    """Predicted times of configurations on a GPU, for many products of a dtype whose operands lie the same way.
+    """Predicted times of configurations on a GPU, for all products with one dtype and equal layouts.
 
     Args:
         gpu: The hardware model.
-        product: Its dtype, and how its operands lie.
+        product: Any of these products; its dtype and layouts count.
         columns: Parameters, per configuration.
         constants: The constants.
     """

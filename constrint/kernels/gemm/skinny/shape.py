@@ -1,4 +1,4 @@
-"""What a configuration of the skinny GEMM means: its tile, the schedule of steps, and what one block takes.
+"""The tile of a skinny GEMM configuration, the schedule of its steps, and the resources of one block.
 
 All figures are arithmetic on the parameters, whether these are numbers, columns of numbers or expressions. The compiler
 is told how many blocks an SM is to hold (`__launch_bounds__`) and gives threads no more registers than that leaves. The
