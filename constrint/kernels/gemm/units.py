@@ -31,6 +31,10 @@ MIN_COPY_BYTES = 4
 FP8_PROMOTION_INTERVAL = 128
 
 Vars = Mapping[str, Expr]
+#: Lanes of tensor memory, which hold a row of an accumulator each.
+TENSOR_MEMORY_LANES = 128
+#: Columns of tensor memory, of 32 bits: Triton's driver refuses a kernel that takes more.
+TENSOR_MEMORY_COLUMNS = 512
 
 
 class Aligned(NamedTuple):
@@ -132,12 +136,6 @@ def mma_warp_rows(v: Vars) -> Expr:
     left = maximum(1, v["num_warps"] // (taller * wider))
     turns = 1 + minimum(1, left // 2) + 2 * minimum(1, left // 8)
     return minimum(v["num_warps"], taller) * turns
-
-
-#: Lanes of tensor memory, which hold a row of an accumulator each.
-TENSOR_MEMORY_LANES = 128
-#: Columns of tensor memory, of 32 bits: Triton's driver refuses a kernel that takes more.
-TENSOR_MEMORY_COLUMNS = 512
 
 
 def store_staging(gpu: GpuModel, dtype: str, matrix: DotUnit, v: Vars, *, is_vectorised: bool) -> Expr:

@@ -19,6 +19,8 @@ Floats = NDArray[np.float64]
 NEAR_LIMIT = 3
 #: Parts of a sample; each is left out once.
 FOLDS = 4
+#: Pull of a target's weights to its family's: relative error per relative change of a term.
+PULL = 3.0
 
 
 @dataclass(frozen=True)
@@ -86,10 +88,6 @@ class Fit:
     def to_plain(self) -> dict[str, int]:
         """The weights that are not zero, by name."""
         return {name: int(weight) for name, weight in zip(self.names, self.weights, strict=True) if weight}
-
-
-#: Pull of a target's weights to its family's: relative error per relative change of a term.
-PULL = 3.0
 
 
 def fit_estimate(kernels: Kernels, prior: Fit | None = None) -> Fit:

@@ -23,6 +23,12 @@ LEAST_KERNELS = 40
 LEAST_POOLED = 8
 #: A family with fewer kernels per weight than this takes the weights of the next wider one, if there is one.
 LEAST_PER_WEIGHT = 3
+#: Prior of the curve of all kernels: mean and standard deviation of ln(place) and ln(slope).
+USUAL, USUAL_SPREAD = (np.log(1.1), np.log(7.0)), (0.5, 0.5)
+#: Standard deviations of a family's curve around that of all kernels, likewise.
+SPREAD = (0.15, 0.35)
+#: Bounds of the intervals of chances for which calibration is reported.
+STEPS = (0.0, 0.02, 0.1, 0.3, 0.7, 0.9, 0.98, 1.0)
 
 
 def fit_all(kernels: Kernels) -> dict[str, Fit]:
@@ -165,14 +171,6 @@ def fitted_models(kernels: Kernels, fits: Mapping[str, Fit], results: Iterable[J
             left_out=judged_as,
         )
     return models
-
-
-#: Prior of the curve of all kernels: mean and standard deviation of ln(place) and ln(slope).
-USUAL, USUAL_SPREAD = (np.log(1.1), np.log(7.0)), (0.5, 0.5)
-#: Standard deviations of a family's curve around that of all kernels, likewise.
-SPREAD = (0.15, 0.35)
-#: Bounds of the intervals of chances for which calibration is reported.
-STEPS = (0.0, 0.02, 0.1, 0.3, 0.7, 0.9, 0.98, 1.0)
 
 
 class Judged(NamedTuple):

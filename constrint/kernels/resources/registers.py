@@ -21,6 +21,7 @@ from constrint.select.limits import Spilling
 
 #: Terms whose names start with this belong to the end of the kernel, the others to its loop.
 END = "end_"
+DATA = Path(__file__).parent / "data"
 
 
 class RegisterModel(msgspec.Struct, frozen=True):
@@ -95,9 +96,6 @@ def either(use: Expr, first: Spilling, second: Spilling) -> Spilling:
         chosen(first.clear_percent, second.clear_percent),
         chosen(first.error_percent, second.error_percent),
     )
-
-
-DATA = Path(__file__).parent / "data"
 
 
 class LeftOut(msgspec.Struct, frozen=True):

@@ -13,6 +13,17 @@ from constrint.kernels.gemm.units import ELEMENT_BYTES, needs_k_major
 from constrint.kernels.launch.cuda.nvrtc import CudaSource
 
 FOLDER = Path(__file__).with_name("source")
+#: Parameters that are compiled in, and the macros whose names differ from theirs.
+COMPILED = ("num_stages", "consumers", "by_columns", "in_turns", "turned")
+MACROS = {"num_stages": "STAGES", "by_columns": "CONSUMERS_BY_COLUMNS"}
+#: The operands' type in PTX, that of sums, and how a sum is constrained to a register.
+TYPES = {
+    "fp16": ("f16", "f32", "f"),
+    "bf16": ("bf16", "f32", "f"),
+    "tf32": ("tf32", "f32", "f"),
+    "fp8": ("e4m3", "f32", "f"),
+    "int8": ("s8", "s32", "r"),
+}
 
 
 @dataclass(frozen=True)
@@ -27,11 +38,6 @@ class OperandLayout:
     dtype: str
     a_is_k_major: bool
     b_is_k_major: bool
-
-
-#: Parameters that are compiled in, and the macros whose names differ from theirs.
-COMPILED = ("num_stages", "consumers", "by_columns", "in_turns", "turned")
-MACROS = {"num_stages": "STAGES", "by_columns": "CONSUMERS_BY_COLUMNS"}
 
 
 def source_of(
@@ -68,16 +74,6 @@ def _source_of(
 @lru_cache(maxsize=1)
 def _kernel() -> str:
     return (FOLDER / "kernel.cu").read_text(encoding="utf-8")
-
-
-#: The operands' type in PTX, that of sums, and how a sum is constrained to a register.
-TYPES = {
-    "fp16": ("f16", "f32", "f"),
-    "bf16": ("bf16", "f32", "f"),
-    "tf32": ("tf32", "f32", "f"),
-    "fp8": ("e4m3", "f32", "f"),
-    "int8": ("s8", "s32", "r"),
-}
 
 
 def wgmma(columns: int, dtype: str, *, rows_k_major: bool, columns_k_major: bool) -> str:

@@ -25,6 +25,10 @@ WARP, QUAD, LINE_BYTES = 32, 4, 64
 ROWS, COLUMNS = 16, 8
 #: How an operand is read, as `Mode` in the source: vectors at multiples of 16 bytes, vectors anywhere, or elements.
 ALIGNED, SHIFTED, STRIDED = range(3)
+#: Registers of a thread beside sums, vectors and what is counted here.
+OTHER_REGISTERS = 40
+#: Registers are granted in steps, and thread 255 of 256 at most; static shared memory beside the sums.
+REGISTER_STEP, FLAG_BYTES = 8, 16
 
 
 @dataclass(frozen=True)
@@ -154,12 +158,6 @@ class StepSchedule:
 def asked_blocks(config: Mapping[str, int], tiles: int, num_sms: int) -> int:
     """Blocks that a configuration asks for: `split_k` for each tile, or as many as the device holds if persistent."""
     return num_sms * config["resident"] if config["persistent"] else tiles * config["split_k"]
-
-
-#: Registers of a thread beside sums, vectors and what is counted here.
-OTHER_REGISTERS = 40
-#: Registers are granted in steps, and thread 255 of 256 at most; static shared memory beside the sums.
-REGISTER_STEP, FLAG_BYTES = 8, 16
 
 
 def launched_registers(gpu: GpuModel, v: Vars) -> Expr:

@@ -17,6 +17,10 @@ from constrint.core import compiled
 
 #: The driver's library by torch's build.
 LIBRARIES = {"cuda": "libcuda.so.1", "hip": "libamdhip64.so"}
+#: Functions of cuBLAS that the core calls.
+FUNCTIONS = ("cublasGemmEx", "cublasSetMathMode")
+#: Other BLAS back-ends that torch can be set to, by torch's names.
+OTHERS = ("Cublaslt", "Ck")
 
 
 @lru_cache(maxsize=1)
@@ -49,12 +53,6 @@ def fast_allocator() -> Any:
 
 def _empty(shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
     return torch.empty_strided(shape, strides, dtype=dtype, device="cuda")
-
-
-#: Functions of cuBLAS that the core calls.
-FUNCTIONS = ("cublasGemmEx", "cublasSetMathMode")
-#: Other BLAS back-ends that torch can be set to, by torch's names.
-OTHERS = ("Cublaslt", "Ck")
 
 
 def has_blas() -> bool:
