@@ -43,17 +43,17 @@ class NotedScratch(Scratch):
     counted: list[Tensor] = field(default_factory=list)
 
     def empty(self, shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
-        """As in `Scratch`."""
+        """See `Scratch`."""
         self.fresh.append(torch.empty(tuple(shape), dtype=dtype, device=device))
         return self.fresh[-1]
 
     def zeros(self, num: int, device: torch.device) -> Tensor:
-        """As in `Scratch`."""
+        """See `Scratch`."""
         self.zeroed.append(torch.empty(num, dtype=torch.int32, device=device))
         return self.zeroed[-1]
 
     def counters(self, num: int, device: torch.device) -> Tensor:
-        """As in `Scratch`."""
+        """See `Scratch`."""
         self.counted.append(torch.empty(num, dtype=torch.int32, device=device))
         return self.counted[-1]
 
