@@ -17,7 +17,7 @@ from benchmarks.gemm.skinny.cases import PLAIN, Added, Case, End, Expected, Made
 from benchmarks.gemm.skinny.configs import Config, chain_of, dealt_of
 from constrint.hwmodels import load_gpu
 from constrint.kernels.gemm.epilogue.added import ADDED, OUTPUTS
-from constrint.kernels.gemm.epilogue.ends import Ends
+from constrint.kernels.gemm.epilogue.compiled import CompiledEpilogue
 from constrint.kernels.gemm.launch import Epilogue
 from constrint.kernels.gemm.skinny.launch import kernel_sizes, memory_of
 from constrint.kernels.gemm.skinny.shape import SkinnyLayout
@@ -39,10 +39,10 @@ CONVERSIONS = {
 }
 
 
-def ends_of(made: Made, end: End, added: Added) -> Ends:
+def ends_of(made: Made, end: End, added: Added) -> CompiledEpilogue:
     """What the kernel is compiled to do with sums."""
     bias, source = ("" if t is None else ADDED[t.dtype] for t in added)
-    return Ends(OUTPUTS[made.out.dtype], bias, source, end.activation)
+    return CompiledEpilogue(OUTPUTS[made.out.dtype], bias, source, end.activation)
 
 
 @cache
@@ -54,7 +54,9 @@ def _headers() -> tempfile.TemporaryDirectory[str]:
     return folder
 
 
-def built(config: Config, dtype: str, layout: SkinnyLayout, ends: Ends, folder: Path, text: str = "") -> ctypes.CDLL:
+def built(
+    config: Config, dtype: str, layout: SkinnyLayout, ends: CompiledEpilogue, folder: Path, text: str = ""
+) -> ctypes.CDLL:
     """The kernel as a library; `text` stands for another source."""
     source = source_of(config, dtype, layout, ends)
     assert SHARED_MEMORY in source.text
@@ -86,7 +88,7 @@ def layout_of(case: Case) -> SkinnyLayout:
     return layout
 
 
-def ends_of_case(case: Case, end: End) -> Ends:
+def ends_of_case(case: Case, end: End) -> CompiledEpilogue:
     """What the kernel is compiled to do with the sums of a case."""
     _, _, made = operands(case, "cpu", is_filled=False)
     return ends_of(made, end, added_of(case, end, "cpu"))

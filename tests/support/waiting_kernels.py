@@ -10,7 +10,7 @@ import torch
 from constrint.hwmodels import load_gpu
 from constrint.kernels.launch import FillLaunch
 from constrint.kernels.launch.cuda import CudaLaunch, CudaSource
-from constrint.kernels.launch.plan.recipe import Made, recipe_of
+from constrint.kernels.launch.plan.recipe import RecordedCall, recipe_of
 from constrint.kernels.launch.plan.scratch import TORCH_SCRATCH, NotedScratch, Scratch
 from constrint.kernels.launch.plan.table import PlanTable
 
@@ -86,7 +86,7 @@ def grid_launches(x: Any, out: Any, scratch: Scratch = TORCH_SCRATCH) -> list[An
     return [FillLaunch(parts, NAN_WORD), together]
 
 
-def _build(tensors: tuple[Any, ...], cluster: int) -> Made:
+def _build(tensors: tuple[Any, ...], cluster: int) -> RecordedCall:
     """A cluster of 0 stands for the whole grid."""
     (x,) = tensors
     out, scratch = torch.empty_like(x), NotedScratch()

@@ -39,7 +39,7 @@ from benchmarks.gemm.skinny.configs import DTYPES, Config, candidates, chain_of,
 from benchmarks.harness.table import Table, described
 from constrint.errors import ConstrintError
 from constrint.hwmodels import GpuModel, load_gpu
-from constrint.kernels.gemm.epilogue.ends import Ends
+from constrint.kernels.gemm.epilogue.compiled import CompiledEpilogue
 from constrint.kernels.gemm.product import Product
 from constrint.kernels.gemm.skinny.shape import ALIGNED, SHIFTED, SkinnyLayout
 from constrint.kernels.gemm.skinny.source import shape_of, source_of
@@ -70,7 +70,7 @@ OUTPUTS = {"fp16": "fp16", "bf16": "bf16", "int8": "int32"}
 
 def plain_source(config: Config, dtype: str, layout: SkinnyLayout) -> CudaSource:
     """The kernel of a product to which nothing is added."""
-    return source_of(config, dtype, layout, Ends(OUTPUTS.get(dtype, "fp32")))
+    return source_of(config, dtype, layout, CompiledEpilogue(OUTPUTS.get(dtype, "fp32")))
 
 
 def prepare(gpu: GpuModel, sources: Iterable[CudaSource]) -> set[str]:

@@ -44,8 +44,8 @@ def saved_of(
     # Only relu's derivative can be read off its result; for the others the product is computed again.
     needs_sum = activation not in (None, "relu")
     facts = SavedOptions(end, None if bias is None else bias.dtype, None if c is None else c.dtype)
-    kept = (a, b, bias if needs_sum else None, c if needs_sum else None, output if activation else None)
-    return kept, facts
+    tensors = (a, b, bias if needs_sum else None, c if needs_sum else None, output if activation else None)
+    return tensors, facts
 
 
 def gradients(

@@ -72,11 +72,11 @@ class TermKind(NamedTuple):
 
 def kinds_of(gpu: GpuModel, dtype: str, aligned: Aligned, *, has_descriptors: bool = False) -> tuple[TermKind, ...]:
     """The kinds that configurations for a dtype may be of: the unit's own, and the one it falls back to."""
-    found = unit(gpu, dtype)
-    own = TermKind(found.kind, dtype, gpu.sm.warp_size, aligned, False, has_descriptors)
-    if found.fallback is None:
+    matrix = unit(gpu, dtype)
+    own = TermKind(matrix.kind, dtype, gpu.sm.warp_size, aligned, False, has_descriptors)
+    if matrix.fallback is None:
         return (own,)
-    return own, own._replace(instruction=found.fallback, is_widened=is_upcast(found, dtype))
+    return own, own._replace(instruction=matrix.fallback, is_widened=is_upcast(matrix, dtype))
 
 
 def families(gpu: GpuModel, kind: TermKind) -> tuple[Family, ...]:
@@ -98,9 +98,9 @@ def families(gpu: GpuModel, kind: TermKind) -> tuple[Family, ...]:
     return tuple(Family(f"{gpu.traits.code_family} {name}", f"{gpu.compiler_target} {name}") for name in names)
 
 
-def model_key(gpu: GpuModel, kind: TermKind, known: Collection[str]) -> str:
+def model_key(gpu: GpuModel, kind: TermKind, available: Collection[str]) -> str:
     """Name of the weights for a kind on a GPU: of its target if there are such, else of the target's family."""
-    return name_of_weights(families(gpu, kind), known)
+    return name_of_weights(families(gpu, kind), available)
 
 
 def registers_per_thread(
@@ -130,10 +130,10 @@ def least_registers(gpu: GpuModel, dtype: str, v: Vars) -> Expr:
     All sums are live where the loop over K ends, and the first one cannot be stored without an address. tcgen05 keeps
     its sums in tensor memory.
     """
-    found = unit(gpu, dtype)
+    matrix = unit(gpu, dtype)
     sums = ceildiv(v["tile_m"] * v["tile_n"], v["num_warps"] * gpu.sm.warp_size)
-    if found.kind == "tcgen05":
-        sums = (1 - async_share(found, v)) * sums
+    if matrix.kind == "tcgen05":
+        sums = (1 - async_share(matrix, v)) * sums
     return sums + 1
 
 

@@ -28,6 +28,7 @@ MAX_TILE = {"tile_m": 256, "tile_n": 384, "tile_k": 256}
 BIAS_ALIGNMENT_BYTES = 1024
 #: Sums per thread up to which registers are left for a matrix that is added, or for both parts of fp32 operands.
 MOST_SUMS_BESIDE = 64
+WHOLE = "each warp owns at least one whole matrix instruction; more warps would repeat work"
 
 
 class Algebra(NamedTuple):
@@ -141,9 +142,6 @@ def end_smem_bytes(product: Product, v: Mapping[str, Any]) -> Any:
         # Both parts of B's slice lie beside it.
         added = added + 2 * v["tile_n"] * v["tile_k"] * ELEMENT_BYTES[product.dtype]
     return added
-
-
-WHOLE = "each warp owns at least one whole matrix instruction; more warps would repeat work"
 
 
 def instruction_rules(gpu: GpuModel, unit: DotUnit, v: Vars) -> Iterator[Rule]:

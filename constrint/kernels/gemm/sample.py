@@ -121,60 +121,60 @@ def fixed(problem: Problem, values: Mapping[str, int]) -> Problem:
     return problem
 
 
-def draw_valid(wanted: DrawRequest) -> Iterator[Row]:
+def draw_valid(request: DrawRequest) -> Iterator[Row]:
     """Random valid configurations of random dtypes and shapes."""
     while True:
-        yield _draw(wanted.target, wanted.rng, wanted.fix, ())
+        yield _draw(request.target, request.rng, request.fix, ())
 
 
-def draw_free(wanted: DrawRequest) -> Iterator[Row]:
+def draw_free(request: DrawRequest) -> Iterator[Row]:
     """Random configurations whatever registers they take, of either kernel, short of what takes minutes to compile."""
-    gpu = load_gpu(SAMPLE.targets[wanted.target])
+    gpu = load_gpu(SAMPLE.targets[request.target])
     while True:
-        descriptor = wanted.rng.choice([0, 1]) if has_tma(gpu) else 0
-        both = {"waves_per_eu": 0, "descriptor": descriptor} | dict(wanted.fix)
-        row = _draw(wanted.target, wanted.rng, both, REGISTER_LIMITS)
+        descriptor = request.rng.choice([0, 1]) if has_tma(gpu) else 0
+        both = {"waves_per_eu": 0, "descriptor": descriptor} | dict(request.fix)
+        row = _draw(request.target, request.rng, both, REGISTER_LIMITS)
         num_threads = row["num_warps"] * gpu.sm.warp_size
         sums = row["tile_m"] * row["tile_n"] // num_threads
         operands = (row["tile_m"] + row["tile_n"]) * row["tile_k"] * ELEMENT_BYTES[row["dtype"]]
-        limit = limit_of(wanted.target, row["num_warps"])
+        limit = limit_of(request.target, row["num_warps"])
         if sums <= limit and sums + operands // (4 * num_threads) / 2 <= REGISTER_RIM * limit:
             yield row
 
 
-def draw_fair(wanted: DrawRequest) -> Iterator[Row]:
+def draw_fair(request: DrawRequest) -> Iterator[Row]:
     """Random configurations whatever they take: a random shape each, of a random kernel unless one is named."""
-    gpu, rng = load_gpu(SAMPLE.targets[wanted.target]), wanted.rng
+    gpu, rng = load_gpu(SAMPLE.targets[request.target]), request.rng
     kernels = [0, 1] if has_tma(gpu) else [0]
-    if "descriptor" in wanted.fix:
-        kernels = [kernel for kernel in kernels if kernel == wanted.fix["descriptor"]]
+    if "descriptor" in request.fix:
+        kernels = [kernel for kernel in kernels if kernel == request.fix["descriptor"]]
     while kernels:
         dtype, kernel = rng.choice(SPECS[0].dtypes), rng.choice(kernels)
         sizes = _any_size(rng), _any_size(rng), _any_size(rng)
-        problem = problem_of.__wrapped__(wanted.target, dtype, sizes, LIMITS, kernel)
+        problem = problem_of.__wrapped__(request.target, dtype, sizes, LIMITS, kernel)
         if problem is None:
             continue
         space = enumerate_space(problem)
         use = SPECS[kernel].use(gpu, workload_of(dtype, sizes), {name: Var(name) for name in problem.variables})
         for config in space.sample(min(space.size, 8), rng.randrange(2**31)) if space.size and use else ():
-            limit = limit_of(wanted.target, config["num_warps"])
+            limit = limit_of(request.target, config["num_warps"])
             sums = config["tile_m"] * config["tile_n"] // (config["num_warps"] * gpu.sm.warp_size)
             if (
                 sums <= FAIR_SUMS * limit
                 and use.smem_stated.value(config) <= SMEM_RIM * gpu.sm.max_smem_bytes_per_block
             ):
-                yield _row(wanted.target, dtype, sizes, config, kernel)
+                yield _row(request.target, dtype, sizes, config, kernel)
                 break
 
 
-def draw_near(wanted: DrawRequest) -> Iterator[Row]:
+def draw_near(request: DrawRequest) -> Iterator[Row]:
     """Random valid configurations whose estimate is near the most that a thread may have: where the curve is steep."""
-    gpu, rng = load_gpu(SAMPLE.targets[wanted.target]), wanted.rng
+    gpu, rng = load_gpu(SAMPLE.targets[request.target]), request.rng
     least, most = NEAR
     while True:
         kernel = rng.choice([0, 1]) if has_tma(gpu) else 0
-        fix = {"waves_per_eu": 0, "descriptor": kernel} | dict(wanted.fix)
-        row = _draw(wanted.target, rng, fix, ())
+        fix = {"waves_per_eu": 0, "descriptor": kernel} | dict(request.fix)
+        row = _draw(request.target, rng, fix, ())
         _, spec, workload, config = request_of(row)
         use = spec.use(gpu, workload, {name: Var(name) for name in config})
         if use is not None:
@@ -189,13 +189,13 @@ def _any_size(rng: random.Random) -> int:
     return size // 16 * 16 if rng.random() < 0.5 else size
 
 
-def draw_smem(wanted: DrawRequest) -> Iterator[Row]:
+def draw_smem(request: DrawRequest) -> Iterator[Row]:
     """Random configurations that shared memory alone excludes, by no more than SMEM_RIM."""
-    most = load_gpu(SAMPLE.targets[wanted.target]).sm.max_smem_bytes_per_block
-    for _ in range(wanted.number * MOST_TRIES):
-        row = _draw(wanted.target, wanted.rng, wanted.fix, LIMITS)
+    most = load_gpu(SAMPLE.targets[request.target]).sm.max_smem_bytes_per_block
+    for _ in range(request.number * MOST_TRIES):
+        row = _draw(request.target, request.rng, request.fix, LIMITS)
         gpu, spec, workload, config = request_of(row)
-        problem = problem_of(wanted.target, workload.dtype, _sizes(row), (), int(row["descriptor"]))
+        problem = problem_of(request.target, workload.dtype, _sizes(row), (), int(row["descriptor"]))
         use = spec.use(gpu, workload, {name: Var(name) for name in config})
         if problem is None or use is None:
             continue
@@ -203,7 +203,7 @@ def draw_smem(wanted: DrawRequest) -> Iterator[Row]:
         broken = {rule.name for rule in problem.constraints if not rule.holds(config)}
         if most < stated <= SMEM_RIM * most and broken == {"smem"}:
             yield row
-    raise InfeasibleError(f"{wanted.target}: shared memory alone excludes hardly any config.")
+    raise InfeasibleError(f"{request.target}: shared memory alone excludes hardly any config.")
 
 
 def _draw(target: str, rng: random.Random, fix: Mapping[str, int], without: tuple[str, ...]) -> Row:
@@ -225,18 +225,18 @@ def _row(target: str, dtype: str, sizes: Sizes, config: Mapping[str, int], descr
     return {"target": target, "dtype": dtype, **sized, **config, "descriptor": descriptor}
 
 
-def ranked(wanted: DrawRequest) -> Iterator[Row]:
+def ranked(request: DrawRequest) -> Iterator[Row]:
     """The configs that would be ranked first if registers were no limit: where a wrong exclusion hurts most."""
-    gpu = load_gpu(SAMPLE.targets[wanted.target])
+    gpu = load_gpu(SAMPLE.targets[request.target])
     for dtype in (d for d in SPECS[0].dtypes if d != "fp16" and gpu.matrix_shapes(d)):
         for sizes, (descriptor, spec) in combinations(SHAPES[:2], enumerate(SPECS)):
-            problem = problem_of(wanted.target, dtype, sizes, REGISTER_LIMITS, descriptor)
+            problem = problem_of(request.target, dtype, sizes, REGISTER_LIMITS, descriptor)
             if problem is None:
                 continue
-            request = Ask(spec, gpu, workload_of(dtype, sizes), fixed(problem, wanted.fix))
+            ranking_request = Ask(spec, gpu, workload_of(dtype, sizes), fixed(problem, request.fix))
             operation = Operation(spec.full_name, (spec,))
-            for candidate in rank_requests(operation, [request], {}, top=wanted.number).candidates:
-                yield _row(wanted.target, dtype, sizes, candidate.config, descriptor)
+            for candidate in rank_requests(operation, [ranking_request], {}, top=request.number).candidates:
+                yield _row(request.target, dtype, sizes, candidate.config, descriptor)
 
 
 def _sizes(row: Row) -> Sizes:

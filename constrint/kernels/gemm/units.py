@@ -31,6 +31,10 @@ MIN_COPY_BYTES = 4
 FP8_PROMOTION_INTERVAL = 128
 
 Vars = Mapping[str, Expr]
+#: Lanes of tensor memory, which hold a row of an accumulator each.
+TENSOR_MEMORY_LANES = 128
+#: Columns of tensor memory, of 32 bits: Triton's driver refuses a kernel that takes more.
+TENSOR_MEMORY_COLUMNS = 512
 
 
 class Aligned(NamedTuple):
@@ -65,24 +69,24 @@ def unit(gpu: GpuModel, dtype: str) -> DotUnit:
             f"{gpu.name} has no matrix instruction for {dtype} ({gpu.arch.target}). "
             + (f"It has them for: {', '.join(usable)}." if usable else "It has none for a GEMM.")
         )
-    found = gpu.dot_unit(dtype)
-    if found is None:
+    matrix = gpu.dot_unit(dtype)
+    if matrix is None:
         usable = [d for d in ELEMENT_BYTES if gpu.dot_unit(d)]
         raise UnsupportedError(
             f"Triton does not compile a {dtype} GEMM for {gpu.arch.target}. Use {' or '.join(usable)}."
         )
-    return found
+    return matrix
 
 
-def async_share(found: DotUnit, v: Vars) -> Expr:
+def async_share(matrix: DotUnit, v: Vars) -> Expr:
     """1 where the tile uses wgmma or tcgen05, 0 where it falls back to mma.
 
     Both need 64 rows and four warps; Triton uses tcgen05 with at most eight.
     """
-    if found.fallback is None:
+    if matrix.fallback is None:
         return const(1)
     share = minimum(1, v["tile_m"] // 64) * minimum(1, v["num_warps"] // 4)
-    return share * (1 - minimum(1, v["num_warps"] // 16)) if found.kind == "tcgen05" else share
+    return share * (1 - minimum(1, v["num_warps"] // 16)) if matrix.kind == "tcgen05" else share
 
 
 def needs_k_major(dtype: str) -> bool:
@@ -116,9 +120,9 @@ def threads(gpu: GpuModel, v: Vars) -> Expr:
     return v["num_warps"] * gpu.sm.warp_size
 
 
-def is_upcast(found: DotUnit, dtype: str) -> bool:
+def is_upcast(matrix: DotUnit, dtype: str) -> bool:
     """Whether the fallback multiplies fp8 as fp16: mma.sync has 8-bit floats on Ada and consumer Blackwell only."""
-    return found.fallback is not None and dtype == "fp8"
+    return matrix.fallback is not None and dtype == "fp8"
 
 
 def mma_warp_rows(v: Vars) -> Expr:
@@ -134,20 +138,14 @@ def mma_warp_rows(v: Vars) -> Expr:
     return minimum(v["num_warps"], taller) * turns
 
 
-#: Lanes of tensor memory, which hold a row of an accumulator each.
-TENSOR_MEMORY_LANES = 128
-#: Columns of tensor memory, of 32 bits: Triton's driver refuses a kernel that takes more.
-TENSOR_MEMORY_COLUMNS = 512
-
-
-def store_staging(gpu: GpuModel, dtype: str, found: DotUnit, v: Vars, *, is_vectorised: bool) -> Expr:
+def store_staging(gpu: GpuModel, dtype: str, matrix: DotUnit, v: Vars, *, is_vectorised: bool) -> Expr:
     """Bytes in which the accumulator is re-ordered for coalesced stores (NVIDIA): to C, or whole to the workspace."""
     splits = minimum(1, v["split_k"] - 1)
-    to_c = _reordered(gpu, found, v, OUTPUT_BYTES[dtype], is_vectorised=is_vectorised)
-    return (1 - splits) * to_c + splits * _reordered(gpu, found, v, PARTIAL_BYTES, is_vectorised=True)
+    to_c = _reordered(gpu, matrix, v, OUTPUT_BYTES[dtype], is_vectorised=is_vectorised)
+    return (1 - splits) * to_c + splits * _reordered(gpu, matrix, v, PARTIAL_BYTES, is_vectorised=True)
 
 
-def _reordered(gpu: GpuModel, found: DotUnit, v: Vars, output: int, *, is_vectorised: bool) -> Expr:
+def _reordered(gpu: GpuModel, matrix: DotUnit, v: Vars, output: int, *, is_vectorised: bool) -> Expr:
     """Bytes of one pass from the matrix instruction's layout to that of the store; `output` is bytes per element.
 
     Triton converts the tile in several passes through the same memory. A pass can be spared for every row and column
@@ -159,7 +157,7 @@ def _reordered(gpu: GpuModel, found: DotUnit, v: Vars, output: int, *, is_vector
     vector = maximum(1, minimum(widest, v["tile_m"] * v["tile_n"] // num_threads))
     stored = num_threads * vector
     rows_stored = maximum(1, stored // v["tile_n"])
-    use = async_share(found, v) if found.fallback is not None else const(0)
+    use = async_share(matrix, v) if matrix.fallback is not None else const(0)
     warp_rows = use * minimum(v["num_warps"], v["tile_m"] // 16) + (1 - use) * mma_warp_rows(v)
     # One row of mma.sync and wgmma sits in two registers, eight rows apart.
     common_rows = (1 + minimum(1, 8 // rows_stored)) * maximum(1, v["tile_m"] // maximum(16 * warp_rows, rows_stored))
@@ -167,10 +165,10 @@ def _reordered(gpu: GpuModel, found: DotUnit, v: Vars, output: int, *, is_vector
     common_columns = maximum(1, v["tile_n"] // maximum(columns_computed, stored))
     # Both sides hold pairs of columns, if the store is vectorised at all.
     needed: Expr | int = 16 // output // (2 if is_vectorised else 1)
-    if found.kind == "wgmma" and output < PARTIAL_BYTES and is_vectorised:
+    if matrix.kind == "wgmma" and output < PARTIAL_BYTES and is_vectorised:
         needed = use + (1 - use) * needed
     passes = maximum(1, common_rows * common_columns // needed)
-    if found.kind == "tcgen05":
+    if matrix.kind == "tcgen05":
         # The accumulator comes from tensor memory a row per lane: whole vectors are common, if a row is long enough.
         # With 64 rows only half the lanes have a row, so that a row has to be twice as long.
         rows = minimum(TENSOR_MEMORY_LANES, v["tile_m"])

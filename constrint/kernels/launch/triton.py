@@ -1,8 +1,8 @@
-"""A launch of a Triton (or Gluon) kernel: the same arguments are run on a device or compiled for a named GPU.
+"""A launch of a Triton (or Gluon) kernel, which runs on a device or compiles for a named GPU from the same arguments.
 
-So what is checked by compiling is what will be launched. Triton's rules decide which arguments become compile-time
-constants and which are known to be multiples of 16. They are stated here again, because Triton applies its own only
-where there is a driver.
+A compiled check is therefore a check of the kernel that is launched. Triton's rules decide which arguments become
+compile-time constants and which count as multiples of 16. They are restated here, because Triton applies its own rules
+only where there is a driver.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from constrint.select.spec import KernelSpec, Launch
 from constrint.select.workload import Workload
 from constrint.tune.compile import TritonSource, compile_triton
 
-#: Triton tells the compiler that a size, a stride or an address is a multiple of this, or nothing.
+#: The only divisor of sizes, strides and addresses that Triton tells its compiler.
 DIVISOR = 16
 #: Triton's names of torch's dtypes, where they are not torch's own.
 TYPE_NAMES = {
@@ -63,7 +63,7 @@ class TritonLaunch:
             self.function.warmup(**self.arguments, **self.options, grid=self.grid)
 
     def compiled(self) -> Any:
-        """Triton's compiled kernel on the device of its tensors, loaded, not launched; None in Triton's interpreter.
+        """Compile and load the kernel on the device of its tensors; None in Triton's interpreter.
 
         Raises:
             triton.runtime.errors.OutOfResources: When it does not fit the device.
@@ -86,7 +86,7 @@ class TritonLaunch:
         return compile_triton(gpu, self.source())
 
     def source(self) -> TritonSource:
-        """The kernel as Triton's compiler takes it: types, constants, and which arguments are multiples of 16."""
+        """Return the kernel as Triton's compiler takes it: types, constants, and arguments that are multiples of 16."""
         types: dict[str, str] = {}
         constants: dict[str, Any] = {}
         aligned: set[str] = set()
@@ -111,10 +111,10 @@ class TritonLaunch:
 
 
 class TritonKernelSpec(KernelSpec):
-    """A kernel that is one launch of one Triton function, whose arguments are known by their names.
+    """A kernel that is one launch of one Triton function.
 
-    Inputs, outputs, sizes, options and parameters that the function has arguments for are passed to it; the other
-    parameters (`num_warps`, `num_stages`, `waves_per_eu`) are options of Triton's back-end.
+    The function's arguments are taken by name from inputs, outputs, sizes, options and parameters. Other parameters
+    (`num_warps`, `num_stages`, `waves_per_eu`) are options of Triton's back-end.
 
     Attributes:
         function: The `triton.jit` function.

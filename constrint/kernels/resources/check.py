@@ -23,6 +23,10 @@ from constrint.select.limits import SPILLS, BlockUse, most_registers, spill_chan
 
 #: Titles of `ResourceCheck.cells`, after that of the target.
 TITLES = ("kernels", "exact", "under", "over", "wrong", "reg err", "p90", "spilled", "expected", "log loss")
+#: Titles of `FreshCheck.cells`, after that of the target.
+FRESH_TITLES = ("kernels", "pruned", "of it fit", "valid", "of it exceed", "refused", "spill", "expected")
+#: Names of the rules on a block's resources; other rules define the space.
+LIMITS = frozenset({"threads", "smem", "registers", "register_file"})
 
 
 @dataclass
@@ -99,12 +103,6 @@ def _count_checked(
     columns: dict[str, Any] = {name: np.array([value]) for name, value in config.items()}
     check.judged.append(Judged(kernel, use.registers_per_thread.value(config)))
     check.chances.append(float(spill_chance(gpu, use, columns)[0]))
-
-
-#: Titles of `FreshCheck.cells`, after that of the target.
-FRESH_TITLES = ("kernels", "pruned", "of it fit", "valid", "of it exceed", "refused", "spill", "expected")
-#: Names of the rules on a block's resources; other rules define the space.
-LIMITS = frozenset({"threads", "smem", "registers", "register_file"})
 
 
 @dataclass

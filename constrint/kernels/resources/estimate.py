@@ -19,6 +19,8 @@ Floats = NDArray[np.float64]
 NEAR_LIMIT = 3
 #: Parts of a sample; each is left out once.
 FOLDS = 4
+#: Pull of a target's weights to its family's: relative error per relative change of a term.
+PULL = 3.0
 
 
 @dataclass(frozen=True)
@@ -88,20 +90,16 @@ class Fit:
         return {name: int(weight) for name, weight in zip(self.names, self.weights, strict=True) if weight}
 
 
-#: Pull of a target's weights to its family's: relative error per relative change of a term.
-PULL = 3.0
-
-
 def fit_estimate(kernels: Kernels, prior: Fit | None = None) -> Fit:
     """Weights of one group in whole hundredths, near the prior where kernels are few."""
     names = sorted({name for kernel in kernels for name, term in kernel.terms.items() if term})
     free = [kernel for kernel in kernels if kernel.is_free]
-    known = None
+    prior_weights = None
     if prior is not None:
         by_name = dict(zip(prior.names, prior.weights / 100, strict=True))
-        known = np.array([by_name.get(name, 0.0) for name in names])
+        prior_weights = np.array([by_name.get(name, 0.0) for name in names])
     counts = np.array([float(kernel.registers) for kernel in free])
-    return Fit(names, np.round(100 * least_error(matrix(free, names), counts, ends_of(names), known)))
+    return Fit(names, np.round(100 * least_error(matrix(free, names), counts, ends_of(names), prior_weights)))
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,12 @@ LEAST_KERNELS = 40
 LEAST_POOLED = 8
 #: A family with fewer kernels per weight than this takes the weights of the next wider one, if there is one.
 LEAST_PER_WEIGHT = 3
+#: Prior of the curve of all kernels: mean and standard deviation of ln(place) and ln(slope).
+USUAL, USUAL_SPREAD = (np.log(1.1), np.log(7.0)), (0.5, 0.5)
+#: Standard deviations of a family's curve around that of all kernels, likewise.
+SPREAD = (0.15, 0.35)
+#: Bounds of the intervals of chances for which calibration is reported.
+STEPS = (0.0, 0.02, 0.1, 0.3, 0.7, 0.9, 0.98, 1.0)
 
 
 def fit_all(kernels: Kernels) -> dict[str, Fit]:
@@ -97,25 +103,25 @@ def left_out(kernels: Kernels) -> list[Judged]:
     return [result for rest, part in folds(kernels, 1) for result in judged(fit_all(rest), part)]
 
 
-def curves_of(results: Iterable[Judged], known: Iterable[str]) -> dict[str, Curve]:
+def curves_of(results: Iterable[Judged], names: Iterable[str]) -> dict[str, Curve]:
     """The curve of every name of weights, near that of all kernels."""
-    results, known = list(results), list(known)
+    results, names = list(results), list(names)
     pooled = fit_curve(results)
     by_name: dict[str, list[Judged]] = defaultdict(list)
     for result in results:
-        by_name[name_of_weights(result.kernel.families, known)].append(result)
-    return {name: fit_curve(by_name[name], pooled) if name in by_name else pooled for name in known}
+        by_name[name_of_weights(result.kernel.families, names)].append(result)
+    return {name: fit_curve(by_name[name], pooled) if name in by_name else pooled for name in names}
 
 
-def chances_left_out(results: Iterable[Judged], known: Iterable[str]) -> list[float]:
+def chances_left_out(results: Iterable[Judged], names: Iterable[str]) -> list[float]:
     """The chance of every kernel to spill, by curves that were fitted without it."""
-    results, known = list(results), list(known)
+    results, names = list(results), list(names)
     part = np.random.default_rng(2).permutation(len(results)) % FOLDS
     chances = np.zeros(len(results))
     for number in range(FOLDS):
-        curves = curves_of([result for result, of in zip(results, part, strict=True) if of != number], known)
+        curves = curves_of([result for result, of in zip(results, part, strict=True) if of != number], names)
         for place in np.flatnonzero(part == number):
-            curve = curves[name_of_weights(results[place].kernel.families, known)]
+            curve = curves[name_of_weights(results[place].kernel.families, names)]
             chances[place] = curve.chances(np.array(results[place].logit_share))
     return [float(chance) for chance in chances]
 
@@ -137,9 +143,9 @@ def summaries(
     """Summaries of the kernels with each label."""
     by_label: dict[str, tuple[list[Judged], list[float]]] = defaultdict(lambda: ([], []))
     for result, chance in zip(results, chances, strict=True):
-        kept = by_label[label(result.kernel)]
-        kept[0].append(result)
-        kept[1].append(chance)
+        grouped_results = by_label[label(result.kernel)]
+        grouped_results[0].append(result)
+        grouped_results[1].append(chance)
     return {name: summary(*of_label) for name, of_label in sorted(by_label.items())}
 
 
@@ -165,14 +171,6 @@ def fitted_models(kernels: Kernels, fits: Mapping[str, Fit], results: Iterable[J
             left_out=judged_as,
         )
     return models
-
-
-#: Prior of the curve of all kernels: mean and standard deviation of ln(place) and ln(slope).
-USUAL, USUAL_SPREAD = (np.log(1.1), np.log(7.0)), (0.5, 0.5)
-#: Standard deviations of a family's curve around that of all kernels, likewise.
-SPREAD = (0.15, 0.35)
-#: Bounds of the intervals of chances for which calibration is reported.
-STEPS = (0.0, 0.02, 0.1, 0.3, 0.7, 0.9, 0.98, 1.0)
 
 
 class Judged(NamedTuple):

@@ -21,6 +21,7 @@ from constrint.select.limits import Spilling
 
 #: Terms whose names start with this belong to the end of the kernel, the others to its loop.
 END = "end_"
+DATA = Path(__file__).parent / "data"
 
 
 class RegisterModel(msgspec.Struct, frozen=True):
@@ -56,7 +57,7 @@ class Family(NamedTuple):
     own: str = ""
 
 
-def name_of_weights(families: Sequence[Family], known: Collection[str]) -> str:
+def name_of_weights(families: Sequence[Family], available: Collection[str]) -> str:
     """Return the name of the most specific weights: the narrowest family first, the target's own before the shared.
 
     Raises:
@@ -64,7 +65,7 @@ def name_of_weights(families: Sequence[Family], known: Collection[str]) -> str:
     """
     for family in families:
         for name in (family.own, family.name):
-            if name in known:
+            if name in available:
                 return name
     tried = ", ".join(repr(family.name) for family in families)
     raise UnsupportedError(f"there are no register weights for {tried}. Compile a sample and fit it.")
@@ -95,9 +96,6 @@ def either(use: Expr, first: Spilling, second: Spilling) -> Spilling:
         chosen(first.clear_percent, second.clear_percent),
         chosen(first.error_percent, second.error_percent),
     )
-
-
-DATA = Path(__file__).parent / "data"
 
 
 class LeftOut(msgspec.Struct, frozen=True):

@@ -12,7 +12,7 @@ import pytest
 from constrint.hwmodels import load_gpu
 from constrint.kernels.gemm.cuda.shape import WgmmaTile
 from constrint.kernels.gemm.cuda.source import OperandLayout, source_of
-from constrint.kernels.gemm.epilogue.ends import Ends
+from constrint.kernels.gemm.epilogue.compiled import CompiledEpilogue
 from constrint.kernels.launch.cuda import compile_cuda
 from constrint.select import Workload
 from constrint.solve import enumerate_space
@@ -65,17 +65,17 @@ def test_nothing_spills_and_what_is_stated_is_true(workload: Workload) -> None:
 
 
 ENDS = (
-    Ends("fp32", "fp32", "fp32", "silu"),
-    Ends("fp16", "bf16", "", "gelu"),
-    Ends("bf16", "", "fp64", "relu"),
-    Ends("bf16", "", "", "silu"),
-    Ends("int32"),
+    CompiledEpilogue("fp32", "fp32", "fp32", "silu"),
+    CompiledEpilogue("fp16", "bf16", "", "gelu"),
+    CompiledEpilogue("bf16", "", "fp64", "relu"),
+    CompiledEpilogue("bf16", "", "", "silu"),
+    CompiledEpilogue("int32"),
 )
 
 
 @pytest.mark.parametrize("turned", [0, 1])
 @pytest.mark.parametrize("ends", ENDS, ids=str)
-def test_every_end_compiles_without_spilling(ends: Ends, turned: int) -> None:
+def test_every_end_compiles_without_spilling(ends: CompiledEpilogue, turned: int) -> None:
     config = {"tile_m": 256, "tile_n": 144, "num_stages": 3, "consumers": 2, "by_columns": 1, "in_turns": 0}
     config |= {"cluster_m": 2, "cluster_n": 1, "turned": 0}
     if turned:
@@ -89,7 +89,7 @@ def test_every_end_compiles_without_spilling(ends: Ends, turned: int) -> None:
 def test_what_would_spill_is_compiled_sparing() -> None:
     config = {"tile_m": 256, "tile_n": 56, "num_stages": 5, "consumers": 2, "by_columns": 1, "in_turns": 1}
     config |= {"cluster_m": 1, "cluster_n": 2, "turned": 0}
-    source = source_of(config, OperandLayout("bf16", False, True), Ends("bf16"), splits=True)
+    source = source_of(config, OperandLayout("bf16", False, True), CompiledEpilogue("bf16"), splits=True)
     assert source.sparing
     assert compile_cuda(H200, source).spill_bytes == 0
 
@@ -101,4 +101,4 @@ def test_a_wrong_tile_is_refused_by_the_compiler_too() -> None:
     config = {"tile_m": 96, "tile_n": 128, "num_stages": 3, "consumers": 1, "by_columns": 1, "in_turns": 0}
     config |= {"cluster_m": 1, "cluster_n": 1, "turned": 0}
     with pytest.raises(CompileError, match="what wgmma takes"):
-        compile_cuda(H200, source_of(config, OperandLayout("bf16", True, True), Ends("bf16"), splits=False))
+        compile_cuda(H200, source_of(config, OperandLayout("bf16", True, True), CompiledEpilogue("bf16"), splits=False))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from constrint.hwmodels import GpuModel, load_gpu
-from constrint.kernels.gemm.epilogue.ends import Ends
+from constrint.kernels.gemm.epilogue.compiled import CompiledEpilogue
 from constrint.kernels.gemm.skinny.shape import ALIGNED, SHIFTED, STRIDED, SkinnyLayout, line, vector
 from constrint.kernels.gemm.skinny.source import source_of
 from constrint.kernels.launch.cuda import compile_cuda
@@ -25,10 +25,10 @@ DTYPES = ("bf16", "fp16", "tf32", "fp8", "int8")
 #: Files, below the package, that decide what is compiled and what is said of it.
 SOURCES = ("kernels/gemm/skinny/**/*.py", "kernels/gemm/skinny/source/*", "select/limits.py")
 ENDS = (
-    Ends("fp32", "fp32", "fp32", "silu"),
-    Ends("fp16", "bf16", "", "gelu"),
-    Ends("bf16", "", "fp64", "relu"),
-    Ends("int32"),
+    CompiledEpilogue("fp32", "fp32", "fp32", "silu"),
+    CompiledEpilogue("fp16", "bf16", "", "gelu"),
+    CompiledEpilogue("bf16", "", "fp64", "relu"),
+    CompiledEpilogue("int32"),
 )
 
 
@@ -93,7 +93,7 @@ def test_it_compiles_for_nvidia_gpus_from_ampere_on(name: str) -> None:
     "layout", [SkinnyLayout(), SkinnyLayout(False, SHIFTED, STRIDED), SkinnyLayout(True, ALIGNED, SHIFTED)], ids=str
 )
 @pytest.mark.parametrize("ends", ENDS, ids=str)
-def test_every_end_compiles_without_spilling(ends: Ends, layout: SkinnyLayout) -> None:
+def test_every_end_compiles_without_spilling(ends: CompiledEpilogue, layout: SkinnyLayout) -> None:
     config = {"tile_m": 8, "tile_n": 64, "tile_k": 256, "num_warps": 8, "warps_k": 4, "mma": 1, "resident": 1}
     dtype = "int8" if ends.output == "int32" else "bf16"
     if not layout.is_k_major:
@@ -112,4 +112,4 @@ def test_a_tile_that_no_matrix_instruction_has_is_refused_by_the_compiler_too() 
     config = {"tile_m": 4, "tile_n": 128, "tile_k": 256, "num_warps": 8, "warps_k": 4, "mma": 1, "resident": 1}
     config |= {"turned": 1, "num_stages": 1, "fan_in": 0}
     with pytest.raises(CompileError, match="eight rows of X"):
-        compile_cuda(H200, source_of(config, "bf16", SkinnyLayout(), Ends("bf16")))
+        compile_cuda(H200, source_of(config, "bf16", SkinnyLayout(), CompiledEpilogue("bf16")))

@@ -16,7 +16,7 @@ if missing_packages("torch"):
 
 from benchmarks.gemm.skinny.cases import PLAIN, Case, End
 from benchmarks.gemm.skinny.configs import DTYPES, Config, config_of
-from constrint.kernels.gemm.epilogue.ends import Ends
+from constrint.kernels.gemm.epilogue.compiled import CompiledEpilogue
 from constrint.kernels.gemm.skinny.shape import ALIGNED, SHIFTED, STRIDED, SkinnyLayout
 from constrint.kernels.gemm.skinny.source import source_of
 from tests.support.skinny_on_cpu import built, ends_of_case, error_on_cpu, layout_of
@@ -158,7 +158,7 @@ def test_how_operands_lie_is_seen() -> None:
 
 def test_every_configuration_has_macros_of_its_own() -> None:
     """What is compiled tells apart what is compiled differently."""
-    ends = Ends("bf16")
+    ends = CompiledEpilogue("bf16")
     names = [
         "mma8 t1 u2 w2x4 r2",
         "mma8 t2 u1 w2x4 r2",

@@ -137,7 +137,7 @@ def test_no_recorded_config_that_a_certain_rule_excludes_runs_clean(target: str)
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_recorded_configs_that_certain_rules_allow_can_be_launched(target: str) -> None:
-    """Some of them spill: how many, `test_gemm_registers.py` compares to the chances that are stated."""
+    """Some of them spill: how many, `test_registers.py` compares to the chances that are stated."""
     allowed = [row for row in recorded(target) if not row.excluded]
     assert len(allowed) >= 500
     assert [row for row in allowed if row.error or row.exceeds] == []

@@ -85,7 +85,7 @@ WARP_ROWS, WARP_COLUMNS, VECTOR = ROWS // WARPGROUP_WARPS, 24, 4
 #: `group_m` of configurations whose order of tiles is still open.
 USUAL_GROUP = 8.0
 #: Parameters that the time of a product depends on beside the time of a step.
-ALIKE = ("tile_m", "tile_n", "cluster_m", "cluster_n", "in_turns", "split_k", "only_last", "turned")
+TIMING_PARAMS = ("tile_m", "tile_n", "cluster_m", "cluster_n", "in_turns", "split_k", "only_last", "turned")
 
 
 def cuda_cost(
@@ -111,7 +111,7 @@ def leading_rows(gpu: GpuModel, product: Product, columns: Columns) -> NDArray[n
     """
     model = CudaModel(gpu, product, columns, CONSTANTS)
     ends = model.store_clk, model.stored_turns, model.sum_turns
-    same = np.stack([*(np.asarray(columns[name], dtype=np.float64) for name in ALIKE), *ends])
+    same = np.stack([*(np.asarray(columns[name], dtype=np.float64) for name in TIMING_PARAMS), *ends])
     order = np.lexsort([model.step_clk, *same])
     sorted_ = same[:, order]
     is_first = np.concatenate([[True], (sorted_[:, 1:] != sorted_[:, :-1]).any(axis=0)])
@@ -119,11 +119,11 @@ def leading_rows(gpu: GpuModel, product: Product, columns: Columns) -> NDArray[n
 
 
 class CudaModel:
-    """Predicted times of configurations on a GPU, for many products of a dtype whose operands lie the same way.
+    """Predicted times of configurations on a GPU, for all products with one dtype and equal layouts.
 
     Args:
         gpu: The hardware model.
-        product: Its dtype, how its operands lie, and whether sums leave as they are.
+        product: Any of these products; its dtype, layouts and epilogue count.
         columns: Parameters, per configuration.
         constants: The constants.
     """
@@ -135,7 +135,7 @@ class CudaModel:
         self.gpu, self.dtype, self.constants = gpu, product.dtype, constants
         self.clock = loaded_clock_hz(gpu)
         self.dram_rate = gpu.memory.dram.bandwidth_bytes_per_s * constants.dram_share
-        self.l2_size = float(gpu.memory.l2.size_bytes or 1)  # where it is not known, nothing is kept
+        self.l2_size = float(gpu.memory.l2.size_bytes or 1)  # an unknown L2 keeps nothing
         self.shape = WgmmaTile.of(whole)
         self.parts = c["split_k"]
         self.over_m, self.over_n = c["tile_m"] * c["cluster_m"], c["tile_n"] * c["cluster_n"]
@@ -151,25 +151,25 @@ class CudaModel:
         sides = (("m", "n", product.a), ("n", "m", product.b))
         taken = [_slice_bytes(c[f"tile_{own}"], operand, product.dtype, constants) for own, _, operand in sides]
         self.port_clk = sum(bytes_ for bytes_, _ in taken) / constants.port_bytes_per_clk
-        # Blocks beside each other share A's slice, those above each other share B's.
-        asked = sum(lines / c[f"cluster_{other}"] for (_, lines), (_, other, _) in zip(taken, sides, strict=True))
-        self.l2_clk = asked / constants.l2_bytes_per_clk
+        # Blocks side by side in a cluster share A's slice; blocks above each other share B's slice.
+        l2_bytes = sum(lines / c[f"cluster_{other}"] for (_, lines), (_, other, _) in zip(taken, sides, strict=True))
+        self.l2_clk = l2_bytes / constants.l2_bytes_per_clk
         self.latency_clk = (constants.latency_s * self.clock + self.port_clk) / np.maximum(1, c["num_stages"] - 1)
         self.step_clk = np.maximum(overlap(self.matrix_clk, self.port_clk, self.l2_clk), self.latency_clk)
         self.step_clk = self.step_clk + constants.cluster_step_clk * (self.cluster > 1)
-        # A part stores its sums; the last of a tile's reads those of all, in turns that each wait for the L2.
+        # Each part of a split tile stores its sums. The last one reads all of them in batches, each an L2 latency.
         self.part_clk = sums * PARTIAL_BYTES / constants.hand_over_bytes_per_clk
         self.is_plain = leaves_plainly(product)
         own = whole["consumers"], np.asarray(self.shape.sums), whole["split_k"]
         self.sum_turns = turns_of_sums(gpu, *own, is_plain=self.is_plain).astype(np.float64)
         self.finish_clk = self.parts * self.part_clk + self.sum_turns * (constants.sum_turn_s * self.clock)
-        # A consumer stores boxes of 64 by 64 one after the other.
+        # A consumer stores boxes of 64 by 64 results in sequence.
         blocks = self.shape.own_rows // ROWS
         boxes = blocks * -(-self.shape.own_columns // ROWS)
         self.tile_n = c["tile_n"]
         partial = self.tile_n * 2 % SECTOR_BYTES > 0
         self.store_clk = boxes * constants.box_clk * (1 + constants.partial_share * partial)
-        # Or its threads store them: a warp's turns at one result for each thread.
+        # Without boxes, its threads store one result at a time each.
         by_warp = -(-self.shape.own_columns // WARP_COLUMNS) * (ROWS * WARP_COLUMNS // WARPGROUP)
         by_all = self.shape.own_columns * (ROWS / WARPGROUP)
         self.stored_turns = blocks * np.where(self.is_turned, by_all, by_warp)
@@ -193,7 +193,7 @@ class CudaModel:
             number * np.maximum(multiply, read), constants.step_clk + number / at_once * constants.instruction_clk
         )
         if promotes(self.dtype):
-            # A consumer that adds its sums leaves the matrix units to another one, where there is one.
+            # While one consumer promotes its sums, another one may use the matrix units.
             clk = clk * np.where((self.shape.consumers > 1) & ~self.in_turns, 1.1, 1.6)
         return clk
 
@@ -226,7 +226,7 @@ class CudaModel:
             main, ends = units * (steps * self.step_clk), units * store
         sm_clk = main + ends
         if self.has_turns:
-            # One consumer stores while the other multiplies: what is left is the last end, or what is longer.
+            # One consumer stores while the other multiplies, so that only the last epilogue or the longer part counts.
             each = (main + ends) / units
             turns = np.maximum(main + ends / units, np.ceil(units / 2) * each)
             sm_clk = np.where(self.in_turns, turns, sm_clk)
@@ -235,7 +235,7 @@ class CudaModel:
         seconds = self.start_s + sm_s
 
         def parts() -> dict[str, Any]:
-            # Seconds of the grid if steps were spread evenly over all SMs.
+            # Seconds of each resource if the grid's steps were spread evenly over all SMs.
             each = tiles * self.shape.cluster * steps / self.gpu.device.sm_count / self.clock
             clks = {"matrix units": self.matrix_clk, "L2 port": self.port_clk, "latency": self.latency_clk}
             shared = {name: each * clk for name, clk in clks.items()} | {"L2": each * self.l2_clk}

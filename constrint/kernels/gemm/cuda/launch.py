@@ -29,7 +29,7 @@ from constrint.kernels.gemm.cuda.shape import (
 )
 from constrint.kernels.gemm.cuda.source import OperandLayout, source_of
 from constrint.kernels.gemm.epilogue.added import OUTPUTS, as_added, name_of
-from constrint.kernels.gemm.epilogue.ends import Ends
+from constrint.kernels.gemm.epilogue.compiled import CompiledEpilogue
 from constrint.kernels.gemm.launch import Call
 from constrint.kernels.gemm.reference import DTYPE_NAMES
 from constrint.kernels.gemm.units import needs_k_major
@@ -63,7 +63,7 @@ def cuda_launches(call: Call, config: Mapping[str, int]) -> list[CudaLaunch]:
     is_aligned = all(size * out.element_size() % ROW_BYTES == 0 for size in (out.stride(0), n))
     is_aligned = is_aligned and out.data_ptr() % ROW_BYTES == 0
     in_boxes = is_plain and is_aligned
-    ends = Ends(OUTPUTS[out.dtype], name_of(bias), name_of(source), epilogue.activation, in_boxes, buffers)
+    ends = CompiledEpilogue(OUTPUTS[out.dtype], name_of(bias), name_of(source), epilogue.activation, in_boxes, buffers)
     tile = WgmmaTile.of(config)
     sizes = (
         rows,
@@ -176,8 +176,8 @@ def reciprocal(divisor: int) -> np.uint64:
     result is 0, and the kernel does not divide.
     """
     bits = (divisor - 1).bit_length()
-    found: np.uint64 = np.uint64((bits - 1) << 32 | -(-(1 << (31 + bits)) // divisor) if divisor > 1 else 0)
-    return found
+    packed: np.uint64 = np.uint64((bits - 1) << 32 | -(-(1 << (31 + bits)) // divisor) if divisor > 1 else 0)
+    return packed
 
 
 def _checked(call: Call) -> tuple[GpuModel, str]:

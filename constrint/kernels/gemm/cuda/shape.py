@@ -1,4 +1,4 @@
-"""What a configuration of the CUDA GEMM means: its tile in terms of wgmma, the ring, and what one block takes.
+"""The tile of a CUDA GEMM configuration in terms of wgmma, its ring of slices, and the resources of one block.
 
 All figures are arithmetic on the parameters, whether these are expressions, numbers or columns of numbers.
 `source/kernel.cu` asserts the same at compile time. The kernel distributes registers itself (`setmaxnreg` in
@@ -34,6 +34,20 @@ WARPGROUP, WARPGROUP_WARPS = 128, 4
 BOX_BYTES = ROWS * LINE_BYTES
 #: Bytes of the barriers in front of the ring, rounded up to the alignment of an atom.
 BEFORE_BYTES = 1024
+#: Blocks of the largest cluster.
+MOST_BLOCKS = 4
+#: Clusters of four that are lost to GPCs of different sizes.
+UNEVEN_FOURS = 2
+#: Step in which registers of a thread are granted.
+REGISTER_STEP = 8
+#: Registers of a thread as `source/instructions.cuh` distributes them: the producer's beside two consumers and beside
+#: one or three, and the most of a consumer.
+PRODUCER_REGISTERS, LARGEST_REGISTERS = (40, 32), 240
+#: Registers that `source/parts.cuh` counts beside the sums, where these are stored unchanged and where an epilogue
+#: follows; and sums of the other one of two parts that are loaded at once.
+BESIDE_PLAIN_SUMS, BESIDE_SUMS, TWO_PARTS = 48, 64, 48
+#: The most parts whose sums are loaded at once.
+MOST_TOGETHER = 16
 
 
 @dataclass(frozen=True)
@@ -42,9 +56,9 @@ class WgmmaTile:
 
     Args:
         rows, columns: The block's tile.
-        cluster_rows, cluster_columns: Blocks of a cluster above and beside each other.
-        sharing: Consumers that share the rows; where they take turns each has all of them.
-        by_columns: Consumers that share the columns.
+        cluster_rows, cluster_columns: Blocks of a cluster along wgmma's rows and columns.
+        sharing: Consumers that divide the rows among them; 1 where consumers take whole tiles in turns.
+        by_columns: Consumers that divide the columns among them.
         consumers: Warpgroups that multiply.
     """
 
@@ -78,22 +92,22 @@ class WgmmaTile:
 
     @property
     def own_rows(self) -> Any:
-        """Rows of a consumer."""
+        """Rows of the tile that one consumer computes."""
         return self.rows // self.sharing
 
     @property
     def own_columns(self) -> Any:
-        """Columns of a consumer."""
+        """Columns of the tile that one consumer computes."""
         return self.columns // self.by_columns
 
     @property
     def sums(self) -> Any:
-        """Sums of a consumer's thread."""
+        """Accumulators of a consumer's thread."""
         return self.own_rows * self.own_columns // WARPGROUP
 
 
 def promotes(dtype: str) -> bool:
-    """Whether sums of every slice are added in fp32: the matrix units add products of 8-bit floats in too few bits."""
+    """Whether every slice's sums are added in fp32, because wgmma adds products of 8-bit floats in too few bits."""
     return dtype == "fp8"
 
 
@@ -144,12 +158,6 @@ def box_rows(width: int, shares: int) -> int:
     return part // 2 if part > MAX_BOX else part
 
 
-#: Blocks of the largest cluster.
-MOST_BLOCKS = 4
-#: Clusters of four that are lost to GPCs of different sizes.
-UNEVEN_FOURS = 2
-
-
 def cluster_slots(gpu: GpuModel, cluster: Any) -> Any:
     """Clusters of 1, 2 or 4 blocks that are resident at once, one block on an SM.
 
@@ -163,18 +171,6 @@ def cluster_slots(gpu: GpuModel, cluster: Any) -> Any:
     even = num_gpcs * (num_sms // num_gpcs // 4)
     lost = min(num_sms // 4 - even + UNEVEN_FOURS * (num_gpcs > 1), num_sms // 4 - 1)
     return num_sms // cluster - lost * (cluster // 4)
-
-
-#: Step in which registers of a thread are granted.
-REGISTER_STEP = 8
-#: Registers of a thread as `source/instructions.cuh` distributes them: the producer's beside two consumers and beside
-#: one or three, and the most of a consumer.
-PRODUCER_REGISTERS, LARGEST_REGISTERS = (40, 32), 240
-#: Registers that `source/parts.cuh` counts beside the sums, where these are stored unchanged and where an epilogue
-#: follows; and sums of the other one of two parts that are loaded at once.
-BESIDE_PLAIN_SUMS, BESIDE_SUMS, TWO_PARTS = 48, 64, 48
-#: The most parts whose sums are loaded at once.
-MOST_TOGETHER = 16
 
 
 def launched_registers(gpu: GpuModel, consumers: Expr) -> Expr:

@@ -8,11 +8,22 @@ from functools import lru_cache
 from pathlib import Path
 
 from constrint.kernels.gemm.cuda.shape import WgmmaTile, promotes
-from constrint.kernels.gemm.epilogue.ends import Ends
+from constrint.kernels.gemm.epilogue.compiled import CompiledEpilogue
 from constrint.kernels.gemm.units import ELEMENT_BYTES, needs_k_major
 from constrint.kernels.launch.cuda.nvrtc import CudaSource
 
 FOLDER = Path(__file__).with_name("source")
+#: Parameters that are compiled in, and the macros whose names differ from theirs.
+COMPILED = ("num_stages", "consumers", "by_columns", "in_turns", "turned")
+MACROS = {"num_stages": "STAGES", "by_columns": "CONSUMERS_BY_COLUMNS"}
+#: The operands' type in PTX, that of sums, and how a sum is constrained to a register.
+TYPES = {
+    "fp16": ("f16", "f32", "f"),
+    "bf16": ("bf16", "f32", "f"),
+    "tf32": ("tf32", "f32", "f"),
+    "fp8": ("e4m3", "f32", "f"),
+    "int8": ("s8", "s32", "r"),
+}
 
 
 @dataclass(frozen=True)
@@ -29,19 +40,18 @@ class OperandLayout:
     b_is_k_major: bool
 
 
-#: Parameters that are compiled in, and the macros whose names differ from theirs.
-COMPILED = ("num_stages", "consumers", "by_columns", "in_turns", "turned")
-MACROS = {"num_stages": "STAGES", "by_columns": "CONSUMERS_BY_COLUMNS"}
-
-
-def source_of(config: Mapping[str, int], operands: OperandLayout, ends: Ends, *, splits: bool) -> CudaSource:
+def source_of(
+    config: Mapping[str, int], operands: OperandLayout, ends: CompiledEpilogue, *, splits: bool
+) -> CudaSource:
     """Return the source of a configuration. The schedule of tiles is an argument of the launch, except `splits`."""
     names = ("tile_m", "tile_n", "cluster_m", "cluster_n", *COMPILED)
     return _source_of(tuple((name, int(config[name])) for name in names), operands, ends, splits)
 
 
 @lru_cache(maxsize=1024)
-def _source_of(config: tuple[tuple[str, int], ...], operands: OperandLayout, ends: Ends, splits: bool) -> CudaSource:
+def _source_of(
+    config: tuple[tuple[str, int], ...], operands: OperandLayout, ends: CompiledEpilogue, splits: bool
+) -> CudaSource:
     values = dict(config)
     shape, dtype = WgmmaTile.of(values), operands.dtype
     majors = operands.a_is_k_major, operands.b_is_k_major
@@ -64,16 +74,6 @@ def _source_of(config: tuple[tuple[str, int], ...], operands: OperandLayout, end
 @lru_cache(maxsize=1)
 def _kernel() -> str:
     return (FOLDER / "kernel.cu").read_text(encoding="utf-8")
-
-
-#: The operands' type in PTX, that of sums, and how a sum is constrained to a register.
-TYPES = {
-    "fp16": ("f16", "f32", "f"),
-    "bf16": ("bf16", "f32", "f"),
-    "tf32": ("tf32", "f32", "f"),
-    "fp8": ("e4m3", "f32", "f"),
-    "int8": ("s8", "s32", "r"),
-}
 
 
 def wgmma(columns: int, dtype: str, *, rows_k_major: bool, columns_k_major: bool) -> str:

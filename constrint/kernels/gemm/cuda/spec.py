@@ -1,6 +1,6 @@
-"""The parameter space of the GEMM in CUDA C++, for Hopper: tiles in steps of eight columns, clusters, schedules.
+"""The parameter space of the CUDA GEMM, for Hopper: tiles in steps of eight columns, clusters, schedules.
 
-It stands beside `source/kernel.cu`, which asserts what the rules state (`rules.py`).
+The kernel is `source/kernel.cu`, which asserts at compile time what the rules state (`rules.py`).
 """
 
 from __future__ import annotations
@@ -86,14 +86,14 @@ class CudaSpec(GemmSpec):
         return nvrtc_here()
 
     def uncalibrated(self) -> str:
-        """Whether the constants of the cost model are measured, and of the kernel as it is."""
+        """Return why the cost model's constants are not measured for the kernel as it is; empty where they are."""
         rest = f"its times rest on assumptions, or on a kernel that was changed since ({FILE.name})"
         return "" if CONSTANTS.measured else f"{rest}; matmul does not choose it"
 
     def refusal(self, gpu: GpuModel, product: Product) -> str:
-        """Other GPUs than Hopper, and operands that the TMA unit cannot load as they are."""
-        found = gpu.dot_unit(product.dtype)
-        if found is None or found.kind != INSTRUCTION:
+        """Refuse GPUs other than Hopper, and operands that the TMA unit cannot load without a copy."""
+        matrix = gpu.dot_unit(product.dtype)
+        if matrix is None or matrix.kind != INSTRUCTION:
             return f"it is written for Hopper's {INSTRUCTION}, not for {product.dtype} on {gpu.arch.target}"
         if not product.has_nvrtc:
             return NEEDS_NVRTC
@@ -107,7 +107,7 @@ class CudaSpec(GemmSpec):
         return tma_refusal(gpu, product)
 
     def tile_params(self, gpu: GpuModel, dtype: str) -> tuple[Param, ...]:
-        """The tile, the ring, how consumers share a tile, the cluster, how tiles are dealt out."""
+        """Tile, ring, division of a tile among consumers, cluster, and schedule of tiles."""
         step = f"wgmma has 64 rows and columns in steps of 8; up to {max(WIDTHS)} fit somewhere"
         line = f"rows of a slice are {LINE_BYTES} bytes, by which the TMA unit swizzles"
         stages = (4, 3, *range(5, MOST_STAGES + 1), 2)

@@ -146,12 +146,12 @@ class DescriptorModel:
         longer = (straddling(self.gpu, operand.tma_step_bytes, *split) for operand in (a, b))
         sides = min(product.m, MAX_TILE["tile_m"]), min(product.n, MAX_TILE["tile_n"])
         key = *sides, a.is_tma_k_major, b.is_tma_k_major, *longer
-        found = self._loads.get(key)
-        if found is None:
+        loads = self._loads.get(key)
+        if loads is None:
             if len(self._loads) >= MAX_DERIVED:
                 self._loads.clear()
-            found = self._loads[key] = _Loads(self, product)
-        return found
+            loads = self._loads[key] = _Loads(self, product)
+        return loads
 
     def _sm_s(self, loads: _Loads, tiles: Any, blocks: Any, steps: Any) -> Any:
         """Seconds of the busiest SM: whole waves and the rest, or the tiles of a persistent block."""

@@ -35,9 +35,9 @@ def descriptor_smem_bytes(gpu: GpuModel, dtype: str, v: Vars, *, is_shared: bool
     The output shares the pipeline's memory, except where the next tile's loads are already in flight (a persistent
     grid) and, as Triton 3.6 has it, where it is 32 bits wide (3.9: `is_shared`).
     """
-    found = unit(gpu, dtype)
+    matrix = unit(gpu, dtype)
     element, output = ELEMENT_BYTES[dtype], OUTPUT_BYTES[dtype]
-    use = async_share(found, v) if found.fallback is not None else const(0)
+    use = async_share(matrix, v) if matrix.fallback is not None else const(0)
     # mma.sync keeps the stage being computed in registers; wgmma and tcgen05 read it from shared memory.
     buffers = v["num_stages"] - (1 - use)
     rest = rest_columns(v["tile_n"])
@@ -46,7 +46,7 @@ def descriptor_smem_bytes(gpu: GpuModel, dtype: str, v: Vars, *, is_shared: bool
     for width in (v["tile_m"], widest, rest):
         operand = buffers * width * v["tile_k"] * element
         pipeline = pipeline + BUFFER_ALIGNMENT_BYTES * ceildiv(operand, BUFFER_ALIGNMENT_BYTES)
-    held = pipeline + _barrier_bytes(found.kind, buffers, use, minimum(1, rest), is_upcast=is_upcast(found, dtype))
+    held = pipeline + _barrier_bytes(matrix.kind, buffers, use, minimum(1, rest), is_upcast=is_upcast(matrix, dtype))
     splits = minimum(1, v["split_k"] - 1)
     apart: Expr
     if output == PARTIAL_BYTES and not is_shared:
@@ -58,11 +58,11 @@ def descriptor_smem_bytes(gpu: GpuModel, dtype: str, v: Vars, *, is_shared: bool
     else:
         # The smaller part of a tile in two parts uses the memory of the larger one.
         apart, stored = v["persistent"], v["tile_m"] * widest * output // v["epilogue_subtile"]
-    if found.kind == "tcgen05":
+    if matrix.kind == "tcgen05":
         # Halves of sums of 64 rows are re-ordered through half as much again, of 32 bits through up to as much again.
         is_low = use * (1 - minimum(1, v["tile_m"] // 128)) * (v["epilogue_subtile"] - 1)
         stored = stored + v["persistent"] * is_low * (stored if output == PARTIAL_BYTES else stored // 2)
-    staging = splits * store_staging(gpu, dtype, found, {**v, "tile_n": widest}, is_vectorised=True)
+    staging = splits * store_staging(gpu, dtype, matrix, {**v, "tile_n": widest}, is_vectorised=True)
     return apart * (held + stored) + (1 - apart) * maximum(maximum(held, stored), staging)
 
 

@@ -35,18 +35,18 @@ if TYPE_CHECKING:
 
 
 class DescriptorSpec(GemmSpec):
-    """Tiles come and go through the TMA unit."""
+    """The kernel that loads and stores tiles through the TMA unit."""
 
     name = "descriptor"
     summary = "C[M,N] = A[M,K] @ B[K,N] through the TMA unit, Triton"
     serves_any_rows = True
 
     def refusal(self, gpu: GpuModel, product: Product) -> str:
-        """GPUs without a TMA unit, and operands whose copy would be larger than they are."""
+        """Refuse GPUs without a TMA unit, and operands whose copy would be larger than the operand."""
         return tma_refusal(gpu, product)
 
     def tile_params(self, gpu: GpuModel, dtype: str) -> tuple[Param, ...]:
-        """Tile sizes, warps, stages, split-K, persistence, block order, parts in which a tile is stored."""
+        """Tile sizes, warps, stages, split-K, persistence, block order, and parts in which a tile is stored."""
         columns: tuple[int, ...] = TILES
         power = POWER
         if unit(gpu, dtype).fallback is not None:
@@ -71,7 +71,7 @@ class DescriptorSpec(GemmSpec):
         )
 
     def tile_rules(self, gpu: GpuModel, product: Product, v: Vars) -> Iterator[Rule]:
-        """The matrix instruction's rules, those of tiles stored in halves, those of tiles in two parts."""
+        """Rules of the matrix instruction, of tiles that are stored in halves, and of tiles in two parts."""
         matrix = unit(gpu, product.dtype)
         yield from instruction_rules(gpu, matrix, v)
         yield from _half_tile_rules(product.dtype, v)
@@ -107,7 +107,7 @@ class DescriptorSpec(GemmSpec):
 
 
 def _half_tile_rules(dtype: str, v: Vars) -> Iterator[Rule]:
-    """When an output tile may be stored in two halves."""
+    """Rules that allow an output tile to be stored in two halves."""
     halves = v["epilogue_subtile"] == 2
     if OUTPUT_BYTES[dtype] == PARTIAL_BYTES:
         holds = any_of(v["persistent"] == 1, v["split_k"] == 1)
@@ -129,7 +129,7 @@ def _half_tile_rules(dtype: str, v: Vars) -> Iterator[Rule]:
 
 
 def _two_part_rules(is_direct: Any, v: Vars) -> Iterator[Rule]:
-    """When a tile may be computed as two blocks of Triton side by side that share A's slices."""
+    """Rules that allow a tile to be computed as two Triton blocks side by side, which share A's slices."""
     has_rest = rest_columns(v["tile_n"]) >= 1
     yield Rule(
         implies(has_rest, is_direct),

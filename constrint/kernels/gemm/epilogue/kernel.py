@@ -1,4 +1,4 @@
-"""What the GEMM kernels do around their main loops: block order, split-K hand-over, epilogue.
+"""Device functions that the Triton GEMM kernels share: order of blocks, split-K hand-over, epilogue.
 
 Needs triton; nothing imports it until a kernel is compiled.
 """

@@ -62,11 +62,11 @@ def _lying(gpu: GpuModel, product: Product, constants: Measured) -> tuple[float,
     split = constants.pointer_split_lines, constants.pointer_split_sectors
     # Longer runs than a request take no less time per byte.
     longest = math.ceil(constants.request_bytes / ELEMENT_BYTES[product.dtype])
-    found: list[float] = []
+    facts: list[float] = []
     for operand, size in ((product.a, product.m * product.batch), (product.b, product.n)):
         run = 0 if operand.is_k_major else min(size, longest)
-        found += (operand.width_bytes, straddling(gpu, operand.step_bytes, *split), run)
-    return tuple(found)
+        facts += (operand.width_bytes, straddling(gpu, operand.step_bytes, *split), run)
+    return tuple(facts)
 
 
 class _Blocks(ByRow):
@@ -196,7 +196,7 @@ def _beside_tma(constants: Measured, seconds: Any, dram_s: Any) -> Any:
 def pointer_assumptions(gpu: GpuModel) -> list[str]:
     """Return the assumptions about this GPU that no source backs, a sentence each."""
     units = [gpu.dot_unit(dtype) for dtype in ELEMENT_BYTES]
-    has_matrix_units = any(found is not None and found.kind != "fma" for found in units)
+    has_matrix_units = any(facts is not None and facts.kind != "fma" for facts in units)
     lines = cost_assumptions(gpu, has_matrix_units=has_matrix_units)
     latencies_s = _latencies_s(gpu)
     if latencies_s is not None:

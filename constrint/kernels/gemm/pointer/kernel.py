@@ -15,7 +15,7 @@ from constrint.kernels.gemm.epilogue.kernel import finish, hand_over, take_over,
 
 @triton.jit
 def known_multiple(x, of: tl.constexpr):
-    """x, which is a multiple of `of`, told to the compiler."""
+    """Return x so that the compiler knows it to be a multiple of `of`."""
     return x // of * of
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class PointerSpec(GemmSpec):
-    """Tiles come through pointers and asynchronous copies."""
+    """The kernel that loads tiles through pointers and asynchronous copies."""
 
     name = "pointer"
     summary = "C[M,N] = A[M,K] @ B[K,N] through pointers, Triton"
@@ -50,7 +50,7 @@ class PointerSpec(GemmSpec):
         return common + (_compiler_knobs(gpu, dtype) if knobs else ())
 
     def tile_rules(self, gpu: GpuModel, product: Product, v: Vars) -> Iterator[Rule]:
-        """The matrix instruction's rules; the compiler's promise of waves comes after the hardware's limits."""
+        """Rules of the matrix instruction."""
         yield from instruction_rules(gpu, unit(gpu, product.dtype), v)
 
     def promise_rules(self, gpu: GpuModel, use: BlockUse, v: Vars) -> Iterator[Rule]:
@@ -84,7 +84,7 @@ class PointerSpec(GemmSpec):
         )
 
     def added_smem_bytes(self, gpu: GpuModel, product: Product, v: Mapping[str, Any], smem_bytes: Any) -> Any:
-        """A wider output, a bias, K-major B of 8 or 32 bits, fp32 in three passes, gfx950's other padding."""
+        """Shared memory of a wider output, a bias, K-major B of 8 or 32 bits, three passes, and gfx950's padding."""
         dtype = product.dtype
         added = super().added_smem_bytes(gpu, product, v, smem_bytes)
         if product.b.is_k_major and needs_k_major(dtype):

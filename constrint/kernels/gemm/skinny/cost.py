@@ -93,11 +93,11 @@ class _Schedule(NamedTuple):
 
 
 class SkinnyModel:
-    """Predicted times of configurations on a GPU, for many products of a dtype whose operands lie the same way.
+    """Predicted times of configurations on a GPU, for all products with one dtype and equal layouts.
 
     Args:
         gpu: The hardware model.
-        product: Its dtype, and how its operands lie.
+        product: Any of these products; its dtype and layouts count.
         columns: Parameters, per configuration.
         constants: The constants.
     """
@@ -137,8 +137,8 @@ class SkinnyModel:
 
     def blocks(self, tiles: Any, units: Any) -> Any:
         """Blocks that share the steps of a product."""
-        asked = np.where(self.is_persistent, self.sms * self.resident, tiles * self.split)
-        return np.minimum(asked, units)
+        requested = np.where(self.is_persistent, self.sms * self.resident, tiles * self.split)
+        return np.minimum(requested, units)
 
     def cost(self, p: Product, blocks: Any = None) -> CostColumns:
         """Predicted time of every configuration for one product; `blocks` overrides the configurations' numbers."""

@@ -15,7 +15,7 @@ from torch import Tensor
 from constrint.errors import UsageError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.epilogue.added import OUTPUTS, as_added, name_of
-from constrint.kernels.gemm.epilogue.ends import Ends
+from constrint.kernels.gemm.epilogue.compiled import CompiledEpilogue
 from constrint.kernels.gemm.launch import Call, Epilogue
 from constrint.kernels.gemm.reference import DTYPE_NAMES
 from constrint.kernels.gemm.skinny.rules import MOST_COUNTED
@@ -96,7 +96,7 @@ class SkinnyOperands:
         Raises:
             UsageError: Where the elements of the long operand follow each other along neither axis.
         """
-        large, small, made = (b.T, a, out.T) if turned else (a, b.T, out)
+        large, small, result = (b.T, a, out.T) if turned else (a, b.T, out)
         along_k, along_rows = large.stride(1) == 1, large.stride(0) == 1
         if not (along_k or along_rows):
             raise UsageError(
@@ -113,8 +113,8 @@ class SkinnyOperands:
         )
         sizes = {"rows": rows, "small": width, "depth": depth, "pitch": pitch, "small_row": small.stride(0)}
         sizes |= {"small_step": 1 if is_along else small.stride(1)}
-        sizes |= {"out_row": made.stride(0), "out_small": made.stride(1)}
-        return SkinnyOperands(large, small, made, layout, sizes)
+        sizes |= {"out_row": result.stride(0), "out_small": result.stride(1)}
+        return SkinnyOperands(large, small, result, layout, sizes)
 
 
 def _mode(address: int, lines: int, pitch_bytes: int) -> int:
@@ -136,7 +136,7 @@ def launch_of(
         )
     end = call.epilogue
     bias, source = as_added(end.bias), as_added(end.source)
-    ends = Ends(OUTPUTS[call.out.dtype], name_of(bias), name_of(source), end.activation)
+    ends = CompiledEpilogue(OUTPUTS[call.out.dtype], name_of(bias), name_of(source), end.activation)
     shape = shape_of(config, dtype, sides.layout)
     return CudaLaunch(
         gpu=gpu,

@@ -1,4 +1,4 @@
-"""What a configuration of the skinny GEMM means: its tile, the schedule of steps, and what one block takes.
+"""The tile of a skinny GEMM configuration, the schedule of its steps, and the resources of one block.
 
 All figures are arithmetic on the parameters, whether these are numbers, columns of numbers or expressions. The compiler
 is told how many blocks an SM is to hold (`__launch_bounds__`) and gives threads no more registers than that leaves. The
@@ -25,6 +25,10 @@ WARP, QUAD, LINE_BYTES = 32, 4, 64
 ROWS, COLUMNS = 16, 8
 #: How an operand is read, as `Mode` in the source: vectors at multiples of 16 bytes, vectors anywhere, or elements.
 ALIGNED, SHIFTED, STRIDED = range(3)
+#: Registers of a thread beside sums, vectors and what is counted here.
+OTHER_REGISTERS = 40
+#: Registers are granted in steps, and thread 255 of 256 at most; static shared memory beside the sums.
+REGISTER_STEP, FLAG_BYTES = 8, 16
 
 
 @dataclass(frozen=True)
@@ -156,12 +160,6 @@ def asked_blocks(config: Mapping[str, int], tiles: int, num_sms: int) -> int:
     return num_sms * config["resident"] if config["persistent"] else tiles * config["split_k"]
 
 
-#: Registers of a thread beside sums, vectors and what is counted here.
-OTHER_REGISTERS = 40
-#: Registers are granted in steps, and thread 255 of 256 at most; static shared memory beside the sums.
-REGISTER_STEP, FLAG_BYTES = 8, 16
-
-
 def launched_registers(gpu: GpuModel, v: Vars) -> Expr:
     """Registers that the compiler may give a thread, so that an SM holds `resident` blocks."""
     whole = gpu.sm.num_partitions * gpu.register_file.capacity
@@ -180,11 +178,11 @@ def needed_registers(product: Product, v: Vars) -> Expr:
     addresses = shape.tiles * (majors[0] + turned * (majors[1] - majors[0]))
     # Vectors of the short operand for matrix instructions, or single numbers of both operands for FMAs.
     of_matrices, of_numbers = shape.small // 2 * minimum(shape.unroll, 2), 7 * shape.small + 16
-    made = of_numbers + mma * (of_matrices - of_numbers)
+    operands = of_numbers + mma * (of_matrices - of_numbers)
     # 8-bit floats are widened to fp16 before they are multiplied.
     widened = 48 if product.dtype == "fp8" else 0
     taken: Expr = (
-        shape.sums + 4 * doubled * shape.vectors * v["num_stages"] + addresses + made + widened + OTHER_REGISTERS
+        shape.sums + 4 * doubled * shape.vectors * v["num_stages"] + addresses + operands + widened + OTHER_REGISTERS
     )
     return taken
 

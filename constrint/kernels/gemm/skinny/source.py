@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 
-from constrint.kernels.gemm.epilogue.ends import Ends
+from constrint.kernels.gemm.epilogue.compiled import CompiledEpilogue
 from constrint.kernels.gemm.skinny.shape import SkinnyLayout, SkinnyTile
 from constrint.kernels.launch.cuda.nvrtc import CudaSource
 
@@ -19,7 +19,7 @@ DTYPES = ("fp16", "bf16", "tf32", "fp8", "int8")
 COMPILED = ("tile_m", "tile_n", "tile_k", "num_warps", "warps_k", "mma", "resident", "turned", "num_stages", "fan_in")
 
 
-def source_of(config: Mapping[str, int], dtype: str, layout: SkinnyLayout, ends: Ends) -> CudaSource:
+def source_of(config: Mapping[str, int], dtype: str, layout: SkinnyLayout, ends: CompiledEpilogue) -> CudaSource:
     """Return the source of a configuration for a layout and an epilogue."""
     return _source_of(tuple((name, int(config[name])) for name in COMPILED), dtype, layout, ends)
 
@@ -30,7 +30,9 @@ def shape_of(config: Mapping[str, int], dtype: str, layout: SkinnyLayout) -> Ski
 
 
 @lru_cache(maxsize=1024)
-def _source_of(config: tuple[tuple[str, int], ...], dtype: str, layout: SkinnyLayout, ends: Ends) -> CudaSource:
+def _source_of(
+    config: tuple[tuple[str, int], ...], dtype: str, layout: SkinnyLayout, ends: CompiledEpilogue
+) -> CudaSource:
     values = dict(config)
     shape = shape_of(values, dtype, layout)
     macros = {"TILES": shape.tiles, "UNROLL": shape.unroll, "SMALL": shape.small, "WARPS_ROWS": shape.warps_rows}

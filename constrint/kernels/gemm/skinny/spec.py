@@ -118,8 +118,8 @@ class SkinnySpec(GemmSpec):
 
     def refusal(self, gpu: GpuModel, product: Product) -> str:
         """Other GPUs than NVIDIA's from Ampere on, several products at once, and operands that lie along no axis."""
-        found = gpu.dot_unit(product.dtype)
-        if found is None or INSTRUCTION not in (found.kind, found.fallback):
+        matrix = gpu.dot_unit(product.dtype)
+        if matrix is None or INSTRUCTION not in (matrix.kind, matrix.fallback):
             return (
                 f"it is written for {INSTRUCTION}.sync and loads of NVIDIA's sm_80 and later, not for {gpu.arch.target}"
             )

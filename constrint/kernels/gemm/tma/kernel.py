@@ -18,7 +18,7 @@ def copy_tile(
 ):  # fmt: skip
     """Copy one tile of a (batch, rows, columns) tensor; the target's rows are written up to their padded ends."""
     blocks_wide = tl.cdiv(columns, tile_columns)
-    # Rows beyond the last one copy that again.
+    # Indices beyond the last row repeat the last row.
     row = tl.minimum((block // blocks_wide) * tile_rows + tl.arange(0, tile_rows), rows - 1).to(tl.int64)
     column = (block % blocks_wide) * tile_columns + tl.arange(0, tile_columns).to(tl.int64)
     source = source_ptr + batch.to(tl.int64) * stride_source_b

@@ -1,7 +1,4 @@
-"""Which GPUs and operands the kernels that load through the TMA unit are for, and how wide tiles are put together.
-
-No torch, no triton.
-"""
+"""GPUs and operands that the TMA unit supports, and widths of tiles that are computed in two parts. No torch."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ def has_tma(gpu: GpuModel) -> bool:
 
 
 def tma_refusal(gpu: GpuModel, product: Product) -> str:
-    """Why no kernel that loads through the TMA unit computes a product; empty if one does."""
+    """Return why no kernel can load a product's operands through the TMA unit; empty if one can."""
     if not has_tma(gpu):
         return f"{gpu.arch.target} has no TMA unit"
     if product.a.is_expanded or product.b.is_expanded:
@@ -29,10 +26,13 @@ def tma_refusal(gpu: GpuModel, product: Product) -> str:
 
 
 def rest_columns(tile_n: Any) -> Any:
-    """Columns of a tile beyond the widest power of two in it, of a number, an expression or a column of numbers.
+    """Return the columns of a tile beyond the largest power of two in its width; 0 for a power of two.
 
-    Triton's blocks are powers of two, so a tile of 192 columns is computed as 128 and 64 that share A's slices. Widths
-    are a power of two or three times one.
+    Triton's blocks are powers of two, so that a tile of 192 columns is computed as 128 and 64 columns, which share A's
+    slices.
+
+    Args:
+        tile_n: The width: a power of two, or three times one; a number, an expression or a column of numbers.
     """
     is_threefold = (3 - tile_n % 3) // 3
     return is_threefold * (tile_n // 3)

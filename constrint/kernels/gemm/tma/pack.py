@@ -61,7 +61,7 @@ def _copying(t: Tensor, depth: int) -> Copying:
 def pack(
     a: Tensor, b: Tensor, copies: Mapping[str, bool], scratch: Scratch, *, overlaps: bool = False
 ) -> tuple[Tensor, Tensor, list[TritonLaunch]]:
-    """Copies of the operands named in `copies` with rows that start at whole lines; the others as they are.
+    """Copy the operands named in `copies`, so that their rows start at whole lines of the L2.
 
     Args:
         a: (batch, M, K), any strides.
@@ -71,7 +71,7 @@ def pack(
         overlaps: Let the next kernel start before the copies are complete; that kernel waits for them itself.
 
     Returns:
-        A and B as they are to be loaded, and the launch that fills the copies, if there are any.
+        A and B, or their copies, and the launch that fills the copies; no launch without copies.
     """
     from constrint.kernels.gemm.tma.kernel import pack_kernel
 
@@ -104,7 +104,7 @@ def _is_transposed(t: Tensor) -> bool:
 def _prepare(t: Tensor, is_turned: bool, scratch: Scratch) -> _Copy:
     source = t.transpose(1, 2) if is_turned else t
     batch, rows, columns = source.shape
-    # Rows start at whole lines of the L2, of which the TMA unit then loads no half.
+    # Rows start at whole lines of the L2, so that the TMA unit loads no half lines.
     per_line = LINE_BYTES // t.element_size()
     padded = -(-columns // per_line) * per_line
     target = scratch.empty((batch, rows, padded), t.dtype, t.device)[:, :, :columns]

@@ -149,10 +149,10 @@ def _attributes(cluster: int, is_cooperative: bool) -> list[Any]:
     attributes = []
 
     def add(kind: Any) -> Any:
-        made = driver.CUlaunchAttribute()
-        made.id = kind
-        attributes.append(made)
-        return made.value
+        attribute = driver.CUlaunchAttribute()
+        attribute.id = kind
+        attributes.append(attribute)
+        return attribute.value
 
     kinds = driver.CUlaunchAttributeID
     if is_cooperative:

@@ -32,6 +32,16 @@ _USED = re.compile(r"Used (\d+) registers")
 _SPILLED = re.compile(r"(\d+) bytes spill stores")
 _SHARED = re.compile(r"(\d+) bytes smem")
 _ERROR = re.compile(r"\berror\b")
+#: Binaries in memory, so that without a cache on disk a process still compiles each kernel once.
+_KNOWN: dict[bytes, CudaBinary] = {}
+#: Most binaries in memory.
+MOST_KNOWN = 256
+#: Types of a macro's value.
+MacroValue = int | float | str | bool
+_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*["<]([^">\n]+)[">]', re.MULTILINE)
+#: Larger files are not read as headers.
+_MAX_HEADER_BYTES = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -117,12 +127,6 @@ def _options(source: CudaSource, target: str, compiler: str) -> list[str]:
     # The log has no figures of a binary from NVRTC's own cache.
     shown = [_VERBOSE, *([NO_CACHE] if _release(compiler) >= CACHING_RELEASE else [])]
     return [f"--gpu-architecture={target}", *shown, *definitions(source.macros, source.name), *source.options]
-
-
-#: Binaries in memory, so that without a cache on disk a process still compiles each kernel once.
-_KNOWN: dict[bytes, CudaBinary] = {}
-#: Most binaries in memory.
-MOST_KNOWN = 256
 
 
 def _kept(key: bytes) -> CudaBinary | None:
@@ -272,14 +276,6 @@ def _key(source: CudaSource, options: list[str], compiler: str) -> bytes:
     content = hashlib.sha256(source.text.encode()).hexdigest()
     again = definitions(source.sparing, source.name)
     return repr((content, source.function, options, again, headers, compiler)).encode()
-
-
-#: Types of a macro's value.
-MacroValue = int | float | str | bool
-_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
-_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*["<]([^">\n]+)[">]', re.MULTILINE)
-#: Larger files are not read as headers.
-_MAX_HEADER_BYTES = 16 << 20
 
 
 def definitions(macros: Mapping[str, MacroValue], where: str) -> list[str]:

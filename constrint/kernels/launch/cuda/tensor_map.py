@@ -82,7 +82,7 @@ class TensorMap:
 
         number, size = ELEMENTS[self.element]
         (rows, row_length), kinds = self.shape, driver.CUtensorMapDataType
-        error, made = driver.cuTensorMapEncodeTiled(
+        error, encoded = driver.cuTensorMapEncodeTiled(
             kinds(number),
             2,
             self.data_ptr() if address is None else address,
@@ -98,7 +98,7 @@ class TensorMap:
         )
         if error != driver.CUresult.CUDA_SUCCESS:
             raise UsageError(f"the driver makes no map of {self}: {error.name}")
-        words = np.array([int(word) for word in made.opaque], dtype=np.uint64)
+        words = np.array([int(word) for word in encoded.opaque], dtype=np.uint64)
         _, version = driver.cuDriverGetVersion()
         if version <= MARKING_VERSION and ((rows - 1) * self.stride + row_length) * size < SMALL_BYTES:
             words[1] &= ~MARK

@@ -65,7 +65,7 @@ class DirectFill:
     value: int
 
     def run(self, tensors: Sequence[Tensor | None], addresses: Sequence[int]) -> None:
-        """As in `DirectStep`."""
+        """See `DirectStep.run`."""
         if self.words:
             fill_words(tensors[self.slot], self.shift, self.words, self.value)
 
@@ -101,7 +101,7 @@ class DirectCuda:
         return cls(replace(launch, arguments=kept), places)
 
     def run(self, tensors: Sequence[Tensor | None], addresses: Sequence[int]) -> None:
-        """As in `DirectStep`."""
+        """See `DirectStep.run`."""
         values = list(self.launch.arguments)
         for place, (slot, shift) in self.places.items():
             address, seen = Address(addresses[slot] + shift), values[place]
@@ -155,7 +155,7 @@ class DirectLaunch:
         return cls(kernel, (whole[0], whole[1], whole[2]), tuple(kept), places)
 
     def run(self, tensors: Sequence[Tensor | None], addresses: Sequence[int]) -> None:
-        """As in `DirectStep`."""
+        """See `DirectStep.run`."""
         values = list(self.values)
         for place, (slot, shift) in self.places.items():
             address = addresses[slot] + shift

@@ -17,6 +17,10 @@ from constrint.core import compiled
 
 #: The driver's library by torch's build.
 LIBRARIES = {"cuda": "libcuda.so.1", "hip": "libamdhip64.so"}
+#: Functions of cuBLAS that the core calls.
+FUNCTIONS = ("cublasGemmEx", "cublasSetMathMode")
+#: Other BLAS back-ends that torch can be set to, by torch's names.
+OTHERS = ("Cublaslt", "Ck")
 
 
 @lru_cache(maxsize=1)
@@ -43,18 +47,12 @@ def reads_tensors() -> bool:
 def fast_allocator() -> Any:
     """Return the cheapest function for the host that makes a CUDA tensor from (shape, strides, dtype)."""
     guards = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
-    found = getattr(guards, "_empty_strided_cuda", None)
-    return _empty if found is None else found
+    allocate = getattr(guards, "_empty_strided_cuda", None)
+    return _empty if allocate is None else allocate
 
 
 def _empty(shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
     return torch.empty_strided(shape, strides, dtype=dtype, device="cuda")
-
-
-#: Functions of cuBLAS that the core calls.
-FUNCTIONS = ("cublasGemmEx", "cublasSetMathMode")
-#: Other BLAS back-ends that torch can be set to, by torch's names.
-OTHERS = ("Cublaslt", "Ck")
 
 
 def has_blas() -> bool:

@@ -18,6 +18,17 @@ from constrint.errors import RESIDENT, DoesNotFitError
 from constrint.kernels.launch.plan.driver import driver
 from constrint.kernels.launch.plan.shape import LaunchShape, NotPlannedError
 
+#: The kind under which the cache stores images.
+IMAGES = "kernels"
+#: Handles of loaded kernels by device, image and name.
+_HANDLES: dict[tuple[int, str, str], int] = {}
+#: Most threads of a block, by handle, of kernels that this process loaded from images.
+_MOST_THREADS: dict[int, int] = {}
+#: Images that this process has put on disk, by digest and folder.
+_STORED: set[tuple[str, str]] = set()
+#: Digests of the images of Triton's compiled kernels.
+_DIGESTS: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+
 
 def resident_blocks(launch: Any) -> int | None:
     """Return how many blocks of a `CudaLaunch` the device of its tensors holds at once; None where no driver tells.
@@ -72,18 +83,6 @@ def resident_of(shape: LaunchShape, handle: int) -> int | None:
 
 def _num_sms() -> int:
     return int(torch.cuda.get_device_properties(torch.cuda.current_device()).multi_processor_count)
-
-
-#: The kind under which the cache stores images.
-IMAGES = "kernels"
-#: Handles of loaded kernels by device, image and name.
-_HANDLES: dict[tuple[int, str, str], int] = {}
-#: Most threads of a block, by handle, of kernels that this process loaded from images.
-_MOST_THREADS: dict[int, int] = {}
-#: Images that this process has put on disk, by digest and folder.
-_STORED: set[tuple[str, str]] = set()
-#: Digests of the images of Triton's compiled kernels.
-_DIGESTS: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
 
 
 def keep_triton(kernel: Any) -> str:

@@ -106,7 +106,7 @@ class Recipe(msgspec.Struct, frozen=True):
     function: dict[str, Any] | None = None
 
 
-class Made(NamedTuple):
+class RecordedCall(NamedTuple):
     """A recipe; without the compiled core its steps are empty, and `direct` holds the launches."""
 
     recipe: Recipe
@@ -137,7 +137,7 @@ class Regions:
 
 
 def extent(tensor: Tensor) -> tuple[int, int]:
-    """The first address of a tensor and the one after its last."""
+    """Return the first address of a tensor and the address after its last byte."""
     start = tensor.data_ptr()
     if not tensor.numel():
         return start, start
@@ -153,14 +153,14 @@ def recipe_of(
     note: str = "",
     *,
     may_spill: bool = True,
-) -> Made:
+) -> RecordedCall:
     """Compile launches that were stated for these tensors, and record them as a recipe.
 
     Args:
         launches: The launches, in order.
         tensors: The call's tensors, by slot; None for those that it lacks.
         results: The call's results.
-        scratch: Noted what the launches need beside these.
+        scratch: The memory that the launches requested beside these tensors.
         note: The chosen kernel and configuration, for people.
         may_spill: Whether a kernel that spills is accepted.
 
@@ -187,7 +187,7 @@ def recipe_of(
     else:
         direct = [step.direct() for step in zeroed]
         direct += [_direct(launch, kernel, regions) for launch, kernel in by_kernel]
-    return Made(Recipe(steps, outputs, len(results), counters, note), direct)
+    return RecordedCall(Recipe(steps, outputs, len(results), counters, note), direct)
 
 
 def _place(scratch: NotedScratch, regions: Regions, slot: int) -> tuple[list[FillStep], int, int]:

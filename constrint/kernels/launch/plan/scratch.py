@@ -43,17 +43,17 @@ class NotedScratch(Scratch):
     counted: list[Tensor] = field(default_factory=list)
 
     def empty(self, shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
-        """As in `Scratch`."""
+        """See `Scratch`."""
         self.fresh.append(torch.empty(tuple(shape), dtype=dtype, device=device))
         return self.fresh[-1]
 
     def zeros(self, num: int, device: torch.device) -> Tensor:
-        """As in `Scratch`."""
+        """See `Scratch`."""
         self.zeroed.append(torch.empty(num, dtype=torch.int32, device=device))
         return self.zeroed[-1]
 
     def counters(self, num: int, device: torch.device) -> Tensor:
-        """As in `Scratch`."""
+        """See `Scratch`."""
         self.counted.append(torch.empty(num, dtype=torch.int32, device=device))
         return self.counted[-1]
 
@@ -79,16 +79,16 @@ class Counters:
     def _take(self, index: int, stream: int, num: int) -> Tensor:
         if torch.cuda.is_current_stream_capturing():
             return self._take_captured(index, num)
-        kept = self._of_stream.get((index, stream))
-        if kept is None or kept.numel() < num:
+        counters = self._of_stream.get((index, stream))
+        if counters is None or counters.numel() < num:
             with torch.cuda.device(index):
-                kept = torch.zeros(max(num, LEAST_COUNTERS), dtype=torch.int32, device="cuda")
-                self._of_stream[index, stream] = kept
+                counters = torch.zeros(max(num, LEAST_COUNTERS), dtype=torch.int32, device="cuda")
+                self._of_stream[index, stream] = counters
                 if index not in self._captured:
                     self._captured[index] = (torch.zeros(CAPTURED_COUNTERS, dtype=torch.int32, device="cuda"), 0)
                     # Zeroed before any other stream may capture a launch that relies on it.
                     torch.cuda.current_stream(index).synchronize()
-        return kept
+        return counters
 
     def _take_captured(self, index: int, num: int) -> Tensor:
         pool, used = self._captured.get(index, (None, 0))

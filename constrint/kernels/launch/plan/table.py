@@ -1,8 +1,9 @@
-"""Tables of launch plans: what an operation does for a call of a signature that it has seen.
+"""Tables of launch plans: the launches of an operation for every signature that it has seen.
 
-The first call of a signature is checked, chosen for and compiled; later ones are one look-up, the results' memory, and
-the launch. A signature is the shapes, strides, dtypes, devices and addresses (up to 128 bytes) of the tensors, and one
-more object. Recipes are kept on disk, so that the next process neither chooses nor compiles.
+The first call of a signature is checked, a configuration is chosen, and its kernels are compiled. Later calls are one
+look-up, the allocation of the results, and the launch. A signature consists of the tensors' shapes, strides, dtypes,
+devices and addresses modulo 128 bytes, and of one more hashable object. Recipes are stored on disk, so that the next
+process neither chooses nor compiles.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from constrint.core import compiled
 from constrint.kernels.launch.device import gpu_of
 from constrint.kernels.launch.plan.direct import ADDRESS_STEP, PlainTable, PlanEntry
 from constrint.kernels.launch.plan.driver import driver, fast_allocator, reads_tensors
-from constrint.kernels.launch.plan.recipe import Made, Recipe, extent, plan_of
+from constrint.kernels.launch.plan.recipe import Recipe, RecordedCall, extent, plan_of
 from constrint.kernels.launch.plan.scratch import COUNTERS
 from constrint.kernels.launch.plan.shape import NotPlannedError
 from constrint.select.compiled import compilers
@@ -34,9 +35,9 @@ CAPACITY = 4096
 #: Results of `PlanTable.call` beside those of the call: it has no plan; gradients have to be recorded; it is new.
 NO_PLAN, WANTS_GRAD, IS_NEW = None, True, False
 
-#: Gives the launches of a call; its tensors do not overlap.
-Build = Callable[[tuple[Tensor | None, ...], Any], Made]
-#: Gives a function of a call's tensors, of what a recipe says.
+#: Records the launches of a call whose tensors do not overlap.
+Build = Callable[[tuple[Tensor | None, ...], Any], RecordedCall]
+#: Makes a function of a call's tensors from the arguments in a recipe.
 FunctionOf = Callable[[Mapping[str, Any]], Callable[..., Any]]
 
 
@@ -95,8 +96,8 @@ class PlanTable:
         """
         if launches_are_seen():
             return NO_PLAN
-        made = self.call(True, extra, *tensors)
-        return self.learn(extra, *tensors) if made is IS_NEW else made
+        result = self.call(True, extra, *tensors)
+        return self.learn(extra, *tensors) if result is IS_NEW else result
 
     def learn(self, extra: Hashable, *tensors: Tensor | None) -> Any:
         """Make the plan of a new call and run it; None where such calls have no plan.
@@ -110,8 +111,8 @@ class PlanTable:
                 self._learn_recipe(extra, tensors)
             else:
                 self._plain.insert(extra, tensors, self._entry(extra, tensors))
-            made = self.call(True, extra, *tensors)
-        return NO_PLAN if made is IS_NEW else made
+            result = self.call(True, extra, *tensors)
+        return NO_PLAN if result is IS_NEW else result
 
     def note(self, extra: Hashable, *tensors: Tensor | None) -> str:
         """The note of a call's recorded recipe; empty where none is on disk."""

@@ -32,6 +32,8 @@ LAUNCH_PARAMS = ("num_warps", "num_stages")
 #: A user's `spec` argument, and the operation or space that it stands for.
 Spec = str | KernelSpec | Operation | Space
 Target = Operation | Space
+#: Names of the rules that `add_block_limits` makes of hardware limits; the limited amount is on the left side.
+_OF_HARDWARE = ("threads", "smem")
 
 
 def target_of(spec: object) -> Target:
@@ -202,10 +204,6 @@ def workload_for(
 def is_known_wide(workload: Workload) -> bool:
     """Whether all sizes are multiples of 16, as Triton sees; otherwise loads are narrow and not pipelined."""
     return all(size % SIZE_DIVISOR == 0 for size in workload.sizes.values())
-
-
-#: Names of the rules that `add_block_limits` makes of hardware limits; the limited amount is on the left side.
-_OF_HARDWARE = ("threads", "smem")
 
 
 @dataclass(frozen=True)

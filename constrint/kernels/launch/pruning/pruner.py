@@ -37,6 +37,8 @@ from constrint.tune.triton_versions import caution
 
 #: Callback for each configuration that is left out, with the reason.
 Say = Callable[[Any, str], None]
+#: Most statements in memory: `triton.autotune` asks for all configurations of one call in sequence.
+_MOST_KNOWN = 64
 
 
 class Pruner:
@@ -208,10 +210,6 @@ def _warn_of_version() -> None:
     version = triton_version()
     if version and caution(version):
         warn_once(f"constrint.prune: {caution(version)}")
-
-
-#: Most statements in memory: `triton.autotune` asks for all configurations of one call in sequence.
-_MOST_KNOWN = 64
 
 
 class PerfModel:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 TABLE = ROOT / "benchmarks" / "results" / "h200" / "gemm_exhaustive_bf16.csv.gz"
 
 

@@ -11,7 +11,7 @@ ACTIVATIONS = {None: 0, "relu": 1, "gelu": 2, "silu": 3}
 
 
 @dataclass(frozen=True)
-class Ends:
+class CompiledEpilogue:
     """The epilogue that a kernel is compiled with, as names of types.
 
     Args:

@@ -31,7 +31,7 @@ from constrint.select.limits import most_registers, spill_chance
 from tests.support.calibration import check_count, log_loss, rate_loss
 from tests.support.gemm import DESCRIPTOR, POINTER, gemm, use_of
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 DATA = ROOT / "tests" / "data"
 VERSIONS = {"3.9.0": "triton_gemm_space.csv", "3.6.0": "triton_gemm_space_3_6.csv"}
 GPUS = {
