@@ -13,8 +13,8 @@ from typing import Any
 
 from constrint.answers.explanation import conflict_document
 from constrint.answers.question import Question
-from constrint.answers.ranking import ranking_document, registers_cell, spill_text, time_text
-from constrint.answers.table import EXTRA, Cell, Column, Table
+from constrint.answers.ranking import RankingResult, figure_cells, time_text
+from constrint.answers.table import EXTRA, Column, Table
 from constrint.answers.terminal import break_text, terminal_width, width_of
 from constrint.errors import ConstrintError
 from constrint.hwmodels import GpuModel
@@ -49,10 +49,10 @@ class GpuAnswer:
         """The reason why there is no ranking; empty with a ranking."""
         return "" if self.error is None else str(self.error)
 
-    def document(self) -> dict[str, Any]:
+    def result(self) -> RankingResult | dict[str, Any]:
         """The ranking, or the refusal, in the form of `constrint docs json`."""
         if self.ranking is not None:
-            return ranking_document(self.ranking)
+            return RankingResult.of(self.ranking)
         refused = {"gpu": self.gpu.name, "target": self.gpu.arch.target, "refusal": self.refusal}
         return refused | conflict_document(self.error)
 
@@ -115,23 +115,13 @@ def _scaled(unit: float, rate: float) -> str:
 
 
 def _cells(ranking: Ranking, best: Candidate) -> dict[str, Any]:
-    gpu, use, cost = ranking.gpu, best.resources, best.cost
-    operations, moved_bytes = ranking.work_of(best)
-    cells: dict[str, Any] = {"target": gpu.arch.target, "sm_count": gpu.device.sm_count, "kernel": best.kernel}
-    cells |= best.config
-    cells |= {"predicted_s": cost.seconds, "roofline_share": cost.roofline_share, "bound_by": cost.bound_by}
-    cells |= {"op_per_s": operations / cost.seconds or None, "bytes_per_s": moved_bytes / cost.seconds}
+    gpu, use = ranking.gpu, best.resources
+    cells = {**best.config, **figure_cells(ranking, best), "num_valid": ranking.num_valid}
+    cells |= {"target": gpu.arch.target, "sm_count": gpu.device.sm_count}
     if use is not None:
         warps = -(-use.threads // gpu.sm.warp_size) * use.blocks_per_sm
-        cells |= {
-            "registers_per_thread": registers_cell(use),
-            "spill_chance": Cell(use.spill_chance, spill_text(use)),
-            "smem_bytes_per_block": use.smem_bytes,
-            "blocks_per_sm": use.blocks_per_sm,
-            "occupancy": warps / gpu.sm.max_warps_per_sm,
-            "limited_by": use.limited_by,
-        }
-    return cells | {"num_valid": ranking.num_valid}
+        cells["occupancy"] = warps / gpu.sm.max_warps_per_sm
+    return cells
 
 
 def turned_lines(table: Table, columns: Sequence[Column]) -> Iterator[str]:

@@ -6,6 +6,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+import msgspec
+from msgspec import UNSET, UnsetType
+
 from constrint.answers.question import Question
 from constrint.answers.table import EXTRA, Cell, Column, Page, Table
 from constrint.select import Candidate, Ranking, ResourceUse
@@ -28,6 +31,110 @@ SHORT_PARTS = {
 }
 
 
+class RankedConfig(msgspec.Struct, kw_only=True):
+    """A configuration of a ranking; resources are None for a composition of kernels.
+
+    Args:
+        kernel, config: The implementation's full name, and the value of each parameter.
+        num_variants: Number of configurations, this one included, that the model cannot distinguish.
+        compiled: The compiler's figures; None if it was not compiled.
+        problem: The reason why the compiled kernel cannot run or spills; empty without one.
+        predicted_s: The modelled time.
+        op_per_s, bytes_per_s: Rates that follow from the time; `op_per_s` is None without counted operations.
+        roofline_share: The roofline's time over the modelled time.
+        bound_by, parts_s: The resource that binds the time, and the time of each resource alone.
+    """
+
+    kernel: str
+    config: dict[str, Any]
+    num_variants: int
+    threads_per_block: int | None
+    registers_per_thread: int | None
+    smem_bytes_per_block: int | None
+    blocks_per_sm: int | None
+    limited_by: str | None
+    spill_chance: float | None
+    registers_error_percent: int | None
+    compiled: dict[str, Any] | None
+    problem: str
+    predicted_s: float
+    op_per_s: float | None
+    bytes_per_s: float
+    roofline_share: float
+    bound_by: str
+    parts_s: dict[str, float]
+
+    @classmethod
+    def of(cls, ranking: Ranking, candidate: Candidate) -> RankedConfig:
+        """The result of a candidate."""
+        use, cost = candidate.resources, candidate.cost
+        operations, moved_bytes = ranking.work_of(candidate)
+        return cls(
+            kernel=candidate.kernel,
+            config=dict(candidate.config),
+            **block_of(candidate),
+            compiled=None if use is None or use.compiled is None else asdict(use.compiled),
+            problem=candidate.problem,
+            predicted_s=cost.seconds,
+            op_per_s=operations / cost.seconds if operations else None,
+            bytes_per_s=moved_bytes / cost.seconds,
+            roofline_share=cost.roofline_share,
+            bound_by=cost.bound_by,
+            parts_s=dict(cost.parts_s),
+        )
+
+
+class RankingResult(msgspec.Struct, kw_only=True):
+    """A ranking as `constrint docs json` describes it: the request, the size of the space, and the candidates.
+
+    Args:
+        kernel, gpu, target, sizes, options, dtype: The request; `options` is absent without any.
+        figures: `compiled` if a compiler stated the resources of any candidate, else `modelled`.
+        num_product, num_valid: Configurations in the full product, and valid ones.
+        seconds: Time of the ranking itself.
+        roofline_s: The time that no implementation can beat.
+        assumptions: The assumptions of the cost model, a sentence each.
+        kernels: The space of each implementation.
+        candidates: The best configurations, the best one first.
+    """
+
+    kernel: str
+    gpu: str
+    target: str
+    sizes: dict[str, int]
+    options: dict[str, int] | UnsetType = UNSET
+    dtype: str
+    figures: str
+    num_product: int
+    num_valid: int
+    seconds: float
+    roofline_s: float
+    assumptions: list[str]
+    kernels: list[dict[str, Any]]
+    candidates: list[RankedConfig]
+
+    @classmethod
+    def of(cls, ranking: Ranking) -> RankingResult:
+        """The result of a ranking."""
+        workload = ranking.workload
+        return cls(
+            kernel=ranking.operation.name,
+            gpu=ranking.gpu.name,
+            target=ranking.gpu.arch.target,
+            sizes=dict(workload.sizes),
+            options=dict(workload.options) or UNSET,
+            dtype=workload.dtype,
+            figures="compiled" if any(map(is_compiled, ranking.candidates)) else "modelled",
+            num_product=ranking.num_product,
+            num_valid=ranking.num_valid,
+            seconds=ranking.seconds,
+            roofline_s=ranking.roofline_s,
+            assumptions=list(ranking.assumptions),
+            kernels=[asdict(space) for space in ranking.spaces],
+            candidates=[RankedConfig.of(ranking, candidate) for candidate in ranking.candidates],
+        )
+
+
 def ranking_page(question: Question, ranking: Ranking, top: int) -> Page:
     """The page of a ranking, without the JSON document; the items of its table are the candidates.
 
@@ -40,7 +147,7 @@ def ranking_page(question: Question, ranking: Ranking, top: int) -> Page:
     figures = _figures(ranking)
     config = ConfigColumns(rows, question.requests, [column.key for column in figures])
     place = Column("place", "#", meaning="the row's place by predicted time", importance=100)
-    cells = [[at, *config.cells(row), *_cells(ranking, row)] for at, row in enumerate(rows, 1)]
+    cells = [[at, *config.cells(row), *_cells(figures, ranking, row)] for at, row in enumerate(rows, 1)]
     title = question.title_of(config.kernels)
     best = rows[0]
     named = f"{best.kernel} " if len(config.kernels) > 1 or not best.config else ""
@@ -125,19 +232,22 @@ def _limit(limited_by: str) -> str:
     return limited_by.replace("registers", "regs").replace("shared memory", "smem")
 
 
-def _cells(ranking: Ranking, row: Candidate) -> list[Any]:
+def _cells(columns: Sequence[Column], ranking: Ranking, row: Candidate) -> list[Any]:
     """The cells behind a configuration; a composition of kernels has no resources."""
-    use, cost = row.resources, row.cost
-    resources: list[Any] = [None] * 8
-    if use is not None:
-        spilled = use.compiled.spill_bytes if use.compiled is not None else None
-        spill = Cell(use.spill_chance, spill_text(use))
-        resources = [use.threads, use.smem_bytes, registers_cell(use), use.error_percent, spill, spilled]
-        resources += [use.blocks_per_sm, use.limited_by]
-    operations, moved_bytes = ranking.work_of(row)
-    rates = [operations / cost.seconds if operations else None, moved_bytes / cost.seconds]
-    told = [row.num_variants, "compiled" if is_compiled(row) else "modelled", row.problem or None]
-    return [*resources, cost.seconds, *rates, cost.roofline_share, cost.bound_by, *told]
+    cells = figure_cells(ranking, row)
+    cells["figures"] = "compiled" if is_compiled(row) else "modelled"
+    cells["spill_bytes"] = row.resources.compiled.spill_bytes if row.resources and row.resources.compiled else None
+    return [cells[column.key] for column in columns]
+
+
+def figure_cells(ranking: Ranking, row: Candidate) -> dict[str, Any]:
+    """The fields of `RankedConfig` as cells: estimates of registers and spills are marked."""
+    cells = msgspec.structs.asdict(RankedConfig.of(ranking, row))
+    if row.resources is not None:
+        cells["registers_per_thread"] = registers_cell(row.resources)
+        cells["spill_chance"] = Cell(row.resources.spill_chance, spill_text(row.resources))
+    cells["problem"] = row.problem or None
+    return cells
 
 
 def registers_cell(use: ResourceUse) -> Cell:
@@ -234,46 +344,6 @@ def named_values(values: Mapping[str, Any]) -> str:
     return " ".join(f"{name}={value}" for name, value in values.items())
 
 
-def ranking_document(ranking: Ranking) -> dict[str, Any]:
-    """A ranking as `constrint docs json` describes it: the request, the size of the space, and the candidates."""
-    options = {"options": dict(ranking.workload.options)} if ranking.workload.options else {}
-    return {
-        "kernel": ranking.operation.name,
-        "gpu": ranking.gpu.name,
-        "target": ranking.gpu.arch.target,
-        "sizes": dict(ranking.workload.sizes),
-        **options,
-        "dtype": ranking.workload.dtype,
-        "figures": "compiled" if any(map(is_compiled, ranking.candidates)) else "modelled",
-        "num_product": ranking.num_product,
-        "num_valid": ranking.num_valid,
-        "seconds": ranking.seconds,
-        "roofline_s": ranking.roofline_s,
-        "assumptions": list(ranking.assumptions),
-        "kernels": [asdict(space) for space in ranking.spaces],
-        "candidates": [_candidate_document(ranking, candidate) for candidate in ranking.candidates],
-    }
-
-
 def is_compiled(candidate: Candidate) -> bool:
     """Whether a compiler stated the candidate's resources."""
     return candidate.resources is not None and candidate.resources.compiled is not None
-
-
-def _candidate_document(ranking: Ranking, candidate: Candidate) -> dict[str, Any]:
-    use, cost = candidate.resources, candidate.cost
-    operations, moved_bytes = ranking.work_of(candidate)
-    compiled = None if use is None or use.compiled is None else asdict(use.compiled)
-    return {
-        "kernel": candidate.kernel,
-        "config": dict(candidate.config),
-        **block_of(candidate),
-        "compiled": compiled,
-        "problem": candidate.problem,
-        "predicted_s": cost.seconds,
-        "op_per_s": operations / cost.seconds if operations else None,
-        "bytes_per_s": moved_bytes / cost.seconds,
-        "roofline_share": cost.roofline_share,
-        "bound_by": cost.bound_by,
-        "parts_s": dict(cost.parts_s),
-    }

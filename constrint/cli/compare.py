@@ -50,7 +50,7 @@ def compare(
 
 
 def _document(answers: Sequence[GpuAnswer]) -> dict[str, Any]:
-    return {"schema": SCHEMA, "results": [answer.document() for answer in answers]}
+    return {"schema": SCHEMA, "results": [answer.result() for answer in answers]}
 
 
 def _print(choice: Choice, table: Table, output: Output) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from constrint.answers.question import Question
-from constrint.answers.ranking import TIME_DIGITS, ranking_document, ranking_page
+from constrint.answers.ranking import TIME_DIGITS, RankingResult, ranking_page
 from constrint.answers.table import Column, Page, Table
 from constrint.answers.terminal import say, wrap
 from constrint.cli.completion import complete_export
@@ -131,7 +131,7 @@ def _check(choice: Choice, top: int, number: int, *, is_all: bool, backend: str,
 
 
 def _document(ranking: Ranking, candidates: Sequence[Any]) -> dict[str, Any]:
-    return {"schema": SCHEMA, "results": [ranking_document(replace(ranking, candidates=tuple(candidates)))]}
+    return {"schema": SCHEMA, "results": [RankingResult.of(replace(ranking, candidates=tuple(candidates)))]}
 
 
 def rank_question(question: Question, top: int, number: int = 0, run: Run | None = None) -> Ranking:
@@ -236,7 +236,7 @@ def _print_each(answers: Sequence[GpuAnswer], top: int, output: Output) -> None:
     pages = [(answer, _page(answer, top)) for answer in answers]
     if not output.is_table:
         table = _joined([(answer, page.table) for answer, page in pages if page is not None])
-        output.show(Page(table, lambda _: {"schema": SCHEMA, "results": [answer.document() for answer in answers]}))
+        output.show(Page(table, lambda _: {"schema": SCHEMA, "results": [answer.result() for answer in answers]}))
         return
     for place, (answer, page) in enumerate(pages):
         if place:

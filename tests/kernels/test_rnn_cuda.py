@@ -238,7 +238,7 @@ def test_the_device_code_is_part_of_what_a_choice_rests_on(tmp_path: Path) -> No
     assert {path.name for path in spec.device_files} == {path.name for path in SOURCE.iterdir()}
     before = fingerprint_of(spec)
     file = tmp_path / "shape.cuh"
-    file.write_bytes((SOURCE / "shape.cuh").read_bytes() + b"// changed\n")
+    file.write_bytes((SOURCE / "shape.cuh").read_bytes() + b"constexpr int kChanged = 1;\n")
 
     class Changed(CudaRnnSpec):
         device_files = (*(path for path in spec.device_files if path.name != file.name), file)

@@ -8,9 +8,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
+
 from constrint.answers.exported import Export
 from constrint.answers.pruned import pruned
-from constrint.answers.ranking import ranking_document
+from constrint.answers.ranking import RankingResult
 from constrint.answers.registry import Format
 from constrint.errors import UsageError
 from constrint.select.rank import Ranking
@@ -34,7 +36,7 @@ def _refuse(value: object) -> None:
 
 def _ranking(ranking: Ranking, found: Export) -> dict[str, Any]:
     """The ranking under its new names, without the wall time, which changes from run to run."""
-    body = ranking_document(ranking)
+    body: dict[str, Any] = msgspec.to_builtins(RankingResult.of(ranking))
     del body["seconds"]
     rows = found.rows()
     body["candidates"] = [
