@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import cache
 
-from benchmarks.propose.orders import InOrder
 from constrint.hwmodels import load_gpu
 from constrint.kernels.registry import load_kernel
 from constrint.select import Workload
@@ -12,6 +11,7 @@ from constrint.select.candidates import Candidates
 from constrint.tune.search.interface import SearchTask
 from constrint.tune.search.llm.records import KernelFacts, ParamFacts, RankedConfig
 from constrint.tune.search.llm.resolve import Resolver
+from tests.tune.search.llm.in_order import InOrder
 
 TOY = KernelFacts(
     name="toy.fast",

@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from benchmarks.propose.orders import InOrder
 from constrint.select import Operation
 from constrint.select.candidates import Candidates
 from constrint.tune.search.llm.judge import RuleJudge
@@ -29,6 +28,7 @@ from constrint.tune.search.llm.records import (
 )
 from constrint.tune.search.llm.resolve import Key, Resolver, key_of
 from constrint.tune.search.llm.rules import WIDTH, BuiltInProposer, best_of, edited, near, one
+from tests.tune.search.llm.in_order import InOrder
 from tests.tune.search.llm.kernels import product_candidates, product_task
 from tests.tune.search.spaces import GPU, ToySpec, task_of, true_s
 
