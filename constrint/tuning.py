@@ -1,7 +1,7 @@
-"""Tuning from a program: one call, as a package makes it after it was installed.
+"""Tuning from a program: one call, as in a package's post-install step.
 
 from constrint.tuning import install
-install(MY_SPEC)                 # the usual workloads of a kernel of one's own
+install(MY_SPEC)                 # the usual workloads of your own kernel
 install("gemm", "lstm", budget_s=120)
 """
 
@@ -27,7 +27,7 @@ from constrint.tune.store.choices import publish
 from constrint.tune.store.store import RecordStore
 from constrint.tune.tuner import Listener, Settings, Tuner, TuningReport
 
-#: Configurations of a workload that are tried where nobody says how many.
+#: Default number of trials of a workload.
 TRIALS = 16
 
 
@@ -40,16 +40,16 @@ def install(
     store: str | Path | None = None,
     listener: Listener | None = None,
 ) -> TuningReport:
-    """Tune kernels for the GPUs of this machine; what the store knows already is not measured again.
+    """Tune kernels for the GPUs of this machine; stored measurements are not repeated.
 
     Args:
         kernels: Kernels, or names of operations; every operation if none is given.
-        workloads: What is tuned; each kernel's usual workloads if None.
-        trials: Configurations of a workload that are tried at most.
-        budget_s: Time for everything; None for as long as it takes.
-        gpus: Indices of the devices; all if None.
-        store: Where records are kept; the user's own store if None.
-        listener: Hears how far it is.
+        workloads: The workloads; each kernel's usual ones if None.
+        trials: Most configurations of a workload.
+        budget_s: Time for all workloads, in seconds; None for no limit.
+        gpus: Indices of the devices; None for all.
+        store: Address of the store; the user's own store if None.
+        listener: Follows the progress.
 
     Raises:
         NoDeviceError: When there is no GPU.
@@ -72,7 +72,7 @@ def install(
 def tune(
     goals: Sequence[Goal], settings: Settings, engine: Engine, store: RecordStore, listener: Listener | None = None
 ) -> TuningReport:
-    """Tune goals, and publish the winners where look-ups find them, those of an interrupted run too."""
+    """Tune goals, and publish the winners for look-ups, also after an interruption."""
     specs = {spec.full_name: spec for goal in goals for spec in goal.operation.implementations}
     names = {name: importable_name(spec) for name, spec in specs.items()}
     settings = replace(settings, name_of=names.__getitem__, load=load_spec)
@@ -80,7 +80,7 @@ def tune(
     try:
         report = tuner.run(goals)
     except BaseException:
-        with suppress(StoreError):  # what ended the run is what matters
+        with suppress(StoreError):  # the first exception is the one to raise
             _publish(store, settings.gpu)
         raise
     _publish(store, settings.gpu)

@@ -37,7 +37,10 @@ class LlmOptions:
     """The options as given; `endpoint` and `spending` check them."""
 
     llm: Annotated[
-        str | None, typer.Option("--llm", metavar="URL", help="An OpenAI-compatible endpoint; built-in rules without.")
+        str | None,
+        typer.Option(
+            "--llm", metavar="URL", help="An OpenAI-compatible endpoint; without one `propose` asks built-in rules."
+        ),
     ] = None
     model: Annotated[str | None, typer.Option("--model", metavar="NAME", help="The model at the endpoint.")] = None
     key: Annotated[

@@ -1,6 +1,8 @@
-"""Candidates that are source: tasks that they are written for, a sandbox, gates in their order, and a score.
+"""Kernel source written by others: tasks to write for, gates in their order, a sandbox, and a score.
 
-Nothing here executes a candidate in the caller's process. `examine` takes one through the gates.
+No candidate is executed in the caller's process: `examine` takes it through the gates, in a worker inside the sandbox.
+`writing` asks a model or takes files, round by round. It earns its lines where a model or a person writes a kernel and
+someone must decide whether to believe its result and its time.
 """
 
 from constrint.propose.examination import GateSettings, examine

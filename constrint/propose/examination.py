@@ -1,4 +1,4 @@
-"""The gates of a candidate that is source, in their order; none runs before the one before it was passed.
+"""The gates of a candidate that is source, in their order; each runs only after the one before it was passed.
 
 1. legal: its text is read. 2. compiles: for the named GPU, in the sandbox, without a GPU. 3. right: on input sets that
 are drawn now, against a reference in fp64 in this process. 4. honest: what it did beside writing its outputs. 5. fast:
@@ -32,17 +32,17 @@ from constrint.propose.values import InputSet, input_sets, strided
 from constrint.propose.worker.tensors import array_of, layout_of, values_of
 from constrint.tune.search.llm.records import MAX_REASON, Gate, GateResult, Resources, SourceProposal
 
-#: How long one request may take: a compilation, a call, a run of timed calls.
+#: Time limit of one request, in seconds: a compilation, a call, a run of timed calls.
 PATIENCE_S = 60.0
 #: A type that Triton's interpreter computes wrongly.
 NOT_INTERPRETED = ("bf16",)
-#: How often sizes are drawn until other values have other outputs; those of a constant function never have.
+#: Most draws of sizes until other values give other outputs; a constant function never does.
 MOST_DRAWN = 32
 
 
 @dataclass(frozen=True)
 class GateSettings:
-    """How candidates are examined.
+    """Settings of the gates.
 
     Args:
         allow_unsandboxed: Whether a machine without bubblewrap may run them.
@@ -95,7 +95,7 @@ class Failing(Exception):
 
 @dataclass(frozen=True)
 class Passed:
-    """What a gate found that a candidate passed."""
+    """The result of a passed gate."""
 
     message: str = ""
     resources: Resources | None = None

@@ -1,4 +1,4 @@
-"""What refuses a candidate whose outputs are right: somebody else did the work, or something else was touched."""
+"""The gate `honest`: it refuses a candidate with correct outputs that others computed, or that changed other state."""
 
 from __future__ import annotations
 

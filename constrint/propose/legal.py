@@ -19,7 +19,7 @@ def _words(text: str) -> frozenset[str]:
 
 #: Longest line, deepest brackets, and most nodes of the tree, so that reading takes no time and no stack.
 MAX_LINE, MAX_DEPTH, MAX_NODES = 1000, 40, 20_000
-#: What may be imported, and the only name that it may have.
+#: Modules that may be imported, each under one name only.
 IMPORTS = {"torch": "torch", "triton": "triton", "triton.language": "tl", "math": "math"}
 LIBDEVICE = "triton.language.extra"
 MODULE_NAMES = frozenset({*IMPORTS.values(), "libdevice"})
@@ -28,16 +28,16 @@ TORCH = _words(
     "int16 int32 int64 uint8 bool float half"
 )
 TRITON = frozenset({"jit", "cdiv", "next_power_of_2"})
-#: Of `triton.language`: PTX of one's own can read the clock and set what the L2 keeps; the others print.
+#: Forbidden names of `triton.language`: inline PTX can read the clock and control the L2; the others print.
 NOT_TRITON_LANGUAGE = frozenset(
     {"inline_asm_elementwise", "device_print", "device_assert", "static_print", "extra", "core", "semantic", "standard"}
 )
-#: What a host function may ask a tensor, a shape or a number.
+#: Attributes of tensors, shapes and numbers that a host function may use.
 HOST_ATTRIBUTES = _words(
     "shape stride size dim ndim dtype device numel element_size itemsize is_contiguous contiguous view reshape flatten "
     "unsqueeze squeeze transpose permute expand T new_empty zero_ bit_length index"
 )
-#: What a kernel may ask a block of values or its type.
+#: Attributes of a block of values or its type that a kernel may use.
 DEVICE_ATTRIBUTES = _words(
     "to dtype element_ty type shape T value scalar reshape view trans permute broadcast_to expand_dims sum max min "
     "argmax argmin abs exp exp2 log log2 sqrt rsqrt sigmoid softmax cdiv logical_and logical_or primitive_bitwidth "

@@ -1,4 +1,4 @@
-"""What a task says of its sizes, its inputs and its outputs."""
+"""Sizes, inputs and outputs of a task."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Operand:
 
 @dataclass(frozen=True)
 class Expected:
-    """What an output has to be, in fp64.
+    """The expected output, in fp64.
 
     Args:
         value: The values.

@@ -31,7 +31,7 @@ from constrint.propose.wire import (
 )
 
 Answer = TypeVar("Answer", bound=WireMessage)
-#: How long a worker may take until it is ready, and what is read at once.
+#: Time limit of a worker's start, in seconds, and bytes of one read.
 START_S, CHUNK_BYTES = 90.0, 1 << 20
 
 

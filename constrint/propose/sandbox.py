@@ -1,4 +1,4 @@
-"""Where a candidate's source runs: a process with a scrubbed environment, limits, and, on Linux, bubblewrap around it.
+"""The sandbox of a candidate's source: a process with a scrubbed environment, limits, and, on Linux, bubblewrap.
 
 With bubblewrap the process sees a read-only file system that holds Python, the compilers and this package, and nothing
 of the user; it has a small directory of its own in memory, no network, and its own process numbers. Without it there
@@ -43,7 +43,7 @@ SYSTEM = (
     "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d",
     "/etc/alternatives",
 )  # fmt: skip
-#: What a process that uses a GPU needs beside that; `/sys` tells the driver where the device is.
+#: Further paths of a process that uses a GPU; the driver finds the device in `/sys`.
 GPU_DEVICES = (
     "nvidia[0-9]*",
     "nvidiactl",
@@ -56,9 +56,9 @@ GPU_DEVICES = (
 )
 #: Packages that a worker imports.
 PACKAGES = ("torch", "triton", "numpy", "msgspec", "yaml", "platformdirs")
-#: Where a candidate may write, inside bubblewrap.
+#: Writable folder inside bubblewrap.
 SCRATCH = "/tmp"
-#: How long the trial of a sandbox may take.
+#: Time limit of the trial of a sandbox, in seconds.
 TRIAL_S = 30.0
 _START = (
     "import json,sys;o=json.loads(sys.argv[1]);sys.path[:]=o['path'];"
@@ -236,7 +236,7 @@ def _python() -> list[str]:
 
 
 def _module_path() -> list[str]:
-    """Where a worker finds the standard library, its packages and this one."""
+    """Folders of the standard library, of packages and of this one."""
     standard = [path for path in sys.path if path.startswith((sys.base_prefix, sys.base_exec_prefix))]
     return list(dict.fromkeys([str(_package().parent), *standard, *_package_folders()]))
 
@@ -273,7 +273,7 @@ def _own_places() -> list[str]:
 
 
 def _compiler_folders() -> list[str]:
-    """What a C compiler outside of the system's folders was installed into: `/opt/gcc` for `/opt/gcc/bin/gcc`."""
+    """Installation folder of a C compiler outside the system's folders: `/opt/gcc` for `/opt/gcc/bin/gcc`."""
     compiler = compiler_here()
     if compiler is None:
         return []

@@ -1,4 +1,4 @@
-"""What candidates are worth: nothing unless honest and right, then how much faster than plain PyTorch."""
+"""The score of a candidate: 0 unless correct and honest, then the speed-up over plain PyTorch."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from dataclasses import dataclass
 
 from constrint.tune.search.llm.records import GateResult
 
-#: The gates that a candidate of source has to pass, in their order.
+#: The gates of source, in their order.
 GATES = ("legal", "compiles", "right", "honest", "fast")
 
 
 @dataclass(frozen=True)
 class Examined:
-    """What came of one candidate.
+    """The result of one candidate.
 
     Args:
-        results: The gates that it came to, in their order; the last one may have failed.
+        results: Results in the order of the gates; the last may be a failure.
         speed_up: Time of plain PyTorch over the candidate's, where both were timed.
         baseline_s: Time of plain PyTorch.
         is_interpreted: Whether Triton's interpreter ran it, on the CPU, rather than a GPU.
@@ -30,28 +30,28 @@ class Examined:
 
     @property
     def is_sound(self) -> bool:
-        """Whether it is right and honest, and no gate failed."""
+        """Whether it is correct and honest, and no gate failed."""
         passed = [result.gate for result in self.results if result.passed]
         return "honest" in passed and len(passed) == len(self.results)
 
     @property
     def score(self) -> float | None:
-        """0 where a gate refused it or none was come to, else the speed-up; None where it was not timed."""
+        """0 where a gate refused it or none was reached, else the speed-up; None where it was not timed."""
         return 0.0 if self.refused_by or not self.results else self.speed_up
 
     @property
     def refused_by(self) -> str:
-        """The gate that it did not pass; empty where it passed all."""
+        """The failed gate; empty where all were passed."""
         return next((result.gate for result in self.results if not result.passed), "")
 
     @property
     def message(self) -> str:
-        """What the last gate said."""
+        """Message of the last gate."""
         return self.results[-1].message if self.results else ""
 
 
 def order(candidates: Sequence[Examined]) -> list[int]:
-    """Places of the candidates, best first: sound ones by their speed-up, then those that came further."""
+    """Places of the candidates, best first: sound ones by speed-up, then the others by the gates passed."""
 
     def key(place: int) -> tuple[bool, float, int]:
         one = candidates[place]

@@ -151,7 +151,7 @@ class Task(ABC):
 
 
 _PRIMES = (1009, 1013, 1019, 1021, 1031)
-#: What holds for every candidate; part of what a proposer is told.
+#: Requirements of every candidate, part of the prompt.
 RULES = """\
 The first arguments are outputs: contiguous tensors that hold poison. Write them, return nothing.
 Compute in fp32 and round to the output's type once, at the end.

@@ -29,13 +29,13 @@ from constrint.propose.values import generator
 ROUNDS, MAX_CALLS, MAX_BYTES, SAMPLES = 7, 8, 6 << 30, 1 << 16
 #: Empty questions that are asked for their time.
 EMPTY = 20
-#: Of candidates that this process examines at the same time one is timed, while the others wait.
+#: Lock of timing: of candidates examined at once in this process, one is timed at a time.
 _CLOCK = threading.Lock()
 
 
 @dataclass(frozen=True)
 class Timed:
-    """What was measured.
+    """Times of a candidate and of plain PyTorch.
 
     Args:
         seconds: Time of one call, the median of the rounds.
@@ -115,14 +115,14 @@ def _time_round(worker: SandboxWorker, name: str, task: Task, seeds: list[int], 
 
 
 def _clock(worker: SandboxWorker, count: int, patience_s: float) -> float:
-    """Seconds from the question for so many calls to its answer."""
+    """Seconds from the request for calls to its answer."""
     started = time.perf_counter()
     worker.ask(wire.RunWorker(count=count), wire.Acknowledged, patience_s)
     return time.perf_counter() - started
 
 
 def _check_after(worker: SandboxWorker, task: Task, seeds: list[int], device: str, patience_s: float) -> str:
-    """What is wrong with a call of a round that was timed; empty where nothing is."""
+    """The fault of a call in a timed round; empty for none."""
     import torch
 
     index = secrets.randbelow(len(seeds))

@@ -1,4 +1,4 @@
-"""How far an output may be from the reference: what rounding explains, and no more.
+"""The bound on an output's error: the rounding of one computation in fp32, and no more.
 
 With unit roundoff v of the output's type and n terms in the longest sum, an output may be off by
 
@@ -22,7 +22,7 @@ from constrint.propose.worker.tensors import dtype_name
 ROUNDOFF = {"fp32": 2.0**-24, "fp16": 2.0**-11, "bf16": 2.0**-8}
 #: Roundings of fp32 on the way that are no sum: exponentials, divisions, products.
 OTHER_ROUNDINGS = 8
-#: What a shorter type would explain, by name and with this much room; the shortest last.
+#: Errors that a shorter type would explain, by name, with this margin; the shortest last.
 SHORTER = {"fp16 or tf32": 2.0**-11, "bf16": 2.0**-8}
 ROOM = 4.0
 

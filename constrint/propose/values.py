@@ -138,5 +138,5 @@ def _tiny(values: Any, generator: Any) -> Any:
     return values * TINY
 
 
-#: What values are like, by name; `plain` ones are drawn from the normal distribution.
+#: Kinds of input values by name; `plain` values are drawn from the normal distribution.
 STYLES: dict[str, Callable[[Any, Any], Any]] = {"large": _large, "offset": _offset, "equal": _equal, "tiny": _tiny}

@@ -1,4 +1,4 @@
-"""What a user's process and the worker of a candidate say to each other: typed messages of msgpack over two pipes.
+"""Messages between the user's process and the worker of a candidate: typed msgpack over two pipes.
 
 Nothing that comes from a worker is evaluated or unpickled: a reply is decoded into one of the records below or refused.
 A message is its length in eight bytes and its body.
@@ -15,7 +15,7 @@ from constrint.tune.search.llm.records import KernelLaunch
 
 #: The head of a message: the length of its body.
 HEAD = struct.Struct("<Q")
-#: Longest reply that is read, and longest text that is kept of what a worker says.
+#: Most bytes of a reply, and most characters of a worker's text.
 MAX_REPLY_BYTES, MAX_TEXT = 1 << 31, 600
 
 
@@ -126,7 +126,7 @@ class Prepare(WireMessage, frozen=True, tag="prepare"):
 
 
 class RunWorker(WireMessage, frozen=True, tag="run"):
-    """Call the candidate on the first so many sets that were prepared, and wait for the device."""
+    """Call the candidate on the first `count` prepared sets, and wait for the device."""
 
     count: int
 
@@ -154,7 +154,7 @@ class Failed(WireMessage, frozen=True, tag="failed"):
 
 
 class Kernel(WireMessage, frozen=True):
-    """What a compiler made of one launch of a candidate; `not_allowed` is what its PTX has that no kernel may."""
+    """The compiled kernel of one launch of a candidate; `not_allowed` lists forbidden features of its PTX."""
 
     name: str
     threads_per_block: int
@@ -173,7 +173,7 @@ class CompiledKernels(WireMessage, frozen=True, tag="compiled"):
 
 
 class Watched(WireMessage, frozen=True):
-    """What was seen of one call beside its outputs.
+    """Observations of one call beside its outputs.
 
     Args:
         launches: Kernels of the candidate's own that it launched.
@@ -197,7 +197,7 @@ class Watched(WireMessage, frozen=True):
 
 
 class Called(WireMessage, frozen=True, tag="called"):
-    """The outputs of a call, and what was seen of it."""
+    """The outputs of a call, and its observations."""
 
     outputs: tuple[Array, ...]
     watched: Watched

@@ -1,4 +1,4 @@
-"""Rounds of source: somebody writes kernels for a task, each goes through the gates of source, and hears the verdict.
+"""Rounds of source: a speaker writes kernels for a task, and each goes through the gates of source.
 
 What runs is `examine` of `constrint/propose/source`, in its sandbox. Here nothing of a candidate is executed.
 """
@@ -39,7 +39,7 @@ Examine = Callable[[SourceProposal], Examined]
 
 @dataclass
 class Written:
-    """A candidate that is source, how far it came, and what the judge said; nothing of one that was never timed."""
+    """A written candidate, its gates, and the verdict; None for a sound one that was not timed."""
 
     proposal: SourceProposal
     origin: str
@@ -49,7 +49,7 @@ class Written:
 
 @dataclass
 class SourceRound:
-    """One round: what was said, what was not taken of it, and the candidates."""
+    """One round: the answer, its refusals, and the candidates."""
 
     number: int
     answer: Response
@@ -58,27 +58,27 @@ class SourceRound:
 
 
 class SourceWatcher(Protocol):
-    """Hears how far it is."""
+    """Follows the rounds."""
 
     def begun(self, one: SourceRound, number: int) -> None:
-        """A round has so many candidates."""
+        """A round begins, with `number` candidates."""
 
     def finished(self, one: SourceRound, written: Written) -> None:
-        """A candidate came as far as it comes."""
+        """A candidate reached its last gate."""
 
 
 class SourceRounds:
     """The rounds of one task.
 
     Args:
-        task: What kernels are written for.
-        gpu: The GPU that they are for.
-        speaker: Who writes.
+        task: The task to write for.
+        gpu: The GPU.
+        speaker: Writes.
         examine: The gates.
-        rounds: How often the proposer is asked at most.
-        trials: Candidates of a round at most.
+        rounds: Most questions.
+        trials: Most candidates of a round.
         spending: Counts tokens.
-        watcher: Hears how far it is.
+        watcher: Follows the rounds.
     """
 
     def __init__(
@@ -107,13 +107,13 @@ class SourceRounds:
 
     @property
     def best(self) -> Written | None:
-        """The candidate that is right, honest and the fastest; of those that were not timed the first one."""
+        """The fastest correct and honest candidate; the first one where none was timed."""
         sound = [written for written in self.written if written.examined.is_sound]
         return max(sound, key=lambda written: written.examined.score or 0.0, default=None)
 
     @property
     def facts(self) -> TaskFacts:
-        """What the proposer is told next."""
+        """Facts of the next question."""
         last = self.rounds[-1] if self.rounds else None
         shown = [] if last is None else [written.proposal for written in last.written]
         best = self.best
@@ -192,24 +192,24 @@ class SourceRounds:
         return written
 
 
-#: What begins the lines of a file in CUDA C++ that hold its launches.
+#: Prefix of the lines with the launches in a file of CUDA C++.
 _STATED = "//!"
 
 
 class _Launches(msgspec.Struct, forbid_unknown_fields=True):
-    """What the head of a file in CUDA C++ states."""
+    """The launches at the head of a file of CUDA C++."""
 
     launches: tuple[KernelLaunch, ...] = ()
     scratch: dict[str, str] = {}
 
 
 class Files:
-    """Candidates that somebody wrote before: each is proposed once, in the first round.
+    """A speaker with candidates from files: all are proposed in the first round.
 
     Args:
         task: The task's name.
-        paths: The files; one that ends in `.cu` is in CUDA C++, and states its launches in lines `//!`.
-        name: Who wrote them.
+        paths: The files; `.cu` is CUDA C++, with its launches in lines `//!`.
+        name: Name of their author.
 
     Raises:
         UsageError: When a file cannot be read, is too long, or there are too many.

@@ -1,4 +1,11 @@
-"""Compile, check and measure any kernel; `search` says what is tried, `engine` where, `store` keeps the records."""
+"""The tuner: a session per workload asks a search for configurations and an engine for trials; a store keeps records.
+
+tuner      the loop over workloads; session    one workload; goals      the workloads to tune
+search/    which configuration is next: model, random, optuna, llm
+engine/    where trials run: this machine or a Ray cluster
+store/     records, winners, and formats of other tools
+compile, pool, check, measure    one trial: compiled for a named GPU, checked against a reference, timed
+"""
 
 from constrint.select.candidate import CompiledKernel
 from constrint.tune.assembly import assembly_of, count_instructions

@@ -1,4 +1,4 @@
-"""What a compiled kernel is made of: its assembly as text, and the instructions in it by kind, counted.
+"""The assembly of a compiled kernel as text, and its instructions counted by kind.
 
 Counts are static: an instruction inside a loop counts once, however often it runs. For NVIDIA they are those of PTX,
 whose names are the documented ones; `assembly_of` gives the machine's own code (SASS), too.
@@ -14,7 +14,7 @@ from typing import Final
 from constrint.errors import UnknownNameError
 from constrint.tune.compile import BACKENDS, BuiltKernel, cuobjdump
 
-#: The machine's code of an NVIDIA GPU, which Triton has only as a binary.
+#: Machine code of an NVIDIA GPU, which Triton has only as a binary.
 SASS: Final = "sass"
 
 #: Instructions of each kind by Triton's back-end. Group 1 is the name, or what `_NAMES` makes the name of.
@@ -40,7 +40,7 @@ _PATTERNS: Final[Mapping[str, Mapping[str, str]]] = {
         "scratch": r"\b(scratch_(?:load|store)_\w+)",
     },
 }
-#: Parts of a PTX instruction's name that say how it is cached or ordered, not what it does.
+#: Parts of a PTX instruction's name for caching and ordering.
 _MODIFIERS: Final = frozenset({"relaxed", "gpu", "sys", "cta", "aligned", "weak", "volatile", "acquire", "release"})
 
 
@@ -58,7 +58,7 @@ def assembly_of(built: BuiltKernel, form: str) -> str:
 
 
 def count_instructions(built: BuiltKernel) -> dict[str, dict[str, int]]:
-    """How often each instruction stands in a kernel's assembly, by kind; kinds that it has none of are left out."""
+    """Counts of the instructions in a kernel's assembly, by kind; kinds without instructions are absent."""
     text = str(built.asm[BACKENDS[built.backend].assembly])
     name = _NAMES.get(built.backend, str)
     found = {

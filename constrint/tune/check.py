@@ -1,4 +1,4 @@
-"""Check a candidate: its outputs on fresh random inputs, poisoned before, against the kernel's reference.
+"""Check a candidate: poisoned outputs, fresh random inputs, and the kernel's reference.
 
 The bound of an element follows from the types and from the length of its sum. With roundoff u of the operands' type and
 v of the output's, and n products in a sum whose elements have the root mean square s:
@@ -29,7 +29,7 @@ SUM_ERROR = {"tf32": 2.0**-10, "fp8": 2.0**-13}
 
 @dataclass(frozen=True)
 class Tolerance:
-    """What rounding explains.
+    """Bounds of the error that rounding explains.
 
     Args:
         relative: Share of the element itself, beside the rounding of the output.

@@ -1,7 +1,7 @@
 """Ahead-of-time compilation of Triton kernels for a named GPU, with no GPU and no driver on this machine.
 
-What comes back is compiled truth: shared memory, registers and spills as the binary states them. Triton itself
-complains about none of them; whether a kernel can be launched is for the caller to judge.
+The result is what the binary states: shared memory, registers and spills. Triton itself reports no excess; the caller
+decides whether a kernel can be launched.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Resources = tuple[int, int, int, str]
 
 @dataclass(frozen=True)
 class TritonSource:
-    """A `triton.jit` function and how it is called.
+    """A `triton.jit` function with its signature.
 
     Args:
         function: The jitted function, of Triton or of Gluon.
@@ -57,12 +57,12 @@ class BuiltKernel:
     """A kernel as Triton compiled it, with every form that it went through.
 
     Args:
-        taken: What it takes, as the binary states it.
+        taken: Its resources, as the binary states them.
         threads: Threads of a block, those of specialised warps included.
         asm: Triton's representations by name, the first one first: `ttir`, `ttgir`, `llir`, then `ptx` and `cubin` for
             NVIDIA, `amdgcn` and `hsaco` for AMD.
         backend: Triton's name of the back-end, `cuda` or `hip`.
-        tensor_memory_columns: Columns of tensor memory that a block takes; 0 where the GPU has none.
+        tensor_memory_columns: Columns of tensor memory per block; 0 on GPUs without it.
     """
 
     taken: CompiledKernel
@@ -77,7 +77,7 @@ def compile_triton(gpu: GpuModel | str, source: TritonSource) -> CompiledKernel:
 
     Args:
         gpu: A hardware model, or its name.
-        source: The kernel and how it is called; `constrint.tune.triton_source` makes one of a signature.
+        source: The kernel with its signature, see `constrint.tune.triton_source`.
 
     Raises:
         UsageError: When triton is not installed.
@@ -155,7 +155,7 @@ def _cuda_resources(asm: Mapping[str, Any]) -> Resources:
 
 
 def cuobjdump(cubin: bytes, option: str) -> str:
-    """What NVIDIA's tool, which Triton's wheel carries, prints of a binary.
+    """The output of NVIDIA's `cuobjdump`, part of Triton's wheel, for a binary.
 
     Raises:
         UnsupportedError: When it is missing.
@@ -185,13 +185,13 @@ def _hip_resources(asm: Mapping[str, Any]) -> Resources:
 
 
 class CompilerBackend(NamedTuple):
-    """What differs between Triton's back-ends for whoever compiles.
+    """The differences between Triton's back-ends.
 
     Args:
-        read_resources: Reads a kernel's resources from what Triton compiled it to.
-        assembly: The name of the last form that is text.
-        threads: A regular expression that finds the threads of a block in it.
-        pointer_attributes: What a launch states of aligned pointers beyond their alignment.
+        read_resources: Reads a kernel's resources from Triton's compiled forms.
+        assembly: Name of the last form that is text.
+        threads: Regular expression for the threads of a block in it.
+        pointer_attributes: Attributes of aligned pointers beside their alignment.
     """
 
     read_resources: Callable[[Mapping[str, Any]], Resources]

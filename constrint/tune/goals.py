@@ -1,4 +1,4 @@
-"""What is tuned: the workloads that are asked for, brought to those that stand for them."""
+"""Goals of the tuner: requested workloads, rounded to the buckets that share one winner."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from constrint.tune.session import Goal
 
 
 def is_launchable(spec: KernelSpec) -> bool:
-    """Whether a kernel says how it is launched: what does not is ranked by its model alone."""
+    """Whether a kernel states its launches; one without can be ranked, but not measured."""
     return type(spec).launches is not KernelSpec.launches
 
 
 def goals_of(operation: Operation, gpu: GpuModel, workloads: Iterable[Workload]) -> list[Goal]:
-    """The goals that stand for workloads, each once; of the operation's kernels those that take it and can be launched.
+    """The goals of workloads, each once, with the kernels of the operation that take it and can be launched.
 
     Raises:
         ConstrintError: When no kernel takes a workload: the reason of the last one.
@@ -28,7 +28,7 @@ def goals_of(operation: Operation, gpu: GpuModel, workloads: Iterable[Workload])
 
 
 def usual_goals(operations: Iterable[Operation], gpu: GpuModel) -> list[Goal]:
-    """What is tuned at install time: the usual workloads of every kernel, those left out that the GPU cannot take."""
+    """The goals of an installation: the usual workloads of every kernel, without those that the GPU cannot take."""
     goals: list[Goal] = []
     for operation in operations:
         for spec in filter(is_launchable, operation.implementations):

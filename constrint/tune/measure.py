@@ -16,17 +16,17 @@ from functools import partial
 from typing import Any
 
 Call = Callable[[], object]
-#: Zeros that are written before a cold call; more than any L2 holds.
+#: Bytes overwritten before a cold call; more than any L2 holds.
 FLUSH_BYTES = 256 * 2**20
-#: Memory that torch may hold before what graphs have left is given back.
+#: Memory reserved by torch beyond which its cache is emptied.
 CACHE_BYTES = 50 * 2**30
-#: What the rounds of one cold call may take, the flushing not counted, and the fewest rounds.
+#: Time of all rounds of one cold call, without flushing, in seconds; and the fewest rounds.
 COLD_BUDGET_S = 3e-3
 FEWEST_ROUNDS = 7
 QUICK_ROUNDS = 3
 #: Rounds of the first figures of a candidate, and of the final ones.
 ROUNDS, FINAL_ROUNDS = 15, 45
-#: A warm run and a run from Python take about this long, with at most so many calls.
+#: Length of a warm run or a run from Python, in seconds, and its most calls.
 RUN_S, MAX_CALLS = 1e-3, 50
 
 
@@ -37,7 +37,7 @@ class Measurement:
     Args:
         median_s: The median of the rounds.
         spread_s: The 80th less the 20th percentile.
-        num_rounds: How many rounds.
+        num_rounds: Number of rounds.
     """
 
     median_s: float
@@ -90,7 +90,7 @@ class Timer:
         return replay
 
     def quick(self, call: Call) -> Measurement:
-        """A few cold calls, enough to see that something is far too slow."""
+        """Time a few cold calls, enough to recognise a far too slow candidate."""
         return Measurement.of(self._cold_times([call] * QUICK_ROUNDS))
 
     def cold(self, calls: Sequence[Call], rounds: int = 31) -> list[Measurement]:
@@ -104,7 +104,7 @@ class Timer:
         ]
 
     def warm(self, calls: Sequence[Call], about_s: float, rounds: int = 3) -> list[Measurement]:
-        """Time graphs of calls back to back, in turn; `about_s` is what one call takes, roughly."""
+        """Time graphs of calls back to back, in turn; `about_s` is the rough time of one call."""
         repeats = max(2, min(MAX_CALLS, int(RUN_S / max(about_s, 1e-6))))
         graphs = [self.graph(call, repeats) for call in calls]
         return self._in_turn([partial(self._per_call_s, graph, repeats) for graph in graphs], rounds)
@@ -125,7 +125,7 @@ class Timer:
         return self._in_turn([partial(run, call, n) for call, n in zip(calls, repeats, strict=True)], rounds)
 
     def shown_to_profiler(self) -> AbstractContextManager[object]:
-        """What is run inside is seen by a profiler that waits for the program to start it."""
+        """The range of a profiler that waits for `cudaProfilerStart`."""
         if not self._has_gpu:
             return nullcontext()
         import torch

@@ -23,7 +23,7 @@ from constrint.select.candidate import CompiledKernel
 from constrint.tune.processes import Beat, Processes
 from constrint.tune.trial import Load, Outcome, Trial
 
-#: How long one kernel may take to compile.
+#: Time limit of one compilation, in seconds.
 PATIENCE_S = 60.0
 
 
@@ -37,16 +37,16 @@ def start_compiling(
     into_cache: bool = False,
     patience_s: float = PATIENCE_S,
 ) -> tuple[Processes, Any]:
-    """Start processes that compile trials in order; gives them and the outcome of each trial as it comes.
+    """Start processes that compile trials in order; returns them and an array with the outcome of each trial.
 
     Args:
         load: Finds a kernel by its name.
-        gpu: What is compiled for.
-        trials: What is compiled.
-        folder: Where outcomes are written.
-        num_workers: Processes; one per core if None.
+        gpu: The GPU to compile for.
+        trials: The trials.
+        folder: Folder for the outcomes.
+        num_workers: Number of processes; one per core if None.
         into_cache: Fill Triton's cache instead of reading resources.
-        patience_s: How long one kernel may take.
+        patience_s: Time limit of one compilation, in seconds.
     """
     state = np.memmap(folder / "compiled", np.uint8, "w+", shape=(max(1, len(trials)),))
     workers = max(1, min(num_workers or os.cpu_count() or 1, len(trials)))
@@ -70,10 +70,10 @@ def compile_many(
     say: Callable[[int], None] | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> list[CompiledKernel | str]:
-    """Compile trials on every core: what each takes, in the trials' order, or why it does not compile.
+    """Compile trials on every core: the resources of each, in the trials' order, or the compiler's error.
 
-    With `into_cache` Triton's cache is filled, and what compiles gives an empty string. `say` hears how many are done.
-    Once `stop` is true no more are compiled; the rest are `NOT_RUN`.
+    With `into_cache` Triton's cache is filled, and success is an empty string. `say` gets the number of finished ones.
+    Once `stop` is true the rest is `NOT_RUN`.
     """
     options: Any = {"num_workers": num_workers, "into_cache": into_cache, "patience_s": patience_s}
     with tempfile.TemporaryDirectory() as name:
@@ -96,7 +96,7 @@ def compile_many(
 
 
 def _outcome(state: int) -> str:
-    """The outcome of a trial whose process left nothing else about it."""
+    """The outcome of a trial without a message of its process."""
     return (Outcome.NOT_RUN if state == Outcome.OK else Outcome(state)).name
 
 
@@ -110,7 +110,7 @@ def compile_share(
     folder: Path,
     into_cache: bool,
 ) -> None:
-    """Compile every `num_workers`-th trial; runs in a process of its own."""
+    """Compile every `num_workers`-th trial; the main function of a process."""
     os.nice(10)
     state = np.memmap(folder / "compiled", np.uint8, "r+", shape=(max(1, len(trials)),))
     if into_cache:
@@ -131,7 +131,7 @@ def compile_share(
 
 
 def compile_trial(load: Load, gpu: GpuModel, trial: Trial, into_cache: bool) -> CompiledKernel | None:
-    """What one trial takes; None where it went into the compiler's cache instead."""
+    """Resources of a compiled trial; None where the result went into the compiler's cache."""
     spec = load(trial.kernel)
     if not into_cache:
         return spec.compile(gpu, trial.workload, trial.config)
@@ -144,13 +144,13 @@ def compile_trial(load: Load, gpu: GpuModel, trial: Trial, into_cache: bool) -> 
 
 
 def compile_for(gpu: GpuModel) -> None:
-    """Let Triton compile for a GPU that this process has no driver of."""
+    """Make Triton target a GPU without its driver, from now on."""
     with contextlib.suppress(ImportError):
         from triton.backends.compiler import GPUTarget
         from triton.runtime.driver import driver
 
         target = GPUTarget(*gpu.maker.triton_target(gpu))
-        # What Triton asks its driver while it compiles, and what users' files ask it for when they are imported.
+        # The driver's interface for compilation, and for users' files at import.
         asked: dict[str, Any] = {"get_current_target": lambda: target, "get_current_device": lambda: 0}
         asked["get_active_torch_device"] = _meta_device
         driver.set_active(SimpleNamespace(**asked, get_current_stream=lambda device=0: device))
@@ -158,7 +158,7 @@ def compile_for(gpu: GpuModel) -> None:
 
 @contextlib.contextmanager
 def as_if_here(gpu: GpuModel) -> Iterator[None]:
-    """Let code that runs meanwhile find a GPU, of which there may be none: what `compile_for` says, and no longer."""
+    """Make Triton target `gpu` inside this block."""
     from triton.runtime.driver import driver
 
     before = dict(vars(driver))  # its own way back looks for a GPU
@@ -171,7 +171,7 @@ def as_if_here(gpu: GpuModel) -> Iterator[None]:
 
 
 def _meta_device() -> Any:
-    """The device whose tensors have no data."""
+    """The `meta` device, whose tensors have no data."""
     import torch
 
     return torch.device("meta")

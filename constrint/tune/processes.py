@@ -1,4 +1,4 @@
-"""Processes that may hang or die: each has a share of numbered items, is watched, and goes on after the one it lost."""
+"""Processes that may hang or die: each works on numbered items, is watched, and restarts after a lost item."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import numpy as np
 from constrint.errors import ConstrintError
 from constrint.tune.trial import Outcome
 
-#: Imported once, before processes are forked.
+#: Modules of the fork server, imported once.
 PRELOAD = [
     "torch",
     "triton",
@@ -28,48 +28,48 @@ PRELOAD = [
     "constrint.tune.search.model",
     "constrint.kernels.registry",
 ]
-#: Imported with these where kernels are to be compiled for a GPU and run on it.
+#: A further module of the fork server, where kernels are compiled for a GPU and run on it.
 WARM = "constrint.tune.engine.warm"
 PR_SET_PDEATHSIG = 1
-#: Restarts of one process; after that its share stays undone.
+#: Most restarts of one process; after that its share stays undone.
 MAX_RESTARTS = 50
 
 
 class Beat:
-    """A process's sign of life: when it last gave one, and the item it is at (-1: none)."""
+    """A process's heartbeat: its time, and the current item (-1: none)."""
 
     def __init__(self, folder: Path, name: str, number: int, *, is_new: bool = False) -> None:
         self._shared = np.memmap(folder / f"{name}{number}", np.float64, "w+" if is_new else "r+", shape=(2,))
 
     def at(self, item: int) -> None:
-        """Say that work on an item begins."""
+        """Begin an item."""
         self._shared[:] = time.time(), item
 
     @property
     def item(self) -> int:
-        """The item that the process is at."""
+        """The current item."""
         return int(self._shared[1])
 
     @property
     def age_s(self) -> float:
-        """Seconds since the last sign."""
+        """Seconds since the last heartbeat."""
         return time.time() - float(self._shared[0])
 
 
 class Processes:
-    """One process for each share of the work.
+    """One process per share of the work.
 
-    `work(beat, number, *arguments)` does the share `number`, skips what is done, and says by `beat` where it is. It has
-    to be importable in another process.
+    `work(beat, number, *arguments)` does the share `number`, skips finished items, and reports the current one by
+    `beat`. It must be importable in another process.
 
     Args:
-        folder: Where the signs of life lie.
-        work: What each process does.
-        num: How many processes.
-        blame: Told the item at which a process hung or died, and which of both.
-        arguments: Handed on to `work`.
-        patience_s: How long an item may take.
-        start_s: How long the first sign may take.
+        folder: Folder of the heartbeats.
+        work: Main function of each process.
+        num: Number of processes.
+        blame: Called with the item at which a process hung or died, and the outcome.
+        arguments: Further arguments of `work`.
+        patience_s: Time limit of an item, in seconds.
+        start_s: Time limit of the first heartbeat, in seconds.
     """
 
     def __init__(
@@ -92,10 +92,10 @@ class Processes:
         self._processes = [self._start(number) for number in range(num)]
 
     def poll(self) -> bool:
-        """Whether all are through; starts those again that hung or died.
+        """Whether all have finished; restarts processes that hung or died.
 
         Raises:
-            ConstrintError: When a process ends before it is at any item: there is nothing to leave out.
+            ConstrintError: When a process ends before its first item.
         """
         through = [self._is_through(number) for number in range(len(self._processes))]
         return all(through)
@@ -139,13 +139,13 @@ def _run(work: Callable[..., None], folder: Path, number: int, arguments: tuple[
 
 
 def end_with_parent() -> None:
-    """End this process when the one that asked for it is gone, even while a kernel hangs."""
+    """End this process with the one that requested it, even while a kernel hangs."""
     if sys.platform == "linux":
-        # The fork server, which is this process's parent, ends with its own one.
+        # The fork server, this process's parent, ends with its own parent.
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
     def watch() -> None:
-        # The fork server may have ended before this process asked to end with it.
+        # The fork server may have ended before the call above.
         asking = multiprocessing.parent_process()
         if asking is not None:
             asking.join()

@@ -1,6 +1,6 @@
-"""The tuning of one workload: which trials are next, what came of them, and which configuration it is in the end.
+"""The session of one workload: its next trials, their records, and the winner.
 
-It runs nothing and keeps nothing: the tuner carries its jobs to an engine, and its records to a store.
+A session runs and stores nothing: the tuner carries its jobs to an engine and its records to a store.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from constrint.tune.store.choices import best_records
 from constrint.tune.store.record import TuningRecord, digest
 from constrint.tune.trial import Outcome, Trial
 
-#: Trials that are asked of a search at once, unless more are wanted.
+#: Default number of trials that a search is asked for at once.
 BATCH = 2
-#: Of what is tried again where a device was lost: how often.
+#: Most repetitions of a trial whose device was lost.
 MAX_MOVES = 1
 
 
 @dataclass(frozen=True)
 class Goal:
-    """What is tuned: an operation, all of whose implementations compete, for one workload.
+    """A workload of an operation, whose implementations all compete.
 
     Args:
         operation: The operation.
-        workload: What is asked of it.
-        fixed: Parameters that have to have given values.
+        workload: The workload.
+        fixed: Values that parameters must have.
     """
 
     operation: Operation
@@ -46,17 +46,17 @@ class Goal:
 
 @dataclass(frozen=True)
 class Tuned:
-    """What came of a workload.
+    """The result of a workload.
 
     Args:
-        goal: What was tuned.
-        winner: The finalist with the least time; None where nothing ran and was right.
-        first: The figure of the model's first choice, in the same rounds; None where it failed.
-        outcomes: How many trials had which outcome.
-        num_known: How many of them an earlier run had measured.
-        is_whole: Whether it was tuned to the end: neither interrupted nor out of time.
-        seconds: From its first trial to its last.
-        problem: Why nothing was tried; empty otherwise.
+        goal: The workload.
+        winner: The finalist with the least time; None where no configuration was correct.
+        first: Record of the model's first choice, timed in turn with the finalists; None where it failed.
+        outcomes: Number of trials by outcome.
+        num_known: Number of them that an earlier run had measured.
+        is_whole: Whether all trials were run: neither interrupted nor out of time.
+        seconds: Time from the first trial to the last.
+        problem: Reason for which nothing was tried; empty otherwise.
     """
 
     goal: Goal
@@ -70,7 +70,7 @@ class Tuned:
 
     @property
     def gain(self) -> float | None:
-        """How many times as fast as the first choice the winner is; None where either is unknown."""
+        """Time of the first choice over that of the winner; None where either is unknown."""
         if self.winner is None or self.first is None or not self.winner.figures or not self.first.figures:
             return None
         return self.first.figures.median_s / self.winner.figures.median_s
@@ -83,7 +83,7 @@ class Tuned:
 
 @dataclass(frozen=True)
 class RunFacts:
-    """What all records of a run have in common."""
+    """The fields that all records of a run share."""
 
     run: str
     gpu: str
@@ -92,16 +92,16 @@ class RunFacts:
 
 @dataclass
 class Session:
-    """One workload.
+    """The state of one workload.
 
     Args:
-        goal: What is tuned.
-        search: What proposes.
-        facts: Of the run.
-        num_trials: How many configurations are tried at most.
-        num_final: How many of the quickest are timed once more, in turn.
-        known: Records of this workload by these very kernels and tools that need not be measured again.
-        name_of: Name by which other processes find a kernel, where it is not its full name.
+        goal: The workload.
+        search: Proposes configurations.
+        facts: Shared fields of the run's records.
+        num_trials: Most configurations to try.
+        num_final: Number of finalists, the quickest, which are timed once more in turn.
+        known: Records of this workload by the same kernels and tools, which are not repeated.
+        name_of: Name by which other processes find a kernel.
     """
 
     goal: Goal
@@ -134,11 +134,11 @@ class Session:
         return len(self.records)
 
     def next_jobs(self, numbers: Iterator[int], batch: int = BATCH) -> list[Job]:
-        """What to run next; empty while something is under way, and when the workload is through.
+        """The next jobs; empty while jobs are under way, and at the end of the session.
 
         Args:
-            numbers: Gives a number for every job.
-            batch: How many trials to ask of the search at once.
+            numbers: Source of job numbers.
+            batch: Number of trials to ask the search for.
         """
         if not self.started:
             self.started = time.monotonic()
@@ -158,7 +158,7 @@ class Session:
         return []
 
     def _recall(self) -> None:
-        """Tell the search what is known; a workload that was tuned to the end is through."""
+        """Tell the search the known records; a workload with enough of them and finalists is finished at once."""
         tried = latest(self.known)
         for record in tried:
             config = {name: value for name, value in record.config.items() if isinstance(value, int)}
@@ -170,9 +170,9 @@ class Session:
         self.is_through = bool(self.finals)
 
     def hear(self, done: JobResult, numbers: Iterator[int]) -> tuple[list[TuningRecord], list[Job]]:
-        """What came of a job: records to keep, and jobs for what was not run through no fault of its own.
+        """Take the result of a job: its records to store, and new jobs for trials that were lost without their fault.
 
-        That is tried once more; finalists that were lost together are timed one by one.
+        A lost trial is repeated once; finalists that were lost together are timed one by one.
         """
         job = done.job
         proposal = self._open.pop(job.number)
@@ -195,7 +195,7 @@ class Session:
         return records, again
 
     def result(self) -> Tuned:
-        """What came of it."""
+        """The result so far."""
         right = [record for record in self.finals if record.is_ok and record.figures]
         first = self.records[0] if self.records else None
         return Tuned(
@@ -217,7 +217,7 @@ class Session:
             found = self.search.ask(min(batch, left) - len(asked))
             if not found:
                 break
-            # A search that does not listen to what it is told may propose what is known.
+            # A search that ignores `tell` may propose configurations that are known.
             asked += [proposal for proposal in found if not self._is_known(proposal)]
         return asked
 
@@ -230,7 +230,7 @@ class Session:
             self.search.hear(record)
 
     def _tell(self) -> None:
-        """Tell the search what came of its proposals, in the order in which it made them."""
+        """Tell the search the times of its proposals, in the order in which it made them."""
         for proposal, record in self._asked:
             assert record is not None
             figures = record.figures if record.is_ok else None
@@ -239,7 +239,7 @@ class Session:
         self._asked = []
 
     def _final_jobs(self, numbers: Iterator[int]) -> list[Job]:
-        """The quickest and the first choice, to be timed in turn."""
+        """The job of the finalists: the quickest and the first choice, timed in turn."""
         self._has_finals = True
         right = sorted((record for record in self.records if record.is_ok and record.figures), key=_order)
         chosen = right[: self.num_final]
@@ -261,16 +261,16 @@ class Session:
         return Trial(self.name_of(record.kernel), self.goal.workload, config)
 
     def _record(self, trial: Trial, answer: TrialAnswer, proposal: Proposal | None) -> TuningRecord:
-        """The record of an answer; that of a finalist, which no proposal comes with, has what is known of its trial."""
+        """The record of an answer; a finalist, without a proposal, repeats the fields of its trial's record."""
         outcome = Outcome.CRASHED if answer.outcome == Outcome.NOT_RUN else answer.outcome
-        told: dict[str, Any] = {"outcome": outcome.name.lower(), "message": answer.message, "figures": answer.figures}
-        told["error_over_bound"] = _finite(answer.error_over_bound)
+        fields: dict[str, Any] = {"outcome": outcome.name.lower(), "message": answer.message, "figures": answer.figures}
+        fields["error_over_bound"] = _finite(answer.error_over_bound)
         if proposal is not None:
             blank = self._blank(proposal.kernel, proposal.config)
-            told |= {"predicted_s": _finite(proposal.predicted_s), "compiled": answer.compiled}
-            return msgspec.structs.replace(blank, **told)
+            fields |= {"predicted_s": _finite(proposal.predicted_s), "compiled": answer.compiled}
+            return msgspec.structs.replace(blank, **fields)
         tried = next(r for r in self.records if self._trial_of(r) == trial)
-        return msgspec.structs.replace(tried, run=self.facts.run, created=time.time(), **told)
+        return msgspec.structs.replace(tried, run=self.facts.run, created=time.time(), **fields)
 
     def _blank(self, kernel: str, config: Mapping[str, int]) -> TuningRecord:
         spec = self.goal.operation.spec(kernel)
@@ -295,7 +295,7 @@ class Session:
 
 
 def _order(record: TuningRecord) -> tuple[float, str, str]:
-    """Records by time; equal times in an order that is the same everywhere."""
+    """Sort key of records: time, then kernel and configuration, the same on every machine."""
     assert record.figures is not None
     return record.figures.median_s, record.kernel, digest(record.config)
 
@@ -305,18 +305,18 @@ def _finite(number: float | None) -> float | None:
 
 
 class NoSearch:
-    """What proposes nothing: for a workload that was tuned to the end."""
+    """The search of a workload that was tuned before: it proposes nothing."""
 
     def ask(self, number: int) -> list[Proposal]:
         """Nothing."""
         return []
 
     def tell(self, proposal: Proposal, seconds: float | None) -> None:
-        """Nothing follows from it."""
+        """Ignored."""
 
 
 def finals_of(known: Sequence[TuningRecord], num_trials: int) -> list[TuningRecord]:
-    """The finalists of a workload of which so many configurations were tried; none where it is not tuned to the end."""
+    """The finalists of the latest run, where `num_trials` configurations were tried; else none."""
     finals = [record for record in known if record.figures is not None and record.figures.is_final]
     if not finals or len(latest(known)) < num_trials:
         return []
@@ -324,7 +324,7 @@ def finals_of(known: Sequence[TuningRecord], num_trials: int) -> list[TuningReco
 
 
 def latest(records: Iterable[TuningRecord]) -> list[TuningRecord]:
-    """Of each configuration the newest record that is no finalist's figure, in the order in which they were tried."""
+    """The newest record of each configuration, finals excluded, in the order of the trials."""
     ordered = sorted(records, key=lambda record: (record.created, record.id))
     newest = {r.key: r for r in ordered if r.figures is None or not r.figures.is_final}
     return sorted(newest.values(), key=lambda record: (record.created, record.id))

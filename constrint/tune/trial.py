@@ -1,4 +1,4 @@
-"""What is tried on a device, and what may come of it."""
+"""A trial on a device, and its possible outcomes."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class Trial:
 
     Args:
         kernel: The kernel's full name, `gemm.pointer`.
-        workload: What it computes.
+        workload: The workload.
         config: A value for each of the kernel's parameters.
         is_final: Whether it is timed again with the best of its workload, however slow it is.
-        seed: Of the random inputs that it is checked on; None for the engine's.
+        seed: Seed of the random inputs of its check; None for the engine's.
     """
 
     kernel: str
@@ -32,7 +32,7 @@ class Trial:
 
 
 class Outcome(IntEnum):
-    """What came of a trial."""
+    """The outcome of a trial."""
 
     NOT_RUN = 0
     OK = 1

@@ -1,10 +1,10 @@
-"""Which versions of Triton the GEMM's resource rules are checked with."""
+"""Versions of Triton that the GEMM's resource rules are checked with."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-#: Version to evidence. Layouts, and with them shared memory and registers, move between versions.
+#: Version -> evidence. Layouts, and with them shared memory and registers, change between versions.
 VERIFIED: Mapping[str, str] = {
     "3.6": "compiled for six targets (tests/data/triton_gemm_space_3_6.csv), run on an H200",
     "3.9": "compiled for 13 targets (tests/data/triton_gemm_space.csv)",
@@ -17,7 +17,7 @@ def is_verified(version: str) -> bool:
 
 
 def caution(version: str) -> str:
-    """What to tell a user of another version; empty for a verified one."""
+    """Warning for a user of another version; empty for a verified one."""
     if is_verified(version):
         return ""
     return (

@@ -1,7 +1,9 @@
-"""The tuner: the only loop. It carries jobs of several workloads to an engine, and what comes back to a store.
+"""The tuner's loop: it carries the jobs of several workloads to an engine, and their records to a store.
 
-Records go to the store as they come, so that an interruption, a crash or a full disk loses at most what the devices are
-at and what is on its way to the disk.
+    goal -> search (made ahead, `search/maker.py`) -> session -> jobs -> engine -> records -> store
+
+Records are stored as they come, so that an interruption, a crash or a full disk loses at most the trials under way and
+the records on their way to the disk.
 """
 
 from __future__ import annotations
@@ -29,46 +31,46 @@ from constrint.tune.store.store import RecordStore
 from constrint.tune.store.writer import Writer
 from constrint.tune.trial import Load
 
-#: Workloads that are tuned at once on one device: while one is compiled, the other runs.
+#: Workloads that are open at once on one device: one compiles while another runs.
 OPEN = 12
 POLL_S = 0.25
-#: Trials that each device has at least before it, also at the end of a run, where few workloads are left.
+#: Fewest trials queued for each device, also at the end of a run with few workloads left.
 LEAST_JOBS = 2
-#: Trials that are asked of a search at once at most, since it learns nothing between them.
+#: Most trials that a search is asked for at once, since it learns nothing between them.
 MOST_BATCH = 4 * BATCH
-#: Trials after which the time that is left can be told: the first ones pay for what is loaded once.
+#: Trials before an estimate of the remaining time: the first ones include loading.
 TELLING_TRIALS = 12
 
 
 class Listener(Protocol):
-    """Hears how far it is."""
+    """Follows the progress of a run."""
 
     def started(self, slot: int, session: Session) -> None:
-        """A workload is begun on a device."""
+        """A workload begins on a device."""
 
     def tried(self, slot: int, session: Session, record: TuningRecord, left_s: float | None) -> None:
-        """A trial's outcome is known; `left_s` is what is left of the whole run, if that can be told."""
+        """A trial has a record; `left_s` is the estimated time left of the run, or None."""
 
     def finished(self, slot: int, tuned: Tuned) -> None:
-        """A workload is through."""
+        """A workload is finished."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How much is tried, and how.
+    """Bounds and method of a run.
 
     Args:
         gpu: The hardware model of all devices.
-        search: Makes what proposes configurations.
-        trials: Configurations of a workload that are tried at most.
-        budget_s: Time for all workloads; None for as long as it takes.
-        num_final: The quickest of a workload that are timed once more, in turn.
-        resume: Whether what the store knows of these very kernels, GPU and tools is not measured again.
-        seed: Of whatever is random.
-        name_of: Name by which other processes find a kernel, where it is not its full name.
-        run: The run's name in the store; a new one if empty.
-        load: Finds a kernel by that name, so that searches can be made in other processes; None for a thread of this
-            one, which then has less time for the devices.
+        search: Makes the search of a task.
+        trials: Most configurations of a workload.
+        budget_s: Time for all workloads, in seconds; None for no limit.
+        num_final: Finalists of a workload, timed once more in turn.
+        resume: Whether stored records of the same kernels, GPU and tools are used in place of new trials.
+        seed: Seed of the searches.
+        name_of: Name by which other processes find a kernel.
+        run: Name of the run in the store; a new one if empty.
+        load: Finds a kernel by that name, so that searches are made in other processes; None to make them in a thread
+            of this one, which then has less time for the devices.
     """
 
     gpu: GpuModel
@@ -85,12 +87,12 @@ class Settings:
 
 @dataclass
 class Use:
-    """What a device did in a run.
+    """Work of a device in a run.
 
     Args:
         name: The device.
-        num_jobs: Trials that it ran, and rounds of finalists.
-        busy_s: What they took.
+        num_jobs: Trials and rounds of finalists that it ran.
+        busy_s: Their time, in seconds.
     """
 
     name: str
@@ -100,13 +102,13 @@ class Use:
 
 @dataclass(frozen=True)
 class TuningReport:
-    """What came of a run.
+    """The result of a run.
 
     Args:
-        tuned: The workloads that were begun, in the order in which they were finished.
-        is_interrupted: Whether it was ended by Ctrl-C.
-        devices: What each device did.
-        seconds: From the first job that was done to the last one: the start of processes is not counted.
+        tuned: The workloads that were begun, in the order in which they finished.
+        is_interrupted: Whether Ctrl-C ended it.
+        devices: Work of each device.
+        seconds: Time from the first result to the last, without the start of processes.
     """
 
     tuned: tuple[Tuned, ...]
@@ -121,9 +123,9 @@ class Waiting:
 
     Args:
         goal: The workload.
-        known: What is known of its operation on this GPU.
-        again: Of that, what need not be measured again.
-        search: What will propose, once it is being made.
+        known: Records of its operation on this GPU.
+        again: Those of this workload, which replace trials.
+        search: Its search, once it is being made.
     """
 
     goal: Goal
@@ -133,14 +135,14 @@ class Waiting:
 
 
 def records_of(store: RecordStore, goal: Goal, gpu: GpuModel, tools: Mapping[str, str]) -> list[TuningRecord]:
-    """What a store knows of an operation on a GPU, measured by today's tools."""
+    """Stored records of an operation on a GPU, measured by today's tools."""
     own = {spec.full_name: toolchain_of(spec, tools) for spec in goal.operation.implementations}
     found = store.find(operation=goal.workload.operation, gpu=gpu.name)
     return [r for r in found if not differences(r.toolchain, own.get(r.kernel, tools))]
 
 
 def is_same(goal: Goal, record: TuningRecord) -> bool:
-    """Whether a record is one of this workload and of today's kernels."""
+    """Whether a record is of this workload and of today's kernels."""
     if record.workload != goal.workload or record.fixed != dict(goal.fixed):
         return False
     specs = {spec.full_name: spec for spec in goal.operation.implementations}
@@ -149,18 +151,18 @@ def is_same(goal: Goal, record: TuningRecord) -> bool:
 
 
 def new_run() -> str:
-    """A name for a run that no other one has."""
+    """A unique name of a run."""
     return uuid.uuid4().hex[:12]
 
 
 class Tuner:
-    """Tunes workloads one after another on each device.
+    """Tunes workloads, several at once on each device.
 
     Args:
-        settings: How.
+        settings: Bounds and method.
         engine: Runs the trials.
-        store: Keeps what comes of them.
-        listener: Hears how far it is.
+        store: Keeps their records.
+        listener: Follows the progress.
     """
 
     def __init__(
@@ -169,20 +171,20 @@ class Tuner:
         self._settings, self._engine, self._store, self._listener = settings, engine, store, listener
         self._facts = RunFacts(settings.run or new_run(), settings.gpu.name, engine.toolchain)
         self._numbers = itertools.count()
-        #: The session of every job that is under way.
+        #: The session of each job under way.
         self._jobs: dict[int, Session] = {}
         self._sessions: list[list[Session]] = [[] for _ in engine.slots]
         self._lost: set[int] = set()
         self._known: dict[str, list[TuningRecord]] = {}
         self._use = [Use(name) for name in engine.slots]
-        #: When the first and the last job were done.
+        #: Times of the first and the last result.
         self._first_done = self._last_done = 0.0
 
     def run(self, goals: Sequence[Goal]) -> TuningReport:
-        """Tune workloads; Ctrl-C ends it with what is known by then.
+        """Tune workloads; Ctrl-C ends the run with the results so far.
 
         Raises:
-            ConstrintError: When no device can be used, or the store keeps nothing any more.
+            ConstrintError: When no device can be used, or the store fails.
         """
         tuned: list[Tuned] = []
         is_interrupted = False
@@ -215,7 +217,7 @@ class Tuner:
         return TuningReport(tuple(tuned), is_interrupted, tuple(self._use), self._last_done - self._first_done)
 
     def _advance(self) -> Iterator[Tuned]:
-        """Hand on what workloads have to run next; gives those that are through."""
+        """Submit the next jobs of all sessions; yields the results of finished ones."""
         num_open = sum(map(len, self._sessions))
         for slot, sessions in enumerate(self._sessions):
             for session in list(sessions):
@@ -225,18 +227,18 @@ class Tuner:
                     yield self._finish(slot, session)
 
     def _batch(self, num_open: int) -> int:
-        """How many trials a workload may have under way, so that no device waits while few workloads are left."""
+        """Number of trials that a workload may have under way, so that no device idles while few workloads are left."""
         num_devices = len(self._sessions) - len(self._lost)
         return max(BATCH, min(MOST_BATCH, math.ceil(LEAST_JOBS * num_devices / num_open)))
 
     def _share_what_is_left(self, waiting: deque[Waiting]) -> None:
-        """Let the last workloads go on until the time is up, whatever their shares were."""
+        """Give the last workloads all of the time that is left."""
         if self._until is not None and not waiting:
             for session in itertools.chain.from_iterable(self._sessions):
                 session.stop_at = self._until
 
     def _search_maker(self) -> SearchMaker:
-        """What makes searches ahead, while devices are at work: solving a space takes a while."""
+        """The maker of searches, which solves spaces while devices are at work."""
         settings = self._settings
         return SearchMaker(
             settings.search,
@@ -248,7 +250,7 @@ class Tuner:
         )
 
     def _make_ahead(self, waiting: deque[Waiting], maker: SearchMaker) -> None:
-        """Let searches be made of the next workloads: those that there is room for, and one more for each device."""
+        """Begin to make the searches of the next workloads: those that there is room for, and one more per device."""
         num_devices = len(self._sessions)
         room = OPEN * num_devices - sum(map(len, self._sessions))
         for each in itertools.islice(waiting, room + num_devices):
@@ -260,12 +262,12 @@ class Tuner:
                     each.search.set_result(NoSearch())
                     continue
                 task = SearchTask(goal.operation, settings.gpu, goal.workload, (), settings.seed, goal.fixed)
-                # The first ones are there before other processes are.
+                # The first searches are made here: other processes would start later.
                 each.search = maker.submit(task, is_away=self._num_made >= num_devices)
                 self._num_made += 1
 
     def _open(self, waiting: deque[Waiting]) -> Iterator[Tuned]:
-        """Begin workloads on the devices that have room; gives those that nothing can be proposed for."""
+        """Begin workloads on devices with room; yields the results of workloads without any candidate."""
         for depth in range(OPEN):
             for slot, sessions in enumerate(self._sessions):
                 if not waiting or len(sessions) != depth or slot in self._lost:
@@ -291,20 +293,20 @@ class Tuner:
         numbers = settings.trials, settings.num_final
         session = Session(begun.goal, search, facts, *numbers, begun.again, settings.name_of)
         if self._until is not None:
-            # Each of those that are left has an equal share of the devices' time.
+            # The workloads that are left share the devices' time equally.
             now, ways = time.monotonic(), OPEN * max(1, len(self._sessions) - len(self._lost))
             session.stop_at = now + (self._until - now) * min(1.0, ways / (num_waiting + 1))
         return session
 
     def _records_of(self, goal: Goal) -> list[TuningRecord]:
-        """What the store knew of an operation on this GPU when the run began, measured by today's tools."""
+        """Records of an operation on this GPU, as stored when the run began, measured by today's tools."""
         operation = goal.workload.operation
         if operation not in self._known:
             self._known[operation] = records_of(self._store, goal, self._settings.gpu, self._facts.toolchain)
         return self._known[operation]
 
     def _submit(self, home: int, session: Session, jobs: Sequence[Job]) -> None:
-        """Hand jobs on; trials also go to devices that have nothing else to do, finalists stay together."""
+        """Submit jobs; trials are spread over the home device and idle ones, finalists stay together."""
         slots = [home, *(slot for slot, own in enumerate(self._sessions) if not own and slot not in self._lost)]
         slots = [slot for slot in slots if slot not in self._lost] or [home]
         for place, job in enumerate(jobs):
@@ -313,7 +315,7 @@ class Tuner:
             self._engine.submit(slot, job)
 
     def _hear(self, several: Sequence[JobResult]) -> None:
-        """Keep what came of jobs, all at once, and hand on what is to be run again."""
+        """Store the records of results, all at once, and submit lost trials again."""
         heard = []
         for done in several:
             session = self._jobs.pop(done.job.number)
@@ -321,7 +323,7 @@ class Tuner:
             if done.slot_is_lost:
                 self._leave(done)
             heard.append((done, session, *session.hear(done, self._numbers)))
-        # The disk is not waited for: the next trials are under way meanwhile. What it complains of ends the run.
+        # Nobody waits for the disk: the next trials are under way. A fault of it ends the run.
         self._writer.add([record for _, _, records, _ in heard for record in records])
         for done, session, records, again in heard:
             home = next((slot for slot, sessions in enumerate(self._sessions) if session in sessions), done.slot)
@@ -332,14 +334,14 @@ class Tuner:
                     self._listener.tried(done.slot, session, record, self._left_s())
 
     def _count(self, done: JobResult) -> None:
-        """Add a job to what its device did."""
+        """Count a job for its device."""
         self._last_done = time.monotonic()
         self._first_done = self._first_done or self._last_done
         use = self._use[done.slot]
         use.num_jobs, use.busy_s = use.num_jobs + 1, use.busy_s + done.seconds
 
     def _leave(self, done: JobResult) -> None:
-        """Use a device no more; its workloads go to the next one."""
+        """Give up a device; its workloads move to the next one."""
         slot = done.slot
         self._lost.add(slot)
         others = [other for other in range(len(self._sessions)) if other not in self._lost]
@@ -352,7 +354,7 @@ class Tuner:
         self._sessions[slot] = []
 
     def _left_s(self) -> float | None:
-        """What is left of the run, from what its trials have taken so far."""
+        """Estimated time left of the run, by the trials so far; None before there are enough."""
         spent = time.monotonic() - self._started
         is_told = self._num_trials >= TELLING_TRIALS
         left = spent * max(0, self._left - self._num_trials) / self._num_trials if is_told else None

@@ -1,10 +1,10 @@
-"""What the PTX of a candidate says of it: state that outlives a launch, clocks, hints that keep lines in the L2."""
+"""Forbidden PTX of a candidate: state that outlives a launch, clocks, hints that hold lines in the L2."""
 
 from __future__ import annotations
 
 import re
 
-#: What no kernel may have, by the words that show it.
+#: Forbidden features by the words that show them.
 _FOUND = {
     "a variable in global memory, which would outlive a call": re.compile(r"^\s*(\.[a-z]+\s+)?\.global\b"),
     "a clock": re.compile(r"%(clock|globaltimer)"),
@@ -16,6 +16,6 @@ _FOUND = {
 
 
 def not_allowed(ptx: str) -> tuple[str, ...]:
-    """What of it no kernel may have, in words."""
+    """The forbidden features in a text of PTX."""
     lines = ptx.splitlines()
     return tuple(what for what, pattern in _FOUND.items() if any(pattern.search(line) for line in lines))

@@ -1,7 +1,7 @@
-"""What is seen of a candidate's call beside its outputs: who computed, and what was touched that is not its own.
+"""Observation of a candidate's call beside its outputs: foreign kernels, library operations, and changed state.
 
-All of it is seen from inside the candidate's process. It is there to refuse source that the reading of it let through;
-source that has taken over its process could hide from it, which is why it is read first.
+All observation is from inside the candidate's process. It refuses source that the gate `legal` let through; source that
+has taken over its process could hide from it, which is why it is read first.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _HARMLESS = (
 HARMLESS = frozenset(f"aten.{name}" for name in _HARMLESS.split())
 #: Methods by which values of a tensor leave it without an operation of PyTorch.
 EXITS = frozenset({"numpy", "tolist", "item", "__array__", "__dlpack__", "data_ptr", "untyped_storage", "storage"})
-#: Where a timer, a check or a launch could be replaced.
+#: Attributes through which a timer, a check or a launch could be replaced.
 GUARDED = (
     "builtins", "time", "statistics", "math", "gc", "torch", "torch.Tensor", "torch.cuda", "torch.cuda.Event",
     "torch.cuda.Stream", "torch.cuda.streams", "torch.nn.functional", "torch.testing", "triton", "triton.testing",
@@ -116,7 +116,7 @@ def library_calls(launches: Launches) -> Iterator[list[str]]:
 
 
 class Guard:
-    """What the process was like before the candidate was loaded, so that a change is seen."""
+    """State of the process before the candidate was loaded, to detect changes."""
 
     def __init__(self) -> None:
         places = {name: _place(name) for name in GUARDED}
@@ -141,7 +141,7 @@ class Guard:
         return tuple(name for name, value in self._settings.items() if now[name] != value)
 
     def other_streams(self, streams: set[int]) -> tuple[str, ...]:
-        """What to say where kernels were launched on streams that were not current before."""
+        """Message about kernels on streams that were not current before; empty for none."""
         return ("the stream of a launch",) if streams - {self._settings["the current stream"]} else ()
 
 

@@ -1,1 +1,4 @@
-"""Where trials run: processes of this machine, one for each GPU, or those of many machines."""
+"""Engines run trials: in processes of this machine, one per GPU (`local`), or on a Ray cluster (`ray`), each a plug-in.
+
+Ray earns its lines as the way out of one machine: the same trials on every GPU of a cluster, whatever machine is lost.
+"""

@@ -1,4 +1,4 @@
-"""What runs in the process of one device: candidates are checked on several sets of inputs, then timed."""
+"""The process of one device: candidates are checked on several sets of inputs, then timed."""
 
 from __future__ import annotations
 
@@ -15,29 +15,28 @@ from constrint.tune.pool import compile_for, compile_trial
 from constrint.tune.store.record import Compiled, Figures
 from constrint.tune.trial import Outcome, Trial
 
-#: A candidate whose first rounds are slower than the best by more than this is not timed to the end.
+#: A candidate whose first rounds are slower than the best by this factor is not timed to the end.
 HOPELESS = 1.5
-#: Kernels and workloads whose inputs and expected outputs are kept, and the share of the device's memory that has to be
-#: free with them.
+#: Most workloads whose inputs and expected outputs stay on the device, and the share of its memory that stays free.
 KEPT_CASES, FREE_SHARE = 24, 0.5
 
 
 class Told(NamedTuple):
-    """The answers to a job, and whether the process is to be given up: the device is lost to it."""
+    """The answers to a job, and whether the device is lost to this process, which is then replaced."""
 
     answers: tuple[TrialAnswer, ...]
     is_lost: bool
 
 
 class _CaseData(NamedTuple):
-    """A workload's data: what is checked, and what is timed (the same, unless the check is of less work)."""
+    """A workload's data: the cases of the check, and the data that is timed (the first case, unless it is smaller)."""
 
     checks: Sequence[Case]
     timed: Any
 
 
 class _Timed:
-    """Inputs and outputs of a workload that is timed alone: what is checked is smaller."""
+    """Inputs and outputs of a workload whose check is smaller."""
 
     def __init__(self, spec: KernelSpec, setup: Setup, workload: Workload) -> None:
         self._spec, self._gpu, self._workload = spec, setup.gpu, workload
@@ -49,7 +48,7 @@ class _Timed:
 
 
 class TrialRunner:
-    """Tries candidates on one device."""
+    """Checks and times candidates on one device."""
 
     def __init__(self, setup: Setup, index: int) -> None:
         self.setup = setup
@@ -61,10 +60,10 @@ class TrialRunner:
         self.kept: OrderedDict[tuple[str, str, int | None], _CaseData] = OrderedDict()
 
     def __call__(self, job: Job, note: Callable[[int], None]) -> Told:
-        """Do a job; `note` says which trial is about to be run."""
+        """Run a job; `note` reports the number of the trial that begins."""
         answers, is_lost = (self._finals(job, note) if job.is_final else (self._try(job.trials[0], job.best_s),)), False
         if any(answer.outcome != Outcome.OK for answer in answers):
-            # Whatever went wrong may have written anywhere.
+            # A faulty kernel may have written anywhere.
             self.kept.clear()
             try:
                 self.timer.synchronize()
@@ -91,7 +90,7 @@ class TrialRunner:
         return self.kept[key]
 
     def _free_share(self) -> float:
-        """The share of the device's memory that is free, what torch keeps for later counted in."""
+        """Free share of the device's memory, torch's cache included."""
         if self.setup.device == "cpu":
             return 1.0
         import torch
@@ -100,7 +99,7 @@ class TrialRunner:
         return (free + torch.cuda.memory_reserved() - torch.cuda.memory_allocated()) / whole
 
     def _try(self, trial: Trial, best_s: float) -> TrialAnswer:
-        """One candidate: right on every set of inputs, then timed."""
+        """Check one candidate on every set of inputs, then time it."""
         try:
             data = self._data(trial)
             refused, error = self._checked(trial, data)
@@ -115,7 +114,7 @@ class TrialRunner:
             return TrialAnswer(outcome=Outcome.LAUNCH_FAILED, message=_said(error))
 
     def _checked(self, trial: Trial, data: _CaseData) -> tuple[str, float]:
-        """What is wrong with a candidate's results, empty if nothing is; and the largest error over its bound."""
+        """The fault of a candidate's results, empty for none, and its largest error over the bound."""
         worst = 0.0
         for number, case in enumerate(data.checks, 1):
             case.renew()
@@ -141,7 +140,7 @@ class TrialRunner:
         return _figures(self.timer.cold([graph], ROUNDS)[0], "cold")
 
     def _finals(self, job: Job, note: Callable[[int], None]) -> tuple[TrialAnswer, ...]:
-        """The finalists in turn; afterwards each is checked once more, since some are right only at first."""
+        """Time the finalists in turn; then check each once more, since some are correct only at first."""
         data, calls = [], []
         for number, trial in enumerate(job.trials):
             note(number)
@@ -177,7 +176,7 @@ def _figures(measured: Measurement, cache: str, *, is_final: bool = False) -> Fi
 
 
 def _compiled(launch: Any) -> Compiled | None:
-    """What the compiler made of a launch that has run; None where its compiler does not say."""
+    """Resources of a launch that has run; None where its compiler does not report them."""
     if not hasattr(launch, "compiled"):
         return None
     kernel = launch.compiled()
@@ -187,23 +186,23 @@ def _compiled(launch: Any) -> Compiled | None:
 
 
 def _said(error: Exception) -> str:
-    """An error in one line."""
+    """An error as one line."""
     lines = str(error).strip().splitlines() or [""]
     return f"{type(error).__name__}: {lines[0]}"[:400]
 
 
 def serve_device(setup: Setup, index: int) -> TrialRunner:
-    """Makes what answers in the process of a device."""
+    """Make the function that answers in the process of a device."""
     device = TrialRunner(setup, index)
     if setup.device != "cpu":
-        # While the first candidates compile: an error here is one of theirs as well, and is heard then.
+        # In parallel with the first compilations. An error here repeats in a candidate, which reports it.
         with contextlib.suppress(Exception):
             _load_libraries(setup.device, device.timer)
     return device
 
 
 def _load_libraries(device: str, timer: Timer) -> None:
-    """Use once what candidates and references use, so that it is loaded."""
+    """Load the libraries that candidates and references use."""
     import torch
 
     values = torch.randn(64, 64, device=device)
@@ -217,7 +216,7 @@ def _load_libraries(device: str, timer: Timer) -> None:
 
 
 def serve_compiler(setup: Setup) -> Callable[[Trial, Callable[[int], None]], TrialAnswer]:
-    """Makes what answers in a process that compiles, into the compiler's own cache."""
+    """Make the function that compiles, into the compiler's own cache."""
     import os
 
     os.nice(10)

@@ -1,6 +1,6 @@
-"""What an engine is: it is given jobs, compiles, checks and times what they name, and always answers.
+"""The protocol of an engine: it takes jobs, compiles, checks and times their trials, and answers every one.
 
-Whatever a candidate does - crash, hang, take all memory, print, write elsewhere - is an answer like any other.
+Every fault of a candidate (a crash, a hang, all memory taken, endless output) is an answer like any other.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from constrint.hwmodels import GpuModel
 from constrint.tune.store.record import Compiled, Figures
 from constrint.tune.trial import Load, Outcome, Trial
 
-#: How long one kernel may take to compile, a trial or one finalist on the device, and a process to start.
+#: Time limits of one compilation, of one trial or finalist on the device, and of the start of a process, in seconds.
 COMPILE_PATIENCE_S, RUN_PATIENCE_S, START_PATIENCE_S = 60.0, 30.0, 180.0
 
 
 @dataclass(frozen=True)
 class Setup:
-    """How trials are run.
+    """Settings of an engine.
 
     Args:
-        load: Finds a kernel by its name, in whatever process.
+        load: Finds a kernel by its name, importable in every process.
         gpu: The model of the devices.
         device: `cuda`, or `cpu` for kernels that run there.
-        cache: `cold`: the L2 is overwritten before every call that is timed; `warm`: calls follow each other.
-        num_inputs: Sets of random inputs that a candidate is checked on.
-        has_unusual: Whether all sets but the first are of the kinds that a kernel may go wrong on.
-        seed: Of the random inputs.
-        compile_patience_s, run_patience_s: How long one candidate may take.
-        max_memory_bytes: Memory of the host that one process may take; 0 for half of the machine's.
+        cache: `cold`: the L2 is overwritten before every timed call; `warm`: calls follow each other.
+        num_inputs: Sets of random inputs of a check.
+        has_unusual: Whether all sets but the first are of the kinds that a kernel may fail on.
+        seed: Seed of the random inputs.
+        compile_patience_s, run_patience_s: Time limits of one candidate.
+        max_memory_bytes: Limit of the host memory of one process; 0 for half of the machine's.
     """
 
     load: Load
@@ -47,19 +47,19 @@ class Setup:
     max_memory_bytes: int = 0
 
     def with_patience(self, seconds: float) -> Setup:
-        """The same with so many seconds for a candidate on the device, and twice as many to compile it."""
+        """The same with a time limit of `seconds` on the device, and twice that to compile."""
         return replace(self, run_patience_s=seconds, compile_patience_s=2 * seconds)
 
 
 @dataclass(frozen=True)
 class Job:
-    """What is asked: to try one candidate, or to time several in turn.
+    """A request to try one candidate, or to time finalists in turn.
 
     Args:
-        number: Tells it from every other job.
+        number: Unique number of the job.
         trials: One candidate, or the finalists of one workload.
-        is_final: Whether these are finalists, which were tried before: they are timed in turn, with more rounds.
-        best_s: The least time of the workload so far; a candidate that is far slower is not timed to the end.
+        is_final: Whether the trials are finalists: tried before, timed in turn with more rounds.
+        best_s: Least time of the workload so far; a far slower candidate is not timed to the end.
     """
 
     number: int
@@ -69,7 +69,7 @@ class Job:
 
 
 class TrialAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of one candidate."""
+    """The result of one trial."""
 
     outcome: Outcome
     message: str = ""
@@ -80,14 +80,14 @@ class TrialAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class JobResult:
-    """The answers to a job, one for each of its trials.
+    """The answers to a job, one per trial.
 
     Args:
         job: The job.
-        slot: The device that it was given to.
-        answers: What came of its trials.
-        seconds: What they took.
-        slot_is_lost: Whether nothing can be run on that device any more; the job was not run then.
+        slot: The device that ran it.
+        answers: Results of its trials.
+        seconds: Their time.
+        slot_is_lost: Whether the device is given up; the job was not run then.
     """
 
     job: Job
@@ -98,28 +98,28 @@ class JobResult:
 
 
 class Engine(Protocol):
-    """Runs jobs on slots, of which each is one device."""
+    """Runs jobs on slots, one per device."""
 
     @property
     def slots(self) -> Sequence[str]:
-        """A name for each device: `GPU 0`."""
+        """Name of each device: `GPU 0`."""
 
     @property
     def toolchain(self) -> Mapping[str, str]:
-        """The tools by which the devices measure."""
+        """Versions of the tools that the devices measure with."""
 
     def submit(self, slot: int, job: Job) -> None:
-        """Take a job for a slot; it waits its turn there, and is compiled meanwhile."""
+        """Queue a job for a slot; it is compiled while it waits."""
 
     def poll(self, timeout_s: float) -> list[JobResult]:
-        """The jobs that are done since the last call; waits for one, but no longer than so many seconds.
+        """The results since the last call; waits up to `timeout_s` for one.
 
         Raises:
             ConstrintError: When no device can be used any more.
         """
 
     def close(self) -> None:
-        """End everything at once, whatever it is at."""
+        """End all processes at once."""
 
 
 def failed(job: Job, outcome: Outcome, message: str) -> tuple[TrialAnswer, ...]:

@@ -1,4 +1,4 @@
-"""Trials on the devices of this machine: compiled on its cores ahead of time, run by one process for each device."""
+"""The engine of this machine: trials are compiled on its cores ahead of time, and run by one process per device."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from constrint.tune.engine.process import Lost, Serve, StartError, Worker, machi
 from constrint.tune.engine.registry import DeviceRequest
 from constrint.tune.trial import Outcome
 
-#: How often a process may fail to start before its device is given up.
+#: Failed starts of a process before its device is given up.
 MAX_STARTS = 3
-#: How long nothing is looked at when no process has news.
+#: Time between two looks at silent processes, in seconds.
 POLL_S = 0.05
-#: Jobs that a device's process has at once, so that it never waits for this one.
+#: Jobs queued in a device's process, so that it never waits for this one.
 AHEAD = 3
 
 
 @dataclass
 class _Slot:
-    """A device: its process, what waits for it, and what the process has: the job that it is at, and the next."""
+    """A device: its process, the jobs that wait for it, and the jobs in the process, the current one first."""
 
     worker: Worker
     waiting: deque[Job] = field(default_factory=deque)
@@ -48,9 +48,9 @@ class LocalEngine:
     """The devices of this machine.
 
     Args:
-        setup: How trials are run.
+        setup: Settings of the engine.
         devices: Indices of the devices.
-        num_compilers: Processes that compile; one for each core by default.
+        num_compilers: Number of processes that compile; one per core by default.
     """
 
     def __init__(self, setup: Setup, devices: Sequence[int] = (0,), *, num_compilers: int | None = None) -> None:
@@ -77,16 +77,16 @@ class LocalEngine:
 
     @property
     def slots(self) -> Sequence[str]:
-        """A name for each device."""
+        """Name of each device."""
         return self._names
 
     @property
     def toolchain(self) -> Mapping[str, str]:
-        """The tools of this process, which are those of all."""
+        """Versions of the tools of this process, the same in all."""
         return toolchain()
 
     def submit(self, slot: int, job: Job) -> None:
-        """Take a job for a device."""
+        """Queue a job for a device."""
         self._slot_of[job.number] = slot
         if self._slots[slot].why_lost:
             self._refuse(job, self._slots[slot].why_lost)
@@ -98,7 +98,7 @@ class LocalEngine:
             self._slots[slot].waiting.append(job)
 
     def poll(self, timeout_s: float) -> list[JobResult]:
-        """The jobs that are done since the last call; waits for one, but no longer than so many seconds.
+        """The results since the last call; waits up to `timeout_s` for one.
 
         Raises:
             ConstrintError: When no device can be used any more.
@@ -142,7 +142,7 @@ class LocalEngine:
         self._done.append(JobResult(job, self._slot_of.pop(job.number), answers, 0.0, slot_is_lost=True))
 
     def _step(self, news: Sequence[object]) -> None:
-        """Hear those processes that have news, now and then all of them, and give work to those that have none."""
+        """Read the replies of processes with news, from time to time of all, and hand out work."""
         is_due = time.monotonic() >= self._look_at
         if is_due:
             self._look_at = time.monotonic() + POLL_S
@@ -152,7 +152,7 @@ class LocalEngine:
             self._step_slot(slot, is_due or slot.worker.wake in news)
 
     def _step_compiler(self, compiler: _Compiler, is_heard: bool) -> None:
-        """Hear what a compiler has to say, and give it the next job."""
+        """Read a compiler's reply, and hand it the next job."""
         job = compiler.at
         if job is not None:
             if not is_heard:
@@ -163,7 +163,7 @@ class LocalEngine:
             except Lost as lost:
                 answer = TrialAnswer(outcome=lost.outcome, message=f"compiling: {lost.message}")
             except StartError as error:
-                # The device's process compiles it then.
+                # The device's process compiles the kernel instead.
                 compiler.worker.forget()
                 answer = TrialAnswer(outcome=Outcome.OK, message=str(error))
             if answer is None:
@@ -179,7 +179,7 @@ class LocalEngine:
             compiler.worker.ask(compiler.at.trials[0], self._setup.compile_patience_s)
 
     def _step_slot(self, slot: _Slot, is_heard: bool) -> None:
-        """Hear what a device's process has to say, and hand it the next jobs that are compiled."""
+        """Read the replies of a device's process, and hand it the next compiled jobs."""
         while is_heard and slot.at and self._heard(slot, slot.at[0]):
             pass
         while len(slot.at) < AHEAD and not slot.why_lost:
@@ -192,7 +192,7 @@ class LocalEngine:
             slot.worker.ask(job, self._setup.run_patience_s * len(job.trials))
 
     def _heard(self, slot: _Slot, job: Job) -> bool:
-        """Whether the process is through with its first job, one way or another."""
+        """Whether the process has finished its first job, by a result or a fault."""
         try:
             reply = slot.worker.poll()
         except Lost as lost:
@@ -218,7 +218,7 @@ class LocalEngine:
         return True
 
     def _give_up(self, slot: _Slot, why: str) -> None:
-        """Answer that nothing runs on this device."""
+        """Give up a device, and answer its jobs."""
         name = self._names[self._slots.index(slot)]
         slot.why_lost = f"{name}: its process does not start: {why}"
         slot.worker.close()
@@ -235,7 +235,7 @@ class LocalEngine:
 
 
 def _blamed(job: Job, noted: int, lost: Lost) -> tuple[TrialAnswer, ...]:
-    """The answers where a process was lost: of several trials the one that it was at is to blame, if that is known."""
+    """The answers where a process was lost: the fault is that of the trial under way, where it is known."""
     if len(job.trials) == 1:
         return failed(job, lost.outcome, lost.message)
     answers = list(failed(job, Outcome.NOT_RUN, f"lost with another one: {lost.message}"))

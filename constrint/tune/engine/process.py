@@ -1,6 +1,6 @@
-"""A process that does one thing at a time for this one, is given up when it hangs, and dies with this one.
+"""A worker process: it answers one request at a time, is replaced when it hangs or dies, and ends with its parent.
 
-It may die of what it does, print without end, or fill memory: its parent hears what became of it.
+Its code may crash it, print without end, or fill memory: the parent gets the fault as an exception.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from typing import Any
 from constrint.tune.processes import PRELOAD, WARM, end_with_parent
 from constrint.tune.trial import Outcome
 
-#: What is read of what a process has printed, and the largest file that it may write, that of its output included.
+#: Bytes read from the end of a process's output, and the largest file that it may write, its output included.
 TAIL_BYTES, MAX_FILE_BYTES = 2000, 256 << 20
 _READY, _NOTE, _REPLY, _RAISED = "ready", "note", "reply", "raised"
 
-#: Makes, in the process, what answers requests; it may note where it is.
+#: Makes, in the process, the function that answers requests; that may note its place in a request.
 Serve = Callable[..., Callable[[Any, Callable[[int], None]], Any]]
 
 
 class Lost(Exception):
-    """Raised where a process is gone: killed for hanging, or dead."""
+    """Raised when a process was killed for hanging, or died."""
 
     def __init__(self, outcome: Outcome, message: str) -> None:
         super().__init__(message)
@@ -40,13 +40,13 @@ class Lost(Exception):
 
 
 class Worker:
-    """One process at a time, started again when it is needed; requests are answered in their order.
+    """One process at a time, restarted on demand; requests are answered in order.
 
     Args:
-        make: Called in the process with `arguments`, importable there; gives the function that answers requests.
-        arguments: Handed on to it.
-        start_s: How long it may take until it is ready.
-        max_memory_bytes: Memory that it may take.
+        make: Called in the process with `arguments`, importable there; returns the function that answers requests.
+        arguments: Arguments of `make`.
+        start_s: Time limit of the start, in seconds.
+        max_memory_bytes: Limit of its memory.
     """
 
     def __init__(self, make: Serve, arguments: tuple[Any, ...] = (), *, start_s: float, max_memory_bytes: int) -> None:
@@ -58,23 +58,23 @@ class Worker:
         self._pipe: Connection | None = None
         self._until = 0.0
         self._is_ready = False
-        #: Requests without an answer, each with its patience; the process is at the first one.
+        #: Unanswered requests with their time limits; the process works on the first.
         self._open: deque[tuple[Any, float]] = deque()
-        #: Where the process has noted that it is, in the request at hand.
+        #: Place in the current request that the process noted last.
         self.noted = -1
 
     @property
     def num_open(self) -> int:
-        """Requests that were not answered yet."""
+        """Number of unanswered requests."""
         return len(self._open)
 
     @property
     def wake(self) -> Connection | None:
-        """What becomes readable when there is news."""
+        """The pipe, readable when there is news."""
         return self._pipe
 
     def start(self) -> None:
-        """Start the process where there is none, so that it is ready when it is asked."""
+        """Start the process ahead of the first request."""
         if self._process is not None:
             return
         context = multiprocessing.get_context("forkserver")
@@ -88,7 +88,7 @@ class Worker:
         self._until = time.monotonic() + self._start_s
 
     def ask(self, request: Any, patience_s: float) -> None:
-        """Send a request; `poll` gives the answer. The process is started where there is none."""
+        """Send a request; `poll` returns the answer. Starts the process where there is none."""
         self.start()
         self._open.append((request, patience_s))
         if self._is_ready:
@@ -100,9 +100,9 @@ class Worker:
         """The answer to the first request, in a tuple; None while there is none.
 
         Raises:
-            Lost: When the process hung or died over it; another one is started for the next.
-            StartError: When the process did not start; the request is still open.
-            Exception: What the function raised.
+            Lost: When the process hung or died over the request; the next one gets a new process.
+            StartError: When the process did not start; the request stays open.
+            Exception: The exception of the function.
         """
         if not self._open:
             return None
@@ -128,12 +128,12 @@ class Worker:
         return None
 
     def kill(self) -> None:
-        """Let the process end; does not wait for it."""
+        """Kill the process without waiting for it."""
         if self._process is not None:
             self._process.kill()
 
     def abandon(self) -> None:
-        """End the process at once; open requests are asked of another one."""
+        """End the process at once; open requests go to a new one."""
         self.kill()
         if self._process is not None:
             self._process.join()
@@ -142,30 +142,30 @@ class Worker:
         self._process = self._pipe = None
 
     def forget(self) -> None:
-        """End the process at once, and answer nothing of what is open."""
+        """End the process at once, and drop all open requests."""
         self._open.clear()
         self.abandon()
 
     def close(self) -> None:
-        """End the process, and leave nothing behind."""
+        """End the process, and remove its log."""
         self.forget()
         self._log.unlink(missing_ok=True)
 
     def _begin(self) -> None:
-        """The process is at the next request now."""
+        """Start the clock of the next request."""
         self.noted = -1
         if self._open:
             self._until = time.monotonic() + self._open[0][1]
 
     def _send(self, request: Any) -> None:
         assert self._pipe is not None
-        # A process that has just died is found by the next look.
+        # A process that just died is noticed by the next poll.
         with suppress(OSError):
             self._pipe.send(request)
 
     def _look_after(self) -> None:
         if not self._process.is_alive():
-            # What it sent before it died has been read.
+            # Everything it sent before has been read.
             self._lose(Outcome.CRASHED, _how(self._process.exitcode))
         if time.monotonic() > self._until:
             what = "started within" if not self._is_ready else "answered within"
@@ -191,20 +191,20 @@ class Worker:
 
 
 def start_server(device: str) -> None:
-    """Begin to load what all processes need that are to work for such a device, while this one does something else."""
+    """Begin to load, in the fork server, the modules that all processes for such a device need."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOAD if device == "cpu" else [*PRELOAD, WARM])
     forkserver.ensure_running()
 
 
 class StartError(Exception):
-    """Raised where a process dies before it can be asked anything."""
+    """Raised when a process dies before it is ready."""
 
 
 def _run(pipe: Connection, log: str, make: Serve, arguments: tuple[Any, ...]) -> None:
-    """Answers requests; the whole life of the process."""
+    """Answer requests until the parent is gone: the main function of the process."""
     end_with_parent()
-    # What candidates print is kept apart from what the program prints; endless output is cut off.
+    # Output of candidates is kept apart from the program's; endless output is cut.
     output = os.open(log, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND)
     for stream in (sys.stdout, sys.stderr):
         with suppress(Exception):
@@ -230,14 +230,14 @@ def _run(pipe: Connection, log: str, make: Serve, arguments: tuple[Any, ...]) ->
 
 
 def _limit_files() -> None:
-    """Let the process write no larger file than is sensible, whatever it prints."""
+    """Limit the size of files that the process may write, its output included."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     limits = [MAX_FILE_BYTES, *(limit for limit in (soft, hard) if limit != resource.RLIM_INFINITY)]
     resource.setrlimit(resource.RLIMIT_FSIZE, (min(limits), hard))
 
 
 def _how(code: int | None) -> str:
-    """How a process ended."""
+    """The end of a process as text."""
     if code is not None and code < 0:
         try:
             return f"killed by {signal.Signals(-code).name}"
@@ -247,7 +247,7 @@ def _how(code: int | None) -> str:
 
 
 def _resident_bytes(pid: int | None) -> int:
-    """Memory of a process that is in use; 0 where the system does not say."""
+    """Resident memory of a process; 0 where the system does not report it."""
     with suppress(OSError, ValueError, IndexError):
         text = Path(f"/proc/{pid}/statm").read_text(encoding="ascii")
         return int(text.split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -255,7 +255,7 @@ def _resident_bytes(pid: int | None) -> int:
 
 
 def machine_memory_bytes() -> int:
-    """Memory of this machine; less where the user has bounded what a process may keep (`ulimit -m`)."""
+    """Memory of this machine, or the user's limit of a process (`ulimit -m`) where that is less."""
     whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limit, _ = resource.getrlimit(resource.RLIMIT_RSS)
     return whole if limit == resource.RLIM_INFINITY else min(whole, limit)

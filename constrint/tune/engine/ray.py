@@ -1,7 +1,7 @@
-"""Trials on the devices of a Ray cluster: an actor for each, with the engine of one machine inside it.
+"""The engine of a Ray cluster: one actor per device, with the local engine inside.
 
-What a candidate does is dealt with inside the actor. An actor that is lost, with its machine or alone, is not started
-again: its device is given up, and its jobs are answered as not run, so that each is tried once elsewhere.
+Faults of candidates stay inside the actor. A lost actor is not restarted: its device is given up, and its jobs are
+answered as not run, so that each is tried once on another device.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from constrint.tune.engine.ray_host import RemoteJob
 from constrint.tune.engine.registry import DeviceRequest
 from constrint.tune.trial import Outcome
 
-#: How long an actor waits for something to tell before it takes further jobs.
+#: Time that an actor waits for a result before it takes further jobs, in seconds.
 TURN_S = 0.2
-#: An actor that says nothing for so long is given up; Ray itself finds out earlier that a machine is gone.
+#: Silence after which an actor is given up, in seconds; Ray itself notices a lost machine earlier.
 SILENT_S = 120.0
 
 
 @dataclass
 class _RaySlot:
-    """A device: jobs that its actor has not got, all that it owes an answer to, and the call that is under way."""
+    """A device: jobs to send to its actor, jobs without an answer, and the call under way."""
 
     device: RayDevice
     unsent: list[RemoteJob] = field(default_factory=list)
@@ -43,14 +43,14 @@ class RayEngine:
     """The devices of a Ray cluster.
 
     Args:
-        setup: How trials are run.
-        address: Of the cluster, as `RayCluster` takes it; not used where that is given.
+        setup: Settings of the engine.
+        address: Address of the cluster, see `RayCluster`; ignored where `cluster` is given.
         cluster: The cluster; it is closed with the engine.
-        num_actors: Actors in all where `setup.device` is `cpu`; one for each machine if None.
+        num_actors: Number of actors where `setup.device` is `cpu`; one per machine if None.
 
     Raises:
-        UsageError: When Ray is not installed, or the address is none.
-        ConstrintError: When no cluster answers there, or it has no device that can be used.
+        UsageError: When Ray is not installed, or the address is malformed.
+        ConstrintError: When no cluster answers there, or it has no usable device.
     """
 
     def __init__(
@@ -78,16 +78,16 @@ class RayEngine:
 
     @property
     def slots(self) -> Sequence[str]:
-        """A name for each device: `node7 GPU 0`."""
+        """Name of each device: `node7 GPU 0`."""
         return [slot.device.name for slot in self._slots]
 
     @property
     def toolchain(self) -> Mapping[str, str]:
-        """The tools by which all devices measure."""
+        """Versions of the tools that all devices measure with."""
         return self._slots[0].device.report.toolchain
 
     def submit(self, slot: int, job: Job) -> None:
-        """Take a job for a device."""
+        """Queue a job for a device."""
         to = self._slots[slot]
         to.owed[job.number] = job
         if to.why_lost:
@@ -96,7 +96,7 @@ class RayEngine:
             to.unsent.append(RemoteJob(job, self._fingerprint(job.trials[0].kernel)))
 
     def poll(self, timeout_s: float) -> list[JobResult]:
-        """The jobs that are done since the last call; waits for one, but no longer than so many seconds.
+        """The results since the last call; waits up to `timeout_s` for one.
 
         Raises:
             ConstrintError: When no device can be used any more, or the whole cluster is gone.
@@ -132,7 +132,7 @@ class RayEngine:
         return self._fingerprints[kernel]
 
     def _step(self, slot: _RaySlot) -> None:
-        """Give an actor its turn, if it owes anything; give it up where it has been silent for too long."""
+        """Call an actor that owes answers; give it up after too long a silence."""
         if slot.turn is not None:
             if time.monotonic() - slot.since > SILENT_S:
                 self._lose(slot, f"it has said nothing for {SILENT_S:.0f} s")
@@ -141,7 +141,7 @@ class RayEngine:
             slot.turn, slot.since = slot.device.actor.turn.remote(orders, TURN_S), time.monotonic()
 
     def _hear(self, timeout_s: float) -> None:
-        """Wait for an actor that has something to tell, and take what all have told by then."""
+        """Wait for one actor's results, and take those of all actors that are ready."""
         turns = {slot.turn: slot for slot in self._slots if slot.turn is not None}
         if not turns:
             time.sleep(timeout_s)
@@ -151,18 +151,18 @@ class RayEngine:
         for turn in ready:
             slot, turns[turn].turn = turns[turn], None
             try:
-                told: list[JobResult] = self._ray.get(turn)
+                results: list[JobResult] = self._ray.get(turn)
             except self._ray.exceptions.RayError as error:
                 self._lose(slot, one_line(error))
                 continue
-            for done in told:
+            for done in results:
                 job = slot.owed.pop(done.job.number)
                 self._done.append(replace(done, job=job, slot=self._slots.index(slot)))
-            if any(done.slot_is_lost for done in told):
-                self._lose(slot, told[-1].answers[0].message)
+            if any(done.slot_is_lost for done in results):
+                self._lose(slot, results[-1].answers[0].message)
 
     def _lose(self, slot: _RaySlot, why: str) -> None:
-        """Give up a device; what its actor owes is answered here."""
+        """Give up a device, and answer its jobs as not run."""
         slot.why_lost, slot.turn, slot.unsent = f"{slot.device.name} is lost: {why}", None, []
         print(slot.why_lost, file=sys.stderr)
         self._ray.kill(slot.device.actor)

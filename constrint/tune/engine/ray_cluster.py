@@ -1,4 +1,4 @@
-"""A Ray cluster and its devices: it is reached within a bounded time, or said not to be; each device gets an actor."""
+"""A Ray cluster and its free devices, one actor each. Connecting is bounded in time, and prints nothing on stdout."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from constrint import __version__
 from constrint.errors import ConstrintError, NoDeviceError, UsageError
 from constrint.tune.engine.ray_host import DeviceReport, Host
 
-#: How long it may take until an actor says what it is, and how much longer the others may take: they wait for a device.
+#: Time limits of the first actor's report, and of the others after it, which wait for a device; in seconds.
 START_S, LATE_S = 90.0, 20.0
-#: How long actors may take to end their processes before they are killed.
+#: Time for actors to end their processes before they are killed, in seconds.
 END_S = 3.0
 
 
 @dataclass(frozen=True)
 class _ActorPlace:
-    """Where an actor is wanted: Ray's name of the machine, its host name, and a device's share of its CPUs."""
+    """Place of an actor: Ray's name of the machine, its host name, and a device's share of its CPUs."""
 
     node: str
     machine: str
@@ -39,9 +39,9 @@ class RayDevice:
 
     Args:
         actor: Ray's handle of its actor.
-        name: What it is called: `node7 GPU 0`.
+        name: Name of the device, `node7 GPU 0`.
         num_cpus: Its share of the machine's CPUs.
-        report: What the actor says of it.
+        report: The actor's report on it.
     """
 
     actor: Any
@@ -51,17 +51,17 @@ class RayDevice:
 
 
 class RayCluster:
-    """The devices of a Ray cluster that are free.
+    """The free devices of a Ray cluster.
 
     Args:
         address: `HOST:PORT`, `ray://HOST:PORT` or `auto`; None for that of the environment (`RAY_ADDRESS`), or else for
             a cluster of this machine alone, which ends with this object.
         device: `cuda`, or `cpu` for kernels that run there.
-        num_actors: Actors in all where the device is `cpu`; one for each machine if None.
+        num_actors: Number of actors where the device is `cpu`; one per machine if None.
 
     Raises:
-        UsageError: When Ray is not installed, or the address is none.
-        NoDeviceError: When the cluster has no device, or none that is free.
+        UsageError: When Ray is not installed, or the address is malformed.
+        NoDeviceError: When the cluster has no free device.
         ConstrintError: When no cluster answers there.
     """
 
@@ -72,7 +72,7 @@ class RayCluster:
         if self._is_ours:
             connect(self.ray, address or os.environ.get("RAY_ADDRESS") or "local")
         self._actors: list[Any] = []
-        #: What keeps a device from being used, said where no device can be.
+        #: Reasons for which devices are unused.
         self._unused: list[str] = []
         try:
             self.devices = self._start()
@@ -81,10 +81,10 @@ class RayCluster:
             raise
 
     def model(self) -> str:
-        """The name of the devices' hardware model: the one that most of them are of.
+        """The name of the hardware model that most devices are of.
 
         Raises:
-            NoDeviceError: When no device is of a model that is known.
+            NoDeviceError: When no device is of a known model.
         """
         known = Counter(device.report.model for device in self.devices if device.report.model is not None)
         if not known:
@@ -97,7 +97,7 @@ class RayCluster:
         return min(known, key=lambda model: (-known[model], model))
 
     def usable(self, model: str) -> list[RayDevice]:
-        """The devices of a model that have this package and the same tools; says on stderr what is left out.
+        """The devices of a model with this package and the same tools; prints the others on stderr.
 
         Raises:
             NoDeviceError: When there is none.
@@ -119,7 +119,7 @@ class RayCluster:
         self.close()
 
     def close(self) -> None:
-        """End all actors, at first by asking them to, and what was started of Ray for this program."""
+        """End all actors, first by request, and the Ray processes that this program started."""
         try:
             self._end(list(self._actors))
         finally:
@@ -141,7 +141,7 @@ class RayCluster:
                 self.ray.kill(actor)
 
     def _start(self) -> list[RayDevice]:
-        """Start an actor on each device that is free."""
+        """Start an actor on each free device."""
         places = list(self._places())
         if not places:
             nodes = sum(bool(node["Alive"]) for node in self.ray.nodes())
@@ -180,7 +180,7 @@ class RayCluster:
         return next(name for name in names if name not in taken)
 
     def _places(self) -> Iterator[_ActorPlace]:
-        """Where actors are wanted: on every GPU, or on CPUs in turn."""
+        """Places of actors: every GPU, or CPUs in turn."""
         nodes = [node for node in self.ray.nodes() if node["Alive"]]
         resource = "CPU" if self.device == "cpu" else "GPU"
         nodes = [node for node in nodes if node["Resources"].get(resource, 0) >= 1]
@@ -194,7 +194,7 @@ class RayCluster:
                 yield _ActorPlace(node["NodeID"], node["NodeManagerHostname"], max(1, cpus // number))
 
     def _actor(self, place: _ActorPlace) -> Any:
-        """An actor on one machine; of what it holds there, a GPU counts, and CPUs only where they are measured."""
+        """An actor on one machine; it reserves a GPU, or a CPU where that is measured."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         is_cpu = self.device == "cpu"
@@ -208,7 +208,7 @@ class RayCluster:
 
 
 def choose(devices: Sequence[RayDevice], model: str, *, is_cpu: bool) -> tuple[list[RayDevice], list[str]]:
-    """The devices of a model that have this package and the same tools; and of each other one why it is not used."""
+    """The devices of a model with this package and the same tools, and the reason for each other device."""
     unused: list[str] = []
 
     def keep(from_: Sequence[RayDevice], kept: list[RayDevice], why: Callable[[RayDevice], str]) -> list[RayDevice]:
@@ -219,7 +219,7 @@ def choose(devices: Sequence[RayDevice], model: str, *, is_cpu: bool) -> tuple[l
     chosen = keep(devices, of_version, lambda d: f"has constrint {d.report.version}, not {__version__}")
     if not is_cpu:
         of_model = [device for device in chosen if device.report.model == model]
-        # A model that was named stands for devices of which none is known.
+        # A named model may replace the unknown model of all devices.
         unknown = [device for device in chosen if device.report.model is None and device.report.device_name]
         chosen = keep(chosen, of_model or unknown, lambda d: f"is {d.report.device_name or 'no GPU'}, not {model}")
     if chosen:
@@ -233,9 +233,9 @@ def _tools(device: RayDevice) -> str:
     return ", ".join(f"{name} {version}" for name, version in sorted(device.report.toolchain.items())) or "no tools"
 
 
-#: How long it may take until something answers at an address, and until Ray does.
+#: Time limits of a connection to the address, and of Ray's answer, in seconds.
 KNOCK_S, CONNECT_S = 5.0, 45.0
-#: Where no cluster answers, Ray tries for minutes and may hear no interrupt; a process that can be ended tries first.
+#: Without a cluster Ray tries for minutes and ignores interrupts: a second process, which can be killed, tries first.
 _TRY = """
 import sys, ray
 try:
@@ -306,6 +306,6 @@ def _no_cluster(address: str, why: str) -> ConstrintError:
 
 
 def one_line(error: object) -> str:
-    """What an error of Ray's says: the last line of it."""
+    """An error of Ray as one line: its last."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1][:300].rstrip(".") if lines else type(error).__name__

@@ -1,6 +1,6 @@
-"""What runs on a Ray cluster's machines: an actor for each device, with the engine of one machine inside it.
+"""The actor of one device of a Ray cluster, with the local engine inside.
 
-A candidate that crashes or hangs ends a process of that engine, and never the actor. Nothing here imports Ray.
+A candidate that crashes or hangs ends a process of that engine, never the actor. This module does not import Ray.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from constrint.tune.engine.interface import Job, JobResult, Setup, failed
 from constrint.tune.engine.local import LocalEngine
 from constrint.tune.trial import Outcome
 
-#: What a process finds its own device by, where Ray gave it one of several.
+#: Variables by which Ray assigns a device to a process.
 _VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 
 
 @dataclass(frozen=True)
 class DeviceReport:
-    """What an actor says of itself.
+    """An actor's report on its device.
 
     Args:
-        machine: The name of its machine.
-        version: Of this package, there.
-        device_name: The device's own name; empty where there is none.
-        model: Its hardware model; None where none is known, or for the CPU.
-        index: Of the device, among those of its machine; None where that is not known.
-        toolchain: The tools by which it measures.
+        machine: Name of the machine.
+        version: Version of this package there.
+        device_name: The device's own name; empty without a device.
+        model: Its hardware model; None where it is unknown, or for the CPU.
+        index: Index of the device on its machine; None where it is unknown.
+        toolchain: Versions of the tools that it measures with.
     """
 
     machine: str
@@ -47,7 +47,7 @@ class DeviceReport:
 
 @dataclass(frozen=True)
 class RemoteJob:
-    """A job, and what the kernel's sources have to be for its answer to be one of the kernel that was meant."""
+    """A job, with the fingerprint that the kernel must have on the actor's machine."""
 
     job: Job
     fingerprint: Fingerprint
@@ -61,15 +61,15 @@ class Host:
     """
 
     def __init__(self, device: str) -> None:
-        # Processes that are started here would otherwise run the file that Ray's own processes begin with.
+        # Child processes would otherwise run the main file of Ray's own processes.
         vars(sys.modules["__main__"]).pop("__file__", None)
         self._device = device
         self._engine: LocalEngine | None = None
-        #: Why a kernel cannot be run here, by name; empty for those that can.
+        #: Reason for which a kernel cannot run here, by name; empty for those that can.
         self._refused: dict[str, str] = {}
 
     def report(self) -> DeviceReport:
-        """Say what this device is."""
+        """Report on this device."""
         name, model = _device() if self._device != "cpu" else ("", None)
         return DeviceReport(socket.gethostname(), __version__, name, model, _index(), dict(toolchain()))
 
@@ -79,7 +79,7 @@ class Host:
         self._engine = LocalEngine(setup, (0,), num_compilers=num_compilers)
 
     def turn(self, orders: Sequence[RemoteJob], timeout_s: float) -> list[JobResult]:
-        """Take jobs, and give those that are done; waits for one, but no longer than so many seconds."""
+        """Queue jobs, and return results; waits up to `timeout_s` for one."""
         assert self._engine is not None
         for order in orders:
             why = self._why_not(order)
@@ -94,7 +94,7 @@ class Host:
             self._engine.close()
 
     def _why_not(self, order: RemoteJob) -> str:
-        """Why a job cannot be run here: its kernels are not there, or are others."""
+        """Reason for which a job cannot run here: its kernels are absent, or differ."""
         for name in {trial.kernel for trial in order.job.trials}:
             if name not in self._refused:
                 self._refused[name] = self._of_kernel(name, order.fingerprint)
@@ -115,17 +115,17 @@ class Host:
 
 
 def _device() -> tuple[str, str | None]:
-    """The name and the model of the only device that this process has."""
+    """Name and model of this process's only device."""
     try:
         found = detect()
     except NoDeviceError:
         return "", None
-    # Where torch does not tell, all devices of the machine are seen: they are taken for those of one model.
+    # Without torch all devices of the machine are visible: they are taken to be of one model.
     return found[0].name, found[0].model
 
 
 def _index() -> int | None:
-    """Which of its machine's devices this process was given; None where the variable names none by number."""
+    """Index of this process's device on its machine; None where the variable names none by number."""
     for variable in _VISIBLE:
         value = os.environ.get(variable, "")
         if value.isdecimal():

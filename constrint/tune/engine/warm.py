@@ -1,7 +1,7 @@
-"""What every process that compiles or launches would do first, done once: before processes are forked from this one.
+"""Warm-up of the fork server: work that every process that compiles or launches would repeat.
 
-Importing it loads what torch loads for its first arithmetic without data, nearly a thousand modules, and lets Triton
-hash its own files. It touches no GPU, of which a forked process could make nothing.
+Importing this module loads torch's nearly thousand modules for a first operation on the `meta` device, and lets Triton
+hash its own files. It touches no GPU: a forked process could not use the parent's context.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 import importlib
 from contextlib import suppress
 
-#: Where versions of Triton keep the hash of their own files, which is kept for the life of a process.
+#: Modules that hold Triton's hash of its own files, by version; the hash lasts as long as the process.
 _KEYS = ("triton.runtime.cache", "triton.compiler.compiler")
 
 
 def warm() -> None:
-    """Do it; what is not installed, or is elsewhere in another version, is left to whoever needs it."""
+    """Warm up; a package that is absent, or differs in this version, is skipped."""
     with suppress(Exception):
         import torch
 

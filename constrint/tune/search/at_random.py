@@ -13,8 +13,8 @@ class RandomSearch:
     """Draws configurations uniformly, none of them twice.
 
     Args:
-        task: What it is about.
-        candidates: The configurations.
+        task: The workload and the GPU.
+        candidates: The valid configurations.
     """
 
     def __init__(self, task: SearchTask, candidates: Candidates) -> None:
@@ -23,7 +23,7 @@ class RandomSearch:
         self._proposed: set[int] = set()
 
     def ask(self, number: int) -> list[Proposal]:
-        """Up to so many configurations to try next, none of which it proposed before."""
+        """Up to `number` configurations not proposed before."""
         drawn: list[int] = []
         while len(drawn) < number and len(self._proposed) < self.candidates.size:
             index = self._draw()
@@ -32,19 +32,19 @@ class RandomSearch:
         return [Proposal(*self.candidates.at(index), because="random") for index in drawn]
 
     def tell(self, proposal: Proposal, seconds: float | None) -> None:
-        """Nothing is learnt from what came of a proposal; another's is not drawn any more."""
+        """Learn nothing from the time; a proposal of another search is not drawn any more."""
         index = self.candidates.number(proposal.kernel, proposal.config)
         if index is not None:
             self._proposed.add(index)
 
     def _draw(self) -> int:
-        """The number of a configuration that was not proposed."""
+        """The number of a configuration not proposed before."""
         size = self.candidates.size
         for _ in range(16):
             index = int(self._generator.integers(0, min(size, 2**62)))
             if index not in self._proposed:
                 return index
-        # Nearly everything was proposed, or the space is small: the next one that was not.
+        # Nearly all were proposed: take the next free one.
         while index in self._proposed:
             index = (index + 1) % size
         return index
@@ -54,7 +54,7 @@ def make(task: SearchTask, candidates: Candidates, argument: str) -> RandomSearc
     """Make a random search.
 
     Raises:
-        UsageError: When something stands behind the colon.
+        UsageError: For an argument behind the colon.
     """
     if argument:
         raise UsageError(f"search 'random:{argument}': 'random' takes nothing behind a colon.")

@@ -1,4 +1,4 @@
-"""What a search is: it proposes configurations of one workload, and hears what came of them."""
+"""The protocol of a search: it proposes configurations of one workload, and is told their times."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Proposal:
     Args:
         kernel: The implementation's full name.
         config: A value for each of its parameters.
-        predicted_s: What the (corrected) cost model says; nan where it says nothing.
-        because: Why it is tried, in a phrase: `model's 3rd choice`, `neighbour of the best`, `tpe`.
-        seed: Of the random inputs that it is checked on, drawn after it was proposed; None for the run's.
+        predicted_s: Time by the (corrected) cost model; nan where it has none.
+        because: Reason in a phrase: `model's choice 3`, `neighbour of the best`, `tpe`.
+        seed: Seed of the random inputs of its check, drawn after it was proposed; None for the run's.
     """
 
     kernel: str
@@ -32,15 +32,15 @@ class Proposal:
 
 @dataclass(frozen=True)
 class SearchTask:
-    """What a search is about.
+    """The workload that a search is for.
 
     Args:
-        operation: What is tuned, with the implementations that compete.
+        operation: The operation, with the implementations that compete.
         gpu: The hardware model.
-        workload: What is asked of it.
+        workload: The workload.
         known: Records of other workloads on this GPU, for a warm start; any order.
-        seed: Of whatever is random.
-        fixed: Parameters that have to have given values, in the kernels that have them.
+        seed: Seed of random decisions.
+        fixed: Values that parameters must have, in the kernels that have them.
     """
 
     operation: Operation
@@ -52,13 +52,13 @@ class SearchTask:
 
 
 class Search(Protocol):
-    """Proposes and hears; of one task the same calls give the same proposals."""
+    """Proposes configurations; for one task equal calls give equal proposals."""
 
     def ask(self, number: int) -> list[Proposal]:
-        """Up to so many configurations to try next, none of which it proposed before; empty when there are no more."""
+        """Up to `number` configurations not proposed before; empty when there are none."""
 
     def tell(self, proposal: Proposal, seconds: float | None) -> None:
-        """What came of a proposal: its median time, or None where it failed."""
+        """Learn a proposal's median time, or None where it failed."""
 
 
 @runtime_checkable

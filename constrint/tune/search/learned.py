@@ -1,4 +1,4 @@
-"""What records of other workloads say about this one: measured over predicted times, ready for the regression."""
+"""Records of other workloads as measured over predicted times, ready for the regression."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from constrint.tune.search.interface import SearchTask
 from constrint.tune.search.points import ConfigPoints, Describer, Floats
 from constrint.tune.store.record import TuningRecord
 
-#: Configurations that are learnt from: of one kernel for one workload, and of all. More take longer than they help.
+#: Most configurations to learn from: of one kernel for one workload, and in total.
 MOST_CONFIGS, MOST_KNOWN = 32, 400
-#: A record that is further from the prediction than this factor is about something else.
+#: Largest factor between measurement and prediction; a record beyond it is discarded.
 MOST_OFF = 20.0
-#: What is slower than expected by more than this, as a logarithm, is not learnt to the full: it is slow either way.
+#: Largest excess over the median log ratio that is learnt: a slow configuration is slow either way.
 CLIP = 0.25
-#: How far workloads of different types are apart, and those that differ in an option, in powers of two of a size.
+#: Distance of workloads of different types, and of those that differ in an option, in powers of two of a size.
 OF_DTYPE, OF_OPTION = 4.0, 1.0
-#: Types that take the same units at the same rate are nearly the same.
+#: Types with the same units at the same rate, and their distance.
 KIN, OF_KIN = {"bf16", "fp16"}, 0.5
 
 
 @dataclass(frozen=True)
 class Learned:
-    """Measurements that there are already.
+    """Measurements of earlier runs.
 
     Args:
         points: The configurations.
         log_ratios: Logarithms of their measured over their predicted times.
-        distances: Between workloads, by their numbers; number 0 is the workload that is tuned.
+        distances: Distances between workloads, by their numbers; number 0 is the workload that is tuned.
     """
 
     points: ConfigPoints | None
@@ -45,7 +45,7 @@ class Learned:
 
 
 def learn_from(task: SearchTask, describer: Describer) -> Learned:
-    """What the records of a task say, as far as they can be used: those of its GPU, operation and kernels."""
+    """The usable records of a task: those of its GPU, operation and kernels."""
     groups = nearest(task)
     points: list[ConfigPoints] = []
     ratios: list[Floats] = []
@@ -68,7 +68,7 @@ def learn_from(task: SearchTask, describer: Describer) -> Learned:
 
 
 def nearest(task: SearchTask) -> list[tuple[Workload, list[TuningRecord]]]:
-    """The workloads nearest to a task's of which there are records, nearest first, with a record of each config."""
+    """Workloads with records, nearest to the task's first, with one record per configuration."""
     groups: dict[tuple[object, ...], list[TuningRecord]] = {}
     for record in task.known:
         if _is_usable(record, task):
@@ -80,7 +80,7 @@ def nearest(task: SearchTask) -> list[tuple[Workload, list[TuningRecord]]]:
 
 
 def distance(one: Workload, other: Workload) -> float:
-    """How far two workloads of one operation are apart, in powers of two of a size."""
+    """Distance of two workloads of one operation, in powers of two of a size."""
     squares = sum(math.log2(max(one.sizes[n], 1) / max(other.sizes[n], 1)) ** 2 for n in one.sizes)
     different = sum(one.options.get(n) != other.options.get(n) for n in {*one.options, *other.options})
     dtypes = 0.0 if one.dtype == other.dtype else OF_KIN if {one.dtype, other.dtype} == KIN else OF_DTYPE
@@ -106,7 +106,7 @@ def ratios_of(
     candidates = KernelCandidates(spec, gpu, workload, columns)
     measured = np.array([record.figures.median_s for record in usable if record.figures is not None])
     log_ratios = np.log(measured / candidates.seconds)
-    # What is fast, and what the model takes for fast: the one shows what to try, the other what to leave.
+    # Fast configurations, and those that the model predicts to be fast: both correct the ranking's head.
     telling = np.minimum(np.argsort(np.argsort(measured)), np.argsort(np.argsort(candidates.seconds)))
     kept = np.argsort(telling, kind="stable")[:MOST_CONFIGS]
     kept = kept[np.abs(log_ratios[kept]) <= math.log(MOST_OFF)]
@@ -119,7 +119,7 @@ def ratios_of(
 
 
 def _is_usable(record: TuningRecord, task: SearchTask) -> bool:
-    """Whether a record is of another workload of the same GPU and operation, and has a time."""
+    """Whether a record has a time and is of the task's GPU and operation."""
     names = set(task.workload.sizes)
     if record.operation != task.workload.operation or record.gpu.lower() != task.gpu.name.lower():
         return False
@@ -129,7 +129,7 @@ def _is_usable(record: TuningRecord, task: SearchTask) -> bool:
 
 
 def _one_each(records: Sequence[TuningRecord]) -> list[TuningRecord]:
-    """A record of each configuration: the final figure of several, and cold ones where there are any."""
+    """One record per configuration: cold ones where there are any, and the final figure of several."""
     cold = [record for record in records if record.figures is not None and record.figures.cache == "cold"]
     by_config: dict[tuple[object, ...], TuningRecord] = {}
     for record in sorted(cold or records, key=lambda r: (r.figures is not None and r.figures.is_final, r.created)):
@@ -139,7 +139,7 @@ def _one_each(records: Sequence[TuningRecord]) -> list[TuningRecord]:
 
 
 def _is_allowed(config: Any, allowed: dict[str, set[int]]) -> bool:
-    """Whether a recorded configuration has a value that the kernel knows for each of its parameters."""
+    """Whether a recorded configuration has an allowed value for each parameter."""
     if set(config) != set(allowed):
         return False
     return all(isinstance(value, int) and value in allowed[name] for name, value in config.items())

@@ -1,7 +1,7 @@
-"""Searches are made ahead: a space is solved and priced in another process, so that this one stays free for devices.
+"""Make searches ahead: another process solves and prices the space, so that this one stays free for devices.
 
-A search comes back whole, as bytes between processes of this very program; kernels and the GPU's model travel as names,
-so that what comes back refers to the kernels that are here. What cannot travel is made here, in a thread.
+A search returns as pickled bytes between processes of one program. Kernels and the GPU's model are pickled as names, so
+that the copy refers to the objects of this process. A search that cannot be pickled is made here, in a thread.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from constrint.tune.store.record import TuningRecord
 from constrint.tune.trial import Load
 
 Make = Callable[[SearchTask], Search]
-#: What stands for the GPU's model on the way.
+#: Persistent id of the GPU's model in pickled bytes.
 _GPU = 0
 
 
@@ -46,16 +46,16 @@ class Making:
         self._here = here() if away is None else None
 
     def done(self) -> bool:
-        """Whether it is there."""
+        """Whether the search is ready."""
         if self._here is None and self._away is not None and self._away.done():
             self._here = self._arrived(self._away)
         return self._here is not None and self._here.done()
 
     def result(self) -> Search:
-        """The search; waits for it.
+        """Wait for the search.
 
         Raises:
-            ConstrintError: When none can be made.
+            ConstrintError: When it cannot be made.
         """
         if self._here is None:
             assert self._away is not None
@@ -63,7 +63,7 @@ class Making:
         return self._here.result()
 
     def _arrived(self, away: Future[bytes | None]) -> Future[Search]:
-        """What came back; where nothing did, it is made here, which also says why it could not be made."""
+        """The returned search; one that did not return is made here, which raises the reason."""
         made = away.result()
         with suppress(*_CANNOT_TRAVEL):
             if made is not None:
@@ -74,15 +74,15 @@ class Making:
 
 
 class SearchMaker:
-    """Makes searches, in other processes where it may.
+    """Makes searches, in other processes where possible.
 
     Args:
         make: Makes a search.
-        gpu: The GPU's model, that of all tasks.
-        known: Records of each operation; those of other workloads are told to a search of it.
-        load: Finds a kernel by the name that `name_of` gives; None where all is made here.
+        gpu: The GPU's model, of all tasks.
+        known: Records by operation, for a warm start.
+        load: Finds a kernel by its name in other processes; None to make all searches here.
         name_of: A kernel's name in other processes, by its full name.
-        num_processes: How many of them.
+        num_processes: Number of other processes.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class SearchMaker:
         self._make, self._gpu, self._known, self._load, self._name_of = make, gpu, known, load, name_of
         self._num_processes = num_processes
         self._thread = ThreadPoolExecutor(1, "constrint-search")
-        #: Starts the processes, which takes as long as what they import.
+        #: Starts the processes, which takes as long as their imports.
         self._starter = ThreadPoolExecutor(1, "constrint-search-start")
         self._pool: ProcessPoolExecutor | None = None
         self._is_closed = False
@@ -107,8 +107,8 @@ class SearchMaker:
         """Begin to make a search.
 
         Args:
-            task: What it is about; without records.
-            is_away: Whether another process does it: this one has other things to do.
+            task: The workload and the GPU, without records.
+            is_away: Whether another process makes it.
         """
         kernels = {self._name_of(spec.full_name): spec for spec in task.operation.implementations}
         away = self._submit_away(task, kernels, self._load) if is_away and self._load is not None else None
@@ -119,7 +119,7 @@ class SearchMaker:
         return Making(away, here, lambda made: _read(made, self._gpu, kernels.__getitem__))
 
     def close(self) -> None:
-        """Leave what is not made, and end the processes."""
+        """Drop unfinished searches, and end the processes."""
         self._is_closed = True
         for executor in (self._thread, self._starter, self._pool):
             if executor is not None:
@@ -128,7 +128,7 @@ class SearchMaker:
     def _submit_away(
         self, task: SearchTask, kernels: Mapping[str, KernelSpec], load: Load
     ) -> Future[bytes | None] | None:
-        """The search as bytes, or None where it is not made there; None at once where the task cannot travel."""
+        """The search as bytes, or None where the other process fails; None for a task that cannot be pickled."""
         names = {id(spec): name for name, spec in kernels.items()}
         try:
             asked = _written((self._make, task), self._gpu, names)
@@ -142,7 +142,7 @@ class SearchMaker:
         def post() -> None:
             try:
                 self._started(load).submit(_made, asked).add_done_callback(arrived)
-            except (BrokenProcessPool, RuntimeError):  # the processes died, or are no longer wanted
+            except (BrokenProcessPool, RuntimeError):  # the processes died, or were ended
                 away.set_result(None)
 
         self._starter.submit(post)
@@ -161,7 +161,7 @@ class SearchMaker:
         return self._pool
 
 
-#: What is raised for objects that have no bytes, or whose class is not to be found.
+#: Exceptions of objects that cannot be pickled or unpickled.
 _CANNOT_TRAVEL = (pickle.PicklingError, TypeError, AttributeError, ImportError, KeyError)
 
 
@@ -171,7 +171,7 @@ def _informed(task: SearchTask, known: Iterable[TuningRecord]) -> SearchTask:
 
 
 def _written(value: object, gpu: GpuModel, names: dict[int, str]) -> bytes:
-    """Bytes of an object in which kernels and the GPU's model are names."""
+    """Pickle an object, with kernels and the GPU's model as names."""
 
     class Pickler(pickle.Pickler):
         def persistent_id(self, part: Any) -> Any:
@@ -185,7 +185,7 @@ def _written(value: object, gpu: GpuModel, names: dict[int, str]) -> bytes:
 
 
 def _read(written: bytes, gpu: GpuModel, kernel: Callable[[str], KernelSpec]) -> Any:
-    """The object that `_written` wrote."""
+    """Unpickle the bytes of `_written`."""
 
     class Unpickler(pickle.Unpickler):
         def persistent_load(self, name: Any) -> Any:
@@ -195,7 +195,7 @@ def _read(written: bytes, gpu: GpuModel, kernel: Callable[[str], KernelSpec]) ->
 
 
 class _Place:
-    """What a process that makes searches has: the GPU's model, kernels by name, and records by operation."""
+    """State of a process that makes searches: the GPU's model, kernels by name, records by operation."""
 
     def __init__(self, load: Load, gpu: GpuModel, known: Mapping[str, bytes]) -> None:
         self.gpu, self._load, self._known = gpu, load, known
@@ -204,17 +204,17 @@ class _Place:
 
     @property
     def names(self) -> dict[int, str]:
-        """Names of the kernels that were asked for."""
+        """Names of the loaded kernels, by identity."""
         return {id(spec): name for name, spec in self._kernels.items()}
 
     def kernel(self, name: str) -> KernelSpec:
-        """A kernel, the same at every call."""
+        """A kernel, the same object at every call."""
         if name not in self._kernels:
             self._kernels[name] = self._load(name)
         return self._kernels[name]
 
     def records(self, operation: str) -> list[TuningRecord]:
-        """What is known of an operation."""
+        """The records of an operation."""
         if operation not in self._records:
             self._records[operation] = msgspec.json.decode(self._known[operation], type=list[TuningRecord])
         return self._records[operation]
@@ -232,11 +232,11 @@ def _begin(load: Load, gpu: GpuModel, known: Mapping[str, bytes]) -> None:
 
 
 def _made(asked: bytes) -> bytes | None:
-    """A search as bytes; None where it cannot be made, or cannot travel."""
+    """A search as bytes; None where it cannot be made or pickled."""
     place = _places[0]
     try:
         make, task = _read(asked, place.gpu, place.kernel)
         search = make(_informed(task, place.records(task.workload.operation)))
         return _written(search, place.gpu, place.names)
-    except BaseException:  # noqa: BLE001 - it is made again where its reason is heard
+    except BaseException:  # noqa: BLE001 - it is made again in the parent, which raises the reason
         return None

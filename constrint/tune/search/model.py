@@ -1,9 +1,8 @@
 """The default search: the cost model's order, corrected by what was measured, on this workload and on others.
 
-A regression (`regression.py`) learns how far measurements are from predictions, and how sure that is. Next comes the
-configuration whose expected improvement over the best so far is largest: one that is predicted to be fast, or one of
-which little is known. The pool that it is chosen from holds the model's first few thousand configurations and the
-neighbours of every best one.
+A regression (`regression.py`) learns the error of the predictions, with its uncertainty. Next comes the configuration
+with the largest expected improvement over the best so far: a fast one by prediction, or an uncertain one. The pool of
+choices holds the model's first few thousand configurations and the neighbours of every best one.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ from constrint.tune.search.regression import Prior, Regression
 
 #: Configurations in the pool at first.
 POOL = 3000
-#: What the time of a configuration like one that failed is multiplied by, as a logarithm.
+#: Logarithm of the factor on the expected time of configurations like a failed one.
 PENALTY = math.log(2.0)
-#: Every so many-th configuration is a neighbour of the best one so far.
+#: One proposal in `EVERY` is a neighbour of the best configuration so far.
 EVERY = 4
-#: Of a part of the space that somebody names, so many configurations are looked at: those of least predicted time.
+#: Most configurations of a named part of the space that are considered: those of least predicted time.
 MOST_AMONG = 512
 
 
@@ -34,9 +33,9 @@ class ModelSearch:
     """The default search; see the module's docstring.
 
     Args:
-        task: What it is about.
-        candidates: The configurations.
-        prior: What the regression expects.
+        task: The workload and the GPU.
+        candidates: The valid configurations.
+        prior: Prior of the regression.
     """
 
     def __init__(self, task: SearchTask, candidates: Candidates, prior: Prior | None = None) -> None:
@@ -62,7 +61,7 @@ class ModelSearch:
         self._num_told = 0
 
     def ask(self, number: int) -> list[Proposal]:
-        """Up to so many configurations to try next, none of which it proposed before."""
+        """Up to `number` configurations not proposed before."""
         number = min(number, self._widened(number))
         self._find_neighbours()
         proposals: list[Proposal] = []
@@ -79,7 +78,7 @@ class ModelSearch:
         return proposals
 
     def peek(self, number: int) -> list[Proposal]:
-        """What `ask` would give now; it may be asked for again."""
+        """The next proposals of `ask`, which may be proposed again."""
         before = len(self._pending)
         proposals = self.ask(number)
         self._is_proposed[self._pending[before:]] = False
@@ -87,12 +86,12 @@ class ModelSearch:
         return proposals
 
     def expected(self, number: int) -> list[Proposal]:
-        """What is expected to be fastest of all that was not proposed; it may be asked for."""
+        """The configurations with the least expected time not proposed before; they may be proposed later."""
         order = self._order()
         return [self._proposal(place) for place in order[~self._is_proposed[order]][:number].tolist()]
 
     def ask_among(self, kernel: str, rows: Rows, number: int) -> list[Proposal]:
-        """Up to so many of these rows of a kernel that were not proposed before, the most promising first."""
+        """Up to `number` of a kernel's rows not proposed before, the most promising first."""
         at = self.candidates.by_name[kernel]
         rows = rows[np.argsort(self.candidates.kernels[at].seconds[rows], kind="stable")[:MOST_AMONG]]
         places = np.array(self._add(np.full(len(rows), at), rows), dtype=np.int64)
@@ -110,7 +109,7 @@ class ModelSearch:
         return proposals
 
     def tell(self, proposal: Proposal, seconds: float | None) -> None:
-        """What came of a proposal, this search's own or another's: its median time, or None where it failed."""
+        """Learn the median time of a proposal, also of another search's; None where it failed."""
         place = self._place_of(proposal)
         if place is None:
             return
@@ -127,10 +126,7 @@ class ModelSearch:
             self._best = measured, place
 
     def leaders(self, number: int) -> list[Proposal]:
-        """The configurations that are expected to be fastest by all that is known so far, proposed or not.
-
-        Of those that are level the one that the model puts first comes first.
-        """
+        """The configurations with the least expected time, proposed or not; ties in the model's order."""
         return [self._proposal(place) for place in self._order()[:number].tolist()]
 
     def _order(self) -> Rows:
@@ -174,7 +170,7 @@ class ModelSearch:
         return np.where(self._is_proposed, -np.inf, gain)
 
     def _believe(self, place: int) -> None:
-        """Take for measured what is expected, so that the next proposal is not the same again."""
+        """Take the expected time for measured, so that the next proposal differs."""
         row = self._num_known + place
         self._regression.learn(row, float(self._regression.mean[row]))
 
@@ -198,7 +194,7 @@ class ModelSearch:
         return f"model's choice {place + 1}"
 
     def _fail(self, place: int) -> None:
-        """Make what is like a failed configuration less likely to be tried."""
+        """Penalise configurations like a failed one."""
         points = self._regression.points
         row = self._num_known + place
         own = slice(self._num_known, None)
@@ -207,7 +203,7 @@ class ModelSearch:
         self._penalty = np.maximum(self._penalty, PENALTY * alike)
 
     def _widened(self, number: int) -> int:
-        """How many configurations were not proposed yet; the pool grows where there are fewer than so many."""
+        """Number of configurations not proposed yet; the pool grows where there are fewer than `number`."""
         if self._num_left() < number:
             self._add(*self.candidates.best(2 * len(self._pool)))
         if self._num_left() < number:
@@ -276,7 +272,7 @@ def make(task: SearchTask, candidates: Candidates, argument: str) -> ModelSearch
     """Make the default search.
 
     Raises:
-        UsageError: When something stands behind the colon.
+        UsageError: For an argument behind the colon.
     """
     if argument:
         raise UsageError(f"search 'model:{argument}': 'model' takes nothing behind a colon.")

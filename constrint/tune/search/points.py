@@ -1,4 +1,4 @@
-"""Configurations as the regression sees them: where they lie among the parameters, and what the model makes of them."""
+"""Configurations as points of the regression: parameters on a logarithmic scale, and shares of the predicted time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Floats = NDArray[np.float64]
 Numbers = NDArray[np.uint64]
 
 
-#: How much less the order of blocks and the compiler's knobs change than other parameters do.
+#: Scale of the order of blocks and the compiler's knobs relative to other parameters.
 SLOW = 0.02
 
 
@@ -25,12 +25,12 @@ class ConfigPoints:
     """Some configurations, of this workload or of others.
 
     Args:
-        workload: The number of each one's workload; 0 is the workload that is tuned.
-        kernel: The number of its implementation.
-        at: Its parameters on a logarithmic scale, a column for each.
-        shares: The parts of its predicted time, as shares of it, a column for each.
-        core: A number that tells configurations apart which differ in more than slow parameters.
-        whole: A number that tells all configurations apart.
+        workload: Number of the workload of each point; 0 is the workload that is tuned.
+        kernel: Number of the implementation.
+        at: Parameters on a logarithmic scale, a column each.
+        shares: Parts of the predicted time as shares, a column each.
+        core: Hash without the order of blocks and the compiler's knobs.
+        whole: Hash of all parameters.
     """
 
     workload: Rows
@@ -49,12 +49,12 @@ class ConfigPoints:
         return np.asarray(np.square(self.at).sum(axis=1), dtype=np.float64)
 
     def take(self, rows: Any) -> ConfigPoints:
-        """Some of them."""
+        """The points of some rows."""
         return ConfigPoints(*(column[rows] for column in self._columns))
 
     @staticmethod
     def joined(several: Iterable[ConfigPoints]) -> ConfigPoints:
-        """All of several."""
+        """The points of several objects."""
         return ConfigPoints(*(np.concatenate(columns) for columns in zip(*(p._columns for p in several), strict=True)))
 
     @property
@@ -63,7 +63,7 @@ class ConfigPoints:
 
 
 class Describer:
-    """Turns rows of candidates into points: it knows all parameters and parts of an operation's kernels.
+    """Turns rows of candidates into points, over all parameters and cost parts of an operation's kernels.
 
     Args:
         candidates: The configurations of the workload that is tuned.

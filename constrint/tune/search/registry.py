@@ -1,7 +1,7 @@
-"""The searches there are, by name: built-in ones, those of installed packages, and those that a program registers.
+"""The searches by name: built-in ones, those of installed packages, and those that a program registers.
 
 A name may carry an argument behind a colon: `optuna:cmaes`. Another package offers its search as an entry point of the
-group `constrint.searches` that names a function like those of `MAKERS`.
+group `constrint.searches` that names a function like those of `_BUILT_IN`.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from constrint.tune.search.interface import Search, SearchTask
 
 ENTRY_POINTS = "constrint.searches"
 DEFAULT_SEARCH = "model"
-#: Makes a search from a task, its configurations, and what stands behind the colon of its name.
+#: Makes a search from a task, its configurations, and the argument behind the colon of its name.
 Maker = Callable[[SearchTask, Candidates, str], Search]
-#: Where the built-in ones are made.
+#: Makers of the built-in searches.
 _BUILT_IN = {
     "model": "constrint.tune.search.model:make",
     "random": "constrint.tune.search.at_random:make",
@@ -29,7 +29,7 @@ _REGISTERED: dict[str, Maker] = {}
 
 
 def register_search(name: str, maker: Maker) -> None:
-    """Make a search known; one of the same name is replaced."""
+    """Register a search; one of the same name is replaced."""
     _REGISTERED[name] = maker
 
 
@@ -40,7 +40,7 @@ def list_searches() -> tuple[str, ...]:
 
 
 def find_search(name: str) -> Callable[[SearchTask], Search]:
-    """What makes the search of that name.
+    """The maker of a search by its name.
 
     Raises:
         UnknownNameError: When there is no such search.
@@ -54,8 +54,8 @@ def make_search(name: str, task: SearchTask, candidates: Candidates | None = Non
 
     Args:
         name: `model`, `random`, `optuna`, `optuna:cmaes`, or another that is registered.
-        task: What it is about.
-        candidates: What it may propose; every valid configuration of the task's operation if None.
+        task: The workload and the GPU.
+        candidates: The valid configurations; those of all kernels of the operation if None.
 
     Raises:
         UnknownNameError: When there is no such search.
@@ -83,7 +83,7 @@ def _maker(name: str) -> Maker:
 
 @cache
 def _ask_packages() -> None:
-    """Register what installed packages offer; asked once, and only where a name is not built in."""
+    """Register the searches of installed packages, once, and only where a name is not built in."""
     from importlib import metadata  # 30 ms that no built-in search has to wait for
 
     for entry in metadata.entry_points(group=ENTRY_POINTS):

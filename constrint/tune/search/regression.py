@@ -1,7 +1,7 @@
-"""How much longer than predicted configurations take: a Gaussian process over parameters and parts of the cost model.
+"""The error of predicted times: a Gaussian process over parameters and parts of the cost model.
 
-What it learns is the logarithm of measured over predicted time. Two configurations are expected to be off alike where
-they are near each other, of one kernel, or bound by the same resources; those of another workload likewise, but less.
+It learns the logarithm of measured over predicted time. The errors of two configurations correlate where they are near
+each other, of one kernel, or bound by the same resources; across workloads they correlate less.
 """
 
 from __future__ import annotations
@@ -16,31 +16,31 @@ import numpy as np
 from constrint.select.candidates import Rows
 from constrint.tune.search.points import ConfigPoints, Floats
 
-#: An eigenvalue of correlations that is no further below zero is zero, but for rounding.
+#: Most negative eigenvalue of a correlation matrix that is rounding.
 ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
 class Prior:
-    """Standard deviations of what the logarithm of measured over predicted time is made of.
+    """Standard deviations of the components of the log ratio of measured over predicted time.
 
     The defaults have about the largest likelihood on 600 configurations near the best of 13 products on an H200; how
     workloads resemble each other was chosen on these and on 76 recurrent layers.
 
     Args:
-        level: Of all workloads together.
-        own_level: Of a workload of its own.
-        kernel: Of one implementation.
-        parts: Of each part of the model, for a configuration that is bound by it alone.
-        near: Of what neighbouring configurations have in common.
-        reach: How far neighbourhood goes, in powers of two of a parameter.
-        kernels: Correlation of what is near between two implementations.
-        alone: Of what a configuration has in common with no other but those of another order or of other knobs.
-        variant: Of what it has in common with no other at all.
-        noise: Of a measurement.
-        elsewhere: Of a measurement of another run.
-        resemblance: How far likeness of workloads goes, in powers of two of a size.
-        far: Correlation between workloads that are far apart.
+        level: Component of all workloads.
+        own_level: Component of one workload.
+        kernel: Component of one implementation.
+        parts: Component of each cost part, for a configuration bound by it alone.
+        near: Component of neighbouring configurations.
+        reach: Length scale of the neighbourhood, in powers of two of a parameter.
+        kernels: Correlation of the neighbourhood between two implementations.
+        alone: Component of a configuration with all its orders and knobs.
+        variant: Component of a single configuration.
+        noise: Noise of a measurement.
+        elsewhere: Noise of a measurement of another run.
+        resemblance: Length scale between workloads, in powers of two of a size.
+        far: Correlation between distant workloads.
     """
 
     level: float = 0.17
@@ -62,9 +62,9 @@ class Regression:
     """The posterior over a growing set of points, updated measurement by measurement.
 
     Args:
-        prior: What is expected beforehand.
-        points: The points, those of other workloads among them.
-        distances: Between workloads, by their numbers, in powers of two of a size.
+        prior: The prior.
+        points: All points, those of other workloads included.
+        distances: Distances between workloads, by their numbers, in powers of two of a size.
     """
 
     def __init__(self, prior: Prior, points: ConfigPoints, distances: Floats) -> None:
@@ -74,14 +74,14 @@ class Regression:
         self.mean = np.zeros(len(points))
         self.variance = self._own(points)
         self._told: list[int] = []
-        # Of the Cholesky factor of the told points' covariance, continued to all points: a row for each told one.
+        # Cholesky factor of the measured points' covariance, continued to all points: a row per measured point.
         self._factor = np.zeros((0, len(points)))
         self._scales: list[float] = []
         self._rest: list[float] = []
 
     @contextmanager
     def supposing(self) -> Iterator[None]:
-        """What is learnt inside is forgotten afterwards; no points may be added meanwhile."""
+        """Forget afterwards what is learnt inside the block; no points may be added inside."""
         mean, variance, number = self.mean, self.variance, len(self._told)
         try:
             yield
@@ -91,7 +91,7 @@ class Regression:
                 del told[number:]
 
     def learn(self, row: int, log_ratio: float) -> None:
-        """Hear of one point's measurement."""
+        """Learn one point's measurement."""
         number = len(self._told)
         covariance = self._covariances(np.array([row]), self.points)[0]
         if number:
@@ -109,7 +109,7 @@ class Regression:
         self._rest.append(rest)
 
     def learn_first(self, log_ratios: Floats) -> None:
-        """Hear of the first points' measurements at once, before any other."""
+        """Learn the first points' measurements at once, before any other."""
         told = np.arange(len(log_ratios))
         among = self._covariances(told, self.points.take(told))
         among[told, told] += self.prior.elsewhere**2
@@ -122,7 +122,7 @@ class Regression:
         self._told, self._scales, self._rest = told.tolist(), np.diag(lower).tolist(), rest.tolist()
 
     def extend(self, points: ConfigPoints) -> None:
-        """Add points, of which nothing was measured."""
+        """Add unmeasured points."""
         fresh = np.zeros((len(self._factor), len(points)))
         covariances = self._covariances(np.array(self._told, dtype=np.int64), points)
         for place, row in enumerate(self._told):
@@ -136,13 +136,13 @@ class Regression:
         self._factor = np.hstack([self._factor, fresh])
 
     def _own(self, points: ConfigPoints) -> Floats:
-        """The variance of points of which nothing is known."""
+        """Prior variance of points."""
         p = self.prior
         shared = p.level**2 + p.own_level**2 + p.kernel**2 + p.near**2 + p.alone**2 + p.variant**2
         return np.asarray(shared + p.parts**2 * np.square(points.shares).sum(axis=1), dtype=np.float64)
 
     def _covariances(self, rows: Rows, others: ConfigPoints) -> Floats:
-        """Of some points with others."""
+        """Prior covariances of some points with others."""
         p, own = self.prior, self.points.take(rows)
         is_same = own.workload[:, None] == others.workload
         is_kernel = own.kernel[:, None] == others.kernel
@@ -158,7 +158,7 @@ class Regression:
 
 
 def _correlations(alike: Floats) -> Floats:
-    """Likenesses as correlations that can hold together: distances that add options and types may give others."""
+    """The nearest positive semidefinite correlations: distances with options and types may give indefinite ones."""
     values, vectors = np.linalg.eigh(alike)
     if values[0] > -ROUNDING:
         return alike

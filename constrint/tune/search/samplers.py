@@ -41,8 +41,8 @@ class SamplerSearch:
     """A search by one of Optuna's samplers.
 
     Args:
-        task: What it is about.
-        candidates: The configurations.
+        task: The workload and the GPU.
+        candidates: The valid configurations.
         name: The sampler's name.
     """
 
@@ -61,16 +61,16 @@ class SamplerSearch:
         self._trials: dict[tuple[int, int], Any] = {}
 
     def ask(self, number: int) -> list[Proposal]:
-        """Up to so many configurations to try next, none of which it proposed before."""
+        """Up to `number` configurations not proposed before."""
         proposals: list[Proposal] = []
         while len(proposals) < number and self._has_more():
             with _quiet(self._optuna):
-                wanted = self._study.ask(self._space)
-                place, row = self._nearest(wanted.params)
-                trial, params = wanted, self._params(place, row)
-                if params != wanted.params:
-                    # What was suggested is not what is tried: it is put aside, and what is tried is made a trial.
-                    self._study.tell(wanted, state=self._optuna.trial.TrialState.FAIL)
+                suggested = self._study.ask(self._space)
+                place, row = self._nearest(suggested.params)
+                trial, params = suggested, self._params(place, row)
+                if params != suggested.params:
+                    # The suggestion is replaced by a trial of the valid configuration nearest to it.
+                    self._study.tell(suggested, state=self._optuna.trial.TrialState.FAIL)
                     self._study.enqueue_trial(params)
                     trial = self._study.ask(self._space)
             self._is_proposed[place][row] = True
@@ -80,7 +80,7 @@ class SamplerSearch:
         return proposals
 
     def tell(self, proposal: Proposal, seconds: float | None) -> None:
-        """What came of a proposal, this search's own or another's: its median time, or None where it failed."""
+        """Learn the median time of a proposal, also of another search's; None where it failed."""
         place = self.candidates.by_name.get(proposal.kernel)
         row = None if place is None else self.candidates.kernels[place].find(proposal.config)
         if place is None or row is None:
@@ -98,7 +98,7 @@ class SamplerSearch:
                 self._study.tell(trial, math.log(seconds))
 
     def _nearest(self, params: Mapping[str, Any]) -> tuple[int, int]:
-        """The kernel and the row nearest to a suggestion among those that were not proposed; the first of equals."""
+        """Kernel and row nearest to a suggestion among those not proposed; the first of equals."""
         best = (math.inf, 0, 0)
         for place, kernel in enumerate(self.candidates.kernels):
             rows = np.flatnonzero(~self._is_proposed[place])
@@ -112,7 +112,7 @@ class SamplerSearch:
         return best[1], best[2]
 
     def _params(self, place: int, row: int) -> dict[str, Any]:
-        """A configuration as Optuna's parameters; those that its kernel lacks are at their first value."""
+        """A configuration as Optuna's parameters; parameters that its kernel lacks have their first value."""
         kernel = self.candidates.kernels[place]
         config = kernel.config(row)
         params: dict[str, Any] = {}
@@ -124,12 +124,12 @@ class SamplerSearch:
         return params
 
     def _places(self, name: str, values: Any) -> Any:
-        """Places of a parameter's values in ascending order; one that was not listed at first has that of the next."""
+        """Places of a parameter's values in ascending order; an unlisted value has the place of the next."""
         known = self._values[name]
         return np.minimum(np.searchsorted(known, values), len(known) - 1)
 
     def _has_more(self) -> bool:
-        """Whether anything was not proposed yet; more is listed where there is more."""
+        """Whether a configuration is left to propose; lists more of a large space first."""
         self._grow()
         if any(not proposed.all() for proposed in self._is_proposed):
             return True
@@ -139,7 +139,7 @@ class SamplerSearch:
         return any(not proposed.all() for proposed in self._is_proposed)
 
     def _grow(self) -> None:
-        """Follow the candidates, of which more may be listed by now."""
+        """Follow the candidates, whose list may have grown."""
         for place, kernel in enumerate(self.candidates.kernels):
             added = kernel.num_rows - len(self._is_proposed[place])
             if added > 0:
@@ -190,7 +190,7 @@ def _values(candidates: Candidates) -> dict[str, Rows]:
 
 @contextmanager
 def _quiet(optuna: Any) -> Iterator[None]:
-    """Without what Optuna says of every trial, and of what is new in it."""
+    """Silence Optuna's messages and warnings."""
     level = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     try:

@@ -1,1 +1,9 @@
-"""What was measured, kept: records, the store that holds them, and what is read from and written for other tools."""
+"""The store of measurements: records, the best of them, and formats of other tools.
+
+    record     one trial as it is stored; proposals    one proposal with its gates
+    store      add, find, count; writer                the thread that adds while devices work
+    choices    the winners among records, and the file that look-ups read
+    place      addresses; backends, sqlite, postgres   databases; database    transactions over forks and replaced files
+
+It earns its lines by surviving: crashes, full disks, damaged files, many processes and many versions.
+"""

@@ -1,4 +1,4 @@
-"""One process at a time in a folder, for steps that read and then replace a file."""
+"""A lock on a folder, for steps that read and then replace a file."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pathlib import Path
 
 @contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
-    """Wait until no other process is inside the block for the same folder, and keep others out.
+    """Lock a folder during the block.
 
     The folder itself is locked, so no file is left behind, and the lock ends with the process. Where folders cannot be
-    locked (Windows, some network file systems), nobody waits.
+    locked (Windows, some network file systems), the block runs without a lock.
     """
     try:
         import fcntl

@@ -1,7 +1,7 @@
-"""What was proposed, by whom and why, and what the gates made of it: a table of its own in the store of records.
+"""Proposals in the store, a table of their own: proposer, reason, candidate, gates and verdict.
 
-Stores of earlier versions lack the table. It is made when the first proposal is kept; nothing else of such a store
-changes, and earlier versions go on with it.
+Stores of earlier versions lack the table. It is made with the first proposal; nothing else of such a store changes, and
+earlier versions continue to use it.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ PROPOSALS = Table(
 )
 Index("constrint_proposals_by_run", PROPOSALS.c.run)
 Index("constrint_proposals_by_record", PROPOSALS.c.record_key)
-#: Columns that are a field of the proposal, as it stands there.
+#: Columns with the value of the proposal's field of the same name.
 FIELDS = ("id", "run", "operation", "gpu", "record_key", "created")
 #: Key of the lock under which one process at a time makes the table.
 ADVISORY_LOCK = 0x636F6E7075
 
 
 class GateKept(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What came of one gate."""
+    """The result of one gate."""
 
     gate: str
     passed: bool
@@ -45,24 +45,24 @@ class GateKept(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class ProposalRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A proposal and one candidate that it came to, or why it came to none.
+    """A proposal with one candidate of it, or with the reasons for which it has none.
 
     Args:
-        run: The run that it belongs to; that of the tuner's records, where candidates were measured.
+        run: Name of the run; the same as in the tuner's records, where candidates were measured.
         round: The number of the round, from 0.
         place: Its place in the round, from 0.
-        origin: Who proposed it: `built-in`, or the model's name.
+        origin: Name of the proposer: `built-in`, or the model's name.
         host: The host of the endpoint that answered; empty for built-in rules.
         is_replayed: Whether it came from a transcript.
         operation, gpu, dtype, sizes, options, fixed: What it is for, as in a `TuningRecord`.
-        kind: What it is: `space`, `strategy`, `action`, `source`; or `baseline`, the cost model's first choice.
+        kind: `space`, `strategy`, `action`, `source`; or `baseline`, the cost model's first choice.
         because: The proposer's reason.
         proposal: The whole proposal as JSON; empty where it could not be read.
-        refusals: Why it, or a part of it, was not taken.
+        refusals: Reasons for which it, or a part of it, was refused.
         kernel: The candidate's kernel; empty where there is none.
         config: Its configuration.
-        gates: The gates that it came to, in their order.
-        verdict: What the judge said of it, as JSON; empty where nothing was said.
+        gates: Results in the order of the gates.
+        verdict: The judge's verdict as JSON; empty without one.
         record_key: The `key` of the candidate's measurements; empty where nothing was measured.
         created: Seconds since 1970.
     """
@@ -92,7 +92,7 @@ class ProposalRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     @property
     def id(self) -> str:
-        """What tells it from all others: its run, its place there, and what it is for."""
+        """Identity of the record: run, round, place and subject."""
         work = [self.operation, self.gpu, self.dtype, self.sizes, self.options, self.fixed]
         return digest([self.run, self.round, self.place, *work])
 
@@ -113,7 +113,7 @@ def proposal_row(proposal: ProposalRecord) -> dict[str, Any]:
 
 
 def has_table(connection: Connection) -> bool:
-    """Whether a store has proposals: those of earlier versions have not."""
+    """Whether a store has the table; those of earlier versions lack it."""
     return inspect(connection).has_table(PROPOSALS.name)
 
 

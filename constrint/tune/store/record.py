@@ -1,4 +1,4 @@
-"""One trial as it is kept: what was tried, on what, with which tools, and what came of it."""
+"""The record of a trial: configuration, workload, GPU, tools, outcome and figures."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from constrint.select.tuned import Value as Value
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What was measured; times in seconds.
+    """Measured times, in seconds.
 
     Args:
         median_s: The median of the rounds.
         spread_s: The 80th less the 20th percentile.
-        num_rounds: How many rounds.
+        num_rounds: Number of rounds.
         cache: `cold` where the L2 was overwritten before every call, else `warm`.
-        is_final: Whether it was measured in turn with the other finalists of its run: only such figures compare.
-        baseline_s: The competitor's median in the same rounds, if there is one.
+        is_final: Whether it was measured in turn with the other finalists of its run; only such figures compare.
+        baseline_s: Median of a baseline in the same rounds; None without one.
     """
 
     median_s: float
@@ -31,7 +31,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Compiled(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the compiler made of it."""
+    """Resources of the compiled kernel: registers and spilled bytes per thread, shared memory per block."""
 
     registers: int
     spill_bytes: int
@@ -43,24 +43,24 @@ class TuningRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     Args:
         kernel: The implementation's full name, `gemm.pointer`.
-        operation: What it computes, `gemm`.
+        operation: The operation, `gemm`.
         gpu: The model's name, `H200`.
         dtype: Type of the operands.
         sizes: The workload's sizes.
-        options: Those of its options that differ from their defaults.
-        fixed: Parameters whose values the caller gave: the winner is the best with these.
+        options: Options that differ from their defaults.
+        fixed: Parameters that the caller fixed; the winner is the best with these values.
         config: A value for each parameter.
         outcome: `ok`, or what went wrong: `compile_failed`, `launch_failed`, `wrong_result`, `timed_out`, `crashed`.
-        message: What was said of it; empty where it is ok.
-        source_hash: Of the device code.
-        spec_hash: Of the space, rules and costs.
+        message: The fault; empty where the outcome is ok.
+        source_hash: Hash of the device code.
+        spec_hash: Hash of the space, rules and costs.
         toolchain: Versions by name: `triton`, `torch`, `cuda` or `rocm`, `driver`.
-        run: Which run of the tuner it belongs to.
+        run: Name of the run.
         created: Seconds since 1970.
-        predicted_s: What the cost model said.
-        error_over_bound: The largest error over the bound that rounding allows; right up to 1.
-        figures: What was measured; None where nothing was.
-        compiled: What the compiler made of it; None where it was not asked.
+        predicted_s: Predicted time.
+        error_over_bound: Largest error over the bound that rounding allows; correct up to 1.
+        figures: Measured times; None where nothing was measured.
+        compiled: Resources of the compiled kernel; None where they are unknown.
     """
 
     kernel: str
@@ -85,28 +85,28 @@ class TuningRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     @property
     def workload(self) -> Workload:
-        """What was computed."""
+        """The workload."""
         return Workload(self.operation, self.sizes, self.dtype, self.options)
 
     @property
     def is_ok(self) -> bool:
-        """Whether it ran and was right."""
+        """Whether it ran with a correct result."""
         return self.outcome == "ok"
 
     @property
     def key(self) -> str:
-        """What the record is of, without what came of it: kernel, code, GPU, workload, toolchain, configuration."""
+        """Identity of the trial: kernel, code, GPU, workload, toolchain and configuration, without the outcome."""
         of_code = [self.kernel, self.source_hash, self.spec_hash, self.gpu, self.toolchain]
         of_work = [self.operation, self.dtype, self.sizes, self.options]
         return digest([*of_code, *of_work, self.config])
 
     @property
     def id(self) -> str:
-        """What tells it from all others: its key, the run, what was given, and whether it is a finalist's figure."""
+        """Identity of the record: key, run, fixed parameters, and whether its figures are final."""
         told = [self.key, self.run, self.figures is not None and self.figures.is_final]
         return digest([*told, self.fixed] if self.fixed else told)
 
 
 def digest(value: object) -> str:
-    """32 hexadecimal digits of anything that JSON can hold; the order of names does not matter."""
+    """32 hexadecimal digits of a JSON value, independent of the order of names."""
     return hashlib.sha256(msgspec.json.encode(value, order="sorted")).hexdigest()[:32]

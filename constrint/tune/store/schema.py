@@ -1,7 +1,6 @@
 """The tables of a store, the same in SQLite and PostgreSQL.
 
-A record is kept whole as JSON, and that is what is read back. The other columns are computed from it when it is
-written, in one place, so that records can be looked for.
+A record is stored whole as JSON, which is read back. The other columns are computed from it for queries.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from constrint.tune.store.record import TuningRecord
 if TYPE_CHECKING:
     from constrint.select import Workload
 
-#: Raised with every change of the tables; a store of a later number is refused.
+#: Version of the tables; a store of a later version is refused.
 SCHEMA = 1
 METADATA = MetaData()
 META = Table("constrint_meta", METADATA, Column("name", String(32), primary_key=True), Column("value", Text()))
@@ -40,15 +39,15 @@ RECORDS = Table(
 Index("constrint_records_by_run", RECORDS.c.run)
 Index("constrint_records_by_workload", RECORDS.c.operation, RECORDS.c.gpu, RECORDS.c.dtype)
 Index("constrint_records_by_time", RECORDS.c.created, RECORDS.c.id)
-#: Columns that are a field of the record, as it stands there.
+#: Columns with the value of the record's field of the same name.
 FIELDS = ("id", "key", "operation", "kernel", "gpu", "dtype", "outcome", "run", "created")
 
-#: Characters of what is indexed: PostgreSQL takes some 2,700 bytes for all columns of an index together.
+#: Most characters of indexed columns: PostgreSQL takes some 2,700 bytes for all columns of an index together.
 LONGEST = {"operation": 200, "gpu": 200, "dtype": 200, "run": 500}
 
 
 class Filters(TypedDict, total=False):
-    """Which records are meant: those that agree with every filter given; None leaves one out.
+    """Filters of a query; a record must match all that are not None.
 
     `since` is the earliest `created`, in seconds since 1970. `workload` means operation, sizes, dtype and options.
     """
@@ -66,7 +65,7 @@ class Filters(TypedDict, total=False):
 
 
 def exact_json(value: msgspec.Struct, named: str) -> str:
-    """A value as JSON that is read back as the same; `named` is what it is called where that cannot be.
+    """A value as JSON that decodes to an equal value; `named` is its name in an error.
 
     Raises:
         UsageError: When it would not be read back as it is.
@@ -99,12 +98,12 @@ def row_of(record: TuningRecord) -> dict[str, Any]:
 
 
 def workload_text(sizes: dict[str, int], options: dict[str, int]) -> str:
-    """Sizes and options as one text, the same whatever their order."""
+    """Sizes and options as text, independent of their order."""
     return msgspec.json.encode([sizes, options], order="sorted").decode()
 
 
 def conditions(filters: Filters) -> list[ColumnElement[bool]]:
-    """What a row has to satisfy.
+    """The conditions of a query.
 
     Raises:
         UsageError: When there is no such filter.
@@ -120,7 +119,7 @@ def conditions(filters: Filters) -> list[ColumnElement[bool]]:
         elif name == "since":
             found.append(RECORDS.c.created >= value)
         elif name in FIELDS and name != "created":
-            # Text that no record can have would be refused by the database.
+            # The database would refuse text that no record can have.
             found.append(RECORDS.c[name] == value if _is_text(value) else false())
         else:
             known = ", ".join(sorted(Filters.__annotations__))

@@ -1,6 +1,6 @@
-"""The store of what was measured: records go in whole and are found again, from any number of processes.
+"""The store of records, shared by any number of processes.
 
-Each call is one transaction: what `add` returned for is on the disk and stays there, whatever happens to the process.
+Each call is one transaction: records are on the disk when `add` returns, whatever happens to the process afterwards.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from constrint.tune.store.schema import RECORDS, Filters, conditions, row_of
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
-#: Rows that are read, or named in a statement, at once.
+#: Rows of one read, or of one statement.
 CHUNK = 500
 
 
 class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """A run of the tuner: its name, how many records it has and how many of them are ok, when it began and ended."""
+    """A run of the tuner: its name, its records in all and with outcome ok, the times of the first and the last."""
 
     run: str
     num_records: int
@@ -39,7 +39,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UnreadableRecordWarning(UserWarning):
-    """Given once for a store in which a record cannot be read; the others are."""
+    """Issued once for a store with unreadable records; the others are read."""
 
 
 class RecordStore:
@@ -51,28 +51,28 @@ class RecordStore:
 
     @classmethod
     def open(cls, place: str | Path | None = None) -> RecordStore:
-        """Open a store, and make it where there is none.
+        """Open a store; make it where there is none.
 
         Args:
             place: A path, `sqlite:///FILE`, `postgresql://USER@HOST/DATABASE`, or None for the one that
                 CONSTRINT_STORE names, else the user's own.
 
         Raises:
-            UsageError: When it is no place for a store, or PostgreSQL's driver is missing.
+            UsageError: When it is no place for a store, or a driver is missing.
             StoreError: When it cannot be opened, or is of a later version.
         """
         return cls(Database(url_of(place)))
 
     @property
     def place(self) -> str:
-        """Where it is, as it may be printed: a path, or a URL without its password."""
+        """The address as it may be printed: a path, or a URL without its password."""
         return shown(self._database.url)
 
     def add(self, records: Iterable[TuningRecord]) -> int:
-        """Keep records; one whose id is there already is left as it was.
+        """Store records; an id that exists keeps its old record.
 
         Returns:
-            How many were new. When it returns, they are on the disk; when it raises, none is.
+            Number of new records. On return all are on the disk; after an exception none is.
 
         Raises:
             UsageError: When a record would not be read back as it is.
@@ -91,14 +91,14 @@ class RecordStore:
         return self._database.write(lambda connection: len(connection.execute(statement, ordered).all()))
 
     def add_proposals(self, proposals: Iterable[ProposalRecord], *, is_newer: bool = False) -> int:
-        """Keep what was proposed and what came of it.
+        """Store proposals.
 
         Args:
-            proposals: What is kept.
-            is_newer: Whether one whose id is there already takes the place of the earlier one, which else stays.
+            proposals: The proposals.
+            is_newer: Whether a proposal replaces an older one of the same id, which else stays.
 
         Returns:
-            How many were written. When it returns, they are on the disk; when it raises, none is.
+            Number of written proposals. On return all are on the disk; after an exception none is.
 
         Raises:
             UsageError: When one would not be read back as it is.
@@ -121,9 +121,9 @@ class RecordStore:
         return self._database.write(work)
 
     def proposals(self, **filters: str | None) -> list[ProposalRecord]:
-        """What was proposed: those that agree with every filter (`run`, `operation`, `gpu`, `record_key`), by time.
+        """Proposals that match every filter (`run`, `operation`, `gpu`, `record_key`), by time.
 
-        One that cannot be read is left out, and a warning says so once.
+        An unreadable one is left out, with one warning.
         """
         column = PROPOSALS.c
         query = select(column.id, column.proposal).order_by(column.created, column.id)
@@ -140,9 +140,9 @@ class RecordStore:
         return found
 
     def find(self, **filters: Unpack[Filters]) -> Iterator[TuningRecord]:
-        """Records that agree with every filter, by time and id, as the store is when the first one is read.
+        """Records that match every filter, by time and id, in the state of the store at the first one.
 
-        A record that cannot be read is left out, and a warning says so once.
+        An unreadable record is left out, with one warning.
         """
         ordered = select(RECORDS.c.id, RECORDS.c.record).order_by(RECORDS.c.created, RECORDS.c.id)
         query = ordered.where(*conditions(filters)).execution_options(yield_per=CHUNK)
@@ -170,13 +170,13 @@ class RecordStore:
             return [name for name, text in rows if isinstance(_decoded(text), Exception)]
 
     def count(self, **filters: Unpack[Filters]) -> int:
-        """How many records agree with every filter."""
+        """Number of records that match every filter."""
         query = select(func.count()).select_from(RECORDS).where(*conditions(filters))
         with self._database.reading() as connection:
             return connection.execute(query).scalar_one()
 
     def gpus(self) -> list[str]:
-        """The GPUs that there are records of, by name."""
+        """Names of the GPUs with records."""
         with self._database.reading() as connection:
             return sorted(connection.execute(select(RECORDS.c.gpu).distinct()).scalars())
 
@@ -194,7 +194,7 @@ class RecordStore:
         """Remove records by their ids, all or none.
 
         Returns:
-            How many there were.
+            Number of removed records.
         """
         names = sorted(set(ids))
 
@@ -205,7 +205,7 @@ class RecordStore:
         return self._database.write(work)
 
     def close(self) -> None:
-        """Close every connection; whatever was added stays."""
+        """Close every connection."""
         self._database.close()
 
     def __enter__(self) -> Self:
@@ -227,7 +227,7 @@ class RecordStore:
 
 
 def _decoded(text: str) -> TuningRecord | Exception:
-    """A record, or why it cannot be read: it is of a later version, or not as it was written."""
+    """A record, or the reason for which it cannot be read: a later version, or damage."""
     try:
         return msgspec.json.decode(text, type=TuningRecord)
     except (ValueError, RecursionError) as error:

@@ -1,6 +1,6 @@
-"""Records go to a store from a thread of its own, so that whoever measures does not wait for the disk.
+"""A thread that stores records, so that measurements do not wait for the disk.
 
-What came while the disk was busy goes to it at once, in one transaction.
+Records that arrive while the disk is busy are stored in one transaction.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from collections.abc import Sequence
 from constrint.tune.store.record import TuningRecord
 from constrint.tune.store.store import RecordStore
 
-#: Records that may wait for the disk; whoever brings more waits for it.
+#: Most records in the queue; `add` waits beyond it.
 MOST_WAITING = 64
 
 
 class Writer:
-    """Keeps records in a store; close it.
+    """Stores records in a thread; close it.
 
     Args:
-        store: Where they are kept.
+        store: The store.
     """
 
     def __init__(self, store: RecordStore) -> None:
@@ -33,10 +33,10 @@ class Writer:
         self._thread.start()
 
     def add(self, records: Sequence[TuningRecord]) -> None:
-        """Take records, which are on the disk a little later.
+        """Queue records, which are on the disk a little later.
 
         Raises:
-            StoreError: When the store could not keep earlier ones; it takes no more then.
+            StoreError: When earlier records could not be stored; no more are taken then.
         """
         with self._news:
             self._check()
@@ -46,17 +46,17 @@ class Writer:
             self._check()
 
     def wait(self) -> None:
-        """Wait until all is on the disk.
+        """Wait until all records are on the disk.
 
         Raises:
-            StoreError: When the store could not keep it.
+            StoreError: When they could not be stored.
         """
         with self._news:
             self._news.wait_for(lambda: self._error is not None or not (self._waiting or self._num_written))
             self._check()
 
     def close(self) -> None:
-        """Wait for what is on its way, and end the thread; what went wrong is not said."""
+        """Store the queue, and end the thread; a fault is not raised."""
         with self._news:
             self._is_closed = True
             self._news.notify_all()
@@ -77,7 +77,7 @@ class Writer:
                 return
             try:
                 self._store.add(records)
-            except BaseException as error:  # noqa: BLE001 - raised where records are brought
+            except BaseException as error:  # noqa: BLE001 - raised by the next `add` or `wait`
                 with self._news:
                     self._error = error
                     self._news.notify_all()

@@ -46,10 +46,13 @@ def answers(engine: Engine, number: int, limit_s: float = 240.0) -> dict[int, Jo
 @pytest.fixture(scope="module")
 def engine() -> Iterator[LocalEngine]:
     made = LocalEngine(SETUP, (0, 1), num_compilers=2)
-    # Each runner loads torch with its first candidate, which a busy machine may take longer for than it may run.
-    for slot in (0, 1):
-        made.submit(slot, Job(slot, (trial("right"),)))
-    answers(made, 2)
+    # Each process loads torch with its first candidate, which a busy machine may take longer for than a trial may run:
+    # wait until both devices, and with them both compilers, have finished one in time.
+    for first in range(0, 40, 2):
+        for slot in (0, 1):
+            made.submit(slot, Job(first + slot, (trial("right"),)))
+        if all(done.answers[0].outcome == Outcome.OK for done in answers(made, 2).values()):
+            break
     yield made
     made.close()
 

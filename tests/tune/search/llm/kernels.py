@@ -11,7 +11,7 @@ from constrint.select.candidates import Candidates
 from constrint.tune.search.interface import SearchTask
 from constrint.tune.search.llm.records import KernelFacts, ParamFacts, RankedConfig
 from constrint.tune.search.llm.resolve import Resolver
-from tests.support.orders import InOrder
+from tests.tune.search.llm.in_order import InOrder
 
 TOY = KernelFacts(
     name="toy.fast",

@@ -86,7 +86,8 @@ def test_what_a_kernel_declares_comes_before_its_names() -> None:
 @pytest.mark.parametrize("name", [name for name in list_kernels() if "." not in name])
 def test_every_parameter_of_every_kernel_is_moved_by_one_action(name: str) -> None:
     operation = load_kernel(name)
-    for spec in operation.implementations:
+    # Other tests register kernels of their own, whose parameters no action moves.
+    for spec in (spec for spec in operation.implementations if spec.home.startswith("constrint.")):
         workload = spec.default_workload(GPU)
         names = [param.name for param in spec.params(GPU, workload)]
         moved = [name for names in actions_of(spec, names).values() for name in names]

@@ -28,7 +28,7 @@ from constrint.tune.search.llm.records import (
 )
 from constrint.tune.search.llm.resolve import Key, Resolver, key_of
 from constrint.tune.search.llm.rules import WIDTH, BuiltInProposer, best_of, edited, near, one
-from tests.support.orders import InOrder
+from tests.tune.search.llm.in_order import InOrder
 from tests.tune.search.llm.kernels import product_candidates, product_task
 from tests.tune.search.spaces import GPU, ToySpec, task_of, true_s
 
