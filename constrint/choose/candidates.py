@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from constrint.choose.decision import Decision, Evidence, Program, Step
+from constrint.choose.decision import Decision, ErrorBand, Evidence, Program, Step
 from constrint.choose.refusals import Refusal, care_after, refusals_of
 from constrint.choose.request import Request
 from constrint.errors import InfeasibleError, UsageError
@@ -127,12 +127,16 @@ def _with_config(operation: Operation, gpu: GpuModel, request: Request, config: 
 
 
 def program_of_winner(entry: TunedEntry, gpu: GpuModel, request: Request) -> Program:
-    """The program of a measured winner."""
+    """The program of a measured winner, with the evidence, table and error that its look-up states."""
     config = {name: value for name, value in entry.config.items() if isinstance(value, int)}
-    step = Step(
-        "product", entry.kernel, config, request.workload, dict(request.fixed), entry.seconds, Evidence.MEASURED
-    )
-    return Program(entry.kernel, (step,), note=MEASURED_BEST, table=tuned_path(SHIPPED, gpu.name).name)
+    evidence = Evidence(getattr(entry, "evidence", Evidence.MEASURED.value))
+    error: float | None = getattr(entry, "error", None)
+    band = None if error is None else ErrorBand(None, error, getattr(entry, "error_source", ""))
+    note = "; ".join([MEASURED_BEST, *getattr(entry, "changes", ())])
+    table = getattr(entry, "table", "") or tuned_path(SHIPPED, gpu.name).name
+    fixed = dict(request.fixed)
+    step = Step("product", entry.kernel, config, request.workload, fixed, entry.seconds, evidence)
+    return Program(entry.kernel, (step,), note=note, table=table, band=band)
 
 
 def _program_of(candidate: Candidate, request: Request) -> Program:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -359,6 +360,7 @@ def tables_of(gpu: GpuModel) -> Tables:
 def forget_tables() -> None:
     """Read or make every table again."""
     _TABLES.clear()
+    _named_request.cache_clear()
 
 
 def _unable(gpu: GpuModel, product: Product) -> Iterator[Program]:
@@ -372,7 +374,13 @@ def _unable(gpu: GpuModel, product: Product) -> Iterator[Program]:
 
 def decide_product(gpu: GpuModel, product: Product) -> Decision:
     """The decision for one product on a named GPU."""
-    return decide(request_of(gpu, product))
+    return decide(_named_request(tables_of(gpu), product))
+
+
+@lru_cache(maxsize=65536)
+def _named_request(tables: Tables, product: Product) -> Request:
+    """The request for a product on a named GPU; made once, since a workload takes longer to make than to look up."""
+    return request_of(tables.gpu, product)
 
 
 def best_configs(gpu: GpuModel, product: Product, top: int, refused: Sequence[Refusal] = ()) -> list[Decision]:
