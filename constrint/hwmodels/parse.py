@@ -16,6 +16,7 @@ from constrint.errors import HardwareModelError
 
 MAX_BYTES = 1_000_000
 MAX_DEPTH = 12
+_TOO_DEEP = f"more than {MAX_DEPTH} levels of nesting"
 _Parser: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _INT = re.compile(r"[-+]?(0|[1-9][0-9_]*)")
 _FLOAT = re.compile(r"[-+]?[0-9][0-9_]*(\.[0-9_]*)?([eE][-+]?[0-9]{1,3})?")
@@ -54,6 +55,9 @@ def parse_yaml(text: str, source: str) -> Any:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f"{source}:{mark.line + 1}" if mark else source
+        if "nesting" in (error.problem or ""):
+            # Some releases of libyaml stop at a depth of their own, and look so far ahead that it comes before ours.
+            raise HardwareModelError(f"{where}: {_TOO_DEEP}.") from None
         raise HardwareModelError(f"{where}: not YAML: {error.problem or error.context}.") from None
     except (yaml.YAMLError, ValueError) as error:
         raise HardwareModelError(f"{source}: not YAML: {' '.join(str(error).split())}.") from None
@@ -89,7 +93,7 @@ class _Document:
         if isinstance(event, yaml.ScalarEvent):
             return _scalar(event.value) if event.implicit[0] else event.value
         if depth == MAX_DEPTH:
-            raise self._refuse(event, f"more than {MAX_DEPTH} levels of nesting")
+            raise self._refuse(event, _TOO_DEEP)
         if isinstance(event, yaml.SequenceStartEvent):
             return self._list(path, depth)
         return self._mapping(path, depth)
