@@ -8,7 +8,7 @@ CORE := hatch_build.py $(wildcard constrint/core/src/*)
 # The tests start some hundreds of processes: with this set, each of them would compile torch's Python anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test suite test-gpu lint types docs docs-serve fast wheels clean
+.PHONY: demo test suite test-gpu test-latest lint types docs docs-serve fast wheels clean
 
 demo: $(VENV)/.core
 	$(BIN)/constrint solve --gpu mi300x
@@ -41,6 +41,15 @@ test-gpu: $(VENV)/.dev
 
 fast: $(VENV)/.dev
 	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow"
+
+# The suite with the newest versions that pyproject.toml allows, in an environment of its own, which is made anew.
+LATEST := build/latest
+test-latest:
+	$(PYTHON) -m venv --clear $(LATEST)
+	$(LATEST)/bin/python -m pip install -q --upgrade pip
+	$(LATEST)/bin/python -m pip install -q --upgrade -e . -r requirements-dev.txt
+	$(LATEST)/bin/python -m pip list --format freeze > $(LATEST)/versions.txt
+	$(LATEST)/bin/python -m pytest -n auto --dist worksteal
 
 # What goes to PyPI: the sdist, a wheel of Python alone, and on Linux one with the core, compiled for glibc 2.17 and
 # later by zig's C++ compiler and checked by auditwheel.

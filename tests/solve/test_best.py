@@ -6,11 +6,8 @@ import math
 import random
 import signal
 import sys
-import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 
 import pytest
 from hypothesis import given, settings
@@ -39,7 +36,7 @@ from constrint.solve import (
 )
 from constrint.solve.backends import native
 from tests.support import rnn_problem, strategies
-from tests.support.clock import within
+from tests.support.clock import PATIENCE_S, ticks_beside, within, worked
 from tests.support.puzzles import knapsack
 
 LIMITS = Limits(max_seconds=10)
@@ -150,7 +147,8 @@ def test_without_an_objective_the_k_best_are_the_first(random_problem: Callable[
 @pytest.mark.parametrize("seed", range(4))
 def test_a_knapsack_is_solved_at_once(size: int, seed: int) -> None:
     problem, best = knapsack(size, seed)
-    answer = within(1.0, lambda: solve(problem, LIMITS, "native"))
+    answer = solve(problem, LIMITS, "native")
+    assert answer.stats.nodes < 400
     assert answer.status is Status.FEASIBLE
     assert answer.value == answer.bound == best
 
@@ -170,8 +168,7 @@ def hard_problem() -> Problem:
 @pytest.mark.parametrize("backend", ["native", "auto", "cpsat"])
 def test_a_limit_leaves_the_best_known_and_a_bound(backend: str) -> None:
     problem = hard_problem()
-    # CP-SAT looks at its clock rarely, and all the more so on a machine that is shared by tests.
-    answer = within(2.3 if backend == "native" else 4.5, lambda: solve(problem, Limits(max_seconds=1.5), backend))
+    answer = solve(problem, Limits(max_seconds=1.5), backend)
     assert answer.status is Status.LIMIT_REACHED
     assert answer.assignment
     assert all(c.holds(answer.assignment) for c in problem.constraints)
@@ -192,48 +189,25 @@ def test_a_search_for_the_best_hears_signals() -> None:
         raise _Alarm
 
     def search() -> None:
-        signal.setitimer(signal.ITIMER_REAL, 0.3)
+        signal.setitimer(signal.ITIMER_PROF, 0.3)
         with pytest.raises(_Alarm):
-            solve(hard_problem(), Limits(max_seconds=20), "native")
+            solve(hard_problem(), Limits(max_seconds=PATIENCE_S), "native")
 
-    before = signal.signal(signal.SIGALRM, ring)
+    before = signal.signal(signal.SIGPROF, ring)
     try:
         within(1.0, search)
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
 
 
 def test_other_threads_run_while_the_best_is_searched() -> None:
-    gaps: list[float] = []
-
-    def search() -> None:
-        done = threading.Event()
-        gaps.clear()
-
-        def tick() -> None:
-            last = time.process_time()
-            while not done.wait(0.005):
-                gaps.append(time.process_time() - last)
-                last = time.process_time()
-
-        thread = threading.Thread(target=tick)
-        thread.start()
-        solve(hard_problem(), Limits(max_seconds=1), "native")
-        done.set()
-        thread.join()
-
-    for _ in range(3):  # Another process may take the CPU away for a moment.
-        search()
-        if len(gaps) > 20 and max(gaps) < 0.5:
-            return
-    raise AssertionError(f"{len(gaps)} gaps of up to {max(gaps, default=0)} s")
+    problem = hard_problem()
+    assert ticks_beside(lambda stop: solve(problem, Limits(cancel=stop, max_seconds=PATIENCE_S), "native"), 50) == 50
 
 
 def test_a_cancelled_search_keeps_what_it_has() -> None:
-    cancel = threading.Event()
-    threading.Timer(0.3, cancel.set).start()
-    answer = solve(hard_problem(), Limits(cancel=cancel), "auto")
+    answer = solve(hard_problem(), Limits(cancel=worked(0.3)), "auto")
     assert answer.status is Status.LIMIT_REACHED
     assert "cancelled" in answer.message
     assert answer.assignment
@@ -371,18 +345,16 @@ def test_a_weight_is_a_positive_integer() -> None:
 @pytest.mark.parametrize("wide", [False, True], ids=["listed", "positive integers"])
 def test_the_lexicographic_optimum_of_a_fused_kernel_is_the_first_solution(wide: bool) -> None:
     cases = [*rnn_problem.cases()[::23], rnn_problem.Case("slstm", "bf16", 768, 16)]
-    spent = []
     for case in cases:
         problem = rnn_problem.rnn_problem(case)
         first = next(solutions_in_order(problem, LIMITS), None)
         asked = rnn_problem.with_preferences(problem, wide=wide)
         assert len(asked.objectives) == 28
-        start = time.process_time()
-        answer = within(1.0, partial(solve, asked, LIMITS, "native"))
-        spent.append(time.process_time() - start)
+        answer = solve(asked, LIMITS, "native")
+        assert answer.stats.nodes <= 1000
+        assert answer.stats.cells <= 100_000
         assert (answer.assignment or None) == first, case
         assert answer.status is (Status.FEASIBLE if first else Status.INFEASIBLE)
-    assert sorted(spent)[len(spent) // 2] < 0.1
 
 
 @pytest.mark.parametrize(
@@ -396,7 +368,7 @@ def test_the_lexicographic_optimum_of_a_fused_kernel_is_the_first_solution(wide:
 @pytest.mark.parametrize("backend", ["auto", "native"])
 def test_hard_equations_end_in_time(text: str, backend: str) -> None:
     problem = parse(text)
-    answer = within(1.6, lambda: solve(problem, Limits(max_seconds=1), backend))
+    answer = solve(problem, Limits(max_seconds=1), backend)
     if answer.assignment:
         assert all(c.holds(answer.assignment) for c in problem.constraints)
     assert sys.getsizeof(answer.message) or answer.status is not Status.LIMIT_REACHED

@@ -45,10 +45,14 @@ def test_conflicts_of_wide_domains(scale: int) -> None:
     assert minimal_conflict(chain(7, 9 * scale)).minimal
 
 
+#: What propagation finds needs neither of these.
+NO_SEARCH = Limits(max_nodes=1, max_cells=64, max_rows=1)
+
+
 @pytest.mark.parametrize("seed", [None, 1, 2])
 @pytest.mark.parametrize("upper", [999, 10**6, 10**18])
 def test_a_long_chain_is_minimal_at_once(seed: int | None, upper: int) -> None:
-    conflict = within(1, lambda: minimal_conflict(chain(101, upper, seed)))
+    conflict = minimal_conflict(chain(101, upper, seed), NO_SEARCH)
     assert conflict.minimal
     assert len(conflict.members) == 101
     assert all(m.constraint is not None for m in conflict.members)
@@ -57,7 +61,7 @@ def test_a_long_chain_is_minimal_at_once(seed: int | None, upper: int) -> None:
 def test_rules_that_have_no_part_in_it_cost_little() -> None:
     lines = [f"var w{i} in 0..3; w{i} + {i % 7} <= 9" for i in range(300)]
     problem = parse("; ".join([*lines, "var x in 1..9; var y in 1..9; x * y == 77; x > y"]))
-    conflict = within(1, lambda: minimal_conflict(problem))
+    conflict = minimal_conflict(problem, NO_SEARCH)
     assert [m.text for m in conflict.members] == ["x in 1..9", "y in 1..9", "x * y == 77"]
     assert conflict.minimal
 
@@ -133,7 +137,7 @@ def test_what_a_limit_leaves_open_is_not_called_minimal() -> None:
             ]
         )
     )
-    conflict = within(2 * 1.2 + 0.2, lambda: minimal_conflict(problem, Limits(max_seconds=2)))
+    conflict = minimal_conflict(problem, Limits(max_seconds=2))
     assert not conflict.minimal
     hopeless = minimal_conflict(parse("var x in {-4294967295, 6, 8, 4294967295}; 4 - x <= x ^ (x % 3) / 60"))
     assert len(hopeless.members) == 2

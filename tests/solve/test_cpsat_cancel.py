@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import random
-import threading
-import time
 
 from constrint.model import parse
-from constrint.solve import Limits, Solution, Status, solve
-from tests.support.clock import within
+from constrint.solve import Limits, Status, solve
+from tests.support.clock import PATIENCE_S, worked
 
 
 def split_problem(number: int, rules: int) -> str:
@@ -26,14 +24,6 @@ def test_cpsat_hears_that_a_search_is_cancelled() -> None:
     problem = parse(split_problem(50, 6))
     solve(parse("var x in 1..2"), backend="cpsat")
 
-    def cancelled() -> Solution:
-        stop = threading.Event()
-        timer = threading.Timer(0.5, stop.set)
-        timer.start()
-        answer = solve(problem, Limits(cancel=stop, max_seconds=20), backend="cpsat")
-        timer.join()
-        return answer
-
-    answer = within(5, cancelled, clock=time.perf_counter)
+    answer = solve(problem, Limits(cancel=worked(0.5), max_seconds=PATIENCE_S), backend="cpsat")
     assert answer.status is Status.LIMIT_REACHED
     assert "cancelled" in answer.message

@@ -127,7 +127,8 @@ def test_every_way_lists_drawn_problems(way: str, data: st.DataObject) -> None:
 def test_a_bounded_sum_is_counted_without_a_list(number: int) -> None:
     problem, variables = bits(number)
     problem.add(sum(variables) <= 3)
-    space = within(0.5, lambda: enumerate_space(problem))
+    space = enumerate_space(problem)
+    assert space.stats.cells < 20 * number
     assert space.size == sum(math.comb(number, k) for k in range(4))
     assert space.stats.rows < 2000
     if number == 200:
@@ -160,20 +161,21 @@ def test_two_sums_are_counted_together() -> None:
 @pytest.mark.parametrize("name", SUDOKUS)
 def test_sudokus_have_one_solution_and_it_comes_at_once(name: str) -> None:
     problem = sudoku(SUDOKUS[name])
-    space = within(0.05 * 4, lambda: enumerate_space(problem))  # Four times the promise: tests share their machine.
+    space = enumerate_space(problem)
+    assert space.stats.cells < 1 << 19
     (solution,) = space
     assert all(c.holds(solution) for c in problem.constraints)
 
 
 @pytest.mark.parametrize("pigeons", [9, 12, 40])
 def test_more_pigeons_than_holes_is_seen_at_once(pigeons: int) -> None:
-    assert count(pigeonholes(pigeons), Limits(max_seconds=2)) == 0
+    assert count(pigeonholes(pigeons), Limits(max_nodes=1 << 10, max_cells=1 << 20)) == 0
 
 
 def test_an_odd_sum_of_even_numbers_is_seen_at_once() -> None:
     problem, variables = bits(60)
     problem.add(2 * sum(variables) == 61)
-    assert count(problem, Limits(max_seconds=2)) == 0
+    assert count(problem, Limits(max_nodes=1 << 10, max_cells=1 << 20)) == 0
 
 
 def test_limits_hold_in_a_search() -> None:

@@ -10,7 +10,6 @@ import resource
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,6 +21,7 @@ from constrint.kernels.registry import load_spec
 from constrint.select.tuned import read_tuned
 from constrint.tune.store.record import TuningRecord
 from constrint.tune.store.store import RecordStore
+from tests.support.clock import PATIENCE_S, wait_until
 
 if importlib.util.find_spec("torch") is None:
     pytest.skip("needs the extra [torch]: torch is not installed", allow_module_level=True)
@@ -60,7 +60,7 @@ class Place:
             env=self.environment,
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=PATIENCE_S,
             check=False,
             preexec_fn=limit,
         )
@@ -76,14 +76,13 @@ class Place:
         return [r for r in self.records() if r.figures is None or not r.figures.is_final]
 
     def wait_for(self, number: int, process: subprocess.Popen[bytes]) -> None:
-        """Wait until so many trials are kept."""
-        until = time.monotonic() + 300
-        while True:
+        """Wait until `number` trials are kept."""
+
+        def is_there() -> bool:
             assert process.poll() is None, process.communicate()
-            assert time.monotonic() < until
-            if (self.folder / "records.sqlite").exists() and len(self.records()) >= number:
-                return
-            time.sleep(0.1)
+            return (self.folder / "records.sqlite").exists() and len(self.records()) >= number
+
+        wait_until(is_there, f"{number} records")
 
 
 @pytest.fixture
@@ -129,15 +128,12 @@ def test_a_run_that_is_ended_goes_on_where_it_was(place: Place, how: signal.Sign
     place.wait_for(5, process)
     before = {record.id for record in place.records()}
     os.kill(process.pid, how)
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == (130 if how == signal.SIGINT else -how)
     assert b"Traceback" not in err
     if how == signal.SIGINT:
         assert json.loads(out)["is_whole"] is False
-    until = time.monotonic() + 60
-    while left := list(processes_with(str(place.folder))):
-        assert time.monotonic() < until, f"processes {left} live on"
-        time.sleep(0.2)
+    wait_until(lambda: not list(processes_with(str(place.folder))), "the end of its processes")
     kept = place.records()
     assert before <= {record.id for record in kept}
     document = place.run("--trials", "12", "--resume")
@@ -163,7 +159,7 @@ def test_a_full_disk_ends_the_run_with_what_was_kept_intact(place: Place) -> Non
         resource.setrlimit(resource.RLIMIT_FSIZE, (size + 8192, size + 8192))
 
     process = place.start("--trials", "30", "--timeout", "2", preexec_fn=limit)
-    _, err = process.communicate(timeout=200)
+    _, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 1, err
     assert b"Traceback" not in err
     assert b"error: " in err

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import random
-import time
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from constrint.select.tuned import TunedTable, read_tuned, tuned_path, write_tun
 from constrint.tune.store.choices import best_records, of_one_code, publish
 from constrint.tune.store.record import TuningRecord
 from constrint.tune.store.store import RecordStore
+from tests.support.clock import PATIENCE_S
 from tests.support.records import TOOLCHAIN, record, timed
 
 
@@ -119,18 +120,28 @@ def test_winners_are_published_and_read(store: RecordStore, tmp_path: Path) -> N
     assert [one.name for one in path.parent.iterdir()] == ["tuned-h200.json"]
 
 
-def test_who_publishes_waits_for_others_and_reads_the_store_afterwards(store: RecordStore, tmp_path: Path) -> None:
+def test_who_publishes_waits_for_others_and_reads_the_store_afterwards(
+    store: RecordStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fcntl = pytest.importorskip("fcntl", reason="folders cannot be locked here")
     store.add([record(0)])
     other = os.open(tmp_path, os.O_RDONLY)
     fcntl.flock(other, fcntl.LOCK_EX)
     with ThreadPoolExecutor(1) as pool:
+        locking = threading.Event()
+        locked = fcntl.flock
+
+        def lock(handle: int, how: int) -> None:
+            locking.set()
+            locked(handle, how)
+
+        monkeypatch.setattr(fcntl, "flock", lock)
         publishing = pool.submit(publish, store, "H200", tmp_path)
-        time.sleep(0.2)
+        assert locking.wait(PATIENCE_S)
         assert not publishing.done()
         store.add([record(1, figures=timed(1e-9))])
         os.close(other)
-        path = publishing.result(timeout=60)
+        path = publishing.result(timeout=PATIENCE_S)
     (entry,) = read_tuned(path).entries
     assert entry.seconds == 1e-9
 
