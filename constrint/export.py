@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from constrint.answers.exported import Export, Row
 from constrint.answers.registry import EXPORTS, Format, Kind
 from constrint.errors import UsageError
-from constrint.select.rank import Ranking, Request
+from constrint.select.rank import KernelProblem, Ranking
 from constrint.solve import SearchSpace
 
 __all__ = ["Export", "Format", "Row", "export", "format_named", "list_formats", "register"]
@@ -23,7 +23,7 @@ def export(
     *,
     top: int | None = None,
     rename: Mapping[str, str] | None = None,
-    about: Request | None = None,
+    about: KernelProblem | None = None,
     title: str = "",
 ) -> str:
     """Write a ranking or a space in the format of another tool. The same input gives the same text.

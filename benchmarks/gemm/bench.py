@@ -31,13 +31,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from constrint.select.first_choice import Choice
 
 from benchmarks.gemm.cuda.run import SHAPES
 from benchmarks.gemm.tables import make_tables
 from benchmarks.harness.peers import products, set_precision, triton_template
 from benchmarks.harness.table import Table, attempt, described, print_ratios, read_rows
 from benchmarks.harness.workloads import DTYPE_SHAPES, GEMM_SHAPES, columns_of, drawn_gemms, gemm
+from constrint.choose.decision import Decision
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm import matmul
 from constrint.kernels.gemm.candidates import best, choose
@@ -129,7 +129,7 @@ class Bench:
     peaks: Peaks
     with_template: bool
 
-    def run(self, workload: Workload, choices: list[Choice], chosen: Choice, choose_ms: float) -> None:
+    def run(self, workload: Workload, choices: list[Decision], chosen: Decision, choose_ms: float) -> None:
         """Check and time one case; write its rows."""
         set_precision(workload)
         case = Case(load_spec(choices[0].kernel), self.gpu, workload, device="cuda")
@@ -159,10 +159,10 @@ class Bench:
                 took_ms = prepare_ms.get(who, float("nan"))
                 self._add(workload, (who, how), figure, floor_s, choice, outcome=outcome, prepare_ms=took_ms)
 
-    def _launched(self, case: Case, choices: list[Choice], chosen: Choice) -> tuple[list[Choice], Choice]:
+    def _launched(self, case: Case, choices: list[Decision], chosen: Decision) -> tuple[list[Decision], Decision]:
         """What calls launch in the end, of our kernels and among all: they pass over a first choice that spills."""
 
-        def start(choice: Choice, /, *, may_spill: bool) -> None:
+        def start(choice: Decision, /, *, may_spill: bool) -> None:
             if choice.kernel != LIBRARY and not may_spill:
                 look(case_launches(case, choice))
 
@@ -172,7 +172,7 @@ class Bench:
         return [first, *others][: len(choices)], fitting(product, chosen, start)
 
     def _add(
-        self, workload: Workload, who_how: tuple[str, str], figure: Measurement, floor_s: float, choice: Choice | None,
+        self, workload: Workload, who_how: tuple[str, str], figure: Measurement, floor_s: float, choice: Decision | None,
         *, outcome: str = "ok", prepare_ms: float = float("nan"),
     ) -> None:  # fmt: skip
         """Write one row."""
@@ -191,7 +191,9 @@ class Bench:
             **ours,
         )
 
-    def _ours(self, case: Case, choices: list[Choice], floor_s: float) -> dict[str, tuple[Choice, Sequence[Launch]]]:
+    def _ours(
+        self, case: Case, choices: list[Decision], floor_s: float
+    ) -> dict[str, tuple[Decision, Sequence[Launch]]]:
         """Our first choice, and the quickest of ours where there are several, with their launches."""
         every = [case_launches(case, choice) for choice in choices]
         ours = {"kernels": (choices[0], every[0])}
@@ -217,7 +219,7 @@ class Bench:
         }
 
 
-def case_launches(case: Case, choice: Choice) -> Sequence[Launch]:
+def case_launches(case: Case, choice: Decision) -> Sequence[Launch]:
     """The launches of a choice for a case."""
     return load_spec(choice.kernel).launches(case.gpu, case.workload, choice.config, case.inputs, case.outputs)
 
@@ -244,7 +246,7 @@ class _Public:
         out.copy_(matmul(inputs["a"][0], inputs["b"][0])[None])
 
 
-def plan(gpu: GpuModel, cases: list[Workload], top: int) -> list[tuple[Workload, list[Choice], Choice, float]]:
+def plan(gpu: GpuModel, cases: list[Workload], top: int) -> list[tuple[Workload, list[Decision], Decision, float]]:
     """Our choices of every case, that among all, and its milliseconds; all cores make tables and compile kernels."""
     make_tables(gpu.name, cases)
     choose(gpu, Product.of(gemm((128, 128, 128))))

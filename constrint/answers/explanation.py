@@ -19,7 +19,7 @@ from constrint.errors import ConstrintError, InfeasibleError, LimitReachedError
 from constrint.model.constraint import CERTAIN, ESTIMATED, REDUNDANT
 from constrint.model.domain import literal
 from constrint.model.problem import named_constants
-from constrint.select.rank import Request, predict, rank_requests
+from constrint.select.rank import KernelProblem, predict, rank_requests
 from constrint.select.spec import Operation
 from constrint.solve import Conflict, Count, Limits
 
@@ -254,7 +254,7 @@ def fastest_of(stated: StatedProblem, limits: Limits | None = None) -> tuple[Fas
     return tuple(one for one in found if one is not None)
 
 
-def _fastest(of: str, request: Request, limits: Limits | None) -> Fastest | None:
+def _fastest(of: str, request: KernelProblem, limits: Limits | None) -> Fastest | None:
     spec = request.spec
     try:
         ranking = rank_requests(Operation(spec.full_name, (spec,)), [request], {}, top=1, limits=limits)

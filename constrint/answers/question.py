@@ -13,7 +13,7 @@ from constrint.errors import InfeasibleError
 from constrint.hwmodels import GpuModel
 from constrint.model import Constraint, Problem
 from constrint.select import Operation
-from constrint.select.rank import Request, infeasible, nothing_fits, reason_of
+from constrint.select.rank import KernelProblem, infeasible, nothing_fits, reason_of
 from constrint.select.spec import Workload
 from constrint.solve import Limits, SearchSpace, enumerate_space
 
@@ -35,7 +35,7 @@ class StatedProblem:
     title: str
     problem: Problem
     own: tuple[Constraint, ...] = ()
-    request: Request | None = None
+    request: KernelProblem | None = None
 
     @property
     def kernel(self) -> str:
@@ -85,7 +85,7 @@ class Question:
     refusal: str = ""
 
     @property
-    def requests(self) -> list[Request]:
+    def requests(self) -> list[KernelProblem]:
         """The kernel, GPU and workload of each problem; none for a file."""
         return [stated.request for stated in self.problems if stated.request is not None]
 

@@ -12,7 +12,7 @@ from msgspec import UNSET, UnsetType
 from constrint.answers.question import Question
 from constrint.answers.table import EXTRA, Cell, Column, Page, Table
 from constrint.select import Candidate, Ranking, ResourceUse
-from constrint.select.rank import Request
+from constrint.select.rank import KernelProblem
 from constrint.select.ranking import block_of
 
 #: Digits behind the point of microseconds in tables.
@@ -309,7 +309,9 @@ class ConfigColumns:
         kernels: Full names of the kernels.
     """
 
-    def __init__(self, rows: Sequence[Candidate], requests: Iterable[Request], taken: Collection[str] = ()) -> None:
+    def __init__(
+        self, rows: Sequence[Candidate], requests: Iterable[KernelProblem], taken: Collection[str] = ()
+    ) -> None:
         """Make the columns, with the titles and meanings that the kernels give their parameters.
 
         Args:

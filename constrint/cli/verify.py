@@ -24,8 +24,8 @@ from constrint.cli.solve import MAX_COMPILED, rank_question
 from constrint.errors import InfeasibleError, UnsupportedError, UsageError
 from constrint.model import Var
 from constrint.select import Candidate
-from constrint.select.facts import Asked as ToCompile
-from constrint.select.facts import judge, modelled, runs
+from constrint.select.as_compiled import CompileJob as ToCompile
+from constrint.select.as_compiled import judge, modelled, runs
 from constrint.solve import why_not
 
 SCHEMA = "constrint.verify/2"

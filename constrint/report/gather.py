@@ -35,7 +35,7 @@ from constrint.report.heat import broken_facts, heat_facts
 from constrint.report.measured import of_config
 from constrint.select import Candidate, Operation, Ranking
 from constrint.select.as_compiled import Compile, CompileJob, judge, runs
-from constrint.select.rank import KernelSpace, Request, rank_requests, reason_of
+from constrint.select.rank import KernelProblem, KernelSpace, rank_requests, reason_of
 from constrint.solve import Limits, RulePruning, count, minimal_conflict, pruning, would_remove
 
 
@@ -158,11 +158,11 @@ def _of_kernel(question: Question, space: KernelSpace, ranking: Ranking, means: 
     return _kernel_changed(facts, num_product=space.num_product, num_valid=space.num_valid, heat=heat)
 
 
-def _best_of(ranking: Ranking, request: Request) -> Candidate | None:
+def _best_of(ranking: Ranking, request: KernelProblem) -> Candidate | None:
     return next((c for c in ranking.candidates if c.kernel == request.spec.full_name), None)
 
 
-def _of_infeasible(question: Question, request: Request, means: Means) -> KernelFacts:
+def _of_infeasible(question: Question, request: KernelProblem, means: Means) -> KernelFacts:
     """One implementation without a valid configuration, with the reason."""
     means.say(f"{gpu_of(question).name}: why {request.spec.full_name} has no configuration")
     reason, conflict = reason_of(request.problem)
@@ -185,7 +185,7 @@ def _kernel_changed(facts: KernelFacts, **changes: object) -> KernelFacts:
     return msgspec.structs.replace(facts, **changes)
 
 
-def _with_rules(question: Question, request: Request) -> KernelFacts:
+def _with_rules(question: Question, request: KernelProblem) -> KernelFacts:
     """The parameters and the rules of an implementation."""
     spec = request.spec
     params = tuple(
@@ -205,7 +205,7 @@ def _with_rules(question: Question, request: Request) -> KernelFacts:
     )
 
 
-def _helpful(question: Question, request: Request) -> tuple[str, ...]:
+def _helpful(question: Question, request: KernelProblem) -> tuple[str, ...]:
     """The nearest changes of the user's own rules after which the kernel has a configuration."""
     stated = next(one for one in question.problems if one.request is request)
     if not stated.own:
@@ -292,7 +292,7 @@ def candidate_facts(
 
 def _candidate(
     place: int,
-    request: Request,
+    request: KernelProblem,
     ranking: Ranking,
     after: Candidate | None,
     measured: Sequence[MeasuredFacts],
@@ -356,7 +356,7 @@ def _compiled(candidate: Candidate, warp_size: int) -> CompiledFacts:
 MAX_SECONDS = 10.0
 
 
-def rule_facts(request: Request, own: Collection[int]) -> tuple[RuleFacts, ...]:
+def rule_facts(request: KernelProblem, own: Collection[int]) -> tuple[RuleFacts, ...]:
     """The rules of a kernel's space: pruning rules by what each removes alone, then the estimated ones.
 
     Args:

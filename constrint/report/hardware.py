@@ -13,7 +13,7 @@ from constrint.hwmodels import GpuModel, occupancy
 from constrint.hwmodels.assumed import SUSTAINED, assumption
 from constrint.hwmodels.roofline import roofline
 from constrint.select import KernelSpec
-from constrint.select.rank import Request
+from constrint.select.rank import KernelProblem
 
 #: Most block sizes that are drawn.
 MAX_SIZES = 5
@@ -56,7 +56,7 @@ def _curve(gpu: GpuModel, resource: str, threads: int, amounts: NDArray[np.int64
 LEVELS = {"smem": "shared memory", "l1": "L1", "l2": "L2", "last_level": "last-level cache", "dram": "DRAM"}
 
 
-def roofline_facts(request: Request) -> RooflineFacts | None:
+def roofline_facts(request: KernelProblem) -> RooflineFacts | None:
     """The roofline; None if the dtype's peak is unknown or the kernel counts no operations."""
     gpu, workload, spec = request.gpu, request.workload, request.spec
     operations = spec.num_operations(workload)
@@ -80,6 +80,6 @@ def roofline_facts(request: Request) -> RooflineFacts | None:
     )
 
 
-def _intensity(spec: KernelSpec, request: Request) -> float | None:
+def _intensity(spec: KernelSpec, request: KernelProblem) -> float | None:
     moved = spec.moved_bytes(request.workload)
     return spec.num_operations(request.workload) / moved if moved else None

@@ -22,7 +22,7 @@ from constrint.errors import InfeasibleError, LimitReachedError, UnknownNameErro
 from constrint.model import Constraint, Domain, Problem, Var
 from constrint.select import Candidate, Operation
 from constrint.select.core_space import core_space
-from constrint.select.rank import Request, rank_requests
+from constrint.select.rank import KernelProblem, rank_requests
 from constrint.solve import Conflict, Limits, minimal_conflict, relaxations, why_not
 from constrint.solve.explain.conflict import ConflictMember
 
@@ -32,7 +32,7 @@ MAX_VALUES = 16
 MAX_SECONDS = 2.0
 
 
-def heat_facts(request: Request, best: Candidate | None, over: tuple[str, str] | None) -> HeatFacts | None:
+def heat_facts(request: KernelProblem, best: Candidate | None, over: tuple[str, str] | None) -> HeatFacts | None:
     """The heat map of a kernel with valid configurations; None without two axes or a valid cell.
 
     Args:
@@ -81,7 +81,7 @@ def _shown(domain: Domain, best: Candidate | None, name: str) -> list[int]:
     return codes
 
 
-def _cell(request: Request, fixed: dict[str, int]) -> CellFacts:
+def _cell(request: KernelProblem, fixed: dict[str, int]) -> CellFacts:
     """The facts of one pair of values."""
     spec = request.spec
     x, y = (shown_value(spec, name, code) for name, code in fixed.items())
@@ -163,7 +163,7 @@ class Axes:
     share: float
 
 
-def telling_axes(request: Request, over: tuple[str, str] | None = None) -> Axes | None:
+def telling_axes(request: KernelProblem, over: tuple[str, str] | None = None) -> Axes | None:
     """The axes of a kernel's heat map; None if fewer than two parameters vary.
 
     Args:
@@ -189,7 +189,7 @@ def telling_axes(request: Request, over: tuple[str, str] | None = None) -> Axes 
     return Axes(best[1], best[0], shares[best])
 
 
-def check_over(requests: Sequence[Request], over: tuple[str, str]) -> None:
+def check_over(requests: Sequence[KernelProblem], over: tuple[str, str]) -> None:
     """Check the axes that the user named.
 
     Raises:
@@ -201,13 +201,13 @@ def check_over(requests: Sequence[Request], over: tuple[str, str]) -> None:
             raise UnknownNameError("parameter", name, known)
 
 
-def _tile_names(request: Request, names: Sequence[str]) -> set[str]:
+def _tile_names(request: KernelProblem, names: Sequence[str]) -> set[str]:
     from constrint.tune.search.llm.actions import actions_of
 
     return set(actions_of(request.spec, names).get("tile", ()))
 
 
-def _priced(request: Request) -> tuple[Mapping[str, NDArray[Any]], NDArray[np.float64]]:
+def _priced(request: KernelProblem) -> tuple[Mapping[str, NDArray[Any]], NDArray[np.float64]]:
     """The valid configurations, without the order of blocks and the compiler's knobs, and the log of their times."""
     spec, gpu, workload = request.spec, request.gpu, request.workload
     space = core_space(spec, gpu, workload, request.problem)

@@ -87,7 +87,7 @@ class KernelSpec(ABC):
         harmless_spill_bytes: Spilled bytes per thread that were measured to cost no time.
         num_roundings: Roundings of a value to the dtype on its way to an output (states of a recurrence).
         actions: Parameters that each macro action of a proposal moves (`tile`, `pipeline`, ...), the usual one first;
-            other actions follow the parameters' names (`constrint/propose/strategies/actions.py`).
+            other actions follow the parameters' names (`constrint/tune/search/llm/actions.py`).
     """
 
     operation: str

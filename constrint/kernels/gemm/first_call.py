@@ -42,7 +42,7 @@ from constrint.kernels.gemm.pointwise.launch import pointwise_launch, sums_call
 from constrint.kernels.gemm.reference import DTYPE_NAMES, gemm_reference
 from constrint.kernels.launch.cuda.nvrtc import nvrtc_here
 from constrint.kernels.launch.device import describe, gpu_of, warn_once
-from constrint.kernels.launch.plan.recipe import Made, recipe_of
+from constrint.kernels.launch.plan.recipe import RecordedCall, recipe_of
 from constrint.kernels.launch.plan.scratch import NotedScratch
 from constrint.kernels.launch.plan.shape import NotPlannedError
 from constrint.kernels.launch.policy import Start, launch_what_fits, look
@@ -81,7 +81,7 @@ class Inspected(NamedTuple):
     call: Call
 
 
-def plan_of_call(tensors: tuple[Tensor | None, ...], end: Any) -> Made:
+def plan_of_call(tensors: tuple[Tensor | None, ...], end: Any) -> RecordedCall:
     """The plan of a call of `matmul` on (a, b, bias, c).
 
     Raises:
@@ -99,7 +99,7 @@ def plan_of_call(tensors: tuple[Tensor | None, ...], end: Any) -> Made:
     decision = None if inspected is None else decide_or_none(inspected.request)
     if inspected is None or decision is None:
         raise NotPlannedError("no kernel computes this product")
-    made: list[Made] = []
+    made: list[RecordedCall] = []
 
     def record(chosen: Decision, /, *, may_spill: bool) -> None:
         made[:] = [_recorded(chosen.program, inspected.call, tensors, out, may_spill=may_spill)]
@@ -270,7 +270,7 @@ def launch(program: Program, call: Call) -> None:
 
 def _recorded(
     program: Program, call: Call, tensors: tuple[Tensor | None, ...], out: Tensor, *, may_spill: bool
-) -> Made:
+) -> RecordedCall:
     """The plan of a program; compiles its kernels.
 
     Raises:

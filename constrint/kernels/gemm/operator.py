@@ -20,7 +20,7 @@ from constrint.kernels.gemm.reference import gemm_reference
 from constrint.kernels.launch.plan.table import PlanTable
 
 if TYPE_CHECKING:
-    from constrint.kernels.launch.plan.recipe import Made
+    from constrint.kernels.launch.plan.recipe import RecordedCall
 
 #: Key of a plan beside its tensors: alpha = 1, beta = 0, no activation, the operands' own type of result, any kernel.
 PLAIN = None
@@ -30,7 +30,7 @@ PLAIN_END = (1.0, 0.0, None, None, AUTO, "")
 STEADY_END = (1.0, 0.0, None, None, STEADY, "")
 
 
-def _plan_of_call(tensors: tuple[Tensor | None, ...], end: Any) -> Made:
+def _plan_of_call(tensors: tuple[Tensor | None, ...], end: Any) -> RecordedCall:
     from constrint.kernels.gemm.first_call import plan_of_call  # loaded where no plan is on disk
 
     return plan_of_call(tensors, end)

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from constrint.kernels.launch.device import gpu_of
-from constrint.kernels.launch.plan.recipe import Made, compile_all, recipe_of
+from constrint.kernels.launch.plan.recipe import RecordedCall, compile_all, recipe_of
 from constrint.kernels.launch.plan.scratch import NotedScratch, Scratch
 from constrint.kernels.launch.plan.shape import NotPlannedError
 from constrint.kernels.launch.plan.table import PlanTable
@@ -74,7 +74,7 @@ class Backward(NamedTuple):
     configs: Configs = ()
 
 
-def _build_forward(tensors: tuple[Tensor | None, ...], extra: Forward) -> Made:
+def _build_forward(tensors: tuple[Tensor | None, ...], extra: Forward) -> RecordedCall:
     """The recipe of a forward call on (wx, r, b, initial, start)."""
     from constrint.kernels.rnn.dispatch import saves_gates
     from constrint.kernels.rnn.interface import ForwardOutputs, RnnInputs
@@ -106,7 +106,7 @@ def _build_forward(tensors: tuple[Tensor | None, ...], extra: Forward) -> Made:
     return _record("forward", extra, tensors, results, launches, optional, recompute=not stores)
 
 
-def _build_backward(tensors: tuple[Tensor | None, ...], extra: Backward) -> Made:
+def _build_backward(tensors: tuple[Tensor | None, ...], extra: Backward) -> RecordedCall:
     """The recipe of a backward call on (grads of h, of all states, of the last states, wx, r, initial, states, gates).
 
     At least one of the first two is None.
@@ -155,13 +155,13 @@ def _record(
     optional: dict[str, Any],
     *,
     recompute: bool,
-) -> Made:
+) -> RecordedCall:
     """Decide, list the launches and record them; a choice that spills or does not fit is followed by the next one."""
     from constrint.kernels.launch.policy import launch_what_fits
     from constrint.kernels.rnn.dispatch import refuse, run_decided
 
     names = [name for name, value in optional.items() if value is not None]
-    recipes: list[Made] = []
+    recipes: list[RecordedCall] = []
 
     def run(dispatch: Dispatch) -> None:
         def record(choice: Decision, /, *, may_spill: bool) -> None:

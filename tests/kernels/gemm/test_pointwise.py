@@ -118,15 +118,15 @@ def test_it_is_no_candidate_where_the_library_takes_the_whole_product_or_no_plan
 def test_its_plan_is_cublas_and_one_launch(monkeypatch: pytest.MonkeyPatch) -> None:
     """The slots: a, b, bias, c, the result, the sums. Recorded here without a device."""
     from constrint.kernels.gemm.library import planned
-    from constrint.kernels.launch.plan.recipe import FillStep, Made, Recipe
+    from constrint.kernels.launch.plan.recipe import FillStep, Recipe, RecordedCall
 
     launched: list[Any] = []
 
-    def recorded(launches: Any, tensors: Any, results: Any, scratch: Any, note: str, **_: Any) -> Made:
+    def recorded(launches: Any, tensors: Any, results: Any, scratch: Any, note: str, **_: Any) -> RecordedCall:
         launched.extend(launches)
         assert [piece.shape for piece in scratch.fresh] == [(1, 64, 48)]
         outputs = [([64, 48], [48, 1], "bfloat16"), ([64 * 48 * 4], [1], "uint8")]
-        return Made(Recipe([FillStep(0, 0, 0)], outputs, 1, 0, note), [])
+        return RecordedCall(Recipe([FillStep(0, 0, 0)], outputs, 1, 0, note), [])
 
     monkeypatch.setattr(planned, "recipe_of", recorded)
     monkeypatch.setattr(planned, "has_blas", lambda: True)

@@ -24,7 +24,7 @@ from constrint.kernels.gemm.library.launch import (
 from constrint.kernels.gemm.library.spec import LIBRARY
 from constrint.kernels.gemm.pointwise.launch import pointwise_launch, sums_call
 from constrint.kernels.launch.plan.driver import has_blas
-from constrint.kernels.launch.plan.recipe import Made, ProductStep, Recipe, output_of, recipe_of
+from constrint.kernels.launch.plan.recipe import ProductStep, Recipe, RecordedCall, output_of, recipe_of
 from constrint.kernels.launch.plan.scratch import NotedScratch
 from constrint.kernels.launch.plan.shape import NotPlannedError
 
@@ -39,7 +39,7 @@ AS_IT_IS, TRANSPOSED = 0, 1
 MOST = 2**31 - 1
 
 
-def library_plan(call: Call, tensors: tuple[Tensor | None, ...], out: Tensor) -> Made:
+def library_plan(call: Call, tensors: tuple[Tensor | None, ...], out: Tensor) -> RecordedCall:
     """The plan of torch's own product, which is called once: cuBLAS where torch would call it, else torch's function.
 
     Raises:
@@ -51,11 +51,11 @@ def library_plan(call: Call, tensors: tuple[Tensor | None, ...], out: Tensor) ->
         LibraryLaunch(call).run()
     step = step_of(call, A, B, len(tensors)) if has_blas() else None
     if step is not None:
-        return Made(Recipe([step], [output_of(out)], 1, 0, LIBRARY), [])
-    return Made(Recipe([], [], 1, 0, LIBRARY, stated), [])
+        return RecordedCall(Recipe([step], [output_of(out)], 1, 0, LIBRARY), [])
+    return RecordedCall(Recipe([], [], 1, 0, LIBRARY, stated), [])
 
 
-def composed_plan(call: Call, tensors: tuple[Tensor | None, ...], out: Tensor, note: str) -> Made:
+def composed_plan(call: Call, tensors: tuple[Tensor | None, ...], out: Tensor, note: str) -> RecordedCall:
     """The plan of cuBLAS's product into 32-bit sums and the pointwise kernel; compiles the kernel.
 
     Raises:
@@ -76,7 +76,7 @@ def composed_plan(call: Call, tensors: tuple[Tensor | None, ...], out: Tensor, n
     if not recipe.steps:
         raise NotPlannedError("there is no core to call cuBLAS")
     steps = [step, *recipe.steps]
-    return Made(Recipe(steps, recipe.outputs, recipe.num_results, recipe.num_counters, note), direct)
+    return RecordedCall(Recipe(steps, recipe.outputs, recipe.num_results, recipe.num_counters, note), direct)
 
 
 def planned_of(call: Call, tensors: Sequence[Tensor | None], result_shape: Sequence[int]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from constrint.errors import ConstrintError, LimitReachedError, UsageError
 from constrint.model import Constraint, Problem, Var, is_in
 from constrint.model.columns import column_of, test
 from constrint.select.candidates import Candidates, KernelCandidates, Rows, with_fixed
-from constrint.select.rank import Request, tie_steps
+from constrint.select.rank import KernelProblem, tie_steps
 from constrint.solve import Limits, minimal_conflict, relaxations
 from constrint.solve.explain.conflict import ways_out
 from constrint.tune.search.interface import Proposal as Trial
@@ -255,7 +255,7 @@ def intersect(
             rows = _rows_of(rules, kernel)
         else:
             problem, _ = _problem(rules, kernel, fixed or {})
-            request = Request(kernel.spec, kernel.gpu, kernel.workload, problem)
+            request = KernelProblem(kernel.spec, kernel.gpu, kernel.workload, problem)
             kernel = KernelCandidates.of(request, Limits(max_seconds=MAX_SECONDS))
             rows = np.arange(kernel.num_rows)
         if not len(rows):
