@@ -38,10 +38,10 @@ def remember(decision: Decision) -> None:
 
 
 def drop(kernel: str, request: Request) -> None:
-    """Forget the decision of a request, and those of requests with a step of the same kernel and workload."""
+    """Forget the decision of a request, and those with a candidate that has the same kernel for the same workload."""
     _MEMORY.pop(request.key, None)
     for key, decision in list(_MEMORY.items()):
-        steps = [step for program in decision.programs for step in program.steps]
+        steps = (step for program in decision.programs for step in program.steps)
         if any(step.kernel == kernel and step.workload == request.workload for step in steps):
             del _MEMORY[key]
 
