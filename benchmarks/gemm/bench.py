@@ -40,12 +40,12 @@ from benchmarks.harness.workloads import DTYPE_SHAPES, GEMM_SHAPES, columns_of, 
 from constrint.choose.decision import Decision
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm import matmul
-from constrint.kernels.gemm.candidates import best, choose
-from constrint.kernels.gemm.first_call import fitting
+from constrint.kernels.gemm.candidates import best_configs, decide_product
 from constrint.kernels.gemm.library.spec import LIBRARY
 from constrint.kernels.gemm.product import Product
 from constrint.kernels.launch.device import gpu_of
 from constrint.kernels.launch.look import look
+from constrint.kernels.launch.policy import launch_what_fits
 from constrint.kernels.registry import load_spec
 from constrint.select import Workload
 from constrint.select.spec import Launch
@@ -147,7 +147,7 @@ class Bench:
         if self.with_template and (*workload.sizes.values(),) in QUICK and workload.dtype == "bf16":
             peers["torch.compile"], prepare_ms["torch.compile"] = _prepared_template(a, b)
         alone = {who: call_of(launches) for who, (_, launches) in ours.items()} | peers
-        calls: dict[str, Call] = {"kernels": partial(matmul, a[0], b[0], implementation="kernels"), **peers}
+        calls: dict[str, Call] = {"kernels": partial(matmul, a[0], b[0], kernel="kernels"), **peers}
         if not is_ours:
             calls["matmul"] = partial(matmul, a[0], b[0])
         for how, figures in self._figures(alone, calls).items():
@@ -166,10 +166,9 @@ class Bench:
             if choice.kernel != LIBRARY and not may_spill:
                 look(case_launches(case, choice))
 
-        product = Product.of(case.workload)
-        first = fitting(replace(product, no_library=ALONE), choices[0], start)
+        first = launch_what_fits(choices[0], start)
         others = [choice for choice in choices if (choice.kernel, choice.config) != (first.kernel, first.config)]
-        return [first, *others][: len(choices)], fitting(product, chosen, start)
+        return [first, *others][: len(choices)], launch_what_fits(chosen, start)
 
     def _add(
         self, workload: Workload, who_how: tuple[str, str], figure: Measurement, floor_s: float, choice: Decision | None,
@@ -249,15 +248,15 @@ class _Public:
 def plan(gpu: GpuModel, cases: list[Workload], top: int) -> list[tuple[Workload, list[Decision], Decision, float]]:
     """Our choices of every case, that among all, and its milliseconds; all cores make tables and compile kernels."""
     make_tables(gpu.name, cases)
-    choose(gpu, Product.of(gemm((128, 128, 128))))
+    decide_product(gpu, Product.of(gemm((128, 128, 128))))
     planned = []
     for workload in cases:
         product = Product.of(workload)
         started = time.perf_counter()
-        chosen = choose(gpu, product)
+        chosen = decide_product(gpu, product)
         choose_ms = 1e3 * (time.perf_counter() - started)
         alone = replace(product, no_library=ALONE)
-        planned.append((workload, best(gpu, alone, top), chosen, choose_ms))
+        planned.append((workload, best_configs(gpu, alone, top), chosen, choose_ms))
     started = time.perf_counter()
     trials = [Trial(c.kernel, workload, dict(c.config)) for workload, choices, *_ in planned for c in choices]
     failed = [outcome for outcome in compile_many(load_spec, gpu, trials, into_cache=True) if outcome]

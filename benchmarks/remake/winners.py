@@ -23,14 +23,14 @@ from constrint.select import Workload
 from constrint.select.tuned import TunedEntry, read_tuned, tuned_path
 from constrint.select.winners import SHIPPED
 from constrint.tune.engine.interface import Setup
+from constrint.tune.engine.local import LocalEngine, devices_of
 from constrint.tune.engine.process import start_server
 from constrint.tune.goals import goals_of
 from constrint.tune.search.registry import make_search
 from constrint.tune.session import Goal
 from constrint.tune.store.store import RecordStore
 from constrint.tune.tuner import Settings
-from constrint.tune.engine.local import devices_of
-from constrint.tuning import local_engine, tune
+from constrint.tuning import tune
 
 #: Workloads between two lines that say how far it is.
 PROGRESS = 20
@@ -98,7 +98,7 @@ def main() -> None:
     print(f"{len(goals)} workloads", file=sys.stderr, flush=True)
     settings = Settings(gpu, partial(make_search, "model"), args.trials, args.budget, resume=True)
     with RecordStore.open(args.store) as store:
-        engine = local_engine(Setup(load_spec, gpu), devices)
+        engine = LocalEngine(Setup(load_spec, gpu), devices)
         try:
             tune(goals, settings, engine, store, Progress(len(goals)))
         finally:

@@ -14,7 +14,7 @@ from constrint.hwmodels import GpuModel
 from constrint.model import Constraint, Problem
 from constrint.select import Operation
 from constrint.select.rank import KernelProblem, infeasible, nothing_fits, reason_of
-from constrint.select.spec import Workload
+from constrint.select.workload import Workload
 from constrint.solve import Limits, SearchSpace, enumerate_space
 
 #: The kind of a rule that the user added.

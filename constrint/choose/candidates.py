@@ -34,13 +34,12 @@ from constrint.hwmodels import GpuModel
 from constrint.kernels.registry import load_kernel
 from constrint.model import Var
 from constrint.model.constraint import CERTAIN
-from constrint.select.candidate import Candidate
+from constrint.select.candidate import Candidate, Config
 from constrint.select.limits import SPILLS
 from constrint.select.rank import predict, rank_requests, requests
 from constrint.select.ranking import Ranking
-from constrint.select.spec import Config, KernelSpec, Operation
-from constrint.select.tuned import TunedEntry, tuned_path
-from constrint.select.winners import SHIPPED, winner
+from constrint.select.spec import KernelSpec, Operation
+from constrint.select.winners import winner
 
 MEASURED_BEST = "measured winner"
 #: Configurations that an explanation shows beside the first.
@@ -79,7 +78,7 @@ def candidates(request: Request, refused: Sequence[Refusal]) -> list[Program]:
         return [_with_config(operation, gpu, request, request.config)]
     entry = winner(operation.implementations, gpu, request.workload, request.fixed)
     if entry is not None and all(refusal.config != entry.config for refusal in refused):
-        return [program_of_winner(entry, gpu, request)]
+        return [program_of_winner(entry, request)]
     return _ranked(operation, gpu, request, refused, top=1)
 
 
@@ -126,17 +125,14 @@ def _with_config(operation: Operation, gpu: GpuModel, request: Request, config: 
     return Program(spec.full_name, (step,), note="named by the caller")
 
 
-def program_of_winner(entry: TunedEntry, gpu: GpuModel, request: Request) -> Program:
+def program_of_winner(entry: Winner, request: Request) -> Program:
     """The program of a measured winner, with the evidence, table and error that its look-up states."""
     config = {name: value for name, value in entry.config.items() if isinstance(value, int)}
-    evidence = Evidence(getattr(entry, "evidence", Evidence.MEASURED.value))
-    error: float | None = getattr(entry, "error", None)
-    band = None if error is None else ErrorBand(None, error, getattr(entry, "error_source", ""))
-    note = "; ".join([MEASURED_BEST, *getattr(entry, "changes", ())])
-    table = getattr(entry, "table", "") or tuned_path(SHIPPED, gpu.name).name
-    fixed = dict(request.fixed)
+    band = None if entry.error is None else ErrorBand(None, entry.error, entry.error_source)
+    note = "; ".join([MEASURED_BEST, *entry.changes])
+    evidence, fixed = Evidence(entry.evidence), dict(request.fixed)
     step = Step("product", entry.kernel, config, request.workload, fixed, entry.seconds, evidence)
-    return Program(entry.kernel, (step,), note=note, table=table, band=band)
+    return Program(entry.kernel, (step,), note=note, table=entry.table, band=band)
 
 
 def _program_of(candidate: Candidate, request: Request) -> Program:

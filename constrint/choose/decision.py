@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 
 from constrint.choose.request import Request
 from constrint.hwmodels import GpuModel
-from constrint.select.spec import Config, Workload
+from constrint.select.candidate import Config
+from constrint.select.workload import Workload
 
 
 class Evidence(Enum):

@@ -12,8 +12,8 @@ from constrint.errors import UsageError
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.registry import DEFAULT_KERNEL, contributor, list_kernels, load_kernel
 from constrint.model import Problem
-from constrint.select.spec import Config, Workload
-from constrint.select.workload import workload_of
+from constrint.select.candidate import Config
+from constrint.select.workload import Workload, workload_of
 
 #: Names under which operations are called, where they are not the operation's own.
 ALIASES = {"matmul": DEFAULT_KERNEL}

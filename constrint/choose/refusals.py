@@ -12,8 +12,8 @@ from constrint.choose.request import Request
 from constrint.errors import RESIDENT
 from constrint.hwmodels import GpuModel
 from constrint.model import Constraint, Var, all_of, any_of
+from constrint.select.candidate import Config
 from constrint.select.limits import BlockUse, most_registers
-from constrint.select.spec import Config
 
 #: After two configurations that spilled: registers of the next one by the estimate, in percent of theirs.
 WARY_PERCENT = 75

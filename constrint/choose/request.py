@@ -8,7 +8,8 @@ from functools import cached_property
 from typing import Any
 
 from constrint.hwmodels import GpuModel
-from constrint.select.spec import Config, Workload
+from constrint.select.candidate import Config
+from constrint.select.workload import Workload
 
 #: Directions of a recurrent layer; every other operation has the first alone.
 FORWARD, BACKWARD = "forward", "backward"

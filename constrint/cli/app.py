@@ -30,6 +30,7 @@ COMMANDS = (
     "solve",
     "compare",
     "explain",
+    "why",
     "why-not",
     "count",
     "sample",

@@ -10,7 +10,8 @@ from contextlib import suppress
 
 from constrint.cli.run import Progress, Run
 from constrint.select.as_compiled import CompileJob
-from constrint.select.compiled import CompiledKernel, compile_known, keep, recall
+from constrint.select.candidate import CompiledKernel
+from constrint.select.compiled import compile_known, keep, recall
 
 #: Results about the process of a kernel, which prove nothing about the kernel.
 LOST = ("NOT_RUN", "TIMED_OUT", "CRASHED")

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from constrint.answers.table import EXTRA
+from constrint.answers.table import EXTRA, Column, Page, Table
 from constrint.answers.terminal import print_json, say, wrap
 from constrint.answers.trial import named, time_text
 from constrint.cli.llm_options import LlmOptions, plain, taking_model
 from constrint.cli.llm_options import say as report
 from constrint.cli.options import Choice, KernelCommand
-from constrint.cli.output import Column, Output, Page, Table, printing
+from constrint.cli.output import Output, printing
 from constrint.cli.propose_request import SCHEMA, ProposeRequest, Target, gate_text, target_of
 from constrint.cli.run import INTERRUPTED
 from constrint.cli.tune import seconds_of

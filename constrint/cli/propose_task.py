@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import typer
 
+from constrint.answers.table import Column, Page, Table
 from constrint.answers.terminal import print_json
 from constrint.answers.terminal import say as print_line
 from constrint.answers.trial import time_text
 from constrint.cli.llm_options import say as report
-from constrint.cli.output import Column, Page, Table
 from constrint.cli.propose_request import SCHEMA, ProposeRequest, Target, gate_text, target_of
 from constrint.cli.records_selection import opened
 from constrint.cli.run import INTERRUPTED

@@ -21,6 +21,7 @@ from typing import Annotated, Any
 import typer
 
 from constrint.answers.trial import FROZEN, TUNED, frozen_page, tuned_page
+from constrint.cli.llm_options import LlmOptions, taking_model
 from constrint.cli.options import Choice, KernelCommand, kernel_file_errors
 from constrint.cli.output import Output, printing
 from constrint.cli.run import INTERRUPTED
@@ -32,7 +33,6 @@ from constrint.tune.engine.interface import RUN_PATIENCE_S
 from constrint.tune.goals import goals_of, usual_goals
 from constrint.tune.session import Goal
 
-ENGINES = ("local", "ray")
 CACHES = ("cold", "warm")
 DEVICES = ("cuda", "cpu")
 _SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600}
@@ -40,6 +40,7 @@ _SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600}
 
 @KernelCommand.taking(files=False, rules=False)
 @printing
+@taking_model
 def tune(
     choice: Choice,
     workloads: Annotated[
@@ -64,7 +65,7 @@ def tune(
         bool, typer.Option("--frozen", help="Measure nothing: say what the tables hold; 1 where anything is missing.")
     ] = False,
     search: Annotated[
-        str, typer.Option("--search", help="What proposes configurations: model, random, optuna:tpe, ...")
+        str, typer.Option("--search", help="What proposes configurations: model, random, optuna:tpe, llm, ...")
     ] = "model",
     cache: Annotated[
         str, typer.Option("--cache", help="cold: the L2 is overwritten before every timed call; or warm.")
@@ -84,48 +85,39 @@ def tune(
         str, typer.Option("--device", help="cuda, or cpu for kernels that run there (with --gpu).")
     ] = "cuda",
     *,
+    asking: LlmOptions,
     output: Output,
 ) -> None:
     """Measure candidates on this machine's GPUs; the winners are what later calls launch."""
-
-    _check(choice, install, workloads, cache, engine, device)
-    _check_engine(engine, address, gpus)
+    _check(choice, install, workloads, cache, device)
+    asking.check_search(search)
     output.check(FROZEN if frozen else TUNED)
     started, seconds = time.monotonic(), seconds_of(budget)
     indices = _indices(gpus)
     if frozen:
         _print_frozen(choice, _frozen_gpu(choice, indices), workloads, output, install=install)
         return
-    if engine == "local":
-        from constrint.tune.engine.process import start_server
-
-        start_server(device)
     from constrint.cli.records_selection import opened
     from constrint.cli.tune_progress import progress
     from constrint.kernels.registry import load_spec
     from constrint.tune.engine.interface import Setup
-    from constrint.tune.engine.local import devices_of
+    from constrint.tune.engine.registry import DeviceRequest, open_fleet
     from constrint.tune.search.registry import find_search
     from constrint.tune.tuner import Settings
-    from constrint.tuning import local_engine, ray_cluster, ray_engine, tune
+    from constrint.tuning import tune
 
     make_search = find_search(search)
     with ExitStack() as stack:
-        cluster = stack.enter_context(ray_cluster(address, device)) if engine == "ray" else None
-        devices = tuple(indices or (0,))
-        if cluster is not None:
-            gpu = load_gpu(choice.gpu or cluster.model())
-        elif device == "cpu":
-            assert choice.gpu is not None
-            gpu = load_gpu(choice.gpu)
-        else:
-            gpu, devices = devices_of(indices, choice.gpu)
+        fleet = open_fleet(engine, DeviceRequest(device, indices, address))
+        stack.callback(fleet.close)
+        gpu = fleet.model(choice.gpu)
         goals = goals_of_choice(choice, gpu, workloads, install=install)
         records = stack.enter_context(opened(store, is_made=True))
         setup = Setup(load_spec, gpu, device, cache, seed=seed).with_patience(timeout)
-        runs = local_engine(setup, devices) if cluster is None else ray_engine(setup, cluster)
+        runs = fleet.engine(setup)
         stack.callback(runs.close)
         settings = Settings(gpu, make_search, trials, seconds, resume=resume or install, seed=seed)
+        settings = asking.searching(search, settings, goals, records, setup.num_inputs)
         listener = stack.enter_context(progress(runs.slots, trials, len(goals)))
         report = tune(goals, settings, runs, records, listener)
     output.show(tuned_page(gpu, report, len(goals), time.monotonic() - started))
@@ -146,27 +138,19 @@ def _print_frozen(choice: Choice, gpu: GpuModel, workloads: Path | None, output:
         raise typer.Exit(1)
 
 
-def _check(choice: Choice, install: bool, workloads: Path | None, cache: str, engine: str, device: str) -> None:
+def _check(choice: Choice, install: bool, workloads: Path | None, cache: str, device: str) -> None:
     if install and (workloads is not None or choice.sizes):
         raise UsageError("--install tunes the usual workloads: it takes neither sizes nor --workloads.")
     if workloads is not None and (choice.sizes or choice.dtype):
         raise UsageError("--workloads names sizes and types: give no others.")
     for name, value, known in (
         ("cache", cache, CACHES),
-        ("engine", engine, ENGINES),
         ("device", device, ("cuda", "cpu")),
     ):
         if value not in known:
             raise UnknownNameError(name, value, known)
     if device == "cpu" and choice.gpu is None:
         raise UsageError("--device cpu needs --gpu NAME: the model by which configurations are chosen.")
-
-
-def _check_engine(engine: str, address: str | None, gpus: str) -> None:
-    if engine == "ray" and gpus != "all":
-        raise UsageError("--gpus names GPUs of this machine: with --engine ray all free ones of the cluster are used.")
-    if engine != "ray" and address is not None:
-        raise UsageError("--address is that of a Ray cluster: add --engine ray.")
 
 
 def seconds_of(budget: str | None) -> float | None:

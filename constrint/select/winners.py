@@ -24,9 +24,10 @@ from constrint import cache
 from constrint.errors import ConstrintError
 from constrint.hwmodels import GpuModel
 from constrint.select.fingerprint import source_hash
-from constrint.select.spec import KernelSpec, Workload
+from constrint.select.spec import KernelSpec
 from constrint.select.toolchain import differences, missing, toolchain, toolchain_of
 from constrint.select.tuned import TunedEntry, read_tuned, tuned_path
+from constrint.select.workload import Workload
 from constrint.solve import why_not
 
 #: Folder of the tables that come with the package.

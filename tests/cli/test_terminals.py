@@ -17,7 +17,7 @@ from constrint.answers.trial import TUNED
 from constrint.cli.output import Output
 from constrint.cli.propose import COLUMNS as CANDIDATES
 from constrint.kernels.registry import list_kernels
-from constrint.select.compiled import CompiledKernel
+from constrint.select.candidate import CompiledKernel
 from constrint.tune.store.store import RecordStore
 from tests.cli.conftest import Call
 from tests.support.records import record, timed

@@ -26,9 +26,9 @@ from constrint.kernels.rnn.spec import workload_of
 from constrint.model import Var, const
 from constrint.model.constraint import CERTAIN
 from constrint.select import Workload, rank
+from constrint.select.candidate import Config
 from constrint.select.fingerprint import fingerprint_of
 from constrint.select.limits import BlockUse, most_registers
-from constrint.select.spec import Config
 from constrint.solve import enumerate_space
 from tests.support.decisions import begin_anew
 from tests.support.needs import needs_nvrtc, needs_torch, needs_triton

@@ -25,7 +25,8 @@ from constrint.kernels.rnn.fused import FusedBackend
 from constrint.kernels.rnn.interface import ForwardOutputs, RnnInputs, RnnUpstream
 from constrint.kernels.rnn.spec import workload_of
 from constrint.kernels.rnn.triton.layer import padded_head_dim
-from constrint.select.spec import Config, Launch
+from constrint.select.candidate import Config
+from constrint.select.spec import Launch
 
 
 @dataclass

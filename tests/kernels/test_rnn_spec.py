@@ -20,8 +20,8 @@ from constrint.kernels.rnn.triton.layer import depth_parts
 from constrint.kernels.rnn.triton.spec import SPECS as TRITON_SPECS
 from constrint.model import Domain
 from constrint.select import Workload, rank
+from constrint.select.candidate import Config
 from constrint.select.rank import predict
-from constrint.select.spec import Config
 from constrint.solve import brute_force, enumerate_space
 from tests.support.decisions import choose_kernel
 from tests.support.ranking import check_ranking

@@ -42,8 +42,8 @@ from constrint.kernels.gemm.spec import GemmSpec
 from constrint.kernels.gemm.tables import TIE, Table, Tables
 from constrint.kernels.gemm.units import unit
 from constrint.model import Var
+from constrint.select.candidate import Config
 from constrint.select.core_space import BlockColumns
-from constrint.select.spec import Config
 from constrint.select.winners import winner
 
 #: After two choices that spilled: the chance to spill of a row of another kernel, at most, in millionths.
@@ -259,7 +259,7 @@ def _measured(gpu: GpuModel, product: Product, refused: Sequence[Refusal]) -> Pr
         return None
     if entry.kernel == LIBRARY and entry.seconds < library_host_s(product):
         return None  # it was the fastest on the device, which waits for the host
-    return program_of_winner(entry, gpu, request_of(gpu, product))
+    return program_of_winner(entry, request_of(gpu, product))
 
 
 def _leaders(gpu: GpuModel, product: Product, refused: Sequence[Refusal] = (), top: int = FIRST) -> list[_Leader]:

@@ -23,11 +23,13 @@ from constrint.kernels.gemm.rules import COLUMNS
 from constrint.kernels.gemm.spec import GemmSpec
 from constrint.kernels.gemm.units import ELEMENT_BYTES, WIDEST_BYTES
 from constrint.model import Var
+from constrint.select.candidate import Config
 from constrint.select.core_space import BlockColumns
 from constrint.select.disk_key import key_of
 from constrint.select.limits import BROKEN_SHARE, chance_of_broken, slowdown
-from constrint.select.spec import Config, Param, Rule, Workload
+from constrint.select.spec import Param, Rule
 from constrint.select.tile_work import PreparedColumns, PreparedRow
+from constrint.select.workload import Workload
 
 #: Relative difference of predicted times below which the preferred configuration wins.
 TIE = 2e-3

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from constrint.select.compiled import CompiledKernel
+from constrint.select.candidate import CompiledKernel
 
 #: Bytes of a register, in which Triton counts what spills.
 REGISTER_BYTES = 4

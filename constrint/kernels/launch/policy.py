@@ -16,10 +16,13 @@ from constrint.choose import REGISTERS, Decision, Refusal
 from constrint.choose import refuse as decide_again
 from constrint.errors import RESIDENT, CompileError, ConstrintError, DoesNotFitError
 from constrint.hwmodels import GpuModel
+from constrint.kernels.launch.look import SpilledError
 from constrint.kernels.registry import load_spec
-from constrint.select.compiled import CompiledKernel, keep, recall
+from constrint.select.candidate import CompiledKernel, Config
+from constrint.select.compiled import keep, recall
 from constrint.select.limits import SPILLS
-from constrint.select.spec import Config, KernelSpec, Workload
+from constrint.select.spec import KernelSpec
+from constrint.select.workload import Workload
 
 #: Decisions that spill and are passed over before the one that spills least is launched.
 MOST_NEXT = 3
@@ -27,23 +30,9 @@ MOST_NEXT = 3
 PASS_FAILED = "PassManager::run failed"
 #: Characters of a compiler's refusal that are stored.
 MOST_TEXT = 400
-#: Bytes of a register, the unit in which Triton counts spills.
-REGISTER_BYTES = 4
 
 #: Remembers a refusal and returns the next decision.
 Refuse = Callable[[Decision, Refusal], Decision]
-
-
-class SpilledError(Exception):
-    """Raised before a launch: a kernel's registers go to memory.
-
-    Args:
-        compiled: What the compiler said of the kernel.
-    """
-
-    def __init__(self, compiled: CompiledKernel) -> None:
-        super().__init__(f"{compiled.spill_bytes} bytes of a thread's registers go to memory")
-        self.compiled = compiled
 
 
 class RefusedError(Exception):
@@ -161,51 +150,6 @@ def _note(decision: Decision, optional: Sequence[str], looked: _Looked) -> None:
     if len(_LOOKED_AT) >= CAPACITY:
         _LOOKED_AT.clear()
     _LOOKED_AT[_key(decision, optional)] = looked
-
-
-def look(launches: Sequence[Any], *, may_spill: bool = False) -> None:
-    """Compile launches for the device of their tensors; raise where one spills or would wait for ever.
-
-    Raises:
-        SpilledError: When one spills and may not.
-        CompileError, triton.errors.TritonError: When one does not compile, or does not fit the device.
-        DoesNotFitError: When one does not fit the device, or its blocks wait for others that are not resident.
-    """
-    if not may_spill:
-        check_spills(launch.compiled() for launch in launches if hasattr(launch, "compiled"))
-    for launch in launches:
-        if hasattr(launch, "check_resident"):
-            launch.check_resident()
-
-
-def check_spills(kernels: Any) -> None:
-    """Raise where one of the compiled kernels spills.
-
-    Raises:
-        SpilledError: Of the first that does.
-    """
-    for kernel in kernels:
-        if getattr(kernel, "n_spills", 0):
-            raise SpilledError(_compiled(kernel))
-
-
-def _compiled(kernel: Any) -> CompiledKernel:
-    if hasattr(kernel, "stated"):
-        stated: CompiledKernel = kernel.stated
-        return stated
-    import triton
-
-    target = kernel.metadata.target
-    name = f"sm_{target.arch}" if target.backend == "cuda" else str(target.arch)
-    return CompiledKernel(
-        target=name,
-        triton_version=triton.__version__,
-        smem_bytes=int(kernel.metadata.shared),
-        registers_per_thread=int(kernel.n_regs),
-        accumulator_registers=0,
-        spill_bytes=REGISTER_BYTES * int(kernel.n_spills),
-        instruction="",
-    )
 
 
 def _look_up(decision: Decision, optional: Sequence[str]) -> None:

@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from constrint.hwmodels import GpuModel
 from constrint.kernels.resources.estimate import SampledKernel
-from constrint.select.spec import Config, KernelSpec, Workload
+from constrint.select.candidate import Config
+from constrint.select.spec import KernelSpec
+from constrint.select.workload import Workload
 
 if TYPE_CHECKING:
-    from constrint.select.compiled import CompiledKernel
+    from constrint.select.candidate import CompiledKernel
 
 #: The cells of a row by column, read from a table or drawn.
 Row = Mapping[str, Any]

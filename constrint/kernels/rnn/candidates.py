@@ -28,7 +28,8 @@ from constrint.kernels.rnn.cudnn.cost import CudnnLayer, layer_s, left_out_error
 from constrint.kernels.rnn.cudnn.cost import measured as measured_cudnn
 from constrint.kernels.rnn.measured import measured_layer, table_of
 from constrint.kernels.rnn.spec import SUFFIX, RnnSpec, predict_s, workload_of
-from constrint.select.spec import KernelSpec, Workload
+from constrint.select.spec import KernelSpec
+from constrint.select.workload import Workload
 
 #: Values of `recompute`, for both directions together: pre-activations are stored, or recomputed.
 STORED, RECOMPUTED = 0, 1

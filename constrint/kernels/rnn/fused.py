@@ -26,7 +26,9 @@ from constrint.kernels.rnn.dispatch import refuse
 from constrint.kernels.rnn.edges import HeadPadding, before_launch, ends_launch
 from constrint.kernels.rnn.gradients import gradients_of, recompute_gates, states_before
 from constrint.kernels.rnn.interface import BackwardTensors, ForwardOutputs, RnnGradients, RnnInputs, RnnUpstream
-from constrint.select.spec import Config, Launch, Workload
+from constrint.select.candidate import Config
+from constrint.select.spec import Launch
+from constrint.select.workload import Workload
 
 Tensors = Mapping[str, Tensor | None]
 #: Kernels in CUDA C++ read vectors of this many bytes, which their tensors must be aligned to.

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from constrint.hwmodels import GpuModel
 from constrint.kernels.rnn.spec import RnnSpec
-from constrint.select.spec import Workload
+from constrint.select.workload import Workload
 
 IMPLEMENTATIONS = Path(__file__).parent
 #: Seconds by steps, batch and units.

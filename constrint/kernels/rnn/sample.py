@@ -32,7 +32,7 @@ from constrint.kernels.rnn.triton.spec import SPECS as TRITON_SPECS
 from constrint.model import Constraint, Expr, Problem, Var, const
 from constrint.select import rank
 from constrint.select.limits import most_registers
-from constrint.select.spec import Workload
+from constrint.select.workload import Workload
 from constrint.solve import enumerate_space
 
 SPECS = {spec.operation: spec for spec in TRITON_SPECS}

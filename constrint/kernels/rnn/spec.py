@@ -18,8 +18,10 @@ import numpy as np
 from constrint.errors import InfeasibleError, UsageError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.rnn.cells import Cell
+from constrint.select.candidate import Config
 from constrint.select.rank import predict
-from constrint.select.spec import ELEMENT_BYTES, Config, KernelSpec, Size, Workload
+from constrint.select.spec import KernelSpec
+from constrint.select.workload import ELEMENT_BYTES, Size, Workload
 
 if TYPE_CHECKING:
     import torch

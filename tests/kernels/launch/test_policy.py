@@ -30,12 +30,14 @@ from constrint.hwmodels.detection import DetectedDevice
 from constrint.kernels.launch import device as devices
 from constrint.kernels.launch import policy
 from constrint.kernels.launch.cuda.source_spec import CompiledCuda
-from constrint.kernels.launch.policy import MOST_NEXT, PASS_FAILED, SpilledError, launch_what_fits, look
+from constrint.kernels.launch.look import SpilledError, look
+from constrint.kernels.launch.policy import MOST_NEXT, PASS_FAILED, launch_what_fits
 from constrint.kernels.registry import load_spec
 from constrint.kernels.rnn.spec import workload_of
 from constrint.model import const
 from constrint.select import BlockUse, Workload
-from constrint.select.compiled import CompiledKernel, recall, triton_version
+from constrint.select.candidate import CompiledKernel
+from constrint.select.compiled import recall, triton_version
 
 H200 = load_gpu("h200")
 #: Choices of a kernel by their number of stages, in the order in which they are made.

@@ -13,7 +13,8 @@ from constrint.hwmodels import GpuModel
 from constrint.hwmodels.load import load_gpu
 from constrint.select import CostColumns, KernelSpec, Operation, Param, Workload
 from constrint.select.limits import BlockUse
-from constrint.select.spec import Columns, Rule, Size, Vars
+from constrint.select.spec import Columns, Rule, Vars
+from constrint.select.workload import Size
 from constrint.tune.search.interface import Proposal, Search, SearchTask
 from constrint.tune.store.record import Figures, TuningRecord
 

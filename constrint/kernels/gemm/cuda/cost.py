@@ -35,8 +35,9 @@ from constrint.kernels.gemm.cuda.shape import (
 from constrint.kernels.gemm.product import Operand, Product
 from constrint.kernels.gemm.spec import matrix_peak_flop_per_s
 from constrint.kernels.gemm.units import ELEMENT_BYTES, PARTIAL_BYTES
+from constrint.select.candidate import Config
 from constrint.select.cost import FITTED_SHARE, PARTS, CostColumns, Later, loaded_clock_hz, overlap
-from constrint.select.spec import Columns, Config
+from constrint.select.spec import Columns
 from constrint.select.tile_work import derived
 
 FILE = Path(__file__).with_name("constants.json")

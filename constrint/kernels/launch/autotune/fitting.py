@@ -9,8 +9,8 @@ from typing import Any
 
 from constrint.errors import InfeasibleError, UnsupportedError
 from constrint.kernels.launch.autotune.call import Call
-from constrint.kernels.launch.look import check_spills
-from constrint.kernels.launch.policy import PASS_FAILED, SpilledError
+from constrint.kernels.launch.look import SpilledError, check_spills
+from constrint.kernels.launch.policy import PASS_FAILED
 from constrint.select.candidate import Candidate
 from constrint.select.spec import KernelSpec
 

@@ -23,9 +23,9 @@ from constrint.kernels.registry import load_kernel
 from constrint.model import Constraint, Domain, Expr, Problem, Var, const
 from constrint.model.constraint import Comparison
 from constrint.select.limits import BlockUse, add_block_limits
-from constrint.select.spec import KernelSpec, Operation, Workload
+from constrint.select.spec import KernelSpec, Operation
 from constrint.select.stated import ELEMENT_BYTES_NAME, GPU_NAMES, gpu_names
-from constrint.select.workload import SIZE_DIVISOR, check_all_sizes, workload_of
+from constrint.select.workload import SIZE_DIVISOR, Workload, check_all_sizes, workload_of
 
 #: The options of a launch that are parameters under the same name in every kernel.
 LAUNCH_PARAMS = ("num_warps", "num_stages")

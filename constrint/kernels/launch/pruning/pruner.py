@@ -32,7 +32,8 @@ from constrint.kernels.launch.pruning.limits import (
 )
 from constrint.select.compiled import triton_version
 from constrint.select.rank import predict, requests
-from constrint.select.spec import ELEMENT_BYTES, KernelSpec, Operation, Param, Workload
+from constrint.select.spec import KernelSpec, Operation, Param
+from constrint.select.workload import ELEMENT_BYTES, Workload
 from constrint.tune.triton_versions import caution
 
 #: Callback for each configuration that is left out, with the reason.

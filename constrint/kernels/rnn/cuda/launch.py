@@ -41,7 +41,9 @@ from constrint.kernels.rnn.fused import (
     workload_of_choice,
 )
 from constrint.kernels.rnn.spec import SUFFIX
-from constrint.select.spec import Config, Launch, Workload
+from constrint.select.candidate import Config
+from constrint.select.spec import Launch
+from constrint.select.workload import Workload
 
 #: Tensors of each kernel in the order of its arguments.
 TENSORS = {

@@ -17,7 +17,8 @@ from constrint.kernels.rnn.cuda.shape import BLOCK, CLUSTER, GRID, MOST_ASKED, C
 from constrint.model import Expr, any_of, ceildiv, const, divides, implies, maximum, minimum
 from constrint.model.constraint import CERTAIN, REDUNDANT
 from constrint.select.limits import UNFITTED, BlockUse, most_registers
-from constrint.select.spec import Rule, Workload
+from constrint.select.spec import Rule
+from constrint.select.workload import Workload
 
 #: Most tiles that a block computes in turn.
 MOST_TILES = 16

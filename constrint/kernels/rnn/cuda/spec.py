@@ -19,9 +19,11 @@ from constrint.kernels.rnn.cuda.cost import cuda_assumptions, cuda_cost
 from constrint.kernels.rnn.cuda.resources import MOST_TILES, block_use, rules_of
 from constrint.kernels.rnn.cuda.shape import BLOCK, CLUSTER, GRID, MMA_COLUMNS, CudaLoop, padded_head_dim
 from constrint.kernels.rnn.spec import SUFFIX, NvrtcSpec
+from constrint.select.candidate import Config
 from constrint.select.cost import CostColumns
 from constrint.select.limits import BlockUse
-from constrint.select.spec import ELEMENT_BYTES, Columns, Config, Launch, Param, Rule, Vars, Workload
+from constrint.select.spec import Columns, Launch, Param, Rule, Vars
+from constrint.select.workload import ELEMENT_BYTES, Workload
 
 if TYPE_CHECKING:
     from constrint.kernels.rnn.interface import RnnBackend

@@ -23,8 +23,8 @@ from constrint.kernels.rnn.tensors import make_optional_inputs
 from constrint.kernels.rnn.triton.kernel_backward import backward_kernel
 from constrint.kernels.rnn.triton.kernel_forward import forward_kernel
 from constrint.kernels.rnn.triton.layer import TritonLayer, padded_columns, padded_head_dim
-from constrint.select.compiled import CompiledKernel
-from constrint.select.spec import Config, Workload
+from constrint.select.candidate import CompiledKernel, Config
+from constrint.select.workload import Workload
 from constrint.tune.compile import require_triton
 
 if TYPE_CHECKING:

@@ -40,7 +40,9 @@ from constrint.kernels.rnn.wgmma.shape import (
     padded_head_dim,
     shape_of,
 )
-from constrint.select.spec import Config, Launch, Workload
+from constrint.select.candidate import Config
+from constrint.select.spec import Launch
+from constrint.select.workload import Workload
 
 #: Tensors of the kernel in the order of its arguments.
 TENSORS = ("wx", "r", "bias", "initial", "states", "saved", "rows", "lengths", "reset", "exchange")

@@ -18,7 +18,8 @@ from constrint.kernels.rnn.cells import CELLS, Cell
 from constrint.model import Expr, any_of, ceildiv, const, divides, minimum
 from constrint.model.constraint import CERTAIN, REDUNDANT
 from constrint.select.limits import BlockUse, Spilling
-from constrint.select.spec import Rule, Workload
+from constrint.select.spec import Rule
+from constrint.select.workload import Workload
 
 #: The kernel's own sources; those of the cells, which recurrent kernels in CUDA C++ share, and which of them it uses.
 SOURCE = Path(__file__).with_name("source")

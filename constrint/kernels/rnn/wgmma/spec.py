@@ -28,9 +28,11 @@ from constrint.kernels.rnn.wgmma.shape import (
     padded_head_dim,
     rules_of,
 )
+from constrint.select.candidate import Config
 from constrint.select.cost import CostColumns
 from constrint.select.limits import BlockUse
-from constrint.select.spec import Columns, Config, Launch, Param, Rule, Vars, Workload
+from constrint.select.spec import Columns, Launch, Param, Rule, Vars
+from constrint.select.workload import Workload
 
 if TYPE_CHECKING:
     from constrint.kernels.rnn.interface import RnnBackend

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from constrint.select import Operation
-from constrint.select.compiled import CompiledKernel
+from constrint.select.candidate import CompiledKernel
 from constrint.tune.search.interface import SearchTask
 from constrint.tune.search.llm.answer import Response, Spending, Usage
 from constrint.tune.search.llm.gates import CompileGate

@@ -10,7 +10,7 @@ from typing import Any
 from constrint.hwmodels import load_gpu
 from constrint.select import Operation, Workload
 from constrint.select.as_compiled import CompileJob
-from constrint.select.compiled import CompiledKernel
+from constrint.select.candidate import CompiledKernel
 from constrint.tune.search.interface import SearchTask
 from constrint.tune.search.llm.answer import Question, Response, Speaker, Usage
 from constrint.tune.search.llm.gates import CompileGate
