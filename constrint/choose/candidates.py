@@ -39,7 +39,7 @@ from constrint.select.limits import SPILLS
 from constrint.select.rank import predict, rank_requests, requests
 from constrint.select.ranking import Ranking
 from constrint.select.spec import KernelSpec, Operation
-from constrint.select.winners import winner
+from constrint.select.winners import Winner, winner
 
 MEASURED_BEST = "measured winner"
 #: Configurations that an explanation shows beside the first.

@@ -18,6 +18,7 @@ from constrint.cli.run import Run, Signals
 from constrint.errors import UsageError
 from constrint.model import parse
 from constrint.solve import enumeration
+from tests.support.clock import PATIENCE_S, wait_until, when_worked
 
 #: Three congruences that no search is through with in minutes.
 HARD = """var a in 1..4000; var b in 1..4000; var c in 1..4000; var d in 1..4000
@@ -44,13 +45,13 @@ def many(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def interrupt_after() -> Iterator[Callable[[float], None]]:
-    """Sends this process a Ctrl-C after so many seconds; it heeds one, whatever shell started the tests."""
+def interrupt_after() -> Iterator[Callable[[float], object]]:
+    """Sends this process a Ctrl-C after some seconds of work; it heeds one, whatever shell started the tests."""
     if threading.current_thread() is not threading.main_thread():
         pytest.skip("signals reach the main thread only, and this is another one")
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        yield lambda seconds: threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT)).start()
+        yield lambda seconds: when_worked(seconds, lambda: os.kill(os.getpid(), signal.SIGINT))
     finally:
         signal.signal(signal.SIGINT, before)
 
@@ -83,7 +84,7 @@ def test_a_whole_count_says_nothing_of_limits(run: Any, many: Path) -> None:
 
 @pytest.mark.parametrize("command", ["count", "explain"])
 def test_ctrl_c_ends_a_command_with_what_it_knows(
-    run: Any, hard: Path, command: str, interrupt_after: Callable[[float], None]
+    run: Any, hard: Path, command: str, interrupt_after: Callable[[float], object]
 ) -> None:
     out = ""
     for seconds in (0.3, 1.0, 4.0):  # Where the machine is busy, the search may not have begun: nothing is known then.
@@ -100,7 +101,7 @@ def test_ctrl_c_ends_a_command_with_what_it_knows(
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_ctrl_c_ends_a_solve_and_a_sample(run: Any, hard: Path, interrupt_after: Callable[[float], None]) -> None:
+def test_ctrl_c_ends_a_solve_and_a_sample(run: Any, hard: Path, interrupt_after: Callable[[float], object]) -> None:
     interrupt_after(0.2)
     code, out, err = run("sample", "--problem", hard)
     assert (code, out, err) == (130, "", "interrupted\n")
@@ -210,25 +211,28 @@ def test_what_is_no_time(text: str) -> None:
         seconds_of(text)
 
 
-def test_a_search_that_does_not_notice_is_interrupted(interrupt_after: Callable[[float], None]) -> None:
-    interrupt_after(0.5)
+def sleep_through(interrupt_after: Callable[[float], object]) -> None:
+    interrupt_after(0.0)
+    time.sleep(PATIENCE_S)
+
+
+def test_a_search_that_does_not_notice_is_interrupted(interrupt_after: Callable[[float], object]) -> None:
     signals = Signals()
     signals.begin()
     try:
         with pytest.raises(KeyboardInterrupt):
-            time.sleep(10)
+            sleep_through(interrupt_after)
     finally:
         signals.end()
     assert signals.number == signal.SIGINT
 
 
-def test_a_second_ctrl_c_interrupts_at_once(interrupt_after: Callable[[float], None]) -> None:
-    interrupt_after(0.5)
+def test_a_second_ctrl_c_interrupts_at_once(interrupt_after: Callable[[float], object]) -> None:
     signals = Signals()
     signals.begin()
     try:
-        while not signals.noticed():
-            time.sleep(0.01)
+        interrupt_after(0.0)
+        wait_until(signals.noticed, "the first Ctrl-C")
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
     finally:

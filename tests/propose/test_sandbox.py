@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from constrint.propose.process import SandboxWorker, WorkerLost, WorkerRefused
 from constrint.propose.sandbox import LIMITS, PLAIN, SCRATCH_BYTES, Sandbox
 from constrint.tune.search.llm.records import SourceProposal
 from tests.propose.hostile import ATTEMPTS
+from tests.support.clock import wait_until
 from tests.support.needs import needs_triton
 
 pytestmark = needs_triton
@@ -105,10 +105,7 @@ def test_bubblewrap_stops_a_process_that_forks_without_end(attempts: Attempts) -
         folder = f"/proc/{worker.pid}/task/{worker.pid}/children"
         inside = Path(folder).read_text().split()
     assert inside
-    until = time.monotonic() + 60
-    while any(Path(f"/proc/{process}").exists() for process in inside):
-        assert time.monotonic() < until, "the processes of a sandbox end with it"
-        time.sleep(0.05)
+    wait_until(lambda: not any(Path(f"/proc/{p}").exists() for p in inside), "the end of a sandbox's processes")
 
 
 def test_without_bubblewrap_the_environment_is_scrubbed_and_limits_hold(attempts: Attempts) -> None:

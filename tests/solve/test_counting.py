@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import threading
-
 import pytest
 
 from constrint.core import compiled
 from constrint.model import Problem, parse
 from constrint.solve import Count, Limits, brute_force, count, count_within, enumeration
+from tests.support.clock import worked
 
 #: Two components that share no rule, and a variable that no rule names.
 APART = "var a in 1..12; var b in 1..9; var c in 1..11; var d in 1..7; var e in 1..5; a * b % 4 == 1; c * d % 5 == 2"
@@ -69,19 +68,17 @@ def test_the_share_of_the_search_says_how_much_is_open() -> None:
         pytest.skip("the compiled core was not built (no C++ compiler)")
     # The first half of a's values has all solutions: the search is through them long before its end.
     problem = parse("var a in 1..100; var b in 1..3000; var c in 1..3000; (a * b + c) % 1009 == 5; a + b % 3 <= 50")
-    counted = count_within(problem, Limits(max_seconds=0.3, max_rows=10))
+    counted = count_within(problem, Limits(cancel=worked(0.3), max_rows=10))
     assert counted.searched is not None
     assert 0 < counted.searched < 1
     assert 0 < counted.at_least < counted.at_most
 
 
 def test_a_cancelled_count_says_what_is_known() -> None:
-    stop = threading.Event()
-    threading.Timer(0.2, stop.set).start()
     problem = parse(
         "var a in 1..4000; var b in 1..4000; var c in 1..4000; var d in 1..4000; (a * b + c * d) % 7919 == 3"
     )
-    counted = count_within(problem, Limits(cancel=stop))
+    counted = count_within(problem, Limits(cancel=worked(0.2)))
     assert "cancelled" in counted.stopped
     assert counted.exact is None
     assert counted.at_most <= 4000**4

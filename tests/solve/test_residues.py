@@ -1,6 +1,5 @@
 import itertools
 import random
-from functools import partial
 
 import pytest
 
@@ -9,7 +8,6 @@ from constrint.model import parse
 from constrint.solve import Status, solve
 from constrint.solve.engine.prepare import flatten
 from constrint.solve.propagation import MODULI, impossible
-from tests.support.clock import within
 
 
 @pytest.mark.parametrize(
@@ -32,7 +30,9 @@ def test_remainders_rule_out_what_they_can(text: str, ruled_out: bool) -> None:
 def test_what_remainders_rule_out_is_answered_at_once() -> None:
     for text in ("x ^ 2 + y ^ 2 == 1000000016000000063", "x ^ 2 + y ^ 2 == 1000000016000000063; maximise x"):
         problem = parse(text)
-        assert within(2.5, partial(solve, problem)).status is Status.INFEASIBLE
+        answer = solve(problem)
+        assert answer.status is Status.INFEASIBLE
+        assert answer.stats.nodes == answer.stats.cells == 0
 
 
 def test_nothing_that_has_a_solution_is_ruled_out() -> None:

@@ -49,7 +49,7 @@ from constrint.select.winners import winner
 #: After two choices that spilled: the chance to spill of a row of another kernel, at most, in millionths.
 SURE_PPM = 10_000
 #: Fields of a product that describe the call and this machine; a workload has none of them.
-OF_CALL = ("allows_gluon", "has_nvrtc", "no_library", "no_library_end", "activation", "any_rows")
+OF_CALL = ("has_nvrtc", "no_library", "no_library_end", "activation", "any_rows")
 #: Kernels that copy operands which the TMA unit cannot load.
 COPYING = frozenset(("gemm.descriptor", "gemm.producer"))
 #: Fits every GPU: at most 24 KiB of shared memory and few registers, even where tl.dot becomes plain FMA.

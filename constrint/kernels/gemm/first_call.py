@@ -42,10 +42,11 @@ from constrint.kernels.gemm.pointwise.launch import pointwise_launch, sums_call
 from constrint.kernels.gemm.reference import DTYPE_NAMES, gemm_reference
 from constrint.kernels.launch.cuda.nvrtc import nvrtc_here
 from constrint.kernels.launch.device import describe, gpu_of, warn_once
+from constrint.kernels.launch.look import look
 from constrint.kernels.launch.plan.recipe import RecordedCall, recipe_of
 from constrint.kernels.launch.plan.scratch import NotedScratch
 from constrint.kernels.launch.plan.shape import NotPlannedError
-from constrint.kernels.launch.policy import Start, launch_what_fits, look
+from constrint.kernels.launch.policy import Start, launch_what_fits
 from constrint.select.spec import Launch
 from constrint.tune.triton_versions import caution, is_verified
 
@@ -171,7 +172,6 @@ def inspect(
         source,
         out.dtype,
         is_three_pass=precision == "tf32x3",
-        allows_gluon=allows_gluon(),
         has_nvrtc=has_nvrtc(),
         no_library=LIBRARY_EXCLUDED.get(kernel) or refusal_of_call(a, b),
         no_library_end=refusal_of_end(a.dtype, bias, source, end.alpha, end.activation, out.dtype),
@@ -184,13 +184,6 @@ def inspect(
     request = request_of(here, product, device=device, kernel=named, config=config_of(end.config))
     call = Call(a, b, out, machine, Epilogue(bias, source, end.alpha, end.beta, end.activation), precision)
     return Inspected(request, call)
-
-
-def allows_gluon() -> bool:
-    """Whether Triton is of a verified version: Gluon's interface moves between versions."""
-    import triton
-
-    return is_verified(triton.__version__)
 
 
 @lru_cache(maxsize=1)

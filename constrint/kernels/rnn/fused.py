@@ -19,9 +19,10 @@ from torch import Tensor
 from constrint.choose import Decision
 from constrint.errors import ConstrintError
 from constrint.hwmodels import GpuModel
+from constrint.kernels.launch.look import look
 from constrint.kernels.launch.plan.scratch import TORCH_SCRATCH, Scratch
 from constrint.kernels.launch.plan.shape import NotPlannedError
-from constrint.kernels.launch.policy import launch_what_fits, look
+from constrint.kernels.launch.policy import launch_what_fits
 from constrint.kernels.rnn.dispatch import refuse
 from constrint.kernels.rnn.edges import HeadPadding, before_launch, ends_launch
 from constrint.kernels.rnn.gradients import gradients_of, recompute_gates, states_before

@@ -38,6 +38,7 @@ from constrint.tune.session import Goal
 from constrint.tune.store.record import TuningRecord
 from constrint.tune.store.store import RecordStore
 from constrint.tune.tuner import Settings, Tuner
+from tests.support.clock import PATIENCE_S, wait_until
 
 for package, extra in (("torch", "torch"), ("ray", "ray")):
     if importlib.util.find_spec(package) is None:
@@ -106,11 +107,8 @@ def actors() -> list[int]:
 
 def wait_for_actors(number: int) -> list[int]:
     """So many of them, once those of an engine that was closed are gone."""
-    until = time.monotonic() + 60
-    while len(found := actors()) != number and time.monotonic() < until:
-        time.sleep(0.1)
-    assert len(found) == number, found
-    return found
+    wait_until(lambda: len(actors()) == number, f"{number} actors")
+    return actors()
 
 
 @dataclass
@@ -271,17 +269,17 @@ def test_the_command_prints_json_alone_and_ends_all_actors_when_it_is_interrupte
         text=True,
         start_new_session=True,
     )
-    until = time.monotonic() + 240
-    number = 0
-    while number < 3:
+
+    def has_three() -> bool:
         assert process.poll() is None, process.communicate()
-        assert time.monotonic() < until
-        time.sleep(0.2)
-        if (tmp_path / "records.sqlite").exists():
-            with RecordStore.open(tmp_path / "records.sqlite") as store:
-                number = len(list(store.find()))
+        if not (tmp_path / "records.sqlite").exists():
+            return False
+        with RecordStore.open(tmp_path / "records.sqlite") as store:
+            return len(list(store.find())) >= 3
+
+    wait_until(has_three, "three records")
     os.killpg(process.pid, signal.SIGINT)
-    out, err = process.communicate(timeout=180)
+    out, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130, err
     document = json.loads(out)
     assert document["is_whole"] is False
