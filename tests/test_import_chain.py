@@ -23,34 +23,39 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     "model": ({"core"}, {"numpy", "msgspec"}),
     "solve": ({"model", "core"}, {"numpy", "ortools", "constraint"}),
     "select": ({"model", "solve", "hwmodels"}, {"numpy", "msgspec"}),
-    "export": ({"model", "solve", "select", "hwmodels"}, set()),
+    "choose": ({"model", "solve", "select", "hwmodels", "kernels"}, {"numpy"}),
+    "answers": ({"model", "solve", "select", "hwmodels", "tune"}, {"msgspec", "rich"}),
+    "export": ({"answers", "solve", "select"}, set()),
     "tune": (
-        {"select", "hwmodels", "export"},
+        {"select", "hwmodels"},
         {"numpy", "msgspec", "platformdirs", "sqlalchemy", "torch", "triton", "ray", "optuna"},
     ),
     "kernels.registry": ({"select"}, set()),
     "kernels.resources": ({"model", "select", "hwmodels"}, {"numpy", "msgspec", "scipy", "triton"}),
-    "kernels.launch": ({"model", "select", "tune", "hwmodels"}, {"numpy", "msgspec", "torch", "triton", "cuda"}),
+    "kernels.launch": (
+        {"model", "select", "choose", "tune", "hwmodels"},
+        {"numpy", "msgspec", "torch", "triton", "cuda"},
+    ),
     "kernels.plan": ({"core", "select", "tune"}, {"msgspec", "numpy", "torch", "triton"}),
     "launch": ({"kernels"}, set()),
     "ranking": ({"kernels", "select", "hwmodels"}, set()),
     "tuning": ({"kernels", "tune", "select", "hwmodels"}, set()),
     "tune.__main__": ({"cli"}, set()),
     "kernels.rules": ({"model", "select", "hwmodels"}, {"numpy", "msgspec"}),
-    "kernels.choice": ({"model", "solve", "select", "hwmodels"}, {"numpy", "msgspec", "torch"}),
-    "kernels.code": ({"tune", "select", "hwmodels"}, {"numpy", "torch", "triton", "cuda"}),
-    "flashrnn": ({"kernels", "tune", "hwmodels"}, {"torch"}),
+    "kernels.choice": ({"model", "solve", "select", "choose", "hwmodels"}, {"numpy", "msgspec", "torch"}),
+    "kernels.code": ({"tune", "select", "choose", "hwmodels"}, {"numpy", "torch", "triton", "cuda"}),
+    "flashrnn": ({"kernels", "choose", "tune", "hwmodels"}, {"torch"}),
     "tune.llm": ({"model", "solve", "select", "hwmodels"}, {"numpy", "msgspec", "openai"}),
     "propose": ({"model", "select", "hwmodels", "tune", "kernels"}, {"numpy", "msgspec", "torch", "triton"}),
     "propose.candidates": (set(), {"torch", "triton"}),
     "report": (
-        {"hwmodels", "model", "solve", "select", "tune", "report"},
+        {"hwmodels", "model", "solve", "select", "tune", "answers", "report"},
         {"numpy", "msgspec", "plotly", "jinja2"},
     ),
     "__main__": ({"cli"}, set()),
     "cli": (
-        {"core", "hwmodels", "model", "solve", "select", "export", "tune", "tuning", "kernels", "flashrnn"}
-        | {"propose", "report", "cli"},
+        {"core", "hwmodels", "model", "solve", "select", "answers", "export", "tune", "tuning", "kernels", "flashrnn"}
+        | {"choose", "propose", "report", "cli"},
         {"typer", "rich", "msgspec", "numpy", "yaml"},
     ),
 }
@@ -62,7 +67,7 @@ HEAVY |= {"plotly", "jinja2"}
 #: Parts of `kernels` that no operation owns.
 SHARED = ("launch", "resources")
 #: Files of an operation that solve spaces, or choose from them.
-CHOOSING = ("first_choice", "correction", "sample")
+CHOOSING = ("candidates", "tables", "correction", "sample")
 
 
 def part_of(path: Path) -> str:

@@ -171,8 +171,8 @@ class Bench:
         return [first, *others][: len(choices)], launch_what_fits(chosen, start)
 
     def _add(
-        self, workload: Workload, who_how: tuple[str, str], figure: Measurement, floor_s: float, choice: Decision | None,
-        *, outcome: str = "ok", prepare_ms: float = float("nan"),
+        self, workload: Workload, who_how: tuple[str, str], figure: Measurement, floor_s: float,
+        choice: Decision | None, *, outcome: str = "ok", prepare_ms: float = float("nan"),
     ) -> None:  # fmt: skip
         """Write one row."""
         ours = {}

@@ -58,7 +58,7 @@ def test_one_implementation_and_kernels_of_files(run: Any) -> None:
 
 
 def test_a_named_configuration_runs_or_is_refused_with_every_broken_rule(run: Any) -> None:
-    sizes = {"m": 512, "n": 1024, "k": 2048}
+    sizes: Any = {"m": 512, "n": 1024, "k": 2048}
     decision = constrint.why("gemm.pointer", "a100", dtype="bf16", config={**VALID, "group_m": 4}, **sizes)
     assert decision.config == {**VALID, "group_m": 4}
     assert decision.seconds > 0

@@ -198,11 +198,11 @@ def test_a_stale_or_foreign_winner_is_said_once_and_not_used(put: Put, changes: 
 def test_the_space_and_the_costs_may_change_as_long_as_the_configuration_is_valid(put: Put) -> None:
     winner = entry(PRODUCT, spec_hash="0" * 16)
     put(winner)
-    assert gemm_choice.choose(GPU, Product.of(PRODUCT)).config == winner.config
+    assert decide_product(GPU, Product.of(PRODUCT)).config == winner.config
     for changes, told in (({"tile_m": 100}, "tile_m"), ({"num_stages": 99}, "num_stages")):
         put(msgspec.structs.replace(winner, config=winner.config | changes))
         with pytest.warns(winners.StaleTableWarning, match=f"has no measured configuration: {told}"):
-            assert gemm_choice.choose(GPU, Product.of(PRODUCT)).seconds != winner.seconds
+            assert decide_product(GPU, Product.of(PRODUCT)).seconds != winner.seconds
 
 
 def test_a_winner_in_cuda_is_exact_for_its_nvrtc_and_needs_one(put: Put, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,7 +258,7 @@ def test_a_winner_of_other_tools_is_evidence_from_elsewhere(
     assert found.table == "tuned-h200-sxm.json, shipped"
     assert found.error == winners.ELSEWHERE_ERROR
     assert found.error_source.startswith("assumed: ")
-    choice = gemm_choice.choose(GPU, Product.of(PRODUCT))
+    choice = decide_product(GPU, Product.of(PRODUCT))
     assert (choice.config, choice.seconds) == (shipped.config, shipped.seconds)
     # Its kernel is looked at: unlike a winner of these tools it may not spill.
     assert not choice.is_measured

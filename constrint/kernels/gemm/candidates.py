@@ -51,7 +51,7 @@ SURE_PPM = 10_000
 #: Fields of a product that describe the call and this machine; a workload has none of them.
 OF_CALL = ("has_nvrtc", "no_library", "no_library_end", "activation", "any_rows")
 #: Kernels that copy operands which the TMA unit cannot load.
-COPYING = frozenset(("gemm.descriptor", "gemm.producer"))
+COPYING = frozenset(("gemm.descriptor",))
 #: Fits every GPU: at most 24 KiB of shared memory and few registers, even where tl.dot becomes plain FMA.
 CONSERVATIVE: Config = {
     "tile_m": 64,

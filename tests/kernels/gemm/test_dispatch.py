@@ -32,7 +32,6 @@ from constrint.kernels.gemm.candidates import CONSERVATIVE, request_of
 from constrint.kernels.gemm.first_call import End
 from constrint.kernels.gemm.launch import Call, Machine
 from constrint.kernels.launch import device as devices
-from constrint.tune.triton_versions import VERIFIED
 
 CASES: dict[str, dict[str, Any]] = {
     "h200": {"gpu": "h200", "sizes": [1, 96, 80, 128]},

@@ -20,7 +20,7 @@ from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.gemm import candidates
 from constrint.kernels.gemm.candidates import best_configs, decide_product, request_of
 from constrint.kernels.gemm.implementations import gemm_spec
-from constrint.kernels.gemm.product import Operand, Product
+from constrint.kernels.gemm.product import Product
 from constrint.kernels.gemm.spec import GemmSpec
 from constrint.kernels.gemm.tables import TIE
 from constrint.kernels.gemm.units import OUTPUT_BYTES
@@ -34,9 +34,7 @@ from tests.support.gemm import (
     DESCRIPTOR,
     KERNELS,
     POINTER,
-    PRODUCER,
     SKINNY,
-    UNALIGNED,
     broken_rules,
     gemm,
     product,
@@ -47,7 +45,7 @@ from tests.support.gemm import (
 GPUS = ["H200-SXM", "B200", "MI300X", "A100-SXM4-80GB"]
 H200 = load_gpu("h200")
 #: The kernels among which the model chooses.
-CALIBRATED = tuple(spec for spec in (*KERNELS, SKINNY, UNALIGNED) if not spec.uncalibrated())
+CALIBRATED = tuple(spec for spec in (*KERNELS, SKINNY) if not spec.uncalibrated())
 
 
 def choose(gpu_name: str, asked: Product) -> Decision:
@@ -216,7 +214,7 @@ def expanded(asked: Product) -> Product:
 def test_operands_that_no_descriptor_can_hold_get_pointers() -> None:
     asked = product(4096, 4096, 4096)
     assert choose("H200-SXM", expanded(asked)).kernel == "gemm.pointer"
-    assert choose("H200-SXM", triton(asked)).kernel in ("gemm.descriptor", "gemm.producer")
+    assert choose("H200-SXM", triton(asked)).kernel == "gemm.descriptor"
 
 
 def test_copying_a_large_misaligned_operand_for_one_row_is_not_worth_it() -> None:
@@ -301,26 +299,8 @@ def test_without_a_compiler_for_cuda_no_kernel_in_cuda_is_chosen() -> None:
     assert not spec.refusal(H200, asked)
     assert "pip install 'constrint[cuda]'" in spec.refusal(H200, triton(asked))
     assert choose("h200", triton(asked)).kernel != "gemm.cuda"
-    others = {"gemm.pointer", "gemm.descriptor", "gemm.producer"}
+    others = {"gemm.pointer", "gemm.descriptor"}
     assert {c.kernel for c in best_configs(H200, ours(triton(asked)), 64)} <= others
-
-
-@pytest.mark.usefixtures("models_alone")
-def test_the_producer_is_chosen_only_where_it_computes_the_product() -> None:
-    asked = triton(product(4096, 4096, 4096))
-    assert choose("h200", asked).kernel == "gemm.producer"
-    odd = Operand(width_bytes=8, step_bytes=8, is_k_major=False, is_copied=True)
-    others = {
-        "batch": replace(asked, batch=2),
-        "source": replace(asked, has_source=True),
-        "wide output": replace(asked, output_bytes=4),
-        "odd rows": replace(asked, n=4100, b=odd),
-        "unchecked compiler": replace(asked, allows_gluon=False),
-        "few rows": replace(asked, m=256),
-    }
-    for what, other in others.items():
-        assert choose("h200", other).kernel != "gemm.producer", what
-    assert choose("h200", replace(asked, has_bias=True)).kernel == "gemm.producer"
 
 
 def test_a_dtype_the_gpu_lacks_is_refused() -> None:
@@ -408,9 +388,6 @@ def deciding(asked: Product, choice: Decision) -> tuple[object, ...]:
 def test_a_kernel_whose_every_configuration_is_refused_leaves_the_others() -> None:
     asked = replace(triton(product(4096, 4096, 4096)), no_library="our kernels alone")
     choice = choose("h200", asked)
-    assert choice.kernel == PRODUCER.full_name
-    # The producer kernel has one number of warps.
-    choice = next_choice(asked, choice)
     assert choice.kernel == DESCRIPTOR.full_name
     while choice.kernel != POINTER.full_name:
         choice = next_choice(asked, choice)

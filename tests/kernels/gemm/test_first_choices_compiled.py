@@ -11,7 +11,7 @@ import pytest
 from constrint.choose import REGISTERS, forget
 from constrint.errors import UnsupportedError
 from constrint.hwmodels import load_gpu, occupancy
-from constrint.kernels.gemm.candidates import choose
+from constrint.kernels.gemm.candidates import decide_product as choose
 from constrint.kernels.gemm.implementations import gemm_spec
 from constrint.kernels.gemm.product import Product
 from constrint.kernels.launch.policy import MOST_NEXT

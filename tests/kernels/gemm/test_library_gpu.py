@@ -14,11 +14,11 @@ if importlib.util.find_spec("torch") is None or importlib.util.find_spec("triton
     pytest.skip("needs the extra [torch]: torch or triton is not installed", allow_module_level=True)
 
 import torch
-from constrint.kernels.gemm.plans import _build
 from torch import Tensor
 
 from constrint.errors import UnsupportedError
 from constrint.kernels.gemm import matmul
+from constrint.kernels.gemm.first_call import plan_of_call
 from constrint.kernels.gemm.library.launch import exact_sums
 from constrint.kernels.gemm.operator import PLAIN_END, PLANS
 from constrint.kernels.gemm.reference import default_out_dtype
@@ -188,7 +188,7 @@ def test_a_plan_calls_the_kernel_that_torch_calls(name: str, layout: str, shape:
     a, b = (operand[0] for operand in operands(name, layout, (1, *shape)))
     end = (*PLAIN_END[:4], "library")
     if has_blas():
-        assert [type(step) for step in _build((a, b, None, None), end).recipe.steps] == [ProductStep]
+        assert [type(step) for step in plan_of_call((a, b, None, None), end).recipe.steps] == [ProductStep]
     for _ in range(2):
         made = matmul(a, b, kernel="library")
     with exact_sums(a.dtype):

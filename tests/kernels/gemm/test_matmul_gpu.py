@@ -84,7 +84,7 @@ def test_products(name: str, layout: str, shape: tuple[int, int, int, int], epil
     torch.set_float32_matmul_precision("high" if name == "tf32" else "highest")
     a, b = operands(name, layout, shape)
     kind = default_out_dtype(a.dtype)
-    options: dict[str, Any] = {"implementation": "kernels"}
+    options: dict[str, Any] = {"kernel": "kernels"}
     bias = None
     if epilogue != "none":
         kind = torch.float16 if name == "int8" else kind
@@ -140,7 +140,7 @@ def test_torch_compile_takes_it_in_one_graph() -> None:
 def test_split_products_on_several_streams_have_counters_of_their_own() -> None:
     """Captured and not, at once."""
     a, b = torch.randn(16, 16384, device="cuda").half(), torch.randn(16384, 256, device="cuda").half()
-    ours = partial(matmul, implementation="kernels")
+    ours = partial(matmul, kernel="kernels")
     expected = ours(a, b)
     torch.cuda.synchronize()
     graphs, outs = [], []

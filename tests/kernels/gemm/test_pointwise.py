@@ -92,6 +92,7 @@ def test_it_runs_where_it_is_clearly_faster_than_one_kernel(tables: Path) -> Non
         ("pointwise", "gemm.pointwise"),
     ]
     asked = composed.request.detail
+    assert isinstance(asked, Product)
     seconds = library_s(H200, sums_of(asked))
     assert seconds is not None
     assert composed.seconds == pytest.approx(seconds + pointwise_s(H200, asked))
