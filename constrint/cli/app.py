@@ -74,6 +74,10 @@ def main(before: Callable[[], object] | None = None) -> None:
     arguments, operation = with_counts(sys.argv[1:], COUNTED), None
     if len(arguments) == 1 and arguments[0] in COMPLETION:
         arguments.append(completion.THIS_SHELL)
+    if arguments[:1] == ["why"]:
+        from constrint.cli.why import SWITCHES, with_kernel_option  # loaded for this command alone
+
+        arguments = with_counts(with_kernel_option(arguments), SWITCHES)
     try:
         app, operation = application(arguments)
         if before is not None:
