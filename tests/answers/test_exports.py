@@ -33,9 +33,12 @@ def ranking() -> Ranking:
 
 
 @pytest.fixture(scope="module")
-def producer() -> KernelProblem:
-    gpu, operation = load_gpu("h200"), load_kernel("gemm.producer")
+def descriptor() -> KernelProblem:
+    """A small part of the descriptor kernel's space."""
+    gpu, operation = load_gpu("h200"), load_kernel("gemm.descriptor")
     ((request,), _) = requests(operation, gpu, operation.default_workload(gpu))
+    for name, value in {"group_m": 8, "split_k": 1, "persistent": 0, "tile_k": 64}.items():
+        request.problem.add(Var(name) == value)
     return request
 
 
@@ -57,13 +60,13 @@ def test_a_ranking_as_json_says_what_solve_says_and_where_it_comes_from(ranking:
         assert "tile_m" not in entry["config"]
 
 
-def test_a_space_as_json_is_read_again_by_space(producer: KernelProblem, tmp_path: Path) -> None:
-    space = enumerate_space(producer.problem)
+def test_a_space_as_json_is_read_again_by_space(descriptor: KernelProblem, tmp_path: Path) -> None:
+    space = enumerate_space(descriptor.problem)
     path = tmp_path / "space.json"
-    path.write_text(export(space, "json", about=producer, top=5))
+    path.write_text(export(space, "json", about=descriptor, top=5))
     document = json.loads(path.read_text())
-    assert document["title"].startswith("gemm.producer m=4096 n=4096 k=4096 bf16 on H200-SXM")
-    assert (document["num_valid"], document["num_product"], len(document["configs"])) == (space.size, 360, 5)
+    assert document["title"].startswith("gemm.descriptor m=4096 n=4096 k=4096 bf16 on H200-SXM")
+    assert (document["num_valid"], document["num_product"], len(document["configs"])) == (space.size, 720_000, 5)
     assert len(document["rules"]) == len(document["restrictions"])
     assert {"name", "kind", "because", "rule"} == document["rules"][0].keys()
     assert "figures" not in document["provenance"], "nothing was modelled"
@@ -138,7 +141,7 @@ def test_a_recurrent_layer_has_no_tiles_of_a_product() -> None:
         assert ranking.candidates[0].kernel in export(ranking, name)
 
 
-def test_formats_take_what_they_can_hold(ranking: Ranking, producer: KernelProblem) -> None:
+def test_formats_take_what_they_can_hold(ranking: Ranking, descriptor: KernelProblem) -> None:
     with pytest.raises(UsageError, match=r"kernel-tuner holds a space with its rules.*enumerate_space returns"):
         export(ranking, "kernel-tuner")
     with pytest.raises(UnknownNameError, match=r"unknown export format 'kernel_tuner'\. Nearest: kernel-tuner"):
@@ -162,12 +165,12 @@ def test_a_kernel_without_parameters_is_a_row_and_no_space() -> None:
 
 
 def test_every_format_is_the_same_each_time_and_says_where_it_is_from(
-    ranking: Ranking, producer: KernelProblem
+    ranking: Ranking, descriptor: KernelProblem
 ) -> None:
-    space = enumerate_space(producer.problem)
+    space = enumerate_space(descriptor.problem)
     for name in ("triton", "json", "csv", "c-header", "kernel-tuner", "cutlass-like"):
         found: Any = space if name == "kernel-tuner" else ranking
-        about = producer if name == "kernel-tuner" else None
+        about = descriptor if name == "kernel-tuner" else None
         text = export(found, name, about=about)
         assert text == export(found, name, about=about)
         assert "H200-SXM" in text

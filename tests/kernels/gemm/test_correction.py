@@ -90,7 +90,7 @@ def replace_of(correction: Any, **changes: Any) -> Any:
 def test_what_is_shipped_is_asked_for_plain_products_of_the_gpu_that_was_measured() -> None:
     asked = product(512, 512, 512)
     shipped = correctors(H200.name, GROUPS["bf16"])
-    assert len(shipped) >= 5
+    assert len(shipped) >= 4
     for kernel in shipped:
         assert corrector_of(H200, kernel, asked) is shipped[kernel]
         for other in (

@@ -28,6 +28,7 @@ from constrint.kernels.gemm.library.candidates import COMPOSED, pointwise_s, sum
 from constrint.kernels.gemm.library.cost import library_s
 from constrint.kernels.gemm.library.launch import LibraryLaunch
 from constrint.kernels.gemm.pointwise.launch import pointwise_launch, pointwise_reference, sums_call
+from constrint.kernels.gemm.product import Product
 from constrint.kernels.gemm.reference import gemm_reference
 from tests.support.gemm import product
 from tests.support.library_table import forget_tables, use_tables_of, write_table

@@ -17,7 +17,10 @@ from constrint.kernels.gemm import matmul
 from constrint.kernels.gemm.operator import PLANS
 from constrint.kernels.gemm.reference import ACTIVATIONS
 
-pytestmark = pytest.mark.gpu
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU on this machine"),
+]
 
 COMPOSED = "library+pointwise"
 ROUNDOFF = {torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8}

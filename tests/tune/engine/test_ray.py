@@ -184,7 +184,7 @@ def check_that_other_kernels_are_refused(engine: RayEngine, folder: Path) -> Non
     changed, missing = (Path(shutil.copy(HOSTILE, folder / name)) for name in ("changed.py", "missing.py"))
     for file in (changed, missing):
         fingerprint_of(load_spec(f"{file}:SPEC"))
-    changed.write_text(HOSTILE.read_text() + "\n# newer\n")
+    changed.write_text(HOSTILE.read_text() + "\nNEWER = 1\n")
     missing.unlink()
     for slot, file in enumerate((changed, missing)):
         engine.submit(slot, Job(100 + slot, (trial("right", f"{file}:SPEC"),)))
