@@ -15,6 +15,7 @@ from constrint import __version__, enumerate_space, load_gpu, load_kernel, load_
 from constrint.answers.registry import EXPORTS
 from constrint.errors import UnknownNameError, UsageError
 from constrint.export import Export, Format, export, format_named, list_formats, register
+from constrint.model import Var
 from constrint.select import Workload
 from constrint.select.rank import KernelProblem, Ranking, requests
 
