@@ -1,4 +1,4 @@
-"""Pages of the Python reference: `__all__` or `__init__.pyi` names what is public; mkdocstrings reads the docstrings."""
+"""Pages of the Python reference: `__all__` or a stub names what is public; mkdocstrings reads the docstrings."""
 
 from __future__ import annotations
 
@@ -61,7 +61,8 @@ def _public(package: str) -> list[str]:
     path = ROOT.joinpath(*package.split("."))
     stub = path / "__init__.pyi"
     if stub.is_file():
-        imports = (node for node in ast.parse(stub.read_text(encoding="utf-8")).body if isinstance(node, ast.ImportFrom))
+        lines = ast.parse(stub.read_text(encoding="utf-8")).body
+        imports = (node for node in lines if isinstance(node, ast.ImportFrom))
         return sorted((alias.asname or alias.name for node in imports for alias in node.names), key=str.lower)
     tree = ast.parse((path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).read_text(encoding="utf-8"))
     for node in tree.body:
