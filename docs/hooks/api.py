@@ -1,4 +1,4 @@
-"""Pages of the Python reference: which names are public stands in `__all__`; mkdocstrings reads their docstrings."""
+"""Pages of the Python reference: `__all__` or a stub names what is public; mkdocstrings reads the docstrings."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-#: Packages whose names are documented, each on a page, with what one does with it.
+#: Packages whose names are documented, each on a page, and the page's first line.
 PACKAGES = {
     "constrint.model": "State a problem: variables, conditions with reasons, objectives, and the text language.",
     "constrint.model.python.restrictions": "Read parameters with restrictions in Python's syntax.",
     "constrint.solve": "Solve, count, list and sample a problem, and explain why it has no solution.",
     "constrint.hwmodels": "Look up what a GPU has: limits, caches, rates, occupancy, the roofline.",
+    "constrint.choose.explain": "Ask which program runs a product, a layer or a kernel, and why.",
+    "constrint.choose.decision": "Read a decision: its program, launches, times, evidence, and what was passed over.",
     "constrint.select": "Rank the configurations of a kernel on a GPU; describe a kernel of your own.",
     "constrint.ranking": "Rank by plain names: a kernel, a GPU, sizes.",
     "constrint.kernels.registry": "Find kernels by name, and make yours known.",
@@ -27,8 +29,8 @@ PACKAGES = {
     "constrint.tuning": "Tune from a program.",
     "constrint.answers": "Read and print results: tables, pages and formats of your own.",
     "constrint.export": "Write a ranking or a space for another tool.",
-    "constrint.report": "Gather what is known of a kernel on GPUs, and draw it as one page.",
-    "constrint.cache": "Say where learnt choices and compiled kernels are kept.",
+    "constrint.report": "Gather the facts about a kernel on GPUs, and draw them as one page.",
+    "constrint.cache": "Set the folder of stored decisions and compiled kernels.",
     "constrint.errors": "Catch the errors that constrint raises on purpose.",
 }
 
@@ -55,11 +57,16 @@ def nav() -> list[str | dict[str, str]]:
 
 
 def _public(package: str) -> list[str]:
-    """The names of `__all__`; where there is none, the functions and classes without a leading underscore."""
+    """The names of `__all__`, or of the stub beside it; without either the functions and classes without `_`."""
     path = ROOT.joinpath(*package.split("."))
+    stub = path / "__init__.pyi"
+    if stub.is_file():
+        lines = ast.parse(stub.read_text(encoding="utf-8")).body
+        imports = (node for node in lines if isinstance(node, ast.ImportFrom))
+        return sorted((alias.asname or alias.name for node in imports for alias in node.names), key=str.lower)
     tree = ast.parse((path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).read_text(encoding="utf-8"))
     for node in tree.body:
         if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == "__all__" for t in node.targets):
             return sorted(ast.literal_eval(node.value), key=str.lower)
-    made = (node.name for node in tree.body if isinstance(node, (ast.FunctionDef, ast.ClassDef)))
-    return [name for name in made if not name.startswith("_")]
+    defined = (node.name for node in tree.body if isinstance(node, (ast.FunctionDef, ast.ClassDef)))
+    return [name for name in defined if not name.startswith("_")]

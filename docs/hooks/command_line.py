@@ -1,4 +1,4 @@
-"""Pages of the command reference, made of the application itself: usage, arguments and options of each command."""
+"""Pages of the command reference, generated from the application: usage, arguments and options of each command."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def _default(option: Any) -> str:
 
 
 def _escaped(text: str, *, keep_lines: bool = False) -> str:
-    """Help as Markdown: angle brackets and bars are no markup, `[default: 3]` is no link."""
+    """Help as Markdown; escapes angle brackets, bars, and the link that `[default: 3]` would be."""
     if not keep_lines:
         text = " ".join(text.split())
     parts = text.split("`")

@@ -1,4 +1,4 @@
-"""The glossary of the kernels' parameters, made of the spaces themselves on two GPUs, one of each vendor."""
+"""The glossary of the kernels' parameters, generated from their spaces on two GPUs, one per vendor."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from constrint.select import KernelSpec, Param
 
 #: Spaces differ between vendors, and between GPUs of one.
 GPUS = ("h200", "mi300x")
-#: More values than these are shown by the first ones.
+#: Most values that a row shows.
 MOST_VALUES = 8
 
 
@@ -34,7 +34,7 @@ def pages() -> Iterator[tuple[str, str]]:
 
 
 def _rows(spec: KernelSpec) -> list[str]:
-    """The lines of a kernel's table; what one GPU alone has, or has other values of, names the GPU."""
+    """The lines of a kernel's table; a row that differs between the GPUs names its GPU."""
     by_name: dict[str, list[tuple[str, Param]]] = {}
     asked = []
     for name in GPUS:

@@ -1,4 +1,4 @@
-"""What MkDocs calls while it builds the site: generated pages are added, and links are made to work without a network.
+"""Hooks of MkDocs: add the generated pages, and make links work without a network.
 
 A page is written for GitHub and for the site alike, so it links to files beyond `docs/`. The site has no address of a
 repository to send a reader to. So each text file that is linked becomes a page of its own, below `repository/`.
@@ -23,11 +23,11 @@ ROOT = Path(__file__).resolve().parents[2]
 #: A link of Markdown with its label, its target and the part of the page.
 LINK = re.compile(r"\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\(([^)\s#]+)(#[^)\s]*)?\)")
 FENCES = re.compile(r"^```.*?^```", flags=re.MULTILINE | re.DOTALL)
-#: Files that are shown as they are, by how they end; Markdown becomes a page like any.
+#: Languages of files that are shown verbatim, by suffix; Markdown becomes an ordinary page.
 SHOWN = {".py": "python", ".cu": "cpp", ".constrint": "text", ".yaml": "yaml"}
 
 
-#: What a browser loads by itself, from anywhere but the site.
+#: References that a browser loads by itself from another site.
 LOADED = re.compile(
     r"<(?:script|img|iframe|source)\b[^>]*\bsrc=[\"']?(?:https?:)?//|<link\b[^>]*\bhref=[\"']?(?:https?:)?//"
 )
@@ -42,7 +42,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_post_build(config: MkDocsConfig) -> None:
-    """Refuse a site that would load anything from a network."""
+    """Raise for a site that loads anything from a network."""
     for path in sorted(Path(config.site_dir).rglob("*.html")):
         found = LOADED.search(path.read_text(encoding="utf-8"))
         if found:
@@ -50,7 +50,7 @@ def on_post_build(config: MkDocsConfig) -> None:
 
 
 def _filled(nav: Any, others: list[str]) -> Any:
-    """The navigation with its pages; `guides/*` stands for those of the folder that it does not name."""
+    """The navigation with its pages; `guides/*` stands for the unnamed pages of the folder."""
     if isinstance(nav, list):
         return [page for entry in nav for page in _entries(entry, others)]
     if isinstance(nav, dict):
@@ -65,7 +65,7 @@ def _entries(entry: Any, others: list[str]) -> list[Any]:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the reference that is made of the code, and the linked files that lie beyond `docs/`."""
+    """Add the reference generated from the code, and linked files outside `docs/`."""
     for path, text in (*api.pages(), *command_line.pages(), *parameters.pages()):
         files.append(File.generated(config, path, content=text))
     waiting = ["CHANGELOG.md", "CONTRIBUTING.md"]
@@ -82,7 +82,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
-    """Let links to files beyond `docs/` lead to their pages; take the tests' marks away, which hide a fence."""
+    """Point links to files outside `docs/` to their pages; remove the tests' marks from fences."""
     markdown = MARKS.sub(r"\1", markdown)
     place = page.file.src_uri
     kept: list[str] = []
@@ -105,7 +105,7 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
 
 
 def _target(place: str, target: str) -> str | None:
-    """The page of `docs/` that a link of a file beyond it leads to; None where it leads elsewhere."""
+    """The page of `docs/` that a link from a file outside leads to; None where it leads elsewhere."""
     if ":" in target:
         return None
     full = posixpath.normpath(posixpath.join(_folder(place), target))
@@ -113,14 +113,14 @@ def _target(place: str, target: str) -> str | None:
 
 
 def _folder(place: str) -> str:
-    """The folder of the repository that links of a page start from."""
+    """The repository folder that a page's links are relative to."""
     if place.startswith("repository/"):
         return posixpath.dirname(place.removeprefix("repository/"))
     return posixpath.join("docs", posixpath.dirname(place))
 
 
 def _outside(place: str, target: str) -> str | None:
-    """The path from the repository's root of what a link leads to, where that lies beyond `docs/`."""
+    """A link's target as a path from the repository's root, if it is outside `docs/`."""
     if ":" in target:
         return None
     path = posixpath.normpath(posixpath.join(_folder(place), target))
@@ -128,7 +128,7 @@ def _outside(place: str, target: str) -> str | None:
 
 
 def _beyond(place: str, text: str) -> list[str]:
-    """The linked files beyond `docs/` that become pages."""
+    """The linked files outside `docs/` that become pages."""
     paths = [_outside(place, match[2]) for match in LINK.finditer(FENCES.sub("", text))]
     return [path for path in paths if path is not None and _has_page(path)]
 
@@ -138,7 +138,7 @@ def _has_page(path: str) -> bool:
 
 
 def _page_of(path: str) -> str:
-    # MkDocs would take a README for the page of its folder.
+    # MkDocs would make a README the page of its folder.
     return f"repository/{path if path.endswith('.md') else path + '.md'}".replace("README", "readme")
 
 
