@@ -5,7 +5,8 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING, Any
 
-from constrint.kernels.registry import contributor
+from constrint.kernels.registry import contributor, load_spec
+from constrint.select.winners import listed
 
 if TYPE_CHECKING:
     from constrint.choose.decision import Decision, Program
@@ -29,15 +30,35 @@ def render(decision: Decision) -> str:
         lines += _labelled("", " ".join(filter(None, (several, config))))
     if decision.recorded:
         lines += _labelled("recorded", f"{decision.recorded}: the plan of this call on this machine")
-    lines += _labelled("evidence", "; ".join(filter(None, (program.evidence.value, program.note))))
+    lines += _labelled("evidence", _evidence(program))
     lines += _labelled("error", _band(program))
-    lines += _labelled("answered", program.table or "the model: no measured table has this workload")
+    lines += _labelled("answered", program.table or _model_alone(decision))
     lines += _labelled("why", program.why)
     for place, other in enumerate(decision.passed_over):
         lines += _labelled("" if place else "passed over", _row(other))
         lines += _labelled("", _detail(other), indent=2)
     lines += _labelled("force", force_hint(decision))
     return "\n".join(lines)
+
+
+def _evidence(program: Program) -> str:
+    """Origin of the program's time and its note, which may begin with the same word."""
+    origin = program.evidence.value
+    return program.note if program.note.startswith(origin) else "; ".join(filter(None, (origin, program.note)))
+
+
+def _model_alone(decision: Decision) -> str:
+    """The reason why no table of measured winners answered."""
+    for step in decision.program.steps:
+        if decision.gpu is not None and step.workload is not None:
+            row = listed(load_spec(step.kernel), decision.gpu, step.workload, step.fixed)
+            if row is not None:
+                entry = row.entry
+                return (
+                    f"the model: {row.table}, has a winner, {entry.kernel} with {_microseconds(entry.seconds)}, "
+                    "which counts where its device code and space are unchanged and CUDA or ROCm is on the machine"
+                )
+    return "the model: no measured table has this workload"
 
 
 def _end_of(request: Request) -> str:

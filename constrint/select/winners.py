@@ -74,8 +74,14 @@ class Winner(TunedEntry, frozen=True, kw_only=True):
         return self.evidence == MEASURED
 
 
-class _Row(NamedTuple):
-    """An entry and the table that has it."""
+class Row(NamedTuple):
+    """An entry and the table that has it.
+
+    Args:
+        entry: The measured winner.
+        table: File name of the table and whose it is: "tuned-h200-sxm.json, shipped".
+        is_own: Whether it is the user's own.
+    """
 
     entry: TunedEntry
     table: str
@@ -85,7 +91,7 @@ class _Row(NamedTuple):
 class _Rows(NamedTuple):
     """The entries for one GPU by workload, and a stamp that identifies the tables."""
 
-    by_workload: Mapping[tuple[object, ...], Sequence[_Row]]
+    by_workload: Mapping[tuple[object, ...], Sequence[Row]]
     stamp: str
 
 
@@ -121,6 +127,12 @@ def winner(
     return None
 
 
+def listed(spec: KernelSpec, gpu: GpuModel, workload: Workload, fixed: Mapping[str, int]) -> Row | None:
+    """Return the fastest entry of the tables for a workload, whatever tools measured it and whether it holds today."""
+    found = _rows(gpu.name, _place()).by_workload.get(_key(spec, workload, fixed), ())
+    return min(found, key=lambda row: row.entry.seconds, default=None)
+
+
 def stamp(gpu: GpuModel) -> str:
     """Identify the tables that look-ups for a GPU use: a choice on disk holds for these alone."""
     return _rows(gpu.name, _place()).stamp
@@ -145,7 +157,7 @@ def _place() -> str:
 
 @lru_cache(maxsize=64)
 def _rows(gpu: str, _place: str) -> _Rows:
-    by_workload: dict[tuple[object, ...], list[_Row]] = {}
+    by_workload: dict[tuple[object, ...], list[Row]] = {}
     stamps = []
     for folder, is_own in ((cache.user_folder(), True), (SHIPPED, False)):
         if folder is None:
@@ -160,7 +172,7 @@ def _rows(gpu: str, _place: str) -> _Rows:
         name = f"{path.name}, {'own' if is_own else 'shipped'}"
         for entry in table.entries:
             key = (entry.operation, entry.dtype, _items(entry.sizes), _items(entry.options), _items(entry.fixed))
-            by_workload.setdefault(key, []).append(_Row(entry, name, is_own))
+            by_workload.setdefault(key, []).append(Row(entry, name, is_own))
     return _Rows(by_workload, ",".join(stamps))
 
 
@@ -174,13 +186,13 @@ def _items(numbers: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
     return tuple(sorted(numbers.items()))
 
 
-def _rank(row: _Row, now: Mapping[str, str]) -> tuple[float, ...]:
+def _rank(row: Row, now: Mapping[str, str]) -> tuple[float, ...]:
     """Order of entries: the nearest tools, the user's own, then the fastest; of other tools the newest."""
     changes = len(differences(row.entry.toolchain, now))
     return changes, not row.is_own, -row.entry.created if changes else row.entry.seconds
 
 
-def _winner(row: _Row, changes: Sequence[str]) -> Winner:
+def _winner(row: Row, changes: Sequence[str]) -> Winner:
     facts: dict[str, Any] = msgspec.structs.asdict(row.entry) | {"table": row.table}
     if changes:
         facts |= {"evidence": ELSEWHERE, "changes": tuple(changes)}

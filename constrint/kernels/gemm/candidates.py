@@ -145,7 +145,7 @@ def _compared(gpu: GpuModel, product: Product, refused: Sequence[Refusal]) -> li
     leaders = _leaders(gpu, product, refused)
     libraries = [p for p in (library_program(gpu, product), composition(gpu, product)) if p and _is_left(p, refused)]
     if not leaders and not libraries and measured is None:
-        raise InfeasibleError(f"no config of 'gemm' on {gpu.name} is valid for {product}.")
+        raise InfeasibleError(f"no config of 'gemm' on {gpu.name} is valid for {product.workload}.")
     first = measured or _first(gpu, product, leaders, libraries)
     if product.any_rows:
         first = _for_any_rows(gpu, product, first, refused)
@@ -440,7 +440,7 @@ def _only(request: Request, product: Product, refused: Sequence[Refusal]) -> Pro
         at = int(np.argmin(leader.seconds))
         return leader.program(product, int(leader.rows[at]), float(leader.seconds[at]))
     after = f"{refused[-1]}, and nothing else is left. " if refused else ""
-    raise InfeasibleError(f"{after}no config of {spec.full_name!r} on {gpu.name} is valid for {product}.")
+    raise InfeasibleError(f"{after}no config of {spec.full_name!r} on {gpu.name} is valid for {product.workload}.")
 
 
 def _priced_alone(
