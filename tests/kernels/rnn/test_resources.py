@@ -29,7 +29,7 @@ from constrint.select.limits import BlockUse, most_registers, spill_chance
 from tests.support.calibration import check_count, log_loss, rate_loss
 
 SPECS = {spec.operation: spec for spec in TRITON_SPECS}
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 TABLES = {version: ROOT / "tests" / "data" / f"triton_rnn_resources_{version}.csv" for version in ("3.6.0", "3.9.0")}
 TARGETS = ("sm_80", "sm_90a", "sm_100a", "gfx90a", "gfx942", "gfx950")
 KEYS = ("tile_batch", "tile_out", "row_split", "num_warps", "num_stages", "split_depth", "recompute")

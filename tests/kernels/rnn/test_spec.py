@@ -185,7 +185,7 @@ def test_depth_is_covered_by_powers_of_two(depth: int, slices: int, parts: tuple
     assert sum(parts) >= depth
 
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 MEASURED = ROOT / "benchmarks" / "results" / "h200" / "rnn_space.csv"
 
 

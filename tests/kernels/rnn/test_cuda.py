@@ -280,7 +280,7 @@ def test_the_floor_is_below_what_is_predicted_and_names_what_binds() -> None:
             assert 0 < sum(floor.values()) / 1.98e9 * 1024 < seconds
 
 
-TABLE = Path(__file__).resolve().parents[2] / "benchmarks/results/h200/rnn_cuda_space.csv"
+TABLE = Path(__file__).resolve().parents[3] / "benchmarks/results/h200/rnn_cuda_space.csv"
 
 
 def test_the_space_holds_what_was_measured_to_be_fastest() -> None:
