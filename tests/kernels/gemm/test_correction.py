@@ -99,7 +99,7 @@ def test_what_is_shipped_is_asked_for_plain_products_of_the_gpu_that_was_measure
             product(512, 512, 512, source=1),
         ):
             assert corrector_of(H200, kernel, other) is None
-    assert corrector_of(load_gpu("h100-sxm"), "gemm.pointer", asked) is None
+    assert corrector_of(load_gpu("a100-sxm4-80gb"), "gemm.pointer", asked) is None
     change: Any = msgspec.structs.replace
     slower = change(H200, device=change(H200.device, sm_count=66))
     assert corrector_of(slower, "gemm.pointer", asked) is None, "half a GPU has the name, not the figures"
