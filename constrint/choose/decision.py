@@ -1,7 +1,7 @@
-"""The decision: which program runs a request, how good the evidence for its time is, and what was passed over.
+"""The decision: the program that runs a request, the evidence for its time, and the candidates passed over.
 
-A program is a list of launches. A `Decision` is a value: it renders as text, goes to JSON and back, and is what the
-launcher takes.
+A program is a list of launches. A `Decision` is a value: it renders as text, goes to JSON and back, and the
+launcher takes it.
 """
 
 from __future__ import annotations
@@ -101,11 +101,11 @@ class Program:
         name: The program's name: that of its implementation (`gemm.cuda`, `cudnn`), several joined by " + ".
         steps: Its launches in order; empty where it cannot run.
         refusal: Reason why it cannot run; empty if it can.
-        note: What binds or supports its time, or what the program does beside the launches.
+        note: The resource that binds its time, the source of the time, or work of the program beside the launches.
         why: Reason why it is preferred to candidates of less or equal time; empty where time decides.
         table: File whose measurements answered; empty where the model did.
         band: Error of its time; None where none is recorded.
-        needs: What the caller has to bring, `modules` say: a program that needs something is passed over without it.
+        needs: Kind of call that it runs in, `modules` say; in other calls it is passed over. Empty: it runs in any call.
     """
 
     name: str
@@ -172,7 +172,7 @@ class Decision:
     Args:
         request: The request.
         program: The program that runs.
-        passed_over: The other candidates: those that can run by time, then those that cannot.
+        passed_over: The other candidates: by time those that can run, then those that cannot.
         recorded: Label of the plan that a call on this machine has recorded; empty where there is none.
     """
 
@@ -218,7 +218,7 @@ class Decision:
 
     @property
     def is_measured(self) -> bool:
-        """Whether the program is a measured winner: it runs even if it spills."""
+        """Whether the program is a measured winner, which runs even if it spills."""
         return self.program.evidence is Evidence.MEASURED
 
     @cached_property
@@ -238,7 +238,7 @@ class Decision:
         raise KeyError(name)
 
     def of(self, role: str) -> Decision:
-        """The decision of one step alone: of the request for its implementation and workload. Refuse that one.
+        """The decision of one step alone, for its implementation and workload; `refuse` takes this one.
 
         Raises:
             KeyError: When no step has the role.
@@ -252,7 +252,7 @@ class Decision:
 
     def __str__(self) -> str:
         """Render as an explanation of several lines; `constrint why` prints it."""
-        from constrint.choose.rendering import render  # loaded where somebody reads it
+        from constrint.choose.rendering import render  # loaded when the text is needed
 
         return render(self)
 

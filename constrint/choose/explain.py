@@ -1,4 +1,4 @@
-"""`why`: the complete decision for any kernel by name; and why a configuration that a caller names is refused."""
+"""`why`: the complete decision for any kernel by name; `check_config`: the reason why a configuration is refused."""
 
 from __future__ import annotations
 
@@ -98,11 +98,11 @@ def explained(request: Request) -> Decision:
 
 
 def check_config(kernel: str, gpu: GpuModel, workload: Workload, problem: Problem, config: Config) -> None:
-    """Refuse a configuration that is not valid.
+    """Raise for a configuration that is not valid.
 
     Raises:
-        UsageError: When a parameter is missing or unknown, or a rule is broken: names each, with what was seen, and
-            the single changes that would mend it.
+        UsageError: When a parameter is missing or unknown, or a rule is broken: names each, with the values
+            that break it, and the single changes that would mend it.
     """
     from constrint.solve import why_not  # loaded where a caller names a configuration
 

@@ -1,4 +1,4 @@
-"""A decision as text of at most 80 columns, and as plain values for JSON."""
+"""Rendering of a decision: as text of at most 80 columns, and as plain values for JSON."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _band(program: Program) -> str:
 
 
 def _detail(program: Program) -> str:
-    """Reason why a candidate cannot run, or its configuration and what its time rests on."""
+    """Reason why a candidate cannot run, or its configurations and the reason for its place."""
     if program.refusal:
         return program.refusal
     configs = [" ".join(f"{name}={value}" for name, value in step.config.items()) for step in program.steps]
@@ -75,7 +75,7 @@ def _detail(program: Program) -> str:
 
 
 def force_hint(decision: Decision) -> str:
-    """How a caller forces another candidate."""
+    """Instruction for the caller who wants another candidate to run."""
     module: Any = contributor(decision.request.operation)
     if hasattr(module, "force_hint"):
         return str(module.force_hint(decision))

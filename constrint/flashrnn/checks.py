@@ -28,7 +28,7 @@ def check_operands(
     """Check the arguments of `rnn`.
 
     Args:
-        cell, backend, wx, r, b, states, lengths, reset: As in `rnn`.
+        cell, backend, wx, r, b, states, lengths, reset: Those of `rnn`.
         is_own: Whether a module has checked `lengths`.
 
     Returns:

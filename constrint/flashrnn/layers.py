@@ -101,7 +101,7 @@ class Recurrent(RecurrentParameters):
         """The decision for a call with these arguments; it prints. Nothing is run.
 
         Args:
-            input, hx, lengths, reset: As in `forward`; `hx` makes no difference.
+            input, hx, lengths, reset: Those of `forward`; `hx` makes no difference.
             gpu: Name of a GPU that is not here, for the decision of a machine with it.
 
         Raises:

@@ -29,12 +29,12 @@ class LSTM(Recurrent):
         dropout: Probability of dropping an output between layers, in training.
         bidirectional: Also run backwards; both outputs are concatenated.
         proj_size: Size of a projection of h that feeds back and out; 0 for none. It runs as a recurrence of H units.
-        device: Of the parameters.
-        dtype: Of the parameters.
+        device: Device of the parameters.
+        dtype: Dtype of the parameters.
         num_heads: Heads, which split H and see only themselves; 1 is `torch.nn`.
-        backend: As in `rnn`, or a library: `cudnn`, or `torch` on the CPU; `why` prints which one `auto` takes and why.
-        config: As in `rnn`.
-        gradient_recurrent_clip: As in `rnn`.
+        backend: That of `rnn`, or a library: `cudnn`, or `torch` on the CPU; `why` prints which one `auto` takes and why.
+        config: That of `rnn`.
+        gradient_recurrent_clip: That of `rnn`.
     """
 
     def __init__(

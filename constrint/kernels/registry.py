@@ -1,6 +1,6 @@
 """The kernels there are, by name: built-in ones, those of installed packages, and those of a file.
 
-A spec is imported when it is asked for. Another package registers its kernels as entry points of the group
+A spec is imported at its first use. Another package registers its kernels as entry points of the group
 `constrint.kernels`, each naming one or several; a program calls `register`; the command line takes `FILE.py:NAME`.
 """
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from constrint.select.spec import KernelSpec, Operation
 
 ENTRY_POINTS = "constrint.kernels"
-#: What is meant where no kernel is named.
+#: Operation where none is named.
 DEFAULT_KERNEL = "gemm"
 _RNN = tuple(f"constrint.kernels.rnn.{name}.spec" for name in ("cuda", "wgmma", "triton", "cudnn", "alternating"))
 #: Modules with the implementations of each built-in operation, preferred ones first; each has `SPECS`.
@@ -172,7 +172,7 @@ def load_file(path: Path, named: str) -> ModuleType:
 
     Args:
         path: A Python file.
-        named: What named it, for messages.
+        named: Place where the name was read, for messages.
 
     Raises:
         UsageError: When there is no such file. Whatever its code raises is raised.

@@ -1,7 +1,7 @@
-"""What compilers made of configurations: as data, and kept on disk to be looked up before a kernel is compiled again.
+"""Results of compilers, stored on disk and looked up before a kernel is compiled again.
 
 An entry belongs to a GPU's model, a kernel, a workload, a configuration, the compilers' versions, and the state of this
-package's files. Kernels from outside have no entries: nothing tells when their code has changed.
+package's files. Kernels from outside of the package have no entries, since nothing tells that their code has changed.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
     from constrint.select.spec import KernelSpec
     from constrint.select.workload import Workload
 
-#: What entries are kept as.
+#: Kind of the entries in the cache.
 _KIND = "compiled"
 
 
 def recall(
     gpu: GpuModel, spec: KernelSpec, workload: Workload, config: Mapping[str, int], given: Sequence[str] = ()
 ) -> CompiledKernel | str | None:
-    """What the compiler made of a configuration, or said when it refused; None where nobody has asked it.
+    """The stored result for a configuration: the compiled kernel, or the compiler's refusal; None where none is stored.
 
     Args:
         gpu: The GPU compiled for.
         spec: The kernel.
-        workload: What it was compiled for; sizes that make no difference may differ.
+        workload: The workload compiled for; sizes that do not change the compiled kernel may differ.
         config: The configuration.
-        given: What else decides: names of optional inputs.
+        optional: Names of optional inputs that change the compiled kernel.
     """
     key = _key(gpu, spec, workload, config, given)
     data = None if key is None else cache.load(_KIND, key)
@@ -57,7 +57,7 @@ def keep(
     found: CompiledKernel | str,
     given: Sequence[str] = (),
 ) -> None:
-    """Keep what the compiler made of a configuration, or why it refused."""
+    """Store the compiled kernel of a configuration, or the compiler's refusal."""
     key = _key(gpu, spec, workload, config, given)
     if key is not None:
         told = (None, found) if isinstance(found, str) else (asdict(found), "")
@@ -94,7 +94,7 @@ def _version(package: str) -> str:
 def compile_known(
     spec: KernelSpec, gpu: GpuModel, workload: Workload, config: Mapping[str, int]
 ) -> CompiledKernel | str:
-    """What the compiler makes of a configuration, or says when it refuses; asked once, then looked up.
+    """The compiled kernel of a configuration, or the compiler's refusal; compiled once, then looked up.
 
     Raises:
         UsageError: When triton or torch is not installed.

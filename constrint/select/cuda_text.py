@@ -81,6 +81,6 @@ def normal_text(text: str) -> str:
 
 
 def outside_macros(texts: Sequence[str]) -> list[str]:
-    """Names in capitals that the sources use and do not define: macros that the compiler is told."""
+    """Names in capitals that the sources use and do not define: macros that the compiler defines."""
     used = {name for text in texts for name in _MACRO.findall(text)}
     return sorted(used - {name for text in texts for name in _DEFINED.findall(text)})

@@ -87,7 +87,7 @@ def rank(
         kernel: An operation, all of whose implementations compete, or one implementation.
         gpu: The hardware model.
         workload: The workload; the operation's default if None.
-        top: How many candidates to return.
+        top: Number of candidates to return.
         compile: Number of best candidates to compile for the GPU, which need not be present, and to rank again by the
             compiler's figures. These are cached on disk.
         strict: Remove configurations that break an estimated rule, too.

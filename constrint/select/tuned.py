@@ -19,7 +19,7 @@ import msgspec
 SCHEMA = "constrint.tuned/1"
 #: A larger file is no table of winners: an entry has some 600 bytes.
 MAX_BYTES = 64 * 2**20
-#: What a parameter's value may be: whole numbers in our kernels, anything that JSON has in others'.
+#: A parameter's value: whole numbers in our kernels, anything that JSON has in others'.
 Value = int | float | str | bool | None
 
 
@@ -28,16 +28,16 @@ class TunedEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     Args:
         kernel: The implementation's full name, `gemm.pointer`.
-        operation: What it computes, `gemm`.
+        operation: Name of the operation, `gemm`.
         dtype: Type of the operands.
         sizes: The workload's sizes.
-        options: Those of its options that differ from their defaults.
+        options: Options that differ from their defaults.
         config: A value for each parameter.
         seconds: The measured median.
-        source_hash: Of the device code.
-        spec_hash: Of the space, rules and costs; it tells where an entry comes from, and decides nothing.
+        source_hash: Hash of the device code.
+        spec_hash: Hash of the space, rules and costs; it tells where an entry comes from, and decides nothing.
         toolchain: Versions by name: `triton`, `torch`, `cuda` or `rocm`, `driver`.
-        run: Which run of the tuner measured it.
+        run: Identifier of the tuner's run that measured it.
         created: When, in seconds since 1970.
         fixed: Parameters whose values were given: the best is the best with these.
     """

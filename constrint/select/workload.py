@@ -48,7 +48,7 @@ class Size:
     """One number that a workload consists of, or an option of it; the command line offers it as `--name`.
 
     Args:
-        name: As in `Workload.sizes` or `Workload.options`.
+        name: Key of `Workload.sizes` or `Workload.options`.
         default: Its value where the user gives none.
         meaning: The quantity in a phrase: help text of the command line's option.
         least, most: The smallest and the largest value that makes sense.

@@ -1,6 +1,6 @@
 """The candidates for one product, in order: the measured winner, our kernels and torch's own product by expected time.
 
-Each kernel's table (`table.py`) gives its best rows in microseconds; their times are corrected by the errors that the
+Each kernel's table (`tables.py`) gives its best rows in microseconds; their times are corrected by the errors that the
 kernel's model showed on measured products (`correction.py`). Kernels within `TIE` of the least time are told apart by
 the order of preference. Then the library, alone or followed by a pointwise kernel, competes with the best of them
 (`library/candidates.py`). No torch, no triton.
@@ -63,7 +63,7 @@ CONSERVATIVE: Config = {
     "persistent": 0,
     "group_m": 8,
 }
-#: Candidates among which one is looked for that serves any number of rows.
+#: Best configurations among which the first that serves any number of rows is taken.
 NEAR = 32
 
 
@@ -106,7 +106,7 @@ def alternatives(decision: Decision) -> list[Program]:
 
 
 def force_hint(decision: Decision) -> str:
-    """How a caller of `matmul` forces another candidate."""
+    """Arguments of `matmul` by which a caller forces another candidate."""
     able = [p.name.partition(".")[2] for p in decision.programs if not p.refusal]
     other = able[1] if len(able) > 1 else able[0]
     return f'matmul(..., kernel="{other}"), with config={{...}} for one configuration; any of: {", ".join(able)}'
@@ -270,7 +270,7 @@ def _leaders(gpu: GpuModel, product: Product, refused: Sequence[Refusal] = (), t
 def priced(
     gpu: GpuModel, product: Product, refused: Sequence[Refusal] = ()
 ) -> list[tuple[Table, NDArray[np.int64], NDArray[np.float64]]]:
-    """Of each table the valid rows that no device refused, and their predicted seconds.
+    """Each table with its valid rows that no device refused, and their predicted seconds.
 
     After two that spilled, another kernel or far fewer registers, as long as any table has such a row.
     """
@@ -285,7 +285,7 @@ def priced(
 
 
 def _left(table: Table, product: Product, refused: Sequence[Refusal], *, is_wary: bool) -> NDArray[np.bool_]:
-    """Which rows of a table the refusals leave."""
+    """Mask of a table's rows that the refusals leave."""
     left = np.ones(len(table), dtype=bool)
     for refusal in refused:
         if refusal.kernel == table.spec.full_name:
@@ -364,7 +364,7 @@ def forget_tables() -> None:
 
 
 def _unable(gpu: GpuModel, product: Product) -> Iterator[Program]:
-    """The implementations that do not compute the product, or are not predicted, and why."""
+    """The implementations that do not compute the product or are not predicted, each with the reason."""
     for spec in gemm_specs():
         reason = spec.refusal(gpu, product) or spec.uncalibrated()
         if not reason and not spec.serves(product):

@@ -1,7 +1,7 @@
-"""What each kernel's model was off by on one GPU, learned from measured times: by it kernels are compared.
+"""Corrections of each kernel's cost model on one GPU, learned from measured times, so that kernels compare.
 
 A cost model counts what a kernel does, and is off by what it leaves out: by little from one configuration to the next,
-by more from one kernel to another, and most on products that are odd in some way. What it was off by, as a logarithm,
+by more from one kernel to another, and most on products that are odd in some way. The logarithm of its error
 is taken for a quadratic function of the product, of the configuration, and of the model's own time. `corrections/`
 holds its coefficients for each GPU, group of types and kernel; `benchmarks/gemm/correct.py` fits them to products drawn
 at random, and says how far they are off on products that are left out. Nothing is predicted beyond what was measured:
@@ -54,7 +54,7 @@ class Correction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         low, high: Between which nine in ten of what the model was off by lie, as logarithms, for each power of two of
             the prediction from there on.
         num_rows: Measured times that it rests on.
-        median_error, ninth_error: What half of all left-out times are off by at most, and nine in ten, as logarithms.
+        median_error, ninth_error: Errors that half, and nine in ten, of the left-out times stay within, as logarithms.
     """
 
     names: tuple[str, ...]
@@ -92,7 +92,7 @@ class Corrector:
     def __init__(self, correction: Correction) -> None:
         c, size = correction, len(correction.names)
         self.names = c.names
-        #: What half of the products left out of the fit, and nine in ten, are off by at most, as shares.
+        #: Errors that half, and nine in ten, of the products left out of the fit stay within, as shares.
         self.errors = math.expm1(c.median_error), math.expm1(c.ninth_error)
         #: The parameters that it looks at, of which a kernel may lack some.
         self.parameters = tuple(dict.fromkeys((*c.names[len(COMMON) :], *DEALT)))
@@ -104,12 +104,12 @@ class Corrector:
             self._quadratic[place, place:] = row
 
     def factors(self, gpu: GpuModel, product: Product, columns: Mapping[str, Any], seconds: Any) -> NDArray[np.float64]:
-        """How many times as long configurations are expected to take as their model predicts."""
+        """Expected times of configurations over those that their model predicts."""
         found = features(gpu, product, columns, seconds, self.names)
         return np.asarray(np.exp(self.logarithms(found)))
 
     def logarithms(self, found: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The same of rows of features, as logarithms."""
+        """Logarithms of `factors`, for rows of features."""
         # `np.clip` takes several times as long as these.
         z = (np.minimum(np.maximum(found, self._least), self._most) - self._mean) / self._scale
         logarithm = self._constant + ((z @ self._quadratic + self._linear) * z).sum(axis=1)
@@ -121,7 +121,7 @@ class Corrector:
 def features(
     gpu: GpuModel, product: Product, columns: Mapping[str, Any], seconds: Any, names: Sequence[str]
 ) -> NDArray[np.float64]:
-    """What a correction depends on: a row for each configuration; logarithms to base 2 but for what is 0 or 1.
+    """Features that a correction depends on: one row per configuration; logarithms to base 2, flags as 0 or 1.
 
     Args:
         gpu: The hardware model.
@@ -156,9 +156,9 @@ def feature_names(parameters: Sequence[str]) -> tuple[str, ...]:
 
 
 def corrector_of(gpu: GpuModel, kernel: str, product: Product) -> Corrector | None:
-    """What corrects a kernel's model on a GPU for a product; None where nothing like it was measured.
+    """The correction of a kernel's model on a GPU for a product; None where nothing like the product was measured.
 
-    Plain products were, one at a time. A row that is added at the end changes little.
+    Plain products were measured, one at a time; a row that the epilogue adds changes little.
     """
     is_other = product.has_source or product.output_bytes != OUTPUT_BYTES[product.dtype] or product.batch > 1
     if is_other or product.dtype not in GROUPS or not is_as_measured(gpu):
@@ -168,7 +168,7 @@ def corrector_of(gpu: GpuModel, kernel: str, product: Product) -> Corrector | No
 
 @lru_cache(maxsize=64)
 def correctors(gpu: str, group: str) -> Mapping[str, Corrector]:
-    """All of a GPU and a group of types, by kernel; none where nothing was measured."""
+    """All corrections of a GPU and a group of types, by kernel; empty where nothing was measured."""
     path = path_of(gpu, group)
     if not path.is_file():
         return {}

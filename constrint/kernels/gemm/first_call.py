@@ -55,10 +55,10 @@ USUAL_ROWS = 512
 
 
 class End(NamedTuple):
-    """What a call depends on besides its tensors.
+    """Arguments of a call besides its tensors.
 
     Args:
-        alpha, beta, activation, out_dtype, kernel: As in `matmul`.
+        alpha, beta, activation, out_dtype, kernel: Those of `matmul`.
         config: The configuration as text, `tile_m=64,tile_n=32`; empty: the best one.
     """
 
@@ -71,7 +71,7 @@ class End(NamedTuple):
 
 
 class Inspected(NamedTuple):
-    """A call as kernels see it.
+    """A call after its inspection.
 
     Args:
         request: The request for its product.
@@ -87,7 +87,7 @@ def plan_of_call(tensors: tuple[Tensor | None, ...], end: Any) -> RecordedCall:
 
     Raises:
         NotPlannedError: For products that no kernel computes, or on copies of their operands.
-        RuntimeError, TypeError, UsageError: For arguments that do not go together, as `matmul` says.
+        RuntimeError, TypeError, UsageError: For arguments that do not go together; see `matmul`.
     """
     a, b, bias, c = tensors
     if a is None or b is None:
@@ -230,7 +230,7 @@ def decide_or_none(request: Request) -> Decision | None:
 
 
 def _launch_or_next(decision: Decision, start: Start, activation: str | None) -> None:
-    """Launch a decision; where it spills or the device refuses it, the next ones, at last what fits anywhere."""
+    """Launch a decision; where it spills or the device refuses it, the next ones, at last one that fits any device."""
     if decision.request.kernel and not gemm_spec(decision.kernel).has_tiles:
         start(decision, may_spill=True)  # the caller named the library: its own error says why it does not run
     else:
@@ -267,8 +267,8 @@ def _recorded(
     """The plan of a program; compiles its kernels.
 
     Raises:
-        NotPlannedError: When it has to go the long way.
-        SpilledError, CompileError, DoesNotFitError, triton.errors.TritonError: As `launch_what_fits` wants them.
+        NotPlannedError: When no recorded plan can run the program.
+        SpilledError, CompileError, DoesNotFitError, triton.errors.TritonError: For `launch_what_fits`, which decides again.
     """
     if program.name == LIBRARY:
         return library_plan(call, tensors, out)

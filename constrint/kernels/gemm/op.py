@@ -29,7 +29,7 @@ from constrint.kernels.launch.plan.table import IS_NEW, WANTS_GRAD
 if TYPE_CHECKING:
     from constrint.choose import Decision
 
-#: Elements of the largest weights whose products take less time than the host.
+#: Elements of the largest weights whose products take the device less time than the host.
 SMALL = 1 << 18
 
 
@@ -121,8 +121,8 @@ def small_linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor | Non
 
 
 def _why(*arguments: Any, **options: Any) -> Decision:
-    """Which program `matmul` runs for the same arguments, and why; see `why.py`."""
-    from constrint.kernels.gemm.why import why  # loaded where somebody asks
+    """The decision of `matmul` for the same arguments; see `why.py`."""
+    from constrint.kernels.gemm.why import why  # loaded where a decision is explained
 
     return why(*arguments, **options)
 
@@ -182,14 +182,14 @@ def _through_operator(
     given = stack(a, b, bias, c, alpha, beta, activation, out_dtype)
     end = (alpha, beta, activation, given.kind)
     if not is_compiling() and torch._C._are_functorch_transforms_active():
-        # Transforms of torch.func take plain PyTorch apart; of an operator they would have to be taught each.
+        # Transforms of torch.func work on plain PyTorch; an operator would need a rule for each of them.
         return gemm_reference(given.a, given.b, bias, given.c, *end).reshape(given.result_shape)
     out: Tensor = torch.ops.constrint.gemm(given.a, given.b, bias, given.c, *end, kernel, config)
     return out.reshape(given.result_shape)
 
 
 def _keeps_batch(a: Tensor, b: Tensor, c: Tensor | None) -> bool:
-    """Whether gradients are products of the same batch, so that none has to be summed."""
+    """Whether gradients are products of the same batch, so that no gradient is a sum over the batch."""
     dims = a.dim()
     if dims == 2 and c is None:
         return b.dim() == 2
@@ -205,7 +205,7 @@ def _multiply(a: Tensor, b: Tensor, bias: Tensor | None, c: Tensor | None, *end:
 
 
 class _Product(torch.autograd.Function):
-    """A product that goes by its plan, with gradients that are such products."""
+    """A product by its recorded plan, whose gradients are products by their plans."""
 
     @staticmethod
     def forward(ctx: Any, a: Tensor, b: Tensor, bias: Tensor | None, c: Tensor | None, end: Any) -> Tensor:
@@ -231,7 +231,7 @@ class _Product(torch.autograd.Function):
         if ctx.facts is None:
             a, b = ctx.saved_tensors
             if a.dim() == 2 and gradient.dtype == a.dtype:
-                # What most calls are, without a detour: the device may be waiting.
+                # The common case, without a detour: the device may be waiting.
                 needs = ctx.needs_input_grad
                 grad_a = matmul(gradient, b.t()) if needs[0] else None
                 return grad_a, matmul(a.t(), gradient) if needs[1] else None, None, None, None

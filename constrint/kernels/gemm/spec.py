@@ -77,7 +77,7 @@ class GemmSpec(KernelSpec):
     table_samples: ClassVar[Shapes] = USUAL_SAMPLES
     #: Shapes whose best configurations are all that the first choice looks at.
     table_shapes: ClassVar[Stages] = USUAL_STAGES
-    #: How many times as long its first choices take as predicted, in the median: 189 of Triton's kernels with a cold L2
+    #: Measured over predicted time of its first choices, in the median: 189 of Triton's kernels with a cold L2
     #: (`python -m benchmarks.gemm.library --gpu h200 --judge` prints it).
     optimism: ClassVar[float] = 1.10
     #: Whether it has tiles to choose; a library has none.
@@ -260,7 +260,7 @@ class GemmSpec(KernelSpec):
         compute_s = 2.0 * p.batch * p.m * p.n * p.k / peak
         return float(np.maximum(compute_s, self.moved_bytes(workload) / gpu.memory.dram.bandwidth_bytes_per_s))
 
-    # How a kernel is launched and checked.
+    # Launch and check.
 
     def inputs(self, gpu: GpuModel, workload: Workload, *, device: Any = "meta", seed: int = 0) -> dict[str, Any]:
         """A (batch, M, K), B (batch, K, N), and bias (N,) and source (batch, M, N) where the workload has them."""
@@ -302,7 +302,7 @@ class GemmSpec(KernelSpec):
         """The launches of one call; see `launch.py`. Needs torch and triton."""
 
     def num_terms(self, workload: Workload) -> int:
-        """K: an element of C is a sum of as many products."""
+        """K, the number of products in the sum of an element of C."""
         return workload.sizes["k"]
 
     def reference(self, workload: Workload, inputs: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Tables of configurations: a kernel's whole space boiled down to the rows that may win, priced in microseconds.
+"""Tables of configurations: the rows of a kernel's whole space that may win, each priced within microseconds.
 
 A table is made once for each GPU, kernel, dtype and width of loads, and stored on disk: every valid configuration is
 priced for a grid of shapes, and those among the best for some shape stay. For a product only the table's few hundred
@@ -41,7 +41,7 @@ _KIND = "gemm-tables"
 
 
 class Table:
-    """Configurations of one kernel on one GPU in order of preference, as columns, with what their blocks take.
+    """Configurations of one kernel on one GPU in order of preference, as columns, with the resources of their blocks.
 
     Args:
         gpu: The hardware model.
@@ -51,7 +51,7 @@ class Table:
         blocks_per_sm: Blocks that reside on one SM.
         smem_bytes: Shared memory of a block.
         spill_ppm: The chance that a plain product spills, in millionths.
-        share_ppm: Registers that it is estimated to need over those that a thread may have, in millionths.
+        share_ppm: Estimated registers over those that a thread may have, in millionths.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Table:
         return len(self.smem_bytes)
 
     def take(self, rows: NDArray[Any]) -> Table:
-        """These rows alone."""
+        """The table of these rows alone."""
         columns = {name: column[rows] for name, column in self.columns.items()}
         kept = (column[rows] for column in (self.blocks_per_sm, self.smem_bytes, self.spill_ppm, self.share_ppm))
         return Table(self.gpu, self.spec, self.params, columns, *kept)
@@ -109,21 +109,21 @@ class Table:
         return rows, self.spec.price(self.gpu, product, part, self.blocks_per_sm[rows]).seconds * slower[rows]
 
     def _valid(self, product: Product) -> NDArray[np.bool_]:
-        """Which rows satisfy the rules that depend on sizes."""
+        """Mask of the rows that satisfy the rules that depend on sizes."""
         valid = np.ones(len(self), dtype=bool)
         for rule in self._rules(product, self.columns):
             valid &= rule.condition
         return valid
 
     def _slower(self, product: Product) -> NDArray[np.float64]:
-        """How many times as long each row is expected to take as if it were sure to fit and not to spill."""
+        """Factor of each row's expected time for its chance to spill or not to fit."""
         broken = self._broken(product)
         if broken is None:
             return self._slowdown
         return np.asarray(np.maximum(self._slowdown, slowdown(self.gpu, chance_of_broken(broken), BROKEN_SHARE)))
 
     def _broken(self, product: Product) -> NDArray[np.int64] | None:
-        """How many estimated rules on the end of the product each row breaks; None for a plain product."""
+        """Number of estimated rules on the epilogue that each row breaks; None for a plain product."""
         gpu, spec = self.gpu, self.spec
         added = spec.added_smem_bytes(gpu, product, self.columns, self.smem_bytes)
         rules = list(spec.end_rules(gpu, product, self.columns, self.smem_bytes + added, added, COLUMNS))
@@ -156,7 +156,7 @@ class Table:
         return config | {name: int(column[at]) for name, column in orders.items()} | self._free
 
     def _best_order(self, product: Product, row: int, orders: Mapping[str, NDArray[Any]]) -> int:
-        """The order with the least predicted time; where nothing tells, the largest group of up to eight rows."""
+        """The order with the least predicted time; where the cost model is blind to it, the largest group of up to eight rows."""
         group = orders["group_m"]
         if not self.spec.prices_order:
             return int(np.argmax(np.where(group <= 8, group, 0)))
@@ -194,7 +194,7 @@ class Table:
 
 
 class TableKey(NamedTuple):
-    """What a table is made for.
+    """The products that a table serves.
 
     Args:
         spec: The kernel.
@@ -223,7 +223,7 @@ class Tables:
     """The tables of one GPU model in this process.
 
     Args:
-        gpu: The hardware model; models are told apart by identity.
+        gpu: The hardware model; another object is another model.
     """
 
     def __init__(self, gpu: GpuModel) -> None:
@@ -233,7 +233,7 @@ class Tables:
         self._tables: dict[TableKey, Table] = {}
 
     def table(self, spec: GemmSpec, product: Product) -> Table:
-        """One kernel's table for a product: from memory, from disk, or made now."""
+        """One kernel's table for a product: from memory, from disk, or computed."""
         key = TableKey.of(spec, product)
         if key not in self._tables:
             self._tables[key] = load_or_make(self.gpu, key)
@@ -241,7 +241,7 @@ class Tables:
 
 
 def load_or_make(gpu: GpuModel, key: TableKey) -> Table:
-    """The table that some process stored, or a new one."""
+    """The table that some process stored, or a new one, which is then stored."""
     spec = key.spec
     params, place = spec.tile_params(gpu, key.dtype), key_of(gpu, (spec,), *key[1:])
     data = None if place is None else cache.load(_KIND, place)

@@ -30,7 +30,7 @@ class RegisterModel(msgspec.Struct, frozen=True):
     Args:
         estimate: Weights of the terms in hundredths of a register.
         at_percent: Percent of the register limit at which half of the kernels spill.
-        slope_tenths: How steep the chance of spilling is; see `Spilling`.
+        slope_tenths: Steepness of the chance of spilling; see `Spilling`.
         error_percent: The 90th percentile of the estimate's error in percent, for kernels left out of the fit.
     """
 
@@ -125,7 +125,7 @@ class FittedModel(RegisterModel, frozen=True, kw_only=True):
 
     Args:
         targets: Targets of the kernels that the weights were fitted to.
-        kernels: How many kernels these were.
+        kernels: The number of these kernels.
         left_out: The quality for the kernels that take these weights; null where every recorded target has weights of
             its own, or where there are too few kernels to leave some out.
     """

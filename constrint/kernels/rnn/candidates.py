@@ -39,7 +39,7 @@ CLEARLY_FASTER = 0.8
 #: Share of the time that recomputing pre-activations has to be predicted to take: it is PyTorch calls and launches
 #: without a plan, a few milliseconds of the host that no model has.
 MUCH_FASTER = 0.8
-#: Steps that a layer of a module or of `rnn` is planned for: the times of all implementations grow with them alike.
+#: Steps that a layer of a module or of `rnn` is planned for: the times of all implementations grow in proportion to them.
 PLANNED_TIME = 1024
 #: torch's own layers on the CPU (`aten::lstm`, `gru`, `rnn_tanh`, `rnn_relu`), and their cells.
 TORCH, TORCH_CELLS = "torch", ("lstm", "gru", "elman", "elman_relu")
@@ -76,7 +76,7 @@ class LayerDetail(NamedTuple):
 
     Args:
         is_projected: Whether the inputs are projected already, as `rnn` takes them.
-        module: The call of a module; without it the layer is one layer with as many inputs as units.
+        module: The call of a module; without it the layer is a single layer, with input_size equal to its units.
         configs: (direction, ((parameter, value), ...)) that the caller forces.
     """
 
@@ -108,7 +108,7 @@ def candidates(request: Request, refused: Sequence[Refusal]) -> list[Program]:
 
 
 def force_hint(decision: Decision) -> str:
-    """How a caller forces another candidate."""
+    """Arguments by which a caller forces another candidate."""
     names = [program.name for program in decision.passed_over if not program.refusal]
     backend = f"backend={names[0]!r}" if names else "backend="
     return f"LSTM(..., {backend}) or rnn(..., {backend}); values of parameters with config={{'forward': {{...}}}}"
@@ -160,7 +160,7 @@ def detail_of(request: Request) -> LayerDetail:
     return request.detail if isinstance(request.detail, LayerDetail) else LayerDetail()
 
 
-# Which implementations compete, and which of them cannot run.
+# Implementations that compete, and those that cannot run.
 
 
 def _competing(request: Request) -> dict[str, dict[str, RnnSpec]]:

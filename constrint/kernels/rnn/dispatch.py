@@ -142,7 +142,7 @@ def run_decided(
     A part of a GPU may hold fewer blocks at a time than any configuration of a large layer needs.
 
     Args:
-        cell, wx, backend, direction, recompute, configs: As in `decide_for`.
+        cell, wx, backend, direction, recompute, configs: Those of `decide_for`.
         run: Runs a dispatch.
 
     Raises:

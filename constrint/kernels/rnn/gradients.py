@@ -31,7 +31,7 @@ def gradients_of(
         slots: Gradients of the slots.
         before: The h that enters each step.
         initial: Gradient of the initial states.
-        sums_by_sequence: As in `weight_gradient`.
+        sums_by_sequence: That of `weight_gradient`.
     """
     kind = inputs.kind
     r = weight_gradient(slots, before, kind.recurrent_slots, sums_by_sequence=sums_by_sequence).to(inputs.r.dtype)
@@ -121,8 +121,8 @@ def weight_gradient(
 ) -> Tensor:
     """Gradient of r, (G, N, D, D): one product per gate over all steps, batched over heads.
 
-    With `sums_by_sequence` it is a product for each of some groups of sequences, as many as fill a device: cuBLAS does
-    not split so long a sum in fp32. They take as many times the memory of the result.
+    With `sums_by_sequence` it is a product for each of some groups of sequences, enough to fill a device: cuBLAS does
+    not split a long sum in fp32. Each group takes the memory of one result.
     """
     heads, dim = slots.shape[3:]
     if sums_by_sequence:

@@ -33,7 +33,7 @@ def _forward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """All states, a copy of h if `hidden_only`, the last h, the other last states, and the saved pre-activations.
 
-    What is not asked for is empty. Results are apart so that autograd tells which of them have gradients: with
+    Gradients that are not needed are empty. Results are apart so that autograd tells which of them have gradients: with
     `hidden_only` all states are not differentiable, and the others cost the backward pass nothing. `clip` only matters
     to the gradient.
     """

@@ -61,7 +61,7 @@ class Backward(NamedTuple):
         clip: Limit of the gradient that reaches h through r; 0 for none.
         only_h: Whether h alone has gradients from outside.
         sums: Whether launches of the call sum the gradient of r (`weights/shape.py`), not a product after the call.
-        bias: Then the dtype of b, where its gradient is asked for.
+        bias: Then the dtype of b, where its gradient is needed.
         configs: Configurations that the caller forces.
     """
 
@@ -252,8 +252,8 @@ def gradients_of_call(
         extra: The return value of `backward_of` for these arguments.
         results: The results of the call.
         r: The weights.
-        needs_r: Whether their gradient is asked for.
-        b: The bias, where its gradient is asked for.
+        needs_r: Whether their gradient is needed.
+        b: The bias, where its gradient is needed.
     """
     kind, (slots, initial, *others) = CELLS[extra.cell], results
     if extra.sums:

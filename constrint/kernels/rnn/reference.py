@@ -179,7 +179,7 @@ def rnn_reference(
 
 
 def pre_activations(cell: str, x: Tensor, recurrent: Tensor) -> list[Tensor]:
-    """What a step takes, from the input's and the recurrence's parts (B, G, N, D), unbound along the gates.
+    """Pre-activations of a step from the input's and the recurrence's parts (B, G, N, D), unbound along the gates.
 
     A gate whose parts the cell keeps apart (the GRU's candidate) is two slots, the last ones; every other is a sum.
     """

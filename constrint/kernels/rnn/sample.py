@@ -93,7 +93,7 @@ def random_config(gpu: GpuModel, workload: Workload, rng: random.Random) -> Mapp
 
 
 def draw_fair(wanted: DrawRequest) -> Iterator[Row]:
-    """Configurations of random layers whatever they take, valid and excluded ones alike."""
+    """Configurations of random layers valid and excluded ones, whatever resources they take."""
     gpu = load_gpu(TARGETS[wanted.target])
     while True:
         layer = cell, sizes, dtype, direction = draw_layer(wanted.rng)
@@ -233,7 +233,7 @@ def kernel_of(row: Row, is_latest: bool) -> SampledKernel | None:
         return None
     families, terms = expressions(*layer, row["dtype"], config["row_split"] > 1)
     limit = most_registers(gpu, const(config["num_warps"])).value({})
-    # What the compiler gave up spills without end.
+    # A kernel that the compiler gave up on counts as spilling without end.
     count, spilled = int(row["registers"] or limit), int(row["spill_bytes"] or 1 << 20)
     return SampledKernel(
         target=row["target"],

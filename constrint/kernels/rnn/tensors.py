@@ -65,7 +65,7 @@ def unusual_inputs(cell: Cell, direction: str, inputs: Mapping[str, Tensor], num
 
 
 def _left_behind(cell: Cell, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """What a forward pass leaves for the backward one: states, and gates."""
+    """Tensors that a forward pass saves for the backward one: states, and gates."""
     wx, r, bias = (inputs[name] for name in ("wx", "r", "bias"))
     states = rnn_reference(cell.name, wx, r, bias)[0]
     return {"states": states, "saved": recompute_gates(cell, wx, r, bias, states_before(states[0], None, None))}
@@ -111,7 +111,7 @@ def make_outputs(cell: Cell, direction: str, wx: Tensor) -> dict[str, Tensor]:
 
 
 def exact_outputs(cell: Cell, direction: str, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """What the outputs have to be, in fp64: states, or gradients of wx and of the initial states."""
+    """The right outputs in fp64: states, or gradients of wx and of the initial states."""
     exact = {name: x.double() if x.is_floating_point() else x for name, x in inputs.items()}
     lengths, reset = exact.get("lengths"), exact.get("reset")
     reset = None if reset is None else reset.bool()

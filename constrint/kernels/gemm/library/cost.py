@@ -21,19 +21,19 @@ from constrint.kernels.gemm.product import Product
 from constrint.kernels.gemm.units import ELEMENT_BYTES, OUTPUT_BYTES
 from constrint.select.cost import LAUNCH_S
 
-#: Measured products that decide about a prediction, and as many as there have to be.
+#: Measured products that a prediction uses, and their least number.
 NEIGHBOURS, FEWEST = 10, 8
-#: How far the nearest one with the same order of axes may be, where a factor of two in a size is 1: on an H200 the
-#: error on products left out is the same up to here.
+#: Largest distance of the nearest product with the same order of axes, where a factor of two in a size is 1: on an
+#: H200 the error on products left out is the same up to here.
 REACH = 4.0
-#: What a distance of 0 counts as, squared: two measurements of one product differ, too.
+#: Square that is added to every squared distance: two measurements of one product differ, too.
 SOFTNESS = 0.05
-#: How strongly slopes are held near 0, so that few neighbours do not make a steep plane.
+#: Weight of the term that holds slopes near 0, so that few neighbours do not make a steep plane.
 STIFFNESS = 0.1
-#: How sharply the larger of arithmetic and traffic binds.
+#: Exponent by which arithmetic and traffic overlap: the larger it is, the more the slower one alone binds.
 OVERLAP = 3
-#: Predictions that are remembered.
-MOST_ASKED = 1024
+#: Predictions in memory, at most.
+CAPACITY = 1024
 #: Products whose prediction by the others states the error of a kind.
 JUDGED = 64
 
@@ -44,25 +44,25 @@ def library_s(gpu: GpuModel, product: Product) -> float | None:
     points = points_of(gpu, place.kind)
     if points is None:
         return None
-    # A choice asks twice: whether there is a prediction, and for it.
-    if place not in points.asked:
-        if len(points.asked) >= MOST_ASKED:
-            points.asked.clear()
-        points.asked[place] = predicted_s(gpu, points, place)
-    return points.asked[place]
+    # A choice looks a prediction up twice: for its existence, and for its value.
+    if place not in points.predicted:
+        if len(points.predicted) >= CAPACITY:
+            points.predicted.clear()
+        points.predicted[place] = predicted_s(gpu, points, place)
+    return points.predicted[place]
 
 
 def points_of(gpu: GpuModel, kind: Kind) -> Points | None:
-    """What was measured of a kind; None where nothing was."""
+    """The measured products of a kind; None where there are none."""
     return measured(gpu.name, kind.dtype, kind.end).get(kind) if has_table(gpu) else None
 
 
 def predicted_s(gpu: GpuModel, points: Points, place: Place, left_out: int | None = None) -> float | None:
-    """Predicted seconds of what lies at a place.
+    """Predicted seconds of the product at a place.
 
     Args:
         gpu: The hardware model.
-        points: What was measured of the kind.
+        points: The measured products of the kind.
         place: Where the product lies.
         left_out: A measured product that is left out, with all others of its sizes.
     """
@@ -119,12 +119,12 @@ def floor_s(gpu: GpuModel, place: Place) -> float:
 
 
 class Error(NamedTuple):
-    """How far predictions of products that were left out are off, as shares.
+    """Error of predictions of products that were left out, as shares.
 
     Args:
         median: Half of them are nearer.
         nine_in_ten: Nine in ten are.
-        num_judged: How many were predicted.
+        num_judged: The number of products that were predicted.
         num_silent: For how many nothing was predicted.
     """
 
@@ -148,7 +148,7 @@ def left_out_error(gpu: GpuModel, kind: Kind, most: int = JUDGED) -> Error | Non
 
 
 def left_out_ratios(gpu: GpuModel, points: Points, most: int) -> list[tuple[Place, float | None]]:
-    """Of products that were left out the predicted over the measured time; None where nothing was predicted."""
+    """Predicted over measured times of products that were left out; None where nothing was predicted."""
     step = max(1, -(-len(points) // most))
     found: list[tuple[Place, float | None]] = []
     for i in range(0, len(points), step):

@@ -89,7 +89,7 @@ def exact_sums(dtype: torch.dtype) -> Iterator[None]:
 
 @contextmanager
 def _multiplied_in(precision: str) -> Iterator[None]:
-    """fp32 operands are multiplied in tf32 inside where the call is for that, whatever torch is told."""
+    """Multiply fp32 operands in tf32 inside where the call says so, whatever torch's setting is."""
     before = torch.get_float32_matmul_precision()
     if precision != "tf32" or before != "highest":
         yield
@@ -103,11 +103,11 @@ def _multiplied_in(precision: str) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Ask:
-    """What is asked of the library, besides its operands.
+    """Options of a call of the library, besides its operands.
 
     Args:
-        dtype: Of the operands.
-        kind: Of the result.
+        dtype: Type of the operands.
+        kind: Type of the result.
         is_batched: Whether the operands have three axes; else two.
         end: "plain", "bias" or "source".
         alpha, beta: Factors, where a matrix is added.
@@ -170,7 +170,7 @@ def is_captured(device: torch.device) -> bool:
 
 
 def ask_of(call: Call) -> Ask:
-    """What a call asks of the library."""
+    """The options of the library for a call."""
     end = call.epilogue
     added = "source" if end.source is not None else "bias" if end.bias is not None else "plain"
     return Ask(call.a.dtype, call.out.dtype, call.a.shape[0] > 1, added, float(end.alpha), float(end.beta))

@@ -80,10 +80,10 @@ def composed_plan(call: Call, tensors: tuple[Tensor | None, ...], out: Tensor, n
 
 
 def planned_of(call: Call, tensors: Sequence[Tensor | None], result_shape: Sequence[int]) -> dict[str, Any]:
-    """What `planned_function` needs to make the call's product of the tensors that a user gave.
+    """The arguments of `planned_function` for a call on the user's tensors.
 
     Raises:
-        NotPlannedError: When the call's operands are copies of these.
+        NotPlannedError: When the call's operands are copies of the tensors.
     """
     ask = ask_of(call)
     stated: dict[str, Any] = {
@@ -142,14 +142,14 @@ def planned_function(stated: Mapping[str, Any]) -> Callable[..., Tensor]:
 
 
 def _exactly(multiply: Callable[..., Tensor], dtype: torch.dtype) -> Callable[..., Tensor]:
-    """The same with sums of 32 bits."""
+    """The product with sums of 32 bits."""
     narrow = NARROW_SUMS.get(dtype)
     if narrow is None:
         return multiply
     enter, leave = narrow.enter, narrow.leave
 
     def exact(a: Tensor, b: Tensor, bias: Tensor | None, c: Tensor | None) -> Tensor:
-        # As `exact_sums` does, without what a context manager takes.
+        # The effect of `exact_sums` without the time of a context manager.
         enter()
         try:
             return multiply(a, b, bias, c)
@@ -164,7 +164,7 @@ def _name(dtype: torch.dtype) -> str:
 
 
 class Matrix(NamedTuple):
-    """How a matrix lies in memory.
+    """Layout of a matrix in memory.
 
     Args:
         is_by_rows: Its rows are contiguous; else its columns are.
@@ -176,7 +176,7 @@ class Matrix(NamedTuple):
 
 
 def matrix_of(tensor: Tensor) -> Matrix | None:
-    """How a matrix lies, by rows where that and columns say the same; None where no BLAS takes it as it is."""
+    """The layout of a matrix, by rows where both apply; None where no BLAS takes the matrix as it is."""
     rows, columns = tensor.shape
     row_stride, column_stride = tensor.stride()
     if (column_stride == 1 or columns == 1) and (row_stride >= columns or rows == 1):
@@ -189,7 +189,7 @@ def matrix_of(tensor: Tensor) -> Matrix | None:
 def step_of(call: Call, a_slot: int, b_slot: int, out_slot: int) -> ProductStep | None:
     """The call's product of what three slots hold; None where it is another function's.
 
-    A BLAS sees matrices by columns, and what lies by rows as its transpose: it is asked for C' = B' A'.
+    A BLAS sees matrices by columns, and what lies by rows as its transpose: the step computes C' = B' A'.
     """
     end, types = call.epilogue, (call.b.dtype, call.a.dtype, call.out.dtype)
     is_plain = end.source is None and end.bias is None and end.activation is None and end.alpha == 1.0

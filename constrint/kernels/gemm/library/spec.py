@@ -43,7 +43,7 @@ class LibrarySpec(GemmSpec):
     free_params = ()
     has_tiles = False
 
-    # It has no tiles.
+    # The library has no tiles.
 
     def tile_params(self, gpu: GpuModel, dtype: str) -> tuple[Param, ...]:
         """None: the library chooses."""
@@ -77,7 +77,7 @@ class LibrarySpec(GemmSpec):
         """None: there is nothing to share."""
         return None
 
-    # What it takes, and how long.
+    # Memory and time.
 
     def refusal(self, gpu: GpuModel, product: Product) -> str:
         """Why it is not offered: torch has no such operator, or nobody has measured it."""
@@ -94,7 +94,7 @@ class LibrarySpec(GemmSpec):
         return CostColumns(np.array([seconds]), dict.fromkeys((*PARTS, "spilling"), 0.0) | {"latency": seconds})
 
     def assumptions(self, gpu: GpuModel, workload: Workload) -> tuple[str, ...]:
-        """How far the interpolation is off."""
+        """The error of the interpolation."""
         error = left_out_error(gpu, place_of(Product.of(workload)).kind)
         if error is None:
             return ()
@@ -103,7 +103,7 @@ class LibrarySpec(GemmSpec):
             f"median and by up to {error.nine_in_ten:.0%} nine times in ten, on {error.num_judged} that were left out",
         )
 
-    # How it is launched.
+    # Launch.
 
     def call_launches(self, call: Call, config: Config) -> Sequence[Launch]:
         """One call of torch's operator."""

@@ -276,7 +276,7 @@ def _alternates(gpu: GpuModel, c: dict[str, Any]) -> Any:
 
 
 def _stages_in_flight(gpu: GpuModel, stages: Any, direct: Any, width: int) -> Any:
-    """How many iterations ahead of their use loads are issued; `width` is bytes per load of the narrower operand.
+    """Iterations that loads are issued ahead of their use; `width` is bytes per load of the narrower operand.
 
     An asynchronous matrix instruction still reads its stage while the next one is loaded, so one stage less is in
     flight. Loads that are too narrow for an asynchronous copy are not pipelined at all.

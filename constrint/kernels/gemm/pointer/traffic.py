@@ -1,4 +1,4 @@
-"""How many bytes a grid of GEMM blocks moves between L2, last-level cache and DRAM, by the order of its tiles.
+"""Bytes that a grid of GEMM blocks moves between L2, last-level cache and DRAM, by the order of its tiles.
 
 Blocks that run at the same time share operand slices. `group_m` rows of tiles are walked column by column, so the
 blocks in flight cover a rectangle of tiles. Every XCD has an L2 of its own. Blocks are dealt to XCDs in turn, unless

@@ -68,7 +68,7 @@ class SkinnyOperands:
     Args:
         large, small: The long and the short operand, of any strides.
         out: C, or its transpose, (rows, small).
-        layout: How the kernel reads both operands.
+        layout: Modes in which the kernel reads both operands.
         sizes: Sizes and strides, by names of `SIZES`.
     """
 

@@ -22,15 +22,15 @@ DTYPE_NAMES = {
     "float8_e4m3fn": "fp8",
     "float8_e4m3fnuz": "fp8",
 }
-#: What stands for text and the like among the numbers of a workload has so many bits.
+#: Bits of the digest that stands for a text, or another value that is no number, in a workload.
 _CODE_BITS = 31
 
 
 class Signature:
-    """What is known of a jitted function: its arguments, and which of them are compile-time constants.
+    """The signature of a jitted function: its arguments, and which of them are compile-time constants.
 
     Args:
-        function: A `triton.jit` function, or what `triton.heuristics` made of one.
+        function: A `triton.jit` function, also under `triton.heuristics`.
 
     Raises:
         UsageError: For anything else.
@@ -61,7 +61,7 @@ class Signature:
         return function
 
     def computed(self, named: Mapping[str, Any]) -> dict[str, Any]:
-        """What `triton.heuristics` between the decorators computes from the other arguments."""
+        """Arguments that `triton.heuristics` between the decorators computes from the others."""
         values: dict[str, Any] = {}
         function = self.function
         while function is not self.jitted:
@@ -70,7 +70,7 @@ class Signature:
         return values
 
     def check_arguments(self, names: Iterable[str], what: str) -> tuple[str, ...]:
-        """Names that have to be arguments.
+        """The names as a tuple, each checked to be an argument.
 
         Raises:
             UnknownNameError: For a name that is none.
@@ -84,10 +84,10 @@ class Signature:
         return listed
 
     def check_params(self, params: Iterable[str]) -> None:
-        """Refuse parameters that are neither compile-time arguments nor options of a launch.
+        """Raise for parameters that are neither compile-time arguments nor options of a launch.
 
         Raises:
-            UsageError: For such a parameter; says what it could be.
+            UsageError: For such a parameter; lists the possible ones.
         """
         for name in params:
             if name in self.constants:
@@ -126,7 +126,7 @@ class Call:
         signature: The kernel's.
         args: Positional arguments.
         kwargs: Arguments by name, options of the launch among them.
-        grid: Blocks along each grid dimension, or what computes them.
+        grid: Blocks along each grid dimension, or a function that computes them.
         key: Names of the arguments that the choice depends on.
     """
 
@@ -144,17 +144,17 @@ class Call:
 
     @cached_property
     def all_named(self) -> dict[str, Any]:
-        """The same with the defaults of the others."""
+        """Every argument by name, with defaults for those that the caller left out."""
         return self.signature.defaults | self.named
 
     @cached_property
     def tensors(self) -> dict[str, Any]:
-        """The tensors among them, by name."""
+        """The tensors among the arguments, by name."""
         return {name: value for name, value in self.named.items() if hasattr(value, "data_ptr")}
 
     @property
     def compiled_in(self) -> list[tuple[str, Any]]:
-        """What the caller gives that compiles to other code: constants that the key does not name, and options."""
+        """Arguments of the caller that change the compiled code: constants outside of the key, and options."""
         names, constants = self.signature.names, self.signature.constants
         given = {**self.all_named, **self.kwargs}
         kept = ((n, v) for n, v in given.items() if (n in constants or n not in names) and n not in self.key)
@@ -167,7 +167,7 @@ class Call:
 
     @property
     def choice_key(self) -> tuple[Any, ...]:
-        """What the choice depends on: values of the key's arguments, then the types of all tensors."""
+        """Key of the choice: values of the key's arguments, then the types of all tensors."""
         values = [self.all_named.get(name) for name in self.key]
         return (*values, *(str(value.dtype) for value in self.named.values() if hasattr(value, "dtype")))
 
@@ -179,7 +179,7 @@ class Call:
 
     @property
     def key_numbers(self) -> dict[str, int]:
-        """The key's values as whole numbers: those that are none are told apart by a digest.
+        """The key's values as whole numbers; a digest stands for a value of another type.
 
         Raises:
             UsageError: For a tensor, which has no value that a choice could depend on.
@@ -205,7 +205,7 @@ class Call:
         return whole
 
     def workload(self, operation: str, sizes: Sequence[str], options: Sequence[str]) -> Workload:
-        """What the call asks of an operation whose sizes and options are arguments.
+        """The workload of an operation whose sizes and options are arguments of the call.
 
         Raises:
             UsageError: Where a size was not given, or is no whole number.

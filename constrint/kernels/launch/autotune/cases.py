@@ -1,4 +1,4 @@
-"""What candidates of one call are checked and timed on.
+"""Data of one call, on which candidates are checked and timed.
 
 Where the kernel's spec has a reference, that is its own `Case` with fresh inputs. Else it is `CallCase`: copies of the
 call's tensors, and what the reference of the call, or the first candidate that runs, makes of them. The call's own
@@ -25,7 +25,7 @@ class Checks(Protocol):
     """Data on which configurations are checked."""
 
     def launches(self, config: Config) -> Sequence[Launch]:
-        """What runs one configuration."""
+        """The launches of one configuration."""
 
     def check(self, launches: Sequence[Launch]) -> float:
         """The largest error over its bound: right up to 1."""
@@ -88,8 +88,8 @@ class CallCase:
 
     Args:
         spec: The kernel as the call shows it.
-        workload: What the call asks for.
-        restored: What every launch finds as it was.
+        workload: The workload of the call.
+        restored: Arguments that are restored before every launch.
     """
 
     def __init__(self, spec: KernelSpec, workload: Workload, call: Call, restored: Restored) -> None:
@@ -104,7 +104,7 @@ class CallCase:
         self.expected = self._reference(stated.reference if stated is not None else None)
 
     def launches(self, config: Config) -> Sequence[Launch]:
-        """What is restored, and the launch."""
+        """Restoring of the arguments, and the launch."""
         kernel = KernelLaunch(self.call, self.copies, self.spec.values_of(config))
         to_zero, to_value = self.restored.to_zero, self.restored.to_value
         if not (to_zero or to_value):
@@ -126,7 +126,7 @@ class CallCase:
         return max((error_over_bound(output, value, self.tolerance) for output, value in compared), default=0.0)
 
     def _reference(self, reference: Reference | None) -> dict[str, Any] | None:
-        """What the user's reference makes of copies of the arguments."""
+        """The outputs of the user's reference for copies of the arguments."""
         if reference is None:
             return None
         tensors = {name: _laid_out(self._covered[name].clone(), given) for name, given in self.call.tensors.items()}

@@ -50,7 +50,7 @@ def autotune(
         spec: `constrint.space(...)`, or a `TritonKernelSpec`, whose sizes and options are arguments of the kernel.
         key: Names of the arguments that the choice depends on; the types of all tensors always count.
         tune: "never", or "first_call" to measure at the first call of a key.
-        trials: How many of the model's best are then tried.
+        trials: Number of the model's best candidates that are then tried.
         gpu: The hardware model, where it is not to be that of the tensors' device.
         reset_to_zero: Tensors that have to be zero before every launch of a trial.
         restore_value: Tensors that have to be as the call gave them before every launch of a trial.
@@ -88,11 +88,11 @@ class AutotunedKernel:
 
     Attributes:
         fn: The function below the decorator.
-        spec: What was given to the decorator.
+        spec: The kernel spec or the space of the decorator.
         keys: Names of the arguments that the choice depends on.
         cache: Triton's `Config` by the key of a call.
         best_config: The one of the last call; None before the first.
-        records: What was tried in place, by the key of a call; the best trial is the first.
+        records: Records of trials in place, by the key of a call; the best trial is the first.
     """
 
     tune: str = MODES[0]
@@ -114,12 +114,12 @@ class AutotunedKernel:
         self.cache: dict[tuple[Any, ...], Any] = {}
         self.best_config: Any = None
         self.records: dict[tuple[Any, ...], list[TuningRecord]] = {}
-        #: What was chosen by what a call shows at once: values of the key, types, the first tensor's device.
+        #: Chosen values, by the key's values, the types and the first tensor's device.
         self._seen: dict[tuple[Any, ...], tuple[Mapping[str, Any], Any]] = {}
         _KERNELS.add(self)
 
     def __getitem__(self, grid: Grid) -> Callable[..., Any]:
-        """What launches the kernel on a grid: a tuple, or a function of the arguments and parameters by name."""
+        """The launcher for a grid: a tuple, or a function of the arguments and parameters by name."""
         return lambda *args, **kwargs: self.run(*args, grid=grid, **kwargs)
 
     def run(self, *args: Any, grid: Grid, warmup: bool = False, **kwargs: Any) -> Any:
@@ -140,7 +140,7 @@ class AutotunedKernel:
             args: Arguments of the call.
             grid: Its grid.
             gpu: A GPU's name or model; that of the decorator or of the tensors' device if None.
-            top: How many candidates.
+            top: Number of candidates.
             kwargs: Further arguments of the call.
         """
         call = Call(self.signature, args, kwargs, grid, self.keys)
@@ -211,7 +211,7 @@ class AutotunedKernel:
         return dict(records[0].config)
 
     def _case(self, call: Call, spec: KernelSpec, gpu: GpuModel, workload: Workload) -> Checks:
-        """What candidates are checked on: fresh inputs where the spec has a reference, else copies of the call's."""
+        """The data for checks: fresh inputs where the spec has a reference, else copies of the call's arguments."""
         from constrint.tune.check import Case
 
         has_own = type(spec).reference is not KernelSpec.reference and type(spec).inputs is not KernelSpec.inputs
@@ -227,7 +227,7 @@ class AutotunedKernel:
         return self.spec, call.workload(self.spec.operation, self.spec.size_names, options)
 
     def _check_given(self, call: Call, spec: KernelSpec, workload: Workload) -> None:
-        """Refuse a call that gives a parameter itself, or that lacks an argument.
+        """Raise for a call that sets a parameter itself, or lacks an argument.
 
         Raises:
             UsageError: For such a call.
@@ -238,7 +238,7 @@ class AutotunedKernel:
             raise UsageError(f"{self.__name__}: {', '.join(twice)} is chosen by constrint.autotune; leave it out.")
         known = {*call.all_named, *params}
         missing = [name for name in self.signature.names if name not in known]
-        # What `triton.heuristics` computes is not the caller's to give.
+        # An argument that `triton.heuristics` computes may be missing.
         if missing and self.fn is self.signature.jitted:
             kinds = [f"{name} (a tl.constexpr)" if name in self.signature.constants else name for name in missing]
             raise UsageError(f"{self.__name__}: the call lacks {', '.join(kinds)}, which is no parameter of the space.")

@@ -1,4 +1,4 @@
-"""Which of the model's choices runs on the device of a call: the first that compiles, fits and does not spill."""
+"""The choice for the device of a call: the first of the model's that compiles, fits and does not spill."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was measured for a call's key, kept on disk for later processes.
+"""Measured choices by a call's key, stored on disk for later processes.
 
 For a whole spec these are the records and the table of winners that `constrint tune` keeps; for a stated space, the
 record of the best trial under the kernel's source, the texts, the GPU's model, the tools and the workload.
@@ -29,12 +29,12 @@ from constrint.select.winners import winner
 from constrint.select.workload import Workload
 from constrint.tune.store.record import TuningRecord, digest
 
-#: What entries are kept as.
+#: Kind of the entries in the cache.
 _KIND = "autotuned"
 
 
 class Origin(NamedTuple):
-    """What a tuned choice rests on beside GPU and workload: hashes of the kernel and of its space, and versions."""
+    """Origin of a tuned choice besides GPU and workload: hashes of the kernel and of its space, and versions."""
 
     source_hash: str
     spec_hash: str
@@ -42,12 +42,12 @@ class Origin(NamedTuple):
 
 
 def origin_of(signature: Signature, spec: KernelSpec, given: Any) -> Origin:
-    """The origin of what is chosen for a kernel.
+    """The origin of a choice for a kernel.
 
     Args:
         signature: The kernel's.
         spec: Its space.
-        given: What else the caller said that compiles to other code.
+        given: Further arguments of the caller that change the compiled code.
     """
     if not isinstance(spec, CallSpec):
         return Origin(*fingerprint_of(spec), toolchain())
@@ -75,7 +75,7 @@ def recall(spec: KernelSpec, gpu: GpuModel, workload: Workload, origin: Origin) 
 
 
 def keep(records: Sequence[TuningRecord], spec: KernelSpec, gpu: GpuModel, origin: Origin) -> None:
-    """Keep what was tried, the best trial first, for later processes; where that fails, the user is told."""
+    """Store the records of trials, the best one first, for later processes; warn where that fails."""
     if isinstance(spec, CallSpec):
         best = records[0]
         cache.store(_KIND, _key(spec, gpu, best.workload, origin), msgspec.json.encode(best))

@@ -33,13 +33,13 @@ _MAX_MESSAGE = 400
 
 @dataclass(frozen=True)
 class Tuning:
-    """What is tuned, and what it is tried on.
+    """One tuning: the kernel, and the data on which candidates are tried.
 
     Args:
         spec: The kernel as the call shows it.
         gpu: The model of the device.
-        workload: What the call asks for.
-        origin: What the records rest on.
+        workload: The workload of the call.
+        origin: Hashes and versions that the records state.
         case: The data.
         device: `cpu` in Triton's interpreter.
     """

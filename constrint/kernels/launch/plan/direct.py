@@ -28,7 +28,7 @@ ADDRESS_STEP = 128
 
 @dataclass(frozen=True)
 class Address:
-    """Stands for a tensor where only its address is asked for."""
+    """Stand-in for a tensor of which only the address is needed."""
 
     address: int
 

@@ -44,7 +44,7 @@ def prepare(kernel: Any, grid: Grid, *args: Any, **kwargs: Any) -> PreparedLaunc
         kwargs: Arguments by name, compile-time constants, and options such as `num_warps`.
 
     Returns:
-        What launches it: called with the arguments that are no compile-time constants, in the kernel's order.
+        The launcher, called with the arguments that are no compile-time constants, in the kernel's order.
 
     Raises:
         UsageError: For what is no jitted function, and for missing or unknown arguments.
@@ -230,7 +230,7 @@ def prepare_cuda(
         shared_bytes: Dynamic shared memory of a block.
 
     Returns:
-        What launches it, called with tensors and numbers in the same order.
+        The launcher, called with tensors and numbers in the same order.
 
     Raises:
         UsageError: For arguments of other types, and where there is no driver.

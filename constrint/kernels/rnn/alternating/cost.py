@@ -30,7 +30,7 @@ GATE_BYTES = {"forward": 45.0, "backward": 90.0}
 #: Bandwidth that is assumed where no source states one.
 ASSUMED_BYTES_PER_S = 1e12
 #: Rows and columns of a product that a block of the library computes. Assumed: the narrowest of cuBLAS's usual kernels
-#: in fp32 are of 32 rows and 128 columns. The product backwards has as many blocks: its rows of the weights are its
+#: in fp32 are of 32 rows and 128 columns. The product backwards has the same number of blocks: its rows of the weights are its
 #: depth, which the library splits where columns are few.
 BLOCK_ROWS, BLOCK_COLUMNS = 32, 128
 #: Launches that a call waits for beside its graph: copies into and out of the graph's buffers. Those of further replays
@@ -98,6 +98,6 @@ def steps_of_graph(time: int, step_bytes: int) -> int:
 
 
 def steps_that_run(time: int, step_bytes: int) -> int:
-    """Steps of all replays for a sequence of so many."""
+    """Steps of all replays for a sequence of `time` steps, the surplus of the last replay included."""
     steps = steps_of_graph(time, step_bytes)
     return -(-time // steps) * steps

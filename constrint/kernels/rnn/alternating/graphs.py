@@ -60,7 +60,7 @@ class AlternatingBackend:
         raise NotPlannedError("the back-end 'alternating' is no list of launches")
 
     def plan_backward(self, *arguments: Any, **options: Any) -> Sequence[Launch]:
-        """As `plan_forward`."""
+        """There is no plan, for the same reason."""
         raise NotPlannedError("the back-end 'alternating' is no list of launches")
 
 
@@ -76,7 +76,7 @@ def _has_triton() -> bool:
 
 @dataclass(frozen=True)
 class GraphKey:
-    """What a graph depends on."""
+    """Key of a recorded graph: everything that it depends on."""
 
     cell: str
     device: torch.device

@@ -31,7 +31,7 @@ def store_as(ptrs, value, mask, exists: tl.constexpr):
 
 @triton.jit
 def unit_of(tile: tl.constexpr, batch, num_heads, head_dim):
-    """Of each unit of this program: whether it exists, its row b, its column n * D + d, its place in (N, B, D)."""
+    """Existence, row b, column n * D + d and place in (N, B, D) of each unit of this program."""
     place = tl.program_id(0) * tile + tl.arange(0, tile)
     unit, row, head = place % head_dim, (place // head_dim) % batch, place // (head_dim * batch)
     return head < num_heads, row, head * head_dim + unit, place

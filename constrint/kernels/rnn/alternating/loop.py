@@ -108,7 +108,7 @@ def _product(base: Tensor | None, left: Tensor, right: Tensor) -> Tensor:
 def _upstream(
     inputs: RnnInputs, upstream: RnnUpstream, padding: Tensor | None
 ) -> tuple[list[tuple[Tensor, ...] | None], tuple[Tensor, ...]]:
-    """What each step adds to the gradient of each state after it (None: nothing), and the sums after the last step.
+    """Gradients that each step adds to those of each state after it (None: nothing), and the sums after the last step.
 
     Where sequences have lengths, the gradients of their last states are added at their last steps.
     """

@@ -87,7 +87,7 @@ def step_parts(gpu: GpuModel, shape: CudaLoop, batch: int) -> dict[str, Expr]:
     across = shape.row_tiles * shape.column_tiles
     waves = ceildiv(shape.warps, gpu.sm.num_partitions)
     issue = across * MMA_ISSUE_CLK * waves
-    # Of sequences that there are not nothing is exchanged.
+    # Nothing is exchanged for sequences past the batch.
     there = minimum(rows, batch)
     read = shape.warps * shape.pairs * there * (OPERAND_BYTES // 8)
     specials = cell.forward_specials if shape.is_forward else cell.backward_specials
@@ -160,7 +160,7 @@ def floor_clk(
 
     The matrix units work at their peak, weights and partial sums move at the full rate of shared memory, streamed
     weights at that of the L2, special functions take theirs, and the exchange is the shortest there is (`EXCHANGE_S`).
-    What overlaps takes less than the sum of them, what waits more.
+    Parts that overlap take less than their sum, parts that wait take more.
     """
     shape = CudaLoop.of(cell, direction, workload, {name: Var(name) for name in config})
     parts = step_parts(gpu, shape, workload.sizes["batch"])
@@ -177,7 +177,7 @@ def floor_clk(
 def rounds_and_sharing(
     gpu: GpuModel, cell: Cell, direction: str, workload: Workload, columns: Columns, blocks_per_sm: NDArray[Any]
 ) -> tuple[Column, Column]:
-    """How many times the GPU is filled, and how many blocks share an SM."""
+    """Number of times that the GPU is filled, and of blocks that share an SM."""
     c = {name: np.asarray(column, dtype=np.float64) for name, column in columns.items()}
     shape = CudaLoop.of(cell, direction, workload, {name: Var(name) for name in columns})
     at_once = np.asarray(groups_at_once(gpu, shape).columns(columns), dtype=np.float64)

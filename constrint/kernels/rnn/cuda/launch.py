@@ -153,7 +153,7 @@ class CudaBuild(NamedTuple):
     """A configuration's source, and the memory that it takes.
 
     Args:
-        source: How it is compiled.
+        source: Sources, macros and compiler options.
         smem_bytes: Shared memory of a block.
         ring_bytes: Global memory in which a group of blocks exchanges states.
         streamed_bytes: Global memory with weights of a block.

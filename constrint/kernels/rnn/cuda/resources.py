@@ -97,7 +97,7 @@ def register_terms(shape: CudaLoop) -> dict[str, Expr]:
     cell, v = shape.cell, shape.v
     grid, cluster = shape.where(shape.is_in(GRID), 1), shape.where(shape.is_in(CLUSTER), 1)
     several = shape.where(v["num_tiles"] > 1, 1)
-    # Of three products of tf32 each operand is there twice.
+    # With three tf32 products each operand has two parts.
     triple = int(shape.num_products > 1)
     return {
         "base": const(1),

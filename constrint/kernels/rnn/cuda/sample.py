@@ -134,7 +134,7 @@ def kernel_of(row: Row, is_latest: bool) -> SampledKernel | None:
     families, terms = expressions(row["gpu"], row["cell"], row["direction"], int(row["head_dim"]), row["dtype"])
     warps = const(config["warps_rows"] * config["warps_depth"])
     limit = most_registers(gpu, warps).value({})
-    # What the compiler gave up spills without end.
+    # A kernel that the compiler gave up on counts as spilling without end.
     count, spilled = int(row["registers"] or limit), int(row["spill_bytes"] or 1 << 20)
     return SampledKernel(
         target=row["target"],

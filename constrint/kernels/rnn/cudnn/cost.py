@@ -1,6 +1,6 @@
 """Predicted time of cuDNN's layers: measured seconds, interpolated; where nothing was measured there is no prediction.
 
-`measured/<gpu>.csv` holds one row for each measured layer: its cell, dtype, batch, units (as many inputs), steps, and
+`measured/<gpu>.csv` holds one row for each measured layer: its cell, dtype, batch, units (its inputs are of the same number), steps, and
 the milliseconds of a forward pass, of a forward and a backward pass, and of the input's projection in both. The
 projection's are taken off. Lines that begin with # say where the rows come from; `benchmarks/rnn/cudnn_table.py`
 writes the file. Between measured sizes times are interpolated along the logarithms of units and batch, and of steps,
@@ -99,7 +99,7 @@ def _errors(gpu: str) -> tuple[float, ...]:
 
 
 class CudnnLayer(NamedTuple):
-    """What decides about the algorithm of a layer.
+    """Traits of a layer that decide about cuDNN's algorithm.
 
     Args:
         cell: A key of `CELLS`.
@@ -119,7 +119,7 @@ class CudnnLayer(NamedTuple):
 
 
 class CudnnAlgorithm(NamedTuple):
-    """What torch may ask for.
+    """Algorithms of cuDNN that torch may request.
 
     Args:
         is_small: Whether the layer is narrow enough for the algorithm for small layers; older torch knows none.

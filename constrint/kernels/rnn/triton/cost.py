@@ -87,14 +87,14 @@ def step_features(gpu: GpuModel, layer: TritonLayer, columns: Columns) -> dict[s
     crowded = weights + gathered - UNCROWDED * gpu.sm.max_registers_per_thread
     return {
         "fixed": np.ones_like(rows),
-        # A whole head's products are as many as its gates, and each has sums of its own: they wait for nothing.
+        # A whole head has one product per gate, and each has sums of its own: they wait for nothing.
         "chain": np.where(split, chained * MMA_LATENCY_CLK, 0.0),
         "issue": instructions * at_once * MMA_ISSUE_CLK,
         "special": tile * again * specials / rate,
         "store": stores * tile * element * 2.0 / SMEM_BYTES_PER_CLK,
         "gathered": np.where(split, exchanged * (1.0 + np.where(sliced, 1.0, warps)) / SMEM_BYTES_PER_CLK, 0.0),
         "reduced": np.where(split & sliced, warps * tile * layer.exchanged_slots * 4.0 / SMEM_BYTES_PER_CLK, 0.0),
-        # What one thread does after the other, and the warps that meet.
+        # Work of one thread in sequence, and the warps that meet.
         "serial": tile * np.where(split, slots, specials) / threads,
         "converted": np.where(split | (layer.element_bytes <= 2), 0.0, tile * slots / threads),
         "warps": np.where(split, 0.0, warps),
@@ -167,7 +167,7 @@ def weighted(
 def rounds_and_sharing(
     gpu: GpuModel, workload: Workload, columns: Columns, blocks_per_sm: NDArray[Any]
 ) -> tuple[Column, Column]:
-    """How many times all SMs are filled, and how many programs share one."""
+    """Number of times that all SMs are filled, and of programs that share one."""
     split = np.asarray(columns["row_split"], dtype=np.float64)
     rows = np.asarray(columns["tile_batch"], dtype=np.float64)
     groups = float(workload.sizes["heads"]) * np.ceil(float(workload.sizes["batch"]) / rows)

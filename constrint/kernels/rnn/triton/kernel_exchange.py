@@ -1,4 +1,4 @@
-"""What the time loops share: loads, weights of a program, dots over them, the barrier between programs of one group.
+"""Functions of both time loops: loads, weights of a program, dots over them, the barrier of programs of one group.
 
 A group is the `row_split` programs that own the columns of one head and one batch tile. They exchange states (forward)
 and gate gradients (backward) through the output arrays in global memory. Every step has its own place there, so nothing

@@ -86,7 +86,7 @@ def matrix_unit(gpu: GpuModel, dtype: str) -> str:
     wide = gpu.traits.wide_dot_dtype
     unit = gpu.dot_unit(wide if dtype in ("fp32", "tf32") else dtype)
     if unit is not None and unit.kind != "fma":
-        # So few rows fit the fallback alone (mma.sync on NVIDIA), also where there is wgmma or tcgen05.
+        # Few rows like these fit the fallback alone (mma.sync on NVIDIA), also where there is wgmma or tcgen05.
         return unit.fallback or unit.kind
     raise UnsupportedError(
         f"Triton has no matrix instruction for {dtype} recurrences on {gpu.name} ({gpu.arch.target}). "

@@ -35,7 +35,7 @@ def smem_bytes(gpu: GpuModel, layer: TritonLayer, v: Vars, *, is_plain: bool = F
 
     Args:
         gpu: The hardware model.
-        layer: What is computed.
+        layer: The time loop that is computed.
         v: The parameters.
         is_plain: The least of both versions, without the optional inputs: initial states, resets, gradients of other
             states than h.
@@ -128,7 +128,7 @@ def _together_with_copies(gpu: GpuModel, layer: TritonLayer, v: Vars, *, is_plai
         operands = maximum(main * maximum(2 * width + beside, rows), direct * both * (2 * width + rows))
         return maximum(operands * element, sums)
     if is_plain:
-        # What is gathered may use the bytes that weights passed through.
+        # Gathered states may use the bytes that weights passed through.
         sliced = flat = maximum(main * width, both * rows)
     elif layer.direction == "forward":
         # An initial state is gathered beside both parts of the weights.
@@ -166,7 +166,7 @@ def _sums(rows: Expr, width: Expr, v: Vars, *, is_plain: bool) -> Expr:
 
 
 def by_slices(layer: TritonLayer, v: Vars, part: Callable[[tuple[int, int]], int]) -> Expr:
-    """A figure of the parts of a dot's depth, by the number of slices: as many as warps, or one."""
+    """A figure of the parts of a dot's depth, by the number of slices: one per warp, or one."""
     slices = 1 + v["split_depth"] * (v["num_warps"] - 1)
     before = part(layer.exchanged_depth(1))
     terms: list[Expr] = [const(before)]

@@ -54,7 +54,7 @@ class TritonSpec(FusedSpec):
     planned_batches = (16, 64, 256)
 
     def layer(self, workload: Workload) -> TritonLayer:
-        """What the resource expressions need to know."""
+        """The layer, with the parameters as variables, for the resource expressions."""
         return TritonLayer.of(self.cell, self.direction, workload)
 
     def check_dtype(self, gpu: GpuModel, workload: Workload) -> None:
@@ -88,7 +88,7 @@ class TritonSpec(FusedSpec):
         )
 
     def rules(self, gpu: GpuModel, workload: Workload, v: Vars) -> Iterator[Rule]:
-        """How a head is split over programs and a dot over warps."""
+        """Rules on splitting a head over programs and a dot over warps."""
         yield from self._split_rules(gpu, workload, v)
         yield from self._warp_rules(gpu, workload, v)
 
@@ -148,7 +148,7 @@ class TritonSpec(FusedSpec):
         return rnn_cost(gpu, self.layer(workload), workload, columns, blocks_per_sm)
 
     def assumptions(self, gpu: GpuModel, workload: Workload) -> tuple[str, ...]:
-        """What no source states for this GPU and had to be assumed."""
+        """Figures of this GPU that no source states and the model assumes."""
         return rnn_assumptions(gpu)
 
     def compiled_as(self, workload: Workload) -> Workload:

@@ -65,10 +65,10 @@ def write_fitted(found: FittedWgmma) -> None:
 
 
 def step_parts(gpu: GpuModel, shape: WgmmaLoop) -> dict[str, Expr]:
-    """What every part of a step is counted as, in clocks of units that are never late, or in numbers of waits."""
+    """Parts of a step, in clocks of units that are never late, or in numbers of waits."""
     v, own = shape.v, shape.own_steps
     chunks = own // v["chunk"]
-    # 1 where a window holds less than the depth, so that chunks are asked for when others have been multiplied.
+    # 1 where a window holds less than the depth, so that chunks are loaded after others have been multiplied.
     refills = 1 - shape.window // own
     return {
         "fixed": const(1),
@@ -103,7 +103,7 @@ def step_clk(parts: Mapping[str, Column], figures: Mapping[str, float]) -> dict[
 
 
 def rounds_of(gpu: GpuModel, cell: Cell, workload: Workload, columns: Columns) -> Column:
-    """How many times the GPU is filled with groups of blocks."""
+    """Number of times that the GPU is filled with groups of blocks."""
     shape = WgmmaLoop.of(cell, workload, {name: Var(name) for name in columns})
     groups, at_once = _groups(gpu, shape, workload, columns)
     return np.asarray(np.ceil(groups / at_once), dtype=np.float64)
@@ -127,7 +127,7 @@ def moved_s(gpu: GpuModel, cell: Cell, workload: Workload, columns: Columns) -> 
 def floor_clk(gpu: GpuModel, cell: Cell, workload: Workload, config: Mapping[str, int]) -> dict[str, float]:
     """Clocks of a step that no code could do without, in a configuration, by what takes them; some overlap.
 
-    What a block reads comes at the most that an SM was seen to get, the matrix units work at their peak, special
+    Data arrive at the highest rate measured for one SM, the matrix units work at their peak, special
     functions take theirs, and the exchange is the shortest there is.
     """
     shape = WgmmaLoop.of(cell, workload, {name: Var(name) for name in config})
