@@ -105,7 +105,7 @@ class Program:
         why: Reason why it is preferred to candidates of less or equal time; empty where time decides.
         table: File whose measurements answered; empty where the model did.
         band: Error of its time; None where none is recorded.
-        needs: Kind of call that it runs in, `modules` say; in other calls it is passed over. Empty: it runs in any call.
+        needs: Kind of call that it runs in, `modules` say, being passed over in others; empty: it runs in any call.
     """
 
     name: str
@@ -121,8 +121,8 @@ class Program:
     def seconds(self) -> float | None:
         """Sum over the steps; None where one of them has no time, or there is none."""
         times = [step.seconds for step in self.steps]
-        known = [time for time in times if time is not None]
-        return sum(known) if known and len(known) == len(times) else None
+        predicted = [time for time in times if time is not None]
+        return sum(predicted) if predicted and len(predicted) == len(times) else None
 
     @property
     def evidence(self) -> Evidence:

@@ -1,8 +1,8 @@
 """The one memo of decisions: in memory by `Request.key`, and on disk for later processes.
 
 The disk holds decisions for named GPUs under the GPU's model, the kernels, the request and the tables of winners. It
-holds none where a kernel comes from outside of this package, since nothing tells that its code has changed. A stored decision whose program
-a device of this process has refused is not used.
+holds none where a kernel comes from outside of this package, since nothing tells that its code has changed. A stored
+decision whose program a device of this process has refused is not used.
 """
 
 from __future__ import annotations

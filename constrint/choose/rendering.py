@@ -90,8 +90,8 @@ def _labelled(label: str, text: str, indent: int = 0) -> list[str]:
     left = " " * (LABEL + 1 + indent)
     rows = [
         line
-        for part in text.splitlines()
-        for line in textwrap.wrap(part, WIDTH - len(left), break_long_words=False, break_on_hyphens=False)
+        for paragraph in text.splitlines()
+        for line in textwrap.wrap(paragraph, WIDTH - len(left), break_long_words=False, break_on_hyphens=False)
     ]
     return [f"{label:<{LABEL}} {' ' * indent}{rows[0]}", *(left + row for row in rows[1:])]
 
@@ -99,7 +99,7 @@ def _labelled(label: str, text: str, indent: int = 0) -> list[str]:
 def document(decision: Decision) -> dict[str, Any]:
     """The explanation as plain values for JSON."""
     request = decision.request
-    asked = {
+    stated = {
         "operation": request.operation,
         "sizes": dict(request.workload.sizes),
         "options": dict(request.workload.options),
@@ -111,4 +111,4 @@ def document(decision: Decision) -> dict[str, Any]:
     plain = decision.to_plain()
     for program, each in zip(decision.programs, (plain["program"], *plain["passed_over"]), strict=True):
         each |= {"seconds": program.seconds, "evidence": None if program.refusal else program.evidence.value}
-    return {"request": asked, **plain, "recorded": decision.recorded or None, "force": force_hint(decision)}
+    return {"request": stated, **plain, "recorded": decision.recorded or None, "force": force_hint(decision)}

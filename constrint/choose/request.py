@@ -55,8 +55,8 @@ class Request:
         """Key under which refusals of a device are remembered: everything but the device and the model's figures."""
         gpu = None if self.gpu is None else self.gpu.name
         config = None if self.config is None else _items(self.config)
-        asked = _workload_key(self.workload), self.directions, _items(self.fixed), self.detail
-        return self.operation, self.kernel, config, gpu, *asked
+        rest = _workload_key(self.workload), self.directions, _items(self.fixed), self.detail
+        return self.operation, self.kernel, config, gpu, *rest
 
     @cached_property
     def key(self) -> tuple[Hashable, ...]:

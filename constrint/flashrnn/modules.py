@@ -32,7 +32,7 @@ class LSTM(Recurrent):
         device: Device of the parameters.
         dtype: Dtype of the parameters.
         num_heads: Heads, which split H and see only themselves; 1 is `torch.nn`.
-        backend: That of `rnn`, or a library: `cudnn`, or `torch` on the CPU; `why` prints which one `auto` takes and why.
+        backend: That of `rnn`, or a library: `cudnn`, or `torch` on the CPU; `why` explains the choice of `auto`.
         config: That of `rnn`.
         gradient_recurrent_clip: That of `rnn`.
     """

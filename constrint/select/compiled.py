@@ -29,7 +29,7 @@ _KIND = "compiled"
 
 
 def recall(
-    gpu: GpuModel, spec: KernelSpec, workload: Workload, config: Mapping[str, int], given: Sequence[str] = ()
+    gpu: GpuModel, spec: KernelSpec, workload: Workload, config: Mapping[str, int], optional: Sequence[str] = ()
 ) -> CompiledKernel | str | None:
     """The stored result for a configuration: the compiled kernel, or the compiler's refusal; None where none is stored.
 
@@ -40,7 +40,7 @@ def recall(
         config: The configuration.
         optional: Names of optional inputs that change the compiled kernel.
     """
-    key = _key(gpu, spec, workload, config, given)
+    key = _key(gpu, spec, workload, config, optional)
     data = None if key is None else cache.load(_KIND, key)
     if data is not None:
         with suppress(TypeError, ValueError):
@@ -54,22 +54,22 @@ def keep(
     spec: KernelSpec,
     workload: Workload,
     config: Mapping[str, int],
-    found: CompiledKernel | str,
-    given: Sequence[str] = (),
+    result: CompiledKernel | str,
+    optional: Sequence[str] = (),
 ) -> None:
     """Store the compiled kernel of a configuration, or the compiler's refusal."""
-    key = _key(gpu, spec, workload, config, given)
+    key = _key(gpu, spec, workload, config, optional)
     if key is not None:
-        told = (None, found) if isinstance(found, str) else (asdict(found), "")
-        cache.store(_KIND, key, json.dumps(told).encode())
+        entry = (None, result) if isinstance(result, str) else (asdict(result), "")
+        cache.store(_KIND, key, json.dumps(entry).encode())
 
 
 def _key(
-    gpu: GpuModel, spec: KernelSpec, workload: Workload, config: Mapping[str, int], given: Sequence[str]
+    gpu: GpuModel, spec: KernelSpec, workload: Workload, config: Mapping[str, int], optional: Sequence[str]
 ) -> bytes | None:
-    alike = spec.compiled_as(workload)
-    asked = alike.dtype, tuple(alike.sizes.items()), tuple(sorted(alike.options.items()))
-    return key_of(gpu, (spec,), *compilers(), *asked, tuple(sorted(config.items())), tuple(sorted(given)))
+    compiled_for = spec.compiled_as(workload)
+    workload_key = compiled_for.dtype, tuple(compiled_for.sizes.items()), tuple(sorted(compiled_for.options.items()))
+    return key_of(gpu, (spec,), *compilers(), *workload_key, tuple(sorted(config.items())), tuple(sorted(optional)))
 
 
 @lru_cache(maxsize=1)
@@ -99,11 +99,11 @@ def compile_known(
     Raises:
         UsageError: When triton or torch is not installed.
     """
-    known = recall(gpu, spec, workload, config)
-    if known is None:
+    result = recall(gpu, spec, workload, config)
+    if result is None:
         try:
-            known = spec.compile(gpu, workload, config)
+            result = spec.compile(gpu, workload, config)
         except UnsupportedError as error:
-            known = str(error)
-        keep(gpu, spec, workload, config, known)
-    return known
+            result = str(error)
+        keep(gpu, spec, workload, config, result)
+    return result

@@ -60,13 +60,13 @@ class Module:
     @cached_property
     def entries(self) -> Mapping[str, list[ast.expr]]:
         """Values that dictionaries anywhere in the module have for keys that are literal strings."""
-        found: dict[str, list[ast.expr]] = {}
+        by_key: dict[str, list[ast.expr]] = {}
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Dict):
                 for key, value in zip(node.keys, node.values, strict=True):
                     if isinstance(key, ast.Constant) and isinstance(key.value, str):
-                        found.setdefault(key.value, []).append(value)
-        return found
+                        by_key.setdefault(key.value, []).append(value)
+        return by_key
 
     def definitions(self) -> list[Definition]:
         """All that it defines."""
@@ -135,14 +135,14 @@ class Definition:
 
     def uses(self) -> list[Definition]:
         """The definitions of the package that it uses by name."""
-        found = []
+        definitions = []
         for name, attribute in _names(self.node):
             module = module_of(self.module.imports.get(name, ""))
             if module is None:
-                found.append(self.module.find(name))
+                definitions.append(self.module.find(name))
             elif attribute in module.defined:
-                found.append(Definition(module, attribute))
-        return [one for one in found if one is not None and one != self]
+                definitions.append(Definition(module, attribute))
+        return [one for one in definitions if one is not None and one != self]
 
     def _foreign(self) -> set[str]:
         names = {name for name, _ in _names(self.node)} & self.module.imports.keys()
@@ -176,8 +176,8 @@ def module_of(name: str) -> Module | None:
     if first != _PACKAGE.name or not parts:
         return None
     path = _PACKAGE.joinpath(*parts)
-    found = next((file for file in (path.with_suffix(".py"), path / "__init__.py") if file.is_file()), None)
-    return None if found is None else read_module(found)
+    file = next((file for file in (path.with_suffix(".py"), path / "__init__.py") if file.is_file()), None)
+    return None if file is None else read_module(file)
 
 
 def resolve(name: str) -> Definition | None:
@@ -264,13 +264,13 @@ def _names(tree: ast.AST) -> set[tuple[str, str]]:
     """Names that a definition reads and does not bind itself, each with the attribute that is read of it or ""."""
     bound = {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
     bound |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-    found = set()
+    names = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            found.add((node.value.id, node.attr))
+            names.add((node.value.id, node.attr))
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-            found.add((node.id, ""))
-    return {(name, attribute) for name, attribute in found if name not in bound}
+            names.add((node.id, ""))
+    return {(name, attribute) for name, attribute in names if name not in bound}
 
 
 def _is_jitted(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:

@@ -171,9 +171,9 @@ class KernelSpec(ABC):
         """
         if workload.dtype not in self.dtypes:
             raise UnknownNameError("dtype", workload.dtype, self.dtypes, self.dtype_hints.get(workload.dtype, ""))
-        given = {**workload.sizes, **workload.options}
+        numbers = {**workload.sizes, **workload.options}
         for size in (*self.sizes, *self.options):
-            value = given.get(size.name, size.default)
+            value = numbers.get(size.name, size.default)
             if not size.least <= value <= size.most:
                 width = " (32-bit sizes)" if size.most == MAX_SIZE else ""
                 raise UsageError(f"{size.name} must be between {size.least} and {size.most}{width}, got {value}.")

@@ -90,14 +90,14 @@ def read_tuned(path: Path) -> TunedTable:
             text = file.read(MAX_BYTES + 1)
         if len(text) > MAX_BYTES:
             return TunedTable(problem=f"{path} has more than {MAX_BYTES} bytes: it is no table of tuned kernels.")
-        found = msgspec.json.decode(text, type=_File)
+        table = msgspec.json.decode(text, type=_File)
     except FileNotFoundError:
         return TunedTable()
     except (OSError, ValueError, RecursionError) as error:
         return TunedTable(problem=f"{path} is left aside: {error}. Publish it again with `constrint tune`.")
-    if found.schema != SCHEMA:
-        return TunedTable(problem=f"{path} is left aside: its schema is {found.schema!r}, this version reads {SCHEMA}.")
-    return TunedTable(found.gpu, found.entries)
+    if table.schema != SCHEMA:
+        return TunedTable(problem=f"{path} is left aside: its schema is {table.schema!r}, this version reads {SCHEMA}.")
+    return TunedTable(table.gpu, table.entries)
 
 
 def write_tuned(table: TunedTable, path: Path) -> None:

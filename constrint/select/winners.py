@@ -103,12 +103,12 @@ def winner(
         workload: The workload; options may be stated or left out where they have their defaults.
         fixed: Values of parameters that the caller prescribes.
     """
-    found = _rows(gpu.name, _place()).by_workload.get(_key(specs[0], workload, fixed or {}), ())
-    now = toolchain() if found else {}
+    entries = _rows(gpu.name, _place()).by_workload.get(_key(specs[0], workload, fixed or {}), ())
+    now = toolchain() if entries else {}
     if not {"cuda", "rocm"} & now.keys():
         return None  # nothing can be launched from here
     tools = {spec.full_name: (spec, toolchain_of(spec, now)) for spec in specs}
-    rows = [(row, *tools[row.entry.kernel]) for row in found if row.entry.kernel in tools]
+    rows = [(row, *tools[row.entry.kernel]) for row in entries if row.entry.kernel in tools]
     problems = []
     for row, spec, own in sorted(rows, key=lambda each: _rank(each[0], each[2])):
         problem = missing(row.entry.toolchain, own) or _changed(spec, row.entry)

@@ -83,9 +83,9 @@ def workload_of(operation: Operation, gpu: GpuModel, numbers: Mapping[str, Any],
     options = {option.name: option.default for option in operation.options}
     for name in numbers:
         _check_name(operation, name)
-    given = {name: _whole(operation, name, value) for name, value in numbers.items()}
-    sizes = {name: given.get(name, value) for name, value in default.sizes.items()}
-    chosen = {**options, **default.options, **{name: n for name, n in given.items() if name in options}}
+    stated = {name: _whole(operation, name, value) for name, value in numbers.items()}
+    sizes = {name: stated.get(name, value) for name, value in default.sizes.items()}
+    chosen = {**options, **default.options, **{name: n for name, n in stated.items() if name in options}}
     differing = {name: value for name, value in chosen.items() if value != options.get(name)}
     return replace(default, sizes=sizes, options=differing, dtype=_dtype(operation, dtype, default.dtype))
 
@@ -174,10 +174,10 @@ def _whole(operation: Operation, name: str, value: Any) -> int:
 def _dtype(operation: Operation, dtype: object, default: str) -> str:
     if dtype is None:
         return default
-    known = operation.dtypes
+    dtypes = operation.dtypes
     if not isinstance(dtype, str):
         raise _no_dtype(operation, dtype)
-    if dtype.lower() not in known:
+    if dtype.lower() not in dtypes:
         hints = (spec.dtype_hints.get(dtype.lower(), "") for spec in operation.implementations)
-        raise UnknownNameError("dtype", dtype, known, next(filter(None, hints), ""))
+        raise UnknownNameError("dtype", dtype, dtypes, next(filter(None, hints), ""))
     return dtype.lower()

@@ -195,8 +195,8 @@ def layout_of(module: RecurrentParameters) -> tuple[tuple[str, tuple[int, ...]],
     """Names and shapes of a module's weights, in the order of `torch.nn`."""
     options = (module.cell, module.input_size, module.hidden_size, module.num_layers)
     key = (*options, module.bias, module.bidirectional, module.proj_size)
-    known = _LAYOUTS.get(key)
-    if known is None:
+    layout = _LAYOUTS.get(key)
+    if layout is None:
         places = [(layer, d) for layer in range(module.num_layers) for d in range(module.num_directions)]
-        known = _LAYOUTS[key] = tuple(item for place in places for item in module._shapes(*place).items())
-    return known
+        layout = _LAYOUTS[key] = tuple(item for place in places for item in module._shapes(*place).items())
+    return layout

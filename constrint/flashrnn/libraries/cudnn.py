@@ -161,8 +161,8 @@ def _hidden(
 def _weights(module: RecurrentParameters) -> list[Tensor]:
     """Per layer and direction those of input and recurrence, and their biases."""
     registered = module._parameters
-    found = ((name, registered.get(name)) for name, _ in layout_of(module))
-    return [getattr(module, name) if weight is None else weight for name, weight in found]
+    weights = ((name, registered.get(name)) for name, _ in layout_of(module))
+    return [getattr(module, name) if weight is None else weight for name, weight in weights]
 
 
 def _trains(module: RecurrentParameters, x: Tensor, states: States | None) -> bool:

@@ -31,7 +31,7 @@ def torch_module(module: RecurrentParameters) -> nn.Module:
     options: dict[str, Any] = {"proj_size": module.proj_size} if module.cell == "lstm" else {}
     if module.cell.startswith("elman"):
         options["nonlinearity"] = "tanh" if module.cell == "elman" else "relu"
-    made: Any = _CLASSES[module.cell](
+    layer: Any = _CLASSES[module.cell](
         *(module.input_size, module.hidden_size, module.num_layers),
         bias=module.bias,
         batch_first=module.batch_first,
@@ -41,10 +41,10 @@ def torch_module(module: RecurrentParameters) -> nn.Module:
         **options,
     )
     for name, weight in module.named_parameters():
-        setattr(made, name, weight)
-    made.flatten_parameters()
-    made.train(module.training)
-    return made  # type: ignore[no-any-return]
+        setattr(layer, name, weight)
+    layer.flatten_parameters()
+    layer.train(module.training)
+    return layer  # type: ignore[no-any-return]
 
 
 def _refusal(module: RecurrentParameters) -> str:

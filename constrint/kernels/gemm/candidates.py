@@ -39,7 +39,7 @@ from constrint.kernels.gemm.library.spec import LIBRARY
 from constrint.kernels.gemm.measured import MEASURED
 from constrint.kernels.gemm.product import Product
 from constrint.kernels.gemm.spec import GemmSpec
-from constrint.kernels.gemm.tables import TIE, Table, Tables
+from constrint.kernels.gemm.tables import TIE, ConfigTable, Tables
 from constrint.kernels.gemm.units import unit
 from constrint.model import Var
 from constrint.select.candidate import Config
@@ -177,7 +177,7 @@ class _Leader:
         corrector: Its correction, where it was measured.
     """
 
-    table: Table
+    table: ConfigTable
     rows: NDArray[np.int64]
     seconds: NDArray[np.float64]
     corrector: Corrector | None
@@ -224,7 +224,7 @@ def _best_kernel(gpu: GpuModel, product: Product, leaders: list[_Leader]) -> Pro
     return leader.program(product, row, least)
 
 
-def _preference(table: Table, row: int, dtype: str) -> tuple[int, ...]:
+def _preference(table: ConfigTable, row: int, dtype: str) -> tuple[int, ...]:
     """Place of a row in the order of preference of parameters that all kernels have; a missing value comes last.
 
     The first kernel's order of values counts.
@@ -269,7 +269,7 @@ def _leaders(gpu: GpuModel, product: Product, refused: Sequence[Refusal] = (), t
 
 def priced(
     gpu: GpuModel, product: Product, refused: Sequence[Refusal] = ()
-) -> list[tuple[Table, NDArray[np.int64], NDArray[np.float64]]]:
+) -> list[tuple[ConfigTable, NDArray[np.int64], NDArray[np.float64]]]:
     """Each table with its valid rows that no device refused, and their predicted seconds.
 
     After two that spilled, another kernel or far fewer registers, as long as any table has such a row.
@@ -284,7 +284,7 @@ def priced(
     return [(table, rows[is_left], s[is_left]) for (table, rows, s), is_left in zip(every, left, strict=True)]
 
 
-def _left(table: Table, product: Product, refused: Sequence[Refusal], *, is_wary: bool) -> NDArray[np.bool_]:
+def _left(table: ConfigTable, product: Product, refused: Sequence[Refusal], *, is_wary: bool) -> NDArray[np.bool_]:
     """Mask of a table's rows that the refusals leave."""
     left = np.ones(len(table), dtype=bool)
     for refusal in refused:
@@ -303,7 +303,7 @@ def _is_left(program: Program, refused: Sequence[Refusal]) -> bool:
 
 
 def _leader(
-    gpu: GpuModel, product: Product, table: Table, rows: NDArray[np.int64], seconds: NDArray[np.float64],
+    gpu: GpuModel, product: Product, table: ConfigTable, rows: NDArray[np.int64], seconds: NDArray[np.float64],
     top: int = FIRST, *, counts_host: bool = True,
 ) -> _Leader:  # fmt: skip
     """The rows that lead by the model, with expected times; all rows where the kernel's errors were not measured."""
@@ -319,7 +319,7 @@ def _leader(
 
 
 def _corrected(
-    gpu: GpuModel, product: Product, table: Table, rows: NDArray[np.int64], seconds: NDArray[np.float64],
+    gpu: GpuModel, product: Product, table: ConfigTable, rows: NDArray[np.int64], seconds: NDArray[np.float64],
     corrector: Corrector, top: int,
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:  # fmt: skip
     """The `top` rows by the model and their corrected times."""
@@ -335,7 +335,7 @@ def _corrected(
     return rows, expected
 
 
-def _tables(gpu: GpuModel, product: Product) -> Iterator[Table]:
+def _tables(gpu: GpuModel, product: Product) -> Iterator[ConfigTable]:
     """The tables of the kernels that compute a product, in the operation's order."""
     tables = tables_of(gpu)
     if product.dtype not in tables.dtypes:
@@ -445,7 +445,7 @@ def _only(request: Request, product: Product, refused: Sequence[Refusal]) -> Pro
 
 def _priced_alone(
     gpu: GpuModel, product: Product, spec: GemmSpec, refused: Sequence[Refusal]
-) -> Iterator[tuple[Table, NDArray[np.int64], NDArray[np.float64]]]:
+) -> Iterator[tuple[ConfigTable, NDArray[np.int64], NDArray[np.float64]]]:
     """The valid rows of one kernel that no device refused, and their predicted seconds, if there are any."""
     table = tables_of(gpu).table(spec, product)
     rows, seconds = table.price(product)

@@ -95,8 +95,8 @@ def check_types(a: Any, b: Any, bias: Any, c: Any, out_dtype: Any) -> None:
             )
     for name, value in (("a", a), ("b", b)):
         if value.dtype not in OPERANDS:
-            known = ", ".join(str(dtype).removeprefix("torch.") for dtype in OPERANDS)
-            raise TypeError(f"matmul: {name} is {value.dtype}; supported are {known}.")
+            supported = ", ".join(str(dtype).removeprefix("torch.") for dtype in OPERANDS)
+            raise TypeError(f"matmul: {name} is {value.dtype}; supported are {supported}.")
     if a.dtype != b.dtype:
         raise RuntimeError(f"matmul: a and b must have the same dtype, got {a.dtype} and {b.dtype}.")
     if out_dtype is not None and not isinstance(out_dtype, torch.dtype):

@@ -105,16 +105,16 @@ class Corrector:
 
     def factors(self, gpu: GpuModel, product: Product, columns: Mapping[str, Any], seconds: Any) -> NDArray[np.float64]:
         """Expected times of configurations over those that their model predicts."""
-        found = features(gpu, product, columns, seconds, self.names)
-        return np.asarray(np.exp(self.logarithms(found)))
+        rows = features(gpu, product, columns, seconds, self.names)
+        return np.asarray(np.exp(self.logarithms(rows)))
 
-    def logarithms(self, found: NDArray[np.float64]) -> NDArray[np.float64]:
+    def logarithms(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
         """Logarithms of `factors`, for rows of features."""
         # `np.clip` takes several times as long as these.
-        z = (np.minimum(np.maximum(found, self._least), self._most) - self._mean) / self._scale
+        z = (np.minimum(np.maximum(rows, self._least), self._most) - self._mean) / self._scale
         logarithm = self._constant + ((z @ self._quadratic + self._linear) * z).sum(axis=1)
         # A quadratic function goes far where little was measured, so that large products of all kinds hold it.
-        place = np.minimum(np.maximum(found[:, PREDICTED].astype(np.int64) - self._shortest, 0), len(self._low) - 1)
+        place = np.minimum(np.maximum(rows[:, PREDICTED].astype(np.int64) - self._shortest, 0), len(self._low) - 1)
         return np.asarray(np.minimum(np.maximum(logarithm, self._low[place]), self._high[place]))
 
 
@@ -141,13 +141,13 @@ def features(
         *(blocks, np.minimum(blocks / gpu.device.sm_count, 8.0), np.ceil(k / (tile_k * parts))),
         *(m / (rows * tile_m), n / (across * tile_n)),
     )
-    found = np.empty((len(names), len(tile_m)))
+    table = np.empty((len(names), len(tile_m)))
     for place, feature in enumerate(common):
-        found[place] = feature
+        table[place] = feature
     for place, name in enumerate(names[len(COMMON) :], start=len(COMMON)):
-        found[place] = columns[name]
-    found[len(COMMON) :] += 1.0
-    return np.asarray(np.log2(found, out=found).T)
+        table[place] = columns[name]
+    table[len(COMMON) :] += 1.0
+    return np.asarray(np.log2(table, out=table).T)
 
 
 def feature_names(parameters: Sequence[str]) -> tuple[str, ...]:

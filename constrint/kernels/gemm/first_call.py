@@ -32,7 +32,7 @@ from constrint.kernels.gemm.implementations import (
     config_of,
     gemm_spec,
 )
-from constrint.kernels.gemm.launch import Call, Epilogue, Machine, runtime_precision
+from constrint.kernels.gemm.launch import Epilogue, GemmCall, Machine, runtime_precision
 from constrint.kernels.gemm.library.candidates import COMPOSED
 from constrint.kernels.gemm.library.launch import LibraryLaunch, refusal_of_call, refusal_of_end
 from constrint.kernels.gemm.library.planned import composed_plan, library_plan
@@ -79,7 +79,7 @@ class Inspected(NamedTuple):
     """
 
     request: Request
-    call: Call
+    call: GemmCall
 
 
 def plan_of_call(tensors: tuple[Tensor | None, ...], end: Any) -> RecordedCall:
@@ -100,13 +100,13 @@ def plan_of_call(tensors: tuple[Tensor | None, ...], end: Any) -> RecordedCall:
     decision = None if inspected is None else decide_or_none(inspected.request)
     if inspected is None or decision is None:
         raise NotPlannedError("no kernel computes this product")
-    made: list[RecordedCall] = []
+    recorded: list[RecordedCall] = []
 
     def record(chosen: Decision, /, *, may_spill: bool) -> None:
-        made[:] = [_recorded(chosen.program, inspected.call, tensors, out, may_spill=may_spill)]
+        recorded[:] = [_recorded(chosen.program, inspected.call, tensors, out, may_spill=may_spill)]
 
     _launch_or_next(decision, record, end.activation)
-    return made[0]
+    return recorded[0]
 
 
 def run(
@@ -182,7 +182,7 @@ def inspect(
     named = "" if kernel in (AUTO, KERNELS, STEADY) else kernel
     device = a.device if gpu is None else None
     request = request_of(here, product, device=device, kernel=named, config=config_of(end.config))
-    call = Call(a, b, out, machine, Epilogue(bias, source, end.alpha, end.beta, end.activation), precision)
+    call = GemmCall(a, b, out, machine, Epilogue(bias, source, end.alpha, end.beta, end.activation), precision)
     return Inspected(request, call)
 
 
@@ -237,7 +237,7 @@ def _launch_or_next(decision: Decision, start: Start, activation: str | None) ->
         launch_what_fits(decision, start, optional=(activation,) if activation else ())
 
 
-def launches_of(program: Program, call: Call) -> Sequence[Launch]:
+def launches_of(program: Program, call: GemmCall) -> Sequence[Launch]:
     """The launches of a program for a call.
 
     Raises:
@@ -250,25 +250,26 @@ def launches_of(program: Program, call: Call) -> Sequence[Launch]:
     return gemm_spec(step.kernel).call_launches(call, step.config)
 
 
-def launch(program: Program, call: Call) -> None:
+def launch(program: Program, call: GemmCall) -> None:
     """Enqueue a program on the current stream.
 
     Raises:
         UsageError: For products that its kernel does not compute.
         triton.runtime.errors.OutOfResources: When its configuration does not fit the device.
     """
-    for part in launches_of(program, call):
-        part.run()
+    for each in launches_of(program, call):
+        each.run()
 
 
 def _recorded(
-    program: Program, call: Call, tensors: tuple[Tensor | None, ...], out: Tensor, *, may_spill: bool
+    program: Program, call: GemmCall, tensors: tuple[Tensor | None, ...], out: Tensor, *, may_spill: bool
 ) -> RecordedCall:
     """The plan of a program; compiles its kernels.
 
     Raises:
         NotPlannedError: When no recorded plan can run the program.
-        SpilledError, CompileError, DoesNotFitError, triton.errors.TritonError: For `launch_what_fits`, which decides again.
+        SpilledError, CompileError, DoesNotFitError, triton.errors.TritonError: For `launch_what_fits`, which
+            decides again.
     """
     if program.name == LIBRARY:
         return library_plan(call, tensors, out)

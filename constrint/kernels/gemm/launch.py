@@ -1,7 +1,7 @@
 """Launches of the GEMM's kernels: the call, arguments of the epilogue, memory of split-K grids.
 
-Nothing is checked or chosen here: `op.py` and `first_call.py` have done that. Needs torch and triton. Each kernel states its own
-arguments in its `launch.py`, once for launching and for compiling.
+Nothing is checked or chosen here: `op.py` and `first_call.py` have done that. Needs torch and triton. Each kernel
+states its own arguments in its `launch.py`, once for launching and for compiling.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Machine:
 
 
 @dataclass(frozen=True)
-class Call:
+class GemmCall:
     """One product, or a batch of them, to launch: out = epilogue(a @ b).
 
     Args:
@@ -85,11 +85,11 @@ class Call:
     precision: str
     scratch: Scratch = TORCH_SCRATCH
 
-    def with_scratch(self, scratch: Scratch) -> Call:
+    def with_scratch(self, scratch: Scratch) -> GemmCall:
         """The same call with another source of scratch memory."""
         return replace(self, scratch=scratch)
 
-    def parts(self) -> list[Call]:
+    def parts(self) -> list[GemmCall]:
         """The call, split into several where the batch exceeds the grid's second dimension."""
         batch = self.a.shape[0]
         if batch <= MAX_GRID_BATCH:
@@ -97,12 +97,12 @@ class Call:
         slices = [slice(start, start + MAX_GRID_BATCH) for start in range(0, batch, MAX_GRID_BATCH)]
         return [replace(self, a=self.a[s], b=self.b[s], out=self.out[s], epilogue=self._end(s)) for s in slices]
 
-    def _end(self, part: slice) -> Epilogue:
+    def _end(self, products: slice) -> Epilogue:
         source = self.epilogue.source
-        return self.epilogue if source is None else replace(self.epilogue, source=source[part])
+        return self.epilogue if source is None else replace(self.epilogue, source=source[products])
 
 
-def grid_arguments(call: Call, config: Mapping[str, int]) -> tuple[tuple[int, int], dict[str, Any]]:
+def grid_arguments(call: GemmCall, config: Mapping[str, int]) -> tuple[tuple[int, int], dict[str, Any]]:
     """The grid, and the arguments that the pointer and the descriptor kernel share."""
     import triton.language as tl
 
@@ -132,7 +132,7 @@ def grid_arguments(call: Call, config: Mapping[str, int]) -> tuple[tuple[int, in
     return (blocks, batch), arguments
 
 
-def compiler_options(call: Call, config: Mapping[str, int]) -> dict[str, int]:
+def compiler_options(call: GemmCall, config: Mapping[str, int]) -> dict[str, int]:
     """Options of Triton's back-end."""
     return {name: config[name] for name in ("num_warps", "num_stages", *call.machine.knobs) if name in config}
 

@@ -96,8 +96,8 @@ def matmul(
                 learnt: Tensor = out
                 return learnt
         elif out is not None:
-            made: Tensor = out
-            return made
+            result: Tensor = out
+            return result
     end = plan_key(alpha, beta, activation, out_dtype, kernel, config)
     return _through_operator(a, b, bias, c, *(end or PLAIN_END))
 
@@ -109,15 +109,15 @@ def small_linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor | Non
     """
     if is_compiling() or weight.numel() > SMALL:
         return None
-    turned = weight.t()
-    out: Any = PLANS.call(False, STEADY_END, x, turned, bias, None)
+    transposed = weight.t()
+    out: Any = PLANS.call(False, STEADY_END, x, transposed, bias, None)
     if out is WANTS_GRAD:
         linear: Tensor | None = _apply_linear(x, weight, bias)
         return linear
     if out is IS_NEW and x.dim() > 1 and x.shape[-1] == weight.shape[1] and x.dtype == weight.dtype:
-        out = PLANS.learn(STEADY_END, x, turned, bias, None)
-    made: Tensor | None = None if out is IS_NEW else out
-    return made
+        out = PLANS.learn(STEADY_END, x, transposed, bias, None)
+    result: Tensor | None = None if out is IS_NEW else out
+    return result
 
 
 def _why(*arguments: Any, **options: Any) -> Decision:
@@ -135,15 +135,15 @@ class _Linear(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        turned = weight.t()
-        out: Any = PLANS.call(True, STEADY_END, x, turned, bias, None)
+        transposed = weight.t()
+        out: Any = PLANS.call(True, STEADY_END, x, transposed, bias, None)
         if out is IS_NEW:
-            out = PLANS.learn(STEADY_END, x, turned, bias, None)
+            out = PLANS.learn(STEADY_END, x, transposed, bias, None)
         if out is None:
             out = torch.nn.functional.linear(x, weight, bias)
         ctx.save_for_backward(x, weight)
-        made: Tensor = out
-        return made
+        result: Tensor = out
+        return result
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
@@ -179,13 +179,13 @@ def _through_operator(
     config: str,
 ) -> Tensor:
     check_kernel(kernel.removeprefix("gemm."))
-    given = stack(a, b, bias, c, alpha, beta, activation, out_dtype)
-    end = (alpha, beta, activation, given.kind)
+    operands = stack(a, b, bias, c, alpha, beta, activation, out_dtype)
+    end = (alpha, beta, activation, operands.kind)
     if not is_compiling() and torch._C._are_functorch_transforms_active():
         # Transforms of torch.func work on plain PyTorch; an operator would need a rule for each of them.
-        return gemm_reference(given.a, given.b, bias, given.c, *end).reshape(given.result_shape)
-    out: Tensor = torch.ops.constrint.gemm(given.a, given.b, bias, given.c, *end, kernel, config)
-    return out.reshape(given.result_shape)
+        return gemm_reference(operands.a, operands.b, bias, operands.c, *end).reshape(operands.result_shape)
+    out: Tensor = torch.ops.constrint.gemm(operands.a, operands.b, bias, operands.c, *end, kernel, config)
+    return out.reshape(operands.result_shape)
 
 
 def _keeps_batch(a: Tensor, b: Tensor, c: Tensor | None) -> bool:
@@ -223,8 +223,8 @@ class _Product(torch.autograd.Function):
             full = (alpha, beta, activation, out_dtype or default_out_dtype(a.dtype))
             tensors, ctx.facts = saved_of(a, b, bias, c, full, out)
             ctx.save_for_backward(*tensors)
-        made: Tensor = out
-        return made
+        result: Tensor = out
+        return result
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from constrint.hwmodels import GpuModel
-from constrint.kernels.gemm.product import Operand, Product
+from constrint.kernels.gemm.product import MatrixLayout, Product
 from constrint.kernels.gemm.reference import DTYPE_NAMES, default_out_dtype, gemm_reference
 from constrint.kernels.gemm.tma.pack import copies_needed
 from constrint.kernels.gemm.units import ALIGNED_ELEMENTS, LINE_BYTES, WIDEST_BYTES
@@ -97,9 +97,9 @@ def product_of(
     )
 
 
-def _operand(t: Tensor, depth: int, is_copied_k_major: bool | None) -> Operand:
+def _operand(t: Tensor, depth: int, is_copied_k_major: bool | None) -> MatrixLayout:
     rows = rows_of(t)
-    return Operand(
+    return MatrixLayout(
         width_bytes=rows.width_bytes,
         step_bytes=rows.step_bytes,
         is_k_major=t.stride(depth) == 1,
@@ -140,8 +140,8 @@ def unusual_operands(operands: dict[str, Tensor], number: int) -> dict[str, Tens
 
     Args:
         operands: Random operands.
-        number: 0 for the operands themselves; 1: rows are further apart in memory; 2: sums of one sign, which do not cancel;
-            3: hardly any element is not 0; 4: small elements. 5 is 0 again.
+        number: 0 for the operands themselves; 1: rows are further apart in memory; 2: sums of one sign, which do not
+            cancel; 3: hardly any element is not 0; 4: small elements. 5 is 0 again.
     """
     kind = number % 5
     if kind == 1:
@@ -199,4 +199,4 @@ def _torch_dtype(gpu: GpuModel, dtype: str) -> torch.dtype:
     if dtype == "fp8":
         # CDNA3 has its own encoding of 8-bit floats.
         return torch.float8_e4m3fnuz if gpu.arch.target == "gfx942" else torch.float8_e4m3fn
-    return next(known for known, name in DTYPE_NAMES.items() if name == dtype)
+    return next(torch_dtype for torch_dtype, name in DTYPE_NAMES.items() if name == dtype)

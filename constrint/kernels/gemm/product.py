@@ -45,7 +45,7 @@ NEEDS_NVRTC = "it is compiled by NVRTC, which is not installed here: pip install
 
 
 @dataclass(frozen=True)
-class Operand:
+class MatrixLayout:
     """Layout of A or B in memory.
 
     Args:
@@ -101,8 +101,8 @@ class Product:
     n: int
     k: int
     dtype: str
-    a: Operand
-    b: Operand
+    a: MatrixLayout
+    b: MatrixLayout
     output_bytes: int
     batch: int = 1
     has_bias: bool = False
@@ -144,7 +144,7 @@ class Product:
     @property
     def workload(self) -> Workload:
         """The product as a workload, which has no field for strides other than contiguous ones."""
-        given = {
+        values = {
             "batch": self.batch,
             "transpose_a": int(not self.a.is_k_major),
             "transpose_b": int(self.b.is_k_major),
@@ -153,7 +153,7 @@ class Product:
             "wide_output": int(self.output_bytes > OUTPUT_BYTES[self.dtype]),
             "three_pass": int(self.is_three_pass),
         }
-        options = {option.name: given[option.name] for option in OPTIONS if given[option.name] != option.default}
+        options = {option.name: values[option.name] for option in OPTIONS if values[option.name] != option.default}
         return Workload("gemm", self.sizes, self.dtype, options)
 
 
@@ -175,7 +175,7 @@ def _contiguous_product(m: int, n: int, k: int, dtype: str, options: tuple[tuple
     )
 
 
-def _contiguous(row_length: int, dtype: str, *, is_k_major: bool) -> Operand:
+def _contiguous(row_length: int, dtype: str, *, is_k_major: bool) -> MatrixLayout:
     """An operand whose rows in memory follow each other without gaps."""
     element = ELEMENT_BYTES[dtype]
     copying = copying_of(
@@ -184,7 +184,7 @@ def _contiguous(row_length: int, dtype: str, *, is_k_major: bool) -> Operand:
         needs_k_major=needs_k_major(dtype),
         is_loadable=row_length * element % ROW_ALIGNMENT_BYTES == 0,
     )
-    return Operand(
+    return MatrixLayout(
         width_bytes=width_bytes(row_length, element),
         step_bytes=gcd(LINE_BYTES, element * row_length),
         is_k_major=is_k_major,

@@ -28,7 +28,7 @@ from constrint.select.spec import Columns, KernelSpec, Launch, Param, Rule, Vars
 from constrint.select.workload import MAX_SIZE, Workload, size_class
 
 if TYPE_CHECKING:
-    from constrint.kernels.gemm.launch import Call
+    from constrint.kernels.gemm.launch import GemmCall
 
 #: Most stated problems in memory: a dozen dtypes and alignments on a few GPUs.
 MAX_STATED = 64
@@ -284,11 +284,13 @@ class GemmSpec(KernelSpec):
         self, gpu: GpuModel, workload: Workload, config: Config, inputs: Mapping[str, Any], outputs: Mapping[str, Any]
     ) -> Sequence[Launch]:
         """Copies of operands where the kernel needs them, then the kernel."""
-        from constrint.kernels.gemm.launch import Call, Epilogue, Machine, modelled_precision
+        from constrint.kernels.gemm.launch import Epilogue, GemmCall, Machine, modelled_precision
 
         end = Epilogue(inputs.get("bias"), inputs.get("source"), beta=1.0 if "source" in inputs else 0.0)
         precision = modelled_precision(Product.of(workload))
-        return self.call_launches(Call(inputs["a"], inputs["b"], outputs["c"], Machine.of(gpu), end, precision), config)
+        return self.call_launches(
+            GemmCall(inputs["a"], inputs["b"], outputs["c"], Machine.of(gpu), end, precision), config
+        )
 
     def compiled_as(self, workload: Workload) -> Workload:
         """Sizes decide by what they are multiples of alone, unless addresses take more than 32 bits."""
@@ -298,7 +300,7 @@ class GemmSpec(KernelSpec):
         return replace(workload, sizes={name: size_class(size) for name, size in sizes.items()})
 
     @abstractmethod
-    def call_launches(self, call: Call, config: Config) -> Sequence[Launch]:
+    def call_launches(self, call: GemmCall, config: Config) -> Sequence[Launch]:
         """The launches of one call; see `launch.py`. Needs torch and triton."""
 
     def num_terms(self, workload: Workload) -> int:

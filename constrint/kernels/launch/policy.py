@@ -1,8 +1,8 @@
 """Look before the launch: where a program spills, does not compile or does not fit, the next decision runs instead.
 
 A decision rests on estimates. Its kernels are compiled before they run anyway, and the compiler states the registers
-and the shared memory that they take. Refusals of the compiler are stored on disk for each GPU, versions of the compilers and
-state of the sources, so that no later process compiles the same kernel for the same purpose.
+and the shared memory that they take. Refusals of the compiler are stored on disk for each GPU, versions of the
+compilers and state of the sources, so that no later process compiles the same kernel for the same purpose.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ def _remember(decision: Decision, optional: Sequence[str], compiled: CompiledKer
 
 
 def _place_on_disk(decision: Decision) -> tuple[GpuModel, KernelSpec, Workload, Config] | None:
-    """Key under which compilations of a decision are stored; None where the program is not one kernel of a modelled GPU."""
+    """Key of a decision's stored compilations; None where the program is not one kernel of a modelled GPU."""
     if decision.gpu is None or decision.workload is None or _name(decision) != decision.kernel:
         return None
     return decision.gpu, load_spec(decision.kernel), decision.workload, decision.config
@@ -223,13 +223,13 @@ def _warn(decision: Decision, following: Decision, error: Any) -> None:
     warnings.warn(
         f"{_name(decision)} {decision.workload or ''}: {dict(decision.config)} does not fit {where} after all: "
         f"{str(takes).rstrip('.')}. From now on {_name(following)} {dict(following.config)} is used."
-        f"{_report_wanted(error)}",
+        f"{_report_request(error)}",
         RuntimeWarning,
         stacklevel=5,
     )
 
 
-def _report_wanted(error: Any) -> str:
+def _report_request(error: Any) -> str:
     """Sentence that asks for a report; empty for blocks that are not resident, as on a part of a GPU."""
     if getattr(error, "name", "") == RESIDENT:
         return ""

@@ -49,7 +49,7 @@ _DISPATCHES: dict[tuple[Hashable, ...], Dispatch] = {}
 #: Decisions for whole calls of modules, by signature.
 MODULES: dict[Hashable, Decision] = {}
 #: Signatures that are kept.
-MOSTMODULES = 4096
+MODULES_CAPACITY = 4096
 
 
 def request_for(cell: str, wx: Tensor, backend: str, configs: Configs = ()) -> Request:
@@ -110,7 +110,7 @@ def decide_for(
 
 def decide_module(signature: Hashable, request: Request) -> Decision:
     """The decision for a module's call, kept in `MODULES` by everything that the request depends on."""
-    if len(MODULES) >= MOSTMODULES:
+    if len(MODULES) >= MODULES_CAPACITY:
         MODULES.clear()
     decision = MODULES[signature] = choose.decide(request)
     return decision

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from constrint.kernels.rnn.cells import Cell
+from constrint.kernels.rnn.cells import RecurrentCell
 from constrint.kernels.rnn.interface import RnnGradients, RnnInputs
 
 #: Tiles of a product that fill a device, and rows and columns of a tile.
@@ -40,7 +40,7 @@ def gradients_of(
 
 
 def gradients_of_slots(
-    kind: Cell,
+    kind: RecurrentCell,
     slots: Tensor,  # (B, T, slots, N, D)
     before: Tensor,  # (B, T, N, D)
     dtype: torch.dtype,
@@ -66,24 +66,24 @@ def stacked_ends(end_h: Tensor | None, end_rest: Tensor | None, states: Tensor) 
     return whole
 
 
-def input_gradient(kind: Cell, slots: Tensor) -> Tensor:
+def input_gradient(kind: RecurrentCell, slots: Tensor) -> Tensor:
     """The gradient of wx, (B, T, G, N, D): the slots themselves where no part of a gate is kept apart."""
     return slots[:, :, : kind.num_gates].contiguous() if kind.keeps_parts_apart else slots
 
 
-def bias_gradient(kind: Cell, slots: Tensor, b: Tensor) -> Tensor:
+def bias_gradient(kind: RecurrentCell, slots: Tensor, b: Tensor) -> Tensor:
     """The gradient of b, (G, N, D), in its dtype."""
     return _recurrent(kind, slots.sum((0, 1), dtype=torch.float32)).to(b.dtype)
 
 
-def _recurrent(kind: Cell, of_slots: Tensor) -> Tensor:
+def _recurrent(kind: RecurrentCell, of_slots: Tensor) -> Tensor:
     """The rows of the recurrent slots, from a tensor with a row per slot."""
     last = kind.num_gates - 1
     return torch.cat((of_slots[:last], of_slots[last + 1 :])) if kind.keeps_parts_apart else of_slots
 
 
 def fused_weight_gradient(
-    kind: Cell,
+    kind: RecurrentCell,
     slots: Tensor,  # (B, T, slots, N, D)
     before: Tensor,  # (B, T, N, D)
 ) -> Tensor:
@@ -156,7 +156,7 @@ def states_before(
 
 
 def recompute_gates(
-    kind: Cell,
+    kind: RecurrentCell,
     wx: Tensor,  # (B, T, G, N, D)
     r: Tensor,  # (G, N, D, D)
     b: Tensor | None,  # (G, N, D)

@@ -127,7 +127,7 @@ def _backward(
 @torch.library.register_fake("constrint::rnn_backward")  # type: ignore[untyped-decorator]
 def _fake_backward(*arguments: Any) -> tuple[Tensor, ...]:
     wx = arguments[4]
-    return tuple(wx.new_empty(0) if given is None else given.new_empty(given.shape) for given in arguments[4:8])
+    return tuple(wx.new_empty(0) if x is None else x.new_empty(x.shape) for x in arguments[4:8])
 
 
 def _planned_forward(
@@ -156,10 +156,10 @@ def _planned_backward(
     extra = backward_of(inputs.cell, name, clip, only_h, inputs.r, True, b, configs)
     of_h, of_all = (None if grad is None else grad.contiguous() for grad in (grad_hidden, grad_states))
     operands = of_h, of_all, last, inputs.wx, inputs.r, inputs.initial, saved.states, saved.gates
-    made = BACKWARD.run(extra, *operands)
-    if made is None:
+    results = BACKWARD.run(extra, *operands)
+    if results is None:
         return None
-    d_wx, d_r, d_b, initial = gradients_of_call(extra, made, inputs.r, True, b)
+    d_wx, d_r, d_b, initial = gradients_of_call(extra, results, inputs.r, True, b)
     nothing = inputs.wx.new_empty(0)
     return d_wx, d_r, nothing if d_b is None else d_b, nothing if inputs.initial is None else initial
 

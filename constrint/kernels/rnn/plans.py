@@ -193,7 +193,7 @@ def _compile_backward(inputs: RnnInputs, extra: Forward) -> None:
     batch, time, gates, heads, dim = wx.shape
     every = batch, time, heads, dim
 
-    def alike(*shape: int, dtype: torch.dtype = wx.dtype) -> Tensor:
+    def stand_in(*shape: int, dtype: torch.dtype = wx.dtype) -> Tensor:
         """A tensor of that shape whose elements are one: a compiler reads its dtype and alignment alone."""
         return torch.empty(1, dtype=dtype, device=wx.device).expand(shape)
 
@@ -201,20 +201,20 @@ def _compile_backward(inputs: RnnInputs, extra: Forward) -> None:
         # An error here comes again, and is raised, when the backward pass is planned.
         with suppress(Exception), torch.cuda.device(wx.device):
             call = BackwardTensors(
-                states=alike(kind.num_states, *every),
-                gates=alike(batch, time, gates, heads, dim),
-                grad_states=(alike(*every), *(None,) * (kind.num_states - 1)),
+                states=stand_in(kind.num_states, *every),
+                gates=stand_in(batch, time, gates, heads, dim),
+                grad_states=(stand_in(*every), *(None,) * (kind.num_states - 1)),
                 grad_last=None,
-                slots=alike(batch, time, kind.num_slots, heads, dim),
-                initial=alike(kind.num_states, batch, heads, dim, dtype=torch.float32),
-                before=None if sums else alike(*every),
+                slots=stand_in(batch, time, kind.num_slots, heads, dim),
+                initial=stand_in(kind.num_states, batch, heads, dim, dtype=torch.float32),
+                before=None if sums else stand_in(*every),
             )
             dispatch = decide_for(extra.cell, wx, extra.backend, "backward", recompute=False, configs=extra.configs)
             choice, scratch = dispatch.choice, NotedScratch()
             launches = dispatch.backend.plan_backward(inputs, call, choice, scratch, clip=0.0, only_h=True)
             if sums:
-                of_b = None if b is None else alike(*b.shape, dtype=b.dtype)
-                operands = kind, call.slots, call.states[0], inputs.initial, alike(*r.shape), of_b
+                of_b = None if b is None else stand_in(*b.shape, dtype=b.dtype)
+                operands = kind, call.slots, call.states[0], inputs.initial, stand_in(*r.shape), of_b
                 launches = [*launches, *weight_launches(*operands, choice.gpu, scratch)]
             compile_all(launches)
 

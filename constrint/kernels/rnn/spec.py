@@ -17,7 +17,7 @@ import numpy as np
 
 from constrint.errors import InfeasibleError, UsageError
 from constrint.hwmodels import GpuModel
-from constrint.kernels.rnn.cells import Cell
+from constrint.kernels.rnn.cells import RecurrentCell
 from constrint.select.candidate import Config
 from constrint.select.rank import predict
 from constrint.select.spec import KernelSpec
@@ -66,7 +66,7 @@ class RnnSpec(KernelSpec):
     backward_by = ""
     projects = False
 
-    def __init__(self, cell: Cell, direction: str) -> None:
+    def __init__(self, cell: RecurrentCell, direction: str) -> None:
         self.cell, self.direction = cell, direction
         self.operation = cell.name + SUFFIX[direction]
         self.summary = f"{cell.name.upper()} over time, {direction}, {self.how}"

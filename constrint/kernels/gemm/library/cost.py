@@ -104,8 +104,8 @@ def _plane_at(offsets: NDArray[np.float64], values: NDArray[np.float64], weights
     weights = weights / weights.sum()
     rows = np.concatenate([np.ones((len(values), 1)), offsets[:, :4]], axis=1)
     penalty = np.diag([0.0, *[STIFFNESS] * 4])
-    found = np.linalg.solve(rows.T @ (rows * weights[:, None]) + penalty, rows.T @ (weights * values))
-    return float(found[0])
+    coefficients = np.linalg.solve(rows.T @ (rows * weights[:, None]) + penalty, rows.T @ (weights * values))
+    return float(coefficients[0])
 
 
 def floor_s(gpu: GpuModel, place: Place) -> float:
@@ -150,8 +150,8 @@ def left_out_error(gpu: GpuModel, kind: Kind, most: int = JUDGED) -> Error | Non
 def left_out_ratios(gpu: GpuModel, points: Points, most: int) -> list[tuple[Place, float | None]]:
     """Predicted over measured times of products that were left out; None where nothing was predicted."""
     step = max(1, -(-len(points) // most))
-    found: list[tuple[Place, float | None]] = []
+    ratios: list[tuple[Place, float | None]] = []
     for i in range(0, len(points), step):
         seconds = predicted_s(gpu, points, points.places[i], left_out=i)
-        found.append((points.places[i], None if seconds is None else seconds / float(points.seconds[i])))
-    return found
+        ratios.append((points.places[i], None if seconds is None else seconds / float(points.seconds[i])))
+    return ratios

@@ -20,7 +20,7 @@ from torch import Tensor
 from constrint.errors import CompileError, UnsupportedError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.implementations import NO_ACTIVATION
-from constrint.kernels.gemm.launch import Call
+from constrint.kernels.gemm.launch import GemmCall
 from constrint.kernels.gemm.reference import default_out_dtype
 from constrint.select.candidate import CompiledKernel
 
@@ -169,7 +169,7 @@ def is_captured(device: torch.device) -> bool:
     return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 
 
-def ask_of(call: Call) -> Ask:
+def ask_of(call: GemmCall) -> Ask:
     """The options of the library for a call."""
     end = call.epilogue
     added = "source" if end.source is not None else "bias" if end.bias is not None else "plain"
@@ -180,7 +180,7 @@ def ask_of(call: Call) -> Ask:
 class LibraryLaunch:
     """A product by torch's operator; there is nothing to compile."""
 
-    call: Call
+    call: GemmCall
 
     def run(self) -> None:
         """Enqueue it on the current stream.

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from constrint.kernels.gemm.launch import Call
+from constrint.kernels.gemm.launch import GemmCall
 from constrint.kernels.gemm.library.launch import (
     NARROW_SUMS,
     Ask,
@@ -39,7 +39,7 @@ AS_IT_IS, TRANSPOSED = 0, 1
 MOST = 2**31 - 1
 
 
-def library_plan(call: Call, tensors: tuple[Tensor | None, ...], out: Tensor) -> RecordedCall:
+def library_plan(call: GemmCall, tensors: tuple[Tensor | None, ...], out: Tensor) -> RecordedCall:
     """The plan of torch's own product, which is called once: cuBLAS where torch would call it, else torch's function.
 
     Raises:
@@ -55,7 +55,7 @@ def library_plan(call: Call, tensors: tuple[Tensor | None, ...], out: Tensor) ->
     return RecordedCall(Recipe([], [], 1, 0, LIBRARY, stated), [])
 
 
-def composed_plan(call: Call, tensors: tuple[Tensor | None, ...], out: Tensor, note: str) -> RecordedCall:
+def composed_plan(call: GemmCall, tensors: tuple[Tensor | None, ...], out: Tensor, note: str) -> RecordedCall:
     """The plan of cuBLAS's product into 32-bit sums and the pointwise kernel; compiles the kernel.
 
     Raises:
@@ -79,7 +79,7 @@ def composed_plan(call: Call, tensors: tuple[Tensor | None, ...], out: Tensor, n
     return RecordedCall(Recipe(steps, recipe.outputs, recipe.num_results, recipe.num_counters, note), direct)
 
 
-def planned_of(call: Call, tensors: Sequence[Tensor | None], result_shape: Sequence[int]) -> dict[str, Any]:
+def planned_of(call: GemmCall, tensors: Sequence[Tensor | None], result_shape: Sequence[int]) -> dict[str, Any]:
     """The arguments of `planned_function` for a call on the user's tensors.
 
     Raises:
@@ -100,12 +100,12 @@ def planned_of(call: Call, tensors: Sequence[Tensor | None], result_shape: Seque
     if call.epilogue.source is not None:
         used.append((SOURCE, call.epilogue.source))
     for place, tensor in used:
-        given = tensors[place]
-        if given is None or given.data_ptr() != tensor.data_ptr():
+        original = tensors[place]
+        if original is None or original.data_ptr() != tensor.data_ptr():
             raise NotPlannedError("an operand is a copy")
-        wanted = tensor if ask.is_batched else tensor[0]
-        if (wanted.shape, wanted.stride()) != (given.shape, given.stride()):
-            stated["views"][str(place)] = [list(wanted.shape), list(wanted.stride())]
+        view = tensor if ask.is_batched else tensor[0]
+        if (view.shape, view.stride()) != (original.shape, original.stride()):
+            stated["views"][str(place)] = [list(view.shape), list(view.stride())]
     shape = list(call.out.shape if ask.is_batched else call.out.shape[1:])
     if shape != list(result_shape):
         stated["shape"] = list(result_shape)
@@ -130,13 +130,13 @@ def planned_function(stated: Mapping[str, Any]) -> Callable[..., Tensor]:
     result_shape = stated["shape"]
 
     def reshaped(*tensors: Tensor | None) -> Tensor:
-        given = list(tensors)
+        viewed = list(tensors)
         for place, (shape, strides) in views.items():
-            tensor = given[place]
+            tensor = viewed[place]
             assert tensor is not None
-            given[place] = tensor.as_strided(shape, strides)
-        made = exact(*given)
-        return made if result_shape is None else made.view(result_shape)
+            viewed[place] = tensor.as_strided(shape, strides)
+        result = exact(*viewed)
+        return result if result_shape is None else result.view(result_shape)
 
     return reshaped
 
@@ -186,7 +186,7 @@ def matrix_of(tensor: Tensor) -> Matrix | None:
     return None
 
 
-def step_of(call: Call, a_slot: int, b_slot: int, out_slot: int) -> ProductStep | None:
+def step_of(call: GemmCall, a_slot: int, b_slot: int, out_slot: int) -> ProductStep | None:
     """The call's product of what three slots hold; None where it is another function's.
 
     A BLAS sees matrices by columns, and what lies by rows as its transpose: the step computes C' = B' A'.

@@ -27,8 +27,9 @@ COLUMNS = ("dtype", "layout", "end", "batch", "m", "n", "k", "gap", "cold_us", "
 #: Ends of a product: nothing, a row or a matrix is added, the result has 32 bits an element.
 PLAIN, BIAS, SOURCE, WIDE = "plain", "bias", "source", "wide"
 ENDS = (PLAIN, BIAS, SOURCE, WIDE)
-#: Distances of two orders of axes, and of two widths of misaligned rows, where a factor of two in a size is 1. Matrix units read operands of 32 and 8 bits along K alone, so their orders of axes differ more: of values
-#: from 0.4 to 20 these left the least error on products that were left out.
+#: Distances of two orders of axes, and of two widths of misaligned rows, where a factor of two in a size is 1. Matrix
+#: units read operands of 32 and 8 bits along K alone, so their orders of axes differ more: of values from 0.4 to 20
+#: these left the least error on products that were left out.
 LAYOUT_STEP, WIDTH_STEP = 0.7, 0.5
 LAYOUT_STEPS: Mapping[str, float] = {"tf32": 2.0, "int8": 5.0}
 #: Tolerance of logarithms of equal sizes.
@@ -72,8 +73,8 @@ class Place(NamedTuple):
     def coordinates(self) -> tuple[float, ...]:
         """Coordinates for distances: a factor of two in a size is a step of 1."""
         step = LAYOUT_STEPS.get(self.kind.dtype, LAYOUT_STEP)
-        turned = (step * (letter == "c") for letter in self.layout)
-        return *map(log2, self.shape), *turned, WIDTH_STEP * log2(self.width)
+        axes = (step * (letter == "c") for letter in self.layout)
+        return *map(log2, self.shape), *axes, WIDTH_STEP * log2(self.width)
 
 
 def place_of(p: Product) -> Place:
@@ -149,14 +150,14 @@ def _has_file(gpu: str) -> bool:
 
 def is_as_measured(gpu: GpuModel) -> bool:
     """Whether a model has the figures of the GPU of its name, on which times were measured."""
-    known = _AS_MEASURED.get(id(gpu))
-    if known is None or known[0] is not gpu:
+    stored = _AS_MEASURED.get(id(gpu))
+    if stored is None or stored[0] is not gpu:
         try:
             is_same = _figures(gpu) == _figures(load_gpu(gpu.name))
         except ConstrintError:  # a model that a user made
             is_same = False
-        known = _AS_MEASURED[id(gpu)] = gpu, is_same
-    return known[1]
+        stored = _AS_MEASURED[id(gpu)] = gpu, is_same
+    return stored[1]
 
 
 #: Results by the identity of the model.
@@ -178,19 +179,19 @@ def path_of(gpu: str) -> Path:
 def measured(gpu: str, dtype: str, end: str) -> Mapping[Kind, Points]:
     """The measured products on a GPU for a dtype and an end, by kind; empty where there is no table."""
     path = path_of(gpu)
-    found: dict[Kind, dict[Place, list[float]]] = {}
+    times_by_kind: dict[Kind, dict[Place, list[float]]] = {}
     refused: dict[Kind, list[Place]] = {}
     for row in rows_of(path, dtype) if path.is_file() else ():
         if row["end"] != end:
             continue
         place = place_of_row(row)
         if row["outcome"] == "ok":
-            found.setdefault(place.kind, {}).setdefault(place, []).append(1e-6 * float(row["cold_us"]))
+            times_by_kind.setdefault(place.kind, {}).setdefault(place, []).append(1e-6 * float(row["cold_us"]))
         else:
             refused.setdefault(place.kind, []).append(place)
     return {
         kind: Points(list(of_kind), [float(np.median(times)) for times in of_kind.values()], refused.get(kind, []))
-        for kind, of_kind in found.items()
+        for kind, of_kind in times_by_kind.items()
     }
 
 

@@ -27,7 +27,7 @@ from constrint.select.spec import Columns, Launch, Param, Rule, Vars
 from constrint.select.workload import Workload
 
 if TYPE_CHECKING:
-    from constrint.kernels.gemm.launch import Call
+    from constrint.kernels.gemm.launch import GemmCall
 
 LIBRARY = "gemm.library"
 #: The 8-bit operators of torch take sizes that are multiples of these along K and N, and more rows than this.
@@ -105,7 +105,7 @@ class LibrarySpec(GemmSpec):
 
     # Launch.
 
-    def call_launches(self, call: Call, config: Config) -> Sequence[Launch]:
+    def call_launches(self, call: GemmCall, config: Config) -> Sequence[Launch]:
         """One call of torch's operator."""
         from constrint.kernels.gemm.library.launch import LibraryLaunch
 

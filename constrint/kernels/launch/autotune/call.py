@@ -98,9 +98,9 @@ class Signature:
                     "a configuration sets compile-time constants only."
                 )
             if name not in launch_options():
-                known = [*sorted(self.constants), "num_warps", "num_stages", "num_ctas"]
+                settable = [*sorted(self.constants), "num_warps", "num_stages", "num_ctas"]
                 hint = f"A parameter of {self.name} is a `tl.constexpr` argument or an option of Triton's launch."
-                raise UnknownNameError("parameter", name, known, hint)
+                raise UnknownNameError("parameter", name, settable, hint)
 
 
 def launch_options() -> frozenset[str]:
@@ -111,10 +111,10 @@ def launch_options() -> frozenset[str]:
     names = {"num_warps", "num_stages", "num_ctas", "maxnreg"}
     for vendor, options in (("nvidia", "CUDAOptions"), ("amd", "HIPOptions")):
         try:
-            found = getattr(import_module(f"triton.backends.{vendor}.compiler"), options)
+            options_class = getattr(import_module(f"triton.backends.{vendor}.compiler"), options)
         except (ImportError, AttributeError):
             continue
-        names |= {field.name for field in dataclasses.fields(found)}
+        names |= {field.name for field in dataclasses.fields(options_class)}
     return frozenset(names)
 
 
@@ -156,9 +156,9 @@ class Call:
     def compiled_in(self) -> list[tuple[str, Any]]:
         """Arguments of the caller that change the compiled code: constants outside of the key, and options."""
         names, constants = self.signature.names, self.signature.constants
-        given = {**self.all_named, **self.kwargs}
-        kept = ((n, v) for n, v in given.items() if (n in constants or n not in names) and n not in self.key)
-        return sorted(kept, key=lambda one: one[0])
+        every = {**self.all_named, **self.kwargs}
+        compiled = ((n, v) for n, v in every.items() if (n in constants or n not in names) and n not in self.key)
+        return sorted(compiled, key=lambda one: one[0])
 
     @property
     def device(self) -> Any:
@@ -208,14 +208,14 @@ class Call:
         """The workload of an operation whose sizes and options are arguments of the call.
 
         Raises:
-            UsageError: Where a size was not given, or is no whole number.
+            UsageError: Where a size was not values, or is no whole number.
         """
-        given = self.all_named
+        values = self.all_named
         for name in sizes:
-            if not hasattr(given.get(name), "__index__"):
+            if not hasattr(values.get(name), "__index__"):
                 raise UsageError(
-                    f"{self.signature.name}: the size {name!r} has to be a whole number, got {given.get(name)!r}."
+                    f"{self.signature.name}: the size {name!r} has to be a whole number, got {values.get(name)!r}."
                 )
-        numbers = {name: int(given[name]) for name in sizes}
-        chosen = {name: self._number(name, given[name]) for name in options if name in given}
+        numbers = {name: int(values[name]) for name in sizes}
+        chosen = {name: self._number(name, values[name]) for name in options if name in values}
         return Workload(operation, numbers, self.dtype, chosen)

@@ -41,20 +41,20 @@ class Origin(NamedTuple):
     toolchain: Mapping[str, str]
 
 
-def origin_of(signature: Signature, spec: KernelSpec, given: Any) -> Origin:
+def origin_of(signature: Signature, spec: KernelSpec, compiled_in: Any) -> Origin:
     """The origin of a choice for a kernel.
 
     Args:
         signature: The kernel's.
         spec: Its space.
-        given: Further arguments of the caller that change the compiled code.
+        compiled_in: Further arguments of the caller that change the compiled code.
     """
     if not isinstance(spec, CallSpec):
         return Origin(*fingerprint_of(spec), toolchain())
     jitted = signature.jitted
     # Triton's key covers the functions that the kernel calls, and constants that it reads.
     source = getattr(jitted, "cache_key", None) or inspect.getsource(signature.base)
-    return Origin(_hash(source), _hash(repr(_stated(spec)) + repr(given)), toolchain())
+    return Origin(_hash(source), _hash(repr(_stated(spec)) + repr(compiled_in)), toolchain())
 
 
 def recall(spec: KernelSpec, gpu: GpuModel, workload: Workload, origin: Origin) -> Config | None:
@@ -108,8 +108,8 @@ def _codes(values: Mapping[str, Any], spec: KernelSpec, gpu: GpuModel, workload:
 
 
 def _key(spec: KernelSpec, gpu: GpuModel, workload: Workload, origin: Origin) -> bytes:
-    asked = [spec.full_name, workload.dtype, dict(workload.sizes), dict(workload.options)]
-    return content_of(gpu) + digest([asked, origin.source_hash, origin.spec_hash, dict(origin.toolchain)]).encode()
+    facts = [spec.full_name, workload.dtype, dict(workload.sizes), dict(workload.options)]
+    return content_of(gpu) + digest([facts, origin.source_hash, origin.spec_hash, dict(origin.toolchain)]).encode()
 
 
 def _stated(spec: CallSpec) -> object:

@@ -89,8 +89,8 @@ class Tuning:
 
     def _again(self, timer: Timer, candidates: Sequence[Candidate]) -> list[TuningRecord]:
         """Time the best candidates in turn, so that drift favours none."""
-        kept = [self.case.launches(candidate.config) for candidate in candidates]
-        figures = timer.cold([timer.graph(call_of(launches)) for launches in kept], FINAL_ROUNDS)
+        launches_of = [self.case.launches(candidate.config) for candidate in candidates]
+        figures = timer.cold([timer.graph(call_of(launches)) for launches in launches_of], FINAL_ROUNDS)
         pairs = zip(candidates, figures, strict=True)
         return [self._record(candidate, "ok", figure=figure, is_final=True) for candidate, figure in pairs]
 

@@ -113,12 +113,12 @@ def check_cuda_layout(laid: list[Argument], parameter_bytes: list[int], name: st
     """Compare the arguments of a kernel in CUDA C++ with the sizes that the driver tells.
 
     Raises:
-        UsageError: When they differ: the kernel would read what it was not given.
+        UsageError: When they differ: the kernel would read past them.
     """
-    given = [size_of(argument) for argument in laid]
-    if parameter_bytes and given != parameter_bytes:
+    sizes = [size_of(argument) for argument in laid]
+    if parameter_bytes and sizes != parameter_bytes:
         raise UsageError(
-            f"{name}: the kernel takes arguments of {parameter_bytes} bytes, and got {given}. Give as many, as tensors "
+            f"{name}: the kernel takes arguments of {parameter_bytes} bytes, and got {sizes}. Give them as tensors "
             "and as numbers of numpy's types of these sizes."
         )
 

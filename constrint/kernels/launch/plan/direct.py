@@ -97,8 +97,8 @@ class DirectCuda:
             for place, value in given
             if isinstance(value, TensorMap) or (isinstance(value, Tensor) and value.numel())
         }
-        kept = tuple(_without_tensor(value) for value in launch.arguments)
-        return cls(replace(launch, arguments=kept), places)
+        without_tensors = tuple(_without_tensor(value) for value in launch.arguments)
+        return cls(replace(launch, arguments=without_tensors), places)
 
     def run(self, tensors: Sequence[Tensor | None], addresses: Sequence[int]) -> None:
         """See `DirectStep.run`."""
@@ -140,7 +140,7 @@ class DirectLaunch:
             NotPlannedError: When an address belongs to no slot.
         """
         places: dict[int, tuple[int, int]] = {}
-        kept: list[Any] = []
+        fixed: list[Any] = []
         for place, name in enumerate(kernel.src.signature):
             value = values[name]
             if isinstance(value, Tensor):
@@ -150,9 +150,9 @@ class DirectLaunch:
                 places[place] = locate(value.base.data_ptr())
                 padding = str(getattr(value, "padding", "zero"))
                 value = Descriptor(Address(0), list(value.shape), list(value.strides), padding)
-            kept.append(value)
+            fixed.append(value)
         whole = (*grid, 1, 1)[:3]
-        return cls(kernel, (whole[0], whole[1], whole[2]), tuple(kept), places)
+        return cls(kernel, (whole[0], whole[1], whole[2]), tuple(fixed), places)
 
     def run(self, tensors: Sequence[Tensor | None], addresses: Sequence[int]) -> None:
         """See `DirectStep.run`."""
@@ -190,13 +190,13 @@ class PlainTable:
 
     def call(self, is_inner: bool, extra: Hashable, *tensors: Tensor | None) -> Any:
         """The results, or None, True or False as the core's table answers."""
-        given = [tensor for tensor in tensors if tensor is not None]
-        if not all(type(tensor) in PLAIN_TYPES and tensor.is_cuda and not tensor.is_neg() for tensor in given):
+        present = [tensor for tensor in tensors if tensor is not None]
+        if not all(type(tensor) in PLAIN_TYPES and tensor.is_cuda and not tensor.is_neg() for tensor in present):
             return None
         if not is_inner:
             if any(listener() for listener in self._listeners):
                 return None
-            if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in given):
+            if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in present):
                 return True
         try:
             key = self._key(extra, tensors)
@@ -242,12 +242,14 @@ class PlainTable:
 
 
 def _run(entry: PlanEntry, tensors: tuple[Tensor | None, ...]) -> Any:
-    made = [torch.empty_strided(shape, strides, dtype=dtype, device="cuda") for shape, strides, dtype in entry.outputs]
-    every = (*tensors, *made)
+    outputs = [
+        torch.empty_strided(shape, strides, dtype=dtype, device="cuda") for shape, strides, dtype in entry.outputs
+    ]
+    every = (*tensors, *outputs)
     addresses = [0 if tensor is None else tensor.data_ptr() for tensor in every]
     if entry.num_counters:
         stream = torch.cuda.current_stream().cuda_stream
         addresses.append(COUNTERS.address(entry.device, stream, entry.num_counters))
     for launch in entry.launches:
         launch.run(every, addresses)
-    return made[0] if entry.num_results == 1 else tuple(made[: entry.num_results])
+    return outputs[0] if entry.num_results == 1 else tuple(outputs[: entry.num_results])

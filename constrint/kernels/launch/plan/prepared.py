@@ -121,14 +121,14 @@ class PreparedLaunch:
             return
         grid = self._grid if isinstance(self._grid, tuple) else self._grid_of(self._by_name(args))
         plan = self._plans.get(grid) or self._plan(grid)
-        given: Sequence[Any] = args
+        arguments: Sequence[Any] = args
         if self._descriptors:
-            given = list(args)
+            arguments = list(args)
             for place, _ in self._descriptors:
-                given[place] = args[place].base
+                arguments[place] = args[place].base
         stream = torch._C._cuda_getCurrentRawStream(self._index)
         assert compiled is not None
-        if not compiled.launch(plan, stream, *given):
+        if not compiled.launch(plan, stream, *arguments):
             self._through_triton(args)
 
     def _fits(self, args: Sequence[Any]) -> bool:
@@ -139,8 +139,8 @@ class PreparedLaunch:
             if type(args[place]) is not kind:
                 return False
         for place, seen in self._descriptors:
-            given = args[place]
-            if given is not seen and _facts(given) != _facts(seen):
+            descriptor = args[place]
+            if descriptor is not seen and _facts(descriptor) != _facts(seen):
                 return False
         return True
 
@@ -273,11 +273,11 @@ class PreparedCuda:
     def __call__(self, *args: Any) -> None:
         """Launch the kernel on the current stream of its device; numbers may be Python's."""
         assert compiled is not None
-        given = [value.item() if isinstance(value, np.generic) else value for value in args]
+        arguments = [value.item() if isinstance(value, np.generic) else value for value in args]
         for slot in self._floats:
-            given[slot] = float(given[slot])
+            arguments[slot] = float(arguments[slot])
         stream = torch._C._cuda_getCurrentRawStream(self._index)
-        if not compiled.launch(self._plan, stream, *given):
+        if not compiled.launch(self._plan, stream, *arguments):
             with torch.cuda.device(self._index):
-                if not compiled.launch(self._plan, stream, *given):
+                if not compiled.launch(self._plan, stream, *arguments):
                     raise RuntimeError("the kernel was prepared in another context of this device; prepare it again.")

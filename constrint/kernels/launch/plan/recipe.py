@@ -130,10 +130,12 @@ class Regions:
         Raises:
             NotPlannedError: When no slot, or more than one, has the address.
         """
-        found = [(slot, shift + address - start) for start, end, slot, shift in self._of_slot if start <= address < end]
-        if len(found) != 1:
-            raise NotPlannedError(f"an argument lies in {len(found)} tensors of the call")
-        return found[0]
+        matches = [
+            (slot, shift + address - start) for start, end, slot, shift in self._of_slot if start <= address < end
+        ]
+        if len(matches) != 1:
+            raise NotPlannedError(f"an argument lies in {len(matches)} tensors of the call")
+        return matches[0]
 
 
 def extent(tensor: Tensor) -> tuple[int, int]:

@@ -237,7 +237,7 @@ def apart(tensors: tuple[Tensor | None, ...]) -> tuple[Tensor | None, ...]:
 
     The address of a kernel's argument has to identify one tensor of the call.
     """
-    kept: list[Tensor | None] = []
+    separate: list[Tensor | None] = []
     taken: list[tuple[int, int]] = []
     for tensor in tensors:
         if tensor is not None:
@@ -246,8 +246,8 @@ def apart(tensors: tuple[Tensor | None, ...]) -> tuple[Tensor | None, ...]:
                 tensor = _stand_in(tensor)
                 start, end = extent(tensor)
             taken.append((start, end))
-        kept.append(tensor)
-    return tuple(kept)
+        separate.append(tensor)
+    return tuple(separate)
 
 
 def _stand_in(tensor: Tensor) -> Tensor:

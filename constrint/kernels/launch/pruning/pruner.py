@@ -74,7 +74,7 @@ class Pruner:
             return list(configs)  # nothing is certain of a device that has no model
         return self.kept(configs, facts, set(arguments))
 
-    def kept(self, configs: Iterable[Any], facts: CallFacts, arguments: set[str]) -> list[Any]:
+    def remaining(self, configs: Iterable[Any], facts: CallFacts, arguments: set[str]) -> list[Any]:
         """Return the configurations that may run, in their order."""
         listed = list(configs)
         gpu = model_of(self.gpu, facts)
@@ -83,16 +83,16 @@ class Pruner:
         names.check_used({*arguments, *(name for one in settings for name in one)}, "the configs and the call have")
         judged = [names.ours(one) for one in settings]
         reasons = broken_by_all(self._limits(gpu, names, facts), judged)
-        kept = []
+        remaining = []
         for config, reason in zip(listed, reasons, strict=True):
             if not reason:
-                kept.append(config)
+                remaining.append(config)
             elif self.say is not None:
                 self.say(config, reason)
-        if listed and not kept:
+        if listed and not remaining:
             first = " ".join(f"{name}={value}" for name, value in settings[0].items())
             raise InfeasibleError(f"none of the {len(listed)} configs can run on {gpu.name}. {first}: {reasons[0]}.")
-        return kept
+        return remaining
 
     def _limits(self, gpu: GpuModel, names: Names, facts: CallFacts) -> list[ConfigLimits]:
         if isinstance(self.target, Space):
@@ -247,8 +247,8 @@ class PerfModel:
         names = names_for(self.operation, self._rename, gpu)
         names.check_used(set(arguments), "the call has")
         spec, workload, params, limits = self._stated(gpu, names, facts)
-        given = names.ours(facts.numbers)
-        config = {param.name: int(given.get(param.name, param.values[0])) for param in params}
+        values = names.ours(facts.numbers)
+        config = {param.name: int(values.get(param.name, param.values[0])) for param in params}
         if limits.broken([config])[0] is not None:
             return math.inf
         columns = {name: np.array([value]) for name, value in config.items()}

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from constrint.hwmodels import GpuModel
 from constrint.hwmodels.targets import target_note
-from constrint.kernels.rnn.cells import Cell
+from constrint.kernels.rnn.cells import RecurrentCell
 from constrint.kernels.rnn.cuda.resources import groups_at_once
 from constrint.kernels.rnn.cuda.shape import BLOCK, CLUSTER, GRID, RING, VECTOR_BYTES, CudaLoop
 from constrint.model import Expr, Var, ceildiv, const, maximum, minimum
@@ -73,9 +73,9 @@ def fitted() -> FittedCuda:
     return msgspec.json.decode(_FILE.read_bytes(), type=FittedCuda)
 
 
-def write_fitted(found: FittedCuda) -> None:
+def write_fitted(figures: FittedCuda) -> None:
     """Write `step.json`, one figure a line."""
-    _FILE.write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=1) + b"\n")
+    _FILE.write_bytes(msgspec.json.format(msgspec.json.encode(figures), indent=1) + b"\n")
     fitted.cache_clear()
 
 
@@ -123,7 +123,9 @@ def step_parts(gpu: GpuModel, shape: CudaLoop, batch: int) -> dict[str, Expr]:
     }
 
 
-def part_columns(gpu: GpuModel, cell: Cell, direction: str, workload: Workload, columns: Columns) -> dict[str, Column]:
+def part_columns(
+    gpu: GpuModel, cell: RecurrentCell, direction: str, workload: Workload, columns: Columns
+) -> dict[str, Column]:
     """The parts of every row."""
     shape = CudaLoop.of(cell, direction, workload, {name: Var(name) for name in columns})
     size = len(next(iter(columns.values())))
@@ -154,7 +156,7 @@ def step_clk(
 
 
 def floor_clk(
-    gpu: GpuModel, cell: Cell, direction: str, workload: Workload, config: Mapping[str, int]
+    gpu: GpuModel, cell: RecurrentCell, direction: str, workload: Workload, config: Mapping[str, int]
 ) -> dict[str, float]:
     """Clocks of a step that no code could do without, in a configuration's placement, by what takes them.
 
@@ -175,7 +177,12 @@ def floor_clk(
 
 
 def rounds_and_sharing(
-    gpu: GpuModel, cell: Cell, direction: str, workload: Workload, columns: Columns, blocks_per_sm: NDArray[Any]
+    gpu: GpuModel,
+    cell: RecurrentCell,
+    direction: str,
+    workload: Workload,
+    columns: Columns,
+    blocks_per_sm: NDArray[Any],
 ) -> tuple[Column, Column]:
     """Number of times that the GPU is filled, and of blocks that share an SM."""
     c = {name: np.asarray(column, dtype=np.float64) for name, column in columns.items()}
@@ -192,7 +199,12 @@ def rounds_and_sharing(
 
 
 def cuda_cost(
-    gpu: GpuModel, cell: Cell, direction: str, workload: Workload, columns: Columns, blocks_per_sm: NDArray[Any]
+    gpu: GpuModel,
+    cell: RecurrentCell,
+    direction: str,
+    workload: Workload,
+    columns: Columns,
+    blocks_per_sm: NDArray[Any],
 ) -> CostColumns:
     """Predicted time of every configuration."""
     clock = gpu.device.max_clock_hz or gpu.device.boost_clock_hz or ASSUMED_CLOCK_HZ
@@ -220,20 +232,20 @@ def cuda_cost(
     return CostColumns(LAUNCH_S + np.maximum(scale * clks["step"], dram_s) + more_s, figures)
 
 
-def loop_bytes(cell: Cell, direction: str, workload: Workload, columns: Columns) -> Column:
+def loop_bytes(cell: RecurrentCell, direction: str, workload: Workload, columns: Columns) -> Column:
     """Bytes that the loop moves through device memory."""
     stored = np.where(np.asarray(columns["recompute"]) > 0, 0.0, float(cell.num_gates))
     written = cell.num_states + stored if direction == "forward" else cell.num_slots + 0.0 * stored
     return np.asarray(_row_bytes(workload) * (cell.num_loads(direction) + written), dtype=np.float64)
 
 
-def filled_bytes(cell: Cell, direction: str, workload: Workload, columns: Columns) -> Column:
+def filled_bytes(cell: RecurrentCell, direction: str, workload: Workload, columns: Columns) -> Column:
     """Bytes that are filled before blocks exchange states through memory: RING steps of them."""
     exchanged = (1 if direction == "forward" else cell.num_gates) * RING / workload.sizes["time"]
     return np.where(np.asarray(columns["placement"]) == GRID, exchanged * _row_bytes(workload), 0.0)
 
 
-def after_s(gpu: GpuModel, cell: Cell, direction: str, workload: Workload, columns: Columns) -> Column:
+def after_s(gpu: GpuModel, cell: RecurrentCell, direction: str, workload: Workload, columns: Columns) -> Column:
     """Seconds before and after the backward loop: gates that are computed again, sums, gradients of the weights."""
     recompute = np.asarray(columns["recompute"], dtype=np.float64)
     if direction == "forward":

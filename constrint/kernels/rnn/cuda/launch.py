@@ -20,7 +20,7 @@ from constrint.kernels.launch.cuda.nvrtc import CudaSource
 from constrint.kernels.launch.cuda.source_spec import CudaLaunch
 from constrint.kernels.launch.fill import FillLaunch
 from constrint.kernels.launch.plan.scratch import TORCH_SCRATCH, Scratch
-from constrint.kernels.rnn.cells import CELLS, Cell
+from constrint.kernels.rnn.cells import CELLS, RecurrentCell
 from constrint.kernels.rnn.cuda.shape import (
     CELL_NUMBERS,
     CLUSTER,
@@ -166,7 +166,9 @@ class CudaBuild(NamedTuple):
 
 
 @lru_cache(maxsize=1024)
-def source_of(cell: Cell, direction: str, head_dim: int, dtype: str, config: tuple[tuple[str, int], ...]) -> CudaBuild:
+def source_of(
+    cell: RecurrentCell, direction: str, head_dim: int, dtype: str, config: tuple[tuple[str, int], ...]
+) -> CudaBuild:
     """The source as it is compiled for a configuration, and the memory that it takes.
 
     The compiler asserts that the source takes as much shared memory as is predicted here.

@@ -53,14 +53,14 @@ def draw_workload(rng: random.Random) -> Workload:
     return workload_of(cell, sizes, dtype, rng.choice(("forward", "backward")))
 
 
-def draw_random(wanted: DrawRequest) -> Iterator[Row]:
+def draw_random(draw: DrawRequest) -> Iterator[Row]:
     """Configurations of random layers, short of what takes long to compile."""
-    gpu = load_gpu(TARGETS[wanted.target])
+    gpu = load_gpu(TARGETS[draw.target])
     while True:
-        workload = draw_workload(wanted.rng)
-        config = random_config(gpu, workload, wanted.rng)
+        workload = draw_workload(draw.rng)
+        config = random_config(gpu, workload, draw.rng)
         if config is not None:
-            yield _row(wanted.target, workload, config)
+            yield _row(draw.target, workload, config)
 
 
 def random_config(gpu: GpuModel, workload: Workload, rng: random.Random) -> Mapping[str, int] | None:
@@ -77,14 +77,14 @@ def random_config(gpu: GpuModel, workload: Workload, rng: random.Random) -> Mapp
     return None
 
 
-def draw_first(wanted: DrawRequest) -> Iterator[Row]:
+def draw_first(draw: DrawRequest) -> Iterator[Row]:
     """First choices of random layers."""
-    gpu = load_gpu(TARGETS[wanted.target])
+    gpu = load_gpu(TARGETS[draw.target])
     while True:
-        workload = draw_workload(wanted.rng)
+        workload = draw_workload(draw.rng)
         try:
             request = choose.Request(SPECS[workload.operation].full_name, workload, gpu)
-            yield _row(wanted.target, workload, choose.decide(request).config)
+            yield _row(draw.target, workload, choose.decide(request).config)
         except ConstrintError:
             continue
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from constrint.errors import UnsupportedError
 from constrint.hwmodels import GpuModel
-from constrint.kernels.rnn.cells import Cell
+from constrint.kernels.rnn.cells import RecurrentCell
 from constrint.model import Expr, minimum
 from constrint.select.workload import ELEMENT_BYTES, Workload
 
@@ -34,14 +34,14 @@ class TritonLayer:
         num_products: Matrix products per dot: three where fp32 is put together from tf32.
     """
 
-    cell: Cell
+    cell: RecurrentCell
     direction: str
     head_dim: int
     element_bytes: int
     num_products: int = 1
 
     @classmethod
-    def of(cls, cell: Cell, direction: str, workload: Workload) -> TritonLayer:
+    def of(cls, cell: RecurrentCell, direction: str, workload: Workload) -> TritonLayer:
         """The layer of a workload."""
         products = 3 if workload.dtype == "fp32" else 1
         return cls(cell, direction, workload.sizes["head_dim"], ELEMENT_BYTES[workload.dtype], products)

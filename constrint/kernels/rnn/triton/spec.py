@@ -169,14 +169,16 @@ class TritonSpec(FusedSpec):
 
         return launches_of(self.layer(workload), config, {**inputs, **outputs}, gpu)
 
-    def compile(self, gpu: GpuModel, workload: Workload, config: Config, given: Collection[str] = ()) -> CompiledKernel:
+    def compile(
+        self, gpu: GpuModel, workload: Workload, config: Config, optional: Collection[str] = ()
+    ) -> CompiledKernel:
         """Compile one configuration for a named GPU, as a layer with bias launches it; no GPU is needed.
 
         Args:
             gpu: The GPU compiled for.
             workload: Sizes and dtype.
             config: A point of the kernel's space.
-            given: Names of optional inputs that the launch has besides: `initial`, `rows`, `lengths`, `reset`;
+            optional: Names of optional inputs that the launch has besides: `initial`, `rows`, `lengths`, `reset`;
                 backward also `grad1`, `grad2`, `grad3`, `grad_last`.
 
         Raises:
@@ -185,7 +187,7 @@ class TritonSpec(FusedSpec):
         """
         from constrint.kernels.rnn.triton.launch import compile_with_inputs
 
-        return compile_with_inputs(self, gpu, workload, config, given)
+        return compile_with_inputs(self, gpu, workload, config, optional)
 
 
 SPECS = tuple(TritonSpec(cell, direction) for cell in CELLS.values() for direction in SUFFIX)

@@ -15,7 +15,7 @@ from torch import Tensor
 from constrint.hwmodels import GpuModel
 from constrint.kernels.launch.plan.scratch import Scratch
 from constrint.kernels.launch.triton import TritonLaunch
-from constrint.kernels.rnn.cells import Cell
+from constrint.kernels.rnn.cells import RecurrentCell
 from constrint.kernels.rnn.fused import num_sms
 
 #: Elements that a program of the sum has, parts that it reads at a time, and its warps.
@@ -80,7 +80,7 @@ def is_one_product(heads: int, dim: int, element_bytes: int, gpu: GpuModel | Non
     return heads > 1 and element_bytes == 2 and dim % ALIGNED_UNITS == 0 and tiles <= MOST_LIBRARY_TILES
 
 
-def tiles_of(kind: Cell, dim: int, gpu: GpuModel | None) -> WeightTiles:
+def tiles_of(kind: RecurrentCell, dim: int, gpu: GpuModel | None) -> WeightTiles:
     """The tiles of a layer on a GPU: all units of h, the gates that registers hold, and the stages that fit."""
     n = min(MOST_TILE_N, _power_of_two(dim))
     m = min(MOST_SUMS // n, 2 * MOST_TILE_N, _power_of_two(kind.num_gates * dim))
@@ -90,7 +90,7 @@ def tiles_of(kind: Cell, dim: int, gpu: GpuModel | None) -> WeightTiles:
     return WeightTiles(m, n, TILE_K, num_warps=8 if m * n > MOST_SUMS // 2 else 4, num_stages=stages)
 
 
-def num_tiles(kind: Cell, dim: int, tiles: WeightTiles) -> int:
+def num_tiles(kind: RecurrentCell, dim: int, tiles: WeightTiles) -> int:
     """WeightTiles of a head."""
     return -(-kind.num_gates * dim // tiles.m) * -(-dim // tiles.n)
 
@@ -108,7 +108,7 @@ def _power_of_two(number: int) -> int:
 
 
 def weight_launches(
-    kind: Cell,
+    kind: RecurrentCell,
     slots: Tensor,  # (B, T, slots, N, D)
     h: Tensor,  # (B, T, N, D)
     initial: Tensor | None,  # (S, B, N, D)

@@ -19,7 +19,7 @@ from constrint.kernels.launch.cuda.nvrtc import CudaSource
 from constrint.kernels.launch.cuda.source_spec import CudaLaunch
 from constrint.kernels.launch.fill import FillLaunch
 from constrint.kernels.launch.plan.scratch import TORCH_SCRATCH, Scratch
-from constrint.kernels.rnn.cells import CELLS, Cell
+from constrint.kernels.rnn.cells import CELLS, RecurrentCell
 from constrint.kernels.rnn.fused import (
     UNWRITTEN,
     FusedBackend,
@@ -68,7 +68,7 @@ class WgmmaBuild(NamedTuple):
 
 
 @lru_cache(maxsize=1024)
-def source_of(cell: Cell, head_dim: int, dtype: str, config: tuple[tuple[str, int], ...]) -> WgmmaBuild:
+def source_of(cell: RecurrentCell, head_dim: int, dtype: str, config: tuple[tuple[str, int], ...]) -> WgmmaBuild:
     """The source as it is compiled for a configuration; the compiler asserts the shared memory predicted here."""
     values = dict(config)
     shape = shape_of(cell, head_dim, values)

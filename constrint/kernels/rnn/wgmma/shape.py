@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 
 from constrint.hwmodels import GpuModel
-from constrint.kernels.rnn.cells import CELLS, Cell
+from constrint.kernels.rnn.cells import CELLS, RecurrentCell
 from constrint.model import Expr, any_of, ceildiv, const, divides, minimum
 from constrint.model.constraint import CERTAIN, REDUNDANT
 from constrint.select.limits import BlockUse, Spilling
@@ -59,12 +59,12 @@ class WgmmaLoop:
         v: The parameters.
     """
 
-    cell: Cell
+    cell: RecurrentCell
     head_dim: int
     v: Mapping[str, Expr]
 
     @classmethod
-    def of(cls, cell: Cell, workload: Workload, v: Mapping[str, Expr]) -> WgmmaLoop:
+    def of(cls, cell: RecurrentCell, workload: Workload, v: Mapping[str, Expr]) -> WgmmaLoop:
         """The loop of a workload."""
         return cls(cell, workload.sizes["head_dim"], v)
 
@@ -154,7 +154,7 @@ class WgmmaLoop:
         return RING * self.step_bytes
 
 
-def shape_of(cell: Cell, head_dim: int, config: Mapping[str, int]) -> WgmmaLoop:
+def shape_of(cell: RecurrentCell, head_dim: int, config: Mapping[str, int]) -> WgmmaLoop:
     """The loop of one configuration: every expression has a value."""
     return WgmmaLoop(cell, head_dim, {name: const(value) for name, value in config.items()})
 

@@ -93,19 +93,19 @@ class WgmmaSpec(NvrtcSpec):
         """Parameters: units and sequences of a block, and the dealing of a step to warpgroups."""
         dim, most = workload.sizes["head_dim"], MOST_COLUMNS // self.cell.num_gates
         units = tuple(unit for unit in range(EIGHT, min(dim, most) + 1, EIGHT) if dim % unit == 0)
-        rows, asked = "a warp has 16 sequences, a warpgroup 64", "a vector of 16 bytes for each instruction"
+        rows, in_flight = "a warp has 16 sequences, a warpgroup 64", "a vector of 16 bytes for each instruction"
         again = "1: gates are not stored, the backward pass computes them again"
         return (
             Param("units", units, "units of a head in a block", "divisors of head_dim, eight columns each"),
             Param("tile_batch", TILES, "sequences of a block", rows),
             Param("depth_groups", (2, 1), "warpgroups that share the depth", "each keeps one of a thread's rows", "dg"),
-            Param("window", WINDOWS, "vectors of the exchange in flight", asked, "w"),
+            Param("window", WINDOWS, "vectors of the exchange in flight", in_flight, "w"),
             Param("chunk", CHUNKS, "vectors between two waits", "what is there is multiplied meanwhile", "ch"),
             Param(
                 "probe",
                 (1, 0),
                 "1: the first chunk is waited for alone",
-                "others are asked for when they are there",
+                "others are in_flight for when they are there",
                 "p",
             ),
             Param("recompute", (0, 1), again, "a switch"),
