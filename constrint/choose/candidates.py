@@ -4,13 +4,13 @@ An operation contributes by a module, named in `kernels/registry.py`, with one f
 
     def candidates(request: Request, refused: Sequence[Refusal]) -> list[Program]: ...
 
-It returns every candidate in order: the first one runs; those that cannot run come last, each with its `refusal`. The
-order is the operation's own comparison. Where nothing runs it raises InfeasibleError. One more function is optional:
+It returns all candidates in the operation's own order: the first one runs; those that cannot run come last, each with
+its `refusal`. It raises InfeasibleError where nothing runs. One more function is optional:
 
     def implementations(request: Request) -> Sequence[KernelSpec]: ...
 
-These are the kernels that the decision depends on; with them, decisions for named GPUs are stored on disk. Without the
-function they are kept in memory alone. For explanations an operation may have `alternatives(decision)`, complete
+It returns the kernels that the decision depends on, and decisions for named GPUs are then stored on disk; without the
+function they stay in memory. For explanations an operation may have `alternatives(decision)`, complete
 candidates that were passed over, and `force_hint(decision)`, how a caller forces another one.
 
 A candidate that takes the best configuration of one implementation asks `decide` for it, by the implementation's full
@@ -110,7 +110,7 @@ def _with_config(operation: Operation, gpu: GpuModel, request: Request, config: 
     """The program of the configuration that a request names.
 
     Raises:
-        UsageError: When it names none of several implementations, or the configuration is not valid.
+        UsageError: When the request does not name one of several implementations, or the configuration is not valid.
     """
     from constrint.choose.explain import check_config  # loaded where a caller names a configuration
 

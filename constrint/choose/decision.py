@@ -53,9 +53,9 @@ class Step:
     Args:
         role: "product", "copy", "pointwise", "reduce", "forward" or "backward".
         kernel: Full name of the implementation, `gemm.pointer`.
-        config: A value for each of its parameters; empty where it has none.
+        config: A value for each parameter of the kernel; empty where it has none.
         workload: The workload of this step; a layer's backward direction has one of its own.
-        fixed: Parameters whose values the request, or the other direction, fixes.
+        fixed: Values of parameters that the request, or the other direction, fixes.
         seconds: Time of this step; None where nothing predicts it.
         evidence: Origin of `seconds`.
     """
@@ -134,7 +134,7 @@ class Program:
         """The step of a role.
 
         Raises:
-            KeyError: When there is none.
+            KeyError: When no step has the role.
         """
         for step in self.steps:
             if step.role == role:
@@ -167,7 +167,7 @@ _TEXTS = ("name", "refusal", "note", "why", "table", "needs")
 class Decision:
     """The program that runs a request.
 
-    `kernel`, `config`, `seconds`, `workload`, `fixed` and `is_measured` are those of a program of one step.
+    `kernel`, `config`, `workload` and `fixed` are those of the main step, `seconds` and `is_measured` the program's.
 
     Args:
         request: The request.
@@ -188,17 +188,17 @@ class Decision:
 
     @property
     def step(self) -> Step:
-        """The step that the program is named after: a product, or the forward direction."""
+        """The main step, after which the program is named: a product, or the forward direction."""
         return next((s for s in self.program.steps if s.role in ("product", "forward")), self.program.steps[0])
 
     @property
     def kernel(self) -> str:
-        """Full name of the implementation."""
+        """Full name of the main step's implementation."""
         return self.step.kernel
 
     @property
     def config(self) -> Config:
-        """Its parameters."""
+        """The parameters of the main step."""
         return self.step.config
 
     @property
@@ -208,12 +208,12 @@ class Decision:
 
     @property
     def workload(self) -> Workload | None:
-        """The workload of the step; None where a configuration that fits anywhere stands in for a decision."""
+        """The workload of the main step; None where a configuration that fits anywhere stands in for a decision."""
         return self.step.workload
 
     @property
     def fixed(self) -> Mapping[str, int]:
-        """Parameters whose values were fixed."""
+        """Values of parameters that the request fixed."""
         return self.step.fixed
 
     @property
@@ -230,7 +230,7 @@ class Decision:
         """The candidate of a name.
 
         Raises:
-            KeyError: When there is none.
+            KeyError: When no candidate has the name.
         """
         for program in self.programs:
             if program.name == name:

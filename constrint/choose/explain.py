@@ -42,7 +42,7 @@ def why(
         config: The only configuration that may run; needs one implementation.
         directions: ("forward",) or ("forward", "backward"); by default both where the operation has both.
         activation: Activation of a product.
-        sizes: Sizes and options by name; what is left out is as in the default workload.
+        sizes: Sizes and options by name; the default workload has the others.
 
     Raises:
         InfeasibleError: When nothing is valid; carries a minimal conflict.
@@ -89,7 +89,7 @@ def with_activation(request: Request, activation: str | None) -> Request:
 
 
 def explained(request: Request) -> Decision:
-    """The decision with every candidate complete: `decide` leaves out what a launch does not need."""
+    """The decision with every candidate complete: `decide` leaves out the configurations that no launch needs."""
     decision = decide(request)
     module: Any = contributor(request.operation)
     if hasattr(module, "alternatives"):

@@ -42,10 +42,11 @@ class Refusal:
     def rule(self, gpu: GpuModel, use: BlockUse, *, together: Sequence[str] = (), is_wary: bool = False) -> Constraint:
         """The constraint that later choices of this kernel satisfy.
 
-        Shared memory: it fits even if the prediction is too small by as large a factor as for the refused one. Blocks
-        that are not resident together: no more of them than were; where that number is unknown or does not help,
-        another value of a parameter of `together`. Registers: another value of a parameter that they depend on; if
-        wary, also `WARY_PERCENT` of the refused estimate, relative to the most that a thread may have.
+        Shared memory: the predicted bytes fit even if they are too few by the same factor as for the refused
+        configuration. Blocks that are not resident together: at most the number that was resident; where that number
+        is unknown or does not help, another value of a parameter of `together`. Registers: another value of a
+        parameter that the estimate of registers depends on; if wary, also at most `WARY_PERCENT` of the refused
+        estimate, relative to the registers that a thread may have.
         """
         if self.what == "shared memory" and 0 < self.limit < self.required:
             return use.smem_bytes <= use.smem_bytes.value(self.config) * self.limit // self.required

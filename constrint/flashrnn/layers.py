@@ -1,7 +1,7 @@
 """The forward pass of all recurrent modules: check the input, decide, and run.
 
-`Recurrent.forward` asks `decisions.library_of` whether a library runs the whole call. Otherwise each layer projects its
-input (`sequences.py`) and runs one recurrence for both directions (`recurrence.py`).
+`decisions.library_of` says whether a library runs the whole call. Otherwise each layer projects its input
+(`sequences.py`) and runs one recurrence for both directions (`recurrence.py`).
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ class Recurrent(RecurrentParameters):
         return None if library is None else self._required(library.run_packed(self, packed, states))
 
     def _required(self, results: Any) -> Any:
-        """The results of a library, which a module that names the library must get."""
+        """The results of a library; raises where a module names the library and it gave none."""
         if results is None and self.backend in LIBRARIES:
             raise unsupported(self.backend, "it takes plain dense tensors on the CPU, of the shapes of torch.nn")
         return results

@@ -113,10 +113,10 @@ def force_hint(decision: Decision) -> str:
 
 
 def candidates(request: Request, refused: Sequence[Refusal]) -> list[Program]:
-    """The candidates in order. A device gets a configuration that fits anywhere where nothing else does.
+    """The candidates in order; where nothing else fits a device, a configuration that fits every device.
 
-    The configuration of a candidate that was passed over is left out: `best_configs` and a request that names the
-    kernel have it.
+    Candidates that are passed over come without configurations: `best_configs`, or a request that names the kernel,
+    finds these.
 
     Raises:
         InfeasibleError: When nothing is valid, or a device refused everything.
@@ -157,7 +157,7 @@ def _compared(gpu: GpuModel, product: Product, refused: Sequence[Refusal]) -> li
 
 
 def _first(gpu: GpuModel, product: Product, leaders: list[_Leader], libraries: list[Program]) -> Program:
-    """Our best kernel, unless the library is as good: predictions that do not differ clearly leave it the product."""
+    """Our best kernel if its time is clearly less than the library's, else the library."""
     ours = _best_kernel(gpu, product, leaders) if leaders else None
     for library in libraries:
         if ours is None or not beats_library(gpu, product, ours, library):
@@ -200,7 +200,7 @@ class _Leader:
 
 
 def _with_copy(gpu: GpuModel, product: Product, step: Step) -> tuple[Step, ...]:
-    """The steps of a kernel: a copy of operands, where it makes one, is a step with a share of the time."""
+    """The steps of a kernel; a copy of operands is a step of its own, with a share of the time."""
     if not product.copied_bytes or step.kernel not in COPYING or step.seconds is None:
         return (step,)
     copied = 2 * product.copied_bytes * product.batch
@@ -240,7 +240,7 @@ def _place(values: tuple[int, ...], value: int | None) -> int:
 
 
 def _for_any_rows(gpu: GpuModel, product: Product, first: Program, refused: Sequence[Refusal]) -> Program:
-    """The best candidate whose kernel serves any number of rows; the first one where there is none."""
+    """The best candidate whose kernel serves any number of rows; without one, the first candidate."""
     programs = [first, *(each.program for each in best_configs(gpu, product, NEAR, refused))]
     serving = (p for p in programs if len(p.steps) == 1 and gemm_spec(p.steps[0].kernel).serves_any_rows)
     return next(serving, first)
@@ -258,7 +258,7 @@ def _measured(gpu: GpuModel, product: Product, refused: Sequence[Refusal]) -> Pr
     if entry is None or any(refusal.config == entry.config for refusal in refused):
         return None
     if entry.kernel == LIBRARY and entry.seconds < library_host_s(product):
-        return None  # it was the fastest on the device, which waits for the host
+        return None  # the library won on the device's time, but here the device waits for the host
     return program_of_winner(entry, request_of(gpu, product))
 
 
@@ -272,7 +272,7 @@ def priced(
 ) -> list[tuple[ConfigTable, NDArray[np.int64], NDArray[np.float64]]]:
     """Each table with its valid rows that no device refused, and their predicted seconds.
 
-    After two that spilled, another kernel or far fewer registers, as long as any table has such a row.
+    After two refusals for spills only rows of another kernel, or with far fewer registers, count, if there are any.
     """
     every = [(table, *table.price(product)) for table in _tables(gpu, product)]
     if not refused:
@@ -329,7 +329,7 @@ def _corrected(
     columns = {name: table.columns[name][rows] for name in corrector.parameters if name in table.columns}
     expected = seconds * corrector.factors(gpu, product, columns, seconds)
     if len(rows) > FIRST:
-        # Rows after the first ones were hardly measured: none is expected to be faster than all of these.
+        # Rows after the first ones were hardly measured: none of them is expected to beat all of the first.
         first = np.argpartition(seconds, FIRST)[:FIRST]
         expected = np.maximum(expected, expected[first].min())
     return rows, expected
@@ -358,7 +358,7 @@ def tables_of(gpu: GpuModel) -> Tables:
 
 
 def forget_tables() -> None:
-    """Read or make every table again."""
+    """Drop every table, so that the next use reads or computes it again."""
     _TABLES.clear()
     _named_request.cache_clear()
 
@@ -379,7 +379,7 @@ def decide_product(gpu: GpuModel, product: Product) -> Decision:
 
 @lru_cache(maxsize=65536)
 def _named_request(tables: Tables, product: Product) -> Request:
-    """The request for a product on a named GPU; made once, since a workload takes longer to make than to look up."""
+    """The request for a product on a named GPU, cached: to look it up takes less than to build a workload."""
     return request_of(tables.gpu, product)
 
 
@@ -417,8 +417,8 @@ def _only(request: Request, product: Product, refused: Sequence[Refusal]) -> Pro
     """The program of the kernel that a request names, measured or not, with the configuration that it names.
 
     Raises:
-        UnsupportedError: When it does not compute the product; says why.
-        InfeasibleError: When none of its configurations is valid, or is left.
+        UnsupportedError: When the kernel does not compute the product; says why.
+        InfeasibleError: When none of its configurations is valid, or devices refused all of them.
         UsageError: When the named configuration is not valid; says which rule it breaks.
     """
     gpu = request.gpu
@@ -462,7 +462,7 @@ def _with_config(
     """The program of a configuration that the request names.
 
     Raises:
-        UsageError: When it is not valid, with every rule that it breaks and what would mend it.
+        UsageError: When the configuration is not valid, with every rule that it breaks and changes that mend it.
         InfeasibleError: When a device refused it.
     """
     from constrint.choose.explain import check_config  # loaded where a caller names a configuration

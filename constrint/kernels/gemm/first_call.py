@@ -86,7 +86,7 @@ def plan_of_call(tensors: tuple[Tensor | None, ...], end: Any) -> RecordedCall:
     """The plan of a call of `matmul` on (a, b, bias, c).
 
     Raises:
-        NotPlannedError: For products that no kernel computes, or on copies of their operands.
+        NotPlannedError: For products that no kernel computes, or whose operands have to be copied first.
         RuntimeError, TypeError, UsageError: For arguments that do not go together; see `matmul`.
     """
     a, b, bias, c = tensors
@@ -116,7 +116,7 @@ def run(
     c: Tensor | None,  # (batch, M, N)
     end: End,
 ) -> Tensor:
-    """Compute (batch, M, N) without a plan; products without a kernel run as plain PyTorch on the device."""
+    """Compute (batch, M, N) without a plan; a product that no kernel computes runs as plain PyTorch on its device."""
     out = torch.empty((a.shape[0], a.shape[1], b.shape[2]), dtype=end.out_dtype, device=a.device)
     inspected = inspect(a, b, bias, c, end, out)
     decision = None if inspected is None else decide_or_none(inspected.request)

@@ -103,9 +103,9 @@ def matmul(
 
 
 def small_linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor | None:
-    """x (..., K) @ weight (N, K)^T + bias (N,) for small weights, at little cost to the host; None for others.
+    """x (..., K) @ weight (N, K)^T + bias (N,) for small weights, at little cost to the host; None for large ones.
 
-    One kernel serves any number of rows, so that a batch size never seen compiles nothing. Gradients are torch's.
+    One kernel serves any number of rows, so that a new batch size compiles nothing. Gradients are torch's.
     """
     if is_compiling() or weight.numel() > SMALL:
         return None

@@ -178,7 +178,7 @@ class ConfigTable:
 
     @staticmethod
     def from_bytes(data: bytes, gpu: GpuModel, spec: GemmSpec, params: tuple[Param, ...]) -> ConfigTable | None:
-        """The table that `to_bytes` wrote; None for anything else."""
+        """The table that `to_bytes` wrote; None for other bytes."""
         names = [p.name for p in closed_params(spec, params)]
         try:
             rows = np.load(BytesIO(data), allow_pickle=False)

@@ -1,8 +1,8 @@
 """Candidates of a recurrent layer: each implementation, with a configuration and a time for each direction.
 
 `constrint.choose.decide` calls `candidates` for a request whose operation is a cell; both directions are one request.
-Each implementation's configuration is `decide`'s for that implementation alone. A library's layer (cuDNN, or torch's on
-the CPU) is a candidate like the kernels, for modules: libraries project the inputs themselves.
+The configuration of an implementation is the decision of `decide` for that implementation alone. A library's layer
+(cuDNN, or torch's on the CPU) is a candidate like the kernels, for modules: libraries project the inputs themselves.
 
 How candidates compare:
 
@@ -33,11 +33,11 @@ from constrint.select.workload import Workload
 
 #: Values of `recompute`, for both directions together: pre-activations are stored, or recomputed.
 STORED, RECOMPUTED = 0, 1
-#: Share of a winner's time that the prediction of another implementation has to be below: most likely that one was
-#: tuned as well and lost, and the least of many predictions is rather too small.
+#: Share of a winner's time that the prediction of another implementation has to be below: most likely the other
+#: one was tuned as well and lost, and the least of many predictions is rather too small.
 CLEARLY_FASTER = 0.8
-#: Share of the time that recomputing pre-activations has to be predicted to take: it is PyTorch calls and launches
-#: without a plan, a few milliseconds of the host that no model has.
+#: Share of the time that recomputing pre-activations has to be predicted to take: recomputation takes PyTorch
+#: calls and launches without a plan, a few milliseconds of the host that no model has.
 MUCH_FASTER = 0.8
 #: Steps that a layer of a module or of `rnn` is planned for: times of all implementations are proportional to them.
 PLANNED_TIME = 1024

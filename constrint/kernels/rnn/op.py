@@ -1,7 +1,7 @@
 """The library operators `constrint::rnn_forward` and `constrint::rnn_backward`, with their fake kernels.
 
-They hand the work to an implementation by name, so that torch.compile and autograd see one operator whatever runs
-it. `dispatch.py` decides which one, and with which configuration.
+They hand the work to an implementation, so that torch.compile and autograd see one operator, whatever runs it.
+`dispatch.py` decides which implementation runs, and with which configuration.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ rnn_backward = torch.ops.constrint.rnn_backward.default
 
 
 def _prepare(inputs: RnnInputs) -> RnnInputs:
-    """Bring strides and integer types to what back-ends count on; lengths beyond 0..T cannot reach memory."""
+    """Convert strides and integer types to those that back-ends expect; clamp lengths to 0..T."""
     wx, lengths = inputs.wx, inputs.lengths
     heads, dim = wx.shape[3:]
     if wx.stride()[2:] != (heads * dim, dim, 1):

@@ -40,8 +40,8 @@ class Forward(NamedTuple):
     Args:
         cell: A key of `CELLS`.
         backend: An implementation's name, or `auto`.
-        trains: Whether a gradient will be asked for.
-        recompute: Whether pre-activations are recomputed for it; None leaves that to the decision.
+        trains: Whether a gradient will be computed.
+        recompute: Whether pre-activations are recomputed for the gradient; None leaves that to the decision.
         configs: Configurations that the caller forces.
     """
 
@@ -156,7 +156,7 @@ def _record(
     *,
     recompute: bool,
 ) -> RecordedCall:
-    """Decide, list the launches and record them; a choice that spills or does not fit is followed by the next one."""
+    """Decide, list the launches and record them; where the choice spills or does not fit, take the next one."""
     from constrint.kernels.launch.policy import launch_what_fits
     from constrint.kernels.rnn.dispatch import refuse, run_decided
 
@@ -198,7 +198,7 @@ def _compile_backward(inputs: RnnInputs, extra: Forward) -> None:
         return torch.empty(1, dtype=dtype, device=wx.device).expand(shape)
 
     def compile_ahead() -> None:
-        # An error here comes again, and is raised, when the backward pass is planned.
+        # The same error is raised when the backward pass is planned.
         with suppress(Exception), torch.cuda.device(wx.device):
             call = BackwardTensors(
                 states=stand_in(kind.num_states, *every),
@@ -233,7 +233,7 @@ def backward_of(
     b: Tensor | None,
     configs: Configs = (),
 ) -> Backward:
-    """Everything but its tensors that a backward call depends on; `b` is None where its gradient is not asked for."""
+    """Everything but its tensors that a backward call depends on; `b` is None where its gradient is not needed."""
     sums = needs_r and _are_summed(r.shape[1], r.shape[3], r.element_size(), r.device)
     return Backward(cell, backend, clip, only_h, sums, b.dtype if sums and b is not None else None, configs)
 
@@ -246,7 +246,7 @@ def _are_summed(heads: int, dim: int, element_bytes: int, device: torch.device) 
 def gradients_of_call(
     extra: Backward, results: Sequence[Tensor], r: Tensor, needs_r: bool, b: Tensor | None
 ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor]:
-    """Gradients of wx, r, b and the initial states; None for r and b where they are not asked for.
+    """Gradients of wx, r, b and the initial states; None for r and b where they are not needed.
 
     Args:
         extra: The return value of `backward_of` for these arguments.

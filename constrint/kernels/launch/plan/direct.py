@@ -18,11 +18,11 @@ from constrint.kernels.launch.cuda.tensor_map import TensorMap
 from constrint.kernels.launch.fill import fill_words
 from constrint.kernels.launch.plan.scratch import COUNTERS
 
-#: Finds the slot of an address, and how far into it.
+#: Returns the slot of an address, and the offset in bytes.
 Locate = Callable[[int], tuple[int, int]]
 #: Types of tensors without overrides of their own.
 PLAIN_TYPES = (Tensor, torch.nn.Parameter)
-#: Addresses matter modulo this number of bytes: loads and choices depend on no more of them.
+#: Loads and choices depend on addresses modulo this number of bytes alone.
 ADDRESS_STEP = 128
 
 
@@ -39,7 +39,7 @@ class Address:
 
 @dataclass(frozen=True)
 class Descriptor:
-    """Stands for a tensor descriptor with another base."""
+    """Stand-in for a tensor descriptor, with another base."""
 
     base: Address
     shape: Sequence[int]
@@ -75,7 +75,7 @@ class DirectCuda:
     """A launch of a kernel in CUDA C++.
 
     Args:
-        launch: The `CudaLaunch` that was stated first.
+        launch: The `CudaLaunch` of the first call.
         places: Its arguments that are addresses: place -> slot and bytes into it.
     """
 
@@ -177,7 +177,7 @@ class PlanEntry:
 
 
 class PlainTable:
-    """The core's table in Python; see `table.PlanTable` for the words."""
+    """The core's table in Python; see `table.PlanTable`."""
 
     def __init__(
         self, capacity: int, listeners: Sequence[Callable[[], Any]], precision: Callable[[], Hashable]
@@ -189,7 +189,7 @@ class PlainTable:
         self._hits = self._misses = 0
 
     def call(self, is_inner: bool, extra: Hashable, *tensors: Tensor | None) -> Any:
-        """The results, or None, True or False as the core's table answers."""
+        """The results, or `NO_PLAN`, `WANTS_GRAD` or `IS_NEW` of `table.py`."""
         present = [tensor for tensor in tensors if tensor is not None]
         if not all(type(tensor) in PLAIN_TYPES and tensor.is_cuda and not tensor.is_neg() for tensor in present):
             return None
@@ -215,13 +215,13 @@ class PlainTable:
         return _run(entry, tensors)
 
     def insert(self, extra: Hashable, tensors: tuple[Tensor | None, ...], entry: PlanEntry) -> None:
-        """Keep what calls of this signature do."""
+        """Store the plan of a signature."""
         self._entries[self._key(extra, tensors)] = entry
         while len(self._entries) > self._capacity:
             self._entries.popitem(last=False)
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Drop all plans."""
         self._entries.clear()
 
     def state(self) -> tuple[int, int, int]:

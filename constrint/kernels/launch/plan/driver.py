@@ -45,7 +45,7 @@ def reads_tensors() -> bool:
 
 
 def fast_allocator() -> Any:
-    """Return the cheapest function for the host that makes a CUDA tensor from (shape, strides, dtype)."""
+    """The function that allocates a CUDA tensor of (shape, strides, dtype) at the least cost to the host."""
     guards = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
     allocate = getattr(guards, "_empty_strided_cuda", None)
     return _empty if allocate is None else allocate

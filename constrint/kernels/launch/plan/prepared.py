@@ -1,7 +1,7 @@
 """Prepared launches: one compiled kernel, launched again and again at little cost to the host.
 
-`prepare` takes a Triton kernel. Triton looks at every argument of every launch to find the variant that was compiled
-for it; a prepared launch has found the variant and checks only that it still fits. `prepare_cuda` takes a CUDA or HIP
+`prepare` takes a Triton kernel. Triton inspects every argument of every launch to find the compiled variant; a
+prepared launch holds the variant and checks only that it still fits. `prepare_cuda` takes a CUDA or HIP
 kernel that is already loaded.
 """
 
@@ -47,7 +47,7 @@ def prepare(kernel: Any, grid: Grid, *args: Any, **kwargs: Any) -> PreparedLaunc
         The launcher, called with the arguments that are no compile-time constants, in the kernel's order.
 
     Raises:
-        UsageError: For what is no jitted function, and for missing or unknown arguments.
+        UsageError: When `kernel` is no jitted function, and for missing or unknown arguments.
         triton.runtime.errors.OutOfResources: When the kernel does not fit the device.
     """
     if not hasattr(kernel, "params") or not hasattr(kernel, "warmup"):
@@ -105,7 +105,7 @@ class PreparedLaunch:
         """Launch the kernel on the current stream of its device.
 
         Args:
-            args: The arguments that are no compile-time constants, in the kernel's order. Where they ask for another
+            args: The arguments that are no compile-time constants, in the kernel's order. Where they need another
                 variant of the kernel (another dtype, a number or an address that is no longer a multiple of 16), Triton
                 finds and launches it.
 

@@ -72,7 +72,7 @@ class Pruner:
         facts = CallFacts.of(arguments)
         if self.gpu is None and facts.is_on_unknown:
             return list(configs)  # nothing is certain of a device that has no model
-        return self.kept(configs, facts, set(arguments))
+        return self.remaining(configs, facts, set(arguments))
 
     def remaining(self, configs: Iterable[Any], facts: CallFacts, arguments: set[str]) -> list[Any]:
         """Return the configurations that may run, in their order."""
@@ -185,7 +185,7 @@ def prune(
         return pruner
     if isinstance(configs, str | Mapping):
         raise UsageError(f"configs takes a list of triton.Config or of mappings, got {type(configs).__name__}.")
-    return pruner.kept(configs, CallFacts(dict(sizes)), set(sizes))
+    return pruner.remaining(configs, CallFacts(dict(sizes)), set(sizes))
 
 
 def settings_of(config: Any) -> dict[str, Any]:
