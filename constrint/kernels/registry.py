@@ -126,11 +126,11 @@ def code_of(full_name: str) -> tuple[str, str] | None:
     """Hashes of a kernel's device code and of its space, rules and costs; None where it is not known here."""
     from constrint.select.fingerprint import fingerprint_of
 
-    spec = known_spec(full_name)
+    spec = spec_or_none(full_name)
     return None if spec is None else fingerprint_of(spec)
 
 
-def known_spec(full_name: str) -> KernelSpec | None:
+def spec_or_none(full_name: str) -> KernelSpec | None:
     """A kernel of that name; None where it is not known here.
 
     The name may come from anywhere: one that would load a file or a module is not followed.

@@ -14,7 +14,7 @@ import numpy as np
 from constrint.hwmodels import GpuModel, occupancy
 from constrint.model import Problem, Var
 from constrint.select.candidate import Candidate, CompiledKernel, Config, CostEstimate, ResourceUse
-from constrint.select.compiled import compile_known
+from constrint.select.compiled import compile_cached
 from constrint.select.core_space import BlockColumns
 from constrint.select.limits import UNFITTED, slowdown
 from constrint.select.spec import KernelSpec
@@ -50,7 +50,7 @@ Compile = Callable[[Sequence[CompileJob]], Sequence[CompiledKernel | str]]
 
 def one_by_one(jobs: Sequence[CompileJob]) -> list[CompiledKernel | str]:
     """Compile in this process; earlier results are looked up."""
-    return [compile_known(one.spec, one.gpu, one.workload, one.config) for one in jobs]
+    return [compile_cached(one.spec, one.gpu, one.workload, one.config) for one in jobs]
 
 
 def as_compiled(candidates: Sequence[Candidate], jobs: Sequence[CompileJob], compile_all: Compile) -> list[Candidate]:

@@ -91,7 +91,7 @@ def _version(package: str) -> str:
         return ""
 
 
-def compile_known(
+def compile_cached(
     spec: KernelSpec, gpu: GpuModel, workload: Workload, config: Mapping[str, int]
 ) -> CompiledKernel | str:
     """The compiled kernel of a configuration, or the compiler's refusal; compiled once, then looked up.

@@ -138,17 +138,17 @@ class CallSpec(TritonKernelSpec):
 
     def problem(self, gpu: GpuModel, workload: Workload) -> Problem:
         """The stated rules, and the limits of the hardware."""
-        problem = self.space.stated.problem(self.full_name, self._known(gpu, workload))
+        problem = self.space.stated.problem(self.full_name, self._numbers(gpu, workload))
         add_block_limits(problem, gpu, self.use(gpu, workload, {}))
         return problem
 
     def use(self, gpu: GpuModel, workload: Workload, v: Vars) -> BlockUse:
         """The stated resources of a block."""
-        stated, known = self.space.stated, self._known(gpu, workload)
-        given = int(self.call.kwargs.get("num_warps", USUAL_WARPS))
-        warps: Expr = stated.number("num_warps", {}, "warps") if "num_warps" in stated.domains else const(given)
-        registers = stated.number(self.space.registers, known, "registers")
-        return BlockUse(warps, registers, stated.number(self.space.smem_bytes, known, "smem_bytes"))
+        stated, numbers = self.space.stated, self._numbers(gpu, workload)
+        num_warps = int(self.call.kwargs.get("num_warps", USUAL_WARPS))
+        warps: Expr = stated.number("num_warps", {}, "warps") if "num_warps" in stated.domains else const(num_warps)
+        registers = stated.number(self.space.registers, numbers, "registers")
+        return BlockUse(warps, registers, stated.number(self.space.smem_bytes, numbers, "smem_bytes"))
 
     def check_memory(self, gpu: GpuModel, workload: Workload) -> None:
         """The call's tensors are there already."""
@@ -184,15 +184,15 @@ class CallSpec(TritonKernelSpec):
 
     def grid(self, workload: Workload, config: Config) -> tuple[int, ...]:
         """The call's grid."""
-        asked = self.call.grid
+        grid = self.call.grid
         values = self.space.stated.decoded(config)
-        return tuple(asked(self.call.all_named | values)) if callable(asked) else tuple(asked)
+        return tuple(grid(self.call.all_named | values)) if callable(grid) else tuple(grid)
 
     def values_of(self, config: Config) -> dict[str, Any]:
         """The values that the codes of a configuration stand for."""
         return self.space.stated.decoded(config)
 
-    def _known(self, gpu: GpuModel, workload: Workload) -> dict[str, int]:
+    def _numbers(self, gpu: GpuModel, workload: Workload) -> dict[str, int]:
         tensors = list(self.call.tensors.values())
         element_bytes = tensors[0].element_size() if tensors else 1
         return {**gpu_names(gpu), ELEMENT_BYTES_NAME: element_bytes, **workload.sizes}
@@ -200,8 +200,8 @@ class CallSpec(TritonKernelSpec):
     def _number(self, text: str | int) -> int:
         """A stated number that no parameter and no GPU changes."""
         tensors = list(self.call.tensors.values())
-        known = {ELEMENT_BYTES_NAME: tensors[0].element_size() if tensors else 1, **self.call.key_numbers}
-        return int(self.space.stated.number(text, known, "a figure of the whole call").value({}))
+        numbers = {ELEMENT_BYTES_NAME: tensors[0].element_size() if tensors else 1, **self.call.key_numbers}
+        return int(self.space.stated.number(text, numbers, "a figure of the whole call").value({}))
 
     def _tensor_bytes(self) -> int:
         return sum(tensor.numel() * tensor.element_size() for tensor in self.call.tensors.values())

@@ -129,9 +129,9 @@ class CallCase:
         """The outputs of the user's reference for copies of the arguments."""
         if reference is None:
             return None
-        tensors = {name: _laid_out(self._covered[name].clone(), given) for name, given in self.call.tensors.items()}
-        given = {**self.call.all_named, **tensors}
-        expected = dict(reference(given))
+        tensors = {name: _laid_out(self._covered[name].clone(), tensor) for name, tensor in self.call.tensors.items()}
+        arguments = {**self.call.all_named, **tensors}
+        expected = dict(reference(arguments))
         for name in expected:
             if name not in self.copies:
                 raise UsageError(

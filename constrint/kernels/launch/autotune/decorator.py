@@ -8,7 +8,7 @@ from typing import Any
 
 from constrint.errors import UsageError
 from constrint.hwmodels import GpuModel, load_gpu
-from constrint.kernels.launch.autotune import kept
+from constrint.kernels.launch.autotune import stored
 from constrint.kernels.launch.autotune.call import Call, Grid, Signature
 from constrint.kernels.launch.autotune.call_space import CallSpec, Space
 from constrint.kernels.launch.autotune.cases import CallCase, Checks, Restored
@@ -144,7 +144,7 @@ class AutotunedKernel:
             kwargs: Further arguments of the call.
         """
         call = Call(self.signature, args, kwargs, grid, self.keys)
-        spec, workload = self._asked(call)
+        spec, workload = self._spec_and_workload(call)
         model = load_gpu(gpu) if isinstance(gpu, str) else gpu
         return rank(spec, model or self._model(call), workload, top=top)
 
@@ -154,12 +154,12 @@ class AutotunedKernel:
         """The model's first choice for a call with these arguments, compiled for a GPU that need not be here."""
         ranking = self.ranking(*args, grid=grid, gpu=gpu, top=1, **kwargs)
         call = Call(self.signature, args, kwargs, grid, self.keys)
-        spec, workload = self._asked(call)
+        spec, workload = self._spec_and_workload(call)
         config = ranking.candidates[0].config
         if not isinstance(spec, CallSpec):
             return config, spec.compile(ranking.gpu, workload, config)
-        given = call.all_named | self.signature.computed(call.all_named | dict(spec.values_of(config)))
-        return config, spec.launches(ranking.gpu, workload, config, given, {})[-1].compile(ranking.gpu)
+        arguments = call.all_named | self.signature.computed(call.all_named | dict(spec.values_of(config)))
+        return config, spec.launches(ranking.gpu, workload, config, arguments, {})[-1].compile(ranking.gpu)
 
     def _check_spec(self, spec: TritonKernelSpec) -> None:
         """A whole spec speaks of this function, and its sizes are arguments."""
@@ -181,25 +181,25 @@ class AutotunedKernel:
                 device = device or getattr(value, "device", None)
         place = (*seen, device)
         try:
-            known = self._seen.get(place)
+            chosen = self._seen.get(place)
         except TypeError:
             raise UsageError(f"{self.__name__}: values of the key must be hashable, got {seen}.") from None
-        if known is None:
+        if chosen is None:
             call = Call(self.signature, args, kwargs, grid, self.keys)
             key = (*call.choice_key, self._model(call).name)
             values = self._choose(call, key)
-            known = self._seen[place] = values, _triton_config(values)
-            self.cache[key] = known[1]
-        return known
+            chosen = self._seen[place] = values, _triton_config(values)
+            self.cache[key] = chosen[1]
+        return chosen
 
     def _choose(self, call: Call, key: tuple[Any, ...]) -> Mapping[str, Any]:
-        spec, workload = self._asked(call)
-        self._check_given(call, spec, workload)
+        spec, workload = self._spec_and_workload(call)
+        self._check_arguments(call, spec, workload)
         gpu = self._model(call)
-        origin = kept.origin_of(self.signature, spec, call.compiled_in)
-        known = kept.recall(spec, gpu, workload, origin)
-        if known is not None:
-            return spec.values_of(known)
+        origin = stored.origin_of(self.signature, spec, call.compiled_in)
+        config = stored.recall(spec, gpu, workload, origin)
+        if config is not None:
+            return spec.values_of(config)
         if self.tune == MODES[0] or is_captured(call):
             candidates = rank(spec, gpu, workload, top=RESERVE).candidates
             return spec.values_of(first_that_runs(call, spec, candidates).config)
@@ -207,7 +207,7 @@ class AutotunedKernel:
         with on_device(call):
             tuning = Tuning(spec, gpu, workload, origin, self._case(call, spec, gpu, workload), device_of(call))
             records = self.records[key] = tuning.try_all(candidates)
-        kept.keep(records, spec, gpu, origin)
+        stored.keep(records, spec, gpu, origin)
         return dict(records[0].config)
 
     def _case(self, call: Call, spec: KernelSpec, gpu: GpuModel, workload: Workload) -> Checks:
@@ -219,14 +219,14 @@ class AutotunedKernel:
             return Case(spec, gpu, workload, device=device_of(call))
         return CallCase(spec, workload, call, self.restored)
 
-    def _asked(self, call: Call) -> tuple[KernelSpec, Workload]:
+    def _spec_and_workload(self, call: Call) -> tuple[KernelSpec, Workload]:
         if isinstance(self.spec, Space):
             spec = CallSpec(self.spec, call)
             return spec, spec.workload
         options = [option.name for option in self.spec.options]
         return self.spec, call.workload(self.spec.operation, self.spec.size_names, options)
 
-    def _check_given(self, call: Call, spec: KernelSpec, workload: Workload) -> None:
+    def _check_arguments(self, call: Call, spec: KernelSpec, workload: Workload) -> None:
         """Raise for a call that sets a parameter itself, or lacks an argument.
 
         Raises:
@@ -236,8 +236,8 @@ class AutotunedKernel:
         twice = sorted(params & {*call.named, *call.kwargs})
         if twice:
             raise UsageError(f"{self.__name__}: {', '.join(twice)} is chosen by constrint.autotune; leave it out.")
-        known = {*call.all_named, *params}
-        missing = [name for name in self.signature.names if name not in known]
+        present = {*call.all_named, *params}
+        missing = [name for name in self.signature.names if name not in present]
         # An argument that `triton.heuristics` computes may be missing.
         if missing and self.fn is self.signature.jitted:
             kinds = [f"{name} (a tl.constexpr)" if name in self.signature.constants else name for name in missing]
@@ -247,8 +247,8 @@ class AutotunedKernel:
         if self.gpu is not None:
             return self.gpu
         device = call.device
-        found = gpu_of(device) if device is not None and device.type == "cuda" else None
-        return found or load_gpu(STAND_IN)
+        model = gpu_of(device) if device is not None and device.type == "cuda" else None
+        return model or load_gpu(STAND_IN)
 
 
 _KERNELS: weakref.WeakSet[AutotunedKernel] = weakref.WeakSet()

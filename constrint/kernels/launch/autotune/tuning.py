@@ -16,7 +16,7 @@ from typing import Any
 from constrint.errors import UnsupportedError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.launch.autotune.cases import Checks
-from constrint.kernels.launch.autotune.kept import Origin
+from constrint.kernels.launch.autotune.stored import Origin
 from constrint.select.candidate import Candidate
 from constrint.select.spec import KernelSpec
 from constrint.select.workload import Workload

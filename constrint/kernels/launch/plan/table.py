@@ -116,7 +116,7 @@ class PlanTable:
 
     def note(self, extra: Hashable, *tensors: Tensor | None) -> str:
         """The note of a call's recorded recipe; empty where none is on disk."""
-        recipe = self._kept(self._key(extra, tensors), extra, tensors)
+        recipe = self._stored(self._key(extra, tensors), extra, tensors)
         return "" if recipe is None else recipe.note
 
     def clear(self) -> None:
@@ -148,7 +148,7 @@ class PlanTable:
     def _learn_recipe(self, extra: Hashable, tensors: tuple[Tensor | None, ...]) -> None:
         recipe, plan = None, None
         key = self._key(extra, tensors)
-        for source in (self._kept, self._built):
+        for source in (self._stored, self._recorded):
             try:
                 recipe = source(key, extra, tensors)
                 plan = None if recipe is None else self._plan(recipe, len(tensors))
@@ -197,7 +197,7 @@ class PlanTable:
             (self.name, seen, extra, self.precision(), _device_facts(device.index), compilers(), _tables(device))
         ).encode()
 
-    def _kept(self, key: bytes, extra: Hashable, tensors: tuple[Tensor | None, ...]) -> Recipe | None:
+    def _stored(self, key: bytes, extra: Hashable, tensors: tuple[Tensor | None, ...]) -> Recipe | None:
         data = cache.load(self.name, key)
         if data is None:
             return None
@@ -206,7 +206,7 @@ class PlanTable:
         except msgspec.MsgspecError:
             return None
 
-    def _built(self, key: bytes, extra: Hashable, tensors: tuple[Tensor | None, ...]) -> Recipe:
+    def _recorded(self, key: bytes, extra: Hashable, tensors: tuple[Tensor | None, ...]) -> Recipe:
         recipe = self.build(apart(tensors), extra).recipe
         cache.store_soon(self.name, key, msgspec.msgpack.encode(recipe))
         return recipe

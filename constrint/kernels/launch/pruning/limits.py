@@ -201,7 +201,7 @@ def workload_for(
     return workload_of(operation, gpu, stated, dtype)
 
 
-def is_known_wide(workload: Workload) -> bool:
+def is_surely_wide(workload: Workload) -> bool:
     """Whether all sizes are multiples of 16, as Triton sees; otherwise loads are narrow and not pipelined."""
     return all(size % SIZE_DIVISOR == 0 for size in workload.sizes.values())
 

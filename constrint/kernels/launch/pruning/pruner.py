@@ -22,7 +22,7 @@ from constrint.kernels.launch.pruning.limits import (
     Names,
     Spec,
     broken_by_all,
-    is_known_wide,
+    is_surely_wide,
     limits_of_space,
     limits_of_spec,
     model_of,
@@ -101,7 +101,7 @@ class Pruner:
             return [limits_of_space(self.target, gpu, numbers, element_bytes)]
         workload = workload_for(self.target, gpu, names, facts.numbers, self.dtype or facts.dtype or None)
         able, _ = requests(self.target, gpu, workload)
-        is_wide = facts.is_aligned and is_known_wide(workload)
+        is_wide = facts.is_aligned and is_surely_wide(workload)
         limits = []
         for request in able:
             own = limits_of_spec(request.spec, gpu, request.workload)
