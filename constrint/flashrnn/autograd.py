@@ -15,7 +15,7 @@ from torch import Tensor
 from constrint.kernels.rnn.op import rnn_backward
 from constrint.kernels.rnn.reference import rnn_reference
 
-#: Arguments of the operators; autograd wants one result for each.
+#: Arguments of the operators; autograd expects one result for each.
 NUM_ARGUMENTS = 11
 NUM_BACKWARD_ARGUMENTS = 15
 #: Tensors that `constrint::rnn_backward` is differentiated by: gradients of the results, and wx, r, b, initial.

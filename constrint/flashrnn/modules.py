@@ -178,6 +178,6 @@ Elman = RNN
 
 
 def _refuse_projection(name: str, proj_size: int) -> None:
-    """Refuse what only an LSTM has; the keyword is there so that the refusal can say so."""
+    """Raise for `proj_size`, which only an LSTM has; other modules take the keyword for this error alone."""
     if proj_size:
         raise ValueError(f"proj_size argument is only supported for LSTM, not {name}, got {proj_size}")

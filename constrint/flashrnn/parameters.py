@@ -18,7 +18,7 @@ from constrint.kernels.rnn.cells import CELLS
 from constrint.kernels.rnn.cudnn.spec import CUDNN
 from constrint.kernels.rnn.dispatch import AUTO
 
-#: By cell, what `torch.nn` calls it; sLSTM has no such name but ours.
+#: Names of cells in `torch.nn`; sLSTM is ours.
 MODES = {"lstm": "LSTM", "gru": "GRU", "elman": "RNN_TANH", "elman_relu": "RNN_RELU", "slstm": "SLSTM"}
 
 

@@ -63,7 +63,7 @@ def list_kernels() -> tuple[str, ...]:
 
 
 def load_kernel(name: str) -> Operation:
-    """Load what a user calls a kernel: an operation with all its implementations, or one of them.
+    """Load a kernel by name: an operation with all its implementations, or one of them.
 
     Args:
         name: `gemm`, `gemm.pointer`, or `FILE.py:NAME` or `MODULE:NAME` for a spec (or several) in a file or a module.
@@ -156,7 +156,7 @@ def _built_in(operation: str) -> list[KernelSpec]:
 
 
 def _read_packages() -> None:
-    """Register what installed packages offer; asked once, and only where a name is not built in."""
+    """Register the kernels of installed packages: once, and only where a name is not built in."""
     global _has_read_packages
     if _has_read_packages:
         return

@@ -80,7 +80,7 @@ def triton_version() -> str:
 
 @lru_cache(maxsize=1)
 def compilers() -> tuple[str, str]:
-    """The versions of Triton and NVRTC without importing them; empty for what is not installed."""
+    """The versions of Triton and NVRTC without importing them; empty texts for tools that are not installed."""
     return triton_version(), _version("nvidia-cuda-nvrtc")
 
 

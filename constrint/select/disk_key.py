@@ -1,4 +1,4 @@
-"""The key under which what was chosen for a GPU is kept on disk."""
+"""The key under which results for a GPU are stored on disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Python modules as sets of definitions whose text depends on what they compute alone, followed by name.
+"""Python modules as sets of definitions, followed by name, whose text depends on their meaning alone.
 
 A text leaves out imports, comments, docstrings, type hints (but for those of jitted functions), and everything that
 versions of Python parse differently. Nothing is imported or executed.
@@ -17,7 +17,7 @@ import constrint
 _PACKAGE = Path(constrint.__file__).parent
 _JIT = "jit"
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-#: Fields of syntax trees that are no part of what is computed, or that not every version of Python has.
+#: Fields of syntax trees that do not change the computation, or that not every version of Python has.
 _LEFT_OUT = frozenset(("ctx", "kind", "returns", "simple", "type_comment", "type_params"))
 
 
@@ -49,7 +49,7 @@ class Module:
 
     @cached_property
     def imports(self) -> Mapping[str, str]:
-        """Dotted names of what the module imports when it is loaded, by the names that they get."""
+        """Dotted names of the module's imports at loading, by their names in the module."""
         return dict(pair for node in self.tree.body for pair in _imported(node))
 
     @cached_property
@@ -122,7 +122,7 @@ class Definition:
 
     @property
     def text(self) -> str:
-        """Its name and normalised text, and the dotted names of what it uses from other packages."""
+        """Name and normalised text of the definition, and the dotted names that it uses from other packages."""
         foreign = sorted(f"{name}={self.module.imports[name]}" for name in self._foreign())
         return f"{self.name}:{text_of(self.node)}|{','.join(foreign)}"
 

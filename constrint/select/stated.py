@@ -86,7 +86,7 @@ class StatedSpace:
         Raises:
             ParseError: For text that is no Python expression, or no whole number.
             UnknownNameError: For a name that is neither a parameter nor one of these numbers.
-            UsageError: For what is neither text nor a whole number.
+            UsageError: For a value that is neither text nor a whole number.
         """
         if not isinstance(text, int) or isinstance(text, bool):
             ones = self._checked(text, what, names)

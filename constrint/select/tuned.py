@@ -1,4 +1,4 @@
-"""The file of measured winners for one GPU, `tuned-<gpu>.json`: what is in it, reading and writing.
+"""The file of measured winners for one GPU, `tuned-<gpu>.json`: its entries, reading and writing.
 
 Look-ups read it instead of the store of records. Who wins is decided where it is published
 (`constrint.tune.store.choices`); whether an entry still holds is decided where it is looked up.
@@ -115,7 +115,7 @@ def write_tuned(table: TunedTable, path: Path) -> None:
             file.write(text + b"\n")
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(name, 0o644)  # as readable as other files: what is temporary is made for its owner alone
+        os.chmod(name, 0o644)  # as readable as other files: a temporary file is created for its owner alone
         os.replace(name, path)
     except BaseException:
         with suppress(OSError):

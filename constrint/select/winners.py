@@ -1,6 +1,6 @@
 """Measured winners, looked up before the model is consulted: the user's own table, then the shipped one.
 
-An entry holds for its very workload as long as the device code is what was measured and the space allows the
+An entry holds for exactly its workload as long as the device code is the measured one and the space allows the
 configuration. With the tools of the measurement it is evidence of the first rank, `measured here`. With other versions
 of Triton, CUDA, NVRTC or driver it is a strong candidate, `measured elsewhere`: the choice rests on it, and its kernel
 is compiled and examined before the launch, as every choice is. Where no entry holds, the model chooses, and the reason

@@ -67,7 +67,7 @@ def size_class(size: int) -> int:
 
 
 def workload_of(operation: Operation, gpu: GpuModel, numbers: Mapping[str, Any], dtype: str | None = None) -> Workload:
-    """The workload of these sizes and options by name; what is not named is as in the default workload.
+    """The workload of these sizes and options by name; the default workload has the others.
 
     Args:
         operation: The operation.
@@ -104,7 +104,7 @@ def check_all_sizes(operation: Operation, numbers: Collection[str], example: str
 
 
 def checked(operation: Operation, workload: Workload) -> Workload:
-    """The workload, with plain integers in it, where the operation can be asked for it.
+    """The workload with plain integers, checked against the operation.
 
     Raises:
         UsageError: When it is one of another operation, lacks a size, or has a number that is no whole one.

@@ -1,4 +1,4 @@
-"""Whole modules by torch's own CPU kernels, which compute what the loop over steps does, several times faster.
+"""Whole modules by torch's own CPU kernels, which are several times faster than the loop over steps.
 
 `refusal_of_call` says whether they can run a kind of call, `run_dense` and `run_packed` run it. These return None for
 operands that the kernels do not take (tensors of a subclass, weights of other shapes or dtypes): the module then runs

@@ -1,8 +1,8 @@
 """The candidates for one product, in order: the measured winner, our kernels and torch's own product by expected time.
 
 Each kernel's table (`tables.py`) gives its best rows in microseconds; their times are corrected by the errors that the
-kernel's model showed on measured products (`correction.py`). Kernels within `TIE` of the least time are told apart by
-the order of preference. Then the library, alone or followed by a pointwise kernel, competes with the best of them
+kernel's model showed on measured products (`correction.py`). Among kernels within `TIE` of the least time the order
+of preference decides. Then the library, alone or followed by a pointwise kernel, competes with the best of them
 (`library/candidates.py`). No torch, no triton.
 """
 
@@ -211,7 +211,7 @@ def _with_copy(gpu: GpuModel, product: Product, step: Step) -> tuple[Step, ...]:
 
 
 def _best_kernel(gpu: GpuModel, product: Product, leaders: list[_Leader]) -> Program:
-    """The kernel of the least time; those within `TIE` of it are told apart by the order of preference."""
+    """The kernel of the least time; among those within `TIE` of it the order of preference decides."""
     least = min(float(leader.seconds.min()) for leader in leaders)
     near = []
     for place, leader in enumerate(leaders):

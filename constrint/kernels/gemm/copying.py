@@ -1,4 +1,4 @@
-"""The rule for operands that are copied before the TMA unit loads them, for tensors and workloads alike. No torch."""
+"""The rule for operands that are copied before the TMA unit loads them, for tensors and for workloads. No torch."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
 """Corrections of each kernel's cost model on one GPU, learned from measured times, so that kernels compare.
 
-A cost model counts what a kernel does, and is off by what it leaves out: by little from one configuration to the next,
-by more from one kernel to another, and most on products that are odd in some way. The logarithm of its error
-is taken for a quadratic function of the product, of the configuration, and of the model's own time. `corrections/`
-holds its coefficients for each GPU, group of types and kernel; `benchmarks/gemm/correct.py` fits them to products drawn
-at random, and says how far they are off on products that are left out. Nothing is predicted beyond what was measured:
-features are held within their measured ranges, and corrections within those of products that take about as long. Only
-what a model ranks first was measured, so only that is corrected.
+A cost model errs by the effects that it leaves out: little from one configuration to the next, more from one kernel to
+another, and most on products that are odd in some way. The logarithm of its error is modelled as a quadratic function
+of the product, of the configuration, and of the predicted time. `corrections/` holds the coefficients for each GPU, group
+of types and kernel; `benchmarks/gemm/correct.py` fits them to products drawn at random, and states their error on
+products that are left out. Nothing is extrapolated: features are clamped to their measured ranges, and corrections to
+those of products that take about as long. Only the first configurations of a model were measured, so only these are
+corrected.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Correction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         constant, linear: Coefficients.
         quadratic: Coefficients of products: of each feature with itself and those that come after it.
         shortest: The logarithm to base 2 of the shortest predicted microseconds, rounded down.
-        low, high: Between which nine in ten of what the model was off by lie, as logarithms, for each power of two of
+        low, high: Bounds of nine in ten of the model's errors, as logarithms, for each power of two of
             the prediction from there on.
         num_rows: Measured times that it rests on.
         median_error, ninth_error: Errors that half, and nine in ten, of the left-out times stay within, as logarithms.
@@ -83,7 +83,7 @@ class CorrectionsFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Corrector:
-    """A correction that is ready to be asked.
+    """A correction with its coefficients as arrays.
 
     Args:
         correction: Its coefficients.

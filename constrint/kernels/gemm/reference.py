@@ -1,4 +1,4 @@
-"""The GEMM in plain PyTorch: what the kernels must compute, on any device, up to double precision."""
+"""The GEMM in plain PyTorch: the kernels' reference, on any device, up to double precision."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class GemmSpec(KernelSpec):
     operation = "gemm"
     sizes = SIZES
     options = OPTIONS
-    # bf16 first: what is meant where no dtype is named and the GPU has it.
+    # bf16 first: the default dtype where the GPU has it.
     dtypes = ("bf16", *(dtype for dtype in ELEMENT_BYTES if dtype != "bf16"))
     order_params: tuple[str, ...] = ("group_m", "xcd_chunk")
     free_params: tuple[str, ...] = ("matrix_instr_nonkdim", "waves_per_eu", "kpack")
@@ -111,7 +111,7 @@ class GemmSpec(KernelSpec):
     def end_rules(
         self, gpu: GpuModel, product: Product, v: Mapping[str, Any], smem_bytes: Any, added: Any, algebra: Algebra
     ) -> Iterator[Rule]:
-        """Estimated rules of what a product adds to a plain one; see `grid_rules.end_rules` for the arguments."""
+        """Estimated rules on the epilogue of a product; see `grid_rules.end_rules` for the arguments."""
         yield from end_rules(gpu, product, v, smem_bytes, added, self.fixed, algebra)
 
     def table_options(self, product: Product) -> Mapping[str, int]:
@@ -212,7 +212,7 @@ class GemmSpec(KernelSpec):
         return _Stated(gpu, problem, v, use)
 
     def promise_rules(self, gpu: GpuModel, use: BlockUse, v: Vars) -> Iterator[Rule]:
-        """Rules on what the compiler is promised, which come after the hardware's limits."""
+        """Rules on the promises to the compiler; they come after the hardware's limits."""
         yield from ()
 
     def _whole_use(self, gpu: GpuModel, product: Product, v: Vars) -> BlockUse:
@@ -293,7 +293,7 @@ class GemmSpec(KernelSpec):
         )
 
     def compiled_as(self, workload: Workload) -> Workload:
-        """Sizes decide by what they are multiples of alone, unless addresses take more than 32 bits."""
+        """The workload with sizes replaced by representatives of the same divisibility and width of addresses."""
         sizes = workload.sizes
         if max(sizes["m"] * sizes["k"], sizes["k"] * sizes["n"], sizes["m"] * sizes["n"]) > MAX_SIZE:
             return workload

@@ -25,7 +25,7 @@ DATA = Path(__file__).parent / "data"
 
 
 class RegisterModel(msgspec.Struct, frozen=True):
-    """Weights of the terms, and how likely what they add up to spills.
+    """Weights of the terms, and the chance that their sum spills.
 
     Args:
         estimate: Weights of the terms in hundredths of a register.
@@ -121,7 +121,7 @@ class LeftOut(msgspec.Struct, frozen=True):
 
 
 class FittedModel(RegisterModel, frozen=True, kw_only=True):
-    """Weights, and what they were fitted to.
+    """Weights, and the measurements that they were fitted to.
 
     Args:
         targets: Targets of the kernels that the weights were fitted to.

@@ -525,7 +525,7 @@ def _torch_layer(request: Request, refusals: Mapping[str, str]) -> list[Program]
 
 
 def torch_refusal(cell: str, num_heads: int, dtype: str) -> str:
-    """Reason why torch's CPU layers do not compute what `rnn` does; empty if they do."""
+    """Reason why torch's CPU layers do not compute the layer of `rnn`; empty if they do."""
     if cell not in TORCH_CELLS:
         return f"torch has no {cell}"
     if num_heads != 1:

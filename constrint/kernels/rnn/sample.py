@@ -3,7 +3,7 @@
 A layer has a random cell, direction, dtype and a head_dim that is any multiple of 16. The draws:
 
     random    from the space with looser register and shared-memory rules: there are some on both sides of the limits
-    fair      from the space without any limit, short of what takes minutes to compile
+    fair      from the space without any limit, short of kernels that compile for minutes
     ranked    among those that the model ranks first
     first     the first choice
     measured  from `benchmarks/results/h200/rnn_space.csv`: the fastest configurations of every layer, and others
@@ -252,10 +252,10 @@ SAMPLE = KernelSample(
     tables=("triton_rnn_resources_3.6.0.csv", "triton_rnn_resources_3.9.0.csv"),
     targets=TARGETS,
     draws={
-        "random": lambda wanted: drawn(wanted, 0),
+        "random": lambda draw: drawn(draw, 0),
         "fair": draw_fair,
-        "ranked": lambda wanted: drawn(wanted, TOP),
-        "first": lambda wanted: drawn(wanted, 1),
+        "ranked": lambda draw: drawn(draw, TOP),
+        "first": lambda draw: drawn(draw, 1),
         "measured": measured,
     },
     request=request_of,

@@ -59,7 +59,7 @@ class RnnSpec(KernelSpec):
     """
 
     sizes = SIZES
-    #: For sums and steps together: after 13 steps on an H200 errors were under a third of what this allows.
+    #: For sums and steps together: after 13 steps on an H200 errors were under a third of this bound.
     num_roundings = 8
     how: str
     may_recompute = False
@@ -77,7 +77,7 @@ class RnnSpec(KernelSpec):
         return Workload(self.operation, sizes, "bf16" if gpu.matrix_shapes("bf16") else "fp16")
 
     def check_memory(self, gpu: GpuModel, workload: Workload) -> None:
-        """Refuse what the GPU's memory cannot hold."""
+        """Raise for a layer that the GPU's memory cannot hold."""
         batch, time, heads, dim = (workload.sizes[name] for name in self.size_names)
         rows = batch * time * heads * dim * ELEMENT_BYTES[workload.dtype]
         gates = self.cell.num_gates * (2 if self.direction == "backward" else 1)

@@ -25,7 +25,7 @@ SATURATING, TINY = 2.0**5, 2.0**-8
 def make_inputs(
     cell: RecurrentCell, direction: str, workload: Workload, *, device: Any, seed: int
 ) -> dict[str, Tensor]:
-    """Random inputs of a layer with bias; backward also what a forward pass leaves, and the gradient of h."""
+    """Random inputs of a layer with bias; backward also the saved tensors of a forward pass, and the gradient of h."""
     batch, time, heads, dim = (workload.sizes[name] for name in ("batch", "time", "heads", "head_dim"))
     is_meta, dtype = torch.device(device).type == "meta", DTYPES[workload.dtype]
     generator = None if is_meta else torch.Generator(device=device).manual_seed(seed)
@@ -50,12 +50,13 @@ def unusual_inputs(cell: RecurrentCell, direction: str, inputs: Mapping[str, Ten
     """Inputs that show faults of layers which random inputs hide, derived from random ones.
 
     Args:
-        cell: The layer's.
-        direction: Forward, or backward, where what a forward pass leaves is computed anew. Saturated gates are left out
-            there: one less the square of a rounded 1 is no gradient that a bound could be derived for.
-        inputs: Random ones.
-        number: 0 for these themselves; 1: pre-activations of up to a hundred, which saturate every gate, and backward
-            hardly any gradient that is not 0; 2: hardly any projected input is not 0; 3: tiny ones. 4 is 0 again.
+        cell: The cell.
+        direction: Forward, or backward, where the tensors of a forward pass are computed anew. Saturated gates are left
+            out there: one less the square of a rounded 1 is no gradient that a bound could be derived for.
+        inputs: Random inputs.
+        number: 0 for the inputs themselves; 1: pre-activations of up to a hundred, which saturate every gate, and
+            backward hardly any gradient that is not 0; 2: hardly any projected input is not 0; 3: tiny ones. 4 is 0
+            again.
     """
     kind = number % 4
     if kind == 1 and direction == "backward":

@@ -1,6 +1,6 @@
 """The parameter space of the CUDA GEMM, for Hopper: tiles in steps of eight columns, clusters, schedules.
 
-The kernel is `source/kernel.cu`, which asserts at compile time what the rules state (`rules.py`).
+The kernel is `source/kernel.cu`, which asserts the rules of `rules.py` at compile time.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ INSTRUCTION = "wgmma"
 
 
 class CudaSpec(GemmSpec):
-    """A producer warp fills a ring for one to three warpgroups; blocks of a cluster load what they share once."""
+    """A producer warp fills a ring for one to three warpgroups; blocks of a cluster load shared slices once."""
 
     name = "cuda"
     summary = "C[M,N] = A[M,K] @ B[K,N] by clusters with tiles of any multiple of eight columns, CUDA C++"

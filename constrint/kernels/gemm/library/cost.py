@@ -1,6 +1,6 @@
 """Predicted time of torch's own product: measured times, interpolated; where nothing was measured, no prediction.
 
-What is interpolated is the efficiency: a smooth floor (a launch, and the arithmetic and the memory traffic, which
+The efficiency is interpolated: a smooth floor (a launch, and the arithmetic and the memory traffic, which
 overlap) over the measured time. Among the nearest measured products of the same kind the logarithm of the efficiency is
 taken for a linear function of the logarithms of the sizes, and no efficiency beyond theirs is predicted. Nothing is
 said of sizes beyond those that were measured with the same order of axes, far from each of them, or nearer to a product
@@ -88,7 +88,7 @@ def predicted_s(gpu: GpuModel, points: Points, place: Place, left_out: int | Non
     if least > REACH**2:
         return None
     if len(points.refused) and ((points.refused - at) ** 2).sum(axis=1).min() < least:
-        return None  # what the library did not take is nearer
+        return None  # a product that the library did not take is nearer
     if least == 0.0:
         return float(points.seconds[nearest])
     near = np.argpartition(squares, NEIGHBOURS)[:NEIGHBOURS] if len(points) > NEIGHBOURS else np.arange(len(points))

@@ -2,7 +2,7 @@
 
 torch lets libraries add the parts of a 16-bit product that is split along K in 16 bits, and fp16 operands be
 accumulated in fp16 where a user says so. `matmul` accumulates in 32 bits, so both are switched off while the library is
-called, and back to what they were.
+called, and then restored.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SWITCHES = {
 
 
 class NarrowSums:
-    """Switches of torch's that are off while any thread is inside, and then what they were.
+    """Switches of torch's that are off while any thread is inside, and restored afterwards.
 
     Args:
         names: Their names; those that this torch has not are left out.
@@ -52,7 +52,7 @@ class NarrowSums:
             self._inside += 1
             if self._inside == 1:
                 for get, switch in self._switches:
-                    # Newer versions have a second figure, which stays what it is.
+                    # Newer versions have a second figure, which does not change.
                     before = get()
                     before = before if isinstance(before, tuple) else (before,)
                     if before[0]:
@@ -165,7 +165,7 @@ def has_scale(device: torch.device) -> bool:
 
 
 def is_captured(device: torch.device) -> bool:
-    """Whether what is launched on a device now goes into a graph instead."""
+    """Whether launches on a device are now captured into a graph."""
     return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 
 

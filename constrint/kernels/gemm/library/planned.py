@@ -28,7 +28,7 @@ from constrint.kernels.launch.plan.recipe import ProductStep, Recipe, RecordedCa
 from constrint.kernels.launch.plan.scratch import NotedScratch
 from constrint.kernels.launch.plan.shape import NotPlannedError
 
-#: Places of A, B and what is added among a call's tensors: a, b, bias, c.
+#: Places of A, B, the bias and C among a call's tensors (a, b, bias, c).
 A, B, SOURCE = 0, 1, 3
 #: cudaDataType_t of operands and results. Torch multiplies others by other functions.
 OPERAND_TYPES = {torch.float16: 2, torch.bfloat16: 14}
@@ -187,9 +187,9 @@ def matrix_of(tensor: Tensor) -> Matrix | None:
 
 
 def step_of(call: GemmCall, a_slot: int, b_slot: int, out_slot: int) -> ProductStep | None:
-    """The call's product of what three slots hold; None where it is another function's.
+    """The step of a call's product on three slots; None where the BLAS has no function for the call.
 
-    A BLAS sees matrices by columns, and what lies by rows as its transpose: the step computes C' = B' A'.
+    A BLAS reads matrices by columns, and a matrix by rows as its transpose: the step computes C' = B' A'.
     """
     end, types = call.epilogue, (call.b.dtype, call.a.dtype, call.out.dtype)
     is_plain = end.source is None and end.bias is None and end.activation is None and end.alpha == 1.0

@@ -50,7 +50,7 @@ class LibrarySpec(GemmSpec):
         return ()
 
     def tile_rules(self, gpu: GpuModel, product: Product, v: Vars) -> Iterator[Rule]:
-        """None: what it cannot take, `refusal` says."""
+        """None: `refusal` has the products that the library cannot take."""
         return iter(())
 
     def rules(self, gpu: GpuModel, workload: Workload, v: Vars) -> Iterator[Rule]:
@@ -58,7 +58,7 @@ class LibrarySpec(GemmSpec):
         return iter(())
 
     def use(self, gpu: GpuModel, workload: Workload, v: Vars) -> BlockUse | None:  # type: ignore[override]
-        """None: what it launches is the library's secret."""
+        """None: the library does not say which kernels it launches."""
         return None
 
     def block_use(self, gpu: GpuModel, product: Product, v: Vars) -> BlockUse:

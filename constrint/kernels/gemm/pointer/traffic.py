@@ -45,7 +45,7 @@ class TileGrid:
 
 @dataclass(frozen=True)
 class Traffic:
-    """Bytes per level for the whole grid: misses of the L2s, and what DRAM has to deliver."""
+    """Bytes per level for the whole grid: misses of the L2s, and the bytes from DRAM."""
 
     l2_miss_bytes: Column
     dram_bytes: Column
@@ -135,7 +135,7 @@ _Covered = tuple[Column, Column]
 
 
 def _misses(tiles: TileGrid, wave: _Covered, grid: _Covered, waves: Column, capacity_bytes: float) -> Column:
-    """Bytes that leave a cache of this capacity below blocks that run in waves, by what a wave and the grid touch."""
+    """Bytes that miss a cache of this capacity for blocks that run in waves, by the bytes of a wave and of the grid."""
     capacity = capacity_bytes * USABLE_CACHE_SHARE
     (rows, columns), (all_rows, all_columns) = wave, grid
     once = all_rows * tiles.row_bytes + all_columns * tiles.column_bytes

@@ -54,7 +54,7 @@ class Signature:
 
     @property
     def jitted(self) -> Any:
-        """The function of `triton.jit` itself, below what else decorates it."""
+        """The function of `triton.jit` itself, below other decorators."""
         function = self.function
         while function.fn is not self.base:
             function = function.fn

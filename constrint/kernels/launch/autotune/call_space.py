@@ -1,6 +1,6 @@
-"""The short way to state a kernel's space: values, rules, and what a block takes, as texts.
+"""The short form of a kernel's space: values, rules, and the resources of a block, as texts.
 
-`space(...)` gives what `constrint.autotune` takes in place of a `KernelSpec`. Sizes, data and the grid need not be
+`constrint.autotune` takes the result of `space(...)` in place of a `KernelSpec`. Sizes, data and the grid need not be
 stated: a call shows them, and `CallSpec` is the kernel spec of one call.
 """
 
@@ -25,7 +25,7 @@ from constrint.select.spec import Columns, Param, Rule, Vars
 from constrint.select.stated import ELEMENT_BYTES_NAME, GPU_NAMES, StatedRule, StatedSpace, gpu_names
 from constrint.select.workload import Size, Workload
 
-#: Warps of a block where no parameter says how many: what Triton takes.
+#: Warps of a block where no parameter states them: Triton's default.
 USUAL_WARPS = 4
 #: Registers of a thread where nothing is stated: few enough for any number of warps.
 USUAL_REGISTERS = 32

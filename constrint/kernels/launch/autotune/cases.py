@@ -55,14 +55,14 @@ class CaseLaunch:
         """A call's own data cannot be compiled for another GPU.
 
         Raises:
-            UsageError: Always; says what does it.
+            UsageError: Always; names the method that compiles.
         """
         raise UsageError("compile a configuration by the kernel's `compile`, which takes the call's arguments.")
 
 
 @dataclass(frozen=True)
 class _Restore:
-    """Makes tensors zero, or what they were, before a launch."""
+    """Restores tensors before a launch: to zero, or to the values of the call."""
 
     zeroed: Sequence[Any]
     copied: Sequence[tuple[Any, Any]]
@@ -84,7 +84,7 @@ class _Restore:
 
 
 class CallCase:
-    """Copies of a call's tensors, and what is expected of them once a configuration has run.
+    """Copies of a call's tensors, and their expected values once a configuration has run.
 
     Args:
         spec: The kernel as the call shows it.
@@ -113,7 +113,7 @@ class CallCase:
         return [_Restore([self.copies[name] for name in to_zero if name in self.copies], copied), kernel]
 
     def check(self, launches: Sequence[Launch]) -> float:
-        """Run on what the call gave, its outputs poisoned, and compare; the first to run says what is expected."""
+        """Run on the call's values with poisoned outputs, and compare; without a reference, with the first run."""
         for name, memory in self._memory.items():
             memory.copy_(self._covered[name])
         poison({name: self.copies[name] for name in self.outputs if name in self.copies})
@@ -141,7 +141,7 @@ class CallCase:
         return {name: _exact(value) for name, value in expected.items()}
 
     def _written(self) -> dict[str, Any]:
-        """The outputs, or else the tensors that are no longer what the call gave."""
+        """The outputs, or else the tensors that differ from the call's."""
         names = self.outputs or [
             name for name, memory in self._memory.items() if not is_same(memory, self._covered[name])
         ]

@@ -43,8 +43,8 @@ def autotune(
 ) -> Callable[[Any], AutotunedKernel]:
     """Decorate a `triton.jit` function: its configuration follows from constraints and a hardware model.
 
-    The call stays what it was, `kernel[grid](...)`, without the parameters that the spec has. The first call of a key
-    takes what was tuned before, else the model's first choice (or, if told so, it tries several and keeps the best).
+    The call stays `kernel[grid](...)`, without the parameters that the spec has. The first call of a key
+    takes the winner of an earlier tuning, else the model's first choice (or, on request, the best of several trials).
 
     Args:
         spec: `constrint.space(...)`, or a `TritonKernelSpec`, whose sizes and options are arguments of the kernel.
@@ -128,7 +128,7 @@ class AutotunedKernel:
         return self.fn.run(*args, grid=grid, warmup=warmup, **kwargs, **values)
 
     def warmup(self, *args: Any, grid: Grid, **kwargs: Any) -> list[Any]:
-        """Compile what a call with these arguments launches; launch nothing."""
+        """Compile the launches of a call with these arguments; launch nothing."""
         return [self.run(*args, grid=grid, warmup=True, **kwargs)]
 
     def ranking(

@@ -60,8 +60,8 @@ def origin_of(signature: Signature, spec: KernelSpec, compiled_in: Any) -> Origi
 def recall(spec: KernelSpec, gpu: GpuModel, workload: Workload, origin: Origin) -> Config | None:
     """The best configuration that was measured; None where there is none.
 
-    For a whole spec that is the winner of `constrint tune` or of any process; for a stated space, what some process
-    has kept for the same kernel and texts.
+    For a whole spec that is the winner of `constrint tune` or of any process; for a stated space, the best
+    one that some process has stored for the same kernel and texts.
     """
     if not isinstance(spec, CallSpec):
         entry = winner((spec,), gpu, workload)

@@ -226,7 +226,7 @@ def _program(source: CudaSource, options: list[str], refusal: str) -> Iterator[t
 
 
 def figures_of(log: str, symbol: str) -> tuple[int, int, int]:
-    """Registers, bytes spilled and static shared memory of a kernel, from what the assembler said.
+    """Registers, bytes spilled and static shared memory of a kernel, from the assembler's log.
 
     Raises:
         UnsupportedError: Where it said nothing of the kernel.

@@ -37,7 +37,7 @@ Reference = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 #: Static shared memory that any NVRTC takes; 13.5 takes more for some targets.
 MAX_STATIC_SMEM_BYTES = 48 * 1024
 BLOCK_SIZE_NAMES = ("block_size_x", "block_size_y", "block_size_z")
-#: Threads of a block along x where no parameter says how many: what Kernel Tuner takes.
+#: Threads of a block along x where no parameter states them: Kernel Tuner's default.
 USUAL_BLOCK_SIZE = 256
 #: Registers of a thread where nothing is stated: few enough for any block.
 USUAL_REGISTERS = 32
@@ -234,7 +234,7 @@ class TuneParamsSpec(CudaKernelSpec):
         return stated.value(config)
 
     def macros(self, workload: Workload, config: Config) -> Mapping[str, MacroValue]:
-        """The parameters, and what Kernel Tuner defines beside them."""
+        """The parameters, and the macros that Kernel Tuner defines beside them."""
         block, grid = self.block(workload, config), (*self.grid(workload, config), 1, 1, 1)
         sizes = {f"grid_size_{axis}": grid[place] for place, axis in enumerate(_AXES)}
         return {**sizes, **dict(zip(self.block_names, block, strict=True)), "kernel_tuner": 1, **self.values_of(config)}

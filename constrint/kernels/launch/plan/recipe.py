@@ -1,6 +1,6 @@
 """Recipes: a call's launches as plain data, recorded once, stored on disk, and read as a plan of the compiled core.
 
-A recipe holds no address. Slots stand for memory: first the call's tensors, then what the call allocates (its results,
+A recipe holds no address. Slots stand for memory: first the call's tensors, then the call's allocations (its results,
 then one piece of scratch memory), then the stream's counters.
 """
 

@@ -222,7 +222,7 @@ class ConfigLimits:
 
     @property
     def of_threads(self) -> ConfigLimits:
-        """Without what is said of shared memory."""
+        """The limits without those on shared memory."""
         return replace(self, rules=tuple(rule for rule in self.rules if rule.name == _OF_HARDWARE[0]))
 
     def broken(self, configs: Sequence[Mapping[str, Any]]) -> list[Constraint | None]:

@@ -192,7 +192,7 @@ def settings_of(config: Any) -> dict[str, Any]:
     """A configuration's values by name.
 
     Raises:
-        UsageError: For what is neither `triton.Config` nor a mapping.
+        UsageError: For configurations that are neither `triton.Config` nor mappings.
     """
     if isinstance(config, Mapping):
         return {str(name): value for name, value in config.items()}

@@ -1,6 +1,6 @@
 """Predicted time of a recurrence that alternates products and pointwise steps: two kernels per step, in turn.
 
-Each step reads the weights again, from the L2 if they fit there. What a step takes was fitted on one H200
+Each step reads the weights again, from the L2 if they fit there. The time of a step was fitted on one H200
 (`benchmarks/results/h200/rnn.csv`: LSTM in bf16, B 16 to 256, 64 to 2048 units per head, within 30 %); on other GPUs
 the time of a kernel is assumed to be the same.
 

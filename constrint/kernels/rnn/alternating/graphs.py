@@ -143,7 +143,7 @@ class Chunk(ABC):
         with torch.cuda.stream(side):
             self.enqueue(1)
             graph = torch.cuda.CUDAGraph()
-            # Gradients run in autograd's thread; what other threads do meanwhile is their own affair.
+            # Gradients run in autograd's thread; other threads are not affected.
             graph.capture_begin(capture_error_mode="thread_local")
             try:
                 self.enqueue(self.key.num_steps)
@@ -346,7 +346,7 @@ def graph_backward(inputs: RnnInputs, saved: ForwardOutputs, upstream: RnnUpstre
 
 
 def _initial_gradient(inputs: RnnInputs, chunk: BackwardChunk) -> Tensor:
-    """Gradient of the initial states (S, B, N, D): the last carry, and what came through r."""
+    """Gradient of the initial states (S, B, N, D): the last carry, and the part through r."""
     carry, through = chunk.carry.clone(), chunk.through.float()
     has_clip = chunk.key.flags[1]
     carry[0] += torch.clamp(through, -chunk.limit, chunk.limit) if has_clip else through

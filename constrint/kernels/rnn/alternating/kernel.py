@@ -15,7 +15,7 @@ import triton.language as tl
 
 @triton.jit
 def load_fp32(ptrs, mask, exists: tl.constexpr):
-    """A value in fp32; zeros for what the cell does not have."""
+    """A value in fp32; zeros for a state that the cell lacks."""
     if exists:
         return tl.load(ptrs, mask=mask, other=0.0).to(tl.float32)
     else:
@@ -24,7 +24,7 @@ def load_fp32(ptrs, mask, exists: tl.constexpr):
 
 @triton.jit
 def store_as(ptrs, value, mask, exists: tl.constexpr):
-    """Store what the cell has."""
+    """Store the values of states that the cell has."""
     if exists:
         tl.store(ptrs, value.to(ptrs.dtype.element_ty), mask=mask)
 

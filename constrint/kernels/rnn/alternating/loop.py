@@ -222,7 +222,7 @@ def _padding(inputs: RnnInputs) -> Tensor | None:
 
 
 def _fresh(inputs: RnnInputs) -> list[Tensor | None]:
-    """Per step where sequences start anew (1, B, 1), None for nowhere; a device is not asked."""
+    """Per step where sequences start anew (1, B, 1), None for nowhere; does not synchronise with the device."""
     time = inputs.wx.shape[1]
     if inputs.reset is None:
         return [None] * time

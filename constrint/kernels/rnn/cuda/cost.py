@@ -1,6 +1,6 @@
 """Predicted time of the recurrent CUDA kernels: the latency of one step, times the steps, times the rounds of blocks.
 
-A step is a chain: the exchange, the product, partial sums, the pointwise part, what is written for the next step. Its
+A step is a chain: the exchange, the product, partial sums, the pointwise part, the writes for the next step. Its
 parts are counted from the source (clocks that an ideal unit needs); how many times that each of them takes was fitted
 to one H200 (`step.json`, by `python -m benchmarks.rnn.fit_cuda`) and is used for other GPUs as well.
 """
@@ -43,7 +43,7 @@ EXCHANGE_S = {BLOCK: 3e-8, CLUSTER: 2e-7, GRID: 6e-7}
 WAITED = ("cluster", "cluster_blocks", "grid", "grid_blocks")
 #: Parts that blocks of one SM do one after the other.
 BUSY = ("mma", "rounded", "weights", "operand", "polled", "streamed", "summed", "special", "written")
-#: Exponent of the p-norm of a step's work and of what its loads leave: neither hides the other where both are as long.
+#: Exponent of the p-norm of a step's work and of its remaining loads: neither hides the other where both are as long.
 WAITING_EXPONENT = 6.0
 #: Every part, and the loads' latency in clocks.
 LOADS = "loads"
@@ -138,10 +138,10 @@ def part_columns(
 def step_clk(
     parts: Mapping[str, Column], figures: Mapping[str, float], columns: Columns, sharing: Column
 ) -> dict[str, Column]:
-    """Clocks of a step of all tiles of a block: its parts, and as `step` what they make together.
+    """Clocks of a step of all tiles of a block: its parts, and as `step` their combined time.
 
-    Several tiles are worked on in turn, so that one's exchange is hidden behind the others' work. Inputs are asked for
-    `prefetch` tiles ahead, so that no tile is done faster than their latency over the tiles between.
+    Several tiles are worked on in turn, so that one's exchange is hidden behind the others' work. Inputs are requested
+    `prefetch` tiles ahead, so that no tile is computed faster than their latency over the tiles between.
     """
     tiles = np.asarray(columns["num_tiles"], dtype=np.float64)
     ahead = np.asarray(columns["prefetch"], dtype=np.float64) - 1.0
@@ -158,7 +158,7 @@ def step_clk(
 def floor_clk(
     gpu: GpuModel, cell: RecurrentCell, direction: str, workload: Workload, config: Mapping[str, int]
 ) -> dict[str, float]:
-    """Clocks of a step that no code could do without, in a configuration's placement, by what takes them.
+    """Clocks of a step that no code could do without, in a configuration's placement, by part.
 
     The matrix units work at their peak, weights and partial sums move at the full rate of shared memory, streamed
     weights at that of the L2, special functions take theirs, and the exchange is the shortest there is (`EXCHANGE_S`).

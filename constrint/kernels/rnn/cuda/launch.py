@@ -1,6 +1,6 @@
 """Launches of the recurrent CUDA kernels: `launches_of` states their arguments, for a device or for a compiler alone.
 
-What a configuration means is in `shape.py` and `source/shape.cuh`; the device code is in `source/`.
+The meaning of a configuration is in `shape.py` and `source/shape.cuh`, the device code in `source/`.
 """
 
 from __future__ import annotations
@@ -131,14 +131,14 @@ def launches_of(
 def _memory(built: CudaBuild, groups: int, blocks: int, scratch: Scratch, device: torch.device) -> dict[str, Tensor]:
     """Memory that the launches need besides their tensors, in words of four bytes, by the names of the arguments.
 
-    Launches that follow each other use the weights' memory again: `blocks` is what the largest of them has.
+    Launches that follow each other use the weights' memory again: `blocks` is the number of the largest one.
     """
     sizes = {"exchange": groups * built.ring_bytes, "streamed": blocks * built.streamed_bytes}
     return {name: scratch.empty((size // 4,), torch.int32, device) for name, size in sizes.items() if size}
 
 
 def _num_groups(wx: Tensor, config: Config) -> int:
-    """Groups of blocks that do not see each other: heads by what a group has of the batch."""
+    """Groups of blocks that do not see each other: heads times groups of sequences."""
     return int(wx.shape[3]) * -(-int(wx.shape[0]) // (config["tile_batch"] * config["num_tiles"]))
 
 

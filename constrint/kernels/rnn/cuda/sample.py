@@ -2,7 +2,7 @@
 
 A layer has a random cell, direction, dtype and head dimension. The draws:
 
-    random    from the space, up to what is estimated to need much more than there is
+    random    from the space, up to estimates far above the registers of a thread
     first     the first choice
 """
 
@@ -54,7 +54,7 @@ def draw_workload(rng: random.Random) -> Workload:
 
 
 def draw_random(draw: DrawRequest) -> Iterator[Row]:
-    """Configurations of random layers, short of what takes long to compile."""
+    """Configurations of random layers, short of those that take long to compile."""
     gpu = load_gpu(TARGETS[draw.target])
     while True:
         workload = draw_workload(draw.rng)

@@ -27,7 +27,7 @@ MMA_COLUMNS = 8
 #: Vectors of 16 bytes that a thread requests from the grid at once; fewer where it also waits for weights.
 WINDOW, STREAMING_WINDOW = 16, 8
 #: Tiles of weights in global memory that a warp has requested while it works on others.
-MOST_ASKED = 3
+MOST_STREAMING = 3
 #: Steps that exchanged states stand in a ring of global memory, and steps between two fences (`source/exchange.cuh`).
 RING, FENCE = 32, 14
 #: Bytes of the weights of eight rows for one pair.

@@ -114,7 +114,7 @@ class CudaRnnSpec(NvrtcSpec):
         )
 
     def _may_stream(self, gpu: GpuModel, workload: Workload) -> bool:
-        """Whether a head's weights may be more than what shared memory holds of them."""
+        """Whether a head's weights may exceed the part that shared memory holds."""
         weights = self.cell.num_gates * workload.sizes["head_dim"] ** 2 * ELEMENT_BYTES[workload.dtype]
         return weights > gpu.device.sm_count * gpu.sm.max_smem_bytes_per_block // 2
 

@@ -46,7 +46,7 @@ class CudnnSpec(RnnSpec):
         return ()
 
     def rules(self, gpu: GpuModel, workload: Workload, v: Vars) -> Iterator[Rule]:
-        """None: `check_workload` refuses what it does not take."""
+        """None: `check_workload` refuses layers that cuDNN does not take."""
         return iter(())
 
     def use(self, gpu: GpuModel, workload: Workload, v: Vars) -> BlockUse | None:

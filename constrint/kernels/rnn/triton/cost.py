@@ -37,7 +37,7 @@ SMEM_BYTES_PER_CLK = 128.0
 #: A thread that holds more registers of weights and of gathered states than this share of its registers loads them in
 #: turns.
 UNCROWDED = 0.25
-#: Exponent of the p-norm of a chain and of what its loads leave: neither hides the other as long as both are as long.
+#: Exponent of the p-norm of a chain and of its remaining loads: neither hides the other as long as both are as long.
 WAITING_EXPONENT = 6.0
 
 #: Parts of a step, and the fitted weight of each part's clocks by (direction, whether a head is split).
@@ -81,7 +81,7 @@ def step_features(gpu: GpuModel, layer: TritonLayer, columns: Columns) -> dict[s
     exchanged = rows * depth * element
     stores = layer.cell.num_states + np.where(c["recompute"] > 0, 0.0, dots) if forward else slots + 0.0 * rows
     threads, lanes = warps * gpu.sm.warp_size, float(gpu.sm.warp_size)
-    # Registers of a thread that hold its share of the weights, and of what it gathers of the others' states.
+    # Registers of a thread that hold its share of the weights, and of the gathered states of the others.
     weights = depth * layer.exchanged_slots * out * element / 4.0 / threads
     gathered = rows * depth * element / 4.0 / np.where(sliced, threads, lanes)
     crowded = weights + gathered - UNCROWDED * gpu.sm.max_registers_per_thread
@@ -180,7 +180,7 @@ def rounds_and_sharing(
 def step_s(
     gpu: GpuModel, layer: TritonLayer, columns: Columns, clks: Mapping[str, Column], sharing: Column, clock: float
 ) -> tuple[Column, Column, Column]:
-    """Seconds of a step's chain, of the step with what it waits for its loads, and of its barrier."""
+    """Seconds of a step's chain, of the step with its waits for loads, and of its barrier."""
     barrier_s, loads_s = waits_s(gpu, layer, columns)
     busy_s = sum(clks[name] for name in BUSY) / clock
     chain_s = sum(clks.values()) / clock + (sharing - 1.0) * busy_s

@@ -71,7 +71,7 @@ def load_step(
     i0, i1, i2, i3, mask, t, gate_stride, state_stride,
     num_gates: tl.constexpr, num_slots: tl.constexpr, num_states: tl.constexpr, has_initial: tl.constexpr,
 ):  # fmt: skip
-    """Pre-activations, states before and after the step, gradients from outside; 0.0 for what the cell has not."""
+    """Pre-activations, states before and after the step, gradients from outside; 0.0 for states that the cell lacks."""
     apart: tl.constexpr = num_slots > num_gates
     p0 = load_slot(saved + gate_offsets, mask, True)
     p1 = load_slot(saved + gate_stride + gate_offsets, mask, num_gates > 1)

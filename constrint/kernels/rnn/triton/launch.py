@@ -1,6 +1,6 @@
 """Launches of the recurrent kernels: `launches_of` states their arguments, for a device or for a compiler alone.
 
-What a configuration means is in `spec.py`; the device code is in `kernel_forward.py` and `kernel_backward.py`.
+The meaning of a configuration is in `spec.py`, the device code in `kernel_forward.py` and `kernel_backward.py`.
 """
 
 from __future__ import annotations

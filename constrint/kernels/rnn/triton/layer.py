@@ -57,7 +57,7 @@ class TritonLayer:
         return max(MIN_DEPTH, 1 << (self.head_dim - 1).bit_length())
 
     def exchanged_depth(self, slices: int) -> tuple[int, int]:
-        """Depth of the dot over what a group exchanges, in two parts."""
+        """Depth of the dot over the exchanged states of a group, in two parts."""
         return depth_parts(self.head_dim * (1 if self.direction == "forward" else self.cell.num_gates), slices)
 
     @property

@@ -139,7 +139,7 @@ def _whole_terms(gpu: GpuModel, layer: TritonLayer, v: Vars) -> dict[str, Expr]:
 
 
 def _split_terms(gpu: GpuModel, layer: TritonLayer, v: Vars) -> dict[str, Expr]:
-    """A head dealt to several programs: what they exchange passes through registers, and sums over slices."""
+    """A head dealt to several programs: exchanged states, and sums over slices, pass through registers."""
     lanes, sliced, rows = gpu.sm.warp_size, v["split_depth"], v["tile_batch"]
     element, threads = layer.element_bytes, v["num_warps"] * gpu.sm.warp_size
     flat, width, full = 1 - sliced, layer.exchanged_slots * v["tile_out"], maximum(rows, MIN_ROWS)

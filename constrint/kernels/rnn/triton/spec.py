@@ -152,7 +152,7 @@ class TritonSpec(FusedSpec):
         return rnn_assumptions(gpu)
 
     def compiled_as(self, workload: Workload) -> Workload:
-        """The number of steps, of sequences and of heads decide by what they are multiples of alone."""
+        """The workload with steps, sequences and heads replaced by representatives of the same divisibility."""
         return with_sizes(workload, **{name: size_class(workload.sizes[name]) for name in ("batch", "time", "heads")})
 
     def backend(self) -> RnnBackend:

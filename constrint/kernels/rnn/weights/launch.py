@@ -41,7 +41,7 @@ MOST_STAGES = 4
 BLOCKS_PER_SM = 2
 #: Least steps of a part, in units of `TILE_K`: the sum of more parts would take longer than they save.
 LEAST_PART_TILES = 8
-#: Shared memory of a block where there is no model of the device: what every GPU has.
+#: Shared memory of a block where there is no model of the device: every GPU has it.
 USUAL_SMEM_BYTES = 48 * 1024
 #: Beside the stages: ones, for the sum over b.
 OTHER_SMEM_BYTES = 4096
@@ -126,7 +126,7 @@ def weight_launches(
         h: States after each step, contiguous.
         initial: States before the first step in fp32, of which h is the first, contiguous; None for zeros.
         r: Written: the gradient of r.
-        b: Written: the gradient of b; None where it is not wanted.
+        b: Written: the gradient of b; None where it is not needed.
         gpu: The hardware model; None where there is none of the device.
         scratch: Gives the memory of the parts.
         tiles: The tiles of blocks; by default those of `tiles_of`.

@@ -85,7 +85,7 @@ def step_parts(gpu: GpuModel, shape: WgmmaLoop) -> dict[str, Expr]:
 
 
 def part_columns(gpu: GpuModel, cell: RecurrentCell, workload: Workload, columns: Columns) -> dict[str, Column]:
-    """The parts of every row; `crowd` is what is read, by the share of the SMs that read at once."""
+    """The parts of every row; `crowd` is the part `read` times the share of the SMs that read at once."""
     shape = WgmmaLoop.of(cell, workload, {name: Var(name) for name in columns})
     parts = {name: _column(part, columns) for name, part in step_parts(gpu, shape).items()}
     groups, at_once = _groups(gpu, shape, workload, columns)
@@ -94,7 +94,7 @@ def part_columns(gpu: GpuModel, cell: RecurrentCell, workload: Workload, columns
 
 
 def step_clk(parts: Mapping[str, Column], figures: Mapping[str, float]) -> dict[str, Column]:
-    """Clocks of a step: its parts, and as `step` what they make together."""
+    """Clocks of a step: its parts, and as `step` their combined time."""
     clks = {name: figures[name] * part for name, part in parts.items()}
     alone = set(FIGURES).difference(*OVERLAPPED)
     p = OVERLAP_EXPONENT
@@ -117,7 +117,7 @@ def filled_s(gpu: GpuModel, cell: RecurrentCell, workload: Workload, columns: Co
 
 
 def moved_s(gpu: GpuModel, cell: RecurrentCell, workload: Workload, columns: Columns) -> Column:
-    """Seconds that device memory takes for what the loop reads and writes."""
+    """Seconds of the loop's traffic to and from device memory."""
     stored = cell.num_gates * (1.0 - np.asarray(columns["recompute"], dtype=np.float64))
     row_bytes = float(np.prod([float(size) for size in workload.sizes.values()])) * ELEMENT_BYTES[workload.dtype]
     moved = row_bytes * (cell.num_loads("forward") + cell.num_states + stored)
@@ -125,7 +125,7 @@ def moved_s(gpu: GpuModel, cell: RecurrentCell, workload: Workload, columns: Col
 
 
 def floor_clk(gpu: GpuModel, cell: RecurrentCell, workload: Workload, config: Mapping[str, int]) -> dict[str, float]:
-    """Clocks of a step that no code could do without, in a configuration, by what takes them; some overlap.
+    """Clocks of a step that no code could do without, in a configuration, by part; some overlap.
 
     Data arrive at the highest rate measured for one SM, the matrix units work at their peak, special
     functions take theirs, and the exchange is the shortest there is.

@@ -1,4 +1,4 @@
-"""Launches of the forward kernel for many sequences: what is compiled for a configuration, and with which arguments.
+"""Launches of the forward kernel for many sequences: the source of a configuration, and its arguments.
 
 The figures are those of `shape.py` and `source/layout.cuh`; the device code is in `source/`.
 """
@@ -59,7 +59,7 @@ MACROS = {
 
 
 class WgmmaBuild(NamedTuple):
-    """A configuration's source, and what it takes: threads, shared memory, and memory for the exchange of a group."""
+    """A configuration's source and resources: threads, shared memory, and memory for the exchange of a group."""
 
     source: CudaSource
     threads: int

@@ -45,7 +45,7 @@ HEAD_MULTIPLE = STEP_DEPTH * SLICE_STEPS
 BARRIERS = 16
 #: Registers for addresses, the rows of a thread, and values in flight.
 OTHER_REGISTERS = 24
-#: Half of the kernels spill that are estimated to need what a thread may have; hardly any compiled one spills below.
+#: Half of the kernels spill whose estimate equals the registers that a thread may have; below, hardly any one spills.
 SPILLING = Spilling.of(at_percent=100, slope_tenths=200, error_percent=25)
 
 
