@@ -202,8 +202,8 @@ def check_reset(reset: object, batch: int, time: int, wx: Tensor) -> Tensor:
 def check_exported(time: int) -> None:
     """Refuse to export to ONNX by way of torch.export while the number of steps is not known.
 
-    torch.onnx fixes it, without a word, even in what it makes of `torch.nn.LSTM` (2.13). It also tries again in another
-    way and keeps the first reason to itself, so a warning says it as well.
+    torch.onnx fixes the number of steps silently, even for `torch.nn.LSTM` (2.13). After an error it tries another way
+    of exporting and drops the first reason, so a warning states the reason, too.
     """
     if is_exporting_onnx() and is_symbolic(time):
         message = (

@@ -103,7 +103,7 @@ class SLSTM(Recurrent):
 class GRU(Recurrent):
     """`torch.nn.GRU` on fused kernels: same constructor, call and state dict.
 
-    Arguments as in `LSTM`, without `proj_size`: as in `torch.nn`, one that is given is refused.
+    Arguments as in `LSTM`, without `proj_size`, which is refused as `torch.nn` refuses it.
     """
 
     def __init__(

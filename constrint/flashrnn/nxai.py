@@ -60,8 +60,8 @@ def flashrnn(
 
     A `config`, NX-AI's own object or a mapping of its fields, goes before `function`, `backend` and `dtype`, as there.
     Of its fields `function`, `backend`, `dtype`, `gradient_recurrent_clipval`, `gradient_recurrent_cut`,
-    `initial_val`, `trainable_r`, `trainable_b` and the four shapes mean here what they mean there. Those that configure
-    NX-AI's kernels mean nothing: the solver chooses. `forward_clipval`, `constants` and `dtype_acc` are not there; a
+    `initial_val`, `trainable_r`, `trainable_b` and the four shapes have the same meaning here. Fields that configure
+    NX-AI's kernels have no effect: the solver chooses. `forward_clipval`, `constants` and `dtype_acc` are not there; a
     warning says so once where one is set.
 
     Returns:

@@ -31,7 +31,7 @@ class RecurrentParameters(nn.Module):
     only; with one head this is `torch.nn`'s layout.
     """
 
-    #: Modules that were stored before there was the option have none.
+    #: Default for stored modules that are older than the option.
     config: Mapping[str, Mapping[str, int]] | None = None
 
     def __init__(

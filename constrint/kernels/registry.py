@@ -40,12 +40,12 @@ _CONTRIBUTORS = {"gemm": "constrint.kernels.gemm.candidates"} | dict.fromkeys(
     ("lstm", "gru", "slstm", "elman", "elman_relu"), "constrint.kernels.rnn.candidates"
 )
 _RANKED = "constrint.choose.candidates"
-#: Built in, but an option of a layer rather than an operation that users ask for.
+#: Built in, but options of a layer rather than operations of their own.
 _UNLISTED = ("elman_relu", "elman_relu-backward")
 #: Implementations that were registered by a program or a package, by operation.
 _REGISTERED: dict[str, list[KernelSpec]] = {}
 _has_read_packages = False
-#: Modules that are made of a file are named so.
+#: Prefix of the names of modules that are loaded from files.
 _FILE_MODULE = "constrint_kernel_"
 
 

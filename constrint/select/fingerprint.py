@@ -36,7 +36,7 @@ from constrint.select.spec import KernelSpec
 #: Digits of a hash, and the kind under which the cache stores fingerprints.
 DIGITS, _KIND = 16, "fingerprints"
 _PACKAGE = "constrint."
-#: Rooms that every kernel rests on: a change in them is no change of a kernel.
+#: Packages that every kernel rests on: a change in them is no change of a kernel.
 _FOUNDATION = tuple(
     f"{_PACKAGE}{part}" for part in ("cache", "core", "errors", "hwmodels", "lazy", "model", "select", "solve", "tune")
 )

@@ -69,7 +69,7 @@ class Module:
         return by_key
 
     def definitions(self) -> list[Definition]:
-        """All that it defines."""
+        """All definitions of the module."""
         return [Definition(self, name) for name in self.defined]
 
     def functions(self) -> list[Definition]:
@@ -89,7 +89,7 @@ class Definition:
 
     Args:
         module: The module.
-        name: Its name there.
+        name: Its name in the module.
     """
 
     module: Module
@@ -108,12 +108,12 @@ class Definition:
 
     @property
     def is_function(self) -> bool:
-        """Whether it is a function."""
+        """Whether the definition is a function."""
         return isinstance(self.node, _FUNCTIONS)
 
     @property
     def is_literal(self) -> bool:
-        """Whether it is a constant whose value is written out."""
+        """Whether the definition is a constant whose value is a literal."""
         try:
             ast.literal_eval(self.node)
         except (ValueError, TypeError, MemoryError, RecursionError):
@@ -127,14 +127,14 @@ class Definition:
         return f"{self.name}:{text_of(self.node)}|{','.join(foreign)}"
 
     def calls(self, name: str) -> bool:
-        """Whether it calls a function or class of this name."""
+        """Whether the definition calls a function or class of this name."""
         return any(
             isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name
             for node in ast.walk(self.node)
         )
 
     def uses(self) -> list[Definition]:
-        """The definitions of the package that it uses by name."""
+        """The definitions of the package that this definition uses by name."""
         definitions = []
         for name, attribute in _names(self.node):
             module = module_of(self.module.imports.get(name, ""))

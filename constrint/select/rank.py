@@ -50,7 +50,7 @@ def requests(operation: Operation, gpu: GpuModel, workload: Workload) -> tuple[l
     """State the problems of all implementations that support a workload, and why the others do not, by full name.
 
     Raises:
-        UsageError: When the workload is none of the operation's, or no implementation can take it: the reason of the
+        UsageError: When the operation does not take the workload, or no implementation can take it: the reason of the
             last, most general one.
         InfeasibleError: Likewise, when its data does not fit the GPU.
     """
@@ -249,7 +249,7 @@ def predict(spec: KernelSpec, gpu: GpuModel, workload: Workload, columns: Mappin
 
 
 def infeasible(able: list[KernelProblem], limits: Limits | None = None) -> InfeasibleError:
-    """Make the error that no configuration is valid: a minimal conflict with its reasons for every kernel."""
+    """The error that no configuration is valid: a minimal conflict with its reasons for every kernel."""
     headline = nothing_fits(able[-1].gpu, able[-1].workload)
     reasons = [(request.spec.full_name, *reason_of(request.problem, limits=limits)) for request in able]
     conflict = reasons[-1][2]

@@ -1,4 +1,4 @@
-"""The specification of a kernel: sizes, parameters, rules, resources, cost, and how it is launched and checked.
+"""The specification of a kernel: sizes, parameters, rules, resources, cost, launches and checks.
 
 A user requests an operation (gemm, lstm); each of its implementations is a `KernelSpec`. A spec holds
 knowledge, never results: `rank` does the work. The base class has defaults for all but parameters, rules, resources.

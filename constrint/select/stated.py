@@ -39,7 +39,7 @@ def gpu_names(gpu: GpuModel) -> dict[str, int]:
     }
 
 
-#: The names that `gpu_names` gives, and the size of an element of the workload's dtype.
+#: The names that `gpu_names` returns, and the size of an element of the workload's dtype.
 GPU_NAMES = ("warp_size", "sm_count", "max_threads_per_block", "max_smem_bytes_per_block")
 ELEMENT_BYTES_NAME = "element_bytes"
 

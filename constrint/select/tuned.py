@@ -38,8 +38,8 @@ class TunedEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         spec_hash: Hash of the space, rules and costs; it tells where an entry comes from, and decides nothing.
         toolchain: Versions by name: `triton`, `torch`, `cuda` or `rocm`, `driver`.
         run: Identifier of the tuner's run that measured it.
-        created: When, in seconds since 1970.
-        fixed: Parameters whose values were given: the best is the best with these.
+        created: Time of the measurement, in seconds since 1970.
+        fixed: Values of parameters that the tuning fixed; the configuration is the best among those with these values.
     """
 
     kernel: str
@@ -70,7 +70,7 @@ class TunedTable:
     Args:
         gpu: The model's name; empty where the file could not be read.
         entries: In the order of the file.
-        problem: Why there are none; empty where the file was read, or where there is no file.
+        problem: Why there are no entries; empty where the file was read, or where there is no file.
     """
 
     gpu: str = ""
@@ -84,7 +84,7 @@ def tuned_path(folder: Path, gpu: str) -> Path:
 
 
 def read_tuned(path: Path) -> TunedTable:
-    """Read a table; one that is torn, or a file of something else, is empty and says why. Nothing is raised."""
+    """Read a table; for a torn or foreign file it is empty and states the problem. Nothing is raised."""
     try:
         with path.open("rb") as file:
             text = file.read(MAX_BYTES + 1)

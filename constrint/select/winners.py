@@ -54,9 +54,9 @@ class Winner(TunedEntry, frozen=True, kw_only=True):
     """The entry of a table that holds for a workload today.
 
     Args:
-        evidence: `MEASURED` for an entry of these very tools. `ELSEWHERE` for one of other tools: look at the compiled
-            kernel before it is launched, and let a kernel that spills give way.
-        table: File name of the table and whose it is: "tuned-h200-sxm.json, shipped" or "..., own".
+        evidence: `MEASURED` for an entry of this process's tools. `ELSEWHERE` for one of other tools: look at the
+            compiled kernel before it is launched, and let a kernel that spills give way.
+        table: File name and owner of the table: "tuned-h200-sxm.json, shipped" or "..., own".
         changes: Differences of the tools in words, "triton 3.6.0, now 3.9.0"; empty for `MEASURED`.
         error: Error of `seconds` as a share, nine times in ten; None for `MEASURED`, whose error is the clock's.
         error_source: Source of `error`; empty without one.
@@ -94,8 +94,8 @@ def winner(
 ) -> Winner | None:
     """Return the measured best configuration for a workload, with its evidence; None where no entry holds.
 
-    Entries of these very tools come first, then those with the fewest differences, the newest first. Of entries of the
-    same rank the user's own come before shipped ones, and the fastest first.
+    Entries of this process's tools come first, then those with the fewest differences, the newest first. Of entries of
+    the same rank the user's own come before shipped ones, and the fastest first.
 
     Args:
         specs: The implementations that may run it.

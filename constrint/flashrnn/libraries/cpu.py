@@ -33,7 +33,7 @@ States = tuple[Tensor, ...]
 #: All outputs (or rows of a packed sequence), and the last states (layers * directions, B, size) each.
 Results = tuple[Tensor, States]
 
-#: By cell.
+#: Torch's kernel of each cell.
 _KERNELS: dict[str, Callable[..., tuple[Tensor, ...]]] = {
     "lstm": _VF.lstm,
     "gru": _VF.gru,

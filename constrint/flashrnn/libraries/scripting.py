@@ -12,7 +12,7 @@ from constrint.kernels.rnn.dispatch import AUTO
 if TYPE_CHECKING:
     from constrint.flashrnn.parameters import RecurrentParameters
 
-#: By cell.
+#: The class of `torch.nn` for each cell.
 _CLASSES: dict[str, Any] = {"lstm": nn.LSTM, "gru": nn.GRU, "elman": nn.RNN, "elman_relu": nn.RNN}
 
 
@@ -20,7 +20,7 @@ def torch_module(module: RecurrentParameters) -> nn.Module:
     """A module of `torch.nn` with the same parameters: the tensors themselves, no copies.
 
     Raises:
-        UnsupportedError: When `torch.nn` has none that computes the same.
+        UnsupportedError: When `torch.nn` has no module that computes the same.
     """
     refusal = _refusal(module)
     if refusal:
@@ -48,7 +48,7 @@ def torch_module(module: RecurrentParameters) -> nn.Module:
 
 
 def _refusal(module: RecurrentParameters) -> str:
-    """The option that `torch.nn` has no such module with; empty if it has one."""
+    """The option with which `torch.nn` has no such module; empty if it has one."""
     if module.cell not in _CLASSES:
         return f"for the cell {module.cell}"
     if module.num_heads > 1:

@@ -2,8 +2,8 @@
 
 A cost model errs by the effects that it leaves out: little from one configuration to the next, more from one kernel to
 another, and most on products that are odd in some way. The logarithm of its error is modelled as a quadratic function
-of the product, of the configuration, and of the predicted time. `corrections/` holds the coefficients for each GPU, group
-of types and kernel; `benchmarks/gemm/correct.py` fits them to products drawn at random, and states their error on
+of the product, of the configuration, and of the predicted time. `corrections/` holds the coefficients for each GPU,
+group of types and kernel; `benchmarks/gemm/correct.py` fits them to products drawn at random, and states their error on
 products that are left out. Nothing is extrapolated: features are clamped to their measured ranges, and corrections to
 those of products that take about as long. Only the first configurations of a model were measured, so only these are
 corrected.

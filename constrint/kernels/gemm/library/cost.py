@@ -2,8 +2,8 @@
 
 The efficiency is interpolated: a smooth floor (a launch, and the arithmetic and the memory traffic, which
 overlap) over the measured time. Among the nearest measured products of the same kind the logarithm of the efficiency is
-taken for a linear function of the logarithms of the sizes, and no efficiency beyond theirs is predicted. Nothing is
-said of sizes beyond those that were measured with the same order of axes, far from each of them, or nearer to a product
+modelled as linear in the logarithms of the sizes, and no efficiency beyond theirs is predicted. There is no prediction
+for sizes beyond those that were measured with the same order of axes, far from each of them, or nearer to a product
 that the library did not take.
 """
 
@@ -122,10 +122,10 @@ class Error(NamedTuple):
     """Error of predictions of products that were left out, as shares.
 
     Args:
-        median: Half of them are nearer.
-        nine_in_ten: Nine in ten are.
+        median: Half of the predictions are off by less.
+        nine_in_ten: Nine in ten are off by less.
         num_judged: The number of products that were predicted.
-        num_silent: For how many nothing was predicted.
+        num_silent: The number of products without a prediction.
     """
 
     median: float

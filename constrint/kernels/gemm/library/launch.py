@@ -35,7 +35,7 @@ class NarrowSums:
     """Switches of torch's that are off while any thread is inside, and restored afterwards.
 
     Args:
-        names: Their names; those that this torch has not are left out.
+        names: Names of the switches; those that this torch lacks are left out.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
@@ -69,7 +69,7 @@ class NarrowSums:
                 self._on.clear()
 
 
-#: Those of each type of operands; other types have none.
+#: Switches by the operands' dtype; other dtypes have none.
 NARROW_SUMS = {dtype: NarrowSums(names) for dtype, names in SWITCHES.items()}
 
 
@@ -157,7 +157,7 @@ _SCALED: set[torch.device] = set()
 
 
 def has_scale(device: torch.device) -> bool:
-    """Whether the scale is at hand; while a graph is captured it is not made, since its memory would be the graph's."""
+    """Whether the scale exists; it is not created while a graph is captured, since the graph would own its memory."""
     if device not in _SCALED and not is_captured(device):
         _one(device)
         _SCALED.add(device)

@@ -197,6 +197,6 @@ def measured(gpu: str, dtype: str, end: str) -> Mapping[Kind, Points]:
 
 def rows_of(path: Path, dtype: str) -> Iterator[dict[str, str]]:
     """The rows of a table for operands of a type."""
-    # A table has thousands of rows, and a process asks for few types: lines of the others are not parsed.
+    # A table has thousands of rows, and a process needs few types: lines of the others are not parsed.
     with path.open(newline="") as file:
         yield from csv.DictReader(line for line in file if line.startswith(("dtype,", f"{dtype},")))

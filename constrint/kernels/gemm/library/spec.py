@@ -1,7 +1,7 @@
 """The `library` implementation: torch's own product, which is cuBLAS on NVIDIA's GPUs and hipBLASLt on AMD's.
 
-It has nothing to choose. It is predicted where it was measured, on a GPU of the same model, and offers nothing
-elsewhere: an estimate that nobody checked must not win.
+The library has no parameters. Its time is predicted where it was measured, on a GPU of the same model; elsewhere it is
+no candidate, since an unchecked estimate must not win.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class LibrarySpec(GemmSpec):
     # Memory and time.
 
     def refusal(self, gpu: GpuModel, product: Product) -> str:
-        """Why it is not offered: torch has no such operator, or nobody has measured it."""
+        """Why it is no candidate: torch has no such operator, or the product was not measured."""
         reason = product.no_library or product.no_library_end or inability(product)
         if reason or library_s(gpu, product) is not None:
             return reason

@@ -123,7 +123,7 @@ class Call:
     """One call of a decorated kernel.
 
     Args:
-        signature: The kernel's.
+        signature: The kernel's signature.
         args: Positional arguments.
         kwargs: Arguments by name, options of the launch among them.
         grid: Blocks along each grid dimension, or a function that computes them.
@@ -138,7 +138,7 @@ class Call:
 
     @cached_property
     def named(self) -> dict[str, Any]:
-        """Every argument that was given, by name."""
+        """Every argument of the caller, by name."""
         named = dict(zip(self.signature.names, self.args, strict=False))
         return named | {name: value for name, value in self.kwargs.items() if name in self.signature.names}
 
@@ -208,7 +208,7 @@ class Call:
         """The workload of an operation whose sizes and options are arguments of the call.
 
         Raises:
-            UsageError: Where a size was not values, or is no whole number.
+            UsageError: Where a size is missing or no whole number.
         """
         values = self.all_named
         for name in sizes:

@@ -166,7 +166,7 @@ class CallSpec(TritonKernelSpec):
         return self._number(self.space.operations)
 
     def cost(self, gpu: GpuModel, workload: Workload, columns: Columns, blocks_per_sm: NDArray[Any]) -> CostColumns:
-        """That of any kernel of which the load and the grid are known."""
+        """Predicted times by the load and the grid alone."""
         rows = self._rows(columns, len(blocks_per_sm))
         num_blocks: Any = gpu.device.sm_count * blocks_per_sm
         if len(rows) <= MOST_GRIDS:

@@ -1,7 +1,7 @@
 """Data of one call, on which candidates are checked and timed.
 
 Where the kernel's spec has a reference, that is its own `Case` with fresh inputs. Else it is `CallCase`: copies of the
-call's tensors, and what the reference of the call, or the first candidate that runs, makes of them. The call's own
+call's tensors, and the outputs of the call's reference, or of the first candidate that runs. The call's own
 tensors are only read.
 """
 

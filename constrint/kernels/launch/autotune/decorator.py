@@ -1,4 +1,4 @@
-"""`constrint.autotune`: the decorator, and the kernel that it makes of a `triton.jit` function."""
+"""`constrint.autotune`: the decorator, and the kernel that it returns for a `triton.jit` function."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from constrint.tune.store.record import TuningRecord
 
 #: When candidates are measured: never, or at the first call of a key.
 MODES = ("never", "first_call")
-#: Candidates that are tried in place, and candidates that are kept in reserve where nothing is measured.
+#: Candidates that are tried in place, and candidates in reserve where nothing is measured.
 TRIALS, RESERVE = 8, 16
 #: The model that ranks where a device has none, and in Triton's interpreter, where nothing limits a configuration.
 STAND_IN = "A100"
@@ -91,7 +91,7 @@ class AutotunedKernel:
         spec: The kernel spec or the space of the decorator.
         keys: Names of the arguments that the choice depends on.
         cache: Triton's `Config` by the key of a call.
-        best_config: The one of the last call; None before the first.
+        best_config: The `Config` of the last call; None before the first.
         records: Records of trials in place, by the key of a call; the best trial is the first.
     """
 
@@ -162,7 +162,7 @@ class AutotunedKernel:
         return config, spec.launches(ranking.gpu, workload, config, arguments, {})[-1].compile(ranking.gpu)
 
     def _check_spec(self, spec: TritonKernelSpec) -> None:
-        """A whole spec speaks of this function, and its sizes are arguments."""
+        """Check that a whole spec is for this function, and that its sizes are arguments."""
         if not hasattr(spec, "function"):
             spec.function = self.fn
         self.signature.check_arguments(spec.size_names, f"sizes of {spec.full_name}")

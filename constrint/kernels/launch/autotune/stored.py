@@ -45,7 +45,7 @@ def origin_of(signature: Signature, spec: KernelSpec, compiled_in: Any) -> Origi
     """The origin of a choice for a kernel.
 
     Args:
-        signature: The kernel's.
+        signature: The kernel's signature.
         spec: Its space.
         compiled_in: Further arguments of the caller that change the compiled code.
     """

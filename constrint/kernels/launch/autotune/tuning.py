@@ -27,7 +27,7 @@ from constrint.tune.store.record import Figures, TuningRecord
 NUM_FINAL = 3
 #: Rounds of the first timing, and of the final one.
 ROUNDS, FINAL_ROUNDS = 15, 31
-#: Characters that are kept of why a candidate failed.
+#: Characters of a failed candidate's message that are stored.
 _MAX_MESSAGE = 400
 
 
@@ -56,7 +56,7 @@ class Tuning:
         """One record for each candidate, and one more for each that was timed again; the best one is the first.
 
         Raises:
-            UnsupportedError: When none ran and was right; says what was wrong with each.
+            UnsupportedError: When none ran and was right; carries the message of each.
         """
         timer = Timer(self.device)
         tried = [(candidate, self._try(timer, candidate)) for candidate in candidates]

@@ -192,7 +192,7 @@ def workload_for(
     """Return the workload of sizes under the user's names; the default workload where none is stated.
 
     Raises:
-        UsageError: When some sizes are sizes_of_call and others not, or one is no whole number.
+        UsageError: When some sizes are stated and others are not, or one is no whole number.
     """
     sizes = {size.name for size in (*operation.sizes, *operation.options)}
     stated = {name: value for name, value in names.ours(numbers).items() if name in sizes}

@@ -148,7 +148,7 @@ def prune(
     say: Say | None = None,
     **sizes: int,
 ) -> list[Any] | Pruner:
-    """Leave out configurations that provably cannot run on a GPU; without `configs`, give what does so for each call.
+    """Leave out configurations that provably cannot run on a GPU; without `configs`, return a `Pruner` for all calls.
 
     prune(configs, "gemm.pointer", gpu="a100", rename={"BLOCK_M": "tile_m", ...}, m=4096, n=4096, k=4096, dtype="fp16")
     @triton.autotune(configs, key, prune_configs_by={"early_config_prune": prune(spec="gemm.pointer", rename={...})})
@@ -156,7 +156,7 @@ def prune(
     A kernel's name says that the configurations are of a kernel that stages its operands as ours does: `gemm.pointer`
     is any loop of `tl.load` and `tl.dot`. Of an operation's name (`gemm`), a configuration is left out where no
     implementation could run it. Only limits of the hardware count then, not the rules of our kernels. In
-    `constrint.space(...)` it is the user who says what a block takes (`smem_bytes`), and its rules count too.
+    `constrint.space(...)` the user states the resources of a block (`smem_bytes`), and its rules count too.
 
     Args:
         configs: Objects of `triton.Config`, or mappings of names to values.
@@ -164,7 +164,7 @@ def prune(
         gpu: A GPU's name or model; if None that of a call's tensors, else that of this machine.
         rename: Our names of parameters and sizes by the user's, where they differ in more than capitals.
         dtype: Type of the operands; that of a call's first tensor if None, else that of the default workload.
-        say: Hears of each configuration that is left out, and why.
+        say: Callback for each configuration that is left out, with the reason.
         sizes: All sizes of the workload, and options that differ from their defaults, under either name. Without them
             those of the default workload. Where one is no multiple of 16, of a built-in kernel the threads count alone:
             Triton loads less at once then, and what that takes is not certain.
