@@ -37,7 +37,7 @@ from constrint.errors import ConstrintError
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.registry import load_kernel, load_spec
 from constrint.select import KernelSpec, Operation, Workload
-from constrint.select.compiled import compile_known
+from constrint.select.compiled import compile_cached
 from constrint.select.rank import predict
 from constrint.solve import enumerate_space
 from constrint.tune import Outcome, Trial
@@ -218,7 +218,7 @@ def _looked(gpu: GpuModel, measured: Measured, rows: list[int], number: int) -> 
     found: list[int] = []
     for row in rows:
         spec = load_spec(str(measured.kernels[row]))
-        told = compile_known(spec, gpu, measured.workload, measured.config(row))
+        told = compile_cached(spec, gpu, measured.workload, measured.config(row))
         if not isinstance(told, str) and not told.spill_bytes:
             found.append(row)
         if len(found) == number:

@@ -85,7 +85,7 @@ def _timed(timer: Any, row: dict[str, str], pools: list[Any]) -> dict[str, float
     """Microseconds of a product, and how far they spread."""
     import torch
 
-    from constrint.kernels.gemm.launch import Call, Epilogue, Machine
+    from constrint.kernels.gemm.launch import Epilogue, GemmCall, Machine
     from constrint.kernels.gemm.library.launch import LibraryLaunch
     from constrint.kernels.gemm.reference import default_out_dtype
 
@@ -97,7 +97,7 @@ def _timed(timer: Any, row: dict[str, str], pools: list[Any]) -> dict[str, float
     bias = pools[0][:n] if row["end"] == BIAS else None
     source = _cut(pools[0], batch, m, n, 0, is_turned=False) if row["end"] == SOURCE else None
     end = Epilogue(bias, source, beta=1.0 if source is not None else 0.0)
-    launch = LibraryLaunch(Call(a, b, out, Machine(1), end, "tf32"))
+    launch = LibraryLaunch(GemmCall(a, b, out, Machine(1), end, "tf32"))
     (figure,) = timer.cold([timer.graph(launch.run)], ROUNDS)
     return {"cold_us": 1e6 * figure.median_s, "spread_us": 1e6 * figure.spread_s}
 

@@ -24,7 +24,7 @@ from constrint.kernels.gemm.correction import GROUPS as GROUP_OF
 from constrint.kernels.gemm.correction import path_of as corrections_path
 from constrint.kernels.gemm.library.points import MEASURED
 from constrint.kernels.gemm.library.points import path_of as library_path
-from constrint.kernels.registry import known_spec, load_kernel
+from constrint.kernels.registry import load_kernel, spec_or_none
 from constrint.kernels.rnn.measured import table_of
 from constrint.select.fingerprint import source_hash
 from constrint.select.tuned import read_tuned, tuned_path
@@ -121,7 +121,7 @@ def code_stamp() -> str:
 
 
 def _hash_of(kernel: str) -> str:
-    spec = known_spec(kernel)
+    spec = spec_or_none(kernel)
     return GONE if spec is None else source_hash(spec)
 
 

@@ -1,8 +1,14 @@
-"""One decision, made in one place: from a `Request` to the `Decision` that runs it.
+"""One decision, made in one place: `decide` leads from a `Request` to the `Decision` that runs it.
 
-`request.py` and `decision.py` are the two values, `decide.py` leads from one to the other, `candidates.py` says how an
-operation contributes, `refusals.py` and `memo.py` hold what a process remembers, `explain.py` and `rendering.py`
-explain decisions.
+1. A caller states a `Request`: operation, workload, GPU or device, directions, and fixed values (`request.py`).
+2. `decide` looks the request up in the memo of this process, then on disk (`decide.py`, `memo.py`).
+3. Else it gets the operation's candidates, in order: the measured winner, if there is one, before configurations by
+   predicted time; candidates that cannot run come last, each with the reason (`candidates.py`).
+4. The first candidate is the program of the `Decision`, the others are `passed_over` (`decision.py`). `decide` stores
+   the decision, in memory always, on disk for a named GPU.
+5. A launcher compiles the program, looks at it and runs it (`kernels/launch/policy.py`). Where it spills or does not
+   fit, the launcher calls `refuse`, which remembers the refusal as a rule (`refusals.py`) and decides again.
+6. `why` shows the decision with every candidate (`explain.py`, `rendering.py`).
 """
 
 from constrint.choose.decide import decide, forget, refuse

@@ -1,21 +1,21 @@
-"""How an operation contributes candidates, and the contribution of every operation that brings none of its own.
+"""Candidates of an operation: the contract, and the default for every operation without a module of its own.
 
 An operation contributes by a module, named in `kernels/registry.py`, with one function:
 
     def candidates(request: Request, refused: Sequence[Refusal]) -> list[Program]: ...
 
-It returns every candidate in order: the first one runs; those that cannot run come last, each with its `refusal`. The
-order is the operation's own comparison. Where nothing runs it raises InfeasibleError. One more function is optional:
+It returns all candidates in the operation's own order: the first one runs; those that cannot run come last, each with
+its `refusal`. It raises InfeasibleError where nothing runs. One more function is optional:
 
     def implementations(request: Request) -> Sequence[KernelSpec]: ...
 
-These are the kernels that the decision depends on; with them, decisions for named GPUs are stored on disk. Without the
-function they are kept in memory alone. For explanations an operation may have `alternatives(decision)`, complete
+It returns the kernels that the decision depends on, and decisions for named GPUs are then stored on disk; without the
+function they stay in memory. For explanations an operation may have `alternatives(decision)`, complete
 candidates that were passed over, and `force_hint(decision)`, how a caller forces another one.
 
 A candidate that takes the best configuration of one implementation asks `decide` for it, by the implementation's full
-name: `Request("lstm-backward.cuda", workload, gpu, fixed=...)`. The functions below answer that, `decision.of(role)` is
-that very decision, and refusing it changes every decision that contains it.
+name: `Request("lstm-backward.cuda", workload, gpu, fixed=...)`. The functions below answer that
+request. `decision.of(role)` is its decision, and refusing it changes every decision that contains it.
 """
 
 from __future__ import annotations
@@ -65,11 +65,11 @@ def implementations(request: Request) -> Sequence[KernelSpec]:
 
 
 def candidates(request: Request, refused: Sequence[Refusal]) -> list[Program]:
-    """The measured winner, if there is one, then the best configurations of the whole space by predicted time.
+    """The measured winner if there is one, else the best configuration of the whole space by predicted time.
 
     Raises:
         InfeasibleError: When nothing fits; carries the conflict.
-        UsageError: When the workload is none of the operation's, or there is no model of the GPU.
+        UsageError: When the operation does not take the workload, or there is no model of the GPU.
     """
     operation, gpu = operation_of(request), request.gpu
     if gpu is None:
@@ -94,7 +94,7 @@ def alternatives(decision: Decision) -> list[Program]:
 def _ranked(
     operation: Operation, gpu: GpuModel, request: Request, refused: Sequence[Refusal], top: int
 ) -> list[Program]:
-    """The `top` configurations of the whole space, at first without what is likely to spill as others did."""
+    """The `top` configurations of the whole space; after refusals first without those that are likely to spill, too."""
     for care in range(care_after(refused), 0, -1):
         with suppress(InfeasibleError):
             return _programs(_ranking_with(operation, gpu, request, refused, care, top), request)
@@ -110,7 +110,7 @@ def _with_config(operation: Operation, gpu: GpuModel, request: Request, config: 
     """The program of the configuration that a request names.
 
     Raises:
-        UsageError: When it names none of several implementations, or the configuration is not valid.
+        UsageError: When the request does not name one of several implementations, or the configuration is not valid.
     """
     from constrint.choose.explain import check_config  # loaded where a caller names a configuration
 

@@ -1,8 +1,8 @@
 """`decide`: from a request to the program that runs it, for every operation.
 
-decide(request)             memory, else disk, else the operation's candidates (`candidates.py`): the first one runs
-refuse(decision, refusal)   a device refused a step: remember it, decide again
-forget()                    decide everything again (`memo.py`)
+decide(request)             the decision: from memory, else from disk, else of the operation's first candidate
+refuse(decision, refusal)   a device refused a step: remember the refusal, decide again
+forget()                    empty the memory, so that everything is decided again (`memo.py`)
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 from constrint.choose import memo, refusals
 from constrint.choose.decision import Decision
-from constrint.choose.memo import forget as forget  # offered here, too
+from constrint.choose.memo import forget as forget  # part of this interface, too
 from constrint.choose.refusals import REGISTERS, Refusal
 from constrint.choose.request import Request
 from constrint.errors import InfeasibleError
@@ -19,7 +19,7 @@ from constrint.kernels.registry import contributor
 
 
 def decide(request: Request) -> Decision:
-    """The program that runs a request, and what was passed over.
+    """The program that runs a request, and the candidates that were passed over.
 
     Raises:
         InfeasibleError: When nothing fits; carries the conflict.
@@ -40,11 +40,11 @@ def decide(request: Request) -> Decision:
 
 
 def refuse(decision: Decision, refusal: Refusal) -> Decision:
-    """Remember that a device refused a program, and decide again; later calls of `decide` follow.
+    """Remember that a device refused a program, and decide again; later calls of `decide` heed the refusal.
 
     Args:
-        decision: The decision that was refused; of a layer, that of the step alone (`decision.of(role)`).
-        refusal: What the device or the compiler refused.
+        decision: The refused decision; for a layer, the decision of one step alone (`decision.of(role)`).
+        refusal: The configuration that the device or the compiler refused, and the reason.
 
     Raises:
         InfeasibleError: When nothing else fits, with the conflict, or there is no hardware model to choose by.
@@ -58,6 +58,6 @@ def refuse(decision: Decision, refusal: Refusal) -> Decision:
         return decide(request)
     except InfeasibleError:
         if refusal.what == REGISTERS:
-            # What spills runs: where there is nothing else it stays the choice.
+            # A kernel that spills still runs: where no other fits, it stays the choice.
             refusals.take_back(request, refusal)
         raise

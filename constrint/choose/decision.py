@@ -1,7 +1,7 @@
-"""The decision: which program runs a request, how good the evidence for its time is, and what was passed over.
+"""The decision: the program that runs a request, the evidence for its time, and the candidates passed over.
 
-A program is a list of launches. A `Decision` is a value: it renders as text, goes to JSON and back, and is what the
-launcher takes.
+A program is a list of launches. A `Decision` is a value: it renders as text, goes to JSON and back, and the
+launcher takes it.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ class Step:
     Args:
         role: "product", "copy", "pointwise", "reduce", "forward" or "backward".
         kernel: Full name of the implementation, `gemm.pointer`.
-        config: A value for each of its parameters; empty where it has none.
+        config: A value for each parameter of the kernel; empty where it has none.
         workload: The workload of this step; a layer's backward direction has one of its own.
-        fixed: Parameters whose values the request, or the other direction, fixes.
+        fixed: Values of parameters that the request, or the other direction, fixes.
         seconds: Time of this step; None where nothing predicts it.
         evidence: Origin of `seconds`.
     """
@@ -101,11 +101,11 @@ class Program:
         name: The program's name: that of its implementation (`gemm.cuda`, `cudnn`), several joined by " + ".
         steps: Its launches in order; empty where it cannot run.
         refusal: Reason why it cannot run; empty if it can.
-        note: What binds or supports its time, or what the program does beside the launches.
+        note: The resource that binds its time, the source of the time, or work of the program beside the launches.
         why: Reason why it is preferred to candidates of less or equal time; empty where time decides.
         table: File whose measurements answered; empty where the model did.
         band: Error of its time; None where none is recorded.
-        needs: What the caller has to bring, `modules` say: a program that needs something is passed over without it.
+        needs: Kind of call that it runs in, `modules` say, being passed over in others; empty: it runs in any call.
     """
 
     name: str
@@ -121,8 +121,8 @@ class Program:
     def seconds(self) -> float | None:
         """Sum over the steps; None where one of them has no time, or there is none."""
         times = [step.seconds for step in self.steps]
-        known = [time for time in times if time is not None]
-        return sum(known) if known and len(known) == len(times) else None
+        predicted = [time for time in times if time is not None]
+        return sum(predicted) if predicted and len(predicted) == len(times) else None
 
     @property
     def evidence(self) -> Evidence:
@@ -134,7 +134,7 @@ class Program:
         """The step of a role.
 
         Raises:
-            KeyError: When there is none.
+            KeyError: When no step has the role.
         """
         for step in self.steps:
             if step.role == role:
@@ -167,12 +167,12 @@ _TEXTS = ("name", "refusal", "note", "why", "table", "needs")
 class Decision:
     """The program that runs a request.
 
-    `kernel`, `config`, `seconds`, `workload`, `fixed` and `is_measured` are those of a program of one step.
+    `kernel`, `config`, `workload` and `fixed` are those of the main step, `seconds` and `is_measured` the program's.
 
     Args:
         request: The request.
         program: The program that runs.
-        passed_over: The other candidates: those that can run by time, then those that cannot.
+        passed_over: The other candidates: by time those that can run, then those that cannot.
         recorded: Label of the plan that a call on this machine has recorded; empty where there is none.
     """
 
@@ -188,17 +188,17 @@ class Decision:
 
     @property
     def step(self) -> Step:
-        """The step that the program is named after: a product, or the forward direction."""
+        """The main step, after which the program is named: a product, or the forward direction."""
         return next((s for s in self.program.steps if s.role in ("product", "forward")), self.program.steps[0])
 
     @property
     def kernel(self) -> str:
-        """Full name of the implementation."""
+        """Full name of the main step's implementation."""
         return self.step.kernel
 
     @property
     def config(self) -> Config:
-        """Its parameters."""
+        """The parameters of the main step."""
         return self.step.config
 
     @property
@@ -208,17 +208,17 @@ class Decision:
 
     @property
     def workload(self) -> Workload | None:
-        """The workload of the step; None where a configuration that fits anywhere stands in for a decision."""
+        """The workload of the main step; None where a configuration that fits anywhere stands in for a decision."""
         return self.step.workload
 
     @property
     def fixed(self) -> Mapping[str, int]:
-        """Parameters whose values were fixed."""
+        """Values of parameters that the request fixed."""
         return self.step.fixed
 
     @property
     def is_measured(self) -> bool:
-        """Whether the program is a measured winner: it runs even if it spills."""
+        """Whether the program is a measured winner, which runs even if it spills."""
         return self.program.evidence is Evidence.MEASURED
 
     @cached_property
@@ -230,7 +230,7 @@ class Decision:
         """The candidate of a name.
 
         Raises:
-            KeyError: When there is none.
+            KeyError: When no candidate has the name.
         """
         for program in self.programs:
             if program.name == name:
@@ -238,7 +238,7 @@ class Decision:
         raise KeyError(name)
 
     def of(self, role: str) -> Decision:
-        """The decision of one step alone: of the request for its implementation and workload. Refuse that one.
+        """The decision of one step alone, for its implementation and workload; `refuse` takes this one.
 
         Raises:
             KeyError: When no step has the role.
@@ -252,7 +252,7 @@ class Decision:
 
     def __str__(self) -> str:
         """Render as an explanation of several lines; `constrint why` prints it."""
-        from constrint.choose.rendering import render  # loaded where somebody reads it
+        from constrint.choose.rendering import render  # loaded when the text is needed
 
         return render(self)
 

@@ -1,4 +1,4 @@
-"""`why`: the complete decision for any kernel by name; and why a configuration that a caller names is refused."""
+"""`why`: the complete decision for any kernel by name; `check_config`: the reason why a configuration is refused."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def why(
         config: The only configuration that may run; needs one implementation.
         directions: ("forward",) or ("forward", "backward"); by default both where the operation has both.
         activation: Activation of a product.
-        sizes: Sizes and options by name; what is left out is as in the default workload.
+        sizes: Sizes and options by name; the default workload has the others.
 
     Raises:
         InfeasibleError: When nothing is valid; carries a minimal conflict.
@@ -89,7 +89,7 @@ def with_activation(request: Request, activation: str | None) -> Request:
 
 
 def explained(request: Request) -> Decision:
-    """The decision with every candidate complete: `decide` leaves out what a launch does not need."""
+    """The decision with every candidate complete: `decide` leaves out the configurations that no launch needs."""
     decision = decide(request)
     module: Any = contributor(request.operation)
     if hasattr(module, "alternatives"):
@@ -98,11 +98,11 @@ def explained(request: Request) -> Decision:
 
 
 def check_config(kernel: str, gpu: GpuModel, workload: Workload, problem: Problem, config: Config) -> None:
-    """Refuse a configuration that is not valid.
+    """Raise for a configuration that is not valid.
 
     Raises:
-        UsageError: When a parameter is missing or unknown, or a rule is broken: names each, with what was seen, and
-            the single changes that would mend it.
+        UsageError: When a parameter is missing or unknown, or a rule is broken: names each, with the values
+            that break it, and the single changes that would mend it.
     """
     from constrint.solve import why_not  # loaded where a caller names a configuration
 

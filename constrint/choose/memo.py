@@ -1,8 +1,8 @@
 """The one memo of decisions: in memory by `Request.key`, and on disk for later processes.
 
-The disk holds decisions for named GPUs under the GPU's model, the kernels, the request and the tables of winners, as
-long as every kernel comes with this package: nothing tells that other code has changed. A stored decision whose program
-a device of this process has refused is not used.
+The disk holds decisions for named GPUs under the GPU's model, the kernels, the request and the tables of winners. It
+holds none where a kernel comes from outside of this package, since nothing tells that its code has changed. A stored
+decision whose program a device of this process has refused is not used.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def recall(request: Request) -> Decision | None:
 
 
 def remember(decision: Decision) -> None:
-    """Let `decide` return this decision from now on."""
+    """Keep a decision in memory, for `decide` to return it from now on."""
     if len(_MEMORY) >= CAPACITY:
         _MEMORY.clear()
     _MEMORY[decision.request.key] = decision
@@ -48,7 +48,7 @@ def drop(kernel: str, request: Request) -> None:
 
 @when_reloaded
 def forget() -> None:
-    """Decide everything again; refusals of devices stay."""
+    """Drop all decisions, so that everything is decided again; refusals of devices stay."""
     _MEMORY.clear()
 
 
@@ -60,7 +60,7 @@ def place_of(request: Request, specs: Sequence[KernelSpec]) -> bytes | None:
 
 
 def load(place: bytes | None, request: Request) -> Decision | None:
-    """The decision that some process stored; None where there is none that holds."""
+    """The decision that some process stored; None where there is none, or this process's device refused it."""
     data = None if place is None else cache.load(_KIND, place)
     if data is not None:
         with suppress(AttributeError, KeyError, TypeError, ValueError):

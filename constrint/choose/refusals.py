@@ -1,6 +1,6 @@
-"""Refusals of a device: which configurations spill, do not fit or do not compile, and the rules that follow.
+"""Refusals of a device: configurations that spill, do not fit or do not compile, and the rules that follow.
 
-A process remembers them; nothing on disk contradicts them.
+A process remembers its refusals in memory; a stored decision that contradicts them is not used.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class Refusal:
         kernel: Name of the program: the full name of its implementation.
         config: The configuration.
         what: The resource that is exceeded, in the compiler's words.
-        required: How much of it the compiled kernel takes.
-        limit: How much there is.
+        required: Amount that the compiled kernel takes.
+        limit: Amount that the device has.
     """
 
     kernel: str
@@ -42,10 +42,11 @@ class Refusal:
     def rule(self, gpu: GpuModel, use: BlockUse, *, together: Sequence[str] = (), is_wary: bool = False) -> Constraint:
         """The constraint that later choices of this kernel satisfy.
 
-        Shared memory: it fits even if the prediction is too small by as large a factor as for the refused one. Blocks
-        that are not resident together: no more of them than were; where that number is unknown or does not help,
-        another value of a parameter of `together`. Registers: another value of a parameter that they depend on; if
-        wary, also `WARY_PERCENT` of the refused estimate, relative to the most that a thread may have.
+        Shared memory: the predicted bytes fit even if they are too few by the same factor as for the refused
+        configuration. Blocks that are not resident together: at most the number that was resident; where that number
+        is unknown or does not help, another value of a parameter of `together`. Registers: another value of a
+        parameter that the estimate of registers depends on; if wary, also at most `WARY_PERCENT` of the refused
+        estimate, relative to the registers that a thread may have.
         """
         if self.what == "shared memory" and 0 < self.limit < self.required:
             return use.smem_bytes <= use.smem_bytes.value(self.config) * self.limit // self.required
@@ -62,7 +63,7 @@ class Refusal:
         return all_of(other, 100 * refused[1] * use.registers_per_thread <= WARY_PERCENT * refused[0] * most)
 
     def _deciding(self, use: BlockUse, together: Sequence[str]) -> list[str]:
-        """Parameters of which another value may help; all where none is known to."""
+        """Parameters of which another value may help; all of the configuration's where none stands out."""
         names: Iterable[str] = together
         if self.what == REGISTERS:
             names = sorted(use.registers_per_thread.variables & self.config.keys()) or ["num_warps"]
@@ -81,22 +82,22 @@ class Refusal:
 
 
 def care_after(refused: Sequence[Refusal]) -> int:
-    """How carefully to choose after these refusals, by how many spilled.
+    """Level of care for the next choice, by the number of refused configurations that spilled.
 
-    0: as usual. 1, after two: nothing with a chance to spill of more than one in ten. 2, after three: also far fewer
-    registers.
+    0, up to one: as usual. 1, after two: nothing with a chance to spill of more than one in ten. 2, after three: also
+    far fewer registers.
     """
     return min(2, max(0, sum(refusal.what == REGISTERS for refusal in refused) - 1))
 
 
 #: Refusals in this process by `Request.subject`.
 _REFUSED: dict[tuple[Hashable, ...], tuple[Refusal, ...]] = {}
-#: (GPU, kernel, configuration) of each of them: what no decision on disk may launch.
+#: (GPU, kernel, configuration) of each refusal: a stored decision that launches one of them is not used.
 _REFUSED_STEPS: set[tuple[Hashable, ...]] = set()
 
 
 def refusals_of(request: Request) -> tuple[Refusal, ...]:
-    """What devices of this process refused of a request, the first refusal first."""
+    """Refusals of a request by devices of this process, in order."""
     return _REFUSED.get(request.subject, ())
 
 
@@ -109,7 +110,7 @@ def add(request: Request, refusal: Refusal) -> None:
 
 
 def take_back(request: Request, refusal: Refusal) -> None:
-    """Forget a refusal: what spills runs where there is nothing else."""
+    """Forget a refusal: a kernel that spills runs where there is no other one."""
     _REFUSED[request.subject] = tuple(other for other in refusals_of(request) if other != refusal)
     _REFUSED_STEPS.discard(_step_key(request, refusal.kernel, refusal.config))
 

@@ -1,4 +1,4 @@
-"""A decision as text of at most 80 columns, and as plain values for JSON."""
+"""Rendering of a decision: as text of at most 80 columns, and as plain values for JSON."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _band(program: Program) -> str:
 
 
 def _detail(program: Program) -> str:
-    """Reason why a candidate cannot run, or its configuration and what its time rests on."""
+    """Reason why a candidate cannot run, or its configurations and the reason for its place."""
     if program.refusal:
         return program.refusal
     configs = [" ".join(f"{name}={value}" for name, value in step.config.items()) for step in program.steps]
@@ -96,7 +96,7 @@ def _detail(program: Program) -> str:
 
 
 def force_hint(decision: Decision) -> str:
-    """How a caller forces another candidate."""
+    """Instruction for the caller who wants another candidate to run."""
     module: Any = contributor(decision.request.operation)
     if hasattr(module, "force_hint"):
         return str(module.force_hint(decision))
@@ -111,8 +111,8 @@ def _labelled(label: str, text: str, indent: int = 0) -> list[str]:
     left = " " * (LABEL + 1 + indent)
     rows = [
         line
-        for part in text.splitlines()
-        for line in textwrap.wrap(part, WIDTH - len(left), break_long_words=False, break_on_hyphens=False)
+        for paragraph in text.splitlines()
+        for line in textwrap.wrap(paragraph, WIDTH - len(left), break_long_words=False, break_on_hyphens=False)
     ]
     return [f"{label:<{LABEL}} {' ' * indent}{rows[0]}", *(left + row for row in rows[1:])]
 
@@ -120,7 +120,7 @@ def _labelled(label: str, text: str, indent: int = 0) -> list[str]:
 def document(decision: Decision) -> dict[str, Any]:
     """The explanation as plain values for JSON."""
     request = decision.request
-    asked = {
+    stated = {
         "operation": request.operation,
         "sizes": dict(request.workload.sizes),
         "options": dict(request.workload.options),
@@ -132,4 +132,4 @@ def document(decision: Decision) -> dict[str, Any]:
     plain = decision.to_plain()
     for program, each in zip(decision.programs, (plain["program"], *plain["passed_over"]), strict=True):
         each |= {"seconds": program.seconds, "evidence": None if program.refusal else program.evidence.value}
-    return {"request": asked, **plain, "recorded": decision.recorded or None, "force": force_hint(decision)}
+    return {"request": stated, **plain, "recorded": decision.recorded or None, "force": force_hint(decision)}

@@ -17,7 +17,7 @@ FORWARD, BACKWARD = "forward", "backward"
 
 @dataclass(frozen=True)
 class Request:
-    """What `decide` is asked for. Compare and look up requests by `key`.
+    """Everything that a decision depends on; the argument of `decide`. Requests are compared and looked up by `key`.
 
     Args:
         operation: Name in the registry, `gemm` or `lstm`.
@@ -52,11 +52,11 @@ class Request:
 
     @cached_property
     def subject(self) -> tuple[Hashable, ...]:
-        """Everything but the device and the model's figures: what refusals of a device are remembered under."""
+        """Key under which refusals of a device are remembered: everything but the device and the model's figures."""
         gpu = None if self.gpu is None else self.gpu.name
         config = None if self.config is None else _items(self.config)
-        asked = _workload_key(self.workload), self.directions, _items(self.fixed), self.detail
-        return self.operation, self.kernel, config, gpu, *asked
+        rest = _workload_key(self.workload), self.directions, _items(self.fixed), self.detail
+        return self.operation, self.kernel, config, gpu, *rest
 
     @cached_property
     def key(self) -> tuple[Hashable, ...]:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from constrint.cli.run import Progress, Run
 from constrint.select.as_compiled import CompileJob
 from constrint.select.candidate import CompiledKernel
-from constrint.select.compiled import compile_known, keep, recall
+from constrint.select.compiled import compile_cached, keep, recall
 
 #: Results about the process of a kernel, which prove nothing about the kernel.
 LOST = ("NOT_RUN", "TIMED_OUT", "CRASHED")
@@ -63,7 +63,7 @@ def _compile(asked: Sequence[CompileJob], run: Run | None, *, is_apart: bool) ->
             if run is not None and run.reason():
                 return found + ["NOT_RUN"] * (len(asked) - done)
             show_progress(progress, done, len(asked))
-            found.append(compile_known(one.spec, one.gpu, one.workload, one.config))
+            found.append(compile_cached(one.spec, one.gpu, one.workload, one.config))
         return found
     finally:
         progress.close()

@@ -220,7 +220,7 @@ def is_stale(record: TuningRecord) -> bool:
 @lru_cache(maxsize=256)
 def _here(kernel: str) -> tuple[tuple[str, str] | None, Mapping[str, str]]:
     """The hashes of a kernel's code, and its compilers; cached, since many records name few kernels."""
-    from constrint.kernels.registry import code_of, known_spec
+    from constrint.kernels.registry import code_of, spec_or_none
 
-    spec = known_spec(kernel)
+    spec = spec_or_none(kernel)
     return code_of(kernel), {} if spec is None else spec.compilers

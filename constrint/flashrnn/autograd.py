@@ -15,7 +15,7 @@ from torch import Tensor
 from constrint.kernels.rnn.op import rnn_backward
 from constrint.kernels.rnn.reference import rnn_reference
 
-#: Arguments of the operators; autograd wants one result for each.
+#: Arguments of the operators; autograd expects one result for each.
 NUM_ARGUMENTS = 11
 NUM_BACKWARD_ARGUMENTS = 15
 #: Tensors that `constrint::rnn_backward` is differentiated by: gradients of the results, and wx, r, b, initial.
@@ -63,11 +63,11 @@ def _second(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
     so the dependence on them is part of the gradients of those four.
     """
     tensors = ctx.saved_tensors
-    given, (lengths, reset) = tensors[: NUM_UPSTREAM + NUM_INPUTS], tensors[NUM_UPSTREAM + NUM_INPUTS :]
+    inputs, (lengths, reset) = tensors[: NUM_UPSTREAM + NUM_INPUTS], tensors[NUM_UPSTREAM + NUM_INPUTS :]
     goes_on = torch.is_grad_enabled()
     with torch.enable_grad():
         # One tensor may be computed from another, and both count as inputs here: each is taken as an alias.
-        taken = [None if t is None else _alias(t) for t in given]
+        taken = [None if t is None else _alias(t) for t in inputs]
         upstream, operands = taken[:NUM_UPSTREAM], taken[NUM_UPSTREAM:]
         every, last = _reference(ctx, *operands, lengths=lengths, reset=reset)
         results = (every, every[0], last[0], last[1:])
@@ -95,8 +95,8 @@ def _gradients(
     if not there or not pairs:
         return [None] * len(inputs)
     outs, of_outs = zip(*pairs, strict=True)
-    found = iter(torch.autograd.grad(outs, there, of_outs, create_graph=goes_on, allow_unused=True))
-    return [None if t is None else next(found) for t in inputs]
+    gradients = iter(torch.autograd.grad(outs, there, of_outs, create_graph=goes_on, allow_unused=True))
+    return [None if t is None else next(gradients) for t in inputs]
 
 
 torch.library.register_autograd("constrint::rnn_forward", _backward, setup_context=_save)

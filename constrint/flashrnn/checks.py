@@ -11,7 +11,7 @@ from torch import Tensor
 
 from constrint.errors import UnknownNameError, UnsupportedError, UsageError
 from constrint.flashrnn.observers import autocast_dtype, is_exporting_onnx, is_symbolic
-from constrint.kernels.rnn.cells import CELLS, Cell
+from constrint.kernels.rnn.cells import CELLS, RecurrentCell
 from constrint.kernels.rnn.dispatch import AUTO, Configs, list_backends
 from constrint.kernels.rnn.spec import SUFFIX
 
@@ -28,7 +28,7 @@ def check_operands(
     """Check the arguments of `rnn`.
 
     Args:
-        cell, backend, wx, r, b, states, lengths, reset: As in `rnn`.
+        cell, backend, wx, r, b, states, lengths, reset: Those of `rnn`.
         is_own: Whether a module has checked `lengths`.
 
     Returns:
@@ -71,7 +71,7 @@ def check_configs(config: Mapping[str, Mapping[str, int]] | None) -> Configs:
     return tuple((direction, tuple(sorted(values.items()))) for direction, values in sorted(config.items()))
 
 
-def check_cell(cell: str) -> Cell:
+def check_cell(cell: str) -> RecurrentCell:
     """The cell of that name.
 
     Raises:
@@ -89,9 +89,9 @@ def check_backend(backend: str, cell: str, *others: str) -> None:
     """
     if backend in (AUTO, REFERENCE) or torch.compiler.is_compiling():
         return
-    known = (AUTO, REFERENCE, *dict.fromkeys((*list_backends(cell), *others)))
-    if backend not in known:
-        raise UnknownNameError("backend", backend, known)
+    names = (AUTO, REFERENCE, *dict.fromkeys((*list_backends(cell), *others)))
+    if backend not in names:
+        raise UnknownNameError("backend", backend, names)
 
 
 def check_fused(backend: str, wx: Tensor) -> None:
@@ -124,7 +124,7 @@ def _show(shape: Sequence[int]) -> str:
     return f"({', '.join(str(int(size)) for size in shape)})"
 
 
-def check_wx(wx: object, cell: Cell) -> Tensor:
+def check_wx(wx: object, cell: RecurrentCell) -> Tensor:
     """Refuse projected inputs that are not (B, T, G, N, D) of a floating dtype."""
     wx = check_tensor("wx", wx)
     if wx.dim() != 5:
@@ -157,7 +157,7 @@ def check_like(name: str, value: Tensor, wx: Tensor, *, dtype: bool = False) -> 
         )
 
 
-def check_states(states: object, shape: tuple[int, ...], cell: Cell, wx: Tensor) -> Tensor:
+def check_states(states: object, shape: tuple[int, ...], cell: RecurrentCell, wx: Tensor) -> Tensor:
     """Initial states (S, B, N, D); (S, B, 1, N, D), as `rnn` returns the last ones, loses its 1."""
     states = check_dtype("states", check_tensor("states", states))
     check_like("states", states, wx)
@@ -202,8 +202,8 @@ def check_reset(reset: object, batch: int, time: int, wx: Tensor) -> Tensor:
 def check_exported(time: int) -> None:
     """Refuse to export to ONNX by way of torch.export while the number of steps is not known.
 
-    torch.onnx fixes it, without a word, even in what it makes of `torch.nn.LSTM` (2.13). It also tries again in another
-    way and keeps the first reason to itself, so a warning says it as well.
+    torch.onnx fixes the number of steps silently, even for `torch.nn.LSTM` (2.13). After an error it tries another way
+    of exporting and drops the first reason, so a warning states the reason, too.
     """
     if is_exporting_onnx() and is_symbolic(time):
         message = (

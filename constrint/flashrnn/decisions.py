@@ -28,7 +28,7 @@ from constrint.kernels.rnn.dispatch import AUTO, MODULES, decide_module, dtype_n
 if TYPE_CHECKING:
     from constrint.flashrnn.parameters import RecurrentParameters
 
-#: Back-ends that run whole modules, and where they are.
+#: Libraries that run whole modules, with their Python modules.
 LIBRARIES: dict[str, Any] = {TORCH: cpu, CUDNN: cudnn}
 
 
@@ -84,7 +84,7 @@ def library_of(module: RecurrentParameters, x: Tensor, batch: int, time: int, ki
 def request_of(
     module: RecurrentParameters, x: Tensor, batch: int, time: int, kind: CallKind, gpu: str | None = None
 ) -> Request:
-    """The request for a call; arguments as in `library_of`, and the GPU's name for a device that is not here."""
+    """The request for a call; the arguments of `library_of`, and the name of a GPU that is not here."""
     batch, time = _plain_sizes(batch, time)
     refusals = _refusals(module, x, kind)
     if refusals.get(module.backend):
@@ -103,7 +103,7 @@ def request_of(
 
 
 def _refusals(module: RecurrentParameters, x: Tensor, kind: CallKind) -> dict[str, str]:
-    """Reasons by library why it cannot run a kind of call; empty where it can."""
+    """Reasons, by library, why it cannot run a kind of call; empty texts where it can."""
     dtype = _product_dtype(x)
     return {CUDNN: cudnn.refusal_of_call(module, dtype, kind), TORCH: cpu.refusal_of_call(module, x, kind)}
 

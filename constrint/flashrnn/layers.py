@@ -1,7 +1,7 @@
 """The forward pass of all recurrent modules: check the input, decide, and run.
 
-`Recurrent.forward` asks `decisions.library_of` whether a library runs the whole call. Otherwise each layer projects its
-input (`sequences.py`) and runs one recurrence for both directions (`recurrence.py`).
+`decisions.library_of` says whether a library runs the whole call. Otherwise each layer projects its input
+(`sequences.py`) and runs one recurrence for both directions (`recurrence.py`).
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Recurrent(RecurrentParameters):
         """The decision for a call with these arguments; it prints. Nothing is run.
 
         Args:
-            input, hx, lengths, reset: As in `forward`; `hx` makes no difference.
+            input, hx, lengths, reset: Those of `forward`; `hx` makes no difference.
             gpu: Name of a GPU that is not here, for the decision of a machine with it.
 
         Raises:
@@ -159,7 +159,7 @@ class Recurrent(RecurrentParameters):
         return None if library is None else self._required(library.run_packed(self, packed, states))
 
     def _required(self, results: Any) -> Any:
-        """The results of a library, which a module that names the library must get."""
+        """The results of a library; raises where a module names the library and it gave none."""
         if results is None and self.backend in LIBRARIES:
             raise unsupported(self.backend, "it takes plain dense tensors on the CPU, of the shapes of torch.nn")
         return results
@@ -196,13 +196,13 @@ class Recurrent(RecurrentParameters):
 
         Both directions run at once, as heads that do not see each other, unless `reset` sets them apart.
         """
-        parts = [self._direction(layer, d, rows, states, reset) for d in range(self.num_directions)]
+        recurrences = [self._direction(layer, d, rows, states, reset) for d in range(self.num_directions)]
         if self.bidirectional and reset is None:
-            parts = [_merge(parts)]
+            recurrences = [_merge(recurrences)]
         results = []
-        copies = self.num_directions // len(parts)
-        for part in parts:
-            hidden, end_h, end_rest = self._recur(part, rows.lengths)
+        copies = self.num_directions // len(recurrences)
+        for operands in recurrences:
+            hidden, end_h, end_rest = self._recur(operands, rows.lengths)
             if copies == 1:
                 results.append((hidden.flatten(2), _ends(end_h, end_rest)))
                 continue
@@ -211,17 +211,17 @@ class Recurrent(RecurrentParameters):
                 results.append((h.flatten(2), _ends(last_h, last_rest)))
         return results
 
-    def _recur(self, part: _Direction, lengths: Tensor | None) -> Results:
+    def _recur(self, operands: _Direction, lengths: Tensor | None) -> Results:
         """h of all steps (B, T, N, D), the last h (B, N, D), the other last states (S - 1, B, N, D)."""
-        wx, r, b, states = part.wx, part.r, part.b, part.states
+        wx, r, b, states = operands.wx, operands.r, operands.b, operands.states
         clip = checks.check_clip(self.gradient_recurrent_clip)
         configs = () if self.config is None else checks.check_configs(self.config)
         backend = AUTO if self.backend in LIBRARIES else self.backend
         options = RnnOptions(self.cell, backend, clip, configs=configs)
         if is_compiling() and backend == AUTO and not is_exporting_onnx():
             initial = None if states is None else states.to(accumulation_dtype(wx.dtype))
-            return through_operator(options, wx, r.to(wx.dtype), b, initial, lengths, part.reset)
-        return recur(options, wx, r, b, states, lengths, part.reset, is_own=True)
+            return through_operator(options, wx, r.to(wx.dtype), b, initial, lengths, operands.reset)
+        return recur(options, wx, r, b, states, lengths, operands.reset, is_own=True)
 
     def _direction(
         self, layer: int, direction: int, rows: Rows, states: tuple[Tensor, ...] | None, reset: Tensor | None
@@ -243,21 +243,21 @@ class Recurrent(RecurrentParameters):
         if reset is not None and direction:
             # Backwards, a sequence starts anew at the step before the one where it does forwards.
             reset = flip(torch.cat([reset[:, 1:], torch.zeros_like(reset[:, :1])], 1), rows.lengths)
-        part = _Direction(wx.view(*wx.shape[:2], *shape), weight.view(*shape, self.head_dim), b, None, reset)
+        operands = _Direction(wx.view(*wx.shape[:2], *shape), weight.view(*shape, self.head_dim), b, None, reset)
         if states is None:
-            return part
+            return operands
         own = [state[layer * self.num_directions + direction] for state in states]
         if self.proj_size:
-            part, own[0] = self._project_in(layer, direction, part, own[0])
-        return replace(part, states=torch.stack(own).view(len(own), -1, *shape[1:]))
+            operands, own[0] = self._project_in(layer, direction, operands, own[0])
+        return replace(operands, states=torch.stack(own).view(len(own), -1, *shape[1:]))
 
-    def _project_in(self, layer: int, direction: int, part: _Direction, h: Tensor) -> tuple[_Direction, Tensor]:
+    def _project_in(self, layer: int, direction: int, operands: _Direction, h: Tensor) -> tuple[_Direction, Tensor]:
         """Let the projected initial h (B, P) act on the first step's inputs; the unprojected h starts at zero."""
-        first = (h @ self._weight("weight_hh", layer, direction).t()).view(-1, *part.wx.shape[2:])
-        if part.reset is not None and part.reset.shape[1]:
-            first = torch.where(part.reset[:, 0, None, None, None], 0.0, first)
-        wx = torch.cat([part.wx[:, :1] + first[:, None], part.wx[:, 1:]], 1)
-        return replace(part, wx=wx), h.new_zeros(h.shape[0], self.hidden_size)
+        first = (h @ self._weight("weight_hh", layer, direction).t()).view(-1, *operands.wx.shape[2:])
+        if operands.reset is not None and operands.reset.shape[1]:
+            first = torch.where(operands.reset[:, 0, None, None, None], 0.0, first)
+        wx = torch.cat([operands.wx[:, :1] + first[:, None], operands.wx[:, 1:]], 1)
+        return replace(operands, wx=wx), h.new_zeros(h.shape[0], self.hidden_size)
 
 
 def _ends(end_h: Tensor, end_rest: Tensor | None) -> tuple[Tensor, ...]:
@@ -286,7 +286,7 @@ def _project_out(
     return h @ weight.t(), (end, *last[1:])
 
 
-def _merge(parts: list[_Direction]) -> _Direction:
+def _merge(directions: list[_Direction]) -> _Direction:
     """Both directions as one recurrence of twice the heads."""
 
     def join(tensors: list[Tensor | None], dim: int) -> Tensor | None:
@@ -294,9 +294,9 @@ def _merge(parts: list[_Direction]) -> _Direction:
         return torch.cat(there, dim) if there else None
 
     return _Direction(
-        torch.cat([part.wx for part in parts], 3),
-        torch.cat([part.r for part in parts], 1),
-        join([part.b for part in parts], 1),
-        join([part.states for part in parts], 2),
+        torch.cat([one.wx for one in directions], 3),
+        torch.cat([one.r for one in directions], 1),
+        join([one.b for one in directions], 1),
+        join([one.states for one in directions], 2),
         None,
     )

@@ -29,12 +29,12 @@ class LSTM(Recurrent):
         dropout: Probability of dropping an output between layers, in training.
         bidirectional: Also run backwards; both outputs are concatenated.
         proj_size: Size of a projection of h that feeds back and out; 0 for none. It runs as a recurrence of H units.
-        device: Of the parameters.
-        dtype: Of the parameters.
+        device: Device of the parameters.
+        dtype: Dtype of the parameters.
         num_heads: Heads, which split H and see only themselves; 1 is `torch.nn`.
-        backend: As in `rnn`, or a library: `cudnn`, or `torch` on the CPU; `why` prints which one `auto` takes and why.
-        config: As in `rnn`.
-        gradient_recurrent_clip: As in `rnn`.
+        backend: That of `rnn`, or a library: `cudnn`, or `torch` on the CPU; `why` explains the choice of `auto`.
+        config: That of `rnn`.
+        gradient_recurrent_clip: That of `rnn`.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class SLSTM(Recurrent):
 class GRU(Recurrent):
     """`torch.nn.GRU` on fused kernels: same constructor, call and state dict.
 
-    Arguments as in `LSTM`, without `proj_size`: as in `torch.nn`, one that is given is refused.
+    Arguments as in `LSTM`, without `proj_size`, which is refused as `torch.nn` refuses it.
     """
 
     def __init__(
@@ -178,6 +178,6 @@ Elman = RNN
 
 
 def _refuse_projection(name: str, proj_size: int) -> None:
-    """Refuse what only an LSTM has; the keyword is there so that the refusal can say so."""
+    """Raise for `proj_size`, which only an LSTM has; other modules take the keyword for this error alone."""
     if proj_size:
         raise ValueError(f"proj_size argument is only supported for LSTM, not {name}, got {proj_size}")

@@ -60,8 +60,8 @@ def flashrnn(
 
     A `config`, NX-AI's own object or a mapping of its fields, goes before `function`, `backend` and `dtype`, as there.
     Of its fields `function`, `backend`, `dtype`, `gradient_recurrent_clipval`, `gradient_recurrent_cut`,
-    `initial_val`, `trainable_r`, `trainable_b` and the four shapes mean here what they mean there. Those that configure
-    NX-AI's kernels mean nothing: the solver chooses. `forward_clipval`, `constants` and `dtype_acc` are not there; a
+    `initial_val`, `trainable_r`, `trainable_b` and the four shapes have the same meaning here. Fields that configure
+    NX-AI's kernels have no effect: the solver chooses. `forward_clipval`, `constants` and `dtype_acc` are not there; a
     warning says so once where one is set.
 
     Returns:
@@ -90,11 +90,11 @@ def flashrnn(
         order = list(GRU_GATES)
         r, b = r[order], b[order]
     clip = NOTHING if fields.get("gradient_recurrent_cut") else fields.get("gradient_recurrent_clipval")
-    found = rnn(
+    results = rnn(
         *(wx, r, b, states), cell=function, backend=BACKENDS.get(backend, backend), gradient_recurrent_clip=clip
     )
     shape = fields.get("output_shape", LAYOUTS["output_shape"])
-    every, last = (tensor.permute([LAYOUTS["output_shape"].index(letter) for letter in shape]) for tensor in found)
+    every, last = (tensor.permute([LAYOUTS["output_shape"].index(letter) for letter in shape]) for tensor in results)
     return every, last
 
 
@@ -139,10 +139,10 @@ def _note(ignored: tuple[str, ...]) -> None:
 
 
 def _dtype(name: str | None) -> torch.dtype | None:
-    found: torch.dtype | None = None if name is None else getattr(torch, str(name), None)
-    if name is not None and found not in checks.DTYPES:
-        raise UnknownNameError("dtype", str(name), [str(known).removeprefix("torch.") for known in checks.DTYPES])
-    return found
+    dtype: torch.dtype | None = None if name is None else getattr(torch, str(name), None)
+    if name is not None and dtype not in checks.DTYPES:
+        raise UnknownNameError("dtype", str(name), [str(one).removeprefix("torch.") for one in checks.DTYPES])
+    return dtype
 
 
 def _laid_out(tensor: Tensor, fields: Mapping[str, Any], name: str) -> Tensor:

@@ -18,7 +18,7 @@ from constrint.kernels.rnn.cells import CELLS
 from constrint.kernels.rnn.cudnn.spec import CUDNN
 from constrint.kernels.rnn.dispatch import AUTO
 
-#: By cell, what `torch.nn` calls it; sLSTM has no such name but ours.
+#: Names of cells in `torch.nn`; sLSTM is ours.
 MODES = {"lstm": "LSTM", "gru": "GRU", "elman": "RNN_TANH", "elman_relu": "RNN_RELU", "slstm": "SLSTM"}
 
 
@@ -31,7 +31,7 @@ class RecurrentParameters(nn.Module):
     only; with one head this is `torch.nn`'s layout.
     """
 
-    #: Modules that were stored before there was the option have none.
+    #: Default for stored modules that are older than the option.
     config: Mapping[str, Mapping[str, int]] | None = None
 
     def __init__(
@@ -195,16 +195,16 @@ class RecurrentParameters(nn.Module):
         if hx is None:
             return None
         names = CELLS[self.cell].states
-        given = (hx,) if isinstance(hx, Tensor) else tuple(hx)
-        if len(given) != len(names) or not all(isinstance(state, Tensor) for state in given):
-            raise RuntimeError(f"hx must hold one tensor for each of {', '.join(names)}, got {len(given)} of them")
+        passed = (hx,) if isinstance(hx, Tensor) else tuple(hx)
+        if len(passed) != len(names) or not all(isinstance(state, Tensor) for state in passed):
+            raise RuntimeError(f"hx must hold one tensor for each of {', '.join(names)}, got {len(passed)} of them")
         rank = 3 if is_batched else 2
-        if any(state.dim() != rank for state in given):
+        if any(state.dim() != rank for state in passed):
             raise RuntimeError(
                 f"hx must be {rank}-D for {'batched 3-D' if is_batched else 'unbatched 2-D'} input, "
-                f"got {', '.join(f'{state.dim()}-D' for state in given)}"
+                f"got {', '.join(f'{state.dim()}-D' for state in passed)}"
             )
-        states = given if is_batched else tuple(state.unsqueeze(1) for state in given)
+        states = passed if is_batched else tuple(state.unsqueeze(1) for state in passed)
         for name, state in zip(names, states, strict=True):
             size = self.output_size if name == "h" else self.hidden_size
             expected = (self.num_layers * self.num_directions, batch, size)

@@ -46,7 +46,7 @@ def plan(
         device: A torch device; without it the current GPU, or the CPU.
         training: Whether the backward pass counts.
         projected: Whether the inputs are projected already, as `rnn` takes them. A module projects its own, and can
-            leave a layer to a library that does the same; it is planned for as many inputs as units.
+            leave a layer to a library that does the same; it is planned for input_size equal to its units.
 
     Returns:
         The decision. `program.name` is the back-end, `program.steps` are its directions; `passed_over` has the others.

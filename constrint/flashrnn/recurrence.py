@@ -75,7 +75,7 @@ def recur(
         states: (S, B, N, D), or None.
         lengths: (B,), or None.
         reset: (B, T), or None.
-        is_own: Whether a module made the operands, so that only calls of a new signature are checked.
+        is_own: Whether the operands come from a module, so that only calls of a new signature are checked.
 
     Raises:
         UsageError: For a shape, dtype, device or value that does not fit.
@@ -112,7 +112,7 @@ def recur(
 
 
 def _start(states: Tensor | None, wx: Tensor) -> tuple[Tensor | None, Tensor | None]:
-    """Initial states in the accumulation dtype, and the initial h where the dtype of wx has it at hand."""
+    """Initial states in the accumulation dtype, and the initial h if the states have the dtype of wx."""
     if states is None:
         return None, None
     return states.to(accumulation_dtype(wx.dtype)), states[0] if states.dtype == wx.dtype else None
@@ -135,8 +135,8 @@ def by_plan(
         r: (G, N, D, D).
         b: (G, N, D), or None.
         initial: (S, B, N, D) in fp32, or None.
-        start: (B, N, D), the initial h in the dtype of wx, where it is at hand.
-        check: Raises where the operands of a new signature are wrong; None where they are checked.
+        start: (B, N, D), the initial h in the dtype of wx, if the caller has it.
+        check: Raises where the operands of a new signature are wrong; None where they were checked before.
     """
     extra = _extra(options.cell, options.backend, False, None, options.configs)
     results: Any = FORWARD.call(False, extra, wx, r, b, initial, start)
@@ -164,7 +164,7 @@ def through_operator(
     lengths: Tensor | None,
     reset: Tensor | None,
 ) -> Results:
-    """Run a call through the operator; operands as in `by_plan`, and checked lengths and resets."""
+    """Run a call through the operator: the operands of `by_plan`, and checked lengths and resets."""
     trains = may_train(wx, r, b, initial)
     recompute = options.recompute
     if trains and recompute is None:
@@ -257,7 +257,7 @@ class _Recurrence(torch.autograd.Function):
 
 
 class _Trace(torch.autograd.Function):
-    """Stands for a tensor in the graph of autograd without keeping its elements: one element that nobody reads."""
+    """Stand-in for a tensor in the graph of autograd: one element that nobody reads, so that no memory is held."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -294,7 +294,7 @@ def _differentiable_gradients(ctx: Any, grads: tuple[Any, ...]) -> tuple[Any, ..
         return (None,) * 7
     if wx is None:
         with torch.no_grad():
-            # The pre-activations less the recurrence's part of them.
+            # The pre-activations minus the recurrence's part.
             wx = -recompute_gates(CELLS[options.cell], -gates, r, b, states_before(states[0], initial, None))
         wx = _Rejoin.apply(wx, ctx.trace)  # type: ignore[no-untyped-call]
     gradients = _backward_by_operator(options, every, end_h, end_rest, wx, r, b, initial, states, gates)

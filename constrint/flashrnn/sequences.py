@@ -44,7 +44,7 @@ class DenseRows:
 
     Args:
         x: (B, T, features), or (T, B, features) unless `batch_first`.
-        batch_first: Which of the two.
+        batch_first: Whether the batch is the first axis.
         lengths: (B,), or None where all of T counts.
     """
 

@@ -1,6 +1,6 @@
 """The kernels there are, by name: built-in ones, those of installed packages, and those of a file.
 
-A spec is imported when it is asked for. Another package registers its kernels as entry points of the group
+A spec is imported at its first use. Another package registers its kernels as entry points of the group
 `constrint.kernels`, each naming one or several; a program calls `register`; the command line takes `FILE.py:NAME`.
 """
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from constrint.select.spec import KernelSpec, Operation
 
 ENTRY_POINTS = "constrint.kernels"
-#: What is meant where no kernel is named.
+#: Operation where none is named.
 DEFAULT_KERNEL = "gemm"
 _RNN = tuple(f"constrint.kernels.rnn.{name}.spec" for name in ("cuda", "wgmma", "triton", "cudnn", "alternating"))
 #: Modules with the implementations of each built-in operation, preferred ones first; each has `SPECS`.
@@ -40,12 +40,12 @@ _CONTRIBUTORS = {"gemm": "constrint.kernels.gemm.candidates"} | dict.fromkeys(
     ("lstm", "gru", "slstm", "elman", "elman_relu"), "constrint.kernels.rnn.candidates"
 )
 _RANKED = "constrint.choose.candidates"
-#: Built in, but an option of a layer rather than an operation that users ask for.
+#: Built in, but options of a layer rather than operations of their own.
 _UNLISTED = ("elman_relu", "elman_relu-backward")
 #: Implementations that were registered by a program or a package, by operation.
 _REGISTERED: dict[str, list[KernelSpec]] = {}
-_asked_packages = False
-#: Modules that are made of a file are named so.
+_has_read_packages = False
+#: Prefix of the names of modules that are loaded from files.
 _FILE_MODULE = "constrint_kernel_"
 
 
@@ -58,12 +58,12 @@ def register(*specs: KernelSpec) -> None:
 
 def list_kernels() -> tuple[str, ...]:
     """Names of all operations."""
-    _ask_packages()
+    _read_packages()
     return tuple(name for name in dict.fromkeys((*_MODULES, *_REGISTERED)) if name not in _UNLISTED)
 
 
 def load_kernel(name: str) -> Operation:
-    """Load what a user calls a kernel: an operation with all its implementations, or one of them.
+    """Load a kernel by name: an operation with all its implementations, or one of them.
 
     Args:
         name: `gemm`, `gemm.pointer`, or `FILE.py:NAME` or `MODULE:NAME` for a spec (or several) in a file or a module.
@@ -101,7 +101,7 @@ def importable_name(spec: KernelSpec) -> str:
     Raises:
         UsageError: When the kernel is no variable of the module or file that its class is in.
     """
-    if any(known is spec for known in _built_in(spec.operation)):
+    if any(own is spec for own in _built_in(spec.operation)):
         return spec.full_name
     module = sys.modules.get(spec.home)
     names = [name for name, value in vars(module).items() if value is spec] if module is not None else []
@@ -126,11 +126,11 @@ def code_of(full_name: str) -> tuple[str, str] | None:
     """Hashes of a kernel's device code and of its space, rules and costs; None where it is not known here."""
     from constrint.select.fingerprint import fingerprint_of
 
-    spec = known_spec(full_name)
+    spec = spec_or_none(full_name)
     return None if spec is None else fingerprint_of(spec)
 
 
-def known_spec(full_name: str) -> KernelSpec | None:
+def spec_or_none(full_name: str) -> KernelSpec | None:
     """A kernel of that name; None where it is not known here.
 
     The name may come from anywhere: one that would load a file or a module is not followed.
@@ -143,7 +143,7 @@ def known_spec(full_name: str) -> KernelSpec | None:
 
 def _implementations(operation: str) -> tuple[KernelSpec, ...]:
     if operation not in _MODULES and operation not in _REGISTERED:
-        _ask_packages()
+        _read_packages()
     own = _built_in(operation)
     added = _REGISTERED.get(operation, [])
     replaced = {spec.full_name for spec in added}
@@ -155,12 +155,12 @@ def _built_in(operation: str) -> list[KernelSpec]:
     return [spec for spec in built_in if spec.operation == operation]
 
 
-def _ask_packages() -> None:
-    """Register what installed packages offer; asked once, and only where a name is not built in."""
-    global _asked_packages
-    if _asked_packages:
+def _read_packages() -> None:
+    """Register the kernels of installed packages: once, and only where a name is not built in."""
+    global _has_read_packages
+    if _has_read_packages:
         return
-    _asked_packages = True
+    _has_read_packages = True
     from importlib import metadata  # 30 ms that no built-in kernel has to wait for
 
     for entry in metadata.entry_points(group=ENTRY_POINTS):
@@ -172,31 +172,31 @@ def load_file(path: Path, named: str) -> ModuleType:
 
     Args:
         path: A Python file.
-        named: What named it, for messages.
+        named: Place where the name was read, for messages.
 
     Raises:
         UsageError: When there is no such file. Whatever its code raises is raised.
     """
     name = f"{_FILE_MODULE}{path.stem}"
-    known = sys.modules.get(name)
-    if known is None or getattr(known, "__file__", None) != str(path.resolve()):
+    module = sys.modules.get(name)
+    if module is None or getattr(module, "__file__", None) != str(path.resolve()):
         source = util.spec_from_file_location(name, path.resolve())
         if source is None or source.loader is None or not path.is_file():
             raise UsageError(f"{named}: there is no such Python file.")
-        known = sys.modules[name] = util.module_from_spec(source)
+        module = sys.modules[name] = util.module_from_spec(source)
         try:
-            source.loader.exec_module(known)
+            source.loader.exec_module(module)
         except BaseException:
             del sys.modules[name]
             raise
-    return known
+    return module
 
 
 def _specs_of_file(path: Path, attribute: str) -> tuple[KernelSpec, ...]:
-    known = load_file(path, f"--kernel {path}:{attribute}")
-    if not hasattr(known, attribute):
+    module = load_file(path, f"--kernel {path}:{attribute}")
+    if not hasattr(module, attribute):
         raise UsageError(f"--kernel {path}:{attribute}: the file has no {attribute!r}.")
-    return _several(getattr(known, attribute), f"{path}:{attribute}")
+    return _several(getattr(module, attribute), f"{path}:{attribute}")
 
 
 def _specs_of_module(name: str, attribute: str) -> tuple[KernelSpec, ...]:

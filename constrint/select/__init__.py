@@ -1,6 +1,6 @@
 """From a hardware model and a kernel's parameter space to ranked configurations.
 
-Hardware limits become constraints (`limits`), a cost model predicts times and says what binds (`cost`), and
+Hardware limits become constraints (`limits`), a cost model predicts times and names the bottleneck (`cost`), and
 `rank` orders the valid configurations. Nothing here measures anything: every figure is modelled.
 """
 

@@ -14,7 +14,7 @@ import numpy as np
 from constrint.hwmodels import GpuModel, occupancy
 from constrint.model import Problem, Var
 from constrint.select.candidate import Candidate, CompiledKernel, Config, CostEstimate, ResourceUse
-from constrint.select.compiled import compile_known
+from constrint.select.compiled import compile_cached
 from constrint.select.core_space import BlockColumns
 from constrint.select.limits import UNFITTED, slowdown
 from constrint.select.spec import KernelSpec
@@ -48,21 +48,21 @@ def modelled(spec: KernelSpec, gpu: GpuModel, workload: Workload, config: Config
 Compile = Callable[[Sequence[CompileJob]], Sequence[CompiledKernel | str]]
 
 
-def one_by_one(asked: Sequence[CompileJob]) -> list[CompiledKernel | str]:
+def one_by_one(jobs: Sequence[CompileJob]) -> list[CompiledKernel | str]:
     """Compile in this process; earlier results are looked up."""
-    return [compile_known(one.spec, one.gpu, one.workload, one.config) for one in asked]
+    return [compile_cached(one.spec, one.gpu, one.workload, one.config) for one in jobs]
 
 
-def as_compiled(candidates: Sequence[Candidate], asked: Sequence[CompileJob], compile_all: Compile) -> list[Candidate]:
+def as_compiled(candidates: Sequence[Candidate], jobs: Sequence[CompileJob], compile_all: Compile) -> list[Candidate]:
     """Replace estimates by compiled figures and order by the resulting time; candidates that cannot run come last.
 
     Args:
         candidates: Single kernels.
-        asked: The jobs of these candidates, in the same order.
+        jobs: The jobs of these candidates, in the same order.
         compile_all: Compiles the jobs.
     """
-    told = compile_all(asked)
-    judged = [judge(candidate, one, found) for candidate, one, found in zip(candidates, asked, told, strict=True)]
+    results = compile_all(jobs)
+    judged = [judge(candidate, one, result) for candidate, one, result in zip(candidates, jobs, results, strict=True)]
     return sorted(judged, key=lambda candidate: (not runs(candidate), candidate.cost.seconds))
 
 
@@ -71,73 +71,73 @@ def runs(candidate: Candidate) -> bool:
     return candidate.resources is None or candidate.resources.blocks_per_sm > 0
 
 
-def judge(candidate: Candidate, asked: CompileJob, found: CompiledKernel | str) -> Candidate:
+def judge(candidate: Candidate, job: CompileJob, result: CompiledKernel | str) -> Candidate:
     """Replace the estimates of one candidate by its compiled figures, or by the compiler's error."""
     predicted = candidate.resources
     assert predicted is not None
-    if isinstance(found, str):
+    if isinstance(result, str):
         return replace(
-            candidate, resources=replace(predicted, blocks_per_sm=0, limited_by="the compiler"), problem=found
+            candidate, resources=replace(predicted, blocks_per_sm=0, limited_by="the compiler"), problem=result
         )
-    taken = taken_by(asked.gpu, predicted.threads, found)
-    problem = problem_of(asked.gpu, taken)
-    if not problem and _lacks_matrix_units(candidate, found):
+    taken = taken_by(job.gpu, predicted.threads, result)
+    problem = problem_of(job.gpu, taken)
+    if not problem and _lacks_matrix_units(candidate, result):
         problem = "uses no matrix instruction"
-    return replace(candidate, resources=taken, cost=_cost(candidate, asked, taken), problem=problem)
+    return replace(candidate, resources=taken, cost=_cost(candidate, job, taken), problem=problem)
 
 
-def _lacks_matrix_units(candidate: Candidate, found: CompiledKernel) -> bool:
+def _lacks_matrix_units(candidate: Candidate, compiled: CompiledKernel) -> bool:
     """Whether a kernel whose cost model keeps the matrix units busy does not use them.
 
     Only Triton chooses instructions; other sources name them.
     """
     is_meant = candidate.cost.parts_s.get("matrix units", 0.0) > 0
-    return is_meant and not found.instruction and not found.is_named
+    return is_meant and not compiled.instruction and not compiled.is_named
 
 
-def taken_by(gpu: GpuModel, threads: int, found: CompiledKernel) -> ResourceUse:
+def taken_by(gpu: GpuModel, threads: int, compiled: CompiledKernel) -> ResourceUse:
     """Resources of a compiled kernel's block on a GPU, and the blocks that fit an SM."""
     is_wgp = (gpu.register_file.partitions_per_block or 0) > gpu.sm.num_partitions
     fits = occupancy(
         gpu,
         threads_per_block=threads,
-        registers_per_thread=found.registers_per_thread,
-        smem_bytes_per_block=found.smem_bytes,
+        registers_per_thread=compiled.registers_per_thread,
+        smem_bytes_per_block=compiled.smem_bytes,
         # A workgroup that exceeds one CU of RDNA runs on both CUs of a WGP, alone.
         **({"wgp_mode": True} if is_wgp else {}),
     )
     blocks = int(fits.blocks_per_sm)
     return ResourceUse(
         threads=threads,
-        registers_per_thread=found.registers_per_thread,
-        smem_bytes=found.smem_bytes,
+        registers_per_thread=compiled.registers_per_thread,
+        smem_bytes=compiled.smem_bytes,
         blocks_per_sm=-(-blocks // 2) if is_wgp else blocks,
         limited_by=fits.limited_by,
-        spill_chance=float(found.spill_bytes > 0),
-        compiled=found,
+        spill_chance=float(compiled.spill_bytes > 0),
+        compiled=compiled,
     )
 
 
 def problem_of(gpu: GpuModel, taken: ResourceUse) -> str:
     """Problem of a compiled kernel on a GPU: it cannot be launched, or it spills; empty if there is none."""
-    found, limit = taken.compiled, gpu.sm.max_smem_bytes_per_block
+    compiled, limit = taken.compiled, gpu.sm.max_smem_bytes_per_block
     if taken.smem_bytes > limit:
         return f"takes {taken.smem_bytes:,} bytes of {gpu.terms.smem}, a block has {limit:,}"
     if not taken.blocks_per_sm:
         return f"cannot be launched: {taken.registers_per_thread} registers for {taken.threads} threads"
-    return f"spills {found.spill_bytes} bytes a thread" if found is not None and found.spill_bytes else ""
+    return f"spills {compiled.spill_bytes} bytes a thread" if compiled is not None and compiled.spill_bytes else ""
 
 
-def _cost(candidate: Candidate, asked: CompileJob, taken: ResourceUse) -> CostEstimate:
+def _cost(candidate: Candidate, job: CompileJob, taken: ResourceUse) -> CostEstimate:
     """The predicted time with the blocks that fit as compiled, and with or without a spill."""
     columns: Mapping[str, Any] = {name: np.array([value]) for name, value in candidate.config.items()}
     resident = np.array([max(taken.blocks_per_sm, 1)])
-    cost = asked.spec.cost(asked.gpu, asked.workload, columns, resident)
+    cost = job.spec.cost(job.gpu, job.workload, columns, resident)
     spilled = 0 if taken.compiled is None else -(-taken.compiled.spill_bytes // REGISTER_BYTES)
     share = 1.0 + spilled / max(taken.registers_per_thread, 1)
-    use = asked.spec.use(asked.gpu, asked.workload, {name: Var(name) for name in candidate.config})
+    use = job.spec.use(job.gpu, job.workload, {name: Var(name) for name in candidate.config})
     figure = use.spilling.figure if use is not None and use.spilling is not None else UNFITTED.figure
-    cost = cost.slowed(np.asarray(slowdown(asked.gpu, np.array([taken.spill_chance]), share, figure)))
+    cost = cost.slowed(np.asarray(slowdown(job.gpu, np.array([taken.spill_chance]), share, figure)))
     seconds = float(cost.seconds[0])
     before = candidate.cost
     roofline_s = before.roofline_share * before.seconds

@@ -1,4 +1,4 @@
-"""A candidate: a valid configuration, the resources of its blocks, what a compiler reported, its predicted time."""
+"""A candidate: a valid configuration, the resources of its blocks, the compiler's figures, its predicted time."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class CompiledKernel:
 
 @dataclass(frozen=True)
 class CostEstimate:
-    """A modelled run time, what binds it, and its parts."""
+    """A modelled run time, the resource that binds it, and its parts."""
 
     seconds: float
     bound_by: str

@@ -1,4 +1,4 @@
-"""The valid configurations of an operation's kernels with their predicted times: what a search chooses from.
+"""The valid configurations of an operation's kernels with their predicted times, for searches to choose from.
 
 A space is listed whole up to `MOST_LISTED` rows. Of a larger one the rows with the preferred order of blocks and the
 preferred compiler's knobs are listed, or a random share of these; further rows are added on demand.

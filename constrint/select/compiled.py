@@ -1,7 +1,7 @@
-"""What compilers made of configurations: as data, and kept on disk to be looked up before a kernel is compiled again.
+"""Results of compilers, stored on disk and looked up before a kernel is compiled again.
 
 An entry belongs to a GPU's model, a kernel, a workload, a configuration, the compilers' versions, and the state of this
-package's files. Kernels from outside have no entries: nothing tells when their code has changed.
+package's files. Kernels from outside of the package have no entries, since nothing tells that their code has changed.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ if TYPE_CHECKING:
     from constrint.select.spec import KernelSpec
     from constrint.select.workload import Workload
 
-#: What entries are kept as.
+#: Kind of the entries in the cache.
 _KIND = "compiled"
 
 
 def recall(
-    gpu: GpuModel, spec: KernelSpec, workload: Workload, config: Mapping[str, int], given: Sequence[str] = ()
+    gpu: GpuModel, spec: KernelSpec, workload: Workload, config: Mapping[str, int], optional: Sequence[str] = ()
 ) -> CompiledKernel | str | None:
-    """What the compiler made of a configuration, or said when it refused; None where nobody has asked it.
+    """The stored result for a configuration: the compiled kernel, or the compiler's refusal; None where none is stored.
 
     Args:
         gpu: The GPU compiled for.
         spec: The kernel.
-        workload: What it was compiled for; sizes that make no difference may differ.
+        workload: The workload compiled for; sizes that do not change the compiled kernel may differ.
         config: The configuration.
-        given: What else decides: names of optional inputs.
+        optional: Names of optional inputs that change the compiled kernel.
     """
-    key = _key(gpu, spec, workload, config, given)
+    key = _key(gpu, spec, workload, config, optional)
     data = None if key is None else cache.load(_KIND, key)
     if data is not None:
         with suppress(TypeError, ValueError):
@@ -54,22 +54,22 @@ def keep(
     spec: KernelSpec,
     workload: Workload,
     config: Mapping[str, int],
-    found: CompiledKernel | str,
-    given: Sequence[str] = (),
+    result: CompiledKernel | str,
+    optional: Sequence[str] = (),
 ) -> None:
-    """Keep what the compiler made of a configuration, or why it refused."""
-    key = _key(gpu, spec, workload, config, given)
+    """Store the compiled kernel of a configuration, or the compiler's refusal."""
+    key = _key(gpu, spec, workload, config, optional)
     if key is not None:
-        told = (None, found) if isinstance(found, str) else (asdict(found), "")
-        cache.store(_KIND, key, json.dumps(told).encode())
+        entry = (None, result) if isinstance(result, str) else (asdict(result), "")
+        cache.store(_KIND, key, json.dumps(entry).encode())
 
 
 def _key(
-    gpu: GpuModel, spec: KernelSpec, workload: Workload, config: Mapping[str, int], given: Sequence[str]
+    gpu: GpuModel, spec: KernelSpec, workload: Workload, config: Mapping[str, int], optional: Sequence[str]
 ) -> bytes | None:
-    alike = spec.compiled_as(workload)
-    asked = alike.dtype, tuple(alike.sizes.items()), tuple(sorted(alike.options.items()))
-    return key_of(gpu, (spec,), *compilers(), *asked, tuple(sorted(config.items())), tuple(sorted(given)))
+    compiled_for = spec.compiled_as(workload)
+    workload_key = compiled_for.dtype, tuple(compiled_for.sizes.items()), tuple(sorted(compiled_for.options.items()))
+    return key_of(gpu, (spec,), *compilers(), *workload_key, tuple(sorted(config.items())), tuple(sorted(optional)))
 
 
 @lru_cache(maxsize=1)
@@ -80,7 +80,7 @@ def triton_version() -> str:
 
 @lru_cache(maxsize=1)
 def compilers() -> tuple[str, str]:
-    """The versions of Triton and NVRTC without importing them; empty for what is not installed."""
+    """The versions of Triton and NVRTC without importing them; empty texts for tools that are not installed."""
     return triton_version(), _version("nvidia-cuda-nvrtc")
 
 
@@ -91,19 +91,19 @@ def _version(package: str) -> str:
         return ""
 
 
-def compile_known(
+def compile_cached(
     spec: KernelSpec, gpu: GpuModel, workload: Workload, config: Mapping[str, int]
 ) -> CompiledKernel | str:
-    """What the compiler makes of a configuration, or says when it refuses; asked once, then looked up.
+    """The compiled kernel of a configuration, or the compiler's refusal; compiled once, then looked up.
 
     Raises:
         UsageError: When triton or torch is not installed.
     """
-    known = recall(gpu, spec, workload, config)
-    if known is None:
+    result = recall(gpu, spec, workload, config)
+    if result is None:
         try:
-            known = spec.compile(gpu, workload, config)
+            result = spec.compile(gpu, workload, config)
         except UnsupportedError as error:
-            known = str(error)
-        keep(gpu, spec, workload, config, known)
-    return known
+            result = str(error)
+        keep(gpu, spec, workload, config, result)
+    return result

@@ -141,12 +141,12 @@ def cost_assumptions(gpu: GpuModel, *, has_matrix_units: bool = True) -> list[st
         lines.append(f"LDS banks unconfirmed: {ASSUMED_BANKS} of {ASSUMED_BANK_WIDTH_BYTES} bytes assumed")
     lines += _cache_lines(gpu)
     if has_matrix_units and gpu.compute.sustained_matrix_fraction is None:
-        found = assumption(gpu, SUSTAINED)
-        if found is None:
+        sustained = assumption(gpu, SUSTAINED)
+        if sustained is None:
             lines.append("sustained share of the peak unknown: the datasheet peak is used")
         else:
-            band = f"{found.low:.0%} to {found.high:.0%}"
-            lines.append(f"{found.value:.0%} of the matrix peak are kept up, assumed ({band}; {found.source})")
+            band = f"{sustained.low:.0%} to {sustained.high:.0%}"
+            lines.append(f"{sustained.value:.0%} of the matrix peak are kept up, assumed ({band}; {sustained.source})")
     return lines
 
 
@@ -156,11 +156,11 @@ def _cache_lines(gpu: GpuModel) -> list[str]:
     l2, last = l2_bandwidth(gpu, _clock_hz(gpu)), last_level_bandwidth(gpu, _clock_hz(gpu))
     if l2 is None:
         lines.append("L2 bandwidth unconfirmed: only the SMs' ports to it are modelled")
-    for name, found in (("L2", l2), ("last-level cache", last)):
-        if found is not None and not found.is_stated:
-            band = "" if found.low == found.high else f"{found.low / 1e12:.1f} to {found.high / 1e12:.1f}; "
-            binds = "" if found is last or l2_bytes_per_s(gpu) is not None else ", more than the SMs' ports take"
-            lines.append(f"{name} of {found.value / 1e12:.1f} TB/s assumed{binds} ({band}{found.source})")
+    for name, rate in (("L2", l2), ("last-level cache", last)):
+        if rate is not None and not rate.is_stated:
+            band = "" if rate.low == rate.high else f"{rate.low / 1e12:.1f} to {rate.high / 1e12:.1f}; "
+            binds = "" if rate is last or l2_bytes_per_s(gpu) is not None else ", more than the SMs' ports take"
+            lines.append(f"{name} of {rate.value / 1e12:.1f} TB/s assumed{binds} ({band}{rate.source})")
     return lines
 
 
@@ -169,11 +169,11 @@ def l2_bytes_per_s(gpu: GpuModel) -> float | None:
 
     The ports' rate was fitted with the L2 behind them, so it covers an L2 that delivers at least as much.
     """
-    found: Bandwidth | None = l2_bandwidth(gpu, _clock_hz(gpu))
-    if found is None or found.is_stated:
-        return None if found is None else found.value
+    bandwidth: Bandwidth | None = l2_bandwidth(gpu, _clock_hz(gpu))
+    if bandwidth is None or bandwidth.is_stated:
+        return None if bandwidth is None else bandwidth.value
     ports = L2_PORT_BYTES_PER_CLK * _clock_hz(gpu) * gpu.device.sm_count
-    return found.value if found.value < ports else None
+    return bandwidth.value if bandwidth.value < ports else None
 
 
 def loaded_clock_hz(gpu: GpuModel) -> float:

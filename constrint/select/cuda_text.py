@@ -48,10 +48,10 @@ def _normal(path: Path, _changed: int) -> str:
 def _with_headers(path: Path, own: dict[Path, str], around: tuple[Path, ...]) -> str:
     def hashed(match: re.Match[str]) -> str:
         name = match.group(1).rpartition("/")[2]
-        found = sorted((other for other in own if other.name == name), key=lambda p: (p.parent != path.parent, p))
-        if not found or found[0] in (*around, path):
-            return "" if found else match.group()
-        text = _with_headers(found[0], own, (*around, path))
+        headers = sorted((other for other in own if other.name == name), key=lambda p: (p.parent != path.parent, p))
+        if not headers or headers[0] in (*around, path):
+            return "" if headers else match.group()
+        text = _with_headers(headers[0], own, (*around, path))
         return f"# include {hashlib.sha256(text.encode()).hexdigest()}"
 
     return _INCLUDE.sub(hashed, own[path])
@@ -81,6 +81,6 @@ def normal_text(text: str) -> str:
 
 
 def outside_macros(texts: Sequence[str]) -> list[str]:
-    """Names in capitals that the sources use and do not define: macros that the compiler is told."""
+    """Names in capitals that the sources use and do not define: macros that the compiler defines."""
     used = {name for text in texts for name in _MACRO.findall(text)}
     return sorted(used - {name for text in texts for name in _DEFINED.findall(text)})

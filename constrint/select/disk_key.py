@@ -1,4 +1,4 @@
-"""The key under which what was chosen for a GPU is kept on disk."""
+"""The key under which results for a GPU are stored on disk."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 _PACKAGE = f"{__name__.partition('.')[0]}."
 
 
-def key_of(gpu: GpuModel, specs: Iterable[KernelSpec], *asked: object) -> bytes | None:
-    """The key of what follows from a GPU's model, from kernels, and from what was asked of them.
+def key_of(gpu: GpuModel, specs: Iterable[KernelSpec], *facts: object) -> bytes | None:
+    """The key of a result that depends on a GPU's model, on kernels, and on further facts.
 
     Args:
         gpu: The hardware model, all of which counts.
         specs: The kernels.
-        asked: Numbers, texts, and tuples of them.
+        facts: Numbers, texts, and tuples of them.
 
     Returns:
         None where a vendor or a kernel comes from another package: nothing on disk tells that its code has changed.
@@ -29,4 +29,4 @@ def key_of(gpu: GpuModel, specs: Iterable[KernelSpec], *asked: object) -> bytes 
     if not all(home.startswith(_PACKAGE) for home in (type(gpu.maker).__module__, *(spec.home for spec in specs))):
         return None
     names = tuple(spec.full_name for spec in specs)
-    return content_of(gpu) + repr((names, asked)).encode()
+    return content_of(gpu) + repr((names, facts)).encode()

@@ -36,7 +36,7 @@ from constrint.select.spec import KernelSpec
 #: Digits of a hash, and the kind under which the cache stores fingerprints.
 DIGITS, _KIND = 16, "fingerprints"
 _PACKAGE = "constrint."
-#: Rooms that every kernel rests on: a change in them is no change of a kernel.
+#: Packages that every kernel rests on: a change in them is no change of a kernel.
 _FOUNDATION = tuple(
     f"{_PACKAGE}{part}" for part in ("cache", "core", "errors", "hwmodels", "lazy", "model", "select", "solve", "tune")
 )
@@ -126,8 +126,8 @@ def _triton_texts(home: Path) -> list[str]:
             if imported is not None:
                 roots += imported.definitions() if is_device(imported) else ()
             else:
-                found = resolve(name)
-                roots += [found] if found is not None and is_device(found.module) else ()
+                definition = resolve(name)
+                roots += [definition] if definition is not None and is_device(definition.module) else ()
     return closure(roots)
 
 
@@ -170,11 +170,11 @@ def _macro_texts(macro: str, modules: Iterable[Module]) -> list[str]:
 
 def _literal_texts(module: Module, value: ast.expr) -> Iterator[str]:
     for node in ast.walk(value):
-        found = module.find(node.id) if isinstance(node, ast.Name) else None
-        if found is not None and found.is_literal:
-            yield found.text
-        elif found is not None and found.is_function:
-            yield from closure([found])
+        definition = module.find(node.id) if isinstance(node, ast.Name) else None
+        if definition is not None and definition.is_literal:
+            yield definition.text
+        elif definition is not None and definition.is_function:
+            yield from closure([definition])
 
 
 def _options(modules: Iterable[Module]) -> list[str]:
@@ -203,10 +203,10 @@ def _host_texts(name: str) -> list[str]:
         if not is_device(module):
             texts.update(text_of(node) for node in module.body)
         for target in module.imports.values():
-            found = target if module_of(target) is not None else target.rpartition(".")[0]
-            if found.startswith(_PACKAGE) and not found.startswith(_FOUNDATION) and found not in seen:
-                seen.add(found)
-                waiting.append(found)
+            imported = target if module_of(target) is not None else target.rpartition(".")[0]
+            if imported.startswith(_PACKAGE) and not imported.startswith(_FOUNDATION) and imported not in seen:
+                seen.add(imported)
+                waiting.append(imported)
     return sorted(texts)
 
 

@@ -1,4 +1,4 @@
-"""Hardware limits as constraints: what one block may take on a GPU, each rule with the limit's name and value.
+"""Hardware limits as constraints on the resources of one block, each rule with the limit's name and value.
 
 The numbers come from the `GpuModel` alone. Limits on threads, shared memory and proven register demand are certain:
 a configuration that breaks one cannot run. Limits on estimated registers remove no configuration.
@@ -225,7 +225,7 @@ def register_capacity(gpu: GpuModel, warps: Expr, registers: Expr) -> tuple[Expr
 
 
 def most_registers(gpu: GpuModel, warps: Expr) -> Expr:
-    """Registers that a compiler may give a thread: the instruction set's limit, or what the block's warps leave."""
+    """Registers that a compiler may give a thread: the instruction set's limit, or the share of the block's warps."""
     sm, file = gpu.sm, gpu.register_file
     if file.shared_by_block is not None:
         left = file.shared_by_block // sm.warp_size // warps

@@ -1,4 +1,4 @@
-"""Python modules as sets of definitions whose text depends on what they compute alone, followed by name.
+"""Python modules as sets of definitions, followed by name, whose text depends on their meaning alone.
 
 A text leaves out imports, comments, docstrings, type hints (but for those of jitted functions), and everything that
 versions of Python parse differently. Nothing is imported or executed.
@@ -17,7 +17,7 @@ import constrint
 _PACKAGE = Path(constrint.__file__).parent
 _JIT = "jit"
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-#: Fields of syntax trees that are no part of what is computed, or that not every version of Python has.
+#: Fields of syntax trees that do not change the computation, or that not every version of Python has.
 _LEFT_OUT = frozenset(("ctx", "kind", "returns", "simple", "type_comment", "type_params"))
 
 
@@ -49,7 +49,7 @@ class Module:
 
     @cached_property
     def imports(self) -> Mapping[str, str]:
-        """Dotted names of what the module imports when it is loaded, by the names that they get."""
+        """Dotted names of the module's imports at loading, by their names in the module."""
         return dict(pair for node in self.tree.body for pair in _imported(node))
 
     @cached_property
@@ -60,16 +60,16 @@ class Module:
     @cached_property
     def entries(self) -> Mapping[str, list[ast.expr]]:
         """Values that dictionaries anywhere in the module have for keys that are literal strings."""
-        found: dict[str, list[ast.expr]] = {}
+        by_key: dict[str, list[ast.expr]] = {}
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Dict):
                 for key, value in zip(node.keys, node.values, strict=True):
                     if isinstance(key, ast.Constant) and isinstance(key.value, str):
-                        found.setdefault(key.value, []).append(value)
-        return found
+                        by_key.setdefault(key.value, []).append(value)
+        return by_key
 
     def definitions(self) -> list[Definition]:
-        """All that it defines."""
+        """All definitions of the module."""
         return [Definition(self, name) for name in self.defined]
 
     def functions(self) -> list[Definition]:
@@ -89,7 +89,7 @@ class Definition:
 
     Args:
         module: The module.
-        name: Its name there.
+        name: Its name in the module.
     """
 
     module: Module
@@ -108,12 +108,12 @@ class Definition:
 
     @property
     def is_function(self) -> bool:
-        """Whether it is a function."""
+        """Whether the definition is a function."""
         return isinstance(self.node, _FUNCTIONS)
 
     @property
     def is_literal(self) -> bool:
-        """Whether it is a constant whose value is written out."""
+        """Whether the definition is a constant whose value is a literal."""
         try:
             ast.literal_eval(self.node)
         except (ValueError, TypeError, MemoryError, RecursionError):
@@ -122,27 +122,27 @@ class Definition:
 
     @property
     def text(self) -> str:
-        """Its name and normalised text, and the dotted names of what it uses from other packages."""
+        """Name and normalised text of the definition, and the dotted names that it uses from other packages."""
         foreign = sorted(f"{name}={self.module.imports[name]}" for name in self._foreign())
         return f"{self.name}:{text_of(self.node)}|{','.join(foreign)}"
 
     def calls(self, name: str) -> bool:
-        """Whether it calls a function or class of this name."""
+        """Whether the definition calls a function or class of this name."""
         return any(
             isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name
             for node in ast.walk(self.node)
         )
 
     def uses(self) -> list[Definition]:
-        """The definitions of the package that it uses by name."""
-        found = []
+        """The definitions of the package that this definition uses by name."""
+        definitions = []
         for name, attribute in _names(self.node):
             module = module_of(self.module.imports.get(name, ""))
             if module is None:
-                found.append(self.module.find(name))
+                definitions.append(self.module.find(name))
             elif attribute in module.defined:
-                found.append(Definition(module, attribute))
-        return [one for one in found if one is not None and one != self]
+                definitions.append(Definition(module, attribute))
+        return [one for one in definitions if one is not None and one != self]
 
     def _foreign(self) -> set[str]:
         names = {name for name, _ in _names(self.node)} & self.module.imports.keys()
@@ -176,8 +176,8 @@ def module_of(name: str) -> Module | None:
     if first != _PACKAGE.name or not parts:
         return None
     path = _PACKAGE.joinpath(*parts)
-    found = next((file for file in (path.with_suffix(".py"), path / "__init__.py") if file.is_file()), None)
-    return None if found is None else read_module(found)
+    file = next((file for file in (path.with_suffix(".py"), path / "__init__.py") if file.is_file()), None)
+    return None if file is None else read_module(file)
 
 
 def resolve(name: str) -> Definition | None:
@@ -264,13 +264,13 @@ def _names(tree: ast.AST) -> set[tuple[str, str]]:
     """Names that a definition reads and does not bind itself, each with the attribute that is read of it or ""."""
     bound = {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
     bound |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-    found = set()
+    names = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            found.add((node.value.id, node.attr))
+            names.add((node.value.id, node.attr))
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-            found.add((node.id, ""))
-    return {(name, attribute) for name, attribute in found if name not in bound}
+            names.add((node.id, ""))
+    return {(name, attribute) for name, attribute in names if name not in bound}
 
 
 def _is_jitted(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:

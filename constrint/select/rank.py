@@ -50,7 +50,7 @@ def requests(operation: Operation, gpu: GpuModel, workload: Workload) -> tuple[l
     """State the problems of all implementations that support a workload, and why the others do not, by full name.
 
     Raises:
-        UsageError: When the workload is none of the operation's, or no implementation can take it: the reason of the
+        UsageError: When the operation does not take the workload, or no implementation can take it: the reason of the
             last, most general one.
         InfeasibleError: Likewise, when its data does not fit the GPU.
     """
@@ -87,7 +87,7 @@ def rank(
         kernel: An operation, all of whose implementations compete, or one implementation.
         gpu: The hardware model.
         workload: The workload; the operation's default if None.
-        top: How many candidates to return.
+        top: Number of candidates to return.
         compile: Number of best candidates to compile for the GPU, which need not be present, and to rank again by the
             compiler's figures. These are cached on disk.
         strict: Remove configurations that break an estimated rule, too.
@@ -139,14 +139,14 @@ def rank_requests(
         raise infeasible(able, limits)
     merged = _compiled(merged, able, compile, compile_all)
     refused = {name: KernelSpace(name, refusal=text) for name, text in {**refusals, **late}.items()}
-    offered = {name: space for name, (space, _) in parts.items()} | refused
+    spaces = {name: space for name, (space, _) in parts.items()} | refused
     assumed = dict.fromkeys(line for r in able for line in r.spec.assumptions(r.gpu, r.workload))
     return Ranking(
         operation=operation,
         gpu=able[0].gpu,
         workload=able[0].workload,
         candidates=tuple(merged[:top]),
-        spaces=tuple(offered[spec.full_name] for spec in operation.implementations),
+        spaces=tuple(spaces[spec.full_name] for spec in operation.implementations),
         seconds=time.perf_counter() - started,
         roofline_s=min(r.spec.roofline_s(r.gpu, r.workload) for r in able),
         assumptions=tuple(assumed),
@@ -174,11 +174,11 @@ def _compiled(
     first = [candidate for candidate in candidates if candidate.resources is not None][:number]
     if not first:
         return candidates
-    asked = [CompileJob(r.spec, r.gpu, r.workload, c.config) for c in first for r in (by_kernel[c.kernel],)]
+    jobs = [CompileJob(r.spec, r.gpu, r.workload, c.config) for c in first for r in (by_kernel[c.kernel],)]
     taken = {id(candidate) for candidate in first}
     rest = [candidate for candidate in candidates if id(candidate) not in taken]
-    known = as_compiled(first, asked, compile_all)
-    return sorted([*known, *rest], key=lambda candidate: (not runs(candidate), candidate.cost.seconds))
+    judged = as_compiled(first, jobs, compile_all)
+    return sorted([*judged, *rest], key=lambda candidate: (not runs(candidate), candidate.cost.seconds))
 
 
 def _rank_one(request: KernelProblem, top: int, limits: Limits | None) -> tuple[KernelSpace, list[Candidate]]:
@@ -249,14 +249,14 @@ def predict(spec: KernelSpec, gpu: GpuModel, workload: Workload, columns: Mappin
 
 
 def infeasible(able: list[KernelProblem], limits: Limits | None = None) -> InfeasibleError:
-    """Make the error that no configuration is valid: a minimal conflict with its reasons for every kernel."""
-    asked = nothing_fits(able[-1].gpu, able[-1].workload)
+    """The error that no configuration is valid: a minimal conflict with its reasons for every kernel."""
+    headline = nothing_fits(able[-1].gpu, able[-1].workload)
     reasons = [(request.spec.full_name, *reason_of(request.problem, limits=limits)) for request in able]
     conflict = reasons[-1][2]
     if len(reasons) == 1:
-        return InfeasibleError(f"{asked} {reasons[0][1]}", conflict)
-    text = "\n".join([asked, *(f"{name}: {text}" for name, text, _ in reasons)])
-    return InfeasibleError(text, conflict, {name: found for name, _, found in reasons})
+        return InfeasibleError(f"{headline} {reasons[0][1]}", conflict)
+    text = "\n".join([headline, *(f"{name}: {text}" for name, text, _ in reasons)])
+    return InfeasibleError(text, conflict, {name: conflict for name, _, conflict in reasons})
 
 
 def nothing_fits(gpu: GpuModel, workload: Workload) -> str:
@@ -288,25 +288,25 @@ def _best_rows(
     """The `top` core rows, each with its best order; rows whose bound exceeds the k-th best are never expanded."""
     # The order of ties is irrelevant here: all of them are expanded and sorted afterwards.
     by_bound = np.argsort(bound)
-    kept: dict[str, NDArray[Any]] | None = None
+    best: dict[str, NDArray[Any]] | None = None
     cost: CostColumns | None = None
     worst = np.inf
     for start in range(0, len(by_bound), CHUNK_ROWS):
         rows = by_bound[start : start + CHUNK_ROWS]
-        if kept is not None and len(kept["_row"]) >= top and tie_steps(bound[rows[0]]) > worst:
+        if best is not None and len(best["_row"]) >= top and tie_steps(bound[rows[0]]) > worst:
             break
         fresh = _expand({n: c[rows] for n, c in core.items()} | {"_row": rows}, order, problem)
-        if kept is not None:
-            fresh = {n: np.concatenate([kept[n], fresh[n]]) for n in fresh}
+        if best is not None:
+            fresh = {n: np.concatenate([best[n], fresh[n]]) for n in fresh}
         priced = price(fresh)
         steps = tie_steps(priced.seconds)
         ordered = _in_order(steps, fresh, params)
         _, first = np.unique(fresh["_row"][ordered], return_index=True)
         keep = ordered[np.sort(first)[:top]]
-        kept, cost, worst = {n: c[keep] for n, c in fresh.items()}, priced.take(keep), float(steps[keep].max())
-    if kept is None or cost is None:
+        best, cost, worst = {n: c[keep] for n, c in fresh.items()}, priced.take(keep), float(steps[keep].max())
+    if best is None or cost is None:
         raise ValueError("an empty space has no best row")
-    return kept, cost
+    return best, cost
 
 
 def tie_steps(seconds: Any) -> NDArray[np.float64]:

@@ -95,7 +95,7 @@ class Ranking:
         Raises:
             UsageError: When pandas is not installed.
         """
-        from constrint.frames import columns_of, pandas_frame  # loaded when it is asked for
+        from constrint.frames import columns_of, pandas_frame  # loaded at its first use
 
         return pandas_frame(columns_of(self.rows()))
 
@@ -105,7 +105,7 @@ class Ranking:
         Raises:
             UsageError: When polars is not installed.
         """
-        from constrint.frames import columns_of, polars_frame  # loaded when it is asked for
+        from constrint.frames import columns_of, polars_frame  # loaded at its first use
 
         return polars_frame(columns_of(self.rows()))
 
@@ -145,7 +145,7 @@ class Ranking:
 
     def _repr_html_(self) -> str:
         """Render the first candidates as a table for notebooks: differing parameters and times."""
-        from constrint.frames import html_table  # loaded when it is asked for
+        from constrint.frames import html_table  # loaded at its first use
 
         shown = self.candidates[:_SHOWN_ROWS]
         rows = list(self.rows())[: len(shown)]

@@ -1,6 +1,6 @@
-"""The specification of a kernel: sizes, parameters, rules, resources, cost, and how it is launched and checked.
+"""The specification of a kernel: sizes, parameters, rules, resources, cost, launches and checks.
 
-An operation (gemm, lstm) is what a user asks for; each of its implementations is a `KernelSpec`. A spec holds
+A user requests an operation (gemm, lstm); each of its implementations is a `KernelSpec`. A spec holds
 knowledge, never results: `rank` does the work. The base class has defaults for all but parameters, rules, resources.
 """
 
@@ -171,9 +171,9 @@ class KernelSpec(ABC):
         """
         if workload.dtype not in self.dtypes:
             raise UnknownNameError("dtype", workload.dtype, self.dtypes, self.dtype_hints.get(workload.dtype, ""))
-        given = {**workload.sizes, **workload.options}
+        numbers = {**workload.sizes, **workload.options}
         for size in (*self.sizes, *self.options):
-            value = given.get(size.name, size.default)
+            value = numbers.get(size.name, size.default)
             if not size.least <= value <= size.most:
                 width = " (32-bit sizes)" if size.most == MAX_SIZE else ""
                 raise UsageError(f"{size.name} must be between {size.least} and {size.most}{width}, got {value}.")

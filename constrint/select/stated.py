@@ -39,7 +39,7 @@ def gpu_names(gpu: GpuModel) -> dict[str, int]:
     }
 
 
-#: The names that `gpu_names` gives, and the size of an element of the workload's dtype.
+#: The names that `gpu_names` returns, and the size of an element of the workload's dtype.
 GPU_NAMES = ("warp_size", "sm_count", "max_threads_per_block", "max_smem_bytes_per_block")
 ELEMENT_BYTES_NAME = "element_bytes"
 
@@ -71,9 +71,9 @@ class StatedSpace:
                 raise UsageError(f"{where}: {name!r} must have a list of values, got {_shown(values)}.")
             self.domains[name] = Domain.of(values, "the values that were given", f"{where}: {name!r}")
 
-    def check_rules(self, known: Iterable[str]) -> None:
+    def check_rules(self, others: Iterable[str]) -> None:
         """Parse every rule once, so that mistakes surface before there is a workload; see `check_text`."""
-        names = {*self.domains, *known}
+        names = {*self.domains, *others}
         for number, rule in enumerate(self.rules):
             if not callable(rule):
                 ones = self._checked(rule, f"rules[{number}]", names)
@@ -86,7 +86,7 @@ class StatedSpace:
         Raises:
             ParseError: For text that is no Python expression, or no whole number.
             UnknownNameError: For a name that is neither a parameter nor one of these numbers.
-            UsageError: For what is neither text nor a whole number.
+            UsageError: For a value that is neither text nor a whole number.
         """
         if not isinstance(text, int) or isinstance(text, bool):
             ones = self._checked(text, what, names)
@@ -108,19 +108,19 @@ class StatedSpace:
         for name, domain in self.domains.items():
             yield Param(name, tuple(domain), "a parameter of the kernel", domain.because)
 
-    def problem(self, name: str, known: Mapping[str, int]) -> Problem:
+    def problem(self, name: str, values: Mapping[str, int]) -> Problem:
         """The problem of all configurations that keep every rule, in codes."""
         problem = Problem(name)
         for param, domain in self.domains.items():
             problem.declare(param, domain)
         for number, rule in enumerate(self.rules):
             because = rule if isinstance(rule, str) else f"the function {getattr(rule, '__name__', 'of no name')}"
-            problem.add(self._rule(rule, known, number), because=f"it was stated: {because}")
+            problem.add(self._rule(rule, values, number), because=f"it was stated: {because}")
         return in_codes(problem)
 
-    def number(self, text: str | int, known: Mapping[str, int], what: str) -> Expr:
+    def number(self, text: str | int, values: Mapping[str, int], what: str) -> Expr:
         """An expression over the parameters."""
-        return read_number(_with_numbers(str(text), known), self.domains, f"{self.where}: {what}")
+        return read_number(_with_numbers(str(text), values), self.domains, f"{self.where}: {what}")
 
     def decoded(self, config: Config) -> dict[str, Any]:
         """The values that a configuration's codes stand for."""
@@ -138,10 +138,10 @@ class StatedSpace:
                 raise UsageError(f"{self.where}: {name} has no value {values[name]!r}; it has {self.domains[name]}.")
         return {name: code for name, code in codes.items() if code is not None}
 
-    def _rule(self, rule: StatedRule, known: Mapping[str, int], number: int) -> Constraint:
+    def _rule(self, rule: StatedRule, numbers: Mapping[str, int], number: int) -> Constraint:
         source = f"{self.where}: rules[{number}]"
         if isinstance(rule, str):
-            return read_restriction(_with_numbers(rule, known), self.domains, source)
+            return read_restriction(_with_numbers(rule, numbers), self.domains, source)
         values = {name: domain.labels or tuple(domain) for name, domain in self.domains.items()}
         return problem_from_space(values, [rule], source=source, trusted=True).constraints[0]
 
@@ -163,10 +163,10 @@ class _Numbers(ast.NodeTransformer):
         return ast.copy_location(ast.Call(node.func, args, node.keywords), node)
 
 
-def _with_numbers(text: str, known: Mapping[str, int]) -> str:
+def _with_numbers(text: str, values: Mapping[str, int]) -> str:
     """Replace named numbers in a text; text that is no expression is returned as it is, for its parser to refuse."""
     try:
-        return ast.unparse(_Numbers(known).visit(ast.parse(text.strip(), mode="eval")))
+        return ast.unparse(_Numbers(values).visit(ast.parse(text.strip(), mode="eval")))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return text
 

@@ -94,13 +94,13 @@ class ByRow:
 
     def take(self: _ByRow, rows: slice) -> _ByRow:
         """Select configurations."""
-        part = copy(self)
+        taken = copy(self)
         for name, value in vars(self).items():
             if isinstance(value, ByRow):
-                vars(part)[name] = value.take(rows)
+                vars(taken)[name] = value.take(rows)
             elif isinstance(value, np.ndarray) and value.ndim:
-                vars(part)[name] = value[rows]
-        return part
+                vars(taken)[name] = value[rows]
+        return taken
 
 
 class PreparedColumns(dict[str, NDArray[Any]]):
@@ -143,14 +143,14 @@ def derived(
     """
     if not isinstance(columns, PreparedColumns):
         return derive(columns, blocks_per_sm)
-    known: dict[Hashable, _Derived] = columns.derived
-    found = known.get(key)
-    if found is None:
-        found = derive(columns, columns.blocks_per_sm)
-        if len(known) >= MAX_DERIVED:
-            known.clear()
-        known[key] = found
-    return found
+    by_key: dict[Hashable, _Derived] = columns.derived
+    figures = by_key.get(key)
+    if figures is None:
+        figures = derive(columns, columns.blocks_per_sm)
+        if len(by_key) >= MAX_DERIVED:
+            by_key.clear()
+        by_key[key] = figures
+    return figures
 
 
 def derived_by_row(

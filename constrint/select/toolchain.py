@@ -40,12 +40,12 @@ def toolchain_of(spec: KernelSpec, tools: Mapping[str, str] | None = None) -> Ma
 
 @lru_cache(maxsize=2)
 def _toolchain(has_torch: bool) -> Mapping[str, str]:
-    found = {"triton": triton_version(), "driver": _driver()}
+    versions = {"triton": triton_version(), "driver": _driver()}
     if has_torch:
         torch = sys.modules["torch"]
-        found["torch"] = str(torch.__version__)
-        found["cuda"], found["rocm"] = (str(getattr(torch.version, name, None) or "") for name in ("cuda", "hip"))
-    return {name: version for name, version in sorted(found.items()) if version}
+        versions["torch"] = str(torch.__version__)
+        versions["cuda"], versions["rocm"] = (str(getattr(torch.version, name, None) or "") for name in ("cuda", "hip"))
+    return {name: version for name, version in sorted(versions.items()) if version}
 
 
 def differences(recorded: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
@@ -74,7 +74,7 @@ def _branch(driver: str) -> str:
 def _driver() -> str:
     for file in _DRIVER_FILES:
         with suppress(OSError, UnicodeDecodeError):
-            found = re.search(r"\b\d+\.\d+(?:\.\d+)*\b", file.read_text(encoding="utf-8"))
-            if found:
-                return found.group()
+            match = re.search(r"\b\d+\.\d+(?:\.\d+)*\b", file.read_text(encoding="utf-8"))
+            if match:
+                return match.group()
     return ""

@@ -1,4 +1,4 @@
-"""The file of measured winners for one GPU, `tuned-<gpu>.json`: what is in it, reading and writing.
+"""The file of measured winners for one GPU, `tuned-<gpu>.json`: its entries, reading and writing.
 
 Look-ups read it instead of the store of records. Who wins is decided where it is published
 (`constrint.tune.store.choices`); whether an entry still holds is decided where it is looked up.
@@ -19,7 +19,7 @@ import msgspec
 SCHEMA = "constrint.tuned/1"
 #: A larger file is no table of winners: an entry has some 600 bytes.
 MAX_BYTES = 64 * 2**20
-#: What a parameter's value may be: whole numbers in our kernels, anything that JSON has in others'.
+#: A parameter's value: whole numbers in our kernels, anything that JSON has in others'.
 Value = int | float | str | bool | None
 
 
@@ -28,18 +28,18 @@ class TunedEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     Args:
         kernel: The implementation's full name, `gemm.pointer`.
-        operation: What it computes, `gemm`.
+        operation: Name of the operation, `gemm`.
         dtype: Type of the operands.
         sizes: The workload's sizes.
-        options: Those of its options that differ from their defaults.
+        options: Options that differ from their defaults.
         config: A value for each parameter.
         seconds: The measured median.
-        source_hash: Of the device code.
-        spec_hash: Of the space, rules and costs; it tells where an entry comes from, and decides nothing.
+        source_hash: Hash of the device code.
+        spec_hash: Hash of the space, rules and costs; it tells where an entry comes from, and decides nothing.
         toolchain: Versions by name: `triton`, `torch`, `cuda` or `rocm`, `driver`.
-        run: Which run of the tuner measured it.
-        created: When, in seconds since 1970.
-        fixed: Parameters whose values were given: the best is the best with these.
+        run: Identifier of the tuner's run that measured it.
+        created: Time of the measurement, in seconds since 1970.
+        fixed: Values of parameters that the tuning fixed; the configuration is the best among those with these values.
     """
 
     kernel: str
@@ -70,7 +70,7 @@ class TunedTable:
     Args:
         gpu: The model's name; empty where the file could not be read.
         entries: In the order of the file.
-        problem: Why there are none; empty where the file was read, or where there is no file.
+        problem: Why there are no entries; empty where the file was read, or where there is no file.
     """
 
     gpu: str = ""
@@ -84,20 +84,20 @@ def tuned_path(folder: Path, gpu: str) -> Path:
 
 
 def read_tuned(path: Path) -> TunedTable:
-    """Read a table; one that is torn, or a file of something else, is empty and says why. Nothing is raised."""
+    """Read a table; for a torn or foreign file it is empty and states the problem. Nothing is raised."""
     try:
         with path.open("rb") as file:
             text = file.read(MAX_BYTES + 1)
         if len(text) > MAX_BYTES:
             return TunedTable(problem=f"{path} has more than {MAX_BYTES} bytes: it is no table of tuned kernels.")
-        found = msgspec.json.decode(text, type=_File)
+        table = msgspec.json.decode(text, type=_File)
     except FileNotFoundError:
         return TunedTable()
     except (OSError, ValueError, RecursionError) as error:
         return TunedTable(problem=f"{path} is left aside: {error}. Publish it again with `constrint tune`.")
-    if found.schema != SCHEMA:
-        return TunedTable(problem=f"{path} is left aside: its schema is {found.schema!r}, this version reads {SCHEMA}.")
-    return TunedTable(found.gpu, found.entries)
+    if table.schema != SCHEMA:
+        return TunedTable(problem=f"{path} is left aside: its schema is {table.schema!r}, this version reads {SCHEMA}.")
+    return TunedTable(table.gpu, table.entries)
 
 
 def write_tuned(table: TunedTable, path: Path) -> None:
@@ -115,7 +115,7 @@ def write_tuned(table: TunedTable, path: Path) -> None:
             file.write(text + b"\n")
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(name, 0o644)  # as readable as other files: what is temporary is made for its owner alone
+        os.chmod(name, 0o644)  # as readable as other files: a temporary file is created for its owner alone
         os.replace(name, path)
     except BaseException:
         with suppress(OSError):

@@ -1,6 +1,6 @@
 """Measured winners, looked up before the model is consulted: the user's own table, then the shipped one.
 
-An entry holds for its very workload as long as the device code is what was measured and the space allows the
+An entry holds for exactly its workload as long as the device code is the measured one and the space allows the
 configuration. With the tools of the measurement it is evidence of the first rank, `measured here`. With other versions
 of Triton, CUDA, NVRTC or driver it is a strong candidate, `measured elsewhere`: the choice rests on it, and its kernel
 is compiled and examined before the launch, as every choice is. Where no entry holds, the model chooses, and the reason
@@ -54,9 +54,9 @@ class Winner(TunedEntry, frozen=True, kw_only=True):
     """The entry of a table that holds for a workload today.
 
     Args:
-        evidence: `MEASURED` for an entry of these very tools. `ELSEWHERE` for one of other tools: look at the compiled
-            kernel before it is launched, and let a kernel that spills give way.
-        table: File name of the table and whose it is: "tuned-h200-sxm.json, shipped" or "..., own".
+        evidence: `MEASURED` for an entry of this process's tools. `ELSEWHERE` for one of other tools: look at the
+            compiled kernel before it is launched, and let a kernel that spills give way.
+        table: File name and owner of the table: "tuned-h200-sxm.json, shipped" or "..., own".
         changes: Differences of the tools in words, "triton 3.6.0, now 3.9.0"; empty for `MEASURED`.
         error: Error of `seconds` as a share, nine times in ten; None for `MEASURED`, whose error is the clock's.
         error_source: Source of `error`; empty without one.
@@ -100,8 +100,8 @@ def winner(
 ) -> Winner | None:
     """Return the measured best configuration for a workload, with its evidence; None where no entry holds.
 
-    Entries of these very tools come first, then those with the fewest differences, the newest first. Of entries of the
-    same rank the user's own come before shipped ones, and the fastest first.
+    Entries of this process's tools come first, then those with the fewest differences, the newest first. Of entries of
+    the same rank the user's own come before shipped ones, and the fastest first.
 
     Args:
         specs: The implementations that may run it.
@@ -109,12 +109,12 @@ def winner(
         workload: The workload; options may be stated or left out where they have their defaults.
         fixed: Values of parameters that the caller prescribes.
     """
-    found = _rows(gpu.name, _place()).by_workload.get(_key(specs[0], workload, fixed or {}), ())
-    now = toolchain() if found else {}
+    entries = _rows(gpu.name, _place()).by_workload.get(_key(specs[0], workload, fixed or {}), ())
+    now = toolchain() if entries else {}
     if not {"cuda", "rocm"} & now.keys():
         return None  # nothing can be launched from here
     tools = {spec.full_name: (spec, toolchain_of(spec, now)) for spec in specs}
-    rows = [(row, *tools[row.entry.kernel]) for row in found if row.entry.kernel in tools]
+    rows = [(row, *tools[row.entry.kernel]) for row in entries if row.entry.kernel in tools]
     problems = []
     for row, spec, own in sorted(rows, key=lambda each: _rank(each[0], each[2])):
         problem = missing(row.entry.toolchain, own) or _changed(spec, row.entry)

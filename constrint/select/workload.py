@@ -48,7 +48,7 @@ class Size:
     """One number that a workload consists of, or an option of it; the command line offers it as `--name`.
 
     Args:
-        name: As in `Workload.sizes` or `Workload.options`.
+        name: Key of `Workload.sizes` or `Workload.options`.
         default: Its value where the user gives none.
         meaning: The quantity in a phrase: help text of the command line's option.
         least, most: The smallest and the largest value that makes sense.
@@ -67,7 +67,7 @@ def size_class(size: int) -> int:
 
 
 def workload_of(operation: Operation, gpu: GpuModel, numbers: Mapping[str, Any], dtype: str | None = None) -> Workload:
-    """The workload of these sizes and options by name; what is not named is as in the default workload.
+    """The workload of these sizes and options by name; the default workload has the others.
 
     Args:
         operation: The operation.
@@ -83,9 +83,9 @@ def workload_of(operation: Operation, gpu: GpuModel, numbers: Mapping[str, Any],
     options = {option.name: option.default for option in operation.options}
     for name in numbers:
         _check_name(operation, name)
-    given = {name: _whole(operation, name, value) for name, value in numbers.items()}
-    sizes = {name: given.get(name, value) for name, value in default.sizes.items()}
-    chosen = {**options, **default.options, **{name: n for name, n in given.items() if name in options}}
+    stated = {name: _whole(operation, name, value) for name, value in numbers.items()}
+    sizes = {name: stated.get(name, value) for name, value in default.sizes.items()}
+    chosen = {**options, **default.options, **{name: n for name, n in stated.items() if name in options}}
     differing = {name: value for name, value in chosen.items() if value != options.get(name)}
     return replace(default, sizes=sizes, options=differing, dtype=_dtype(operation, dtype, default.dtype))
 
@@ -104,7 +104,7 @@ def check_all_sizes(operation: Operation, numbers: Collection[str], example: str
 
 
 def checked(operation: Operation, workload: Workload) -> Workload:
-    """The workload, with plain integers in it, where the operation can be asked for it.
+    """The workload with plain integers, checked against the operation.
 
     Raises:
         UsageError: When it is one of another operation, lacks a size, or has a number that is no whole one.
@@ -174,10 +174,10 @@ def _whole(operation: Operation, name: str, value: Any) -> int:
 def _dtype(operation: Operation, dtype: object, default: str) -> str:
     if dtype is None:
         return default
-    known = operation.dtypes
+    dtypes = operation.dtypes
     if not isinstance(dtype, str):
         raise _no_dtype(operation, dtype)
-    if dtype.lower() not in known:
+    if dtype.lower() not in dtypes:
         hints = (spec.dtype_hints.get(dtype.lower(), "") for spec in operation.implementations)
-        raise UnknownNameError("dtype", dtype, known, next(filter(None, hints), ""))
+        raise UnknownNameError("dtype", dtype, dtypes, next(filter(None, hints), ""))
     return dtype.lower()

@@ -106,7 +106,7 @@ def test_a_broken_package_gives_no_traceback(ask: Ask, monkeypatch: pytest.Monke
         print("noise")
         raise RuntimeError("broken")
 
-    monkeypatch.setattr(registry, "_ask_packages", broken)
+    monkeypatch.setattr(registry, "_read_packages", broken)
     assert ask("solve", "--kernel", "") == []
 
 

@@ -15,7 +15,7 @@ from constrint.kernels.registry import load_kernel, load_spec
 from constrint.model.constraint import CERTAIN, ESTIMATED, REDUNDANT
 from constrint.select import Workload, rank
 from constrint.select.candidate import CompiledKernel
-from constrint.select.compiled import compile_known, keep, recall
+from constrint.select.compiled import compile_cached, keep, recall
 from tests.support.needs import needs_triton
 
 #: The tile that AMD's own library picks: compiled it takes 240 registers and 64 KiB of LDS, and does not spill.
@@ -173,7 +173,7 @@ def test_what_was_compiled_is_looked_up_for_sizes_that_make_no_difference() -> N
     assert recall(gpu, spec, WORKLOAD, EXPERTS, ["gelu"]) is None
     assert recall(load_gpu("mi325x"), spec, WORKLOAD, EXPERTS) is None
     keep(gpu, spec, WORKLOAD, EXPERTS, "the compiler refuses it")
-    assert compile_known(spec, gpu, WORKLOAD, EXPERTS) == "the compiler refuses it"
+    assert compile_cached(spec, gpu, WORKLOAD, EXPERTS) == "the compiler refuses it"
 
 
 @pytest.mark.usefixtures("kept")

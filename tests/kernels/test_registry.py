@@ -80,7 +80,7 @@ class Entry:
 def _own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a test registers is forgotten after it; no package of this machine is asked."""
     monkeypatch.setattr(registry, "_REGISTERED", {})
-    monkeypatch.setattr(registry, "_asked_packages", True)
+    monkeypatch.setattr(registry, "_has_read_packages", True)
 
 
 @pytest.fixture
@@ -142,7 +142,7 @@ def test_packages_offer_one_kernel_or_several(monkeypatch: pytest.MonkeyPatch) -
         return offered
 
     monkeypatch.setattr(metadata, "entry_points", entry_points)
-    monkeypatch.setattr(registry, "_asked_packages", False)
+    monkeypatch.setattr(registry, "_has_read_packages", False)
     load_kernel("gemm")
     assert not asked, "a built-in name needs no packages"
     assert [spec.name for spec in load_kernel("axpy").implementations] == ["a", "b", "c"]
@@ -152,7 +152,7 @@ def test_packages_offer_one_kernel_or_several(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_package_that_offers_something_else_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata, "entry_points", lambda group: [Entry("odd", 7)])
-    monkeypatch.setattr(registry, "_asked_packages", False)
+    monkeypatch.setattr(registry, "_has_read_packages", False)
     with pytest.raises(UsageError, match=r"entry point 'odd' is no KernelSpec but int"):
         load_kernel("axpy")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from constrint.hwmodels import load_gpu
-from constrint.kernels.registry import known_spec, load_kernel, load_spec
+from constrint.kernels.registry import load_kernel, load_spec, spec_or_none
 from constrint.select import Workload
 from constrint.select.fingerprint import source_hash
 from constrint.select.tuned import TunedEntry, read_tuned
@@ -19,7 +19,7 @@ FILES = sorted(SHIPPED.glob("tuned-*.json"))
 
 
 def is_current(entry: TunedEntry) -> bool:
-    spec = known_spec(entry.kernel)
+    spec = spec_or_none(entry.kernel)
     return spec is not None and entry.source_hash == source_hash(spec)
 
 

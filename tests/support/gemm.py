@@ -15,7 +15,7 @@ from constrint.model import Problem, Var
 from constrint.select import BlockUse, KernelSpec, Operation, Workload
 
 if TYPE_CHECKING:
-    from constrint.kernels.gemm.launch import Call
+    from constrint.kernels.gemm.launch import GemmCall
 
 POINTER: GemmSpec = gemm_spec("gemm.pointer")
 DESCRIPTOR: GemmSpec = gemm_spec("gemm.descriptor")
@@ -70,7 +70,7 @@ def able_kernels(gpu: GpuModel, workload: Workload) -> list[GemmSpec]:
     return [spec for spec in KERNELS if not spec.refusal(gpu, Product.of(workload))]
 
 
-def launch(kernel: str, call: Call, config: Mapping[str, int]) -> None:
+def launch(kernel: str, call: GemmCall, config: Mapping[str, int]) -> None:
     """Enqueue a call by one of the operation's kernels, by its full name."""
     for each in gemm_spec(kernel).call_launches(call, config):
         each.run()

@@ -15,7 +15,7 @@ from constrint.choose import Program, Step
 from constrint.hwmodels import load_gpu
 from constrint.kernels.gemm import first_call
 from constrint.kernels.gemm.first_call import End
-from constrint.kernels.gemm.launch import Call, Epilogue, Machine, runtime_precision
+from constrint.kernels.gemm.launch import Epilogue, GemmCall, Machine, runtime_precision
 from constrint.kernels.gemm.pointwise.launch import pointwise_launch, pointwise_reference
 from constrint.kernels.gemm.reference import gemm_reference
 from constrint.kernels.registry import load_spec
@@ -46,7 +46,7 @@ def kernel_is_right(case: dict[str, Any]) -> bool:
     epilogue = Epilogue(bias, source, case["alpha"], case["beta"], case["activation"])
     machine = Machine(4, case["num_xcds"])
     program = Program(case["kernel"], (Step("product", case["kernel"], case["config"]),))
-    first_call.launch(program, Call(a, b, out, machine, epilogue, runtime_precision(a.dtype)))
+    first_call.launch(program, GemmCall(a, b, out, machine, epilogue, runtime_precision(a.dtype)))
     z = case["alpha"] * (a.double() @ b.double())
     # Sums of k products in fp32 (int32: exact) grow by at most k rounding steps; the output rounds once.
     bound = 0.0 if kind == torch.int8 else k * 2.0**-23 * case["alpha"] * (a.double().abs() @ b.double().abs())
@@ -110,7 +110,7 @@ def pointwise_is_right(case: dict[str, Any]) -> bool:
         source = source.mT.contiguous().mT
     end = Epilogue(bias, source, case.get("alpha", 1.0), case.get("beta", 0.0), case.get("activation"))
     operands = torch.empty(1, m, 8).half(), torch.empty(1, 8, n).half()
-    call = Call(*operands, torch.full((1, m, n), float("nan")).half(), Machine(4), end, "ieee")
+    call = GemmCall(*operands, torch.full((1, m, n), float("nan")).half(), Machine(4), end, "ieee")
     pointwise_launch(call, sums).run()
     wide = replace(call, out=call.out.double())
     expected = pointwise_reference(wide, sums.double())

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.launch.plan.scratch import Scratch
-from constrint.kernels.rnn.cells import CELLS, Cell
+from constrint.kernels.rnn.cells import CELLS, RecurrentCell
 from constrint.kernels.rnn.gradients import states_before
 from constrint.kernels.rnn.weights.launch import WeightTiles, weight_launches
 
@@ -32,7 +32,7 @@ class PoisonedScratch(Scratch):
 class Problem(NamedTuple):
     """What a backward loop leaves."""
 
-    kind: Cell
+    kind: RecurrentCell
     slots: Tensor  # (B, T, slots, N, D)
     h: Tensor  # (B, T, N, D)
     initial: Tensor | None  # (S, B, N, D)

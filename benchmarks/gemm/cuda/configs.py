@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.cuda.spec import SPECS, CudaSpec
-from constrint.kernels.gemm.product import Operand, Product
+from constrint.kernels.gemm.product import MatrixLayout, Product
 from constrint.kernels.gemm.units import ELEMENT_BYTES, LINE_BYTES, OUTPUT_BYTES
 from constrint.solve import enumerate_space
 
@@ -40,8 +40,8 @@ def product_of(shape: tuple[int, int, int], dtype: str, layout: str, *, is_plain
     lengths = (k if by_rows[0] else m), (n if by_rows[1] else k)
     # A row takes up whole multiples of 16 elements.
     steps = [math.gcd(-(-length // ROW_ELEMENTS) * ROW_ELEMENTS * element, LINE_BYTES) for length in lengths]
-    a = Operand(step_bytes=steps[0], is_k_major=by_rows[0])
-    b = Operand(step_bytes=steps[1], is_k_major=not by_rows[1])
+    a = MatrixLayout(step_bytes=steps[0], is_k_major=by_rows[0])
+    b = MatrixLayout(step_bytes=steps[1], is_k_major=not by_rows[1])
     return Product(*shape, dtype, a, b, OUTPUT_BYTES[dtype], has_bias=not is_plain)
 
 

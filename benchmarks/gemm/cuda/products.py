@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from constrint.hwmodels import GpuModel
-from constrint.kernels.gemm.launch import Call, Epilogue, Machine
+from constrint.kernels.gemm.launch import Epilogue, GemmCall, Machine
 from constrint.kernels.gemm.product import Product
 from constrint.kernels.gemm.units import ELEMENT_BYTES
 from constrint.kernels.launch.cuda import CudaLaunch
@@ -125,7 +125,7 @@ def launch_of(gpu: GpuModel, config: Mapping[str, int], given: Made, end: End) -
 
     source = None if given.source is None else given.source[None]
     epilogue = Epilogue(given.bias, source, end.alpha, end.beta, end.activation)
-    call = Call(given.a[None], given.b[None], given.out[None], Machine.of(gpu), epilogue, "tf32")
+    call = GemmCall(given.a[None], given.b[None], given.out[None], Machine.of(gpu), epilogue, "tf32")
     return cuda_launches(call, config)[0]
 
 

@@ -170,7 +170,7 @@ def launch_of_case(
     added: Added = NOTHING,
 ) -> Any:
     """Return the launch of a case with `blocks` blocks, or with the configuration's number."""
-    from constrint.kernels.gemm.launch import Call, Epilogue, Machine
+    from constrint.kernels.gemm.launch import Epilogue, GemmCall, Machine
     from constrint.kernels.gemm.skinny.launch import launch_of
 
     a, b, made = tensors
@@ -178,7 +178,7 @@ def launch_of_case(
     dealt = dealt_of(gpu, config, shape_of(config, case.dtype, sides.layout), sides.shape, blocks)
     source = None if added.source is None else added.source[None]
     epilogue = Epilogue(added.bias, source, end.alpha, end.beta, end.activation)
-    call = Call(a[None], b[None], made.out[None], Machine.of(gpu), epilogue, "ieee")
+    call = GemmCall(a[None], b[None], made.out[None], Machine.of(gpu), epilogue, "ieee")
     return launch_of(gpu, config, case.dtype, sides, dealt, call)
 
 

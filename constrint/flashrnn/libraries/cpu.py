@@ -1,4 +1,4 @@
-"""Whole modules by torch's own CPU kernels, which compute what the loop over steps does, several times faster.
+"""Whole modules by torch's own CPU kernels, which are several times faster than the loop over steps.
 
 `refusal_of_call` says whether they can run a kind of call, `run_dense` and `run_packed` run it. These return None for
 operands that the kernels do not take (tensors of a subclass, weights of other shapes or dtypes): the module then runs
@@ -33,7 +33,7 @@ States = tuple[Tensor, ...]
 #: All outputs (or rows of a packed sequence), and the last states (layers * directions, B, size) each.
 Results = tuple[Tensor, States]
 
-#: By cell.
+#: Torch's kernel of each cell.
 _KERNELS: dict[str, Callable[..., tuple[Tensor, ...]]] = {
     "lstm": _VF.lstm,
     "gru": _VF.gru,
@@ -195,8 +195,8 @@ def layout_of(module: RecurrentParameters) -> tuple[tuple[str, tuple[int, ...]],
     """Names and shapes of a module's weights, in the order of `torch.nn`."""
     options = (module.cell, module.input_size, module.hidden_size, module.num_layers)
     key = (*options, module.bias, module.bidirectional, module.proj_size)
-    known = _LAYOUTS.get(key)
-    if known is None:
+    layout = _LAYOUTS.get(key)
+    if layout is None:
         places = [(layer, d) for layer in range(module.num_layers) for d in range(module.num_directions)]
-        known = _LAYOUTS[key] = tuple(item for place in places for item in module._shapes(*place).items())
-    return known
+        layout = _LAYOUTS[key] = tuple(item for place in places for item in module._shapes(*place).items())
+    return layout

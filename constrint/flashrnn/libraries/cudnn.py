@@ -1,7 +1,8 @@
 """Whole modules by cuDNN, where the decision takes it or a module names it.
 
-`refusal_of_call` says whether it can run a kind of call, `run_dense` and `run_packed` run it. These return None for
-operands that it does not take: the module then runs its recurrences, and one with `backend="cudnn"` raises the reason.
+`refusal_of_call` says whether cuDNN can run a kind of call, `run_dense` and `run_packed` run the call. These return
+None for operands that cuDNN does not take: the module then runs its recurrences, and one with `backend="cudnn"` raises
+the reason.
 
 Layers run one at a time where cuDNN's persistent algorithm takes them, which runs no more than one, and where dropout
 acts between them; else all in one call, in which cuDNN may overlap them.
@@ -159,10 +160,10 @@ def _hidden(
 
 
 def _weights(module: RecurrentParameters) -> list[Tensor]:
-    """Per layer and direction those of input and recurrence, and their biases."""
+    """The weights of input and recurrence, and their biases, by layer and direction."""
     registered = module._parameters
-    found = ((name, registered.get(name)) for name, _ in layout_of(module))
-    return [getattr(module, name) if weight is None else weight for name, weight in found]
+    weights = ((name, registered.get(name)) for name, _ in layout_of(module))
+    return [getattr(module, name) if weight is None else weight for name, weight in weights]
 
 
 def _trains(module: RecurrentParameters, x: Tensor, states: States | None) -> bool:

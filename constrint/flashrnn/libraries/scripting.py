@@ -12,7 +12,7 @@ from constrint.kernels.rnn.dispatch import AUTO
 if TYPE_CHECKING:
     from constrint.flashrnn.parameters import RecurrentParameters
 
-#: By cell.
+#: The class of `torch.nn` for each cell.
 _CLASSES: dict[str, Any] = {"lstm": nn.LSTM, "gru": nn.GRU, "elman": nn.RNN, "elman_relu": nn.RNN}
 
 
@@ -20,7 +20,7 @@ def torch_module(module: RecurrentParameters) -> nn.Module:
     """A module of `torch.nn` with the same parameters: the tensors themselves, no copies.
 
     Raises:
-        UnsupportedError: When `torch.nn` has none that computes the same.
+        UnsupportedError: When `torch.nn` has no module that computes the same.
     """
     refusal = _refusal(module)
     if refusal:
@@ -31,7 +31,7 @@ def torch_module(module: RecurrentParameters) -> nn.Module:
     options: dict[str, Any] = {"proj_size": module.proj_size} if module.cell == "lstm" else {}
     if module.cell.startswith("elman"):
         options["nonlinearity"] = "tanh" if module.cell == "elman" else "relu"
-    made: Any = _CLASSES[module.cell](
+    layer: Any = _CLASSES[module.cell](
         *(module.input_size, module.hidden_size, module.num_layers),
         bias=module.bias,
         batch_first=module.batch_first,
@@ -41,14 +41,14 @@ def torch_module(module: RecurrentParameters) -> nn.Module:
         **options,
     )
     for name, weight in module.named_parameters():
-        setattr(made, name, weight)
-    made.flatten_parameters()
-    made.train(module.training)
-    return made  # type: ignore[no-any-return]
+        setattr(layer, name, weight)
+    layer.flatten_parameters()
+    layer.train(module.training)
+    return layer  # type: ignore[no-any-return]
 
 
 def _refusal(module: RecurrentParameters) -> str:
-    """The option that `torch.nn` has no such module with; empty if it has one."""
+    """The option with which `torch.nn` has no such module; empty if it has one."""
     if module.cell not in _CLASSES:
         return f"for the cell {module.cell}"
     if module.num_heads > 1:

@@ -1,4 +1,4 @@
-"""Tiled matrix multiplication, C = A @ B; `matmul` is imported when it is asked for, since it needs torch."""
+"""Tiled matrix multiplication, C = A @ B; `matmul` is imported at its first use, since it needs torch."""
 
 from __future__ import annotations
 

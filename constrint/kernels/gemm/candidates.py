@@ -1,8 +1,8 @@
 """The candidates for one product, in order: the measured winner, our kernels and torch's own product by expected time.
 
-Each kernel's table (`table.py`) gives its best rows in microseconds; their times are corrected by the errors that the
-kernel's model showed on measured products (`correction.py`). Kernels within `TIE` of the least time are told apart by
-the order of preference. Then the library, alone or followed by a pointwise kernel, competes with the best of them
+Each kernel's table (`tables.py`) gives its best rows in microseconds; their times are corrected by the errors that the
+kernel's model showed on measured products (`correction.py`). Among kernels within `TIE` of the least time the order
+of preference decides. Then the library, alone or followed by a pointwise kernel, competes with the best of them
 (`library/candidates.py`). No torch, no triton.
 """
 
@@ -39,7 +39,7 @@ from constrint.kernels.gemm.library.spec import LIBRARY
 from constrint.kernels.gemm.measured import MEASURED
 from constrint.kernels.gemm.product import Product
 from constrint.kernels.gemm.spec import GemmSpec
-from constrint.kernels.gemm.tables import TIE, Table, Tables
+from constrint.kernels.gemm.tables import TIE, ConfigTable, Tables
 from constrint.kernels.gemm.units import unit
 from constrint.model import Var
 from constrint.select.candidate import Config
@@ -63,7 +63,7 @@ CONSERVATIVE: Config = {
     "persistent": 0,
     "group_m": 8,
 }
-#: Candidates among which one is looked for that serves any number of rows.
+#: Best configurations among which the first that serves any number of rows is taken.
 NEAR = 32
 
 
@@ -106,17 +106,17 @@ def alternatives(decision: Decision) -> list[Program]:
 
 
 def force_hint(decision: Decision) -> str:
-    """How a caller of `matmul` forces another candidate."""
+    """Arguments of `matmul` by which a caller forces another candidate."""
     able = [p.name.partition(".")[2] for p in decision.programs if not p.refusal]
     other = able[1] if len(able) > 1 else able[0]
     return f'matmul(..., kernel="{other}"), with config={{...}} for one configuration; any of: {", ".join(able)}'
 
 
 def candidates(request: Request, refused: Sequence[Refusal]) -> list[Program]:
-    """The candidates in order. A device gets a configuration that fits anywhere where nothing else does.
+    """The candidates in order; where nothing else fits a device, a configuration that fits every device.
 
-    The configuration of a candidate that was passed over is left out: `best_configs` and a request that names the
-    kernel have it.
+    Candidates that are passed over come without configurations: `best_configs`, or a request that names the kernel,
+    finds these.
 
     Raises:
         InfeasibleError: When nothing is valid, or a device refused everything.
@@ -157,7 +157,7 @@ def _compared(gpu: GpuModel, product: Product, refused: Sequence[Refusal]) -> li
 
 
 def _first(gpu: GpuModel, product: Product, leaders: list[_Leader], libraries: list[Program]) -> Program:
-    """Our best kernel, unless the library is as good: predictions that do not differ clearly leave it the product."""
+    """Our best kernel if its time is clearly less than the library's, else the library."""
     ours = _best_kernel(gpu, product, leaders) if leaders else None
     for library in libraries:
         if ours is None or not beats_library(gpu, product, ours, library):
@@ -177,7 +177,7 @@ class _Leader:
         corrector: Its correction, where it was measured.
     """
 
-    table: Table
+    table: ConfigTable
     rows: NDArray[np.int64]
     seconds: NDArray[np.float64]
     corrector: Corrector | None
@@ -200,7 +200,7 @@ class _Leader:
 
 
 def _with_copy(gpu: GpuModel, product: Product, step: Step) -> tuple[Step, ...]:
-    """The steps of a kernel: a copy of operands, where it makes one, is a step with a share of the time."""
+    """The steps of a kernel; a copy of operands is a step of its own, with a share of the time."""
     if not product.copied_bytes or step.kernel not in COPYING or step.seconds is None:
         return (step,)
     copied = 2 * product.copied_bytes * product.batch
@@ -211,7 +211,7 @@ def _with_copy(gpu: GpuModel, product: Product, step: Step) -> tuple[Step, ...]:
 
 
 def _best_kernel(gpu: GpuModel, product: Product, leaders: list[_Leader]) -> Program:
-    """The kernel of the least time; those within `TIE` of it are told apart by the order of preference."""
+    """The kernel of the least time; among those within `TIE` of it the order of preference decides."""
     least = min(float(leader.seconds.min()) for leader in leaders)
     near = []
     for place, leader in enumerate(leaders):
@@ -224,7 +224,7 @@ def _best_kernel(gpu: GpuModel, product: Product, leaders: list[_Leader]) -> Pro
     return leader.program(product, row, least)
 
 
-def _preference(table: Table, row: int, dtype: str) -> tuple[int, ...]:
+def _preference(table: ConfigTable, row: int, dtype: str) -> tuple[int, ...]:
     """Place of a row in the order of preference of parameters that all kernels have; a missing value comes last.
 
     The first kernel's order of values counts.
@@ -240,7 +240,7 @@ def _place(values: tuple[int, ...], value: int | None) -> int:
 
 
 def _for_any_rows(gpu: GpuModel, product: Product, first: Program, refused: Sequence[Refusal]) -> Program:
-    """The best candidate whose kernel serves any number of rows; the first one where there is none."""
+    """The best candidate whose kernel serves any number of rows; without one, the first candidate."""
     programs = [first, *(each.program for each in best_configs(gpu, product, NEAR, refused))]
     serving = (p for p in programs if len(p.steps) == 1 and gemm_spec(p.steps[0].kernel).serves_any_rows)
     return next(serving, first)
@@ -258,7 +258,7 @@ def _measured(gpu: GpuModel, product: Product, refused: Sequence[Refusal]) -> Pr
     if entry is None or any(refusal.config == entry.config for refusal in refused):
         return None
     if entry.kernel == LIBRARY and entry.seconds < library_host_s(product):
-        return None  # it was the fastest on the device, which waits for the host
+        return None  # the library won on the device's time, but here the device waits for the host
     return program_of_winner(entry, request_of(gpu, product))
 
 
@@ -269,10 +269,10 @@ def _leaders(gpu: GpuModel, product: Product, refused: Sequence[Refusal] = (), t
 
 def priced(
     gpu: GpuModel, product: Product, refused: Sequence[Refusal] = ()
-) -> list[tuple[Table, NDArray[np.int64], NDArray[np.float64]]]:
-    """Of each table the valid rows that no device refused, and their predicted seconds.
+) -> list[tuple[ConfigTable, NDArray[np.int64], NDArray[np.float64]]]:
+    """Each table with its valid rows that no device refused, and their predicted seconds.
 
-    After two that spilled, another kernel or far fewer registers, as long as any table has such a row.
+    After two refusals for spills only rows of another kernel, or with far fewer registers, count, if there are any.
     """
     every = [(table, *table.price(product)) for table in _tables(gpu, product)]
     if not refused:
@@ -284,8 +284,8 @@ def priced(
     return [(table, rows[is_left], s[is_left]) for (table, rows, s), is_left in zip(every, left, strict=True)]
 
 
-def _left(table: Table, product: Product, refused: Sequence[Refusal], *, is_wary: bool) -> NDArray[np.bool_]:
-    """Which rows of a table the refusals leave."""
+def _left(table: ConfigTable, product: Product, refused: Sequence[Refusal], *, is_wary: bool) -> NDArray[np.bool_]:
+    """Mask of a table's rows that the refusals leave."""
     left = np.ones(len(table), dtype=bool)
     for refusal in refused:
         if refusal.kernel == table.spec.full_name:
@@ -303,7 +303,7 @@ def _is_left(program: Program, refused: Sequence[Refusal]) -> bool:
 
 
 def _leader(
-    gpu: GpuModel, product: Product, table: Table, rows: NDArray[np.int64], seconds: NDArray[np.float64],
+    gpu: GpuModel, product: Product, table: ConfigTable, rows: NDArray[np.int64], seconds: NDArray[np.float64],
     top: int = FIRST, *, counts_host: bool = True,
 ) -> _Leader:  # fmt: skip
     """The rows that lead by the model, with expected times; all rows where the kernel's errors were not measured."""
@@ -319,7 +319,7 @@ def _leader(
 
 
 def _corrected(
-    gpu: GpuModel, product: Product, table: Table, rows: NDArray[np.int64], seconds: NDArray[np.float64],
+    gpu: GpuModel, product: Product, table: ConfigTable, rows: NDArray[np.int64], seconds: NDArray[np.float64],
     corrector: Corrector, top: int,
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:  # fmt: skip
     """The `top` rows by the model and their corrected times."""
@@ -329,13 +329,13 @@ def _corrected(
     columns = {name: table.columns[name][rows] for name in corrector.parameters if name in table.columns}
     expected = seconds * corrector.factors(gpu, product, columns, seconds)
     if len(rows) > FIRST:
-        # Rows after the first ones were hardly measured: none is expected to be faster than all of these.
+        # Rows after the first ones were hardly measured: none of them is expected to beat all of the first.
         first = np.argpartition(seconds, FIRST)[:FIRST]
         expected = np.maximum(expected, expected[first].min())
     return rows, expected
 
 
-def _tables(gpu: GpuModel, product: Product) -> Iterator[Table]:
+def _tables(gpu: GpuModel, product: Product) -> Iterator[ConfigTable]:
     """The tables of the kernels that compute a product, in the operation's order."""
     tables = tables_of(gpu)
     if product.dtype not in tables.dtypes:
@@ -358,13 +358,13 @@ def tables_of(gpu: GpuModel) -> Tables:
 
 
 def forget_tables() -> None:
-    """Read or make every table again."""
+    """Drop every table, so that the next use reads or computes it again."""
     _TABLES.clear()
     _named_request.cache_clear()
 
 
 def _unable(gpu: GpuModel, product: Product) -> Iterator[Program]:
-    """The implementations that do not compute the product, or are not predicted, and why."""
+    """The implementations that do not compute the product or are not predicted, each with the reason."""
     for spec in gemm_specs():
         reason = spec.refusal(gpu, product) or spec.uncalibrated()
         if not reason and not spec.serves(product):
@@ -379,7 +379,7 @@ def decide_product(gpu: GpuModel, product: Product) -> Decision:
 
 @lru_cache(maxsize=65536)
 def _named_request(tables: Tables, product: Product) -> Request:
-    """The request for a product on a named GPU; made once, since a workload takes longer to make than to look up."""
+    """The request for a product on a named GPU, cached: to look it up takes less than to build a workload."""
     return request_of(tables.gpu, product)
 
 
@@ -417,8 +417,8 @@ def _only(request: Request, product: Product, refused: Sequence[Refusal]) -> Pro
     """The program of the kernel that a request names, measured or not, with the configuration that it names.
 
     Raises:
-        UnsupportedError: When it does not compute the product; says why.
-        InfeasibleError: When none of its configurations is valid, or is left.
+        UnsupportedError: When the kernel does not compute the product; says why.
+        InfeasibleError: When none of its configurations is valid, or devices refused all of them.
         UsageError: When the named configuration is not valid; says which rule it breaks.
     """
     gpu = request.gpu
@@ -445,7 +445,7 @@ def _only(request: Request, product: Product, refused: Sequence[Refusal]) -> Pro
 
 def _priced_alone(
     gpu: GpuModel, product: Product, spec: GemmSpec, refused: Sequence[Refusal]
-) -> Iterator[tuple[Table, NDArray[np.int64], NDArray[np.float64]]]:
+) -> Iterator[tuple[ConfigTable, NDArray[np.int64], NDArray[np.float64]]]:
     """The valid rows of one kernel that no device refused, and their predicted seconds, if there are any."""
     table = tables_of(gpu).table(spec, product)
     rows, seconds = table.price(product)
@@ -462,7 +462,7 @@ def _with_config(
     """The program of a configuration that the request names.
 
     Raises:
-        UsageError: When it is not valid, with every rule that it breaks and what would mend it.
+        UsageError: When the configuration is not valid, with every rule that it breaks and changes that mend it.
         InfeasibleError: When a device refused it.
     """
     from constrint.choose.explain import check_config  # loaded where a caller names a configuration

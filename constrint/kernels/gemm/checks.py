@@ -1,4 +1,4 @@
-"""Checks of what users hand to `matmul`, and its operands as a batch of plain products."""
+"""Checks of the arguments of `matmul`, and its operands as a batch of plain products."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def stack(
     """Check the arguments of `matmul` and shape its operands; copies only where no view will do.
 
     Raises:
-        RuntimeError, TypeError, UnknownNameError: As `matmul` says.
+        RuntimeError, TypeError, UnknownNameError: For arguments that do not go together; see `matmul`.
     """
     check_types(a, b, bias, c, out_dtype)
     if activation is not None and activation not in ACTIVATIONS:
@@ -83,7 +83,7 @@ def stack(
 
 
 def check_types(a: Any, b: Any, bias: Any, c: Any, out_dtype: Any) -> None:
-    """Refuse what is no tensor, lies on another device, or has a dtype that is not supported."""
+    """Raise for arguments that are no tensors, lie on several devices, or have a dtype that is not supported."""
     for name, value in (("a", a), ("b", b), ("bias", bias), ("c", c)):
         if value is None and name in ("bias", "c"):
             continue
@@ -95,8 +95,8 @@ def check_types(a: Any, b: Any, bias: Any, c: Any, out_dtype: Any) -> None:
             )
     for name, value in (("a", a), ("b", b)):
         if value.dtype not in OPERANDS:
-            known = ", ".join(str(dtype).removeprefix("torch.") for dtype in OPERANDS)
-            raise TypeError(f"matmul: {name} is {value.dtype}; supported are {known}.")
+            supported = ", ".join(str(dtype).removeprefix("torch.") for dtype in OPERANDS)
+            raise TypeError(f"matmul: {name} is {value.dtype}; supported are {supported}.")
     if a.dtype != b.dtype:
         raise RuntimeError(f"matmul: a and b must have the same dtype, got {a.dtype} and {b.dtype}.")
     if out_dtype is not None and not isinstance(out_dtype, torch.dtype):
@@ -106,7 +106,7 @@ def check_types(a: Any, b: Any, bias: Any, c: Any, out_dtype: Any) -> None:
 def check_epilogue(
     dtype: torch.dtype, kind: torch.dtype, alpha: float, beta: float, bias: Any, activation: str | None
 ) -> None:
-    """Refuse results and ends that do not go with the operands' dtype."""
+    """Raise for a dtype of the result or an epilogue that does not go with the operands' dtype."""
     results = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
     if kind not in results and not (dtype == torch.int8 and kind == torch.int32):
         raise TypeError(f"matmul: out_dtype {kind} of {dtype} operands is not supported; use a float of 16 to 64 bits.")
@@ -118,7 +118,7 @@ def check_epilogue(
 
 
 def check_shapes(a: Tensor, b: Tensor, bias: Tensor | None) -> None:
-    """Refuse sizes that do not go together, or are too large."""
+    """Raise for sizes that do not go together, or are too large."""
     for name, value in (("a", a), ("b", b)):
         if value.dim() < 2:
             raise RuntimeError(f"matmul: {name} must have at least one dimension, got a scalar.")
@@ -136,7 +136,7 @@ def check_shapes(a: Tensor, b: Tensor, bias: Tensor | None) -> None:
 
 
 def common_batch(of_a: tuple[int, ...], of_b: tuple[int, ...]) -> tuple[int, ...]:
-    """The batch that both are broadcast to."""
+    """The batch that the batches of A and B are broadcast to."""
     if of_a == of_b:
         return tuple(of_a)
     try:
@@ -148,7 +148,7 @@ def common_batch(of_a: tuple[int, ...], of_b: tuple[int, ...]) -> tuple[int, ...
 
 
 def expanded(c: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """`c` as large as the result."""
+    """`c` broadcast to the shape of the result."""
     try:
         return c.expand(shape)
     except RuntimeError:

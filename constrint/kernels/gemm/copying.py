@@ -1,4 +1,4 @@
-"""Which operands are copied before the TMA unit loads them, stated once: of tensors, and of workloads. No torch."""
+"""The rule for operands that are copied before the TMA unit loads them, for tensors and for workloads. No torch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Copying(NamedTuple):
 
 
 def copying_of(row_bytes: int, *, is_k_major: bool, needs_k_major: bool, is_loadable: bool) -> Copying:
-    """What is done with an operand.
+    """Whether an operand is copied, and the order of axes of the copy.
 
     Args:
         row_bytes: Bytes of one of its rows in memory, without the gap behind it.

@@ -1,12 +1,12 @@
-"""What each kernel's model was off by on one GPU, learned from measured times: by it kernels are compared.
+"""Corrections of each kernel's cost model on one GPU, learned from measured times, so that kernels compare.
 
-A cost model counts what a kernel does, and is off by what it leaves out: by little from one configuration to the next,
-by more from one kernel to another, and most on products that are odd in some way. What it was off by, as a logarithm,
-is taken for a quadratic function of the product, of the configuration, and of the model's own time. `corrections/`
-holds its coefficients for each GPU, group of types and kernel; `benchmarks/gemm/correct.py` fits them to products drawn
-at random, and says how far they are off on products that are left out. Nothing is predicted beyond what was measured:
-features are held within their measured ranges, and corrections within those of products that take about as long. Only
-what a model ranks first was measured, so only that is corrected.
+A cost model errs by the effects that it leaves out: little from one configuration to the next, more from one kernel to
+another, and most on products that are odd in some way. The logarithm of its error is modelled as a quadratic function
+of the product, of the configuration, and of the predicted time. `corrections/` holds the coefficients for each GPU,
+group of types and kernel; `benchmarks/gemm/correct.py` fits them to products drawn at random, and states their error on
+products that are left out. Nothing is extrapolated: features are clamped to their measured ranges, and corrections to
+those of products that take about as long. Only the first configurations of a model were measured, so only these are
+corrected.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ class Correction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         constant, linear: Coefficients.
         quadratic: Coefficients of products: of each feature with itself and those that come after it.
         shortest: The logarithm to base 2 of the shortest predicted microseconds, rounded down.
-        low, high: Between which nine in ten of what the model was off by lie, as logarithms, for each power of two of
+        low, high: Bounds of nine in ten of the model's errors, as logarithms, for each power of two of
             the prediction from there on.
         num_rows: Measured times that it rests on.
-        median_error, ninth_error: What half of all left-out times are off by at most, and nine in ten, as logarithms.
+        median_error, ninth_error: Errors that half, and nine in ten, of the left-out times stay within, as logarithms.
     """
 
     names: tuple[str, ...]
@@ -83,7 +83,7 @@ class CorrectionsFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Corrector:
-    """A correction that is ready to be asked.
+    """A correction with its coefficients as arrays.
 
     Args:
         correction: Its coefficients.
@@ -92,7 +92,7 @@ class Corrector:
     def __init__(self, correction: Correction) -> None:
         c, size = correction, len(correction.names)
         self.names = c.names
-        #: What half of the products left out of the fit, and nine in ten, are off by at most, as shares.
+        #: Errors that half, and nine in ten, of the products left out of the fit stay within, as shares.
         self.errors = math.expm1(c.median_error), math.expm1(c.ninth_error)
         #: The parameters that it looks at, of which a kernel may lack some.
         self.parameters = tuple(dict.fromkeys((*c.names[len(COMMON) :], *DEALT)))
@@ -104,24 +104,24 @@ class Corrector:
             self._quadratic[place, place:] = row
 
     def factors(self, gpu: GpuModel, product: Product, columns: Mapping[str, Any], seconds: Any) -> NDArray[np.float64]:
-        """How many times as long configurations are expected to take as their model predicts."""
-        found = features(gpu, product, columns, seconds, self.names)
-        return np.asarray(np.exp(self.logarithms(found)))
+        """Expected times of configurations over those that their model predicts."""
+        rows = features(gpu, product, columns, seconds, self.names)
+        return np.asarray(np.exp(self.logarithms(rows)))
 
-    def logarithms(self, found: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The same of rows of features, as logarithms."""
+    def logarithms(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Logarithms of `factors`, for rows of features."""
         # `np.clip` takes several times as long as these.
-        z = (np.minimum(np.maximum(found, self._least), self._most) - self._mean) / self._scale
+        z = (np.minimum(np.maximum(rows, self._least), self._most) - self._mean) / self._scale
         logarithm = self._constant + ((z @ self._quadratic + self._linear) * z).sum(axis=1)
         # A quadratic function goes far where little was measured, so that large products of all kinds hold it.
-        place = np.minimum(np.maximum(found[:, PREDICTED].astype(np.int64) - self._shortest, 0), len(self._low) - 1)
+        place = np.minimum(np.maximum(rows[:, PREDICTED].astype(np.int64) - self._shortest, 0), len(self._low) - 1)
         return np.asarray(np.minimum(np.maximum(logarithm, self._low[place]), self._high[place]))
 
 
 def features(
     gpu: GpuModel, product: Product, columns: Mapping[str, Any], seconds: Any, names: Sequence[str]
 ) -> NDArray[np.float64]:
-    """What a correction depends on: a row for each configuration; logarithms to base 2 but for what is 0 or 1.
+    """Features that a correction depends on: one row per configuration; logarithms to base 2, flags as 0 or 1.
 
     Args:
         gpu: The hardware model.
@@ -141,13 +141,13 @@ def features(
         *(blocks, np.minimum(blocks / gpu.device.sm_count, 8.0), np.ceil(k / (tile_k * parts))),
         *(m / (rows * tile_m), n / (across * tile_n)),
     )
-    found = np.empty((len(names), len(tile_m)))
+    table = np.empty((len(names), len(tile_m)))
     for place, feature in enumerate(common):
-        found[place] = feature
+        table[place] = feature
     for place, name in enumerate(names[len(COMMON) :], start=len(COMMON)):
-        found[place] = columns[name]
-    found[len(COMMON) :] += 1.0
-    return np.asarray(np.log2(found, out=found).T)
+        table[place] = columns[name]
+    table[len(COMMON) :] += 1.0
+    return np.asarray(np.log2(table, out=table).T)
 
 
 def feature_names(parameters: Sequence[str]) -> tuple[str, ...]:
@@ -156,9 +156,9 @@ def feature_names(parameters: Sequence[str]) -> tuple[str, ...]:
 
 
 def corrector_of(gpu: GpuModel, kernel: str, product: Product) -> Corrector | None:
-    """What corrects a kernel's model on a GPU for a product; None where nothing like it was measured.
+    """The correction of a kernel's model on a GPU for a product; None where nothing like the product was measured.
 
-    Plain products were, one at a time. A row that is added at the end changes little.
+    Plain products were measured, one at a time; a row that the epilogue adds changes little.
     """
     is_other = product.has_source or product.output_bytes != OUTPUT_BYTES[product.dtype] or product.batch > 1
     if is_other or product.dtype not in GROUPS or not is_as_measured(gpu):
@@ -168,7 +168,7 @@ def corrector_of(gpu: GpuModel, kernel: str, product: Product) -> Corrector | No
 
 @lru_cache(maxsize=64)
 def correctors(gpu: str, group: str) -> Mapping[str, Corrector]:
-    """All of a GPU and a group of types, by kernel; none where nothing was measured."""
+    """All corrections of a GPU and a group of types, by kernel; empty where nothing was measured."""
     path = path_of(gpu, group)
     if not path.is_file():
         return {}

@@ -32,7 +32,7 @@ from constrint.kernels.gemm.implementations import (
     config_of,
     gemm_spec,
 )
-from constrint.kernels.gemm.launch import Call, Epilogue, Machine, runtime_precision
+from constrint.kernels.gemm.launch import Epilogue, GemmCall, Machine, runtime_precision
 from constrint.kernels.gemm.library.candidates import COMPOSED
 from constrint.kernels.gemm.library.launch import LibraryLaunch, refusal_of_call, refusal_of_end
 from constrint.kernels.gemm.library.planned import composed_plan, library_plan
@@ -55,10 +55,10 @@ USUAL_ROWS = 512
 
 
 class End(NamedTuple):
-    """What a call depends on besides its tensors.
+    """Arguments of a call besides its tensors.
 
     Args:
-        alpha, beta, activation, out_dtype, kernel: As in `matmul`.
+        alpha, beta, activation, out_dtype, kernel: Those of `matmul`.
         config: The configuration as text, `tile_m=64,tile_n=32`; empty: the best one.
     """
 
@@ -71,7 +71,7 @@ class End(NamedTuple):
 
 
 class Inspected(NamedTuple):
-    """A call as kernels see it.
+    """A call after its inspection.
 
     Args:
         request: The request for its product.
@@ -79,15 +79,15 @@ class Inspected(NamedTuple):
     """
 
     request: Request
-    call: Call
+    call: GemmCall
 
 
 def plan_of_call(tensors: tuple[Tensor | None, ...], end: Any) -> RecordedCall:
     """The plan of a call of `matmul` on (a, b, bias, c).
 
     Raises:
-        NotPlannedError: For products that no kernel computes, or on copies of their operands.
-        RuntimeError, TypeError, UsageError: For arguments that do not go together, as `matmul` says.
+        NotPlannedError: For products that no kernel computes, or whose operands have to be copied first.
+        RuntimeError, TypeError, UsageError: For arguments that do not go together; see `matmul`.
     """
     a, b, bias, c = tensors
     if a is None or b is None:
@@ -100,13 +100,13 @@ def plan_of_call(tensors: tuple[Tensor | None, ...], end: Any) -> RecordedCall:
     decision = None if inspected is None else decide_or_none(inspected.request)
     if inspected is None or decision is None:
         raise NotPlannedError("no kernel computes this product")
-    made: list[RecordedCall] = []
+    recorded: list[RecordedCall] = []
 
     def record(chosen: Decision, /, *, may_spill: bool) -> None:
-        made[:] = [_recorded(chosen.program, inspected.call, tensors, out, may_spill=may_spill)]
+        recorded[:] = [_recorded(chosen.program, inspected.call, tensors, out, may_spill=may_spill)]
 
     _launch_or_next(decision, record, end.activation)
-    return made[0]
+    return recorded[0]
 
 
 def run(
@@ -116,7 +116,7 @@ def run(
     c: Tensor | None,  # (batch, M, N)
     end: End,
 ) -> Tensor:
-    """Compute (batch, M, N) without a plan; products without a kernel run as plain PyTorch on the device."""
+    """Compute (batch, M, N) without a plan; a product that no kernel computes runs as plain PyTorch on its device."""
     out = torch.empty((a.shape[0], a.shape[1], b.shape[2]), dtype=end.out_dtype, device=a.device)
     inspected = inspect(a, b, bias, c, end, out)
     decision = None if inspected is None else decide_or_none(inspected.request)
@@ -182,7 +182,7 @@ def inspect(
     named = "" if kernel in (AUTO, KERNELS, STEADY) else kernel
     device = a.device if gpu is None else None
     request = request_of(here, product, device=device, kernel=named, config=config_of(end.config))
-    call = Call(a, b, out, machine, Epilogue(bias, source, end.alpha, end.beta, end.activation), precision)
+    call = GemmCall(a, b, out, machine, Epilogue(bias, source, end.alpha, end.beta, end.activation), precision)
     return Inspected(request, call)
 
 
@@ -230,14 +230,14 @@ def decide_or_none(request: Request) -> Decision | None:
 
 
 def _launch_or_next(decision: Decision, start: Start, activation: str | None) -> None:
-    """Launch a decision; where it spills or the device refuses it, the next ones, at last what fits anywhere."""
+    """Launch a decision; where it spills or the device refuses it, the next ones, at last one that fits any device."""
     if decision.request.kernel and not gemm_spec(decision.kernel).has_tiles:
         start(decision, may_spill=True)  # the caller named the library: its own error says why it does not run
     else:
         launch_what_fits(decision, start, optional=(activation,) if activation else ())
 
 
-def launches_of(program: Program, call: Call) -> Sequence[Launch]:
+def launches_of(program: Program, call: GemmCall) -> Sequence[Launch]:
     """The launches of a program for a call.
 
     Raises:
@@ -250,25 +250,26 @@ def launches_of(program: Program, call: Call) -> Sequence[Launch]:
     return gemm_spec(step.kernel).call_launches(call, step.config)
 
 
-def launch(program: Program, call: Call) -> None:
+def launch(program: Program, call: GemmCall) -> None:
     """Enqueue a program on the current stream.
 
     Raises:
         UsageError: For products that its kernel does not compute.
         triton.runtime.errors.OutOfResources: When its configuration does not fit the device.
     """
-    for part in launches_of(program, call):
-        part.run()
+    for each in launches_of(program, call):
+        each.run()
 
 
 def _recorded(
-    program: Program, call: Call, tensors: tuple[Tensor | None, ...], out: Tensor, *, may_spill: bool
+    program: Program, call: GemmCall, tensors: tuple[Tensor | None, ...], out: Tensor, *, may_spill: bool
 ) -> RecordedCall:
     """The plan of a program; compiles its kernels.
 
     Raises:
-        NotPlannedError: When it has to go the long way.
-        SpilledError, CompileError, DoesNotFitError, triton.errors.TritonError: As `launch_what_fits` wants them.
+        NotPlannedError: When no recorded plan can run the program.
+        SpilledError, CompileError, DoesNotFitError, triton.errors.TritonError: For `launch_what_fits`, which
+            decides again.
     """
     if program.name == LIBRARY:
         return library_plan(call, tensors, out)

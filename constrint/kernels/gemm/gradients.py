@@ -1,6 +1,6 @@
-"""Gradients of a product from its operands, whatever multiplies: the operator, or `matmul` itself.
+"""Gradients of a product from its operands, for the operator and for `matmul`.
 
-They are made of products and of differentiable operations alone, so they can be differentiated again.
+They consist of products and of differentiable operations alone, so they can be differentiated again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""GEMM's implementations by name, and what a caller of `matmul` may name as `kernel`. No torch."""
+"""GEMM's implementations by name, and the names that `matmul` takes as `kernel`. No torch."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ AUTO, KERNELS, LIBRARY = "auto", "kernels", "library"
 COMPOSED = "library+pointwise"
 #: One kernel for any number of rows, for `small_linear`; no caller of `matmul` may name it.
 STEADY = "steady"
-#: Reason why the library is no candidate, by what the caller named.
+#: Reason why the library is no candidate, by the `kernel` that the caller named.
 LIBRARY_EXCLUDED = {
     KERNELS: "the caller asked for kernels of this package",
     STEADY: "one kernel has to serve any number of rows at little cost to the host",
 }
 #: Activations of an epilogue, by the names of `reference.ACTIVATIONS`.
 ACTIVATIONS = ("relu", "gelu", "silu")
-#: Reason why the library does not take them.
+#: Reason why the library does not take activations.
 NO_ACTIVATION = "torch has no operator that ends in this activation, rounded once"
 
 

@@ -1,7 +1,7 @@
-"""What the GEMM's kernels share in a launch: the call, arguments of the end, memory of split-K grids.
+"""Launches of the GEMM's kernels: the call, arguments of the epilogue, memory of split-K grids.
 
-It checks nothing that `op.py` has checked and chooses nothing; needs torch and triton. Each kernel states its own
-arguments in its `launch.py`, once for launching and for compiling.
+Nothing is checked or chosen here: `op.py` and `first_call.py` have done that. Needs torch and triton. Each kernel
+states its own arguments in its `launch.py`, once for launching and for compiling.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Epilogue:
 
 @dataclass(frozen=True)
 class Machine:
-    """What a launch has to know about the device.
+    """Figures of the device that a launch needs.
 
     Args:
         sm_count: Blocks of a persistent grid.
@@ -58,13 +58,13 @@ class Machine:
 
     @staticmethod
     def of(gpu: GpuModel) -> Machine:
-        """A modelled GPU."""
+        """The figures of a modelled GPU."""
         is_hopper = gpu.arch.target.startswith("sm_90")
         return Machine(gpu.device.sm_count, gpu.device.num_xcds, is_hopper, gpu.traits.compiler_knobs, gpu)
 
 
 @dataclass(frozen=True)
-class Call:
+class GemmCall:
     """One product, or a batch of them, to launch: out = epilogue(a @ b).
 
     Args:
@@ -72,9 +72,9 @@ class Call:
         b: (batch, K, N), likewise.
         out: (batch, M, N), contiguous rows.
         machine: The device.
-        epilogue: What is done with the sums.
-        precision: How fp32 operands are multiplied, in Triton's words.
-        scratch: Gives the memory that the launches need besides.
+        epilogue: The operations on the sums before they are stored.
+        precision: Precision of products of fp32 operands, in Triton's words.
+        scratch: Allocates further memory of the launches.
     """
 
     a: Tensor
@@ -85,24 +85,24 @@ class Call:
     precision: str
     scratch: Scratch = TORCH_SCRATCH
 
-    def with_scratch(self, scratch: Scratch) -> Call:
-        """The same with memory from elsewhere."""
+    def with_scratch(self, scratch: Scratch) -> GemmCall:
+        """The same call with another source of scratch memory."""
         return replace(self, scratch=scratch)
 
-    def parts(self) -> list[Call]:
-        """The same as several calls where a grid cannot have so many products."""
+    def parts(self) -> list[GemmCall]:
+        """The call, split into several where the batch exceeds the grid's second dimension."""
         batch = self.a.shape[0]
         if batch <= MAX_GRID_BATCH:
             return [self]
         slices = [slice(start, start + MAX_GRID_BATCH) for start in range(0, batch, MAX_GRID_BATCH)]
         return [replace(self, a=self.a[s], b=self.b[s], out=self.out[s], epilogue=self._end(s)) for s in slices]
 
-    def _end(self, part: slice) -> Epilogue:
+    def _end(self, products: slice) -> Epilogue:
         source = self.epilogue.source
-        return self.epilogue if source is None else replace(self.epilogue, source=source[part])
+        return self.epilogue if source is None else replace(self.epilogue, source=source[products])
 
 
-def grid_arguments(call: Call, config: Mapping[str, int]) -> tuple[tuple[int, int], dict[str, Any]]:
+def grid_arguments(call: GemmCall, config: Mapping[str, int]) -> tuple[tuple[int, int], dict[str, Any]]:
     """The grid, and the arguments that the pointer and the descriptor kernel share."""
     import triton.language as tl
 
@@ -132,20 +132,20 @@ def grid_arguments(call: Call, config: Mapping[str, int]) -> tuple[tuple[int, in
     return (blocks, batch), arguments
 
 
-def compiler_options(call: Call, config: Mapping[str, int]) -> dict[str, int]:
+def compiler_options(call: GemmCall, config: Mapping[str, int]) -> dict[str, int]:
     """Options of Triton's back-end."""
     return {name: config[name] for name in ("num_warps", "num_stages", *call.machine.knobs) if name in config}
 
 
 def runtime_precision(dtype: torch.dtype) -> str:
-    """How fp32 operands are multiplied: in tf32 where torch is told that this will do, else in three tf32 passes."""
+    """Precision of products of fp32 operands: tf32 where torch's setting allows it, else three tf32 passes."""
     if dtype != torch.float32 or torch.version.hip is not None:
         return "ieee"
     return "tf32x3" if torch.get_float32_matmul_precision() == "highest" else "tf32"
 
 
 def modelled_precision(product: Product) -> str:
-    """The same for a product without a device."""
+    """`runtime_precision` for a product without a device."""
     if product.dtype != "tf32":
         return "ieee"
     return "tf32x3" if product.is_three_pass else "tf32"

@@ -29,7 +29,7 @@ from constrint.kernels.launch.plan.table import IS_NEW, WANTS_GRAD
 if TYPE_CHECKING:
     from constrint.choose import Decision
 
-#: Elements of the largest weights whose products take less time than the host.
+#: Elements of the largest weights whose products take the device less time than the host.
 SMALL = 1 << 18
 
 
@@ -96,33 +96,33 @@ def matmul(
                 learnt: Tensor = out
                 return learnt
         elif out is not None:
-            made: Tensor = out
-            return made
+            result: Tensor = out
+            return result
     end = plan_key(alpha, beta, activation, out_dtype, kernel, config)
     return _through_operator(a, b, bias, c, *(end or PLAIN_END))
 
 
 def small_linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor | None:
-    """x (..., K) @ weight (N, K)^T + bias (N,) for small weights, at little cost to the host; None for others.
+    """x (..., K) @ weight (N, K)^T + bias (N,) for small weights, at little cost to the host; None for large ones.
 
-    One kernel serves any number of rows, so that a batch size never seen compiles nothing. Gradients are torch's.
+    One kernel serves any number of rows, so that a new batch size compiles nothing. Gradients are torch's.
     """
     if is_compiling() or weight.numel() > SMALL:
         return None
-    turned = weight.t()
-    out: Any = PLANS.call(False, STEADY_END, x, turned, bias, None)
+    transposed = weight.t()
+    out: Any = PLANS.call(False, STEADY_END, x, transposed, bias, None)
     if out is WANTS_GRAD:
         linear: Tensor | None = _apply_linear(x, weight, bias)
         return linear
     if out is IS_NEW and x.dim() > 1 and x.shape[-1] == weight.shape[1] and x.dtype == weight.dtype:
-        out = PLANS.learn(STEADY_END, x, turned, bias, None)
-    made: Tensor | None = None if out is IS_NEW else out
-    return made
+        out = PLANS.learn(STEADY_END, x, transposed, bias, None)
+    result: Tensor | None = None if out is IS_NEW else out
+    return result
 
 
 def _why(*arguments: Any, **options: Any) -> Decision:
-    """Which program `matmul` runs for the same arguments, and why; see `why.py`."""
-    from constrint.kernels.gemm.why import why  # loaded where somebody asks
+    """The decision of `matmul` for the same arguments; see `why.py`."""
+    from constrint.kernels.gemm.why import why  # loaded where a decision is explained
 
     return why(*arguments, **options)
 
@@ -135,15 +135,15 @@ class _Linear(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        turned = weight.t()
-        out: Any = PLANS.call(True, STEADY_END, x, turned, bias, None)
+        transposed = weight.t()
+        out: Any = PLANS.call(True, STEADY_END, x, transposed, bias, None)
         if out is IS_NEW:
-            out = PLANS.learn(STEADY_END, x, turned, bias, None)
+            out = PLANS.learn(STEADY_END, x, transposed, bias, None)
         if out is None:
             out = torch.nn.functional.linear(x, weight, bias)
         ctx.save_for_backward(x, weight)
-        made: Tensor = out
-        return made
+        result: Tensor = out
+        return result
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
@@ -179,17 +179,17 @@ def _through_operator(
     config: str,
 ) -> Tensor:
     check_kernel(kernel.removeprefix("gemm."))
-    given = stack(a, b, bias, c, alpha, beta, activation, out_dtype)
-    end = (alpha, beta, activation, given.kind)
+    operands = stack(a, b, bias, c, alpha, beta, activation, out_dtype)
+    end = (alpha, beta, activation, operands.kind)
     if not is_compiling() and torch._C._are_functorch_transforms_active():
-        # Transforms of torch.func take plain PyTorch apart; of an operator they would have to be taught each.
-        return gemm_reference(given.a, given.b, bias, given.c, *end).reshape(given.result_shape)
-    out: Tensor = torch.ops.constrint.gemm(given.a, given.b, bias, given.c, *end, kernel, config)
-    return out.reshape(given.result_shape)
+        # Transforms of torch.func work on plain PyTorch; an operator would need a rule for each of them.
+        return gemm_reference(operands.a, operands.b, bias, operands.c, *end).reshape(operands.result_shape)
+    out: Tensor = torch.ops.constrint.gemm(operands.a, operands.b, bias, operands.c, *end, kernel, config)
+    return out.reshape(operands.result_shape)
 
 
 def _keeps_batch(a: Tensor, b: Tensor, c: Tensor | None) -> bool:
-    """Whether gradients are products of the same batch, so that none has to be summed."""
+    """Whether gradients are products of the same batch, so that no gradient is a sum over the batch."""
     dims = a.dim()
     if dims == 2 and c is None:
         return b.dim() == 2
@@ -205,7 +205,7 @@ def _multiply(a: Tensor, b: Tensor, bias: Tensor | None, c: Tensor | None, *end:
 
 
 class _Product(torch.autograd.Function):
-    """A product that goes by its plan, with gradients that are such products."""
+    """A product by its recorded plan, whose gradients are products by their plans."""
 
     @staticmethod
     def forward(ctx: Any, a: Tensor, b: Tensor, bias: Tensor | None, c: Tensor | None, end: Any) -> Tensor:
@@ -223,15 +223,15 @@ class _Product(torch.autograd.Function):
             full = (alpha, beta, activation, out_dtype or default_out_dtype(a.dtype))
             tensors, ctx.facts = saved_of(a, b, bias, c, full, out)
             ctx.save_for_backward(*tensors)
-        made: Tensor = out
-        return made
+        result: Tensor = out
+        return result
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
         if ctx.facts is None:
             a, b = ctx.saved_tensors
             if a.dim() == 2 and gradient.dtype == a.dtype:
-                # What most calls are, without a detour: the device may be waiting.
+                # The common case, without a detour: the device may be waiting.
                 needs = ctx.needs_input_grad
                 grad_a = matmul(gradient, b.t()) if needs[0] else None
                 return grad_a, matmul(a.t(), gradient) if needs[1] else None, None, None, None

@@ -1,4 +1,4 @@
-"""How tensors lie in memory, as the kernels' rules ask for it; random operands and exact results for checking.
+"""Layouts of tensors in memory, for the kernels' rules; random operands and exact results for checking.
 
 Triton sees by itself only whether a size or stride is a multiple of 16. Smaller multiples are passed to it as hints.
 """
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from constrint.hwmodels import GpuModel
-from constrint.kernels.gemm.product import Operand, Product
+from constrint.kernels.gemm.product import MatrixLayout, Product
 from constrint.kernels.gemm.reference import DTYPE_NAMES, default_out_dtype, gemm_reference
 from constrint.kernels.gemm.tma.pack import copies_needed
 from constrint.kernels.gemm.units import ALIGNED_ELEMENTS, LINE_BYTES, WIDEST_BYTES
@@ -38,7 +38,7 @@ class Rows:
 
 
 def rows_of(t: Tensor) -> Rows:
-    """How the rows of a tensor of three axes lie in memory."""
+    """The layout of the rows of a tensor of three axes."""
     element = t.element_size()
     is_transposed = t.stride(2) != 1
     along, across = (1, 2) if is_transposed else (2, 1)
@@ -76,7 +76,7 @@ def product_of(
     no_library_end: str = "",
     activation: str = "",
 ) -> Product:
-    """The product of these operands, as the models see it; further arguments as in `Product`."""
+    """The description of a product for rules and cost models; further arguments are those of `Product`."""
     copies = copies_needed(a, b)
     return Product(
         m=a.shape[1],
@@ -97,9 +97,9 @@ def product_of(
     )
 
 
-def _operand(t: Tensor, depth: int, is_copied_k_major: bool | None) -> Operand:
+def _operand(t: Tensor, depth: int, is_copied_k_major: bool | None) -> MatrixLayout:
     rows = rows_of(t)
-    return Operand(
+    return MatrixLayout(
         width_bytes=rows.width_bytes,
         step_bytes=rows.step_bytes,
         is_k_major=t.stride(depth) == 1,
@@ -136,12 +136,12 @@ TINY, ONE_SIGNED = 2.0**-8, 2.0**-3
 
 
 def unusual_operands(operands: dict[str, Tensor], number: int) -> dict[str, Tensor]:
-    """Operands on which products go wrong that are right on random ones, made of these.
+    """Operands that show faults which random operands hide, derived from random ones.
 
     Args:
-        operands: Random ones.
-        number: 0 for these themselves; 1: rows are further apart in memory; 2: sums of one sign, which do not cancel;
-            3: hardly any element is not 0; 4: small elements. Then it begins anew.
+        operands: Random operands.
+        number: 0 for the operands themselves; 1: rows are further apart in memory; 2: sums of one sign, which do not
+            cancel; 3: hardly any element is not 0; 4: small elements. 5 is 0 again.
     """
     kind = number % 5
     if kind == 1:
@@ -154,7 +154,7 @@ def unusual_operands(operands: dict[str, Tensor], number: int) -> dict[str, Tens
 
 
 def _further_apart(t: Tensor) -> Tensor:
-    """The same with a gap of whole lines of the L2 behind every row, filled with what must not be read."""
+    """The same with a gap of whole lines of the L2 behind every row, filled with values that must not be read."""
     is_transposed = t.stride(2) != 1
     rows = t.transpose(1, 2) if is_transposed else t
     gap = LINE_BYTES // t.element_size()
@@ -199,4 +199,4 @@ def _torch_dtype(gpu: GpuModel, dtype: str) -> torch.dtype:
     if dtype == "fp8":
         # CDNA3 has its own encoding of 8-bit floats.
         return torch.float8_e4m3fnuz if gpu.arch.target == "gfx942" else torch.float8_e4m3fn
-    return next(known for known, name in DTYPE_NAMES.items() if name == dtype)
+    return next(torch_dtype for torch_dtype, name in DTYPE_NAMES.items() if name == dtype)

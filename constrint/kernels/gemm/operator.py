@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 #: Key of a plan beside its tensors: alpha = 1, beta = 0, no activation, the operands' own type of result, any kernel.
 PLAIN = None
-#: The same written out, in the order of `first_call.End`.
+#: `PLAIN` written out, in the order of `first_call.End`.
 PLAIN_END = (1.0, 0.0, None, None, AUTO, "")
-#: The same by one kernel that serves any number of rows.
+#: `PLAIN_END` by one kernel that serves any number of rows.
 STEADY_END = (1.0, 0.0, None, None, STEADY, "")
 
 

@@ -1,6 +1,6 @@
-"""One matrix product as the kernels' rules and costs see it: sizes, how the operands lie in memory, what the end does.
+"""One matrix product for the kernels' rules and costs: sizes, layouts of the operands in memory, the epilogue.
 
-No torch: `operands.py` makes it from tensors, `Product.of` from a workload.
+No torch: `operands.py` derives a `Product` from tensors, `Product.of` from a workload.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ NEEDS_NVRTC = "it is compiled by NVRTC, which is not installed here: pip install
 
 
 @dataclass(frozen=True)
-class Operand:
-    """How one of A and B lies in memory.
+class MatrixLayout:
+    """Layout of A or B in memory.
 
     Args:
         width_bytes: Bytes of the widest aligned access to its rows: 16, 8, 4, 2 or 1.
@@ -69,12 +69,12 @@ class Operand:
 
     @property
     def tma_step_bytes(self) -> int:
-        """`step_bytes` of what the TMA unit loads: the rows of a copy start at whole lines."""
+        """`step_bytes` of the tensor that the TMA unit loads: the rows of a copy start at whole lines."""
         return LINE_BYTES if self.is_copied else self.step_bytes
 
     @property
     def is_tma_k_major(self) -> bool:
-        """Whether what the TMA unit loads is contiguous along K."""
+        """Whether the tensor that the TMA unit loads is contiguous along K."""
         return self.is_k_major or self.is_copied_k_major
 
 
@@ -85,7 +85,7 @@ class Product:
     Args:
         m, n, k: The sizes of one product.
         dtype: Type of A and B, a key of `ELEMENT_BYTES`.
-        a, b: How they lie in memory.
+        a, b: Their layouts in memory.
         output_bytes: Bytes of one element of C.
         batch: Products in one launch.
         has_bias, has_source: Whether the end reads a row, a matrix.
@@ -101,8 +101,8 @@ class Product:
     n: int
     k: int
     dtype: str
-    a: Operand
-    b: Operand
+    a: MatrixLayout
+    b: MatrixLayout
     output_bytes: int
     batch: int = 1
     has_bias: bool = False
@@ -143,8 +143,8 @@ class Product:
 
     @property
     def workload(self) -> Workload:
-        """The same as a workload; what only tensors tell (odd strides) is lost."""
-        given = {
+        """The product as a workload, which has no field for strides other than contiguous ones."""
+        values = {
             "batch": self.batch,
             "transpose_a": int(not self.a.is_k_major),
             "transpose_b": int(self.b.is_k_major),
@@ -153,7 +153,7 @@ class Product:
             "wide_output": int(self.output_bytes > OUTPUT_BYTES[self.dtype]),
             "three_pass": int(self.is_three_pass),
         }
-        options = {option.name: given[option.name] for option in OPTIONS if given[option.name] != option.default}
+        options = {option.name: values[option.name] for option in OPTIONS if values[option.name] != option.default}
         return Workload("gemm", self.sizes, self.dtype, options)
 
 
@@ -175,7 +175,7 @@ def _contiguous_product(m: int, n: int, k: int, dtype: str, options: tuple[tuple
     )
 
 
-def _contiguous(row_length: int, dtype: str, *, is_k_major: bool) -> Operand:
+def _contiguous(row_length: int, dtype: str, *, is_k_major: bool) -> MatrixLayout:
     """An operand whose rows in memory follow each other without gaps."""
     element = ELEMENT_BYTES[dtype]
     copying = copying_of(
@@ -184,7 +184,7 @@ def _contiguous(row_length: int, dtype: str, *, is_k_major: bool) -> Operand:
         needs_k_major=needs_k_major(dtype),
         is_loadable=row_length * element % ROW_ALIGNMENT_BYTES == 0,
     )
-    return Operand(
+    return MatrixLayout(
         width_bytes=width_bytes(row_length, element),
         step_bytes=gcd(LINE_BYTES, element * row_length),
         is_k_major=is_k_major,

@@ -1,4 +1,4 @@
-"""The GEMM in plain PyTorch: what the kernels must compute, on any device, up to double precision."""
+"""The GEMM in plain PyTorch: the kernels' reference, on any device, up to double precision."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def gemm_reference(
 
 
 def default_out_dtype(dtype: torch.dtype) -> torch.dtype:
-    """Type of the result where none is asked for: fp8 gives bf16, int8 gives int32, anything else itself."""
+    """Default dtype of the result: fp8 gives bf16, int8 gives int32, anything else itself."""
     if dtype == torch.int8:
         return torch.int32
     return torch.bfloat16 if dtype.is_floating_point and dtype.itemsize == 1 else dtype

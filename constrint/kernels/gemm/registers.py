@@ -47,7 +47,7 @@ class TermKind(NamedTuple):
         instruction: "fma", "mma", "wgmma", "tcgen05", "mfma" or "wmma"; "mma" where a unit falls back to it.
         dtype: Element type of A and B.
         warp_size: Threads per warp.
-        aligned: How wide loads and stores can be.
+        aligned: Widths of loads and stores that the rows allow.
         is_widened: Whether fp8 is multiplied as fp16.
         has_descriptors: Whether tiles come and go through tensor descriptors instead of pointers.
     """

@@ -65,9 +65,9 @@ SHAPES = (
     (512, 1028, 2052),
     (1000, 1030, 1030),
 )
-#: Rules that say what registers a block takes.
+#: Rules on the registers of a block.
 REGISTER_LIMITS = ("registers", "register_file")
-#: Rules that say what a block takes; everything else decides what is a GEMM at all.
+#: Rules on the resources of a block; all other rules decide whether a configuration is a GEMM at all.
 LIMITS = ("threads", "smem", *REGISTER_LIMITS)
 #: Beyond the limit means up to this much of it: shared memory, and registers (the compiler takes minutes for more).
 SMEM_RIM, REGISTER_RIM = 1.35, 1.3
@@ -128,7 +128,7 @@ def draw_valid(request: DrawRequest) -> Iterator[Row]:
 
 
 def draw_free(request: DrawRequest) -> Iterator[Row]:
-    """Random configurations whatever registers they take, of either kernel, short of what takes minutes to compile."""
+    """Random configurations of either kernel with any number of registers, short of those that compile for minutes."""
     gpu = load_gpu(SAMPLE.targets[request.target])
     while True:
         descriptor = request.rng.choice([0, 1]) if has_tma(gpu) else 0

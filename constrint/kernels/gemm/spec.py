@@ -28,7 +28,7 @@ from constrint.select.spec import Columns, KernelSpec, Launch, Param, Rule, Vars
 from constrint.select.workload import MAX_SIZE, Workload, size_class
 
 if TYPE_CHECKING:
-    from constrint.kernels.gemm.launch import Call
+    from constrint.kernels.gemm.launch import GemmCall
 
 #: Most stated problems in memory: a dozen dtypes and alignments on a few GPUs.
 MAX_STATED = 64
@@ -59,7 +59,7 @@ class GemmSpec(KernelSpec):
     operation = "gemm"
     sizes = SIZES
     options = OPTIONS
-    # bf16 first: what is meant where no dtype is named and the GPU has it.
+    # bf16 first: the default dtype where the GPU has it.
     dtypes = ("bf16", *(dtype for dtype in ELEMENT_BYTES if dtype != "bf16"))
     order_params: tuple[str, ...] = ("group_m", "xcd_chunk")
     free_params: tuple[str, ...] = ("matrix_instr_nonkdim", "waves_per_eu", "kpack")
@@ -77,7 +77,7 @@ class GemmSpec(KernelSpec):
     table_samples: ClassVar[Shapes] = USUAL_SAMPLES
     #: Shapes whose best configurations are all that the first choice looks at.
     table_shapes: ClassVar[Stages] = USUAL_STAGES
-    #: How many times as long its first choices take as predicted, in the median: 189 of Triton's kernels with a cold L2
+    #: Measured over predicted time of its first choices, in the median: 189 of Triton's kernels with a cold L2
     #: (`python -m benchmarks.gemm.library --gpu h200 --judge` prints it).
     optimism: ClassVar[float] = 1.10
     #: Whether it has tiles to choose; a library has none.
@@ -111,7 +111,7 @@ class GemmSpec(KernelSpec):
     def end_rules(
         self, gpu: GpuModel, product: Product, v: Mapping[str, Any], smem_bytes: Any, added: Any, algebra: Algebra
     ) -> Iterator[Rule]:
-        """Estimated rules of what a product adds to a plain one; see `grid_rules.end_rules` for the arguments."""
+        """Estimated rules on the epilogue of a product; see `grid_rules.end_rules` for the arguments."""
         yield from end_rules(gpu, product, v, smem_bytes, added, self.fixed, algebra)
 
     def table_options(self, product: Product) -> Mapping[str, int]:
@@ -212,7 +212,7 @@ class GemmSpec(KernelSpec):
         return _Stated(gpu, problem, v, use)
 
     def promise_rules(self, gpu: GpuModel, use: BlockUse, v: Vars) -> Iterator[Rule]:
-        """Rules on what the compiler is promised, which come after the hardware's limits."""
+        """Rules on the promises to the compiler; they come after the hardware's limits."""
         yield from ()
 
     def _whole_use(self, gpu: GpuModel, product: Product, v: Vars) -> BlockUse:
@@ -260,7 +260,7 @@ class GemmSpec(KernelSpec):
         compute_s = 2.0 * p.batch * p.m * p.n * p.k / peak
         return float(np.maximum(compute_s, self.moved_bytes(workload) / gpu.memory.dram.bandwidth_bytes_per_s))
 
-    # How a kernel is launched and checked.
+    # Launch and check.
 
     def inputs(self, gpu: GpuModel, workload: Workload, *, device: Any = "meta", seed: int = 0) -> dict[str, Any]:
         """A (batch, M, K), B (batch, K, N), and bias (N,) and source (batch, M, N) where the workload has them."""
@@ -284,25 +284,27 @@ class GemmSpec(KernelSpec):
         self, gpu: GpuModel, workload: Workload, config: Config, inputs: Mapping[str, Any], outputs: Mapping[str, Any]
     ) -> Sequence[Launch]:
         """Copies of operands where the kernel needs them, then the kernel."""
-        from constrint.kernels.gemm.launch import Call, Epilogue, Machine, modelled_precision
+        from constrint.kernels.gemm.launch import Epilogue, GemmCall, Machine, modelled_precision
 
         end = Epilogue(inputs.get("bias"), inputs.get("source"), beta=1.0 if "source" in inputs else 0.0)
         precision = modelled_precision(Product.of(workload))
-        return self.call_launches(Call(inputs["a"], inputs["b"], outputs["c"], Machine.of(gpu), end, precision), config)
+        return self.call_launches(
+            GemmCall(inputs["a"], inputs["b"], outputs["c"], Machine.of(gpu), end, precision), config
+        )
 
     def compiled_as(self, workload: Workload) -> Workload:
-        """Sizes decide by what they are multiples of alone, unless addresses take more than 32 bits."""
+        """The workload with sizes replaced by representatives of the same divisibility and width of addresses."""
         sizes = workload.sizes
         if max(sizes["m"] * sizes["k"], sizes["k"] * sizes["n"], sizes["m"] * sizes["n"]) > MAX_SIZE:
             return workload
         return replace(workload, sizes={name: size_class(size) for name, size in sizes.items()})
 
     @abstractmethod
-    def call_launches(self, call: Call, config: Config) -> Sequence[Launch]:
+    def call_launches(self, call: GemmCall, config: Config) -> Sequence[Launch]:
         """The launches of one call; see `launch.py`. Needs torch and triton."""
 
     def num_terms(self, workload: Workload) -> int:
-        """K: an element of C is a sum of as many products."""
+        """K, the number of products in the sum of an element of C."""
         return workload.sizes["k"]
 
     def reference(self, workload: Workload, inputs: Mapping[str, Any]) -> dict[str, Any]:

@@ -36,7 +36,7 @@ USUAL_STAGES: Stages = ((COARSE_SHAPES, COARSE_KEPT), (FINE_SHAPES, FINE_KEPT))
 def spread_shapes(number: int, first: int) -> tuple[tuple[int, int, int], ...]:
     """Shapes all over the range of sizes, evenly by their logarithms (Halton's sequence): m from 1, n and k from 8.
 
-    For kernels whose best tile depends on what sizes are multiples of, which round shapes do not tell.
+    For kernels whose best tile depends on the divisibility of sizes, which round shapes do not show.
     """
     drawn = (tuple(_halton(place, base) for base in (2, 3, 5)) for place in range(first, first + number))
     return tuple((round(2 ** (14 * m)), _multiple(3 + 11 * n), _multiple(3 + 12 * k)) for m, n, k in drawn)

@@ -1,4 +1,4 @@
-"""Tables of configurations: a kernel's whole space boiled down to the rows that may win, priced in microseconds.
+"""Tables of configurations: the rows of a kernel's whole space that may win, each priced within microseconds.
 
 A table is made once for each GPU, kernel, dtype and width of loads, and stored on disk: every valid configuration is
 priced for a grid of shapes, and those among the best for some shape stay. For a product only the table's few hundred
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from constrint import cache
 from constrint.hwmodels import GpuModel
-from constrint.kernels.gemm.product import Operand, Product
+from constrint.kernels.gemm.product import MatrixLayout, Product
 from constrint.kernels.gemm.rules import COLUMNS
 from constrint.kernels.gemm.spec import GemmSpec
 from constrint.kernels.gemm.units import ELEMENT_BYTES, WIDEST_BYTES
@@ -40,8 +40,8 @@ MILLION = 1_000_000
 _KIND = "gemm-tables"
 
 
-class Table:
-    """Configurations of one kernel on one GPU in order of preference, as columns, with what their blocks take.
+class ConfigTable:
+    """Configurations of one kernel on one GPU in order of preference, as columns, with the resources of their blocks.
 
     Args:
         gpu: The hardware model.
@@ -51,7 +51,7 @@ class Table:
         blocks_per_sm: Blocks that reside on one SM.
         smem_bytes: Shared memory of a block.
         spill_ppm: The chance that a plain product spills, in millionths.
-        share_ppm: Registers that it is estimated to need over those that a thread may have, in millionths.
+        share_ppm: Estimated registers over those that a thread may have, in millionths.
     """
 
     def __init__(
@@ -74,14 +74,14 @@ class Table:
         """The number of configurations."""
         return len(self.smem_bytes)
 
-    def take(self, rows: NDArray[Any]) -> Table:
-        """These rows alone."""
+    def take(self, rows: NDArray[Any]) -> ConfigTable:
+        """The table of these rows alone."""
         columns = {name: column[rows] for name, column in self.columns.items()}
-        kept = (column[rows] for column in (self.blocks_per_sm, self.smem_bytes, self.spill_ppm, self.share_ppm))
-        return Table(self.gpu, self.spec, self.params, columns, *kept)
+        figures = (column[rows] for column in (self.blocks_per_sm, self.smem_bytes, self.spill_ppm, self.share_ppm))
+        return ConfigTable(self.gpu, self.spec, self.params, columns, *figures)
 
     @staticmethod
-    def joined(tables: Sequence[Table]) -> Table:
+    def joined(tables: Sequence[ConfigTable]) -> ConfigTable:
         """The rows of tables of one kernel on one GPU, each once."""
         first = tables[0]
         if len(tables) == 1:
@@ -90,7 +90,7 @@ class Table:
         figures = ("blocks_per_sm", "smem_bytes", "spill_ppm", "share_ppm")
         rest = (np.concatenate([getattr(table, name) for table in tables]) for name in figures)
         _, once = np.unique(np.stack(list(columns.values())), axis=1, return_index=True)
-        return Table(first.gpu, first.spec, first.params, columns, *rest).take(np.sort(once))
+        return ConfigTable(first.gpu, first.spec, first.params, columns, *rest).take(np.sort(once))
 
     def config(self, row: int) -> dict[str, int]:
         """One row as a configuration, without the order of tiles and the compiler's knobs."""
@@ -105,25 +105,25 @@ class Table:
         # Pricing all rows reuses what was computed for earlier products, which saves more unless many rows are invalid.
         if len(self) - len(rows) < MANY_ROWS:
             return rows, (self.spec.price(self.gpu, product, self.columns, self.blocks_per_sm).seconds * slower)[rows]
-        part = {name: column[rows] for name, column in self.columns.items()}
-        return rows, self.spec.price(self.gpu, product, part, self.blocks_per_sm[rows]).seconds * slower[rows]
+        valid_columns = {name: column[rows] for name, column in self.columns.items()}
+        return rows, self.spec.price(self.gpu, product, valid_columns, self.blocks_per_sm[rows]).seconds * slower[rows]
 
     def _valid(self, product: Product) -> NDArray[np.bool_]:
-        """Which rows satisfy the rules that depend on sizes."""
+        """Mask of the rows that satisfy the rules that depend on sizes."""
         valid = np.ones(len(self), dtype=bool)
         for rule in self._rules(product, self.columns):
             valid &= rule.condition
         return valid
 
     def _slower(self, product: Product) -> NDArray[np.float64]:
-        """How many times as long each row is expected to take as if it were sure to fit and not to spill."""
+        """Factor of each row's expected time for its chance to spill or not to fit."""
         broken = self._broken(product)
         if broken is None:
             return self._slowdown
         return np.asarray(np.maximum(self._slowdown, slowdown(self.gpu, chance_of_broken(broken), BROKEN_SHARE)))
 
     def _broken(self, product: Product) -> NDArray[np.int64] | None:
-        """How many estimated rules on the end of the product each row breaks; None for a plain product."""
+        """Number of estimated rules on the epilogue that each row breaks; None for a plain product."""
         gpu, spec = self.gpu, self.spec
         added = spec.added_smem_bytes(gpu, product, self.columns, self.smem_bytes)
         rules = list(spec.end_rules(gpu, product, self.columns, self.smem_bytes + added, added, COLUMNS))
@@ -156,7 +156,7 @@ class Table:
         return config | {name: int(column[at]) for name, column in orders.items()} | self._free
 
     def _best_order(self, product: Product, row: int, orders: Mapping[str, NDArray[Any]]) -> int:
-        """The order with the least predicted time; where nothing tells, the largest group of up to eight rows."""
+        """The order with the least predicted time; where no time depends on it, the largest group of at most eight."""
         group = orders["group_m"]
         if not self.spec.prices_order:
             return int(np.argmax(np.where(group <= 8, group, 0)))
@@ -177,8 +177,8 @@ class Table:
         return file.getvalue()
 
     @staticmethod
-    def from_bytes(data: bytes, gpu: GpuModel, spec: GemmSpec, params: tuple[Param, ...]) -> Table | None:
-        """The table that `to_bytes` wrote; None for anything else."""
+    def from_bytes(data: bytes, gpu: GpuModel, spec: GemmSpec, params: tuple[Param, ...]) -> ConfigTable | None:
+        """The table that `to_bytes` wrote; None for other bytes."""
         names = [p.name for p in closed_params(spec, params)]
         try:
             rows = np.load(BytesIO(data), allow_pickle=False)
@@ -190,11 +190,11 @@ class Table:
             return None
         *columns, blocks_per_sm, smem_bytes, spill_ppm, share_ppm = rows
         named = dict(zip(names, columns, strict=True))
-        return Table(gpu, spec, params, named, blocks_per_sm, smem_bytes, spill_ppm, share_ppm)
+        return ConfigTable(gpu, spec, params, named, blocks_per_sm, smem_bytes, spill_ppm, share_ppm)
 
 
 class TableKey(NamedTuple):
-    """What a table is made for.
+    """The products that a table serves.
 
     Args:
         spec: The kernel.
@@ -223,29 +223,29 @@ class Tables:
     """The tables of one GPU model in this process.
 
     Args:
-        gpu: The hardware model; models are told apart by identity.
+        gpu: The hardware model; another object is another model.
     """
 
     def __init__(self, gpu: GpuModel) -> None:
         self.gpu = gpu
         #: Types that the GPU has a unit for.
         self.dtypes: set[str] = set()
-        self._tables: dict[TableKey, Table] = {}
+        self._tables: dict[TableKey, ConfigTable] = {}
 
-    def table(self, spec: GemmSpec, product: Product) -> Table:
-        """One kernel's table for a product: from memory, from disk, or made now."""
+    def table(self, spec: GemmSpec, product: Product) -> ConfigTable:
+        """One kernel's table for a product: from memory, from disk, or computed."""
         key = TableKey.of(spec, product)
         if key not in self._tables:
             self._tables[key] = load_or_make(self.gpu, key)
         return self._tables[key]
 
 
-def load_or_make(gpu: GpuModel, key: TableKey) -> Table:
-    """The table that some process stored, or a new one."""
+def load_or_make(gpu: GpuModel, key: TableKey) -> ConfigTable:
+    """The table that some process stored, or a new one, which is then stored."""
     spec = key.spec
     params, place = spec.tile_params(gpu, key.dtype), key_of(gpu, (spec,), *key[1:])
     data = None if place is None else cache.load(_KIND, place)
-    table = None if data is None else Table.from_bytes(data, gpu, spec, params)
+    table = None if data is None else ConfigTable.from_bytes(data, gpu, spec, params)
     if table is None:
         table = _make(gpu, key)
         if place is not None:
@@ -253,10 +253,10 @@ def load_or_make(gpu: GpuModel, key: TableKey) -> Table:
     return table
 
 
-def _make(gpu: GpuModel, key: TableKey) -> Table:
+def _make(gpu: GpuModel, key: TableKey) -> ConfigTable:
     spec = key.spec
     samples = [_sample(key, shape) for shape in spec.table_samples]
-    table = Table.joined([whole_space(gpu, spec, sample) for sample in samples])
+    table = ConfigTable.joined([whole_space(gpu, spec, sample) for sample in samples])
     leading = spec.leading_rows(gpu, samples[0], table.columns)
     table = table if leading is None else table.take(leading)
     for shapes, best_of in spec.table_shapes:
@@ -264,7 +264,7 @@ def _make(gpu: GpuModel, key: TableKey) -> Table:
     return table
 
 
-def _among_best(table: Table, products: Sequence[Product], number: int) -> Table:
+def _among_best(table: ConfigTable, products: Sequence[Product], number: int) -> ConfigTable:
     """The rows that are among the `number` best for any of the products."""
     survivors: set[int] = set()
     for product in products:
@@ -303,13 +303,13 @@ def _sample(key: TableKey, shape: tuple[int, int, int]) -> Product:
     return product
 
 
-def _of_width(operand: Operand, width: int) -> Operand:
+def _of_width(operand: MatrixLayout, width: int) -> MatrixLayout:
     """The same operand with rows of a width."""
     step = operand.step_bytes if width == WIDEST_BYTES else width
     return replace(operand, width_bytes=width, step_bytes=max(step, width))
 
 
-def whole_space(gpu: GpuModel, spec: GemmSpec, product: Product) -> Table:
+def whole_space(gpu: GpuModel, spec: GemmSpec, product: Product) -> ConfigTable:
     """Every configuration that is valid for large sizes; the order of tiles and the compiler's knobs stay open."""
     from constrint.solve import enumerate_space  # loaded where no table is on disk
 
@@ -328,7 +328,7 @@ def whole_space(gpu: GpuModel, spec: GemmSpec, product: Product) -> Table:
     use = spec.block_use(gpu, product, stated)
     blocks = BlockColumns.of(gpu, use, columns, problem.estimates)
     spill_ppm, share_ppm = (np.round(MILLION * column).astype(np.int64) for column in (blocks.chances, blocks.shares))
-    return Table(gpu, spec, params, columns, blocks.blocks_per_sm, blocks.smem_bytes, spill_ppm, share_ppm)
+    return ConfigTable(gpu, spec, params, columns, blocks.blocks_per_sm, blocks.smem_bytes, spill_ppm, share_ppm)
 
 
 def _places(values: tuple[int, ...], column: NDArray[Any]) -> NDArray[Any]:

@@ -33,13 +33,13 @@ def why(
     config: Mapping[str, int] | None = None,
     gpu: str | Path | GpuModel | None = None,
 ) -> Decision:
-    """Which program `matmul` runs for these arguments, on which evidence, and what was passed over; `print` it.
+    """The decision of `matmul` for these arguments: program, evidence and candidates passed over; `print` it.
 
     On the GPU of the tensors that is the decision as it stands, after everything that the device has refused, and the
     recorded plan of the call, if there is one. Nothing is launched or compiled.
 
     Args:
-        a, b, bias, alpha, beta, c, activation, out_dtype, kernel, config: As in `matmul`.
+        a, b, bias, alpha, beta, c, activation, out_dtype, kernel, config: Those of `matmul`.
         gpu: A GPU by name, or its model, to decide for instead; needed for tensors on the CPU.
 
     Raises:

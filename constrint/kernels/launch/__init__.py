@@ -1,4 +1,4 @@
-"""One way to launch any kernel: its arguments, its plan, the device, and what is done when it does not fit."""
+"""One way to launch any kernel: its arguments, its plan, the device, and the next decision where it does not fit."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from constrint.select.candidate import CompiledKernel
 
-#: Bytes of a register, in which Triton counts what spills.
+#: Bytes of a register; Triton counts spills in registers.
 REGISTER_BYTES = 4
 
 

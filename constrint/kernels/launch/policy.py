@@ -1,8 +1,8 @@
-"""Look before the launch: what spills, does not compile or does not fit is passed over, and the next decision runs.
+"""Look before the launch: where a program spills, does not compile or does not fit, the next decision runs instead.
 
-A decision rests on estimates. Its kernels are compiled before they run anyway, and the compiler says which registers
-and shared memory they take. Refusals of the compiler are stored on disk for each GPU, versions of the compilers and
-state of the sources, so that no later process compiles the same kernel for the same purpose.
+A decision rests on estimates. Its kernels are compiled before they run anyway, and the compiler states the registers
+and the shared memory that they take. Refusals of the compiler are stored on disk for each GPU, versions of the
+compilers and state of the sources, so that no later process compiles the same kernel for the same purpose.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from constrint.select.workload import Workload
 
 #: Decisions that spill and are passed over before the one that spills least is launched.
 MOST_NEXT = 3
-#: Message of Triton where a pass of its compiler gives up.
+#: Triton's message where a pass of its compiler gives up.
 PASS_FAILED = "PassManager::run failed"
 #: Characters of a compiler's refusal that are stored.
 MOST_TEXT = 400
@@ -55,7 +55,7 @@ class Start(Protocol):
 def launch_what_fits(
     decision: Decision, launch: Start, refuse: Refuse = decide_again, optional: Sequence[str] = ()
 ) -> Decision:
-    """Launch a decision; where it spills, does not compile or does not fit, the next ones, until one runs clean.
+    """Launch a decision; where it spills, does not compile or does not fit, decide again until a program runs.
 
     A measured winner may spill: it was the fastest as it is. A kernel that spills no more than its spec states as
     harmless is not passed over.
@@ -64,10 +64,10 @@ def launch_what_fits(
         decision: The first decision; of a layer, that of one direction (`decision.of(role)`).
         launch: Launches a decision.
         refuse: Remembers the refusal and returns the next decision; raises when there is none.
-        optional: Names of optional inputs that are present, and of what else decides about the compiled kernel.
+        optional: Names of optional inputs that are present, and of other traits that change the compiled kernel.
 
     Returns:
-        The decision that was launched. Where all that were tried spill, it is the one that spills least.
+        The decision that was launched. Where all tried ones spill, it is the one that spills least.
 
     Raises:
         ConstrintError: When nothing runs.
@@ -76,7 +76,7 @@ def launch_what_fits(
 
     looked = _LOOKED_AT.get(_key(decision, optional))
     if looked is not None and looked.may_spill:
-        # Another device of the same model may hold less of it: then everything is looked at again.
+        # Another device of the same model may hold less: then this decision is compiled and looked at anew.
         with suppress(DoesNotFitError):
             launch(looked.decision, may_spill=True)
             return looked.decision
@@ -115,21 +115,21 @@ def launch_what_fits(
         next_one = refuse(least, _refusal(least, error))
         _warn(least, next_one, error)
         return launch_what_fits(next_one, launch, refuse, optional)
-    # `decide` returns the last decision from now on: nothing but its spills was said against it.
+    # `decide` returns this decision from now on: it spills, and nothing else speaks against it.
     _note(decision, optional, _Looked(least, may_spill=True))
     return least
 
 
 class _Looked(NamedTuple):
-    """The decision that runs in place of another one, which was compiled and looked at."""
+    """The decision that a launch found to run for a first decision, and whether it may spill."""
 
     decision: Decision
     may_spill: bool
 
 
-#: By everything that a decision's kernel is compiled for.
+#: Decisions that were launched, by everything that the kernel of the first decision is compiled for.
 _LOOKED_AT: dict[tuple[object, ...], _Looked] = {}
-#: Entries of it, at most.
+#: Entries of `_LOOKED_AT`, at most.
 CAPACITY = 65536
 
 
@@ -153,7 +153,7 @@ def _note(decision: Decision, optional: Sequence[str], looked: _Looked) -> None:
 
 
 def _look_up(decision: Decision, optional: Sequence[str]) -> None:
-    """Raise what some process stored about this decision's kernel."""
+    """Raise for a refusal or spills that some process stored about this decision's kernel."""
     place = _place_on_disk(decision)
     stored = None if place is None else recall(*place, optional)
     if isinstance(stored, str):
@@ -169,14 +169,14 @@ def _remember(decision: Decision, optional: Sequence[str], compiled: CompiledKer
 
 
 def _place_on_disk(decision: Decision) -> tuple[GpuModel, KernelSpec, Workload, Config] | None:
-    """What compilations of a decision are stored under; None but for one kernel for a workload of a modelled GPU."""
+    """Key of a decision's stored compilations; None where the program is not one kernel of a modelled GPU."""
     if decision.gpu is None or decision.workload is None or _name(decision) != decision.kernel:
         return None
     return decision.gpu, load_spec(decision.kernel), decision.workload, decision.config
 
 
 def _harms(decision: Decision, error: SpilledError) -> bool:
-    """Whether its spills take time."""
+    """Whether the spills cost time: more bytes than the spec states as harmless."""
     return error.compiled.spill_bytes > load_spec(decision.kernel).harmless_spill_bytes
 
 
@@ -208,7 +208,7 @@ def _refusal(decision: Decision, error: Any) -> Refusal:
 
 
 def _is_doubted(decision: Decision) -> bool:
-    """Whether an estimated rule besides that on registers is broken: then the refusal is no news."""
+    """Whether an estimated rule other than the one on registers is broken, so that a refusal was to be expected."""
     if decision.gpu is None or decision.workload is None:
         return False
     estimates = load_spec(decision.kernel).problem(decision.gpu, decision.workload).estimates
@@ -223,14 +223,14 @@ def _warn(decision: Decision, following: Decision, error: Any) -> None:
     warnings.warn(
         f"{_name(decision)} {decision.workload or ''}: {dict(decision.config)} does not fit {where} after all: "
         f"{str(takes).rstrip('.')}. From now on {_name(following)} {dict(following.config)} is used."
-        f"{_report_wanted(error)}",
+        f"{_report_request(error)}",
         RuntimeWarning,
         stacklevel=5,
     )
 
 
-def _report_wanted(error: Any) -> str:
-    """The request for a report where an estimate of this package was wrong; a part of a GPU holds fewer blocks."""
+def _report_request(error: Any) -> str:
+    """Sentence that asks for a report; empty for blocks that are not resident, as on a part of a GPU."""
     if getattr(error, "name", "") == RESIDENT:
         return ""
     import triton

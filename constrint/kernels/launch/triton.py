@@ -133,8 +133,8 @@ class TritonKernelSpec(KernelSpec):
         names = set(self.function.arg_names)
         preset = {option.name: option.default for option in self.options}
         values = self.values_of(config)
-        given = {**inputs, **outputs, **workload.sizes, **preset, **workload.options, **values}
-        arguments = {name: value for name, value in given.items() if name in names}
+        named = {**inputs, **outputs, **workload.sizes, **preset, **workload.options, **values}
+        arguments = {name: value for name, value in named.items() if name in names}
         options = {name: value for name, value in values.items() if name not in names}
         return [TritonLaunch(self.function, self.grid(workload, config), arguments, options)]
 

@@ -58,7 +58,7 @@ class ResourceCheck:
 
     @property
     def calibration(self) -> list[Calibration]:
-        """How often kernels spilled, by their predicted chance."""
+        """Shares of kernels that spilled, by their predicted chance."""
         return calibration(self.chances, [judged.kernel.spills for judged in self.judged])
 
     def cells(self) -> list[str]:

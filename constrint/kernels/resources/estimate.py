@@ -68,7 +68,7 @@ def matrix(kernels: Kernels, names: Sequence[str]) -> Floats:
 
 
 def ends_of(names: Sequence[str]) -> NDArray[np.bool_]:
-    """Which terms belong to the end of a kernel."""
+    """Mask of the terms that belong to the end of a kernel."""
     return np.array([name.startswith(END) for name in names])
 
 
@@ -108,7 +108,7 @@ class Loss:
 
     Args:
         scaled: Terms per register that was counted.
-        ends: Which terms belong to the end of the kernel.
+        ends: Mask of the terms that belong to the end of the kernel.
         scale: Mean size of each term; the weights that are varied are multiples of it.
         centre: Weights that cost nothing.
         pull: Cost of the squared distance from the centre.

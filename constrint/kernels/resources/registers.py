@@ -25,12 +25,12 @@ DATA = Path(__file__).parent / "data"
 
 
 class RegisterModel(msgspec.Struct, frozen=True):
-    """Weights of the terms, and how likely what they add up to spills.
+    """Weights of the terms, and the chance that their sum spills.
 
     Args:
         estimate: Weights of the terms in hundredths of a register.
         at_percent: Percent of the register limit at which half of the kernels spill.
-        slope_tenths: How steep the chance of spilling is; see `Spilling`.
+        slope_tenths: Steepness of the chance of spilling; see `Spilling`.
         error_percent: The 90th percentile of the estimate's error in percent, for kernels left out of the fit.
     """
 
@@ -121,11 +121,11 @@ class LeftOut(msgspec.Struct, frozen=True):
 
 
 class FittedModel(RegisterModel, frozen=True, kw_only=True):
-    """Weights, and what they were fitted to.
+    """Weights, and the measurements that they were fitted to.
 
     Args:
         targets: Targets of the kernels that the weights were fitted to.
-        kernels: How many kernels these were.
+        kernels: The number of these kernels.
         left_out: The quality for the kernels that take these weights; null where every recorded target has weights of
             its own, or where there are too few kernels to leave some out.
     """

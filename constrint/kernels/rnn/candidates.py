@@ -1,8 +1,8 @@
 """Candidates of a recurrent layer: each implementation, with a configuration and a time for each direction.
 
 `constrint.choose.decide` calls `candidates` for a request whose operation is a cell; both directions are one request.
-Each implementation's configuration is `decide`'s for that implementation alone. A library's layer (cuDNN, or torch's on
-the CPU) is a candidate like the kernels, for modules: libraries project the inputs themselves.
+The configuration of an implementation is the decision of `decide` for that implementation alone. A library's layer
+(cuDNN, or torch's on the CPU) is a candidate like the kernels, for modules: libraries project the inputs themselves.
 
 How candidates compare:
 
@@ -33,19 +33,19 @@ from constrint.select.workload import Workload
 
 #: Values of `recompute`, for both directions together: pre-activations are stored, or recomputed.
 STORED, RECOMPUTED = 0, 1
-#: Share of a winner's time that the prediction of another implementation has to be below: most likely that one was
-#: tuned as well and lost, and the least of many predictions is rather too small.
+#: Share of a winner's time that the prediction of another implementation has to be below: most likely the other
+#: one was tuned as well and lost, and the least of many predictions is rather too small.
 CLEARLY_FASTER = 0.8
-#: Share of the time that recomputing pre-activations has to be predicted to take: it is PyTorch calls and launches
-#: without a plan, a few milliseconds of the host that no model has.
+#: Share of the time that recomputing pre-activations has to be predicted to take: recomputation takes PyTorch
+#: calls and launches without a plan, a few milliseconds of the host that no model has.
 MUCH_FASTER = 0.8
-#: Steps that a layer of a module or of `rnn` is planned for: the times of all implementations grow with them alike.
+#: Steps that a layer of a module or of `rnn` is planned for: times of all implementations are proportional to them.
 PLANNED_TIME = 1024
 #: torch's own layers on the CPU (`aten::lstm`, `gru`, `rnn_tanh`, `rnn_relu`), and their cells.
 TORCH, TORCH_CELLS = "torch", ("lstm", "gru", "elman", "elman_relu")
 #: `Program.needs` of a library's layer.
 MODULES = "modules"
-BOTH_ALIKE = "the other direction was launched so"
+SAME_IN_BOTH = "the other direction was launched so"
 NOT_PREDICTED = "its time is not compared on a device without a hardware model"
 
 
@@ -76,7 +76,7 @@ class LayerDetail(NamedTuple):
 
     Args:
         is_projected: Whether the inputs are projected already, as `rnn` takes them.
-        module: The call of a module; without it the layer is one layer with as many inputs as units.
+        module: The call of a module; without it the layer is a single layer, with input_size equal to its units.
         configs: (direction, ((parameter, value), ...)) that the caller forces.
     """
 
@@ -108,7 +108,7 @@ def candidates(request: Request, refused: Sequence[Refusal]) -> list[Program]:
 
 
 def force_hint(decision: Decision) -> str:
-    """How a caller forces another candidate."""
+    """Arguments by which a caller forces another candidate."""
     names = [program.name for program in decision.passed_over if not program.refusal]
     backend = f"backend={names[0]!r}" if names else "backend="
     return f"LSTM(..., {backend}) or rnn(..., {backend}); values of parameters with config={{'forward': {{...}}}}"
@@ -160,7 +160,7 @@ def detail_of(request: Request) -> LayerDetail:
     return request.detail if isinstance(request.detail, LayerDetail) else LayerDetail()
 
 
-# Which implementations compete, and which of them cannot run.
+# Implementations that compete, and those that cannot run.
 
 
 def _competing(request: Request) -> dict[str, dict[str, RnnSpec]]:
@@ -262,7 +262,7 @@ class _TimedLayer:
         """Render the times by evidence."""
         by_evidence = {"modelled": self.modelled, "by measured winners": self.by_loop, "measured": self.by_layer}
         parts = ((word, ", ".join(f"{d} {1e3 * s:.3g} ms" for d, s in of.items())) for word, of in by_evidence.items())
-        return "; ".join(f"{word} {part}" for word, part in parts if part)
+        return "; ".join(f"{word} {text}" for word, text in parts if text)
 
 
 def _in_order(layers: Sequence[_TimedLayer], *, is_projected: bool) -> list[Program]:
@@ -316,8 +316,8 @@ def _timed(name: str, specs: Mapping[str, RnnSpec], request: Request, unable: st
             raise
         return _TimedLayer(Program(name, refusal=str(error), needs=needs), projects)
     time = request.workload.sizes["time"]
-    found = {d: measured_layer(name, specs[d], gpu, workload) for d, workload in workloads.items()}
-    by_layer = {d: m.seconds + modelled[d] * (1 - m.steps / time) for d, m in found.items() if m is not None}
+    measured = {d: measured_layer(name, specs[d], gpu, workload) for d, workload in workloads.items()}
+    by_layer = {d: m.seconds + modelled[d] * (1 - m.steps / time) for d, m in measured.items() if m is not None}
     winners = {d: choice for d, choice in choices.items() if choice.is_measured}
     by_loop = {d: modelled[d] * _slowdown(specs[d], choice) for d, choice in winners.items()}
     layer = _TimedLayer(Program(name), projects, modelled, by_loop, by_layer)
@@ -372,15 +372,15 @@ def _choices(
     if specs[FORWARD].may_recompute:
         values = (STORED, RECOMPUTED) if BACKWARD in workloads else (RECOMPUTED,)
         values = values if "recompute" not in request.fixed else (request.fixed["recompute"],)
-    found = []
+    alternatives = []
     for value in values:
         choices = {d: choose_for(specs[d], gpu, workload, value, forced.get(d)) for d, workload in workloads.items()}
         seconds = {
             d: predict_s(specs[d], gpu, specs[d].run_as(workload), choices[d].config)
             for d, workload in workloads.items()
         }
-        found.append((choices, seconds))
-    first, *others = found
+        alternatives.append((choices, seconds))
+    first, *others = alternatives
     if others and sum(others[0][1].values()) < MUCH_FASTER * sum(first[1].values()):
         return others[0]
     return first
@@ -418,7 +418,7 @@ def choose_for(
             f"{spec.full_name}: config= has recompute={forced['recompute']}, and the call needs recompute={recompute}: "
             "the argument recompute= of rnn decides that."
         )
-    because = "config= forces it" if forced else BOTH_ALIKE
+    because = "config= forces it" if forced else SAME_IN_BOTH
     fixed |= forced or {}
     return decide(Request(spec.full_name, spec.planned(workload), gpu, fixed=fixed, because=because))
 
@@ -468,12 +468,12 @@ def _scaled(program: Program, request: Request, call: ModuleCall) -> Program:
             continue
         spec = specs[step.role]
         usual = spec.run_as(_of_direction(request, step.role))
-        found = measured_layer(
+        measured = measured_layer(
             program.name, spec, gpu, workload_of(request.operation, sizes, request.workload.dtype, step.role)
         )
-        seconds, measured_steps = (0.0, 0) if found is None else found
+        seconds, measured_steps = (0.0, 0) if measured is None else measured
         seconds += predict_s(spec, gpu, usual, step.config) * (call.time - measured_steps) / PLANNED_TIME
-        evidence = step.evidence if found is None or step.evidence is Evidence.MEASURED else Evidence.ELSEWHERE
+        evidence = step.evidence if measured is None or step.evidence is Evidence.MEASURED else Evidence.ELSEWHERE
         steps.append(replace(step, seconds=call.num_layers * seconds, evidence=evidence))
     return replace(program, steps=tuple(steps), note=f"one layer of {PLANNED_TIME:,} steps: {program.note}")
 
@@ -525,7 +525,7 @@ def _torch_layer(request: Request, refusals: Mapping[str, str]) -> list[Program]
 
 
 def torch_refusal(cell: str, num_heads: int, dtype: str) -> str:
-    """Reason why torch's CPU layers do not compute what `rnn` does; empty if they do."""
+    """Reason why torch's CPU layers do not compute the layer of `rnn`; empty if they do."""
     if cell not in TORCH_CELLS:
         return f"torch has no {cell}"
     if num_heads != 1:

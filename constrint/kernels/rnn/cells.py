@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Cell:
+class RecurrentCell:
     """A recurrent cell.
 
     Args:
@@ -68,10 +68,10 @@ class Cell:
 CELLS = {
     cell.name: cell
     for cell in (
-        Cell("lstm", ("i", "f", "z", "o"), ("h", "c"), 5, 5, idle_states=(0.0, 0.0)),
-        Cell("gru", ("r", "z", "n"), ("h",), 3, 3, keeps_parts_apart=True),
-        Cell("slstm", ("i", "f", "z", "o"), ("h", "c", "n", "m"), 7, 9, idle_states=(0.0, 0.0, 1.0, 0.0)),
-        Cell("elman", ("g",), ("h",), 1, 1),
-        Cell("elman_relu", ("g",), ("h",), 0, 0),
+        RecurrentCell("lstm", ("i", "f", "z", "o"), ("h", "c"), 5, 5, idle_states=(0.0, 0.0)),
+        RecurrentCell("gru", ("r", "z", "n"), ("h",), 3, 3, keeps_parts_apart=True),
+        RecurrentCell("slstm", ("i", "f", "z", "o"), ("h", "c", "n", "m"), 7, 9, idle_states=(0.0, 0.0, 1.0, 0.0)),
+        RecurrentCell("elman", ("g",), ("h",), 1, 1),
+        RecurrentCell("elman_relu", ("g",), ("h",), 0, 0),
     )
 }

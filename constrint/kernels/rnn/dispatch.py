@@ -1,8 +1,8 @@
 """The decision for tensors of this machine: which back-end runs them, with which configuration.
 
-`decide_for` asks `constrint.choose` once per kind of layer (cell, batch class, heads, units, dtype, device) and keeps
-the answer with its back-end: the operators call it for every recurrence that has no plan. `decide_module` does the same
-for whole calls of modules.
+`decide_for` takes the decision of `constrint.choose` once per kind of layer (cell, batch class, heads, units, dtype,
+device) and stores it with its back-end; the operators call `decide_for` for every recurrence that has no plan.
+`decide_module` does the same for whole calls of modules.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ class Dispatch(NamedTuple):
     choice: Decision
 
 
-#: By request, direction and `recompute`, in front of the memo of `constrint.choose`.
+#: Dispatches by request, direction and `recompute`; a cache in front of the memo of `constrint.choose`.
 _DISPATCHES: dict[tuple[Hashable, ...], Dispatch] = {}
 #: Decisions for whole calls of modules, by signature.
 MODULES: dict[Hashable, Decision] = {}
-#: Signatures that are kept.
-MOSTMODULES = 4096
+#: Entries of `MODULES`, at most.
+MODULES_CAPACITY = 4096
 
 
 def request_for(cell: str, wx: Tensor, backend: str, configs: Configs = ()) -> Request:
@@ -82,8 +82,8 @@ def decide_for(
 ) -> Dispatch:
     """The back-end and the configuration of one direction of a layer.
 
-    `auto` takes the implementation that is best for training, in inference as well. Where it would recompute
-    pre-activations and the call does not, or the other way round, its configuration is chosen for `recompute`.
+    `auto` takes the implementation that is best for training, in inference as well. Where its decision
+    on recomputing pre-activations differs from `recompute`, the configuration is chosen anew for `recompute`.
 
     Args:
         cell: A key of `CELLS`.
@@ -95,7 +95,7 @@ def decide_for(
 
     Raises:
         UnknownNameError: When there is no such implementation.
-        ConstrintError: When it cannot run the layer here, or not with these configurations; says why.
+        ConstrintError: When the implementation cannot run the layer here, or not with these configurations; says why.
     """
     batch, _, _, heads, dim = wx.shape
     size_class = max(batch - 1, 0).bit_length()
@@ -109,8 +109,8 @@ def decide_for(
 
 
 def decide_module(signature: Hashable, request: Request) -> Decision:
-    """The decision for a module's call, kept in `MODULES` by everything that the request depends on."""
-    if len(MODULES) >= MOSTMODULES:
+    """The decision for a module's call, stored in `MODULES` by the call's signature."""
+    if len(MODULES) >= MODULES_CAPACITY:
         MODULES.clear()
     decision = MODULES[signature] = choose.decide(request)
     return decision
@@ -137,16 +137,16 @@ def run_decided(
     recompute: bool,
     configs: Configs = (),
 ) -> Result:
-    """Run what `decide_for` says; where nothing of an implementation fits the device, `auto` takes the next one.
+    """Run the dispatch of `decide_for`; where no configuration fits the device, `auto` takes the next implementation.
 
     A part of a GPU may hold fewer blocks at a time than any configuration of a large layer needs.
 
     Args:
-        cell, wx, backend, direction, recompute, configs: As in `decide_for`.
+        cell, wx, backend, direction, recompute, configs: Those of `decide_for`.
         run: Runs a dispatch.
 
     Raises:
-        InfeasibleError: When nothing of the named implementation fits; carries the conflict.
+        InfeasibleError: When no configuration of the named implementation fits; carries the conflict.
     """
     dispatch = decide_for(cell, wx, backend, direction, recompute=recompute, configs=configs)
     while True:
@@ -198,7 +198,7 @@ def saves_gates(cell: str, wx: Tensor, backend: str) -> bool:
 
 
 def refuse(choice: Decision, refusal: Refusal) -> Decision:
-    """Remember that a device refused a configuration, and decide again; later dispatches follow.
+    """Remember that a device refused a configuration, and decide again; later dispatches heed the refusal.
 
     Raises:
         InfeasibleError: When nothing else fits; carries the conflict.
@@ -213,7 +213,7 @@ def refuse(choice: Decision, refusal: Refusal) -> Decision:
 
 @when_reloaded
 def forget() -> None:
-    """Ask for every decision again."""
+    """Drop all dispatches, so that every decision is taken anew."""
     _DISPATCHES.clear()
     MODULES.clear()
 

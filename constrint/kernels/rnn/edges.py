@@ -13,7 +13,7 @@ from torch import Tensor
 
 from constrint.kernels.launch.plan.scratch import Scratch
 from constrint.kernels.launch.triton import TritonLaunch
-from constrint.kernels.rnn.cells import Cell
+from constrint.kernels.rnn.cells import RecurrentCell
 from constrint.kernels.rnn.interface import BackwardTensors, ForwardOutputs, RnnInputs
 from constrint.select.spec import Launch
 
@@ -77,7 +77,7 @@ class HeadPadding:
         self.before.append(resize_launch(tensor, padded, fill))
         return padded
 
-    def saved_states(self, states: Tensor, kind: Cell) -> Tensor:
+    def saved_states(self, states: Tensor, kind: RecurrentCell) -> Tensor:
         """All states (S, B, T, N, D), padded with the idle value of each state."""
         if self._is_idle:
             return states

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from constrint.kernels.rnn.cells import Cell
+from constrint.kernels.rnn.cells import RecurrentCell
 from constrint.kernels.rnn.interface import RnnGradients, RnnInputs
 
 #: Tiles of a product that fill a device, and rows and columns of a tile.
@@ -31,7 +31,7 @@ def gradients_of(
         slots: Gradients of the slots.
         before: The h that enters each step.
         initial: Gradient of the initial states.
-        sums_by_sequence: As in `weight_gradient`.
+        sums_by_sequence: That of `weight_gradient`.
     """
     kind = inputs.kind
     r = weight_gradient(slots, before, kind.recurrent_slots, sums_by_sequence=sums_by_sequence).to(inputs.r.dtype)
@@ -40,7 +40,7 @@ def gradients_of(
 
 
 def gradients_of_slots(
-    kind: Cell,
+    kind: RecurrentCell,
     slots: Tensor,  # (B, T, slots, N, D)
     before: Tensor,  # (B, T, N, D)
     dtype: torch.dtype,
@@ -66,24 +66,24 @@ def stacked_ends(end_h: Tensor | None, end_rest: Tensor | None, states: Tensor) 
     return whole
 
 
-def input_gradient(kind: Cell, slots: Tensor) -> Tensor:
+def input_gradient(kind: RecurrentCell, slots: Tensor) -> Tensor:
     """The gradient of wx, (B, T, G, N, D): the slots themselves where no part of a gate is kept apart."""
     return slots[:, :, : kind.num_gates].contiguous() if kind.keeps_parts_apart else slots
 
 
-def bias_gradient(kind: Cell, slots: Tensor, b: Tensor) -> Tensor:
+def bias_gradient(kind: RecurrentCell, slots: Tensor, b: Tensor) -> Tensor:
     """The gradient of b, (G, N, D), in its dtype."""
     return _recurrent(kind, slots.sum((0, 1), dtype=torch.float32)).to(b.dtype)
 
 
-def _recurrent(kind: Cell, of_slots: Tensor) -> Tensor:
+def _recurrent(kind: RecurrentCell, of_slots: Tensor) -> Tensor:
     """The rows of the recurrent slots, from a tensor with a row per slot."""
     last = kind.num_gates - 1
     return torch.cat((of_slots[:last], of_slots[last + 1 :])) if kind.keeps_parts_apart else of_slots
 
 
 def fused_weight_gradient(
-    kind: Cell,
+    kind: RecurrentCell,
     slots: Tensor,  # (B, T, slots, N, D)
     before: Tensor,  # (B, T, N, D)
 ) -> Tensor:
@@ -121,8 +121,8 @@ def weight_gradient(
 ) -> Tensor:
     """Gradient of r, (G, N, D, D): one product per gate over all steps, batched over heads.
 
-    With `sums_by_sequence` it is a product for each of some groups of sequences, as many as fill a device: cuBLAS does
-    not split so long a sum in fp32. They take as many times the memory of the result.
+    With `sums_by_sequence` it is a product for each of some groups of sequences, enough to fill a device: cuBLAS does
+    not split a long sum in fp32. Each group takes the memory of one result.
     """
     heads, dim = slots.shape[3:]
     if sums_by_sequence:
@@ -156,7 +156,7 @@ def states_before(
 
 
 def recompute_gates(
-    kind: Cell,
+    kind: RecurrentCell,
     wx: Tensor,  # (B, T, G, N, D)
     r: Tensor,  # (G, N, D, D)
     b: Tensor | None,  # (G, N, D)

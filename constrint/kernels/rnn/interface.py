@@ -14,7 +14,7 @@ from torch import Tensor
 
 from constrint.choose import Decision
 from constrint.kernels.launch.plan.scratch import Scratch
-from constrint.kernels.rnn.cells import CELLS, Cell
+from constrint.kernels.rnn.cells import CELLS, RecurrentCell
 from constrint.kernels.rnn.reference import accumulation_dtype
 from constrint.select.spec import Launch
 
@@ -42,7 +42,7 @@ class RnnInputs:
     reset: Tensor | None
 
     @property
-    def kind(self) -> Cell:
+    def kind(self) -> RecurrentCell:
         """The cell's gates, states and slots."""
         return CELLS[self.cell]
 

@@ -55,9 +55,9 @@ def measured_layer(implementation: str, spec: RnnSpec, gpu: GpuModel, workload: 
         return None
     for name in dict.fromkeys((spec.name, implementation)):
         layers = _layers(table_of(name, gpu.name))
-        found = between(layers.get((spec.cell.name, workload.dtype, spec.direction), {}), time, batch, dim)
-        if found is not None:
-            return found
+        measurement = between(layers.get((spec.cell.name, workload.dtype, spec.direction), {}), time, batch, dim)
+        if measurement is not None:
+            return measurement
     return None
 
 

@@ -1,7 +1,7 @@
 """The library operators `constrint::rnn_forward` and `constrint::rnn_backward`, with their fake kernels.
 
-They hand the work to an implementation by name, so that torch.compile and autograd see one operator whatever runs
-it. `dispatch.py` decides which one, and with which configuration.
+They hand the work to an implementation, so that torch.compile and autograd see one operator, whatever runs it.
+`dispatch.py` decides which implementation runs, and with which configuration.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _forward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """All states, a copy of h if `hidden_only`, the last h, the other last states, and the saved pre-activations.
 
-    What is not asked for is empty. Results are apart so that autograd tells which of them have gradients: with
+    Gradients that are not needed are empty. Results are apart so that autograd tells which of them have gradients: with
     `hidden_only` all states are not differentiable, and the others cost the backward pass nothing. `clip` only matters
     to the gradient.
     """
@@ -127,7 +127,7 @@ def _backward(
 @torch.library.register_fake("constrint::rnn_backward")  # type: ignore[untyped-decorator]
 def _fake_backward(*arguments: Any) -> tuple[Tensor, ...]:
     wx = arguments[4]
-    return tuple(wx.new_empty(0) if given is None else given.new_empty(given.shape) for given in arguments[4:8])
+    return tuple(wx.new_empty(0) if x is None else x.new_empty(x.shape) for x in arguments[4:8])
 
 
 def _planned_forward(
@@ -156,10 +156,10 @@ def _planned_backward(
     extra = backward_of(inputs.cell, name, clip, only_h, inputs.r, True, b, configs)
     of_h, of_all = (None if grad is None else grad.contiguous() for grad in (grad_hidden, grad_states))
     operands = of_h, of_all, last, inputs.wx, inputs.r, inputs.initial, saved.states, saved.gates
-    made = BACKWARD.run(extra, *operands)
-    if made is None:
+    results = BACKWARD.run(extra, *operands)
+    if results is None:
         return None
-    d_wx, d_r, d_b, initial = gradients_of_call(extra, made, inputs.r, True, b)
+    d_wx, d_r, d_b, initial = gradients_of_call(extra, results, inputs.r, True, b)
     nothing = inputs.wx.new_empty(0)
     return d_wx, d_r, nothing if d_b is None else d_b, nothing if inputs.initial is None else initial
 
@@ -169,7 +169,7 @@ rnn_backward = torch.ops.constrint.rnn_backward.default
 
 
 def _prepare(inputs: RnnInputs) -> RnnInputs:
-    """Bring strides and integer types to what back-ends count on; lengths beyond 0..T cannot reach memory."""
+    """Convert strides and integer types to those that back-ends expect; clamp lengths to 0..T."""
     wx, lengths = inputs.wx, inputs.lengths
     heads, dim = wx.shape[3:]
     if wx.stride()[2:] != (heads * dim, dim, 1):

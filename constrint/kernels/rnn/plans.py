@@ -40,8 +40,8 @@ class Forward(NamedTuple):
     Args:
         cell: A key of `CELLS`.
         backend: An implementation's name, or `auto`.
-        trains: Whether a gradient will be asked for.
-        recompute: Whether pre-activations are recomputed for it; None leaves that to the decision.
+        trains: Whether a gradient will be computed.
+        recompute: Whether pre-activations are recomputed for the gradient; None leaves that to the decision.
         configs: Configurations that the caller forces.
     """
 
@@ -61,7 +61,7 @@ class Backward(NamedTuple):
         clip: Limit of the gradient that reaches h through r; 0 for none.
         only_h: Whether h alone has gradients from outside.
         sums: Whether launches of the call sum the gradient of r (`weights/shape.py`), not a product after the call.
-        bias: Then the dtype of b, where its gradient is asked for.
+        bias: Then the dtype of b, where its gradient is needed.
         configs: Configurations that the caller forces.
     """
 
@@ -156,7 +156,7 @@ def _record(
     *,
     recompute: bool,
 ) -> RecordedCall:
-    """Decide, list the launches and record them; a choice that spills or does not fit is followed by the next one."""
+    """Decide, list the launches and record them; where the choice spills or does not fit, take the next one."""
     from constrint.kernels.launch.policy import launch_what_fits
     from constrint.kernels.rnn.dispatch import refuse, run_decided
 
@@ -193,28 +193,28 @@ def _compile_backward(inputs: RnnInputs, extra: Forward) -> None:
     batch, time, gates, heads, dim = wx.shape
     every = batch, time, heads, dim
 
-    def alike(*shape: int, dtype: torch.dtype = wx.dtype) -> Tensor:
+    def stand_in(*shape: int, dtype: torch.dtype = wx.dtype) -> Tensor:
         """A tensor of that shape whose elements are one: a compiler reads its dtype and alignment alone."""
         return torch.empty(1, dtype=dtype, device=wx.device).expand(shape)
 
     def compile_ahead() -> None:
-        # An error here comes again, and is raised, when the backward pass is planned.
+        # The same error is raised when the backward pass is planned.
         with suppress(Exception), torch.cuda.device(wx.device):
             call = BackwardTensors(
-                states=alike(kind.num_states, *every),
-                gates=alike(batch, time, gates, heads, dim),
-                grad_states=(alike(*every), *(None,) * (kind.num_states - 1)),
+                states=stand_in(kind.num_states, *every),
+                gates=stand_in(batch, time, gates, heads, dim),
+                grad_states=(stand_in(*every), *(None,) * (kind.num_states - 1)),
                 grad_last=None,
-                slots=alike(batch, time, kind.num_slots, heads, dim),
-                initial=alike(kind.num_states, batch, heads, dim, dtype=torch.float32),
-                before=None if sums else alike(*every),
+                slots=stand_in(batch, time, kind.num_slots, heads, dim),
+                initial=stand_in(kind.num_states, batch, heads, dim, dtype=torch.float32),
+                before=None if sums else stand_in(*every),
             )
             dispatch = decide_for(extra.cell, wx, extra.backend, "backward", recompute=False, configs=extra.configs)
             choice, scratch = dispatch.choice, NotedScratch()
             launches = dispatch.backend.plan_backward(inputs, call, choice, scratch, clip=0.0, only_h=True)
             if sums:
-                of_b = None if b is None else alike(*b.shape, dtype=b.dtype)
-                operands = kind, call.slots, call.states[0], inputs.initial, alike(*r.shape), of_b
+                of_b = None if b is None else stand_in(*b.shape, dtype=b.dtype)
+                operands = kind, call.slots, call.states[0], inputs.initial, stand_in(*r.shape), of_b
                 launches = [*launches, *weight_launches(*operands, choice.gpu, scratch)]
             compile_all(launches)
 
@@ -233,7 +233,7 @@ def backward_of(
     b: Tensor | None,
     configs: Configs = (),
 ) -> Backward:
-    """Everything but its tensors that a backward call depends on; `b` is None where its gradient is not asked for."""
+    """Everything but its tensors that a backward call depends on; `b` is None where its gradient is not needed."""
     sums = needs_r and _are_summed(r.shape[1], r.shape[3], r.element_size(), r.device)
     return Backward(cell, backend, clip, only_h, sums, b.dtype if sums and b is not None else None, configs)
 
@@ -246,14 +246,14 @@ def _are_summed(heads: int, dim: int, element_bytes: int, device: torch.device) 
 def gradients_of_call(
     extra: Backward, results: Sequence[Tensor], r: Tensor, needs_r: bool, b: Tensor | None
 ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor]:
-    """Gradients of wx, r, b and the initial states; None for r and b where they are not asked for.
+    """Gradients of wx, r, b and the initial states; None for r and b where they are not needed.
 
     Args:
         extra: The return value of `backward_of` for these arguments.
         results: The results of the call.
         r: The weights.
-        needs_r: Whether their gradient is asked for.
-        b: The bias, where its gradient is asked for.
+        needs_r: Whether their gradient is needed.
+        b: The bias, where its gradient is needed.
     """
     kind, (slots, initial, *others) = CELLS[extra.cell], results
     if extra.sums:

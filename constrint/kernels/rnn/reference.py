@@ -136,7 +136,7 @@ def rnn_reference(
         initial: States before the first step; zeros if None.
         lengths: Steps of each sequence; all T if None. States past the end are zero, the last states are those at
             the end (the initial ones for length 0).
-        reset: Where true, the state that enters this step is zero instead of what came before.
+        reset: Where true, the state that enters this step is zero instead of that of the step before.
         clip: The gradient that reaches h_{t-1} through `r` is clamped to [-clip, clip]; 0 does not clamp.
 
     Returns:
@@ -149,7 +149,7 @@ def rnn_reference(
     weights = r.to(dtype).permute(1, 3, 0, 2).reshape(heads, dim, gates * dim)
     bias = None if b is None else b.to(dtype)
     x = wx.to(dtype)
-    if lengths is not None:  # what stands in the padding, NaN even, reaches neither results nor gradients
+    if lengths is not None:  # values in the padding, NaN even, reach neither results nor gradients
         x = torch.where((torch.arange(time, device=wx.device) < lengths[:, None])[:, :, None, None, None], x, 0.0)
     if initial is None:
         states: States = tuple(x.new_zeros(batch, heads, dim) for _ in range(num_states))
@@ -179,7 +179,7 @@ def rnn_reference(
 
 
 def pre_activations(cell: str, x: Tensor, recurrent: Tensor) -> list[Tensor]:
-    """What a step takes, from the input's and the recurrence's parts (B, G, N, D), unbound along the gates.
+    """Pre-activations of a step from the input's and the recurrence's parts (B, G, N, D), unbound along the gates.
 
     A gate whose parts the cell keeps apart (the GRU's candidate) is two slots, the last ones; every other is a sum.
     """

@@ -3,7 +3,7 @@
 A layer has a random cell, direction, dtype and a head_dim that is any multiple of 16. The draws:
 
     random    from the space with looser register and shared-memory rules: there are some on both sides of the limits
-    fair      from the space without any limit, short of what takes minutes to compile
+    fair      from the space without any limit, short of kernels that compile for minutes
     ranked    among those that the model ranks first
     first     the first choice
     measured  from `benchmarks/results/h200/rnn_space.csv`: the fastest configurations of every layer, and others
@@ -92,39 +92,39 @@ def random_config(gpu: GpuModel, workload: Workload, rng: random.Random) -> Mapp
     return rng.choice(whole if whole and rng.random() < WHOLE else few)
 
 
-def draw_fair(wanted: DrawRequest) -> Iterator[Row]:
-    """Configurations of random layers whatever they take, valid and excluded ones alike."""
-    gpu = load_gpu(TARGETS[wanted.target])
+def draw_fair(draw: DrawRequest) -> Iterator[Row]:
+    """Configurations of random layers valid and excluded ones, whatever resources they take."""
+    gpu = load_gpu(TARGETS[draw.target])
     while True:
-        layer = cell, sizes, dtype, direction = draw_layer(wanted.rng)
+        layer = cell, sizes, dtype, direction = draw_layer(draw.rng)
         workload = workload_of(cell, sizes, dtype, direction)
         try:
             SPECS[workload.operation].check_workload(gpu, workload)
         except ConstrintError:
             continue
-        config = fair_config(gpu, workload, wanted)
+        config = fair_config(gpu, workload, draw)
         if config is not None:
-            yield _row(wanted.target, layer, config, has_inputs=False)
+            yield _row(draw.target, layer, config, has_inputs=False)
 
 
-def fair_config(gpu: GpuModel, workload: Workload, wanted: DrawRequest) -> Mapping[str, int] | None:
+def fair_config(gpu: GpuModel, workload: Workload, draw: DrawRequest) -> Mapping[str, int] | None:
     """One configuration of the space without limits that is compiled within seconds; None if hardly any is."""
     spec = SPECS[workload.operation]
     space = enumerate_space(spec.problem(gpu, workload).without(*RULES))
     use = spec.use(gpu, workload, {name: Var(name) for name in KEYS})
     most = most_registers(gpu, use.warps)
-    few = space.sample(min(MOST_TRIES, space.size), seed=wanted.rng.randrange(2**31)) if space.size else ()
+    few = space.sample(min(MOST_TRIES, space.size), seed=draw.rng.randrange(2**31)) if space.size else ()
     for config in few:
         is_small = use.smem_stated.value(config) <= SMEM_RIM * gpu.sm.max_smem_bytes_per_block
         is_small = is_small and use.registers_per_thread.value(config) <= FAIR * most.value(config)
-        if is_small and all(config[name] == value for name, value in wanted.fix.items()):
+        if is_small and all(config[name] == value for name, value in draw.fix.items()):
             return config
     return None
 
 
-def drawn(wanted: DrawRequest, top: int) -> Iterator[Row]:
+def drawn(draw: DrawRequest, top: int) -> Iterator[Row]:
     """Configurations of random layers: one of the first `top` of the ranking, or any if `top` is 0."""
-    gpu_name, rng = TARGETS[wanted.target], wanted.rng
+    gpu_name, rng = TARGETS[draw.target], draw.rng
     gpu = load_gpu(gpu_name)
     while True:
         layer = cell, sizes, dtype, direction = draw_layer(rng)
@@ -140,20 +140,20 @@ def drawn(wanted: DrawRequest, top: int) -> Iterator[Row]:
                 config = random_config(gpu, workload, rng)
         except ConstrintError:
             continue
-        if config is not None and all(config[name] == value for name, value in wanted.fix.items()):
+        if config is not None and all(config[name] == value for name, value in draw.fix.items()):
             for inputs in (False, True) if top == 1 else (has_inputs,):
-                yield _row(wanted.target, layer, config, has_inputs=inputs)
+                yield _row(draw.target, layer, config, has_inputs=inputs)
 
 
-def measured(wanted: DrawRequest) -> Iterator[Row]:
+def measured(draw: DrawRequest) -> Iterator[Row]:
     """For each measured layer the first choice, the fastest configurations and some of the others."""
-    if wanted.table is None:
+    if draw.table is None:
         raise UsageError(
             "the draw 'measured' chooses from a table of measured layers. Name it: --table rnn_space.csv, which is in "
             "benchmarks/results/h200."
         )
     layers: dict[Layer, list[dict[str, str]]] = defaultdict(list)
-    with wanted.table.open() as file:
+    with draw.table.open() as file:
         for row in csv.DictReader(line for line in file if not line.startswith("#")):
             if row["outcome"] == "ok":
                 sizes = (int(row["batch"]), 1024, int(row["heads"]), int(row["head_dim"]))
@@ -164,14 +164,14 @@ def measured(wanted: DrawRequest) -> Iterator[Row]:
         some = rows[:FASTEST] + rng.sample(rows[FASTEST:], min(SLOWER, len(rows[FASTEST:])))
         configs = [{key: int(row[key]) for key in KEYS} for row in some]
         workload = workload_of(*layer)
-        gpu = load_gpu(TARGETS[wanted.target])
+        gpu = load_gpu(TARGETS[draw.target])
         first = dict(choose.decide(choose.Request(SPECS[workload.operation].full_name, workload, gpu)).config)
         for config in [first] * (first not in configs) + configs:
             kernel = (layer[0], layer[1][3], *layer[2:], *config.values())
             if kernel not in seen:  # sizes of the batch and of heads are no part of it
                 seen.add(kernel)
                 kind = {} if config in configs else {"kind": "first"}
-                yield _row(wanted.target, layer, config, has_inputs=False) | kind
+                yield _row(draw.target, layer, config, has_inputs=False) | kind
 
 
 def _row(target: str, layer: Layer, config: Mapping[str, int], *, has_inputs: bool) -> dict[str, Any]:
@@ -195,8 +195,8 @@ def compile_row(row: Row) -> Any:
     gpu, _, workload, config = request_of(row)
     spec = SPECS[workload.operation]
     grads = ("grad_last", "grad1", "grad2", "grad3")[: spec.cell.num_states] if row["direction"] == "backward" else ()
-    given = ("initial", "rows", "lengths", "reset", *grads) if int(row["inputs"]) else ()
-    return spec.compile(gpu, workload, config, given)
+    optional = ("initial", "rows", "lengths", "reset", *grads) if int(row["inputs"]) else ()
+    return spec.compile(gpu, workload, config, optional)
 
 
 def with_inputs(terms: Mapping[str, Expr]) -> dict[str, Expr]:
@@ -233,7 +233,7 @@ def kernel_of(row: Row, is_latest: bool) -> SampledKernel | None:
         return None
     families, terms = expressions(*layer, row["dtype"], config["row_split"] > 1)
     limit = most_registers(gpu, const(config["num_warps"])).value({})
-    # What the compiler gave up spills without end.
+    # A kernel that the compiler gave up on counts as spilling without end.
     count, spilled = int(row["registers"] or limit), int(row["spill_bytes"] or 1 << 20)
     return SampledKernel(
         target=row["target"],
@@ -252,10 +252,10 @@ SAMPLE = KernelSample(
     tables=("triton_rnn_resources_3.6.0.csv", "triton_rnn_resources_3.9.0.csv"),
     targets=TARGETS,
     draws={
-        "random": lambda wanted: drawn(wanted, 0),
+        "random": lambda draw: drawn(draw, 0),
         "fair": draw_fair,
-        "ranked": lambda wanted: drawn(wanted, TOP),
-        "first": lambda wanted: drawn(wanted, 1),
+        "ranked": lambda draw: drawn(draw, TOP),
+        "first": lambda draw: drawn(draw, 1),
         "measured": measured,
     },
     request=request_of,

@@ -17,7 +17,7 @@ import numpy as np
 
 from constrint.errors import InfeasibleError, UsageError
 from constrint.hwmodels import GpuModel
-from constrint.kernels.rnn.cells import Cell
+from constrint.kernels.rnn.cells import RecurrentCell
 from constrint.select.candidate import Config
 from constrint.select.rank import predict
 from constrint.select.spec import KernelSpec
@@ -59,14 +59,14 @@ class RnnSpec(KernelSpec):
     """
 
     sizes = SIZES
-    #: For sums and steps together: after 13 steps on an H200 errors were under a third of what this allows.
+    #: For sums and steps together: after 13 steps on an H200 errors were under a third of this bound.
     num_roundings = 8
     how: str
     may_recompute = False
     backward_by = ""
     projects = False
 
-    def __init__(self, cell: Cell, direction: str) -> None:
+    def __init__(self, cell: RecurrentCell, direction: str) -> None:
         self.cell, self.direction = cell, direction
         self.operation = cell.name + SUFFIX[direction]
         self.summary = f"{cell.name.upper()} over time, {direction}, {self.how}"
@@ -77,7 +77,7 @@ class RnnSpec(KernelSpec):
         return Workload(self.operation, sizes, "bf16" if gpu.matrix_shapes("bf16") else "fp16")
 
     def check_memory(self, gpu: GpuModel, workload: Workload) -> None:
-        """Refuse what the GPU's memory cannot hold."""
+        """Raise for a layer that the GPU's memory cannot hold."""
         batch, time, heads, dim = (workload.sizes[name] for name in self.size_names)
         rows = batch * time * heads * dim * ELEMENT_BYTES[workload.dtype]
         gates = self.cell.num_gates * (2 if self.direction == "backward" else 1)
@@ -96,17 +96,17 @@ class RnnSpec(KernelSpec):
         return rows * (self.cell.num_loads(self.direction) + written)
 
     def roundings(self, workload: Workload) -> float:
-        """Those of `num_roundings`; with exponential gates one for each step, which add up like a random walk.
+        """Roundings of the result: `num_roundings`; with exponential gates one per step, adding up like a random walk.
 
         An exponential turns the error of its gate into a relative error of the states, and these forget little. After T
-        steps, or T there and T back, the errors have a spread of as many roundings as the root of their number, and the
+        steps, or T there and T back, the errors spread by the root of the number of roundings, and the
         largest of a million is 5.3 times as large.
         """
         steps = workload.sizes["time"] * (2 if self.direction == "backward" else 1)
         return max(self.num_roundings, LARGEST_OF_MANY * steps**0.5) if self.cell.is_exponential else self.num_roundings
 
     def num_operations(self, workload: Workload) -> int:
-        """Those of the products with the recurrent weights: 2 x batch x time x heads x gates x head_dim^2."""
+        """Operations of the products with the recurrent weights: 2 x batch x time x heads x gates x head_dim^2."""
         batch, time, heads, dim = (workload.sizes[name] for name in self.size_names)
         return 2 * batch * time * heads * self.cell.num_gates * dim * dim
 
@@ -118,7 +118,7 @@ class RnnSpec(KernelSpec):
 
         return unusual_inputs(self.cell, self.direction, inputs, number)
 
-    # What the choice of an implementation asks.
+    # Facts for the choice of an implementation.
 
     def refusal_on(self, device: torch.device, gpu: GpuModel | None) -> str:
         """Why it cannot run on a torch device, whose model is `gpu` if there is one; empty if it can."""
@@ -224,7 +224,7 @@ class FusedSpec(RnnSpec):
         return tuple({"recompute": value} for value in (0, 1))
 
     def checked_as(self, workload: Workload) -> Workload:
-        """With no more than `checked_time` steps."""
+        """The workload with no more than `checked_time` steps."""
         return with_sizes(workload, time=min(workload.sizes["time"], self.checked_time))
 
     def usual_workloads(self, gpu: GpuModel) -> Iterable[Workload]:
@@ -273,7 +273,7 @@ class NvrtcSpec(FusedSpec):
         return nvrtc_here()
 
     def refusal_on(self, device: torch.device, gpu: GpuModel | None) -> str:
-        """It also needs NVRTC."""
+        """Why it cannot run: beside the conditions of every fused kernel it needs NVRTC; empty if it can."""
         from constrint.kernels.launch.cuda import obstacle
 
         return super().refusal_on(device, gpu) or obstacle()

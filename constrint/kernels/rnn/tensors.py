@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from constrint.errors import UsageError
-from constrint.kernels.rnn.cells import Cell
+from constrint.kernels.rnn.cells import RecurrentCell
 from constrint.kernels.rnn.gradients import recompute_gates, states_before
 from constrint.kernels.rnn.reference import rnn_reference
 from constrint.select.workload import Workload
@@ -22,8 +22,10 @@ BIAS_SCALE = 0.3
 SATURATING, TINY = 2.0**5, 2.0**-8
 
 
-def make_inputs(cell: Cell, direction: str, workload: Workload, *, device: Any, seed: int) -> dict[str, Tensor]:
-    """Random inputs of a layer with bias; backward also what a forward pass leaves, and the gradient of h."""
+def make_inputs(
+    cell: RecurrentCell, direction: str, workload: Workload, *, device: Any, seed: int
+) -> dict[str, Tensor]:
+    """Random inputs of a layer with bias; backward also the saved tensors of a forward pass, and the gradient of h."""
     batch, time, heads, dim = (workload.sizes[name] for name in ("batch", "time", "heads", "head_dim"))
     is_meta, dtype = torch.device(device).type == "meta", DTYPES[workload.dtype]
     generator = None if is_meta else torch.Generator(device=device).manual_seed(seed)
@@ -44,28 +46,29 @@ def make_inputs(cell: Cell, direction: str, workload: Workload, *, device: Any, 
     return inputs | _left_behind(cell, inputs)
 
 
-def unusual_inputs(cell: Cell, direction: str, inputs: Mapping[str, Tensor], number: int) -> dict[str, Tensor]:
-    """Inputs on which layers go wrong that are right on random ones, made of these.
+def unusual_inputs(cell: RecurrentCell, direction: str, inputs: Mapping[str, Tensor], number: int) -> dict[str, Tensor]:
+    """Inputs that show faults of layers which random inputs hide, derived from random ones.
 
     Args:
-        cell: The layer's.
-        direction: Forward, or backward, where what a forward pass leaves is computed anew. Saturated gates are left out
-            there: one less the square of a rounded 1 is no gradient that a bound could be derived for.
-        inputs: Random ones.
-        number: 0 for these themselves; 1: pre-activations of up to a hundred, which saturate every gate, and backward
-            hardly any gradient that is not 0; 2: hardly any projected input is not 0; 3: tiny ones. 4 is 0 again.
+        cell: The cell.
+        direction: Forward, or backward, where the tensors of a forward pass are computed anew. Saturated gates are left
+            out there: one less the square of a rounded 1 is no gradient that a bound could be derived for.
+        inputs: Random inputs.
+        number: 0 for the inputs themselves; 1: pre-activations of up to a hundred, which saturate every gate, and
+            backward hardly any gradient that is not 0; 2: hardly any projected input is not 0; 3: tiny ones. 4 is 0
+            again.
     """
     kind = number % 4
     if kind == 1 and direction == "backward":
         return {**inputs, "grad0": _scattered(inputs["grad0"])}
     wx = inputs["wx"]
     changed = {1: SATURATING * wx, 2: _scattered(wx), 3: TINY * wx}.get(kind, wx)
-    made = {**inputs, "wx": changed}
-    return made | _left_behind(cell, made) if kind and direction == "backward" else made
+    unusual = {**inputs, "wx": changed}
+    return unusual | _left_behind(cell, unusual) if kind and direction == "backward" else unusual
 
 
-def _left_behind(cell: Cell, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """What a forward pass leaves for the backward one: states, and gates."""
+def _left_behind(cell: RecurrentCell, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Tensors that a forward pass saves for the backward one: states, and gates."""
     wx, r, bias = (inputs[name] for name in ("wx", "r", "bias"))
     states = rnn_reference(cell.name, wx, r, bias)[0]
     return {"states": states, "saved": recompute_gates(cell, wx, r, bias, states_before(states[0], None, None))}
@@ -77,7 +80,7 @@ def _scattered(t: Tensor) -> Tensor:
     return torch.where(index % 37 == 0, t, torch.zeros_like(t))
 
 
-def make_optional_inputs(cell: Cell, direction: str, wx: Tensor, names: Collection[str]) -> dict[str, Tensor]:
+def make_optional_inputs(cell: RecurrentCell, direction: str, wx: Tensor, names: Collection[str]) -> dict[str, Tensor]:
     """Zeros for inputs that a launch may have besides.
 
     Raises:
@@ -85,22 +88,22 @@ def make_optional_inputs(cell: Cell, direction: str, wx: Tensor, names: Collecti
     """
     batch, time, _, heads, dim = wx.shape
     ends, every = (cell.num_states, batch, heads, dim), (batch, time, heads, dim)
-    known: dict[str, tuple[tuple[int, ...], torch.dtype]] = {
+    shapes: dict[str, tuple[tuple[int, ...], torch.dtype]] = {
         "initial": (ends, torch.float32),
         "rows": ((batch,), torch.int32),
         "lengths": ((batch,), torch.int32),
         "reset": ((batch, time), torch.int32),
     }
     if direction == "backward":
-        known |= {f"grad{state}": (every, wx.dtype) for state in range(1, cell.num_states)}
-        known["grad_last"] = (ends, torch.float32)
+        shapes |= {f"grad{state}": (every, wx.dtype) for state in range(1, cell.num_states)}
+        shapes["grad_last"] = (ends, torch.float32)
     for name in names:
-        if name not in known:
-            raise UsageError(f"{cell.name}, {direction}, has no optional input {name!r}; it has {', '.join(known)}.")
-    return {name: torch.zeros(known[name][0], dtype=known[name][1], device=wx.device) for name in names}
+        if name not in shapes:
+            raise UsageError(f"{cell.name}, {direction}, has no optional input {name!r}; it has {', '.join(shapes)}.")
+    return {name: torch.zeros(shapes[name][0], dtype=shapes[name][1], device=wx.device) for name in names}
 
 
-def make_outputs(cell: Cell, direction: str, wx: Tensor) -> dict[str, Tensor]:
+def make_outputs(cell: RecurrentCell, direction: str, wx: Tensor) -> dict[str, Tensor]:
     """Empty outputs; backward the gradient of wx is a view of those of the slots."""
     batch, time, gates, heads, dim = wx.shape
     if direction == "forward":
@@ -110,8 +113,8 @@ def make_outputs(cell: Cell, direction: str, wx: Tensor) -> dict[str, Tensor]:
     return {"grad_slots": slots, "grad_initial": initial, "grad_wx": slots[:, :, :gates]}
 
 
-def exact_outputs(cell: Cell, direction: str, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """What the outputs have to be, in fp64: states, or gradients of wx and of the initial states."""
+def exact_outputs(cell: RecurrentCell, direction: str, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The right outputs in fp64: states, or gradients of wx and of the initial states."""
     exact = {name: x.double() if x.is_floating_point() else x for name, x in inputs.items()}
     lengths, reset = exact.get("lengths"), exact.get("reset")
     reset = None if reset is None else reset.bool()

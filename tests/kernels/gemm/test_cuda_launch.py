@@ -25,7 +25,7 @@ from constrint.errors import UsageError
 from constrint.hwmodels import load_gpu
 from constrint.kernels.gemm.cuda import launch as cuda_launch
 from constrint.kernels.gemm.cuda.launch import TileSchedule, cuda_launches
-from constrint.kernels.gemm.launch import Call, Epilogue, Machine
+from constrint.kernels.gemm.launch import Epilogue, GemmCall, Machine
 from constrint.kernels.launch.cuda import CudaLaunch, TensorMap
 from constrint.kernels.launch.plan.direct import DirectCuda
 from constrint.kernels.launch.plan.recipe import plan_of, recipe_of
@@ -48,13 +48,13 @@ NUMBERS = (
 
 def call_of(
     m: int, n: int, k: int, end: Epilogue | None = None, *, out: torch.Tensor | None = None, dtype: Any = torch.bfloat16
-) -> Call:
+) -> GemmCall:
     a, b = torch.zeros(1, m, k, dtype=dtype), torch.zeros(1, n, k, dtype=dtype).transpose(1, 2)
     c = torch.zeros(1, m, n, dtype=dtype) if out is None else out
-    return Call(a, b, c, Machine.of(H200), end or Epilogue(), "tf32")
+    return GemmCall(a, b, c, Machine.of(H200), end or Epilogue(), "tf32")
 
 
-def launch_of(call: Call, config: dict[str, int]) -> CudaLaunch:
+def launch_of(call: GemmCall, config: dict[str, int]) -> CudaLaunch:
     (launch,) = cuda_launches(call, config)
     return launch
 
@@ -99,7 +99,7 @@ def test_operands_across_k_are_loaded_in_slabs() -> None:
         torch.zeros(1, 320, 600, dtype=torch.bfloat16),
     )
     out = torch.zeros(1, 1000, 600, dtype=torch.bfloat16)
-    launch = launch_of(Call(a, b, out, Machine.of(H200), Epilogue(), "tf32"), CONFIG | {"num_stages": 3})
+    launch = launch_of(GemmCall(a, b, out, Machine.of(H200), Epilogue(), "tf32"), CONFIG | {"num_stages": 3})
     rows, columns, *_ = maps_of(launch)
     assert (rows.shape, rows.stride, rows.box) == ((320, 1000), 1000, (64, 64))
     assert (columns.shape, columns.stride, columns.box) == ((320, 600), 600, (64, 64))

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from constrint.hwmodels import load_gpu
 from constrint.kernels.gemm.cuda.launch import cuda_launches
-from constrint.kernels.gemm.launch import Call, Epilogue, Machine
+from constrint.kernels.gemm.launch import Epilogue, GemmCall, Machine
 from constrint.kernels.launch.cuda import CudaLaunch
 from tests.support.cuda_gemm_on_cpu import built, run
 
@@ -103,7 +103,7 @@ def operand(rows: int, columns: int, by_rows: bool, gap: int, dtype: torch.dtype
     return inside.copy_(torch.randint(-9, 9, (rows, columns)).to(dtype))
 
 
-def call_of(case: Case) -> Call:
+def call_of(case: Case) -> GemmCall:
     m, n, k = case.shape
     a = operand(m, k, case.layout[0] == "r", case.gap[0], case.dtype)
     b = operand(k, n, case.layout[1] == "r", case.gap[1], case.dtype)
@@ -111,7 +111,7 @@ def call_of(case: Case) -> Call:
     if case.rounds:
         whole = torch.full((1, m, n + case.shift + 8 - case.shift % 8), torch.nan).to(case.dtype)
         out = whole[:, :, case.shift : case.shift + n]
-    return Call(a[None], b[None], out, Machine.of(H200), Epilogue(), "tf32")
+    return GemmCall(a[None], b[None], out, Machine.of(H200), Epilogue(), "tf32")
 
 
 def launched(

@@ -16,7 +16,7 @@ from constrint.kernels.gemm.candidates import decide_product
 from constrint.kernels.gemm.cuda import spec as cuda_spec
 from constrint.kernels.gemm.cuda.cost import ASSUMED, cuda_cost, leading_rows
 from constrint.kernels.gemm.cuda.shape import WgmmaTile, cluster_slots, turns_of_sums
-from constrint.kernels.gemm.product import Operand, Product
+from constrint.kernels.gemm.product import MatrixLayout, Product
 from constrint.select import rank
 from constrint.solve import enumerate_space
 from tests.support.gemm import CUDA, broken_rules, gemm, product
@@ -92,7 +92,7 @@ def test_of_four_blocks_each_loads_a_part_of_every_slice() -> None:
         ("h200", product(4096, 4096, 4097), "copies no operand"),
         ("h200", product(4096, 4097, 4096), "copies no operand"),
         ("h200", product(4096, 4096, 4096, "fp8"), "copies no operand"),
-        ("h200", replace(product(64, 64, 64), b=Operand(is_expanded=True)), "repeated in memory"),
+        ("h200", replace(product(64, 64, 64), b=MatrixLayout(is_expanded=True)), "repeated in memory"),
     ],
 )
 def test_products_that_it_does_not_compute_are_refused_with_a_reason(name: str, asked: Product, reason: str) -> None:

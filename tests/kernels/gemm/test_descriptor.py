@@ -265,7 +265,7 @@ def test_tiles_in_two_parts_multiply(
     """Ragged sizes, and a rest that lies beyond the last column; every element of a poisoned output is written."""
     import torch
 
-    from constrint.kernels.gemm.launch import Call, Epilogue, Machine, runtime_precision
+    from constrint.kernels.gemm.launch import Epilogue, GemmCall, Machine, runtime_precision
     from tests.support.gemm import launch
 
     monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: "high")  # one tf32 pass
@@ -288,7 +288,7 @@ def test_tiles_in_two_parts_multiply(
         out = torch.full((2, m, n), float("nan") if out_kind.is_floating_point else -(2**31), device="cuda").to(
             out_kind
         )
-        call = Call(a, b, out, Machine(132, 1, True), Epilogue(), runtime_precision(a.dtype))
+        call = GemmCall(a, b, out, Machine(132, 1, True), Epilogue(), runtime_precision(a.dtype))
         launch("gemm.descriptor", call, config)
         exact, sums = a.double() @ b.double(), a.double().abs() @ b.double().abs()
         # tf32 has 11 bits, and fp8 sums keep 14 between promotions.

@@ -30,7 +30,7 @@ from constrint.hwmodels.detection import DetectedDevice
 from constrint.kernels.gemm import first_call
 from constrint.kernels.gemm.candidates import CONSERVATIVE, request_of
 from constrint.kernels.gemm.first_call import End
-from constrint.kernels.gemm.launch import Call, Machine
+from constrint.kernels.gemm.launch import GemmCall, Machine
 from constrint.kernels.launch import device as devices
 
 CASES: dict[str, dict[str, Any]] = {
@@ -148,7 +148,7 @@ class RefusingDevice:
         self.takes_conservative = False
         self.tried: list[tuple[str, dict[str, int]]] = []
 
-    def launch(self, program: Program, call: Call) -> None:
+    def launch(self, program: Program, call: GemmCall) -> None:
         from triton.runtime.errors import OutOfResources
 
         config = program.step("product").config

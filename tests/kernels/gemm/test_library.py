@@ -23,7 +23,7 @@ from constrint.kernels.gemm.library.candidates import LEAST_SHARE
 from constrint.kernels.gemm.library.cost import FEWEST, left_out_error, left_out_ratios, library_s, points_of
 from constrint.kernels.gemm.library.points import COLUMNS, Kind, place_of, place_of_row
 from constrint.kernels.gemm.library.spec import LIBRARY, inability
-from constrint.kernels.gemm.product import Operand, Product
+from constrint.kernels.gemm.product import MatrixLayout, Product
 from constrint.kernels.gemm.spec import GemmSpec
 from constrint.kernels.registry import load_kernel, load_spec
 from constrint.select import Workload
@@ -177,7 +177,7 @@ UNABLE: list[tuple[Product, str]] = [
     (product(256, 264, 256, "fp8", transpose_b=1), "multiples of 16"),
     (product(16, 256, 256, "int8"), "more than 16 rows"),
     (product(64, 256, 100, "int8"), "multiples of 8"),
-    (replace(product(256, 256, 256), a=Operand(is_expanded=True)), "repeated"),
+    (replace(product(256, 256, 256), a=MatrixLayout(is_expanded=True)), "repeated"),
 ]
 
 

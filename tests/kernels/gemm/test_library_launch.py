@@ -25,7 +25,7 @@ from constrint.kernels.gemm import first_call, matmul
 from constrint.kernels.gemm.checks import stack
 from constrint.kernels.gemm.first_call import End, plan_of_call
 from constrint.kernels.gemm.implementations import gemm_spec
-from constrint.kernels.gemm.launch import Call, Epilogue, Machine
+from constrint.kernels.gemm.launch import Epilogue, GemmCall, Machine
 from constrint.kernels.gemm.library import launch as library_launch
 from constrint.kernels.gemm.library.launch import LibraryLaunch, exact_sums, refusal_of_call
 from constrint.kernels.gemm.library.planned import planned_function, planned_of
@@ -52,7 +52,7 @@ def as_h200(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[st
     launched: list[str] = []
     launch = first_call.launch
 
-    def noted(program: Program, call: Call) -> None:
+    def noted(program: Program, call: GemmCall) -> None:
         launched.append(program.name)
         if program.name == LIBRARY:
             launch(program, call)
@@ -169,7 +169,7 @@ def test_a_plan_calls_torch_with_the_users_tensors(name: str) -> None:
     given = stack(a, b, bias, c, 1.0, beta, None, None)
     out = torch.empty(given.result_shape, dtype=given.kind)
     by_products = out.view(given.a.shape[0], given.a.shape[1], given.b.shape[2])
-    call = Call(given.a, given.b, by_products, Machine(1), Epilogue(bias, given.c, 1.0, beta), "ieee")
+    call = GemmCall(given.a, given.b, by_products, Machine(1), Epilogue(bias, given.c, 1.0, beta), "ieee")
     recipe = Recipe([], [], 1, 0, LIBRARY, planned_of(call, tensors, out.shape))
     kept = msgspec.msgpack.decode(msgspec.msgpack.encode(recipe), type=Recipe)
     assert kept.function is not None
@@ -186,7 +186,7 @@ def test_copies_of_a_users_tensors_are_not_planned() -> None:
     given = stack(a, b, None, None, 1.0, 0.0, None, None)
     out = torch.empty(1, 16, 5, dtype=torch.float16)
     with pytest.raises(NotPlannedError):
-        planned_of(Call(given.a, given.b, out, Machine(1), Epilogue(), "ieee"), (a, b, None, None), (2, 8, 5))
+        planned_of(GemmCall(given.a, given.b, out, Machine(1), Epilogue(), "ieee"), (a, b, None, None), (2, 8, 5))
 
 
 def test_a_plan_of_the_library_is_built_and_tried(as_h200: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

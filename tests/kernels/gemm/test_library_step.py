@@ -20,7 +20,7 @@ from torch import Tensor
 from constrint.hwmodels import load_gpu
 from constrint.kernels.gemm import first_call
 from constrint.kernels.gemm.first_call import plan_of_call
-from constrint.kernels.gemm.launch import Call, Epilogue, Machine
+from constrint.kernels.gemm.launch import Epilogue, GemmCall, Machine
 from constrint.kernels.gemm.library import planned
 from constrint.kernels.gemm.library import planned as library_step
 from constrint.kernels.gemm.library.launch import LibraryLaunch
@@ -68,8 +68,8 @@ def laid(rows: int, columns: int, is_by_rows: bool, gap: int, offset: int, seed:
     return matrix if is_by_rows else matrix.t()
 
 
-def call_of(a: Tensor, b: Tensor, out: Tensor, epilogue: Epilogue | None = None) -> Call:
-    return Call(a[None], b[None], out[None], MACHINE, epilogue or Epilogue(), "ieee")
+def call_of(a: Tensor, b: Tensor, out: Tensor, epilogue: Epilogue | None = None) -> GemmCall:
+    return GemmCall(a[None], b[None], out[None], MACHINE, epilogue or Epilogue(), "ieee")
 
 
 layouts = st.tuples(st.booleans(), st.integers(0, 9), st.integers(0, 3))
@@ -130,7 +130,7 @@ def test_what_torch_calls_another_function_for_has_no_step(
 
 def test_batches_and_what_is_too_large_have_no_step(monkeypatch: pytest.MonkeyPatch) -> None:
     batch, square = torch.zeros(2, 8, 8).half(), torch.zeros(8, 8).half()
-    assert step_of(Call(batch, batch, batch, MACHINE, Epilogue(), "ieee"), 0, 1, 4) is None
+    assert step_of(GemmCall(batch, batch, batch, MACHINE, Epilogue(), "ieee"), 0, 1, 4) is None
     assert step_of(call_of(square, square, square), 0, 1, 4) is not None
     monkeypatch.setattr(library_step, "MOST", 7)
     assert step_of(call_of(square, square, square), 0, 1, 4) is None
@@ -157,7 +157,7 @@ def test_a_plan_multiplies_the_users_tensors(monkeypatch: pytest.MonkeyPatch, sh
 def test_where_torch_calls_something_else_plans_do_not_call_cublas(monkeypatch: pytest.MonkeyPatch) -> None:
     step = ProductStep((0, 1), (7, 5, 11), (2, 14, 0), (7, 6, 9), (1, 0, 2))
     is_tunable = False
-    monkeypatch.setattr(driver, "_has_found", lambda: True)
+    monkeypatch.setattr(driver, "_finds_cublas", lambda: True)
     monkeypatch.setattr(torch.cuda.tunable, "is_enabled", lambda: is_tunable)
     assert step.for_core()[0] == "product"
     backend = torch._C._BlasBackend.Cublaslt

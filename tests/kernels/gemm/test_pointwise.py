@@ -23,7 +23,7 @@ from constrint.hwmodels import load_gpu
 from constrint.kernels.gemm import first_call
 from constrint.kernels.gemm.candidates import request_of, with_activation
 from constrint.kernels.gemm.first_call import End
-from constrint.kernels.gemm.launch import Call, Epilogue, Machine
+from constrint.kernels.gemm.launch import Epilogue, GemmCall, Machine
 from constrint.kernels.gemm.library.candidates import COMPOSED, pointwise_s, sums_of
 from constrint.kernels.gemm.library.cost import library_s
 from constrint.kernels.gemm.library.launch import LibraryLaunch
@@ -61,7 +61,7 @@ def test_the_kernel_rounds_once_what_the_reference_computes(name: str, outcomes:
 def test_the_reference_is_that_of_the_whole_product() -> None:
     a, b, bias, source = (torch.randn(shape).half() for shape in ((1, 9, 16), (1, 16, 5), (5,), (1, 9, 5)))
     end = Epilogue(bias, source, 0.5, 2.0, "gelu")
-    call = Call(a, b, torch.empty(1, 9, 5).half(), Machine(4), end, "ieee")
+    call = GemmCall(a, b, torch.empty(1, 9, 5).half(), Machine(4), end, "ieee")
     expected = gemm_reference(a, b, bias, source, 0.5, 2.0, "gelu")
     assert torch.equal(pointwise_reference(call, a.float() @ b.float()), expected)
 
@@ -151,7 +151,7 @@ def test_its_plan_is_cublas_and_one_launch(monkeypatch: pytest.MonkeyPatch) -> N
 def test_without_a_plan_both_are_launched(monkeypatch: pytest.MonkeyPatch) -> None:
     """As the operator runs them; the pointwise kernel's reference stands in for its launch on the CPU."""
     a, b, bias = torch.randn(1, 16, 32).half(), torch.randn(1, 32, 24).half(), torch.randn(24).half()
-    call = Call(a, b, torch.empty(1, 16, 24).half(), Machine(4), Epilogue(bias, activation="relu"), "ieee")
+    call = GemmCall(a, b, torch.empty(1, 16, 24).half(), Machine(4), Epilogue(bias, activation="relu"), "ieee")
     program = decide(
         with_activation(request_of(H200, product(16, 24, 32, "fp16"), kernel="library+pointwise"), "relu")
     ).program
@@ -167,7 +167,7 @@ def test_without_a_plan_both_are_launched(monkeypatch: pytest.MonkeyPatch) -> No
 def test_the_kernel_compiles_for_hopper_without_spills() -> None:
     shapes = (1, 4096, 512), (1, 512, 4096), (1, 4096, 4096), (4096,)
     a, b, out, bias = (torch.empty(shape, dtype=torch.bfloat16, device="meta") for shape in shapes)
-    call = Call(a, b, out, Machine.of(H200), Epilogue(bias, out, 2.0, 0.5, "gelu"), "ieee")
+    call = GemmCall(a, b, out, Machine.of(H200), Epilogue(bias, out, 2.0, 0.5, "gelu"), "ieee")
     compiled = pointwise_launch(call, sums_call(call).out).compile(H200)
     assert compiled.spill_bytes == 0
 

@@ -10,7 +10,7 @@ import pytest
 
 from constrint.errors import UnsupportedError
 from constrint.hwmodels import load_gpu
-from constrint.kernels.gemm.product import OPTIONS, Operand, Product
+from constrint.kernels.gemm.product import OPTIONS, MatrixLayout, Product
 from constrint.kernels.gemm.spec import GemmSpec
 from constrint.select import rank
 from tests.support.gemm import CUDA, DESCRIPTOR, KERNELS, POINTER, gemm, gemm_operation, product
@@ -40,13 +40,13 @@ def defaults() -> dict[str, int]:
 def test_contiguous_operands_lie_as_their_rows_are_long() -> None:
     plain = product(1024, 300, 500)
     # Rows of 1000 and of 600 bytes.
-    assert plain.a == Operand(8, 8, True, is_copied=True, is_copied_k_major=True)
-    assert plain.b == Operand(8, 8, False, is_copied=True)
+    assert plain.a == MatrixLayout(8, 8, True, is_copied=True, is_copied_k_major=True)
+    assert plain.b == MatrixLayout(8, 8, False, is_copied=True)
     assert plain.copied_bytes == 2 * (1024 * 500 + 500 * 300)
     assert plain.aligned == (8, 8, 8)
     turned = product(1024, 300, 512, transpose_a=1, transpose_b=1)
-    assert turned.a == Operand(16, 128, False)
-    assert turned.b == Operand(16, 128, True)
+    assert turned.a == MatrixLayout(16, 128, False)
+    assert turned.b == MatrixLayout(16, 128, True)
     assert turned.copied_bytes == 0
 
 
@@ -75,7 +75,7 @@ def test_names_of_options_are_the_ones_that_every_kernel_has() -> None:
     assert gemm_operation().options == OPTIONS
 
 
-EXPANDED = replace(product(4096, 4096, 4096), a=Operand(is_expanded=True))
+EXPANDED = replace(product(4096, 4096, 4096), a=MatrixLayout(is_expanded=True))
 REFUSED: list[tuple[GemmSpec, str, Product, str]] = [
     *(
         (DESCRIPTOR, name, product(64, 64, 64, "fp16"), "has no TMA unit")

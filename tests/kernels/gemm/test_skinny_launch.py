@@ -20,7 +20,7 @@ import torch
 
 from constrint.errors import UsageError
 from constrint.hwmodels import load_gpu
-from constrint.kernels.gemm.launch import Call, Epilogue, Machine
+from constrint.kernels.gemm.launch import Epilogue, GemmCall, Machine
 from constrint.kernels.gemm.skinny.launch import SIZES, skinny_launches
 from constrint.kernels.launch.cuda import CudaLaunch
 from constrint.kernels.launch.plan.recipe import plan_of, recipe_of
@@ -36,12 +36,12 @@ CONFIG = {
 TALL = CONFIG | {"tile_m": 128, "tile_n": 8, "turned": 0}
 
 
-def call_of(m: int, n: int, k: int, end: Epilogue | None = None, *, dtype: Any = torch.bfloat16) -> Call:
+def call_of(m: int, n: int, k: int, end: Epilogue | None = None, *, dtype: Any = torch.bfloat16) -> GemmCall:
     a, b = torch.zeros(1, m, k, dtype=dtype), torch.zeros(1, n, k, dtype=dtype).transpose(1, 2)
-    return Call(a, b, torch.zeros(1, m, n, dtype=dtype), Machine.of(H200), end or Epilogue(), "ieee")
+    return GemmCall(a, b, torch.zeros(1, m, n, dtype=dtype), Machine.of(H200), end or Epilogue(), "ieee")
 
 
-def launch_of(call: Call, config: dict[str, int]) -> CudaLaunch:
+def launch_of(call: GemmCall, config: dict[str, int]) -> CudaLaunch:
     (launch,) = skinny_launches(call, config)
     return launch
 

@@ -13,7 +13,7 @@ from constrint.errors import InfeasibleError, UnsupportedError
 from constrint.hwmodels import load_gpu
 from constrint.kernels.gemm import candidates
 from constrint.kernels.gemm.candidates import decide_product, request_of
-from constrint.kernels.gemm.product import Operand, Product
+from constrint.kernels.gemm.product import MatrixLayout, Product
 from constrint.kernels.gemm.skinny import spec as skinny_spec
 from constrint.kernels.gemm.skinny.cost import ASSUMED
 from constrint.kernels.gemm.skinny.shape import SkinnyTile, StepSchedule, asked_blocks
@@ -89,7 +89,11 @@ def test_fp32_is_multiplied_as_it_is() -> None:
         ("mi300x", product(4, 4096, 4096), "sm_80 and later"),
         ("h200", product(4, 64, 64, batch=2), "one product at a time"),
         ("h200", product(4, 2**30 + 8, 16), "sizes of up to 1073741824"),
-        ("h200", replace(product(4, 4096, 4096), b=Operand(is_scattered=True)), "follow each other along an axis"),
+        (
+            "h200",
+            replace(product(4, 4096, 4096), b=MatrixLayout(is_scattered=True)),
+            "follow each other along an axis",
+        ),
     ],
 )
 def test_products_that_it_does_not_compute_are_refused_with_a_reason(name: str, asked: Product, reason: str) -> None:

@@ -93,7 +93,7 @@ def test_what_spills_is_compiled_again_sparing(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(nvrtc, "_compiled", counted)
 
     def compile_with(number: int, sparing: int | None) -> Any:
-        nvrtc._KNOWN.clear()
+        nvrtc._BINARIES.clear()
         again = {} if sparing is None else {"SUMS": sparing}
         return compile_cuda(H200, CudaSource(text, "kernel", {"SUMS": number}, ("--maxrregcount=32",), sparing=again))
 
@@ -208,14 +208,14 @@ def test_a_kernel_is_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             path.write_bytes(path.read_bytes()[:40])
     assert compile_with(1).symbol == first.symbol
     assert len(times) == 4
-    nvrtc._KNOWN.clear()  # as in a new process
+    nvrtc._BINARIES.clear()  # as in a new process
     assert compile_with(1).symbol == first.symbol
     assert len(times) == 5
-    nvrtc._KNOWN.clear()
+    nvrtc._BINARIES.clear()
     assert compile_with(1).symbol == first.symbol
     assert len(times) == 5
     monkeypatch.setenv("CONSTRINT_CACHE", "0")
-    nvrtc._KNOWN.clear()
+    nvrtc._BINARIES.clear()
     assert compile_with(1) is compile_with(1)
     assert len(times) == 6
 

@@ -32,7 +32,7 @@ from constrint.kernels.gemm.cuda.shape import (
     slice_bytes,
     turns_of_sums,
 )
-from constrint.kernels.gemm.product import Operand, Product
+from constrint.kernels.gemm.product import MatrixLayout, Product
 from constrint.kernels.gemm.spec import matrix_peak_flop_per_s
 from constrint.kernels.gemm.units import ELEMENT_BYTES, PARTIAL_BYTES
 from constrint.select.candidate import Config
@@ -285,7 +285,7 @@ class CudaModel:
         return bytes_ / self.dram_rate * self.clock
 
 
-def _slice_bytes(width: Any, operand: Operand, dtype: str, constants: CudaConstants) -> tuple[Any, Any]:
+def _slice_bytes(width: Any, operand: MatrixLayout, dtype: str, constants: CudaConstants) -> tuple[Any, Any]:
     """Return the bytes of one operand's slice, and the bytes of L2 lines that hold it.
 
     A row of 128 bytes that does not start at a line of the L2 lies in two lines.

@@ -30,7 +30,7 @@ from constrint.kernels.gemm.cuda.shape import (
 from constrint.kernels.gemm.cuda.source import OperandLayout, source_of
 from constrint.kernels.gemm.epilogue.added import OUTPUTS, as_added, name_of
 from constrint.kernels.gemm.epilogue.compiled import CompiledEpilogue
-from constrint.kernels.gemm.launch import Call
+from constrint.kernels.gemm.launch import GemmCall
 from constrint.kernels.gemm.reference import DTYPE_NAMES
 from constrint.kernels.gemm.units import needs_k_major
 from constrint.kernels.launch.cuda.source_spec import CudaLaunch
@@ -43,7 +43,7 @@ PAIR = 2
 LOADED = {"fp8": "uint8", "int8": "uint8"}
 
 
-def cuda_launches(call: Call, config: Mapping[str, int]) -> list[CudaLaunch]:
+def cuda_launches(call: GemmCall, config: Mapping[str, int]) -> list[CudaLaunch]:
     """State the one launch of a call.
 
     Raises:
@@ -180,7 +180,7 @@ def reciprocal(divisor: int) -> np.uint64:
     return packed
 
 
-def _checked(call: Call) -> tuple[GpuModel, str]:
+def _checked(call: GemmCall) -> tuple[GpuModel, str]:
     """Check that the kernel computes the call; return the GPU's model and the dtype's name."""
     dtype, gpu = DTYPE_NAMES.get(call.a.dtype, ""), call.machine.gpu
     if gpu is None:
@@ -228,7 +228,7 @@ def _boxes_of(out: Tensor, own_columns: int, *, turned: bool) -> tuple[TensorMap
 
 
 def _memory(
-    call: Call, config: Mapping[str, int], deal: TileSchedule, shape: Any
+    call: GemmCall, config: Mapping[str, int], deal: TileSchedule, shape: Any
 ) -> tuple[Tensor | None, Tensor | None]:
     """Allocate partial sums, and two counters (begun, finished) for every consumer of a split tile; None without."""
     if deal.parts == 1:

@@ -76,7 +76,7 @@ def tile_rules(gpu: GpuModel, product: Product, v: Vars, smem_bytes: Any) -> Ite
 
 
 def _schedule_rules(v: Vars) -> Iterator[Rule]:
-    """How consumers can share work."""
+    """Rules on the work that consumers share."""
     dealt = "consumers beside each other are dealt whole rows of consumers"
     yield Rule(divides(v["by_columns"], v["consumers"]), "consumers_dealt", dealt, CERTAIN)
     pair = "two consumers take tiles in turns, each a whole one"
@@ -108,7 +108,7 @@ def leaves_plainly(product: Product) -> bool:
 
 
 def _slice_rules(product: Product, v: Vars, shape: WgmmaTile) -> Iterator[Rule]:
-    """How the TMA unit loads slices, and where a consumer's part of one may begin."""
+    """Rules on slices that the TMA unit loads, and on the place where a consumer's part of one begins."""
     parts = any_of(shape.columns % (ATOM_ROWS * shape.cluster_rows) == 0, shape.columns <= MAX_BOX)
     box = f"the TMA unit loads boxes of up to {MAX_BOX} rows, and blocks that share a slice load whole atoms of 8"
     yield Rule(parts, "box", box, CERTAIN)

@@ -1,6 +1,6 @@
 """The parameter space of the CUDA GEMM, for Hopper: tiles in steps of eight columns, clusters, schedules.
 
-The kernel is `source/kernel.cu`, which asserts at compile time what the rules state (`rules.py`).
+The kernel is `source/kernel.cu`, which asserts the rules of `rules.py` at compile time.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from constrint.select.spec import Columns, Launch, Param, Rule, Vars
 from constrint.select.workload import Workload
 
 if TYPE_CHECKING:
-    from constrint.kernels.gemm.launch import Call
+    from constrint.kernels.gemm.launch import GemmCall
 
 #: Rows and columns of a tile: those that are usual first, then every multiple of eight.
 USUAL_WIDTHS = (128, 256, 64, 192, 320, MAX_TILE)
@@ -50,7 +50,7 @@ INSTRUCTION = "wgmma"
 
 
 class CudaSpec(GemmSpec):
-    """A producer warp fills a ring for one to three warpgroups; blocks of a cluster load what they share once."""
+    """A producer warp fills a ring for one to three warpgroups; blocks of a cluster load shared slices once."""
 
     name = "cuda"
     summary = "C[M,N] = A[M,K] @ B[K,N] by clusters with tiles of any multiple of eight columns, CUDA C++"
@@ -168,7 +168,7 @@ class CudaSpec(GemmSpec):
         """Rounds of tiles, bytes of a slice with and without sharing in the cluster, and clocks of a slice."""
         return figures_of(gpu, Product.of(workload), config)
 
-    def call_launches(self, call: Call, config: Config) -> Sequence[Launch]:
+    def call_launches(self, call: GemmCall, config: Config) -> Sequence[Launch]:
         """The launch of one call. Needs torch."""
         from constrint.kernels.gemm.cuda.launch import cuda_launches
 

@@ -204,7 +204,7 @@ class _Loads:
         self._latency_power = _power(self.latency)
         self.walked_step = overlap(self.alone * self.matrix, self.load, self.latency)
         self.full_step = self.step_of(model.resident)
-        # How much longer DRAM takes of short rows.
+        # Factor of the time of DRAM for short rows.
         self.slow_a, self.slow_b = (
             np.maximum(1.0, 2 * constants.line_bytes / line) ** constants.short_rows
             for line in (

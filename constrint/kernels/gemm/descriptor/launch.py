@@ -8,18 +8,18 @@ from typing import Any
 
 from torch import Tensor
 
-from constrint.kernels.gemm.launch import Call, compiler_options, grid_arguments
+from constrint.kernels.gemm.launch import GemmCall, compiler_options, grid_arguments
 from constrint.kernels.gemm.tma.operands import rest_columns
 from constrint.kernels.gemm.tma.pack import can_describe, copies_needed, pack
 from constrint.kernels.launch.triton import TritonLaunch
 
 
-def descriptor_launches(call: Call, config: Mapping[str, int]) -> list[TritonLaunch]:
+def descriptor_launches(call: GemmCall, config: Mapping[str, int]) -> list[TritonLaunch]:
     """State the launches of a call: copies of operands that no descriptor can hold, then the kernel; per batch part."""
     return [launch for part in call.parts() for launch in _launches(part, config)]
 
 
-def _launches(call: Call, config: Mapping[str, int]) -> list[TritonLaunch]:
+def _launches(call: GemmCall, config: Mapping[str, int]) -> list[TritonLaunch]:
     from constrint.kernels.gemm.descriptor.kernel import gemm_descriptor_kernel
 
     copies = copies_needed(call.a, call.b)
@@ -33,7 +33,7 @@ def _launches(call: Call, config: Mapping[str, int]) -> list[TritonLaunch]:
     return [*copying, TritonLaunch(gemm_descriptor_kernel, grid, shared | own, options)]
 
 
-def _descriptors(call: Call, config: Mapping[str, int]) -> dict[str, Any]:
+def _descriptors(call: GemmCall, config: Mapping[str, int]) -> dict[str, Any]:
     is_batched = call.a.shape[0] > 1
     a_desc, a_is_transposed = _describe(call.a, config["tile_m"], config["tile_k"], is_batched)
     rest = rest_columns(config["tile_n"])

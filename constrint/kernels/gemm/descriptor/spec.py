@@ -31,7 +31,7 @@ from constrint.select.limits import BlockUse
 from constrint.select.spec import Columns, Launch, Param, Rule, Vars
 
 if TYPE_CHECKING:
-    from constrint.kernels.gemm.launch import Call
+    from constrint.kernels.gemm.launch import GemmCall
 
 
 class DescriptorSpec(GemmSpec):
@@ -99,7 +99,7 @@ class DescriptorSpec(GemmSpec):
         """Predicted time per row; the order of tiles makes no difference."""
         return descriptor_cost(gpu, product, columns, blocks_per_sm)
 
-    def call_launches(self, call: Call, config: Config) -> Sequence[Launch]:
+    def call_launches(self, call: GemmCall, config: Config) -> Sequence[Launch]:
         """The launches of one call. Needs torch and triton."""
         from constrint.kernels.gemm.descriptor.launch import descriptor_launches
 

@@ -1,6 +1,6 @@
 """Torch's own product as a candidate: alone, or followed by one pointwise kernel of this package. No torch.
 
-Where predictions do not tell the library and our kernels apart the library runs, so that nobody is worse off with this
+Where predictions do not separate the library and our kernels the library runs, so that nobody is worse off with this
 package than without; except where a call from Python takes longer than the product, since our calls take the host less.
 A composition has no such privilege: it runs where it is predicted to be clearly faster than one fused kernel.
 """
@@ -31,7 +31,7 @@ UNKNOWN_SHARE = 0.2
 #: --drawn` measured 7 to 16, 15 to 18, and 17 to 29 us, torch's own calls 9 to 22; these lie between those of a quick
 #: and of a slow host.
 OUR_HOST_S, COPIED_HOST_S, LIBRARY_HOST_S = 10e-6, 15e-6, 22e-6
-#: The same of products that a plan asks cuBLAS for (`step.py`): 12 us where a plan of ours took 7 and torch 11.
+#: Host time of products that a plan calls cuBLAS for: 12 us where a plan of ours took 7 and torch 11.
 DIRECT_HOST_S, DIRECT_DTYPES = 16e-6, ("bf16", "fp16")
 #: The library, then a pointwise kernel.
 COMPOSED = f"gemm.{implementations.COMPOSED}"
@@ -83,10 +83,10 @@ def composition(gpu: GpuModel, product: Product) -> Program | None:
 
 
 def unmeasured_composition(gpu: GpuModel | None, product: Product) -> Program:
-    """The same for a caller who names it, predicted where the library was measured.
+    """The composition for a caller who names it, predicted where the library was measured.
 
     Raises:
-        UnsupportedError: When it does not compute the product; says why.
+        UnsupportedError: When the composition does not compute the product; says why.
     """
     reason = _no_composition(product)
     if reason:

@@ -1,9 +1,9 @@
 """Predicted time of torch's own product: measured times, interpolated; where nothing was measured, no prediction.
 
-What is interpolated is the efficiency: a smooth floor (a launch, and the arithmetic and the memory traffic, which
+The efficiency is interpolated: a smooth floor (a launch, and the arithmetic and the memory traffic, which
 overlap) over the measured time. Among the nearest measured products of the same kind the logarithm of the efficiency is
-taken for a linear function of the logarithms of the sizes, and no efficiency beyond theirs is predicted. Nothing is
-said of sizes beyond those that were measured with the same order of axes, far from each of them, or nearer to a product
+modelled as linear in the logarithms of the sizes, and no efficiency beyond theirs is predicted. There is no prediction
+for sizes beyond those that were measured with the same order of axes, far from each of them, or nearer to a product
 that the library did not take.
 """
 
@@ -21,19 +21,19 @@ from constrint.kernels.gemm.product import Product
 from constrint.kernels.gemm.units import ELEMENT_BYTES, OUTPUT_BYTES
 from constrint.select.cost import LAUNCH_S
 
-#: Measured products that decide about a prediction, and as many as there have to be.
+#: Measured products that a prediction uses, and their least number.
 NEIGHBOURS, FEWEST = 10, 8
-#: How far the nearest one with the same order of axes may be, where a factor of two in a size is 1: on an H200 the
-#: error on products left out is the same up to here.
+#: Largest distance of the nearest product with the same order of axes, where a factor of two in a size is 1: on an
+#: H200 the error on products left out is the same up to here.
 REACH = 4.0
-#: What a distance of 0 counts as, squared: two measurements of one product differ, too.
+#: Square that is added to every squared distance: two measurements of one product differ, too.
 SOFTNESS = 0.05
-#: How strongly slopes are held near 0, so that few neighbours do not make a steep plane.
+#: Weight of the term that holds slopes near 0, so that few neighbours do not make a steep plane.
 STIFFNESS = 0.1
-#: How sharply the larger of arithmetic and traffic binds.
+#: Exponent by which arithmetic and traffic overlap: the larger it is, the more the slower one alone binds.
 OVERLAP = 3
-#: Predictions that are remembered.
-MOST_ASKED = 1024
+#: Predictions in memory, at most.
+CAPACITY = 1024
 #: Products whose prediction by the others states the error of a kind.
 JUDGED = 64
 
@@ -44,25 +44,25 @@ def library_s(gpu: GpuModel, product: Product) -> float | None:
     points = points_of(gpu, place.kind)
     if points is None:
         return None
-    # A choice asks twice: whether there is a prediction, and for it.
-    if place not in points.asked:
-        if len(points.asked) >= MOST_ASKED:
-            points.asked.clear()
-        points.asked[place] = predicted_s(gpu, points, place)
-    return points.asked[place]
+    # A choice looks a prediction up twice: for its existence, and for its value.
+    if place not in points.predicted:
+        if len(points.predicted) >= CAPACITY:
+            points.predicted.clear()
+        points.predicted[place] = predicted_s(gpu, points, place)
+    return points.predicted[place]
 
 
 def points_of(gpu: GpuModel, kind: Kind) -> Points | None:
-    """What was measured of a kind; None where nothing was."""
+    """The measured products of a kind; None where there are none."""
     return measured(gpu.name, kind.dtype, kind.end).get(kind) if has_table(gpu) else None
 
 
 def predicted_s(gpu: GpuModel, points: Points, place: Place, left_out: int | None = None) -> float | None:
-    """Predicted seconds of what lies at a place.
+    """Predicted seconds of the product at a place.
 
     Args:
         gpu: The hardware model.
-        points: What was measured of the kind.
+        points: The measured products of the kind.
         place: Where the product lies.
         left_out: A measured product that is left out, with all others of its sizes.
     """
@@ -88,7 +88,7 @@ def predicted_s(gpu: GpuModel, points: Points, place: Place, left_out: int | Non
     if least > REACH**2:
         return None
     if len(points.refused) and ((points.refused - at) ** 2).sum(axis=1).min() < least:
-        return None  # what the library did not take is nearer
+        return None  # a product that the library did not take is nearer
     if least == 0.0:
         return float(points.seconds[nearest])
     near = np.argpartition(squares, NEIGHBOURS)[:NEIGHBOURS] if len(points) > NEIGHBOURS else np.arange(len(points))
@@ -104,8 +104,8 @@ def _plane_at(offsets: NDArray[np.float64], values: NDArray[np.float64], weights
     weights = weights / weights.sum()
     rows = np.concatenate([np.ones((len(values), 1)), offsets[:, :4]], axis=1)
     penalty = np.diag([0.0, *[STIFFNESS] * 4])
-    found = np.linalg.solve(rows.T @ (rows * weights[:, None]) + penalty, rows.T @ (weights * values))
-    return float(found[0])
+    coefficients = np.linalg.solve(rows.T @ (rows * weights[:, None]) + penalty, rows.T @ (weights * values))
+    return float(coefficients[0])
 
 
 def floor_s(gpu: GpuModel, place: Place) -> float:
@@ -119,13 +119,13 @@ def floor_s(gpu: GpuModel, place: Place) -> float:
 
 
 class Error(NamedTuple):
-    """How far predictions of products that were left out are off, as shares.
+    """Error of predictions of products that were left out, as shares.
 
     Args:
-        median: Half of them are nearer.
-        nine_in_ten: Nine in ten are.
-        num_judged: How many were predicted.
-        num_silent: For how many nothing was predicted.
+        median: Half of the predictions are off by less.
+        nine_in_ten: Nine in ten are off by less.
+        num_judged: The number of products that were predicted.
+        num_silent: The number of products without a prediction.
     """
 
     median: float
@@ -148,10 +148,10 @@ def left_out_error(gpu: GpuModel, kind: Kind, most: int = JUDGED) -> Error | Non
 
 
 def left_out_ratios(gpu: GpuModel, points: Points, most: int) -> list[tuple[Place, float | None]]:
-    """Of products that were left out the predicted over the measured time; None where nothing was predicted."""
+    """Predicted over measured times of products that were left out; None where nothing was predicted."""
     step = max(1, -(-len(points) // most))
-    found: list[tuple[Place, float | None]] = []
+    ratios: list[tuple[Place, float | None]] = []
     for i in range(0, len(points), step):
         seconds = predicted_s(gpu, points, points.places[i], left_out=i)
-        found.append((points.places[i], None if seconds is None else seconds / float(points.seconds[i])))
-    return found
+        ratios.append((points.places[i], None if seconds is None else seconds / float(points.seconds[i])))
+    return ratios

@@ -2,7 +2,7 @@
 
 torch lets libraries add the parts of a 16-bit product that is split along K in 16 bits, and fp16 operands be
 accumulated in fp16 where a user says so. `matmul` accumulates in 32 bits, so both are switched off while the library is
-called, and back to what they were.
+called, and then restored.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch import Tensor
 from constrint.errors import CompileError, UnsupportedError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.implementations import NO_ACTIVATION
-from constrint.kernels.gemm.launch import Call
+from constrint.kernels.gemm.launch import GemmCall
 from constrint.kernels.gemm.reference import default_out_dtype
 from constrint.select.candidate import CompiledKernel
 
@@ -32,10 +32,10 @@ SWITCHES = {
 
 
 class NarrowSums:
-    """Switches of torch's that are off while any thread is inside, and then what they were.
+    """Switches of torch's that are off while any thread is inside, and restored afterwards.
 
     Args:
-        names: Their names; those that this torch has not are left out.
+        names: Names of the switches; those that this torch lacks are left out.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
@@ -52,7 +52,7 @@ class NarrowSums:
             self._inside += 1
             if self._inside == 1:
                 for get, switch in self._switches:
-                    # Newer versions have a second figure, which stays what it is.
+                    # Newer versions have a second figure, which does not change.
                     before = get()
                     before = before if isinstance(before, tuple) else (before,)
                     if before[0]:
@@ -69,7 +69,7 @@ class NarrowSums:
                 self._on.clear()
 
 
-#: Those of each type of operands; other types have none.
+#: Switches by the operands' dtype; other dtypes have none.
 NARROW_SUMS = {dtype: NarrowSums(names) for dtype, names in SWITCHES.items()}
 
 
@@ -89,7 +89,7 @@ def exact_sums(dtype: torch.dtype) -> Iterator[None]:
 
 @contextmanager
 def _multiplied_in(precision: str) -> Iterator[None]:
-    """fp32 operands are multiplied in tf32 inside where the call is for that, whatever torch is told."""
+    """Multiply fp32 operands in tf32 inside where the call says so, whatever torch's setting is."""
     before = torch.get_float32_matmul_precision()
     if precision != "tf32" or before != "highest":
         yield
@@ -103,11 +103,11 @@ def _multiplied_in(precision: str) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Ask:
-    """What is asked of the library, besides its operands.
+    """Options of a call of the library, besides its operands.
 
     Args:
-        dtype: Of the operands.
-        kind: Of the result.
+        dtype: Type of the operands.
+        kind: Type of the result.
         is_batched: Whether the operands have three axes; else two.
         end: "plain", "bias" or "source".
         alpha, beta: Factors, where a matrix is added.
@@ -157,7 +157,7 @@ _SCALED: set[torch.device] = set()
 
 
 def has_scale(device: torch.device) -> bool:
-    """Whether the scale is at hand; while a graph is captured it is not made, since its memory would be the graph's."""
+    """Whether the scale exists; it is not created while a graph is captured, since the graph would own its memory."""
     if device not in _SCALED and not is_captured(device):
         _one(device)
         _SCALED.add(device)
@@ -165,12 +165,12 @@ def has_scale(device: torch.device) -> bool:
 
 
 def is_captured(device: torch.device) -> bool:
-    """Whether what is launched on a device now goes into a graph instead."""
+    """Whether launches on a device are now captured into a graph."""
     return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 
 
-def ask_of(call: Call) -> Ask:
-    """What a call asks of the library."""
+def ask_of(call: GemmCall) -> Ask:
+    """The options of the library for a call."""
     end = call.epilogue
     added = "source" if end.source is not None else "bias" if end.bias is not None else "plain"
     return Ask(call.a.dtype, call.out.dtype, call.a.shape[0] > 1, added, float(end.alpha), float(end.beta))
@@ -180,7 +180,7 @@ def ask_of(call: Call) -> Ask:
 class LibraryLaunch:
     """A product by torch's operator; there is nothing to compile."""
 
-    call: Call
+    call: GemmCall
 
     def run(self) -> None:
         """Enqueue it on the current stream.

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from constrint.kernels.gemm.launch import Call
+from constrint.kernels.gemm.launch import GemmCall
 from constrint.kernels.gemm.library.launch import (
     NARROW_SUMS,
     Ask,
@@ -28,7 +28,7 @@ from constrint.kernels.launch.plan.recipe import ProductStep, Recipe, RecordedCa
 from constrint.kernels.launch.plan.scratch import NotedScratch
 from constrint.kernels.launch.plan.shape import NotPlannedError
 
-#: Places of A, B and what is added among a call's tensors: a, b, bias, c.
+#: Places of A, B, the bias and C among a call's tensors (a, b, bias, c).
 A, B, SOURCE = 0, 1, 3
 #: cudaDataType_t of operands and results. Torch multiplies others by other functions.
 OPERAND_TYPES = {torch.float16: 2, torch.bfloat16: 14}
@@ -39,7 +39,7 @@ AS_IT_IS, TRANSPOSED = 0, 1
 MOST = 2**31 - 1
 
 
-def library_plan(call: Call, tensors: tuple[Tensor | None, ...], out: Tensor) -> RecordedCall:
+def library_plan(call: GemmCall, tensors: tuple[Tensor | None, ...], out: Tensor) -> RecordedCall:
     """The plan of torch's own product, which is called once: cuBLAS where torch would call it, else torch's function.
 
     Raises:
@@ -55,7 +55,7 @@ def library_plan(call: Call, tensors: tuple[Tensor | None, ...], out: Tensor) ->
     return RecordedCall(Recipe([], [], 1, 0, LIBRARY, stated), [])
 
 
-def composed_plan(call: Call, tensors: tuple[Tensor | None, ...], out: Tensor, note: str) -> RecordedCall:
+def composed_plan(call: GemmCall, tensors: tuple[Tensor | None, ...], out: Tensor, note: str) -> RecordedCall:
     """The plan of cuBLAS's product into 32-bit sums and the pointwise kernel; compiles the kernel.
 
     Raises:
@@ -79,11 +79,11 @@ def composed_plan(call: Call, tensors: tuple[Tensor | None, ...], out: Tensor, n
     return RecordedCall(Recipe(steps, recipe.outputs, recipe.num_results, recipe.num_counters, note), direct)
 
 
-def planned_of(call: Call, tensors: Sequence[Tensor | None], result_shape: Sequence[int]) -> dict[str, Any]:
-    """What `planned_function` needs to make the call's product of the tensors that a user gave.
+def planned_of(call: GemmCall, tensors: Sequence[Tensor | None], result_shape: Sequence[int]) -> dict[str, Any]:
+    """The arguments of `planned_function` for a call on the user's tensors.
 
     Raises:
-        NotPlannedError: When the call's operands are copies of these.
+        NotPlannedError: When the call's operands are copies of the tensors.
     """
     ask = ask_of(call)
     stated: dict[str, Any] = {
@@ -100,12 +100,12 @@ def planned_of(call: Call, tensors: Sequence[Tensor | None], result_shape: Seque
     if call.epilogue.source is not None:
         used.append((SOURCE, call.epilogue.source))
     for place, tensor in used:
-        given = tensors[place]
-        if given is None or given.data_ptr() != tensor.data_ptr():
+        original = tensors[place]
+        if original is None or original.data_ptr() != tensor.data_ptr():
             raise NotPlannedError("an operand is a copy")
-        wanted = tensor if ask.is_batched else tensor[0]
-        if (wanted.shape, wanted.stride()) != (given.shape, given.stride()):
-            stated["views"][str(place)] = [list(wanted.shape), list(wanted.stride())]
+        view = tensor if ask.is_batched else tensor[0]
+        if (view.shape, view.stride()) != (original.shape, original.stride()):
+            stated["views"][str(place)] = [list(view.shape), list(view.stride())]
     shape = list(call.out.shape if ask.is_batched else call.out.shape[1:])
     if shape != list(result_shape):
         stated["shape"] = list(result_shape)
@@ -130,26 +130,26 @@ def planned_function(stated: Mapping[str, Any]) -> Callable[..., Tensor]:
     result_shape = stated["shape"]
 
     def reshaped(*tensors: Tensor | None) -> Tensor:
-        given = list(tensors)
+        viewed = list(tensors)
         for place, (shape, strides) in views.items():
-            tensor = given[place]
+            tensor = viewed[place]
             assert tensor is not None
-            given[place] = tensor.as_strided(shape, strides)
-        made = exact(*given)
-        return made if result_shape is None else made.view(result_shape)
+            viewed[place] = tensor.as_strided(shape, strides)
+        result = exact(*viewed)
+        return result if result_shape is None else result.view(result_shape)
 
     return reshaped
 
 
 def _exactly(multiply: Callable[..., Tensor], dtype: torch.dtype) -> Callable[..., Tensor]:
-    """The same with sums of 32 bits."""
+    """The product with sums of 32 bits."""
     narrow = NARROW_SUMS.get(dtype)
     if narrow is None:
         return multiply
     enter, leave = narrow.enter, narrow.leave
 
     def exact(a: Tensor, b: Tensor, bias: Tensor | None, c: Tensor | None) -> Tensor:
-        # As `exact_sums` does, without what a context manager takes.
+        # The effect of `exact_sums` without the time of a context manager.
         enter()
         try:
             return multiply(a, b, bias, c)
@@ -164,7 +164,7 @@ def _name(dtype: torch.dtype) -> str:
 
 
 class Matrix(NamedTuple):
-    """How a matrix lies in memory.
+    """Layout of a matrix in memory.
 
     Args:
         is_by_rows: Its rows are contiguous; else its columns are.
@@ -176,7 +176,7 @@ class Matrix(NamedTuple):
 
 
 def matrix_of(tensor: Tensor) -> Matrix | None:
-    """How a matrix lies, by rows where that and columns say the same; None where no BLAS takes it as it is."""
+    """The layout of a matrix, by rows where both apply; None where no BLAS takes the matrix as it is."""
     rows, columns = tensor.shape
     row_stride, column_stride = tensor.stride()
     if (column_stride == 1 or columns == 1) and (row_stride >= columns or rows == 1):
@@ -186,10 +186,10 @@ def matrix_of(tensor: Tensor) -> Matrix | None:
     return None
 
 
-def step_of(call: Call, a_slot: int, b_slot: int, out_slot: int) -> ProductStep | None:
-    """The call's product of what three slots hold; None where it is another function's.
+def step_of(call: GemmCall, a_slot: int, b_slot: int, out_slot: int) -> ProductStep | None:
+    """The step of a call's product on three slots; None where the BLAS has no function for the call.
 
-    A BLAS sees matrices by columns, and what lies by rows as its transpose: it is asked for C' = B' A'.
+    A BLAS reads matrices by columns, and a matrix by rows as its transpose: the step computes C' = B' A'.
     """
     end, types = call.epilogue, (call.b.dtype, call.a.dtype, call.out.dtype)
     is_plain = end.source is None and end.bias is None and end.activation is None and end.alpha == 1.0

@@ -1,7 +1,7 @@
-"""What was measured of torch's own product on one GPU, as points between which times are interpolated.
+"""Measured times of torch's own product on one GPU, as points between which times are interpolated.
 
 `measured/<gpu>.csv` holds one row for each measured product; lines that begin with # say where the rows come from, and
-`benchmarks/gemm/library.py` writes the file. Products are told apart by kind, since a library runs other kernels
+`benchmarks/gemm/library.py` writes the file. Products are grouped by kind, since a library runs other kernels
 for each; within a kind they lie in a space of the logarithms of their sizes.
 """
 
@@ -24,15 +24,15 @@ from constrint.kernels.gemm.units import ELEMENT_BYTES, OUTPUT_BYTES, WIDEST_BYT
 
 MEASURED = Path(__file__).parent / "measured"
 COLUMNS = ("dtype", "layout", "end", "batch", "m", "n", "k", "gap", "cold_us", "spread_us", "outcome")
-#: What is done with the sums: nothing, a row or a matrix is added, the result has 32 bits an element.
+#: Ends of a product: nothing, a row or a matrix is added, the result has 32 bits an element.
 PLAIN, BIAS, SOURCE, WIDE = "plain", "bias", "source", "wide"
 ENDS = (PLAIN, BIAS, SOURCE, WIDE)
-#: How far apart two orders of axes, and two widths of misaligned rows, are taken to lie, where a factor of two in a
-#: size is 1. Matrix units read operands of 32 and 8 bits along K alone, so their orders of axes differ more: of values
-#: from 0.4 to 20 these left the least error on products that were left out.
+#: Distances of two orders of axes, and of two widths of misaligned rows, where a factor of two in a size is 1. Matrix
+#: units read operands of 32 and 8 bits along K alone, so their orders of axes differ more: of values from 0.4 to 20
+#: these left the least error on products that were left out.
 LAYOUT_STEP, WIDTH_STEP = 0.7, 0.5
 LAYOUT_STEPS: Mapping[str, float] = {"tf32": 2.0, "int8": 5.0}
-#: What logarithms of equal sizes may differ by.
+#: Tolerance of logarithms of equal sizes.
 MARGIN = 1e-9
 
 
@@ -71,14 +71,14 @@ class Place(NamedTuple):
 
     @property
     def coordinates(self) -> tuple[float, ...]:
-        """A factor of two in a size is a step of 1."""
+        """Coordinates for distances: a factor of two in a size is a step of 1."""
         step = LAYOUT_STEPS.get(self.kind.dtype, LAYOUT_STEP)
-        turned = (step * (letter == "c") for letter in self.layout)
-        return *map(log2, self.shape), *turned, WIDTH_STEP * log2(self.width)
+        axes = (step * (letter == "c") for letter in self.layout)
+        return *map(log2, self.shape), *axes, WIDTH_STEP * log2(self.width)
 
 
 def place_of(p: Product) -> Place:
-    """Where a product lies; of two things that are added the matrix counts."""
+    """The place of a product; where it adds a row and a matrix, the matrix counts."""
     end = SOURCE if p.has_source else BIAS if p.has_bias else PLAIN
     if p.output_bytes > OUTPUT_BYTES[p.dtype]:
         end = WIDE
@@ -93,7 +93,7 @@ def _place(dtype: str, layout: str, end: str, shape: tuple[int, int, int, int], 
 
 
 def place_of_row(row: Mapping[str, str]) -> Place:
-    """Where a row of the table lies."""
+    """The place of a row of the table."""
     m, n, k, batch, gap = (int(row[name]) for name in ("m", "n", "k", "batch", "gap"))
     layout, dtype, end = row["layout"], row["dtype"], row["end"]
     element, of_output = ELEMENT_BYTES[dtype], 4 if end == WIDE else OUTPUT_BYTES[dtype]
@@ -107,7 +107,7 @@ class Points:
 
     Args:
         places: Where they lie.
-        seconds: What they took.
+        seconds: Their measured times.
         refused: Where products lie that the library did not take.
     """
 
@@ -123,8 +123,8 @@ class Points:
             name: (self.coordinates[rows].min(axis=0) - MARGIN, self.coordinates[rows].max(axis=0) + MARGIN)
             for name, rows in self.by_layout.items()
         }
-        #: What was predicted lately, by place.
-        self.asked: dict[Place, float | None] = {}
+        #: Recent predictions, by place.
+        self.predicted: dict[Place, float | None] = {}
         self._by_axis = np.ascontiguousarray(self.coordinates.T)
 
     def squares_from(self, at: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -150,22 +150,22 @@ def _has_file(gpu: str) -> bool:
 
 def is_as_measured(gpu: GpuModel) -> bool:
     """Whether a model has the figures of the GPU of its name, on which times were measured."""
-    known = _AS_MEASURED.get(id(gpu))
-    if known is None or known[0] is not gpu:
+    stored = _AS_MEASURED.get(id(gpu))
+    if stored is None or stored[0] is not gpu:
         try:
             is_same = _figures(gpu) == _figures(load_gpu(gpu.name))
         except ConstrintError:  # a model that a user made
             is_same = False
-        known = _AS_MEASURED[id(gpu)] = gpu, is_same
-    return known[1]
+        stored = _AS_MEASURED[id(gpu)] = gpu, is_same
+    return stored[1]
 
 
-#: What was found for models, which are told apart by identity.
+#: Results by the identity of the model.
 _AS_MEASURED: dict[int, tuple[GpuModel, bool]] = {}
 
 
 def _figures(gpu: GpuModel) -> tuple[object, ...]:
-    """What the times of products depend on most."""
+    """The figures of a GPU that times of products depend on most."""
     device, dram = gpu.device, gpu.memory.dram
     return gpu.arch.target, device.sm_count, device.boost_clock_hz, dram.bandwidth_bytes_per_s
 
@@ -177,26 +177,26 @@ def path_of(gpu: str) -> Path:
 
 @lru_cache(maxsize=64)
 def measured(gpu: str, dtype: str, end: str) -> Mapping[Kind, Points]:
-    """What was measured on a GPU of operands of a type with an end; nothing where there is no table."""
+    """The measured products on a GPU for a dtype and an end, by kind; empty where there is no table."""
     path = path_of(gpu)
-    found: dict[Kind, dict[Place, list[float]]] = {}
+    times_by_kind: dict[Kind, dict[Place, list[float]]] = {}
     refused: dict[Kind, list[Place]] = {}
     for row in rows_of(path, dtype) if path.is_file() else ():
         if row["end"] != end:
             continue
         place = place_of_row(row)
         if row["outcome"] == "ok":
-            found.setdefault(place.kind, {}).setdefault(place, []).append(1e-6 * float(row["cold_us"]))
+            times_by_kind.setdefault(place.kind, {}).setdefault(place, []).append(1e-6 * float(row["cold_us"]))
         else:
             refused.setdefault(place.kind, []).append(place)
     return {
         kind: Points(list(of_kind), [float(np.median(times)) for times in of_kind.values()], refused.get(kind, []))
-        for kind, of_kind in found.items()
+        for kind, of_kind in times_by_kind.items()
     }
 
 
 def rows_of(path: Path, dtype: str) -> Iterator[dict[str, str]]:
     """The rows of a table for operands of a type."""
-    # A table has thousands of rows, and a process asks for few types: lines of the others are not taken apart.
+    # A table has thousands of rows, and a process needs few types: lines of the others are not parsed.
     with path.open(newline="") as file:
         yield from csv.DictReader(line for line in file if line.startswith(("dtype,", f"{dtype},")))

@@ -1,7 +1,7 @@
 """The `library` implementation: torch's own product, which is cuBLAS on NVIDIA's GPUs and hipBLASLt on AMD's.
 
-It has nothing to choose. It is predicted where it was measured, on a GPU of the same model, and offers nothing
-elsewhere: an estimate that nobody checked must not win.
+The library has no parameters. Its time is predicted where it was measured, on a GPU of the same model; elsewhere it is
+no candidate, since an unchecked estimate must not win.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from constrint.select.spec import Columns, Launch, Param, Rule, Vars
 from constrint.select.workload import Workload
 
 if TYPE_CHECKING:
-    from constrint.kernels.gemm.launch import Call
+    from constrint.kernels.gemm.launch import GemmCall
 
 LIBRARY = "gemm.library"
 #: The 8-bit operators of torch take sizes that are multiples of these along K and N, and more rows than this.
@@ -43,14 +43,14 @@ class LibrarySpec(GemmSpec):
     free_params = ()
     has_tiles = False
 
-    # It has no tiles.
+    # The library has no tiles.
 
     def tile_params(self, gpu: GpuModel, dtype: str) -> tuple[Param, ...]:
         """None: the library chooses."""
         return ()
 
     def tile_rules(self, gpu: GpuModel, product: Product, v: Vars) -> Iterator[Rule]:
-        """None: what it cannot take, `refusal` says."""
+        """None: `refusal` has the products that the library cannot take."""
         return iter(())
 
     def rules(self, gpu: GpuModel, workload: Workload, v: Vars) -> Iterator[Rule]:
@@ -58,7 +58,7 @@ class LibrarySpec(GemmSpec):
         return iter(())
 
     def use(self, gpu: GpuModel, workload: Workload, v: Vars) -> BlockUse | None:  # type: ignore[override]
-        """None: what it launches is the library's secret."""
+        """None: the library does not say which kernels it launches."""
         return None
 
     def block_use(self, gpu: GpuModel, product: Product, v: Vars) -> BlockUse:
@@ -77,10 +77,10 @@ class LibrarySpec(GemmSpec):
         """None: there is nothing to share."""
         return None
 
-    # What it takes, and how long.
+    # Memory and time.
 
     def refusal(self, gpu: GpuModel, product: Product) -> str:
-        """Why it is not offered: torch has no such operator, or nobody has measured it."""
+        """Why it is no candidate: torch has no such operator, or the product was not measured."""
         reason = product.no_library or product.no_library_end or inability(product)
         if reason or library_s(gpu, product) is not None:
             return reason
@@ -94,7 +94,7 @@ class LibrarySpec(GemmSpec):
         return CostColumns(np.array([seconds]), dict.fromkeys((*PARTS, "spilling"), 0.0) | {"latency": seconds})
 
     def assumptions(self, gpu: GpuModel, workload: Workload) -> tuple[str, ...]:
-        """How far the interpolation is off."""
+        """The error of the interpolation."""
         error = left_out_error(gpu, place_of(Product.of(workload)).kind)
         if error is None:
             return ()
@@ -103,9 +103,9 @@ class LibrarySpec(GemmSpec):
             f"median and by up to {error.nine_in_ten:.0%} nine times in ten, on {error.num_judged} that were left out",
         )
 
-    # How it is launched.
+    # Launch.
 
-    def call_launches(self, call: Call, config: Config) -> Sequence[Launch]:
+    def call_launches(self, call: GemmCall, config: Config) -> Sequence[Launch]:
         """One call of torch's operator."""
         from constrint.kernels.gemm.library.launch import LibraryLaunch
 

@@ -214,7 +214,7 @@ def pointer_assumptions(gpu: GpuModel) -> list[str]:
 
 
 def _latencies_s(gpu: GpuModel) -> tuple[float, float, float] | None:
-    """Latency of a hit in the L2, and what a miss there and in the last level adds; None where they are not stated."""
+    """Latency of an L2 hit, and additional latency of misses there and in the last level; None where not stated."""
     if not gpu.has_figure("l2_hit_latency_s"):
         return None
     return gpu.figure("l2_hit_latency_s"), gpu.figure("l2_miss_s"), gpu.figure("last_level_miss_s")
@@ -276,7 +276,7 @@ def _alternates(gpu: GpuModel, c: dict[str, Any]) -> Any:
 
 
 def _stages_in_flight(gpu: GpuModel, stages: Any, direct: Any, width: int) -> Any:
-    """How many iterations ahead of their use loads are issued; `width` is bytes per load of the narrower operand.
+    """Iterations that loads are issued ahead of their use; `width` is bytes per load of the narrower operand.
 
     An asynchronous matrix instruction still reads its stage while the next one is loaded, so one stage less is in
     flight. Loads that are too narrow for an asynchronous copy are not pipelined at all.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from constrint.kernels.gemm.launch import Call, compiler_options, grid_arguments
+from constrint.kernels.gemm.launch import GemmCall, compiler_options, grid_arguments
 from constrint.kernels.gemm.operands import rows_of
 from constrint.kernels.gemm.units import WIDEST_BYTES
 from constrint.kernels.launch.triton import TritonLaunch
@@ -14,12 +14,12 @@ from constrint.kernels.launch.triton import TritonLaunch
 MAX_TILE_STRIDE = (2**31 - 1) // (2 * 256 * 32)
 
 
-def pointer_launches(call: Call, config: Mapping[str, int]) -> list[TritonLaunch]:
+def pointer_launches(call: GemmCall, config: Mapping[str, int]) -> list[TritonLaunch]:
     """State the launches of a call: one, or several for a batch that exceeds the largest grid."""
     return [_launch(part, config) for part in call.parts()]
 
 
-def _launch(call: Call, config: Mapping[str, int]) -> TritonLaunch:
+def _launch(call: GemmCall, config: Mapping[str, int]) -> TritonLaunch:
     from constrint.kernels.gemm.pointer.kernel import gemm_kernel
 
     a, b, out = call.a, call.b, call.out

@@ -113,7 +113,7 @@ def _mfma(stages: Expr, a: Expr, b: Expr, copies_a: Expr, copies_b: Expr) -> Exp
 
 
 def _gfx950(dtype: str, v: Vars, copied: tuple[Expr, Expr]) -> Expr:
-    """Direct-to-LDS copies keep every stage; what they bring is padded against bank conflicts.
+    """Direct-to-LDS copies keep every stage; the copied data are padded against bank conflicts.
 
     The padding depends on the instruction's rows, `matrix_instr_nonkdim`; without it, the larger of both.
     """

@@ -24,7 +24,7 @@ from constrint.select.spec import Columns, Launch, Param, Rule, Vars
 from constrint.select.workload import Workload
 
 if TYPE_CHECKING:
-    from constrint.kernels.gemm.launch import Call
+    from constrint.kernels.gemm.launch import GemmCall
 
 
 class PointerSpec(GemmSpec):
@@ -99,7 +99,7 @@ class PointerSpec(GemmSpec):
         """Predicted time per row; without `group_m` and `xcd_chunk`, the least over their values."""
         return pointer_cost(gpu, product, columns, blocks_per_sm)
 
-    def call_launches(self, call: Call, config: Config) -> Sequence[Launch]:
+    def call_launches(self, call: GemmCall, config: Config) -> Sequence[Launch]:
         """The launches of one call. Needs torch and triton."""
         from constrint.kernels.gemm.pointer.launch import pointer_launches
 

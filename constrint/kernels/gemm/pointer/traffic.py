@@ -1,4 +1,4 @@
-"""How many bytes a grid of GEMM blocks moves between L2, last-level cache and DRAM, by the order of its tiles.
+"""Bytes that a grid of GEMM blocks moves between L2, last-level cache and DRAM, by the order of its tiles.
 
 Blocks that run at the same time share operand slices. `group_m` rows of tiles are walked column by column, so the
 blocks in flight cover a rectangle of tiles. Every XCD has an L2 of its own. Blocks are dealt to XCDs in turn, unless
@@ -45,7 +45,7 @@ class TileGrid:
 
 @dataclass(frozen=True)
 class Traffic:
-    """Bytes per level for the whole grid: misses of the L2s, and what DRAM has to deliver."""
+    """Bytes per level for the whole grid: misses of the L2s, and the bytes from DRAM."""
 
     l2_miss_bytes: Column
     dram_bytes: Column
@@ -135,7 +135,7 @@ _Covered = tuple[Column, Column]
 
 
 def _misses(tiles: TileGrid, wave: _Covered, grid: _Covered, waves: Column, capacity_bytes: float) -> Column:
-    """Bytes that leave a cache of this capacity below blocks that run in waves, by what a wave and the grid touch."""
+    """Bytes that miss a cache of this capacity for blocks that run in waves, by the bytes of a wave and of the grid."""
     capacity = capacity_bytes * USABLE_CACHE_SHARE
     (rows, columns), (all_rows, all_columns) = wave, grid
     once = all_rows * tiles.row_bytes + all_columns * tiles.column_bytes

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from constrint.kernels.gemm.launch import Call, Epilogue
+from constrint.kernels.gemm.launch import Epilogue, GemmCall
 from constrint.kernels.gemm.reference import ACTIVATIONS
 from constrint.kernels.launch.triton import TritonLaunch
 
@@ -18,14 +18,14 @@ TILE_ELEMENTS, NUM_WARPS = 2048, 4
 MOST_COLUMNS, LEAST_COLUMNS = 512, 16
 
 
-def sums_call(call: Call) -> Call:
+def sums_call(call: GemmCall) -> GemmCall:
     """The plain product of a call's operands into (batch, M, N) sums in fp32, in memory of the call's scratch."""
     (batch, m, _), n = call.a.shape, call.b.shape[2]
     sums = call.scratch.empty((batch, m, n), torch.float32, call.a.device)
     return replace(call, out=sums, epilogue=Epilogue())
 
 
-def pointwise_launch(call: Call, sums: Tensor) -> TritonLaunch:
+def pointwise_launch(call: GemmCall, sums: Tensor) -> TritonLaunch:
     """The launch that makes the result of one product from its sums.
 
     Args:
@@ -53,7 +53,7 @@ def pointwise_launch(call: Call, sums: Tensor) -> TritonLaunch:
     return TritonLaunch(pointwise_kernel, grid, arguments, {"num_warps": NUM_WARPS})
 
 
-def pointwise_reference(call: Call, sums: Tensor) -> Tensor:
+def pointwise_reference(call: GemmCall, sums: Tensor) -> Tensor:
     """The result of a call from its sums, (batch, M, N), in plain PyTorch."""
     end = call.epilogue
     z = end.alpha * sums

@@ -16,7 +16,7 @@ from constrint.errors import UsageError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.epilogue.added import OUTPUTS, as_added, name_of
 from constrint.kernels.gemm.epilogue.compiled import CompiledEpilogue
-from constrint.kernels.gemm.launch import Call, Epilogue
+from constrint.kernels.gemm.launch import Epilogue, GemmCall
 from constrint.kernels.gemm.reference import DTYPE_NAMES
 from constrint.kernels.gemm.skinny.rules import MOST_COUNTED
 from constrint.kernels.gemm.skinny.shape import (
@@ -35,7 +35,7 @@ from constrint.kernels.gemm.units import WIDEST_BYTES
 from constrint.kernels.launch.cuda.source_spec import CudaLaunch
 
 
-def skinny_launches(call: Call, config: Mapping[str, int]) -> list[CudaLaunch]:
+def skinny_launches(call: GemmCall, config: Mapping[str, int]) -> list[CudaLaunch]:
     """State the one launch of a call.
 
     Raises:
@@ -68,7 +68,7 @@ class SkinnyOperands:
     Args:
         large, small: The long and the short operand, of any strides.
         out: C, or its transpose, (rows, small).
-        layout: How the kernel reads both operands.
+        layout: Modes in which the kernel reads both operands.
         sizes: Sizes and strides, by names of `SIZES`.
     """
 
@@ -123,7 +123,7 @@ def _mode(address: int, lines: int, pitch_bytes: int) -> int:
 
 
 def launch_of(
-    gpu: GpuModel, config: Mapping[str, int], dtype: str, sides: SkinnyOperands, schedule: StepSchedule, call: Call
+    gpu: GpuModel, config: Mapping[str, int], dtype: str, sides: SkinnyOperands, schedule: StepSchedule, call: GemmCall
 ) -> CudaLaunch:
     """State the launch of a call under a schedule.
 
@@ -184,7 +184,7 @@ def memory_of(shape: SkinnyTile, schedule: StepSchedule) -> tuple[int, int]:
     ), schedule.tiles * schedule.columns * schedule.counters
 
 
-def _memory(call: Call, shape: SkinnyTile, schedule: StepSchedule) -> tuple[Tensor | None, Tensor | None]:
+def _memory(call: GemmCall, shape: SkinnyTile, schedule: StepSchedule) -> tuple[Tensor | None, Tensor | None]:
     num_sums, num_counters = memory_of(shape, schedule)
     if not num_counters:
         return None, None
@@ -192,7 +192,7 @@ def _memory(call: Call, shape: SkinnyTile, schedule: StepSchedule) -> tuple[Tens
     return call.scratch.empty((num_sums,), sums, device), call.scratch.counters(num_counters, device)
 
 
-def _checked(call: Call) -> tuple[GpuModel, str]:
+def _checked(call: GemmCall) -> tuple[GpuModel, str]:
     """Check that the kernel computes the call; return the GPU's model and the dtype's name."""
     dtype, gpu = DTYPE_NAMES.get(call.a.dtype, ""), call.machine.gpu
     if gpu is None:

@@ -78,7 +78,7 @@ def tile_rules(gpu: GpuModel, product: Product, v: Vars) -> Iterator[Rule]:
 
 
 def _dealing_rules(product: Product, v: Vars, shape: SkinnyTile) -> Iterator[Rule]:
-    """How rows and K can be dealt to warps."""
+    """Rules on dealing rows and K to warps."""
     dealt = "warps are dealt to rows and to K evenly"
     yield Rule(divides(v["warps_k"], v["num_warps"]), "warps_dealt", dealt, CERTAIN)
     beside = f"warps beside each other, up to {MOST_WARPS_ROWS}, share nothing: more of them are more blocks"

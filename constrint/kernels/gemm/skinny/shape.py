@@ -1,8 +1,8 @@
 """The tile of a skinny GEMM configuration, the schedule of its steps, and the resources of one block.
 
 All figures are arithmetic on the parameters, whether these are numbers, columns of numbers or expressions. The compiler
-is told how many blocks an SM is to hold (`__launch_bounds__`) and gives threads no more registers than that leaves. The
-registers of sums, of vectors in flight and of addresses are counted here; `rules.py` limits them. No torch.
+gets the number of blocks that an SM is to hold (`__launch_bounds__`) and gives threads no more registers than that
+leaves. The registers of sums, of vectors in flight and of addresses are counted here; `rules.py` limits them. No torch.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from constrint.select.spec import Vars
 WARP, QUAD, LINE_BYTES = 32, 4, 64
 #: Rows of the long operand that a matrix instruction has, and of the short one.
 ROWS, COLUMNS = 16, 8
-#: How an operand is read, as `Mode` in the source: vectors at multiples of 16 bytes, vectors anywhere, or elements.
+#: Modes of reading an operand, `Mode` in the source: vectors at multiples of 16 bytes, vectors anywhere, or elements.
 ALIGNED, SHIFTED, STRIDED = range(3)
-#: Registers of a thread beside sums, vectors and what is counted here.
+#: Registers of a thread beside those that are counted here.
 OTHER_REGISTERS = 40
 #: Registers are granted in steps, and thread 255 of 256 at most; static shared memory beside the sums.
 REGISTER_STEP, FLAG_BYTES = 8, 16
@@ -33,12 +33,12 @@ REGISTER_STEP, FLAG_BYTES = 8, 16
 
 @dataclass(frozen=True)
 class SkinnyLayout:
-    """How the kernel reads both operands; it is compiled for each layout.
+    """Modes in which the kernel reads both operands; it is compiled for each layout.
 
     Args:
         is_k_major: Whether the long operand is contiguous along K.
-        large: How the long operand is read: `ALIGNED` or `SHIFTED`.
-        small: How the short operand is read; `STRIDED` where it is not contiguous along K.
+        large: Mode of the long operand: `ALIGNED` or `SHIFTED`.
+        small: Mode of the short operand; `STRIDED` where it is not contiguous along K.
     """
 
     is_k_major: bool = True

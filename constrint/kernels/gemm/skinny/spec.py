@@ -30,7 +30,7 @@ from constrint.select.spec import Columns, Launch, Param, Rule, Vars
 from constrint.select.workload import Workload
 
 if TYPE_CHECKING:
-    from constrint.kernels.gemm.launch import Call
+    from constrint.kernels.gemm.launch import GemmCall
 
 #: The kind of matrix instruction that the source is written with.
 INSTRUCTION = "mma"
@@ -198,7 +198,7 @@ class SkinnySpec(GemmSpec):
         """The workload itself: the short side decides how operands are read."""
         return workload
 
-    def call_launches(self, call: Call, config: Config) -> Sequence[Launch]:
+    def call_launches(self, call: GemmCall, config: Config) -> Sequence[Launch]:
         """The launch of one call. Needs torch."""
         from constrint.kernels.gemm.skinny.launch import skinny_launches
 

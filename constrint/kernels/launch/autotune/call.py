@@ -22,15 +22,15 @@ DTYPE_NAMES = {
     "float8_e4m3fn": "fp8",
     "float8_e4m3fnuz": "fp8",
 }
-#: What stands for text and the like among the numbers of a workload has so many bits.
+#: Bits of the digest that stands for a text, or another value that is no number, in a workload.
 _CODE_BITS = 31
 
 
 class Signature:
-    """What is known of a jitted function: its arguments, and which of them are compile-time constants.
+    """The signature of a jitted function: its arguments, and which of them are compile-time constants.
 
     Args:
-        function: A `triton.jit` function, or what `triton.heuristics` made of one.
+        function: A `triton.jit` function, also under `triton.heuristics`.
 
     Raises:
         UsageError: For anything else.
@@ -54,14 +54,14 @@ class Signature:
 
     @property
     def jitted(self) -> Any:
-        """The function of `triton.jit` itself, below what else decorates it."""
+        """The function of `triton.jit` itself, below other decorators."""
         function = self.function
         while function.fn is not self.base:
             function = function.fn
         return function
 
     def computed(self, named: Mapping[str, Any]) -> dict[str, Any]:
-        """What `triton.heuristics` between the decorators computes from the other arguments."""
+        """Arguments that `triton.heuristics` between the decorators computes from the others."""
         values: dict[str, Any] = {}
         function = self.function
         while function is not self.jitted:
@@ -70,7 +70,7 @@ class Signature:
         return values
 
     def check_arguments(self, names: Iterable[str], what: str) -> tuple[str, ...]:
-        """Names that have to be arguments.
+        """The names as a tuple, each checked to be an argument.
 
         Raises:
             UnknownNameError: For a name that is none.
@@ -84,10 +84,10 @@ class Signature:
         return listed
 
     def check_params(self, params: Iterable[str]) -> None:
-        """Refuse parameters that are neither compile-time arguments nor options of a launch.
+        """Raise for parameters that are neither compile-time arguments nor options of a launch.
 
         Raises:
-            UsageError: For such a parameter; says what it could be.
+            UsageError: For such a parameter; lists the possible ones.
         """
         for name in params:
             if name in self.constants:
@@ -98,9 +98,9 @@ class Signature:
                     "a configuration sets compile-time constants only."
                 )
             if name not in launch_options():
-                known = [*sorted(self.constants), "num_warps", "num_stages", "num_ctas"]
+                settable = [*sorted(self.constants), "num_warps", "num_stages", "num_ctas"]
                 hint = f"A parameter of {self.name} is a `tl.constexpr` argument or an option of Triton's launch."
-                raise UnknownNameError("parameter", name, known, hint)
+                raise UnknownNameError("parameter", name, settable, hint)
 
 
 def launch_options() -> frozenset[str]:
@@ -111,10 +111,10 @@ def launch_options() -> frozenset[str]:
     names = {"num_warps", "num_stages", "num_ctas", "maxnreg"}
     for vendor, options in (("nvidia", "CUDAOptions"), ("amd", "HIPOptions")):
         try:
-            found = getattr(import_module(f"triton.backends.{vendor}.compiler"), options)
+            options_class = getattr(import_module(f"triton.backends.{vendor}.compiler"), options)
         except (ImportError, AttributeError):
             continue
-        names |= {field.name for field in dataclasses.fields(found)}
+        names |= {field.name for field in dataclasses.fields(options_class)}
     return frozenset(names)
 
 
@@ -123,10 +123,10 @@ class Call:
     """One call of a decorated kernel.
 
     Args:
-        signature: The kernel's.
+        signature: The kernel's signature.
         args: Positional arguments.
         kwargs: Arguments by name, options of the launch among them.
-        grid: Blocks along each grid dimension, or what computes them.
+        grid: Blocks along each grid dimension, or a function that computes them.
         key: Names of the arguments that the choice depends on.
     """
 
@@ -138,27 +138,27 @@ class Call:
 
     @cached_property
     def named(self) -> dict[str, Any]:
-        """Every argument that was given, by name."""
+        """Every argument of the caller, by name."""
         named = dict(zip(self.signature.names, self.args, strict=False))
         return named | {name: value for name, value in self.kwargs.items() if name in self.signature.names}
 
     @cached_property
     def all_named(self) -> dict[str, Any]:
-        """The same with the defaults of the others."""
+        """Every argument by name, with defaults for those that the caller left out."""
         return self.signature.defaults | self.named
 
     @cached_property
     def tensors(self) -> dict[str, Any]:
-        """The tensors among them, by name."""
+        """The tensors among the arguments, by name."""
         return {name: value for name, value in self.named.items() if hasattr(value, "data_ptr")}
 
     @property
     def compiled_in(self) -> list[tuple[str, Any]]:
-        """What the caller gives that compiles to other code: constants that the key does not name, and options."""
+        """Arguments of the caller that change the compiled code: constants outside of the key, and options."""
         names, constants = self.signature.names, self.signature.constants
-        given = {**self.all_named, **self.kwargs}
-        kept = ((n, v) for n, v in given.items() if (n in constants or n not in names) and n not in self.key)
-        return sorted(kept, key=lambda one: one[0])
+        every = {**self.all_named, **self.kwargs}
+        compiled = ((n, v) for n, v in every.items() if (n in constants or n not in names) and n not in self.key)
+        return sorted(compiled, key=lambda one: one[0])
 
     @property
     def device(self) -> Any:
@@ -167,7 +167,7 @@ class Call:
 
     @property
     def choice_key(self) -> tuple[Any, ...]:
-        """What the choice depends on: values of the key's arguments, then the types of all tensors."""
+        """Key of the choice: values of the key's arguments, then the types of all tensors."""
         values = [self.all_named.get(name) for name in self.key]
         return (*values, *(str(value.dtype) for value in self.named.values() if hasattr(value, "dtype")))
 
@@ -179,7 +179,7 @@ class Call:
 
     @property
     def key_numbers(self) -> dict[str, int]:
-        """The key's values as whole numbers: those that are none are told apart by a digest.
+        """The key's values as whole numbers; a digest stands for a value of another type.
 
         Raises:
             UsageError: For a tensor, which has no value that a choice could depend on.
@@ -205,17 +205,17 @@ class Call:
         return whole
 
     def workload(self, operation: str, sizes: Sequence[str], options: Sequence[str]) -> Workload:
-        """What the call asks of an operation whose sizes and options are arguments.
+        """The workload of an operation whose sizes and options are arguments of the call.
 
         Raises:
-            UsageError: Where a size was not given, or is no whole number.
+            UsageError: Where a size is missing or no whole number.
         """
-        given = self.all_named
+        values = self.all_named
         for name in sizes:
-            if not hasattr(given.get(name), "__index__"):
+            if not hasattr(values.get(name), "__index__"):
                 raise UsageError(
-                    f"{self.signature.name}: the size {name!r} has to be a whole number, got {given.get(name)!r}."
+                    f"{self.signature.name}: the size {name!r} has to be a whole number, got {values.get(name)!r}."
                 )
-        numbers = {name: int(given[name]) for name in sizes}
-        chosen = {name: self._number(name, given[name]) for name in options if name in given}
+        numbers = {name: int(values[name]) for name in sizes}
+        chosen = {name: self._number(name, values[name]) for name in options if name in values}
         return Workload(operation, numbers, self.dtype, chosen)

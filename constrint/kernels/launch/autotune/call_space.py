@@ -1,6 +1,6 @@
-"""The short way to state a kernel's space: values, rules, and what a block takes, as texts.
+"""The short form of a kernel's space: values, rules, and the resources of a block, as texts.
 
-`space(...)` gives what `constrint.autotune` takes in place of a `KernelSpec`. Sizes, data and the grid need not be
+`constrint.autotune` takes the result of `space(...)` in place of a `KernelSpec`. Sizes, data and the grid need not be
 stated: a call shows them, and `CallSpec` is the kernel spec of one call.
 """
 
@@ -25,11 +25,11 @@ from constrint.select.spec import Columns, Param, Rule, Vars
 from constrint.select.stated import ELEMENT_BYTES_NAME, GPU_NAMES, StatedRule, StatedSpace, gpu_names
 from constrint.select.workload import Size, Workload
 
-#: Warps of a block where no parameter says how many: what Triton takes.
+#: Warps of a block where no parameter states them: Triton's default.
 USUAL_WARPS = 4
 #: Registers of a thread where nothing is stated: few enough for any number of warps.
 USUAL_REGISTERS = 32
-#: The grid is asked for the number of its blocks up to so many configurations.
+#: Configurations, at most, for which the grid is computed one by one.
 MOST_GRIDS = 20_000
 _ANY = -(2**63), 2**63 - 1
 
@@ -49,10 +49,10 @@ class Space:
     reference: Reference | None
 
     def check(self, signature: Signature, key: Iterable[str]) -> None:
-        """Refuse what does not fit the kernel.
+        """Raise where the space does not fit the kernel.
 
         Raises:
-            UsageError: For a parameter that cannot be set, or a name that nobody knows.
+            UsageError: For a parameter that cannot be set, or an unknown name.
         """
         signature.check_params(self.stated.domains)
         signature.check_arguments(self.outputs, "outputs")
@@ -86,13 +86,13 @@ def space(
     Args:
         params: The values of each parameter, preferred ones first: compile-time arguments of the kernel, and options of
             its launch such as `num_warps`.
-        rules: What a configuration must satisfy; functions that say so will do, too.
+        rules: Conditions on a configuration: texts, or functions of its values.
         registers: Registers of a thread, estimated.
         smem_bytes: Shared memory of a block.
         operations: Floating or integer operations of a call, a multiply-add being two.
         moved_bytes: Bytes that have to move to and from DRAM; those of all tensors if None.
         outputs: Names of the tensors that the kernel writes without reading them. A check poisons them.
-        reference: What the outputs have to be, by name, computed from a call's arguments by name.
+        reference: Function of a call's arguments by name that returns the right outputs by name.
     """
     if reference is not None and not callable(reference):
         raise UsageError(f"reference takes a function of a call's arguments by name, got {type(reference).__name__}.")
@@ -102,7 +102,7 @@ def space(
 
 
 class CallSpec(TritonKernelSpec):
-    """What a stated space says of one call: sizes, data and grid are the call's own.
+    """The spec of one call of a kernel with a stated space: sizes, data and grid are the call's own.
 
     Args:
         space: The space.
@@ -125,48 +125,48 @@ class CallSpec(TritonKernelSpec):
 
     @property
     def workload(self) -> Workload:
-        """What the call asks for."""
+        """The workload of the call."""
         return Workload(self.operation, self.call.key_numbers, self.call.dtype)
 
     def params(self, gpu: GpuModel, workload: Workload) -> Iterable[Param]:
-        """Those of the space."""
+        """The parameters of the space."""
         return self.space.stated.params()
 
     def rules(self, gpu: GpuModel, workload: Workload, v: Vars) -> Iterator[Rule]:
-        """Those of the space are in `problem`, which knows all values."""
+        """None: `problem` has the rules of the space, since it has all values."""
         return iter(())
 
     def problem(self, gpu: GpuModel, workload: Workload) -> Problem:
         """The stated rules, and the limits of the hardware."""
-        problem = self.space.stated.problem(self.full_name, self._known(gpu, workload))
+        problem = self.space.stated.problem(self.full_name, self._numbers(gpu, workload))
         add_block_limits(problem, gpu, self.use(gpu, workload, {}))
         return problem
 
     def use(self, gpu: GpuModel, workload: Workload, v: Vars) -> BlockUse:
-        """What is stated of a block."""
-        stated, known = self.space.stated, self._known(gpu, workload)
-        given = int(self.call.kwargs.get("num_warps", USUAL_WARPS))
-        warps: Expr = stated.number("num_warps", {}, "warps") if "num_warps" in stated.domains else const(given)
-        registers = stated.number(self.space.registers, known, "registers")
-        return BlockUse(warps, registers, stated.number(self.space.smem_bytes, known, "smem_bytes"))
+        """The stated resources of a block."""
+        stated, numbers = self.space.stated, self._numbers(gpu, workload)
+        num_warps = int(self.call.kwargs.get("num_warps", USUAL_WARPS))
+        warps: Expr = stated.number("num_warps", {}, "warps") if "num_warps" in stated.domains else const(num_warps)
+        registers = stated.number(self.space.registers, numbers, "registers")
+        return BlockUse(warps, registers, stated.number(self.space.smem_bytes, numbers, "smem_bytes"))
 
     def check_memory(self, gpu: GpuModel, workload: Workload) -> None:
         """The call's tensors are there already."""
 
     def moved_bytes(self, workload: Workload) -> int:
-        """Bytes of all tensors of the call, or what is stated."""
+        """The stated bytes, or those of all tensors of the call."""
         return self._number(self.space.moved_bytes) if self.space.moved_bytes is not None else self._tensor_bytes()
 
     def num_terms(self, workload: Workload) -> int:
-        """At most as many products as the longest side of any tensor."""
+        """Bound on the terms of a sum: the longest side of any tensor."""
         return max((size for tensor in self.call.tensors.values() for size in tensor.shape), default=1)
 
     def num_operations(self, workload: Workload) -> int:
-        """What is stated."""
+        """The stated number of operations."""
         return self._number(self.space.operations)
 
     def cost(self, gpu: GpuModel, workload: Workload, columns: Columns, blocks_per_sm: NDArray[Any]) -> CostColumns:
-        """That of any kernel of which the load and the grid are known."""
+        """Predicted times by the load and the grid alone."""
         rows = self._rows(columns, len(blocks_per_sm))
         num_blocks: Any = gpu.device.sm_count * blocks_per_sm
         if len(rows) <= MOST_GRIDS:
@@ -184,15 +184,15 @@ class CallSpec(TritonKernelSpec):
 
     def grid(self, workload: Workload, config: Config) -> tuple[int, ...]:
         """The call's grid."""
-        asked = self.call.grid
+        grid = self.call.grid
         values = self.space.stated.decoded(config)
-        return tuple(asked(self.call.all_named | values)) if callable(asked) else tuple(asked)
+        return tuple(grid(self.call.all_named | values)) if callable(grid) else tuple(grid)
 
     def values_of(self, config: Config) -> dict[str, Any]:
-        """What the codes of a configuration stand for."""
+        """The values that the codes of a configuration stand for."""
         return self.space.stated.decoded(config)
 
-    def _known(self, gpu: GpuModel, workload: Workload) -> dict[str, int]:
+    def _numbers(self, gpu: GpuModel, workload: Workload) -> dict[str, int]:
         tensors = list(self.call.tensors.values())
         element_bytes = tensors[0].element_size() if tensors else 1
         return {**gpu_names(gpu), ELEMENT_BYTES_NAME: element_bytes, **workload.sizes}
@@ -200,8 +200,8 @@ class CallSpec(TritonKernelSpec):
     def _number(self, text: str | int) -> int:
         """A stated number that no parameter and no GPU changes."""
         tensors = list(self.call.tensors.values())
-        known = {ELEMENT_BYTES_NAME: tensors[0].element_size() if tensors else 1, **self.call.key_numbers}
-        return int(self.space.stated.number(text, known, "a figure of the whole call").value({}))
+        numbers = {ELEMENT_BYTES_NAME: tensors[0].element_size() if tensors else 1, **self.call.key_numbers}
+        return int(self.space.stated.number(text, numbers, "a figure of the whole call").value({}))
 
     def _tensor_bytes(self) -> int:
         return sum(tensor.numel() * tensor.element_size() for tensor in self.call.tensors.values())

@@ -1,7 +1,7 @@
-"""What candidates of one call are checked and timed on.
+"""Data of one call, on which candidates are checked and timed.
 
 Where the kernel's spec has a reference, that is its own `Case` with fresh inputs. Else it is `CallCase`: copies of the
-call's tensors, and what the reference of the call, or the first candidate that runs, makes of them. The call's own
+call's tensors, and the outputs of the call's reference, or of the first candidate that runs. The call's own
 tensors are only read.
 """
 
@@ -25,7 +25,7 @@ class Checks(Protocol):
     """Data on which configurations are checked."""
 
     def launches(self, config: Config) -> Sequence[Launch]:
-        """What runs one configuration."""
+        """The launches of one configuration."""
 
     def check(self, launches: Sequence[Launch]) -> float:
         """The largest error over its bound: right up to 1."""
@@ -40,7 +40,7 @@ class Restored:
 
 
 @dataclass(frozen=True)
-class KernelLaunch:
+class CaseLaunch:
     """One launch of the decorated function on copies of a call's tensors."""
 
     call: Call
@@ -55,14 +55,14 @@ class KernelLaunch:
         """A call's own data cannot be compiled for another GPU.
 
         Raises:
-            UsageError: Always; says what does it.
+            UsageError: Always; names the method that compiles.
         """
         raise UsageError("compile a configuration by the kernel's `compile`, which takes the call's arguments.")
 
 
 @dataclass(frozen=True)
 class _Restore:
-    """Makes tensors zero, or what they were, before a launch."""
+    """Restores tensors before a launch: to zero, or to the values of the call."""
 
     zeroed: Sequence[Any]
     copied: Sequence[tuple[Any, Any]]
@@ -84,12 +84,12 @@ class _Restore:
 
 
 class CallCase:
-    """Copies of a call's tensors, and what is expected of them once a configuration has run.
+    """Copies of a call's tensors, and their expected values once a configuration has run.
 
     Args:
         spec: The kernel as the call shows it.
-        workload: What the call asks for.
-        restored: What every launch finds as it was.
+        workload: The workload of the call.
+        restored: Arguments that are restored before every launch.
     """
 
     def __init__(self, spec: KernelSpec, workload: Workload, call: Call, restored: Restored) -> None:
@@ -104,8 +104,8 @@ class CallCase:
         self.expected = self._reference(stated.reference if stated is not None else None)
 
     def launches(self, config: Config) -> Sequence[Launch]:
-        """What is restored, and the launch."""
-        kernel = KernelLaunch(self.call, self.copies, self.spec.values_of(config))
+        """Restoring of the arguments, and the launch."""
+        kernel = CaseLaunch(self.call, self.copies, self.spec.values_of(config))
         to_zero, to_value = self.restored.to_zero, self.restored.to_value
         if not (to_zero or to_value):
             return [kernel]
@@ -113,7 +113,7 @@ class CallCase:
         return [_Restore([self.copies[name] for name in to_zero if name in self.copies], copied), kernel]
 
     def check(self, launches: Sequence[Launch]) -> float:
-        """Run on what the call gave, its outputs poisoned, and compare; the first to run says what is expected."""
+        """Run on the call's values with poisoned outputs, and compare; without a reference, with the first run."""
         for name, memory in self._memory.items():
             memory.copy_(self._covered[name])
         poison({name: self.copies[name] for name in self.outputs if name in self.copies})
@@ -126,12 +126,12 @@ class CallCase:
         return max((error_over_bound(output, value, self.tolerance) for output, value in compared), default=0.0)
 
     def _reference(self, reference: Reference | None) -> dict[str, Any] | None:
-        """What the user's reference makes of copies of the arguments."""
+        """The outputs of the user's reference for copies of the arguments."""
         if reference is None:
             return None
-        tensors = {name: _laid_out(self._covered[name].clone(), given) for name, given in self.call.tensors.items()}
-        given = {**self.call.all_named, **tensors}
-        expected = dict(reference(given))
+        tensors = {name: _laid_out(self._covered[name].clone(), tensor) for name, tensor in self.call.tensors.items()}
+        arguments = {**self.call.all_named, **tensors}
+        expected = dict(reference(arguments))
         for name in expected:
             if name not in self.copies:
                 raise UsageError(
@@ -141,7 +141,7 @@ class CallCase:
         return {name: _exact(value) for name, value in expected.items()}
 
     def _written(self) -> dict[str, Any]:
-        """The outputs, or else the tensors that are no longer what the call gave."""
+        """The outputs, or else the tensors that differ from the call's."""
         names = self.outputs or [
             name for name, memory in self._memory.items() if not is_same(memory, self._covered[name])
         ]

@@ -1,4 +1,4 @@
-"""`constrint.autotune`: the decorator, and the kernel that it makes of a `triton.jit` function."""
+"""`constrint.autotune`: the decorator, and the kernel that it returns for a `triton.jit` function."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from constrint.errors import UsageError
 from constrint.hwmodels import GpuModel, load_gpu
-from constrint.kernels.launch.autotune import kept
+from constrint.kernels.launch.autotune import stored
 from constrint.kernels.launch.autotune.call import Call, Grid, Signature
 from constrint.kernels.launch.autotune.call_space import CallSpec, Space
 from constrint.kernels.launch.autotune.cases import CallCase, Checks, Restored
@@ -25,7 +25,7 @@ from constrint.tune.store.record import TuningRecord
 
 #: When candidates are measured: never, or at the first call of a key.
 MODES = ("never", "first_call")
-#: Candidates that are tried in place, and candidates that are kept in reserve where nothing is measured.
+#: Candidates that are tried in place, and candidates in reserve where nothing is measured.
 TRIALS, RESERVE = 8, 16
 #: The model that ranks where a device has none, and in Triton's interpreter, where nothing limits a configuration.
 STAND_IN = "A100"
@@ -43,14 +43,14 @@ def autotune(
 ) -> Callable[[Any], AutotunedKernel]:
     """Decorate a `triton.jit` function: its configuration follows from constraints and a hardware model.
 
-    The call stays what it was, `kernel[grid](...)`, without the parameters that the spec has. The first call of a key
-    takes what was tuned before, else the model's first choice (or, if told so, it tries several and keeps the best).
+    The call stays `kernel[grid](...)`, without the parameters that the spec has. The first call of a key
+    takes the winner of an earlier tuning, else the model's first choice (or, on request, the best of several trials).
 
     Args:
         spec: `constrint.space(...)`, or a `TritonKernelSpec`, whose sizes and options are arguments of the kernel.
         key: Names of the arguments that the choice depends on; the types of all tensors always count.
         tune: "never", or "first_call" to measure at the first call of a key.
-        trials: How many of the model's best are then tried.
+        trials: Number of the model's best candidates that are then tried.
         gpu: The hardware model, where it is not to be that of the tensors' device.
         reset_to_zero: Tensors that have to be zero before every launch of a trial.
         restore_value: Tensors that have to be as the call gave them before every launch of a trial.
@@ -88,11 +88,11 @@ class AutotunedKernel:
 
     Attributes:
         fn: The function below the decorator.
-        spec: What was given to the decorator.
+        spec: The kernel spec or the space of the decorator.
         keys: Names of the arguments that the choice depends on.
         cache: Triton's `Config` by the key of a call.
-        best_config: The one of the last call; None before the first.
-        records: What was tried in place, by the key of a call; the best trial is the first.
+        best_config: The `Config` of the last call; None before the first.
+        records: Records of trials in place, by the key of a call; the best trial is the first.
     """
 
     tune: str = MODES[0]
@@ -114,12 +114,12 @@ class AutotunedKernel:
         self.cache: dict[tuple[Any, ...], Any] = {}
         self.best_config: Any = None
         self.records: dict[tuple[Any, ...], list[TuningRecord]] = {}
-        #: What was chosen by what a call shows at once: values of the key, types, the first tensor's device.
+        #: Chosen values, by the key's values, the types and the first tensor's device.
         self._seen: dict[tuple[Any, ...], tuple[Mapping[str, Any], Any]] = {}
         _KERNELS.add(self)
 
     def __getitem__(self, grid: Grid) -> Callable[..., Any]:
-        """What launches the kernel on a grid: a tuple, or a function of the arguments and parameters by name."""
+        """The launcher for a grid: a tuple, or a function of the arguments and parameters by name."""
         return lambda *args, **kwargs: self.run(*args, grid=grid, **kwargs)
 
     def run(self, *args: Any, grid: Grid, warmup: bool = False, **kwargs: Any) -> Any:
@@ -128,7 +128,7 @@ class AutotunedKernel:
         return self.fn.run(*args, grid=grid, warmup=warmup, **kwargs, **values)
 
     def warmup(self, *args: Any, grid: Grid, **kwargs: Any) -> list[Any]:
-        """Compile what a call with these arguments launches; launch nothing."""
+        """Compile the launches of a call with these arguments; launch nothing."""
         return [self.run(*args, grid=grid, warmup=True, **kwargs)]
 
     def ranking(
@@ -140,11 +140,11 @@ class AutotunedKernel:
             args: Arguments of the call.
             grid: Its grid.
             gpu: A GPU's name or model; that of the decorator or of the tensors' device if None.
-            top: How many candidates.
+            top: Number of candidates.
             kwargs: Further arguments of the call.
         """
         call = Call(self.signature, args, kwargs, grid, self.keys)
-        spec, workload = self._asked(call)
+        spec, workload = self._spec_and_workload(call)
         model = load_gpu(gpu) if isinstance(gpu, str) else gpu
         return rank(spec, model or self._model(call), workload, top=top)
 
@@ -154,15 +154,15 @@ class AutotunedKernel:
         """The model's first choice for a call with these arguments, compiled for a GPU that need not be here."""
         ranking = self.ranking(*args, grid=grid, gpu=gpu, top=1, **kwargs)
         call = Call(self.signature, args, kwargs, grid, self.keys)
-        spec, workload = self._asked(call)
+        spec, workload = self._spec_and_workload(call)
         config = ranking.candidates[0].config
         if not isinstance(spec, CallSpec):
             return config, spec.compile(ranking.gpu, workload, config)
-        given = call.all_named | self.signature.computed(call.all_named | dict(spec.values_of(config)))
-        return config, spec.launches(ranking.gpu, workload, config, given, {})[-1].compile(ranking.gpu)
+        arguments = call.all_named | self.signature.computed(call.all_named | dict(spec.values_of(config)))
+        return config, spec.launches(ranking.gpu, workload, config, arguments, {})[-1].compile(ranking.gpu)
 
     def _check_spec(self, spec: TritonKernelSpec) -> None:
-        """A whole spec speaks of this function, and its sizes are arguments."""
+        """Check that a whole spec is for this function, and that its sizes are arguments."""
         if not hasattr(spec, "function"):
             spec.function = self.fn
         self.signature.check_arguments(spec.size_names, f"sizes of {spec.full_name}")
@@ -181,25 +181,25 @@ class AutotunedKernel:
                 device = device or getattr(value, "device", None)
         place = (*seen, device)
         try:
-            known = self._seen.get(place)
+            chosen = self._seen.get(place)
         except TypeError:
             raise UsageError(f"{self.__name__}: values of the key must be hashable, got {seen}.") from None
-        if known is None:
+        if chosen is None:
             call = Call(self.signature, args, kwargs, grid, self.keys)
             key = (*call.choice_key, self._model(call).name)
             values = self._choose(call, key)
-            known = self._seen[place] = values, _triton_config(values)
-            self.cache[key] = known[1]
-        return known
+            chosen = self._seen[place] = values, _triton_config(values)
+            self.cache[key] = chosen[1]
+        return chosen
 
     def _choose(self, call: Call, key: tuple[Any, ...]) -> Mapping[str, Any]:
-        spec, workload = self._asked(call)
-        self._check_given(call, spec, workload)
+        spec, workload = self._spec_and_workload(call)
+        self._check_arguments(call, spec, workload)
         gpu = self._model(call)
-        origin = kept.origin_of(self.signature, spec, call.compiled_in)
-        known = kept.recall(spec, gpu, workload, origin)
-        if known is not None:
-            return spec.values_of(known)
+        origin = stored.origin_of(self.signature, spec, call.compiled_in)
+        config = stored.recall(spec, gpu, workload, origin)
+        if config is not None:
+            return spec.values_of(config)
         if self.tune == MODES[0] or is_captured(call):
             candidates = rank(spec, gpu, workload, top=RESERVE).candidates
             return spec.values_of(first_that_runs(call, spec, candidates).config)
@@ -207,11 +207,11 @@ class AutotunedKernel:
         with on_device(call):
             tuning = Tuning(spec, gpu, workload, origin, self._case(call, spec, gpu, workload), device_of(call))
             records = self.records[key] = tuning.try_all(candidates)
-        kept.keep(records, spec, gpu, origin)
+        stored.keep(records, spec, gpu, origin)
         return dict(records[0].config)
 
     def _case(self, call: Call, spec: KernelSpec, gpu: GpuModel, workload: Workload) -> Checks:
-        """What candidates are checked on: fresh inputs where the spec has a reference, else copies of the call's."""
+        """The data for checks: fresh inputs where the spec has a reference, else copies of the call's arguments."""
         from constrint.tune.check import Case
 
         has_own = type(spec).reference is not KernelSpec.reference and type(spec).inputs is not KernelSpec.inputs
@@ -219,15 +219,15 @@ class AutotunedKernel:
             return Case(spec, gpu, workload, device=device_of(call))
         return CallCase(spec, workload, call, self.restored)
 
-    def _asked(self, call: Call) -> tuple[KernelSpec, Workload]:
+    def _spec_and_workload(self, call: Call) -> tuple[KernelSpec, Workload]:
         if isinstance(self.spec, Space):
             spec = CallSpec(self.spec, call)
             return spec, spec.workload
         options = [option.name for option in self.spec.options]
         return self.spec, call.workload(self.spec.operation, self.spec.size_names, options)
 
-    def _check_given(self, call: Call, spec: KernelSpec, workload: Workload) -> None:
-        """Refuse a call that gives a parameter itself, or that lacks an argument.
+    def _check_arguments(self, call: Call, spec: KernelSpec, workload: Workload) -> None:
+        """Raise for a call that sets a parameter itself, or lacks an argument.
 
         Raises:
             UsageError: For such a call.
@@ -236,9 +236,9 @@ class AutotunedKernel:
         twice = sorted(params & {*call.named, *call.kwargs})
         if twice:
             raise UsageError(f"{self.__name__}: {', '.join(twice)} is chosen by constrint.autotune; leave it out.")
-        known = {*call.all_named, *params}
-        missing = [name for name in self.signature.names if name not in known]
-        # What `triton.heuristics` computes is not the caller's to give.
+        present = {*call.all_named, *params}
+        missing = [name for name in self.signature.names if name not in present]
+        # An argument that `triton.heuristics` computes may be missing.
         if missing and self.fn is self.signature.jitted:
             kinds = [f"{name} (a tl.constexpr)" if name in self.signature.constants else name for name in missing]
             raise UsageError(f"{self.__name__}: the call lacks {', '.join(kinds)}, which is no parameter of the space.")
@@ -247,8 +247,8 @@ class AutotunedKernel:
         if self.gpu is not None:
             return self.gpu
         device = call.device
-        found = gpu_of(device) if device is not None and device.type == "cuda" else None
-        return found or load_gpu(STAND_IN)
+        model = gpu_of(device) if device is not None and device.type == "cuda" else None
+        return model or load_gpu(STAND_IN)
 
 
 _KERNELS: weakref.WeakSet[AutotunedKernel] = weakref.WeakSet()

@@ -1,4 +1,4 @@
-"""Which of the model's choices runs on the device of a call: the first that compiles, fits and does not spill."""
+"""The choice for the device of a call: the first of the model's that compiles, fits and does not spill."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def first_that_runs(call: Call, spec: KernelSpec, candidates: Sequence[Candidate
             if not isinstance(error, TritonError) and PASS_FAILED not in str(error):
                 raise
             refused = error
-            told = f"{name}: {dict(values)} is refused and the next choice taken: {type(error).__name__}: {error}"
-            warnings.warn(told, RuntimeWarning, stacklevel=6)
+            message = f"{name}: {dict(values)} is refused and the next choice taken: {type(error).__name__}: {error}"
+            warnings.warn(message, RuntimeWarning, stacklevel=6)
         else:
             return candidate
     if spilling:

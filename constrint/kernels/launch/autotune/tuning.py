@@ -16,7 +16,7 @@ from typing import Any
 from constrint.errors import UnsupportedError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.launch.autotune.cases import Checks
-from constrint.kernels.launch.autotune.kept import Origin
+from constrint.kernels.launch.autotune.stored import Origin
 from constrint.select.candidate import Candidate
 from constrint.select.spec import KernelSpec
 from constrint.select.workload import Workload
@@ -27,19 +27,19 @@ from constrint.tune.store.record import Figures, TuningRecord
 NUM_FINAL = 3
 #: Rounds of the first timing, and of the final one.
 ROUNDS, FINAL_ROUNDS = 15, 31
-#: Characters that are kept of why a candidate failed.
+#: Characters of a failed candidate's message that are stored.
 _MAX_MESSAGE = 400
 
 
 @dataclass(frozen=True)
 class Tuning:
-    """What is tuned, and what it is tried on.
+    """One tuning: the kernel, and the data on which candidates are tried.
 
     Args:
         spec: The kernel as the call shows it.
         gpu: The model of the device.
-        workload: What the call asks for.
-        origin: What the records rest on.
+        workload: The workload of the call.
+        origin: Hashes and versions that the records state.
         case: The data.
         device: `cpu` in Triton's interpreter.
     """
@@ -56,7 +56,7 @@ class Tuning:
         """One record for each candidate, and one more for each that was timed again; the best one is the first.
 
         Raises:
-            UnsupportedError: When none ran and was right; says what was wrong with each.
+            UnsupportedError: When none ran and was right; carries the message of each.
         """
         timer = Timer(self.device)
         tried = [(candidate, self._try(timer, candidate)) for candidate in candidates]
@@ -89,8 +89,8 @@ class Tuning:
 
     def _again(self, timer: Timer, candidates: Sequence[Candidate]) -> list[TuningRecord]:
         """Time the best candidates in turn, so that drift favours none."""
-        kept = [self.case.launches(candidate.config) for candidate in candidates]
-        figures = timer.cold([timer.graph(call_of(launches)) for launches in kept], FINAL_ROUNDS)
+        launches_of = [self.case.launches(candidate.config) for candidate in candidates]
+        figures = timer.cold([timer.graph(call_of(launches)) for launches in launches_of], FINAL_ROUNDS)
         pairs = zip(candidates, figures, strict=True)
         return [self._record(candidate, "ok", figure=figure, is_final=True) for candidate, figure in pairs]
 

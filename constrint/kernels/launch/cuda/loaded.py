@@ -1,4 +1,4 @@
-"""A compiled CUDA kernel on the current device: loaded once, allowed what its launches take, and enqueued."""
+"""A compiled CUDA kernel on the current device: loaded once, granted the resources of its launches, and enqueued."""
 
 from __future__ import annotations
 

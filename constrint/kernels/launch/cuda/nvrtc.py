@@ -33,9 +33,9 @@ _SPILLED = re.compile(r"(\d+) bytes spill stores")
 _SHARED = re.compile(r"(\d+) bytes smem")
 _ERROR = re.compile(r"\berror\b")
 #: Binaries in memory, so that without a cache on disk a process still compiles each kernel once.
-_KNOWN: dict[bytes, CudaBinary] = {}
+_BINARIES: dict[bytes, CudaBinary] = {}
 #: Most binaries in memory.
-MOST_KNOWN = 256
+CAPACITY = 256
 #: Types of a macro's value.
 MacroValue = int | float | str | bool
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
@@ -106,7 +106,7 @@ def compile_cuda(gpu: GpuModel, source: CudaSource) -> CudaBinary:
     compiler = nvrtc_version()
     options = _options(source, target, compiler)
     key = _key(source, options, compiler)
-    binary = _KNOWN.get(key) or _kept(key)
+    binary = _BINARIES.get(key) or _stored(key)
     if binary is None:
         refusal = f"{compiler} refuses the kernel for {target}"
         binary = _compiled(source, options, refusal, compiler)
@@ -115,9 +115,9 @@ def compile_cuda(gpu: GpuModel, source: CudaSource) -> CudaBinary:
             other = _compiled(spared, _options(spared, target, compiler), refusal, compiler)
             binary = min(binary, other, key=lambda one: one.spill_bytes)
         cache.store(_KIND, key, msgspec.msgpack.encode(binary))
-    if len(_KNOWN) >= MOST_KNOWN:
-        _KNOWN.clear()
-    _KNOWN[key] = binary
+    if len(_BINARIES) >= CAPACITY:
+        _BINARIES.clear()
+    _BINARIES[key] = binary
     if source.is_settled:
         source.binaries[target] = binary
     return binary
@@ -129,7 +129,7 @@ def _options(source: CudaSource, target: str, compiler: str) -> list[str]:
     return [f"--gpu-architecture={target}", *shown, *definitions(source.macros, source.name), *source.options]
 
 
-def _kept(key: bytes) -> CudaBinary | None:
+def _stored(key: bytes) -> CudaBinary | None:
     """Return a binary from disk; None where no process has compiled it."""
     data = cache.load(_KIND, key)
     if data is not None:
@@ -139,7 +139,7 @@ def _kept(key: bytes) -> CudaBinary | None:
 
 
 def _release(compiler: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in compiler.rpartition(" ")[2].split("."))
+    return tuple(int(number) for number in compiler.rpartition(" ")[2].split("."))
 
 
 @lru_cache(maxsize=1)
@@ -211,7 +211,7 @@ def _program(source: CudaSource, options: list[str], refusal: str) -> Iterator[t
         CompileError: When the compiler refuses.
     """
     nvrtc = _nvrtc()
-    text, name, function = (part.encode() for part in (source.text, source.name, source.function))
+    text, name, function = (text.encode() for text in (source.text, source.name, source.function))
     folders = [f"--include-path={folder}" for folder in (*source.folders, *_toolkit_headers())]
     program = _called(nvrtc.nvrtcCreateProgram(text, name, 0, [], []))
     try:
@@ -226,16 +226,16 @@ def _program(source: CudaSource, options: list[str], refusal: str) -> Iterator[t
 
 
 def figures_of(log: str, symbol: str) -> tuple[int, int, int]:
-    """Registers, bytes spilled and static shared memory of a kernel, from what the assembler said.
+    """Registers, bytes spilled and static shared memory of a kernel, from the assembler's log.
 
     Raises:
         UnsupportedError: Where it said nothing of the kernel.
     """
-    part = log.partition(f"Compiling entry function '{symbol}'")[2].partition("Compiling entry function")[0]
-    used = _USED.search(part)
+    section = log.partition(f"Compiling entry function '{symbol}'")[2].partition("Compiling entry function")[0]
+    used = _USED.search(section)
     if used is None:
         raise UnsupportedError(f"NVRTC's log does not say what {symbol} takes; a later NVRTC does.")
-    spilled, shared = _SPILLED.search(part), _SHARED.search(part)
+    spilled, shared = _SPILLED.search(section), _SHARED.search(section)
     return int(used[1]), int(spilled[1]) if spilled else 0, int(shared[1]) if shared else 0
 
 
@@ -265,10 +265,10 @@ def _toolkit_headers() -> tuple[Path, ...]:
     try:
         from cuda.pathfinder import find_nvidia_header_directory
 
-        found = find_nvidia_header_directory("cudart")
+        folder = find_nvidia_header_directory("cudart")
     except (ImportError, RuntimeError):
         return ()
-    return (Path(found),) if found else ()
+    return (Path(folder),) if folder else ()
 
 
 def _key(source: CudaSource, options: list[str], compiler: str) -> bytes:

@@ -261,15 +261,15 @@ class CudaKernelSpec(KernelSpec):
     ) -> Sequence[Launch]:
         """The one launch."""
         preset = {option.name: option.default for option in self.options}
-        given = {**inputs, **outputs, **workload.sizes, **preset, **workload.options, **self.values_of(config)}
-        missing = [name for name in (*self.arguments, *self.constants) if name not in given]
+        values = {**inputs, **outputs, **workload.sizes, **preset, **workload.options, **self.values_of(config)}
+        missing = [name for name in (*self.arguments, *self.constants) if name not in values]
         if missing:
             raise UsageError(
                 f"{self.full_name}: the argument {missing[0]!r} is no input, output, size, option or parameter; "
-                f"there are {', '.join(given)}."
+                f"there are {', '.join(values)}."
             )
-        typed = (_typed(given[name], kind, f"{self.full_name}: {name}") for name, kind in self.arguments.items())
-        constants = {name: given[name] for name in self.constants}
+        typed = (_typed(values[name], kind, f"{self.full_name}: {name}") for name, kind in self.arguments.items())
+        constants = {name: values[name] for name in self.constants}
         source, smem_bytes = self.cuda_source(workload, config), self.dynamic_smem_bytes(workload, config)
         grid, block = self.grid(workload, config), self.block(workload, config)
         return [CudaLaunch(gpu, source, tuple(grid), tuple(block), tuple(typed), smem_bytes, constants)]

@@ -23,7 +23,7 @@ MAP = np.dtype(f"V{MAP_BYTES}")
 ROW_BYTES = 16
 #: Rows and columns of a box, at most.
 MAX_BOX = 256
-#: Up to this version drivers mark maps of small tensors in a way that must not be (as CUTLASS and Triton know).
+#: Up to this version drivers mark maps of small tensors wrongly (CUTLASS and Triton correct it, too).
 MARKING_VERSION, SMALL_BYTES, MARK = 13010, 128 * 1024, np.uint64(1 << 21)
 
 

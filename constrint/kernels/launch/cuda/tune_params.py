@@ -37,7 +37,7 @@ Reference = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 #: Static shared memory that any NVRTC takes; 13.5 takes more for some targets.
 MAX_STATIC_SMEM_BYTES = 48 * 1024
 BLOCK_SIZE_NAMES = ("block_size_x", "block_size_y", "block_size_z")
-#: Threads of a block along x where no parameter says how many: what Kernel Tuner takes.
+#: Threads of a block along x where no parameter states them: Kernel Tuner's default.
 USUAL_BLOCK_SIZE = 256
 #: Registers of a thread where nothing is stated: few enough for any block.
 USUAL_REGISTERS = 32
@@ -119,12 +119,12 @@ def spec_from_tune_params(
     Raises:
         UsageError: For an invalid field; names it.
     """
-    known = {"kernel_name": kernel_name, "kernel_source": kernel_source, "problem_size": problem_size}
+    required = {"kernel_name": kernel_name, "kernel_source": kernel_source, "problem_size": problem_size}
     for name in further:
         if name not in Description.__dataclass_fields__:
             raise UnknownNameError("property of a kernel", name, Description.__dataclass_fields__)
     further.setdefault("home", str(sys._getframe(1).f_globals.get("__name__", "")))
-    return TuneParamsSpec(Description(**known, arguments=arguments, tune_params=tune_params, **further))  # type: ignore[arg-type]
+    return TuneParamsSpec(Description(**required, arguments=arguments, tune_params=tune_params, **further))  # type: ignore[arg-type]
 
 
 class TuneParamsSpec(CudaKernelSpec):
@@ -178,10 +178,10 @@ class TuneParamsSpec(CudaKernelSpec):
 
     def problem(self, gpu: GpuModel, workload: Workload) -> Problem:
         """The restrictions, and the limits of the hardware."""
-        known = {**workload.sizes, **gpu_names(gpu)}
-        problem = self.stated.problem(self.full_name, known)
+        values = {**workload.sizes, **gpu_names(gpu)}
+        problem = self.stated.problem(self.full_name, values)
         problem.add(
-            self.stated.number(self.described.smem_bytes, known, "smem_bytes") <= MAX_STATIC_SMEM_BYTES,
+            self.stated.number(self.described.smem_bytes, values, "smem_bytes") <= MAX_STATIC_SMEM_BYTES,
             name="static_smem",
             because="CUDA gives a kernel at most 48 KB of static shared memory; more has to be dynamic",
         )
@@ -190,10 +190,10 @@ class TuneParamsSpec(CudaKernelSpec):
 
     def use(self, gpu: GpuModel, workload: Workload, v: Vars) -> BlockUse:
         """The block's threads; registers and shared memory as stated."""
-        known = {**workload.sizes, **gpu_names(gpu)}
-        smem = self.stated.number(self.described.smem_bytes, known, "smem_bytes")
-        dynamic = self.stated.number(self.described.dynamic_smem_bytes, known, "dynamic_smem_bytes")
-        registers = self.stated.number(self.described.registers, known, "registers")
+        values = {**workload.sizes, **gpu_names(gpu)}
+        smem = self.stated.number(self.described.smem_bytes, values, "smem_bytes")
+        dynamic = self.stated.number(self.described.dynamic_smem_bytes, values, "dynamic_smem_bytes")
+        registers = self.stated.number(self.described.registers, values, "registers")
         return BlockUse(ceildiv(self._threads(), gpu.sm.warp_size), registers, smem + dynamic)
 
     def values_of(self, config: Config) -> dict[str, Any]:
@@ -234,7 +234,7 @@ class TuneParamsSpec(CudaKernelSpec):
         return stated.value(config)
 
     def macros(self, workload: Workload, config: Config) -> Mapping[str, MacroValue]:
-        """The parameters, and what Kernel Tuner defines beside them."""
+        """The parameters, and the macros that Kernel Tuner defines beside them."""
         block, grid = self.block(workload, config), (*self.grid(workload, config), 1, 1, 1)
         sizes = {f"grid_size_{axis}": grid[place] for place, axis in enumerate(_AXES)}
         return {**sizes, **dict(zip(self.block_names, block, strict=True)), "kernel_tuner": 1, **self.values_of(config)}
@@ -311,15 +311,15 @@ class TuneParamsSpec(CudaKernelSpec):
 
     def _check(self) -> None:
         """Read every text once, so that mistakes are reported early."""
-        known = {*self.stated.domains, *self.size_names, *GPU_NAMES}
-        self.stated.check_rules(known)
+        names = {*self.stated.domains, *self.size_names, *GPU_NAMES}
+        self.stated.check_rules(names)
         described = self.described
         texts: dict[str, Any] = {"smem_bytes": described.smem_bytes, "registers": described.registers}
         texts["dynamic_smem_bytes"] = described.dynamic_smem_bytes
         for axis, divisors in zip(_AXES, self._divisors, strict=True):
             texts |= {f"grid_div_{axis}[{place}]": text for place, text in enumerate(divisors)}
         for what, text in texts.items():
-            self.stated.check_text(text, what, {*known, *self.block_names})
+            self.stated.check_text(text, what, {*names, *self.block_names})
         of_sizes: dict[str, Any] = {f"problem_size[{place}]": text for place, text in enumerate(self._problem_size)}
         every = {**self._arguments, **self._constants}
         of_sizes |= {name: value[1] for name, value in every.items() if isinstance(value, tuple)}
@@ -335,11 +335,13 @@ def _operation(kernel_name: str) -> str:
     return str(words[-1]).lower()
 
 
-def _described(given: Mapping[str, Argument], sizes: Sequence[str], where: str) -> dict[str, Any]:
-    """The arguments, each looked at."""
-    if not isinstance(given, Mapping):
-        raise UsageError(f"{where}: arguments must map the name of each argument to its description, got {given!r}.")
-    for name, value in given.items():
+def _described(arguments: Mapping[str, Argument], sizes: Sequence[str], where: str) -> dict[str, Any]:
+    """The arguments, each one checked."""
+    if not isinstance(arguments, Mapping):
+        raise UsageError(
+            f"{where}: arguments must map the name of each argument to its description, got {arguments!r}."
+        )
+    for name, value in arguments.items():
         dtype = (
             value[0] if isinstance(value, tuple) else value if isinstance(value, str) else getattr(value, "dtype", None)
         )
@@ -354,7 +356,7 @@ def _described(given: Mapping[str, Argument], sizes: Sequence[str], where: str) 
             )
         if isinstance(value, str) and name not in sizes:
             raise UnknownNameError("size", name, sizes, f"The argument {name!r} of {where} is a number of that name.")
-    return dict(given)
+    return dict(arguments)
 
 
 def _kind(value: Any) -> str:

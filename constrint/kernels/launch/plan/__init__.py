@@ -1,1 +1,1 @@
-"""Launch plans: what a call of a known signature does, without choosing, compiling or asking Triton again."""
+"""Launch plans: calls of a planned signature run without another choice, compilation or inspection by Triton."""

@@ -3,7 +3,7 @@
 A kernel in CUDA C++ takes its arguments in order. Facts of Triton 3.6 and 3.9: arguments stand in the order of the
 signature without compile-time constants; a tensor descriptor is a tensor map, its sizes and its strides; two addresses
 of scratch memory come last. Where the driver tells the sizes of a kernel's parameters, the layout is checked against
-them; any other version of Triton is not relied on without that.
+them; without these sizes no other version of Triton is planned for.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ADDRESS_BYTES = 8
 #: Addresses of Triton's own scratch memory at the end, where a kernel needs none.
 NUM_SCRATCH = 2
 
-#: The slot that an address belongs to, and how far into it.
+#: Returns the slot of an address, and the offset in bytes.
 Locate = Callable[[int], tuple[int, int]]
 Argument = tuple[Any, ...]
 
@@ -73,10 +73,10 @@ def integer(value: int, size: int) -> Argument:
 
 
 def check_layout(laid: list[Argument], parameter_bytes: list[int]) -> None:
-    """Compare with the sizes that the driver tells, or with the versions that the layout is known for.
+    """Check the layout against the sizes that the driver tells; without them, check that Triton's version is verified.
 
     Raises:
-        NotPlannedError: When they differ.
+        NotPlannedError: When the layout or the version differs.
     """
     if parameter_bytes:
         if [size_of(argument) for argument in laid] != parameter_bytes:
@@ -92,7 +92,7 @@ def cuda_layout(arguments: Sequence[Any], locate: Locate) -> list[Argument]:
     """Lay out the arguments of a `CudaLaunch`: tensors, tensor maps, None, and numbers of numpy's types.
 
     Raises:
-        NotPlannedError: When a tensor is none of the call's.
+        NotPlannedError: When a tensor is not one of the call.
     """
     laid: list[Argument] = []
     for value in arguments:
@@ -113,12 +113,12 @@ def check_cuda_layout(laid: list[Argument], parameter_bytes: list[int], name: st
     """Compare the arguments of a kernel in CUDA C++ with the sizes that the driver tells.
 
     Raises:
-        UsageError: When they differ: the kernel would read what it was not given.
+        UsageError: When they differ: the kernel would read memory that holds no argument.
     """
-    given = [size_of(argument) for argument in laid]
-    if parameter_bytes and given != parameter_bytes:
+    sizes = [size_of(argument) for argument in laid]
+    if parameter_bytes and sizes != parameter_bytes:
         raise UsageError(
-            f"{name}: the kernel takes arguments of {parameter_bytes} bytes, and got {given}. Give as many, as tensors "
+            f"{name}: the kernel takes arguments of {parameter_bytes} bytes, and got {sizes}. Give them as tensors "
             "and as numbers of numpy's types of these sizes."
         )
 

@@ -18,17 +18,17 @@ from constrint.kernels.launch.cuda.tensor_map import TensorMap
 from constrint.kernels.launch.fill import fill_words
 from constrint.kernels.launch.plan.scratch import COUNTERS
 
-#: Finds the slot of an address, and how far into it.
+#: Returns the slot of an address, and the offset in bytes.
 Locate = Callable[[int], tuple[int, int]]
 #: Types of tensors without overrides of their own.
 PLAIN_TYPES = (Tensor, torch.nn.Parameter)
-#: Addresses matter modulo this number of bytes: loads and choices depend on no more of them.
+#: Loads and choices depend on addresses modulo this number of bytes alone.
 ADDRESS_STEP = 128
 
 
 @dataclass(frozen=True)
 class Address:
-    """Stands for a tensor where only its address is asked for."""
+    """Stand-in for a tensor of which only the address is needed."""
 
     address: int
 
@@ -39,7 +39,7 @@ class Address:
 
 @dataclass(frozen=True)
 class Descriptor:
-    """Stands for a tensor descriptor with another base."""
+    """Stand-in for a tensor descriptor, with another base."""
 
     base: Address
     shape: Sequence[int]
@@ -75,7 +75,7 @@ class DirectCuda:
     """A launch of a kernel in CUDA C++.
 
     Args:
-        launch: The `CudaLaunch` that was stated first.
+        launch: The `CudaLaunch` of the first call.
         places: Its arguments that are addresses: place -> slot and bytes into it.
     """
 
@@ -97,8 +97,8 @@ class DirectCuda:
             for place, value in given
             if isinstance(value, TensorMap) or (isinstance(value, Tensor) and value.numel())
         }
-        kept = tuple(_without_tensor(value) for value in launch.arguments)
-        return cls(replace(launch, arguments=kept), places)
+        without_tensors = tuple(_without_tensor(value) for value in launch.arguments)
+        return cls(replace(launch, arguments=without_tensors), places)
 
     def run(self, tensors: Sequence[Tensor | None], addresses: Sequence[int]) -> None:
         """See `DirectStep.run`."""
@@ -140,7 +140,7 @@ class DirectLaunch:
             NotPlannedError: When an address belongs to no slot.
         """
         places: dict[int, tuple[int, int]] = {}
-        kept: list[Any] = []
+        fixed: list[Any] = []
         for place, name in enumerate(kernel.src.signature):
             value = values[name]
             if isinstance(value, Tensor):
@@ -150,9 +150,9 @@ class DirectLaunch:
                 places[place] = locate(value.base.data_ptr())
                 padding = str(getattr(value, "padding", "zero"))
                 value = Descriptor(Address(0), list(value.shape), list(value.strides), padding)
-            kept.append(value)
+            fixed.append(value)
         whole = (*grid, 1, 1)[:3]
-        return cls(kernel, (whole[0], whole[1], whole[2]), tuple(kept), places)
+        return cls(kernel, (whole[0], whole[1], whole[2]), tuple(fixed), places)
 
     def run(self, tensors: Sequence[Tensor | None], addresses: Sequence[int]) -> None:
         """See `DirectStep.run`."""
@@ -177,7 +177,7 @@ class PlanEntry:
 
 
 class PlainTable:
-    """The core's table in Python; see `table.PlanTable` for the words."""
+    """The core's table in Python; see `table.PlanTable`."""
 
     def __init__(
         self, capacity: int, listeners: Sequence[Callable[[], Any]], precision: Callable[[], Hashable]
@@ -189,14 +189,14 @@ class PlainTable:
         self._hits = self._misses = 0
 
     def call(self, is_inner: bool, extra: Hashable, *tensors: Tensor | None) -> Any:
-        """The results, or None, True or False as the core's table answers."""
-        given = [tensor for tensor in tensors if tensor is not None]
-        if not all(type(tensor) in PLAIN_TYPES and tensor.is_cuda and not tensor.is_neg() for tensor in given):
+        """The results, or `NO_PLAN`, `WANTS_GRAD` or `IS_NEW` of `table.py`."""
+        present = [tensor for tensor in tensors if tensor is not None]
+        if not all(type(tensor) in PLAIN_TYPES and tensor.is_cuda and not tensor.is_neg() for tensor in present):
             return None
         if not is_inner:
             if any(listener() for listener in self._listeners):
                 return None
-            if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in given):
+            if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in present):
                 return True
         try:
             key = self._key(extra, tensors)
@@ -215,13 +215,13 @@ class PlainTable:
         return _run(entry, tensors)
 
     def insert(self, extra: Hashable, tensors: tuple[Tensor | None, ...], entry: PlanEntry) -> None:
-        """Keep what calls of this signature do."""
+        """Store the plan of a signature."""
         self._entries[self._key(extra, tensors)] = entry
         while len(self._entries) > self._capacity:
             self._entries.popitem(last=False)
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Drop all plans."""
         self._entries.clear()
 
     def state(self) -> tuple[int, int, int]:
@@ -242,12 +242,14 @@ class PlainTable:
 
 
 def _run(entry: PlanEntry, tensors: tuple[Tensor | None, ...]) -> Any:
-    made = [torch.empty_strided(shape, strides, dtype=dtype, device="cuda") for shape, strides, dtype in entry.outputs]
-    every = (*tensors, *made)
+    outputs = [
+        torch.empty_strided(shape, strides, dtype=dtype, device="cuda") for shape, strides, dtype in entry.outputs
+    ]
+    every = (*tensors, *outputs)
     addresses = [0 if tensor is None else tensor.data_ptr() for tensor in every]
     if entry.num_counters:
         stream = torch.cuda.current_stream().cuda_stream
         addresses.append(COUNTERS.address(entry.device, stream, entry.num_counters))
     for launch in entry.launches:
         launch.run(every, addresses)
-    return made[0] if entry.num_results == 1 else tuple(made[: entry.num_results])
+    return outputs[0] if entry.num_results == 1 else tuple(outputs[: entry.num_results])

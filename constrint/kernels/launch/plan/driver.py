@@ -45,7 +45,7 @@ def reads_tensors() -> bool:
 
 
 def fast_allocator() -> Any:
-    """Return the cheapest function for the host that makes a CUDA tensor from (shape, strides, dtype)."""
+    """The function that allocates a CUDA tensor of (shape, strides, dtype) at the least cost to the host."""
     guards = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
     allocate = getattr(guards, "_empty_strided_cuda", None)
     return _empty if allocate is None else allocate
@@ -57,14 +57,14 @@ def _empty(shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype)
 
 def has_blas() -> bool:
     """Whether plans may call cuBLAS: the core has found it, and torch would call it, too."""
-    if not _has_found() or torch.cuda.tunable.is_enabled():
+    if not _finds_cublas() or torch.cuda.tunable.is_enabled():
         return False
     backend = getattr(torch._C, "_get_blas_preferred_backend", None)
     return backend is None or backend().name not in OTHERS
 
 
 @lru_cache(maxsize=1)
-def _has_found() -> bool:
+def _finds_cublas() -> bool:
     handle = getattr(torch._C, "_cuda_getCurrentBlasHandle", None)
     no_load = getattr(os, "RTLD_NOLOAD", None)
     version = torch.version.cuda

@@ -1,7 +1,8 @@
 """Compiled kernels on the current device: loaded once from images on disk, and checked to be resident.
 
-Blocks that wait for each other, in a grid barrier or a cluster, have to be resident at the same time. The driver is
-asked before the launch, because part of a GPU (a MIG slice, a share of MPS) holds fewer blocks than its model says.
+Blocks that wait for each other, in a grid barrier or a cluster, have to be resident at the same time. The driver states
+their number before the launch, because part of a GPU (a MIG slice, a share of MPS) holds fewer blocks than its model
+says.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _DIGESTS: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
 
 
 def resident_blocks(launch: Any) -> int | None:
-    """Return how many blocks of a `CudaLaunch` the device of its tensors holds at once; None where no driver tells.
+    """Blocks of a `CudaLaunch` that the device of its tensors holds at once; None where no driver tells.
 
     Raises:
         DoesNotFitError: When the device cannot run one block of it.
@@ -74,7 +75,7 @@ def check_shape(shape: LaunchShape, handle: int, name: str) -> None:
 
 
 def resident_of(shape: LaunchShape, handle: int) -> int | None:
-    """Return how many blocks of a loaded kernel the current device holds at once; None where no driver tells."""
+    """Blocks of a loaded kernel that the current device holds at once; None where no driver tells."""
     if compiled is None or driver() is None:
         return None
     blocks: int | None = compiled.resident_blocks(driver(), handle, *shape[1:4], _num_sms())
@@ -105,7 +106,7 @@ def load_image(image: str, name: str, shape: LaunchShape) -> int:
     """Load a kernel of a stored image on the current device and return its handle, ready for a launch of this shape.
 
     Raises:
-        NotPlannedError: When the image is not at hand, or this device cannot launch it.
+        NotPlannedError: When the image is not on disk, or this device cannot launch it.
     """
     key = torch.cuda.current_device(), image, name
     assert compiled is not None

@@ -1,7 +1,7 @@
 """Prepared launches: one compiled kernel, launched again and again at little cost to the host.
 
-`prepare` takes a Triton kernel. Triton looks at every argument of every launch to find the variant that was compiled
-for it; a prepared launch has found the variant and checks only that it still fits. `prepare_cuda` takes a CUDA or HIP
+`prepare` takes a Triton kernel. Triton inspects every argument of every launch to find the compiled variant; a
+prepared launch holds the variant and checks only that it still fits. `prepare_cuda` takes a CUDA or HIP
 kernel that is already loaded.
 """
 
@@ -44,10 +44,10 @@ def prepare(kernel: Any, grid: Grid, *args: Any, **kwargs: Any) -> PreparedLaunc
         kwargs: Arguments by name, compile-time constants, and options such as `num_warps`.
 
     Returns:
-        What launches it: called with the arguments that are no compile-time constants, in the kernel's order.
+        The launcher, called with the arguments that are no compile-time constants, in the kernel's order.
 
     Raises:
-        UsageError: For what is no jitted function, and for missing or unknown arguments.
+        UsageError: When `kernel` is no jitted function, and for missing or unknown arguments.
         triton.runtime.errors.OutOfResources: When the kernel does not fit the device.
     """
     if not hasattr(kernel, "params") or not hasattr(kernel, "warmup"):
@@ -105,7 +105,7 @@ class PreparedLaunch:
         """Launch the kernel on the current stream of its device.
 
         Args:
-            args: The arguments that are no compile-time constants, in the kernel's order. Where they ask for another
+            args: The arguments that are no compile-time constants, in the kernel's order. Where they need another
                 variant of the kernel (another dtype, a number or an address that is no longer a multiple of 16), Triton
                 finds and launches it.
 
@@ -121,14 +121,14 @@ class PreparedLaunch:
             return
         grid = self._grid if isinstance(self._grid, tuple) else self._grid_of(self._by_name(args))
         plan = self._plans.get(grid) or self._plan(grid)
-        given: Sequence[Any] = args
+        arguments: Sequence[Any] = args
         if self._descriptors:
-            given = list(args)
+            arguments = list(args)
             for place, _ in self._descriptors:
-                given[place] = args[place].base
+                arguments[place] = args[place].base
         stream = torch._C._cuda_getCurrentRawStream(self._index)
         assert compiled is not None
-        if not compiled.launch(plan, stream, *given):
+        if not compiled.launch(plan, stream, *arguments):
             self._through_triton(args)
 
     def _fits(self, args: Sequence[Any]) -> bool:
@@ -139,8 +139,8 @@ class PreparedLaunch:
             if type(args[place]) is not kind:
                 return False
         for place, seen in self._descriptors:
-            given = args[place]
-            if given is not seen and _facts(given) != _facts(seen):
+            descriptor = args[place]
+            if descriptor is not seen and _facts(descriptor) != _facts(seen):
                 return False
         return True
 
@@ -230,7 +230,7 @@ def prepare_cuda(
         shared_bytes: Dynamic shared memory of a block.
 
     Returns:
-        What launches it, called with tensors and numbers in the same order.
+        The launcher, called with tensors and numbers in the same order.
 
     Raises:
         UsageError: For arguments of other types, and where there is no driver.
@@ -273,11 +273,11 @@ class PreparedCuda:
     def __call__(self, *args: Any) -> None:
         """Launch the kernel on the current stream of its device; numbers may be Python's."""
         assert compiled is not None
-        given = [value.item() if isinstance(value, np.generic) else value for value in args]
+        arguments = [value.item() if isinstance(value, np.generic) else value for value in args]
         for slot in self._floats:
-            given[slot] = float(given[slot])
+            arguments[slot] = float(arguments[slot])
         stream = torch._C._cuda_getCurrentRawStream(self._index)
-        if not compiled.launch(self._plan, stream, *given):
+        if not compiled.launch(self._plan, stream, *arguments):
             with torch.cuda.device(self._index):
-                if not compiled.launch(self._plan, stream, *given):
+                if not compiled.launch(self._plan, stream, *arguments):
                     raise RuntimeError("the kernel was prepared in another context of this device; prepare it again.")

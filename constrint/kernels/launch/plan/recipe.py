@@ -1,6 +1,6 @@
-"""A call's launches as plain data, a recipe: recorded once, stored on disk, turned into a plan of the compiled core.
+"""Recipes: a call's launches as plain data, recorded once, stored on disk, and read as a plan of the compiled core.
 
-A recipe holds no address. Slots stand for memory: first the call's tensors, then what the call allocates (its results,
+A recipe holds no address. Slots stand for memory: first the call's tensors, then the call's allocations (its results,
 then one piece of scratch memory), then the stream's counters.
 """
 
@@ -29,7 +29,7 @@ PIECE_BYTES = 512
 
 
 class KernelStep(msgspec.Struct, frozen=True, tag="kernel"):
-    """One kernel: its image by digest, how it is launched, and its arguments as in `arguments.py`."""
+    """One kernel: the digest of its image, the shape of its launch, and its arguments as in `arguments.py`."""
 
     image: str
     name: str
@@ -37,7 +37,7 @@ class KernelStep(msgspec.Struct, frozen=True, tag="kernel"):
     arguments: list[Any]
 
     def for_core(self) -> tuple[Any, ...]:
-        """The step as plans of the core take it, once its kernel is loaded on the current device."""
+        """The step in the form of the core's plans; loads its kernel on the current device."""
         return "kernel", load_image(self.image, self.name, self.shape), *self.shape.for_core(), self.arguments
 
 
@@ -63,7 +63,7 @@ class ProductStep(msgspec.Struct, frozen=True, tag="product"):
 
     Args:
         operations: cublasOperation_t of A and B.
-        sizes: Rows and columns of C, and what is summed over.
+        sizes: Rows and columns of C, and the depth of the sums.
         types: cudaDataType_t of A, B and C.
         strides: Elements from column to column of A, B and C.
         slots: Slots of A, B and C.
@@ -87,7 +87,7 @@ class ProductStep(msgspec.Struct, frozen=True, tag="product"):
 
 
 class Recipe(msgspec.Struct, frozen=True):
-    """Everything that a call of one signature does.
+    """The steps and allocations of a call of one signature.
 
     Args:
         steps: Fills, kernels and library products, in order.
@@ -130,10 +130,12 @@ class Regions:
         Raises:
             NotPlannedError: When no slot, or more than one, has the address.
         """
-        found = [(slot, shift + address - start) for start, end, slot, shift in self._of_slot if start <= address < end]
-        if len(found) != 1:
-            raise NotPlannedError(f"an argument lies in {len(found)} tensors of the call")
-        return found[0]
+        matches = [
+            (slot, shift + address - start) for start, end, slot, shift in self._of_slot if start <= address < end
+        ]
+        if len(matches) != 1:
+            raise NotPlannedError(f"an argument lies in {len(matches)} tensors of the call")
+        return matches[0]
 
 
 def extent(tensor: Tensor) -> tuple[int, int]:
@@ -282,10 +284,10 @@ def _direct(launch: Any, kernel: Any, regions: Regions) -> DirectStep:
 
 
 def plan_of(recipe: Recipe, num_tensors: int) -> Any:
-    """Make the core's plan of a recipe on the current device.
+    """The core's plan of a recipe on the current device.
 
     Raises:
-        NotPlannedError: When a kernel of it is not at hand, or does not fit this device.
+        NotPlannedError: When a kernel of the recipe is not on disk, or does not fit this device.
     """
     if compiled is None or driver() is None:
         raise NotPlannedError("there is no driver")

@@ -30,7 +30,7 @@ class Scratch:
         return COUNTERS.take(device, num)
 
 
-#: Takes memory from torch at every launch.
+#: Scratch memory that torch allocates at every launch.
 TORCH_SCRATCH = Scratch()
 
 

@@ -9,7 +9,7 @@ class NotPlannedError(Exception):
     """Raised where a launch cannot be planned; Triton's own launcher takes it."""
 
 
-#: The most blocks of a cluster that every GPU with clusters can have; Triton asks for more by its own launcher alone.
+#: The most blocks of a cluster that every GPU with clusters can have; only Triton's own launcher allows more.
 PORTABLE_CLUSTER = 8
 #: The most blocks of a cluster that any GPU can have.
 MAX_CLUSTER = 16
@@ -39,7 +39,7 @@ class LaunchShape(NamedTuple):
         """The shape in which Triton would launch one of its compiled kernels on a grid.
 
         Raises:
-            NotPlannedError: When only Triton can.
+            NotPlannedError: When only Triton can launch the kernel.
         """
         meta = kernel.metadata
         cluster = int(getattr(meta, "num_ctas", 1) or 1)

@@ -32,12 +32,12 @@ from constrint.select.winners import stamp, when_reloaded
 
 #: Most signatures of a table; the least recently used is dropped first.
 CAPACITY = 4096
-#: Results of `PlanTable.call` beside those of the call: it has no plan; gradients have to be recorded; it is new.
+#: Results of `PlanTable.call` in place of the call's: it has no plan; autograd has to record it; its signature is new.
 NO_PLAN, WANTS_GRAD, IS_NEW = None, True, False
 
 #: Records the launches of a call whose tensors do not overlap.
 Build = Callable[[tuple[Tensor | None, ...], Any], RecordedCall]
-#: Makes a function of a call's tensors from the arguments in a recipe.
+#: Returns a function of a call's tensors for the arguments in a recipe.
 FunctionOf = Callable[[Mapping[str, Any]], Callable[..., Any]]
 
 
@@ -56,7 +56,7 @@ class PlanTable:
         name: The operation's name.
         build: Records the recipe of a call; raises NotPlannedError where the call cannot be planned.
         precision: Returns torch's precision settings that products of 32-bit floats depend on.
-        function_of: Makes the function of a recipe that has one instead of launches.
+        function_of: Returns the function of a recipe that has a function instead of launches.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class PlanTable:
         return compiled.table_call(table, is_inner, extra, *tensors)  # type: ignore[union-attr]
 
     def run(self, extra: Hashable, *tensors: Tensor | None) -> Any:
-        """Run a call as an operator's kernel, making its plan where it is new; None where there is no plan.
+        """Run a call as an operator's kernel and record its plan where it is new; None where there is no plan.
 
         Observers of operators have already seen the call, so that only observers of launches and memory are checked.
         """
@@ -100,7 +100,7 @@ class PlanTable:
         return self.learn(extra, *tensors) if result is IS_NEW else result
 
     def learn(self, extra: Hashable, *tensors: Tensor | None) -> Any:
-        """Make the plan of a new call and run it; None where such calls have no plan.
+        """Record the plan of a new call and run it; None where calls of its signature have no plan.
 
         Raises:
             ConstrintError: From `build`, for arguments that do not go together.
@@ -116,7 +116,7 @@ class PlanTable:
 
     def note(self, extra: Hashable, *tensors: Tensor | None) -> str:
         """The note of a call's recorded recipe; empty where none is on disk."""
-        recipe = self._kept(self._key(extra, tensors), extra, tensors)
+        recipe = self._stored(self._key(extra, tensors), extra, tensors)
         return "" if recipe is None else recipe.note
 
     def clear(self) -> None:
@@ -135,7 +135,7 @@ class PlanTable:
         return TableState(*compiled.table_state(self._table))
 
     def _open(self) -> bool:
-        """Make the table at the first call on a GPU; False for tensors on a GPU that is not there."""
+        """Create the table at the first call on a GPU; False where torch finds no GPU."""
         if not torch.cuda.is_available():
             return False
         if compiled is not None and driver() is not None and reads_tensors():
@@ -148,7 +148,7 @@ class PlanTable:
     def _learn_recipe(self, extra: Hashable, tensors: tuple[Tensor | None, ...]) -> None:
         recipe, plan = None, None
         key = self._key(extra, tensors)
-        for source in (self._kept, self._built):
+        for source in (self._stored, self._recorded):
             try:
                 recipe = source(key, extra, tensors)
                 plan = None if recipe is None else self._plan(recipe, len(tensors))
@@ -164,10 +164,10 @@ class PlanTable:
         compiled.table_insert(self._table, extra, tensors, plan, outputs, results, counters)
 
     def _plan(self, recipe: Recipe, num_tensors: int) -> Any:
-        """The core's plan, or the function that is called instead.
+        """The core's plan of a recipe, or the function that runs the call instead.
 
         Raises:
-            NotPlannedError: Where there is neither.
+            NotPlannedError: Where there is neither plan nor function.
         """
         if recipe.function is None:
             return plan_of(recipe, num_tensors)
@@ -197,7 +197,7 @@ class PlanTable:
             (self.name, seen, extra, self.precision(), _device_facts(device.index), compilers(), _tables(device))
         ).encode()
 
-    def _kept(self, key: bytes, extra: Hashable, tensors: tuple[Tensor | None, ...]) -> Recipe | None:
+    def _stored(self, key: bytes, extra: Hashable, tensors: tuple[Tensor | None, ...]) -> Recipe | None:
         data = cache.load(self.name, key)
         if data is None:
             return None
@@ -206,7 +206,7 @@ class PlanTable:
         except msgspec.MsgspecError:
             return None
 
-    def _built(self, key: bytes, extra: Hashable, tensors: tuple[Tensor | None, ...]) -> Recipe:
+    def _recorded(self, key: bytes, extra: Hashable, tensors: tuple[Tensor | None, ...]) -> Recipe:
         recipe = self.build(apart(tensors), extra).recipe
         cache.store_soon(self.name, key, msgspec.msgpack.encode(recipe))
         return recipe
@@ -237,7 +237,7 @@ def apart(tensors: tuple[Tensor | None, ...]) -> tuple[Tensor | None, ...]:
 
     The address of a kernel's argument has to identify one tensor of the call.
     """
-    kept: list[Tensor | None] = []
+    separate: list[Tensor | None] = []
     taken: list[tuple[int, int]] = []
     for tensor in tensors:
         if tensor is not None:
@@ -246,8 +246,8 @@ def apart(tensors: tuple[Tensor | None, ...]) -> tuple[Tensor | None, ...]:
                 tensor = _stand_in(tensor)
                 start, end = extent(tensor)
             taken.append((start, end))
-        kept.append(tensor)
-    return tuple(kept)
+        separate.append(tensor)
+    return tuple(separate)
 
 
 def _stand_in(tensor: Tensor) -> Tensor:
@@ -259,7 +259,7 @@ def _stand_in(tensor: Tensor) -> Tensor:
 
 
 def launches_are_seen() -> bool:
-    """Whether hooks of Triton's want launches, or torch is to fill memory before it is used."""
+    """Whether hooks of Triton's listen to launches, or torch fills memory before its use (deterministic algorithms)."""
     knobs = getattr(sys.modules.get("triton.knobs"), "runtime", None)
     hooks = getattr(knobs, "launch_enter_hook", None), getattr(knobs, "launch_exit_hook", None)
     return any(is_heard(hook) for hook in hooks) or torch.are_deterministic_algorithms_enabled()
@@ -278,7 +278,7 @@ def _has_function_modes() -> bool:
 
 @lru_cache(maxsize=1)
 def listeners() -> tuple[Callable[[], Any], ...]:
-    """Functions that tell whether a call is traced, transformed, recorded or otherwise observed: then no plan runs."""
+    """Functions that are true while calls are traced, transformed or otherwise observed, and no plan runs."""
     c = torch._C
     return (
         c._len_torch_dispatch_stack,

@@ -1,4 +1,4 @@
-"""`constrint.prune` and `constrint.perf_model`: what `triton.autotune` takes as `prune_configs_by`."""
+"""`constrint.prune` and `constrint.perf_model`: functions for `prune_configs_by` of `triton.autotune`."""
 
 from __future__ import annotations
 

@@ -67,34 +67,34 @@ class Names:
     known: frozenset[str]
 
     @staticmethod
-    def of(rename: Mapping[str, str] | None, known: frozenset[str]) -> Names:
+    def of(rename: Mapping[str, str] | None, kernel_names: frozenset[str]) -> Names:
         """Check a user's mapping.
 
         Raises:
             UsageError: When two names are mapped to the same name.
             UnknownNameError: When a name is mapped to one that the kernel lacks.
         """
-        given = dict(rename or {})
-        for theirs, ours in given.items():
-            if ours not in known:
-                raise UnknownNameError("name", str(ours), known, f"rename says that {theirs!r} stands for it.")
-        twice = sorted({ours for ours in given.values() if list(given.values()).count(ours) > 1})
+        renamed = dict(rename or {})
+        for theirs, ours in renamed.items():
+            if ours not in kernel_names:
+                raise UnknownNameError("name", str(ours), kernel_names, f"rename says that {theirs!r} stands for it.")
+        twice = sorted({ours for ours in renamed.values() if list(renamed.values()).count(ours) > 1})
         if twice:
             raise UsageError(f"rename gives several names for {', '.join(twice)}; one of yours stands for one of ours.")
-        return Names(given, known)
+        return Names(renamed, kernel_names)
 
     def ours(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return the values by the kernel's names; values of other names are left out."""
         taken = {*self.rename.values(), *(self.known & values.keys())}
-        found: dict[str, Any] = {}
+        renamed: dict[str, Any] = {}
         for name, value in values.items():
             if name in self.rename:
-                found[self.rename[name]] = value
+                renamed[self.rename[name]] = value
             elif name in self.known:
-                found.setdefault(name, value)
+                renamed.setdefault(name, value)
             elif name.lower() in self.known - taken:
-                found[name.lower()] = value
-        return found
+                renamed[name.lower()] = value
+        return renamed
 
     def check_used(self, seen: set[str], where: str) -> None:
         """Check that every name in `rename` occurs among the names that were seen.
@@ -110,13 +110,13 @@ class Names:
 def names_for(target: Target, rename: Mapping[str, str] | None, gpu: GpuModel) -> Names:
     """Return the mapping to the parameters and sizes of an operation or a space."""
     if isinstance(target, Space):
-        known = {*target.stated.domains, *LAUNCH_PARAMS, *(rename or {}).values()}
+        names = {*target.stated.domains, *LAUNCH_PARAMS, *(rename or {}).values()}
     else:
-        known = {*LAUNCH_PARAMS, *(size.name for size in (*target.sizes, *target.options))}
+        names = {*LAUNCH_PARAMS, *(size.name for size in (*target.sizes, *target.options))}
         for spec in target.implementations:
             with suppress(UnsupportedError):  # one for other GPUs
-                known |= {param.name for param in spec.params(gpu, spec.default_workload(gpu))}
-    return Names.of(rename, frozenset(known))
+                names |= {param.name for param in spec.params(gpu, spec.default_workload(gpu))}
+    return Names.of(rename, frozenset(names))
 
 
 @dataclass(frozen=True)
@@ -189,19 +189,19 @@ def model_of(gpu: str | GpuModel | None, facts: CallFacts) -> GpuModel:
 def workload_for(
     operation: Operation, gpu: GpuModel, names: Names, numbers: Mapping[str, Any], dtype: str | None
 ) -> Workload:
-    """Return the workload of sizes under the user's names; the default workload where no size is given.
+    """Return the workload of sizes under the user's names; the default workload where none is stated.
 
     Raises:
-        UsageError: When some sizes are given and others not, or one is no whole number.
+        UsageError: When some sizes are stated and others are not, or one is no whole number.
     """
     sizes = {size.name for size in (*operation.sizes, *operation.options)}
-    given = {name: value for name, value in names.ours(numbers).items() if name in sizes}
-    if any(size.name in given for size in operation.sizes):
-        check_all_sizes(operation, given, 'rename={"YOUR_NAME": "m"} says which of your names stands for one of them.')
-    return workload_of(operation, gpu, given, dtype)
+    stated = {name: value for name, value in names.ours(numbers).items() if name in sizes}
+    if any(size.name in stated for size in operation.sizes):
+        check_all_sizes(operation, stated, 'rename={"YOUR_NAME": "m"} says which of your names stands for one of them.')
+    return workload_of(operation, gpu, stated, dtype)
 
 
-def is_known_wide(workload: Workload) -> bool:
+def is_surely_wide(workload: Workload) -> bool:
     """Whether all sizes are multiples of 16, as Triton sees; otherwise loads are narrow and not pipelined."""
     return all(size % SIZE_DIVISOR == 0 for size in workload.sizes.values())
 
@@ -222,24 +222,24 @@ class ConfigLimits:
 
     @property
     def of_threads(self) -> ConfigLimits:
-        """Without what is said of shared memory."""
+        """The limits without those on shared memory."""
         return replace(self, rules=tuple(rule for rule in self.rules if rule.name == _OF_HARDWARE[0]))
 
     def broken(self, configs: Sequence[Mapping[str, Any]]) -> list[Constraint | None]:
         """The first limit that each configuration breaks for certain; None where it breaks none."""
-        found: list[Constraint | None] = [None] * len(configs)
+        first_broken: list[Constraint | None] = [None] * len(configs)
         for rule in self.rules:
             for at, holds in enumerate(self._may_hold(rule, configs)):
-                if found[at] is None and not holds:
-                    found[at] = rule
-        return found
+                if first_broken[at] is None and not holds:
+                    first_broken[at] = rule
+        return first_broken
 
     def reason(self, rule: Constraint, config: Mapping[str, Any]) -> str:
         """Why a configuration breaks a limit, with the least that it takes."""
         if not isinstance(rule, Comparison) or rule.name not in _OF_HARDWARE:
             return rule.because
-        known = {name: code for name in rule.variables & config.keys() if (code := self._judged(name, config[name]))}
-        columns = self._columns(rule, tuple(known), [list(known.values())])
+        codes = {name: code for name in rule.variables & config.keys() if (code := self._judged(name, config[name]))}
+        columns = self._columns(rule, tuple(codes), [list(codes.values())])
         taken = rule.left.columns(columns) if columns else rule.left.value({})
         return f"{rule.because}, and this takes {int(np.min(taken)):,}"
 
@@ -251,25 +251,25 @@ class ConfigLimits:
             values = {n: self._judged(n, config[n]) for n in sorted(rule.variables) if n in config}
             if None not in values.values():
                 groups.setdefault(tuple(values), []).append((at, [v for v in values.values() if v is not None]))
-        for given, rows in groups.items():
-            columns = self._columns(rule, given, [values for _, values in rows])
+        for names, rows in groups.items():
+            columns = self._columns(rule, names, [values for _, values in rows])
             holds = rule.holds_columns(columns) if columns else np.full(len(rows), rule.holds({}))
             result[[at for at, _ in rows]] = holds.reshape(len(rows), -1).any(axis=1)
         return result
 
     def _columns(
-        self, rule: Constraint, given: tuple[str, ...], rows: Sequence[Sequence[int]]
+        self, rule: Constraint, names: tuple[str, ...], rows: Sequence[Sequence[int]]
     ) -> dict[str, NDArray[np.int64]]:
-        """A rule's parameters as columns: each row of given values with every value of the others."""
-        others = sorted(rule.variables - set(given))
+        """A rule's parameters as columns: each row of values of `names` with every value of the others."""
+        others = sorted(rule.variables - set(names))
         every = list(itertools.product(*(tuple(self.domains[name]) for name in others)))
         combos = np.array(every, dtype=np.int64).reshape(len(every), len(others))
-        known = np.array(rows, dtype=np.int64).reshape(len(rows), len(given))
-        columns = {name: np.repeat(known[:, i], len(combos)) for i, name in enumerate(given)}
+        values = np.array(rows, dtype=np.int64).reshape(len(rows), len(names))
+        columns = {name: np.repeat(values[:, i], len(combos)) for i, name in enumerate(names)}
         return columns | {name: np.tile(combos[:, i], len(rows)) for i, name in enumerate(others)}
 
     def _judged(self, name: str, value: Any) -> int | None:
-        """The value that a parameter is judged with; None where nothing is known for certain."""
+        """The code by which a value of a parameter is judged; None where nothing is certain."""
         domain = self.domains[name]
         if domain.labels is not None:
             return domain.code_of(value)
@@ -280,7 +280,7 @@ class ConfigLimits:
             return code
         if name in self.exact and int(value) > max(domain):
             return int(value)
-        return max((known for known in domain if known <= int(value)), default=None)
+        return max((code for code in domain if code <= int(value)), default=None)
 
 
 def limits_of_spec(spec: KernelSpec, gpu: GpuModel, workload: Workload) -> ConfigLimits:
@@ -304,15 +304,15 @@ def limits_of_space(space: Space, gpu: GpuModel, numbers: Mapping[str, int], ele
         UsageError: When a text names something that is neither a parameter, a size nor a fact of the GPU.
     """
     stated = space.stated
-    known = {**numbers, **gpu_names(gpu), **({ELEMENT_BYTES_NAME: element_bytes} if element_bytes else {})}
-    names = {*stated.domains, *known}
+    values = {**numbers, **gpu_names(gpu), **({ELEMENT_BYTES_NAME: element_bytes} if element_bytes else {})}
+    names = {*stated.domains, *values}
     try:
         stated.check_rules(names)
         stated.check_text(space.smem_bytes, "smem_bytes", names)
     except UsageError as error:
         hint = f"Give sizes by name, and dtype for {ELEMENT_BYTES_NAME}; of the GPU there are {', '.join(GPU_NAMES)}."
         raise UsageError(f"{error} {hint}") from None
-    of_rules = stated.problem("space", known)
+    of_rules = stated.problem("space", values)
     problem = Problem("limits")
     for name, domain in of_rules.variables.items():
         problem.declare(name, domain)
@@ -321,7 +321,7 @@ def limits_of_space(space: Space, gpu: GpuModel, numbers: Mapping[str, int], ele
     warps: Expr = Var("num_warps")
     if "num_warps" in stated.domains:
         warps = stated.number("num_warps", {}, "warps")
-    _add_certain(problem, gpu, BlockUse(warps, const(0), stated.number(space.smem_bytes, known, "smem_bytes")))
+    _add_certain(problem, gpu, BlockUse(warps, const(0), stated.number(space.smem_bytes, values, "smem_bytes")))
     # A user's rules hold for any value, not only for those of the space.
     return ConfigLimits((*of_rules.constraints, *problem.constraints), problem.variables, frozenset(problem.variables))
 

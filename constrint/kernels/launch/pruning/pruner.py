@@ -22,7 +22,7 @@ from constrint.kernels.launch.pruning.limits import (
     Names,
     Spec,
     broken_by_all,
-    is_known_wide,
+    is_surely_wide,
     limits_of_space,
     limits_of_spec,
     model_of,
@@ -72,9 +72,9 @@ class Pruner:
         facts = CallFacts.of(arguments)
         if self.gpu is None and facts.is_on_unknown:
             return list(configs)  # nothing is certain of a device that has no model
-        return self.kept(configs, facts, set(arguments))
+        return self.remaining(configs, facts, set(arguments))
 
-    def kept(self, configs: Iterable[Any], facts: CallFacts, arguments: set[str]) -> list[Any]:
+    def remaining(self, configs: Iterable[Any], facts: CallFacts, arguments: set[str]) -> list[Any]:
         """Return the configurations that may run, in their order."""
         listed = list(configs)
         gpu = model_of(self.gpu, facts)
@@ -83,16 +83,16 @@ class Pruner:
         names.check_used({*arguments, *(name for one in settings for name in one)}, "the configs and the call have")
         judged = [names.ours(one) for one in settings]
         reasons = broken_by_all(self._limits(gpu, names, facts), judged)
-        kept = []
+        remaining = []
         for config, reason in zip(listed, reasons, strict=True):
             if not reason:
-                kept.append(config)
+                remaining.append(config)
             elif self.say is not None:
                 self.say(config, reason)
-        if listed and not kept:
+        if listed and not remaining:
             first = " ".join(f"{name}={value}" for name, value in settings[0].items())
             raise InfeasibleError(f"none of the {len(listed)} configs can run on {gpu.name}. {first}: {reasons[0]}.")
-        return kept
+        return remaining
 
     def _limits(self, gpu: GpuModel, names: Names, facts: CallFacts) -> list[ConfigLimits]:
         if isinstance(self.target, Space):
@@ -101,7 +101,7 @@ class Pruner:
             return [limits_of_space(self.target, gpu, numbers, element_bytes)]
         workload = workload_for(self.target, gpu, names, facts.numbers, self.dtype or facts.dtype or None)
         able, _ = requests(self.target, gpu, workload)
-        is_wide = facts.is_aligned and is_known_wide(workload)
+        is_wide = facts.is_aligned and is_surely_wide(workload)
         limits = []
         for request in able:
             own = limits_of_spec(request.spec, gpu, request.workload)
@@ -148,7 +148,7 @@ def prune(
     say: Say | None = None,
     **sizes: int,
 ) -> list[Any] | Pruner:
-    """Leave out configurations that provably cannot run on a GPU; without `configs`, give what does so for each call.
+    """Leave out configurations that provably cannot run on a GPU; without `configs`, return a `Pruner` for all calls.
 
     prune(configs, "gemm.pointer", gpu="a100", rename={"BLOCK_M": "tile_m", ...}, m=4096, n=4096, k=4096, dtype="fp16")
     @triton.autotune(configs, key, prune_configs_by={"early_config_prune": prune(spec="gemm.pointer", rename={...})})
@@ -156,7 +156,7 @@ def prune(
     A kernel's name says that the configurations are of a kernel that stages its operands as ours does: `gemm.pointer`
     is any loop of `tl.load` and `tl.dot`. Of an operation's name (`gemm`), a configuration is left out where no
     implementation could run it. Only limits of the hardware count then, not the rules of our kernels. In
-    `constrint.space(...)` it is the user who says what a block takes (`smem_bytes`), and its rules count too.
+    `constrint.space(...)` the user states the resources of a block (`smem_bytes`), and its rules count too.
 
     Args:
         configs: Objects of `triton.Config`, or mappings of names to values.
@@ -164,7 +164,7 @@ def prune(
         gpu: A GPU's name or model; if None that of a call's tensors, else that of this machine.
         rename: Our names of parameters and sizes by the user's, where they differ in more than capitals.
         dtype: Type of the operands; that of a call's first tensor if None, else that of the default workload.
-        say: Hears of each configuration that is left out, and why.
+        say: Callback for each configuration that is left out, with the reason.
         sizes: All sizes of the workload, and options that differ from their defaults, under either name. Without them
             those of the default workload. Where one is no multiple of 16, of a built-in kernel the threads count alone:
             Triton loads less at once then, and what that takes is not certain.
@@ -185,14 +185,14 @@ def prune(
         return pruner
     if isinstance(configs, str | Mapping):
         raise UsageError(f"configs takes a list of triton.Config or of mappings, got {type(configs).__name__}.")
-    return pruner.kept(configs, CallFacts(dict(sizes)), set(sizes))
+    return pruner.remaining(configs, CallFacts(dict(sizes)), set(sizes))
 
 
 def settings_of(config: Any) -> dict[str, Any]:
     """A configuration's values by name.
 
     Raises:
-        UsageError: For what is neither `triton.Config` nor a mapping.
+        UsageError: For configurations that are neither `triton.Config` nor mappings.
     """
     if isinstance(config, Mapping):
         return {str(name): value for name, value in config.items()}
@@ -247,8 +247,8 @@ class PerfModel:
         names = names_for(self.operation, self._rename, gpu)
         names.check_used(set(arguments), "the call has")
         spec, workload, params, limits = self._stated(gpu, names, facts)
-        given = names.ours(facts.numbers)
-        config = {param.name: int(given.get(param.name, param.values[0])) for param in params}
+        values = names.ours(facts.numbers)
+        config = {param.name: int(values.get(param.name, param.values[0])) for param in params}
         if limits.broken([config])[0] is not None:
             return math.inf
         columns = {name: np.array([value]) for name, value in config.items()}

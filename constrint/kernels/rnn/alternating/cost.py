@@ -1,6 +1,6 @@
 """Predicted time of a recurrence that alternates products and pointwise steps: two kernels per step, in turn.
 
-Each step reads the weights again, from the L2 if they fit there. What a step takes was fitted on one H200
+Each step reads the weights again, from the L2 if they fit there. The time of a step was fitted on one H200
 (`benchmarks/results/h200/rnn.csv`: LSTM in bf16, B 16 to 256, 64 to 2048 units per head, within 30 %); on other GPUs
 the time of a kernel is assumed to be the same.
 
@@ -19,7 +19,7 @@ import numpy as np
 
 from constrint.errors import ConstrintError
 from constrint.hwmodels import GpuModel, roofline
-from constrint.kernels.rnn.cells import Cell
+from constrint.kernels.rnn.cells import RecurrentCell
 from constrint.select.cost import LAUNCH_S, PARTS, CostColumns
 from constrint.select.workload import ELEMENT_BYTES, Workload
 
@@ -30,8 +30,8 @@ GATE_BYTES = {"forward": 45.0, "backward": 90.0}
 #: Bandwidth that is assumed where no source states one.
 ASSUMED_BYTES_PER_S = 1e12
 #: Rows and columns of a product that a block of the library computes. Assumed: the narrowest of cuBLAS's usual kernels
-#: in fp32 are of 32 rows and 128 columns. The product backwards has as many blocks: its rows of the weights are its
-#: depth, which the library splits where columns are few.
+#: in fp32 are of 32 rows and 128 columns. The product backwards has the same number of blocks: its rows of the weights
+#: are its depth, which the library splits where columns are few.
 BLOCK_ROWS, BLOCK_COLUMNS = 32, 128
 #: Launches that a call waits for beside its graph: copies into and out of the graph's buffers. Those of further replays
 #: are enqueued while the one before runs.
@@ -42,7 +42,7 @@ MAX_STEPS = 128
 MAX_BUFFER_BYTES, FEWEST_STEPS = 32 << 20, 8
 
 
-def alternating_cost(gpu: GpuModel, cell: Cell, direction: str, workload: Workload) -> CostColumns:
+def alternating_cost(gpu: GpuModel, cell: RecurrentCell, direction: str, workload: Workload) -> CostColumns:
     """Predicted time of one direction."""
     batch, time, heads, dim = (workload.sizes[name] for name in ("batch", "time", "heads", "head_dim"))
     element = ELEMENT_BYTES[workload.dtype]
@@ -71,7 +71,7 @@ def alternating_cost(gpu: GpuModel, cell: Cell, direction: str, workload: Worklo
     return CostColumns(np.array([seconds + gradient_s]), parts)
 
 
-def product_s(gpu: GpuModel, cell: Cell, workload: Workload, peak_flop_per_s: float) -> float:
+def product_s(gpu: GpuModel, cell: RecurrentCell, workload: Workload, peak_flop_per_s: float) -> float:
     """Seconds of the units' work for the product of one step: waves of whole blocks, a block to an SM."""
     batch, heads, dim = (workload.sizes[name] for name in ("batch", "heads", "head_dim"))
     flop = 2.0 * batch * heads * cell.num_gates * dim**2
@@ -98,6 +98,6 @@ def steps_of_graph(time: int, step_bytes: int) -> int:
 
 
 def steps_that_run(time: int, step_bytes: int) -> int:
-    """Steps of all replays for a sequence of so many."""
+    """Steps of all replays for a sequence of `time` steps, the surplus of the last replay included."""
     steps = steps_of_graph(time, step_bytes)
     return -(-time // steps) * steps

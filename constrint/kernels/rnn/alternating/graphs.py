@@ -25,7 +25,7 @@ from constrint.choose import Decision
 from constrint.kernels.launch.plan.shape import NotPlannedError
 from constrint.kernels.rnn.alternating.cost import steps_of_graph
 from constrint.kernels.rnn.alternating.loop import loop_backward, loop_forward, previous_states, recompute_gates
-from constrint.kernels.rnn.cells import CELLS, Cell
+from constrint.kernels.rnn.cells import CELLS, RecurrentCell
 from constrint.kernels.rnn.gradients import gradients_of
 from constrint.kernels.rnn.interface import ForwardOutputs, RnnGradients, RnnInputs, RnnUpstream, zero_states
 from constrint.select.spec import Launch
@@ -60,7 +60,7 @@ class AlternatingBackend:
         raise NotPlannedError("the back-end 'alternating' is no list of launches")
 
     def plan_backward(self, *arguments: Any, **options: Any) -> Sequence[Launch]:
-        """As `plan_forward`."""
+        """There is no plan, for the same reason."""
         raise NotPlannedError("the back-end 'alternating' is no list of launches")
 
 
@@ -76,7 +76,7 @@ def _has_triton() -> bool:
 
 @dataclass(frozen=True)
 class GraphKey:
-    """What a graph depends on."""
+    """Key of a recorded graph: everything that it depends on."""
 
     cell: str
     device: torch.device
@@ -89,7 +89,7 @@ class GraphKey:
     flags: tuple[int, ...]
 
     @property
-    def kind(self) -> Cell:
+    def kind(self) -> RecurrentCell:
         """The cell's gates and states."""
         return CELLS[self.cell]
 
@@ -143,7 +143,7 @@ class Chunk(ABC):
         with torch.cuda.stream(side):
             self.enqueue(1)
             graph = torch.cuda.CUDAGraph()
-            # Gradients run in autograd's thread; what other threads do meanwhile is their own affair.
+            # Gradients run in autograd's thread; other threads are not affected.
             graph.capture_begin(capture_error_mode="thread_local")
             try:
                 self.enqueue(self.key.num_steps)
@@ -253,7 +253,7 @@ _LOCK = threading.Lock()
 
 
 def _chunk(make: Callable[[GraphKey], AnyChunk], key: GraphKey) -> AnyChunk:
-    """The kept chunk of that key, or a new one; without a graph on the CPU (the interpreter) and inside a capture."""
+    """The stored chunk of a key, or a new one; without a graph on the CPU (the interpreter) and inside a capture."""
     if key.device.type != "cuda" or torch.cuda.is_current_stream_capturing():
         return make(key)
     with _LOCK:
@@ -264,8 +264,8 @@ def _chunk(make: Callable[[GraphKey], AnyChunk], key: GraphKey) -> AnyChunk:
         _CHUNKS[key] = chunk
         while len(_CHUNKS) > MAX_GRAPHS:
             _CHUNKS.popitem(last=False)
-    kept: AnyChunk = chunk
-    return kept
+    recorded: AnyChunk = chunk
+    return recorded
 
 
 def _resets(inputs: RnnInputs, num_steps: int) -> Tensor | None:
@@ -330,9 +330,9 @@ def graph_backward(inputs: RnnInputs, saved: ForwardOutputs, upstream: RnnUpstre
     for start in reversed(range(0, time, key.num_steps)):
         end = min(time, start + key.num_steps)
         number = end - start
-        for kept, grad in zip(chunk.upstream, upstream.states, strict=True):
+        for buffer, grad in zip(chunk.upstream, upstream.states, strict=True):
             if grad is not None:
-                kept[:number].copy_(grad[:, start:end].transpose(0, 1))
+                buffer[:number].copy_(grad[:, start:end].transpose(0, 1))
         if kind.keeps_parts_apart:
             chunk.wx[:number].copy_(wx[:, start:end, -1].transpose(0, 1))
         chunk.gates[:number].copy_(p[:, start:end].transpose(0, 1))
@@ -346,7 +346,7 @@ def graph_backward(inputs: RnnInputs, saved: ForwardOutputs, upstream: RnnUpstre
 
 
 def _initial_gradient(inputs: RnnInputs, chunk: BackwardChunk) -> Tensor:
-    """Gradient of the initial states (S, B, N, D): the last carry, and what came through r."""
+    """Gradient of the initial states (S, B, N, D): the last carry, and the part through r."""
     carry, through = chunk.carry.clone(), chunk.through.float()
     has_clip = chunk.key.flags[1]
     carry[0] += torch.clamp(through, -chunk.limit, chunk.limit) if has_clip else through

@@ -15,7 +15,7 @@ import triton.language as tl
 
 @triton.jit
 def load_fp32(ptrs, mask, exists: tl.constexpr):
-    """A value in fp32; zeros for what the cell does not have."""
+    """A value in fp32; zeros for a state that the cell lacks."""
     if exists:
         return tl.load(ptrs, mask=mask, other=0.0).to(tl.float32)
     else:
@@ -24,14 +24,14 @@ def load_fp32(ptrs, mask, exists: tl.constexpr):
 
 @triton.jit
 def store_as(ptrs, value, mask, exists: tl.constexpr):
-    """Store what the cell has."""
+    """Store the values of states that the cell has."""
     if exists:
         tl.store(ptrs, value.to(ptrs.dtype.element_ty), mask=mask)
 
 
 @triton.jit
 def unit_of(tile: tl.constexpr, batch, num_heads, head_dim):
-    """Of each unit of this program: whether it exists, its row b, its column n * D + d, its place in (N, B, D)."""
+    """Existence, row b, column n * D + d and place in (N, B, D) of each unit of this program."""
     place = tl.program_id(0) * tile + tl.arange(0, tile)
     unit, row, head = place % head_dim, (place // head_dim) % batch, place // (head_dim * batch)
     return head < num_heads, row, head * head_dim + unit, place

@@ -70,7 +70,7 @@ def loop_backward(inputs: RnnInputs, saved: ForwardOutputs, upstream: RnnUpstrea
         p.masked_fill_(padding[..., None], 0)
         if candidate is not None:
             candidate.masked_fill_(padding, 0)
-    given, d = _upstream(inputs, upstream, padding)
+    from_above, d = _upstream(inputs, upstream, padding)
     products, fresh = p.view(time, heads, batch, gates * dim).unbind(0), _fresh(inputs)
     nothing = (None,) * len(d)
     size = max(1, CHUNK // (batch * gates * heads * dim))
@@ -84,7 +84,7 @@ def loop_backward(inputs: RnnInputs, saved: ForwardOutputs, upstream: RnnUpstrea
             _least(inputs),
         )
         for t in reversed(range(start, min(time, start + size))):
-            base = tuple(None if grads is None else grads[t - 1] for grads in given) if t else nothing
+            base = tuple(None if grads is None else grads[t - 1] for grads in from_above) if t else nothing
             anew = fresh[t]
             if anew is None and not clip:
                 h, others = step(t - start, d, base)
@@ -108,13 +108,13 @@ def _product(base: Tensor | None, left: Tensor, right: Tensor) -> Tensor:
 def _upstream(
     inputs: RnnInputs, upstream: RnnUpstream, padding: Tensor | None
 ) -> tuple[list[tuple[Tensor, ...] | None], tuple[Tensor, ...]]:
-    """What each step adds to the gradient of each state after it (None: nothing), and the sums after the last step.
+    """Gradients that each step adds to those of each state after it (None: nothing), and the sums after the last step.
 
     Where sequences have lengths, the gradients of their last states are added at their last steps.
     """
     batch, time, _, heads, dim = inputs.wx.shape
     dtype = accumulation_dtype(inputs.wx.dtype)
-    given: list[tuple[Tensor, ...] | None] = []
+    per_state: list[tuple[Tensor, ...] | None] = []
     sums = []
     for every, last in zip(upstream.states, upstream.last, strict=True):
         grads = None if every is None else _working(every[:, :, None], dtype)[:, :, :, 0]
@@ -131,8 +131,8 @@ def _upstream(
             sums.append(inputs.wx.new_zeros((heads, batch, dim), dtype=dtype) if of_last is None else of_last)
         else:
             sums.append(grads[-1] if of_last is None else grads[-1] + of_last)
-        given.append(None if grads is None else grads.unbind(0))
-    return given, tuple(sums)
+        per_state.append(None if grads is None else grads.unbind(0))
+    return per_state, tuple(sums)
 
 
 def _initial(inputs: RnnInputs, upstream: RnnUpstream, d: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
@@ -222,7 +222,7 @@ def _padding(inputs: RnnInputs) -> Tensor | None:
 
 
 def _fresh(inputs: RnnInputs) -> list[Tensor | None]:
-    """Per step where sequences start anew (1, B, 1), None for nowhere; a device is not asked."""
+    """Per step where sequences start anew (1, B, 1), None for nowhere; does not synchronise with the device."""
     time = inputs.wx.shape[1]
     if inputs.reset is None:
         return [None] * time

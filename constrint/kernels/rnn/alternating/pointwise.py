@@ -66,7 +66,7 @@ def gru_forward(x: Tensor, candidate: Tensor | None, states: Tensor, stored: tor
 
 
 def slstm_forward(x: Tensor, candidate: Tensor | None, states: Tensor, stored: torch.dtype) -> ForwardStep:
-    """As in the reference; m is rounded to the dtype it is stored in before it is used."""
+    """One sLSTM step, like the reference's; m is rounded to the dtype of its storage before its use."""
     p_i, p_f, p_z, p_o = (gate.unbind(0) for gate in x.unbind(3))
     h, c, n, m = (state.unbind(0) for state in states)
     is_rounded = stored != states.dtype

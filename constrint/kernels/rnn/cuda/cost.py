@@ -1,6 +1,6 @@
 """Predicted time of the recurrent CUDA kernels: the latency of one step, times the steps, times the rounds of blocks.
 
-A step is a chain: the exchange, the product, partial sums, the pointwise part, what is written for the next step. Its
+A step is a chain: the exchange, the product, partial sums, the pointwise part, the writes for the next step. Its
 parts are counted from the source (clocks that an ideal unit needs); how many times that each of them takes was fitted
 to one H200 (`step.json`, by `python -m benchmarks.rnn.fit_cuda`) and is used for other GPUs as well.
 """
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from constrint.hwmodels import GpuModel
 from constrint.hwmodels.targets import target_note
-from constrint.kernels.rnn.cells import Cell
+from constrint.kernels.rnn.cells import RecurrentCell
 from constrint.kernels.rnn.cuda.resources import groups_at_once
 from constrint.kernels.rnn.cuda.shape import BLOCK, CLUSTER, GRID, RING, VECTOR_BYTES, CudaLoop
 from constrint.model import Expr, Var, ceildiv, const, maximum, minimum
@@ -43,7 +43,7 @@ EXCHANGE_S = {BLOCK: 3e-8, CLUSTER: 2e-7, GRID: 6e-7}
 WAITED = ("cluster", "cluster_blocks", "grid", "grid_blocks")
 #: Parts that blocks of one SM do one after the other.
 BUSY = ("mma", "rounded", "weights", "operand", "polled", "streamed", "summed", "special", "written")
-#: Exponent of the p-norm of a step's work and of what its loads leave: neither hides the other where both are as long.
+#: Exponent of the p-norm of a step's work and of its remaining loads: neither hides the other where both are as long.
 WAITING_EXPONENT = 6.0
 #: Every part, and the loads' latency in clocks.
 LOADS = "loads"
@@ -73,9 +73,9 @@ def fitted() -> FittedCuda:
     return msgspec.json.decode(_FILE.read_bytes(), type=FittedCuda)
 
 
-def write_fitted(found: FittedCuda) -> None:
+def write_fitted(figures: FittedCuda) -> None:
     """Write `step.json`, one figure a line."""
-    _FILE.write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=1) + b"\n")
+    _FILE.write_bytes(msgspec.json.format(msgspec.json.encode(figures), indent=1) + b"\n")
     fitted.cache_clear()
 
 
@@ -87,7 +87,7 @@ def step_parts(gpu: GpuModel, shape: CudaLoop, batch: int) -> dict[str, Expr]:
     across = shape.row_tiles * shape.column_tiles
     waves = ceildiv(shape.warps, gpu.sm.num_partitions)
     issue = across * MMA_ISSUE_CLK * waves
-    # Of sequences that there are not nothing is exchanged.
+    # Nothing is exchanged for sequences past the batch.
     there = minimum(rows, batch)
     read = shape.warps * shape.pairs * there * (OPERAND_BYTES // 8)
     specials = cell.forward_specials if shape.is_forward else cell.backward_specials
@@ -123,7 +123,9 @@ def step_parts(gpu: GpuModel, shape: CudaLoop, batch: int) -> dict[str, Expr]:
     }
 
 
-def part_columns(gpu: GpuModel, cell: Cell, direction: str, workload: Workload, columns: Columns) -> dict[str, Column]:
+def part_columns(
+    gpu: GpuModel, cell: RecurrentCell, direction: str, workload: Workload, columns: Columns
+) -> dict[str, Column]:
     """The parts of every row."""
     shape = CudaLoop.of(cell, direction, workload, {name: Var(name) for name in columns})
     size = len(next(iter(columns.values())))
@@ -136,10 +138,10 @@ def part_columns(gpu: GpuModel, cell: Cell, direction: str, workload: Workload, 
 def step_clk(
     parts: Mapping[str, Column], figures: Mapping[str, float], columns: Columns, sharing: Column
 ) -> dict[str, Column]:
-    """Clocks of a step of all tiles of a block: its parts, and as `step` what they make together.
+    """Clocks of a step of all tiles of a block: its parts, and as `step` their combined time.
 
-    Several tiles are worked on in turn, so that one's exchange is hidden behind the others' work. Inputs are asked for
-    `prefetch` tiles ahead, so that no tile is done faster than their latency over the tiles between.
+    Several tiles are worked on in turn, so that one's exchange is hidden behind the others' work. Inputs are requested
+    `prefetch` tiles ahead, so that no tile is computed faster than their latency over the tiles between.
     """
     tiles = np.asarray(columns["num_tiles"], dtype=np.float64)
     ahead = np.asarray(columns["prefetch"], dtype=np.float64) - 1.0
@@ -154,13 +156,13 @@ def step_clk(
 
 
 def floor_clk(
-    gpu: GpuModel, cell: Cell, direction: str, workload: Workload, config: Mapping[str, int]
+    gpu: GpuModel, cell: RecurrentCell, direction: str, workload: Workload, config: Mapping[str, int]
 ) -> dict[str, float]:
-    """Clocks of a step that no code could do without, in a configuration's placement, by what takes them.
+    """Clocks of a step that no code could do without, in a configuration's placement, by part.
 
     The matrix units work at their peak, weights and partial sums move at the full rate of shared memory, streamed
     weights at that of the L2, special functions take theirs, and the exchange is the shortest there is (`EXCHANGE_S`).
-    What overlaps takes less than the sum of them, what waits more.
+    Parts that overlap take less than their sum, parts that wait take more.
     """
     shape = CudaLoop.of(cell, direction, workload, {name: Var(name) for name in config})
     parts = step_parts(gpu, shape, workload.sizes["batch"])
@@ -175,9 +177,14 @@ def floor_clk(
 
 
 def rounds_and_sharing(
-    gpu: GpuModel, cell: Cell, direction: str, workload: Workload, columns: Columns, blocks_per_sm: NDArray[Any]
+    gpu: GpuModel,
+    cell: RecurrentCell,
+    direction: str,
+    workload: Workload,
+    columns: Columns,
+    blocks_per_sm: NDArray[Any],
 ) -> tuple[Column, Column]:
-    """How many times the GPU is filled, and how many blocks share an SM."""
+    """Number of times that the GPU is filled, and of blocks that share an SM."""
     c = {name: np.asarray(column, dtype=np.float64) for name, column in columns.items()}
     shape = CudaLoop.of(cell, direction, workload, {name: Var(name) for name in columns})
     at_once = np.asarray(groups_at_once(gpu, shape).columns(columns), dtype=np.float64)
@@ -192,7 +199,12 @@ def rounds_and_sharing(
 
 
 def cuda_cost(
-    gpu: GpuModel, cell: Cell, direction: str, workload: Workload, columns: Columns, blocks_per_sm: NDArray[Any]
+    gpu: GpuModel,
+    cell: RecurrentCell,
+    direction: str,
+    workload: Workload,
+    columns: Columns,
+    blocks_per_sm: NDArray[Any],
 ) -> CostColumns:
     """Predicted time of every configuration."""
     clock = gpu.device.max_clock_hz or gpu.device.boost_clock_hz or ASSUMED_CLOCK_HZ
@@ -220,20 +232,20 @@ def cuda_cost(
     return CostColumns(LAUNCH_S + np.maximum(scale * clks["step"], dram_s) + more_s, figures)
 
 
-def loop_bytes(cell: Cell, direction: str, workload: Workload, columns: Columns) -> Column:
+def loop_bytes(cell: RecurrentCell, direction: str, workload: Workload, columns: Columns) -> Column:
     """Bytes that the loop moves through device memory."""
     stored = np.where(np.asarray(columns["recompute"]) > 0, 0.0, float(cell.num_gates))
     written = cell.num_states + stored if direction == "forward" else cell.num_slots + 0.0 * stored
     return np.asarray(_row_bytes(workload) * (cell.num_loads(direction) + written), dtype=np.float64)
 
 
-def filled_bytes(cell: Cell, direction: str, workload: Workload, columns: Columns) -> Column:
+def filled_bytes(cell: RecurrentCell, direction: str, workload: Workload, columns: Columns) -> Column:
     """Bytes that are filled before blocks exchange states through memory: RING steps of them."""
     exchanged = (1 if direction == "forward" else cell.num_gates) * RING / workload.sizes["time"]
     return np.where(np.asarray(columns["placement"]) == GRID, exchanged * _row_bytes(workload), 0.0)
 
 
-def after_s(gpu: GpuModel, cell: Cell, direction: str, workload: Workload, columns: Columns) -> Column:
+def after_s(gpu: GpuModel, cell: RecurrentCell, direction: str, workload: Workload, columns: Columns) -> Column:
     """Seconds before and after the backward loop: gates that are computed again, sums, gradients of the weights."""
     recompute = np.asarray(columns["recompute"], dtype=np.float64)
     if direction == "forward":

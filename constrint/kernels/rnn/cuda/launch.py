@@ -1,6 +1,6 @@
 """Launches of the recurrent CUDA kernels: `launches_of` states their arguments, for a device or for a compiler alone.
 
-What a configuration means is in `shape.py` and `source/shape.cuh`; the device code is in `source/`.
+The meaning of a configuration is in `shape.py` and `source/shape.cuh`, the device code in `source/`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from constrint.kernels.launch.cuda.nvrtc import CudaSource
 from constrint.kernels.launch.cuda.source_spec import CudaLaunch
 from constrint.kernels.launch.fill import FillLaunch
 from constrint.kernels.launch.plan.scratch import TORCH_SCRATCH, Scratch
-from constrint.kernels.rnn.cells import CELLS, Cell
+from constrint.kernels.rnn.cells import CELLS, RecurrentCell
 from constrint.kernels.rnn.cuda.shape import (
     CELL_NUMBERS,
     CLUSTER,
@@ -131,14 +131,14 @@ def launches_of(
 def _memory(built: CudaBuild, groups: int, blocks: int, scratch: Scratch, device: torch.device) -> dict[str, Tensor]:
     """Memory that the launches need besides their tensors, in words of four bytes, by the names of the arguments.
 
-    Launches that follow each other use the weights' memory again: `blocks` is what the largest of them has.
+    Launches that follow each other use the weights' memory again: `blocks` is the number of the largest one.
     """
     sizes = {"exchange": groups * built.ring_bytes, "streamed": blocks * built.streamed_bytes}
     return {name: scratch.empty((size // 4,), torch.int32, device) for name, size in sizes.items() if size}
 
 
 def _num_groups(wx: Tensor, config: Config) -> int:
-    """Groups of blocks that do not see each other: heads by what a group has of the batch."""
+    """Groups of blocks that do not see each other: heads times groups of sequences."""
     return int(wx.shape[3]) * -(-int(wx.shape[0]) // (config["tile_batch"] * config["num_tiles"]))
 
 
@@ -153,7 +153,7 @@ class CudaBuild(NamedTuple):
     """A configuration's source, and the memory that it takes.
 
     Args:
-        source: How it is compiled.
+        source: Sources, macros and compiler options.
         smem_bytes: Shared memory of a block.
         ring_bytes: Global memory in which a group of blocks exchanges states.
         streamed_bytes: Global memory with weights of a block.
@@ -166,7 +166,9 @@ class CudaBuild(NamedTuple):
 
 
 @lru_cache(maxsize=1024)
-def source_of(cell: Cell, direction: str, head_dim: int, dtype: str, config: tuple[tuple[str, int], ...]) -> CudaBuild:
+def source_of(
+    cell: RecurrentCell, direction: str, head_dim: int, dtype: str, config: tuple[tuple[str, int], ...]
+) -> CudaBuild:
     """The source as it is compiled for a configuration, and the memory that it takes.
 
     The compiler asserts that the source takes as much shared memory as is predicted here.

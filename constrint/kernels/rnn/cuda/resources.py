@@ -2,8 +2,8 @@
 
 
 Weights, sums and polled vectors are arrays of the source whose elements are all live at the same time: that part is
-certain. What the compiler adds for addresses and the pointwise part is estimated, by weights that are fitted to the
-kernels of `sample.py` (`benchmarks/registers.py fit --kernel rnn.cuda`).
+certain. The registers that the compiler adds for addresses and the pointwise part are estimated, by weights that are
+fitted to the kernels of `sample.py` (`benchmarks/registers.py fit --kernel rnn.cuda`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from constrint.hwmodels import GpuModel
 from constrint.kernels.resources.registers import Family, RegisterModel, load_models, name_of_weights, weighted
-from constrint.kernels.rnn.cuda.shape import BLOCK, CLUSTER, GRID, MOST_ASKED, CudaLoop
+from constrint.kernels.rnn.cuda.shape import BLOCK, CLUSTER, GRID, MOST_STREAMING, CudaLoop
 from constrint.model import Expr, any_of, ceildiv, const, divides, implies, maximum, minimum
 from constrint.model.constraint import CERTAIN, REDUNDANT
 from constrint.select.limits import UNFITTED, BlockUse, most_registers
@@ -59,7 +59,7 @@ def groups_at_once(gpu: GpuModel, shape: CudaLoop) -> Expr:
     return maximum(1, shared + shape.where(shape.is_in(BLOCK), sms))
 
 
-def kept_weights(shape: CudaLoop) -> Expr:
+def resident_weights(shape: CudaLoop) -> Expr:
     """Registers of a thread that hold weights for the whole sequence: a matrix instruction takes four a lane."""
     return 4 * shape.eights * minimum(shape.pairs, shape.v["register_pairs"])
 
@@ -75,21 +75,21 @@ def window(shape: CudaLoop) -> Expr:
     return 4 * shape.where(shape.is_in(GRID), at_once * shape.column_tiles)
 
 
-def asked(shape: CudaLoop) -> Expr:
+def streaming_weights(shape: CudaLoop) -> Expr:
     """Registers of a thread that hold weights on their way from global memory."""
-    return 8 * minimum(MOST_ASKED, shape.streamed_tiles)
+    return 8 * minimum(MOST_STREAMING, shape.streamed_tiles)
 
 
 def least_registers(shape: CudaLoop) -> Expr:
     """Least registers of a thread, whatever the compiler does.
 
-    While the last vectors of a step are waited for, all kept weights are live, and sums where the wait is not the
+    While the last vectors of a step are waited for, all resident weights are live, and sums where the wait is not the
     first one; in other placements the sums are live beside one operand of four registers. Weights from global memory
     are requested before the wait for a step.
     """
     waits_again = shape.polled > shape.window
     in_grid = shape.where(shape.is_in(GRID), window(shape) + shape.where(waits_again, sums(shape)))
-    return kept_weights(shape) + asked(shape) + maximum(sums(shape), in_grid) + 1
+    return resident_weights(shape) + streaming_weights(shape) + maximum(sums(shape), in_grid) + 1
 
 
 def register_terms(shape: CudaLoop) -> dict[str, Expr]:
@@ -97,18 +97,18 @@ def register_terms(shape: CudaLoop) -> dict[str, Expr]:
     cell, v = shape.cell, shape.v
     grid, cluster = shape.where(shape.is_in(GRID), 1), shape.where(shape.is_in(CLUSTER), 1)
     several = shape.where(v["num_tiles"] > 1, 1)
-    # Of three products of tf32 each operand is there twice.
+    # With three tf32 products each operand has two parts.
     triple = int(shape.num_products > 1)
     return {
         "base": const(1),
         "grid": grid,
         "cluster": cluster,
         "several": several,
-        "kept": kept_weights(shape),
+        "kept": resident_weights(shape),
         "from_shared": shape.where(shape.shared_pairs > 0, shape.row_tiles),
         "sums": sums(shape),
         "window": window(shape),
-        "asked": asked(shape),
+        "asked": streaming_weights(shape),
         "streams": shape.where(v["streamed_pairs"] > 0, 1),
         # Backward a warp's share of the depth may be of several gates, so that each of its places is computed.
         "places": shape.where(shape.is_in(GRID), 0 if shape.is_forward else shape.pairs),

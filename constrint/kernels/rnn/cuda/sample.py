@@ -2,7 +2,7 @@
 
 A layer has a random cell, direction, dtype and head dimension. The draws:
 
-    random    from the space, up to what is estimated to need much more than there is
+    random    from the space, up to estimates far above the registers of a thread
     first     the first choice
 """
 
@@ -53,14 +53,14 @@ def draw_workload(rng: random.Random) -> Workload:
     return workload_of(cell, sizes, dtype, rng.choice(("forward", "backward")))
 
 
-def draw_random(wanted: DrawRequest) -> Iterator[Row]:
-    """Configurations of random layers, short of what takes long to compile."""
-    gpu = load_gpu(TARGETS[wanted.target])
+def draw_random(draw: DrawRequest) -> Iterator[Row]:
+    """Configurations of random layers, short of those that take long to compile."""
+    gpu = load_gpu(TARGETS[draw.target])
     while True:
-        workload = draw_workload(wanted.rng)
-        config = random_config(gpu, workload, wanted.rng)
+        workload = draw_workload(draw.rng)
+        config = random_config(gpu, workload, draw.rng)
         if config is not None:
-            yield _row(wanted.target, workload, config)
+            yield _row(draw.target, workload, config)
 
 
 def random_config(gpu: GpuModel, workload: Workload, rng: random.Random) -> Mapping[str, int] | None:
@@ -77,14 +77,14 @@ def random_config(gpu: GpuModel, workload: Workload, rng: random.Random) -> Mapp
     return None
 
 
-def draw_first(wanted: DrawRequest) -> Iterator[Row]:
+def draw_first(draw: DrawRequest) -> Iterator[Row]:
     """First choices of random layers."""
-    gpu = load_gpu(TARGETS[wanted.target])
+    gpu = load_gpu(TARGETS[draw.target])
     while True:
-        workload = draw_workload(wanted.rng)
+        workload = draw_workload(draw.rng)
         try:
             request = choose.Request(SPECS[workload.operation].full_name, workload, gpu)
-            yield _row(wanted.target, workload, choose.decide(request).config)
+            yield _row(draw.target, workload, choose.decide(request).config)
         except ConstrintError:
             continue
 
@@ -134,7 +134,7 @@ def kernel_of(row: Row, is_latest: bool) -> SampledKernel | None:
     families, terms = expressions(row["gpu"], row["cell"], row["direction"], int(row["head_dim"]), row["dtype"])
     warps = const(config["warps_rows"] * config["warps_depth"])
     limit = most_registers(gpu, warps).value({})
-    # What the compiler gave up spills without end.
+    # A kernel that the compiler gave up on counts as spilling without end.
     count, spilled = int(row["registers"] or limit), int(row["spill_bytes"] or 1 << 20)
     return SampledKernel(
         target=row["target"],

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from constrint.kernels.rnn.cells import CELLS, Cell
+from constrint.kernels.rnn.cells import CELLS, RecurrentCell
 from constrint.model import Constraint, Expr, all_of, ceildiv, const, maximum
 from constrint.select.workload import ELEMENT_BYTES, Workload
 
@@ -27,7 +27,7 @@ MMA_COLUMNS = 8
 #: Vectors of 16 bytes that a thread requests from the grid at once; fewer where it also waits for weights.
 WINDOW, STREAMING_WINDOW = 16, 8
 #: Tiles of weights in global memory that a warp has requested while it works on others.
-MOST_ASKED = 3
+MOST_STREAMING = 3
 #: Steps that exchanged states stand in a ring of global memory, and steps between two fences (`source/exchange.cuh`).
 RING, FENCE = 32, 14
 #: Bytes of the weights of eight rows for one pair.
@@ -46,14 +46,14 @@ class CudaLoop:
         v: The parameters.
     """
 
-    cell: Cell
+    cell: RecurrentCell
     direction: str
     head_dim: int
     dtype: str
     v: Mapping[str, Expr]
 
     @classmethod
-    def of(cls, cell: Cell, direction: str, workload: Workload, v: Mapping[str, Expr]) -> CudaLoop:
+    def of(cls, cell: RecurrentCell, direction: str, workload: Workload, v: Mapping[str, Expr]) -> CudaLoop:
         """The loop of a workload."""
         return cls(cell, direction, workload.sizes["head_dim"], workload.dtype, v)
 
@@ -261,7 +261,7 @@ class CudaLoop:
         return parts + self.where(self.is_in(CLUSTER), 16 * tiles) + self.where(tiles > 1, carried)
 
 
-def shape_of(cell: Cell, direction: str, head_dim: int, dtype: str, config: Mapping[str, int]) -> CudaLoop:
+def shape_of(cell: RecurrentCell, direction: str, head_dim: int, dtype: str, config: Mapping[str, int]) -> CudaLoop:
     """The loop of one configuration: every expression has a value."""
     return CudaLoop(cell, direction, head_dim, dtype, {name: const(value) for name, value in config.items()})
 

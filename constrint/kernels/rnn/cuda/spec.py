@@ -36,7 +36,7 @@ MOST_REGISTER_PAIRS = 31
 MOST_STREAMED_PAIRS = 63
 #: Warps of a block in one direction; a block has at most 32.
 WARPS = (8, 4, 2, 16, 1, 3, 32)
-#: Configurations that spill so much took as long as was predicted of such that spill nothing: 227 of them on an H200,
+#: Spilled bytes up to which configurations took the time that is predicted without spills: 227 of them on an H200,
 #: within 3 % in the median; with more, 10 to 20 % longer (`python -m benchmarks.rnn.fit_cuda` shows both).
 HARMLESS_SPILL_BYTES = 128
 #: The device code.
@@ -63,7 +63,7 @@ class CudaRnnSpec(NvrtcSpec):
         return tuple(sorted(path for path in SOURCE.iterdir() if path.suffix in (".cu", ".cuh")))
 
     def shape(self, workload: Workload, v: Vars) -> CudaLoop:
-        """What the parameters mean for a workload."""
+        """The time loop of a workload, with the parameters as variables."""
         return CudaLoop.of(self.cell, self.direction, workload, v)
 
     def check_dtype(self, gpu: GpuModel, workload: Workload) -> None:
@@ -114,12 +114,12 @@ class CudaRnnSpec(NvrtcSpec):
         )
 
     def _may_stream(self, gpu: GpuModel, workload: Workload) -> bool:
-        """Whether a head's weights may be more than what shared memory holds of them."""
+        """Whether a head's weights may exceed the part that shared memory holds."""
         weights = self.cell.num_gates * workload.sizes["head_dim"] ** 2 * ELEMENT_BYTES[workload.dtype]
         return weights > gpu.device.sm_count * gpu.sm.max_smem_bytes_per_block // 2
 
     def rules(self, gpu: GpuModel, workload: Workload, v: Vars) -> Iterator[Rule]:
-        """How a head is dealt to blocks, a block's rows and depth to warps, and sequences to groups."""
+        """Rules on dealing a head to blocks, a block's rows and depth to warps, and sequences to groups."""
         shape = self.shape(workload, v)
         yield from rules_of(gpu, shape, workload, block_use(gpu, shape))
 
@@ -132,7 +132,7 @@ class CudaRnnSpec(NvrtcSpec):
         return cuda_cost(gpu, self.cell, self.direction, workload, columns, blocks_per_sm)
 
     def assumptions(self, gpu: GpuModel, workload: Workload) -> tuple[str, ...]:
-        """What no source states for this GPU and had to be assumed."""
+        """Figures of this GPU that no source states and the model assumes."""
         return cuda_assumptions(gpu)
 
     def backend(self) -> RnnBackend:

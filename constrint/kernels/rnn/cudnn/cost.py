@@ -1,6 +1,6 @@
 """Predicted time of cuDNN's layers: measured seconds, interpolated; where nothing was measured there is no prediction.
 
-`measured/<gpu>.csv` holds one row for each measured layer: its cell, dtype, batch, units (as many inputs), steps, and
+`measured/<gpu>.csv` holds one row for each measured layer: its cell, dtype, batch, units (also its inputs), steps, and
 the milliseconds of a forward pass, of a forward and a backward pass, and of the input's projection in both. The
 projection's are taken off. Lines that begin with # say where the rows come from; `benchmarks/rnn/cudnn_table.py`
 writes the file. Between measured sizes times are interpolated along the logarithms of units and batch, and of steps,
@@ -44,13 +44,13 @@ class CudnnKind(NamedTuple):
 @lru_cache(maxsize=16)
 def measured(gpu: str) -> Mapping[CudnnKind, Points]:
     """The measured times of a GPU's model, by its name; nothing where there are none."""
-    found: dict[CudnnKind, Points] = {}
+    by_kind: dict[CudnnKind, Points] = {}
     for row in rows_of(MEASURED / f"{gpu.lower()}.csv"):
-        _add(found, row)
-    return found
+        _add(by_kind, row)
+    return by_kind
 
 
-def _add(found: dict[CudnnKind, Points], row: Mapping[str, str]) -> None:
+def _add(by_kind: dict[CudnnKind, Points], row: Mapping[str, str]) -> None:
     batch, dim, time = (int(row[name]) for name in ("batch", "dim", "time"))
     shape = CudnnLayer(row["cell"], row["dtype"], batch, dim, dim)
     forward, both = (float(row[f"{name}_ms"]) for name in ("forward", "both"))
@@ -60,7 +60,7 @@ def _add(found: dict[CudnnKind, Points], row: Mapping[str, str]) -> None:
     projected = {"forward": before, "backward": projections - before}
     for direction in DIRECTIONS:
         seconds = 1e-3 * max(whole[direction] - projected[direction], LEAST_SHARE * whole[direction])
-        points = found.setdefault(CudnnKind(*shape[:2], direction, algorithm_of(shape, direction)), {})
+        points = by_kind.setdefault(CudnnKind(*shape[:2], direction, algorithm_of(shape, direction)), {})
         add_point(points, time, batch, dim, seconds)
 
 
@@ -71,8 +71,8 @@ def layer_s(gpu: str, shape: CudnnLayer, time: int, direction: str) -> float | N
     """
     algorithm = algorithm_of(shape, direction)
     points = measured(gpu).get(CudnnKind(shape.cell, shape.dtype, direction, algorithm), {})
-    found = between(points, time, shape.batch, shape.dim)
-    return None if found is None else found.seconds * time / found.steps * shape.directions
+    point = between(points, time, shape.batch, shape.dim)
+    return None if point is None else point.seconds * time / point.steps * shape.directions
 
 
 def left_out_error(gpu: str) -> float:
@@ -99,7 +99,7 @@ def _errors(gpu: str) -> tuple[float, ...]:
 
 
 class CudnnLayer(NamedTuple):
-    """What decides about the algorithm of a layer.
+    """Traits of a layer that decide about cuDNN's algorithm.
 
     Args:
         cell: A key of `CELLS`.
@@ -119,7 +119,7 @@ class CudnnLayer(NamedTuple):
 
 
 class CudnnAlgorithm(NamedTuple):
-    """What torch may ask for.
+    """Algorithms of cuDNN that torch may request.
 
     Args:
         is_small: Whether the layer is narrow enough for the algorithm for small layers; older torch knows none.

@@ -63,7 +63,7 @@ def run_layers(
     """Outputs of all steps, the last h, and the last c if there is one.
 
     Args:
-        call: What is called.
+        call: The call of cuDNN.
         x: (T, B, features), (B, T, features) if `batch_first`, or packed rows (rows, features).
         weights: Per layer and direction those of input and recurrence, and their biases, in torch's order of gates.
         h: (layers * directions, B, H), contiguous.
@@ -107,7 +107,7 @@ def _buffer(call: CudnnCall, weights: Sequence[Tensor]) -> Tensor:
 def _layout(call: CudnnCall, dtype: torch.dtype, device: torch.device) -> tuple[tuple[int | None, int], ...]:
     """The buffer's parts in order: the place of a weight, or None and the length of a gap.
 
-    torch moves the weights that it is given into a buffer of its own; where they lie afterwards is what is asked.
+    torch moves the weights into a buffer of its own; their place in it is read afterwards.
     """
     directions, gates = 2 if call.bidirectional else 1, {"lstm": 4, "gru": 3}.get(call.cell, 1)
     shapes: list[tuple[int, ...]] = []

@@ -46,7 +46,7 @@ class CudnnSpec(RnnSpec):
         return ()
 
     def rules(self, gpu: GpuModel, workload: Workload, v: Vars) -> Iterator[Rule]:
-        """None: `check_workload` refuses what it does not take."""
+        """None: `check_workload` refuses layers that cuDNN does not take."""
         return iter(())
 
     def use(self, gpu: GpuModel, workload: Workload, v: Vars) -> BlockUse | None:
@@ -82,7 +82,7 @@ class CudnnSpec(RnnSpec):
         return (f"times of cuDNN are interpolated: off by up to {error:.0%} at sizes left out",)
 
     def refusal_on(self, device: torch.device, gpu: GpuModel | None) -> str:
-        """It needs a GPU whose model has measurements."""
+        """Why it cannot run: the GPU's model needs measurements; empty if it can."""
         if device.type != "cuda":
             return f"cuDNN's layers need a GPU, the device is {device}"
         return "" if gpu is not None else "cuDNN's layers were not measured on this GPU"

@@ -37,7 +37,7 @@ SMEM_BYTES_PER_CLK = 128.0
 #: A thread that holds more registers of weights and of gathered states than this share of its registers loads them in
 #: turns.
 UNCROWDED = 0.25
-#: Exponent of the p-norm of a chain and of what its loads leave: neither hides the other as long as both are as long.
+#: Exponent of the p-norm of a chain and of its remaining loads: neither hides the other as long as both are as long.
 WAITING_EXPONENT = 6.0
 
 #: Parts of a step, and the fitted weight of each part's clocks by (direction, whether a head is split).
@@ -81,20 +81,20 @@ def step_features(gpu: GpuModel, layer: TritonLayer, columns: Columns) -> dict[s
     exchanged = rows * depth * element
     stores = layer.cell.num_states + np.where(c["recompute"] > 0, 0.0, dots) if forward else slots + 0.0 * rows
     threads, lanes = warps * gpu.sm.warp_size, float(gpu.sm.warp_size)
-    # Registers of a thread that hold its share of the weights, and of what it gathers of the others' states.
+    # Registers of a thread that hold its share of the weights, and of the gathered states of the others.
     weights = depth * layer.exchanged_slots * out * element / 4.0 / threads
     gathered = rows * depth * element / 4.0 / np.where(sliced, threads, lanes)
     crowded = weights + gathered - UNCROWDED * gpu.sm.max_registers_per_thread
     return {
         "fixed": np.ones_like(rows),
-        # A whole head's products are as many as its gates, and each has sums of its own: they wait for nothing.
+        # A whole head has one product per gate, and each has sums of its own: they wait for nothing.
         "chain": np.where(split, chained * MMA_LATENCY_CLK, 0.0),
         "issue": instructions * at_once * MMA_ISSUE_CLK,
         "special": tile * again * specials / rate,
         "store": stores * tile * element * 2.0 / SMEM_BYTES_PER_CLK,
         "gathered": np.where(split, exchanged * (1.0 + np.where(sliced, 1.0, warps)) / SMEM_BYTES_PER_CLK, 0.0),
         "reduced": np.where(split & sliced, warps * tile * layer.exchanged_slots * 4.0 / SMEM_BYTES_PER_CLK, 0.0),
-        # What one thread does after the other, and the warps that meet.
+        # Work of one thread in sequence, and the warps that meet.
         "serial": tile * np.where(split, slots, specials) / threads,
         "converted": np.where(split | (layer.element_bytes <= 2), 0.0, tile * slots / threads),
         "warps": np.where(split, 0.0, warps),
@@ -167,7 +167,7 @@ def weighted(
 def rounds_and_sharing(
     gpu: GpuModel, workload: Workload, columns: Columns, blocks_per_sm: NDArray[Any]
 ) -> tuple[Column, Column]:
-    """How many times all SMs are filled, and how many programs share one."""
+    """Number of times that all SMs are filled, and of programs that share one."""
     split = np.asarray(columns["row_split"], dtype=np.float64)
     rows = np.asarray(columns["tile_batch"], dtype=np.float64)
     groups = float(workload.sizes["heads"]) * np.ceil(float(workload.sizes["batch"]) / rows)
@@ -180,7 +180,7 @@ def rounds_and_sharing(
 def step_s(
     gpu: GpuModel, layer: TritonLayer, columns: Columns, clks: Mapping[str, Column], sharing: Column, clock: float
 ) -> tuple[Column, Column, Column]:
-    """Seconds of a step's chain, of the step with what it waits for its loads, and of its barrier."""
+    """Seconds of a step's chain, of the step with its waits for loads, and of its barrier."""
     barrier_s, loads_s = waits_s(gpu, layer, columns)
     busy_s = sum(clks[name] for name in BUSY) / clock
     chain_s = sum(clks.values()) / clock + (sharing - 1.0) * busy_s

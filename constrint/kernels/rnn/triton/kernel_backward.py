@@ -71,7 +71,7 @@ def load_step(
     i0, i1, i2, i3, mask, t, gate_stride, state_stride,
     num_gates: tl.constexpr, num_slots: tl.constexpr, num_states: tl.constexpr, has_initial: tl.constexpr,
 ):  # fmt: skip
-    """Pre-activations, states before and after the step, gradients from outside; 0.0 for what the cell has not."""
+    """Pre-activations, states before and after the step, gradients from outside; 0.0 for states that the cell lacks."""
     apart: tl.constexpr = num_slots > num_gates
     p0 = load_slot(saved + gate_offsets, mask, True)
     p1 = load_slot(saved + gate_stride + gate_offsets, mask, num_gates > 1)
@@ -173,7 +173,7 @@ def backward_kernel(
         if depth_rest > 0:
             d0 += idle_dot(slot_rows, w_rest, depth_rest, slices, tile_batch, dtype, precision)
     else:
-        # As idle_dot, with the operand made like the one in the loop.
+        # Like idle_dot, with an operand of the same layout as in the loop.
         idle = tl.where(slot_rows[:, None] < 0, 1.0, zero).to(dtype)
         w1, w2, w3 = tl.where(time > 0, w1, 0.0), tl.where(time > 0, w2, 0.0), tl.where(time > 0, w3, 0.0)
         hidden_zeros = four_dots(idle, idle, idle, idle, w_main, w1, w2, w3, zero, num_gates, num_slots, precision)

@@ -1,4 +1,4 @@
-"""What the time loops share: loads, weights of a program, dots over them, the barrier between programs of one group.
+"""Functions of both time loops: loads, weights of a program, dots over them, the barrier of programs of one group.
 
 A group is the `row_split` programs that own the columns of one head and one batch tile. They exchange states (forward)
 and gate gradients (backward) through the output arrays in global memory. Every step has its own place there, so nothing
@@ -24,7 +24,7 @@ def steps_of_rows(lengths, row, row_mask, time, tile_batch: tl.constexpr):
 
 @triton.jit
 def load_states(source, offsets, stride, mask, zero, num_states: tl.constexpr):
-    """The fp32 states (or gradients of them) before the first or after the last step; zeros for what is not there."""
+    """The fp32 states (or gradients of them) before the first or after the last step; zeros for absent ones."""
     s0, s1, s2, s3 = zero, zero, zero, zero
     if source is not None:
         s0 = tl.load(source + offsets, mask=mask, other=0.0)
@@ -45,7 +45,7 @@ def arrive(arrived):
 
 @triton.jit
 def wait(arrived, target, has_asm: tl.constexpr):
-    """Block until the counter of the group has reached `target`; what the others published is then visible."""
+    """Block until the counter of the group has reached `target`; the others' published values are then visible."""
     if has_asm:
         # Every thread reads for itself: cheaper than one atomic and its broadcast through shared memory.
         seen = tl.inline_asm_elementwise(
@@ -118,7 +118,7 @@ def gather(
     gate_stride,
     head_dim: tl.constexpr, num_gates: tl.constexpr, num_slots: tl.constexpr,
 ):  # fmt: skip
-    """Read (slices, tile_batch, size / slices) of what the group published, past the L1 (it is not coherent)."""
+    """Read (slices, tile_batch, size / slices) of the group's published state, past the L1 (it is not coherent)."""
     depth = start + tl.arange(0, slices)[:, None, None] * (size // slices) + tl.arange(0, size // slices)[None, None, :]
     gate = depth // head_dim
     inner = depth - gate * head_dim

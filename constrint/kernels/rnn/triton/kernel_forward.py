@@ -56,7 +56,7 @@ def exchanged_dot(
     head_dim: tl.constexpr, num_gates: tl.constexpr, num_slots: tl.constexpr, dtype: tl.constexpr,
     precision: tl.constexpr,
 ):  # fmt: skip
-    """What the whole group published, times this program's weights."""
+    """The state that the whole group published, times this program's weights."""
     main = gather(source, row_offsets, row_mask, 0, depth_main, slices, gate_stride, head_dim, num_gates, num_slots)
     if depth_rest == 0:
         return sliced_dot(main.to(dtype), w_main, slices, precision)

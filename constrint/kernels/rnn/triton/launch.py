@@ -1,6 +1,6 @@
 """Launches of the recurrent kernels: `launches_of` states their arguments, for a device or for a compiler alone.
 
-What a configuration means is in `spec.py`; the device code is in `kernel_forward.py` and `kernel_backward.py`.
+The meaning of a configuration is in `spec.py`, the device code in `kernel_forward.py` and `kernel_backward.py`.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def launches_of(
     """The launches of one direction; several where programs that wait for each other would not all be resident.
 
     Args:
-        layer: What is computed.
+        layer: The time loop that is computed.
         config: A point of the direction's space; `exchange` forces the exchange with one program too (tests do).
         tensors: The kernel's tensors by the names of its arguments. On `meta` the launches can only be compiled.
         gpu: The hardware model; None where there is none of the device.
@@ -99,8 +99,8 @@ def constants_of(layer: TritonLayer, config: Config, *, has_ptx: bool) -> dict[s
     """Compile-time arguments that both kernels have.
 
     Args:
-        layer: What is computed.
-        config: As in `launches_of`.
+        layer: The time loop that is computed.
+        config: That of `launches_of`.
         has_ptx: Whether NVIDIA's instructions may be written out.
     """
     split, cell, is_wide = config["row_split"], layer.cell, layer.element_bytes > 2

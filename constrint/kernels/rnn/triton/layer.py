@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from constrint.errors import UnsupportedError
 from constrint.hwmodels import GpuModel
-from constrint.kernels.rnn.cells import Cell
+from constrint.kernels.rnn.cells import RecurrentCell
 from constrint.model import Expr, minimum
 from constrint.select.workload import ELEMENT_BYTES, Workload
 
@@ -34,14 +34,14 @@ class TritonLayer:
         num_products: Matrix products per dot: three where fp32 is put together from tf32.
     """
 
-    cell: Cell
+    cell: RecurrentCell
     direction: str
     head_dim: int
     element_bytes: int
     num_products: int = 1
 
     @classmethod
-    def of(cls, cell: Cell, direction: str, workload: Workload) -> TritonLayer:
+    def of(cls, cell: RecurrentCell, direction: str, workload: Workload) -> TritonLayer:
         """The layer of a workload."""
         products = 3 if workload.dtype == "fp32" else 1
         return cls(cell, direction, workload.sizes["head_dim"], ELEMENT_BYTES[workload.dtype], products)
@@ -57,7 +57,7 @@ class TritonLayer:
         return max(MIN_DEPTH, 1 << (self.head_dim - 1).bit_length())
 
     def exchanged_depth(self, slices: int) -> tuple[int, int]:
-        """Depth of the dot over what a group exchanges, in two parts."""
+        """Depth of the dot over the exchanged states of a group, in two parts."""
         return depth_parts(self.head_dim * (1 if self.direction == "forward" else self.cell.num_gates), slices)
 
     @property
@@ -86,7 +86,7 @@ def matrix_unit(gpu: GpuModel, dtype: str) -> str:
     wide = gpu.traits.wide_dot_dtype
     unit = gpu.dot_unit(wide if dtype in ("fp32", "tf32") else dtype)
     if unit is not None and unit.kind != "fma":
-        # So few rows fit the fallback alone (mma.sync on NVIDIA), also where there is wgmma or tcgen05.
+        # Few rows like these fit the fallback alone (mma.sync on NVIDIA), also where there is wgmma or tcgen05.
         return unit.fallback or unit.kind
     raise UnsupportedError(
         f"Triton has no matrix instruction for {dtype} recurrences on {gpu.name} ({gpu.arch.target}). "

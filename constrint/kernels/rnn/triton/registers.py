@@ -17,7 +17,7 @@ from constrint.kernels.rnn.triton.shared_memory import at_least, by_slices, has_
 from constrint.model import Expr, ceildiv, const, maximum, minimum
 from constrint.select.limits import Spilling
 
-#: Rows and columns that a matrix instruction yields at least: sixteen rows are computed where fewer are asked for.
+#: Rows and columns that a matrix instruction yields at least: sixteen rows are computed where there are fewer.
 MIN_ROWS, HALF_ROWS = 16, 8
 #: Threads of a warp on CDNA; RDNA has half as many.
 CDNA_LANES = 64
@@ -47,7 +47,7 @@ def registers_per_thread(gpu: GpuModel, layer: TritonLayer, v: Vars, models: Map
 
 
 def spilling(gpu: GpuModel, layer: TritonLayer, v: Vars, models: Mapping[str, RegisterModel]) -> Spilling:
-    """How the estimate tells what spills, whichever way a head is dealt."""
+    """The spill thresholds of the estimate, for a head that is dealt over rows or not."""
     whole, split = (models[model_key(gpu, layer, is_split, models)].spilling for is_split in (False, True))
     return replace(either(is_exchanged(v), split, whole), figure="step_spill_exponent")
 
@@ -139,7 +139,7 @@ def _whole_terms(gpu: GpuModel, layer: TritonLayer, v: Vars) -> dict[str, Expr]:
 
 
 def _split_terms(gpu: GpuModel, layer: TritonLayer, v: Vars) -> dict[str, Expr]:
-    """A head dealt to several programs: what they exchange passes through registers, and sums over slices."""
+    """A head dealt to several programs: exchanged states, and sums over slices, pass through registers."""
     lanes, sliced, rows = gpu.sm.warp_size, v["split_depth"], v["tile_batch"]
     element, threads = layer.element_bytes, v["num_warps"] * gpu.sm.warp_size
     flat, width, full = 1 - sliced, layer.exchanged_slots * v["tile_out"], maximum(rows, MIN_ROWS)

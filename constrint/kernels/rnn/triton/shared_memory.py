@@ -1,8 +1,8 @@
 """Shared memory (LDS) of one program of the recurrent Triton kernels, as an integer expression.
 
-Read off what Triton 3.6 and 3.9 allocate for `kernel_forward.py` and `kernel_backward.py`, and checked against tables
-of compiled kernels (`tests/data/triton_rnn_resources_*.csv`; `benchmarks/registers.py check --kernel rnn`). It is never
-stated too small, with any optional input and either version, and mostly exact without optional inputs.
+Derived from the allocations of Triton 3.6 and 3.9 for `kernel_forward.py` and `kernel_backward.py`, and checked against
+tables of compiled kernels (`tests/data/triton_rnn_resources_*.csv`; `benchmarks/registers.py check --kernel rnn`). The
+estimate is never too small, with any optional input and either version, and mostly exact without optional inputs.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def smem_bytes(gpu: GpuModel, layer: TritonLayer, v: Vars, *, is_plain: bool = F
 
     Args:
         gpu: The hardware model.
-        layer: What is computed.
+        layer: The time loop that is computed.
         v: The parameters.
         is_plain: The least of both versions, without the optional inputs: initial states, resets, gradients of other
             states than h.
@@ -91,7 +91,7 @@ def _alone_in_registers(gpu: GpuModel, layer: TritonLayer, v: Vars, *, is_plain:
 def has_two_layouts(gpu: GpuModel, layer: TritonLayer, v: Vars) -> Expr:
     """AMD: 1 where all weights of a whole head stay in LDS because they are read in two layouts.
 
-    Warps of the dots before the loop lie side by side, warps of the dots in the loop one below the other, so both want
+    Warps of the dots before the loop lie side by side, warps of the dots in the loop one below the other, so both need
     another layout. Exceptions: 32 rows and warps of 32 columns allow one layout only; gfx950 transposes 16-bit elements
     as it reads them; on CDNA small tiles that are loaded along their depth never come to LDS.
     """
@@ -123,12 +123,12 @@ def _together_with_copies(gpu: GpuModel, layer: TritonLayer, v: Vars, *, is_plai
     sums = _sums(rows, width, v, is_plain=is_plain)
     both, direct = by_slices(layer, v, sum), at_least(rows, DIRECT_ROWS) if _is_direct(gpu) else const(0)
     if layer.num_products > 1:
-        # Each weight as two; what is gathered comes after them, unless the instruction reads it from there.
+        # Each weight as two; gathered states come after them, unless the instruction reads them from there.
         beside = const(0) if is_plain else 2 * rows * _lies_beside(layer, main, v)
         operands = maximum(main * maximum(2 * width + beside, rows), direct * both * (2 * width + rows))
         return maximum(operands * element, sums)
     if is_plain:
-        # What is gathered may use the bytes that weights passed through.
+        # Gathered states may use the bytes that weights passed through.
         sliced = flat = maximum(main * width, both * rows)
     elif layer.direction == "forward":
         # An initial state is gathered beside both parts of the weights.
@@ -166,7 +166,7 @@ def _sums(rows: Expr, width: Expr, v: Vars, *, is_plain: bool) -> Expr:
 
 
 def by_slices(layer: TritonLayer, v: Vars, part: Callable[[tuple[int, int]], int]) -> Expr:
-    """A figure of the parts of a dot's depth, by the number of slices: as many as warps, or one."""
+    """A figure of the parts of a dot's depth, by the number of slices: one per warp, or one."""
     slices = 1 + v["split_depth"] * (v["num_warps"] - 1)
     before = part(layer.exchanged_depth(1))
     terms: list[Expr] = [const(before)]

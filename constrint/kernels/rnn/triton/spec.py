@@ -54,7 +54,7 @@ class TritonSpec(FusedSpec):
     planned_batches = (16, 64, 256)
 
     def layer(self, workload: Workload) -> TritonLayer:
-        """What the resource expressions need to know."""
+        """The layer, with the parameters as variables, for the resource expressions."""
         return TritonLayer.of(self.cell, self.direction, workload)
 
     def check_dtype(self, gpu: GpuModel, workload: Workload) -> None:
@@ -88,7 +88,7 @@ class TritonSpec(FusedSpec):
         )
 
     def rules(self, gpu: GpuModel, workload: Workload, v: Vars) -> Iterator[Rule]:
-        """How a head is split over programs and a dot over warps."""
+        """Rules on splitting a head over programs and a dot over warps."""
         yield from self._split_rules(gpu, workload, v)
         yield from self._warp_rules(gpu, workload, v)
 
@@ -148,11 +148,11 @@ class TritonSpec(FusedSpec):
         return rnn_cost(gpu, self.layer(workload), workload, columns, blocks_per_sm)
 
     def assumptions(self, gpu: GpuModel, workload: Workload) -> tuple[str, ...]:
-        """What no source states for this GPU and had to be assumed."""
+        """Figures of this GPU that no source states and the model assumes."""
         return rnn_assumptions(gpu)
 
     def compiled_as(self, workload: Workload) -> Workload:
-        """The number of steps, of sequences and of heads decide by what they are multiples of alone."""
+        """The workload with steps, sequences and heads replaced by representatives of the same divisibility."""
         return with_sizes(workload, **{name: size_class(workload.sizes[name]) for name in ("batch", "time", "heads")})
 
     def backend(self) -> RnnBackend:
@@ -169,14 +169,16 @@ class TritonSpec(FusedSpec):
 
         return launches_of(self.layer(workload), config, {**inputs, **outputs}, gpu)
 
-    def compile(self, gpu: GpuModel, workload: Workload, config: Config, given: Collection[str] = ()) -> CompiledKernel:
+    def compile(
+        self, gpu: GpuModel, workload: Workload, config: Config, optional: Collection[str] = ()
+    ) -> CompiledKernel:
         """Compile one configuration for a named GPU, as a layer with bias launches it; no GPU is needed.
 
         Args:
             gpu: The GPU compiled for.
             workload: Sizes and dtype.
             config: A point of the kernel's space.
-            given: Names of optional inputs that the launch has besides: `initial`, `rows`, `lengths`, `reset`;
+            optional: Names of optional inputs that the launch has besides: `initial`, `rows`, `lengths`, `reset`;
                 backward also `grad1`, `grad2`, `grad3`, `grad_last`.
 
         Raises:
@@ -185,7 +187,7 @@ class TritonSpec(FusedSpec):
         """
         from constrint.kernels.rnn.triton.launch import compile_with_inputs
 
-        return compile_with_inputs(self, gpu, workload, config, given)
+        return compile_with_inputs(self, gpu, workload, config, optional)
 
 
 SPECS = tuple(TritonSpec(cell, direction) for cell in CELLS.values() for direction in SUFFIX)

@@ -49,7 +49,7 @@ def parts_kernel(
     slots_here, h_here = slots + first * row_slots, h + (first - 1) * row_h
     step = (first % time).to(tl.int32)
     sums = tl.zeros((tile_m, tile_n), dtype=tl.float32)
-    # The matrix unit sums for b, too: times ones, in as many columns as an instruction has at least.
+    # The matrix unit sums for b, too: times ones, in the fewest columns that an instruction takes.
     bias = tl.zeros((tile_m, COLUMNS), dtype=tl.float32)
     ones = tl.full((tile_k, COLUMNS), 1.0, dtype=slots.dtype.element_ty)
     for start in range(0, rows, tile_k):

@@ -15,12 +15,12 @@ from torch import Tensor
 from constrint.hwmodels import GpuModel
 from constrint.kernels.launch.plan.scratch import Scratch
 from constrint.kernels.launch.triton import TritonLaunch
-from constrint.kernels.rnn.cells import Cell
+from constrint.kernels.rnn.cells import RecurrentCell
 from constrint.kernels.rnn.fused import num_sms
 
 #: Elements that a program of the sum has, parts that it reads at a time, and its warps.
 SUM_TILE, SUM_PARTS, SUM_WARPS = 256, 16, 4
-#: A library's product over all steps has a block for each tile of so many rows and columns of a head, and no more.
+#: Rows and columns of a tile: a library's product over all steps has one block per tile of a head, and no more.
 LIBRARY_TILE = 128
 #: With more of those tiles it keeps a GPU busy by itself; with fewer ones a long sum is left to a few SMs. On an H200
 #: the kernel took 0.6 of the library's time with 16 of them, and 1.6 with 50 (`benchmarks/rnn/weights.py`).
@@ -35,13 +35,13 @@ LEAST_TILE = 16
 MOST_SUMS = 256 * 64
 #: Steps that a block takes at a time.
 TILE_K = 32
-#: The steps that follow are copied while one is computed: so many at most, and as many as shared memory holds.
+#: Stages, at most: following steps are copied while one is computed, as far as shared memory holds them.
 MOST_STAGES = 4
 #: Blocks that an SM has at a time: one of them copies while another one waits.
 BLOCKS_PER_SM = 2
-#: A part has so many times `TILE_K` steps at least: the sum of more parts would take longer than they save.
+#: Least steps of a part, in units of `TILE_K`: the sum of more parts would take longer than they save.
 LEAST_PART_TILES = 8
-#: Shared memory of a block where there is no model of the device: what every GPU has.
+#: Shared memory of a block where there is no model of the device: every GPU has it.
 USUAL_SMEM_BYTES = 48 * 1024
 #: Beside the stages: ones, for the sum over b.
 OTHER_SMEM_BYTES = 4096
@@ -49,7 +49,7 @@ OTHER_SMEM_BYTES = 4096
 
 @dataclass(frozen=True)
 class WeightTiles:
-    """What a block computes.
+    """The tile of a block, and the resources that it uses.
 
     Args:
         m: Units of gates.
@@ -80,8 +80,8 @@ def is_one_product(heads: int, dim: int, element_bytes: int, gpu: GpuModel | Non
     return heads > 1 and element_bytes == 2 and dim % ALIGNED_UNITS == 0 and tiles <= MOST_LIBRARY_TILES
 
 
-def tiles_of(kind: Cell, dim: int, gpu: GpuModel | None) -> WeightTiles:
-    """The tiles of a layer on a GPU: all units of h, as many of the gates as registers hold, and stages that fit."""
+def tiles_of(kind: RecurrentCell, dim: int, gpu: GpuModel | None) -> WeightTiles:
+    """The tiles of a layer on a GPU: all units of h, the gates that registers hold, and the stages that fit."""
     n = min(MOST_TILE_N, _power_of_two(dim))
     m = min(MOST_SUMS // n, 2 * MOST_TILE_N, _power_of_two(kind.num_gates * dim))
     smem_bytes = USUAL_SMEM_BYTES if gpu is None else gpu.sm.max_smem_bytes_per_block
@@ -90,7 +90,7 @@ def tiles_of(kind: Cell, dim: int, gpu: GpuModel | None) -> WeightTiles:
     return WeightTiles(m, n, TILE_K, num_warps=8 if m * n > MOST_SUMS // 2 else 4, num_stages=stages)
 
 
-def num_tiles(kind: Cell, dim: int, tiles: WeightTiles) -> int:
+def num_tiles(kind: RecurrentCell, dim: int, tiles: WeightTiles) -> int:
     """WeightTiles of a head."""
     return -(-kind.num_gates * dim // tiles.m) * -(-dim // tiles.n)
 
@@ -108,7 +108,7 @@ def _power_of_two(number: int) -> int:
 
 
 def weight_launches(
-    kind: Cell,
+    kind: RecurrentCell,
     slots: Tensor,  # (B, T, slots, N, D)
     h: Tensor,  # (B, T, N, D)
     initial: Tensor | None,  # (S, B, N, D)
@@ -126,10 +126,10 @@ def weight_launches(
         h: States after each step, contiguous.
         initial: States before the first step in fp32, of which h is the first, contiguous; None for zeros.
         r: Written: the gradient of r.
-        b: Written: the gradient of b; None where it is not wanted.
+        b: Written: the gradient of b; None where it is not needed.
         gpu: The hardware model; None where there is none of the device.
         scratch: Gives the memory of the parts.
-        tiles: What a block computes; by default what `tiles_of` says.
+        tiles: The tiles of blocks; by default those of `tiles_of`.
     """
     from constrint.kernels.rnn.weights.kernel import parts_kernel, sum_kernel
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from constrint.hwmodels import GpuModel
 from constrint.hwmodels.targets import target_note
-from constrint.kernels.rnn.cells import Cell
+from constrint.kernels.rnn.cells import RecurrentCell
 from constrint.kernels.rnn.wgmma.shape import WgmmaLoop
 from constrint.model import Expr, Var, const
 from constrint.select.cost import ASSUMED_CLOCK_HZ, LAUNCH_S, PARTS, CostColumns
@@ -58,17 +58,17 @@ def fitted() -> FittedWgmma:
     return msgspec.json.decode(_FILE.read_bytes(), type=FittedWgmma)
 
 
-def write_fitted(found: FittedWgmma) -> None:
+def write_fitted(figures: FittedWgmma) -> None:
     """Write `step.json`, one figure a line."""
-    _FILE.write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=1) + b"\n")
+    _FILE.write_bytes(msgspec.json.format(msgspec.json.encode(figures), indent=1) + b"\n")
     fitted.cache_clear()
 
 
 def step_parts(gpu: GpuModel, shape: WgmmaLoop) -> dict[str, Expr]:
-    """What every part of a step is counted as, in clocks of units that are never late, or in numbers of waits."""
+    """Parts of a step, in clocks of units that are never late, or in numbers of waits."""
     v, own = shape.v, shape.own_steps
     chunks = own // v["chunk"]
-    # 1 where a window holds less than the depth, so that chunks are asked for when others have been multiplied.
+    # 1 where a window holds less than the depth, so that chunks are loaded after others have been multiplied.
     refills = 1 - shape.window // own
     return {
         "fixed": const(1),
@@ -84,8 +84,8 @@ def step_parts(gpu: GpuModel, shape: WgmmaLoop) -> dict[str, Expr]:
     }
 
 
-def part_columns(gpu: GpuModel, cell: Cell, workload: Workload, columns: Columns) -> dict[str, Column]:
-    """The parts of every row; `crowd` is what is read, by the share of the SMs that read at once."""
+def part_columns(gpu: GpuModel, cell: RecurrentCell, workload: Workload, columns: Columns) -> dict[str, Column]:
+    """The parts of every row; `crowd` is the part `read` times the share of the SMs that read at once."""
     shape = WgmmaLoop.of(cell, workload, {name: Var(name) for name in columns})
     parts = {name: _column(part, columns) for name, part in step_parts(gpu, shape).items()}
     groups, at_once = _groups(gpu, shape, workload, columns)
@@ -94,7 +94,7 @@ def part_columns(gpu: GpuModel, cell: Cell, workload: Workload, columns: Columns
 
 
 def step_clk(parts: Mapping[str, Column], figures: Mapping[str, float]) -> dict[str, Column]:
-    """Clocks of a step: its parts, and as `step` what they make together."""
+    """Clocks of a step: its parts, and as `step` their combined time."""
     clks = {name: figures[name] * part for name, part in parts.items()}
     alone = set(FIGURES).difference(*OVERLAPPED)
     p = OVERLAP_EXPONENT
@@ -102,32 +102,32 @@ def step_clk(parts: Mapping[str, Column], figures: Mapping[str, float]) -> dict[
     return clks | {"step": overlapped + sum(clks[name] for name in sorted(alone))}
 
 
-def rounds_of(gpu: GpuModel, cell: Cell, workload: Workload, columns: Columns) -> Column:
-    """How many times the GPU is filled with groups of blocks."""
+def rounds_of(gpu: GpuModel, cell: RecurrentCell, workload: Workload, columns: Columns) -> Column:
+    """Number of times that the GPU is filled with groups of blocks."""
     shape = WgmmaLoop.of(cell, workload, {name: Var(name) for name in columns})
     groups, at_once = _groups(gpu, shape, workload, columns)
     return np.asarray(np.ceil(groups / at_once), dtype=np.float64)
 
 
-def filled_s(gpu: GpuModel, cell: Cell, workload: Workload, columns: Columns) -> Column:
+def filled_s(gpu: GpuModel, cell: RecurrentCell, workload: Workload, columns: Columns) -> Column:
     """Seconds of the fill before the loop."""
     shape = WgmmaLoop.of(cell, workload, {name: Var(name) for name in columns})
     groups, _ = _groups(gpu, shape, workload, columns)
     return groups * _column(shape.ring_bytes, columns) / gpu.memory.dram.bandwidth_bytes_per_s
 
 
-def moved_s(gpu: GpuModel, cell: Cell, workload: Workload, columns: Columns) -> Column:
-    """Seconds that device memory takes for what the loop reads and writes."""
+def moved_s(gpu: GpuModel, cell: RecurrentCell, workload: Workload, columns: Columns) -> Column:
+    """Seconds of the loop's traffic to and from device memory."""
     stored = cell.num_gates * (1.0 - np.asarray(columns["recompute"], dtype=np.float64))
     row_bytes = float(np.prod([float(size) for size in workload.sizes.values()])) * ELEMENT_BYTES[workload.dtype]
     moved = row_bytes * (cell.num_loads("forward") + cell.num_states + stored)
     return np.asarray(moved / gpu.memory.dram.bandwidth_bytes_per_s, dtype=np.float64)
 
 
-def floor_clk(gpu: GpuModel, cell: Cell, workload: Workload, config: Mapping[str, int]) -> dict[str, float]:
-    """Clocks of a step that no code could do without, in a configuration, by what takes them; some overlap.
+def floor_clk(gpu: GpuModel, cell: RecurrentCell, workload: Workload, config: Mapping[str, int]) -> dict[str, float]:
+    """Clocks of a step that no code could do without, in a configuration, by part; some overlap.
 
-    What a block reads comes at the most that an SM was seen to get, the matrix units work at their peak, special
+    Data arrive at the highest rate measured for one SM, the matrix units work at their peak, special
     functions take theirs, and the exchange is the shortest there is.
     """
     shape = WgmmaLoop.of(cell, workload, {name: Var(name) for name in config})
@@ -141,7 +141,7 @@ def clock_hz(gpu: GpuModel) -> float:
     return gpu.device.max_clock_hz or gpu.device.boost_clock_hz or ASSUMED_CLOCK_HZ
 
 
-def wgmma_cost(gpu: GpuModel, cell: Cell, workload: Workload, columns: Columns) -> CostColumns:
+def wgmma_cost(gpu: GpuModel, cell: RecurrentCell, workload: Workload, columns: Columns) -> CostColumns:
     """Predicted time of every configuration."""
     clks = step_clk(part_columns(gpu, cell, workload, columns), fitted().figures)
     rounds = rounds_of(gpu, cell, workload, columns)

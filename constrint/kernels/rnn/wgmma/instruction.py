@@ -7,7 +7,7 @@ TYPES = {"fp16": "f16", "bf16": "bf16"}
 
 
 def wgmma(columns: int, dtype: str) -> str:
-    """The instruction of so many columns, 16 deep, as the function that `source/product.cuh` calls.
+    """The instruction for a number of columns, 16 deep, as the function that `source/product.cuh` calls.
 
     `rows` are four registers of a thread: of 64 rows by 16, a warp has 16 rows. `columns` describes 16 neighbours along
     the depth of each column in shared memory. `adds` says whether the product is added to the sums or replaces them.

@@ -1,4 +1,4 @@
-"""Launches of the forward kernel for many sequences: what is compiled for a configuration, and with which arguments.
+"""Launches of the forward kernel for many sequences: the source of a configuration, and its arguments.
 
 The figures are those of `shape.py` and `source/layout.cuh`; the device code is in `source/`.
 """
@@ -19,7 +19,7 @@ from constrint.kernels.launch.cuda.nvrtc import CudaSource
 from constrint.kernels.launch.cuda.source_spec import CudaLaunch
 from constrint.kernels.launch.fill import FillLaunch
 from constrint.kernels.launch.plan.scratch import TORCH_SCRATCH, Scratch
-from constrint.kernels.rnn.cells import CELLS, Cell
+from constrint.kernels.rnn.cells import CELLS, RecurrentCell
 from constrint.kernels.rnn.fused import (
     UNWRITTEN,
     FusedBackend,
@@ -59,7 +59,7 @@ MACROS = {
 
 
 class WgmmaBuild(NamedTuple):
-    """A configuration's source, and what it takes: threads, shared memory, and memory for the exchange of a group."""
+    """A configuration's source and resources: threads, shared memory, and memory for the exchange of a group."""
 
     source: CudaSource
     threads: int
@@ -68,7 +68,7 @@ class WgmmaBuild(NamedTuple):
 
 
 @lru_cache(maxsize=1024)
-def source_of(cell: Cell, head_dim: int, dtype: str, config: tuple[tuple[str, int], ...]) -> WgmmaBuild:
+def source_of(cell: RecurrentCell, head_dim: int, dtype: str, config: tuple[tuple[str, int], ...]) -> WgmmaBuild:
     """The source as it is compiled for a configuration; the compiler asserts the shared memory predicted here."""
     values = dict(config)
     shape = shape_of(cell, head_dim, values)

@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 
 from constrint.hwmodels import GpuModel
-from constrint.kernels.rnn.cells import CELLS, Cell
+from constrint.kernels.rnn.cells import CELLS, RecurrentCell
 from constrint.model import Expr, any_of, ceildiv, const, divides, minimum
 from constrint.model.constraint import CERTAIN, REDUNDANT
 from constrint.select.limits import BlockUse, Spilling
@@ -45,7 +45,7 @@ HEAD_MULTIPLE = STEP_DEPTH * SLICE_STEPS
 BARRIERS = 16
 #: Registers for addresses, the rows of a thread, and values in flight.
 OTHER_REGISTERS = 24
-#: Half of the kernels spill that are estimated to need what a thread may have; hardly any compiled one spills below.
+#: Half of the kernels spill whose estimate equals the registers that a thread may have; below, hardly any one spills.
 SPILLING = Spilling.of(at_percent=100, slope_tenths=200, error_percent=25)
 
 
@@ -59,12 +59,12 @@ class WgmmaLoop:
         v: The parameters.
     """
 
-    cell: Cell
+    cell: RecurrentCell
     head_dim: int
     v: Mapping[str, Expr]
 
     @classmethod
-    def of(cls, cell: Cell, workload: Workload, v: Mapping[str, Expr]) -> WgmmaLoop:
+    def of(cls, cell: RecurrentCell, workload: Workload, v: Mapping[str, Expr]) -> WgmmaLoop:
         """The loop of a workload."""
         return cls(cell, workload.sizes["head_dim"], v)
 
@@ -154,7 +154,7 @@ class WgmmaLoop:
         return RING * self.step_bytes
 
 
-def shape_of(cell: Cell, head_dim: int, config: Mapping[str, int]) -> WgmmaLoop:
+def shape_of(cell: RecurrentCell, head_dim: int, config: Mapping[str, int]) -> WgmmaLoop:
     """The loop of one configuration: every expression has a value."""
     return WgmmaLoop(cell, head_dim, {name: const(value) for name, value in config.items()})
 

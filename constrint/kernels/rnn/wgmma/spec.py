@@ -43,7 +43,7 @@ INSTRUCTION = "wgmma"
 TILES = (64, 128, 32, 16, 48, 96, 192, 256)
 #: Vectors that a thread asks the exchange for at once, and those of them between two waits.
 WINDOWS, CHUNKS = (24, 16, 12, 8, 32, 4), (8, 4, 2, 1, 3, 6, 12, 16, 24)
-#: Loops that spill so much took as long as was predicted of such that spill nothing: 8 of them on an H200, within 2 %
+#: Spilled bytes up to which loops took the time that is predicted without spills: 8 of them on an H200, within 2 %
 #: in the median; with more, up to three times as long (`python -m benchmarks.rnn.wgmma.fit` shows both).
 HARMLESS_SPILL_BYTES = 64
 #: Sequences of the layers that are tuned by default.
@@ -73,7 +73,7 @@ class WgmmaSpec(NvrtcSpec):
         return (Path(__file__).with_name("instruction.py"), *own, *(CELLS_SOURCE / name for name in CELLS_FILES))
 
     def shape(self, workload: Workload, v: Vars) -> WgmmaLoop:
-        """What the parameters mean for a workload."""
+        """The time loop of a workload, with the parameters as variables."""
         return WgmmaLoop.of(self.cell, workload, v)
 
     def check_dtype(self, gpu: GpuModel, workload: Workload) -> None:
@@ -90,29 +90,29 @@ class WgmmaSpec(NvrtcSpec):
         return padded_head_dim(head_dim)
 
     def params(self, gpu: GpuModel, workload: Workload) -> tuple[Param, ...]:
-        """How many units and sequences a block has, and how a step is dealt to warpgroups."""
+        """Parameters: units and sequences of a block, and the dealing of a step to warpgroups."""
         dim, most = workload.sizes["head_dim"], MOST_COLUMNS // self.cell.num_gates
         units = tuple(unit for unit in range(EIGHT, min(dim, most) + 1, EIGHT) if dim % unit == 0)
-        rows, asked = "a warp has 16 sequences, a warpgroup 64", "a vector of 16 bytes for each instruction"
+        rows, in_flight = "a warp has 16 sequences, a warpgroup 64", "a vector of 16 bytes for each instruction"
         again = "1: gates are not stored, the backward pass computes them again"
         return (
             Param("units", units, "units of a head in a block", "divisors of head_dim, eight columns each"),
             Param("tile_batch", TILES, "sequences of a block", rows),
             Param("depth_groups", (2, 1), "warpgroups that share the depth", "each keeps one of a thread's rows", "dg"),
-            Param("window", WINDOWS, "vectors of the exchange in flight", asked, "w"),
+            Param("window", WINDOWS, "vectors of the exchange in flight", in_flight, "w"),
             Param("chunk", CHUNKS, "vectors between two waits", "what is there is multiplied meanwhile", "ch"),
             Param(
                 "probe",
                 (1, 0),
                 "1: the first chunk is waited for alone",
-                "others are asked for when they are there",
+                "others are in_flight for when they are there",
                 "p",
             ),
             Param("recompute", (0, 1), again, "a switch"),
         )
 
     def rules(self, gpu: GpuModel, workload: Workload, v: Vars) -> Iterator[Rule]:
-        """How a head is dealt to blocks, and a step to warpgroups."""
+        """Rules on dealing a head to blocks, and a step to warpgroups."""
         yield from rules_of(gpu, self.shape(workload, v), workload)
 
     def use(self, gpu: GpuModel, workload: Workload, v: Vars) -> BlockUse:
@@ -124,7 +124,7 @@ class WgmmaSpec(NvrtcSpec):
         return wgmma_cost(gpu, self.cell, workload, columns)
 
     def assumptions(self, gpu: GpuModel, workload: Workload) -> tuple[str, ...]:
-        """What no source states for this GPU and had to be assumed."""
+        """Figures of this GPU that no source states and the model assumes."""
         return wgmma_assumptions(gpu)
 
     def usual_workloads(self, gpu: GpuModel) -> Iterable[Workload]:

@@ -1,4 +1,4 @@
-"""What was measured for a call's key, kept on disk for later processes.
+"""Measured choices by a call's key, stored on disk for later processes.
 
 For a whole spec these are the records and the table of winners that `constrint tune` keeps; for a stated space, the
 record of the best trial under the kernel's source, the texts, the GPU's model, the tools and the workload.
@@ -29,39 +29,39 @@ from constrint.select.winners import winner
 from constrint.select.workload import Workload
 from constrint.tune.store.record import TuningRecord, digest
 
-#: What entries are kept as.
+#: Kind of the entries in the cache.
 _KIND = "autotuned"
 
 
 class Origin(NamedTuple):
-    """What a tuned choice rests on beside GPU and workload: hashes of the kernel and of its space, and versions."""
+    """Origin of a tuned choice besides GPU and workload: hashes of the kernel and of its space, and versions."""
 
     source_hash: str
     spec_hash: str
     toolchain: Mapping[str, str]
 
 
-def origin_of(signature: Signature, spec: KernelSpec, given: Any) -> Origin:
-    """The origin of what is chosen for a kernel.
+def origin_of(signature: Signature, spec: KernelSpec, compiled_in: Any) -> Origin:
+    """The origin of a choice for a kernel.
 
     Args:
-        signature: The kernel's.
+        signature: The kernel's signature.
         spec: Its space.
-        given: What else the caller said that compiles to other code.
+        compiled_in: Further arguments of the caller that change the compiled code.
     """
     if not isinstance(spec, CallSpec):
         return Origin(*fingerprint_of(spec), toolchain())
     jitted = signature.jitted
     # Triton's key covers the functions that the kernel calls, and constants that it reads.
     source = getattr(jitted, "cache_key", None) or inspect.getsource(signature.base)
-    return Origin(_hash(source), _hash(repr(_stated(spec)) + repr(given)), toolchain())
+    return Origin(_hash(source), _hash(repr(_stated(spec)) + repr(compiled_in)), toolchain())
 
 
 def recall(spec: KernelSpec, gpu: GpuModel, workload: Workload, origin: Origin) -> Config | None:
     """The best configuration that was measured; None where there is none.
 
-    For a whole spec that is the winner of `constrint tune` or of any process; for a stated space, what some process
-    has kept for the same kernel and texts.
+    For a whole spec that is the winner of `constrint tune` or of any process; for a stated space, the best
+    one that some process has stored for the same kernel and texts.
     """
     if not isinstance(spec, CallSpec):
         entry = winner((spec,), gpu, workload)
@@ -75,7 +75,7 @@ def recall(spec: KernelSpec, gpu: GpuModel, workload: Workload, origin: Origin) 
 
 
 def keep(records: Sequence[TuningRecord], spec: KernelSpec, gpu: GpuModel, origin: Origin) -> None:
-    """Keep what was tried, the best trial first, for later processes; where that fails, the user is told."""
+    """Store the records of trials, the best one first, for later processes; warn where that fails."""
     if isinstance(spec, CallSpec):
         best = records[0]
         cache.store(_KIND, _key(spec, gpu, best.workload, origin), msgspec.json.encode(best))
@@ -108,8 +108,8 @@ def _codes(values: Mapping[str, Any], spec: KernelSpec, gpu: GpuModel, workload:
 
 
 def _key(spec: KernelSpec, gpu: GpuModel, workload: Workload, origin: Origin) -> bytes:
-    asked = [spec.full_name, workload.dtype, dict(workload.sizes), dict(workload.options)]
-    return content_of(gpu) + digest([asked, origin.source_hash, origin.spec_hash, dict(origin.toolchain)]).encode()
+    facts = [spec.full_name, workload.dtype, dict(workload.sizes), dict(workload.options)]
+    return content_of(gpu) + digest([facts, origin.source_hash, origin.spec_hash, dict(origin.toolchain)]).encode()
 
 
 def _stated(spec: CallSpec) -> object:
