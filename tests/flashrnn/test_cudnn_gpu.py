@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,8 +12,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_sequence
 
 from constrint.errors import UnsupportedError
-from constrint.flashrnn import GRU, LSTM, RNN
-from constrint.flashrnn.libraries import cudnn
+from constrint.flashrnn import GRU, LSTM, RNN, decisions
 
 pytestmark = [
     pytest.mark.gpu,
@@ -170,14 +170,17 @@ def test_auto_takes_it_where_it_is_preferred(monkeypatch: pytest.MonkeyPatch) ->
     x = torch.randn(30, 16, 256, device="cuda").half()
     expected = module(x)[0]
     module.backend = "auto"
+    monkeypatch.setattr(decisions, "MODULES", {})
     for prefers in (True, False):
-        monkeypatch.setattr(cudnn, "prefers_cudnn", lambda layers, device, prefers=prefers: prefers)
+        taken = SimpleNamespace(program=SimpleNamespace(name="cudnn" if prefers else "cuda"))
+        monkeypatch.setattr(decisions, "decide_module", lambda *_, taken=taken: taken)
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], acc_events=True) as profile:
             found = module(x)[0]
         assert ("aten::_cudnn_rnn" in {event.key for event in profile.key_averages()}) is prefers
         torch.testing.assert_close(found, expected, rtol=0, atol=5e-3)
     with monkeypatch.context() as patch:
-        patch.setattr(cudnn, "prefers_cudnn", lambda layers, device: True)
+        taken = SimpleNamespace(program=SimpleNamespace(name="cudnn"))
+        patch.setattr(decisions, "decide_module", lambda *_: taken)
         compiled: Any = torch.compile(module, backend="aot_eager")
         torch.testing.assert_close(compiled(x)[0], expected, rtol=0, atol=5e-3)
 

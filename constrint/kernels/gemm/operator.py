@@ -63,10 +63,12 @@ def plan_key(
 
 PLANS = PlanTable("matmul", _plan_of_call, torch.get_float32_matmul_precision, _library_function)
 
+# The implementation's argument must not be called `kernel`: torch's inductor passes options by name to a function of
+# its own that has such an argument.
 torch.library.define(
     "constrint::gemm",
     "(Tensor a, Tensor b, Tensor? bias, Tensor? c, float alpha, float beta, str? activation, ScalarType out_dtype,"
-    " str kernel='auto', str config='')"
+    " str implementation='auto', str config='')"
     " -> Tensor",
 )
 
@@ -74,11 +76,11 @@ torch.library.define(
 @torch.library.impl("constrint::gemm", "CUDA")
 def _on_gpu(
     a: Tensor, b: Tensor, bias: Tensor | None, c: Tensor | None, alpha: float, beta: float, activation: str | None,
-    out_dtype: torch.dtype, kernel: str = AUTO, config: str = "",
+    out_dtype: torch.dtype, implementation: str = AUTO, config: str = "",
 ) -> Tensor:  # fmt: skip
     from constrint.kernels.gemm.first_call import End, run
 
-    end = End(alpha, beta, activation, out_dtype, kernel, config)
+    end = End(alpha, beta, activation, out_dtype, implementation, config)
     out: Tensor | None = PLANS.run(tuple(end), a, b, bias, c if beta != 0.0 else None)
     return run(a, b, bias, c, end) if out is None else out
 
@@ -92,14 +94,14 @@ def _on_cpu(*arguments: Any) -> Tensor:
 @torch.library.register_fake("constrint::gemm")  # type: ignore[untyped-decorator]
 def _fake(
     a: Tensor, b: Tensor, bias: Tensor | None, c: Tensor | None, alpha: float, beta: float, activation: str | None,
-    out_dtype: torch.dtype, kernel: str = AUTO, config: str = "",
+    out_dtype: torch.dtype, implementation: str = AUTO, config: str = "",
 ) -> Tensor:  # fmt: skip
     return a.new_empty((a.shape[0], a.shape[1], b.shape[2]), dtype=out_dtype)
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    a, b, bias, c, alpha, beta, activation, out_dtype, kernel, _ = inputs
-    ctx.kernel = kernel_of_gradients(kernel)
+    a, b, bias, c, alpha, beta, activation, out_dtype, implementation, _ = inputs
+    ctx.implementation = kernel_of_gradients(implementation)
     tensors, ctx.facts = saved_of(a, b, bias, c, (alpha, beta, activation, out_dtype), output)
     ctx.save_for_backward(*tensors)
 
@@ -107,7 +109,7 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 def _backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
     a, b, bias, c, output = ctx.saved_tensors
     saved = Saved(a, b, bias, c, output, ctx.facts)
-    multiply = partial(torch.ops.constrint.gemm, kernel=ctx.kernel)
+    multiply = partial(torch.ops.constrint.gemm, implementation=ctx.implementation)
     return *gradients(multiply, saved, gradient, ctx.needs_input_grad[:4]), None, None, None, None, None, None
 
 
