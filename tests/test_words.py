@@ -15,23 +15,11 @@ from pathlib import Path
 PACKAGE = Path(__file__).resolve().parents[1] / "constrint"
 #: Class names that stand for several classes, and how many: left to rename.
 SHARED_NAMES = {
-    "Bounds": 2,
     "Call": 2,
     "Cell": 2,
-    "Column": 2,
-    "Command": 2,
-    "Figures": 2,
-    "KernelFacts": 2,
-    "KernelLaunch": 2,
     "Operand": 2,
     "Operation": 2,
-    "ParamFacts": 2,
-    "Question": 2,
-    "RankedConfig": 2,
-    "Refusal": 2,
-    "Restriction": 2,
-    "RuleFacts": 2,
-    "Table": 4,
+    "Table": 3,
 }
 #: Docstrings that begin with "What" or "Of", by folder: left to reword.
 RIDDLES = {

@@ -53,7 +53,7 @@ OF_ASKED, OF_ALL = "as asked", "of all"
 Removed = tuple[int, int | None]
 
 
-class Bounds(msgspec.Struct):
+class CountBounds(msgspec.Struct):
     """The number of solutions of a problem; the bounds are absent from a complete count."""
 
     num_valid: int | None
@@ -63,7 +63,7 @@ class Bounds(msgspec.Struct):
     stopped: str | UnsetType = UNSET
 
     @classmethod
-    def of(cls, counted: Count) -> Bounds:
+    def of(cls, counted: Count) -> CountBounds:
         """The bounds of a count."""
         if counted.exact is not None:
             return cls(counted.exact)
@@ -182,7 +182,7 @@ class Section:
 def explanation_of(section: Section) -> Explanation:
     """The typed explanation of one problem."""
     stated, request = section.stated, section.stated.request
-    counted = Bounds.of(section.valid).fields() | {"stopped": section.stopped or UNSET}
+    counted = CountBounds.of(section.valid).fields() | {"stopped": section.stopped or UNSET}
     found = Explanation(
         title=stated.title,
         num_product=stated.problem.num_combinations,

@@ -26,7 +26,7 @@ MAX_TRIED = 20_000
 
 
 @dataclass(frozen=True)
-class Restriction:
+class WrittenRule:
     """A rule.
 
     Args:
@@ -49,7 +49,7 @@ class PrunedSpace:
     """
 
     params: Mapping[str, tuple[Any, ...]]
-    restrictions: tuple[Restriction, ...]
+    restrictions: tuple[WrittenRule, ...]
 
 
 def pruned(found: Export) -> PrunedSpace:
@@ -71,7 +71,7 @@ def pruned(found: Export) -> PrunedSpace:
         if name not in shown:
             shown[name] = write_value(_only(name, _values(name, domain)))
     rules = [*space.problem.constraints, *_exclusions(space)]
-    written = [Restriction(_text(rule, space.problem, domains, shown), rule) for rule in rules]
+    written = [WrittenRule(_text(rule, space.problem, domains, shown), rule) for rule in rules]
     # The space has a solution, so a rule without parameters is true; equal rules are written once.
     kept = {one.text: one for one in reversed(written) if params.keys() & set(re.findall(r"\w+", one.text))}
     return PrunedSpace(params, tuple(reversed(kept.values())))

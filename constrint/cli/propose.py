@@ -32,7 +32,7 @@ from constrint.tune.engine.interface import RUN_PATIENCE_S, Engine, Setup
 if TYPE_CHECKING:
     from constrint.tune.search.interface import SearchTask
     from constrint.tune.search.llm.outcome import SearchOutcome
-    from constrint.tune.search.llm.records import GateResult, RankedConfig
+    from constrint.tune.search.llm.records import GateResult, PredictedConfig
     from constrint.tune.search.llm.run import LlmRun
     from constrint.tune.search.llm.search import Attempt
     from constrint.tune.search.llm.speakers import Conversation
@@ -228,7 +228,7 @@ def _task(target: Target, goal: Goal, store: RecordStore | None = None) -> Searc
 
 def _profile(
     request: ProposeRequest, target: Target, goal: Goal, engine: Engine | None
-) -> Callable[[RankedConfig], Mapping[str, float]] | None:
+) -> Callable[[PredictedConfig], Mapping[str, float]] | None:
     """The profiler of a workload's candidates; None where no profile is requested, or nothing is measured."""
     from constrint.kernels.registry import importable_name, load_spec
     from constrint.tune.search.llm.profiler import Profiler, find_ncu
@@ -238,7 +238,7 @@ def _profile(
         return None
     profiler = Profiler(ncu, load_spec, goal.workload, request.choice.gpu or target.gpu.name, request.device)
 
-    def profile(candidate: RankedConfig) -> Mapping[str, float]:
+    def profile(candidate: PredictedConfig) -> Mapping[str, float]:
         metrics = profiler(candidate, importable_name(goal.operation.spec(candidate.kernel)))
         if profiler.problem:
             report(f"note: {profiler.problem}.")
@@ -252,7 +252,7 @@ def _show(request: ProposeRequest) -> None:
     import msgspec
 
     from constrint.cli.tune import goals_of_choice
-    from constrint.tune.search.llm.answer import Question, estimated_tokens
+    from constrint.tune.search.llm.answer import PromptRequest, estimated_tokens
     from constrint.tune.search.llm.prompt import proposing, texts
     from constrint.tune.search.llm.resolve import Resolver
     from constrint.tune.search.llm.speakers import built_in
@@ -261,7 +261,7 @@ def _show(request: ProposeRequest) -> None:
     goals = goals_of_choice(request.choice, target.gpu, None, install=False)
     resolver = Resolver(_task(target, goals[0]))
     endpoint, messages = request.asking.endpoint(), proposing(resolver.facts)
-    reply = built_in(resolver).answer(Question(resolver.facts)).text if endpoint is None else ""
+    reply = built_in(resolver).answer(PromptRequest(resolver.facts)).text if endpoint is None else ""
     tokens = estimated_tokens(texts(messages))
     if request.output.is_json:
         document = {"schema": SCHEMA, "dry_run": True, "gpu": target.gpu.name, "is_modelled": not target.devices}

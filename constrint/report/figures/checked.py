@@ -8,7 +8,17 @@ from datetime import datetime, timezone
 from typing import Any
 
 from constrint.answers.facts import CandidateFacts, GpuFacts, MeasuredFacts
-from constrint.report.drawing import MICRO, Cell, Column, Drawing, Table, axis, config_text, draws_gpu, lines
+from constrint.report.drawing import (
+    MICRO,
+    Cell,
+    Drawing,
+    FigureColumn,
+    FigureTable,
+    axis,
+    config_text,
+    draws_gpu,
+    lines,
+)
 
 #: Most rows in the figure; the table has all.
 MAX_ROWS = 20
@@ -127,17 +137,17 @@ def _told(one: MeasuredFacts) -> str:
     return f"{named}{one.source}, run {one.run}, {day}, {one.how}{', ' + tools if tools else ''}{stale}"
 
 
-def _table(gpu: GpuFacts, others: list[MeasuredFacts]) -> Table:
+def _table(gpu: GpuFacts, others: list[MeasuredFacts]) -> FigureTable:
     columns = (
-        Column("#", is_text=True),
-        Column("modelled us", places=1),
-        Column("compiled us", places=1, meaning="modelled with what the compiler says"),
-        Column("measured us", places=1),
-        Column("regs modelled"),
-        Column("regs compiled"),
-        Column("spill bytes"),
-        Column("problem, or where it is from", is_text=True),
-        Column("configuration", is_text=True, is_code=True),
+        FigureColumn("#", is_text=True),
+        FigureColumn("modelled us", places=1),
+        FigureColumn("compiled us", places=1, meaning="modelled with what the compiler says"),
+        FigureColumn("measured us", places=1),
+        FigureColumn("regs modelled"),
+        FigureColumn("regs compiled"),
+        FigureColumn("spill bytes"),
+        FigureColumn("problem, or where it is from", is_text=True),
+        FigureColumn("configuration", is_text=True, is_code=True),
     )
     rows: list[tuple[Cell, ...]] = []
     for c in gpu.candidates:
@@ -162,4 +172,4 @@ def _table(gpu: GpuFacts, others: list[MeasuredFacts]) -> Table:
     for at, one in enumerate(others, 1):
         text = f"{one.kernel} {config_text(one.config)}"
         rows.append((f"measured {at}", None, None, one.median_s * MICRO, None, None, None, _told(one), text))
-    return Table("What is known of each, and where it is from", columns, tuple(rows))
+    return FigureTable("What is known of each, and where it is from", columns, tuple(rows))

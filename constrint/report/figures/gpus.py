@@ -8,9 +8,9 @@ from typing import Any
 from constrint.answers.facts import GpuFacts, Report
 from constrint.report.drawing import (
     MICRO,
-    Column,
     Drawing,
-    Table,
+    FigureColumn,
+    FigureTable,
     axis,
     config_text,
     counted,
@@ -99,14 +99,14 @@ def _bars(timed: list[GpuFacts]) -> Iterator[dict[str, Any]]:
         }
 
 
-def _table(report: Report) -> Table:
+def _table(report: Report) -> FigureTable:
     """A column per GPU, so that compared values stand in one row."""
-    columns = (Column("", is_text=True), *(Column(gpu.gpu, is_text=True) for gpu in report.gpus))
+    columns = (FigureColumn("", is_text=True), *(FigureColumn(gpu.gpu, is_text=True) for gpu in report.gpus))
     told = [_told(gpu) for gpu in report.gpus]
     rows = tuple(
         (title, *(one.get(title, "-") for one in told)) for title in dict.fromkeys(t for one in told for t in one)
     )
-    return Table("The best configuration of each GPU", columns, rows, is_sortable=False)
+    return FigureTable("The best configuration of each GPU", columns, rows, is_sortable=False)
 
 
 def _conflicts(gpu: GpuFacts) -> str:

@@ -10,9 +10,9 @@ from constrint.answers.facts import BrokenFacts, CellFacts, GpuFacts, HeatFacts,
 from constrint.report.drawing import (
     MICRO,
     Cell,
-    Column,
     Drawing,
-    Table,
+    FigureColumn,
+    FigureTable,
     axis,
     config_text,
     draws_gpu,
@@ -152,14 +152,14 @@ def _rows(heat: HeatFacts) -> list[list[CellFacts]]:
     return [list(heat.cells[at : at + width]) for at in range(0, len(heat.cells), width)]
 
 
-def _table(heat: HeatFacts) -> Table:
+def _table(heat: HeatFacts) -> FigureTable:
     columns = (
-        Column(heat.y, is_text=not isinstance(heat.y_values[0], int)),
-        Column(heat.x, is_text=not isinstance(heat.x_values[0], int)),
-        Column("us", places=1),
-        Column("valid"),
-        Column("bound, or the rules that exclude it", is_text=True),
-        Column("best configuration, or the numbers", is_text=True, is_code=True),
+        FigureColumn(heat.y, is_text=not isinstance(heat.y_values[0], int)),
+        FigureColumn(heat.x, is_text=not isinstance(heat.x_values[0], int)),
+        FigureColumn("us", places=1),
+        FigureColumn("valid"),
+        FigureColumn("bound, or the rules that exclude it", is_text=True),
+        FigureColumn("best configuration, or the numbers", is_text=True, is_code=True),
     )
     rows: list[tuple[Cell, ...]] = []
     for cell in heat.cells:
@@ -175,4 +175,4 @@ def _table(heat: HeatFacts) -> Table:
             shown = (cell.seconds * MICRO, cell.num_valid, cell.bound_by, config_text(cell.config))
             rows.append((*values, *shown))
     marked = frozenset(at for at, cell in enumerate(heat.cells) if cell.seconds is None)
-    return Table("Every cell of the heat map", columns, tuple(rows), marked)
+    return FigureTable("Every cell of the heat map", columns, tuple(rows), marked)

@@ -40,7 +40,7 @@ class Restored:
 
 
 @dataclass(frozen=True)
-class KernelLaunch:
+class CopiedLaunch:
     """One launch of the decorated function on copies of a call's tensors."""
 
     call: Call
@@ -105,7 +105,7 @@ class CallCase:
 
     def launches(self, config: Config) -> Sequence[Launch]:
         """What is restored, and the launch."""
-        kernel = KernelLaunch(self.call, self.copies, self.spec.values_of(config))
+        kernel = CopiedLaunch(self.call, self.copies, self.spec.values_of(config))
         to_zero, to_value = self.restored.to_zero, self.restored.to_value
         if not (to_zero or to_value):
             return [kernel]

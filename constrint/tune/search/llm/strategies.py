@@ -22,12 +22,12 @@ from constrint.tune.search.llm.records import (
     Action,
     Config,
     GateResult,
-    KernelFacts,
     Nearby,
-    RankedConfig,
+    PredictedConfig,
     Restriction,
     StrategyProposal,
     TaskFacts,
+    TaskKernel,
     Values,
     Zone,
 )
@@ -187,7 +187,7 @@ def strategies_nearby(facts: TaskFacts) -> list[StrategyProposal]:
     return [strategy for strategy in found if strategy is not None]
 
 
-def strategies_against(choice: RankedConfig, kernel: KernelFacts) -> list[StrategyProposal]:
+def strategies_against(choice: PredictedConfig, kernel: TaskKernel) -> list[StrategyProposal]:
     """Strategies against the largest parts of a configuration's predicted time, the largest first."""
     parts = sorted(choice.parts_s, key=lambda name: -choice.parts_s[name])[:NUM_PARTS]
     moves = dict.fromkeys((move, part) for part in parts for move in moves_against(part))
@@ -210,7 +210,7 @@ def chosen_by_zone(strategies: list[StrategyProposal], zone: Zone) -> Iterator[S
         yield from filter(fits, strategies)
 
 
-def _of_winner(nearby: Nearby, kernel: KernelFacts | None) -> StrategyProposal | None:
+def _of_winner(nearby: Nearby, kernel: TaskKernel | None) -> StrategyProposal | None:
     if kernel is None:
         return None
     known = {param.name: param.values for param in kernel.params}

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Meta
 
 from constrint.errors import UsageError
-from constrint.tune.search.llm.answer import FINAL, Purpose, Question, Response, Speaker
+from constrint.tune.search.llm.answer import FINAL, PromptRequest, Purpose, Response, Speaker
 
 SCHEMA = "constrint.transcript/1"
 #: Largest file that is read.
@@ -97,7 +97,7 @@ class Transcript:
         """Host of the recorded endpoint."""
         return self.header.host
 
-    def answer(self, question: Question) -> Response:
+    def answer(self, question: PromptRequest) -> Response:
         """The recorded answer, else the speaker's, which is recorded."""
         if self._place < len(self._known):
             return self._again(question)
@@ -114,7 +114,7 @@ class Transcript:
         if self._file is not None:
             self._file.close()
 
-    def _again(self, question: Question) -> Response:
+    def _again(self, question: PromptRequest) -> Response:
         known = self._known[self._place]
         if (known.purpose, known.round) != (question.purpose, question.facts.round):
             self._place = len(self._known)

@@ -8,7 +8,15 @@ import msgspec
 import pytest
 
 from constrint.tune.search.llm.facts import facts_of
-from constrint.tune.search.llm.records import GateResult, Nearby, Refusal, Restriction, StrategyProposal, Values, Zone
+from constrint.tune.search.llm.records import (
+    GateResult,
+    Nearby,
+    ProposalRefusal,
+    Restriction,
+    StrategyProposal,
+    Values,
+    Zone,
+)
 from constrint.tune.search.llm.strategies import (
     MOST_KEPT,
     Population,
@@ -137,7 +145,7 @@ def test_strategies_against_a_choice_ask_for_something_else_that_can_run() -> No
     assert found[0].zones == (choice.zone,)
     for member in found:
         assert not holds(member, choice.config)
-        assert not isinstance(resolver.intersect(member.space), Refusal)
+        assert not isinstance(resolver.intersect(member.space), ProposalRefusal)
 
 
 def record(m: int, config: dict[str, int], seconds: float) -> TuningRecord:
