@@ -159,7 +159,7 @@ class Section:
         reason: The reason why no configuration is valid; empty if one is.
         conflict: The rules that cannot hold together.
         ways_out: Changes that would help.
-        removed: What each counted rule removes, by the rule's `id`.
+        removed: The number of configurations that each counted rule removes, by the rule's `id`.
         stopped: The reason why counting ended early; empty after a complete count.
         fastest: The fastest configurations by prediction.
     """

@@ -74,7 +74,10 @@ def tune(
         str | None, typer.Option("--store", metavar="URL", help="Where records are kept: a file, or postgresql://...")
     ] = None,
     timeout: Annotated[
-        float, typer.Option("--timeout", min=0.1, help="Seconds that a candidate may take; twice as many to compile.")
+        float,
+        typer.Option(
+            "--timeout", min=0.1, help="Seconds that a candidate may run; it may compile for twice that time."
+        ),
     ] = RUN_PATIENCE_S,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of the random inputs, and of the search.")] = 0,
     engine: Annotated[str, typer.Option("--engine", help="local, or ray for many machines.")] = "local",

@@ -8,10 +8,10 @@ from constrint.propose.wire import Watched
 
 
 def dishonest(calls: Sequence[Watched]) -> str:
-    """The first thing in what was seen of several calls that an honest candidate does not do; empty if none.
+    """The first observed act that an honest candidate does not commit; empty if there is none.
 
     Args:
-        calls: What was seen of each call.
+        calls: The observations of each call.
     """
     for call in calls:
         returned = (call.returned,) if call.returned else ()

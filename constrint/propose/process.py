@@ -94,9 +94,9 @@ class SandboxWorker:
         """The answer to a request.
 
         Args:
-            request: What is asked.
-            kind: What an answer to it is.
-            patience_s: How long it may take.
+            request: The request.
+            kind: The type of its answer.
+            patience_s: The longest wait, in seconds.
 
         Raises:
             WorkerRefused: When the candidate raised an exception.

@@ -74,7 +74,7 @@ class Sandbox:
         kind: `bubblewrap`, or `none` for a plain process.
         options: Options of bubblewrap that this system takes.
         drops_root: Whether the worker has to give up being root itself.
-        note: What it does not stop on this system; empty where there is nothing to say.
+        note: The accesses that it cannot prevent on this system; empty if it prevents all.
     """
 
     kind: str
@@ -91,7 +91,7 @@ class Sandbox:
             uses_gpu: Whether it needs the machine's GPU.
             tasks: Files of the user's own tasks that it reads.
             scratch: The directory in which it may write, where there is no bubblewrap.
-            function: What it does, a function of `worker/main.py`.
+            function: The function of `worker/main.py` that it runs.
 
         Raises:
             UsageError: When it needs the GPU and there is no C compiler, without which Triton starts no kernel.

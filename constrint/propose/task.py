@@ -33,8 +33,8 @@ class Task(ABC):
     """One function.
 
     Attributes:
-        name: By which a proposal names it.
-        summary: What it computes, in a sentence with the formula.
+        name: The name that a proposal uses.
+        summary: The function in a sentence with the formula.
         extents: Its sizes.
         outputs_of: Names of the outputs in the order of the arguments, which they are the first of.
         constants: Numbers that the formula contains.
@@ -100,7 +100,7 @@ class Task(ABC):
             dtype: The type of the operands that have none of their own.
             seed: The seed.
             device: Where they are.
-            style: What the values are like, one of `values.STYLES`.
+            style: The distribution of the values, one of `values.STYLES`.
         """
         random = generator(seed, device)
         return {o.name: draw_operand(o, o.dtype or dtype, random, style) for o in self.operands(sizes)}

@@ -106,7 +106,7 @@ def _time_in_turn(
 
 
 def _time_round(worker: SandboxWorker, name: str, task: Task, seeds: list[int], patience_s: float) -> float:
-    """Seconds of one call, of as many as there are seeds."""
+    """Seconds of one call, for each seed."""
     sizes, dtype = task.timed_sizes, task.timed_dtype
     sets = tuple(wire.Drawn(task=name, sizes=sizes, dtype=dtype, seed=seed) for seed in seeds)
     worker.ask(wire.Prepare(sets=sets), wire.Acknowledged, patience_s)

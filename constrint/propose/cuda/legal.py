@@ -30,7 +30,7 @@ def illegal(proposal: SourceProposal, task: Task) -> str:
 
     Args:
         proposal: The candidate.
-        task: What it is written for.
+        task: The task that it solves.
     """
     return next(_problems(proposal, task), "")
 

@@ -47,7 +47,7 @@ def best_records(records: Iterable[TuningRecord], *, per_toolchain: bool = False
 
 
 def workload_key(record: TuningRecord) -> tuple[Any, ...]:
-    """What records must share to compete: operation, dtype, sizes, options, given values and GPU."""
+    """The key of a workload: only records of one operation, dtype, sizes, options, fixed values and GPU compete."""
     return (record.operation, record.dtype, record.sizes, record.options, record.fixed, record.gpu)
 
 
@@ -104,7 +104,7 @@ def _winner(records: list[TuningRecord]) -> TuningRecord:
 
 
 def place_of(record: TuningRecord) -> tuple[Any, ...]:
-    """What records of one workload that have figures are ordered by, the best first."""
+    """The sort key of the measured records of one workload, the best record first."""
     figures: Any = record.figures
     rank = (figures.cache != "cold", not figures.is_final, figures.median_s)
     return (*rank, record.kernel, _text(record.config), record.created, record.id)

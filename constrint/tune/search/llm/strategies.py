@@ -102,7 +102,7 @@ class Population:
 def crossed(
     better: StrategyProposal, other: StrategyProposal, fits: Callable[[StrategyProposal], bool]
 ) -> StrategyProposal | None:
-    """The child of two strategies of one kernel: the better one's constraints, and as many of the other's as fit.
+    """The child of two strategies of one kernel: the better one's constraints, and those of the other that fit.
 
     None where no constraint of the other one fits.
     """
