@@ -221,8 +221,8 @@ def _task(target: Target, goal: Goal, store: RecordStore | None = None) -> Searc
     from constrint.tune.search.interface import SearchTask
     from constrint.tune.store.choices import of_one_code
 
-    found = () if store is None else store.find(operation=goal.workload.operation, gpu=target.gpu.name)
-    nearby = [record for record in of_one_code(found, code_of) if record.workload != goal.workload]
+    records = () if store is None else store.find(operation=goal.workload.operation, gpu=target.gpu.name)
+    nearby = [record for record in of_one_code(records, code_of) if record.workload != goal.workload]
     return SearchTask(goal.operation, target.gpu, goal.workload, nearby, 0, goal.fixed)
 
 
@@ -355,9 +355,9 @@ def _row(attempt: Attempt) -> list[object]:
 
 
 def _check(asking: LlmOptions, judge: str, device: str, replay: Path | None, transcript: Path | None) -> None:
-    for name, value, known in (("judge", judge, JUDGES), ("device", device, DEVICES)):
-        if value not in known:
-            raise UnknownNameError(name, value, known)
+    for name, value, names in (("judge", judge, JUDGES), ("device", device, DEVICES)):
+        if value not in names:
+            raise UnknownNameError(name, value, names)
     if judge == "model" and asking.llm is None and replay is None:
         raise UsageError("--judge model needs a model: --llm URL --model NAME.")
     if replay is not None and (asking.llm is not None or transcript is not None):

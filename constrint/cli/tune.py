@@ -146,12 +146,12 @@ def _check(choice: Choice, install: bool, workloads: Path | None, cache: str, de
         raise UsageError("--install tunes the usual workloads: it takes neither sizes nor --workloads.")
     if workloads is not None and (choice.sizes or choice.dtype):
         raise UsageError("--workloads names sizes and types: give no others.")
-    for name, value, known in (
+    for name, value, names in (
         ("cache", cache, CACHES),
         ("device", device, ("cuda", "cpu")),
     ):
-        if value not in known:
-            raise UnknownNameError(name, value, known)
+        if value not in names:
+            raise UnknownNameError(name, value, names)
     if device == "cpu" and choice.gpu is None:
         raise UsageError("--device cpu needs --gpu NAME: the model by which configurations are chosen.")
 
@@ -164,10 +164,10 @@ def seconds_of(budget: str | None) -> float | None:
     """
     if budget is None:
         return None
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(s|m|min|h)?\s*", budget)
-    if found is None or float(found[1]) <= 0:
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(s|m|min|h)?\s*", budget)
+    if match is None or float(match[1]) <= 0:
         raise UsageError(f"--budget {budget!r} is no time; write 60s, 5m or 1h.")
-    return float(found[1]) * _SECONDS[found[2] or "s"]
+    return float(match[1]) * _SECONDS[match[2] or "s"]
 
 
 def _indices(gpus: str) -> tuple[int, ...] | None:
@@ -196,11 +196,11 @@ def goals_of_choice(choice: Choice, gpu: GpuModel, workloads: Path | None, *, in
         return usual_goals(map(load_kernel, names), gpu)
     if workloads is None:
         assert choice.operation is not None
-        asked = [(choice.operation, of_sizes(choice.operation, gpu, choice.sizes, choice.dtype))]
+        pairs = [(choice.operation, of_sizes(choice.operation, gpu, choice.sizes, choice.dtype))]
     else:
-        asked = read_workloads(workloads, choice.kernel or DEFAULT_KERNEL, gpu)
+        pairs = read_workloads(workloads, choice.kernel or DEFAULT_KERNEL, gpu)
     goals: list[Goal] = []
-    for operation, workload in asked:
+    for operation, workload in pairs:
         goals += [goal for goal in goals_of(operation, gpu, [workload]) if goal not in goals]
     return goals
 
@@ -239,23 +239,23 @@ def read_workloads(path: Path, default: str, gpu: GpuModel) -> list[tuple[Operat
         entries = entries.get("workloads", [entries])
     if not isinstance(entries, list) or not entries:
         raise UsageError(f"{path} holds no list of workloads, such as `- {{kernel: gemm, m: 4096, n: 4096, k: 4096}}`.")
-    found: list[tuple[Operation, Workload]] = []
+    pairs: list[tuple[Operation, Workload]] = []
     for number, entry in enumerate(entries, 1):
         if not isinstance(entry, dict):
             raise UsageError(f"{path}, entry {number}: it is no mapping of sizes but {type(entry).__name__}.")
-        found += _workloads_of(entry, default, gpu, f"{path}, entry {number}")
-        if len(found) > MAX_WORKLOADS:
+        pairs += _workloads_of(entry, default, gpu, f"{path}, entry {number}")
+        if len(pairs) > MAX_WORKLOADS:
             raise UsageError(f"{path}: more than {MAX_WORKLOADS} workloads; split the file.")
-    return found
+    return pairs
 
 
 def of_sizes(operation: Operation, gpu: GpuModel, sizes: Mapping[str, int], dtype: str | None) -> Workload:
     """The operation's default workload with given sizes, options and type."""
     preset = operation.default_workload(gpu)
     names = {size.name for size in operation.sizes}
-    given = {name: value for name, value in sizes.items() if name in names}
+    stated = {name: value for name, value in sizes.items() if name in names}
     options = {name: value for name, value in sizes.items() if name not in names}
-    return Workload(preset.operation, {**preset.sizes, **given}, dtype or preset.dtype, {**preset.options, **options})
+    return Workload(preset.operation, {**preset.sizes, **stated}, dtype or preset.dtype, {**preset.options, **options})
 
 
 def _workloads_of(entry: dict[Any, Any], default: str, gpu: GpuModel, where: str) -> list[tuple[Operation, Workload]]:
@@ -264,22 +264,22 @@ def _workloads_of(entry: dict[Any, Any], default: str, gpu: GpuModel, where: str
         raise UsageError(f"{where}: kernel is no name but {name!r}.")
     with kernel_file_errors(name):
         operation = load_kernel(name)
-    known = [size.name for size in (*operation.sizes, *operation.options)]
+    sizes_known = [size.name for size in (*operation.sizes, *operation.options)]
     axes: dict[str, list[Any]] = {}
     for key, value in entry.items():
         if key == KERNEL:
             continue
-        if key != DTYPE and key not in known:
-            raise UsageError(f"{where}: {UnknownNameError('size', str(key), known)}")
+        if key != DTYPE and key not in sizes_known:
+            raise UsageError(f"{where}: {UnknownNameError('size', str(key), sizes_known)}")
         axes[key] = values = value if isinstance(value, list) else [value]
         for each in values:
             is_right = isinstance(each, str) if key == DTYPE else isinstance(each, int) and not isinstance(each, bool)
             if not is_right:
                 kind = "a type's name" if key == DTYPE else "a whole number"
                 raise UsageError(f"{where}: {key} must be {kind} or a list of them, got {each!r}.")
-    found = []
+    pairs = []
     for each_one in itertools.islice(itertools.product(*axes.values()), MAX_WORKLOADS + 1):
         sizes = dict(zip(axes, each_one, strict=True))
         dtype = sizes.pop(DTYPE, None)
-        found.append((operation, of_sizes(operation, gpu, sizes, dtype)))
-    return found
+        pairs.append((operation, of_sizes(operation, gpu, sizes, dtype)))
+    return pairs

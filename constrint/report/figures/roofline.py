@@ -149,5 +149,5 @@ def _table(marked: list[CandidateFacts], unit: str) -> FigureTable:
 
 def _note(roofline: RooflineFacts) -> str:
     rates = roofline.bandwidths_bytes_per_s
-    known = ", ".join(f"{LEVELS.get(n, n)} {rate / TERA:,.1f} TB/s" for n, rate in rates.items())
-    return f"Traffic and times are modelled. Bandwidths that a source states: {known}."
+    bandwidths = ", ".join(f"{LEVELS.get(n, n)} {rate / TERA:,.1f} TB/s" for n, rate in rates.items())
+    return f"Traffic and times are modelled. Bandwidths that a source states: {bandwidths}."

@@ -179,18 +179,18 @@ def tiles(gpu: GpuFacts) -> list[tuple[str, str, str]]:
 
 def commands(gpu: GpuFacts) -> list[PageCommand]:
     """The next commands for a reader."""
-    found = []
+    shown = []
     if gpu.candidates:
-        found.append(PageCommand("rank them again", shlex.join(("constrint", "solve", *gpu.arguments))))
+        shown.append(PageCommand("rank them again", shlex.join(("constrint", "solve", *gpu.arguments))))
         best = gpu.candidates[0]
         kernel = _without_kernel(gpu.arguments)
         settings = [word for name, value in best.config.items() for word in ("--set", f"{name}={value}")]
         words = ("--kernel", _named(gpu, best), *settings)
-        found.append(
+        shown.append(
             PageCommand("compile the best one (no GPU needed)", shlex.join(("constrint", "verify", *kernel, *words)))
         )
-    found.append(PageCommand("say what every rule removes", shlex.join(("constrint", "explain", *gpu.arguments))))
-    return found
+    shown.append(PageCommand("say what every rule removes", shlex.join(("constrint", "explain", *gpu.arguments))))
+    return shown
 
 
 def _named(gpu: GpuFacts, best: CandidateFacts) -> str:
