@@ -111,7 +111,7 @@ def _points(gpu: GpuFacts, others: list[MeasuredFacts]) -> Iterator[dict[str, An
         ]
         yield _trace("modelled with what was compiled", "square", "--c2", rows)
     if measured:
-        trace = _trace("measured", "diamond", "--c3", [(at, one.median_s, _told(one)) for at, one in measured])
+        trace = _trace("measured", "diamond", "--c3", [(at, one.median_s, _source_text(one)) for at, one in measured])
         spreads = [(one.spread_s or 0.0) * MICRO / 2 for _, one in measured]
         trace["error_x"] = {"type": "data", "array": spreads, "color": "--c3", "thickness": 1.5}
         yield trace
@@ -133,7 +133,7 @@ def _trace(name: str, symbol: str, colour: str, rows: list[tuple[str, float, str
     }
 
 
-def _told(one: MeasuredFacts) -> str:
+def _source_text(one: MeasuredFacts) -> str:
     """The source of a measurement in a sentence."""
     day = datetime.fromtimestamp(one.created, timezone.utc).strftime("%Y-%m-%d") if one.created > 0 else "some day"
     tools = ", ".join(f"{name} {version}" for name, version in sorted(one.toolchain.items()))
@@ -165,7 +165,7 @@ def _table(gpu: GpuFacts, others: list[MeasuredFacts]) -> FigureTable:
             if compiled
             else []
         )
-        texts += [_told(one)] if one else []
+        texts += [_source_text(one)] if one else []
         rows.append((
             _label(c),
             c.modelled.seconds * MICRO,
@@ -179,5 +179,5 @@ def _table(gpu: GpuFacts, others: list[MeasuredFacts]) -> FigureTable:
         ))  # fmt: skip
     for at, one in enumerate(others, 1):
         text = f"{one.kernel} {config_text(one.config)}"
-        rows.append((f"measured {at}", None, None, one.median_s * MICRO, None, None, None, _told(one), text))
+        rows.append((f"measured {at}", None, None, one.median_s * MICRO, None, None, None, _source_text(one), text))
     return FigureTable("What is known of each, and where it is from", columns, tuple(rows))

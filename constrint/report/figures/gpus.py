@@ -102,7 +102,7 @@ def _bars(timed: list[GpuFacts]) -> Iterator[dict[str, Any]]:
 def _table(report: Report) -> FigureTable:
     """A column per GPU, so that compared values stand in one row."""
     columns = (FigureColumn("", is_text=True), *(FigureColumn(gpu.gpu, is_text=True) for gpu in report.gpus))
-    texts = [_told(gpu) for gpu in report.gpus]
+    texts = [_values_of(gpu) for gpu in report.gpus]
     rows = tuple(
         (title, *(one.get(title, "-") for one in texts)) for title in dict.fromkeys(t for one in texts for t in one)
     )
@@ -115,7 +115,7 @@ def _conflicts(gpu: GpuFacts) -> str:
     return "cannot hold together: " + ". ".join(reasons)
 
 
-def _told(gpu: GpuFacts) -> dict[str, str]:
+def _values_of(gpu: GpuFacts) -> dict[str, str]:
     """The values of one GPU by their titles."""
     workload = " ".join(f"{name}={value}" for name, value in (*gpu.sizes.items(), *gpu.options.items()))
     shown = {"asked": f"{workload} {gpu.dtype}".strip() or "-"}

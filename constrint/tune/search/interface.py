@@ -38,7 +38,7 @@ class SearchTask:
         operation: The operation, with the implementations that compete.
         gpu: The hardware model.
         workload: The workload.
-        known: Records of other workloads on this GPU, for a warm start; any order.
+        records: Records of other workloads on this GPU, for a warm start; any order.
         seed: Seed of random decisions.
         fixed: Values that parameters must have, in the kernels that have them.
     """
@@ -46,7 +46,7 @@ class SearchTask:
     operation: Operation
     gpu: GpuModel
     workload: Workload
-    known: Sequence[TuningRecord] = field(default=())
+    records: Sequence[TuningRecord] = field(default=())
     seed: int = 0
     fixed: Mapping[str, int] = field(default_factory=dict)
 

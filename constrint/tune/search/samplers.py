@@ -125,8 +125,8 @@ class SamplerSearch:
 
     def _places(self, name: str, values: Any) -> Any:
         """Places of a parameter's values in ascending order; an unlisted value has the place of the next."""
-        known = self._values[name]
-        return np.minimum(np.searchsorted(known, values), len(known) - 1)
+        listed = self._values[name]
+        return np.minimum(np.searchsorted(listed, values), len(listed) - 1)
 
     def _has_more(self) -> bool:
         """Whether a configuration is left to propose; lists more of a large space first."""

@@ -59,14 +59,14 @@ def of_one_code(records: Iterable[TuningRecord], code_of: CodeOf) -> list[Tuning
         code_of: The hashes of a kernel's device code and of its space, where the kernel is known; else the version that
             was measured last counts.
     """
-    kept = list(records)
+    listed = list(records)
     latest: dict[str, TuningRecord] = {}
-    for record in kept:
+    for record in listed:
         other = latest.get(record.kernel)
         if other is None or (record.created, record.id) > (other.created, other.id):
             latest[record.kernel] = record
     code = {kernel: code_of(kernel) or _code(record) for kernel, record in latest.items()}
-    return [record for record in kept if _code(record) == code[record.kernel]]
+    return [record for record in listed if _code(record) == code[record.kernel]]
 
 
 def publish(store: RecordStore, gpu: str, folder: Path, code_of: CodeOf = lambda kernel: None) -> Path:

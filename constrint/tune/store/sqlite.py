@@ -89,10 +89,10 @@ class SqliteBackend:
     def file_of(self, url: URL) -> tuple[int, int] | None:
         """Device and inode of the file; None where there is none."""
         try:
-            seen = os.stat(url.database or "")
+            status = os.stat(url.database or "")
         except OSError:
             return None
-        return seen.st_dev, seen.st_ino
+        return status.st_dev, status.st_ino
 
     def fault(self, error: DBAPIError) -> Fault | None:
         """The fault that the words of a message name."""

@@ -80,11 +80,11 @@ def parse_reply(text: str, kernels: Sequence[TaskKernel]) -> Parsed:
     refusals: list[ProposalRefusal] = []
     for number, raw in enumerate(reply.proposals):
         where = f"proposals[{number}]"
-        found = _proposal(raw, where)
-        mistakes = [found] if isinstance(found, ProposalRefusal) else list(faults(found, kernels, where))
+        read = _proposal(raw, where)
+        mistakes = [read] if isinstance(read, ProposalRefusal) else list(faults(read, kernels, where))
         refusals += mistakes
-        if not mistakes and not isinstance(found, ProposalRefusal):
-            taken.append(found)
+        if not mistakes and not isinstance(read, ProposalRefusal):
+            taken.append(read)
     return Parsed(tuple(taken), tuple(refusals))
 
 
@@ -114,7 +114,7 @@ def read_rule(rule: str, names: Iterable[str]) -> Constraint:
     Raises:
         ConstrintError: When the rule is no condition of the constraint language, names no parameter, or an unknown one.
     """
-    known = list(names)
+    parameters = list(names)
     with warnings.catch_warnings():
         warnings.simplefilter("error", DialectWarning)
         try:
@@ -122,10 +122,10 @@ def read_rule(rule: str, names: Iterable[str]) -> Constraint:
         except DialectWarning:
             raise ConstrintError("`%` beside `*` or `/` is ambiguous here; add brackets: (a % b) * c") from None
     for name in sorted(constraint.variables):
-        if name not in known:
-            raise UnknownNameError("parameter", name[:_SHOWN], known)
+        if name not in parameters:
+            raise UnknownNameError("parameter", name[:_SHOWN], parameters)
     if not constraint.variables:
-        raise ConstrintError(f"the rule mentions no parameter; the kernel has {', '.join(known)}")
+        raise ConstrintError(f"the rule mentions no parameter; the kernel has {', '.join(parameters)}")
     return constraint
 
 
@@ -192,8 +192,8 @@ def _unprintable(proposal: Proposal, where: str) -> Iterator[ProposalRefusal]:
 
 
 def _texts_of(part: Any) -> dict[str, str]:
-    found = {name: getattr(part, name) for name in getattr(part, "__struct_fields__", ())}
-    return {name: value for name, value in found.items() if isinstance(value, str)}
+    fields = {name: getattr(part, name) for name in getattr(part, "__struct_fields__", ())}
+    return {name: value for name, value in fields.items() if isinstance(value, str)}
 
 
 def _is_plain(text: str) -> bool:
@@ -222,27 +222,27 @@ def _space_faults(
 
 
 def _values_faults(several: Sequence[Values], kernel: TaskKernel, where: str) -> Iterator[ProposalRefusal]:
-    seen: set[str] = set()
+    parameters: set[str] = set()
     for place, part in enumerate(several):
         at = f"{where}.values[{place}]"
         message = _value_fault(part.parameter, part.values, kernel)
         if message:
             yield ProposalRefusal(where=at, message=message)
-        elif part.parameter in seen:
+        elif part.parameter in parameters:
             yield ProposalRefusal(where=at, message=f"{part.parameter} has values already; give each parameter once.")
-        seen.add(part.parameter)
+        parameters.add(part.parameter)
 
 
 def _value_fault(name: str, values: Sequence[int], kernel: TaskKernel) -> str:
     """Error message for values that a parameter does not have; empty where it has them all."""
-    known = {param.name: param for param in kernel.params}
-    if name not in known:
-        return str(UnknownNameError("parameter", name[:_SHOWN], known))
-    outside = [value for value in values if value not in known[name].values]
+    params = {param.name: param for param in kernel.params}
+    if name not in params:
+        return str(UnknownNameError("parameter", name[:_SHOWN], params))
+    outside = [value for value in values if value not in params[name].values]
     if not outside:
         return ""
     shown = ", ".join(map(str, outside[:6]))
-    return f"{name} cannot be {shown}: {kernel.name} has {', '.join(map(str, sorted(known[name].values)))}."
+    return f"{name} cannot be {shown}: {kernel.name} has {', '.join(map(str, sorted(params[name].values)))}."
 
 
 def _rule_faults(
@@ -272,8 +272,8 @@ def _action_faults(proposal: ActionProposal, kernel: TaskKernel, where: str) -> 
         yield ProposalRefusal(where=f"{where}.value", message=fault)
     if proposal.config is None:
         return
-    for given, value in proposal.config.items():
-        if message := _value_fault(given, (value,), kernel):
+    for parameter, value in proposal.config.items():
+        if message := _value_fault(parameter, (value,), kernel):
             yield ProposalRefusal(where=f"{where}.config", message=message)
     missing = [param.name for param in kernel.params if param.name not in proposal.config]
     if missing:

@@ -170,14 +170,14 @@ def _result(result: GateResult) -> str:
     if result.resources is not None:
         used = result.resources
         taken = f", {used.registers} registers, {used.spill_bytes} bytes spilled, {used.smem_bytes} bytes shared memory"
-    said = f": {_short(result.message)}" if result.message else ""
-    return f"- {result.kernel} {_config(result.config)}: gate {result.gate} {came}{time}{taken}{said}"
+    message = f": {_short(result.message)}" if result.message else ""
+    return f"- {result.kernel} {_config(result.config)}: gate {result.gate} {came}{time}{taken}{message}"
 
 
 def _verdict(verdict: Verdict) -> str:
     text = msgspec.json.encode(verdict).decode()
-    said = verdict.bottleneck if isinstance(verdict, Success) else verdict.critical_issue
-    return f"- {said}: {text}"
+    summary = verdict.bottleneck if isinstance(verdict, Success) else verdict.critical_issue
+    return f"- {summary}: {text}"
 
 
 def _config(config: Config) -> str:

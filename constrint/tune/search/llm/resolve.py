@@ -206,8 +206,8 @@ class Resolver:
         if action.strategy:
             strategy = self.strategies.get(action.strategy)
             if strategy is None or strategy.kernel != action.kernel:
-                known = ", ".join(s.name for s in self.strategies.values() if s.kernel == action.kernel)
-                raise UsageError(f"{action.kernel} has no strategy {action.strategy!r}; known: {known or 'none'}.")
+                names = ", ".join(s.name for s in self.strategies.values() if s.kernel == action.kernel)
+                raise UsageError(f"{action.kernel} has no strategy {action.strategy!r}; known: {names or 'none'}.")
             moved = applied_to_strategy(action, strategy, kernel)
             self.strategies[moved.name] = moved
             return moved.space

@@ -167,7 +167,7 @@ def test_the_first_population_is_what_won_for_the_nearest_workloads() -> None:
     pointer = pointer_choice().config
     slower = pointer | {"num_stages": 2}
     known = [record(8192, pointer, 2e-4), record(8192, slower, 3e-4), record(64, slower, 1e-5)]
-    task = replace(product_task(), known=known)
+    task = replace(product_task(), records=known)
     facts = facts_of(task, product_candidates())
     assert [(near.distance, near.config["num_stages"]) for near in facts.nearby] == [
         (1.0, pointer["num_stages"]),
