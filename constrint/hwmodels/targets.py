@@ -49,7 +49,7 @@ def nearest_target(gpu: GpuModel) -> str:
     """The known target whose number is nearest; empty where the vendor states none."""
     maker = gpu.maker
     number = maker.target_number(gpu.arch.target)
-    return min(maker.targets, key=lambda known: abs(maker.target_number(known) - number), default="")
+    return min(maker.targets, key=lambda target: abs(maker.target_number(target) - number), default="")
 
 
 def check_compilable(gpu: GpuModel) -> None:

@@ -192,9 +192,9 @@ def find_task(name: str) -> Task:
         UnknownNameError: When there is no such task.
         UsageError: When the file cannot be read, or does not register one task.
     """
-    path, _, wanted = name.partition(".py")
-    if name.endswith(".py") or wanted.startswith(":"):
-        return _of_file(Path(f"{path}.py"), wanted[1:])
+    path, _, suffix = name.partition(".py")
+    if name.endswith(".py") or suffix.startswith(":"):
+        return _of_file(Path(f"{path}.py"), suffix[1:])
     if name not in _REGISTERED and name in _BUILT_IN:
         import_module(f"{_MODULES}.{name}")
     if name not in _REGISTERED:

@@ -160,23 +160,23 @@ class SourceRounds:
             return []
         parsed = parse_reply(one.answer.text, ())
         one.refusals += parsed.refusals
-        known = {written.proposal.source for written in self.written}
+        sources = {written.proposal.source for written in self.written}
         taken: list[SourceProposal] = []
         for number, proposal in enumerate(parsed.proposals):
-            told = ""
+            reason = ""
             if not isinstance(proposal, SourceProposal):
-                told = "source is asked for here, and nothing else."
+                reason = "source is asked for here, and nothing else."
             elif proposal.task != self.task.name:
-                told = f"the task is {self.task.name!r}, not {proposal.task!r}."
-            elif proposal.source in known:
-                told = "this very source was tried before."
+                reason = f"the task is {self.task.name!r}, not {proposal.task!r}."
+            elif proposal.source in sources:
+                reason = "this very source was tried before."
             elif len(taken) >= self._trials:
-                told = f"left out: a round has {self._trials} candidates."
+                reason = f"left out: a round has {self._trials} candidates."
             elif isinstance(proposal, SourceProposal):
-                known.add(proposal.source)
+                sources.add(proposal.source)
                 taken.append(proposal)
-            if told:
-                one.refusals.append(ProposalRefusal(where=f"proposals[{number}]", message=told))
+            if reason:
+                one.refusals.append(ProposalRefusal(where=f"proposals[{number}]", message=reason))
         return taken
 
     def _through(self, proposal: SourceProposal) -> Written:

@@ -6,7 +6,7 @@ import os
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -207,9 +207,9 @@ def _replace(url: URL, damage: str) -> None:
             return
         aside = _free_name(path)
         for companion in COMPANIONS:
-            part = path.with_name(path.name + companion)
-            if part.exists():
-                os.replace(part, aside.with_name(aside.name + companion))
+            # A process that closes the file removes the companions.
+            with suppress(FileNotFoundError):
+                os.replace(path.with_name(path.name + companion), aside.with_name(aside.name + companion))
     warnings.warn(
         f"the store {path} is damaged ({damage}). It is kept as {aside}, and a fresh one is begun.",
         DamagedStoreWarning,
