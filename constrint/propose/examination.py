@@ -283,13 +283,13 @@ class Examination:
         """One call in the worker, and how far its outputs are from the reference over the bound."""
         task = self.task
         values = task.draw(inputs.sizes, inputs.dtype, seed=inputs.seed, style=inputs.style)
-        arguments = {
+        operands = {
             n: strided(v, inputs.seed + i) if inputs.is_strided else v for i, (n, v) in enumerate(values.items())
         }
         outputs = tuple(layout_of(name, output) for name, output in task.outputs(values).items())
         request = wire.CallOnce(
             outputs=outputs,
-            inputs=tuple(array_of(name, value) for name, value in arguments.items()),
+            inputs=tuple(array_of(name, value) for name, value in operands.items()),
             in_same_memory=in_same_memory,
         )
         reply = worker.ask(request, wire.Called, self._settings.patience_s)
