@@ -28,11 +28,11 @@ RIDDLES = {
     "kernels/launch": 20,
     "kernels/rnn": 18,
     "select": 3,
-    "tune": 3,
+    # The docstring of `Reply` is part of the schema in every prompt of the language model.
+    "tune": 1,
 }
 #: Docstrings that say "so many", by folder: left to reword.
 SO_MANY = {
-    ".": 1,
     "kernels/gemm": 1,
     "kernels/rnn": 2,
 }

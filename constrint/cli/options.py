@@ -1,7 +1,7 @@
-"""Options that commands share: those that name a problem, the sizes of its kernel, limits of time and memory.
+"""Options that commands share: the problem, the sizes of its kernel, limits of time and memory.
 
-Kernels differ in their sizes, so the size options are made for the kernel that the arguments name, before the arguments
-are parsed. No kernel is known by name here.
+Kernels differ in their sizes, so `KernelCommand` builds the size options of the kernel that the arguments name, before
+the arguments are parsed. This file names no kernel.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from constrint.kernels.registry import DEFAULT_KERNEL
 if TYPE_CHECKING:
     from constrint.select import Operation, Size
 
-#: Names of the parameters of size options begin so.
+#: Prefix of the parameters of size options.
 SIZE = "size_"
 GPU_HELP = "GPU name (see `constrint gpus`) or a path to a model's YAML file."
 Gpu = Annotated[str, typer.Option("--gpu", help=GPU_HELP, autocompletion=complete_gpu)]

@@ -1,4 +1,4 @@
-"""Targets that kernels are compiled for: which ones a vendor has, and what is said of one that constrint does not know.
+"""Compilation targets: the targets of a vendor, and the rules for a target that constrint does not know.
 
 A GPU that is prepared before constrint knows its target can be loaded: its file is checked for form, and whatever
 depends on the target names the nearest one whose rules stand in.

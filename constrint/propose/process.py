@@ -1,4 +1,4 @@
-"""The worker of one candidate as the user's process sees it: it is asked, waited for, and ended."""
+"""The client side of a candidate's worker: starts the process, sends requests, awaits replies, and ends it."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ class SandboxWorker:
     """A process that executes one candidate.
 
     Args:
-        sandbox: How it is started.
+        sandbox: The sandbox that starts it.
         is_interpreted: Whether Triton's interpreter runs kernels, on the CPU.
         uses_gpu: Whether it needs the machine's GPU.
         tasks: Files of the user's own tasks that it reads.
 
     Attributes:
-        folder: Its directory on disk; empty where it has one in memory.
+        folder: Its directory on disk; empty if its directory is in memory.
     """
 
     def __init__(

@@ -102,7 +102,7 @@ def is_same(one: Any, other: Any) -> bool:
 
 
 def poison(outputs: Mapping[str, Any]) -> None:
-    """Fill outputs with what no kernel computes: NaN, or nearly the least integer."""
+    """Fill outputs with values that no kernel computes: NaN, or nearly the least integer."""
     import torch
 
     for output in outputs.values():
@@ -122,7 +122,7 @@ def _bound(expected: Any, output: Any, tolerance: Tolerance) -> Any:
 
 
 def error_over_bound(output: Any, expected: Any, tolerance: Tolerance) -> float:
-    """The largest error of an output over what rounding explains; what is equal, infinite or NaN in both is right."""
+    """The largest error of an output over its rounding bound; equal elements, infinities and NaNs count as right."""
     import torch
 
     converted = output.to(expected.dtype)

@@ -23,7 +23,7 @@ from constrint.tune.store.choices import best_records
 from constrint.tune.store.record import TuningRecord, digest
 from constrint.tune.trial import Outcome, Trial
 
-#: Default number of trials that a search is asked for at once.
+#: Default number of trials that a session requests from its search at once.
 BATCH = 2
 #: Most repetitions of a trial whose device was lost.
 MAX_MOVES = 1
@@ -158,7 +158,7 @@ class Session:
         return []
 
     def _recall(self) -> None:
-        """Tell the search the known records; a workload with enough of them and finalists is finished at once."""
+        """Replay the earlier records to the search; enough of them, with finalists, finish the workload at once."""
         tried = latest(self.earlier)
         for record in tried:
             config = {name: value for name, value in record.config.items() if isinstance(value, int)}
@@ -170,7 +170,7 @@ class Session:
         self.is_through = bool(self.finals)
 
     def hear(self, done: JobResult, numbers: Iterator[int]) -> tuple[list[TuningRecord], list[Job]]:
-        """Take the result of a job: its records to store, and new jobs for trials that were lost without their fault.
+        """Take the result of a job; returns its records, and new jobs for trials that a lost device did not run.
 
         A lost trial is repeated once; finalists that were lost together are timed one by one.
         """
@@ -217,7 +217,7 @@ class Session:
             proposals = self.search.ask(min(batch, left) - len(fresh))
             if not proposals:
                 break
-            # A search that ignores `tell` may propose configurations that are known.
+            # A search that ignores `tell` may propose configurations that have a record.
             fresh += [proposal for proposal in proposals if not self._is_known(proposal)]
         return fresh
 
@@ -225,12 +225,12 @@ class Session:
         return any((r.kernel, r.config) == (proposal.kernel, proposal.config) for r in self.records)
 
     def _show(self, record: TuningRecord) -> None:
-        """Hand a record to a search that takes whole records, as soon as it is there."""
+        """Hand a record to a search that takes whole records."""
         if isinstance(self.search, RecordSearch):
             self.search.hear(record)
 
     def _tell(self) -> None:
-        """Tell the search the times of its proposals, in the order in which it made them."""
+        """Report the times of the proposals to the search, in the order of the proposals."""
         for proposal, record in self._pending:
             assert record is not None
             figures = record.figures if record.is_ok else None
@@ -305,7 +305,7 @@ def _finite(number: float | None) -> float | None:
 
 
 class NoSearch:
-    """The search of a workload that was tuned before: it proposes nothing."""
+    """The search of a workload whose stored records suffice: it proposes nothing."""
 
     def ask(self, number: int) -> list[Proposal]:
         """Nothing."""

@@ -34,7 +34,7 @@ _GPU = 0
 
 
 class PendingSearch:
-    """A search that is being made."""
+    """A search under construction, in another process or in a thread of this one."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class PendingSearch:
         return self._here.result()
 
     def _arrived(self, away: Future[bytes | None]) -> Future[Search]:
-        """The returned search; one that did not return is made here, which raises the reason."""
+        """The search of the other process; if it failed there, this process makes it again and raises the reason."""
         written = away.result()
         with suppress(*_CANNOT_TRAVEL):
             if written is not None:

@@ -1,4 +1,4 @@
-"""The default search: the cost model's order, corrected by what was measured, on this workload and on others.
+"""The default search: the cost model's order, corrected by measurements of this workload and of others.
 
 A regression (`regression.py`) learns the error of the predictions, with its uncertainty. Next comes the configuration
 with the largest expected improvement over the best so far: a fast one by prediction, or an uncertain one. The pool of
@@ -170,7 +170,7 @@ class ModelSearch:
         return np.where(self._is_proposed, -np.inf, gain)
 
     def _believe(self, place: int) -> None:
-        """Take the expected time for measured, so that the next proposal differs."""
+        """Learn the expected time as if it were measured, so that the next proposal differs."""
         row = self._num_earlier + place
         self._regression.learn(row, float(self._regression.mean[row]))
 
@@ -258,7 +258,7 @@ class ModelSearch:
 
 
 def _finite(seconds: Floats) -> Floats:
-    """Times with those that the model does not know replaced by the longest that it does."""
+    """The times, with unknown ones replaced by the longest known one."""
     finite = seconds[np.isfinite(seconds)]
     return np.where(np.isfinite(seconds), seconds, float(finite.max()) if len(finite) else 1.0)
 

@@ -1,7 +1,7 @@
 """Optuna's samplers over the solved space: `optuna:tpe`, `optuna:cmaes`, `optuna:gp` and others.
 
-A sampler knows nothing of constraints. What it suggests is moved to the nearest valid configuration that was not
-proposed before, by the places of values in their order, and it is told what was tried instead.
+A sampler ignores constraints. Each suggestion is replaced by the nearest valid configuration that was not proposed
+before, by the places of values in their order, and the sampler learns the time of that configuration.
 """
 
 from __future__ import annotations

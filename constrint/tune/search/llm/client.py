@@ -93,7 +93,7 @@ class ModelClient:
         except (asyncio.TimeoutError, TimeoutError):
             answer = _fault("late", f"no reply within {timeout_s:.3g} s")
         if answer.fault and not answer.usage.input_tokens and time.monotonic() > started:
-            # Whether a question was counted that brought nothing is not known; it is taken for one that was.
+            # The endpoint may have counted a question without an answer: its tokens are added as an estimate.
             question = estimated_tokens([message.content for message in messages])
             usage = Usage(input_tokens=0 if answer.fault == "unreachable" else question, is_estimated=True)
             answer = msgspec.structs.replace(answer, usage=usage)
