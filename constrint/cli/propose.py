@@ -90,7 +90,7 @@ def propose(
         bool, typer.Option("--modelled", help="Measure nothing: the cost model stands in for the GPU.")
     ] = False,
     store: Annotated[
-        str | None, typer.Option("--store", metavar="URL", help="Where proposals and records are kept.")
+        str | None, typer.Option("--store", metavar="URL", help="The store of proposals and records.")
     ] = None,
     timeout: Annotated[
         float, typer.Option("--timeout", min=0.1, help="Seconds that a candidate may take on the GPU.")

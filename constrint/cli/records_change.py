@@ -34,7 +34,7 @@ def export(
         str, typer.Option("--format", metavar="NAME", help=f"{FORMATS} (`constrint docs records`).")
     ] = "jsonl",
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where it is written; stdout if left out.")
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="The file to write; stdout by default.")
     ] = None,
     selection: Selection,
     store: Store = None,
@@ -53,11 +53,11 @@ def export(
 
 
 def import_(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="What is read.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The file to read.")],
     form: Annotated[str, typer.Option("--format", metavar="NAME", help="jsonl, kernel-tuner or t4.")] = "jsonl",
     gpu: Annotated[str | None, typer.Option("--gpu", help="The GPU, where the file does not say it.")] = None,
     kernel: Annotated[str | None, typer.Option("--kernel", help="The kernel, likewise.")] = None,
-    operation: Annotated[str | None, typer.Option("--operation", help="What the kernel computes, likewise.")] = None,
+    operation: Annotated[str | None, typer.Option("--operation", help="The operation of the kernel, likewise.")] = None,
     dtype: Annotated[str | None, typer.Option("--dtype", help="The operand type, likewise.")] = None,
     workload: Annotated[str | None, typer.Option("--workload", metavar="m=1,n=2", help="The sizes, likewise.")] = None,
     run: Annotated[str | None, typer.Option("--run", help="The run that the records will belong to.")] = None,
@@ -90,7 +90,7 @@ PUBLISH_SCHEMA = "constrint.records.publish/1"
 def publish(
     gpu: Gpu = None,
     folder: Annotated[
-        Path | None, typer.Option("--folder", help="Where the tables are written; look-ups read the cache folder.")
+        Path | None, typer.Option("--folder", help="Folder of the tables; look-ups read the cache folder.")
     ] = None,
     store: Store = None,
     json: Json = False,
@@ -132,15 +132,15 @@ _SECONDS = {"h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
 def prune(
     *,
     stale: Annotated[
-        bool, typer.Option("--stale", help="Of other code of the kernel, or of another Triton, than there is here.")
+        bool, typer.Option("--stale", help="Records of other kernel code, or of another Triton, than here.")
     ] = False,
-    failed: Annotated[bool, typer.Option("--failed", help="Of trials that did not end well.")] = False,
+    failed: Annotated[bool, typer.Option("--failed", help="Records of failed trials.")] = False,
     older_than: Annotated[
-        str | None, typer.Option("--older-than", metavar="TIME", help="Measured before: 12h, 30d, 8w.")
+        str | None, typer.Option("--older-than", metavar="TIME", help="Records older than this: 12h, 30d, 8w.")
     ] = None,
-    unreadable: Annotated[bool, typer.Option("--unreadable", help="Those that cannot be read, and no others.")] = False,
+    unreadable: Annotated[bool, typer.Option("--unreadable", help="Only the records that cannot be read.")] = False,
     selection: Selection,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Remove nothing: say how many there are.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Remove nothing: print the number of records.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     store: Store = None,
     json: Json = False,

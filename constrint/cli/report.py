@@ -50,7 +50,7 @@ Over = Annotated[
     typer.Option("--over", metavar="X,Y", help="The heat map's two parameters. [default: the most telling ones]"),
 ]
 Store = Annotated[
-    str | None, typer.Option("--store", metavar="URL", help="Where measurements are looked up (else your own store).")
+    str | None, typer.Option("--store", metavar="URL", help="The store of measurements (by default your own).")
 ]
 #: Looks up the measurements of a question.
 Measured = Callable[[Question], Sequence[MeasuredFacts]]
@@ -61,7 +61,7 @@ def report(
     choice: Choice,
     out: Out = None,
     force: Annotated[bool, typer.Option("--force", help="Write over the --out that is there.")] = False,
-    top: Annotated[int, typer.Option("--top", help="How many configurations to show.")] = DEFAULT_TOP,
+    top: Annotated[int, typer.Option("--top", help="Number of configurations to show.")] = DEFAULT_TOP,
     compile_: Compiled = 0,
     over: Over = None,
     store: Store = None,

@@ -46,7 +46,7 @@ MAX_COMPILED = 1000
 def solve(
     choice: Choice,
     top: Annotated[
-        int, typer.Option("--top", help="How many configurations to print; up to a million for --format csv.")
+        int, typer.Option("--top", help="Number of configurations to print; up to a million for --format csv.")
     ] = 10,
     all_: Annotated[
         bool, typer.Option("--all", help="Print every valid configuration, unranked; with --json one per line.")
@@ -69,7 +69,7 @@ def solve(
         ),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Where --export writes; stdout if left out.")
+        Path | None, typer.Option(metavar="FILE", help="The file of --export; stdout by default.")
     ] = None,
     rename: Annotated[
         list[str] | None,

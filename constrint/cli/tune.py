@@ -64,14 +64,12 @@ def tune(
     frozen: Annotated[
         bool, typer.Option("--frozen", help="Measure nothing: say what the tables hold; 1 where anything is missing.")
     ] = False,
-    search: Annotated[
-        str, typer.Option("--search", help="What proposes configurations: model, random, optuna:tpe, llm, ...")
-    ] = "model",
+    search: Annotated[str, typer.Option("--search", help="The search: model, random, optuna:tpe, llm, ...")] = "model",
     cache: Annotated[
         str, typer.Option("--cache", help="cold: the L2 is overwritten before every timed call; or warm.")
     ] = "cold",
     store: Annotated[
-        str | None, typer.Option("--store", metavar="URL", help="Where records are kept: a file, or postgresql://...")
+        str | None, typer.Option("--store", metavar="URL", help="The store of records: a file, or postgresql://...")
     ] = None,
     timeout: Annotated[
         float,
@@ -79,10 +77,10 @@ def tune(
             "--timeout", min=0.1, help="Seconds that a candidate may run; it may compile for twice that time."
         ),
     ] = RUN_PATIENCE_S,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the random inputs, and of the search.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the random inputs and of the search.")] = 0,
     engine: Annotated[str, typer.Option("--engine", help="local, or ray for many machines.")] = "local",
     address: Annotated[
-        str | None, typer.Option("--address", help="Of the Ray cluster; one of this machine alone if left out.")
+        str | None, typer.Option("--address", help="Address of the Ray cluster; by default one of this machine alone.")
     ] = None,
     device: Annotated[
         str, typer.Option("--device", help="cuda, or cpu for kernels that run there (with --gpu).")

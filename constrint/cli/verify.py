@@ -36,7 +36,7 @@ SCHEMA = "constrint.verify/2"
 def verify(
     choice: Choice,
     top: Annotated[
-        int, typer.Option("--top", min=1, max=MAX_COMPILED, help="How many of the best configurations to compile.")
+        int, typer.Option("--top", min=1, max=MAX_COMPILED, help="Number of the best configurations to compile.")
     ] = 10,
     max_seconds: MaxSeconds = None,
     max_memory: MaxMemory = None,
