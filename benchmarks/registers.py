@@ -167,11 +167,11 @@ def plot_calibration(steps: list[Calibration], path: Path, title: str) -> None:
 
 
 def compile_rows(load: Callable[[], kit.KernelSample], rows: list[kit.Row], jobs: int) -> Iterator[kit.Row]:
-    """Rows with what they take as compiled, once all are.
+    """Rows with their compiled resources, after all are compiled.
 
     Args:
         load: Gives the sample in another process: a function of a module.
-        rows: What to compile.
+        rows: The rows to compile.
         jobs: How many processes; one that a row hangs or crashes goes on with the next row, up to 50 times.
     """
     with tempfile.TemporaryDirectory() as name:

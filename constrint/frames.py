@@ -1,6 +1,6 @@
-"""Results as other libraries and notebooks show them: data frames of pandas and polars, and tables in HTML.
+"""Results as data frames of pandas and polars, and as tables in HTML for notebooks.
 
-The libraries are imported when a data frame is asked for; none of them is a dependency.
+Both libraries are optional; a method imports its library when it is called.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ def library(name: str, method: str, instead: str = "") -> Any:
     """A data frame library.
 
     Args:
-        name: The library's name, which is that of its package too.
-        method: What needs it.
-        instead: A sentence on what does without it.
+        name: The name of the library and of its package.
+        method: The method that needs it.
+        instead: A sentence about a method without it.
 
     Raises:
         UsageError: When it is not installed.
@@ -70,11 +70,11 @@ def html_table(
     """A small table for notebooks; every text in it is escaped.
 
     Args:
-        caption: What stands above it.
+        caption: The line above the table.
         headers: Titles of the columns; the first column names the rows.
         rows: Cells; None prints as a dash.
-        more: What is said below of rows that are left out.
-        left: So many columns behind the first are text, which is aligned to the left.
+        more: The line below the table about rows that are left out.
+        left: Number of columns behind the first that are text, aligned to the left.
     """
     body = ["".join(_row(cells, left)) for cells in rows]
     shown = ""

@@ -1,4 +1,4 @@
-"""`constrint.rank`: the best configurations of a kernel for a GPU, both by name, and the workload by its sizes."""
+"""`constrint.rank`: the best configurations of a kernel, a GPU and a workload that the caller names."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ def rank(
         kernel: A name (`gemm`, `gemm.pointer`, `FILE.py:NAME`; `list_kernels()` has the built-in ones), an operation,
             all of whose implementations compete, or one implementation.
         gpu: A name (`h200`; `list_gpus()` has them all), the path of a model's YAML file, or a model.
-        workload: What is asked, in place of sizes and dtype; the operation's default workload if neither is given.
+        workload: The workload, in place of sizes and dtype; the operation's default workload if neither is passed.
         dtype: Type of the operands, such as `fp16`; that of the default workload if None.
-        top: How many candidates to return, at least 1.
-        compile: How many of the best are compiled for the GPU, which need not be there, and ranked again by what the
-            compiler says. It is kept on disk: what was compiled once is looked up.
+        top: Number of candidates to return, at least 1.
+        compile: Number of the best configurations to compile for the GPU, which need not be present, and to rank again
+            with the compiler's resources. Compiled resources are cached on disk.
         strict: Leave out what breaks an estimated rule, too.
         sizes: Every size of the operation by name (`load_kernel(name).sizes` has them), in elements, and those of its
             options that differ from their defaults.
 
     Raises:
-        InfeasibleError: When nothing is valid; carries a minimal conflict.
+        InfeasibleError: When no configuration is valid; carries a minimal conflict.
         UnknownNameError: When there is no such kernel, GPU, size or dtype; names the nearest.
-        UsageError: When a size is missing or no whole number, the kernels or the GPU cannot take the workload, or
-            triton is missing to compile.
+        UsageError: When a size is missing or is no whole number, when the kernels or the GPU cannot take the workload,
+            or when `compile` is set and triton is not installed.
     """
     operation = _operation(kernel)
     model = gpu if isinstance(gpu, GpuModel) else load_gpu(gpu)

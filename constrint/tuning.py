@@ -57,10 +57,10 @@ def install(
     """
     fleet = open_fleet("local", DeviceRequest(indices=gpus))
     gpu = fleet.model(None)
-    asked = [_operation_of(kernel) for kernel in kernels or list_kernels()]
-    goals = usual_goals(asked, gpu)
+    operations = [_operation_of(kernel) for kernel in kernels or list_kernels()]
+    goals = usual_goals(operations, gpu)
     if workloads is not None:
-        goals = [goal for operation in asked for goal in goals_of(operation, gpu, workloads)]
+        goals = [goal for operation in operations for goal in goals_of(operation, gpu, workloads)]
     settings = Settings(gpu, partial(make_search, "model"), trials, budget_s, resume=True)
     with ExitStack() as stack:
         opened = stack.enter_context(RecordStore.open(store))

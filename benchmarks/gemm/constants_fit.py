@@ -40,7 +40,7 @@ def fitted(
         start: A data class of constants: where the fit begins.
         names: Those that are fitted.
         seconds: Times of the configurations of each product.
-        predicted: What constants predict for them.
+        predicted: Predicts these times from constants.
         stiffness: A constant that times say nothing of stays where it was: what a change by a factor of e costs, in
             rows.
     """
@@ -89,7 +89,7 @@ def write_constants(file: Path, constants: object, *, measured: str, note: str) 
         file: The file.
         constants: Has an attribute of each constant's name.
         measured: The results that the values rest on.
-        note: What the file says of them.
+        note: The note of the file about the constants.
     """
     read = msgspec.json.decode(file.read_bytes(), type=ConstantsFile)
     entries = {

@@ -80,12 +80,12 @@ class Measured(NamedTuple):
     """Every time that was measured, in the tables' order.
 
     Args:
-        kernel: By name.
-        product: By number.
+        kernel: The kernel's name.
+        product: The product's number.
         predicted: Seconds, by the kernel's model.
         seconds: Measured.
         library: Measured seconds of torch's own product.
-        limit: What a kernel may be expected to take at most, or the library is chosen.
+        limit: The longest time that a kernel may be expected to take; above it the library is chosen.
     """
 
     kernel: NDArray[Any]

@@ -172,8 +172,8 @@ class Family:
     Args:
         dtype: Type of A and B.
         layout: Order of axes of A and B.
-        end: What is done with the sums.
-        number: How many.
+        end: The epilogue.
+        number: Number of products.
         is_ragged: Whether sizes are any integers, and every third operand has one element between its rows.
         is_batched: Whether there are several products.
         vector: "row" or "column" where C is one.

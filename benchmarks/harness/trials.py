@@ -53,7 +53,7 @@ class Run:
         is_timed: False: only check.
         num_final: The quickest of a workload that are timed once more.
         patience_s: How long one trial may take.
-        seed: Of the random inputs.
+        seed: The seed of the random inputs.
     """
 
     load: Load
@@ -75,7 +75,7 @@ def run_trials(
     limit_s: float = 600.0,
     say: Callable[[str], None] | None = None,
 ) -> Any:
-    """Run all trials, or as many as the time allows.
+    """Run all trials, or those that the time allows.
 
     Args:
         run: How.

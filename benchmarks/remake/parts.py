@@ -47,7 +47,7 @@ class Spent:
         part: Its name.
         outcome: "done", or "failed" where it staged nothing.
         seconds: The time it took.
-        note: What was measured, and what is left.
+        note: The measured and the remaining work.
     """
 
     part: str

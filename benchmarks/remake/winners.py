@@ -74,7 +74,7 @@ def _place(entry: TunedEntry) -> tuple[bool, str]:
 
 
 def few(goals: Iterable[Goal], number: int) -> list[Goal]:
-    """The first goals of as many operations."""
+    """The first goal of each operation, for a number of operations."""
     first: dict[str, Goal] = {}
     for goal in goals:
         first.setdefault(goal.workload.operation, goal)

@@ -12,7 +12,7 @@ from plain Python, medians and spread (80th less 20th percentile) of rounds in w
 
 | row | what is timed |
 |---|---|
-| torch.nn | the layers with as many inputs as units, cuDNN; `projection` is the product for the inputs alone |
+| torch.nn | layers with equal numbers of inputs and units, cuDNN; `projection` is the product for the inputs alone |
 | rnn NAME | `rnn(...)` with that back-end on projected inputs |
 | module NAME | our module beside `torch.nn`'s, projection included |
 | nxai NAME | NX-AI's package on projected inputs, bf16 (`pip install flashrnn einops ninja`; builds 20 to 60 s each) |
@@ -48,7 +48,7 @@ COLUMNS = (
 )
 #: What tells one layer from another.
 LAYER = ("cell", "heads", "head_dim", "layers", "batch", "time")
-#: Layers that are prepared together: as many, and as much memory of the GPU when all run at once.
+#: Layers that are prepared together: their number, and the GPU memory that they take when all run at once.
 BATCH, BATCH_BYTES = 12, 100 << 30
 
 
@@ -98,7 +98,7 @@ def chosen(args: argparse.Namespace) -> list[Sizes]:
 
 
 def batches(jobs: Sequence[Job]) -> Iterator[list[Job]]:
-    """The layers in their order, as many at a time as are prepared together."""
+    """The layers in their order, in the batches that are prepared together."""
     batch: list[Job] = []
     for job in jobs:
         taken = sum(one.sizes.peak_bytes for one in (*batch, job))

@@ -45,7 +45,7 @@ def in_turn(
         jobs: Layers that are prepared at the same time.
         until: After this nothing begins, and what has not answered is left out.
         patience_s: How long the batch may take to prepare.
-        work: What each process does.
+        work: The function of each process.
     """
     context = multiprocessing.get_context("spawn")
     processes: list[Any] = []

@@ -117,14 +117,14 @@ def _figures(row: CompiledRow, document: Mapping[str, Any]) -> list[Any]:
     """The cells of `FIGURES`."""
     compiled = document["compiled"] or {}
     matrix = document["instructions"].get("matrix", {})
-    known = {
+    values = {
         **compiled,
         "target": document["target"],
         "limited_by": "+".join(compiled.get("limited_by", ())) or "refused",
         "matrix_instructions": ", ".join(f"{count} {name}" for name, count in matrix.items()) or None,
         "problem": row.problem or None,
     }
-    return [known.get(column.key) for column in FIGURES]
+    return [values.get(column.key) for column in FIGURES]
 
 
 def _document(row: CompiledRow) -> dict[str, Any]:
@@ -134,15 +134,15 @@ def _document(row: CompiledRow) -> dict[str, Any]:
     request = {"gpu": row.gpu.name, "target": row.gpu.compiler_target, "constants": constants, "options": options}
     if taken is None or built is None:
         return {**request, "compiled": None, "instructions": {}, "problem": row.problem, "refusal": row.refusal}
-    sm, found = row.gpu.sm, built.taken
+    sm, use = row.gpu.sm, built.taken
     warps = taken.blocks_per_sm * -(-taken.threads // sm.warp_size)
     compiled = {
-        "triton_version": found.triton_version,
+        "triton_version": use.triton_version,
         "threads_per_block": taken.threads,
-        "registers_per_thread": found.registers_per_thread,
-        "accumulator_registers_per_thread": found.accumulator_registers,
-        "spill_bytes_per_thread": found.spill_bytes,
-        "smem_bytes_per_block": found.smem_bytes,
+        "registers_per_thread": use.registers_per_thread,
+        "accumulator_registers_per_thread": use.accumulator_registers,
+        "spill_bytes_per_thread": use.spill_bytes,
+        "smem_bytes_per_block": use.smem_bytes,
         "tensor_memory_columns": built.tensor_memory_columns,
         "blocks_per_sm": taken.blocks_per_sm,
         "occupancy": warps / sm.max_warps_per_sm,

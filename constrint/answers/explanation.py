@@ -53,7 +53,7 @@ OF_ASKED, OF_ALL = "as asked", "of all"
 Removed = tuple[int, int | None]
 
 
-class Bounds(msgspec.Struct):
+class CountBounds(msgspec.Struct):
     """The number of solutions of a problem; the bounds are absent from a complete count."""
 
     num_valid: int | None
@@ -63,7 +63,7 @@ class Bounds(msgspec.Struct):
     stopped: str | UnsetType = UNSET
 
     @classmethod
-    def of(cls, counted: Count) -> Bounds:
+    def of(cls, counted: Count) -> CountBounds:
         """The bounds of a count."""
         if counted.exact is not None:
             return cls(counted.exact)
@@ -159,7 +159,7 @@ class Section:
         reason: The reason why no configuration is valid; empty if one is.
         conflict: The rules that cannot hold together.
         ways_out: Changes that would help.
-        removed: What each counted rule removes, by the rule's `id`.
+        removed: The number of configurations that each counted rule removes, by the rule's `id`.
         stopped: The reason why counting ended early; empty after a complete count.
         fastest: The fastest configurations by prediction.
     """
@@ -182,8 +182,8 @@ class Section:
 def explanation_of(section: Section) -> Explanation:
     """The typed explanation of one problem."""
     stated, request = section.stated, section.stated.request
-    counted = Bounds.of(section.valid).fields() | {"stopped": section.stopped or UNSET}
-    found = Explanation(
+    counted = CountBounds.of(section.valid).fields() | {"stopped": section.stopped or UNSET}
+    explanation = Explanation(
         title=stated.title,
         num_product=stated.problem.num_combinations,
         parameters=_parameters(stated),
@@ -192,15 +192,15 @@ def explanation_of(section: Section) -> Explanation:
         **counted,
     )
     if request is not None:
-        found.kernel, found.gpu = stated.kernel, request.gpu.name
-        found.sizes, found.dtype = dict(request.workload.sizes), request.workload.dtype
+        explanation.kernel, explanation.gpu = stated.kernel, request.gpu.name
+        explanation.sizes, explanation.dtype = dict(request.workload.sizes), request.workload.dtype
     if section.fastest:
-        found.fastest = list(section.fastest)
+        explanation.fastest = list(section.fastest)
     if section.reason:
         members = section.conflict.members if section.conflict is not None else ()
-        found.conflict = [ConflictRule(member.text, member.because) for member in members]
-        found.ways_out = list(section.ways_out)
-    return found
+        explanation.conflict = [ConflictRule(member.text, member.because) for member in members]
+        explanation.ways_out = list(section.ways_out)
+    return explanation
 
 
 def _constants(stated: StatedProblem) -> dict[str, int]:
@@ -247,11 +247,11 @@ def fastest_of(stated: StatedProblem, limits: Limits | None = None) -> tuple[Fas
     request = stated.request
     if request is None or not request.spec.has_figures or not stated.problem.variables:
         return ()
-    found = [_fastest(OF_ASKED, replace(request, problem=stated.problem), limits)]
+    rankings = [_fastest(OF_ASKED, replace(request, problem=stated.problem), limits)]
     if any(kind_of(stated, rule) == YOURS for rule in stated.problem.constraints):
         whole = request.spec.problem(request.gpu, request.workload)
-        found.append(_fastest(OF_ALL, replace(request, problem=whole), limits))
-    return tuple(one for one in found if one is not None)
+        rankings.append(_fastest(OF_ALL, replace(request, problem=whole), limits))
+    return tuple(one for one in rankings if one is not None)
 
 
 def _fastest(of: str, request: KernelProblem, limits: Limits | None) -> Fastest | None:
@@ -305,13 +305,13 @@ def _time(stated: StatedProblem) -> str:
 
 def _parameter_table(parameters: Sequence[ParameterDomain]) -> Table:
     """Names, values and meanings; reasons of the values if no parameter has a meaning."""
-    said = "meaning" if any(p.meaning for p in parameters) else "because"
+    attribute = "meaning" if any(p.meaning for p in parameters) else "because"
     columns = (
         Column("name", is_text=True, importance=100),
         Column("values", is_text=True, wraps=True, importance=90),
-        Column(said, is_text=True, wraps=True, importance=80),
+        Column(attribute, is_text=True, wraps=True, importance=80),
     )
-    return Table(columns, [[p.name, _values_text(p), getattr(p, said) or None] for p in parameters])
+    return Table(columns, [[p.name, _values_text(p), getattr(p, attribute) or None] for p in parameters])
 
 
 def _values_text(parameter: ParameterDomain) -> str:
@@ -359,22 +359,22 @@ def rule_rows(explanation: Explanation, rules: Sequence[RuleEffect]) -> Iterator
         yield [*named, rule.kind or None, share, rule.removes_only, rule.because or None, rule.prunes]
 
 
-def _fastest_table(found: Sequence[Fastest]) -> Table:
+def _fastest_table(fastest: Sequence[Fastest]) -> Table:
     """Parameters that differ, the time and the figures; a column for each configuration."""
     columns = [Column("figure", is_text=True, importance=100)]
-    columns += [Column(one.of, importance=90) for one in found]
-    return Table(tuple(columns), list(_fastest_rows(found)))
+    columns += [Column(one.of, importance=90) for one in fastest]
+    return Table(tuple(columns), list(_fastest_rows(fastest)))
 
 
-def _fastest_rows(found: Sequence[Fastest]) -> Iterator[list[Any]]:
-    for name in found[0].config:
-        values = [one.config[name] for one in found]
-        if len(set(values)) > 1 or len(found) == 1:
+def _fastest_rows(fastest: Sequence[Fastest]) -> Iterator[list[Any]]:
+    for name in fastest[0].config:
+        values = [one.config[name] for one in fastest]
+        if len(set(values)) > 1 or len(fastest) == 1:
             yield [name, *values]
-    yield ["predicted us", *(Cell(1e6 * one.seconds, f"{1e6 * one.seconds:,.1f}") for one in found)]
-    for name in found[0].figures:
-        if name not in found[0].config:
-            yield [name, *(_figure_cell(one.figures[name]) for one in found)]
+    yield ["predicted us", *(Cell(1e6 * one.seconds, f"{1e6 * one.seconds:,.1f}") for one in fastest)]
+    for name in fastest[0].figures:
+        if name not in fastest[0].config:
+            yield [name, *(_figure_cell(one.figures[name]) for one in fastest)]
 
 
 def _figure_cell(value: float) -> Cell:

@@ -94,14 +94,14 @@ class Export:
     @property
     def provenance(self) -> dict[str, Any]:
         """The provenance as data."""
-        known: dict[str, Any] = {"constrint": __version__}
+        fields: dict[str, Any] = {"constrint": __version__}
         if self.ranking is not None:
-            known["figures"] = self.figures
+            fields["figures"] = self.figures
         if self.gpu is not None and self.workload is not None:
-            known |= {"gpu": self.gpu.name, "target": self.gpu.arch.target, "operation": self.workload.operation}
-            known |= {"sizes": dict(self.workload.sizes), "options": dict(self.workload.options)}
-            known["dtype"] = self.workload.dtype
-        return known
+            fields |= {"gpu": self.gpu.name, "target": self.gpu.arch.target, "operation": self.workload.operation}
+            fields |= {"sizes": dict(self.workload.sizes), "options": dict(self.workload.options)}
+            fields["dtype"] = self.workload.dtype
+        return fields
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -114,8 +114,8 @@ class Export:
     @property
     def shown(self) -> dict[str, str]:
         """The written names by the parameters' own names, without parameters that are left out."""
-        given = {name: self.rename.get(name, name) for name in self.names}
-        return {name: shown for name, shown in given.items() if shown}
+        names = {name: self.rename.get(name, name) for name in self.names}
+        return {name: shown for name, shown in names.items() if shown}
 
     def check(self) -> None:
         """Reject unknown or colliding names.
@@ -143,11 +143,11 @@ class Export:
         Raises:
             UsageError: When a parameter that is left out has several values, or the rows are too many.
         """
-        found = list(itertools.islice(self._all_rows(), self.top))
+        listed = list(itertools.islice(self._all_rows(), self.top))
         for name in self.names:
             if name not in self.shown:
-                self._check_left_out(name, found)
-        return [Row(row.kernel, self._renamed(row.config), row.candidate) for row in found]
+                self._check_left_out(name, listed)
+        return [Row(row.kernel, self._renamed(row.config), row.candidate) for row in listed]
 
     def _all_rows(self) -> Iterator[Row]:
         if self.ranking is not None:
@@ -157,10 +157,10 @@ class Export:
         if self.space is None:
             return
         kernel = "" if self.about is None else self.about.spec.full_name
-        wanted = min(self.top or self.space.size, self.space.size)
-        if wanted > MAX_ROWS:
-            raise UsageError(f"{wanted:,} configurations are too many for a list; ask for the best {MAX_ROWS:,} (top).")
-        for config in _best_first(self.space, wanted):
+        number = min(self.top or self.space.size, self.space.size)
+        if number > MAX_ROWS:
+            raise UsageError(f"{number:,} configurations are too many for a list; ask for the best {MAX_ROWS:,} (top).")
+        for config in _best_first(self.space, number):
             yield Row(kernel, self.about.spec.values_of(config) if self.about is not None else config)
 
     def _check_left_out(self, name: str, rows: list[Row]) -> None:
@@ -186,12 +186,12 @@ def _best_first(space: SearchSpace, number: int) -> Iterator[Mapping[str, Any]]:
         best = space.best(number, problem.objective.expr, maximise=problem.objective.maximise)
         yield from (ranked.config for ranked in best)
         return
-    asked = number
+    limit = number
     while True:
         # Solutions of the problem; a space that was narrowed since may lack some of them.
-        answers = best_solutions(problem, asked)
-        kept = [answer.assignment for answer in answers if space.contains(answer.assignment)]
-        if len(kept) >= number or len(answers) < asked:
-            yield from kept[:number]
+        answers = best_solutions(problem, limit)
+        solutions = [answer.assignment for answer in answers if space.contains(answer.assignment)]
+        if len(solutions) >= number or len(answers) < limit:
+            yield from solutions[:number]
             return
-        asked *= 2
+        limit *= 2

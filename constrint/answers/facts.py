@@ -265,7 +265,7 @@ class KernelFacts(Facts, frozen=True):
 
     Args:
         kernel: The full name.
-        summary: What it computes and how.
+        summary: The function and the algorithm in a line.
         num_product: Configurations in the full product.
         num_valid: Valid configurations.
         refusal: The reason why it cannot take the workload; empty if it can.

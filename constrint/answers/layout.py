@@ -1,7 +1,7 @@
 """Tables on a terminal of any width: which columns stand where, the lines of text, and the notes below.
 
 Nothing is ever cut. `lay_out` takes the first arrangement that fits, in this order: all columns side by side, at last
-closer together; with values that are the same in all rows said below; with titles on several lines; with columns of
+closer together; with values that are the same in all rows printed below; with titles on several lines; with columns of
 little importance named below instead. Otherwise the rows take several lines, or become `name=value` pairs.
 """
 
@@ -95,9 +95,9 @@ class Layout:
     Args:
         lines: The strips of each line of a row; empty for a table without columns.
         gap: Spaces between columns.
-        shared: Names and values, said below, that are the same in all rows that have them.
+        shared: Names and values, printed below, that are the same in all rows that have them.
         is_shared_by_all: Whether all rows have them.
-        hidden: Columns left out for want of room.
+        hidden: Columns left out for lack of room.
         as_pairs: Whether rows are drawn as `name=value` pairs.
     """
 
@@ -122,12 +122,12 @@ def lay_out(table: Table, width: int | None, *, is_wide: bool = False, chosen: S
         UnknownNameError: When a name is not a column's.
     """
     if chosen:
-        wanted = table.named(chosen)
+        columns_shown = table.named(chosen)
     else:
-        wanted = tuple(c for c in table.columns if is_wide or c.importance > EXTRA)
-        wanted = tuple(c for c in wanted if not all(map(is_missing, table.cells(c)))) or wanted
-    wanted = tuple(c for c in wanted if c.key != table.group) or wanted
-    strips, is_fixed = _strips(table, wanted), bool(chosen) or is_wide
+        columns_shown = tuple(c for c in table.columns if is_wide or c.importance > EXTRA)
+        columns_shown = tuple(c for c in columns_shown if not all(map(is_missing, table.cells(c)))) or columns_shown
+    columns_shown = tuple(c for c in columns_shown if c.key != table.group) or columns_shown
+    strips, is_fixed = _strips(table, columns_shown), bool(chosen) or is_wide
     below = [] if is_fixed else [strip for strip in strips if all(_is_shared(table, c) for c in strip.columns)]
     rest = [strip for strip in strips if strip not in below]
     if not rest:
@@ -139,7 +139,7 @@ def lay_out(table: Table, width: int | None, *, is_wide: bool = False, chosen: S
         layout,
         shared={c.key: c.text(next(x for x in table.cells(c) if not is_missing(x))) for c in columns},
         is_shared_by_all=not any(is_missing(cell) for column in columns for cell in table.cells(column)),
-        hidden=tuple(column for column in wanted if column.key in hidden),
+        hidden=tuple(column for column in columns_shown if column.key in hidden),
     )
 
 
@@ -168,12 +168,12 @@ def _is_shared(table: Table, column: Column) -> bool:
     return column.is_shared and len(table.rows) > 1 and len(texts) == 1
 
 
-#: A layout, the strips said below it, and the strips left out.
+#: A layout, the strips printed below it, and the strips left out.
 _Arranged = tuple[Layout, Sequence[Strip], Sequence[Strip]]
 
 
 def _arranged(strips: list[Strip], width: int | None, *, is_fixed: bool) -> _Arranged:
-    """The first arrangement that fits; fixed columns are neither said below nor left out."""
+    """The first arrangement that fits; fixed columns are neither printed below nor left out."""
     if width is None:
         return Layout((tuple(replace(strip, width=strip.natural) for strip in strips),)), (), ()
     for shown, below, left_out in _selections(strips, is_fixed=is_fixed):
@@ -189,7 +189,7 @@ def _arranged(strips: list[Strip], width: int | None, *, is_fixed: bool) -> _Arr
 def _selections(
     strips: list[Strip], *, is_fixed: bool
 ) -> Iterator[tuple[list[Strip], Sequence[Strip], Sequence[Strip]]]:
-    """The strips to show, to say below and to leave out, from all strips to the fewest."""
+    """The strips to show, to print below and to leave out, from all strips to the fewest."""
     yield strips, (), ()
     if is_fixed:
         return

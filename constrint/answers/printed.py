@@ -27,28 +27,28 @@ _MARKS = re.compile(r"[\\|`*\[\]<>~&]|(?<!\w)_|_(?!\w)")
 
 def write_table(shown: Shown) -> Iterator[str]:
     """The page as text: the lines above, the table with its notes, the lines below."""
-    page, wanted = shown.page, shown.wanted
+    page, options = shown.page, shown.options
     for line in page.above:
         yield wrap(line) + "\n"
     if page.draw is not None:
-        page.draw(partial(_print, wanted=wanted, main=page.table))
+        page.draw(partial(_print, options=options, main=page.table))
     elif page.table.rows:
         yield "\n" if page.above else ""
-        yield from _drawn(page.table, wanted, page.answer)
+        yield from _drawn(page.table, options, page.answer)
         yield "" if page.answer else "\n"
-    for line in (*page.below, *(page.legend if wanted.has_legend else ())):
+    for line in (*page.below, *(page.legend if options.has_legend else ())):
         yield wrap(line) + "\n"
     for before, words in page.hints:
         yield command_text(words, f"{before} ") + "\n"
-    if wanted.has_legend:
+    if options.has_legend:
         yield "\n" + wrap("columns, with the names that --columns and --sort take:") + "\n"
         for line in legend(page.table.columns):
             yield wrap(line, "  ") + "\n"
 
 
-def _drawn(table: Table, wanted: PageOptions, answer: Sequence[str] = ()) -> Iterator[str]:
+def _drawn(table: Table, options: PageOptions, answer: Sequence[str] = ()) -> Iterator[str]:
     width = terminal_width()
-    layout = lay_out(table, width, is_wide=wanted.is_wide, chosen=wanted.columns)
+    layout = lay_out(table, width, is_wide=options.is_wide, chosen=options.columns)
     for line in draw(table, layout, width):
         yield line + "\n"
     notes = [*answer, *notes_below(table, layout)]
@@ -57,9 +57,9 @@ def _drawn(table: Table, wanted: PageOptions, answer: Sequence[str] = ()) -> Ite
         yield wrap(line) + "\n"
 
 
-def _print(table: Table, *, wanted: PageOptions, main: Table) -> None:
+def _print(table: Table, *, options: PageOptions, main: Table) -> None:
     """Print one table of a page with several; `--columns` applies to the main table."""
-    heeded = wanted if table.columns == main.columns else PageOptions(is_wide=wanted.is_wide)
+    heeded = options if table.columns == main.columns else PageOptions(is_wide=options.is_wide)
     sys.stdout.write("".join(_drawn(table, heeded)))
 
 

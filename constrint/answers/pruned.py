@@ -26,7 +26,7 @@ MAX_TRIED = 20_000
 
 
 @dataclass(frozen=True)
-class Restriction:
+class WrittenRule:
     """A rule.
 
     Args:
@@ -49,21 +49,21 @@ class PrunedSpace:
     """
 
     params: Mapping[str, tuple[Any, ...]]
-    restrictions: tuple[Restriction, ...]
+    restrictions: tuple[WrittenRule, ...]
 
 
-def pruned(found: Export) -> PrunedSpace:
+def pruned(export: Export) -> PrunedSpace:
     """The values and the rules of a space.
 
     Raises:
         UsageError: When a name, a value or a rule has no Python form; names it, and the way out.
     """
-    space = found.space
+    space = export.space
     assert space is not None
-    if not found.shown:
-        raise UsageError(f"{found.title} has no parameters, so that there is no space to write.")
+    if not export.shown:
+        raise UsageError(f"{export.title} has no parameters, so that there is no space to write.")
     domains = {name: _occurring(space, name) for name in space.names}
-    shown = dict(found.shown)
+    shown = dict(export.shown)
     for name in shown.values():
         check_parameter(name)
     params = {shown[name]: _values(name, domain) for name, domain in domains.items() if name in shown}
@@ -71,10 +71,10 @@ def pruned(found: Export) -> PrunedSpace:
         if name not in shown:
             shown[name] = write_value(_only(name, _values(name, domain)))
     rules = [*space.problem.constraints, *_exclusions(space)]
-    written = [Restriction(_text(rule, space.problem, domains, shown), rule) for rule in rules]
+    written = [WrittenRule(_text(rule, space.problem, domains, shown), rule) for rule in rules]
     # The space has a solution, so a rule without parameters is true; equal rules are written once.
-    kept = {one.text: one for one in reversed(written) if params.keys() & set(re.findall(r"\w+", one.text))}
-    return PrunedSpace(params, tuple(reversed(kept.values())))
+    by_text = {one.text: one for one in reversed(written) if params.keys() & set(re.findall(r"\w+", one.text))}
+    return PrunedSpace(params, tuple(reversed(by_text.values())))
 
 
 def _occurring(space: SearchSpace, name: str) -> Domain:
@@ -86,8 +86,8 @@ def _occurring(space: SearchSpace, name: str) -> Domain:
         raise UsageError(f"{name} has {len(values):,} values in this space; at most {MAX_VALUES:,} are listed.")
     if whole.listed is None:
         return Domain.from_members(tuple(sorted(values)))
-    kept = {whole.code_of(value) for value in values}
-    listed = tuple(code for code in whole.listed if code in kept)
+    codes = {whole.code_of(value) for value in values}
+    listed = tuple(code for code in whole.listed if code in codes)
     if whole.labels is None:
         return Domain.from_members(listed)
     labels = tuple(whole.value_of(code) for code in listed)

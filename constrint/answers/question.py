@@ -1,4 +1,4 @@
-"""A command's question: the problems to answer about, and how they were asked for.
+"""The question of a command: the problems to solve, and the options that state them.
 
 A problem is the space of one kernel on one GPU, or the problem of a file; a question about a kernel has one problem per
 implementation that can take the workload.
@@ -56,7 +56,7 @@ def kind_of(stated: StatedProblem, rule: Constraint) -> str:
 
 @dataclass(frozen=True)
 class Question:
-    """All that a command answers about, on one GPU or for one file.
+    """The problems that a command answers about, on one GPU or of one file.
 
     Args:
         title: The line above an answer.
@@ -66,7 +66,7 @@ class Question:
         notes: Those refusals that concern this GPU, a sentence each.
         several: Whether the GPU has several implementations of the operation, so that an answer names its kernel.
         started: The `time.perf_counter` when the question was read.
-        arguments: The words that ask the same of another command: `--gpu h200 --m 64`.
+        arguments: The options that put the same question to another command: `--gpu h200 --m 64`.
         is_default: Whether no kernel was named, so that the default kernel is meant.
         gpu: The GPU; None for a file.
         refusal: The error that leaves the GPU without an answer; empty if it can answer.

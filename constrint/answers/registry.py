@@ -114,8 +114,8 @@ class Registry(Generic[FormatT]):
             return self._added[name]
         if name in self._built_in:
             module, _, attribute = self._built_in[name].partition(":")
-            found: FormatT = getattr(import_module(f"constrint.answers.{module}"), attribute)
-            return found
+            built_in: FormatT = getattr(import_module(f"constrint.answers.{module}"), attribute)
+            return built_in
         points = self._offered()
         if name not in points:
             raise UnknownNameError(self._what, name, self.names())

@@ -50,7 +50,7 @@ class Column:
         is_text: Whether values are text, aligned to the left.
         importance: From 0 to 100; see `STAYS` and `EXTRA`.
         wraps: Whether the text may be broken between words.
-        is_shared: Whether a value that is the same in all rows is said once below the table (a kernel's parameter).
+        is_shared: Whether a value that is the same in all rows is printed once below the table (a kernel's parameter).
         joined: The group whose columns a terminal shows as one: `tile` joins `tile_m` and `tile_n` as `128x64`.
         show: Makes the text of a value; never called for a missing value.
     """
@@ -115,8 +115,8 @@ class Table:
             if names.count(name) == 1:
                 return names.index(name)
         keys = [column.key for column in self.columns]
-        known = {*keys, *(column.name for column in self.columns)}
-        raise UnknownNameError("column", name, known, "--legend says what there is.")
+        names_known = {*keys, *(column.name for column in self.columns)}
+        raise UnknownNameError("column", name, names_known, "--legend says what there is.")
 
     def named(self, names: Sequence[str]) -> tuple[Column, ...]:
         """The columns with these names, in their order; the name of a group stands for all its columns.
@@ -223,13 +223,13 @@ class Shown:
     """A page with the options about it, as a format receives it; its rows are sorted."""
 
     page: Page
-    wanted: PageOptions = field(default_factory=PageOptions)
+    options: PageOptions = field(default_factory=PageOptions)
 
     @property
     def columns(self) -> tuple[Column, ...]:
         """The columns for programs: those of `--columns`, or all."""
         table = self.page.table
-        return table.named(self.wanted.columns) if self.wanted.columns else table.columns
+        return table.named(self.options.columns) if self.options.columns else table.columns
 
     def values(self) -> Iterator[list[Any]]:
         """The rows as values, in the order of `columns`; a missing value is None, or UNSET in streamed rows."""

@@ -204,17 +204,17 @@ class VerifiedConfig(msgspec.Struct):
             before.blocks_per_sm,
             one.before.cost.seconds,
         )
-        found, compiled = after.compiled, None
-        if found is not None:
+        use, compiled = after.compiled, None
+        if use is not None:
             compiled = CompiledBlock(
-                found.target,
-                found.triton_version,
-                is_verified(found.triton_version),
-                found.smem_bytes,
-                found.registers_per_thread,
-                found.spill_bytes,
+                use.target,
+                use.triton_version,
+                is_verified(use.triton_version),
+                use.smem_bytes,
+                use.registers_per_thread,
+                use.spill_bytes,
                 after.blocks_per_sm,
-                found.instruction,
+                use.instruction,
                 one.after.cost.seconds,
             )
         return cls(one.before.kernel, dict(one.before.config), one.place, modelled, compiled, one.problem)
@@ -226,8 +226,8 @@ def verified_page(question: Question, verified: Sequence[Verified]) -> Page:
     figures = _figures(gpu)
     config = ConfigColumns([v.before for v in verified], question.requests, [column.key for column in figures])
     compiled = [v.after.resources.compiled for v in verified if v.after.resources is not None]
-    compilers = sorted({found.compiler for found in compiled if found is not None})
-    versions = sorted({found.triton_version for found in compiled if found is not None and not found.is_named})
+    compilers = sorted({use.compiler for use in compiled if use is not None})
+    versions = sorted({use.triton_version for use in compiled if use is not None and not use.is_named})
     by = f"compiled by {', '.join(compilers)}" if compilers else "not compiled"
     places = (
         Column("place", "#", meaning="the row's place by the times that follow from what was compiled", importance=100),
@@ -267,29 +267,29 @@ def _cells(one: Verified) -> list[Any]:
     before, after = one.before.resources, one.after.resources
     assert before is not None
     assert after is not None
-    found, problem = after.compiled, one.problem or None
+    use, problem = after.compiled, one.problem or None
     was = (before.smem_bytes, before.registers_per_thread, before.spill_chance, before.blocks_per_sm)
-    if found is None:
+    if use is None:
         shown = (str(was[0]), registers_cell(before).text, spill_text(before), str(was[3]))
         cells = [cell for text, value in zip(shown, was, strict=True) for cell in (Cell(None, text), value)]
         return [*cells, None, one.before.cost.seconds, Cell(None, "refused"), problem]
-    same_smem = before.smem_bytes == found.smem_bytes
-    smem = str(found.smem_bytes) if same_smem else f"{before.smem_bytes}/{found.smem_bytes}"
+    same_smem = before.smem_bytes == use.smem_bytes
+    smem = str(use.smem_bytes) if same_smem else f"{before.smem_bytes}/{use.smem_bytes}"
     times = (one.before.cost.seconds, one.after.cost.seconds)
     return [
-        Cell(found.smem_bytes, smem),
+        Cell(use.smem_bytes, smem),
         was[0],
-        Cell(found.registers_per_thread, f"{before.registers_per_thread}/{found.registers_per_thread}"),
+        Cell(use.registers_per_thread, f"{before.registers_per_thread}/{use.registers_per_thread}"),
         was[1],
-        Cell(found.spill_bytes, f"{spill_text(before)}/{spill_text(after)}"),
+        Cell(use.spill_bytes, f"{spill_text(before)}/{spill_text(after)}"),
         was[2],
         Cell(after.blocks_per_sm, f"{before.blocks_per_sm}/{after.blocks_per_sm}"),
         was[3],
         Cell(times[1], "/".join(map(time_text, times))),
         times[0],
         Cell(
-            found.instruction or None,
-            found.instruction or ("as its source says" if found.is_named else "no matrix instruction"),
+            use.instruction or None,
+            use.instruction or ("as its source says" if use.is_named else "no matrix instruction"),
         ),
         problem,
     ]

@@ -28,25 +28,25 @@ def _ways_out(stated: StatedProblem, conflict: RulesInConflict, limits: Limits |
     if stated.request is None:
         # Limits of a GPU are fixed, too.
         ways = relaxations(stated.problem, conflict, limits, among=lambda member: not _names_a_gpu(member.constraint))
-        return [str(way) for way in ways or relaxations(stated.problem, conflict, limits)]
+        return [str(relaxation) for relaxation in ways or relaxations(stated.problem, conflict, limits)]
     own = {id(rule) for rule in stated.own}
     ways = relaxations(stated.problem, conflict, limits, among=lambda member: id(member.constraint) in own)
-    return [_phrase(stated, way) for way in ways] or _several_changes(stated)
+    return [_phrase(stated, relaxation) for relaxation in ways] or _several_changes(stated)
 
 
 def _names_a_gpu(rule: Constraint | None) -> bool:
     return rule is not None and any("." in name for name in named_constants(rule))
 
 
-def _phrase(stated: StatedProblem, way: Relaxation) -> str:
+def _phrase(stated: StatedProblem, relaxation: Relaxation) -> str:
     """`tile_k = 64 instead of 128`, or `without --where ...`."""
-    rule = way.member.constraint
+    rule = relaxation.member.constraint
     if rule is None:
-        return way.text
-    if len(way.problem.constraints) < len(stated.problem.constraints):
+        return relaxation.text
+    if len(relaxation.problem.constraints) < len(stated.problem.constraints):
         return f"without {_option(rule)}"
     name = _setting(rule)
-    return _changed(name, way.solution[name], rule) if name else way.text
+    return _changed(name, relaxation.solution[name], rule) if name else relaxation.text
 
 
 def _several_changes(stated: StatedProblem) -> list[str]:

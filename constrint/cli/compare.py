@@ -67,12 +67,12 @@ def _print(choice: Choice, table: Table, output: Output) -> None:
     workload = replace(ranked[0].workload, operation=choice.operation.name)
     say(wrap(f"{workload}: the best configuration of each GPU"))
     say()
-    wanted = output.wanted
-    chosen = table.named(wanted.columns) or [c for c in table.columns if c.importance > EXTRA or wanted.is_wide]
+    options = output.page_options
+    chosen = table.named(options.columns) or [c for c in table.columns if c.importance > EXTRA or options.is_wide]
     for line in turned_lines(table, [c for c in chosen if c.key not in ("gpu", "refusal")]):
         say(line)
     say()
-    if len(ranked) > 1 and not wanted.columns:
+    if len(ranked) > 1 and not options.columns:
         say(wrap("speed: the time on the first GPU that has an answer over the time on this one"))
     say(wrap("times are modelled, not measured; registers with ~, and the chance that they spill, are estimated"))
     say(wrap(f"ranked, with what was assumed: {command_of(answers, 'solve')} --legend"))

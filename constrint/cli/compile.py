@@ -77,11 +77,11 @@ def compile(
     gpus = [load_gpu(name) for name in gpu]
     function = load_function(kernel, gpus[0])
     options = read_options(option or (), num_warps=num_warps, num_stages=num_stages)
-    given = read_values(constants or (), "--constants")
+    fixed = read_values(constants or (), "--constants")
     settings = [
-        _with(own, combined) for own in own_configs(function, given) for combined in combinations(given, options)
+        _with(own, combined) for own in own_configs(function, fixed) for combined in combinations(fixed, options)
     ]
-    rows = compile_rows(function, signature, gpus, settings or combinations(given, options))
+    rows = compile_rows(function, signature, gpus, settings or combinations(fixed, options))
     if asm is not None:
         _give_assembly(rows, asm, output_file)
     if asm is None or output_file is not None:
@@ -90,9 +90,9 @@ def compile(
         raise typer.Exit(1)
 
 
-def _with(own: Setting, given: Setting) -> Setting:
+def _with(own: Setting, stated: Setting) -> Setting:
     """A configuration of the kernel's own list, overridden by the given values."""
-    return Setting({**own.constants, **given.constants}, {**own.options, **given.options})
+    return Setting({**own.constants, **stated.constants}, {**own.options, **stated.options})
 
 
 def compile_rows(
@@ -227,13 +227,13 @@ def options_of(gpu: GpuModel, gpus: Sequence[GpuModel], options: Mapping[str, An
     Raises:
         UnknownNameError: When no back-end has an option.
     """
-    known = {one.name: option_names(one) for one in gpus}
-    every = frozenset().union(*known.values())
+    names_by_gpu = {one.name: option_names(one) for one in gpus}
+    every = frozenset().union(*names_by_gpu.values())
     for name in options:
         if name not in every:
             backends = " and ".join(dict.fromkeys(str(one.maker.triton_backend) for one in gpus))
             raise UnknownNameError("option", name, every, f"Triton's back-end {backends} does not have it.")
-    return {name: value for name, value in options.items() if name in known[gpu.name]}
+    return {name: value for name, value in options.items() if name in names_by_gpu[gpu.name]}
 
 
 _INTERPRET = "TRITON_INTERPRET"
@@ -270,12 +270,12 @@ def load_function(named: str, gpu: GpuModel) -> Any:
 @contextlib.contextmanager
 def _compiled_not_interpreted() -> Iterator[None]:
     """Switch off Triton's interpreter, which the user may have on for other programs."""
-    asked = os.environ.pop(_INTERPRET, None)
+    interpreter = os.environ.pop(_INTERPRET, None)
     try:
         yield
     finally:
-        if asked is not None:
-            os.environ[_INTERPRET] = asked
+        if interpreter is not None:
+            os.environ[_INTERPRET] = interpreter
 
 
 def _imported(path: Path, named: str) -> Any:

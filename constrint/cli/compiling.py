@@ -1,4 +1,4 @@
-"""Compile configurations on every core, with progress on stderr; kernels compiled before are looked up."""
+"""Compile configurations on every core, with progress on stderr; compiled kernels come from the cache on disk."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from constrint.select.as_compiled import CompileJob
 from constrint.select.candidate import CompiledKernel
 from constrint.select.compiled import compile_cached, keep, recall
 
-#: Results about the process of a kernel, which prove nothing about the kernel.
+#: Results that tell of the compiling process, not of the kernel; they are not cached.
 LOST = ("NOT_RUN", "TIMED_OUT", "CRASHED")
 #: Prefix of the result of a kernel that the end of the run left uncompiled.
 LATE = "not compiled: "
@@ -22,12 +22,12 @@ MANY = 4
 
 
 def compile_shown(
-    asked: Sequence[CompileJob], *, run: Run | None = None, is_apart: bool = False
+    jobs: Sequence[CompileJob], *, run: Run | None = None, is_apart: bool = False
 ) -> list[CompiledKernel | str]:
     """Compile configurations; the results keep their order.
 
     Args:
-        asked: The configurations to compile.
+        jobs: The configurations to compile.
         run: The run; the result of a kernel that is not compiled before its end begins with `LATE`.
         is_apart: Whether other processes compile even a few kernels, so that a crash ends only one of them.
 
@@ -39,52 +39,52 @@ def compile_shown(
     """
     from constrint.tune.compile import require_triton
 
-    known = [recall(one.gpu, one.spec, one.workload, one.config) for one in asked]
-    missing = [place for place, found in enumerate(known) if found is None]
+    results = [recall(one.gpu, one.spec, one.workload, one.config) for one in jobs]
+    missing = [place for place, result in enumerate(results) if result is None]
     if missing:
         require_triton()
         atexit.register(_mute)
-        compiled = _compile([asked[place] for place in missing], run, is_apart=is_apart)
+        compiled = _compile([jobs[place] for place in missing], run, is_apart=is_apart)
         reason = "" if run is None else run.reason()
-        for place, found in zip(missing, compiled, strict=True):
-            known[place] = f"{LATE}{reason}" if reason and found == "NOT_RUN" else found
-    return [found for found in known if found is not None]
+        for place, result in zip(missing, compiled, strict=True):
+            results[place] = f"{LATE}{reason}" if reason and result == "NOT_RUN" else result
+    return [result for result in results if result is not None]
 
 
-def _compile(asked: Sequence[CompileJob], run: Run | None, *, is_apart: bool) -> list[CompiledKernel | str]:
+def _compile(jobs: Sequence[CompileJob], run: Run | None, *, is_apart: bool) -> list[CompiledKernel | str]:
     cores = os.cpu_count() or 1
     progress = Progress("compiling") if run is None else run.progress
     try:
-        is_worth_it = is_apart or (len(asked) >= MANY and cores > 1)
-        if is_worth_it and all(_is_built_in(one) for one in asked):
-            return _in_processes(asked, run, progress)
-        found: list[CompiledKernel | str] = []
-        for done, one in enumerate(asked):
+        is_worth_it = is_apart or (len(jobs) >= MANY and cores > 1)
+        if is_worth_it and all(_is_built_in(one) for one in jobs):
+            return _in_processes(jobs, run, progress)
+        results: list[CompiledKernel | str] = []
+        for done, one in enumerate(jobs):
             if run is not None and run.reason():
-                return found + ["NOT_RUN"] * (len(asked) - done)
-            show_progress(progress, done, len(asked))
-            found.append(compile_cached(one.spec, one.gpu, one.workload, one.config))
-        return found
+                return results + ["NOT_RUN"] * (len(jobs) - done)
+            show_progress(progress, done, len(jobs))
+            results.append(compile_cached(one.spec, one.gpu, one.workload, one.config))
+        return results
     finally:
         progress.close()
 
 
-def _in_processes(asked: Sequence[CompileJob], run: Run | None, progress: Progress) -> list[CompiledKernel | str]:
+def _in_processes(jobs: Sequence[CompileJob], run: Run | None, progress: Progress) -> list[CompiledKernel | str]:
     from constrint.kernels.registry import load_spec
     from constrint.tune import Trial, compile_many
 
-    trials = [Trial(one.spec.full_name, one.workload, dict(one.config)) for one in asked]
-    found = compile_many(
+    trials = [Trial(one.spec.full_name, one.workload, dict(one.config)) for one in jobs]
+    results = compile_many(
         load_spec,
-        asked[0].gpu,
+        jobs[0].gpu,
         trials,
-        say=lambda done: show_progress(progress, done, len(asked)),
+        say=lambda done: show_progress(progress, done, len(jobs)),
         stop=None if run is None else lambda: bool(run.reason()),
     )
-    for one, told in zip(asked, found, strict=True):
-        if told not in LOST:
-            keep(one.gpu, one.spec, one.workload, one.config, told)
-    return found
+    for one, result in zip(jobs, results, strict=True):
+        if result not in LOST:
+            keep(one.gpu, one.spec, one.workload, one.config, result)
+    return results
 
 
 def _is_built_in(one: CompileJob) -> bool:

@@ -138,14 +138,14 @@ def _detected() -> str:
     Raises:
         UsageError: When it cannot be detected.
     """
-    found = ""
+    shell = ""
     try:
-        found = import_module("shellingham").detect_shell()[0]
+        shell = import_module("shellingham").detect_shell()[0]
     except (ImportError, OSError):  # the package is missing, or the shell is unknown to it
-        found = ""
-    if found not in SHELLS:
+        shell = ""
+    if shell not in SHELLS:
         raise UsageError(f"say for which shell: {', '.join(SHELLS)}, as in `constrint --show-completion bash`.")
-    return str(found)
+    return str(shell)
 
 
 #: The GPU whose parameters complete a word before a GPU is typed.
@@ -184,15 +184,15 @@ def complete_dtype(ctx: typer.Context, incomplete: str) -> Words:
 def complete_setting(ctx: typer.Context, incomplete: str) -> Words:
     """`NAME=` for several matching parameters, `NAME=VALUE` for a single one, since shells add a space to a word."""
     name, equals, value = incomplete.partition("=")
-    known = dict(_parameters(ctx))
+    parameters = dict(_parameters(ctx))
     if not equals:
-        fitting = {word: meaning for word, (_, meaning) in known.items() if word.startswith(name)}
-        if len(fitting) != 1 or not known[next(iter(fitting))][0]:
+        fitting = {word: meaning for word, (_, meaning) in parameters.items() if word.startswith(name)}
+        if len(fitting) != 1 or not parameters[next(iter(fitting))][0]:
             return [(f"{word}=", meaning) for word, meaning in fitting.items()]
         name = next(iter(fitting))
     *before, last = value.split(",")
     head = "".join(f"{word}," for word in before)
-    values = known.get(name, ((), ""))[0]
+    values = parameters.get(name, ((), ""))[0]
     return [f"{name}={head}{word}" for word in map(str, sorted(values)) if word.startswith(last) and word not in before]
 
 
@@ -262,9 +262,9 @@ def _parameters(ctx: typer.Context) -> Iterator[tuple[str, tuple[Sequence[int], 
 def _gpu(ctx: typer.Context) -> Any:
     from constrint.hwmodels import load_gpu
 
-    given = ctx.params.get("gpu")
+    typed = ctx.params.get("gpu")
     try:
-        return load_gpu((given[0] if isinstance(given, list | tuple) else given) or USUAL_GPU)
+        return load_gpu((typed[0] if isinstance(typed, list | tuple) else typed) or USUAL_GPU)
     except (ConstrintError, IndexError):
         return load_gpu(USUAL_GPU)
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from constrint.answers.explanation import Bounds
+from constrint.answers.explanation import CountBounds
 from constrint.answers.question import StatedProblem
 from constrint.answers.table import EXTRA, Column, Page, Table
 from constrint.answers.terminal import say, wrap
@@ -87,7 +87,7 @@ def _count_of(stated: StatedProblem, counted: Count, names_kernel: bool) -> Spac
         kernel=stated.kernel if names_kernel else UNSET,
         title=stated.title,
         num_product=stated.problem.num_combinations,
-        **Bounds.of(counted).fields(),
+        **CountBounds.of(counted).fields(),
     )
 
 

@@ -35,17 +35,17 @@ def docs(
     ] = None,
 ) -> None:
     """List the pages of the documentation, or print one."""
-    found = pages()
+    files = pages()
     if name is None:
-        rows = [[known, title_of(path)] for known, path in found.items()]
-        items = [{"name": known, "title": title} for known, title in rows]
+        rows = [[page_name, title_of(path)] for page_name, path in files.items()]
+        items = [{"name": page_name, "title": title} for page_name, title in rows]
         table = Table(COLUMNS, rows, items=items)
         below = ("`constrint docs PAGE` prints a page.",)
         output.show(Page(table, lambda items: {"schema": SCHEMA, "pages": list(items)}, below=below))
         return
-    if name not in found:
-        raise UnknownNameError("page", name, found)
-    text = MARKS.sub(r"\1", found[name].read_text(encoding="utf-8"))
+    if name not in files:
+        raise UnknownNameError("page", name, files)
+    text = MARKS.sub(r"\1", files[name].read_text(encoding="utf-8"))
     if not sys.stdout.isatty():
         say(text.rstrip())
         return
@@ -64,9 +64,9 @@ def pages() -> dict[str, Path]:
     folder = next((folder for folder in FOLDERS if folder.is_dir()), None)
     if folder is None:
         raise UsageError("the pages of the documentation are not installed; `constrint --help` lists the commands.")
-    found = sorted(folder.rglob("*.md"))
-    counts = Counter(path.stem for path in found)
-    return {path.stem if counts[path.stem] == 1 else f"{path.parent.name}/{path.stem}": path for path in found}
+    paths = sorted(folder.rglob("*.md"))
+    counts = Counter(path.stem for path in paths)
+    return {path.stem if counts[path.stem] == 1 else f"{path.parent.name}/{path.stem}": path for path in paths}
 
 
 def title_of(path: Path) -> str:

@@ -73,9 +73,9 @@ NAMES = (
 
 def _names_page(model: GpuModel) -> Page:
     """The page of the numbers that a rule or a problem may name."""
-    numbers, known = numbers_of(model), gpu_names(model)
+    numbers, named = numbers_of(model), gpu_names(model)
     rows = [[n.name, n.value, n.unit, n.meaning, n.path] for n in numbers if n.value is not None]
-    without = [n.name for n in numbers if n.value is None and "no source" in str(known[n.name])]
+    without = [n.name for n in numbers if n.value is None and "no source" in str(named[n.name])]
     return Page(
         Table(NAMES, rows),
         lambda _: {"schema": NAMES_SCHEMA, "gpu": model.name, "names": [number._asdict() for number in numbers]},

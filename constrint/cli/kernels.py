@@ -64,8 +64,8 @@ def _table(operations: Sequence[Operation], gpus: Sequence[GpuModel]) -> Table:
             running = [gpu.maker.title for gpu in _running(spec, gpus)]
             counts = [running.count(title) or None for title in vendors]
             sizes, options = (" ".join(f"{s.name}={s.default}" for s in some) for some in (spec.sizes, spec.options))
-            told = [" ".join(spec.dtypes), sizes, options, spec.summary]
-            rows.append([spec.full_name, operation.name, *counts, *told])
+            facts = [" ".join(spec.dtypes), sizes, options, spec.summary]
+            rows.append([spec.full_name, operation.name, *counts, *facts])
     return Table(columns, rows)
 
 

@@ -66,8 +66,8 @@ class LlmOptions:
             UsageError: When a model is named without its endpoint or the other way round, or prices cannot be read.
         """
         if self.llm is None:
-            given = {"--model": self.model, "--key-variable": self.key}
-            extra = [option for option, value in given.items() if value is not None]
+            typed = {"--model": self.model, "--key-variable": self.key}
+            extra = [option for option, value in typed.items() if value is not None]
             if extra:
                 raise UsageError(f"{', '.join(extra)}: name the endpoint, too: --llm URL.")
         elif self.model is None:
@@ -162,9 +162,9 @@ def taking_model(command: Callable[..., None]) -> Callable[..., None]:
     # Options may stand before positional parameters of the command only by keyword.
     shown = [each if place == 0 else each.replace(kind=keyword) for place, each in enumerate(shown)]
 
-    def expanded(*arguments: Any, **given: Any) -> None:
-        chosen = LlmOptions(**{each.name: given.pop(each.name) for each in fields(LlmOptions) if each.name in given})
-        command(*arguments, **{asking: chosen}, **given)
+    def expanded(*arguments: Any, **values: Any) -> None:
+        chosen = LlmOptions(**{each.name: values.pop(each.name) for each in fields(LlmOptions) if each.name in values})
+        command(*arguments, **{asking: chosen}, **values)
 
     functools.update_wrapper(expanded, command)
     # typer reads these; `__wrapped__` would lead it back to the command's own signature.

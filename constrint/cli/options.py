@@ -1,7 +1,7 @@
-"""Options that commands share: those that name a problem, the sizes of its kernel, limits of time and memory.
+"""Options that commands share: the problem, the sizes of its kernel, limits of time and memory.
 
-Kernels differ in their sizes, so the size options are made for the kernel that the arguments name, before the arguments
-are parsed. No kernel is known by name here.
+Kernels differ in their sizes, so `KernelCommand` builds the size options of the kernel that the arguments name, before
+the arguments are parsed. This file names no kernel.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from constrint.kernels.registry import DEFAULT_KERNEL
 if TYPE_CHECKING:
     from constrint.select import Operation, Size
 
-#: Names of the parameters of size options begin so.
+#: Prefix of the parameters of size options.
 SIZE = "size_"
 GPU_HELP = "GPU name (see `constrint gpus`) or a path to a model's YAML file."
 Gpu = Annotated[str, typer.Option("--gpu", help=GPU_HELP, autocompletion=complete_gpu)]
@@ -175,13 +175,13 @@ class KernelCommand:
         dtype = _option("dtype", Annotated[str | None, dtype_option])
 
         def command(**options: Any) -> None:
-            given = {p.name: options.pop(p.name) for p in (*fixed, dtype)}
+            values = {p.name: options.pop(p.name) for p in (*fixed, dtype)}
             numbers = {name: options.pop(p.name) for name, p in sizes.items()}
             numbers = {name: number for name, number in numbers.items() if number is not None}
-            gpus = tuple(given["gpu"] or ()) if self.takes_gpus else ()
-            given["gpu"] = next(iter(gpus), None) if self.takes_gpus else given["gpu"]
-            with kernel_file_errors(given["kernel"]):
-                self.function(Choice(**given, sizes=numbers, operation=operation, gpus=gpus), **options)
+            gpus = tuple(values["gpu"] or ()) if self.takes_gpus else ()
+            values["gpu"] = next(iter(gpus), None) if self.takes_gpus else values["gpu"]
+            with kernel_file_errors(values["kernel"]):
+                self.function(Choice(**values, sizes=numbers, operation=operation, gpus=gpus), **options)
 
         shown = [*(p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own), *fixed, *sizes.values(), dtype]
         return as_command(self.function, command, shown)
@@ -201,14 +201,14 @@ def as_command(
 
 def with_counts(arguments: Sequence[str], options: Mapping[str, int]) -> list[str]:
     """Insert the omitted number of options such as `--compile`, which means `--compile=10`."""
-    given = list(arguments)
-    for place in reversed(range(len(given))):
-        option = given[place]
+    words = list(arguments)
+    for place in reversed(range(len(words))):
+        option = words[place]
         if option in options:
-            following = given[place + 1] if place + 1 < len(given) else ""
+            following = words[place + 1] if place + 1 < len(words) else ""
             is_number = following.removeprefix("-").isdigit()
-            given[place : place + 1 + is_number] = [f"{option}={following if is_number else options[option]}"]
-    return given
+            words[place : place + 1 + is_number] = [f"{option}={following if is_number else options[option]}"]
+    return words
 
 
 def wants_json(arguments: Sequence[str]) -> bool:

@@ -53,20 +53,24 @@ class Output:
 
     Args:
         format: Name of the output format.
-        wanted: The options about the page.
+        page_options: The options about the page.
         sort: Names of the columns that order the rows.
     """
 
     format: str = TABLE
-    wanted: PageOptions = field(default_factory=PageOptions)
+    page_options: PageOptions = field(default_factory=PageOptions)
     sort: tuple[str, ...] = ()
 
     @property
     def option(self) -> str:
         """The first option that changes the output; empty if none was given."""
-        wanted = self.wanted
-        given = {"--columns": wanted.columns, "--wide": wanted.is_wide, "--legend": wanted.has_legend}
-        named = {"--json": self.is_json, "--format": not self.is_table, "--sort": self.sort, **given}
+        page = self.page_options
+        page_values = {
+            "--columns": page.columns,
+            "--wide": page.is_wide,
+            "--legend": page.has_legend,
+        }
+        named = {"--json": self.is_json, "--format": not self.is_table, "--sort": self.sort, **page_values}
         return next((option for option, value in named.items() if value), "")
 
     @property
@@ -85,7 +89,7 @@ class Output:
         Raises:
             UnknownNameError: When a column is unknown.
         """
-        Table(columns, []).named([*self.wanted.columns, *(name.removeprefix("-") for name in self.sort)])
+        Table(columns, []).named([*self.page_options.columns, *(name.removeprefix("-") for name in self.sort)])
 
     def show(self, page: Page) -> None:
         """Print a page.
@@ -95,12 +99,12 @@ class Output:
         """
         if page.rows is not None and self.sort:
             raise UsageError("--sort does not go with rows that are printed as they are found; sort the output.")
-        if self.is_json and page.document is not None and self.wanted.columns:
+        if self.is_json and page.document is not None and self.page_options.columns:
             raise UsageError("--format json prints all of its document; --columns goes with the other formats.")
-        page.table.named(self.wanted.columns)
+        page.table.named(self.page_options.columns)
         if self.sort:
             page = replace(page, table=page.table.sorted_by(self.sort))
-        for piece in PAGES.named(self.format).write(Shown(page, self.wanted)):
+        for piece in PAGES.named(self.format).write(Shown(page, self.page_options)):
             sys.stdout.write(piece)
 
 
@@ -149,9 +153,9 @@ def printing(command: Callable[..., None]) -> Callable[..., None]:
     (printed_by,) = (parameter.name for parameter in own if parameter.annotation is Output)
     shown = [parameter for one in own for parameter in (options if one.name == printed_by else [one])]
 
-    def printed(*arguments: Any, **given: Any) -> None:
-        output = output_of(**{name: given.pop(name, default) for name, (_, default) in _OPTIONS.items()})
-        command(*arguments, **{printed_by: output}, **given)
+    def printed(*arguments: Any, **values: Any) -> None:
+        output = output_of(**{name: values.pop(name, default) for name, (_, default) in _OPTIONS.items()})
+        command(*arguments, **{printed_by: output}, **values)
 
     return as_command(command, printed, shown)
 

@@ -32,7 +32,7 @@ from constrint.tune.engine.interface import RUN_PATIENCE_S, Engine, Setup
 if TYPE_CHECKING:
     from constrint.tune.search.interface import SearchTask
     from constrint.tune.search.llm.outcome import SearchOutcome
-    from constrint.tune.search.llm.records import GateResult, RankedConfig
+    from constrint.tune.search.llm.records import GateResult, PredictedConfig
     from constrint.tune.search.llm.run import LlmRun
     from constrint.tune.search.llm.search import Attempt
     from constrint.tune.search.llm.speakers import Conversation
@@ -90,7 +90,7 @@ def propose(
         bool, typer.Option("--modelled", help="Measure nothing: the cost model stands in for the GPU.")
     ] = False,
     store: Annotated[
-        str | None, typer.Option("--store", metavar="URL", help="Where proposals and records are kept.")
+        str | None, typer.Option("--store", metavar="URL", help="The store of proposals and records.")
     ] = None,
     timeout: Annotated[
         float, typer.Option("--timeout", min=0.1, help="Seconds that a candidate may take on the GPU.")
@@ -221,14 +221,14 @@ def _task(target: Target, goal: Goal, store: RecordStore | None = None) -> Searc
     from constrint.tune.search.interface import SearchTask
     from constrint.tune.store.choices import of_one_code
 
-    found = () if store is None else store.find(operation=goal.workload.operation, gpu=target.gpu.name)
-    nearby = [record for record in of_one_code(found, code_of) if record.workload != goal.workload]
+    records = () if store is None else store.find(operation=goal.workload.operation, gpu=target.gpu.name)
+    nearby = [record for record in of_one_code(records, code_of) if record.workload != goal.workload]
     return SearchTask(goal.operation, target.gpu, goal.workload, nearby, 0, goal.fixed)
 
 
 def _profile(
     request: ProposeRequest, target: Target, goal: Goal, engine: Engine | None
-) -> Callable[[RankedConfig], Mapping[str, float]] | None:
+) -> Callable[[PredictedConfig], Mapping[str, float]] | None:
     """The profiler of a workload's candidates; None where no profile is requested, or nothing is measured."""
     from constrint.kernels.registry import importable_name, load_spec
     from constrint.tune.search.llm.profiler import Profiler, find_ncu
@@ -238,7 +238,7 @@ def _profile(
         return None
     profiler = Profiler(ncu, load_spec, goal.workload, request.choice.gpu or target.gpu.name, request.device)
 
-    def profile(candidate: RankedConfig) -> Mapping[str, float]:
+    def profile(candidate: PredictedConfig) -> Mapping[str, float]:
         metrics = profiler(candidate, importable_name(goal.operation.spec(candidate.kernel)))
         if profiler.problem:
             report(f"note: {profiler.problem}.")
@@ -252,7 +252,7 @@ def _show(request: ProposeRequest) -> None:
     import msgspec
 
     from constrint.cli.tune import goals_of_choice
-    from constrint.tune.search.llm.answer import Question, estimated_tokens
+    from constrint.tune.search.llm.answer import PromptRequest, estimated_tokens
     from constrint.tune.search.llm.prompt import proposing, texts
     from constrint.tune.search.llm.resolve import Resolver
     from constrint.tune.search.llm.speakers import built_in
@@ -261,7 +261,7 @@ def _show(request: ProposeRequest) -> None:
     goals = goals_of_choice(request.choice, target.gpu, None, install=False)
     resolver = Resolver(_task(target, goals[0]))
     endpoint, messages = request.asking.endpoint(), proposing(resolver.facts)
-    reply = built_in(resolver).answer(Question(resolver.facts)).text if endpoint is None else ""
+    reply = built_in(resolver).answer(PromptRequest(resolver.facts)).text if endpoint is None else ""
     tokens = estimated_tokens(texts(messages))
     if request.output.is_json:
         document = {"schema": SCHEMA, "dry_run": True, "gpu": target.gpu.name, "is_modelled": not target.devices}
@@ -355,9 +355,9 @@ def _row(attempt: Attempt) -> list[object]:
 
 
 def _check(asking: LlmOptions, judge: str, device: str, replay: Path | None, transcript: Path | None) -> None:
-    for name, value, known in (("judge", judge, JUDGES), ("device", device, DEVICES)):
-        if value not in known:
-            raise UnknownNameError(name, value, known)
+    for name, value, names in (("judge", judge, JUDGES), ("device", device, DEVICES)):
+        if value not in names:
+            raise UnknownNameError(name, value, names)
     if judge == "model" and asking.llm is None and replay is None:
         raise UsageError("--judge model needs a model: --llm URL --model NAME.")
     if replay is not None and (asking.llm is not None or transcript is not None):

@@ -97,8 +97,10 @@ def target_of(request: ProposeRequest) -> Target:
     if here:
         return Target(named_gpu, here)
     models = sorted({device.model or device.name for device in detected})
-    seen = f"this machine has {', '.join(models)}" if detected else "this machine has no GPU"
-    return Target(named_gpu, (), f"{seen}, so the cost model stands in for {named_gpu.name}: neither checked nor timed")
+    present = f"this machine has {', '.join(models)}" if detected else "this machine has no GPU"
+    return Target(
+        named_gpu, (), f"{present}, so the cost model stands in for {named_gpu.name}: neither checked nor timed"
+    )
 
 
 def gate_text(gate: GateResult | None) -> str | None:

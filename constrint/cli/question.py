@@ -1,6 +1,6 @@
-"""From options to a `Question`: the spaces of a kernel on a GPU, a text problem, or a file of params and restrictions.
+"""From options to a `Question` about a kernel on a GPU, a text problem, or a file of params and restrictions.
 
-`question_of` checks the options that name a problem and states the problems with the user's own rules in them.
+`question_of` checks the options that name a problem, and builds the problems with the user's own rules in them.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ def question_of(choice: Choice) -> Question:
 
 
 def _check(choice: Choice) -> None:
-    given = {"--gpu": choice.gpu, "--problem": choice.problem, "--space": choice.space}
-    named = [option for option, value in given.items() if value is not None]
+    typed = {"--gpu": choice.gpu, "--problem": choice.problem, "--space": choice.space}
+    named = [option for option, value in typed.items() if value is not None]
     if not named:
         raise UsageError(
             "say what to look at: --gpu NAME (for example mi300x; `constrint gpus` lists them), --problem FILE "
@@ -111,9 +111,9 @@ def _ask_kernels(choice: Choice, operation: Operation, gpu: GpuModel, started: f
 
 
 def _arguments(choice: Choice) -> tuple[str, ...]:
-    """The words that ask another command the same question."""
-    given = [f"--gpu {choice.gpu}"] + ([f"--kernel {choice.kernel}"] if choice.kernel else [])
-    words = [word for pair in given for word in pair.split(" ", 1)]
+    """The options that put the same question to another command."""
+    named = [f"--gpu {choice.gpu}"] + ([f"--kernel {choice.kernel}"] if choice.kernel else [])
+    words = [word for pair in named for word in pair.split(" ", 1)]
     for name, value in choice.sizes.items():
         words += ["--" + name.replace("_", "-"), str(value)]
     words += ["--dtype", choice.dtype] if choice.dtype else []
@@ -145,7 +145,7 @@ def check_backend(name: str) -> None:
 
 
 def load_problem(path: Path, dialect: str | None = None, names: Names | None = None) -> Problem:
-    """Read and parse a problem file, which may name these numbers of a GPU; warnings of the parser go to stderr."""
+    """Read and parse a problem file; `names` are numbers of a GPU that it may use. Parser warnings go to stderr."""
     text = read_text(path, "the problem file", MAX_TEXT)
     with shown_warnings():
         return parse(text, dialect=dialect, source=str(path), names=names)
@@ -184,16 +184,16 @@ def add_own_rules(
         UsageError: When a text is not a rule, a parameter is unknown, a value is not in its domain, or no problem has
             all the parameters.
     """
-    wanted = [_setting(problems, text) for text in choice.set_ or ()]
-    wanted += [_rule(problems, text, choice.dialect or "standard", names) for text in choice.where or ()]
+    rules = [_setting(problems, text) for text in choice.set_ or ()]
+    rules += [_rule(problems, text, choice.dialect or "standard", names) for text in choice.where or ()]
     lacking: dict[str, str] = {}
     added: dict[str, tuple[Constraint, ...]] = {}
     for kernel, problem in problems.items():
-        missing = sorted({n for rule in wanted for n in rule.variables if n not in problem.variables})
+        missing = sorted({n for rule in rules for n in rule.variables if n not in problem.variables})
         if missing:
             lacking[kernel] = f"it has no parameter {' and no parameter '.join(map(repr, missing))}"
         else:
-            added[kernel] = tuple(problem.add(rule) for rule in wanted)
+            added[kernel] = tuple(problem.add(rule) for rule in rules)
     if not added and problems:
         reasons = "; ".join(f"{kernel}: {reason}" for kernel, reason in lacking.items())
         raise UsageError(f"no kernel has all the parameters that --set and --where name. {reasons}.")
@@ -222,8 +222,8 @@ def _rule(problems: Mapping[str, Problem], text: str, dialect: str, gpu: Names |
     """The rule of `--where RULE`."""
     try:
         with shown_warnings():
-            known = {n: d for problem in problems.values() for n, d in problem.variables.items()}
-            rule = parse_constraint(text, dialect=dialect, variables=known, names=gpu)
+            variables = {n: d for problem in problems.values() for n, d in problem.variables.items()}
+            rule = parse_constraint(text, dialect=dialect, variables=variables, names=gpu)
     except ParseError as error:
         raise UsageError(f"--where is not a rule: {error}\nA rule looks like: tile_k <= 64") from None
     names = list(dict.fromkeys(name for problem in problems.values() for name in problem.variables))
@@ -243,7 +243,7 @@ def domain_of(problems: Iterable[Problem], name: str) -> Domain:
     every = [problem.variables for problem in problems]
     domains = [variables[name] for variables in every if name in variables]
     if not domains:
-        raise UnknownNameError("parameter", name, {known for variables in every for known in variables})
+        raise UnknownNameError("parameter", name, {parameter for variables in every for parameter in variables})
     if all(domain.values == domains[0].values for domain in domains[1:]):
         return domains[0]
     values = dict.fromkeys(value for domain in domains for value in domain.values)

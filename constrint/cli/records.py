@@ -61,15 +61,15 @@ def list_(
     output: Output,
 ) -> None:
     """List the best record of each workload, or every record."""
-    with opened(store) as found:
+    with opened(store) as records_store:
         if is_all:
             # One more than the limit tells whether there are more.
-            records = list(islice(selection.find(found), limit + 1 if limit else None))
+            records = list(islice(selection.find(records_store), limit + 1 if limit else None))
             is_cut = bool(limit) and len(records) > limit
             shown = records[:limit] if is_cut else records
-            output.show(records_page(shown, found.place, limit=limit, is_cut=is_cut))
+            output.show(records_page(shown, records_store.place, limit=limit, is_cut=is_cut))
         else:
-            output.show(workloads_page(list(selection.find(found)), found.place))
+            output.show(workloads_page(list(selection.find(records_store)), records_store.place))
 
 
 def show(
@@ -78,10 +78,10 @@ def show(
     json: Json = False,
 ) -> None:
     """Show all that one record has."""
-    with opened(store) as found:
-        record = record_named(found, name)
-        origins = found.proposals(run=record.run, record_key=record.key)
-        place = found.place
+    with opened(store) as records_store:
+        record = record_named(records_store, name)
+        origins = records_store.proposals(run=record.run, record_key=record.key)
+        place = records_store.place
     if json:
         document = {"schema": SHOW_SCHEMA, "store": place, "record": record_document(record)}
         print_json(document | {"proposals": [proposal_document(one) for one in origins]})
@@ -121,24 +121,24 @@ def diff(
     output: Output,
 ) -> None:
     """Compare the bests of two runs, or of two stores."""
-    given = {"gpu": gpu, "kernel": kernel, "dtype": dtype, "workload": workload}
-    first, second = (_best(name, given, store) for name in (before, after))
+    filters = {"gpu": gpu, "kernel": kernel, "dtype": dtype, "workload": workload}
+    first, second = (_best(name, filters, store) for name in (before, after))
     pairs = [(first.get(key), second.get(key)) for key in dict.fromkeys([*first, *second])]
     output.show(difference_page(pairs, printable(before), printable(after)))
 
 
-def _best(name: str, given: dict[str, str | None], store: str | None) -> dict[str, TuningRecord]:
+def _best(name: str, filters: dict[str, str | None], store: str | None) -> dict[str, TuningRecord]:
     """The best record of each workload in a run or a store, by the digest of the workload."""
     from constrint.tune.store.choices import best_records, workload_key
     from constrint.tune.store.record import digest
 
     is_store = "://" in name or Path(name).is_file()
-    with opened(name if is_store else store) as found:
-        if not is_store and not found.count(run=name):
+    with opened(name if is_store else store) as records_store:
+        if not is_store and not records_store.count(run=name):
             hint = "A file or a URL names a store."
-            raise UnknownNameError("run", name, [run.run for run in found.runs()], hint)
-        selection = Selection(**given, run=None if is_store else name)
-        best = best_records(selection.find(found))
+            raise UnknownNameError("run", name, [run.run for run in records_store.runs()], hint)
+        selection = Selection(**filters, run=None if is_store else name)
+        best = best_records(selection.find(records_store))
     return {digest(workload_key(record)): record for record in best}
 
 
@@ -153,9 +153,9 @@ def proposals(
     output: Output,
 ) -> None:
     """List what was proposed, who proposed it and why, and how far it came."""
-    with opened(store) as found:
-        listed = found.proposals(gpu=gpu_name(gpu), operation=operation, run=run)
-        place = found.place
+    with opened(store) as records_store:
+        listed = records_store.proposals(gpu=gpu_name(gpu), operation=operation, run=run)
+        place = records_store.place
     listed = [one for one in listed if one.refusals or not refused]
     listed.sort(key=lambda one: (one.run, sorted(one.fixed.items()), one.round, one.place))
     output.show(proposals_page(listed, place))

@@ -34,7 +34,7 @@ def export(
         str, typer.Option("--format", metavar="NAME", help=f"{FORMATS} (`constrint docs records`).")
     ] = "jsonl",
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where it is written; stdout if left out.")
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="The file to write; stdout by default.")
     ] = None,
     selection: Selection,
     store: Store = None,
@@ -43,8 +43,8 @@ def export(
     from constrint.answers.formats.records import writer
 
     write = writer(form)
-    with opened(store) as found:
-        pieces = write(selection.find(found))
+    with opened(store) as records_store:
+        pieces = write(selection.find(records_store))
         if output is None:
             for piece in pieces:
                 sys.stdout.write(piece)
@@ -53,11 +53,11 @@ def export(
 
 
 def import_(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="What is read.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The file to read.")],
     form: Annotated[str, typer.Option("--format", metavar="NAME", help="jsonl, kernel-tuner or t4.")] = "jsonl",
     gpu: Annotated[str | None, typer.Option("--gpu", help="The GPU, where the file does not say it.")] = None,
     kernel: Annotated[str | None, typer.Option("--kernel", help="The kernel, likewise.")] = None,
-    operation: Annotated[str | None, typer.Option("--operation", help="What the kernel computes, likewise.")] = None,
+    operation: Annotated[str | None, typer.Option("--operation", help="The operation of the kernel, likewise.")] = None,
     dtype: Annotated[str | None, typer.Option("--dtype", help="The operand type, likewise.")] = None,
     workload: Annotated[str | None, typer.Option("--workload", metavar="m=1,n=2", help="The sizes, likewise.")] = None,
     run: Annotated[str | None, typer.Option("--run", help="The run that the records will belong to.")] = None,
@@ -65,21 +65,23 @@ def import_(
     json: Json = False,
 ) -> None:
     """Add the records of a file, all or none."""
-    from constrint.answers.formats.records import Said, load, reader
+    from constrint.answers.formats.records import StatedFields, load, reader
 
     read = reader(form)
-    said = Said(kernel or "", operation or "", gpu_name(gpu) or "", dtype or "", numbers_of(workload), run or "")
-    records = read(load(file, said))
-    with opened(store, is_made=True) as found:
-        num_new = found.add(records)
-        place = found.place
+    stated = StatedFields(
+        kernel or "", operation or "", gpu_name(gpu) or "", dtype or "", numbers_of(workload), run or ""
+    )
+    records = read(load(file, stated))
+    with opened(store, is_made=True) as records_store:
+        num_new = records_store.add(records)
+        place = records_store.place
     if json:
         counts = {"num_records": len(records), "num_new": num_new}
         print_json({"schema": IMPORT_SCHEMA, "store": place, "file": printable(str(file)), "format": form, **counts})
     else:
-        known = len(records) - num_new
+        num_present = len(records) - num_new
         text = f"{counted(num_new, 'record')} of {printable(str(file))} added to {place}"
-        say(wrap(f"{text}; {known:,} were there already." if known else f"{text}."))
+        say(wrap(f"{text}; {num_present:,} were there already." if num_present else f"{text}."))
 
 
 PUBLISH_SCHEMA = "constrint.records.publish/1"
@@ -88,7 +90,7 @@ PUBLISH_SCHEMA = "constrint.records.publish/1"
 def publish(
     gpu: Gpu = None,
     folder: Annotated[
-        Path | None, typer.Option("--folder", help="Where the tables are written; look-ups read the cache folder.")
+        Path | None, typer.Option("--folder", help="Folder of the tables; look-ups read the cache folder.")
     ] = None,
     store: Store = None,
     json: Json = False,
@@ -102,12 +104,14 @@ def publish(
     chosen = folder or cache.user_folder()
     if chosen is None:
         raise UsageError("CONSTRINT_CACHE is 0, so there is no cache folder; say where with --folder.")
-    with opened(store) as found:
-        names = found.gpus()
-        asked = gpu_name(gpu)
-        if asked is not None and asked not in names:
-            raise UsageError(f"{found.place} has no records of {asked}; it has those of: {', '.join(names) or 'none'}.")
-        paths = [choices.publish(found, name, chosen, code_of) for name in ([asked] if asked else names)]
+    with opened(store) as records_store:
+        names = records_store.gpus()
+        model = gpu_name(gpu)
+        if model is not None and model not in names:
+            raise UsageError(
+                f"{records_store.place} has no records of {model}; it has those of: {', '.join(names) or 'none'}."
+            )
+        paths = [choices.publish(records_store, name, chosen, code_of) for name in ([model] if model else names)]
     tables = [(path, read_tuned(path)) for path in paths]
     if json:
         results = [{"gpu": t.gpu, "file": str(path), "num_entries": len(t.entries)} for path, t in tables]
@@ -128,15 +132,15 @@ _SECONDS = {"h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
 def prune(
     *,
     stale: Annotated[
-        bool, typer.Option("--stale", help="Of other code of the kernel, or of another Triton, than there is here.")
+        bool, typer.Option("--stale", help="Records of other kernel code, or of another Triton, than here.")
     ] = False,
-    failed: Annotated[bool, typer.Option("--failed", help="Of trials that did not end well.")] = False,
+    failed: Annotated[bool, typer.Option("--failed", help="Records of failed trials.")] = False,
     older_than: Annotated[
-        str | None, typer.Option("--older-than", metavar="TIME", help="Measured before: 12h, 30d, 8w.")
+        str | None, typer.Option("--older-than", metavar="TIME", help="Records older than this: 12h, 30d, 8w.")
     ] = None,
-    unreadable: Annotated[bool, typer.Option("--unreadable", help="Those that cannot be read, and no others.")] = False,
+    unreadable: Annotated[bool, typer.Option("--unreadable", help="Only the records that cannot be read.")] = False,
     selection: Selection,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Remove nothing: say how many there are.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Remove nothing: print the number of records.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     store: Store = None,
     json: Json = False,
@@ -147,14 +151,14 @@ def prune(
         raise UsageError("--unreadable takes no other condition: nothing is known of what such a record says.")
     if not unreadable and not conditions and selection.is_all:
         raise UsageError("say which records: --stale, --failed, --older-than 30d, --unreadable, --run NAME, --gpu ...")
-    with opened(store) as found:
+    with opened(store) as records_store:
         if unreadable:
-            ids = found.unreadable_ids()
+            ids = records_store.unreadable_ids()
         else:
-            chosen = (one for one in selection.find(found) if all(holds(one) for holds in conditions))
+            chosen = (one for one in selection.find(records_store) if all(holds(one) for holds in conditions))
             ids = [one.id for one in chosen]
-        num_removed = _remove(found, ids, is_dry=dry_run, is_sure=yes or json)
-        _report(found, len(ids), num_removed, is_dry=dry_run, as_json=json)
+        num_removed = _remove(records_store, ids, is_dry=dry_run, is_sure=yes or json)
+        _report(records_store, len(ids), num_removed, is_dry=dry_run, as_json=json)
 
 
 def _conditions(stale: bool, failed: bool, older_than: str | None) -> list[Callable[[TuningRecord], bool]]:
@@ -170,22 +174,22 @@ def _conditions(stale: bool, failed: bool, older_than: str | None) -> list[Calla
 
 
 def _seconds(text: str) -> float:
-    found = re.fullmatch(r"(\d{1,6})([hdw])", text.strip())
-    if found is None:
+    match = re.fullmatch(r"(\d{1,6})([hdw])", text.strip())
+    if match is None:
         raise UsageError(f"--older-than {text!r} is no time; write 12h, 30d or 8w.")
-    return int(found[1]) * _SECONDS[found[2]]
+    return int(match[1]) * _SECONDS[match[2]]
 
 
 def _remove(store: RecordStore, ids: list[str], *, is_dry: bool, is_sure: bool) -> int:
     if is_dry or not ids:
         return 0
     if not is_sure:
-        asked = f"Remove {len(ids):,} of {counted(store.count(), 'record')} from {store.place}?"
+        question = f"Remove {len(ids):,} of {counted(store.count(), 'record')} from {store.place}?"
         if not sys.stdin.isatty():
             raise UsageError(
                 f"{counted(len(ids), 'record')} would be removed from {store.place}: say --yes, or --dry-run."
             )
-        if not typer.confirm(asked, err=True):
+        if not typer.confirm(question, err=True):
             say("Nothing was removed.")
             raise typer.Exit(1)
     return store.remove(ids)
@@ -194,8 +198,8 @@ def _remove(store: RecordStore, ids: list[str], *, is_dry: bool, is_sure: bool) 
 def _report(store: RecordStore, num_found: int, num_removed: int, *, is_dry: bool, as_json: bool) -> None:
     left = store.count()
     if as_json:
-        found = {"num_found": num_found, "num_removed": num_removed, "num_left": left}
-        print_json({"schema": PRUNE_SCHEMA, "store": store.place, "is_dry_run": is_dry, **found})
+        counts = {"num_found": num_found, "num_removed": num_removed, "num_left": left}
+        print_json({"schema": PRUNE_SCHEMA, "store": store.place, "is_dry_run": is_dry, **counts})
     elif is_dry:
         say(wrap(f"{num_found:,} of {left:,} records in {store.place} would be removed."))
     else:

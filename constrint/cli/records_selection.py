@@ -75,10 +75,10 @@ class Selection:
         """The matching records, by time."""
         for record in store.find(**self.filters):
             # Records omit options with default values.
-            known: dict[str, int | None] = {**record.options, **record.sizes}
-            missing = self.numbers.keys() - known.keys()
-            known |= {name: _defaults(record.operation).get(name) for name in missing}
-            if all(known[name] == value for name, value in self.numbers.items()):
+            numbers: dict[str, int | None] = {**record.options, **record.sizes}
+            missing = self.numbers.keys() - numbers.keys()
+            numbers |= {name: _defaults(record.operation).get(name) for name in missing}
+            if all(numbers[name] == value for name, value in self.numbers.items()):
                 yield record
 
 
@@ -94,8 +94,8 @@ def selecting(command: Callable[..., None]) -> Callable[..., None]:
     for own in inspect.signature(command, eval_str=True).parameters.values():
         shown += options if own.name == "selection" else [own.replace(kind=keyword)]
 
-    def selected(**given: Any) -> None:
-        command(selection=Selection(**{name: given.pop(name) for name in _OPTIONS}), **given)
+    def selected(**values: Any) -> None:
+        command(selection=Selection(**{name: values.pop(name) for name in _OPTIONS}), **values)
 
     return as_command(command, selected, shown)
 

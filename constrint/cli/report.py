@@ -50,7 +50,7 @@ Over = Annotated[
     typer.Option("--over", metavar="X,Y", help="The heat map's two parameters. [default: the most telling ones]"),
 ]
 Store = Annotated[
-    str | None, typer.Option("--store", metavar="URL", help="Where measurements are looked up (else your own store).")
+    str | None, typer.Option("--store", metavar="URL", help="The store of measurements (by default your own).")
 ]
 #: Looks up the measurements of a question.
 Measured = Callable[[Question], Sequence[MeasuredFacts]]
@@ -61,7 +61,7 @@ def report(
     choice: Choice,
     out: Out = None,
     force: Annotated[bool, typer.Option("--force", help="Write over the --out that is there.")] = False,
-    top: Annotated[int, typer.Option("--top", help="How many configurations to show.")] = DEFAULT_TOP,
+    top: Annotated[int, typer.Option("--top", help="Number of configurations to show.")] = DEFAULT_TOP,
     compile_: Compiled = 0,
     over: Over = None,
     store: Store = None,
@@ -73,9 +73,9 @@ def report(
     if place is not None:
         _check_place(place, is_forced=force)
     questions = questions_of(choice)
-    wanted = Means(top=top, num_compiled=compile_, over=_axes(over, questions), compile_all=compile_shown)
+    settings = Means(top=top, num_compiled=compile_, over=_axes(over, questions), compile_all=compile_shown)
     with closing(Progress("reporting")) as progress, measurements(store) as measured:
-        means = replace(wanted, measured=measured, say=progress.say)
+        means = replace(settings, measured=measured, say=progress.say)
         facts = gather(questions, means, _command_of(questions, _options(top, compile_, over)))
         progress.say("drawing")
         page = "" if place is None else html_of(facts, date_of_today())
@@ -194,7 +194,7 @@ def _measured(question: Question, store: RecordStore | None) -> list[MeasuredFac
     workload, operation, gpu = question.workload, operation_of(question), gpu_of(question)
     if workload is None:
         return []
-    found: list[MeasuredFacts] = []
+    facts: list[MeasuredFacts] = []
     if store is not None:
         preset = {option.name: option.default for option in operation.options}
         options = {name: value for name, value in workload.options.items() if preset.get(name) != value}
@@ -204,8 +204,8 @@ def _measured(question: Question, store: RecordStore | None) -> list[MeasuredFac
             for record in store.find(gpu=gpu.name, operation=workload.operation, dtype=workload.dtype, outcome="ok")
             if record.sizes == dict(workload.sizes) and record.options == options and record.kernel in kernels
         )
-        found += measured_facts(records, _store_name(store.place), code_of)
-    return in_order([*found, *published(operation, gpu.name, workload)])
+        facts += measured_facts(records, _store_name(store.place), code_of)
+    return in_order([*facts, *published(operation, gpu.name, workload)])
 
 
 def _store_name(place: str) -> str:

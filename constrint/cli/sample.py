@@ -22,7 +22,7 @@ MAX_SAMPLE = 10_000_000
 @printing
 def sample(
     choice: Choice,
-    count: Annotated[int, typer.Option("--count", help="How many to draw.")] = 10,
+    count: Annotated[int, typer.Option("--count", help="Number of configurations to draw.")] = 10,
     seed: Annotated[int | None, typer.Option("--seed", help="Draw the same ones again.")] = None,
     backend: Backend = "native",
     max_seconds: MaxSeconds = None,

@@ -55,7 +55,7 @@ def print_best(question: Question, top: int, backend: str, run: Run, output: Out
             rows, size = [dict(answer.assignment)] * bool(answer.assignment), None
             stopped = _stopped(answer, error, run)
     num_product = problem.num_combinations
-    found = f"{size:,} solutions of {num_product:,}" if size is not None else f"{num_product:,}"
+    counted = f"{size:,} solutions of {num_product:,}" if size is not None else f"{num_product:,}"
     few = "" if size is not None else ", too many solutions to list"
     order = [f"weight {s.weight} if not {s.constraint}" for s in problem.soft_constraints]
     order += [str(objective) for objective in problem.objectives]
@@ -69,7 +69,7 @@ def print_best(question: Question, top: int, backend: str, run: Run, output: Out
             "solutions": list(items),
             **({"stopped": stopped} if stopped else {}),
         },
-        above=[f"{stated.title}: {found} combinations{few}"]
+        above=[f"{stated.title}: {counted} combinations{few}"]
         + ([f"best first: {'; then '.join(order)}"] if order else []),
         below=[f"... and {more:,} more (--top N prints more, --all prints all)"] if more else [],
     )
@@ -93,9 +93,9 @@ def _note(stopped: dict[str, Any], is_known: bool) -> str:
     if stopped["is_best"]:
         return f"only one solution is shown: {stopped['why']}"
     bound = stopped["bound"]
-    known = "" if bound is None else f", and the first objective cannot be better than {bound}"
+    limit = "" if bound is None else f", and the first objective cannot be better than {bound}"
     what = "what is shown is the best known, not proven best" if is_known else "no solution is known yet"
-    return f"{what}{known}: {stopped['why']}"
+    return f"{what}{limit}: {stopped['why']}"
 
 
 def _one(question: Question, backend: str, run: Run) -> Solution:
@@ -219,11 +219,11 @@ class Solutions:
             run: The run.
             output: The options about the output.
         """
-        table, wanted = Table(solution_columns(self.names), []), output.wanted.columns
+        table, names = Table(solution_columns(self.names), []), output.page_options.columns
         printed = _Counted(run.while_it_may(batches), number, run)
 
         def drawn(_: object) -> None:
-            print_rows([column.key for column in table.named(wanted)] if wanted else self.names, printed)
+            print_rows([column.key for column in table.named(names)] if names else self.names, printed)
 
         output.show(Page(table, draw=drawn, rows=lambda: _rows(printed)))
         if printed.num_rows < number:

@@ -1,6 +1,6 @@
 """`constrint solve`: the ranked configurations of a kernel on named GPUs, or the solutions of a problem.
 
-The flow: read the options into a question (`question_of`), rank it (`rank_question`), make the page
+The flow: read the options into a question (`question_of`), rank it (`rank_question`), lay out the page
 (`answers.ranking.ranking_page`), print it (`Output.show`). Several GPUs, exports and lists of solutions have their own
 functions below.
 """
@@ -46,7 +46,7 @@ MAX_COMPILED = 1000
 def solve(
     choice: Choice,
     top: Annotated[
-        int, typer.Option("--top", help="How many configurations to print; up to a million for --format csv.")
+        int, typer.Option("--top", help="Number of configurations to print; up to a million for --format csv.")
     ] = 10,
     all_: Annotated[
         bool, typer.Option("--all", help="Print every valid configuration, unranked; with --json one per line.")
@@ -69,7 +69,7 @@ def solve(
         ),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Where --export writes; stdout if left out.")
+        Path | None, typer.Option(metavar="FILE", help="The file of --export; stdout by default.")
     ] = None,
     rename: Annotated[
         list[str] | None,
@@ -139,8 +139,8 @@ def rank_question(question: Question, top: int, number: int = 0, run: Run | None
 
     Args:
         question: The question, about a kernel.
-        top: Configurations to return.
-        number: Configurations to compile first; the ranking goes by what the compiler says.
+        top: Number of configurations to return.
+        number: Number of the best configurations to compile; they are ranked again with the compiler's resources.
         run: The run whose limits apply.
 
     Raises:
@@ -162,13 +162,13 @@ def rank_question(question: Question, top: int, number: int = 0, run: Run | None
         compile_all=partial(compile_shown, run=run),
         limits=None if run is None else run.limits(),
     )
-    # Among tied times the ranking prefers values; the rows go in the order of the printed times.
+    # The ranking orders tied times by the preferred values; the rows follow the printed times.
     rows = sorted(ranking.candidates, key=lambda row: (not runs(row), round(row.cost.seconds * 1e6, TIME_DIGITS)))
     return replace(ranking, candidates=tuple(rows))
 
 
 def answers_of(choice: Choice, rank: Callable[[Question], Ranking]) -> list[GpuAnswer]:
-    """Ask each GPU of `choice.gpus` the same question.
+    """Answer the same question for each GPU of `choice.gpus`.
 
     Args:
         choice: The kernel, its workload and the GPUs.
@@ -182,7 +182,7 @@ def answers_of(choice: Choice, rank: Callable[[Question], Ranking]) -> list[GpuA
     if choice.operation is None:
         raise UsageError("several GPUs are asked about a kernel, not about a file.")
     models = {name: load_gpu(name) for name in choice.gpus}
-    # Two names of one model are asked once; a file may have the name of another model.
+    # Two names of one model get one answer; a file may have the name of another model.
     named = list({content_of(model): name for name, model in reversed(models.items())}.values())[::-1]
     common = replace(choice, dtype=choice.dtype or common_dtype(choice.operation, [models[name] for name in named]))
     answers = [_answer(replace(common, gpu=name, gpus=(name,)), models[name], rank) for name in named]
@@ -225,7 +225,7 @@ def _answer(choice: Choice, gpu: GpuModel, rank: Callable[[Question], Ranking]) 
 
 
 def _is_usage(error: ConstrintError) -> bool:
-    """Whether the question is at fault, rather than the GPU."""
+    """Whether the question is wrong for every GPU, rather than unsupported on this one."""
     return isinstance(error, UsageError) and not isinstance(error, UnsupportedError)
 
 

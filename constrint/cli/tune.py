@@ -64,22 +64,23 @@ def tune(
     frozen: Annotated[
         bool, typer.Option("--frozen", help="Measure nothing: say what the tables hold; 1 where anything is missing.")
     ] = False,
-    search: Annotated[
-        str, typer.Option("--search", help="What proposes configurations: model, random, optuna:tpe, llm, ...")
-    ] = "model",
+    search: Annotated[str, typer.Option("--search", help="The search: model, random, optuna:tpe, llm, ...")] = "model",
     cache: Annotated[
         str, typer.Option("--cache", help="cold: the L2 is overwritten before every timed call; or warm.")
     ] = "cold",
     store: Annotated[
-        str | None, typer.Option("--store", metavar="URL", help="Where records are kept: a file, or postgresql://...")
+        str | None, typer.Option("--store", metavar="URL", help="The store of records: a file, or postgresql://...")
     ] = None,
     timeout: Annotated[
-        float, typer.Option("--timeout", min=0.1, help="Seconds that a candidate may take; twice as many to compile.")
+        float,
+        typer.Option(
+            "--timeout", min=0.1, help="Seconds that a candidate may run; it may compile for twice that time."
+        ),
     ] = RUN_PATIENCE_S,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the random inputs, and of the search.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the random inputs and of the search.")] = 0,
     engine: Annotated[str, typer.Option("--engine", help="local, or ray for many machines.")] = "local",
     address: Annotated[
-        str | None, typer.Option("--address", help="Of the Ray cluster; one of this machine alone if left out.")
+        str | None, typer.Option("--address", help="Address of the Ray cluster; by default one of this machine alone.")
     ] = None,
     device: Annotated[
         str, typer.Option("--device", help="cuda, or cpu for kernels that run there (with --gpu).")
@@ -143,12 +144,12 @@ def _check(choice: Choice, install: bool, workloads: Path | None, cache: str, de
         raise UsageError("--install tunes the usual workloads: it takes neither sizes nor --workloads.")
     if workloads is not None and (choice.sizes or choice.dtype):
         raise UsageError("--workloads names sizes and types: give no others.")
-    for name, value, known in (
+    for name, value, names in (
         ("cache", cache, CACHES),
         ("device", device, ("cuda", "cpu")),
     ):
-        if value not in known:
-            raise UnknownNameError(name, value, known)
+        if value not in names:
+            raise UnknownNameError(name, value, names)
     if device == "cpu" and choice.gpu is None:
         raise UsageError("--device cpu needs --gpu NAME: the model by which configurations are chosen.")
 
@@ -161,10 +162,10 @@ def seconds_of(budget: str | None) -> float | None:
     """
     if budget is None:
         return None
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(s|m|min|h)?\s*", budget)
-    if found is None or float(found[1]) <= 0:
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(s|m|min|h)?\s*", budget)
+    if match is None or float(match[1]) <= 0:
         raise UsageError(f"--budget {budget!r} is no time; write 60s, 5m or 1h.")
-    return float(found[1]) * _SECONDS[found[2] or "s"]
+    return float(match[1]) * _SECONDS[match[2] or "s"]
 
 
 def _indices(gpus: str) -> tuple[int, ...] | None:
@@ -193,11 +194,11 @@ def goals_of_choice(choice: Choice, gpu: GpuModel, workloads: Path | None, *, in
         return usual_goals(map(load_kernel, names), gpu)
     if workloads is None:
         assert choice.operation is not None
-        asked = [(choice.operation, of_sizes(choice.operation, gpu, choice.sizes, choice.dtype))]
+        pairs = [(choice.operation, of_sizes(choice.operation, gpu, choice.sizes, choice.dtype))]
     else:
-        asked = read_workloads(workloads, choice.kernel or DEFAULT_KERNEL, gpu)
+        pairs = read_workloads(workloads, choice.kernel or DEFAULT_KERNEL, gpu)
     goals: list[Goal] = []
-    for operation, workload in asked:
+    for operation, workload in pairs:
         goals += [goal for goal in goals_of(operation, gpu, [workload]) if goal not in goals]
     return goals
 
@@ -236,23 +237,23 @@ def read_workloads(path: Path, default: str, gpu: GpuModel) -> list[tuple[Operat
         entries = entries.get("workloads", [entries])
     if not isinstance(entries, list) or not entries:
         raise UsageError(f"{path} holds no list of workloads, such as `- {{kernel: gemm, m: 4096, n: 4096, k: 4096}}`.")
-    found: list[tuple[Operation, Workload]] = []
+    pairs: list[tuple[Operation, Workload]] = []
     for number, entry in enumerate(entries, 1):
         if not isinstance(entry, dict):
             raise UsageError(f"{path}, entry {number}: it is no mapping of sizes but {type(entry).__name__}.")
-        found += _workloads_of(entry, default, gpu, f"{path}, entry {number}")
-        if len(found) > MAX_WORKLOADS:
+        pairs += _workloads_of(entry, default, gpu, f"{path}, entry {number}")
+        if len(pairs) > MAX_WORKLOADS:
             raise UsageError(f"{path}: more than {MAX_WORKLOADS} workloads; split the file.")
-    return found
+    return pairs
 
 
 def of_sizes(operation: Operation, gpu: GpuModel, sizes: Mapping[str, int], dtype: str | None) -> Workload:
     """The operation's default workload with given sizes, options and type."""
     preset = operation.default_workload(gpu)
     names = {size.name for size in operation.sizes}
-    given = {name: value for name, value in sizes.items() if name in names}
+    stated = {name: value for name, value in sizes.items() if name in names}
     options = {name: value for name, value in sizes.items() if name not in names}
-    return Workload(preset.operation, {**preset.sizes, **given}, dtype or preset.dtype, {**preset.options, **options})
+    return Workload(preset.operation, {**preset.sizes, **stated}, dtype or preset.dtype, {**preset.options, **options})
 
 
 def _workloads_of(entry: dict[Any, Any], default: str, gpu: GpuModel, where: str) -> list[tuple[Operation, Workload]]:
@@ -261,22 +262,22 @@ def _workloads_of(entry: dict[Any, Any], default: str, gpu: GpuModel, where: str
         raise UsageError(f"{where}: kernel is no name but {name!r}.")
     with kernel_file_errors(name):
         operation = load_kernel(name)
-    known = [size.name for size in (*operation.sizes, *operation.options)]
+    sizes_known = [size.name for size in (*operation.sizes, *operation.options)]
     axes: dict[str, list[Any]] = {}
     for key, value in entry.items():
         if key == KERNEL:
             continue
-        if key != DTYPE and key not in known:
-            raise UsageError(f"{where}: {UnknownNameError('size', str(key), known)}")
+        if key != DTYPE and key not in sizes_known:
+            raise UsageError(f"{where}: {UnknownNameError('size', str(key), sizes_known)}")
         axes[key] = values = value if isinstance(value, list) else [value]
         for each in values:
             is_right = isinstance(each, str) if key == DTYPE else isinstance(each, int) and not isinstance(each, bool)
             if not is_right:
                 kind = "a type's name" if key == DTYPE else "a whole number"
                 raise UsageError(f"{where}: {key} must be {kind} or a list of them, got {each!r}.")
-    found = []
+    pairs = []
     for each_one in itertools.islice(itertools.product(*axes.values()), MAX_WORKLOADS + 1):
         sizes = dict(zip(axes, each_one, strict=True))
         dtype = sizes.pop(DTYPE, None)
-        found.append((operation, of_sizes(operation, gpu, sizes, dtype)))
-    return found
+        pairs.append((operation, of_sizes(operation, gpu, sizes, dtype)))
+    return pairs

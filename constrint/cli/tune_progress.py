@@ -46,20 +46,20 @@ class Lines:
     """A line per finished workload, and a line every `EVERY_S` seconds."""
 
     def __init__(self, slots: Sequence[str], num_goals: int) -> None:
-        self._slots, self._num_goals, self._num_done, self._told = slots, num_goals, 0, time.monotonic()
+        self._slots, self._num_goals, self._num_done, self._last_line = slots, num_goals, 0, time.monotonic()
 
     def started(self, slot: int, session: Session) -> None:
         """Print nothing."""
 
     def tried(self, slot: int, session: Session, record: TuningRecord, left_s: float | None) -> None:
         """Print the state if the last line is `EVERY_S` old."""
-        if time.monotonic() - self._told > EVERY_S:
-            self._told = time.monotonic()
+        if time.monotonic() - self._last_line > EVERY_S:
+            self._last_line = time.monotonic()
             _say(f"{self._slots[slot]}: {_state(session, left_s)}")
 
     def finished(self, slot: int, tuned: Tuned) -> None:
         """Print the result of a workload."""
-        self._told = time.monotonic()
+        self._last_line = time.monotonic()
         self._num_done += 1
         _say(f"{self._num_done} of {self._num_goals}: {named(tuned.goal.workload)}: {result_text(tuned)}")
 

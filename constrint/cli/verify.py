@@ -36,7 +36,7 @@ SCHEMA = "constrint.verify/2"
 def verify(
     choice: Choice,
     top: Annotated[
-        int, typer.Option("--top", min=1, max=MAX_COMPILED, help="How many of the best configurations to compile.")
+        int, typer.Option("--top", min=1, max=MAX_COMPILED, help="Number of the best configurations to compile.")
     ] = 10,
     max_seconds: MaxSeconds = None,
     max_memory: MaxMemory = None,
@@ -88,7 +88,7 @@ def _candidates(question: Question, top: int, run: Run) -> Sequence[Candidate]:
     try:
         return rank_question(question, top, run=run).candidates
     except InfeasibleError:
-        named = [found for stated in question.problems for found in _named(stated)]
+        named = [candidate for stated in question.problems for candidate in _named(stated)]
         if not named:
             raise
         return named
@@ -115,11 +115,11 @@ def _verified(question: Question, candidates: Sequence[Candidate], run: Run) -> 
     """The candidates as compiled, the best first."""
     requests = {r.spec.full_name: r for r in question.requests}
     kernels = [candidate for candidate in candidates if candidate.resources is not None]
-    asked = [ToCompile(r.spec, r.gpu, r.workload, c.config) for c in kernels for r in (requests[c.kernel],)]
+    jobs = [ToCompile(r.spec, r.gpu, r.workload, c.config) for c in kernels for r in (requests[c.kernel],)]
     verified = []
-    found = zip(kernels, asked, compile_shown(asked, run=run), strict=True)
-    for place, (before, one, told) in enumerate(found, 1):
-        after = judge(before, one, told)
+    results = zip(kernels, jobs, compile_shown(jobs, run=run), strict=True)
+    for place, (before, one, result) in enumerate(results, 1):
+        after = judge(before, one, result)
         problems = [text for text in (before.problem, after.problem) if text]
         verified.append(Verified(place, before, replace(after, problem="; ".join(problems))))
     return sorted(verified, key=lambda one: (not runs(one.after), one.after.cost.seconds))

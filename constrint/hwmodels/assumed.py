@@ -64,16 +64,16 @@ class Bandwidth(NamedTuple):
 def read_assumed(path: Path) -> Mapping[str, Mapping[str, Assumption]]:
     """The assumptions of a YAML file: by quantity, then by a GPU's name, target or family."""
     try:
-        found = msgspec.convert(read_yaml(path), dict[str, dict[str, Assumption]])
+        by_quantity = msgspec.convert(read_yaml(path), dict[str, dict[str, Assumption]])
     except msgspec.ValidationError as error:
         raise HardwareModelError(f"{path}: {error}.") from None
-    for quantity, entries in found.items():
+    for quantity, entries in by_quantity.items():
         if quantity not in QUANTITIES:
             raise HardwareModelError(f"{path}: {quantity}: unknown quantity. Known: {', '.join(QUANTITIES)}.")
         for key, entry in entries.items():
             if not entry.low <= entry.value <= entry.high:
                 raise HardwareModelError(f"{path}: {quantity}.{key}: the value must lie between 'low' and 'high'.")
-    return found
+    return by_quantity
 
 
 def assumption(gpu: GpuModel, quantity: str) -> Assumption | None:
@@ -87,8 +87,8 @@ def sustained_matrix_fraction(gpu: GpuModel) -> float:
     stated = gpu.compute.sustained_matrix_fraction
     if stated is not None:
         return stated
-    found = assumption(gpu, SUSTAINED)
-    return 1.0 if found is None else found.value
+    assumed = assumption(gpu, SUSTAINED)
+    return 1.0 if assumed is None else assumed.value
 
 
 def l2_bandwidth(gpu: GpuModel, clock_hz: float) -> Bandwidth | None:
@@ -113,8 +113,8 @@ def _bandwidth(gpu: GpuModel, cache: CacheLevel, quantity: str, clock_hz: float)
     if cache.assumed_bandwidth_bytes_per_s is not None:
         rate = cache.assumed_bandwidth_bytes_per_s
         return Bandwidth(rate, rate, rate, gpu.sources[cache.sources[-1]], False)
-    found = assumption(gpu, quantity)
-    if found is None:
+    assumed = assumption(gpu, quantity)
+    if assumed is None:
         return None
     scale = gpu.device.sm_count * clock_hz
-    return Bandwidth(found.value * scale, found.low * scale, found.high * scale, found.source, False)
+    return Bandwidth(assumed.value * scale, assumed.low * scale, assumed.high * scale, assumed.source, False)

@@ -24,15 +24,15 @@ def detect() -> list[DetectedDevice]:
     """Find the GPUs of this machine and match each to a model.
 
     Raises:
-        NoDeviceError: When none is found; says what was asked.
+        NoDeviceError: When no device is found; lists the sources and their remarks.
     """
-    asked = []
+    remarks = []
     for source, ask in SOURCES:
         found, remark = ask()
         if found:
             return [identify(device) for device in found]
-        asked.append(f"{source}: {remark}")
-    raise NoDeviceError(f"no GPU found on this machine ({'; '.join(asked)}).")
+        remarks.append(f"{source}: {remark}")
+    raise NoDeviceError(f"no GPU found on this machine ({'; '.join(remarks)}).")
 
 
 def ask_torch() -> tuple[list[DetectedDevice], str]:
@@ -261,19 +261,19 @@ def compare(device: DetectedDevice, model: GpuModel) -> list[str]:
         ("bytes of L2", device.l2_bytes, l2),
         ("Hz maximum clock", device.max_clock_hz, {model.device.max_clock_hz}),
     ]
-    found = []
+    differences = []
     if device.target is not None and not _is_target(device.target, model):
-        found.append(f"the device is {device.target}, the model {model.arch.target}")
-    for what, seen, values in stated:
-        known = sorted(value for value in values if value is not None)
-        if seen is not None and known and seen not in known:
-            either = " or ".join(f"{value:,}" for value in known)
-            found.append(f"the device reports {seen:,} {what}, the model states {either}")
+        differences.append(f"the device is {device.target}, the model {model.arch.target}")
+    for what, reported, values in stated:
+        stated_values = sorted(value for value in values if value is not None)
+        if reported is not None and stated_values and reported not in stated_values:
+            either = " or ".join(f"{value:,}" for value in stated_values)
+            differences.append(f"the device reports {reported:,} {what}, the model states {either}")
     memory = model.memory.dram.size_bytes
     if device.memory_bytes is not None and not _is_near(device.memory_bytes, memory):
-        found.append(f"the device reports {device.memory_bytes:,} bytes of memory, the model states {memory:,}")
-    return found
+        differences.append(f"the device reports {device.memory_bytes:,} bytes of memory, the model states {memory:,}")
+    return differences
 
 
-def _is_near(seen: int, stated: int) -> bool:
-    return math.isclose(seen, stated, rel_tol=MEMORY_TOLERANCE)
+def _is_near(reported: int, stated: int) -> bool:
+    return math.isclose(reported, stated, rel_tol=MEMORY_TOLERANCE)

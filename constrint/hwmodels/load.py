@@ -227,8 +227,8 @@ def _numbers(model: GpuModel) -> Iterator[Finding]:
         if key.dtype not in model.compute.matrix_flop_per_s and key.dtype not in ("int4", "b1"):
             yield f"matrix.instructions[{index}]", f"{key.name}: compute.matrix_flop_per_s has no {key.dtype}"
         if key.kind not in model.maker.matrix_kinds:
-            known = ", ".join(model.maker.matrix_kinds)
-            yield f"matrix.instructions[{index}].kind", f"{key.kind!r} is none of {model.maker.title}'s: {known}"
+            kinds = ", ".join(model.maker.matrix_kinds)
+            yield f"matrix.instructions[{index}].kind", f"{key.kind!r} is none of {model.maker.title}'s: {kinds}"
     for dtype in model.compute.vector_flop_per_s:
         if dtype not in DTYPES[:2]:
             yield f"compute.vector_flop_per_s.{dtype}", "only fp64 and fp32 have a plain rate here"
@@ -328,10 +328,10 @@ def _value_at(path: str, raw: Any) -> Any:
 
 def _near(key: str, path: str, struct: type[msgspec.Struct]) -> str:
     """Hint at the nearest key, or at all keys."""
-    found = _struct_in(_hint_at(path, struct))
-    known = list(found.__struct_fields__) if found is not None else []
-    near = difflib.get_close_matches(key, known, n=1, cutoff=0.6) or [k for k in known if k.startswith(key)][:1]
-    return f" Did you mean {near[0]!r}? Units are part of the key." if near else f" Known: {', '.join(known)}."
+    nested = _struct_in(_hint_at(path, struct))
+    keys = list(nested.__struct_fields__) if nested is not None else []
+    near = difflib.get_close_matches(key, keys, n=1, cutoff=0.6) or [k for k in keys if k.startswith(key)][:1]
+    return f" Did you mean {near[0]!r}? Units are part of the key." if near else f" Known: {', '.join(keys)}."
 
 
 def _hint_at(path: str, struct: Any) -> Any:
@@ -340,21 +340,21 @@ def _hint_at(path: str, struct: Any) -> Any:
     for step in _STEP.findall(path):
         if step.startswith("["):
             continue
-        found = _struct_in(hint)
-        if found is None:
+        nested = _struct_in(hint)
+        if nested is None:
             return None
-        hint = get_type_hints(found, include_extras=True).get(step)
+        hint = get_type_hints(nested, include_extras=True).get(step)
     return hint
 
 
 def _struct_in(hint: Any) -> Any:
     if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
         return hint
-    return next((found for inner in get_args(hint) if (found := _struct_in(inner)) is not None), None)
+    return next((nested for inner in get_args(hint) if (nested := _struct_in(inner)) is not None), None)
 
 
 def _valid(hint: Any) -> tuple[Any, ...]:
     """The values that a type lists."""
     if get_origin(hint) is Literal:
         return get_args(hint)
-    return next((found for inner in get_args(hint) if (found := _valid(inner))), ())
+    return next((values for inner in get_args(hint) if (values := _valid(inner))), ())

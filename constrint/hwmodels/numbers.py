@@ -99,10 +99,10 @@ def numbers_of(gpu: GpuModel) -> tuple[Number, ...]:
 def all_numbers() -> dict[str, tuple[Number, tuple[str, ...]]]:
     """The numbers of all vendors' models by name, without values, and the vendors whose models have them."""
     vendors = list_vendors()
-    known = {vendor.title: {number.name: number for number in _numbers(vendor)} for vendor in vendors}
-    names = dict.fromkeys(name for numbers in known.values() for name in numbers)
-    having = {name: tuple(title for title, numbers in known.items() if name in numbers) for name in names}
-    return {name: (known[titles[0]][name], titles) for name, titles in having.items()}
+    by_vendor = {vendor.title: {number.name: number for number in _numbers(vendor)} for vendor in vendors}
+    names = dict.fromkeys(name for numbers in by_vendor.values() for name in numbers)
+    having = {name: tuple(title for title, numbers in by_vendor.items() if name in numbers) for name in names}
+    return {name: (by_vendor[titles[0]][name], titles) for name, titles in having.items()}
 
 
 def gpu_names(gpu: GpuModel) -> dict[str, int | str]:

@@ -163,7 +163,7 @@ class KernelUse:
 
     def options(self) -> Iterator[str]:
         """Names of the optional arguments of `occupancy` that are given and that not every vendor's GPUs take."""
-        given = {
+        stated = {
             "carveout_percent": differs(self.carveout_percent, -1),
             "barriers_per_block": differs(self.barriers_per_block, 0),
             "smem_opt_in=False": not self.smem_opt_in,
@@ -172,7 +172,7 @@ class KernelUse:
             "wgp_mode": self.wgp_mode,
             "lds_granularity_bytes": self.lds_granularity_bytes is not None,
         }
-        return (name for name, is_given in given.items() if is_given)
+        return (name for name, is_given in stated.items() if is_given)
 
 
 def whole_numbers(name: str, value: Any, *, least: int = 0, most: int = MAX_INPUT) -> Any:

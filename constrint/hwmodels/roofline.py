@@ -81,8 +81,8 @@ def bandwidths_bytes_per_s(gpu: GpuModel) -> dict[str, float | None]:
     """Bandwidth of the whole device per memory level that it has; None where unknown."""
     memory = gpu.memory
     levels = {"l1": memory.l1, "l2": memory.l2, "last_level": memory.last_level, "dram": memory.dram}
-    found = {name: level.bandwidth_bytes_per_s for name, level in levels.items() if level is not None}
-    return {"smem": smem_bytes_per_s(gpu), **found}
+    rates = {name: level.bandwidth_bytes_per_s for name, level in levels.items() if level is not None}
+    return {"smem": smem_bytes_per_s(gpu), **rates}
 
 
 def smem_bytes_per_s(gpu: GpuModel) -> float | None:

@@ -270,8 +270,8 @@ class GpuModel(Block, frozen=True):
         """
         backend = self.maker.triton_backend
         if backend is None or backend not in rules:
-            known = ", ".join(rules)
-            raise UnsupportedError(f"{self.name}: {what} are known for the Triton back-ends {known}, not {backend}.")
+            backends = ", ".join(rules)
+            raise UnsupportedError(f"{self.name}: {what} are known for the Triton back-ends {backends}, not {backend}.")
         return rules[backend]
 
     def matrix_shapes(self, dtype: str) -> tuple[MatrixInstruction, ...]:

@@ -1,4 +1,4 @@
-"""Targets that kernels are compiled for: which ones a vendor has, and what is said of one that constrint does not know.
+"""Compilation targets: the targets of a vendor, and the rules for a target that constrint does not know.
 
 A GPU that is prepared before constrint knows its target can be loaded: its file is checked for form, and whatever
 depends on the target names the nearest one whose rules stand in.
@@ -49,7 +49,7 @@ def nearest_target(gpu: GpuModel) -> str:
     """The known target whose number is nearest; empty where the vendor states none."""
     maker = gpu.maker
     number = maker.target_number(gpu.arch.target)
-    return min(maker.targets, key=lambda known: abs(maker.target_number(known) - number), default="")
+    return min(maker.targets, key=lambda target: abs(maker.target_number(target) - number), default="")
 
 
 def check_compilable(gpu: GpuModel) -> None:

@@ -80,8 +80,8 @@ class Coding:
             return listed[np.array([places[code] for code in column.tolist()], dtype=np.intp)]
         codes = np.array(list(labels), dtype=np.int64)
         order = np.argsort(codes)
-        found: NDArray[Any] = listed[order[np.searchsorted(codes[order], column)]]
-        return found
+        decoded: NDArray[Any] = listed[order[np.searchsorted(codes[order], column)]]
+        return decoded
 
     def encoded_columns(self, columns: Mapping[str, ArrayLike]) -> dict[str, NDArray[Any]]:
         """Replace columns of values by columns of codes.

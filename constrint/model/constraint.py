@@ -330,8 +330,8 @@ def divides(divisor: object, number: object) -> Constraint:
 def is_in(expr: object, values: Iterable[Any] | Domain) -> Constraint:
     """Build the constraint `expr` in `values`: integers, a range, a `Domain`, or values of a coded variable."""
     if hasattr(type(expr), "one_of"):
-        found: Constraint = expr.one_of(values)  # type: ignore[attr-defined]
-        return found
+        rule: Constraint = expr.one_of(values)  # type: ignore[attr-defined]
+        return rule
     if isinstance(values, Domain):
         return IsIn(as_expr(expr), Domain(values.lower, values.upper, values.step, values.listed))
     if isinstance(values, range):

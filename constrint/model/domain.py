@@ -96,11 +96,11 @@ class Domain:
         lower: int, upper: int, step: int, listed: tuple[int, ...] | None, because: str = "", declared: bool = True
     ) -> Domain:
         """Build a domain from consistent arguments without validation, which would cost a pass over the values."""
-        made = object.__new__(Domain)
+        domain = object.__new__(Domain)
         content = (lower, upper, step, listed, because, declared, None, 1)
         for name, value in zip(Domain.__slots__, content, strict=True):
-            object.__setattr__(made, name, value)
-        return made
+            object.__setattr__(domain, name, value)
+        return domain
 
     @staticmethod
     def from_members(values: tuple[int, ...]) -> Domain:
@@ -253,12 +253,12 @@ def distinct(values: Iterable[object], what: str) -> tuple[Any, ...]:
     if len(listed) > MAX_LISTED:
         raise UsageError(f"more than {MAX_LISTED} values are listed for {what}; state a range instead.")
     try:
-        kept = tuple(dict.fromkeys(plain(value, what) for value in listed))
+        unique = tuple(dict.fromkeys(plain(value, what) for value in listed))
     except TypeError:
         raise UsageError(f"{what} takes values that Python can compare for equality, got {_shown(listed)}.") from None
-    if not kept:
+    if not unique:
         raise UsageError(f"the list of values for {what} is empty; give at least one value.")
-    return kept
+    return unique
 
 
 def is_number(value: object) -> bool:

@@ -117,9 +117,9 @@ class _Encoder:
     def expression(self, expr: Expr) -> None:
         """Writes an expression after its operands."""
         if isinstance(expr, Operation):
-            known = self._written.get(id(expr))
-            if known is not None:
-                self._add(_AGAIN, 0, known)
+            written = self._written.get(id(expr))
+            if written is not None:
+                self._add(_AGAIN, 0, written)
                 return
             args = expr.args
             for arg in args:
@@ -127,9 +127,9 @@ class _Encoder:
             self._written[id(expr)] = self._count
             self._add(_CODE[expr.op], len(args), 0)
         elif isinstance(expr, Truth):
-            known = self._written.get(id(expr))
-            if known is not None:
-                self._add(_AGAIN, 0, known)
+            written = self._written.get(id(expr))
+            if written is not None:
+                self._add(_AGAIN, 0, written)
                 return
             self.condition(expr.condition)
             self._written[id(expr)] = self._count

@@ -342,11 +342,11 @@ class Problem:
 
     def without(self, *constraints: Constraint | str) -> Problem:
         """Return a copy without these constraints (the stored objects, or their names)."""
-        wanted = {id(c) for c in constraints if isinstance(c, Constraint)}
+        removed = {id(c) for c in constraints if isinstance(c, Constraint)}
         names = {c for c in constraints if isinstance(c, str)}
         twin = self.copy()
-        twin._constraints = [c for c in self._constraints if id(c) not in wanted and (c.name or None) not in names]
-        if len(self._constraints) - len(twin._constraints) < len(wanted) + len(names):
+        twin._constraints = [c for c in self._constraints if id(c) not in removed and (c.name or None) not in names]
+        if len(self._constraints) - len(twin._constraints) < len(removed) + len(names):
             raise UsageError(
                 "without() takes constraints that this problem stores (what add() returned) or their names."
             )
@@ -392,19 +392,19 @@ def _same(rules: Sequence[Constraint], others: Sequence[Constraint]) -> bool:
 
 def _variables_in(item: Constraint | Expr) -> list[Var]:
     """The nodes of variables in a constraint or an expression, each once."""
-    found: dict[int, Var] = {}
+    variables: dict[int, Var] = {}
     stack: list[Any] = [item]
-    seen: set[int] = set()
+    visited: set[int] = set()
     while stack:
         node = stack.pop()
-        if id(node) in seen:
+        if id(node) in visited:
             continue
-        seen.add(id(node))
+        visited.add(id(node))
         if isinstance(node, Var):
-            found[id(node)] = node
+            variables[id(node)] = node
         else:
             stack.extend(node.operands())
-    return list(found.values())
+    return list(variables.values())
 
 
 def named_constants(item: Constraint | Expr) -> dict[str, int]:

@@ -74,8 +74,8 @@ def table(exprs: Iterable[object], rows: Iterable[Iterable[object]]) -> Constrai
 def _code(side: Any, value: object) -> int | None:
     """The integer that stands for a value of one column; None for a value that the column cannot have."""
     if hasattr(side, "code_of"):
-        found: int | None = side.code_of(value)
-        return found
+        code: int | None = side.code_of(value)
+        return code
     return as_int(value, "a value of the table")
 
 

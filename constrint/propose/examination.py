@@ -158,18 +158,18 @@ class Examination:
 
     def _record(self, gate: Gate, pass_through: Callable[[], Passed]) -> bool:
         try:
-            found, is_passed = pass_through(), True
+            passed, is_passed = pass_through(), True
         except (Failing, WorkerRefused, WorkerLost) as error:
-            found, is_passed = Passed(str(error)), False
+            passed, is_passed = Passed(str(error)), False
         self._results.append(
             GateResult(
                 gate=gate,
                 passed=is_passed,
                 kernel=self._proposal.task,
-                message=_shown(found.message),
-                seconds=found.seconds,
-                is_modelled=found.is_modelled,
-                resources=found.resources,
+                message=_shown(passed.message),
+                seconds=passed.seconds,
+                is_modelled=passed.is_modelled,
+                resources=passed.resources,
                 candidate=hashlib.sha256(self._proposal.source.encode()).hexdigest()[:16],
                 origin=self._settings.origin,
             )
@@ -226,7 +226,7 @@ class Examination:
         if problem:
             raise Failing(problem)
         # The same sizes and memory with other values, then with those of the first call: what was kept would be seen.
-        ragged, other = self._told_apart()
+        ragged, other = self._distinct_sets()
         worker = self._running()
         for number, inputs in enumerate((ragged, other, ragged)):
             # The first of these sizes may be some that were drawn before, with other values.
@@ -256,7 +256,7 @@ class Examination:
         self.timed = timed
         return Passed(timed.text, seconds=timed.seconds)
 
-    def _told_apart(self) -> tuple[InputSet, InputSet]:
+    def _distinct_sets(self) -> tuple[InputSet, InputSet]:
         """A ragged set, and one with other values of the same sizes to which the outputs of the first are wrong.
 
         They are drawn until that is so: a row of one element has the softmax 1 whatever the element is.
@@ -264,9 +264,9 @@ class Examination:
         for drawn in range(1, 1 + MOST_DRAWN):
             ragged = list(input_sets(self.task.extents, self._checked_dtypes()[:1], self._seed + drawn))[1]
             other = replace(ragged, seed=ragged.seed + 1)
-            kept = {name: one.value for name, one in self._expected(ragged).items()}
+            expected = {name: one.value for name, one in self._expected(ragged).items()}
             outputs = self.task.outputs(self.task.draw(ragged.sizes, ragged.dtype, seed=ragged.seed))
-            written = {name: kept[name].to(output.dtype) for name, output in outputs.items()}
+            written = {name: expected[name].to(output.dtype) for name, output in outputs.items()}
             if compare(written, self._expected(other), self.task.num_terms(other.sizes), other.text)[1]:
                 break
         return ragged, other
@@ -283,11 +283,13 @@ class Examination:
         """One call in the worker, and how far its outputs are from the reference over the bound."""
         task = self.task
         values = task.draw(inputs.sizes, inputs.dtype, seed=inputs.seed, style=inputs.style)
-        given = {n: strided(v, inputs.seed + i) if inputs.is_strided else v for i, (n, v) in enumerate(values.items())}
+        operands = {
+            n: strided(v, inputs.seed + i) if inputs.is_strided else v for i, (n, v) in enumerate(values.items())
+        }
         outputs = tuple(layout_of(name, output) for name, output in task.outputs(values).items())
         request = wire.CallOnce(
             outputs=outputs,
-            inputs=tuple(array_of(name, value) for name, value in given.items()),
+            inputs=tuple(array_of(name, value) for name, value in operands.items()),
             in_same_memory=in_same_memory,
         )
         reply = worker.ask(request, wire.Called, self._settings.patience_s)
@@ -361,13 +363,13 @@ def _check_fits(kernel: wire.Kernel, gpu: GpuModel) -> None:
     ):
         if taken > most:
             raise Failing(f"no block of {kernel.name} fits {gpu.name}: it takes {taken} {what}, and there are {most}.")
-    found = occupancy(
+    resident = occupancy(
         gpu,
         threads_per_block=kernel.threads_per_block,
         registers_per_thread=max(kernel.registers, 1),
         smem_bytes_per_block=kernel.smem_bytes,
     )
-    if int(found.blocks_per_sm) < 1:
+    if int(resident.blocks_per_sm) < 1:
         raise Failing(
             f"no block of {kernel.name} fits {gpu.name}: {kernel.threads_per_block} threads of {kernel.registers} "
             f"registers and {kernel.smem_bytes} bytes of shared memory."

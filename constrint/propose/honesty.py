@@ -8,14 +8,14 @@ from constrint.propose.wire import Watched
 
 
 def dishonest(calls: Sequence[Watched]) -> str:
-    """The first thing in what was seen of several calls that an honest candidate does not do; empty if none.
+    """The first observed act that an honest candidate does not commit; empty if there is none.
 
     Args:
-        calls: What was seen of each call.
+        calls: The observations of each call.
     """
     for call in calls:
         returned = (call.returned,) if call.returned else ()
-        for seen, problem in (
+        for names, problem in (
             (call.patched, "it replaced {}, which belongs to who checks and times it."),
             (call.settings, "it changed {}, which every later computation of the process would use."),
             (call.changed_inputs, "it wrote its input {}; inputs are read only."),
@@ -23,8 +23,8 @@ def dishonest(calls: Sequence[Watched]) -> str:
             (call.foreign, "it launched {}, which its source does not define."),
             (returned, "it returned a {}; it has to write its outputs, and return nothing."),
         ):
-            if seen:
-                return problem.format(", ".join(seen))
+            if names:
+                return problem.format(", ".join(names))
         if not call.launches:
             return "a call launched no kernel of its own."
     return ""

@@ -200,8 +200,8 @@ class _SourceReader:
             self._check_binding(node, name)
         elif isinstance(node.ctx, ast.Del):
             raise _IllegalError(node, "nothing is deleted.")
-        known = local | self._kernels | self._hosts | self._constants | self._imported | BUILTINS
-        if name not in known:
+        names = local | self._kernels | self._hosts | self._constants | self._imported | BUILTINS
+        if name not in names:
             what = "a built-in function that a kernel does not need" if hasattr(builtins, name) else "not defined"
             raise _IllegalError(node, f"{name} is {what}.")
 

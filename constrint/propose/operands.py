@@ -15,11 +15,11 @@ class Extent:
 
     Args:
         name: `m`, `n` and the like.
-        meaning: What it counts.
+        meaning: The thing that it counts.
         most: The largest size that a candidate has to take.
         usual: The largest size that is drawn for the checks; `long` ones aside.
         long: A size at which sums are long; 0 where the dimension is not summed.
-        multiple: What it is always a multiple of.
+        multiple: Every drawn size is a multiple of this.
         timed: The size at which candidates are timed.
     """
 

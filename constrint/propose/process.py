@@ -1,4 +1,4 @@
-"""The worker of one candidate as the user's process sees it: it is asked, waited for, and ended."""
+"""The client side of a candidate's worker: starts the process, sends requests, awaits replies, and ends it."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ class SandboxWorker:
     """A process that executes one candidate.
 
     Args:
-        sandbox: How it is started.
+        sandbox: The sandbox that starts it.
         is_interpreted: Whether Triton's interpreter runs kernels, on the CPU.
         uses_gpu: Whether it needs the machine's GPU.
         tasks: Files of the user's own tasks that it reads.
 
     Attributes:
-        folder: Its directory on disk; empty where it has one in memory.
+        folder: Its directory on disk; empty if its directory is in memory.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class SandboxWorker:
     ) -> None:
         self.folder = "" if sandbox.kind != "none" else tempfile.mkdtemp(prefix="constrint-source-")
         place = self.folder or SCRATCH
-        self._said = bytearray()
+        self._output = bytearray()
         self._process = subprocess.Popen(
             sandbox.command(uses_gpu=uses_gpu, tasks=tasks, scratch=place),
             env=sandbox.environment(is_interpreted=is_interpreted, uses_gpu=uses_gpu, scratch=place),
@@ -94,9 +94,9 @@ class SandboxWorker:
         """The answer to a request.
 
         Args:
-            request: What is asked.
-            kind: What an answer to it is.
-            patience_s: How long it may take.
+            request: The request.
+            kind: The type of its answer.
+            patience_s: The longest wait, in seconds.
 
         Raises:
             WorkerRefused: When the candidate raised an exception.
@@ -131,13 +131,13 @@ class SandboxWorker:
     def _receive(self, message: bytes, patience_s: float) -> Reply:
         """Write a message and read a reply, whichever is possible, until the reply is whole."""
         until = time.monotonic() + patience_s
-        left, got, wanted = memoryview(message), bytearray(), -1
+        left, got, length = memoryview(message), bytearray(), -1
         with selectors.DefaultSelector() as selector:
             selector.register(self._out, selectors.EVENT_READ)
             selector.register(self._err, selectors.EVENT_READ)
             if left:
                 selector.register(self._in, selectors.EVENT_WRITE)
-            while wanted < 0 or len(got) < wanted:
+            while length < 0 or len(got) < length:
                 ready = selector.select(max(0.0, until - time.monotonic()))
                 # A worker that prints without end is not one that answers.
                 if not ready or time.monotonic() > until:
@@ -151,10 +151,10 @@ class SandboxWorker:
                         self._hear(selector)
                     else:
                         got += self._read()
-                if wanted < 0 and len(got) >= HEAD.size:
-                    wanted = HEAD.size + HEAD.unpack_from(got)[0]
-                    if wanted > MAX_REPLY_BYTES:
-                        raise self._lost(f"its answer would be {wanted} bytes long")
+                if length < 0 and len(got) >= HEAD.size:
+                    length = HEAD.size + HEAD.unpack_from(got)[0]
+                    if length > MAX_REPLY_BYTES:
+                        raise self._lost(f"its answer would be {length} bytes long")
         try:
             return decode_reply(bytes(got[HEAD.size :]))
         except msgspec.MsgspecError as error:
@@ -170,12 +170,12 @@ class SandboxWorker:
 
     def _read(self) -> bytes:
         try:
-            found = os.read(self._out, CHUNK_BYTES)
+            chunk = os.read(self._out, CHUNK_BYTES)
         except BlockingIOError:
             return b""
-        if not found:
+        if not chunk:
             raise self._lost("the process ended")
-        return found
+        return chunk
 
     def _hear(self, selector: selectors.BaseSelector) -> None:
         """Keep the end of what the process prints, so that it neither waits nor fills a disk."""
@@ -183,15 +183,15 @@ class SandboxWorker:
             printed = os.read(self._err, CHUNK_BYTES)
             if not printed:
                 selector.unregister(self._err)
-            self._said = (self._said + printed)[-MAX_TEXT:]
+            self._output = (self._output + printed)[-MAX_TEXT:]
 
     def _lost(self, what: str) -> WorkerLost:
         with suppress(subprocess.TimeoutExpired):
             code = self._process.wait(0.2 if what.startswith("the process") else 0.0)
             what += f" ({_how(code)})"
         with suppress(OSError):
-            self._said = (self._said + os.read(self._err, CHUNK_BYTES))[-MAX_TEXT:]
-        lines = self._said.decode(errors="replace").strip().splitlines()[-2:]
+            self._output = (self._output + os.read(self._err, CHUNK_BYTES))[-MAX_TEXT:]
+        lines = self._output.decode(errors="replace").strip().splitlines()[-2:]
         self.close()
         return WorkerLost(f"{what}; it printed: {' | '.join(lines)}" if lines else what)
 

@@ -74,7 +74,7 @@ class Sandbox:
         kind: `bubblewrap`, or `none` for a plain process.
         options: Options of bubblewrap that this system takes.
         drops_root: Whether the worker has to give up being root itself.
-        note: What it does not stop on this system; empty where there is nothing to say.
+        note: The accesses that it cannot prevent on this system; empty if it prevents all.
     """
 
     kind: str
@@ -91,7 +91,7 @@ class Sandbox:
             uses_gpu: Whether it needs the machine's GPU.
             tasks: Files of the user's own tasks that it reads.
             scratch: The directory in which it may write, where there is no bubblewrap.
-            function: What it does, a function of `worker/main.py`.
+            function: The function of `worker/main.py` that it runs.
 
         Raises:
             UsageError: When it needs the GPU and there is no C compiler, without which Triton starts no kernel.
@@ -101,29 +101,29 @@ class Sandbox:
                 "Triton starts a kernel through code that it has compiled on this machine, and there is no C compiler: "
                 f"{', '.join(COMPILERS)} were looked for on PATH. Install one, or name it in the variable CC."
             )
-        told = {
+        setup = {
             "function": function,
             "path": _module_path(),
             "limits": self._limits(uses_gpu),
             "drops_root": self.drops_root,
             "uses_gpu": uses_gpu,
         }
-        return [*self._around(uses_gpu, tasks, scratch), *_python(), _START, json.dumps(told)]
+        return [*self._around(uses_gpu, tasks, scratch), *_python(), _START, json.dumps(setup)]
 
     def environment(self, *, is_interpreted: bool, uses_gpu: bool, scratch: str = SCRATCH) -> dict[str, str]:
         """The whole environment of a worker: nothing of the user's but what a driver needs."""
-        kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
-        kept |= {} if uses_gpu else {"CUDA_VISIBLE_DEVICES": ""}
+        users = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
+        users |= {} if uses_gpu else {"CUDA_VISIBLE_DEVICES": ""}
         one_thread = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
         own = {"HOME": scratch, "TMPDIR": scratch, "TRITON_CACHE_DIR": f"{scratch}/triton", "CONSTRINT_CACHE": "0"}
         own["LOGNAME"] = "candidate"
         if (compiler := compiler_here()) is not None:
             own["CC"] = str(compiler)
         # What is installed is not looked for in a process without `site`, so that it is told where NVRTC lies.
-        libraries = [*filter(None, [kept.get("LD_LIBRARY_PATH")]), *_nvrtc_folders()]
-        kept |= {"LD_LIBRARY_PATH": ":".join(libraries)} if libraries else {}
+        libraries = [*filter(None, [users.get("LD_LIBRARY_PATH")]), *_nvrtc_folders()]
+        users |= {"LD_LIBRARY_PATH": ":".join(libraries)} if libraries else {}
         words = {"PATH": ":".join(PROGRAMS), "LANG": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1"}
-        return {**words, **one_thread, **own, **kept, **({"TRITON_INTERPRET": "1"} if is_interpreted else {})}
+        return {**words, **one_thread, **own, **users, **({"TRITON_INTERPRET": "1"} if is_interpreted else {})}
 
     def _limits(self, uses_gpu: bool) -> dict[str, int]:
         limits = dict(LIMITS)
@@ -156,8 +156,8 @@ class Sandbox:
 def compiler_here() -> Path | None:
     """The C compiler that the variable CC names, or else that is on PATH; None where there is none."""
     named = os.environ.get("CC")
-    found = (shutil.which(name) for name in ((named,) if named else COMPILERS))
-    return next((Path(path).absolute() for path in found if path), None)
+    paths = (shutil.which(name) for name in ((named,) if named else COMPILERS))
+    return next((Path(path).absolute() for path in paths if path), None)
 
 
 #: The process alone: its environment and its limits.
@@ -193,13 +193,13 @@ def sandbox_for(allow_unsandboxed: bool) -> Sandbox:
     Raises:
         UsageError: When there is none and the user has not said so.
     """
-    found = find_sandbox()
-    if isinstance(found, Sandbox):
-        return found
+    sandbox = find_sandbox()
+    if isinstance(sandbox, Sandbox):
+        return sandbox
     if allow_unsandboxed:
         return PLAIN
     raise UsageError(
-        f"a candidate's source runs in a sandbox only, and there is none: {found}. Install it or permit user "
+        f"a candidate's source runs in a sandbox only, and there is none: {sandbox}. Install it or permit user "
         "namespaces, or say --allow-unsandboxed: then only the environment is scrubbed and limits are set, and the "
         "source can read your files and use the network."
     )
@@ -254,8 +254,8 @@ def _package_folders() -> list[str]:
 @lru_cache(maxsize=1)
 def _nvrtc_folders() -> tuple[str, ...]:
     """Folders beside the packages in which the libraries of NVRTC's wheel are."""
-    found = (path for folder in _package_folders() for path in Path(folder).glob("nvidia/*/lib/libnvrtc.so*"))
-    return tuple(sorted({str(path.parent) for path in found}))
+    libraries = (path for folder in _package_folders() for path in Path(folder).glob("nvidia/*/lib/libnvrtc.so*"))
+    return tuple(sorted({str(path.parent) for path in libraries}))
 
 
 def _folders_above(places: Sequence[str]) -> list[str]:

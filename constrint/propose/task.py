@@ -33,8 +33,8 @@ class Task(ABC):
     """One function.
 
     Attributes:
-        name: By which a proposal names it.
-        summary: What it computes, in a sentence with the formula.
+        name: The name that a proposal uses.
+        summary: The function in a sentence with the formula.
         extents: Its sizes.
         outputs_of: Names of the outputs in the order of the arguments, which they are the first of.
         constants: Numbers that the formula contains.
@@ -100,7 +100,7 @@ class Task(ABC):
             dtype: The type of the operands that have none of their own.
             seed: The seed.
             device: Where they are.
-            style: What the values are like, one of `values.STYLES`.
+            style: The distribution of the values, one of `values.STYLES`.
         """
         random = generator(seed, device)
         return {o.name: draw_operand(o, o.dtype or dtype, random, style) for o in self.operands(sizes)}
@@ -192,9 +192,9 @@ def find_task(name: str) -> Task:
         UnknownNameError: When there is no such task.
         UsageError: When the file cannot be read, or does not register one task.
     """
-    path, _, wanted = name.partition(".py")
-    if name.endswith(".py") or wanted.startswith(":"):
-        return _of_file(Path(f"{path}.py"), wanted[1:])
+    path, _, suffix = name.partition(".py")
+    if name.endswith(".py") or suffix.startswith(":"):
+        return _of_file(Path(f"{path}.py"), suffix[1:])
     if name not in _REGISTERED and name in _BUILT_IN:
         import_module(f"{_MODULES}.{name}")
     if name not in _REGISTERED:

@@ -106,7 +106,7 @@ def _time_in_turn(
 
 
 def _time_round(worker: SandboxWorker, name: str, task: Task, seeds: list[int], patience_s: float) -> float:
-    """Seconds of one call, of as many as there are seeds."""
+    """Seconds of one call, for each seed."""
     sizes, dtype = task.timed_sizes, task.timed_dtype
     sets = tuple(wire.Drawn(task=name, sizes=sizes, dtype=dtype, seed=seed) for seed in seeds)
     worker.ask(wire.Prepare(sets=sets), wire.Acknowledged, patience_s)
@@ -149,7 +149,7 @@ def _compare_samples(
 
     from constrint.propose.worker.tensors import values_from
 
-    outputs, wanted = {}, {}
+    outputs, expected_samples = {}, {}
     kinds = {layout.name: layout.dtype for layout in task.layouts(task.timed_sizes, task.timed_dtype)[0]}
     for name, at in positions.items():
         try:
@@ -157,10 +157,10 @@ def _compare_samples(
         except ValueError as error:
             return f"its answer is none: {error}."
         places = torch.tensor(at, device=expected[name].value.device)
-        wanted[name] = Expected(
+        expected_samples[name] = Expected(
             *(part.flatten()[places].cpu() for part in (expected[name].value, expected[name].magnitude))
         )
-    return compare(outputs, wanted, task.num_terms(task.timed_sizes), "after timing")[1]
+    return compare(outputs, expected_samples, task.num_terms(task.timed_sizes), "after timing")[1]
 
 
 def _reference(task: Task, seed: int, device: str) -> dict[str, Expected]:

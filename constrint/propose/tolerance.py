@@ -48,8 +48,8 @@ def compare(
     """The largest error of all outputs over its bound, and what is wrong; empty where nothing is.
 
     Args:
-        outputs: What a candidate wrote, by name.
-        expected: What it should be.
+        outputs: The candidate's outputs by name.
+        expected: The reference's outputs by name.
         num_terms: The length of the longest sum.
         where: The input set, in words.
     """

@@ -24,10 +24,10 @@ class InputSet:
     """One call of a check.
 
     Args:
-        style: What its values are like.
+        style: The distribution of its values, one of `STYLES`.
         sizes: Its sizes.
         dtype: Type of the operands.
-        seed: Of its values.
+        seed: The seed of its values.
         is_strided: Whether the operands have strides of their own.
     """
 
@@ -48,9 +48,9 @@ def input_sets(extents: Sequence[Extent], dtypes: tuple[str, ...], seed: int) ->
     """The sets of one check: for each type seven, of which no two have the same sizes and values.
 
     Args:
-        extents: What the sizes are drawn from.
+        extents: The extents from which sizes are drawn.
         dtypes: Types of the operands.
-        seed: What decides them; draw it when the candidate is at hand.
+        seed: The seed of all draws; draw it after the candidate was written.
     """
     chance = random.Random(seed)
 

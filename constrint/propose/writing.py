@@ -16,7 +16,7 @@ from constrint.errors import UsageError
 from constrint.hwmodels import GpuModel
 from constrint.model.text.file import read_text
 from constrint.propose import Examined, Task
-from constrint.tune.search.llm.answer import FINAL, Question, Response, Speaker, Spending
+from constrint.tune.search.llm.answer import FINAL, PromptRequest, Response, Speaker, Spending
 from constrint.tune.search.llm.facts import limits_of
 from constrint.tune.search.llm.judge import RuleJudge
 from constrint.tune.search.llm.parse import parse_reply
@@ -25,8 +25,8 @@ from constrint.tune.search.llm.records import (
     MAX_SOURCE,
     CandidateEvidence,
     KernelLaunch,
-    RankedConfig,
-    Refusal,
+    PredictedConfig,
+    ProposalRefusal,
     Reply,
     SourceProposal,
     TaskFacts,
@@ -53,7 +53,7 @@ class SourceRound:
 
     number: int
     answer: Response
-    refusals: list[Refusal] = field(default_factory=list)
+    refusals: list[ProposalRefusal] = field(default_factory=list)
     written: list[Written] = field(default_factory=list)
 
 
@@ -138,7 +138,7 @@ class SourceRounds:
         """Run all rounds."""
         while not self.stopped and len(self.rounds) < self._num_rounds:
             facts = self.facts
-            answer = self._speaker.answer(Question(facts))
+            answer = self._speaker.answer(PromptRequest(facts))
             self.spending.add(answer.usage)
             if answer.fault in FINAL:
                 self.stopped = answer.message
@@ -156,27 +156,27 @@ class SourceRounds:
     def _read(self, one: SourceRound) -> list[SourceProposal]:
         """The candidates of a reply, each once."""
         if one.answer.fault:
-            one.refusals.append(Refusal(where="", message=one.answer.message))
+            one.refusals.append(ProposalRefusal(where="", message=one.answer.message))
             return []
         parsed = parse_reply(one.answer.text, ())
         one.refusals += parsed.refusals
-        known = {written.proposal.source for written in self.written}
+        sources = {written.proposal.source for written in self.written}
         taken: list[SourceProposal] = []
         for number, proposal in enumerate(parsed.proposals):
-            told = ""
+            reason = ""
             if not isinstance(proposal, SourceProposal):
-                told = "source is asked for here, and nothing else."
+                reason = "source is asked for here, and nothing else."
             elif proposal.task != self.task.name:
-                told = f"the task is {self.task.name!r}, not {proposal.task!r}."
-            elif proposal.source in known:
-                told = "this very source was tried before."
+                reason = f"the task is {self.task.name!r}, not {proposal.task!r}."
+            elif proposal.source in sources:
+                reason = "this very source was tried before."
             elif len(taken) >= self._trials:
-                told = f"left out: a round has {self._trials} candidates."
+                reason = f"left out: a round has {self._trials} candidates."
             elif isinstance(proposal, SourceProposal):
-                known.add(proposal.source)
+                sources.add(proposal.source)
                 taken.append(proposal)
-            if told:
-                one.refusals.append(Refusal(where=f"proposals[{number}]", message=told))
+            if reason:
+                one.refusals.append(ProposalRefusal(where=f"proposals[{number}]", message=reason))
         return taken
 
     def _through(self, proposal: SourceProposal) -> Written:
@@ -184,7 +184,7 @@ class SourceRounds:
         written = Written(proposal, self._speaker.name, examined, None)
         if examined.is_sound and examined.speed_up is None:
             return written
-        candidate = RankedConfig(kernel=self.task.name, config={}, predicted_s=examined.results[-1].seconds or 0.0)
+        candidate = PredictedConfig(kernel=self.task.name, config={}, predicted_s=examined.results[-1].seconds or 0.0)
         best = self.best
         best_s = None if best is None else best.examined.results[-1].seconds
         evidence = CandidateEvidence(candidate=candidate, gates=examined.results, best_s=best_s)
@@ -223,7 +223,7 @@ class Files:
         if len(self.proposals) > MAX_PROPOSALS:
             raise UsageError(f"{len(self.proposals)} files of source; at most {MAX_PROPOSALS} are taken at once.")
 
-    def answer(self, question: Question) -> Response:
+    def answer(self, question: PromptRequest) -> Response:
         """All of them, then nothing."""
         if question.facts.round:
             return Response(fault="spent", message="all files were examined")

@@ -25,7 +25,7 @@ Cell = str | int | float | None
 
 
 @dataclass(frozen=True)
-class Column:
+class FigureColumn:
     """A column of a table.
 
     Args:
@@ -52,11 +52,11 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Table:
+class FigureTable:
     """A table with a caption; marked rows are drawn as excluded."""
 
     caption: str
-    columns: tuple[Column, ...]
+    columns: tuple[FigureColumn, ...]
     rows: tuple[tuple[Cell, ...], ...]
     marked: frozenset[int] = frozenset()
     is_sortable: bool = True
@@ -88,7 +88,7 @@ class Drawing:
     data: Sequence[Mapping[str, Any]] = ()
     layout: Mapping[str, Any] = field(default_factory=dict)
     height: int = 380
-    table: Table | None = None
+    table: FigureTable | None = None
     note: str = ""
     is_open: bool = True
     is_table_open: bool = False
@@ -165,7 +165,7 @@ OfReport = Callable[[Report], Iterable[Drawing]]
 
 
 @dataclass(frozen=True)
-class Figures:
+class FigureFunctions:
     """The functions that draw, in the order of the page.
 
     Args:
@@ -201,11 +201,11 @@ def draws_report(order: int) -> Callable[[OfReport], OfReport]:
     return register
 
 
-def load_figures() -> Figures:
+def load_figures() -> FigureFunctions:
     """Import all files of `constrint.report.figures`; their registered functions."""
     folder = import_module("constrint.report.figures")
     for module in pkgutil.iter_modules(folder.__path__, f"{folder.__name__}."):
         import_module(module.name)
     of_gpu = [function for _, (_, function) in sorted(_OF_GPU.items(), key=lambda item: (item[1][0], item[0]))]
     of_report = [function for _, (_, function) in sorted(_OF_REPORT.items(), key=lambda item: (item[1][0], item[0]))]
-    return Figures(tuple(of_gpu), tuple(of_report))
+    return FigureFunctions(tuple(of_gpu), tuple(of_report))

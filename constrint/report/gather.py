@@ -116,10 +116,10 @@ def _of_gpu(question: Question) -> GpuFacts:
     gpu, workload = gpu_of(question), question.workload
     terms = gpu.terms
     words = TermFacts(sm=terms.sm, sms=terms.sms, a_sm=terms.a_sm, warp=terms.warp, warps=terms.warps, smem=terms.smem)
-    asked = dict(pairwise(question.arguments)).get("--gpu", gpu.name)
+    typed = dict(pairwise(question.arguments)).get("--gpu", gpu.name)
     return GpuFacts(
         gpu=gpu.name,
-        asked=asked,
+        asked=typed,
         title=question.title,
         target=gpu.arch.target,
         sm_count=gpu.device.sm_count,
@@ -257,15 +257,15 @@ def compiled_by(question: Question, ranking: Ranking, means: Means) -> dict[int,
         return {}
     by_kernel = {request.spec.full_name: request for request in question.requests}
     places = [p for p, c in enumerate(ranking.candidates) if c.resources is not None][: means.num_compiled]
-    asked = []
+    jobs = []
     for place in places:
         candidate = ranking.candidates[place]
         request = by_kernel[candidate.kernel]
-        asked.append(CompileJob(request.spec, request.gpu, request.workload, candidate.config))
-    told = means.compile_all(asked)
+        jobs.append(CompileJob(request.spec, request.gpu, request.workload, candidate.config))
+    results = means.compile_all(jobs)
     return {
-        place: judge(ranking.candidates[place], one, found)
-        for place, one, found in zip(places, asked, told, strict=True)
+        place: judge(ranking.candidates[place], one, result)
+        for place, one, result in zip(places, jobs, results, strict=True)
     }
 
 
@@ -283,11 +283,11 @@ def candidate_facts(
         order = sorted(latest, key=lambda place: (not runs(latest[place]), latest[place].cost.seconds))
     else:
         order = list(latest)
-    made = (
+    candidates = (
         _candidate(place, by_kernel[latest[place].kernel], ranking, compiled.get(place), measured)
         for place in order[:top]
     )
-    return tuple(msgspec.structs.replace(one, place=at) for at, one in enumerate(made, 1))
+    return tuple(msgspec.structs.replace(one, place=at) for at, one in enumerate(candidates, 1))
 
 
 def _candidate(
@@ -338,16 +338,16 @@ def _figure_facts(candidate: Candidate, warp_size: int) -> FigureFacts:
 
 
 def _compiled(candidate: Candidate, warp_size: int) -> CompiledFacts:
-    found = candidate.resources.compiled if candidate.resources is not None else None
+    use = candidate.resources.compiled if candidate.resources is not None else None
     figures = _figure_facts(candidate, warp_size)
-    if found is None:
+    if use is None:
         return CompiledFacts(figures=figures, problem=candidate.problem)
     return CompiledFacts(
         figures=figures,
-        compiler=found.compiler,
-        target=found.target,
-        spill_bytes=found.spill_bytes,
-        instruction=found.instruction,
+        compiler=use.compiler,
+        target=use.target,
+        spill_bytes=use.spill_bytes,
+        instruction=use.instruction,
         problem=candidate.problem,
     )
 
@@ -366,8 +366,8 @@ def rule_facts(request: KernelProblem, own: Collection[int]) -> tuple[RuleFacts,
     problem = request.problem
     try:
         limits = Limits(max_seconds=MAX_SECONDS)
-        pruned = sorted(pruning(problem, limits), key=lambda found: -found.removes_alone)
-        left = _left(problem, [found.constraint for found in pruned], limits)
+        pruned = sorted(pruning(problem, limits), key=lambda effect: -effect.removes_alone)
+        left = _left(problem, [effect.constraint for effect in pruned], limits)
         doubted = would_remove(problem, limits)
     except LimitReachedError:
         prune = [_rule(rule, own, prunes=True) for rule in problem.constraints]

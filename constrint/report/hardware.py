@@ -26,15 +26,15 @@ FEW_REGISTERS = 1
 def curves(gpu: GpuModel, candidates: Sequence[CandidateFacts]) -> tuple[CurveFacts, ...]:
     """Curves for the block sizes of the best candidates, the smallest size first."""
     sizes = list(dict.fromkeys(c.threads_per_block for c in candidates if c.threads_per_block))[:MAX_SIZES]
-    made = []
+    facts = []
     for threads in sorted(size for size in sizes if size is not None):
         registers = np.arange(1, gpu.sm.max_registers_per_thread + 1)
-        made.append(_curve(gpu, "registers", threads, registers))
+        facts.append(_curve(gpu, "registers", threads, registers))
         step = gpu.sm.smem_alloc_granularity_bytes
         most = gpu.sm.max_smem_bytes_per_block
         step *= max(1, -(-most // step // MAX_POINTS))
-        made.append(_curve(gpu, "smem", threads, np.unique(np.append(np.arange(0, most + 1, step), most))))
-    return tuple(made)
+        facts.append(_curve(gpu, "smem", threads, np.unique(np.append(np.arange(0, most + 1, step), most))))
+    return tuple(facts)
 
 
 def _curve(gpu: GpuModel, resource: str, threads: int, amounts: NDArray[np.int64]) -> CurveFacts:
@@ -63,19 +63,19 @@ def roofline_facts(request: KernelProblem) -> RooflineFacts | None:
     if not operations:
         return None
     try:
-        found = roofline(gpu, workload.dtype)
+        limits = roofline(gpu, workload.dtype)
     except UnsupportedError:
         return None
     share, is_assumed = gpu.compute.sustained_matrix_fraction, False
-    if share is None and found.unit == "matrix":
+    if share is None and limits.unit == "matrix":
         assumed = assumption(gpu, SUSTAINED)
         share, is_assumed = (None, False) if assumed is None else (assumed.value, True)
     return RooflineFacts(
-        unit=found.unit,
-        peak_op_per_s=found.peak_flop_per_s,
-        sustained_op_per_s=None if share is None or found.unit != "matrix" else share * found.peak_flop_per_s,
+        unit=limits.unit,
+        peak_op_per_s=limits.peak_flop_per_s,
+        sustained_op_per_s=None if share is None or limits.unit != "matrix" else share * limits.peak_flop_per_s,
         is_sustained_assumed=is_assumed,
-        bandwidths_bytes_per_s={name: rate for name, rate in found.bandwidth_bytes_per_s.items() if rate is not None},
+        bandwidths_bytes_per_s={name: rate for name, rate in limits.bandwidth_bytes_per_s.items() if rate is not None},
         least_op_per_byte=_intensity(spec, request),
     )
 

@@ -87,9 +87,9 @@ def _cell(request: KernelProblem, fixed: dict[str, int]) -> CellFacts:
     x, y = (shown_value(spec, name, code) for name, code in fixed.items())
     problem = request.problem.copy()
     held = [problem.add(Var(name) == code, because=f"the cell has {name} = {code}") for name, code in fixed.items()]
-    asked = replace(request, problem=problem)
+    narrowed = replace(request, problem=problem)
     try:
-        ranking = rank_requests(Operation(spec.full_name, (spec,)), [asked], {}, top=1)
+        ranking = rank_requests(Operation(spec.full_name, (spec,)), [narrowed], {}, top=1)
     except InfeasibleError as error:
         conflict = error.conflict
         return CellFacts(x=x, y=y, broken=broken_facts(problem, conflict, held))
@@ -117,7 +117,9 @@ def broken_facts(
     """
     limits = Limits(max_seconds=MAX_SECONDS)
     try:
-        known = conflict if isinstance(conflict, Conflict) else minimal_conflict(problem, limits, domains_in_force=True)
+        members = (
+            conflict if isinstance(conflict, Conflict) else minimal_conflict(problem, limits, domains_in_force=True)
+        )
     except LimitReachedError:
         return ()
     are_held = {id(rule) for rule in held}
@@ -125,16 +127,16 @@ def broken_facts(
     def is_reason(member: ConflictMember) -> bool:
         return id(member.constraint) not in are_held
 
-    reasons = [member for member in known.members if is_reason(member)]
-    seen = _numbers(problem, known, limits, are_held | set(own))
+    reasons = [member for member in members.members if is_reason(member)]
+    numbers = _numbers(problem, members, limits, are_held | set(own))
     return tuple(
         BrokenFacts(
             name="" if member.constraint is None else member.constraint.name,
             rule=member.text,
-            seen=seen.get(id(member.constraint), ""),
+            seen=numbers.get(id(member.constraint), ""),
             because=member.because,
         )
-        for member in sorted(reasons, key=lambda member: id(member.constraint) not in seen)
+        for member in sorted(reasons, key=lambda member: id(member.constraint) not in numbers)
     )
 
 
@@ -142,12 +144,12 @@ def _numbers(problem: Problem, conflict: Conflict, limits: Limits, held: set[int
     """The numbers of each rule in the configuration nearest to it: `20480 <= 16384 is false`, by the rule's `id`."""
     own = {id(rule) for rule in problem.constraints} - held
     ways = relaxations(problem, conflict, limits, among=lambda m: m.constraint is not None and id(m.constraint) in own)
-    seen: dict[int, str] = {}
-    for way in ways:
-        for rule in why_not(problem, way.solution, limits):
+    texts: dict[int, str] = {}
+    for relaxation in ways:
+        for rule in why_not(problem, relaxation.solution, limits):
             if rule.constraint is not None and id(rule.constraint) not in held:
-                seen.setdefault(id(rule.constraint), rule.seen)
-    return seen
+                texts.setdefault(id(rule.constraint), rule.seen)
+    return texts
 
 
 #: Least share of the best pair's explanation at which a pair of tile sizes is preferred.
@@ -196,9 +198,9 @@ def check_over(requests: Sequence[KernelProblem], over: tuple[str, str]) -> None
         UnknownNameError: When no kernel has a parameter of the name.
     """
     for name in over:
-        known = {param for request in requests for param in request.problem.variables}
-        if name not in known:
-            raise UnknownNameError("parameter", name, known)
+        names = {param for request in requests for param in request.problem.variables}
+        if name not in names:
+            raise UnknownNameError("parameter", name, names)
 
 
 def _tile_names(request: KernelProblem, names: Sequence[str]) -> set[str]:
@@ -221,12 +223,12 @@ def _priced(request: KernelProblem) -> tuple[Mapping[str, NDArray[Any]], NDArray
 
 def _share(columns: Mapping[str, NDArray[Any]], logs: NDArray[np.float64], pair: tuple[str, str]) -> float:
     """The share of the variance between the groups of two parameters' values."""
-    known = np.isfinite(logs)
-    logs = logs[known]
+    finite = np.isfinite(logs)
+    logs = logs[finite]
     total = float(logs.var())
     if total <= 0.0:
         return 0.0
-    codes = [np.unique(columns[name][known], return_inverse=True)[1].astype(np.int64) for name in pair]
+    codes = [np.unique(columns[name][finite], return_inverse=True)[1].astype(np.int64) for name in pair]
     groups = np.unique(codes[0] * (int(codes[1].max()) + 1) + codes[1], return_inverse=True)[1]
     numbers = np.bincount(groups)
     means = np.bincount(groups, weights=logs) / numbers

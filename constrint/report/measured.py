@@ -34,7 +34,7 @@ def measured_facts(records: Iterable[TuningRecord], place: str, code_of: CodeOf)
         place: The store, as printed.
         code_of: The current hashes of a kernel, which tell whether its code has changed.
     """
-    found: dict[tuple[str, str], MeasuredFacts] = {}
+    facts: dict[tuple[str, str], MeasuredFacts] = {}
     for record in records:
         if not record.is_ok or record.figures is None or record.figures.median_s <= 0:
             continue
@@ -53,9 +53,9 @@ def measured_facts(records: Iterable[TuningRecord], place: str, code_of: CodeOf)
             is_stale=_is_stale(record.kernel, record.source_hash, record.spec_hash, code_of),
         )
         key = (one.kernel, repr(sorted(one.config.items())))
-        if key not in found or _order(one) < _order(found[key]):
-            found[key] = one
-    return list(found.values())
+        if key not in facts or _order(one) < _order(facts[key]):
+            facts[key] = one
+    return list(facts.values())
 
 
 def published(operation: Operation, gpu: str, workload: Workload) -> Iterator[MeasuredFacts]:
@@ -84,12 +84,12 @@ def published(operation: Operation, gpu: str, workload: Workload) -> Iterator[Me
 
 def _is_of(entry: TunedEntry, operation: Operation, workload: Workload) -> bool:
     preset = {option.name: option.default for option in operation.options}
-    asked = {name: value for name, value in workload.options.items() if preset.get(name) != value}
+    options = {name: value for name, value in workload.options.items() if preset.get(name) != value}
     return (
         entry.operation == workload.operation
         and entry.dtype == workload.dtype
         and entry.sizes == dict(workload.sizes)
-        and entry.options == asked
+        and entry.options == options
     )
 
 

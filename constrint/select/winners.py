@@ -74,7 +74,7 @@ class Winner(TunedEntry, frozen=True, kw_only=True):
         return self.evidence == MEASURED
 
 
-class Row(NamedTuple):
+class TableRow(NamedTuple):
     """An entry and the table that has it.
 
     Args:
@@ -91,7 +91,7 @@ class Row(NamedTuple):
 class _Rows(NamedTuple):
     """The entries for one GPU by workload, and a stamp that identifies the tables."""
 
-    by_workload: Mapping[tuple[object, ...], Sequence[Row]]
+    by_workload: Mapping[tuple[object, ...], Sequence[TableRow]]
     stamp: str
 
 
@@ -127,7 +127,7 @@ def winner(
     return None
 
 
-def listed(spec: KernelSpec, gpu: GpuModel, workload: Workload, fixed: Mapping[str, int]) -> Row | None:
+def listed(spec: KernelSpec, gpu: GpuModel, workload: Workload, fixed: Mapping[str, int]) -> TableRow | None:
     """Return the fastest entry of the tables for a workload, whatever tools measured it and whether it holds today."""
     found = _rows(gpu.name, _place()).by_workload.get(_key(spec, workload, fixed), ())
     return min(found, key=lambda row: row.entry.seconds, default=None)
@@ -157,7 +157,7 @@ def _place() -> str:
 
 @lru_cache(maxsize=64)
 def _rows(gpu: str, _place: str) -> _Rows:
-    by_workload: dict[tuple[object, ...], list[Row]] = {}
+    by_workload: dict[tuple[object, ...], list[TableRow]] = {}
     stamps = []
     for folder, is_own in ((cache.user_folder(), True), (SHIPPED, False)):
         if folder is None:
@@ -172,7 +172,7 @@ def _rows(gpu: str, _place: str) -> _Rows:
         name = f"{path.name}, {'own' if is_own else 'shipped'}"
         for entry in table.entries:
             key = (entry.operation, entry.dtype, _items(entry.sizes), _items(entry.options), _items(entry.fixed))
-            by_workload.setdefault(key, []).append(Row(entry, name, is_own))
+            by_workload.setdefault(key, []).append(TableRow(entry, name, is_own))
     return _Rows(by_workload, ",".join(stamps))
 
 
@@ -186,13 +186,13 @@ def _items(numbers: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
     return tuple(sorted(numbers.items()))
 
 
-def _rank(row: Row, now: Mapping[str, str]) -> tuple[float, ...]:
+def _rank(row: TableRow, now: Mapping[str, str]) -> tuple[float, ...]:
     """Order of entries: the nearest tools, the user's own, then the fastest; of other tools the newest."""
     changes = len(differences(row.entry.toolchain, now))
     return changes, not row.is_own, -row.entry.created if changes else row.entry.seconds
 
 
-def _winner(row: Row, changes: Sequence[str]) -> Winner:
+def _winner(row: TableRow, changes: Sequence[str]) -> Winner:
     facts: dict[str, Any] = msgspec.structs.asdict(row.entry) | {"table": row.table}
     if changes:
         facts |= {"evidence": ELSEWHERE, "changes": tuple(changes)}

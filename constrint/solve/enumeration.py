@@ -61,9 +61,9 @@ def brute_force(problem: Problem, max_combinations: int = 1_000_000) -> list[dic
     Raises:
         LimitReachedError: When the domains have more than `max_combinations` combinations.
     """
-    found = all_solutions(problem, Budget(Limits()), max_combinations)
+    solutions = all_solutions(problem, Budget(Limits()), max_combinations)
     coding = Coding.of(problem)
-    return list(found if coding is None else map(coding.decoded, found))
+    return list(solutions if coding is None else map(coding.decoded, solutions))
 
 
 def _one_table(problem: Problem, columns: Columns) -> Factors:
@@ -209,6 +209,6 @@ def solutions_in_order(
     Raises:
         LimitReachedError: When a limit ended the search before the next solution was known.
     """
-    found = walk.solutions_in_order(problem, limits, backend)
+    solutions = walk.solutions_in_order(problem, limits, backend)
     coding = Coding.of(problem)
-    return found if coding is None else map(coding.decoded, found)
+    return solutions if coding is None else map(coding.decoded, solutions)

@@ -103,14 +103,14 @@ class Domains:
         if isinstance(expr, Truth):
             return 0, 1
         assert isinstance(expr, Operation)
-        known = self._bounds.get(id(expr))
-        if known is None:
+        cached = self._bounds.get(id(expr))
+        if cached is None:
             args = [self.bounds(a) for a in expr.args]
-            found = (
+            computed = (
                 _item_bounds(args) if isinstance(expr, Element) else fold(expr.op, args, _unary_bounds, _binary_bounds)
             )
-            known = self._bounds[id(expr)] = (expr, found)
-        return known[1]
+            cached = self._bounds[id(expr)] = (expr, computed)
+        return cached[1]
 
 
 def _item_bounds(args: list[Interval | None]) -> Interval | None:
@@ -159,12 +159,12 @@ def _minus(a: Bound, b: int) -> Bound:
 
 
 def _add(domains: Domains, expr: Operation, low: Bound, high: Bound) -> None:
-    known = [domains.bounds(a) for a in expr.args]
-    if any(k is None for k in known):
+    bounds = [domains.bounds(a) for a in expr.args]
+    if any(k is None for k in bounds):
         return
-    total_low = sum(k[0] for k in known if k)
-    total_high = sum(k[1] for k in known if k)
-    for arg, k in zip(expr.args, known, strict=True):
+    total_low = sum(k[0] for k in bounds if k)
+    total_high = sum(k[1] for k in bounds if k)
+    for arg, k in zip(expr.args, bounds, strict=True):
         if k is not None:
             narrow(domains, arg, _minus(low, total_high - k[1]), _minus(high, total_low - k[0]))
 
@@ -183,17 +183,17 @@ def quotient_bounds(low: Bound, high: Bound, other: Interval) -> tuple[Bound, Bo
     return least, most
 
 
-def _products(known: list[Interval | None]) -> list[Interval | None]:
+def _products(bounds: list[Interval | None]) -> list[Interval | None]:
     """Bounds of the product of the first 0, 1, 2, ... factors."""
     products: list[Interval | None] = [(1, 1)]
-    for factor in known:
+    for factor in bounds:
         products.append(_binary_bounds("mul", products[-1], factor))
     return products
 
 
 def _mul(domains: Domains, expr: Operation, low: Bound, high: Bound) -> None:
-    known = [domains.bounds(a) for a in expr.args]
-    before, after = _products(known), _products(known[::-1])[::-1]
+    bounds = [domains.bounds(a) for a in expr.args]
+    before, after = _products(bounds), _products(bounds[::-1])[::-1]
     for i, arg in enumerate(expr.args):
         first, second = before[i], after[i + 1]
         other = None if first is None or second is None else _binary_bounds("mul", first, second)
@@ -266,18 +266,18 @@ def _max(domains: Domains, expr: Operation, low: Bound, high: Bound) -> None:
 def _abs(domains: Domains, expr: Operation, low: Bound, high: Bound) -> None:
     if high is not None:
         narrow(domains, expr.args[0], -high, high)
-    known = domains.bounds(expr.args[0])
-    if low is not None and known is not None and known[0] > -low:
+    bounds = domains.bounds(expr.args[0])
+    if low is not None and bounds is not None and bounds[0] > -low:
         narrow(domains, expr.args[0], low, None)
-    elif low is not None and known is not None and known[1] < low:
+    elif low is not None and bounds is not None and bounds[1] < low:
         narrow(domains, expr.args[0], None, -low)
 
 
 def _element(domains: Domains, expr: Operation, low: Bound, high: Bound) -> None:
     """The index selects an item that can lie in low..high; where one is left, that item does."""
     index, items = expr.args[0], expr.args[1:]
-    known = domains.bounds(index)
-    first, last = (0, len(items) - 1) if known is None else (max(known[0], 0), min(known[1], len(items) - 1))
+    bounds = domains.bounds(index)
+    first, last = (0, len(items) - 1) if bounds is None else (max(bounds[0], 0), min(bounds[1], len(items) - 1))
     left = [place for place in range(first, last + 1) if _meets(domains.bounds(items[place]), low, high)]
     if not left:
         raise Contradiction("an index")

@@ -76,10 +76,10 @@ def best_solutions(
         LimitReachedError: When a limit ended the search before any solution was found. Where some were, their status is
             LIMIT_REACHED.
     """
-    wanted = as_int(number, "the number of solutions")
-    if wanted < 1:
-        raise UsageError(f"best_solutions finds at least 1 solution, not {wanted}.")
-    result, budget, solver = _search(problem, wanted, limits, backend, hint)
+    count = as_int(number, "the number of solutions")
+    if count < 1:
+        raise UsageError(f"best_solutions finds at least 1 solution, not {count}.")
+    result, budget, solver = _search(problem, count, limits, backend, hint)
     if not result.complete and not result.assignments:
         raise LimitReachedError(result.message)
     answers = (solution_of(problem, result, budget, solver, place) for place in range(len(result.assignments)))

@@ -217,12 +217,12 @@ def _tabled(state: Domains, rule: Table) -> None:
     if len(rows) > MAX_TABLE:
         return
     for place, expr in enumerate(rule.exprs):
-        known = state.bounds(expr)
-        if known is None:
+        bounds = state.bounds(expr)
+        if bounds is None:
             continue
         domain = state.of[expr.name] if isinstance(expr, Var) else None
         rows = tuple(
-            row for row in rows if known[0] <= row[place] <= known[1] and (domain is None or row[place] in domain)
+            row for row in rows if bounds[0] <= row[place] <= bounds[1] and (domain is None or row[place] in domain)
         )
     if not rows:
         raise Contradiction(str(rule.exprs))

@@ -115,8 +115,8 @@ class Solution:
         if self.status is Status.FEASIBLE:
             return self.assignment
         if self.status is Status.LIMIT_REACHED:
-            known = f" `assignment` has the best solution known, with {self.values}." if self.assignment else ""
-            raise LimitReachedError(self.message + known)
+            incumbent = f" `assignment` has the best solution known, with {self.values}." if self.assignment else ""
+            raise LimitReachedError(self.message + incumbent)
         conflict = self.explain(self.problem) if self.explain is not None else None
         name = f" of {self.problem.name!r}" if self.problem.name else ""
         why = str(conflict) if conflict is not None else "minimal_conflict(problem) says why."

@@ -51,9 +51,9 @@ def assembly_of(built: BuiltKernel, form: str) -> str:
         UnknownNameError: When the kernel has no such form; names those that it has.
     """
     texts = [name for name, text in built.asm.items() if isinstance(text, str)]
-    known = [*texts, SASS] if "cubin" in built.asm else texts
-    if form not in known:
-        raise UnknownNameError("form", form, known, f"A kernel for {built.taken.target} has these.")
+    forms = [*texts, SASS] if "cubin" in built.asm else texts
+    if form not in forms:
+        raise UnknownNameError("form", form, forms, f"A kernel for {built.taken.target} has these.")
     return cuobjdump(built.asm["cubin"], "-sass") if form == SASS else str(built.asm[form])
 
 
@@ -61,11 +61,11 @@ def count_instructions(built: BuiltKernel) -> dict[str, dict[str, int]]:
     """Counts of the instructions in a kernel's assembly, by kind; kinds without instructions are absent."""
     text = str(built.asm[BACKENDS[built.backend].assembly])
     name = _NAMES.get(built.backend, str)
-    found = {
+    counted = {
         kind: Counter(name(match[1]) for match in re.finditer(pattern, text))
         for kind, pattern in _PATTERNS.get(built.backend, {}).items()
     }
-    return {kind: dict(counts.most_common()) for kind, counts in found.items() if counts}
+    return {kind: dict(counts.most_common()) for kind, counts in counted.items() if counts}
 
 
 def _ptx_name(instruction: str) -> str:

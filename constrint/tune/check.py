@@ -102,7 +102,7 @@ def is_same(one: Any, other: Any) -> bool:
 
 
 def poison(outputs: Mapping[str, Any]) -> None:
-    """Fill outputs with what no kernel computes: NaN, or nearly the least integer."""
+    """Fill outputs with values that no kernel computes: NaN, or nearly the least integer."""
     import torch
 
     for output in outputs.values():
@@ -122,16 +122,16 @@ def _bound(expected: Any, output: Any, tolerance: Tolerance) -> Any:
 
 
 def error_over_bound(output: Any, expected: Any, tolerance: Tolerance) -> float:
-    """The largest error of an output over what rounding explains; what is equal, infinite or NaN in both is right."""
+    """The largest error of an output over its rounding bound; equal elements, infinities and NaNs count as right."""
     import torch
 
-    given = output.to(expected.dtype)
+    converted = output.to(expected.dtype)
     if not output.is_floating_point():
-        return 0.0 if torch.equal(given, expected) else math.inf
+        return 0.0 if torch.equal(converted, expected) else math.inf
     finite = expected.isfinite()
     bound = _bound(torch.where(finite, expected, 0.0), output, tolerance)
-    is_same = (given == expected) | (given.isnan() & expected.isnan())
-    return _largest(torch.where(is_same, 0.0, (given - expected).abs() / bound))
+    is_same = (converted == expected) | (converted.isnan() & expected.isnan())
+    return _largest(torch.where(is_same, 0.0, (converted - expected).abs() / bound))
 
 
 def _largest(error: Any) -> float:

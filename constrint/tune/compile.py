@@ -122,8 +122,8 @@ def build_triton(gpu: GpuModel | str, source: TritonSource) -> BuiltKernel:
             raise UnsupportedError(f"triton {triton.__version__} refuses the kernel for {name}: {reason}") from error
     resources = backend.read_resources(kernel.asm)
     taken = CompiledKernel(name, triton.__version__, kernel.metadata.shared, *resources)
-    told = re.search(backend.threads, kernel.asm[backend.assembly])
-    threads = int(told[1]) if told else kernel.metadata.num_warps * gpu.sm.warp_size
+    match = re.search(backend.threads, kernel.asm[backend.assembly])
+    threads = int(match[1]) if match else kernel.metadata.num_warps * gpu.sm.warp_size
     forms = {form: kernel.asm[form] for form in kernel.asm if form != "source"}
     return BuiltKernel(taken, threads, forms, target.backend, getattr(kernel.metadata, "tmem_size", None) or 0)
 

@@ -34,10 +34,10 @@ def usual_goals(operations: Iterable[Operation], gpu: GpuModel) -> list[Goal]:
         for spec in filter(is_launchable, operation.implementations):
             for workload in spec.usual_workloads(gpu):
                 try:
-                    found = _goals_of_one(operation, gpu, workload)
+                    own = _goals_of_one(operation, gpu, workload)
                 except ConstrintError:
                     continue
-                goals += [goal for goal in found if goal not in goals]
+                goals += [goal for goal in own if goal not in goals]
     return goals
 
 
@@ -52,7 +52,7 @@ def _goals_of_one(operation: Operation, gpu: GpuModel, workload: Workload) -> It
     if not able:
         raise last or UnsupportedError(f"no kernel of {operation.name!r} says how it is launched.")
     preset = {option.name: option.default for option in operation.options}
-    asked = able[0].bucket(workload)
-    options = {name: value for name, value in asked.options.items() if preset.get(name) != value}
-    whole = Workload(able[0].operation, dict(asked.sizes), asked.dtype, options)
-    return iter([Goal(Operation(operation.name, tuple(able)), whole, way) for way in able[0].ways(whole)])
+    bucket = able[0].bucket(workload)
+    options = {name: value for name, value in bucket.options.items() if preset.get(name) != value}
+    whole = Workload(able[0].operation, dict(bucket.sizes), bucket.dtype, options)
+    return iter([Goal(Operation(operation.name, tuple(able)), whole, fixed) for fixed in able[0].ways(whole)])

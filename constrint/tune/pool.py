@@ -85,14 +85,14 @@ def compile_many(
                 time.sleep(0.05)
         finally:
             processes.stop()
-        told: dict[int, CompiledKernel | str] = {}
+        results: dict[int, CompiledKernel | str] = {}
         for path in Path(name).glob("compiled-*.jsonl"):
             # A process that was stopped may have left half a line.
             for line in path.read_text().splitlines(keepends=True):
                 if line.endswith("\n"):
                     number, compiled, error = msgspec.json.decode(line)
-                    told[number] = CompiledKernel(**compiled) if compiled else error
-        return [told.get(number, _outcome(int(state[number]))) for number in range(len(trials))]
+                    results[number] = CompiledKernel(**compiled) if compiled else error
+        return [results.get(number, _outcome(int(state[number]))) for number in range(len(trials))]
 
 
 def _outcome(state: int) -> str:
@@ -151,9 +151,9 @@ def compile_for(gpu: GpuModel) -> None:
 
         target = GPUTarget(*gpu.maker.triton_target(gpu))
         # The driver's interface for compilation, and for users' files at import.
-        asked: dict[str, Any] = {"get_current_target": lambda: target, "get_current_device": lambda: 0}
-        asked["get_active_torch_device"] = _meta_device
-        driver.set_active(SimpleNamespace(**asked, get_current_stream=lambda device=0: device))
+        answers: dict[str, Any] = {"get_current_target": lambda: target, "get_current_device": lambda: 0}
+        answers["get_active_torch_device"] = _meta_device
+        driver.set_active(SimpleNamespace(**answers, get_current_stream=lambda device=0: device))
 
 
 @contextlib.contextmanager

@@ -23,7 +23,7 @@ from constrint.tune.store.choices import best_records
 from constrint.tune.store.record import TuningRecord, digest
 from constrint.tune.trial import Outcome, Trial
 
-#: Default number of trials that a search is asked for at once.
+#: Default number of trials that a session requests from its search at once.
 BATCH = 2
 #: Most repetitions of a trial whose device was lost.
 MAX_MOVES = 1
@@ -100,7 +100,7 @@ class Session:
         facts: Shared fields of the run's records.
         num_trials: Most configurations to try.
         num_final: Number of finalists, the quickest, which are timed once more in turn.
-        known: Records of this workload by the same kernels and tools, which are not repeated.
+        earlier: Records of this workload by the same kernels and tools, which are not repeated.
         name_of: Name by which other processes find a kernel.
     """
 
@@ -109,7 +109,7 @@ class Session:
     facts: RunFacts
     num_trials: int
     num_final: int
-    known: Sequence[TuningRecord] = ()
+    earlier: Sequence[TuningRecord] = ()
     name_of: Callable[[str], str] = str
     stop_at: float = math.inf
     num_known: int = 0
@@ -118,7 +118,7 @@ class Session:
     started: float = 0.0
     is_through: bool = False
     is_whole: bool = True
-    _asked: list[tuple[Proposal, TuningRecord | None]] = field(default_factory=list)
+    _pending: list[tuple[Proposal, TuningRecord | None]] = field(default_factory=list)
     _open: dict[int, Proposal | None] = field(default_factory=dict)
     _has_finals: bool = False
     _moves: Counter[int] = field(default_factory=Counter)
@@ -153,24 +153,24 @@ class Session:
             best_s = self.best_s
             jobs = [Job(next(numbers), (self._trial(proposal),), best_s=best_s) for proposal in proposals]
             self._open = {job.number: proposal for job, proposal in zip(jobs, proposals, strict=True)}
-            self._asked = [(proposal, None) for proposal in proposals]
+            self._pending = [(proposal, None) for proposal in proposals]
             return jobs
         return []
 
     def _recall(self) -> None:
-        """Tell the search the known records; a workload with enough of them and finalists is finished at once."""
-        tried = latest(self.known)
+        """Replay the earlier records to the search; enough of them, with finalists, finish the workload at once."""
+        tried = latest(self.earlier)
         for record in tried:
             config = {name: value for name, value in record.config.items() if isinstance(value, int)}
             figures = record.figures if record.is_ok else None
             self._show(record)
             self.search.tell(Proposal(record.kernel, config), figures.median_s if figures else None)
         self.records, self.num_known = tried, len(tried)
-        self.finals = finals_of(self.known, self.num_trials)
+        self.finals = finals_of(self.earlier, self.num_trials)
         self.is_through = bool(self.finals)
 
     def hear(self, done: JobResult, numbers: Iterator[int]) -> tuple[list[TuningRecord], list[Job]]:
-        """Take the result of a job: its records to store, and new jobs for trials that were lost without their fault.
+        """Take the result of a job; returns its records, and new jobs for trials that a lost device did not run.
 
         A lost trial is repeated once; finalists that were lost together are timed one by one.
         """
@@ -189,7 +189,7 @@ class Session:
         if job.is_final:
             self.finals += records
         elif records:
-            self._asked = [(asked, records[0] if asked is proposal else known) for asked, known in self._asked]
+            self._pending = [(one, records[0] if one is proposal else record) for one, record in self._pending]
             if not self._open:
                 self._tell()
         return records, again
@@ -212,31 +212,31 @@ class Session:
         left = self.num_trials - len(self.records)
         if left > 0 and time.monotonic() > self.stop_at:
             self.is_whole, left = False, 0
-        asked: list[Proposal] = []
-        while len(asked) < min(batch, left):
-            found = self.search.ask(min(batch, left) - len(asked))
-            if not found:
+        fresh: list[Proposal] = []
+        while len(fresh) < min(batch, left):
+            proposals = self.search.ask(min(batch, left) - len(fresh))
+            if not proposals:
                 break
-            # A search that ignores `tell` may propose configurations that are known.
-            asked += [proposal for proposal in found if not self._is_known(proposal)]
-        return asked
+            # A search that ignores `tell` may propose configurations that have a record.
+            fresh += [proposal for proposal in proposals if not self._is_known(proposal)]
+        return fresh
 
     def _is_known(self, proposal: Proposal) -> bool:
         return any((r.kernel, r.config) == (proposal.kernel, proposal.config) for r in self.records)
 
     def _show(self, record: TuningRecord) -> None:
-        """Hand a record to a search that takes whole records, as soon as it is there."""
+        """Hand a record to a search that takes whole records."""
         if isinstance(self.search, RecordSearch):
             self.search.hear(record)
 
     def _tell(self) -> None:
-        """Tell the search the times of its proposals, in the order in which it made them."""
-        for proposal, record in self._asked:
+        """Report the times of the proposals to the search, in the order of the proposals."""
+        for proposal, record in self._pending:
             assert record is not None
             figures = record.figures if record.is_ok else None
             self.search.tell(proposal, figures.median_s if figures else None)
             self.records.append(record)
-        self._asked = []
+        self._pending = []
 
     def _final_jobs(self, numbers: Iterator[int]) -> list[Job]:
         """The job of the finalists: the quickest and the first choice, timed in turn."""
@@ -305,7 +305,7 @@ def _finite(number: float | None) -> float | None:
 
 
 class NoSearch:
-    """The search of a workload that was tuned before: it proposes nothing."""
+    """The search of a workload whose stored records suffice: it proposes nothing."""
 
     def ask(self, number: int) -> list[Proposal]:
         """Nothing."""
@@ -315,10 +315,10 @@ class NoSearch:
         """Ignored."""
 
 
-def finals_of(known: Sequence[TuningRecord], num_trials: int) -> list[TuningRecord]:
+def finals_of(records: Sequence[TuningRecord], num_trials: int) -> list[TuningRecord]:
     """The finalists of the latest run, where `num_trials` configurations were tried; else none."""
-    finals = [record for record in known if record.figures is not None and record.figures.is_final]
-    if not finals or len(latest(known)) < num_trials:
+    finals = [record for record in records if record.figures is not None and record.figures.is_final]
+    if not finals or len(latest(records)) < num_trials:
         return []
     return [record for record in finals if record.run == finals[-1].run]
 

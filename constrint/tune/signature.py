@@ -53,9 +53,9 @@ def triton_source(
     params = {param.name: param for param in jitted.params}
     values = dict(constants or {})
     name = jitted.__name__
-    for given in values:
-        if given not in params:
-            raise UnknownNameError("argument", given, params, f"It was given a value as a constant of {name}.")
+    for constant in values:
+        if constant not in params:
+            raise UnknownNameError("argument", constant, params, f"It was given a value as a constant of {name}.")
     runtime = [n for n, param in params.items() if not param.is_constexpr and n not in values]
     types, multiples = _typed(name, signature, runtime, params)
     for argument in [n for n, text in types.items() if _is_value(text)]:
@@ -121,8 +121,8 @@ def _typed(
         types[argument] = _checked_type(match["type"], argument)
         if match["multiple"] is not None:
             if match["multiple"] not in ("1", str(DIVISOR)):
-                told = f"write {argument}:{DIVISOR} for a multiple of {DIVISOR}, or leave it out"
-                raise UsageError(f"the signature of {name} says {entry!r}; Triton knows no other multiple: {told}.")
+                hint = f"write {argument}:{DIVISOR} for a multiple of {DIVISOR}, or leave it out"
+                raise UsageError(f"the signature of {name} says {entry!r}; Triton knows no other multiple: {hint}.")
             multiples[argument] = int(match["multiple"])
     missing = [n for n in runtime if n not in types and not params[n].has_default]
     if missing:
@@ -156,10 +156,10 @@ def _value(text: str) -> Any:
     if text.startswith("tl."):
         import triton.language as tl
 
-        found = getattr(tl, text.removeprefix("tl."), None)
-        if not isinstance(found, tl.dtype):
+        dtype = getattr(tl, text.removeprefix("tl."), None)
+        if not isinstance(dtype, tl.dtype):
             raise UsageError(f"{text} is no type of triton.language; write tl.float16, tl.bfloat16, tl.float32.")
-        return found
+        return dtype
     for kind in (int, float):
         try:
             return kind(text)

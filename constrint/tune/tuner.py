@@ -24,7 +24,7 @@ from constrint.select.fingerprint import fingerprint_of
 from constrint.select.toolchain import differences, toolchain_of
 from constrint.tune.engine.interface import Engine, Job, JobResult
 from constrint.tune.search.interface import Search, SearchTask
-from constrint.tune.search.maker import Making, SearchMaker
+from constrint.tune.search.maker import PendingSearch, SearchMaker
 from constrint.tune.session import BATCH, Goal, NoSearch, RunFacts, Session, Tuned, finals_of
 from constrint.tune.store.record import TuningRecord
 from constrint.tune.store.store import RecordStore
@@ -123,22 +123,22 @@ class Waiting:
 
     Args:
         goal: The workload.
-        known: Records of its operation on this GPU.
+        records: Records of its operation on this GPU.
         again: Those of this workload, which replace trials.
         search: Its search, once it is being made.
     """
 
     goal: Goal
-    known: Sequence[TuningRecord]
+    records: Sequence[TuningRecord]
     again: Sequence[TuningRecord] = ()
-    search: Making | Future[Search] | None = None
+    search: PendingSearch | Future[Search] | None = None
 
 
 def records_of(store: RecordStore, goal: Goal, gpu: GpuModel, tools: Mapping[str, str]) -> list[TuningRecord]:
     """Stored records of an operation on a GPU, measured by today's tools."""
     own = {spec.full_name: toolchain_of(spec, tools) for spec in goal.operation.implementations}
-    found = store.find(operation=goal.workload.operation, gpu=gpu.name)
-    return [r for r in found if not differences(r.toolchain, own.get(r.kernel, tools))]
+    records = store.find(operation=goal.workload.operation, gpu=gpu.name)
+    return [r for r in records if not differences(r.toolchain, own.get(r.kernel, tools))]
 
 
 def is_same(goal: Goal, record: TuningRecord) -> bool:
@@ -175,7 +175,7 @@ class Tuner:
         self._jobs: dict[int, Session] = {}
         self._sessions: list[list[Session]] = [[] for _ in engine.slots]
         self._lost: set[int] = set()
-        self._known: dict[str, list[TuningRecord]] = {}
+        self._records: dict[str, list[TuningRecord]] = {}
         self._use = [Use(name) for name in engine.slots]
         #: Times of the first and the last result.
         self._first_done = self._last_done = 0.0
@@ -243,7 +243,7 @@ class Tuner:
         return SearchMaker(
             settings.search,
             settings.gpu,
-            self._known,
+            self._records,
             load=settings.load,
             name_of=settings.name_of,
             num_processes=len(self._sessions),
@@ -256,7 +256,7 @@ class Tuner:
         for each in itertools.islice(waiting, room + num_devices):
             if each.search is None:
                 goal, settings = each.goal, self._settings
-                each.again = [r for r in each.known if settings.resume and is_same(goal, r)]
+                each.again = [r for r in each.records if settings.resume and is_same(goal, r)]
                 if finals_of(each.again, settings.trials):
                     each.search = Future()
                     each.search.set_result(NoSearch())
@@ -301,9 +301,9 @@ class Tuner:
     def _records_of(self, goal: Goal) -> list[TuningRecord]:
         """Records of an operation on this GPU, as stored when the run began, measured by today's tools."""
         operation = goal.workload.operation
-        if operation not in self._known:
-            self._known[operation] = records_of(self._store, goal, self._settings.gpu, self._facts.toolchain)
-        return self._known[operation]
+        if operation not in self._records:
+            self._records[operation] = records_of(self._store, goal, self._settings.gpu, self._facts.toolchain)
+        return self._records[operation]
 
     def _submit(self, home: int, session: Session, jobs: Sequence[Job]) -> None:
         """Submit jobs; trials are spread over the home device and idle ones, finalists stay together."""
@@ -356,8 +356,8 @@ class Tuner:
     def _left_s(self) -> float | None:
         """Estimated time left of the run, by the trials so far; None before there are enough."""
         spent = time.monotonic() - self._started
-        is_told = self._num_trials >= TELLING_TRIALS
-        left = spent * max(0, self._left - self._num_trials) / self._num_trials if is_told else None
+        is_estimable = self._num_trials >= TELLING_TRIALS
+        left = spent * max(0, self._left - self._num_trials) / self._num_trials if is_estimable else None
         if self._until is not None:
             rest = max(0.0, self._until - time.monotonic())
             return rest if left is None else min(left, rest)

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from constrint.answers import registry
-from constrint.answers.formats.records import Said, Source, load, reader, writer
+from constrint.answers.formats.records import Source, StatedFields, load, reader, writer
 from constrint.errors import UnknownNameError, UsageError
 from constrint.tune.store.record import TuningRecord
 from constrint.tune.store.schema import row_of
@@ -29,7 +29,7 @@ def text_of(name: str, records: Iterable[TuningRecord]) -> str:
 
 
 def read(name: str, text: str | bytes, **said: Any) -> list[TuningRecord]:
-    return reader(name)(Source("file", text if isinstance(text, bytes) else text.encode(), Said(**said)))
+    return reader(name)(Source("file", text if isinstance(text, bytes) else text.encode(), StatedFields(**said)))
 
 
 def several() -> list[TuningRecord]:
@@ -337,11 +337,11 @@ def test_a_file_that_is_too_large_or_missing_is_refused(tmp_path: Path, monkeypa
     path = tmp_path / "large"
     path.write_bytes(b"x" * 11)
     with pytest.raises(UsageError, match="has more than 10 bytes; split it"):
-        load(path, Said())
+        load(path, StatedFields())
     with pytest.raises(UsageError, match=r"cannot read .*: No such file or directory"):
-        load(tmp_path / "none", Said())
+        load(tmp_path / "none", StatedFields())
     with pytest.raises(UsageError, match=r"cannot read .*: Is a directory"):
-        load(tmp_path, Said())
+        load(tmp_path, StatedFields())
 
 
 def test_what_is_said_is_taken_for_a_file() -> None:

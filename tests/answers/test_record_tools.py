@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from constrint.answers.formats.records import Said, Source, reader, writer
+from constrint.answers.formats.records import Source, StatedFields, reader, writer
 from constrint.tune.store.choices import best_records
 from constrint.tune.store.record import TuningRecord
 from tests.support.records import record, timed
@@ -90,7 +90,7 @@ def test_what_kernel_tuner_writes_as_t4_is_imported(tmp_path: Path) -> None:
     results, _ = kernel_tuner.tune_cache(str(path), verbose=False, quiet=True)
     params = {name: [one.config[name] for one in trials()] for name in ("block_size_x", "vector", "fast")}
     file_utils.store_output_file(str(tmp_path / "theirs.json"), results, params)
-    said = Said(kernel="vector_add", gpu="H200-SXM", dtype="fp32")
+    said = StatedFields(kernel="vector_add", gpu="H200-SXM", dtype="fp32")
     found = reader("t4")(Source("theirs.json", (tmp_path / "theirs.json").read_bytes(), said))
     assert len(found) == sum(one.is_ok for one in trials())
     assert best_records(found)[0].config == best_records(trials())[0].config

@@ -31,7 +31,7 @@ def product_of(shape: tuple[int, int, int], dtype: str, layout: str, *, is_plain
 
     Args:
         shape: M, N and K.
-        dtype: Of A and B.
+        dtype: Type of A and B.
         layout: How A and B lie: "r" by rows, "c" by columns.
         is_plain: Whether nothing is added.
     """

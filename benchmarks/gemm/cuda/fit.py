@@ -101,7 +101,7 @@ class Judgement:
         share: The fastest time over that of the first choice.
         bias: Predicted over measured time of the fastest, less one.
         took: Measured over predicted time of the first choice.
-        chosen, best: What is chosen, and what was fastest.
+        chosen, best: The chosen configuration and the fastest one.
     """
 
     name: str

@@ -66,7 +66,7 @@ class Made(NamedTuple):
 
     Args:
         a, b: (M, K) and (K, N).
-        bias, source: What is added, or None.
+        bias, source: The addends of the epilogue, or None.
         whole: C with what lies beyond its rows, all poison.
         out: C in it.
     """
@@ -86,9 +86,9 @@ def made(
 
     Args:
         shape: M, N and K.
-        dtype: Of A and B.
+        dtype: Type of A and B.
         layout: How A and B lie: "r" by rows, "c" by columns.
-        end: What is done with sums.
+        end: The epilogue.
         pad: The distance of C's rows is a multiple of this; one element more where it is 1.
         device: Where; `meta` for operands without data.
     """

@@ -188,12 +188,12 @@ def explored(
 
     Args:
         gpu: The hardware model.
-        seed: Of what is drawn.
+        seed: The seed of all draws.
         number: Products: those that are named, then random ones.
         each: Configurations of each.
         is_random: Whether all products are random; half of them have sides that are multiples of `step`, any layout.
         least, most: The shortest side that is drawn, and the longest.
-        step: What sides of every other random product are a multiple of.
+        step: Sides of every other random product are multiples of this.
     """
     draw = random.Random(seed)
 

@@ -44,7 +44,7 @@ class Case(NamedTuple):
     Args:
         shape: (M, N, K).
         dtype: The operands' dtype.
-        layout: Of A and B: `r` by rows, `c` by columns.
+        layout: The order of A and of B: `r` by rows, `c` by columns.
         gaps: Elements between lines of A, B and C.
         offsets: Elements before the first one of A, B and C, counted from a multiple of 16 bytes.
         is_out_by_columns: Whether C lies by columns.

@@ -49,7 +49,7 @@ class Loops:
 
     Args:
         workload: The layer.
-        parts: What the steps of each loop are counted as.
+        parts: The counted parts of the steps of each loop.
         steps: Steps of all rounds.
         other_s: Seconds beside them.
         seconds: Measured seconds.

@@ -29,12 +29,12 @@ _CHOICE = """\
 """
 
 
-def write(found: Export) -> str:
+def write(export: Export) -> str:
     """The header of ranked configurations, or of a space."""
-    rows = found.rows()
-    guard = f"{PREFIX}{identifier(found.title).upper()}_H"
-    lines = [*(f"/* {one_line(line)} */" for line in found.header), f"#ifndef {guard}", f"#define {guard}", ""]
-    own = dict(_limits(found)) | {"NUM_CONFIGS": c_literal(len(rows))}
+    rows = export.rows()
+    guard = f"{PREFIX}{identifier(export.title).upper()}_H"
+    lines = [*(f"/* {one_line(line)} */" for line in export.header), f"#ifndef {guard}", f"#define {guard}", ""]
+    own = dict(_limits(export)) | {"NUM_CONFIGS": c_literal(len(rows))}
     lines += [f"#define {PREFIX}{name} {text}" for name, text in own.items()]
     chosen = ["", f"/* The configuration in use; define {PREFIX}CONFIG to take another one. */", _CHOICE.rstrip()]
     for place, row in enumerate(rows):
@@ -46,14 +46,14 @@ def write(found: Export) -> str:
     return "\n".join([*lines, *chosen, "#endif", "", "#endif", ""])
 
 
-def _limits(found: Export) -> Iterator[tuple[str, str]]:
+def _limits(export: Export) -> Iterator[tuple[str, str]]:
     """The workload, and the GPU's limits per block."""
-    if found.gpu is None or found.workload is None:
+    if export.gpu is None or export.workload is None:
         return
-    sm = found.gpu.sm
-    yield "GPU", c_literal(found.gpu.name)
-    yield "DTYPE", c_literal(found.workload.dtype)
-    for name, size in {**found.workload.sizes, **found.workload.options}.items():
+    sm = export.gpu.sm
+    yield "GPU", c_literal(export.gpu.name)
+    yield "DTYPE", c_literal(export.workload.dtype)
+    for name, size in {**export.workload.sizes, **export.workload.options}.items():
         yield f"SIZE_{identifier(name).upper()}", c_literal(size)
     yield "WARP_SIZE", c_literal(sm.warp_size)
     yield "MAX_THREADS_PER_BLOCK", c_literal(sm.max_threads_per_block)
@@ -63,18 +63,18 @@ def _limits(found: Export) -> Iterator[tuple[str, str]]:
 
 def _macros(row: Row, taken: set[str]) -> dict[str, str]:
     """The macros of one configuration by name, without the prefix."""
-    found: dict[str, str] = dict(_figures(row))
+    macros: dict[str, str] = dict(_figures(row))
     for name, value in row.config.items():
         macro = identifier(name).upper()
-        if not macro or macro[0].isdigit() or macro in found or macro in taken:
+        if not macro or macro[0].isdigit() or macro in macros or macro in taken:
             raise UsageError(
                 f"{name!r} cannot be the name of a C macro of its own ({PREFIX}{macro}): --rename {name}=other_name."
             )
         try:
-            found[macro] = c_literal(value)
+            macros[macro] = c_literal(value)
         except UsageError as error:
             raise UsageError(f"{name}: {error}") from None
-    return found
+    return macros
 
 
 def _figures(row: Row) -> Iterator[tuple[str, Any]]:

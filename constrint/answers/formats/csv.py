@@ -11,11 +11,11 @@ from constrint.answers.registry import Format
 from constrint.errors import UsageError
 
 
-def write(found: Export) -> str:
+def write(export: Export) -> str:
     """A line of names and a line per configuration; a parameter that the kernel lacks is empty."""
-    rows = found.rows()
-    parameters = tuple(found.shown.values())
-    request = _request(found)
+    rows = export.rows()
+    parameters = tuple(export.shown.values())
+    request = _request(export)
     cells = [
         [("rank", place), *_kernel(row), *((n, row.config.get(n)) for n in parameters), *_figures(row), *request]
         for place, row in enumerate(rows, 1)
@@ -56,12 +56,12 @@ def _figures(row: Row) -> list[tuple[str, Any]]:
     ]
 
 
-def _request(found: Export) -> list[tuple[str, Any]]:
+def _request(export: Export) -> list[tuple[str, Any]]:
     """The GPU and the workload, repeated in every row, so that files can be joined."""
-    if found.gpu is None or found.workload is None:
+    if export.gpu is None or export.workload is None:
         return []
-    numbers = {**found.workload.sizes, **found.workload.options}
-    return [("gpu", found.gpu.name), ("dtype", found.workload.dtype), *((f"size_{n}", v) for n, v in numbers.items())]
+    numbers = {**export.workload.sizes, **export.workload.options}
+    return [("gpu", export.gpu.name), ("dtype", export.workload.dtype), *((f"size_{n}", v) for n, v in numbers.items())]
 
 
 FORMAT = Format("csv", "one row per configuration", write)

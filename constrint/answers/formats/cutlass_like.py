@@ -21,12 +21,12 @@ OPERANDS = {"bf16": "bf16", "fp16": "f16", "tf32": "tf32", "fp32": "f32", "fp64"
 SUMS = {"fp64": "f64", "int8": "s32"}
 
 
-def write(found: Export) -> str:
+def write(export: Export) -> str:
     """The lines, the best configuration first."""
-    lines = [comment(line) for line in found.header]
+    lines = [comment(line) for line in export.header]
     lines.append("# Each line is arguments: grep -v '^#' FILE | xargs -L 1 cutlass_profiler")
-    problem = _problem(found)
-    rows = found.rows()
+    problem = _problem(export)
+    rows = export.rows()
     # A library among kernels has no tiles and is skipped; alone it is refused by `_shape`.
     for place, row in enumerate([row for row in rows if row.config] or rows, 1):
         shape = _shape(row)
@@ -70,9 +70,9 @@ def _heuristics(shape: dict[str, int], row: Row) -> str:
     return f"{stages}cta({tile}) splitK({shape['split_k_slices']}) {cluster}{warps}{kernel}{seconds}"
 
 
-def _problem(found: Export) -> list[str]:
+def _problem(export: Export) -> list[str]:
     """The arguments of the problem; empty without a workload of sizes m, n, k."""
-    workload = found.workload
+    workload = export.workload
     if workload is None or not {"m", "n", "k"} <= workload.sizes.keys():
         return []
     operand = OPERANDS.get(workload.dtype)

@@ -43,8 +43,8 @@ def write(records: Iterable[TuningRecord]) -> Iterator[str]:
         )
     if len(gpus) > 1:
         raise UsageError(f"a lookup table is for one GPU, and these records are of {', '.join(sorted(gpus))}: --gpu.")
-    found = {key: _configs(of_key) for key, of_key in sorted(table.items())}
-    yield json.dumps(found, indent=1) + "\n"
+    entries = {key: _configs(of_key) for key, of_key in sorted(table.items())}
+    yield json.dumps(entries, indent=1) + "\n"
 
 
 def _fits(record: TuningRecord) -> bool:
@@ -73,7 +73,7 @@ def _key(record: TuningRecord) -> str:
 
 def _configs(records: list[TuningRecord]) -> list[dict[str, Any]]:
     """The best configurations of a product under the template's names."""
-    found: dict[str, dict[str, Any]] = {}
+    configs: dict[str, dict[str, Any]] = {}
     for record in sorted(records, key=place_of):
         config = {theirs: record.config[ours] for ours, theirs in NAMES.items() if ours in record.config}
         config |= {name: record.config[name] for name in OWN if name in record.config}
@@ -86,8 +86,8 @@ def _configs(records: list[TuningRecord]) -> list[dict[str, Any]]:
             "USE_FAST_ACCUM": False,
             "ACC_TYPE": "tl.float32",
         }
-        found.setdefault(digest(entry), entry)
-    return list(found.values())[:MOST]
+        configs.setdefault(digest(entry), entry)
+    return list(configs.values())[:MOST]
 
 
 RECORDS = RecordFormat("inductor", "a lookup table for PyTorch Inductor's matrix products: good guesses", write)

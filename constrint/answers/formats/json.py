@@ -20,10 +20,10 @@ from constrint.select.rank import Ranking
 SCHEMA = "constrint.export/1"
 
 
-def write(found: Export) -> str:
+def write(export: Export) -> str:
     """The document, indented."""
-    body = _ranking(found.ranking, found) if found.ranking is not None else _space(found)
-    document = {"schema": SCHEMA, "title": found.title, "provenance": found.provenance, **body}
+    body = _ranking(export.ranking, export) if export.ranking is not None else _space(export)
+    document = {"schema": SCHEMA, "title": export.title, "provenance": export.provenance, **body}
     try:
         return json.dumps(document, indent=1, allow_nan=False, default=_refuse) + "\n"
     except ValueError as error:
@@ -34,20 +34,20 @@ def _refuse(value: object) -> None:
     raise UsageError(f"{value!r} ({type(value).__name__}) is no value that JSON has; csv takes it.")
 
 
-def _ranking(ranking: Ranking, found: Export) -> dict[str, Any]:
+def _ranking(ranking: Ranking, export: Export) -> dict[str, Any]:
     """The ranking under its new names, without the wall time, which changes from run to run."""
     body: dict[str, Any] = msgspec.to_builtins(RankingResult.of(ranking))
     del body["seconds"]
-    rows = found.rows()
+    rows = export.rows()
     body["candidates"] = [
         {**candidate, "config": dict(row.config)} for candidate, row in zip(body["candidates"], rows, strict=False)
     ]
     return {"ranking": body}
 
 
-def _space(found: Export) -> dict[str, Any]:
-    assert found.space is not None
-    space = pruned(found)
+def _space(export: Export) -> dict[str, Any]:
+    assert export.space is not None
+    space = pruned(export)
     for name, values in space.params.items():
         wrong = next((value for value in values if isinstance(value, tuple)), None)
         if wrong is not None:
@@ -57,13 +57,13 @@ def _space(found: Export) -> dict[str, Any]:
         for r in space.restrictions
     ]
     return {
-        "name": found.space.problem.name,
-        "num_product": found.space.product_size,
-        "num_valid": found.space.size,
+        "name": export.space.problem.name,
+        "num_product": export.space.product_size,
+        "num_valid": export.space.size,
         "params": {name: list(values) for name, values in space.params.items()},
         "restrictions": [restriction.text for restriction in space.restrictions],
         "rules": rules,
-        "configs": [dict(row.config) for row in found.rows()],
+        "configs": [dict(row.config) for row in export.rows()],
     }
 
 

@@ -54,13 +54,13 @@ _REMAINDER = re.compile(r"\w+ % \w+ == 0")
 _PRODUCT = re.compile(r"\w+(?: \* \w+)* (?:<=|>=) \d{1,15}")
 
 
-def write(found: Export) -> str:
+def write(export: Export) -> str:
     """The Python file of a space."""
-    space = pruned(found)
+    space = pruned(export)
     for name in space.params:
         if name in FORBIDDEN:
             raise UsageError(f"Kernel Tuner takes no parameter called {name!r}: --rename {name}=other_name.")
-    lines = [comment(line) for line in _header(found)]
+    lines = [comment(line) for line in _header(export)]
     lines += ["", "tune_params = {"]
     lines += [f'    "{name}": [{", ".join(map(write_value, values))}],' for name, values in space.params.items()]
     lines += ["}", "", "restrictions = ["]
@@ -72,18 +72,18 @@ def write(found: Export) -> str:
     return "\n".join([*lines, "]", ""])
 
 
-def _header(found: Export) -> list[str]:
-    assert found.space is not None
-    problem = found.space.problem
+def _header(export: Export) -> list[str]:
+    assert export.space is not None
+    problem = export.space.problem
     lines = [
-        *found.header,
-        f"{found.space.size} configurations satisfy the restrictions, of {found.space.product_size} combinations.",
+        *export.header,
+        f"{export.space.size} configurations satisfy the restrictions, of {export.space.product_size} combinations.",
         "tune_params has the values that occur in one of them.",
         "Kernel Tuner evaluates a text with an (and) in it as it stands, and rewrites some others: hence (and True).",
     ]
     if problem.objectives or problem.soft_constraints:
         lines.append("Objectives and soft rules are not in this file: Kernel Tuner has no such thing.")
-    if any(name in found.shown.values() for name in BLOCK_SIZES):
+    if any(name in export.shown.values() for name in BLOCK_SIZES):
         lines.append("Kernel Tuner keeps the product of block_size_x, _y and _z below the device's threads by itself.")
     return lines
 
@@ -143,10 +143,10 @@ class _Entry(msgspec.Struct):
 
 def write_records(records: Iterable[TuningRecord]) -> Iterator[str]:
     """A cache of the best record of every configuration."""
-    kept = best_of_each(of_one_kernel(records, "a cache of Kernel Tuner"))
-    first = kept[0]
+    best = best_of_each(of_one_kernel(records, "a cache of Kernel Tuner"))
+    first = best[0]
     names = list(first.config)
-    values = {name: list({repr(one.config[name]): one.config[name] for one in kept}.values()) for name in names}
+    values = {name: list({repr(one.config[name]): one.config[name] for one in best}.values()) for name in names}
     header = {
         "device_name": first.gpu,
         "kernel_name": first.kernel,
@@ -159,7 +159,7 @@ def write_records(records: Iterable[TuningRecord]) -> Iterator[str]:
     }
     yield json.dumps(header, indent=0)[: -len("{}\n}")] + "{"
     keys: set[str] = set()
-    for at, record in enumerate(kept):
+    for at, record in enumerate(best):
         config = {name: record.config[name] for name in names}
         key = ",".join(str(value) for value in config.values())
         if key in keys:
@@ -172,14 +172,14 @@ def write_records(records: Iterable[TuningRecord]) -> Iterator[str]:
 
 
 def _result(record: TuningRecord) -> dict[str, Any]:
-    found: dict[str, Any] = dict.fromkeys(OTHER_TIMES, 0)
+    fields: dict[str, Any] = dict.fromkeys(OTHER_TIMES, 0)
     if record.is_ok and record.figures is not None:
         time_ms = record.figures.median_s * 1e3
-        found |= {"time": time_ms, "times": [time_ms]}
+        fields |= {"time": time_ms, "times": [time_ms]}
     else:
         error = ERRORS.get(record.outcome, "RuntimeFailedConfig")
-        found |= {"time": error, "__error__": error}
-    return {**found, "timestamp": timestamp(record)}
+        fields |= {"time": error, "__error__": error}
+    return {**fields, "timestamp": timestamp(record)}
 
 
 def read(source: Source) -> list[TuningRecord]:
@@ -188,7 +188,7 @@ def read(source: Source) -> list[TuningRecord]:
     Raises:
         UsageError: When the file is no cache, measures something else than time, or contradicts itself.
     """
-    source = Source(source.name, _closed(source.text), source.said)
+    source = Source(source.name, _closed(source.text), source.stated)
     cache = converted(source, document(source), _Cache)
     if cache.objective not in ("time", ["time"]):
         refuse(source, f"objective: {cache.objective!r}; only times are imported", line_of(source, ("objective",)))
@@ -198,27 +198,27 @@ def read(source: Source) -> list[TuningRecord]:
 
 def _closed(text: bytes) -> bytes:
     """The text with its last brackets, which Kernel Tuner omits while it tunes."""
-    kept = text.rstrip()
-    if b'"cache"' not in kept or kept.endswith((b"}\n}", b"}}}")):
+    stripped = text.rstrip()
+    if b'"cache"' not in stripped or stripped.endswith((b"}\n}", b"}}}")):
         return text
     try:
-        json.loads(kept)
+        json.loads(stripped)
     except (ValueError, RecursionError):
-        return kept.removesuffix(b",") + b"}\n}"
+        return stripped.removesuffix(b",") + b"}\n}"
     return text
 
 
 def _common(source: Source, cache: _Cache) -> dict[str, Any]:
     """The fields that all records of a cache share."""
-    said, ours = source.said, cache.constrint
-    kernel = said.kernel or cache.kernel_name
-    sizes = dict(said.sizes) or (ours.sizes if ours else _sizes(source, cache.problem_size))
+    stated, ours = source.stated, cache.constrint
+    kernel = stated.kernel or cache.kernel_name
+    sizes = dict(stated.sizes) or (ours.sizes if ours else _sizes(source, cache.problem_size))
     return {
         **(ours.of_record() if ours else {}),
         "kernel": kernel,
-        "operation": said.operation or (ours.operation if ours else kernel.partition(".")[0]),
-        "gpu": said.gpu or (cache.device_name if ours else match_device_name(cache.device_name) or cache.device_name),
-        "dtype": need(source, "the dtype", said.dtype or (ours.dtype if ours else ""), "--dtype"),
+        "operation": stated.operation or (ours.operation if ours else kernel.partition(".")[0]),
+        "gpu": stated.gpu or (cache.device_name if ours else match_device_name(cache.device_name) or cache.device_name),
+        "dtype": need(source, "the dtype", stated.dtype or (ours.dtype if ours else ""), "--dtype"),
         "sizes": sizes,
         "run": source.run("kernel-tuner"),
     }
@@ -249,8 +249,8 @@ def _record(source: Source, cache: _Cache, key: str, common: dict[str, Any]) -> 
     outcome = OUTCOMES[error] if error else "ok"
     if figures is not None and cache.constrint is not None:
         figures = msgspec.structs.replace(figures, cache=cache.constrint.cache)
-    found = TuningRecord(**common, config=config, outcome=outcome, message=error, figures=figures, created=created)
-    return place, found
+    record = TuningRecord(**common, config=config, outcome=outcome, message=error, figures=figures, created=created)
+    return place, record
 
 
 def _figures(source: Source, entry: _Entry, place: tuple[str, ...]) -> tuple[Figures | None, str]:

@@ -25,7 +25,7 @@ from constrint.tune.store.record import TuningRecord, digest
 
 
 @dataclass(frozen=True)
-class Said:
+class StatedFields:
     """The caller's statements about a file, which fill in fields that the file lacks.
 
     Args:
@@ -52,16 +52,16 @@ class Source:
     Args:
         name: The name in errors.
         text: The content.
-        said: The caller's statements.
+        stated: The caller's statements.
     """
 
     name: str
     text: bytes
-    said: Said = field(default_factory=Said)
+    stated: StatedFields = field(default_factory=StatedFields)
 
     def run(self, kind: str) -> str:
         """The run of the file's records."""
-        return self.said.run or f"{kind}:{Path(self.name).stem}"
+        return self.stated.run or f"{kind}:{Path(self.name).stem}"
 
 
 class Ours(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -108,8 +108,8 @@ def writer(name: str) -> Callable[[Iterable[TuningRecord]], Iterator[str]]:
     """
     write = RECORDS.named(name).write
     if write is None:
-        known = ", ".join(one.name for one in map(RECORDS.named, sorted(RECORDS.names())) if one.write)
-        raise UsageError(f"the format {name} is only imported; exported are: {known}.")
+        names = ", ".join(one.name for one in map(RECORDS.named, sorted(RECORDS.names())) if one.write)
+        raise UsageError(f"the format {name} is only imported; exported are: {names}.")
     return write
 
 
@@ -121,13 +121,13 @@ def reader(name: str) -> Callable[[Source], list[TuningRecord]]:
     """
     read = RECORDS.named(name).read
     if read is None:
-        known = ", ".join(one.name for one in map(RECORDS.named, sorted(RECORDS.names())) if one.read)
+        names = ", ".join(one.name for one in map(RECORDS.named, sorted(RECORDS.names())) if one.read)
         hint = " `constrint count --space FILE` reads it as a space." if name == "t1" else ""
-        raise UsageError(f"the format {name} has no results that could be imported; imported are: {known}.{hint}")
+        raise UsageError(f"the format {name} has no results that could be imported; imported are: {names}.{hint}")
     return read
 
 
-def load(path: Path, said: Said) -> Source:
+def load(path: Path, stated: StatedFields) -> Source:
     """Read a file to import.
 
     Raises:
@@ -140,7 +140,7 @@ def load(path: Path, said: Said) -> Source:
         raise UsageError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}.") from None
     if len(text) > MAX_BYTES:
         raise UsageError(f"{path} has more than {MAX_BYTES:,} bytes; split it, at most that many are imported at once.")
-    return Source(str(path), text, said)
+    return Source(str(path), text, stated)
 
 
 def refuse(source: Source, rule: str, line: int) -> NoReturn:
@@ -227,14 +227,14 @@ def converted(source: Source, value: Any, kind: type[T], place: Place = ()) -> T
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        said, _, path = str(error).partition(" - at `$")
+        rule, _, path = str(error).partition(" - at `$")
         steps: list[str | int] = list(place)
         for step in _STEP.finditer(path):
             name, number = step.groups()
             if name is None and number is None:
                 break
             steps.append(int(number) if number else name)
-        refuse(source, f"{shown(steps)}: {said}", line_of(source, tuple(steps)))
+        refuse(source, f"{shown(steps)}: {rule}", line_of(source, tuple(steps)))
 
 
 def shown(place: Iterable[str | int]) -> str:
@@ -280,13 +280,13 @@ def checked(source: Source, records: Iterable[tuple[int | Place, TuningRecord]])
     """
     from constrint.tune.store.schema import row_of  # sqlalchemy: 150 ms that writers do not wait for
 
-    known: dict[str, tuple[int | Place, TuningRecord]] = {}
+    by_id: dict[str, tuple[int | Place, TuningRecord]] = {}
 
     def stop(rule: str, where: int | Place) -> NoReturn:
         refuse(source, rule, _line_at(source, where))
 
     for where, record in records:
-        if len(known) >= MAX_RECORDS:
+        if len(by_id) >= MAX_RECORDS:
             stop(f"more than {MAX_RECORDS:,} records; split the file", where)
         figures = record.figures
         if figures is not None and (figures.median_s <= 0 or figures.spread_s < 0 or figures.num_rounds < 0):
@@ -295,11 +295,11 @@ def checked(source: Source, records: Iterable[tuple[int | Place, TuningRecord]])
             name = str(row_of(record)["id"])
         except UsageError as error:
             stop(str(error), where)
-        if name in known and known[name][1] != record:
-            other = _line_at(source, known[name][0])
+        if name in by_id and by_id[name][1] != record:
+            other = _line_at(source, by_id[name][0])
             stop(f"another record of the same trial, which differs, is in line {other}; keep one of them", where)
-        known.setdefault(name, (where, record))
-    return [record for _, record in known.values()]
+        by_id.setdefault(name, (where, record))
+    return [record for _, record in by_id.values()]
 
 
 def _line_at(source: Source, where: int | Place) -> int:
@@ -338,16 +338,16 @@ def of_one_kernel(records: Iterable[TuningRecord], what: str) -> list[TuningReco
     Raises:
         UsageError: When there are no records, or they belong to several kernels, workloads or GPUs.
     """
-    kept = list(records)
-    if not kept:
+    listed = list(records)
+    if not listed:
         raise UsageError("there are no records to export: `constrint records list --all` shows what there is.")
-    if len({digest([workload_key(one), one.kernel, sorted(one.config)]) for one in kept}) > 1:
-        kernels = sorted({f"{one.kernel} on {one.gpu}: {workload_text(one)}" for one in kept})
+    if len({digest([workload_key(one), one.kernel, sorted(one.config)]) for one in listed}) > 1:
+        kernels = sorted({f"{one.kernel} on {one.gpu}: {workload_text(one)}" for one in listed})
         raise UsageError(
             f"{what} holds one kernel on one workload and GPU, and these records are of {len(kernels)}, such as "
             f"{kernels[0]}. Choose with --kernel, --gpu, --dtype and --workload."
         )
-    return kept
+    return listed
 
 
 def best_of_each(records: Iterable[TuningRecord]) -> list[TuningRecord]:

@@ -21,10 +21,10 @@ TYPES: dict[str, tuple[type, ...]] = {"bool": (bool,), "int": (int,), "float": (
 
 def write(records: Iterable[TuningRecord]) -> Iterator[str]:
     """A document whose space is all combinations of the records' values."""
-    kept = of_one_kernel(records, "a T1 file")
-    first = kept[0]
-    parameters = [_parameter(name, [one.config[name] for one in kept]) for name in first.config]
-    found = {
+    listed = of_one_kernel(records, "a T1 file")
+    first = listed[0]
+    parameters = [_parameter(name, [one.config[name] for one in listed]) for name in first.config]
+    document = {
         "General": {"BenchmarkName": f"{first.kernel} on {first.gpu}, {workload_text(first)}", "OutputFormat": "JSON"},
         "ConfigurationSpace": {"TuningParameters": parameters, "Conditions": []},
         "KernelSpecification": {
@@ -40,7 +40,7 @@ def write(records: Iterable[TuningRecord]) -> Iterator[str]:
             "Arguments": [],
         },
     }
-    yield json.dumps(found, indent=1) + "\n"
+    yield json.dumps(document, indent=1) + "\n"
 
 
 def _parameter(name: str, values: list[Value]) -> dict[str, object]:

@@ -90,11 +90,11 @@ class _Document(msgspec.Struct):
 
 def write(records: Iterable[TuningRecord]) -> Iterator[str]:
     """A document of the best record of every configuration."""
-    kept = best_of_each(of_one_kernel(records, "a T4 file"))
-    ours = {"kernel": kept[0].kernel, "gpu": kept[0].gpu, "more": msgspec.to_builtins(Ours.of(kept[0]))}
+    best = best_of_each(of_one_kernel(records, "a T4 file"))
+    ours = {"kernel": best[0].kernel, "gpu": best[0].gpu, "more": msgspec.to_builtins(Ours.of(best[0]))}
     head = {"schema_version": VERSION, "metadata": {"timeunit": "milliseconds", "constrint": ours}, "results": []}
     yield json.dumps(head, indent=1)[: -len("]\n}")]
-    for at, record in enumerate(kept):
+    for at, record in enumerate(best):
         yield ("," if at else "") + "\n" + json.dumps(_result(record))
     yield "\n]\n}\n"
 
@@ -119,29 +119,29 @@ def read(source: Source) -> list[TuningRecord]:
     Raises:
         UsageError: When the form or the unit is another, or neither the file nor the caller names kernel and GPU.
     """
-    found = converted(source, document(source), _Document)
-    if found.schema_version.partition(".")[0] != VERSION.partition(".")[0]:
-        rule = f"schema_version: {found.schema_version[:20]!r}, and this version reads {VERSION}"
+    results_document = converted(source, document(source), _Document)
+    if results_document.schema_version.partition(".")[0] != VERSION.partition(".")[0]:
+        rule = f"schema_version: {results_document.schema_version[:20]!r}, and this version reads {VERSION}"
         refuse(source, rule, line_of(source, ("schema_version",)))
     # The most common writer spells it with one l.
-    if found.metadata.timeunit.replace("mili", "milli") != "milliseconds":
-        rule = f"metadata.timeunit: {found.metadata.timeunit[:20]!r}; only milliseconds are read"
+    if results_document.metadata.timeunit.replace("mili", "milli") != "milliseconds":
+        rule = f"metadata.timeunit: {results_document.metadata.timeunit[:20]!r}; only milliseconds are read"
         refuse(source, rule, line_of(source, ("metadata", "timeunit")))
-    common = _common(source, found.metadata.constrint)
-    cache = found.metadata.constrint.more.cache if found.metadata.constrint else "warm"
-    return checked(source, (_record(source, at, one, common, cache) for at, one in enumerate(found.results)))
+    common = _common(source, results_document.metadata.constrint)
+    cache = results_document.metadata.constrint.more.cache if results_document.metadata.constrint else "warm"
+    return checked(source, (_record(source, at, one, common, cache) for at, one in enumerate(results_document.results)))
 
 
 def _common(source: Source, ours: _Kernel | None) -> dict[str, Any]:
-    said, more = source.said, ours.more if ours else None
-    kernel = need(source, "the kernel", said.kernel or (ours.kernel if ours else ""), "--kernel")
+    stated, more = source.stated, ours.more if ours else None
+    kernel = need(source, "the kernel", stated.kernel or (ours.kernel if ours else ""), "--kernel")
     return {
         **(more.of_record() if more else {}),
         "kernel": kernel,
-        "operation": said.operation or (more.operation if more else kernel.partition(".")[0]),
-        "gpu": need(source, "the GPU", said.gpu or (ours.gpu if ours else ""), "--gpu"),
-        "dtype": need(source, "the dtype", said.dtype or (more.dtype if more else ""), "--dtype"),
-        "sizes": dict(said.sizes) or (more.sizes if more else {}),
+        "operation": stated.operation or (more.operation if more else kernel.partition(".")[0]),
+        "gpu": need(source, "the GPU", stated.gpu or (ours.gpu if ours else ""), "--gpu"),
+        "dtype": need(source, "the dtype", stated.dtype or (more.dtype if more else ""), "--dtype"),
+        "sizes": dict(stated.sizes) or (more.sizes if more else {}),
         "run": source.run("t4"),
     }
 

@@ -40,15 +40,15 @@ def config_text(config: Mapping[str, Any]) -> str:
     return f"triton.Config({{{others}}}{''.join(f', {name}={texts[name]}' for name in OWN if name in texts)})"
 
 
-def write(found: Export) -> str:
+def write(export: Export) -> str:
     """The list; with several kernels a list each, and `CONFIGS` names the list of the best row's kernel."""
-    rows = found.rows()
-    if found.ranking is not None:
+    rows = export.rows()
+    if export.ranking is not None:
         rows = _of_triton(rows)
     lists: dict[str, list[str]] = {}
     for place, row in enumerate(rows, 1):
         lists.setdefault(row.kernel, []).append(f"    {comment(_place(place, row))}\n    {config_text(row.config)},\n")
-    text = "".join(f"{comment(line)}\n" for line in found.header) + "\nimport triton\n"
+    text = "".join(f"{comment(line)}\n" for line in export.header) + "\nimport triton\n"
     if len(lists) == 1:
         (only,) = lists.values()
         return f"{text}\nCONFIGS = [\n{''.join(only)}]\n"
@@ -60,14 +60,14 @@ def write(found: Export) -> str:
 
 def _of_triton(rows: list[Row]) -> list[Row]:
     """The rows of Triton kernels: those with warps or stages to choose."""
-    kept = [row for row in rows if set(OWN) & row.config.keys()]
-    if not kept:
+    of_triton = [row for row in rows if set(OWN) & row.config.keys()]
+    if not of_triton:
         kernels = ", ".join(dict.fromkeys(row.kernel for row in rows))
         raise UsageError(
             f"{kernels} has no num_warps and no num_stages: it is no kernel in Triton. Choose one with --kernel, or "
             "another format: json, csv and c-header take any kernel."
         )
-    return kept
+    return of_triton
 
 
 def _place(place: int, row: Row) -> str:
@@ -82,15 +82,15 @@ FORMAT = Format("triton", "a list of triton.Config for @triton.autotune", write)
 def write_records(records: Iterable[TuningRecord]) -> Iterator[str]:
     """The best measured configuration of each workload."""
     yield "import triton\n\nCONFIGS = [\n"
-    seen: set[str] = set()
+    digests: set[str] = set()
     for best in best_records(records):
         seconds = best.figures.median_s if best.figures else 0.0
         yield f"    # {one_line(f'{best.kernel} on {best.gpu}')}: {workload_text(best)}, {seconds * 1e6:.2f} us\n"
         config = digest(best.config)
-        if config in seen:
+        if config in digests:
             yield "    # the same as above\n"
             continue
-        seen.add(config)
+        digests.add(config)
         yield f"    {config_text(best.config)},\n"
     yield "]\n"
 

@@ -315,10 +315,10 @@ class Answers:
             return constraint.holds({}) is self.holds[0]
         columns = zip(*self.codes, strict=True)
         try:
-            found = constraint.holds_columns({n: _column(codes) for n, codes in zip(self.names, columns, strict=True)})
+            holds = constraint.holds_columns({n: _column(codes) for n, codes in zip(self.names, columns, strict=True)})
         except ConstrintError:
             return False
-        return bool(np.array_equal(found, self.holds))
+        return bool(np.array_equal(holds, self.holds))
 
 
 def _column(codes: Sequence[int]) -> Any:

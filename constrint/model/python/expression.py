@@ -190,9 +190,9 @@ class _RestrictionReader:
         bounds = [b for b in numbers if isinstance(b, e.Expr)]
         if not isinstance(value, e.Expr) or len(bounds) < len(numbers) or not 1 <= len(bounds) <= 3:
             raise InexactError("a range of what may be no integers")
-        known = [b.number for b in bounds if isinstance(b, e.Const)]
-        if len(known) == len(bounds) and (len(known) < 3 or known[2] != 0):
-            listed = range(*known)
+        constants = [b.number for b in bounds if isinstance(b, e.Const)]
+        if len(constants) == len(bounds) and (len(constants) < 3 or constants[2] != 0):
+            listed = range(*constants)
             return (c.not_in if inverted else c.is_in)(value, listed if listed.step > 0 else listed[::-1])
         low, high = (e.Const(0), bounds[0]) if len(bounds) == 1 else bounds[:2]
         if len(bounds) == 3 and not (isinstance(bounds[2], e.Const) and bounds[2].number == 1):
@@ -399,7 +399,7 @@ def _is_truth(node: ast.expr) -> bool:
 
 def _sides(constraint: c.Constraint) -> list[e.Expr]:
     """The expressions that tests in a constraint compare."""
-    found: list[e.Expr] = []
+    sides: list[e.Expr] = []
     for part in constraint.operands():
-        found.extend([part] if isinstance(part, e.Expr) else _sides(part))
-    return found
+        sides.extend([part] if isinstance(part, e.Expr) else _sides(part))
+    return sides

@@ -46,8 +46,8 @@ class Parameters:
         if name in self.spelled:
             return self.spelled[name]
         near = difflib.get_close_matches(name, list(self.domains), n=1, cutoff=0.5)
-        known = f"did you mean {near[0]!r}?" if near else f"the parameters are {', '.join(list(self.domains)[:20])}."
-        raise self.place.at(node, f"there is no parameter {name!r}; {known}")
+        hint = f"did you mean {near[0]!r}?" if near else f"the parameters are {', '.join(list(self.domains)[:20])}."
+        raise self.place.at(node, f"there is no parameter {name!r}; {hint}")
 
     def variable(self, name: str) -> e.Var:
         """Variable that holds the codes of a parameter."""
@@ -65,18 +65,18 @@ class Parameters:
 
     def names_in(self, node: ast.expr) -> list[str]:
         """The parameters in a node, in declared order."""
-        found: set[str] = set()
+        names: set[str] = set()
         stack: list[ast.AST] = [node]
         while stack:
             part = stack.pop()
             name = self.name_of(part) if isinstance(part, (ast.Name, ast.Subscript)) else None
             if name is not None:
-                found.add(name)
+                names.add(name)
             elif isinstance(part, ast.Call):
                 stack.extend(part.args)
             elif not isinstance(part, (ast.Lambda, ast.comprehension, ast.ListComp, ast.SetComp, ast.GeneratorExp)):
                 stack.extend(ast.iter_child_nodes(part))
-        return [name for name in self.domains if name in found]
+        return [name for name in self.domains if name in names]
 
 
 MAX_NESTING: Final = 80

@@ -65,23 +65,23 @@ def problem_from_space(
     _check_type(params, Mapping, f"{where}params", "an object from parameter names to lists of values")
     for param in params:
         check_name(param, f"{where}params: the name of a parameter")
-    asked: Sequence[Restriction]
+    rules: Sequence[Restriction]
     if restrictions is None:
-        asked = ()
+        rules = ()
     elif isinstance(restrictions, str) or callable(restrictions):
-        asked = (restrictions,)
+        rules = (restrictions,)
     else:
         _check_list(restrictions, f"{where}restrictions", "Python expressions, or a single one")
-        asked = restrictions
+        rules = restrictions
     for number, limit, what in (
         (len(params), MAX_PARAMS, "parameters"),
-        (len(asked), MAX_RESTRICTIONS, "restrictions"),
+        (len(rules), MAX_RESTRICTIONS, "restrictions"),
     ):
         if number > limit:
             raise UsageError(f"{where}{number:,} {what}; at most {limit:,} are read.")
     origin = _Origin(name, where, trusted)
-    problem = None if compiled is None else _read_by_core(compiled, params, asked, origin)
-    return _read_by_python(_domains(params, where), asked, origin) if problem is None else problem
+    problem = None if compiled is None else _read_by_core(compiled, params, rules, origin)
+    return _read_by_python(_domains(params, where), rules, origin) if problem is None else problem
 
 
 class _Origin(NamedTuple):
@@ -104,8 +104,8 @@ class _Origin(NamedTuple):
                 f"{place} is a function ({called}), and functions are only called where "
                 "problem_from_space(..., trusted=True) says so. Write it as the text of an expression, or trust it."
             )
-        found = constraint_of(text, domains, lambda name: code_variable(name, domains[name]), place)
-        return found.labelled(f"the function {called} says so")
+        rule_read = constraint_of(text, domains, lambda name: code_variable(name, domains[name]), place)
+        return rule_read.labelled(f"the function {called} says so")
 
 
 def _domains(params: Mapping[str, Iterable[object]], where: str) -> dict[str, Domain]:
@@ -398,5 +398,5 @@ def _table(
     for codes, holds in decided:
         if holds is listing:
             rows += itertools.product(*((codes[name],) if name in codes else tuple(domains[name]) for name in names))
-    found = table_of(tuple(variable(name) for name in names), rows)
-    return found if listing else c.negate(found)
+    rule = table_of(tuple(variable(name) for name in names), rows)
+    return rule if listing else c.negate(rule)

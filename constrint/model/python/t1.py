@@ -80,11 +80,11 @@ def _name(document: Mapping[str, Any]) -> str:
 
 
 def _get(value: Any, key: str, kind: type, where: str) -> Any:
-    found = value.get(key) if isinstance(value, dict) else None
-    if not isinstance(found, kind):
-        wanted = "a list" if kind is list else "text"
-        raise UsageError(f"{where}: {key} must be {wanted}, got {str(found)[:60]!r}.")
-    return found
+    member = value.get(key) if isinstance(value, dict) else None
+    if not isinstance(member, kind):
+        expected = "a list" if kind is list else "text"
+        raise UsageError(f"{where}: {key} must be {expected}, got {str(member)[:60]!r}.")
+    return member
 
 
 def _values(text: str, kind: str, where: str) -> list[object]:

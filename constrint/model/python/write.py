@@ -321,12 +321,12 @@ def _in_brackets(written: Written, strength: int) -> str:
 def _joined(parts: Sequence[Written], strength: int = _AND) -> Written:
     """Conditions joined by `and`, or by `or`; what is always so is left out."""
     neutral, final = ("True", "False") if strength == _AND else ("False", "True")
-    kept = [part for part in parts if part[0] != neutral]
-    if any(text == final for text, _ in kept):
+    terms = [part for part in parts if part[0] != neutral]
+    if any(text == final for text, _ in terms):
         return final, _ATOM
-    if len(kept) < 2:
-        return kept[0] if kept else (neutral, _ATOM)
-    return (" and " if strength == _AND else " or ").join(_in_brackets(p, strength + 1) for p in kept), strength
+    if len(terms) < 2:
+        return terms[0] if terms else (neutral, _ATOM)
+    return (" and " if strength == _AND else " or ").join(_in_brackets(p, strength + 1) for p in terms), strength
 
 
 def _one_of(text: str, sign: str, values: Sequence[str]) -> str:

@@ -211,15 +211,15 @@ class Grammar(MemberReader):
     def _logic_call(self, name: Token) -> Value:
         self.next()
         self.brackets += 1
-        function, wanted = LOGIC_FUNCTIONS[name.value]
+        function, num_arguments = LOGIC_FUNCTIONS[name.value]
         args: list[Any] = []
         while not self.accept(")"):
             if args:
                 self.expect(",", f"or `)` between the arguments of {name.value}")
             args.append(self.value(_IMPLIES))
         self.brackets -= 1
-        if wanted is not None and len(args) != wanted:
-            raise self.error(f"{name.value} takes {wanted} arguments, got {len(args)}", name)
+        if num_arguments is not None and len(args) != num_arguments:
+            raise self.error(f"{name.value} takes {num_arguments} arguments, got {len(args)}", name)
         for arg in args:
             if isinstance(arg, (Literal, Listed, Symbol, Ratio)):
                 raise self.error(f"{kind_of(arg)}, which {name.value} does not take", name)
@@ -233,9 +233,9 @@ class Grammar(MemberReader):
             args.append(self.expression())
         self.expect(")", f"after the arguments of {name.value}")
         self.brackets -= 1
-        wanted = FUNCTIONS[name.value]
-        if wanted is not None and len(args) != wanted:
-            raise self.error(f"{name.value} takes {wanted} argument(s), got {len(args)}", name)
+        num_arguments = FUNCTIONS[name.value]
+        if num_arguments is not None and len(args) != num_arguments:
+            raise self.error(f"{name.value} takes {num_arguments} argument(s), got {len(args)}", name)
         if name.value == "pow2":
             return e.Operation("pow", (e.Const(2), args[0]))
         if name.value == "element":
@@ -267,18 +267,18 @@ class Grammar(MemberReader):
     def _run(self, left: Number, operator: Token, level: int) -> Number:
         """Reads a run of operators of one level, so that long sums are flat and cost no nesting."""
         signs = [operator]
-        found: list[Number] = [left]
+        numbers: list[Number] = [left]
         while True:
             self.next()
             self.skip_lines()
-            found.append(self.as_number(self.value(level + 1), self.token))
+            numbers.append(self.as_number(self.value(level + 1), self.token))
             again = self._operator()
             if again is None or self._level(again) != level:
                 break
             signs.append(again)
-        parts = [number for number in found if isinstance(number, e.Expr)]
-        if len(parts) < len(found):
-            return self._with_fractions(signs, found)
+        parts = [number for number in numbers if isinstance(number, e.Expr)]
+        if len(parts) < len(numbers):
+            return self._with_fractions(signs, numbers)
         if level == _ADD:
             return e.add(parts[0], *(p if s.value == "+" else e.neg(p) for s, p in zip(signs, parts[1:], strict=True)))
         self._warn(signs, parts)
@@ -357,7 +357,7 @@ class Grammar(MemberReader):
         if operator.value == "not":
             self.expect("in", "after `not`")
         if isinstance(side, Listed):
-            found = self.rows(side)
-            parts = [part for part in found.operands() if isinstance(part, e.Expr)]
-            return found if operator.value == "in" else c.with_values(parts, c.negate(found))
+            rows = self.rows(side)
+            parts = [part for part in rows.operands() if isinstance(part, e.Expr)]
+            return rows if operator.value == "in" else c.with_values(parts, c.negate(rows))
         return self.one_of(side, self.members(), start, inverted=operator.value == "not")

@@ -68,8 +68,8 @@ class MemberReader(Cursor):
     def one_of(self, side: Value, members: Domain | list[Any], start: Token, inverted: bool = False) -> c.Constraint:
         """Reads `side in members`; inverted, that it has a value and that is none of them."""
         if isinstance(side, Symbol) and isinstance(members, list):
-            found = side.one_of(members) if members else c.AnyOf(())
-            return c.negate(found) if inverted else found
+            rule = side.one_of(members) if members else c.AnyOf(())
+            return c.negate(rule) if inverted else rule
         number = self.as_number(side, start)
         within = c.not_in if inverted else c.is_in
         if isinstance(number, e.Expr) and isinstance(members, Domain):
@@ -215,18 +215,18 @@ def number_named(names: Names | None, name: str) -> int:
         if isinstance(value, str):
             raise UsageError(f"`{name}` has no value: {value}.")
         return value
-    told = shortened(name)
+    shown = shortened(name)
     if not names:
         raise UsageError(
-            f"nothing says what `{told}` is. A name with a dot is a number of a GPU: say which with --gpu NAME (in "
-            f"Python: names=gpu_names(load_gpu(NAME))), or declare it in the problem: const {told} = 100"
+            f"nothing says what `{shown}` is. A name with a dot is a number of a GPU: say which with --gpu NAME (in "
+            f"Python: names=gpu_names(load_gpu(NAME))), or declare it in the problem: const {shown} = 100"
         )
-    raise UsageError(f"there is no number `{told}`. Nearest: {', '.join(nearest_names(told, names))}.")
+    raise UsageError(f"there is no number `{shown}`. Nearest: {', '.join(nearest_names(shown, names))}.")
 
 
 def nearest_names(name: str, names: Names) -> list[str]:
     """The names most like one that there is not: those that contain what it ends with come first."""
-    asked = name.rpartition(".")[2].lower()
-    within = [known for known in names if asked and asked in known.rpartition(".")[2]]
+    last = name.rpartition(".")[2].lower()
+    within = [candidate for candidate in names if last and last in candidate.rpartition(".")[2]]
     close = difflib.get_close_matches(name.lower(), list(names), n=MAX_NEAR, cutoff=0.3)
     return list(dict.fromkeys((*within[:MAX_NEAR], *close)))[:MAX_NEAR] or list(names)[:MAX_NEAR]

@@ -75,10 +75,10 @@ def parse_constraint(
     Raises:
         ParseError: Where the text is no constraint.
     """
-    known = variables or {}
+    declared = variables or {}
 
     def named(name: str, _: int) -> Any:
-        return expression_of(name, known[name]) if name in known else e.Var(name)
+        return expression_of(name, declared[name]) if name in declared else e.Var(name)
 
     def named_number(name: str) -> e.Expr:
         return e.Const(number_named(names, name), name)

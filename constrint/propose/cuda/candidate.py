@@ -42,21 +42,21 @@ class CudaCandidate:
 
     Args:
         request: The candidate.
-        launching: Told of every launch; it is entered around it.
+        launching: Makes the context in which each launch runs.
     """
 
     def __init__(self, request: LoadCuda, launching: Callable[[], AbstractContextManager[None]]) -> None:
         self._request, self._launching = request, launching
-        self._known: dict[tuple[Any, ...], tuple[list[_Bound], dict[str, int]]] = {}
+        self._bound_launches: dict[tuple[Any, ...], tuple[list[_Bound], dict[str, int]]] = {}
 
     def __call__(self, *tensors: Any) -> None:
         """Launch all kernels on the current stream."""
         import torch
 
         key = tuple((tensor.shape, tensor.stride(), tensor.dtype) for tensor in tensors)
-        if key not in self._known:
-            self._known[key] = self._bind(tensors, load_gpu(self._request.gpu))
-        bound, scratch = self._known[key]
+        if key not in self._bound_launches:
+            self._bound_launches[key] = self._bind(tensors, load_gpu(self._request.gpu))
+        bound, scratch = self._bound_launches[key]
         named = dict(zip(self._request.arguments, tensors, strict=True))
         device = tensors[0].device
         for one in bound:
@@ -65,8 +65,8 @@ class CudaCandidate:
                     # What an earlier call left there is gone.
                     for name, num_bytes in scratch.items():
                         named[name] = torch.full((num_bytes,), _POISON, dtype=torch.uint8, device=device)
-                given = zip(one.places, one.launch.arguments, strict=True)
-                one.launch.enqueue([named.get(place, value) for place, value in given])
+                places = zip(one.places, one.launch.arguments, strict=True)
+                one.launch.enqueue([named.get(place, value) for place, value in places])
 
     def compiled(self, tensors: Sequence[Any], gpu_name: str) -> Iterator[Kernel]:
         """Every kernel that a call launches, compiled for a named GPU; the tensors have no memory."""
@@ -95,8 +95,8 @@ class CudaCandidate:
                 raise UnsupportedError(f"scratch.{name} has {num_bytes} bytes.")
         named = dict(zip(self._request.arguments, tensors, strict=True)) | dict.fromkeys(scratch)
         types = {f"{layout.name}_t": _TYPES[layout.dtype] for layout in layouts}
-        asked = [one for one in self._request.launches if sizes.holds(one.when, values)]
-        return [self._bound(one, layouts, named, types, gpu) for one in asked], scratch
+        launches = [one for one in self._request.launches if sizes.holds(one.when, values)]
+        return [self._bound(one, layouts, named, types, gpu) for one in launches], scratch
 
     def _bound(
         self,

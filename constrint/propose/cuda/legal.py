@@ -30,7 +30,7 @@ def illegal(proposal: SourceProposal, task: Task) -> str:
 
     Args:
         proposal: The candidate.
-        task: What it is written for.
+        task: The task that it solves.
     """
     return next(_problems(proposal, task), "")
 
@@ -58,7 +58,7 @@ def _text_problems(source: str) -> Iterator[str]:
             yield f"line {number} has {len(line)} characters; at most {MAX_LINE} are read."
         if line.rstrip().endswith("\\"):
             yield f"line {number} ends with a backslash; write it in one line."
-    code = _COMMENT.sub(lambda found: "\n" * found[0].count("\n") or " ", source)
+    code = _COMMENT.sub(lambda comment: "\n" * comment[0].count("\n") or " ", source)
     for directive in _DIRECTIVE.finditer(code):
         word = " ".join(directive[1].split())
         if word and word not in DIRECTIVES:

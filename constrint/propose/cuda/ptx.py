@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 #: Forbidden features by the words that show them.
-_FOUND = {
+_FORBIDDEN = {
     "a variable in global memory, which would outlive a call": re.compile(r"^\s*(\.[a-z]+\s+)?\.global\b"),
     "a clock": re.compile(r"%(clock|globaltimer)"),
     "what the L2 keeps": re.compile(r"createpolicy|evict_last|applypriority|L2::persist"),
@@ -18,4 +18,4 @@ _FOUND = {
 def not_allowed(ptx: str) -> tuple[str, ...]:
     """The forbidden features in a text of PTX."""
     lines = ptx.splitlines()
-    return tuple(what for what, pattern in _FOUND.items() if any(pattern.search(line) for line in lines))
+    return tuple(what for what, pattern in _FORBIDDEN.items() if any(pattern.search(line) for line in lines))

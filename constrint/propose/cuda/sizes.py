@@ -25,11 +25,11 @@ def names_of(tensor: str, num_dimensions: int) -> tuple[str, ...]:
 
 def values_of(layouts: Iterable[TensorLayout]) -> dict[str, int]:
     """Sizes and strides of a call by their names."""
-    found: dict[str, int] = {}
+    values: dict[str, int] = {}
     for layout in layouts:
         numbers = (*layout.shape, *layout.strides)
-        found |= dict(zip(names_of(layout.name, len(layout.shape)), numbers, strict=True))
-    return found
+        values |= dict(zip(names_of(layout.name, len(layout.shape)), numbers, strict=True))
+    return values
 
 
 def read_number(text: str, names: Sequence[str]) -> Expr:
@@ -38,7 +38,7 @@ def read_number(text: str, names: Sequence[str]) -> Expr:
     Raises:
         ConstrintError: When it is none, or mentions other names.
     """
-    return _known(_expression(text), names)
+    return _checked_names(_expression(text), names)
 
 
 def read_condition(text: str, names: Sequence[str]) -> Constraint:
@@ -47,7 +47,7 @@ def read_condition(text: str, names: Sequence[str]) -> Constraint:
     Raises:
         ConstrintError: When it is none, or mentions other names.
     """
-    return _known(_condition(text), names)
+    return _checked_names(_condition(text), names)
 
 
 def number(text: str, values: Mapping[str, int]) -> int:
@@ -63,10 +63,10 @@ def holds(text: str, values: Mapping[str, int]) -> bool:
 @lru_cache(maxsize=1024)
 def _expression(text: str) -> Expr:
     # The language reads conditions: what stands on the right of this one is the expression.
-    found = _condition(f"0 == ({text})")
-    if not isinstance(found, Comparison) or text.count("(") != text.count(")"):
+    condition = _condition(f"0 == ({text})")
+    if not isinstance(condition, Comparison) or text.count("(") != text.count(")"):
         raise ConstrintError(f"{text!r} is no number; write one of integers and names")
-    return found.right
+    return condition.right
 
 
 @lru_cache(maxsize=1024)
@@ -76,8 +76,8 @@ def _condition(text: str) -> Constraint:
     return parse_constraint(text)
 
 
-def _known(found: Named, names: Sequence[str]) -> Named:
-    for name in sorted(found.variables):
+def _checked_names(parsed: Named, names: Sequence[str]) -> Named:
+    for name in sorted(parsed.variables):
         if name not in names:
             raise UnknownNameError("size or stride", name, names)
-    return found
+    return parsed

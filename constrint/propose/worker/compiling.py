@@ -45,20 +45,20 @@ def compile_launches(entry: Any, tensors: Sequence[Any], gpu_name: str) -> Itera
 def _recorded(entry: Any, tensors: Sequence[Any]) -> list[TritonLaunch]:
     from triton.runtime.jit import JITFunction
 
-    asked: list[TritonLaunch] = []
+    launches: list[TritonLaunch] = []
     launch: Any = JITFunction.run
 
     def record(function: Any, *arguments: Any, grid: Any, warmup: bool = False, **named: Any) -> None:
-        if len(asked) == MAX_KERNELS:
+        if len(launches) == MAX_KERNELS:
             raise UnsupportedError(f"one call launches more than {MAX_KERNELS} kernels.")
-        asked.append(_launch_of(function, arguments, grid, named))
+        launches.append(_launch_of(function, arguments, grid, named))
 
     JITFunction.run = record
     try:
         entry(*tensors)
     finally:
         JITFunction.run = launch
-    return asked
+    return launches
 
 
 def _launch_of(function: Any, arguments: Sequence[Any], grid: Any, named: Mapping[str, Any]) -> TritonLaunch:

@@ -149,10 +149,10 @@ class Server:
         self._launches.count, self._launches.foreign = 0, []
         self._launches.streams, self._launches.is_watched = set(), True
         # The candidate is given other tensor objects than those that are looked at afterwards.
-        given = [memory.tensor.as_strided(memory.tensor.shape, memory.tensor.stride()) for memory in self._outputs]
-        given += [memory.tensor.as_strided(memory.tensor.shape, memory.tensor.stride()) for memory in self._inputs]
+        arguments = [memory.tensor.as_strided(memory.tensor.shape, memory.tensor.stride()) for memory in self._outputs]
+        arguments += [memory.tensor.as_strided(memory.tensor.shape, memory.tensor.stride()) for memory in self._inputs]
         with library_calls(self._launches) as library:
-            returned = self._entry(*given)
+            returned = self._entry(*arguments)
         self._launches.is_watched = False
         self._synchronize()
         changed = [
@@ -211,8 +211,8 @@ class Server:
             self._wait()
 
 
-def _names(seen: list[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(seen))[:MAX_NAMES]
+def _names(names: list[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(names))[:MAX_NAMES]
 
 
 def _forbid_persisting_lines() -> None:

@@ -89,7 +89,7 @@ def library_calls(launches: Launches) -> Iterator[list[str]]:
     from torch.overrides import TorchFunctionMode
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    seen: list[str] = []
+    names: list[str] = []
 
     class Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         @classmethod
@@ -100,19 +100,19 @@ def library_calls(launches: Launches) -> Iterator[list[str]]:
         def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             name = str(function.overloadpacket)
             if name not in HARMLESS:
-                seen.append(name)
+                names.append(name)
             return function(*args, **(kwargs or {}))
 
     class Methods(TorchFunctionMode):
         def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             name = getattr(function, "__name__", "")
             if name in EXITS and not launches.is_inside:
-                seen.append(f"Tensor.{name}")
+                names.append(f"Tensor.{name}")
             return function(*args, **(kwargs or {}))
 
     modes: tuple[Any, Any] = (Operations(), Methods())  # type: ignore[no-untyped-call]
     with modes[0], modes[1]:
-        yield seen
+        yield names
 
 
 class Guard:
@@ -120,7 +120,7 @@ class Guard:
 
     def __init__(self) -> None:
         places = {name: _place(name) for name in GUARDED}
-        self._known = {
+        self._functions = {
             name: {key: value for key, value in vars(place).items() if callable(value)}
             for name, place in places.items()
             if place is not None
@@ -130,9 +130,9 @@ class Guard:
     def patched(self) -> tuple[str, ...]:
         """Functions that were replaced or taken away."""
         changed = []
-        for name, known in self._known.items():
+        for name, functions in self._functions.items():
             now = vars(_place(name))
-            changed += [f"{name}.{key}" for key, value in known.items() if now.get(key, _GONE) is not value]
+            changed += [f"{name}.{key}" for key, value in functions.items() if now.get(key, _GONE) is not value]
         return tuple(sorted(set(changed)))[:MAX_NAMES]
 
     def settings(self) -> tuple[str, ...]:
@@ -160,15 +160,15 @@ def _place(name: str) -> Any:
 def _settings() -> dict[str, Any]:
     import torch
 
-    found: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "the default dtype": torch.get_default_dtype(),
         "the precision of float32 products": torch.get_float32_matmul_precision(),
         "tf32 in products": torch.backends.cuda.matmul.allow_tf32,
         "gradients": torch.is_grad_enabled(),
         "threads of Python": threading.active_count(),
     }
-    found["the current stream"] = _stream()
-    return found
+    settings["the current stream"] = _stream()
+    return settings
 
 
 def _stream() -> int:

@@ -8,7 +8,17 @@ from datetime import datetime, timezone
 from typing import Any
 
 from constrint.answers.facts import CandidateFacts, GpuFacts, MeasuredFacts
-from constrint.report.drawing import MICRO, Cell, Column, Drawing, Table, axis, config_text, draws_gpu, lines
+from constrint.report.drawing import (
+    MICRO,
+    Cell,
+    Drawing,
+    FigureColumn,
+    FigureTable,
+    axis,
+    config_text,
+    draws_gpu,
+    lines,
+)
 
 #: Most rows in the figure; the table has all.
 MAX_ROWS = 20
@@ -22,8 +32,8 @@ def draw(gpu: GpuFacts) -> Iterator[Drawing]:
     if not gpu.candidates:
         return
     others = [one for one in gpu.measured if not any(c.measured == one for c in gpu.candidates)]
-    known = [c for c in gpu.candidates if c.compiled is not None or c.measured is not None]
-    is_known = bool(known or others)
+    checked = [c for c in gpu.candidates if c.compiled is not None or c.measured is not None]
+    is_known = bool(checked or others)
     labels = [*map(_label, gpu.candidates), *(f"measured {at}" for at in range(1, len(others) + 1))]
     yield Drawing(
         name="checked",
@@ -41,7 +51,7 @@ def draw(gpu: GpuFacts) -> Iterator[Drawing]:
         table=_table(gpu, others) if is_known else None,
         note="A time from a compiled kernel is still modelled: with the registers, the spills and the shared memory "
         "that the compiler says."
-        if known and any(c.compiled for c in known)
+        if checked and any(c.compiled for c in checked)
         else "",
     )
 
@@ -53,8 +63,10 @@ def _says(gpu: GpuFacts) -> str:
     if compiled:
         wrong = [f"#{c.place} {c.compiled.problem}" for c in compiled if c.compiled and c.compiled.problem]
         more = f"; {len(wrong) - MAX_TOLD} more in the table" if len(wrong) > MAX_TOLD else ""
-        told = f"{len(wrong)} with a problem: {'; '.join(wrong[:MAX_TOLD])}{more}" if wrong else "none with a problem"
-        parts.append(f"{len(compiled)} of {len(gpu.candidates)} candidates were compiled, {told}.")
+        problems = (
+            f"{len(wrong)} with a problem: {'; '.join(wrong[:MAX_TOLD])}{more}" if wrong else "none with a problem"
+        )
+        parts.append(f"{len(compiled)} of {len(gpu.candidates)} candidates were compiled, {problems}.")
     else:
         parts.append(f"Nothing was compiled: add --compile, or run {_command('verify', gpu)} (no GPU needed).")
     if gpu.measured:
@@ -79,8 +91,8 @@ def _command(name: str, gpu: GpuFacts) -> str:
 
 
 def _tuning(gpu: GpuFacts) -> str:
-    kept = [word for word in gpu.arguments if word != "--strict"]
-    return shlex.join(("constrint", "tune", *kept))
+    words = [word for word in gpu.arguments if word != "--strict"]
+    return shlex.join(("constrint", "tune", *words))
 
 
 def _label(candidate: CandidateFacts) -> str:
@@ -93,10 +105,13 @@ def _points(gpu: GpuFacts, others: list[MeasuredFacts]) -> Iterator[dict[str, An
     measured = [(_label(c), c.measured) for c in drawn if c.measured is not None]
     measured += [(f"measured {at}", one) for at, one in enumerate(others[: MAX_ROWS - len(drawn)] or others[:3], 1)]
     if compiled:
-        rows = [(_label(c), found.figures.seconds, found.problem or found.compiler) for c, found in compiled]
+        rows = [
+            (_label(c), compiled_facts.figures.seconds, compiled_facts.problem or compiled_facts.compiler)
+            for c, compiled_facts in compiled
+        ]
         yield _trace("modelled with what was compiled", "square", "--c2", rows)
     if measured:
-        trace = _trace("measured", "diamond", "--c3", [(at, one.median_s, _told(one)) for at, one in measured])
+        trace = _trace("measured", "diamond", "--c3", [(at, one.median_s, _source_text(one)) for at, one in measured])
         spreads = [(one.spread_s or 0.0) * MICRO / 2 for _, one in measured]
         trace["error_x"] = {"type": "data", "array": spreads, "color": "--c3", "thickness": 1.5}
         yield trace
@@ -118,7 +133,7 @@ def _trace(name: str, symbol: str, colour: str, rows: list[tuple[str, float, str
     }
 
 
-def _told(one: MeasuredFacts) -> str:
+def _source_text(one: MeasuredFacts) -> str:
     """The source of a measurement in a sentence."""
     day = datetime.fromtimestamp(one.created, timezone.utc).strftime("%Y-%m-%d") if one.created > 0 else "some day"
     tools = ", ".join(f"{name} {version}" for name, version in sorted(one.toolchain.items()))
@@ -127,39 +142,42 @@ def _told(one: MeasuredFacts) -> str:
     return f"{named}{one.source}, run {one.run}, {day}, {one.how}{', ' + tools if tools else ''}{stale}"
 
 
-def _table(gpu: GpuFacts, others: list[MeasuredFacts]) -> Table:
+def _table(gpu: GpuFacts, others: list[MeasuredFacts]) -> FigureTable:
     columns = (
-        Column("#", is_text=True),
-        Column("modelled us", places=1),
-        Column("compiled us", places=1, meaning="modelled with what the compiler says"),
-        Column("measured us", places=1),
-        Column("regs modelled"),
-        Column("regs compiled"),
-        Column("spill bytes"),
-        Column("problem, or where it is from", is_text=True),
-        Column("configuration", is_text=True, is_code=True),
+        FigureColumn("#", is_text=True),
+        FigureColumn("modelled us", places=1),
+        FigureColumn("compiled us", places=1, meaning="modelled with what the compiler says"),
+        FigureColumn("measured us", places=1),
+        FigureColumn("regs modelled"),
+        FigureColumn("regs compiled"),
+        FigureColumn("spill bytes"),
+        FigureColumn("problem, or where it is from", is_text=True),
+        FigureColumn("configuration", is_text=True, is_code=True),
     )
     rows: list[tuple[Cell, ...]] = []
     for c in gpu.candidates:
-        found, one = c.compiled, c.measured
-        told = (
-            [found.problem or f"compiled by {found.compiler} to {found.instruction or 'no matrix instruction'}"]
-            if found
+        compiled, one = c.compiled, c.measured
+        texts = (
+            [
+                compiled.problem
+                or f"compiled by {compiled.compiler} to {compiled.instruction or 'no matrix instruction'}"
+            ]
+            if compiled
             else []
         )
-        told += [_told(one)] if one else []
+        texts += [_source_text(one)] if one else []
         rows.append((
             _label(c),
             c.modelled.seconds * MICRO,
-            found.figures.seconds * MICRO if found else None,
+            compiled.figures.seconds * MICRO if compiled else None,
             one.median_s * MICRO if one else None,
             c.modelled.registers_per_thread,
-            found.figures.registers_per_thread if found and found.compiler else None,
-            found.spill_bytes if found and found.compiler else None,
-            "; ".join(told) or None,
+            compiled.figures.registers_per_thread if compiled and compiled.compiler else None,
+            compiled.spill_bytes if compiled and compiled.compiler else None,
+            "; ".join(texts) or None,
             f"{c.kernel} {config_text(c.config)}",
         ))  # fmt: skip
     for at, one in enumerate(others, 1):
         text = f"{one.kernel} {config_text(one.config)}"
-        rows.append((f"measured {at}", None, None, one.median_s * MICRO, None, None, None, _told(one), text))
-    return Table("What is known of each, and where it is from", columns, tuple(rows))
+        rows.append((f"measured {at}", None, None, one.median_s * MICRO, None, None, None, _source_text(one), text))
+    return FigureTable("What is known of each, and where it is from", columns, tuple(rows))

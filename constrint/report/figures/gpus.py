@@ -8,9 +8,9 @@ from typing import Any
 from constrint.answers.facts import GpuFacts, Report
 from constrint.report.drawing import (
     MICRO,
-    Column,
     Drawing,
-    Table,
+    FigureColumn,
+    FigureTable,
     axis,
     config_text,
     counted,
@@ -99,26 +99,26 @@ def _bars(timed: list[GpuFacts]) -> Iterator[dict[str, Any]]:
         }
 
 
-def _table(report: Report) -> Table:
+def _table(report: Report) -> FigureTable:
     """A column per GPU, so that compared values stand in one row."""
-    columns = (Column("", is_text=True), *(Column(gpu.gpu, is_text=True) for gpu in report.gpus))
-    told = [_told(gpu) for gpu in report.gpus]
+    columns = (FigureColumn("", is_text=True), *(FigureColumn(gpu.gpu, is_text=True) for gpu in report.gpus))
+    texts = [_values_of(gpu) for gpu in report.gpus]
     rows = tuple(
-        (title, *(one.get(title, "-") for one in told)) for title in dict.fromkeys(t for one in told for t in one)
+        (title, *(one.get(title, "-") for one in texts)) for title in dict.fromkeys(t for one in texts for t in one)
     )
-    return Table("The best configuration of each GPU", columns, rows, is_sortable=False)
+    return FigureTable("The best configuration of each GPU", columns, rows, is_sortable=False)
 
 
 def _conflicts(gpu: GpuFacts) -> str:
     """The rules in conflict, kernel by kernel."""
-    told = [f"{k.kernel}: {'; '.join(b.rule for b in k.conflict) or k.reason}" for k in gpu.kernels if k.reason]
-    return "cannot hold together: " + ". ".join(told)
+    reasons = [f"{k.kernel}: {'; '.join(b.rule for b in k.conflict) or k.reason}" for k in gpu.kernels if k.reason]
+    return "cannot hold together: " + ". ".join(reasons)
 
 
-def _told(gpu: GpuFacts) -> dict[str, str]:
+def _values_of(gpu: GpuFacts) -> dict[str, str]:
     """The values of one GPU by their titles."""
-    asked = " ".join(f"{name}={value}" for name, value in (*gpu.sizes.items(), *gpu.options.items()))
-    shown = {"asked": f"{asked} {gpu.dtype}".strip() or "-"}
+    workload = " ".join(f"{name}={value}" for name, value in (*gpu.sizes.items(), *gpu.options.items()))
+    shown = {"asked": f"{workload} {gpu.dtype}".strip() or "-"}
     if not gpu.candidates:
         return {
             **shown,

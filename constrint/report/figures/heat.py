@@ -10,9 +10,9 @@ from constrint.answers.facts import BrokenFacts, CellFacts, GpuFacts, HeatFacts,
 from constrint.report.drawing import (
     MICRO,
     Cell,
-    Column,
     Drawing,
-    Table,
+    FigureColumn,
+    FigureTable,
     axis,
     config_text,
     draws_gpu,
@@ -42,14 +42,14 @@ def draw(gpu: GpuFacts) -> Iterator[Drawing]:
 def _of_kernel(kernel: KernelFacts, heat: HeatFacts, *, is_open: bool) -> Drawing:
     excluded = [cell for cell in heat.cells if cell.seconds is None]
     best = heat.cells[heat.best]
-    told = f"{EXCLUDED} marks {len(excluded)} of {len(heat.cells)} cells in which no configuration is valid. "
+    excluded_note = f"{EXCLUDED} marks {len(excluded)} of {len(heat.cells)} cells in which no configuration is valid. "
     chosen = "as asked" if heat.is_asked else "the most telling pair for this kernel"
     return Drawing(
         name=f"heat-{kernel.kernel}",
         title=f"Best time over {heat.y} and {heat.x}: {kernel.kernel}",
         short=f"{heat.y} and {heat.x}",
         says=f"Best at {heat.y} = {best.y}, {heat.x} = {best.x}: {microseconds(best.seconds or 0.0)}. "
-        + (told if excluded else "Every cell has valid configurations. ")
+        + (excluded_note if excluded else "Every cell has valid configurations. ")
         + f"The two parameters explain {percent(heat.share)} of the differences in (the logarithm of) time; {chosen}.",
         alt=f"A grid of {heat.y} by {heat.x}: the stronger the colour, the faster; {EXCLUDED} marks what is excluded.",
         data=[_map(heat), *([_crosses(heat, excluded)] if excluded else [])],
@@ -80,8 +80,8 @@ def _map(heat: HeatFacts) -> dict[str, Any]:
     rows = _rows(heat)
     is_written = len(heat.cells) <= MAX_WRITTEN
     logs = [[None if c.seconds is None else math.log10(c.seconds * MICRO) for c in row] for row in rows]
-    known = [value for row in logs for value in row if value is not None]
-    low, high = min(known), max(known)
+    finite = [value for row in logs for value in row if value is not None]
+    low, high = min(finite), max(finite)
     steps = [low + (high - low) * part / 4 for part in range(5)] if high > low else [low]
     return {
         "type": "heatmap",
@@ -152,14 +152,14 @@ def _rows(heat: HeatFacts) -> list[list[CellFacts]]:
     return [list(heat.cells[at : at + width]) for at in range(0, len(heat.cells), width)]
 
 
-def _table(heat: HeatFacts) -> Table:
+def _table(heat: HeatFacts) -> FigureTable:
     columns = (
-        Column(heat.y, is_text=not isinstance(heat.y_values[0], int)),
-        Column(heat.x, is_text=not isinstance(heat.x_values[0], int)),
-        Column("us", places=1),
-        Column("valid"),
-        Column("bound, or the rules that exclude it", is_text=True),
-        Column("best configuration, or the numbers", is_text=True, is_code=True),
+        FigureColumn(heat.y, is_text=not isinstance(heat.y_values[0], int)),
+        FigureColumn(heat.x, is_text=not isinstance(heat.x_values[0], int)),
+        FigureColumn("us", places=1),
+        FigureColumn("valid"),
+        FigureColumn("bound, or the rules that exclude it", is_text=True),
+        FigureColumn("best configuration, or the numbers", is_text=True, is_code=True),
     )
     rows: list[tuple[Cell, ...]] = []
     for cell in heat.cells:
@@ -169,10 +169,10 @@ def _table(heat: HeatFacts) -> Table:
                 "; ".join(f"{b.name or 'values'}: {b.rule}, because {b.because}" for b in cell.broken)
                 or "no rule could be singled out"
             )
-            seen = "; ".join(b.seen for b in cell.broken if b.seen)
-            rows.append((*values, None, cell.num_valid, why, seen or None))
+            numbers = "; ".join(b.seen for b in cell.broken if b.seen)
+            rows.append((*values, None, cell.num_valid, why, numbers or None))
         else:
             shown = (cell.seconds * MICRO, cell.num_valid, cell.bound_by, config_text(cell.config))
             rows.append((*values, *shown))
     marked = frozenset(at for at, cell in enumerate(heat.cells) if cell.seconds is None)
-    return Table("Every cell of the heat map", columns, tuple(rows), marked)
+    return FigureTable("Every cell of the heat map", columns, tuple(rows), marked)

@@ -10,9 +10,9 @@ from constrint.report.drawing import (
     COLOURS,
     DASHES,
     SYMBOLS,
-    Column,
     Drawing,
-    Table,
+    FigureColumn,
+    FigureTable,
     axis,
     config_text,
     counted,
@@ -152,16 +152,16 @@ def _markers(shown: list[CandidateFacts], resource: str, unit: str, warps: str) 
         yield trace
 
 
-def _table(curves: list[CurveFacts], unit: str, warps: str) -> Table:
+def _table(curves: list[CurveFacts], unit: str, warps: str) -> FigureTable:
     columns = (
-        Column("threads a block"),
-        Column(f"up to: {unit}"),
-        Column("blocks"),
-        Column(warps),
+        FigureColumn("threads a block"),
+        FigureColumn(f"up to: {unit}"),
+        FigureColumn("blocks"),
+        FigureColumn(warps),
     )
     rows = tuple(
         (curve.threads_per_block, step.up_to, step.blocks_per_sm, step.warps_per_sm)
         for curve in curves
         for step in curve.steps
     )
-    return Table("Every step; its end is a cliff", columns, rows)
+    return FigureTable("Every step; its end is a cliff", columns, rows)

@@ -6,7 +6,17 @@ from collections.abc import Iterator
 from typing import Any
 
 from constrint.answers.facts import CandidateFacts, GpuFacts
-from constrint.report.drawing import MICRO, Column, Drawing, Table, axis, config_text, draws_gpu, filled, lines
+from constrint.report.drawing import (
+    MICRO,
+    Drawing,
+    FigureColumn,
+    FigureTable,
+    axis,
+    config_text,
+    draws_gpu,
+    filled,
+    lines,
+)
 
 #: Most candidates in the figure; the table has all.
 MAX_BARS = 12
@@ -82,11 +92,15 @@ def _marks(drawn: tuple[CandidateFacts, ...]) -> dict[str, Any]:
     }
 
 
-def _table(gpu: GpuFacts, names: list[str]) -> Table:
+def _table(gpu: GpuFacts, names: list[str]) -> FigureTable:
     some = [name for name in names if any(c.figures.parts_s.get(name, 0.0) > 0 for c in gpu.candidates)]
-    columns = (Column("#"), Column("predicted us", places=1), *(Column(name, places=1) for name in some))
+    columns = (
+        FigureColumn("#"),
+        FigureColumn("predicted us", places=1),
+        *(FigureColumn(name, places=1) for name in some),
+    )
     rows = tuple(
         (c.place, c.figures.seconds * MICRO, *(c.figures.parts_s.get(name, 0.0) * MICRO for name in some))
         for c in gpu.candidates
     )
-    return Table("Parts in microseconds", columns, rows)
+    return FigureTable("Parts in microseconds", columns, rows)

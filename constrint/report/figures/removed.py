@@ -8,9 +8,9 @@ from typing import Any
 
 from constrint.answers.facts import GpuFacts, KernelFacts, RuleFacts
 from constrint.report.drawing import (
-    Column,
     Drawing,
-    Table,
+    FigureColumn,
+    FigureTable,
     axis,
     counted,
     draws_gpu,
@@ -156,18 +156,18 @@ def _hover(rule: RuleFacts, was: int) -> str:
     return lines(f"{rule.name} ({rule.kind or 'rule'}): {was:,} to {left:,}, {1 - left / was:.1%} fewer", rule.because)
 
 
-def _table(kernel: KernelFacts) -> Table:
+def _table(kernel: KernelFacts) -> FigureTable:
     columns = (
-        Column("rule", is_text=True, is_code=True),
-        Column("kind", is_text=True),
-        Column("alone %", places=1, meaning="share of the full product that breaks it"),
-        Column("only it", meaning="configurations that break no other rule"),
-        Column("left", meaning="what is left after it and the rules before it"),
-        Column("because", is_text=True),
+        FigureColumn("rule", is_text=True, is_code=True),
+        FigureColumn("kind", is_text=True),
+        FigureColumn("alone %", places=1, meaning="share of the full product that breaks it"),
+        FigureColumn("only it", meaning="configurations that break no other rule"),
+        FigureColumn("left", meaning="what is left after it and the rules before it"),
+        FigureColumn("because", is_text=True),
     )
     rows = []
     for rule in kernel.rules:
         alone = None if rule.removes_alone is None else 100.0 * rule.removes_alone / kernel.num_product
         rows.append((rule.name, rule.kind or "rule", alone, rule.removes_only, rule.left, rule.because))
     marked = frozenset(at for at, rule in enumerate(kernel.rules) if not rule.prunes)
-    return Table("Every rule; estimated ones rank and leave nothing out", columns, tuple(rows), marked)
+    return FigureTable("Every rule; estimated ones rank and leave nothing out", columns, tuple(rows), marked)

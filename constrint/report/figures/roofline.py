@@ -11,9 +11,9 @@ from constrint.report.drawing import (
     DASHES,
     MICRO,
     SYMBOLS,
-    Column,
     Drawing,
-    Table,
+    FigureColumn,
+    FigureTable,
     axis,
     config_text,
     draws_gpu,
@@ -135,19 +135,19 @@ def _candidates(marked: list[CandidateFacts], unit: str) -> Iterator[dict[str, A
         }
 
 
-def _table(marked: list[CandidateFacts], unit: str) -> Table:
+def _table(marked: list[CandidateFacts], unit: str) -> FigureTable:
     columns = (
-        Column("#"),
-        Column("kernel", is_text=True),
-        Column("operations a byte", places=1),
-        Column(unit, places=1),
-        Column("bound", is_text=True),
+        FigureColumn("#"),
+        FigureColumn("kernel", is_text=True),
+        FigureColumn("operations a byte", places=1),
+        FigureColumn(unit, places=1),
+        FigureColumn("bound", is_text=True),
     )
     rows = tuple((c.place, c.kernel, c.op_per_byte, (c.op_per_s or 0.0) / TERA, c.figures.bound_by) for c in marked)
-    return Table("Candidates on the roofline", columns, rows)
+    return FigureTable("Candidates on the roofline", columns, rows)
 
 
 def _note(roofline: RooflineFacts) -> str:
     rates = roofline.bandwidths_bytes_per_s
-    known = ", ".join(f"{LEVELS.get(n, n)} {rate / TERA:,.1f} TB/s" for n, rate in rates.items())
-    return f"Traffic and times are modelled. Bandwidths that a source states: {known}."
+    bandwidths = ", ".join(f"{LEVELS.get(n, n)} {rate / TERA:,.1f} TB/s" for n, rate in rates.items())
+    return f"Traffic and times are modelled. Bandwidths that a source states: {bandwidths}."

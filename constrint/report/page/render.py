@@ -24,10 +24,10 @@ from constrint.errors import UsageError
 from constrint.report.drawing import (
     MICRO,
     Cell,
-    Column,
     Drawing,
-    Figures,
-    Table,
+    FigureColumn,
+    FigureFunctions,
+    FigureTable,
     config_text,
     counted,
     limits_text,
@@ -74,7 +74,7 @@ def _title(report: Report) -> str:
     return report.gpus[0].title if len(report.gpus) == 1 else f"{report.operation} on {names}"
 
 
-def _gpu(gpu: GpuFacts, figures: Figures, at: int) -> dict[str, Any]:
+def _gpu(gpu: GpuFacts, figures: FigureFunctions, at: int) -> dict[str, Any]:
     """The template's values of one GPU."""
     shown: dict[str, Any] = {
         "facts": gpu,
@@ -145,7 +145,7 @@ def _policy(*scripts: str) -> str:
 
 
 @dataclass(frozen=True)
-class Command:
+class PageCommand:
     """A command to copy, with its purpose."""
 
     does: str
@@ -177,20 +177,20 @@ def tiles(gpu: GpuFacts) -> list[tuple[str, str, str]]:
     return shown
 
 
-def commands(gpu: GpuFacts) -> list[Command]:
+def commands(gpu: GpuFacts) -> list[PageCommand]:
     """The next commands for a reader."""
-    found = []
+    shown = []
     if gpu.candidates:
-        found.append(Command("rank them again", shlex.join(("constrint", "solve", *gpu.arguments))))
+        shown.append(PageCommand("rank them again", shlex.join(("constrint", "solve", *gpu.arguments))))
         best = gpu.candidates[0]
         kernel = _without_kernel(gpu.arguments)
         settings = [word for name, value in best.config.items() for word in ("--set", f"{name}={value}")]
         words = ("--kernel", _named(gpu, best), *settings)
-        found.append(
-            Command("compile the best one (no GPU needed)", shlex.join(("constrint", "verify", *kernel, *words)))
+        shown.append(
+            PageCommand("compile the best one (no GPU needed)", shlex.join(("constrint", "verify", *kernel, *words)))
         )
-    found.append(Command("say what every rule removes", shlex.join(("constrint", "explain", *gpu.arguments))))
-    return found
+    shown.append(PageCommand("say what every rule removes", shlex.join(("constrint", "explain", *gpu.arguments))))
+    return shown
 
 
 def _named(gpu: GpuFacts, best: CandidateFacts) -> str:
@@ -215,21 +215,21 @@ def _without_kernel(arguments: tuple[str, ...]) -> list[str]:
     return left
 
 
-def candidates_table(gpu: GpuFacts) -> tuple[Table, dict[str, Value], list[str]]:
+def candidates_table(gpu: GpuFacts) -> tuple[FigureTable, dict[str, Value], list[str]]:
     """The table of candidates, the parameters with one value in all rows, and the configuration of each row."""
     names = list(dict.fromkeys(name for c in gpu.candidates for name in c.config))
     values = {name: {repr(c.config.get(name)) for c in gpu.candidates} for name in names}
     varying = [name for name in names if len(values[name]) > 1]
     same = {name: gpu.candidates[0].config[name] for name in names if name not in varying}
     kernels = {c.kernel for c in gpu.candidates}
-    columns = [Column("#", meaning="place in the ranking"), *_time_columns(gpu)]
-    columns += [Column("kernel", is_text=True)] if len(kernels) > 1 else []
-    columns += [Column(name, is_text=_is_text(gpu, name), meaning=_meaning(gpu, name)) for name in varying]
+    columns = [FigureColumn("#", meaning="place in the ranking"), *_time_columns(gpu)]
+    columns += [FigureColumn("kernel", is_text=True)] if len(kernels) > 1 else []
+    columns += [FigureColumn(name, is_text=_is_text(gpu, name), meaning=_meaning(gpu, name)) for name in varying]
     columns += _block_columns(gpu)
     rows = tuple(_row(gpu, candidate, len(kernels) > 1, varying) for candidate in gpu.candidates)
     copies = [config_text(c.config) or c.kernel for c in gpu.candidates]
     caption = f"The best {counted(len(gpu.candidates), 'configuration')}, by modelled time"
-    return Table(caption, tuple(columns), rows), same, copies
+    return FigureTable(caption, tuple(columns), rows), same, copies
 
 
 def _is_text(gpu: GpuFacts, name: str) -> bool:
@@ -240,25 +240,25 @@ def _meaning(gpu: GpuFacts, name: str) -> str:
     return next((p.meaning for kernel in gpu.kernels for p in kernel.params if p.name == name), "")
 
 
-def _time_columns(gpu: GpuFacts) -> list[Column]:
+def _time_columns(gpu: GpuFacts) -> list[FigureColumn]:
     return [
-        Column("us", places=1, meaning="modelled time in microseconds"),
-        Column(gpu.rate_unit, places=1, meaning="rate that follows from the time"),
-        Column("roof %", places=0, meaning="share of the roofline"),
-        Column("bound", is_text=True, meaning="what binds the time"),
+        FigureColumn("us", places=1, meaning="modelled time in microseconds"),
+        FigureColumn(gpu.rate_unit, places=1, meaning="rate that follows from the time"),
+        FigureColumn("roof %", places=0, meaning="share of the roofline"),
+        FigureColumn("bound", is_text=True, meaning="what binds the time"),
     ]
 
 
-def _block_columns(gpu: GpuFacts) -> list[Column]:
+def _block_columns(gpu: GpuFacts) -> list[FigureColumn]:
     terms = gpu.terms
     return [
-        Column(terms.smem if len(terms.smem) < 6 else "smem", meaning=f"bytes of {terms.smem} a block"),
-        Column("regs", meaning="registers a thread"),
-        Column("spill %", places=0, meaning="the chance that registers go to memory"),
-        Column("blocks", meaning=f"blocks resident {terms.a_sm}"),
-        Column(terms.warps, meaning=f"resident {terms.a_sm}"),
-        Column("limit", is_text=True, meaning="what limits the blocks"),
-        Column("variants", meaning="configurations that the model cannot tell apart"),
+        FigureColumn(terms.smem if len(terms.smem) < 6 else "smem", meaning=f"bytes of {terms.smem} a block"),
+        FigureColumn("regs", meaning="registers a thread"),
+        FigureColumn("spill %", places=0, meaning="the chance that registers go to memory"),
+        FigureColumn("blocks", meaning=f"blocks resident {terms.a_sm}"),
+        FigureColumn(terms.warps, meaning=f"resident {terms.a_sm}"),
+        FigureColumn("limit", is_text=True, meaning="what limits the blocks"),
+        FigureColumn("variants", meaning="configurations that the model cannot tell apart"),
     ]
 
 

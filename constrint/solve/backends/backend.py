@@ -52,28 +52,28 @@ class Backend(ABC):
         self, problem: Problem, budget: Budget, number: int = 1, hint: Mapping[str, int] | None = None
     ) -> SearchResult:
         """Find the best solutions by all objectives in lexicographic order; at a limit, the best so far and a bound."""
-        known: list[dict[str, int]] = []
-        asked = in_codes(problem)
+        incumbents: list[dict[str, int]] = []
+        coded = in_codes(problem)
         bound: int | None = None
         try:
-            while len(known) < number:
-                best = self._by_all_objectives(asked, budget, hint)
+            while len(incumbents) < number:
+                best = self._by_all_objectives(coded, budget, hint)
                 if best is None:
                     break
-                known.append(best)
-                if len(known) == number:
+                incumbents.append(best)
+                if len(incumbents) == number:
                     break
-                asked = asked.copy() if len(known) == 1 else asked
-                asked.add(Not(AllOf(tuple(Comparison(Var(n), "==", Const(v)) for n, v in best.items()))))
+                coded = coded.copy() if len(incumbents) == 1 else coded
+                coded.add(Not(AllOf(tuple(Comparison(Var(n), "==", Const(v)) for n, v in best.items()))))
         except LimitReachedError as error:
             if isinstance(error, StoppedEarlyError):
-                known += [error.incumbent] if error.incumbent is not None else []
+                incumbents += [error.incumbent] if error.incumbent is not None else []
                 bound = error.bound
-            return SearchResult(tuple(known), False, bound if len(known) < 2 else None, str(error))
+            return SearchResult(tuple(incumbents), False, bound if len(incumbents) < 2 else None, str(error))
         except UndefinedValueError:
-            if not known:
+            if not incumbents:
                 raise
-        return SearchResult(tuple(known))
+        return SearchResult(tuple(incumbents))
 
     def _by_all_objectives(
         self, problem: Problem, budget: Budget, hint: Mapping[str, int] | None
@@ -81,15 +81,15 @@ class Backend(ABC):
         """Optimise one objective after the other, each among the optima of those before it."""
         if len(problem.objectives) < 2:
             return self.best(problem, budget, hint)
-        asked = problem.without_objective()
+        feasibility = problem.without_objective()
         for objective in problem.objectives:
             # False where the objective has no value: such a solution is not comparable.
-            asked.add(Comparison(objective.expr, "==", objective.expr))
+            feasibility.add(Comparison(objective.expr, "==", objective.expr))
         best: dict[str, int] | None = None
         bound: int | None = None
         for objective in problem.objectives:
             try:
-                better = self.best(asked.with_objectives(objective), budget, best or hint)
+                better = self.best(feasibility.with_objectives(objective), budget, best or hint)
             except LimitReachedError as error:
                 known = error if isinstance(error, StoppedEarlyError) else StoppedEarlyError(str(error))
                 raise StoppedEarlyError(
@@ -103,27 +103,27 @@ class Backend(ABC):
             value = objective.expr.value(better)
             bound = value if best is None else bound
             best = better
-            asked.add(Comparison(objective.expr, "==", Const(value)))
+            feasibility.add(Comparison(objective.expr, "==", Const(value)))
         return best
 
     def solve(self, problem: Problem, limits: Limits) -> Solution:
         """Finds the best solution by the problem's objectives, and says how the search ended."""
         budget = Budget(limits)
-        found = self.find(problem, budget)
+        result = self.find(problem, budget)
         budget.stats.seconds = budget.elapsed_seconds()
-        return solution_of(problem, found, budget, self.name)
+        return solution_of(problem, result, budget, self.name)
 
 
-def solution_of(problem: Problem, found: SearchResult, budget: Budget, solver: str, place: int = 0) -> Solution:
+def solution_of(problem: Problem, result: SearchResult, budget: Budget, solver: str, place: int = 0) -> Solution:
     """Make the answer from a search's result: its solution number `place`, the best being 0."""
-    solver = found.solver or solver
-    if found.complete:
-        status = Status.FEASIBLE if place < len(found.assignments) else Status.INFEASIBLE
+    solver = result.solver or solver
+    if result.complete:
+        status = Status.FEASIBLE if place < len(result.assignments) else Status.INFEASIBLE
     else:
         status = Status.LIMIT_REACHED
-    assignment = found.assignments[place] if place < len(found.assignments) else None
+    assignment = result.assignments[place] if place < len(result.assignments) else None
     return Solution.of(
-        problem, assignment, budget.stats, status, bound=found.bound, message=found.message, solver=solver
+        problem, assignment, budget.stats, status, bound=result.bound, message=result.message, solver=solver
     )
 
 
@@ -162,5 +162,5 @@ def get_backend(name: str) -> Backend:
             "The native back-end needs nothing."
         )
     module, class_name, arguments = _BACKENDS[name]
-    made = getattr(import_module(f"constrint.solve.backends.{module}"), class_name)(*arguments)
-    return cast(Backend, made)
+    backend = getattr(import_module(f"constrint.solve.backends.{module}"), class_name)(*arguments)
+    return cast(Backend, backend)

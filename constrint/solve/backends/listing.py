@@ -129,10 +129,10 @@ def best_of(problem: Problem, rows: Iterable[dict[str, int]]) -> dict[str, int] 
         return next(iter(rows), None)
     best: dict[str, int] | None = None
     value: int | None = None
-    seen = False
+    has_any = False
     try:
         for row in rows:
-            seen = True
+            has_any = True
             try:
                 cost = objective.expr.value(row)
             except UndefinedValueError:
@@ -141,6 +141,6 @@ def best_of(problem: Problem, rows: Iterable[dict[str, int]]) -> dict[str, int] 
                 best, value = row, cost
     except LimitReachedError as error:
         raise StoppedEarlyError(str(error), best) from None
-    if seen and best is None:
+    if has_any and best is None:
         raise UndefinedValueError(f"{objective} has no value in any solution; change the objective.")
     return best

@@ -127,12 +127,12 @@ class NativeBackend(Backend):
     def _first(self, problem: Problem, budget: Budget, number: int) -> SearchResult:
         if number == 1:
             return super().find(problem, budget)
-        known: list[dict[str, int]] = []
+        incumbents: list[dict[str, int]] = []
         try:
-            known.extend(itertools.islice(solutions_in_order(problem, budget.limits, self.name), number))
+            incumbents.extend(itertools.islice(solutions_in_order(problem, budget.limits, self.name), number))
         except LimitReachedError as error:
-            return SearchResult(tuple(known), False, message=str(error))
-        return SearchResult(tuple(known))
+            return SearchResult(tuple(incumbents), False, message=str(error))
+        return SearchResult(tuple(incumbents))
 
     def _any(self, search: BranchAndBound, budget: Budget) -> dict[str, int] | None:
         """Any solution, by depth-first search; None where there is none."""
@@ -203,8 +203,8 @@ def _searched(problem: Problem, budget: Budget) -> dict[str, int] | None:
     try:
         with budget.watching():
             domains = propagate(dict(plain.variables), flatten(plain.constraints))
-        known = Domains(domains).bounds(expr) if domains is not None else None
-        low = None if known is None else known[0]
+        bounds = Domains(domains).bounds(expr) if domains is not None else None
+        low = None if bounds is None else bounds[0]
         best = search_one(plain, budget)
         if best is None:
             return None
@@ -279,11 +279,11 @@ class AutoBackend(Backend):
         incumbent = native.assignments[0] if native.assignments else hint
         rest = Budget(budget.rest())
         try:
-            found = replace(CpSatBackend().find(problem, rest, number, incumbent), solver="cpsat")
+            result = replace(CpSatBackend().find(problem, rest, number, incumbent), solver="cpsat")
         except UnsupportedError:
             rest = Budget(budget.rest())
-            found = replace(self._native.find(problem, rest, number, incumbent), solver="native")
-        return found if found.complete else _together(problem, found, native)
+            result = replace(self._native.find(problem, rest, number, incumbent), solver="native")
+        return result if result.complete else _together(problem, result, native)
 
 
 def _together(problem: Problem, first: SearchResult, second: SearchResult) -> SearchResult:

@@ -364,10 +364,10 @@ class BranchAndBound:
             objectives = "; ".join(map(str, self._problem.objectives))
             raise UndefinedValueError(f"{objectives} has no value in any solution; change the objective.")
         assignments = tuple(dict(zip(self._problem.names, values, strict=True)) for values in solutions)
-        known = bound if self._problem.objectives and abs(bound) < _UNBOUNDED else None
-        if known is not None and self._problem.objectives[0].maximise:
-            known = -known
-        return SearchResult(assignments, self.done, known, message)
+        best_bound = bound if self._problem.objectives and abs(bound) < _UNBOUNDED else None
+        if best_bound is not None and self._problem.objectives[0].maximise:
+            best_bound = -best_bound
+        return SearchResult(assignments, self.done, best_bound, message)
 
     def _state(self) -> tuple[list[list[int]], int, int, bool]:
         assert core is not None

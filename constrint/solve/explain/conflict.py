@@ -136,10 +136,10 @@ def minimal_conflict(problem: Problem, limits: Limits | None = None, *, domains_
     """
     questions = Questions(limits)
     reduction = _reduction(problem, questions, domains_in_force)
-    seen = reduction.focus()
-    if not seen:
+    is_focused = reduction.focus()
+    if not is_focused:
         _check_infeasible(problem, questions)
-    return _reduced(reduction, questions, together=not seen)
+    return _reduced(reduction, questions, together=not is_focused)
 
 
 def conflict_of_infeasible(limits: Limits, problem: Problem) -> Conflict:
@@ -147,12 +147,12 @@ def conflict_of_infeasible(limits: Limits, problem: Problem) -> Conflict:
     questions = Questions(limits)
     reduction = _reduction(problem, questions, domains_in_force=False)
     try:
-        seen = reduction.focus()
+        is_focused = reduction.focus()
     except CancelledError:
         raise
     except LimitReachedError:
-        seen = False
-    return _reduced(reduction, questions, together=not seen)
+        is_focused = False
+    return _reduced(reduction, questions, together=not is_focused)
 
 
 def _reduction(problem: Problem, questions: Questions, domains_in_force: bool) -> Reduction:
@@ -172,8 +172,8 @@ def _reduced(reduction: Reduction, questions: Questions, *, together: bool) -> C
         minimal, domains = False, _mentioned(reduction.rules)
     variables = problem.variables
     members = [ConflictMember(domain_text(n, variables[n]), variables[n].because, variable=n) for n in domains]
-    kept = {id(c) for c in reduction.rules.constraints}
-    members += [ConflictMember(rule_text(c), c.because, constraint=c) for c in problem.constraints if id(c) in kept]
+    ids_left = {id(c) for c in reduction.rules.constraints}
+    members += [ConflictMember(rule_text(c), c.because, constraint=c) for c in problem.constraints if id(c) in ids_left]
     return Conflict(tuple(members), minimal)
 
 
@@ -202,14 +202,14 @@ def _to_name(rules: Rules, questions: Questions) -> list[str]:
 
 def _suggests(rules: Rules, name: str, questions: Questions) -> bool:
     """Whether further values of one variable alone would resolve it: powers of two, or numbers in a rule."""
-    asked = rules.as_problem()
-    domain = asked.variables[name]
+    problem = rules.as_problem()
+    domain = problem.variables[name]
     if domain.listed is None or domain.labels is not None:
         wider = widened(domain)
     else:
         numbers = {n for c in rules.constraints if c.variables == {name} for n in _numbers(c)}
         wider = Domain.from_values(sorted({*domain.listed, *(1 << i for i in range(17)), *numbers}))
-    return questions.decide(asked.with_domain(name, wider)).status is Status.FEASIBLE
+    return questions.decide(problem.with_domain(name, wider)).status is Status.FEASIBLE
 
 
 # Most values of a variable that are tried one by one; beyond, the nearest value is found by minimisation.
@@ -268,24 +268,24 @@ def relaxations(
         CancelledError: When the caller's own signal came.
     """
     budget = Budget(limits or Limits())
-    known = conflict or minimal_conflict(problem, limits)
+    in_conflict = conflict or minimal_conflict(problem, limits)
     questions = Questions(budget.rest())
     ways: list[Relaxation] = []
     try:
-        for member in known.members:
+        for member in in_conflict.members:
             if among is None or among(member):
-                way = _SmallestChange(problem, member, questions).relaxation()
-                ways += [way] if way is not None else []
+                relaxation = _SmallestChange(problem, member, questions).relaxation()
+                ways += [relaxation] if relaxation is not None else []
     except CancelledError:
         raise
     except LimitReachedError:
         pass  # The relaxation found so far is valid.
-    return sorted(ways, key=lambda way: way.cost)
+    return sorted(ways, key=lambda relaxation: relaxation.cost)
 
 
 def ways_out(ways: Sequence[Relaxation]) -> str:
     """Write relaxations as a sentence: "fits if num_stages <= 2, or tile_k <= 32"; "" when there is none."""
-    return f"fits if {', or '.join(way.condition for way in ways)}" if ways else ""
+    return f"fits if {', or '.join(relaxation.condition for relaxation in ways)}" if ways else ""
 
 
 class _SmallestChange:

@@ -131,14 +131,14 @@ class Narrowing:
     def _traced(self, place: int) -> Core:
         """All rules and domains behind the narrowings that led to a contradiction."""
         rules, variables = {place}, set()
-        seen: set[int] = set()
+        visited: set[int] = set()
         stack = [(n, self._latest.get(n, -1)) for n in self._rules[place].variables]
         while stack:
             name, number = stack.pop()
             if number < 0:
                 variables.add(name)
-            elif number not in seen:
-                seen.add(number)
+            elif number not in visited:
+                visited.add(number)
                 event = self._events[number]
                 rules.add(event.rule)
                 stack.extend(event.before.items())
@@ -245,9 +245,9 @@ class Differences:
                         length[edge.above] = base + edge.length
                         into[edge.above] = edge
                         active[edge.above] = None
-            found = _cycle(into)
-            if found:
-                return found
+            cycle = _cycle(into)
+            if cycle:
+                return cycle
         zero = length.get(_ZERO, 0)
         self.values = {n: at - zero for n, at in length.items() if isinstance(n, str) and n != _ZERO}
         return []

@@ -48,28 +48,28 @@ class Rules:
 
     def as_problem(self) -> Problem:
         """Build the problem of these rules over their variables."""
-        asked = Problem(self.problem.name)
+        problem = Problem(self.problem.name)
         for name, domain in self.in_scope().items():
-            asked.declare(name, domain)
+            problem.declare(name, domain)
         for constraint in self.constraints:
-            asked.add(constraint)
-        return asked
+            problem.add(constraint)
+        return problem
 
     def near(self) -> Problem | None:
         """The problem of these rules on values near those of the domains and near 0.
 
         None where all domains are in force, or where there are too many variables for that to be quick.
         """
-        asked = self.as_problem()
-        if len(asked.names) > _MOST_NEAR:
+        problem = self.as_problem()
+        if len(problem.names) > _MOST_NEAR:
             return None
-        wide = [n for n, d in self.problem.variables.items() if n in asked.variables and n not in self.domains]
+        wide = [n for n, d in self.problem.variables.items() if n in problem.variables and n not in self.domains]
         for name in wide:
-            domain, bounds = self.problem.variables[name], asked.variables[name]
+            domain, bounds = self.problem.variables[name], problem.variables[name]
             own = domain.listed[:_NEAR] if domain.listed is not None else (domain.lower, domain.upper)
             values = {*own, *range(-_NEAR // 4, _NEAR), *(1 << i for i in range(17))}
-            asked = asked.with_domain(name, Domain.from_values(sorted(v for v in values if v in bounds)))
-        return asked if wide else None
+            problem = problem.with_domain(name, Domain.from_values(sorted(v for v in values if v in bounds)))
+        return problem if wide else None
 
     def without(self, members: Iterable[Member]) -> Rules:
         """These rules without some."""
@@ -82,8 +82,10 @@ class Rules:
 
     def reduced(self, core: Core) -> Rules:
         """The rules of a contradiction among these rules."""
-        kept = tuple(c for place, c in enumerate(self.constraints) if place in core.rules)
-        return replace(self, constraints=kept, domains=self.domains if self.facts else self.domains & core.variables)
+        constraints_left = tuple(c for place, c in enumerate(self.constraints) if place in core.rules)
+        return replace(
+            self, constraints=constraints_left, domains=self.domains if self.facts else self.domains & core.variables
+        )
 
 
 #: A constraint by its id, or a variable whose domain it is.
@@ -133,9 +135,9 @@ class Reduction:
         # Rules used early may be unneeded: in the opposite order others come first.
         while core is not None:
             before = len(self.rules.constraints)
-            kept = self.rules.reduced(core)
-            self.rules = replace(kept, constraints=kept.constraints[::-1])
-            core = self.contradiction(self.rules) if len(kept.constraints) < before else None
+            rules_left = self.rules.reduced(core)
+            self.rules = replace(rules_left, constraints=rules_left.constraints[::-1])
+            core = self.contradiction(self.rules) if len(rules_left.constraints) < before else None
         return True
 
     def run(self, together: bool) -> bool:
@@ -293,14 +295,14 @@ class Questions:
 
     def decide(self, problem: Problem, objective: Expr | None = None) -> Solution:
         """One solution of a problem, the one with the smallest `objective` if that is given."""
-        asked = problem.without_objective()
+        question = problem.without_objective()
         if objective is not None:
-            asked.minimise(objective)
+            question.minimise(objective)
         self.check()
         limits = self.budget.limits
         left = self.budget.seconds_left()
         seconds = _SECONDS
-        if self._undecided_seconds > _UNDECIDED_SECONDS or any(d.size > _SEARCHED for d in asked.variables.values()):
+        if self._undecided_seconds > _UNDECIDED_SECONDS or any(d.size > _SEARCHED for d in question.variables.values()):
             seconds = _MOMENT
         if left is not None:
             # A longer time limit permits longer questions.
@@ -313,11 +315,11 @@ class Questions:
         )
         before = self.budget.elapsed_seconds()
         try:
-            answer = NativeBackend().solve(asked, mine)
+            answer = NativeBackend().solve(question, mine)
         except CancelledError:
             raise
         except LimitReachedError as error:
-            answer = Solution(Status.LIMIT_REACHED, asked, message=str(error))
+            answer = Solution(Status.LIMIT_REACHED, question, message=str(error))
         if answer.status is Status.LIMIT_REACHED:
             # The limit may be the caller's own rather than the question's.
             self.check()

@@ -139,12 +139,12 @@ def _why_not_of_values(problem: Problem, config: dict[str, Any], coding: Coding,
     """Answer for a problem of coded values: translate to codes and back."""
     outside = _outside(problem, config)
     codes = coding.encoded({n: v for n, v in config.items() if not any(b.variable == n for b in outside)}) or {}
-    known = [
+    failing = [
         c for c in (*problem.constraints, *problem.estimates) if c.variables <= codes.keys() and not c.holds(codes)
     ]
-    rules = {id(c): _broken(c, codes) for c in known}
-    told = {key: replace(rule, values=coding.decoded(rule.values)) for key, rule in rules.items()}
-    broken = outside + [told[id(c)] for c in problem.constraints if id(c) in told]
+    rules = {id(c): _broken(c, codes) for c in failing}
+    decoded = {key: replace(rule, values=coding.decoded(rule.values)) for key, rule in rules.items()}
+    broken = outside + [decoded[id(c)] for c in problem.constraints if id(c) in decoded]
     changes: dict[str, tuple[Any, ...]] = {}
     if broken:
         # A variable without a code takes any: only its own change can mend the configuration.
@@ -152,7 +152,7 @@ def _why_not_of_values(problem: Problem, config: dict[str, Any], coding: Coding,
         for name, found in _changes(problem, known_codes, budget).items():
             if not outside or [b.variable for b in outside] == [name]:
                 changes[name] = tuple(problem.variables[name].value_of(code) for code in found)
-    doubts = tuple(told[id(c)] for c in problem.estimates if not outside and id(c) in told)
+    doubts = tuple(decoded[id(c)] for c in problem.estimates if not outside and id(c) in decoded)
     return WhyNot(config, tuple(broken), changes, doubts, dict(problem.variables))
 
 
@@ -190,23 +190,23 @@ def _broken(rule: Constraint, values: Mapping[str, int]) -> BrokenRule:
         left, right = _value(rule.left, values), _value(rule.right, values)
         # Beside the code of a value a number is shown as the value that it stands for.
         coded = rule.left if isinstance(rule.right, Const) else rule.right if isinstance(rule.left, Const) else None
-        seen = f"{_written(left, coded)} {rule.op} {_written(right, coded)} is false"
+        numbers = f"{_written(left, coded)} {rule.op} {_written(right, coded)} is false"
     elif isinstance(rule, Divides):
         left, right = _value(rule.divisor, values), _value(rule.number, values)
         rest = f", remainder {right % left}" if left and right is not None else ""
-        seen = f"{_written(left)} does not divide {_written(right)}{rest}"
+        numbers = f"{_written(left)} does not divide {_written(right)}{rest}"
     elif isinstance(rule, IsIn):
         left = _value(rule.expr, values)
         listed = rule.domain.listed or ()
         members = f"{{{', '.join(code_text(rule.expr, v) for v in listed)}}}" if listed else str(rule.domain)
-        seen = f"{_written(left, rule.expr)} is not in {members}"
+        numbers = f"{_written(left, rule.expr)} is not in {members}"
     elif isinstance(rule, Table):
         shown = ", ".join(_written(_value(e, values), e) for e in rule.exprs)
-        seen = f"({shown}) is not among the {len(rule.rows)} rows"
+        numbers = f"({shown}) is not among the {len(rule.rows)} rows"
     else:
         parts = [str(_broken(c, values).seen) for c in _atoms(rule) if not c.holds(values)]
-        seen = "; ".join(parts) if parts else "it does not hold"
-    return BrokenRule(rule_text(rule), rule.because, mine, left, right, rule, seen=seen)
+        numbers = "; ".join(parts) if parts else "it does not hold"
+    return BrokenRule(rule_text(rule), rule.because, mine, left, right, rule, seen=numbers)
 
 
 def _atoms(rule: Constraint) -> list[Constraint]:

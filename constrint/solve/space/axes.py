@@ -162,17 +162,17 @@ class AxisLayout:
         rows: Rows = {}
         for name, axis in self.axes.items():
             # Numpy compares 64 bits with and without a sign as floats.
-            wanted = np.asarray(column_of(columns[name], f"column {name!r}").values)
+            values = np.asarray(column_of(columns[name], f"column {name!r}").values)
             if isinstance(axis, LazyAxis):
-                positions = [axis.position(v) for v in wanted.tolist()]
+                positions = [axis.position(v) for v in values.tolist()]
                 if None in positions:
                     return None
                 rows[name] = np.array(positions)
                 continue
             order = np.argsort(axis.values, kind="stable")
-            at = np.minimum(np.searchsorted(axis.values[order], wanted), len(axis) - 1)
+            at = np.minimum(np.searchsorted(axis.values[order], values), len(axis) - 1)
             rows[name] = order[at]
-            if not bool(np.all(axis.values[rows[name]] == wanted)):
+            if not bool(np.all(axis.values[rows[name]] == values)):
                 return None
         return rows
 
@@ -186,11 +186,11 @@ class AxisLayout:
 
     def assignments(self, rows: Rows, num_rows: int, needed: Set[str] | None = None) -> dict[str, NDArray[Any]]:
         """Turns rows of positions into columns of values, in declared order."""
-        known = {name: self.values(name, positions) for name, positions in rows.items()}
+        columns = {name: self.values(name, positions) for name, positions in rows.items()}
         for name, value in self.fixed.items():
-            known[name] = np.full(num_rows, value, dtype=np.int64 if abs(value) < 2**63 else object)
-        self._derive(known, num_rows, needed)
-        return {name: known[name] for name in self.names if name in known}
+            columns[name] = np.full(num_rows, value, dtype=np.int64 if abs(value) < 2**63 else object)
+        self._derive(columns, num_rows, needed)
+        return {name: columns[name] for name in self.names if name in columns}
 
     def completed(self, columns: dict[str, NDArray[Any]], num_rows: int) -> dict[str, NDArray[Any]]:
         """Adds fixed and derived variables to columns of values, in declared order and small dtypes."""
@@ -201,14 +201,14 @@ class AxisLayout:
             columns.update({name: smallest(columns[name]) for name in self.derived})
         return {name: columns[name] for name in self.names}
 
-    def derived_column(self, name: str, known: Mapping[str, NDArray[Any]], num_rows: int) -> NDArray[Any]:
+    def derived_column(self, name: str, columns: Mapping[str, NDArray[Any]], num_rows: int) -> NDArray[Any]:
         """Values of a derived variable, given columns of those that it is computed from."""
-        return value_column(self.derived[name], known, num_rows)
+        return value_column(self.derived[name], columns, num_rows)
 
-    def _derive(self, known: dict[str, NDArray[Any]], num_rows: int, needed: Set[str] | None) -> None:
+    def _derive(self, columns: dict[str, NDArray[Any]], num_rows: int, needed: Set[str] | None) -> None:
         for name in self.derived:
             if needed is None or name in needed:
-                known[name] = self.derived_column(name, known, num_rows)
+                columns[name] = self.derived_column(name, columns, num_rows)
 
 
 def value_column(expr: Expr, known: Mapping[str, NDArray[Any]], num_rows: int) -> NDArray[Any]:
@@ -316,18 +316,18 @@ def _rising(keys: Keys, bound: int) -> NDArray[np.intp]:
     return order
 
 
-def find(wanted: NDArray[Any], known: Keys, bound: int) -> NDArray[Any]:
-    """Position of every wanted key among the sorted distinct `known` ones; -1 where it is missing."""
-    if bound <= max(_DENSE, 4 * len(wanted)):
-        place = np.full(bound, -1, dtype=np.int16 if len(known) < 1 << 15 else np.int32)
-        place[known] = np.arange(len(known), dtype=place.dtype)
-        result: NDArray[Any] = place[wanted]
+def find(keys: NDArray[Any], sorted_keys: Keys, bound: int) -> NDArray[Any]:
+    """Position of every key among the distinct `sorted_keys`; -1 where it is missing."""
+    if bound <= max(_DENSE, 4 * len(keys)):
+        place = np.full(bound, -1, dtype=np.int16 if len(sorted_keys) < 1 << 15 else np.int32)
+        place[sorted_keys] = np.arange(len(sorted_keys), dtype=place.dtype)
+        result: NDArray[Any] = place[keys]
         return result
-    if len(known) == 0:
-        return np.full(len(wanted), -1, dtype=np.intp)
-    at = np.searchsorted(known, wanted)
-    at[at == len(known)] = 0
-    at[known[at] != wanted] = -1
+    if len(sorted_keys) == 0:
+        return np.full(len(keys), -1, dtype=np.intp)
+    at = np.searchsorted(sorted_keys, keys)
+    at[at == len(sorted_keys)] = 0
+    at[sorted_keys[at] != keys] = -1
     return at
 
 

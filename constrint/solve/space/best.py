@@ -54,10 +54,10 @@ def best_solutions(
         return []
     if _is_projected(space, cost):
         return _by_projection(space, k, cost, maximise, budget)
-    found = KBest(space.factors, -cost if maximise else cost, k + len(space.gaps), budget).run()
-    found = [f for f in found if f.place not in space.gaps][:k]
-    configs = space.taken_with_gaps([f.place for f in found])
-    return [Ranked(-f.cost if maximise else f.cost, config) for f, config in zip(found, configs, strict=True)]
+    best = KBest(space.factors, -cost if maximise else cost, k + len(space.gaps), budget).run()
+    best = [f for f in best if f.place not in space.gaps][:k]
+    configs = space.taken_with_gaps([f.place for f in best])
+    return [Ranked(-f.cost if maximise else f.cost, config) for f, config in zip(best, configs, strict=True)]
 
 
 def _by_function(
@@ -105,9 +105,9 @@ def _ranked(
     for at in order.tolist():
         partial = {n: int(column[rows[at]]) for n, column in columns.items()}
         below = space.extend(partial)
-        wanted = min(k - len(ranked), below.size)
+        number = min(k - len(ranked), below.size)
         ranked += [
-            Ranked(costs[at].item() if hasattr(costs[at], "item") else costs[at], below[i]) for i in range(wanted)
+            Ranked(costs[at].item() if hasattr(costs[at], "item") else costs[at], below[i]) for i in range(number)
         ]
         if len(ranked) >= k:
             break
@@ -350,8 +350,8 @@ class KBest:
         """Adds complete solutions to the best."""
         assert block.cost is not None
         rows = block.order(all_keys=True)[: self._k].tolist()
-        found = [(int(block.cost[r]), *(int(k[r]) for k in block.keys), int(block.index[r])) for r in rows]
-        self._best = sorted([*self._best, *found])[: self._k]
+        tuples = [(int(block.cost[r]), *(int(k[r]) for k in block.keys), int(block.index[r])) for r in rows]
+        self._best = sorted([*self._best, *tuples])[: self._k]
 
 
 class _Keys:

@@ -105,9 +105,9 @@ class CostBounds:
         bundles: dict[int | None, list[Expr]] = {}
         rest: list[Expr] = []
         for arg in expr.args:
-            known = arg.variables <= choice.columns.keys()
-            home = None if known else self._home(arg, choice)
-            if known or home is not None:
+            is_chosen = arg.variables <= choice.columns.keys()
+            home = None if is_chosen else self._home(arg, choice)
+            if is_chosen or home is not None:
                 bundles.setdefault(home, []).append(arg)
             else:
                 rest.append(arg)

@@ -111,9 +111,9 @@ class DiagramPart:
         for level, layer in enumerate(self.layers):
             size = self.sizes[layer.name]
             keys = layer.source.astype(np.int64) * size + layer.place
-            wanted = state * size + rows[layer.name]
-            arc = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-            missing |= keys[arc] != wanted
+            places = state * size + rows[layer.name]
+            arc = np.minimum(np.searchsorted(keys, places), len(keys) - 1)
+            missing |= keys[arc] != places
             before = self._before(level)
             rank = rank + before[arc] - before[self._starts[level][state]]
             state = layer.target[arc].astype(np.int64)
@@ -133,19 +133,19 @@ class DiagramPart:
 
     def project(self, keep: Sequence[str]) -> tuple[Rows, NDArray[Any]]:
         """Distinct combinations of `keep` and how many solutions each stands for."""
-        wanted = set(keep)
+        names = set(keep)
         state = np.zeros(1, dtype=np.intp)
         counts: NDArray[Any] = np.ones(1, dtype=self._type)
         columns: Rows = {}
         # The counts of the layers below these variables are known.
-        depth = max((i + 1 for i, name in enumerate(self.names) if name in wanted), default=0)
+        depth = max((i + 1 for i, name in enumerate(self.names) if name in names), default=0)
         for level, layer in enumerate(self.layers):
             if level == depth:
                 break
             starts = self._starts[level]
             source, arcs = ranges(starts[state], (starts[1:] - starts[:-1])[state])
             columns = {n: column[source] for n, column in columns.items()}
-            if layer.name in wanted:
+            if layer.name in names:
                 columns[layer.name] = layer.place[arcs]
             # The state is a column too until its rows are added up; its name cannot clash.
             sizes = {**self.sizes, "": len(self._paths[level + 1])}
@@ -183,10 +183,10 @@ class DiagramPart:
         layers: list[DiagramLayer] = []
         number: NDArray[Any] = np.where(reached, 0, -1)
         for layer, mask in zip(reversed(self.layers), reversed(masks), strict=True):
-            kept = mask & (number[layer.target] >= 0)
-            states, source = np.unique(layer.source[kept], return_inverse=True)
-            target = number[layer.target[kept]]
-            layers.insert(0, DiagramLayer(layer.name, len(states), source.reshape(-1), layer.place[kept], target))
+            is_left = mask & (number[layer.target] >= 0)
+            states, source = np.unique(layer.source[is_left], return_inverse=True)
+            target = number[layer.target[is_left]]
+            layers.insert(0, DiagramLayer(layer.name, len(states), source.reshape(-1), layer.place[is_left], target))
             number = np.full(layer.num_states, -1)
             number[states] = np.arange(len(states))
         return DiagramPart(layers, self.sizes) if len(layers[0].source) else None

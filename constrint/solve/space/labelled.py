@@ -112,8 +112,8 @@ class LabelledSpace(SearchSpace):
 
         What is itself a value of the variable, a tuple for example, is that value.
         """
-        wanted = {n: self._codes(n, given) if n in self._coding.domains else given for n, given in fixed.items()}
-        return LabelledSpace(self.codes.restrict(**wanted), self._coding)
+        codes = {n: self._codes(n, value) if n in self._coding.domains else value for n, value in fixed.items()}
+        return LabelledSpace(self.codes.restrict(**codes), self._coding)
 
     def _codes(self, name: str, given: Any) -> list[int]:
         """The codes of one or of several listed values; values that the variable does not have are left out."""
@@ -124,12 +124,12 @@ class LabelledSpace(SearchSpace):
             found = [self._coding.code(name, given)]
         return [code for code in found if code is not None]
 
-    def _is_value(self, name: str, given: object) -> bool:
+    def _is_value(self, name: str, value: object) -> bool:
         try:
-            hash(given)
+            hash(value)
         except TypeError:
             return False
-        return self._coding.code(name, given) is not None
+        return self._coding.code(name, value) is not None
 
     def taken_with_gaps(self, indices: Sequence[int]) -> list[dict[str, Any]]:
         """The solutions with these indices, excluded ones counted."""
@@ -187,11 +187,11 @@ class LabelledSpace(SearchSpace):
         limits: Limits | None = None,
     ) -> list[Ranked]:
         """The `k` cheapest solutions, cheapest first; see `SearchSpace.best`."""
-        asked: Any = cost
+        code_cost: Any = cost
         if isinstance(cost, Ratio):
-            asked = cost.num
+            code_cost = cost.num
         elif not isinstance(cost, Expr):
-            asked = lambda columns: cost(self._coding.decoded_columns(columns))  # noqa: E731
-        ranked = self.codes.best(k, asked, names=names, maximise=maximise, limits=limits)
+            code_cost = lambda columns: cost(self._coding.decoded_columns(columns))  # noqa: E731
+        ranked = self.codes.best(k, code_cost, names=names, maximise=maximise, limits=limits)
         den = cost.den if isinstance(cost, Ratio) else 1
         return [Ranked(r.cost if den == 1 else r.cost / den, self._coding.decoded(r.config)) for r in ranked]

@@ -203,21 +203,21 @@ class _Lookup:
             self.order, self.known = self._sorted(combine([self.columns], sizes)[0][0], self.bound)
 
     def _sorted(self, keys: Keys, bound: int) -> tuple[NDArray[np.intp] | None, Keys]:
-        order, known, _ = group(keys, bound)
-        return order, known
+        order, sorted_keys, _ = group(keys, bound)
+        return order, sorted_keys
 
     def find(self, rows: Rows) -> NDArray[np.intp]:
         """Row of the table for every row of positions; -1 where it has none."""
-        wanted = [rows[n] for n in self.names]
+        columns = [rows[n] for n in self.names]
         if self.bound < _LARGEST_KEY:
-            order, known, bound = self.order, self.known, self.bound
-            keys = combine([wanted], self.sizes)[0][0]
+            order, sorted_keys, bound = self.order, self.known, self.bound
+            keys = combine([columns], self.sizes)[0][0]
         else:
             # Such keys are renumbered: both sides must be encoded together.
-            both, bound = combine([wanted, self.columns], self.sizes)
+            both, bound = combine([columns, self.columns], self.sizes)
             keys = both[0]
-            order, known = self._sorted(both[1], bound)
-        at = find(keys, known, bound)
+            order, sorted_keys = self._sorted(both[1], bound)
+        at = find(keys, sorted_keys, bound)
         return at if order is None or len(order) == 0 else np.where(at >= 0, order[at], -1)
 
     def has(self, positions: Mapping[str, int]) -> bool:
@@ -268,13 +268,13 @@ class _Moves:
             keys, bound = combine([others], sizes)[0][0], math.prod(sizes)
         else:
             keys, bound = np.zeros(len(column), dtype=np.int64), 1
-        known, groups = np.unique(keys, return_inverse=True)
-        if len(known) * size > _MAX_MOVES:
+        sorted_keys, groups = np.unique(keys, return_inverse=True)
+        if len(sorted_keys) * size > _MAX_MOVES:
             return None
         # The last line answers for combinations that are not there at all.
-        allowed = np.zeros((len(known) + 1, size), dtype=bool)
+        allowed = np.zeros((len(sorted_keys) + 1, size), dtype=bool)
         allowed[groups.reshape(-1), column] = True
-        return _Moves(names, sizes, known, bound, allowed)
+        return _Moves(names, sizes, sorted_keys, bound, allowed)
 
     def find(self, rows: Rows, num_rows: int) -> NDArray[np.bool_]:
         """For every row of positions which positions of the variable go with the others."""

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 def neighbours_of(space: SearchSpace, assignments: Sequence[Mapping[str, int]]) -> list[dict[str, int]]:
     """Neighbours of one assignment after the other, as dictionaries."""
     layout = space.layout
-    known = [layout.rows_of([a]) for a in assignments]
-    if layout.derived or any(rows is None for rows in known) or any(_off(space, a) for a in assignments):
+    rows_of_each = [layout.rows_of([a]) for a in assignments]
+    if layout.derived or any(rows is None for rows in rows_of_each) or any(_off(space, a) for a in assignments):
         return [n for a in assignments for n in _one_by_one(space, a)]
     neighbours: list[dict[str, int]] = []
-    for assignment, rows in zip(assignments, known, strict=True):
+    for assignment, rows in zip(assignments, rows_of_each, strict=True):
         allowed = _allowed(space, rows or {})
         for name in space.names:
             if name in allowed:
@@ -250,7 +250,7 @@ def as_html(space: SearchSpace) -> str:
     return html_table(_sizes(space, _in_groups), ["", *space.names], rows, more=more)
 
 
-def indices_of(wanted: object, size: int) -> list[int] | range | None:
+def indices_of(selection: object, size: int) -> list[int] | range | None:
     """The indices that a subscript means, counted from 0; None where it is a single one.
 
     Raises:
@@ -258,23 +258,23 @@ def indices_of(wanted: object, size: int) -> list[int] | range | None:
         IndexError: When an index of a list is outside the space.
         LimitReachedError: When a slice has too many solutions to list.
     """
-    if isinstance(wanted, slice):
-        for part in (wanted.start, wanted.stop, wanted.step):
+    if isinstance(selection, slice):
+        for part in (selection.start, selection.stop, selection.step):
             if part is not None:
                 as_int(part, "a bound of a slice")
-        if wanted.step == 0:
+        if selection.step == 0:
             raise UsageError("the step of a slice must not be 0.")
-        chosen = range(size)[wanted]
+        chosen = range(size)[selection]
         # len() of a long range overflows.
         check_listing(max(0, -((chosen.start - chosen.stop) // chosen.step)))
         return chosen
-    if isinstance(wanted, np.ndarray) and wanted.ndim == 1:
-        if wanted.dtype == bool:
+    if isinstance(selection, np.ndarray) and selection.ndim == 1:
+        if selection.dtype == bool:
             raise UsageError("a space takes indices, not a mask; numpy.flatnonzero(mask) gives the indices.")
-        wanted = wanted.tolist()
-    if not isinstance(wanted, Sequence) or isinstance(wanted, (str, bytes)):
+        selection = selection.tolist()
+    if not isinstance(selection, Sequence) or isinstance(selection, (str, bytes)):
         return None
-    indices = [as_int(i, "an index") for i in wanted]
+    indices = [as_int(i, "an index") for i in selection]
     for index in indices:
         if not -size <= index < size:
             raise IndexError(f"index {index} is outside the space of {size} solutions")

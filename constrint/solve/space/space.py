@@ -48,7 +48,7 @@ class SearchSpace:
         stats: SearchStats,
         search: Callable[[Problem], SearchSpace],
         *,
-        given: Mapping[str, tuple[int, ...]] | None = None,
+        values_left: Mapping[str, tuple[int, ...]] | None = None,
         excluded: Sequence[Mapping[str, int]] = (),
     ) -> None:
         self.problem = problem
@@ -56,7 +56,7 @@ class SearchSpace:
         self.factors = factors
         # Finds the space of a changed problem, for the few questions that this one cannot answer.
         self._search = search
-        self._given = dict(given or {})
+        self._values_left = dict(values_left or {})
         self.excluded = tuple(dict(e) for e in excluded)
         self.gaps = sorted(self._index(e) for e in self.excluded)
         self.size: int = factors.total - len(self.gaps)
@@ -153,9 +153,9 @@ class SearchSpace:
         wanted = np.array(indices, dtype=total_type(self.factors.total))
         return dicts_of(self.layout.assignments(self._positions(wanted), len(wanted)), len(wanted))
 
-    def _positions(self, wanted: NDArray[Any]) -> Rows:
+    def _positions(self, indices: NDArray[Any]) -> Rows:
         """Positions of the solutions with these indices, excluded ones counted."""
-        rest: NDArray[Any] = wanted.astype(total_type(self.size + len(self.gaps)))
+        rest: NDArray[Any] = indices.astype(total_type(self.size + len(self.gaps)))
         rows: Rows = {}
         for part in reversed(self.parts or ()):
             rows.update(part.take((rest % part.count).astype(total_type(part.count))))
@@ -269,7 +269,7 @@ class SearchSpace:
             values = {n: self._checked(solution)[n] for n in self.names} if self.contains(solution) else None
             if values is not None and values not in gone:
                 gone.append(values)
-        return self._of(self.factors, self._given, gone)
+        return self._of(self.factors, self._values_left, gone)
 
     def best(
         self,
@@ -322,22 +322,22 @@ class SearchSpace:
 
     def restrict(self, **fixed: Any) -> SearchSpace:
         """Returns the solutions in which these variables have this value each, or one of several listed ones."""
-        return self._narrowed({n: self._values(n, wanted) for n, wanted in fixed.items()})
+        return self._narrowed({n: self._values(n, value) for n, value in fixed.items()})
 
     def extend(self, partial: Mapping[str, int]) -> SearchSpace:
         """Returns all completions of a partial assignment."""
         return self._narrowed({n: (v,) for n, v in self._checked(partial).items()})
 
-    def _values(self, name: str, wanted: int | Iterable[int]) -> tuple[int, ...]:
+    def _values(self, name: str, values: int | Iterable[int]) -> tuple[int, ...]:
         """One or several values of a variable, each of them once."""
         several = (
-            isinstance(wanted, Iterable) and not isinstance(wanted, (str, bytes)) and getattr(wanted, "ndim", 1) != 0
+            isinstance(values, Iterable) and not isinstance(values, (str, bytes)) and getattr(values, "ndim", 1) != 0
         )
-        listed: Iterable[Any] = wanted if several else (wanted,)  # type: ignore[assignment]
-        if isinstance(wanted, range):
-            check_listing(len(wanted))
+        listed: Iterable[Any] = values if several else (values,)  # type: ignore[assignment]
+        if isinstance(values, range):
+            check_listing(len(values))
         if not several or name not in self.problem.variables:
-            return tuple(self._checked(dict.fromkeys([name], wanted)).values())
+            return tuple(self._checked(dict.fromkeys([name], values)).values())
         return tuple(dict.fromkeys(self._checked({name: v})[name] for v in listed))
 
     def _narrowed(self, values: Mapping[str, tuple[int, ...]]) -> SearchSpace:
@@ -345,52 +345,54 @@ class SearchSpace:
         if self.parts is None:
             return self
         positions: dict[str, NDArray[Any]] = {}
-        for name, wanted in values.items():
+        for name, allowed in values.items():
             if name in self.layout.fixed:
-                if self.layout.fixed[name] not in wanted:
+                if self.layout.fixed[name] not in allowed:
                     return self._nothing()
             elif name not in self.layout.derived:
-                at = [p for p in (self.layout.position(name, v) for v in wanted) if p is not None]
+                at = [p for p in (self.layout.position(name, v) for v in allowed) if p is not None]
                 if not at:
                     return self._nothing()
                 positions[name] = np.array(sorted(at))
-        given = dict(self._given)
-        for name, wanted in values.items():
-            given[name] = tuple(v for v in given.get(name, wanted) if v in wanted)
+        values_left = dict(self._values_left)
+        for name, allowed in values.items():
+            values_left[name] = tuple(v for v in values_left.get(name, allowed) if v in allowed)
         if any(name in self.layout.derived for name in values):
-            return self._solved_again(given)
+            return self._solved_again(values_left)
         parts: list[Part] = []
         for part in self.parts:
             kept = part.restrict(positions)
             if kept is None:
                 return self._nothing()
             parts.append(kept)
-        gone = [e for e in self.excluded if all(e[n] in wanted for n, wanted in values.items())]
-        return self._of(Factors(self.layout, tuple(parts)), given, gone)
+        gone = [e for e in self.excluded if all(e[n] in allowed for n, allowed in values.items())]
+        return self._of(Factors(self.layout, tuple(parts)), values_left, gone)
 
     def _of(
         self,
         factors: Factors,
-        given: Mapping[str, tuple[int, ...]] | None = None,
+        values_left: Mapping[str, tuple[int, ...]] | None = None,
         excluded: Sequence[Mapping[str, int]] = (),
     ) -> SearchSpace:
         """A space of the same problem with other solutions."""
-        return SearchSpace(self.problem, factors, self.stats, self._search, given=given, excluded=excluded)
+        return SearchSpace(self.problem, factors, self.stats, self._search, values_left=values_left, excluded=excluded)
 
     def _nothing(self) -> SearchSpace:
         return self._of(Factors(self.layout, None))
 
-    def _solved_again(self, given: Mapping[str, tuple[int, ...]]) -> SearchSpace:
+    def _solved_again(self, values_left: Mapping[str, tuple[int, ...]]) -> SearchSpace:
         """Narrows derived variables: these have no axis, so the problem is solved anew."""
         narrowed = self.problem
-        for name, wanted in given.items():
-            left = [v for v in wanted if v in self.problem.variables[name]]
+        for name, values in values_left.items():
+            left = [v for v in values if v in self.problem.variables[name]]
             if not left:
                 return self._nothing()
             narrowed = narrowed.with_domain(name, Domain.from_values(left))
         space = self._search(narrowed)
-        gone = [e for e in self.excluded if all(e[n] in wanted for n, wanted in given.items())]
-        return SearchSpace(self.problem, space.factors, space.stats, self._search, given=given, excluded=gone)
+        gone = [e for e in self.excluded if all(e[n] in values for n, values in values_left.items())]
+        return SearchSpace(
+            self.problem, space.factors, space.stats, self._search, values_left=values_left, excluded=gone
+        )
 
     def first(self) -> dict[str, int]:
         """The solution that comes first by the declared order of variables and of their values.
@@ -409,7 +411,7 @@ class SearchSpace:
             return solution
         from constrint.solve.space.queries import solution_after
 
-        whole = self._of(self.factors, self._given)
+        whole = self._of(self.factors, self._values_left)
         while solution in self.excluded:
             solution = solution_after(whole, solution)
         return solution

@@ -271,37 +271,37 @@ def project_tree(tree: Tree, keep: Sequence[str]) -> tuple[Rows, NDArray[Any]]:
 
     The rows come in lexicographic order of `keep`.
     """
-    wanted = set(keep)
+    names = set(keep)
     messages: dict[int, _Message | None] = {}
     for i in reversed(range(1, len(tree.nodes))):
-        messages[i] = _message(tree, i, wanted, messages)
-    columns, counts = _gather(tree, 0, wanted, messages)
+        messages[i] = _message(tree, i, names, messages)
+    columns, counts = _gather(tree, 0, names, messages)
     return aggregate({n: columns[n] for n in keep}, tree.sizes, counts)
 
 
-def _below(tree: Tree, i: int, wanted: set[str]) -> bool:
+def _below(tree: Tree, i: int, names: set[str]) -> bool:
     """Says whether the subtree of node i has variables to keep that are not in its parent's table."""
     node = tree.nodes[i]
-    own = any(n in wanted and n not in node.shared for n in node.rows)
-    return own or any(_below(tree, c, wanted) for c in node.children)
+    own = any(n in names and n not in node.shared for n in node.rows)
+    return own or any(_below(tree, c, names) for c in node.children)
 
 
-def _message(tree: Tree, i: int, wanted: set[str], messages: dict[int, _Message | None]) -> _Message | None:
+def _message(tree: Tree, i: int, names: set[str], messages: dict[int, _Message | None]) -> _Message | None:
     """Message of node i to its parent; None where the group totals suffice."""
-    if not _below(tree, i, wanted):
+    if not _below(tree, i, names):
         return None
     node = tree.nodes[i]
-    columns, counts = _gather(tree, i, wanted, messages)
+    columns, counts = _gather(tree, i, names, messages)
     # `_gather` keeps the group of every row under the reserved name "".
     sizes = {**tree.sizes, "": max(1, len(node.starts))}
     ordered = {"": columns[""], **{n: c for n, c in columns.items() if n != "" and n not in node.shared}}
-    kept, counts = aggregate(ordered, sizes, counts)
-    groups = kept.pop("")
+    columns_below, counts = aggregate(ordered, sizes, counts)
+    groups = columns_below.pop("")
     starts = np.searchsorted(groups, np.arange(len(node.starts) + 1))
-    return _Message(kept, counts, starts[:-1], np.diff(starts))
+    return _Message(columns_below, counts, starts[:-1], np.diff(starts))
 
 
-def _gather(tree: Tree, i: int, wanted: set[str], messages: dict[int, _Message | None]) -> tuple[Rows, NDArray[Any]]:
+def _gather(tree: Tree, i: int, names: set[str], messages: dict[int, _Message | None]) -> tuple[Rows, NDArray[Any]]:
     """Rows of node i reduced to wanted variables (and their group), extended by what the children keep."""
     node = tree.nodes[i]
     talking = [c for c in node.children if messages[c] is not None]
@@ -311,7 +311,7 @@ def _gather(tree: Tree, i: int, wanted: set[str], messages: dict[int, _Message |
             counts = counts * tree.nodes[child].totals[node.links[child]]
     if not talking:
         counts = tree.weights(i).astype(node.totals.dtype)
-    columns: Rows = {n: column for n, column in node.rows.items() if n in wanted}
+    columns: Rows = {n: column for n, column in node.rows.items() if n in names}
     if i:
         lengths = np.diff(np.append(node.starts, node.num_rows))
         columns[""] = np.repeat(np.arange(len(node.starts)), lengths)

@@ -21,7 +21,7 @@ HOPELESS = 1.5
 KEPT_CASES, FREE_SHARE = 24, 0.5
 
 
-class Told(NamedTuple):
+class JobAnswers(NamedTuple):
     """The answers to a job, and whether the device is lost to this process, which is then replaced."""
 
     answers: tuple[TrialAnswer, ...]
@@ -57,27 +57,27 @@ class TrialRunner:
 
             torch.cuda.set_device(index)
         self.timer = Timer(setup.device)
-        self.kept: OrderedDict[tuple[str, str, int | None], _CaseData] = OrderedDict()
+        self.cases: OrderedDict[tuple[str, str, int | None], _CaseData] = OrderedDict()
 
-    def __call__(self, job: Job, note: Callable[[int], None]) -> Told:
+    def __call__(self, job: Job, note: Callable[[int], None]) -> JobAnswers:
         """Run a job; `note` reports the number of the trial that begins."""
         answers, is_lost = (self._finals(job, note) if job.is_final else (self._try(job.trials[0], job.best_s),)), False
         if any(answer.outcome != Outcome.OK for answer in answers):
             # A faulty kernel may have written anywhere.
-            self.kept.clear()
+            self.cases.clear()
             try:
                 self.timer.synchronize()
             except Exception:  # noqa: BLE001 - the device is lost to this process, whatever it raises
                 is_lost = True
-        return Told(answers, is_lost)
+        return JobAnswers(answers, is_lost)
 
     def _data(self, trial: Trial) -> _CaseData:
         key = trial.kernel, str(trial.workload), trial.seed
-        if key in self.kept:
-            self.kept.move_to_end(key)
-            return self.kept[key]
-        while self.kept and (len(self.kept) >= KEPT_CASES or self._free_share() < FREE_SHARE):
-            self.kept.popitem(last=False)
+        if key in self.cases:
+            self.cases.move_to_end(key)
+            return self.cases[key]
+        while self.cases and (len(self.cases) >= KEPT_CASES or self._free_share() < FREE_SHARE):
+            self.cases.popitem(last=False)
         setup, spec = self.setup, self.setup.load(trial.kernel)
         less = spec.checked_as(trial.workload)
         first = setup.seed if trial.seed is None else trial.seed
@@ -86,8 +86,8 @@ class TrialRunner:
             for number in range(setup.num_inputs)
         ]
         timed = checks[0] if less == trial.workload else _Timed(spec, setup, trial.workload)
-        self.kept[key] = _CaseData(checks, timed)
-        return self.kept[key]
+        self.cases[key] = _CaseData(checks, timed)
+        return self.cases[key]
 
     def _free_share(self) -> float:
         """Free share of the device's memory, torch's cache included."""
@@ -111,7 +111,7 @@ class TrialRunner:
                 outcome=Outcome.OK, error_over_bound=error, figures=figures, compiled=_compiled(launches[-1])
             )
         except Exception as error:  # noqa: BLE001 - the outcome of the trial
-            return TrialAnswer(outcome=Outcome.LAUNCH_FAILED, message=_said(error))
+            return TrialAnswer(outcome=Outcome.LAUNCH_FAILED, message=_error_line(error))
 
     def _checked(self, trial: Trial, data: _CaseData) -> tuple[str, float]:
         """The fault of a candidate's results, empty for none, and its largest error over the bound."""
@@ -160,8 +160,8 @@ class TrialRunner:
             refused, error = self._checked(trial, of_trial)
             figures = _figures(figure, self.setup.cache, is_final=True)
             outcome = Outcome.WRONG_RESULT if refused else Outcome.OK
-            told = f"after it was timed: {refused}" if refused else ""
-            answers.append(TrialAnswer(outcome=outcome, message=told, error_over_bound=error, figures=figures))
+            message = f"after it was timed: {refused}" if refused else ""
+            answers.append(TrialAnswer(outcome=outcome, message=message, error_over_bound=error, figures=figures))
         return tuple(answers)
 
 
@@ -185,7 +185,7 @@ def _compiled(launch: Any) -> Compiled | None:
     return Compiled(registers=kernel.n_regs, spill_bytes=4 * kernel.n_spills, smem_bytes=kernel.metadata.shared)
 
 
-def _said(error: Exception) -> str:
+def _error_line(error: Exception) -> str:
     """An error as one line."""
     lines = str(error).strip().splitlines() or [""]
     return f"{type(error).__name__}: {lines[0]}"[:400]
@@ -229,7 +229,7 @@ def serve_compiler(setup: Setup) -> Callable[[Trial, Callable[[int], None]], Tri
         try:
             compile_trial(setup.load, setup.gpu, trial, into_cache=True)
         except Exception as error:  # noqa: BLE001 - the outcome of the trial
-            return TrialAnswer(outcome=Outcome.COMPILE_FAILED, message=_said(error))
+            return TrialAnswer(outcome=Outcome.COMPILE_FAILED, message=_error_line(error))
         return TrialAnswer(outcome=Outcome.OK)
 
     return answer

@@ -12,7 +12,7 @@ from multiprocessing.connection import wait
 from constrint.errors import ConstrintError, NoDeviceError, UsageError
 from constrint.hwmodels import DetectedDevice, GpuModel, detect, load_gpu
 from constrint.select.toolchain import toolchain
-from constrint.tune.engine.device import Told, serve_compiler, serve_device
+from constrint.tune.engine.device import JobAnswers, serve_compiler, serve_device
 from constrint.tune.engine.interface import START_PATIENCE_S, Engine, Job, JobResult, Setup, TrialAnswer, failed
 from constrint.tune.engine.process import Lost, Serve, StartError, Worker, machine_memory_bytes, start_server
 from constrint.tune.engine.registry import DeviceRequest
@@ -207,9 +207,9 @@ class LocalEngine:
         else:
             if reply is None:
                 return False
-            told: Told = reply[0]
-            answers, slot.failed_starts = told.answers, 0
-            if told.is_lost:
+            answered: JobAnswers = reply[0]
+            answers, slot.failed_starts = answered.answers, 0
+            if answered.is_lost:
                 slot.worker.abandon()
         slot.at.popleft()
         now = time.monotonic()
@@ -305,8 +305,8 @@ def devices_of(indices: Sequence[int] | None, model: str | None = None) -> tuple
                 "or add it (CONTRIBUTING.md says how)."
             )
         if len(names) > 1:
-            seen = ", ".join(f"{device.index} is {device.model}" for device in chosen)
-            raise UsageError(f"the GPUs are of several models ({seen}); name those of one with --gpus.")
+            models = ", ".join(f"{device.index} is {device.model}" for device in chosen)
+            raise UsageError(f"the GPUs are of several models ({models}); name those of one with --gpus.")
         (model,) = names
     return load_gpu(str(model)), tuple(device.index for device in chosen)
 

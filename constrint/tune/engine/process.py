@@ -222,10 +222,10 @@ def _run(pipe: Connection, log: str, make: Serve, arguments: tuple[Any, ...]) ->
             break
         os.ftruncate(output, 0)
         try:
-            told = (_REPLY, answer(request, lambda number: pipe.send((_NOTE, number))))
+            reply = (_REPLY, answer(request, lambda number: pipe.send((_NOTE, number))))
         except Exception as error:  # noqa: BLE001 - the parent hears of it
-            told = (_RAISED, RuntimeError(f"{type(error).__name__}: {error}"))
-        pipe.send(told)
+            reply = (_RAISED, RuntimeError(f"{type(error).__name__}: {error}"))
+        pipe.send(reply)
     os._exit(0)
 
 

@@ -86,15 +86,15 @@ class RayCluster:
         Raises:
             NoDeviceError: When no device is of a known model.
         """
-        known = Counter(device.report.model for device in self.devices if device.report.model is not None)
-        if not known:
-            seen = ", ".join(sorted({device.report.device_name for device in self.devices} - {""}))
-            if not seen:
+        models = Counter(device.report.model for device in self.devices if device.report.model is not None)
+        if not models:
+            names = ", ".join(sorted({device.report.device_name for device in self.devices} - {""}))
+            if not names:
                 raise NoDeviceError("no process of the Ray cluster sees its GPU: it takes torch or nvidia-ml-py there.")
             raise NoDeviceError(
-                f"no hardware model is known of the cluster's {seen}; name one that is alike with --gpu."
+                f"no hardware model is known of the cluster's {names}; name one that is alike with --gpu."
             )
-        return min(known, key=lambda model: (-known[model], model))
+        return min(models, key=lambda model: (-models[model], model))
 
     def usable(self, model: str) -> list[RayDevice]:
         """The devices of a model with this package and the same tools; prints the others on stderr.
@@ -133,9 +133,9 @@ class RayCluster:
         if not self.ray.is_initialized():
             return
         with suppress(Exception):
-            asked = [actor.close.remote() for actor in actors]
-            if asked:
-                self.ray.wait(asked, num_returns=len(asked), timeout=END_S)
+            closing = [actor.close.remote() for actor in actors]
+            if closing:
+                self.ray.wait(closing, num_returns=len(closing), timeout=END_S)
         for actor in actors:
             with suppress(Exception):
                 self.ray.kill(actor)
@@ -151,7 +151,7 @@ class RayCluster:
             self._actors.append(self._actor(place))
         waiting = {actor.report.remote(): place for actor, place in zip(self._actors, places, strict=True)}
         actor_of = dict(zip(waiting, self._actors, strict=True))
-        found: list[RayDevice] = []
+        devices: list[RayDevice] = []
         until = time.monotonic() + START_S
         while waiting:
             ready, _ = self.ray.wait(list(waiting), timeout=max(0.0, until - time.monotonic()))
@@ -163,20 +163,20 @@ class RayCluster:
             except self.ray.exceptions.RayError as error:
                 self._unused.append(f"a device of {place.machine} does not start: {one_line(error)}")
                 continue
-            found.append(RayDevice(actor_of[ready[0]], self._name(found, report), place.num_cpus, report))
+            devices.append(RayDevice(actor_of[ready[0]], self._name(devices, report), place.num_cpus, report))
             until = min(until, time.monotonic() + LATE_S)
         for ref, place in waiting.items():
             self._unused.append(f"a device of {place.machine} is not free")
             self.ray.kill(actor_of[ref])
-        if not found:
+        if not devices:
             raise NoDeviceError(f"no device of the Ray cluster can be used: {'; '.join(self._unused)}.")
-        return sorted(found, key=lambda device: device.name)
+        return sorted(devices, key=lambda device: device.name)
 
-    def _name(self, found: Sequence[RayDevice], report: DeviceReport) -> str:
+    def _name(self, devices: Sequence[RayDevice], report: DeviceReport) -> str:
         kind = "CPU" if self.device == "cpu" else "GPU"
-        taken = {device.name for device in found}
+        taken = {device.name for device in devices}
         numbers = [report.index] if report.index is not None else []
-        names = (f"{report.machine} {kind} {number}" for number in [*numbers, *range(len(found) + 1)])
+        names = (f"{report.machine} {kind} {number}" for number in [*numbers, *range(len(devices) + 1)])
         return next(name for name in names if name not in taken)
 
     def _places(self) -> Iterator[_ActorPlace]:
@@ -186,8 +186,8 @@ class RayCluster:
         nodes = [node for node in nodes if node["Resources"].get(resource, 0) >= 1]
         numbers = [int(node["Resources"][resource]) for node in nodes]
         if self.device == "cpu":
-            wanted = self._num_actors or len(nodes)
-            numbers = [len(range(place, wanted, len(nodes))) for place in range(len(nodes))]
+            num_actors = self._num_actors or len(nodes)
+            numbers = [len(range(place, num_actors, len(nodes))) for place in range(len(nodes))]
         for node, number in zip(nodes, numbers, strict=True):
             cpus = int(node["Resources"].get("CPU", 1))
             for _ in range(number):
@@ -211,9 +211,11 @@ def choose(devices: Sequence[RayDevice], model: str, *, is_cpu: bool) -> tuple[l
     """The devices of a model with this package and the same tools, and the reason for each other device."""
     unused: list[str] = []
 
-    def keep(from_: Sequence[RayDevice], kept: list[RayDevice], why: Callable[[RayDevice], str]) -> list[RayDevice]:
-        unused.extend(f"{device.name} {why(device)}" for device in from_ if device not in kept)
-        return kept
+    def keep(
+        from_: Sequence[RayDevice], chosen_devices: list[RayDevice], why: Callable[[RayDevice], str]
+    ) -> list[RayDevice]:
+        unused.extend(f"{device.name} {why(device)}" for device in from_ if device not in chosen_devices)
+        return chosen_devices
 
     of_version = [device for device in devices if device.report.version == __version__]
     chosen = keep(devices, of_version, lambda d: f"has constrint {d.report.version}, not {__version__}")
@@ -224,8 +226,8 @@ def choose(devices: Sequence[RayDevice], model: str, *, is_cpu: bool) -> tuple[l
         chosen = keep(chosen, of_model or unknown, lambda d: f"is {d.report.device_name or 'no GPU'}, not {model}")
     if chosen:
         ((most, _),) = Counter(map(_tools, chosen)).most_common(1)
-        alike = [device for device in chosen if _tools(device) == most]
-        chosen = keep(chosen, alike, lambda d: f"has {_tools(d)}, where others have {most}")
+        with_most_tools = [device for device in chosen if _tools(device) == most]
+        chosen = keep(chosen, with_most_tools, lambda d: f"has {_tools(d)}, where others have {most}")
     return chosen, unused
 
 
@@ -280,11 +282,11 @@ def connect(ray: Any, address: str) -> None:
 
 def _try(address: str) -> None:
     if address != "auto":
-        found = re.fullmatch(r"(?:ray://)?(\[[^\]]+\]|[^:/\s]+):(\d{1,5})", address)
-        if found is None or not 0 < int(found[2]) < 1 << 16:
+        match = re.fullmatch(r"(?:ray://)?(\[[^\]]+\]|[^:/\s]+):(\d{1,5})", address)
+        if match is None or not 0 < int(match[2]) < 1 << 16:
             raise UsageError(f"--address {address!r} is none; write HOST:PORT, ray://HOST:PORT or auto.")
         try:
-            socket.create_connection((found[1].strip("[]"), int(found[2])), timeout=KNOCK_S).close()
+            socket.create_connection((match[1].strip("[]"), int(match[2])), timeout=KNOCK_S).close()
         except OSError as error:
             raise _no_cluster(address, str(error)) from error
     if address.startswith("ray://"):

@@ -105,11 +105,11 @@ class Host:
     def _of_kernel(self, name: str, fingerprint: Fingerprint) -> str:
         where = f"on {socket.gethostname()}"
         try:
-            found = fingerprint_of(self._setup.load(name))
+            own = fingerprint_of(self._setup.load(name))
         except Exception as error:  # noqa: BLE001 - a file of the user, which may raise anything
             first = (str(error).strip().splitlines() or [type(error).__name__])[0]
             return f"kernel {name} cannot be loaded {where} ({first}); it has to be there by the same name"
-        if found != fingerprint:
+        if own != fingerprint:
             return f"kernel {name} {where} is not the one of this machine; bring the same files to every machine"
         return ""
 
@@ -117,11 +117,11 @@ class Host:
 def _device() -> tuple[str, str | None]:
     """Name and model of this process's only device."""
     try:
-        found = detect()
+        detected = detect()
     except NoDeviceError:
         return "", None
     # Without torch all devices of the machine are visible: they are taken to be of one model.
-    return found[0].name, found[0].model
+    return detected[0].name, detected[0].model
 
 
 def _index() -> int | None:

@@ -1,4 +1,4 @@
-"""The protocol of a search: it proposes configurations of one workload, and is told their times."""
+"""The protocol of a search: it proposes configurations of one workload, and learns their times."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Proposal:
         config: A value for each of its parameters.
         predicted_s: Time by the (corrected) cost model; nan where it has none.
         because: Reason in a phrase: `model's choice 3`, `neighbour of the best`, `tpe`.
-        seed: Seed of the random inputs of its check, drawn after it was proposed; None for the run's.
+        seed: Seed of the random inputs of its check, drawn after the proposal; None for the run's seed.
     """
 
     kernel: str
@@ -32,13 +32,13 @@ class Proposal:
 
 @dataclass(frozen=True)
 class SearchTask:
-    """The workload that a search is for.
+    """The workload of a search, with the records of other workloads.
 
     Args:
         operation: The operation, with the implementations that compete.
         gpu: The hardware model.
         workload: The workload.
-        known: Records of other workloads on this GPU, for a warm start; any order.
+        records: Records of other workloads on this GPU, for a warm start; any order.
         seed: Seed of random decisions.
         fixed: Values that parameters must have, in the kernels that have them.
     """
@@ -46,7 +46,7 @@ class SearchTask:
     operation: Operation
     gpu: GpuModel
     workload: Workload
-    known: Sequence[TuningRecord] = field(default=())
+    records: Sequence[TuningRecord] = field(default=())
     seed: int = 0
     fixed: Mapping[str, int] = field(default_factory=dict)
 
@@ -66,4 +66,4 @@ class RecordSearch(Search, Protocol):
     """A search that takes whole records as well: outcomes, messages and resources beside the time."""
 
     def hear(self, record: TuningRecord) -> None:
-        """Take a trial's record as soon as it is there, and before the first `ask` those of earlier runs."""
+        """Take the record of a trial at once; records of earlier runs come before the first `ask`."""

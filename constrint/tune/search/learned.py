@@ -70,13 +70,13 @@ def learn_from(task: SearchTask, describer: Describer) -> Learned:
 def nearest(task: SearchTask) -> list[tuple[Workload, list[TuningRecord]]]:
     """Workloads with records, nearest to the task's first, with one record per configuration."""
     groups: dict[tuple[object, ...], list[TuningRecord]] = {}
-    for record in task.known:
+    for record in task.records:
         if _is_usable(record, task):
             key = (record.dtype, *sorted(record.sizes.items()), None, *sorted(record.options.items()))
             groups.setdefault(key, []).append(record)
-    found = [(records[0].workload, _one_each(records)) for records in groups.values()]
-    found.sort(key=lambda group: (distance(task.workload, group[0]), str(group[0])))
-    return found
+    by_workload = [(records[0].workload, _one_each(records)) for records in groups.values()]
+    by_workload.sort(key=lambda group: (distance(task.workload, group[0]), str(group[0])))
+    return by_workload
 
 
 def distance(one: Workload, other: Workload) -> float:
@@ -108,14 +108,14 @@ def ratios_of(
     log_ratios = np.log(measured / candidates.seconds)
     # Fast configurations, and those that the model predicts to be fast: both correct the ranking's head.
     telling = np.minimum(np.argsort(np.argsort(measured)), np.argsort(np.argsort(candidates.seconds)))
-    kept = np.argsort(telling, kind="stable")[:MOST_CONFIGS]
-    kept = kept[np.abs(log_ratios[kept]) <= math.log(MOST_OFF)]
-    if not len(kept):
+    rows = np.argsort(telling, kind="stable")[:MOST_CONFIGS]
+    rows = rows[np.abs(log_ratios[rows]) <= math.log(MOST_OFF)]
+    if not len(rows):
         return nothing
-    log_ratios = np.minimum(log_ratios, np.median(log_ratios[kept]) + CLIP)
+    log_ratios = np.minimum(log_ratios, np.median(log_ratios[rows]) + CLIP)
     if columns:
-        candidates = KernelCandidates(spec, gpu, workload, {name: column[kept] for name, column in columns.items()})
-    return candidates, log_ratios[kept]
+        candidates = KernelCandidates(spec, gpu, workload, {name: column[rows] for name, column in columns.items()})
+    return candidates, log_ratios[rows]
 
 
 def _is_usable(record: TuningRecord, task: SearchTask) -> bool:

@@ -33,8 +33,8 @@ Make = Callable[[SearchTask], Search]
 _GPU = 0
 
 
-class Making:
-    """A search that is being made."""
+class PendingSearch:
+    """A search under construction, in another process or in a thread of this one."""
 
     def __init__(
         self,
@@ -63,12 +63,12 @@ class Making:
         return self._here.result()
 
     def _arrived(self, away: Future[bytes | None]) -> Future[Search]:
-        """The returned search; one that did not return is made here, which raises the reason."""
-        made = away.result()
+        """The search of the other process; if it failed there, this process makes it again and raises the reason."""
+        written = away.result()
         with suppress(*_CANNOT_TRAVEL):
-            if made is not None:
+            if written is not None:
                 here: Future[Search] = Future()
-                here.set_result(self._read(made))
+                here.set_result(self._read(written))
                 return here
         return self._start()
 
@@ -89,13 +89,13 @@ class SearchMaker:
         self,
         make: Make,
         gpu: GpuModel,
-        known: Mapping[str, Sequence[TuningRecord]],
+        records: Mapping[str, Sequence[TuningRecord]],
         *,
         load: Load | None = None,
         name_of: Callable[[str], str] = str,
         num_processes: int = 1,
     ) -> None:
-        self._make, self._gpu, self._known, self._load, self._name_of = make, gpu, known, load, name_of
+        self._make, self._gpu, self._records, self._load, self._name_of = make, gpu, records, load, name_of
         self._num_processes = num_processes
         self._thread = ThreadPoolExecutor(1, "constrint-search")
         #: Starts the processes, which takes as long as their imports.
@@ -103,7 +103,7 @@ class SearchMaker:
         self._pool: ProcessPoolExecutor | None = None
         self._is_closed = False
 
-    def submit(self, task: SearchTask, *, is_away: bool) -> Making:
+    def submit(self, task: SearchTask, *, is_away: bool) -> PendingSearch:
         """Begin to make a search.
 
         Args:
@@ -114,9 +114,9 @@ class SearchMaker:
         away = self._submit_away(task, kernels, self._load) if is_away and self._load is not None else None
 
         def here() -> Future[Search]:
-            return self._thread.submit(lambda: self._make(_informed(task, self._known[task.workload.operation])))
+            return self._thread.submit(lambda: self._make(_informed(task, self._records[task.workload.operation])))
 
-        return Making(away, here, lambda made: _read(made, self._gpu, kernels.__getitem__))
+        return PendingSearch(away, here, lambda written: _read(written, self._gpu, kernels.__getitem__))
 
     def close(self) -> None:
         """Drop unfinished searches, and end the processes."""
@@ -131,17 +131,17 @@ class SearchMaker:
         """The search as bytes, or None where the other process fails; None for a task that cannot be pickled."""
         names = {id(spec): name for name, spec in kernels.items()}
         try:
-            asked = _written((self._make, task), self._gpu, names)
+            request = _written((self._make, task), self._gpu, names)
         except _CANNOT_TRAVEL:
             return None
         away: Future[bytes | None] = Future()
 
-        def arrived(made: Future[bytes | None]) -> None:
-            away.set_result(None if made.cancelled() or made.exception() else made.result())
+        def arrived(future: Future[bytes | None]) -> None:
+            away.set_result(None if future.cancelled() or future.exception() else future.result())
 
         def post() -> None:
             try:
-                self._started(load).submit(_made, asked).add_done_callback(arrived)
+                self._started(load).submit(_make_search, request).add_done_callback(arrived)
             except (BrokenProcessPool, RuntimeError):  # the processes died, or were ended
                 away.set_result(None)
 
@@ -153,8 +153,8 @@ class SearchMaker:
         if self._pool is None:
             context = multiprocessing.get_context("forkserver")
             context.set_forkserver_preload(PRELOAD)
-            known = {name: msgspec.json.encode(records) for name, records in self._known.items()}
-            begin = partial(_begin, load, self._gpu, known)
+            records_json = {name: msgspec.json.encode(records) for name, records in self._records.items()}
+            begin = partial(_begin, load, self._gpu, records_json)
             self._pool = ProcessPoolExecutor(self._num_processes, context, begin)
         if self._is_closed:
             self._pool.shutdown(wait=False, cancel_futures=True)
@@ -165,9 +165,9 @@ class SearchMaker:
 _CANNOT_TRAVEL = (pickle.PicklingError, TypeError, AttributeError, ImportError, KeyError)
 
 
-def _informed(task: SearchTask, known: Iterable[TuningRecord]) -> SearchTask:
+def _informed(task: SearchTask, records: Iterable[TuningRecord]) -> SearchTask:
     """A task with the records of other workloads."""
-    return replace(task, known=[record for record in known if record.workload != task.workload])
+    return replace(task, records=[record for record in records if record.workload != task.workload])
 
 
 def _written(value: object, gpu: GpuModel, names: dict[int, str]) -> bytes:
@@ -197,8 +197,8 @@ def _read(written: bytes, gpu: GpuModel, kernel: Callable[[str], KernelSpec]) ->
 class _Place:
     """State of a process that makes searches: the GPU's model, kernels by name, records by operation."""
 
-    def __init__(self, load: Load, gpu: GpuModel, known: Mapping[str, bytes]) -> None:
-        self.gpu, self._load, self._known = gpu, load, known
+    def __init__(self, load: Load, gpu: GpuModel, records_json: Mapping[str, bytes]) -> None:
+        self.gpu, self._load, self._records_json = gpu, load, records_json
         self._kernels: dict[str, KernelSpec] = {}
         self._records: dict[str, list[TuningRecord]] = {}
 
@@ -216,26 +216,26 @@ class _Place:
     def records(self, operation: str) -> list[TuningRecord]:
         """The records of an operation."""
         if operation not in self._records:
-            self._records[operation] = msgspec.json.decode(self._known[operation], type=list[TuningRecord])
+            self._records[operation] = msgspec.json.decode(self._records_json[operation], type=list[TuningRecord])
         return self._records[operation]
 
 
 _places: list[_Place] = []
 
 
-def _begin(load: Load, gpu: GpuModel, known: Mapping[str, bytes]) -> None:
+def _begin(load: Load, gpu: GpuModel, records_json: Mapping[str, bytes]) -> None:
     """Set up a process that makes searches."""
     end_with_parent()
     os.nice(5)  # devices come first, and compilers last
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
-    _places.append(_Place(load, gpu, known))
+    _places.append(_Place(load, gpu, records_json))
 
 
-def _made(asked: bytes) -> bytes | None:
+def _make_search(request: bytes) -> bytes | None:
     """A search as bytes; None where it cannot be made or pickled."""
     place = _places[0]
     try:
-        make, task = _read(asked, place.gpu, place.kernel)
+        make, task = _read(request, place.gpu, place.kernel)
         search = make(_informed(task, place.records(task.workload.operation)))
         return _written(search, place.gpu, place.names)
     except BaseException:  # noqa: BLE001 - it is made again in the parent, which raises the reason

@@ -1,4 +1,4 @@
-"""The default search: the cost model's order, corrected by what was measured, on this workload and on others.
+"""The default search: the cost model's order, corrected by measurements of this workload and of others.
 
 A regression (`regression.py`) learns the error of the predictions, with its uncertainty. Next comes the configuration
 with the largest expected improvement over the best so far: a fast one by prediction, or an uncertain one. The pool of
@@ -43,14 +43,14 @@ class ModelSearch:
         self.seed = task.seed
         self._describer = Describer(self.candidates)
         learned = learn_from(task, self._describer)
-        self._num_known = len(learned.log_ratios)
+        self._num_earlier = len(learned.log_ratios)
         self._places: dict[tuple[int, int], int] = {}  # of the pool's rows, by kernel and row
         self._pool: list[tuple[int, int]] = []
         self._predicted = np.zeros(0)  # logarithms
         points = self._described(*self.candidates.best(POOL))
         points = points if learned.points is None else ConfigPoints.joined([learned.points, points])
         self._regression = Regression(prior or Prior(), points, learned.distances)
-        if self._num_known:
+        if self._num_earlier:
             self._regression.learn_first(learned.log_ratios)
         self._is_proposed = np.zeros(len(self._pool), dtype=bool)
         self._pending: list[int] = []
@@ -58,7 +58,7 @@ class ModelSearch:
         self._best: tuple[float, int] | None = None  # the logarithm of its time, its place in the pool
         self._near: set[int] = set()  # places of the best one's neighbours
         self._near_of = -1  # whose neighbours these are
-        self._num_told = 0
+        self._num_measured = 0
 
     def ask(self, number: int) -> list[Proposal]:
         """Up to `number` configurations not proposed before."""
@@ -119,9 +119,9 @@ class ModelSearch:
         if seconds is None or not math.isfinite(seconds) or seconds <= 0:
             self._fail(place)
             return
-        self._num_told += 1
+        self._num_measured += 1
         measured = math.log(seconds)
-        self._regression.learn(self._num_known + place, measured - float(self._predicted[place]))
+        self._regression.learn(self._num_earlier + place, measured - float(self._predicted[place]))
         if self._best is None or measured < self._best[0]:
             self._best = measured, place
 
@@ -131,7 +131,7 @@ class ModelSearch:
 
     def _order(self) -> Rows:
         """The pool's places by expected time."""
-        expected = self._predicted + self._regression.mean[self._num_known :] + self._penalty
+        expected = self._predicted + self._regression.mean[self._num_earlier :] + self._penalty
         return np.argsort(tie_steps(np.exp(expected)), kind="stable")
 
     def _find_neighbours(self) -> None:
@@ -154,12 +154,12 @@ class ModelSearch:
 
     def _gain(self) -> Floats:
         """The expected improvement of every configuration of the pool over the best one; -inf for those proposed."""
-        mean = self._predicted + self._regression.mean[self._num_known :] + self._penalty
-        sigma = np.sqrt(self._regression.variance[self._num_known :]) + 1e-12
+        mean = self._predicted + self._regression.mean[self._num_earlier :] + self._penalty
+        sigma = np.sqrt(self._regression.variance[self._num_earlier :]) + 1e-12
         if self._best is None and not self._pending:  # all of them failed
             return np.where(self._is_proposed, -np.inf, -mean)
-        known = [self._best[0]] if self._best is not None else []
-        best = min(known + [float(mean[place]) for place in self._pending])
+        measured = [self._best[0]] if self._best is not None else []
+        best = min(measured + [float(mean[place]) for place in self._pending])
         z = (best - mean) / sigma
         # Far away all improvements are 0; then the least time decides.
         gain = -1.0 - np.maximum(mean - best, 0.0)
@@ -170,37 +170,37 @@ class ModelSearch:
         return np.where(self._is_proposed, -np.inf, gain)
 
     def _believe(self, place: int) -> None:
-        """Take the expected time for measured, so that the next proposal differs."""
-        row = self._num_known + place
+        """Learn the expected time as if it were measured, so that the next proposal differs."""
+        row = self._num_earlier + place
         self._regression.learn(row, float(self._regression.mean[row]))
 
     def _proposal(self, place: int) -> Proposal:
         kernel, row = self._pool[place]
         candidates = self.candidates.kernels[kernel]
         is_modelled = math.isfinite(candidates.seconds[row])
-        seconds = math.exp(self._predicted[place] + self._regression.mean[self._num_known + place])
+        seconds = math.exp(self._predicted[place] + self._regression.mean[self._num_earlier + place])
         return Proposal(
             kernel=candidates.spec.full_name,
             config=candidates.config(row),
-            predicted_s=seconds if is_modelled or self._num_told else math.nan,
+            predicted_s=seconds if is_modelled or self._num_measured else math.nan,
             because=self._reason(place),
         )
 
     def _reason(self, place: int) -> str:
         if place in self._near:
             return "neighbour of the best"
-        if self._num_known or self._num_told:
+        if self._num_earlier or self._num_measured:
             return "corrected model"
         return f"model's choice {place + 1}"
 
     def _fail(self, place: int) -> None:
         """Penalise configurations like a failed one."""
         points = self._regression.points
-        row = self._num_known + place
-        own = slice(self._num_known, None)
+        row = self._num_earlier + place
+        own = slice(self._num_earlier, None)
         distance = np.square(points.at[own] - points.at[row]).sum(axis=1)
-        alike = np.exp(-0.5 * distance) * (points.kernel[own] == points.kernel[row])
-        self._penalty = np.maximum(self._penalty, PENALTY * alike)
+        similarity = np.exp(-0.5 * distance) * (points.kernel[own] == points.kernel[row])
+        self._penalty = np.maximum(self._penalty, PENALTY * similarity)
 
     def _widened(self, number: int) -> int:
         """Number of configurations not proposed yet; the pool grows where there are fewer than `number`."""
@@ -258,9 +258,9 @@ class ModelSearch:
 
 
 def _finite(seconds: Floats) -> Floats:
-    """Times with those that the model does not know replaced by the longest that it does."""
-    known = seconds[np.isfinite(seconds)]
-    return np.where(np.isfinite(seconds), seconds, float(known.max()) if len(known) else 1.0)
+    """The times, with unknown ones replaced by the longest known one."""
+    finite = seconds[np.isfinite(seconds)]
+    return np.where(np.isfinite(seconds), seconds, float(finite.max()) if len(finite) else 1.0)
 
 
 def _normal_share(z: Floats) -> Floats:

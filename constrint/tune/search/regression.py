@@ -69,11 +69,11 @@ class Regression:
 
     def __init__(self, prior: Prior, points: ConfigPoints, distances: Floats) -> None:
         self.prior, self.points = prior, points
-        alike = prior.far + (1.0 - prior.far) * np.exp(-0.5 * np.square(distances / prior.resemblance))
-        self._alike = _correlations(alike)
+        similarity = prior.far + (1.0 - prior.far) * np.exp(-0.5 * np.square(distances / prior.resemblance))
+        self._similarity = _correlations(similarity)
         self.mean = np.zeros(len(points))
         self.variance = self._own(points)
-        self._told: list[int] = []
+        self._rows: list[int] = []
         # Cholesky factor of the measured points' covariance, continued to all points: a row per measured point.
         self._factor = np.zeros((0, len(points)))
         self._scales: list[float] = []
@@ -82,17 +82,17 @@ class Regression:
     @contextmanager
     def supposing(self) -> Iterator[None]:
         """Forget afterwards what is learnt inside the block; no points may be added inside."""
-        mean, variance, number = self.mean, self.variance, len(self._told)
+        mean, variance, number = self.mean, self.variance, len(self._rows)
         try:
             yield
         finally:
             self.mean, self.variance = mean, variance
-            for told in (self._told, self._scales, self._rest):
-                del told[number:]
+            for column in (self._rows, self._scales, self._rest):
+                del column[number:]
 
     def learn(self, row: int, log_ratio: float) -> None:
         """Learn one point's measurement."""
-        number = len(self._told)
+        number = len(self._rows)
         covariance = self._covariances(np.array([row]), self.points)[0]
         if number:
             covariance -= self._factor[:number, row] @ self._factor[:number]
@@ -104,28 +104,28 @@ class Regression:
         if number == len(self._factor):
             self._factor = np.vstack([self._factor, np.zeros((max(8, number // 4), len(self.points)))])
         self._factor[number] = fresh
-        self._told.append(row)
+        self._rows.append(row)
         self._scales.append(scale)
         self._rest.append(rest)
 
     def learn_first(self, log_ratios: Floats) -> None:
         """Learn the first points' measurements at once, before any other."""
-        told = np.arange(len(log_ratios))
-        among = self._covariances(told, self.points.take(told))
-        among[told, told] += self.prior.elsewhere**2
+        rows = np.arange(len(log_ratios))
+        among = self._covariances(rows, self.points.take(rows))
+        among[rows, rows] += self.prior.elsewhere**2
         lower = np.linalg.cholesky(among)
-        covariance = self._covariances(told, self.points)
+        covariance = self._covariances(rows, self.points)
         self._factor = np.linalg.solve(lower, covariance)
         rest = np.linalg.solve(lower, log_ratios)
         self.mean = rest @ self._factor
         self.variance = np.maximum(self.variance - np.square(self._factor).sum(axis=0), 0.0)
-        self._told, self._scales, self._rest = told.tolist(), np.diag(lower).tolist(), rest.tolist()
+        self._rows, self._scales, self._rest = rows.tolist(), np.diag(lower).tolist(), rest.tolist()
 
     def extend(self, points: ConfigPoints) -> None:
         """Add unmeasured points."""
         fresh = np.zeros((len(self._factor), len(points)))
-        covariances = self._covariances(np.array(self._told, dtype=np.int64), points)
-        for place, row in enumerate(self._told):
+        covariances = self._covariances(np.array(self._rows, dtype=np.int64), points)
+        for place, row in enumerate(self._rows):
             above = self._factor[:place, row] @ fresh[:place]
             fresh[place] = (covariances[place] - above) / self._scales[place]
         self.points = ConfigPoints.joined([self.points, points])
@@ -153,15 +153,15 @@ class Regression:
         like = p.parts**2 * (own.shares @ others.shares.T) + p.near**2 * near
         like += p.kernel**2 * is_kernel
         like += p.alone**2 * (own.core[:, None] == others.core) + p.variant**2 * (own.whole[:, None] == others.whole)
-        alike = self._alike[own.workload[:, None], others.workload]
-        return np.asarray(p.level**2 + p.own_level**2 * is_same + alike * like, dtype=np.float64)
+        similarity = self._similarity[own.workload[:, None], others.workload]
+        return np.asarray(p.level**2 + p.own_level**2 * is_same + similarity * like, dtype=np.float64)
 
 
-def _correlations(alike: Floats) -> Floats:
+def _correlations(similarity: Floats) -> Floats:
     """The nearest positive semidefinite correlations: distances with options and types may give indefinite ones."""
-    values, vectors = np.linalg.eigh(alike)
+    values, vectors = np.linalg.eigh(similarity)
     if values[0] > -ROUNDING:
-        return alike
+        return similarity
     nearest = (vectors * np.maximum(values, 0.0)) @ vectors.T
     scale = np.sqrt(np.diag(nearest))
     return np.asarray(nearest / scale / scale[:, None], dtype=np.float64)

@@ -1,7 +1,7 @@
 """Optuna's samplers over the solved space: `optuna:tpe`, `optuna:cmaes`, `optuna:gp` and others.
 
-A sampler knows nothing of constraints. What it suggests is moved to the nearest valid configuration that was not
-proposed before, by the places of values in their order, and it is told what was tried instead.
+A sampler ignores constraints. Each suggestion is replaced by the nearest valid configuration that was not proposed
+before, by the places of values in their order, and the sampler learns the time of that configuration.
 """
 
 from __future__ import annotations
@@ -125,8 +125,8 @@ class SamplerSearch:
 
     def _places(self, name: str, values: Any) -> Any:
         """Places of a parameter's values in ascending order; an unlisted value has the place of the next."""
-        known = self._values[name]
-        return np.minimum(np.searchsorted(known, values), len(known) - 1)
+        listed = self._values[name]
+        return np.minimum(np.searchsorted(listed, values), len(listed) - 1)
 
     def _has_more(self) -> bool:
         """Whether a configuration is left to propose; lists more of a large space first."""

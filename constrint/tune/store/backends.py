@@ -103,10 +103,10 @@ def prepare(engine: Engine, url: URL) -> None:
                 METADATA.create_all(connection, tables=[META, RECORDS])
                 connection.execute(insert(META), {"name": "schema", "value": str(SCHEMA)})
     with engine.connect() as connection:
-        seen = connection.execute(select(META.c.value).where(META.c.name == "schema")).scalar_one_or_none()
-    if seen is None or not str(seen).isdecimal() or int(seen) > SCHEMA:
+        version = connection.execute(select(META.c.value).where(META.c.name == "schema")).scalar_one_or_none()
+    if version is None or not str(version).isdecimal() or int(version) > SCHEMA:
         raise StoreError(
-            f"the store {shown(url)} has schema {seen}, and this version of constrint reads up to {SCHEMA}. "
+            f"the store {shown(url)} has schema {version}, and this version of constrint reads up to {SCHEMA}. "
             "Upgrade constrint, or name another store with --store or CONSTRINT_STORE."
         )
 

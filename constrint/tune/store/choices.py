@@ -47,35 +47,35 @@ def best_records(records: Iterable[TuningRecord], *, per_toolchain: bool = False
 
 
 def workload_key(record: TuningRecord) -> tuple[Any, ...]:
-    """What records must share to compete: operation, dtype, sizes, options, given values and GPU."""
+    """The key of a workload: only records of one operation, dtype, sizes, options, fixed values and GPU compete."""
     return (record.operation, record.dtype, record.sizes, record.options, record.fixed, record.gpu)
 
 
 def of_one_code(records: Iterable[TuningRecord], code_of: CodeOf) -> list[TuningRecord]:
-    """Records of one version of each kernel: what other code did says nothing of it.
+    """Records of one version of each kernel; measurements of other code are left out.
 
     Args:
         records: Any records.
-        code_of: The hashes of a kernel's device code and of its space, where the kernel is known; else the version that
-            was measured last counts.
+        code_of: The current hashes of a kernel's device code and of its space; for an unknown kernel the version of its
+            latest record counts.
     """
-    kept = list(records)
+    listed = list(records)
     latest: dict[str, TuningRecord] = {}
-    for record in kept:
+    for record in listed:
         other = latest.get(record.kernel)
         if other is None or (record.created, record.id) > (other.created, other.id):
             latest[record.kernel] = record
     code = {kernel: code_of(kernel) or _code(record) for kernel, record in latest.items()}
-    return [record for record in kept if _code(record) == code[record.kernel]]
+    return [record for record in listed if _code(record) == code[record.kernel]]
 
 
 def publish(store: RecordStore, gpu: str, folder: Path, code_of: CodeOf = lambda kernel: None) -> Path:
     """Write the winners for a GPU, one entry for each workload and toolchain, where look-ups find them.
 
     Args:
-        store: Where the records are.
+        store: The store of the records.
         gpu: The model's name, as in the records.
-        folder: Where the file is written; it is made where it is missing.
+        folder: The folder of the file, created if it is missing.
         code_of: See `of_one_code`. Look-ups use no entry of other code than the kernel has.
 
     Returns:
@@ -87,7 +87,7 @@ def publish(store: RecordStore, gpu: str, folder: Path, code_of: CodeOf = lambda
     path = tuned_path(folder, gpu)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        # Whoever read the store before another one added to it must not write after that one.
+        # A process that read the store earlier must not overwrite the table of a process that read it later.
         with alone_in(folder):
             records = of_one_code(store.find(gpu=gpu, outcome="ok"), code_of)
             best = best_records(records, per_toolchain=True)
@@ -104,7 +104,7 @@ def _winner(records: list[TuningRecord]) -> TuningRecord:
 
 
 def place_of(record: TuningRecord) -> tuple[Any, ...]:
-    """What records of one workload that have figures are ordered by, the best first."""
+    """The sort key of the measured records of one workload, the best record first."""
     figures: Any = record.figures
     rank = (figures.cache != "cold", not figures.is_final, figures.median_s)
     return (*rank, record.kernel, _text(record.config), record.created, record.id)

@@ -54,7 +54,7 @@ class ProposalRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         origin: Name of the proposer: `built-in`, or the model's name.
         host: The host of the endpoint that answered; empty for built-in rules.
         is_replayed: Whether it came from a transcript.
-        operation, gpu, dtype, sizes, options, fixed: What it is for, as in a `TuningRecord`.
+        operation, gpu, dtype, sizes, options, fixed: The GPU and the workload, as in a `TuningRecord`.
         kind: `space`, `strategy`, `action`, `source`; or `baseline`, the cost model's first choice.
         because: The proposer's reason.
         proposal: The whole proposal as JSON; empty where it could not be read.

@@ -103,8 +103,8 @@ class TuningRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     @property
     def id(self) -> str:
         """Identity of the record: key, run, fixed parameters, and whether its figures are final."""
-        told = [self.key, self.run, self.figures is not None and self.figures.is_final]
-        return digest([*told, self.fixed] if self.fixed else told)
+        parts = [self.key, self.run, self.figures is not None and self.figures.is_final]
+        return digest([*parts, self.fixed] if self.fixed else parts)
 
 
 def digest(value: object) -> str:

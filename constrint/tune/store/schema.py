@@ -108,23 +108,27 @@ def conditions(filters: Filters) -> list[ColumnElement[bool]]:
     Raises:
         UsageError: When there is no such filter.
     """
-    found: list[ColumnElement[bool]] = []
+    clauses: list[ColumnElement[bool]] = []
     for name, value in filters.items():
         if value is None and name in Filters.__annotations__:
             continue
         if name == "workload":
             work: Any = value
             text = workload_text(dict(work.sizes), dict(work.options))
-            found += [RECORDS.c.workload == text, RECORDS.c.operation == work.operation, RECORDS.c.dtype == work.dtype]
+            clauses += [
+                RECORDS.c.workload == text,
+                RECORDS.c.operation == work.operation,
+                RECORDS.c.dtype == work.dtype,
+            ]
         elif name == "since":
-            found.append(RECORDS.c.created >= value)
+            clauses.append(RECORDS.c.created >= value)
         elif name in FIELDS and name != "created":
             # The database would refuse text that no record can have.
-            found.append(RECORDS.c[name] == value if _is_text(value) else false())
+            clauses.append(RECORDS.c[name] == value if _is_text(value) else false())
         else:
-            known = ", ".join(sorted(Filters.__annotations__))
-            raise UsageError(f"records cannot be looked for by {name!r}; known: {known}.")
-    return found
+            names = ", ".join(sorted(Filters.__annotations__))
+            raise UsageError(f"records cannot be looked for by {name!r}; known: {names}.")
+    return clauses
 
 
 def _is_text(value: object) -> bool:

@@ -6,7 +6,7 @@ import os
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -88,11 +88,7 @@ class SqliteBackend:
 
     def file_of(self, url: URL) -> tuple[int, int] | None:
         """Device and inode of the file; None where there is none."""
-        try:
-            seen = os.stat(url.database or "")
-        except OSError:
-            return None
-        return seen.st_dev, seen.st_ino
+        return _identity(Path(url.database or ""))
 
     def fault(self, error: DBAPIError) -> Fault | None:
         """The fault that the words of a message name."""
@@ -103,9 +99,12 @@ class SqliteBackend:
 def damage_of(url: URL) -> str:
     """SQLite's finding about a damaged file; empty where it is whole, empty or absent."""
     path = Path(url.database or "")
-    if not path.exists() or not path.stat().st_size:
+    try:
+        if not path.stat().st_size:
+            return ""
+    except (FileNotFoundError, NotADirectoryError):
         return ""
-    engine = _engine_of(url)
+    before, engine = _identity(path), _engine_of(url)
     try:
         with engine.connect() as connection:
             finding = str(connection.exec_driver_sql("PRAGMA quick_check(1)").scalar_one())
@@ -113,9 +112,20 @@ def damage_of(url: URL) -> str:
     except DBAPIError as error:
         if any(sign in str(error.orig) for sign in DAMAGED):
             return str(error.orig)
-        raise
+        if _identity(path) == before:
+            raise
     finally:
         engine.dispose()
+    return damage_of(url)  # another process set the file aside during the check
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Device and inode of a file; None where there is none."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def is_read_only(path: Path) -> bool:
@@ -182,9 +192,13 @@ def _write_ahead(engine: Engine) -> None:
 def _replace(url: URL, damage: str) -> None:
     """Set a damaged file aside, unless another process just did."""
     path = Path(url.database or "")
-    with path.open("rb") as file:
-        start = file.read(len(HEADER))
-    if start != HEADER and path != default_path() and path.suffix not in SUFFIXES:
+    try:
+        with path.open("rb") as file:
+            start = file.read(len(HEADER))
+    except FileNotFoundError:
+        return
+    # A damaged file is not empty: an empty one is the fresh store of another process.
+    if start and start != HEADER and path != default_path() and path.suffix not in SUFFIXES:
         raise UsageError(f"{path} is no store: {damage}. {WAYS[0].upper()}{WAYS[1:]}.")
     if is_read_only(path):
         raise UsageError(f"the store {path} is damaged ({damage}), and may not be moved; name another store.")
@@ -193,9 +207,9 @@ def _replace(url: URL, damage: str) -> None:
             return
         aside = _free_name(path)
         for companion in COMPANIONS:
-            part = path.with_name(path.name + companion)
-            if part.exists():
-                os.replace(part, aside.with_name(aside.name + companion))
+            # A process that closes the file removes the companions.
+            with suppress(FileNotFoundError):
+                os.replace(path.with_name(path.name + companion), aside.with_name(aside.name + companion))
     warnings.warn(
         f"the store {path} is damaged ({damage}). It is kept as {aside}, and a fresh one is begun.",
         DamagedStoreWarning,

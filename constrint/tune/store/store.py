@@ -131,13 +131,13 @@ class RecordStore:
             query = query if value is None else query.where(column[name] == value)
         with self._database.reading() as connection:
             rows = connection.execute(query).all() if has_table(connection) else []
-        found = []
+        listed = []
         for name, text in rows:
             try:
-                found.append(msgspec.json.decode(text, type=ProposalRecord))
+                listed.append(msgspec.json.decode(text, type=ProposalRecord))
             except (ValueError, RecursionError) as error:
                 self._warn(f"the proposal {name} of {self.place} cannot be read and is left out: {error}")
-        return found
+        return listed
 
     def find(self, **filters: Unpack[Filters]) -> Iterator[TuningRecord]:
         """Records that match every filter, by time and id, in the state of the store at the first one.
@@ -146,9 +146,9 @@ class RecordStore:
         """
         ordered = select(RECORDS.c.id, RECORDS.c.record).order_by(RECORDS.c.created, RECORDS.c.id)
         query = ordered.where(*conditions(filters)).execution_options(yield_per=CHUNK)
-        return self._found(query)
+        return self._records(query)
 
-    def _found(self, query: Any) -> Iterator[TuningRecord]:
+    def _records(self, query: Any) -> Iterator[TuningRecord]:
         with self._database.reading() as connection, connection.execute(query) as rows:
             for name, text in rows:
                 record = _decoded(text)

@@ -46,7 +46,7 @@ def test_a_surprise_is_learnt_within_the_run(batch: int) -> None:
 
 def test_records_of_other_workloads_spare_the_surprise() -> None:
     known = [record_of(config, true_s(config, 2048)) for config in all_configs()]
-    cold, warm = run(search_of(), 2), run(search_of(known=known), 2)
+    cold, warm = run(search_of(), 2), run(search_of(records=known), 2)
     # The first is the model's own in both; the second is what it makes of what it knows.
     assert key_of(cold[0]) == key_of(warm[0])
     least = min(true_s(config) for config in all_configs())
@@ -73,21 +73,21 @@ def test_records_of_something_else_change_nothing(facts: dict[str, object]) -> N
     config = {"tile": 32, "warps": 8, "order": 1, "knob": 0}
     told: dict[str, Any] = {"config": config, "seconds": 1e-3, **facts}
     known = [record_of(**told)]
-    clean, warm = run(search_of(), 10), run(search_of(known=known), 10)
+    clean, warm = run(search_of(), 10), run(search_of(records=known), 10)
     assert [key_of(proposal) for proposal in clean] == [key_of(proposal) for proposal in warm]
 
 
 @pytest.mark.parametrize("seconds", [math.nan, math.inf, 0.0, -1.0, 1e9, 1e-30])
 def test_records_with_impossible_times_change_nothing(seconds: float) -> None:
     known = [record_of({"tile": 32, "warps": 8, "order": 1, "knob": 0}, seconds)]
-    clean, warm = run(search_of(), 10), run(search_of(known=known), 10)
+    clean, warm = run(search_of(), 10), run(search_of(records=known), 10)
     assert [key_of(proposal) for proposal in clean] == [key_of(proposal) for proposal in warm]
 
 
 def test_the_nearest_workloads_are_asked_first() -> None:
     config = {"tile": 8, "warps": 4, "order": 1, "knob": 0}
     known = [record_of(config, 1e-4, m=m) for m in (65536, 2048, 512, 4096)]
-    task = task_of(TILED, known=known)
+    task = task_of(TILED, records=known)
     assert [workload.sizes["m"] for workload, _ in nearest(task)] == [2048, 512, 4096, 65536]
     assert distance(task.workload, known[3].workload) == 2.0
 
@@ -99,7 +99,7 @@ def test_of_several_records_of_a_configuration_the_final_one_counts() -> None:
     final = record_of(
         config, 3.3e-3, figures=type(rough.figures)(median_s=3.3e-3, spread_s=0, num_rounds=9, is_final=True)
     )
-    task = task_of(TILED, known=[final, rough])
+    task = task_of(TILED, records=[final, rough])
     describer = Describer(Candidates.of(TILED, GPU, task.workload))
     predicted = float(predicted_s(config, 2048))
     assert learn_from(task, describer).log_ratios == pytest.approx([math.log(3.3e-3 / predicted)])

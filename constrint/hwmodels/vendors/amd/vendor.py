@@ -82,11 +82,11 @@ class AmdCu(Sm, Block, frozen=True, tag_field="vendor", tag="amd"):
         return self._file(wave_size).alloc_granularity_vgprs
 
     def _file(self, wave_size: int) -> VgprFile:
-        found = {32: self.wave32, 64: self.wave64}.get(wave_size)
-        if found is None:
+        file = {32: self.wave32, 64: self.wave64}.get(wave_size)
+        if file is None:
             sizes = " or ".join(str(size) for size in self.warp_sizes)
             raise UsageError(f"wave_size = {wave_size}: this GPU has waves of {sizes} threads.")
-        return found
+        return file
 
 
 #: The family of each target that constrint knows.
@@ -265,10 +265,12 @@ class Amd(Vendor):
 
     def dot_unit(self, gpu: GpuModel, dtype: str) -> DotUnit | None:
         """MFMA or WMMA; of several instructions of one size, the smallest k decides which tiles can use any."""
-        known = gpu.matrix_shapes(dtype)
-        square = sorted({(i.m[0], i.n[0], i.k) for i in known if i.m[0] in (16, 32) and i.m == i.n}, reverse=True)
+        instructions = gpu.matrix_shapes(dtype)
+        square = sorted(
+            {(i.m[0], i.n[0], i.k) for i in instructions if i.m[0] in (16, 32) and i.m == i.n}, reverse=True
+        )
         shapes = {shape[0]: shape for shape in square}
-        kind = "mfma" if any(i.kind == "mfma" for i in known) else "wmma"
+        kind = "mfma" if any(i.kind == "mfma" for i in instructions) else "wmma"
         return DotUnit(kind, tuple(shapes[m] for m in sorted(shapes)))
 
 

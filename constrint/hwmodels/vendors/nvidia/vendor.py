@@ -229,12 +229,12 @@ class Nvidia(Vendor):
         if _capability(gpu) < AMPERE:
             # Triton 3.9 has no tensor-core code for Volta and Turing: tl.dot becomes plain FMA in fp32.
             return DotUnit("fma", ((1, 1, 1),)) if dtype == "fp16" else None
-        known = gpu.matrix_shapes(dtype)
+        instructions = gpu.matrix_shapes(dtype)
         for kind in ("wgmma", "tcgen05"):
-            depths = [i.k for i in known if i.kind == kind]
+            depths = [i.k for i in instructions if i.kind == kind]
             if depths:
                 return DotUnit(kind, ((64, 8, min(depths)),), fallback="mma")
-        return DotUnit("mma", ((16, 8, max(i.k for i in known)),))
+        return DotUnit("mma", ((16, 8, max(i.k for i in instructions)),))
 
 
 def _sm(gpu: GpuModel) -> NvidiaSm:

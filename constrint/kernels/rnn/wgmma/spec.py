@@ -105,7 +105,7 @@ class WgmmaSpec(NvrtcSpec):
                 "probe",
                 (1, 0),
                 "1: the first chunk is waited for alone",
-                "others are in_flight for when they are there",
+                "others are asked for when they are there",
                 "p",
             ),
             Param("recompute", (0, 1), again, "a switch"),

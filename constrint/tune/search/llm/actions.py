@@ -17,10 +17,10 @@ from constrint.tune.search.llm.records import (
     Action,
     ActionProposal,
     Config,
-    KernelFacts,
-    ParamFacts,
     SpaceProposal,
     StrategyProposal,
+    TaskKernel,
+    TaskParam,
     Values,
     Zone,
 )
@@ -82,7 +82,7 @@ def actions_of(spec: KernelSpec, names: Sequence[str]) -> dict[str, tuple[str, .
     return {action: whole[action] for action in ACTIONS if whole.get(action)}
 
 
-def applied_to_config(action: ActionProposal, config: Config, kernel: KernelFacts) -> SpaceProposal:
+def applied_to_config(action: ActionProposal, config: Config, kernel: TaskKernel) -> SpaceProposal:
     """The configuration that an action leads to, as a space of one.
 
     Raises:
@@ -98,7 +98,7 @@ def applied_to_config(action: ActionProposal, config: Config, kernel: KernelFact
     )
 
 
-def applied_to_strategy(action: ActionProposal, strategy: StrategyProposal, kernel: KernelFacts) -> StrategyProposal:
+def applied_to_strategy(action: ActionProposal, strategy: StrategyProposal, kernel: TaskKernel) -> StrategyProposal:
     """A strategy with the values of one parameter moved and every other constraint unchanged.
 
     Raises:
@@ -121,7 +121,7 @@ def applied_to_strategy(action: ActionProposal, strategy: StrategyProposal, kern
     )
 
 
-def moved_by(action: ActionProposal, kernel: KernelFacts) -> ParamFacts:
+def moved_by(action: ActionProposal, kernel: TaskKernel) -> TaskParam:
     """The parameter that an action moves.
 
     Raises:
@@ -140,7 +140,7 @@ def moves_against(part: str) -> tuple[Move, ...]:
     return MOVES.get(part, USUAL)
 
 
-def rule_of(move: Move, config: Config, kernel: KernelFacts) -> str:
+def rule_of(move: Move, config: Config, kernel: TaskKernel) -> str:
     """A move from a configuration as a rule: `tile_m > 64 or tile_n > 128`; empty where no parameter can move."""
     action, direction = move
     return " or ".join(
@@ -168,13 +168,13 @@ def bound_by(parts_s: Mapping[str, float]) -> str:
     return max(parts_s, key=lambda name: parts_s[name]) if parts_s else ""
 
 
-def _params_of(action: Action, kernel: KernelFacts) -> Iterator[tuple[str, tuple[int, ...]]]:
+def _params_of(action: Action, kernel: TaskKernel) -> Iterator[tuple[str, tuple[int, ...]]]:
     for param in kernel.params:
         if param.name in kernel.actions.get(action, ()):
             yield param.name, param.values
 
 
-def _new_value(action: ActionProposal, before: Sequence[int], param: ParamFacts) -> int:
+def _new_value(action: ActionProposal, before: Sequence[int], param: TaskParam) -> int:
     if action.value is not None:
         if tuple(before) == (action.value,):
             raise UsageError(f"{param.name} is {action.value} already; an action changes something.")

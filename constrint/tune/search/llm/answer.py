@@ -56,7 +56,7 @@ class Response(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 @dataclass(frozen=True)
-class Question:
+class PromptRequest:
     """A request for proposals, or for a verdict on one candidate.
 
     Args:
@@ -89,7 +89,7 @@ class Speaker(Protocol):
     def host(self) -> str:
         """Host of the endpoint; empty without one."""
 
-    def answer(self, question: Question) -> Response:
+    def answer(self, question: PromptRequest) -> Response:
         """JSON of a `Reply`, or of a `Verdict`, as text; or a fault."""
 
 

@@ -89,18 +89,18 @@ class ModelClient:
         timeout_s = min(self.endpoint.timeout_s, limit_s if limit_s is not None else self.endpoint.timeout_s)
         started = time.monotonic()
         try:
-            answer = _run(asyncio.wait_for(self._asked(messages, max_tokens), max(timeout_s, 0.0)))
+            answer = _run(asyncio.wait_for(self._reply_to(messages, max_tokens), max(timeout_s, 0.0)))
         except (asyncio.TimeoutError, TimeoutError):
             answer = _fault("late", f"no reply within {timeout_s:.3g} s")
         if answer.fault and not answer.usage.input_tokens and time.monotonic() > started:
-            # Whether a question was counted that brought nothing is not known; it is taken for one that was.
+            # The endpoint may have counted a question without an answer: its tokens are added as an estimate.
             question = estimated_tokens([message.content for message in messages])
             usage = Usage(input_tokens=0 if answer.fault == "unreachable" else question, is_estimated=True)
             answer = msgspec.structs.replace(answer, usage=usage)
         hidden = self.endpoint.without_key
         return msgspec.structs.replace(answer, text=hidden(answer.text), message=hidden(answer.message))
 
-    async def _asked(self, messages: Sequence[Message], max_tokens: int) -> Response:
+    async def _reply_to(self, messages: Sequence[Message], max_tokens: int) -> Response:
         import openai
 
         most = {"max_tokens": max_tokens}
@@ -147,25 +147,25 @@ class ModelClient:
         return client
 
     def _body(self, messages: Sequence[Message], most: Mapping[str, int]) -> dict[str, Any]:
-        said = [{"role": message.role, "content": message.content} for message in messages]
-        return {"model": self.endpoint.model, "messages": said, **most}
+        conversation = [{"role": message.role, "content": message.content} for message in messages]
+        return {"model": self.endpoint.model, "messages": conversation, **most}
 
-    def _refused(self, status: int, said: str) -> Response:
+    def _refused(self, status: int, body: str) -> Response:
         """The response to an HTTP error."""
         fault: Fault = "busy" if status in (408, 409, 429) or status >= 500 else "refused"
         why = REFUSALS.get(status, "").format(variable=self.endpoint.key_variable)
-        told = "; ".join(filter(None, (why, said[:MAX_ERROR] and _one_line(said))))
-        return _fault(fault, f"{self.endpoint.host} answers with HTTP status {status}: {told}".rstrip(": "))
+        reason = "; ".join(filter(None, (why, body[:MAX_ERROR] and _one_line(body))))
+        return _fault(fault, f"{self.endpoint.host} answers with HTTP status {status}: {reason}".rstrip(": "))
 
 
-def _run(asked: Coroutine[Any, Any, Response]) -> Response:
+def _run(request: Coroutine[Any, Any, Response]) -> Response:
     """Wait for an answer, in a second thread where this one runs an event loop, as notebooks do."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(asked)
+        return asyncio.run(request)
     with ThreadPoolExecutor(1, "constrint-llm") as thread:
-        return thread.submit(asyncio.run, asked).result()
+        return thread.submit(asyncio.run, request).result()
 
 
 class _TooLongError(Exception):
@@ -235,10 +235,10 @@ def _text_of(content: str | list[Any] | None) -> str:
     return "".join(part for part in parts if isinstance(part, str))
 
 
-def _usage_of(told: Any, messages: Sequence[Message], text: str) -> Usage:
+def _usage_of(stated: Any, messages: Sequence[Message], text: str) -> Usage:
     """The endpoint's count of tokens, or an estimate."""
     try:
-        counted = msgspec.convert(told, type=_TokenCounts)
+        counted = msgspec.convert(stated, type=_TokenCounts)
         return Usage(input_tokens=counted.prompt_tokens, output_tokens=counted.completion_tokens)
     except msgspec.ValidationError:
         pass

@@ -12,7 +12,7 @@ from constrint.select.candidates import Candidates, KernelCandidates
 from constrint.tune.search.interface import SearchTask
 from constrint.tune.search.learned import distance, nearest
 from constrint.tune.search.llm.actions import actions_of, bound_by, zone_of_part
-from constrint.tune.search.llm.records import KernelFacts, Nearby, ParamFacts, RankedConfig, RuleFacts, TaskFacts
+from constrint.tune.search.llm.records import Nearby, PredictedConfig, TaskFacts, TaskKernel, TaskParam, TaskRule
 
 #: Entries of the ranking, and winners of the nearest workloads.
 NUM_RANKED: Final = 8
@@ -61,22 +61,22 @@ def limits_of(gpu: GpuModel, dtype: str) -> dict[str, float]:
     return {name: float(value) for name, value in limits.items() if value}
 
 
-def kernel_facts(kernel: KernelCandidates) -> KernelFacts:
+def kernel_facts(kernel: KernelCandidates) -> TaskKernel:
     """The parameters, rules and actions of one implementation."""
     from constrint.solve.explain.conflict import rule_text  # loaded where rules are shown
 
     spec, gpu, workload = kernel.spec, kernel.gpu, kernel.workload
     params = [
-        ParamFacts(name=param.name, values=param.values, meaning=param.meaning, because=param.because)
+        TaskParam(name=param.name, values=param.values, meaning=param.meaning, because=param.because)
         for param in spec.params(gpu, workload)
     ]
     problem = spec.problem(gpu, workload)
     rules = [
-        RuleFacts(rule=rule_text(rule), because=rule.because, is_certain=is_certain)
+        TaskRule(rule=rule_text(rule), because=rule.because, is_certain=is_certain)
         for rules, is_certain in ((problem.constraints, True), (problem.estimates, False))
         for rule in rules
     ]
-    return KernelFacts(
+    return TaskKernel(
         name=spec.full_name,
         summary=spec.summary,
         params=tuple(params),
@@ -86,7 +86,7 @@ def kernel_facts(kernel: KernelCandidates) -> KernelFacts:
     )
 
 
-def ranked_head(candidates: Candidates, number: int) -> list[RankedConfig]:
+def ranked_head(candidates: Candidates, number: int) -> list[PredictedConfig]:
     """The configurations with the least predicted times, and the first one of each kernel absent from them."""
     places, rows = (column.tolist() for column in candidates.best(number))
     for place, kernel in enumerate(candidates.kernels):
@@ -96,11 +96,11 @@ def ranked_head(candidates: Candidates, number: int) -> list[RankedConfig]:
     return [ranked(candidates.kernels[place], row) for place, row in zip(places, rows, strict=True)]
 
 
-def ranked(kernel: KernelCandidates, row: int) -> RankedConfig:
+def ranked(kernel: KernelCandidates, row: int) -> PredictedConfig:
     """A row of a kernel with its predicted time and the parts of it."""
     parts_s = {name: float(part[0]) for name, part in kernel.parts_s(np.array([row])).items()}
     part = bound_by(parts_s)
-    return RankedConfig(
+    return PredictedConfig(
         kernel=kernel.spec.full_name,
         config=kernel.config(row),
         predicted_s=float(kernel.seconds[row]),

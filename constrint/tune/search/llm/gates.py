@@ -16,7 +16,7 @@ import msgspec
 from constrint.select import Candidate, KernelSpec
 from constrint.select.as_compiled import Compile, CompileJob, judge, modelled, runs
 from constrint.tune.search.interface import SearchTask
-from constrint.tune.search.llm.records import Gate, GateResult, RankedConfig, Resources
+from constrint.tune.search.llm.records import Gate, GateResult, PredictedConfig, Resources
 from constrint.tune.store.record import TuningRecord, digest
 
 #: Sets of inputs that a candidate is checked on.
@@ -49,7 +49,7 @@ def candidate_id(kernel: str, config: Mapping[str, int]) -> str:
     return digest([kernel, dict(config)])[:DIGITS]
 
 
-def result_of(gate: Gate, one: RankedConfig, origin: str, *, passed: bool = True, message: str = "") -> GateResult:
+def result_of(gate: Gate, one: PredictedConfig, origin: str, *, passed: bool = True, message: str = "") -> GateResult:
     """Make the result of a gate for a configuration."""
     name = candidate_id(one.kernel, one.config)
     config = dict(one.config)
@@ -69,7 +69,7 @@ class CompileGate:
     def __init__(self, task: SearchTask, compile_all: Compile) -> None:
         self._task, self._compile_all = task, compile_all
 
-    def __call__(self, several: Sequence[RankedConfig], origin: str) -> list[AtCompiler]:
+    def __call__(self, several: Sequence[PredictedConfig], origin: str) -> list[AtCompiler]:
         """Compile configurations; the results in their order."""
         specs = [self._task.operation.spec(one.kernel) for one in several]
         candidates = [self._candidate(spec, one) for spec, one in zip(specs, several, strict=True)]
@@ -86,13 +86,13 @@ class CompileGate:
             results.append(_compiled(one, judge(candidate, request, compiled[place]), origin))
         return results
 
-    def _candidate(self, spec: KernelSpec, one: RankedConfig) -> Candidate:
+    def _candidate(self, spec: KernelSpec, one: PredictedConfig) -> Candidate:
         task = self._task
         problem = spec.problem(task.gpu, task.workload)
         return modelled(spec, task.gpu, task.workload, dict(one.config), problem)
 
 
-def _compiled(one: RankedConfig, after: Candidate, origin: str) -> AtCompiler:
+def _compiled(one: PredictedConfig, after: Candidate, origin: str) -> AtCompiler:
     """The result of a compiled candidate; a kernel that spills passes, with a message."""
     result = result_of("compiles", one, origin, passed=runs(after), message=_one_line(after.problem))
     binary = after.resources.compiled if after.resources is not None else None
@@ -104,7 +104,7 @@ def _compiled(one: RankedConfig, after: Candidate, origin: str) -> AtCompiler:
     return AtCompiler(result, after.cost.seconds)
 
 
-def modelled_fast(one: RankedConfig, compiled: AtCompiler, origin: str) -> GateResult:
+def modelled_fast(one: PredictedConfig, compiled: AtCompiler, origin: str) -> GateResult:
     """The cost model's time in place of the gate `fast`, without a GPU."""
     message = "modelled: there is no GPU, so it was neither checked nor timed"
     result = result_of("fast", one, origin, message=message)
@@ -112,7 +112,7 @@ def modelled_fast(one: RankedConfig, compiled: AtCompiler, origin: str) -> GateR
 
 
 def measured(
-    one: RankedConfig, record: TuningRecord, origin: str, num_inputs: int = NUM_INPUTS
+    one: PredictedConfig, record: TuningRecord, origin: str, num_inputs: int = NUM_INPUTS
 ) -> tuple[GateResult, ...]:
     """The gates that a trial decided, up to the first failure."""
     failure = FAILED_AT.get(record.outcome)

@@ -21,14 +21,14 @@ from constrint.tune.search.llm.records import (
     MAX_RULE,
     ActionProposal,
     Edit,
-    KernelFacts,
     Preference,
     Proposal,
-    Refusal,
+    ProposalRefusal,
     Restriction,
     SourceProposal,
     SpaceProposal,
     StrategyProposal,
+    TaskKernel,
     Values,
     Verdict,
 )
@@ -47,7 +47,7 @@ class Parsed:
     """The proposals of a reply that can be used, and the reasons for which the others cannot."""
 
     proposals: tuple[Proposal, ...] = ()
-    refusals: tuple[Refusal, ...] = ()
+    refusals: tuple[ProposalRefusal, ...] = ()
 
 
 class _Reply(msgspec.Struct, forbid_unknown_fields=True):
@@ -56,7 +56,7 @@ class _Reply(msgspec.Struct, forbid_unknown_fields=True):
     proposals: list[msgspec.Raw]
 
 
-def parse_reply(text: str, kernels: Sequence[KernelFacts]) -> Parsed:
+def parse_reply(text: str, kernels: Sequence[TaskKernel]) -> Parsed:
     """Parse a reply: a JSON object with a list `proposals`, perhaps in a code fence among other text.
 
     A proposal with a mistake is refused whole, with a message for each mistake.
@@ -77,32 +77,32 @@ def parse_reply(text: str, kernels: Sequence[KernelFacts]) -> Parsed:
     if len(reply.proposals) > MAX_PROPOSALS:
         return _refused(f"{len(reply.proposals)} proposals; at most {MAX_PROPOSALS} are read. Leave the weakest out.")
     taken: list[Proposal] = []
-    refusals: list[Refusal] = []
+    refusals: list[ProposalRefusal] = []
     for number, raw in enumerate(reply.proposals):
         where = f"proposals[{number}]"
-        found = _proposal(raw, where)
-        mistakes = [found] if isinstance(found, Refusal) else list(faults(found, kernels, where))
+        read = _proposal(raw, where)
+        mistakes = [read] if isinstance(read, ProposalRefusal) else list(faults(read, kernels, where))
         refusals += mistakes
-        if not mistakes and not isinstance(found, Refusal):
-            taken.append(found)
+        if not mistakes and not isinstance(read, ProposalRefusal):
+            taken.append(read)
     return Parsed(tuple(taken), tuple(refusals))
 
 
-def faults(proposal: Proposal, kernels: Sequence[KernelFacts], where: str = "") -> Iterator[Refusal]:
+def faults(proposal: Proposal, kernels: Sequence[TaskKernel], where: str = "") -> Iterator[ProposalRefusal]:
     """Mistakes of a proposal: names, values and rules that its kernel does not have."""
     yield from _unprintable(proposal, where)
     if isinstance(proposal, SourceProposal):
         return
     kernel = _kernel(proposal.kernel, kernels)
     if isinstance(kernel, str):
-        yield Refusal(where=f"{where}.kernel", message=kernel)
+        yield ProposalRefusal(where=f"{where}.kernel", message=kernel)
     elif isinstance(proposal, ActionProposal):
         yield from _action_faults(proposal, kernel, where)
     else:
         yield from _space_faults(proposal, kernel, where)
 
 
-def edit_faults(edit: Edit, kernels: Sequence[KernelFacts]) -> Iterator[Refusal]:
+def edit_faults(edit: Edit, kernels: Sequence[TaskKernel]) -> Iterator[ProposalRefusal]:
     """Mistakes of a judge's edit of constraints; a model may be the judge."""
     space = SpaceProposal(kernel=edit.kernel, values=edit.values, rules=edit.add, preferences=edit.prefer)
     yield from faults(space, kernels, "edit")
@@ -114,7 +114,7 @@ def read_rule(rule: str, names: Iterable[str]) -> Constraint:
     Raises:
         ConstrintError: When the rule is no condition of the constraint language, names no parameter, or an unknown one.
     """
-    known = list(names)
+    parameters = list(names)
     with warnings.catch_warnings():
         warnings.simplefilter("error", DialectWarning)
         try:
@@ -122,14 +122,14 @@ def read_rule(rule: str, names: Iterable[str]) -> Constraint:
         except DialectWarning:
             raise ConstrintError("`%` beside `*` or `/` is ambiguous here; add brackets: (a % b) * c") from None
     for name in sorted(constraint.variables):
-        if name not in known:
-            raise UnknownNameError("parameter", name[:_SHOWN], known)
+        if name not in parameters:
+            raise UnknownNameError("parameter", name[:_SHOWN], parameters)
     if not constraint.variables:
-        raise ConstrintError(f"the rule mentions no parameter; the kernel has {', '.join(known)}")
+        raise ConstrintError(f"the rule mentions no parameter; the kernel has {', '.join(parameters)}")
     return constraint
 
 
-def read_verdict(text: str, kernels: Sequence[KernelFacts]) -> Verdict | None:
+def read_verdict(text: str, kernels: Sequence[TaskKernel]) -> Verdict | None:
     """Parse a model's verdict; None for any other text. An edit with a mistake is dropped from the verdict."""
     try:
         # A reply may stand in a code fence: its object lies between the outermost braces.
@@ -141,7 +141,7 @@ def read_verdict(text: str, kernels: Sequence[KernelFacts]) -> Verdict | None:
 
 
 def _refused(message: str) -> Parsed:
-    return Parsed(refusals=(Refusal(where="", message=message),))
+    return Parsed(refusals=(ProposalRefusal(where="", message=message),))
 
 
 def _json_of(text: str) -> str:
@@ -156,16 +156,16 @@ def _json_of(text: str) -> str:
     return whole[first : last + 1] if 0 <= first < last else whole
 
 
-def _proposal(raw: msgspec.Raw, where: str) -> Proposal | Refusal:
+def _proposal(raw: msgspec.Raw, where: str) -> Proposal | ProposalRefusal:
     try:
         proposal: Proposal = msgspec.json.decode(raw, type=Proposal)
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
         message = _reason(error)
         place = _PLACE.search(message)
         if place is None:
-            return Refusal(where=where, message=message)
+            return ProposalRefusal(where=where, message=message)
         below = f"{where}.{place[1]}" if place[1] else where
-        return Refusal(where=below, message=message[: place.start()])
+        return ProposalRefusal(where=below, message=message[: place.start()])
     return proposal
 
 
@@ -175,23 +175,25 @@ def _reason(error: Exception) -> str:
     return "it is not text" if isinstance(error, UnicodeError) else str(error)[:300]
 
 
-def _unprintable(proposal: Proposal, where: str) -> Iterator[Refusal]:
+def _unprintable(proposal: Proposal, where: str) -> Iterator[ProposalRefusal]:
     """Control characters in names and reasons, which a terminal would obey; source may have them."""
     texts = {name: getattr(proposal, name) for name in proposal.__struct_fields__ if name != "source"}
     for name, value in texts.items():
         if isinstance(value, str) and not _is_plain(value):
-            yield Refusal(where=f"{where}.{name}", message=f"control characters are not taken; saw {_shown(value)}.")
+            yield ProposalRefusal(
+                where=f"{where}.{name}", message=f"control characters are not taken; saw {_shown(value)}."
+            )
         for place, part in enumerate(value if isinstance(value, tuple) else ()):
             inner = {"": part} if isinstance(part, str) else _texts_of(part)
             for below, text in inner.items():
                 if not _is_plain(text):
                     at = f"{where}.{name}[{place}]" + (f".{below}" if below else "")
-                    yield Refusal(where=at, message=f"control characters are not taken; saw {_shown(text)}.")
+                    yield ProposalRefusal(where=at, message=f"control characters are not taken; saw {_shown(text)}.")
 
 
 def _texts_of(part: Any) -> dict[str, str]:
-    found = {name: getattr(part, name) for name in getattr(part, "__struct_fields__", ())}
-    return {name: value for name, value in found.items() if isinstance(value, str)}
+    fields = {name: getattr(part, name) for name in getattr(part, "__struct_fields__", ())}
+    return {name: value for name, value in fields.items() if isinstance(value, str)}
 
 
 def _is_plain(text: str) -> bool:
@@ -203,7 +205,7 @@ def _shown(value: object) -> str:
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
-def _kernel(name: str, kernels: Sequence[KernelFacts]) -> KernelFacts | str:
+def _kernel(name: str, kernels: Sequence[TaskKernel]) -> TaskKernel | str:
     """The kernel of that name, or the error message for an unknown one."""
     for kernel in kernels:
         if kernel.name == name:
@@ -211,65 +213,69 @@ def _kernel(name: str, kernels: Sequence[KernelFacts]) -> KernelFacts | str:
     return str(UnknownNameError("kernel", name[:_SHOWN], [kernel.name for kernel in kernels]))
 
 
-def _space_faults(proposal: SpaceProposal | StrategyProposal, kernel: KernelFacts, where: str) -> Iterator[Refusal]:
+def _space_faults(
+    proposal: SpaceProposal | StrategyProposal, kernel: TaskKernel, where: str
+) -> Iterator[ProposalRefusal]:
     yield from _values_faults(proposal.values, kernel, where)
     yield from _rule_faults(proposal.rules, kernel, f"{where}.rules")
     yield from _rule_faults(proposal.preferences, kernel, f"{where}.preferences")
 
 
-def _values_faults(several: Sequence[Values], kernel: KernelFacts, where: str) -> Iterator[Refusal]:
-    seen: set[str] = set()
+def _values_faults(several: Sequence[Values], kernel: TaskKernel, where: str) -> Iterator[ProposalRefusal]:
+    parameters: set[str] = set()
     for place, part in enumerate(several):
         at = f"{where}.values[{place}]"
         message = _value_fault(part.parameter, part.values, kernel)
         if message:
-            yield Refusal(where=at, message=message)
-        elif part.parameter in seen:
-            yield Refusal(where=at, message=f"{part.parameter} has values already; give each parameter once.")
-        seen.add(part.parameter)
+            yield ProposalRefusal(where=at, message=message)
+        elif part.parameter in parameters:
+            yield ProposalRefusal(where=at, message=f"{part.parameter} has values already; give each parameter once.")
+        parameters.add(part.parameter)
 
 
-def _value_fault(name: str, values: Sequence[int], kernel: KernelFacts) -> str:
+def _value_fault(name: str, values: Sequence[int], kernel: TaskKernel) -> str:
     """Error message for values that a parameter does not have; empty where it has them all."""
-    known = {param.name: param for param in kernel.params}
-    if name not in known:
-        return str(UnknownNameError("parameter", name[:_SHOWN], known))
-    outside = [value for value in values if value not in known[name].values]
+    params = {param.name: param for param in kernel.params}
+    if name not in params:
+        return str(UnknownNameError("parameter", name[:_SHOWN], params))
+    outside = [value for value in values if value not in params[name].values]
     if not outside:
         return ""
     shown = ", ".join(map(str, outside[:6]))
-    return f"{name} cannot be {shown}: {kernel.name} has {', '.join(map(str, sorted(known[name].values)))}."
+    return f"{name} cannot be {shown}: {kernel.name} has {', '.join(map(str, sorted(params[name].values)))}."
 
 
-def _rule_faults(rules: Sequence[Restriction | Preference], kernel: KernelFacts, where: str) -> Iterator[Refusal]:
+def _rule_faults(
+    rules: Sequence[Restriction | Preference], kernel: TaskKernel, where: str
+) -> Iterator[ProposalRefusal]:
     names = [param.name for param in kernel.params]
     for place, part in enumerate(rules):
         try:
             read_rule(part.rule, names)
         except ConstrintError as error:
             message = f"{_shown(part.rule)} is no rule that can be taken: {error}"
-            yield Refusal(where=f"{where}[{place}].rule", message=message)
+            yield ProposalRefusal(where=f"{where}[{place}].rule", message=message)
 
 
-def _action_faults(proposal: ActionProposal, kernel: KernelFacts, where: str) -> Iterator[Refusal]:
+def _action_faults(proposal: ActionProposal, kernel: TaskKernel, where: str) -> Iterator[ProposalRefusal]:
     moved = kernel.actions.get(proposal.action, ())
     if not moved:
         able = ", ".join(kernel.actions) or "none"
         message = f"{kernel.name} has no parameter that `{proposal.action}` moves; its actions: {able}."
-        yield Refusal(where=f"{where}.action", message=message)
+        yield ProposalRefusal(where=f"{where}.action", message=message)
         return
     name = proposal.parameter or moved[0]
     if name not in moved:
         message = str(UnknownNameError(f"parameter of `{proposal.action}`", name[:_SHOWN], moved))
-        yield Refusal(where=f"{where}.parameter", message=message)
+        yield ProposalRefusal(where=f"{where}.parameter", message=message)
     elif proposal.value is not None and (fault := _value_fault(name, (proposal.value,), kernel)):
-        yield Refusal(where=f"{where}.value", message=fault)
+        yield ProposalRefusal(where=f"{where}.value", message=fault)
     if proposal.config is None:
         return
-    for given, value in proposal.config.items():
-        if message := _value_fault(given, (value,), kernel):
-            yield Refusal(where=f"{where}.config", message=message)
+    for parameter, value in proposal.config.items():
+        if message := _value_fault(parameter, (value,), kernel):
+            yield ProposalRefusal(where=f"{where}.config", message=message)
     missing = [param.name for param in kernel.params if param.name not in proposal.config]
     if missing:
         message = f"a configuration has a value for each parameter; missing: {', '.join(missing)}."
-        yield Refusal(where=f"{where}.config", message=message)
+        yield ProposalRefusal(where=f"{where}.config", message=message)

@@ -22,7 +22,7 @@ from typing import Any
 from constrint.hwmodels import load_gpu
 from constrint.select import Workload
 from constrint.tune.search.llm.judge import STALLS, THROUGHPUTS
-from constrint.tune.search.llm.records import RankedConfig
+from constrint.tune.search.llm.records import PredictedConfig
 from constrint.tune.trial import Load
 
 #: Duration of a kernel. Of a candidate's several launches, the longest kernel counts.
@@ -61,7 +61,7 @@ class Profiler:
     patience_s: float = PATIENCE_S
     problem: str = field(default="", init=False)
 
-    def __call__(self, candidate: RankedConfig, kernel: str) -> dict[str, float]:
+    def __call__(self, candidate: PredictedConfig, kernel: str) -> dict[str, float]:
         """The metrics of a candidate; none where it cannot be profiled.
 
         Args:

@@ -14,11 +14,11 @@ from constrint.tune.search.llm.records import (
     CandidateEvidence,
     Config,
     GateResult,
-    KernelFacts,
-    RankedConfig,
+    PredictedConfig,
     Reply,
     Success,
     TaskFacts,
+    TaskKernel,
     Verdict,
 )
 
@@ -130,7 +130,7 @@ def _limits(facts: TaskFacts) -> str:
     return f"Limits of the GPU:\n{limits}"
 
 
-def _kernel(kernel: KernelFacts) -> str:
+def _kernel(kernel: TaskKernel) -> str:
     lines = [f"Kernel {kernel.name}: {kernel.summary} ({kernel.num_valid:,} valid configurations)", "Parameters:"]
     for param in kernel.params:
         values = ", ".join(map(str, param.values))
@@ -145,7 +145,7 @@ def _kernel(kernel: KernelFacts) -> str:
     return "\n".join(lines)
 
 
-def _ranked(one: RankedConfig) -> str:
+def _ranked(one: PredictedConfig) -> str:
     parts = ", ".join(f"{name} {_us(seconds)}" for name, seconds in one.parts_s.items())
     bound = f", bound by {one.bound_by}" if one.bound_by else ""
     return f"- {one.kernel} {_config(one.config)}: {_us(one.predicted_s)} predicted{bound}" + (
@@ -170,14 +170,14 @@ def _result(result: GateResult) -> str:
     if result.resources is not None:
         used = result.resources
         taken = f", {used.registers} registers, {used.spill_bytes} bytes spilled, {used.smem_bytes} bytes shared memory"
-    said = f": {_short(result.message)}" if result.message else ""
-    return f"- {result.kernel} {_config(result.config)}: gate {result.gate} {came}{time}{taken}{said}"
+    message = f": {_short(result.message)}" if result.message else ""
+    return f"- {result.kernel} {_config(result.config)}: gate {result.gate} {came}{time}{taken}{message}"
 
 
 def _verdict(verdict: Verdict) -> str:
     text = msgspec.json.encode(verdict).decode()
-    said = verdict.bottleneck if isinstance(verdict, Success) else verdict.critical_issue
-    return f"- {said}: {text}"
+    summary = verdict.bottleneck if isinstance(verdict, Success) else verdict.critical_issue
+    return f"- {summary}: {text}"
 
 
 def _config(config: Config) -> str:

@@ -190,7 +190,7 @@ class Reply(Record, frozen=True):
     proposals: Annotated[tuple[Proposal, ...], Meta(max_length=MAX_PROPOSALS)]
 
 
-class Refusal(Record, frozen=True):
+class ProposalRefusal(Record, frozen=True):
     """The reason for which a proposal, or a part of it, is refused; the message goes back to the proposer.
 
     Args:
@@ -291,7 +291,7 @@ class Success(Record, frozen=True, tag="success"):
 Verdict: TypeAlias = Failure | Success
 
 
-class ParamFacts(Record, frozen=True):
+class TaskParam(Record, frozen=True):
     """A tunable parameter: its values, the preferred ones first, and its effect."""
 
     name: str
@@ -300,7 +300,7 @@ class ParamFacts(Record, frozen=True):
     because: str = ""
 
 
-class RuleFacts(Record, frozen=True):
+class TaskRule(Record, frozen=True):
     """A rule of a kernel or a limit of the hardware, as text; certain rules exclude what cannot run."""
 
     rule: str
@@ -308,7 +308,7 @@ class RuleFacts(Record, frozen=True):
     is_certain: bool = True
 
 
-class KernelFacts(Record, frozen=True):
+class TaskKernel(Record, frozen=True):
     """One implementation: its parameters and rules for the workload on the GPU.
 
     Args:
@@ -322,13 +322,13 @@ class KernelFacts(Record, frozen=True):
 
     name: str
     summary: str
-    params: tuple[ParamFacts, ...]
-    rules: tuple[RuleFacts, ...] = ()
+    params: tuple[TaskParam, ...]
+    rules: tuple[TaskRule, ...] = ()
     actions: dict[str, tuple[str, ...]] = {}
     num_valid: int = 0
 
 
-class RankedConfig(Record, frozen=True):
+class PredictedConfig(Record, frozen=True):
     """A configuration with the cost model's prediction: time, bottleneck, and the time of each part."""
 
     kernel: str
@@ -377,14 +377,14 @@ class TaskFacts(Record, frozen=True):
     dtype: str
     gpu: str
     limits: dict[str, float]
-    kernels: tuple[KernelFacts, ...]
+    kernels: tuple[TaskKernel, ...]
     roofline_s: float = 0.0
     zone: Zone | None = None
     options: dict[str, int] = {}
-    ranking: tuple[RankedConfig, ...] = ()
+    ranking: tuple[PredictedConfig, ...] = ()
     nearby: tuple[Nearby, ...] = ()
     round: int = 0
-    refusals: tuple[Refusal, ...] = ()
+    refusals: tuple[ProposalRefusal, ...] = ()
     results: tuple[GateResult, ...] = ()
     verdicts: tuple[Verdict, ...] = ()
     sources: tuple[SourceProposal, ...] = ()
@@ -402,9 +402,9 @@ class CandidateEvidence(Record, frozen=True):
         metrics: Metrics of Nsight Compute by name; empty without a profile.
     """
 
-    candidate: RankedConfig
+    candidate: PredictedConfig
     gates: tuple[GateResult, ...]
-    kernel: KernelFacts | None = None
+    kernel: TaskKernel | None = None
     best_s: float | None = None
     roofline_s: float = 0.0
     metrics: dict[str, float] = {}

@@ -30,15 +30,15 @@ from constrint.tune.search.llm.parse import faults, read_rule
 from constrint.tune.search.llm.records import (
     ActionProposal,
     Config,
-    KernelFacts,
+    PredictedConfig,
     Preference,
     Proposal,
-    RankedConfig,
-    Refusal,
+    ProposalRefusal,
     SourceProposal,
     SpaceProposal,
     StrategyProposal,
     TaskFacts,
+    TaskKernel,
 )
 from constrint.tune.search.model import MOST_AMONG, ModelSearch
 
@@ -75,8 +75,8 @@ class Order(Protocol):
 class Resolved:
     """Configurations of a proposal, the most promising first, or the reasons for which there are none."""
 
-    configs: tuple[RankedConfig, ...] = ()
-    refusals: tuple[Refusal, ...] = ()
+    configs: tuple[PredictedConfig, ...] = ()
+    refusals: tuple[ProposalRefusal, ...] = ()
 
 
 class Resolver:
@@ -100,33 +100,33 @@ class Resolver:
         """Learn from a configuration's time, or from None where it failed a gate."""
         self._order.tell(Trial(kernel, config), seconds)
 
-    def kernel(self, name: str) -> KernelFacts:
+    def kernel(self, name: str) -> TaskKernel:
         """The facts of a kernel."""
         return self._kernels[name]
 
-    def modelled(self, number: int, tried: Collection[Key]) -> list[RankedConfig]:
+    def modelled(self, number: int, tried: Collection[Key]) -> list[PredictedConfig]:
         """The configurations that the cost model alone ranks first, without those in `tried`."""
         places, rows = self.candidates.best(number + len(tried))
-        first: list[RankedConfig] = []
+        first: list[PredictedConfig] = []
         for place, row in zip(places.tolist(), rows.tolist(), strict=True):
             kernel = self.candidates.kernels[place]
             if len(first) < number and key_of(kernel.spec.full_name, kernel.config(row)) not in tried:
                 first.append(ranked(kernel, row))
         return first
 
-    def promising(self, number: int) -> list[RankedConfig]:
+    def promising(self, number: int) -> list[PredictedConfig]:
         """The configurations with the largest expected improvement; they may be proposed again.
 
         Some are little known: they may be much faster, or slower.
         """
         return self._ranked(self._order.peek(number))
 
-    def expected(self, number: int) -> list[RankedConfig]:
+    def expected(self, number: int) -> list[PredictedConfig]:
         """The configurations with the least expected time; they may be proposed again."""
         return self._ranked(self._order.expected(number))
 
     def resolve(
-        self, proposal: Proposal, number: int, tried: Collection[Key] = (), best: RankedConfig | None = None
+        self, proposal: Proposal, number: int, tried: Collection[Key] = (), best: PredictedConfig | None = None
     ) -> Resolved:
         """The configurations of a proposal.
 
@@ -142,22 +142,22 @@ class Resolver:
         try:
             space = self._space(proposal, best)
         except UsageError as error:
-            return Resolved(refusals=(Refusal(where="", message=str(error)),))
+            return Resolved(refusals=(ProposalRefusal(where="", message=str(error)),))
         left = self.intersect(space)
-        if isinstance(left, Refusal):
+        if isinstance(left, ProposalRefusal):
             return Resolved(refusals=(left,))
         configs = self._chosen(space, left, number, tried)
         if not configs:
             message = f"every configuration of this part of {space.kernel} was tried before; widen it."
-            return Resolved(refusals=(Refusal(where="", message=message),))
+            return Resolved(refusals=(ProposalRefusal(where="", message=message),))
         return Resolved(tuple(configs))
 
-    def intersect(self, space: SpaceProposal) -> Intersection | Refusal:
+    def intersect(self, space: SpaceProposal) -> Intersection | ProposalRefusal:
         """The valid configurations in a space, or the reason for which there are none."""
         kernel = self.candidates.kernels[self.candidates.by_name[space.kernel]]
         return intersect(space, kernel, self.task.fixed)
 
-    def _ranked(self, trials: Iterable[Trial]) -> list[RankedConfig]:
+    def _ranked(self, trials: Iterable[Trial]) -> list[PredictedConfig]:
         choices = []
         for trial in trials:
             kernel = self.candidates.kernels[self.candidates.by_name[trial.kernel]]
@@ -167,12 +167,12 @@ class Resolver:
 
     def _chosen(
         self, space: SpaceProposal, left: Intersection, number: int, tried: Collection[Key]
-    ) -> list[RankedConfig]:
+    ) -> list[PredictedConfig]:
         """The most promising configurations of an intersection, without those in `tried`."""
         base = self.candidates.kernels[self.candidates.by_name[space.kernel]]
         old = [base.find(dict(config)) for kernel, config in tried if kernel == space.kernel]
         missed = penalties(space.preferences, left.kernel, left.rows)
-        configs: list[RankedConfig] = []
+        configs: list[PredictedConfig] = []
         for level in np.unique(missed).tolist():
             rows = left.rows[missed == level]
             if left.kernel is not base:
@@ -185,7 +185,7 @@ class Resolver:
                 break
         return configs
 
-    def _space(self, proposal: Proposal, best: RankedConfig | None) -> SpaceProposal:
+    def _space(self, proposal: Proposal, best: PredictedConfig | None) -> SpaceProposal:
         """A proposal as a space; a strategy is kept under its name.
 
         Raises:
@@ -200,14 +200,14 @@ class Resolver:
             raise UsageError("source is no configuration of a kernel; it has gates of its own.")
         return self._after(proposal, best)
 
-    def _after(self, action: ActionProposal, best: RankedConfig | None) -> SpaceProposal:
+    def _after(self, action: ActionProposal, best: PredictedConfig | None) -> SpaceProposal:
         """The space that an action leads to."""
         kernel = self.kernel(action.kernel)
         if action.strategy:
             strategy = self.strategies.get(action.strategy)
             if strategy is None or strategy.kernel != action.kernel:
-                known = ", ".join(s.name for s in self.strategies.values() if s.kernel == action.kernel)
-                raise UsageError(f"{action.kernel} has no strategy {action.strategy!r}; known: {known or 'none'}.")
+                names = ", ".join(s.name for s in self.strategies.values() if s.kernel == action.kernel)
+                raise UsageError(f"{action.kernel} has no strategy {action.strategy!r}; known: {names or 'none'}.")
             moved = applied_to_strategy(action, strategy, kernel)
             self.strategies[moved.name] = moved
             return moved.space
@@ -241,7 +241,7 @@ class Intersection:
 
 def intersect(
     space: SpaceProposal, kernel: KernelCandidates, fixed: Mapping[str, int] | None = None
-) -> Intersection | Refusal:
+) -> Intersection | ProposalRefusal:
     """The valid configurations of a kernel in a proposed space, or the reason for which there are none.
 
     Args:
@@ -262,7 +262,7 @@ def intersect(
             return _explained(rules, kernel, fixed or {})
         return Intersection(kernel, rows[_order(space, kernel, rows)])
     except ConstrintError as error:
-        return Refusal(where="", message=f"{space.kernel}: {error}")
+        return ProposalRefusal(where="", message=f"{space.kernel}: {error}")
 
 
 def constraints_of(space: SpaceProposal, names: Sequence[str]) -> list[Constraint]:
@@ -317,7 +317,7 @@ def _problem(
     return problem, [problem.add(rule) for rule in rules]
 
 
-def _explained(rules: Sequence[Constraint], kernel: KernelCandidates, fixed: Mapping[str, int]) -> Refusal:
+def _explained(rules: Sequence[Constraint], kernel: KernelCandidates, fixed: Mapping[str, int]) -> ProposalRefusal:
     """The refusal of an empty intersection: the conflict, and the cheapest change of the proposal that resolves it."""
     problem, proposed = _problem(rules, kernel, fixed)
     head, limits = f"no configuration of {kernel.spec.full_name} is left.", Limits(max_seconds=MAX_SECONDS)
@@ -325,9 +325,9 @@ def _explained(rules: Sequence[Constraint], kernel: KernelCandidates, fixed: Map
         conflict = minimal_conflict(problem, limits, domains_in_force=True)
     except UsageError:
         # A table of measurements, say, holds fewer configurations than are valid.
-        return Refusal(where="", message=f"{head} Valid ones exist, but none of them may be tried here.")
+        return ProposalRefusal(where="", message=f"{head} Valid ones exist, but none of them may be tried here.")
     except LimitReachedError as error:
-        return Refusal(where="", message=f"{head} Why was not found: {error}")
+        return ProposalRefusal(where="", message=f"{head} Why was not found: {error}")
     ways = relaxations(problem, conflict, limits, among=lambda member: any(member.constraint is r for r in proposed))
     change = f"The cheapest change: it {ways_out(ways[:1])}." if ways else "No change of one proposed rule is enough."
-    return Refusal(where="", message=f"{head} {conflict}\n{change}")
+    return ProposalRefusal(where="", message=f"{head} {conflict}\n{change}")

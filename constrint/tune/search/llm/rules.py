@@ -20,10 +20,10 @@ from constrint.tune.search.llm.records import (
     Edit,
     Failure,
     GateResult,
+    PredictedConfig,
     Preference,
     Proposal,
-    RankedConfig,
-    Refusal,
+    ProposalRefusal,
     Restriction,
     SpaceProposal,
     StrategyProposal,
@@ -102,7 +102,7 @@ class BuiltInProposer:
         """`number` single configurations: by the cost model alone, by its correction, then the most promising."""
         chosen: dict[Key, SpaceProposal] = {}
 
-        def add(choices: Iterable[RankedConfig], most: int, because: str) -> None:
+        def add(choices: Iterable[PredictedConfig], most: int, because: str) -> None:
             for choice in choices:
                 if len(chosen) < min(most, number):
                     chosen.setdefault(key_of(choice.kernel, choice.config), one(choice.kernel, choice.config, because))
@@ -126,12 +126,12 @@ class BuiltInProposer:
         for edit in reversed(self._edits):
             if edit.kernel == best.kernel and not holds_rules(edit.add, best.config):
                 space = edited(around, edit)
-                if not isinstance(self._resolver.intersect(space), Refusal):
+                if not isinstance(self._resolver.intersect(space), ProposalRefusal):
                     return space
         return around
 
     def _fits(self, strategy: StrategyProposal) -> bool:
-        return not isinstance(self._resolver.intersect(strategy.space), Refusal)
+        return not isinstance(self._resolver.intersect(strategy.space), ProposalRefusal)
 
 
 def best_of(results: Sequence[GateResult]) -> GateResult | None:

@@ -10,7 +10,7 @@ from constrint.select.candidates import Candidates
 from constrint.tune.search.interface import SearchTask
 from constrint.tune.search.llm.gates import CompileGate
 from constrint.tune.search.llm.provenance import ProposalLog, Provenance, Subject
-from constrint.tune.search.llm.records import RankedConfig
+from constrint.tune.search.llm.records import PredictedConfig
 from constrint.tune.search.llm.resolve import Resolver
 from constrint.tune.search.llm.search import Effort, LlmSearch
 from constrint.tune.search.llm.speakers import Conversation, built_in
@@ -41,7 +41,7 @@ class LlmRun:
         self,
         task: SearchTask,
         candidates: Candidates | None = None,
-        profile: Callable[[RankedConfig], Mapping[str, float]] | None = None,
+        profile: Callable[[PredictedConfig], Mapping[str, float]] | None = None,
     ) -> LlmSearch:
         """Make the search of a workload.
 

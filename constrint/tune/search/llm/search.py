@@ -30,16 +30,16 @@ from constrint.select.as_compiled import one_by_one
 from constrint.select.candidates import Candidates
 from constrint.tune.search.interface import Proposal as Trial
 from constrint.tune.search.interface import SearchTask
-from constrint.tune.search.llm.answer import FINAL, Question, Response, Speaker, Spending
+from constrint.tune.search.llm.answer import FINAL, PromptRequest, Response, Speaker, Spending
 from constrint.tune.search.llm.gates import NUM_INPUTS, CompileGate, measured, modelled_fast, result_of
 from constrint.tune.search.llm.judge import RuleJudge
 from constrint.tune.search.llm.parse import parse_reply, read_verdict
 from constrint.tune.search.llm.records import (
     CandidateEvidence,
     GateResult,
+    PredictedConfig,
     Proposal,
-    RankedConfig,
-    Refusal,
+    ProposalRefusal,
     StrategyProposal,
     TaskFacts,
     Verdict,
@@ -70,7 +70,7 @@ class Attempt:
         metrics: Metrics of a profiler by name.
     """
 
-    candidate: RankedConfig
+    candidate: PredictedConfig
     origin: str
     proposal: Proposal | None
     round: int
@@ -107,7 +107,7 @@ class Round:
     number: int
     answer: Response
     proposals: Sequence[Proposal] = ()
-    refusals: list[tuple[int | None, Refusal]] = field(default_factory=list)
+    refusals: list[tuple[int | None, ProposalRefusal]] = field(default_factory=list)
     attempts: list[Attempt] = field(default_factory=list)
 
 
@@ -166,7 +166,7 @@ class LlmSearch:
         *,
         spending: Spending | None = None,
         watcher: Watcher | None = None,
-        profile: Callable[[RankedConfig], Mapping[str, float]] | None = None,
+        profile: Callable[[PredictedConfig], Mapping[str, float]] | None = None,
         draw_seed: Callable[[], int | None] | None = None,
     ) -> None:
         self._resolver, self._speaker, self._compiles, self.effort = resolver, speaker, compiles, effort
@@ -238,7 +238,7 @@ class LlmSearch:
         """Run a round up to the gate `compiles`; the candidates that are to be measured."""
         self._profile_best()
         facts = self.facts
-        answer = self._speaker.answer(Question(facts))
+        answer = self._speaker.answer(PromptRequest(facts))
         self.spending.add(answer.usage)
         if answer.fault in FINAL:
             self.stopped = answer.message
@@ -256,13 +256,15 @@ class LlmSearch:
         """Parse a round's answer."""
         answer = one.answer
         if answer.fault:
-            one.refusals.append((None, Refusal(where="", message=answer.message)))
+            one.refusals.append((None, ProposalRefusal(where="", message=answer.message)))
             return
         parsed = parse_reply(answer.text, facts.kernels)
         one.proposals = parsed.proposals
         one.refusals += [(None, refusal) for refusal in parsed.refusals]
         if parsed.refusals and answer.message:
-            one.refusals.append((None, Refusal(where="", message=f"of the reply as a whole: {answer.message}.")))
+            one.refusals.append(
+                (None, ProposalRefusal(where="", message=f"of the reply as a whole: {answer.message}."))
+            )
 
     def _choose(self, one: Round) -> None:
         """Resolve proposals to candidates: equal shares, and the rest of a share goes to the other proposals."""
@@ -273,7 +275,7 @@ class LlmSearch:
         for number, proposal in enumerate(one.proposals):
             if len(one.attempts) >= most:
                 message = f"left out: a round has {most} candidates, and earlier proposals took them."
-                one.refusals.append((number, Refusal(where=f"proposals[{number}]", message=message)))
+                one.refusals.append((number, ProposalRefusal(where=f"proposals[{number}]", message=message)))
                 continue
             share = -(-(most - len(one.attempts)) // (len(one.proposals) - number))
             resolved = self._resolver.resolve(proposal, share, self._seen, start)
@@ -288,7 +290,7 @@ class LlmSearch:
         if one.number == 0:
             self._put_baseline_first(one)
 
-    def _add(self, one: Round, proposal: Proposal, configs: Sequence[RankedConfig]) -> None:
+    def _add(self, one: Round, proposal: Proposal, configs: Sequence[PredictedConfig]) -> None:
         for config in configs:
             self._seen.add(key_of(config.kernel, config.config))
             one.attempts.append(Attempt(config, self._speaker.name, proposal, one.number))
@@ -365,7 +367,7 @@ class LlmSearch:
     def _verdict_of_speaker(self, evidence: CandidateEvidence) -> Verdict | None:
         """The speaker's verdict; None where its answer is no verdict."""
         facts = msgspec.structs.replace(self.facts, round=len(self.rounds) - 1)
-        answer = self._speaker.answer(Question(facts, evidence))
+        answer = self._speaker.answer(PromptRequest(facts, evidence))
         self.spending.add(answer.usage)
         if answer.fault in FINAL:
             self.stopped = answer.message

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from constrint.tune.search.llm.answer import Question, Response, Speaker, Spending, Usage, estimated_tokens
+from constrint.tune.search.llm.answer import PromptRequest, Response, Speaker, Spending, Usage, estimated_tokens
 from constrint.tune.search.llm.client import Endpoint, ModelClient
 from constrint.tune.search.llm.judge import RuleJudge
 from constrint.tune.search.llm.prompt import judging, proposing, texts, writing
@@ -43,7 +43,7 @@ class ModelSpeaker:
         """The endpoint's host."""
         return self._client.endpoint.host
 
-    def answer(self, question: Question) -> Response:
+    def answer(self, question: PromptRequest) -> Response:
         """The model's answer, or the fault `spent` where the budget does not allow the question."""
         evidence = question.evidence
         if evidence is not None:
@@ -75,7 +75,7 @@ class BuiltInSpeaker:
         """The proposer's name."""
         return self._proposer.name
 
-    def answer(self, question: Question) -> Response:
+    def answer(self, question: PromptRequest) -> Response:
         """The answer of the rules."""
         if question.evidence is not None:
             return Response(text=msgspec.json.encode(self._judge.judge(question.evidence)).decode(), usage=Usage())
@@ -101,7 +101,7 @@ class TimedSpeaker:
         self._speaker, self._end, self._budget_s = speaker, end, budget_s
         self.name, self.host = speaker.name, speaker.host
 
-    def answer(self, question: Question) -> Response:
+    def answer(self, question: PromptRequest) -> Response:
         """The other speaker's answer, or the fault `spent` after the deadline."""
         if time.monotonic() > self._end:
             return Response(fault="spent", message=f"the time of {self._budget_s:g} s is up")

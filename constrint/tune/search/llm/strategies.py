@@ -22,12 +22,12 @@ from constrint.tune.search.llm.records import (
     Action,
     Config,
     GateResult,
-    KernelFacts,
     Nearby,
-    RankedConfig,
+    PredictedConfig,
     Restriction,
     StrategyProposal,
     TaskFacts,
+    TaskKernel,
     Values,
     Zone,
 )
@@ -55,8 +55,8 @@ class Population:
     def add(self, strategies: Iterable[StrategyProposal]) -> None:
         """Add strategies that fit, except those with a name or a set of constraints that a member has."""
         for strategy in strategies:
-            known = (constraints(member) for member in self._members.values())
-            if strategy.name not in self._members and constraints(strategy) not in known and self._fits(strategy):
+            present = (constraints(member) for member in self._members.values())
+            if strategy.name not in self._members and constraints(strategy) not in present and self._fits(strategy):
                 self._members[strategy.name] = strategy
                 self._best_s[strategy.name] = math.inf
         slowest = sorted(self._used & set(self._members), key=lambda name: -self._best_s[name])
@@ -92,8 +92,8 @@ class Population:
             if better.kernel != other.kernel:
                 continue
             child = crossed(better, other, self._fits)
-            known = [constraints(member) for member in self._members.values()]
-            if child is not None and child.name not in self._members and constraints(child) not in known:
+            present = [constraints(member) for member in self._members.values()]
+            if child is not None and child.name not in self._members and constraints(child) not in present:
                 self.add([child])
                 return self._members.get(child.name)
         return None
@@ -102,7 +102,7 @@ class Population:
 def crossed(
     better: StrategyProposal, other: StrategyProposal, fits: Callable[[StrategyProposal], bool]
 ) -> StrategyProposal | None:
-    """The child of two strategies of one kernel: the better one's constraints, and as many of the other's as fit.
+    """The child of two strategies of one kernel: the better one's constraints, and those of the other that fit.
 
     None where no constraint of the other one fits.
     """
@@ -151,11 +151,11 @@ def _with(strategy: StrategyProposal, part: Values | Restriction) -> StrategyPro
     """A strategy with one more constraint; None where it has that constraint or parameter, or no room."""
     values, rules = strategy.values, strategy.rules
     if isinstance(part, Values):
-        if part.parameter in {known.parameter for known in values} or len(values) == MAX_ITEMS:
+        if part.parameter in {own.parameter for own in values} or len(values) == MAX_ITEMS:
             return None
         values = (*values, part)
     else:
-        if part.rule in {known.rule for known in rules} or len(rules) == MAX_ITEMS:
+        if part.rule in {own.rule for own in rules} or len(rules) == MAX_ITEMS:
             return None
         rules = (*rules, part)
     return msgspec.structs.replace(strategy, values=values, rules=rules)
@@ -183,20 +183,20 @@ NUM_PARTS: Final = 3
 def strategies_nearby(facts: TaskFacts) -> list[StrategyProposal]:
     """Winners of the nearest workloads, limited to values that the kernels have for this workload."""
     kernels = {kernel.name: kernel for kernel in facts.kernels}
-    found = (_of_winner(nearby, kernels.get(nearby.kernel)) for nearby in facts.nearby)
-    return [strategy for strategy in found if strategy is not None]
+    strategies = (_of_winner(nearby, kernels.get(nearby.kernel)) for nearby in facts.nearby)
+    return [strategy for strategy in strategies if strategy is not None]
 
 
-def strategies_against(choice: RankedConfig, kernel: KernelFacts) -> list[StrategyProposal]:
+def strategies_against(choice: PredictedConfig, kernel: TaskKernel) -> list[StrategyProposal]:
     """Strategies against the largest parts of a configuration's predicted time, the largest first."""
     parts = sorted(choice.parts_s, key=lambda name: -choice.parts_s[name])[:NUM_PARTS]
     moves = dict.fromkeys((move, part) for part in parts for move in moves_against(part))
-    found: dict[Move, StrategyProposal] = {}
+    strategies: dict[Move, StrategyProposal] = {}
     for move, part in moves:
         rule = rule_of(move, choice.config, kernel)
-        if rule and move not in found and len(rule) <= MAX_RULE:
-            found[move] = _of_move(move, rule, kernel.name, zone_of_part(part), part)
-    return list(found.values())
+        if rule and move not in strategies and len(rule) <= MAX_RULE:
+            strategies[move] = _of_move(move, rule, kernel.name, zone_of_part(part), part)
+    return list(strategies.values())
 
 
 def zone_of(facts: TaskFacts) -> Zone:
@@ -210,14 +210,14 @@ def chosen_by_zone(strategies: list[StrategyProposal], zone: Zone) -> Iterator[S
         yield from filter(fits, strategies)
 
 
-def _of_winner(nearby: Nearby, kernel: KernelFacts | None) -> StrategyProposal | None:
+def _of_winner(nearby: Nearby, kernel: TaskKernel | None) -> StrategyProposal | None:
     if kernel is None:
         return None
-    known = {param.name: param.values for param in kernel.params}
+    values_of = {param.name: param.values for param in kernel.params}
     values = [
         Values(parameter=name, values=(value,), because=f"it won for {nearby.workload}")
         for name, value in nearby.config.items()
-        if value in known.get(name, ())
+        if value in values_of.get(name, ())
     ]
     if not values:
         return None

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Meta
 
 from constrint.errors import UsageError
-from constrint.tune.search.llm.answer import FINAL, Purpose, Question, Response, Speaker
+from constrint.tune.search.llm.answer import FINAL, PromptRequest, Purpose, Response, Speaker
 
 SCHEMA = "constrint.transcript/1"
 #: Largest file that is read.
@@ -65,7 +65,7 @@ class Transcript:
 
     Args:
         header: The subject of the run.
-        known: Exchanges to replay.
+        exchanges: Exchanges to replay.
         file: Receives new exchanges; None to write none.
         note: Called once, when a question differs from the recorded one.
     """
@@ -73,14 +73,14 @@ class Transcript:
     def __init__(
         self,
         header: Header,
-        known: Sequence[Exchange] = (),
+        exchanges: Sequence[Exchange] = (),
         *,
         file: IO[bytes] | None = None,
         note: Callable[[str], None] = lambda text: None,
     ) -> None:
-        self.header, self._known, self._file, self._note = header, list(known), file, note
+        self.header, self._exchanges, self._file, self._note = header, list(exchanges), file, note
         self._speaker: Speaker | None = None
-        self._place, self._is_told = 0, False
+        self._place, self._has_noted = 0, False
 
     def speaking(self, speaker: Speaker) -> Transcript:
         """Continue with a speaker after the recorded exchanges; without one the run ends there."""
@@ -97,9 +97,9 @@ class Transcript:
         """Host of the recorded endpoint."""
         return self.header.host
 
-    def answer(self, question: Question) -> Response:
+    def answer(self, question: PromptRequest) -> Response:
         """The recorded answer, else the speaker's, which is recorded."""
-        if self._place < len(self._known):
+        if self._place < len(self._exchanges):
             return self._again(question)
         if self._speaker is None:
             return Response(fault="spent", message="the transcript ends here")
@@ -114,23 +114,24 @@ class Transcript:
         if self._file is not None:
             self._file.close()
 
-    def _again(self, question: Question) -> Response:
-        known = self._known[self._place]
-        if (known.purpose, known.round) != (question.purpose, question.facts.round):
-            self._place = len(self._known)
-            told = f"it has an answer to {known.purpose!r} of round {known.round + 1}"
-            asked = f"{question.purpose!r} of round {question.facts.round + 1} is asked"
+    def _again(self, question: PromptRequest) -> Response:
+        exchange = self._exchanges[self._place]
+        if (exchange.purpose, exchange.round) != (question.purpose, question.facts.round):
+            self._place = len(self._exchanges)
+            recorded_purpose = f"it has an answer to {exchange.purpose!r} of round {exchange.round + 1}"
+            purpose = f"{question.purpose!r} of round {question.facts.round + 1} is asked"
             return Response(
-                fault="spent", message=f"the transcript is of another course of events: {told}, and {asked}"
+                fault="spent",
+                message=f"the transcript is of another course of events: {recorded_purpose}, and {purpose}",
             )
         self._place += 1
-        if known.digest != question.digest and not self._is_told:
-            self._is_told = True
+        if exchange.digest != question.digest and not self._has_noted:
+            self._has_noted = True
             self._note(
-                f"from round {known.round + 1} on the questions are other ones than the transcript's: kernels, "
+                f"from round {exchange.round + 1} on the questions are other ones than the transcript's: kernels, "
                 "rules, the store or measured times have changed."
             )
-        return known.answer
+        return exchange.answer
 
     def _write(self, line: msgspec.Struct) -> None:
         if self._file is not None:
@@ -144,16 +145,16 @@ def recorded(path: Path, header: Header, *, resume: bool, note: Callable[[str], 
         UsageError: When the file exists and `resume` is false, is about another subject, or cannot be written.
     """
     if resume and path.exists():
-        old, known = read(path, note)
+        old, exchanges = read(path, note)
         _check_same(path, old, header, ("gpu", "kernel", "workload", "proposer", "judge"))
-        while known and known[-1].answer.fault in FINAL:
-            known.pop()  # what ended the earlier run does not end this one
-        text = b"".join(msgspec.json.encode(line) + b"\n" for line in (old, *known))
+        while exchanges and exchanges[-1].answer.fault in FINAL:
+            exchanges.pop()  # what ended the earlier run does not end this one
+        text = b"".join(msgspec.json.encode(line) + b"\n" for line in (old, *exchanges))
         part = path.with_name(path.name + ".part")
         try:
             part.write_bytes(text)
             os.replace(part, path)
-            return Transcript(old, known, file=path.open("ab"), note=note)
+            return Transcript(old, exchanges, file=path.open("ab"), note=note)
         except OSError as error:
             raise _unwritable(path, error) from None
     try:
@@ -175,9 +176,9 @@ def replayed(path: Path, header: Header, note: Callable[[str], None]) -> Transcr
     Raises:
         UsageError: When it cannot be read, or is about another workload than `header`.
     """
-    old, known = read(path, note)
+    old, exchanges = read(path, note)
     _check_same(path, old, header, ("gpu", "kernel", "workload"))
-    return Transcript(old, known, note=note)
+    return Transcript(old, exchanges, note=note)
 
 
 def read(path: Path, note: Callable[[str], None]) -> tuple[Header, list[Exchange]]:

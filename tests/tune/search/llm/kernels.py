@@ -9,17 +9,17 @@ from constrint.kernels.registry import load_kernel
 from constrint.select import Workload
 from constrint.select.candidates import Candidates
 from constrint.tune.search.interface import SearchTask
-from constrint.tune.search.llm.records import KernelFacts, ParamFacts, RankedConfig
+from constrint.tune.search.llm.records import PredictedConfig, TaskKernel, TaskParam
 from constrint.tune.search.llm.resolve import Resolver
 from tests.tune.search.llm.in_order import InOrder
 
-TOY = KernelFacts(
+TOY = TaskKernel(
     name="toy.fast",
     summary="adds",
     params=(
-        ParamFacts(name="tile_m", values=(64, 32, 128), meaning="rows"),
-        ParamFacts(name="tile_n", values=(64, 32, 128), meaning="columns"),
-        ParamFacts(name="num_stages", values=(3, 2, 4), meaning="depth"),
+        TaskParam(name="tile_m", values=(64, 32, 128), meaning="rows"),
+        TaskParam(name="tile_n", values=(64, 32, 128), meaning="columns"),
+        TaskParam(name="num_stages", values=(3, 2, 4), meaning="depth"),
     ),
     actions={"tile": ("tile_m", "tile_n"), "pipeline": ("num_stages",)},
 )
@@ -39,7 +39,7 @@ def product_candidates() -> Candidates:
     return Candidates.of(task.operation, task.gpu, task.workload)
 
 
-def pointer_choice() -> RankedConfig:
+def pointer_choice() -> PredictedConfig:
     """The model's first choice of the kernel that has the most parameters."""
     return next(choice for choice in product_resolver().facts.ranking if choice.kernel == "gemm.pointer")
 

@@ -15,8 +15,8 @@ from constrint.tune.search.llm.records import (
     Edit,
     Failure,
     GateResult,
-    RankedConfig,
-    Refusal,
+    PredictedConfig,
+    ProposalRefusal,
     Resources,
     SpaceProposal,
     Success,
@@ -33,7 +33,9 @@ WAITS = "smsp__average_warps_issue_stalled_barrier_per_issue_active.ratio"
 
 
 def judged(*gates: GateResult, parts_s: dict[str, float] | None = None, **facts: Any) -> Verdict:
-    choice = RankedConfig(kernel=TOY.name, config=facts.pop("config", START), predicted_s=2e-6, parts_s=parts_s or {})
+    choice = PredictedConfig(
+        kernel=TOY.name, config=facts.pop("config", START), predicted_s=2e-6, parts_s=parts_s or {}
+    )
     return RuleJudge().judge(CandidateEvidence(candidate=choice, gates=gates, kernel=TOY, **facts))
 
 
@@ -167,4 +169,4 @@ def test_every_move_against_a_part_leaves_something_of_a_real_kernel() -> None:
         verdict = RuleJudge().judge(CandidateEvidence(candidate=bound, gates=(), kernel=resolver.kernel(choice.kernel)))
         assert verdict.edit is not None
         found = intersect(SpaceProposal(kernel=choice.kernel, rules=verdict.edit.add), kernel)
-        assert not isinstance(found, Refusal), part
+        assert not isinstance(found, ProposalRefusal), part

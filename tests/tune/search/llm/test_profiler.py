@@ -10,10 +10,10 @@ import pytest
 from constrint.kernels.registry import load_spec
 from constrint.select import Workload
 from constrint.tune.search.llm.profiler import DURATION, Profiler, metrics_of
-from constrint.tune.search.llm.records import RankedConfig
+from constrint.tune.search.llm.records import PredictedConfig
 from tests.support.fake_ncu import DRAM, OUTPUT, write_ncu
 
-CANDIDATE = RankedConfig(kernel="tiny", config={"what": 0}, predicted_s=1e-6)
+CANDIDATE = PredictedConfig(kernel="tiny", config={"what": 0}, predicted_s=1e-6)
 WORKLOAD = Workload("tiny", {"m": 8, "n": 8, "k": 8}, "fp32")
 
 

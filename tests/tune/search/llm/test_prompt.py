@@ -16,8 +16,8 @@ from constrint.tune.search.llm.records import (
     Failure,
     GateResult,
     Nearby,
-    RankedConfig,
-    Refusal,
+    PredictedConfig,
+    ProposalRefusal,
     Resources,
     TaskFacts,
 )
@@ -65,7 +65,7 @@ def test_what_happened_is_told(facts: TaskFacts) -> None:
         facts,
         round=2,
         results=(failed, result(2, gate="compiles", seconds=None, resources=taken), result(3, is_modelled=True)),
-        refusals=(Refusal(where="proposals[0].kernel", message="unknown kernel 'x'"),),
+        refusals=(ProposalRefusal(where="proposals[0].kernel", message="unknown kernel 'x'"),),
         verdicts=(Failure(critical_issue="it spills", why_it_matters="slow", minimal_fix_hint="smaller tile"),),
         nearby=(Nearby(workload="gemm m=8", distance=1.0, kernel="gemm.pointer", config={"tile_m": 64}, seconds=2e-6),),
     )
@@ -93,7 +93,7 @@ def test_a_long_run_does_not_make_the_question_longer(facts: TaskFacts) -> None:
 
 
 def test_a_judge_is_told_of_one_candidate_and_its_kernel_alone(facts: TaskFacts) -> None:
-    candidate: RankedConfig = facts.ranking[0]
+    candidate: PredictedConfig = facts.ranking[0]
     gates = (result(1, kernel=candidate.kernel, config=candidate.config),)
     evidence = CandidateEvidence(candidate=candidate, gates=gates, best_s=5e-6, metrics={"dram.busy": 71.5})
     system, user = judging(facts, evidence)

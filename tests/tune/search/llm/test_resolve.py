@@ -10,7 +10,7 @@ from constrint.select import candidates as select_candidates
 from constrint.select.candidates import Candidates, KernelCandidates
 from constrint.select.rank import requests
 from constrint.tune.search.interface import SearchTask
-from constrint.tune.search.llm.records import Preference, Refusal, Restriction, SpaceProposal, Values
+from constrint.tune.search.llm.records import Preference, ProposalRefusal, Restriction, SpaceProposal, Values
 from constrint.tune.search.llm.resolve import Intersection, Resolver, intersect, penalties
 from constrint.tune.search.registry import make_search
 from tests.tune.search.llm.kernels import product_candidates, product_resolver, product_task
@@ -40,7 +40,7 @@ def left(proposed: SpaceProposal, kernel: KernelCandidates | None = None) -> Int
 
 def refusal(proposed: SpaceProposal) -> str:
     found = intersect(proposed, pointer())
-    assert isinstance(found, Refusal)
+    assert isinstance(found, ProposalRefusal)
     return found.message
 
 

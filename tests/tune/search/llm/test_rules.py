@@ -18,9 +18,9 @@ from constrint.tune.search.llm.records import (
     CandidateEvidence,
     Edit,
     GateResult,
+    PredictedConfig,
     Preference,
     Proposal,
-    RankedConfig,
     Restriction,
     SpaceProposal,
     StrategyProposal,
@@ -32,8 +32,8 @@ from tests.tune.search.llm.in_order import InOrder
 from tests.tune.search.llm.kernels import product_candidates, product_task
 from tests.tune.search.spaces import GPU, ToySpec, task_of, true_s
 
-Answer = Callable[[RankedConfig], float | None]
-Log = list[tuple[Proposal, RankedConfig, float | None]]
+Answer = Callable[[PredictedConfig], float | None]
+Log = list[tuple[Proposal, PredictedConfig, float | None]]
 
 
 def rounds(resolver: Resolver, answer: Answer, num_rounds: int, **given: Any) -> Log:
@@ -65,7 +65,7 @@ def rounds(resolver: Resolver, answer: Answer, num_rounds: int, **given: Any) ->
     return log
 
 
-def toy_answer(choice: RankedConfig) -> float:
+def toy_answer(choice: PredictedConfig) -> float:
     return float(true_s(choice.config))
 
 

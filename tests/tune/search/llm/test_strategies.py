@@ -8,7 +8,15 @@ import msgspec
 import pytest
 
 from constrint.tune.search.llm.facts import facts_of
-from constrint.tune.search.llm.records import GateResult, Nearby, Refusal, Restriction, StrategyProposal, Values, Zone
+from constrint.tune.search.llm.records import (
+    GateResult,
+    Nearby,
+    ProposalRefusal,
+    Restriction,
+    StrategyProposal,
+    Values,
+    Zone,
+)
 from constrint.tune.search.llm.strategies import (
     MOST_KEPT,
     Population,
@@ -137,7 +145,7 @@ def test_strategies_against_a_choice_ask_for_something_else_that_can_run() -> No
     assert found[0].zones == (choice.zone,)
     for member in found:
         assert not holds(member, choice.config)
-        assert not isinstance(resolver.intersect(member.space), Refusal)
+        assert not isinstance(resolver.intersect(member.space), ProposalRefusal)
 
 
 def record(m: int, config: dict[str, int], seconds: float) -> TuningRecord:
@@ -159,7 +167,7 @@ def test_the_first_population_is_what_won_for_the_nearest_workloads() -> None:
     pointer = pointer_choice().config
     slower = pointer | {"num_stages": 2}
     known = [record(8192, pointer, 2e-4), record(8192, slower, 3e-4), record(64, slower, 1e-5)]
-    task = replace(product_task(), known=known)
+    task = replace(product_task(), records=known)
     facts = facts_of(task, product_candidates())
     assert [(near.distance, near.config["num_stages"]) for near in facts.nearby] == [
         (1.0, pointer["num_stages"]),

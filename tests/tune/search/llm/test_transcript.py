@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from constrint.errors import UsageError
-from constrint.tune.search.llm.answer import Question, Response, Usage
+from constrint.tune.search.llm.answer import PromptRequest, Response, Usage
 from constrint.tune.search.llm.resolve import Resolver
 from constrint.tune.search.llm.search import Effort
 from constrint.tune.search.llm.transcript import SCHEMA, Header, read, recorded, replayed
@@ -158,5 +158,5 @@ def test_a_file_that_cannot_be_written_or_read_is_refused(tmp_path: Path) -> Non
 
 def test_questions_are_told_apart_by_their_facts() -> None:
     facts = Resolver(tiny_task()).facts
-    assert Question(facts).digest == Question(Resolver(tiny_task()).facts).digest
-    assert Question(msgspec.structs.replace(facts, round=1)).digest != Question(facts).digest
+    assert PromptRequest(facts).digest == PromptRequest(Resolver(tiny_task()).facts).digest
+    assert PromptRequest(msgspec.structs.replace(facts, round=1)).digest != PromptRequest(facts).digest

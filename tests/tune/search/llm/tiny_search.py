@@ -12,7 +12,7 @@ from constrint.select import Operation, Workload
 from constrint.select.as_compiled import CompileJob
 from constrint.select.candidate import CompiledKernel
 from constrint.tune.search.interface import SearchTask
-from constrint.tune.search.llm.answer import Question, Response, Speaker, Usage
+from constrint.tune.search.llm.answer import PromptRequest, Response, Speaker, Usage
 from constrint.tune.search.llm.gates import CompileGate
 from constrint.tune.search.llm.resolve import Resolver
 from constrint.tune.search.llm.search import Effort, LlmSearch
@@ -41,9 +41,9 @@ class Script:
     answers: Sequence[str | Response]
     name: str = "scripted"
     host: str = "127.0.0.1"
-    asked: list[Question] = field(default_factory=list)
+    asked: list[PromptRequest] = field(default_factory=list)
 
-    def answer(self, question: Question) -> Response:
+    def answer(self, question: PromptRequest) -> Response:
         self.asked.append(question)
         said = self.answers[min(len(self.asked), len(self.answers)) - 1]
         counted = Usage(input_tokens=100, output_tokens=10)
