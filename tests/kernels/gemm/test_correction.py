@@ -58,7 +58,7 @@ def drawn_rows(number: int, seed: int) -> Rows:
 
 
 def test_a_fit_finds_what_models_are_off_by_and_says_so_of_what_it_has_not_seen() -> None:
-    rows = drawn_rows(4000, 1)
+    rows = drawn_rows(1500, 1)
     error = rows.off - left_out(rows)
     assert np.median(np.abs(error)) < 0.02 < np.median(np.abs(rows.off - rows.off.mean()))
     # What is stored gives the same: through JSON, and for rows of another draw.
