@@ -29,7 +29,7 @@ def listed(problem: Problem, backend: str) -> list[tuple[int, ...]]:
     return sorted(found)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=40)
 @given(start=st.integers(0, 10**9))
 def test_native_equals_brute_force_on_two_thousand_problems(
     random_problem: Callable[[int], Problem], start: int

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sys
+from datetime import UTC, datetime
 
 import pytest
 
@@ -11,13 +12,17 @@ from benchmarks.solver import random_problems
 from constrint.solve import SearchSpace, enumerate_space
 from tests.support.random_problems import draw, solutions_of
 
+#: Problems compared in one run, others every day.
+NUM_PROBLEMS = 200
 
-def test_five_hundred_random_problems() -> None:
-    """`python -m benchmarks.solver.random_problems` compares as many as one likes."""
-    report = random_problems.compared_range(range(10**6, 10**6 + 500))
+
+def test_the_random_problems_of_the_day() -> None:
+    """`python -m benchmarks.solver.random_problems` compares as many as one likes; a bad one is shown with its seed."""
+    first = NUM_PROBLEMS * datetime.now(UTC).toordinal()
+    report = random_problems.compared_range(range(first, first + NUM_PROBLEMS))
     assert report.bad == []
     assert report.failed == 0
-    assert report.counts["right"] > 5_000
+    assert report.counts["right"] > 10 * NUM_PROBLEMS
     refused = {kind for kind in report.counts if kind.startswith("refused")}
     assert refused <= {"refused: UnsupportedError of cpsat"}
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 
-from constrint.model import Domain, Problem
-from constrint.solve import Conflict, ConflictMember, Limits, brute_force, solve
+from constrint.model import Constraint, Domain, Problem
+from constrint.solve import Conflict, ConflictMember, Limits, solve
 from constrint.solve.explain.reduction import widened
 
 #: Seconds in which a search may show that a conflict without one member is a conflict still.
@@ -20,13 +20,13 @@ def fault_of(problem: Problem, conflict: Conflict) -> str:
     if not conflict.members:
         return "a conflict of nothing"
     # Contradictory, wherever the variables lie whose domains are not named.
-    if _can_hold(kept(problem, conflict.members, near)):
+    if can_hold(kept(problem, conflict.members, near)):
         return f"no conflict: {conflict}"
     if not conflict.minimal:
         return ""
     for member in conflict.members:
         others = [m for m in conflict.members if m is not member]
-        if _can_hold(kept(problem, others, near)):
+        if can_hold(kept(problem, others, near)):
             continue
         rest = kept(problem, others, lambda _, d: widened(d))
         # On the widest domains no search ends; what is shown must not be that there is none.
@@ -58,8 +58,30 @@ def near(name: str, domain: Domain) -> Domain:
     return Domain.from_values(sorted(near))
 
 
-def _can_hold(problem: Problem) -> bool:
+def can_hold(problem: Problem) -> bool:
     """Whether an assignment was found in which all hold; where there are too many to try, by a search."""
     if math.prod(domain.size for domain in problem.variables.values()) <= MOST_TRIED:
-        return bool(brute_force(problem))
+        return _holds_somewhere(problem)
     return bool(solve(problem, Limits(max_seconds=MAX_SECONDS)))
+
+
+def _holds_somewhere(problem: Problem) -> bool:
+    """Try the assignments in plain Python; a constraint is tested as soon as all its variables have values."""
+    names = list(problem.variables)
+    due: list[list[Constraint]] = [[] for _ in range(len(names) + 1)]
+    for constraint in problem.constraints:
+        due[max((1 + names.index(name) for name in constraint.variables), default=0)].append(constraint)
+    assignment: dict[str, int] = {}
+
+    def completes(number: int) -> bool:
+        if not all(constraint.holds(assignment) for constraint in due[number]):
+            return False
+        if number == len(names):
+            return True
+        for value in problem.variables[names[number]]:
+            assignment[names[number]] = value
+            if completes(number + 1):
+                return True
+        return False
+
+    return completes(0)

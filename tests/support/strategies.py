@@ -1,6 +1,12 @@
-"""Random expressions, constraints and small problems, shared by the tests of `model` and `solve`."""
+"""Random expressions, constraints and small problems, shared by the tests of `model` and `solve`.
+
+Strategies are built once and drawn from many times: hypothesis validates every new strategy, and validation of the
+nested strategies here takes several times as long as a draw.
+"""
 
 from __future__ import annotations
+
+from functools import cache
 
 from hypothesis import strategies as st
 
@@ -44,6 +50,7 @@ _COMPARISONS = (
 )
 
 
+@cache
 def expressions(names: tuple[str, ...], depth: int = 2) -> st.SearchStrategy[m.Expr]:
     leaves = st.one_of(
         st.sampled_from(names).map(m.Var),
@@ -62,18 +69,17 @@ def expressions(names: tuple[str, ...], depth: int = 2) -> st.SearchStrategy[m.E
     )
 
 
-def _memberships(expr: m.Expr) -> st.SearchStrategy[m.Constraint]:
-    listed = st.lists(st.integers(-9, 30), min_size=1, max_size=5)
-    ranges = st.builds(lambda low, n, step: range(low, low + n * step, step), *(st.integers(1, 6),) * 3)
-    return st.one_of(listed, ranges).map(lambda values: m.is_in(expr, values))
+_LISTED = st.lists(st.integers(-9, 30), min_size=1, max_size=5)
+_RANGES = st.builds(lambda low, n, step: range(low, low + n * step, step), *(st.integers(1, 6),) * 3)
 
 
+@cache
 def constraints(names: tuple[str, ...], depth: int = 2) -> st.SearchStrategy[m.Constraint]:
     sides = expressions(names, 2)
     small = st.one_of(expressions(names, 1), st.integers(-5, 60).map(m.const))
     atoms = st.one_of(
         st.builds(lambda f, a, b: f(a, b), st.sampled_from(_COMPARISONS), sides, small),
-        sides.flatmap(_memberships),
+        st.builds(m.is_in, sides, st.one_of(_LISTED, _RANGES)),
     )
     if depth == 0:
         return atoms
@@ -88,6 +94,7 @@ def constraints(names: tuple[str, ...], depth: int = 2) -> st.SearchStrategy[m.C
     )
 
 
+@cache
 def problems(max_variables: int = 4, max_values: int = 6) -> st.SearchStrategy[m.Problem]:
     """Small problems that shrink well, and those of `random_problems`: wide, huge and empty ones."""
     drawn = st.integers(0, 2**40).map(random_problems.draw_listed)
@@ -95,19 +102,32 @@ def problems(max_variables: int = 4, max_values: int = 6) -> st.SearchStrategy[m
     return st.one_of(_small_problems(max_variables, max_values), wide)
 
 
+_TITLES = st.sampled_from(("", "small", "two words"))
+_REASONS = st.sampled_from(("", "because", 'a "quoted" \\ one\n'))
+_RULE_NAMES = st.sampled_from(("", "rule", "a rule"))
+
+
+@cache
+def _value_lists(max_values: int) -> st.SearchStrategy[list[int]]:
+    return st.lists(st.integers(-6, 20), min_size=1, max_size=max_values, unique=True)
+
+
+@cache
+def _constraint_lists(names: tuple[str, ...]) -> st.SearchStrategy[list[m.Constraint]]:
+    return st.lists(constraints(names), max_size=4)
+
+
 @st.composite
 def _small_problems(draw: st.DrawFn, max_variables: int, max_values: int) -> m.Problem:
-    problem = m.Problem(draw(st.sampled_from(("", "small", "two words"))))
+    problem = m.Problem(draw(_TITLES))
     names = NAMES[: draw(st.integers(1, max_variables))]
-    reasons = st.sampled_from(("", "because", 'a "quoted" \\ one\n'))
     for name in names:
         if draw(st.booleans()):
-            values = draw(st.lists(st.integers(-6, 20), min_size=1, max_size=max_values, unique=True))
-            problem.int_var(name, values=values, because=draw(reasons))
+            problem.int_var(name, values=draw(_value_lists(max_values)), because=draw(_REASONS))
         else:
             low, step = draw(st.integers(-5, 5)), draw(st.integers(1, 3))
             high = low + draw(st.integers(0, max_values * step - 1))
             problem.int_var(name, lower=low, upper=high, step=step)
-    for constraint in draw(st.lists(constraints(names), max_size=4)):
-        problem.add(constraint, because=draw(reasons), name=draw(st.sampled_from(("", "rule", "a rule"))))
+    for constraint in draw(_constraint_lists(names)):
+        problem.add(constraint, because=draw(_REASONS), name=draw(_RULE_NAMES))
     return problem

@@ -177,4 +177,12 @@ class OnceSpec(HostileSpec):
     times = (1,)
 
 
-SPEC, ONCE = HostileSpec(), OnceSpec()
+class PatientSpec(HostileSpec):
+    """Does not hang: for runs in which no time limit matters."""
+
+    def rules(self, gpu: GpuModel, workload: Workload, v: Vars) -> Iterator[Rule]:
+        for name in ("hangs", "hangs_in_c", "hangs_compiler"):
+            yield Rule(v["what"] != NAMES.index(name), name, "it would take all of its time")
+
+
+SPEC, ONCE, PATIENT = HostileSpec(), OnceSpec(), PatientSpec()

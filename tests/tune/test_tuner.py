@@ -27,7 +27,7 @@ if importlib.util.find_spec("torch") is None:
     pytest.skip("needs the extra [torch]: torch is not installed", allow_module_level=True)
 
 FILE = Path(__file__).parent / "hostile.py"
-KERNEL, ONCE = f"{FILE}:SPEC", f"{FILE}:ONCE"
+KERNEL, ONCE, PATIENT = (f"{FILE}:{name}" for name in ("SPEC", "ONCE", "PATIENT"))
 BEHAVIOURS = sys.modules[type(load_spec(KERNEL)).__module__].BEHAVIOURS
 NAMES = list(BEHAVIOURS)
 
@@ -40,14 +40,14 @@ class Place:
 
     def command(self, *arguments: str, search: str = "random", kernel: str = KERNEL) -> list[str]:
         asked = ("tune", "--kernel", kernel, "--gpu", "h200", "--device", "cpu", "--search", search)
-        return [sys.executable, "-m", "constrint.cli.app", *asked, "--timeout", "3", "--json", *arguments]
+        return [sys.executable, "-m", "constrint.cli.app", *asked, "--timeout", "2", "--json", *arguments]
 
     @property
     def environment(self) -> dict[str, str]:
         return os.environ | {"CONSTRINT_CACHE": str(self.folder)}
 
-    def start(self, *arguments: str, **options: Any) -> subprocess.Popen[bytes]:
-        command = self.command(*arguments)
+    def start(self, *arguments: str, kernel: str = KERNEL, **options: Any) -> subprocess.Popen[bytes]:
+        command = self.command(*arguments, kernel=kernel)
         pipe = subprocess.PIPE
         return subprocess.Popen(
             command, env=self.environment, stdout=pipe, stderr=pipe, start_new_session=True, **options
@@ -109,7 +109,7 @@ def test_every_fault_is_a_record_and_the_run_ends_with_a_winner(place: Place) ->
         resource.setrlimit(resource.RLIMIT_FSIZE, (16 << 20, 16 << 20))
         resource.setrlimit(resource.RLIMIT_RSS, (2 << 30, 2 << 30))
 
-    document = place.run("--trials", str(len(NAMES)), "--timeout", "8", kernel=ONCE, limit=limit)
+    document = place.run("--trials", str(len(NAMES)), "--timeout", "5", kernel=ONCE, limit=limit)
     tried = place.tried()
     assert len(tried) == len(NAMES)
     told = {NAMES[int(str(r.config["what"]))]: r.outcome for r in tried}
@@ -152,18 +152,18 @@ def test_a_run_that_is_ended_goes_on_where_it_was(place: Place, how: signal.Sign
 
 @pytest.mark.slow
 def test_a_full_disk_ends_the_run_with_what_was_kept_intact(place: Place) -> None:
-    place.run("--trials", "1", search="model")
+    place.run("--trials", "1", search="model", kernel=PATIENT)
     size = (place.folder / "records.sqlite").stat().st_size
 
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (size + 8192, size + 8192))
 
-    process = place.start("--trials", "30", "--timeout", "2", preexec_fn=limit)
+    process = place.start("--trials", "30", kernel=PATIENT, preexec_fn=limit)
     _, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 1, err
     assert b"Traceback" not in err
     assert b"error: " in err
     kept = place.records()
     assert kept
-    document = place.run("--trials", "4", "--resume", search="model")
+    document = place.run("--trials", "4", "--resume", search="model", kernel=PATIENT)
     assert document["results"][0]["known"] >= 1

@@ -58,11 +58,12 @@ def drawn_rows(number: int, seed: int) -> Rows:
 
 
 def test_a_fit_finds_what_models_are_off_by_and_says_so_of_what_it_has_not_seen() -> None:
-    rows = drawn_rows(4000, 1)
+    rows = drawn_rows(1500, 1)
     error = rows.off - left_out(rows)
     assert np.median(np.abs(error)) < 0.02 < np.median(np.abs(rows.off - rows.off.mean()))
     # What is stored gives the same: through JSON, and for rows of another draw.
-    kept = msgspec.json.decode(msgspec.json.encode(fitted(rows)), type=type(fitted(rows)))
+    correction = fitted(rows)
+    kept = msgspec.json.decode(msgspec.json.encode(correction), type=type(correction))
     other = drawn_rows(200, 2)
     assert np.median(np.abs(other.off - Corrector(kept).logarithms(other.found))) < 0.02
 
