@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sys
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 
 import pytest
 
@@ -18,7 +18,7 @@ NUM_PROBLEMS = 200
 
 def test_the_random_problems_of_the_day() -> None:
     """`python -m benchmarks.solver.random_problems` compares as many as one likes; a bad one is shown with its seed."""
-    first = NUM_PROBLEMS * datetime.now(UTC).toordinal()
+    first = NUM_PROBLEMS * datetime.now(timezone.utc).toordinal()
     report = random_problems.compared_range(range(first, first + NUM_PROBLEMS))
     assert report.bad == []
     assert report.failed == 0
