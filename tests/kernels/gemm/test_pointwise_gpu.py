@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -79,7 +80,8 @@ def test_layouts_are_right(layout: str) -> None:
     assert excess(torch.bfloat16, (512, 640, 768), ENDS["bias relu"], layout) <= 1.0
 
 
-def test_its_plan_is_recorded_and_why_says_so() -> None:
+def test_its_plan_is_recorded_and_why_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CONSTRINT_CACHE", str(tmp_path))
     a, b = torch.randn(512, 512, device="cuda").bfloat16(), torch.randn(512, 512, device="cuda").bfloat16()
     matmul(a, b, activation="gelu", kernel=COMPOSED)
     assert PLANS.state().entries == 1
