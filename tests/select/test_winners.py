@@ -92,6 +92,9 @@ def test_the_winner_is_what_matmul_launches(put: Put) -> None:
     put(winner)
     choice = decide_product(GPU, Product.of(PRODUCT))
     assert (choice.kernel, choice.config, choice.seconds) == (winner.kernel, winner.config, winner.seconds)
+    # With an activation it is launched, too, but nothing of that was measured.
+    ended = decide_product(GPU, replace(Product.of(PRODUCT), activation="gelu"))
+    assert (ended.config, ended.program.evidence, ended.is_measured) == (winner.config, Evidence.MODELLED, False)
     # Another product, or another layout of the same one, is the model's.
     for other in (
         Workload("gemm", {"m": 1024, "n": 768, "k": 528}, "bf16"),

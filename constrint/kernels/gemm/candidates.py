@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from constrint.choose.candidates import program_of_winner
 from constrint.choose.decide import decide
-from constrint.choose.decision import Decision, ErrorBand, Program, Step
+from constrint.choose.decision import Decision, ErrorBand, Evidence, Program, Step
 from constrint.choose.refusals import REGISTERS, Refusal, care_after
 from constrint.choose.request import Request
 from constrint.errors import InfeasibleError, UnknownNameError, UnsupportedError
@@ -259,7 +259,15 @@ def _measured(gpu: GpuModel, product: Product, refused: Sequence[Refusal]) -> Pr
         return None
     if entry.kernel == LIBRARY and entry.seconds < library_host_s(product):
         return None  # the library won on the device's time, but here the device waits for the host
-    return program_of_winner(entry, request_of(gpu, product))
+    return _with_end(program_of_winner(entry, request_of(gpu, product)), product.activation)
+
+
+def _with_end(program: Program, activation: str) -> Program:
+    """The winner of a product for the same product with an activation, with which nothing was measured."""
+    if not activation:
+        return program
+    steps = tuple(replace(step, evidence=Evidence.MODELLED) for step in program.steps)
+    return replace(program, steps=steps, band=None, note="measured winner of the product without its activation")
 
 
 def _leaders(gpu: GpuModel, product: Product, refused: Sequence[Refusal] = (), top: int = FIRST) -> list[_Leader]:
