@@ -34,7 +34,7 @@ MOST_TILES, MOST_UNROLL, MOST_WARPS_ROWS = 4, 8, 8
 FEWEST_WARPS = 2
 #: Percent of a thread's registers that the counted ones may take without spilling, as compiled kernels show
 #: (`tests/kernels/gemm/test_skinny_compiled.py`).
-CLEAR_PERCENT = {"fp8": 75, "tf32": 60}
+CLEAR_PERCENT = {"fp8": 75, "int8": 83, "tf32": 60}
 USUAL_CLEAR_PERCENT = 93
 #: Most rounds of blocks with split K: more only add hand-overs.
 MOST_ROUNDS = 4
