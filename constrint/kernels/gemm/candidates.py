@@ -44,7 +44,7 @@ from constrint.kernels.gemm.units import unit
 from constrint.model import Var
 from constrint.select.candidate import Config
 from constrint.select.core_space import BlockColumns
-from constrint.select.winners import winner
+from constrint.select.winners import listed, winner
 
 #: After two choices that spilled: the chance to spill of a row of another kernel, at most, in millionths.
 SURE_PPM = 10_000
@@ -251,7 +251,7 @@ def _measured(gpu: GpuModel, product: Product, refused: Sequence[Refusal]) -> Pr
     workload = product.workload
     if replace(Product.of(workload), **{name: getattr(product, name) for name in OF_CALL}) != product:
         return None
-    if winner(gemm_specs(), gpu, workload) is None:  # of most products: refusals need not be computed
+    if listed(gemm_specs()[0], gpu, workload, {}) is None:  # of most products: refusals need not be computed
         return None
     able = [spec for spec in gemm_specs() if not spec.refusal(gpu, product)]
     entry = winner(able, gpu, workload) if able else None

@@ -137,13 +137,7 @@ def _key(decision: Decision, optional: Sequence[str]) -> tuple[object, ...]:
     workload = decision.workload
     sizes = () if workload is None else (workload.dtype, *workload.sizes.values(), *sorted(workload.options.items()))
     gpu = None if decision.gpu is None else decision.gpu.name
-    return gpu, _name(decision), *decision.config.items(), *sizes, *optional
-
-
-def _name(decision: Decision) -> str:
-    """The program's name: the full name of its kernel, unless it is composed of several."""
-    program = getattr(decision, "program", None)
-    return decision.kernel if program is None else program.name
+    return gpu, decision.program.name, *decision.config.items(), *sizes, *optional
 
 
 def _note(decision: Decision, optional: Sequence[str], looked: _Looked) -> None:
@@ -170,7 +164,7 @@ def _remember(decision: Decision, optional: Sequence[str], compiled: CompiledKer
 
 def _place_on_disk(decision: Decision) -> tuple[GpuModel, KernelSpec, Workload, Config] | None:
     """Key of a decision's stored compilations; None where the program is not one kernel of a modelled GPU."""
-    if decision.gpu is None or decision.workload is None or _name(decision) != decision.kernel:
+    if decision.gpu is None or decision.workload is None or decision.program.name != decision.kernel:
         return None
     return decision.gpu, load_spec(decision.kernel), decision.workload, decision.config
 
@@ -185,7 +179,7 @@ def _next_clean(decision: Decision, error: SpilledError, refuse: Refuse, tried: 
     if tried > MOST_NEXT:
         return None
     try:
-        refusal = Refusal(_name(decision), dict(decision.config), REGISTERS, error.compiled.spill_bytes, 0)
+        refusal = Refusal(decision.program.name, dict(decision.config), REGISTERS, error.compiled.spill_bytes, 0)
         return refuse(decision, refusal)
     except ConstrintError:
         return None
@@ -204,7 +198,7 @@ def _next_that_runs(decision: Decision, error: Exception, refuse: Refuse, *, may
 def _refusal(decision: Decision, error: Any) -> Refusal:
     what = str(getattr(error, "name", "the compiler's patience"))
     numbers = (int(getattr(error, name, 0)) for name in ("required", "limit"))
-    return Refusal(_name(decision), dict(decision.config), what, *numbers)
+    return Refusal(decision.program.name, dict(decision.config), what, *numbers)
 
 
 def _is_doubted(decision: Decision) -> bool:
@@ -221,8 +215,8 @@ def _warn(decision: Decision, following: Decision, error: Any) -> None:
     is_stated = isinstance(error, DoesNotFitError) or not hasattr(error, "name")
     takes = error if is_stated else f"it takes {error.required} of {error.name}, the limit is {error.limit}"
     warnings.warn(
-        f"{_name(decision)} {decision.workload or ''}: {dict(decision.config)} does not fit {where} after all: "
-        f"{str(takes).rstrip('.')}. From now on {_name(following)} {dict(following.config)} is used."
+        f"{decision.program.name} {decision.workload or ''}: {dict(decision.config)} does not fit {where} after all: "
+        f"{str(takes).rstrip('.')}. From now on {following.program.name} {dict(following.config)} is used."
         f"{_report_request(error)}",
         RuntimeWarning,
         stacklevel=5,

@@ -15,7 +15,6 @@ from constrint.select.candidates import Candidates
 from constrint.tune.search.interface import Search, SearchTask
 
 ENTRY_POINTS = "constrint.searches"
-DEFAULT_SEARCH = "model"
 #: Makes a search from a task, its configurations, and the argument behind the colon of its name.
 Maker = Callable[[SearchTask, Candidates, str], Search]
 #: Makers of the built-in searches.

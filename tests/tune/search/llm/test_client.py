@@ -40,7 +40,7 @@ def _key(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, "of-another-endpoint")
 
 
-def client(url: str, *, timeout_s: float = 10.0, num_retries: int = 2) -> ModelClient:
+def client(url: str, *, timeout_s: float = 120.0, num_retries: int = 2) -> ModelClient:
     return ModelClient(Endpoint(url, "scripted", timeout_s=timeout_s, num_retries=num_retries))
 
 
