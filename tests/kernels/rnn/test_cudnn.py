@@ -118,6 +118,15 @@ def test_the_shipped_measurements_are_read_and_near_each_other() -> None:
     assert cost.measured("MI300X") == {}
 
 
+def test_errors_are_those_of_the_table_that_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cost, "MEASURED", tmp_path)
+    cost.measured.cache_clear()
+    assert left_out_error("H200-SXM") == 0.0, "there is no table"
+    monkeypatch.undo()
+    cost.measured.cache_clear()
+    assert left_out_error("H200-SXM") > 0
+
+
 def test_the_plan_takes_cudnn_where_it_is_predicted_to_be_fastest() -> None:
     found = plan("lstm", batch=16, time=1024, head_dim=1024, dtype="fp16", gpu="h200")
     cudnn = found.program_of("cudnn")

@@ -11,7 +11,7 @@ proportion.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -41,13 +41,29 @@ class CudnnKind(NamedTuple):
     algorithm: CudnnAlgorithm
 
 
+class CudnnTimes(dict[CudnnKind, Points]):
+    """The measured times of a GPU."""
+
+    @cached_property
+    def errors(self) -> tuple[float, ...]:
+        """Relative errors of the times of 1,024 steps that their neighbours along units predict."""
+        return tuple(
+            abs(guess / seconds - 1)
+            for points in self.values()
+            for by_dim in points.get(1024, {}).values()
+            for dim, seconds in by_dim.items()
+            for guess in [along({other: s for other, s in by_dim.items() if other != dim}, dim)]
+            if guess is not None
+        )
+
+
 @lru_cache(maxsize=16)
-def measured(gpu: str) -> Mapping[CudnnKind, Points]:
+def measured(gpu: str) -> CudnnTimes:
     """The measured times of a GPU's model, by its name; nothing where there are none."""
-    by_kind: dict[CudnnKind, Points] = {}
+    times = CudnnTimes()
     for row in rows_of(MEASURED / f"{gpu.lower()}.csv"):
-        _add(by_kind, row)
-    return by_kind
+        _add(times, row)
+    return times
 
 
 def _add(by_kind: dict[CudnnKind, Points], row: Mapping[str, str]) -> None:
@@ -77,25 +93,13 @@ def layer_s(gpu: str, shape: CudnnLayer, time: int, direction: str) -> float | N
 
 def left_out_error(gpu: str) -> float:
     """The largest relative error of a measured time of 1,024 steps that its neighbours along units predict."""
-    return max(_errors(gpu), default=0.0)
+    return max(measured(gpu).errors, default=0.0)
 
 
 def left_out_errors(gpu: str) -> tuple[float, float]:
     """The median of these errors, and the error that nine in ten are below."""
-    errors = sorted(_errors(gpu)) or [0.0]
+    errors = sorted(measured(gpu).errors) or [0.0]
     return errors[len(errors) // 2], errors[len(errors) * 9 // 10]
-
-
-@lru_cache(maxsize=16)
-def _errors(gpu: str) -> tuple[float, ...]:
-    return tuple(
-        abs(guess / seconds - 1)
-        for points in measured(gpu).values()
-        for by_dim in points.get(1024, {}).values()
-        for dim, seconds in by_dim.items()
-        for guess in [along({other: s for other, s in by_dim.items() if other != dim}, dim)]
-        if guess is not None
-    )
 
 
 class CudnnLayer(NamedTuple):
