@@ -10,7 +10,7 @@ from typing import Any
 from constrint.propose.operands import Extent, Operand
 from constrint.propose.worker.tensors import torch_dtype
 
-#: Powers of two by which the rows of a `large` set are scaled.
+#: Powers of two by which rows of a `large` set are scaled, from the first to below the second; one row has the largest.
 LARGE = (0, 10)
 #: Around what the values of an `offset` set lie: all of one sign, so that sums grow and low precision shows.
 OFFSET = 16.0
@@ -123,6 +123,9 @@ def _large(values: Any, generator: Any) -> Any:
     import torch
 
     rows = torch.randint(*LARGE, (*values.shape[:-1], 1), generator=generator, device=values.device)
+    # Without a row of the largest values, one set in sixty would not overflow the exponents of a careless softmax.
+    largest = torch.randint(rows.numel(), (1,), generator=generator, device=values.device)
+    rows.view(-1)[largest] = LARGE[1] - 1
     return values * 2.0**rows
 
 

@@ -9,6 +9,7 @@ import pytest
 from constrint.errors import UnknownNameError, UsageError
 from constrint.propose import find_task, list_tasks
 from constrint.propose.task import file_of_task
+from constrint.propose.values import LARGE, STYLES, generator
 from tests.support.needs import needs_torch
 
 pytestmark = needs_torch
@@ -96,3 +97,13 @@ def test_unknown_tasks_are_refused(tmp_path: Path) -> None:
         find_task("sotfmax")
     with pytest.raises(UsageError, match="no such file"):
         find_task(str(tmp_path / "none.py"))
+
+
+@pytest.mark.parametrize("shape", [(1, 3), (7, 3), (5,)])
+def test_every_set_of_large_values_has_a_row_of_the_largest(shape: tuple[int, ...]) -> None:
+    import torch
+
+    for seed in range(50):
+        values = STYLES["large"](torch.ones(shape), generator(seed, "cpu"))
+        assert values.max() == 2.0 ** (LARGE[1] - 1)
+        assert values.min() >= 2.0 ** LARGE[0]
