@@ -8,7 +8,7 @@ CORE := hatch_build.py $(wildcard constrint/core/src/*)
 # The tests start some hundreds of processes: with this set, each of them would compile torch's Python anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test suite test-gpu test-latest lint types docs docs-serve fast wheels clean
+.PHONY: demo test suite test-gpu test-latest lint types docs docs-serve fast lock wheels clean
 
 demo: $(VENV)/.core
 	$(BIN)/constrint solve --gpu mi300x
@@ -80,18 +80,26 @@ $(VENV)/.core: pyproject.toml $(CORE) | $(VENV)/bin/python
 	@$(BIN)/python -c 'from constrint.core import compiled; compiled or print("note: no C++ compiler, so the solver runs on numpy alone, slower")' >&2
 	@touch $@
 
-# Everything the checks need, pinned by constraints-dev.txt (torch stays at the version the kernels are tested with). The
-# pip of Python 3.11 takes half a minute longer to find out which versions there are. What is imported is compiled then:
-# all of it would take most of a minute. The core is compiled after this, beside checks that do without it.
-$(VENV)/.tools: pyproject.toml constraints-dev.txt requirements-dev.txt | $(VENV)/bin/python
+# Everything the checks need: the tools by their hashes, then what the tests import, pinned by constraints-dev.txt (torch
+# stays at the version the kernels are tested with). Modules are compiled when they are imported: compiling all takes
+# most of a minute. The core is compiled after this, beside checks that do without it.
+$(VENV)/.tools: pyproject.toml constraints-dev.txt requirements-dev.txt requirements-tools.txt | $(VENV)/bin/python
+	@$(BIN)/python -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else "the development tools need Python 3.11 or later, $(VENV) has %d.%d; try: make clean, make PYTHON=python3.12 test" % v[:2])'
 	@echo "installing the development tools into $(VENV) ..." >&2
-	@$(PIP) install -q --no-compile -c constraints-dev.txt pip || echo "note: this takes longer with an older pip" >&2
+	@$(PIP) install -q --no-compile --no-deps --require-hashes -r requirements-tools.txt
 	@CONSTRINT_PURE=1 $(PIP) install -q --no-compile -c constraints-dev.txt -e . -r requirements-dev.txt
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.tools $(CORE)
 	@$(BIN)/python hatch_build.py
 	@touch $@ $(VENV)/.core
+
+# The versions and hashes of requirements-tools.txt, for all platforms.
+lock: requirements-tools.in constraints-dev.txt
+	$(PYTHON) -m venv build/lock
+	build/lock/bin/python -m pip install -q uv
+	build/lock/bin/uv pip compile --universal --generate-hashes --no-annotate --no-header --python-version 3.11 \
+		-c constraints-dev.txt -o requirements-tools.txt requirements-tools.in
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

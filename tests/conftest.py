@@ -4,6 +4,11 @@ import gc
 import os
 from collections.abc import Iterator
 
+# Tests run side by side: threads of one that wait for the cores of another make small products slower. NumPy and torch
+# read these when they are loaded, so that they are set before anything else is imported.
+for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(name, "1")
+
 import pytest
 from hypothesis import HealthCheck, settings
 

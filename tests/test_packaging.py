@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -146,3 +147,25 @@ def test_all_that_the_core_brings_has_a_licence_that_is_permissive() -> None:
         text = " ".join(filter(None, stated))
         assert any(licence in text for licence in PERMISSIVE), f"{name}: {text or 'no licence stated'}"
         assert "GPL" not in text, f"{name}: {text}"
+
+
+def _pins(name: str) -> dict[str, str]:
+    """Versions by the name of the package, as a list of requirements pins them."""
+    found = re.findall(r"^([A-Za-z0-9._-]+)==([^ ;\\\n]+)", (ROOT / name).read_text(), re.MULTILINE)
+    return {re.sub(r"[-_.]+", "-", package).lower(): version for package, version in found}
+
+
+def test_every_tool_of_continuous_integration_is_pinned_by_hash() -> None:
+    lines = (ROOT / "requirements-tools.in").read_text().splitlines()
+    wanted = {re.sub(r"\[.*", "", line).lower() for line in lines if line and not line.startswith("#")}
+    text = (ROOT / "requirements-tools.txt").read_text()
+    packages = re.split(r"^(?=[A-Za-z])", text, flags=re.MULTILINE)[1:]
+    assert wanted <= _pins("requirements-tools.txt").keys()
+    assert [entry for entry in packages if "--hash=sha256:" not in entry] == []
+
+
+def test_tools_pinned_twice_have_one_version() -> None:
+    tools, development = _pins("requirements-tools.txt"), _pins("constraints-dev.txt")
+    both = tools.keys() & development.keys()
+    assert {"mypy", "pytest", "ruff"} <= both
+    assert {name: tools[name] for name in both} == {name: development[name] for name in both}
