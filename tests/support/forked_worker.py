@@ -104,7 +104,8 @@ def _loaded(is_interpreted: bool) -> socket.socket:
         pass_fds=[there.fileno()],
     )
     there.close()
-    atexit.register(lambda: (here.close(), process.wait()))
+    atexit.register(process.wait)
+    atexit.register(here.close)
     return here
 
 

@@ -10,6 +10,7 @@ import builtins
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
+from importlib import import_module
 from types import ModuleType
 from typing import Any
 
@@ -18,6 +19,7 @@ from constrint.propose.allowed import (
     FACTS,
     IMPORTS,
     LIBDEVICE,
+    MODULES,
     NAMES,
     TORCH_DTYPES,
     TORCH_MEMORY,
@@ -107,11 +109,11 @@ def namespace() -> dict[str, Any]:
     modules = _modules()
 
     def load(name: str, globals_: Any = None, locals_: Any = None, names: Any = (), level: int = 0) -> ModuleType:
-        # `import a.b` asks for a, and looks for b in it; `from a import b` asks for a.b.
-        found = modules.get(name if names else name.partition(".")[0])
-        if found is None or level or name not in (*IMPORTS, LIBDEVICE):
+        # `import a.b` asks for a, and looks for b in it; `from a import b` also finds b among all loaded modules.
+        is_known = name in IMPORTS if not names else (name, *names) == (LIBDEVICE, "libdevice")
+        if level or not is_known:
             raise ImportError(f"a candidate imports {', '.join(IMPORTS)} and {LIBDEVICE}.libdevice, not {name}.")
-        return found
+        return modules[name if names else name.partition(".")[0]]
 
     kept = {name: getattr(builtins, name) for name in BUILTINS}
     return {"__builtins__": {**kept, "__import__": load}}
@@ -123,7 +125,6 @@ def _modules() -> dict[str, ModuleType]:
     import torch
     import triton
     import triton.language
-    from triton.language import extra
 
     own = ModuleType("torch")
     for name in TORCH_DTYPES:
@@ -135,6 +136,8 @@ def _modules() -> dict[str, ModuleType]:
     launching = ModuleType("triton")
     for name in ("jit", "language", *NAMES["triton"]):
         setattr(launching, name, getattr(triton, name))
+    extra = ModuleType(LIBDEVICE)
+    extra.libdevice = import_module(MODULES["libdevice"])  # type: ignore[attr-defined]
     return {"torch": own, "triton": launching, "math": math, LIBDEVICE: extra}
 
 

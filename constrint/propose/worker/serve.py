@@ -7,7 +7,7 @@ import linecache
 import math
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -224,7 +224,8 @@ class Server:
     def _run(self, request: wire.RunWorker) -> wire.Reply:
         # Plain PyTorch computes by operations of PyTorch, and is not slowed by a watch of them.
         is_watched = self._hold is not _as_it_is or self._cuda is not None
-        with self._launches.watched() if is_watched else nullcontext([]) as self._library:
+        watch: AbstractContextManager[list[str]] = self._launches.watched() if is_watched else nullcontext([])
+        with watch as self._library:
             for prepared in self._prepared[: request.count]:
                 self._entry(*prepared.arguments)
         self._synchronize()
