@@ -26,7 +26,7 @@ MODULE = "candidate"
 CU_LIMIT_PERSISTING_L2_CACHE_SIZE = 6
 
 
-class Prepared(NamedTuple):
+class DrawnCall(NamedTuple):
     """A call that will be timed: its tensors, and what they are drawn from."""
 
     arguments: tuple[Any, ...]
@@ -67,7 +67,7 @@ class Server:
         self._launches = Launches(self._is_own)
         self._outputs: list[TensorMemory] = []
         self._inputs: list[TensorMemory] = []
-        self._prepared: list[Prepared] = []
+        self._prepared: list[DrawnCall] = []
         self._library: list[str] = []
         from triton.runtime.interpreter import InterpretedFunction
         from triton.runtime.jit import JITFunction
@@ -104,7 +104,7 @@ class Server:
         return namespace()
 
     def _held(self, tensor: Any) -> Any:
-        """What a candidate's launch code is given for a tensor."""
+        """A tensor as a candidate's launch code is given it."""
         return HeldTensor(tensor)
 
     def _warm_up(self) -> None:
@@ -192,7 +192,7 @@ class Server:
         return self._observed(changed, overrun, "" if returned is None else type(returned).__name__)
 
     def _observed(self, changed: list[str], overrun: Sequence[str] = (), returned: str = "") -> wire.Watched:
-        """What was seen since counting began anew."""
+        """Observations since counting began anew."""
         return wire.Watched(
             launches=self._launches.count,
             foreign=_names(self._launches.foreign),
@@ -217,7 +217,7 @@ class Server:
             for output in outputs.values():
                 output.fill_(math.nan)
             arguments = tuple(map(self._hold, (*outputs.values(), *inputs.values())))
-            self._prepared.append(Prepared(arguments, outputs, inputs, drawn))
+            self._prepared.append(DrawnCall(arguments, outputs, inputs, drawn))
         self._synchronize()
         return wire.Acknowledged()
 
