@@ -11,6 +11,7 @@ from constrint.select import KernelSpec, Workload
 from constrint.tune.check import Case
 from constrint.tune.engine.interface import Job, Setup, TrialAnswer
 from constrint.tune.measure import FINAL_ROUNDS, ROUNDS, Call, Measurement, Timer, call_of
+from constrint.tune.messages import describe
 from constrint.tune.pool import compile_for, compile_trial
 from constrint.tune.store.record import Compiled, Figures
 from constrint.tune.trial import Outcome, Trial
@@ -110,8 +111,8 @@ class TrialRunner:
             return TrialAnswer(
                 outcome=Outcome.OK, error_over_bound=error, figures=figures, compiled=_compiled(launches[-1])
             )
-        except Exception as error:  # noqa: BLE001 - the outcome of the trial
-            return TrialAnswer(outcome=Outcome.LAUNCH_FAILED, message=_error_line(error))
+        except BaseException as error:  # noqa: BLE001 - the outcome of the trial
+            return TrialAnswer(outcome=Outcome.LAUNCH_FAILED, message=describe(error))
 
     def _checked(self, trial: Trial, data: _CaseData) -> tuple[str, float]:
         """The fault of a candidate's results, empty for none, and its largest error over the bound."""
@@ -185,12 +186,6 @@ def _compiled(launch: Any) -> Compiled | None:
     return Compiled(registers=kernel.n_regs, spill_bytes=4 * kernel.n_spills, smem_bytes=kernel.metadata.shared)
 
 
-def _error_line(error: Exception) -> str:
-    """An error as one line."""
-    lines = str(error).strip().splitlines() or [""]
-    return f"{type(error).__name__}: {lines[0]}"[:400]
-
-
 def serve_device(setup: Setup, index: int) -> TrialRunner:
     """Make the function that answers in the process of a device."""
     device = TrialRunner(setup, index)
@@ -228,8 +223,8 @@ def serve_compiler(setup: Setup) -> Callable[[Trial, Callable[[int], None]], Tri
     def answer(trial: Trial, note: Callable[[int], None]) -> TrialAnswer:
         try:
             compile_trial(setup.load, setup.gpu, trial, into_cache=True)
-        except Exception as error:  # noqa: BLE001 - the outcome of the trial
-            return TrialAnswer(outcome=Outcome.COMPILE_FAILED, message=_error_line(error))
+        except BaseException as error:  # noqa: BLE001 - the outcome of the trial
+            return TrialAnswer(outcome=Outcome.COMPILE_FAILED, message=describe(error))
         return TrialAnswer(outcome=Outcome.OK)
 
     return answer
