@@ -14,10 +14,12 @@ from typing import Any
 
 import msgspec
 
+from constrint.hwmodels import GpuModel
 from constrint.select import Operation, Workload
 from constrint.select.fingerprint import fingerprint_of
 from constrint.select.toolchain import toolchain_of
 from constrint.tune.engine.interface import Job, JobResult, TrialAnswer
+from constrint.tune.floor import implausible
 from constrint.tune.search.interface import Proposal, RecordSearch, Search
 from constrint.tune.store.choices import best_records
 from constrint.tune.store.record import TuningRecord, digest
@@ -86,7 +88,7 @@ class RunFacts:
     """The fields that all records of a run share."""
 
     run: str
-    gpu: str
+    gpu: GpuModel
     toolchain: Mapping[str, str]
 
 
@@ -262,15 +264,21 @@ class Session:
 
     def _record(self, trial: Trial, answer: TrialAnswer, proposal: Proposal | None) -> TuningRecord:
         """The record of an answer; a finalist, without a proposal, repeats the fields of its trial's record."""
-        outcome = Outcome.CRASHED if answer.outcome == Outcome.NOT_RUN else answer.outcome
-        fields: dict[str, Any] = {"outcome": outcome.name.lower(), "message": answer.message, "figures": answer.figures}
-        fields["error_over_bound"] = _finite(answer.error_over_bound)
         if proposal is not None:
             blank = self._blank(proposal.kernel, proposal.config)
-            fields |= {"predicted_s": _finite(proposal.predicted_s), "compiled": answer.compiled}
-            return msgspec.structs.replace(blank, **fields)
-        tried = next(r for r in self.records if self._trial_of(r) == trial)
-        return msgspec.structs.replace(tried, run=self.facts.run, created=time.time(), **fields)
+            more = {"predicted_s": _finite(proposal.predicted_s), "compiled": answer.compiled}
+        else:
+            blank = next(r for r in self.records if self._trial_of(r) == trial)
+            more = {"run": self.facts.run, "created": time.time()}
+        outcome, message = answer.outcome, answer.message
+        if outcome == Outcome.NOT_RUN:
+            outcome = Outcome.CRASHED
+        elif outcome == Outcome.OK:
+            seconds = answer.figures.median_s if answer.figures else math.nan
+            message = implausible(self.goal.operation.spec(blank.kernel), self.facts.gpu, trial.workload, seconds)
+            outcome = Outcome.IMPLAUSIBLE if message else outcome
+        fields: dict[str, Any] = {"outcome": outcome.name.lower(), "message": message, "figures": answer.figures}
+        return msgspec.structs.replace(blank, **fields, **more, error_over_bound=_finite(answer.error_over_bound))
 
     def _blank(self, kernel: str, config: Mapping[str, int]) -> TuningRecord:
         spec = self.goal.operation.spec(kernel)
@@ -279,7 +287,7 @@ class Session:
         return TuningRecord(
             kernel=kernel,
             operation=workload.operation,
-            gpu=self.facts.gpu,
+            gpu=self.facts.gpu.name,
             dtype=workload.dtype,
             sizes=dict(workload.sizes),
             options=dict(workload.options),

@@ -169,7 +169,7 @@ class Tuner:
         self, settings: Settings, engine: Engine, store: RecordStore, listener: Listener | None = None
     ) -> None:
         self._settings, self._engine, self._store, self._listener = settings, engine, store, listener
-        self._facts = RunFacts(settings.run or new_run(), settings.gpu.name, engine.toolchain)
+        self._facts = RunFacts(settings.run or new_run(), settings.gpu, engine.toolchain)
         self._numbers = itertools.count()
         #: The session of each job under way.
         self._jobs: dict[int, Session] = {}

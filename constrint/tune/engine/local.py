@@ -200,7 +200,7 @@ class LocalEngine:
         try:
             reply = slot.worker.poll()
         except Lost as lost:
-            answers = _blamed(job, slot.worker.noted, lost)
+            answers = failed(job, lost.outcome, lost.message)
         except StartError as error:
             slot.failed_starts += 1
             if slot.failed_starts >= MAX_STARTS:
@@ -216,7 +216,9 @@ class LocalEngine:
                 answers = failed(job, Outcome.CRASHED, "its answer is none: it is to other trials")
             if reply.is_lost:
                 slot.worker.abandon()
-        if not job.is_final and answers[0].outcome != Outcome.OK and not slot.worker.was_fresh:
+        if len(answers) > 1:
+            answers = tuple(map(_open_again, answers))
+        elif answers[0].outcome != Outcome.OK and not slot.worker.was_fresh:
             # What ran in the process before may be at fault: only a process of its own refuses a candidate.
             slot.worker.retry()
             return False
@@ -243,14 +245,11 @@ class LocalEngine:
         slot.waiting.clear()
 
 
-def _blamed(job: Job, noted: int, lost: Lost) -> tuple[TrialAnswer, ...]:
-    """The answers where a process was lost: the fault is that of the trial under way, where it is known."""
-    if len(job.trials) == 1:
-        return failed(job, lost.outcome, lost.message)
-    answers = list(failed(job, Outcome.NOT_RUN, f"lost with another one: {lost.message}"))
-    if 0 <= noted < len(answers):
-        answers[noted] = TrialAnswer(outcome=lost.outcome, message=lost.message)
-    return tuple(answers)
+def _open_again(answer: TrialAnswer) -> TrialAnswer:
+    """The answer to one of several finalists, which is run again alone where another one may be at fault."""
+    if answer.outcome == Outcome.OK:
+        return answer
+    return TrialAnswer(outcome=Outcome.NOT_RUN, message=f"with others: {answer.message}")
 
 
 class LocalFleet:

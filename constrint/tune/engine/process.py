@@ -41,8 +41,8 @@ MAX_FILE_BYTES, MAX_MESSAGE_BYTES = 256 << 20, 1 << 20
 END_S = 5.0
 
 Asked, Told = TypeVar("Asked"), TypeVar("Told")
-#: Makes, in the process, the function that answers requests; that may note its place in a request.
-Serve = Callable[..., Callable[[Asked, Callable[[int], None]], Told]]
+#: Makes, in the process, the function that answers requests.
+Serve = Callable[..., Callable[[Asked], Told]]
 
 
 class Lost(Exception):
@@ -62,15 +62,13 @@ class WorkerReply(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
 
     Args:
         number: Number of the request; -1 for "ready".
-        answer: The answer, packed; empty for a note.
+        answer: The answer, packed; empty where there is none.
         error: The exception that was raised in place of an answer.
-        place: The place in the request that the process is at.
     """
 
     number: int
     answer: bytes = b""
     error: str = ""
-    place: int = -1
 
 
 class Worker(Generic[Asked, Told]):
@@ -84,7 +82,6 @@ class Worker(Generic[Asked, Told]):
         max_memory_bytes: Limit of the memory of the process and of all that it starts.
 
     Attributes:
-        noted: The place in the current request that the process noted last.
         was_fresh: Whether the last request was the first one of its process.
     """
 
@@ -110,7 +107,7 @@ class Worker(Generic[Asked, Told]):
         self._open: deque[tuple[Asked, float]] = deque()
         self._number = self._num_answered = 0
         self._is_closed = False
-        self.noted, self.was_fresh = -1, True
+        self.was_fresh = True
 
     @property
     def num_open(self) -> int:
@@ -205,7 +202,6 @@ class Worker(Generic[Asked, Told]):
 
     def _begin(self) -> None:
         """Start the clock of the next request."""
-        self.noted = -1
         if self._open:
             self._until = time.monotonic() + self._open[0][1]
 
@@ -213,20 +209,18 @@ class Worker(Generic[Asked, Told]):
         """The reply to the first request; None while there is none."""
         assert self._channel is not None
         self._channel.flush()
-        # A process that notes without end is looked after between two notes.
-        while (body := self._channel.receive()) is not None and (reply := unpacked(body, _REPLIES)):
-            if not self._is_ready:
-                self._is_ready = True
-                for place in range(len(self._open)):
-                    self._send(place)
-                self._begin()
-            elif reply.number != self._number:
-                raise BrokenChannel("its answer is none: it is to another request")
-            elif not reply.answer and not reply.error:
-                self.noted = reply.place
-                return None
-            else:
-                return reply
+        body = self._channel.receive()
+        if body is None:
+            return None
+        reply = unpacked(body, _REPLIES)
+        if self._is_ready and reply.number == self._number:
+            return reply
+        if self._is_ready:
+            raise BrokenChannel("its answer is none: it is to another request")
+        self._is_ready = True
+        for place in range(len(self._open)):
+            self._send(place)
+        self._begin()
         return None
 
     def _send(self, place: int) -> None:
@@ -305,12 +299,8 @@ def _serve(pipes: tuple[Connection, ...], make: Serve[Any, Any], arguments: tupl
     write_message(replies, WorkerReply(-1))
     while (body := read_message(requests)) is not None:
         number, request = read.decode(body)
-
-        def note(place: int, number: int = number) -> None:
-            write_message(replies, WorkerReply(number, place=place))
-
         try:
-            reply = WorkerReply(number, msgspec.msgpack.encode(answer(request, note)))
+            reply = WorkerReply(number, msgspec.msgpack.encode(answer(request)))
         except BaseException as error:  # noqa: BLE001 - the parent hears of it
             reply = WorkerReply(number, error=describe(error))
         write_message(replies, reply)

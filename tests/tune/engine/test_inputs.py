@@ -71,7 +71,7 @@ SETUP = Setup(load, load_gpu("h200"), device="cpu", num_inputs=1, seed=KNOWN_SEE
 
 
 def answer(setup: Setup, what: int, seed: int | None = None) -> TrialAnswer:
-    told = TrialRunner(setup, 0)(Job(0, (Trial("tiny", WORKLOAD, {"what": what}, seed=seed),)), lambda number: None)
+    told = TrialRunner(setup, 0)(Job(0, (Trial("tiny", WORKLOAD, {"what": what}, seed=seed),)))
     return told.answers[0]
 
 
@@ -95,7 +95,7 @@ def test_inputs_of_each_seed_are_kept_apart() -> None:
     outcomes = []
     for seed in (KNOWN_SEED, KNOWN_SEED + 1, KNOWN_SEED, None):
         job = Job(0, (Trial("tiny", WORKLOAD, {"what": KNOWS_THE_SEED}, seed=seed),))
-        outcomes.append(device(job, lambda number: None).answers[0].outcome)
+        outcomes.append(device(job).answers[0].outcome)
     assert [one == Outcome.OK for one in outcomes] == [True, False, True, True]
 
 
