@@ -131,6 +131,12 @@ class Session:
         return min((r.figures.median_s for r in self.records if r.is_ok and r.figures), default=math.inf)
 
     @property
+    def is_late(self) -> bool:
+        """Whether trials are under way after their time, and others are known."""
+        is_known = bool(self.records) or any(record is not None for _, record in self._pending)
+        return bool(self._open) and is_known and not self._has_finals and time.monotonic() > self.stop_at
+
+    @property
     def num_tried(self) -> int:
         """Trials whose outcome is known."""
         return len(self.records)
@@ -196,9 +202,18 @@ class Session:
                 self._tell()
         return records, again
 
+    def stop(self) -> set[int]:
+        """Forget the jobs under way, whose numbers are returned; after trials finalists are next."""
+        numbers = set(self._open)
+        self._open = {}
+        self._pending = [(proposal, record) for proposal, record in self._pending if record is not None]
+        self._tell()
+        self.is_whole = False
+        return numbers
+
     def result(self) -> Tuned:
-        """The result so far."""
-        right = [record for record in self.finals if record.is_ok and record.figures]
+        """The result so far; without finalists the winner is the best of the trials."""
+        right = [record for record in self.finals or self.records if record.is_ok and record.figures]
         first = self.records[0] if self.records else None
         return Tuned(
             goal=self.goal,
@@ -212,7 +227,7 @@ class Session:
 
     def _ask(self, batch: int) -> list[Proposal]:
         left = self.num_trials - len(self.records)
-        if left > 0 and time.monotonic() > self.stop_at:
+        if left > 0 and self.records and time.monotonic() > self.stop_at:
             self.is_whole, left = False, 0
         fresh: list[Proposal] = []
         while len(fresh) < min(batch, left):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 from typing import Any
@@ -87,15 +87,33 @@ class LocalEngine:
 
     def submit(self, slot: int, job: Job) -> None:
         """Queue a job for a device."""
-        self._slot_of[job.number] = slot
         if self._slots[slot].why_lost:
-            self._refuse(job, self._slots[slot].why_lost)
-        elif job.is_final:
+            self._refuse(job, slot, self._slots[slot].why_lost)
+            return
+        self._slot_of[job.number] = slot
+        self._slots[slot].waiting.append(job)
+        if job.is_final:
             self._compiled.add(job.number)
-            self._slots[slot].waiting.append(job)
         else:
             self._to_compile.append(job)
-            self._slots[slot].waiting.append(job)
+
+    def drop(self, numbers: Set[int]) -> None:
+        """Forget jobs; processes that run one of them are replaced, and their other jobs begin again."""
+        for compiler in self._compilers:
+            if compiler.at is not None and compiler.at.number in numbers:
+                compiler.worker.forget()
+                compiler.at = None
+        for slot in self._slots:
+            if any(job.number in numbers for job in slot.at):
+                slot.worker.forget()
+                slot.waiting.extendleft(reversed(slot.at))
+                slot.at.clear()
+            slot.waiting = _without(slot.waiting, numbers)
+        self._to_compile = _without(self._to_compile, numbers)
+        self._compiled -= numbers
+        self._done = [done for done in self._done if done.job.number not in numbers]
+        for number in numbers:
+            self._slot_of.pop(number, None)
 
     def poll(self, timeout_s: float) -> list[JobResult]:
         """The results since the last call; waits up to `timeout_s` for one.
@@ -135,11 +153,9 @@ class LocalEngine:
         self._compiled.discard(job.number)
         self._done.append(JobResult(job, self._slot_of.pop(job.number), answers, seconds))
 
-    def _refuse(self, job: Job, why: str) -> None:
+    def _refuse(self, job: Job, slot: int, why: str) -> None:
         """Answer that a job is not run: its device is lost."""
-        self._compiled.discard(job.number)
-        answers = failed(job, Outcome.NOT_RUN, why)
-        self._done.append(JobResult(job, self._slot_of.pop(job.number), answers, 0.0, slot_is_lost=True))
+        self._done.append(JobResult(job, slot, failed(job, Outcome.NOT_RUN, why), 0.0, slot_is_lost=True))
 
     def _step(self, news: Sequence[object]) -> None:
         """Read the replies of processes with news, from time to time of all, and hand out work."""
@@ -230,19 +246,17 @@ class LocalEngine:
 
     def _give_up(self, slot: _Slot, why: str) -> None:
         """Give up a device, and answer its jobs."""
-        name = self._names[self._slots.index(slot)]
-        slot.why_lost = f"{name}: its process does not start: {why}"
+        number = self._slots.index(slot)
+        slot.why_lost = f"{self._names[number]}: its process does not start: {why}"
         slot.worker.forget()
-        for job in [*slot.at, *slot.waiting]:
-            if job in self._to_compile:
-                self._to_compile.remove(job)
-            for compiler in self._compilers:
-                if compiler.at is job:
-                    compiler.worker.forget()
-                    compiler.at = None
-            self._refuse(job, slot.why_lost)
-        slot.at.clear()
-        slot.waiting.clear()
+        jobs = [*slot.at, *slot.waiting]
+        self.drop({job.number for job in jobs})
+        for job in jobs:
+            self._refuse(job, number, slot.why_lost)
+
+
+def _without(jobs: deque[Job], numbers: Set[int]) -> deque[Job]:
+    return deque(job for job in jobs if job.number not in numbers)
 
 
 def _open_again(answer: TrialAnswer) -> TrialAnswer:
