@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -34,6 +34,8 @@ LIMITS: Mapping[str, int] = {
     "files": 1024,
     "core_bytes": 0,
 }
+#: Limits of all processes of a worker together.
+TOTALS: Mapping[str, int] = {"memory_bytes": 16 << 30, "processes": 128}
 #: Variables that are kept: where libraries of the driver lie, and which GPUs are used.
 KEPT_VARIABLES = ("LD_LIBRARY_PATH", "TRITON_LIBCUDA_PATH", "CUDA_VISIBLE_DEVICES", "CUDA_HOME")
 #: Compilers of C, one of which Triton builds with what starts a kernel, and where a worker looks for programs.
@@ -75,12 +77,14 @@ class Sandbox:
         options: Options of bubblewrap that this system takes.
         drops_root: Whether the worker has to give up being root itself.
         note: The accesses that it cannot prevent on this system; empty if it prevents all.
+        totals: Limits of all processes of a worker together.
     """
 
     kind: str
     options: tuple[str, ...] = ()
     drops_root: bool = False
     note: str = ""
+    totals: Mapping[str, int] = field(default_factory=lambda: TOTALS)
 
     def command(
         self, *, uses_gpu: bool, tasks: Sequence[Path] = (), scratch: str = SCRATCH, function: str = "main"
@@ -106,6 +110,7 @@ class Sandbox:
             "path": _module_path(),
             "limits": self._limits(uses_gpu),
             "drops_root": self.drops_root,
+            "is_kept": self.kind == "none",
             "uses_gpu": uses_gpu,
         }
         return [*self._around(uses_gpu, tasks, scratch), *_python(), _START, json.dumps(setup)]
