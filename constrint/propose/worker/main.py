@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from constrint.propose import limits
+from constrint.propose.seccomp import refuse_calls
 from constrint.propose.wire import Acknowledged, Failed, Request, decode_request
 from constrint.tune.keeper import die_with_parent, keep
 from constrint.tune.messages import describe, read_message, write_message
@@ -32,6 +33,7 @@ def _serve(options: Mapping[str, Any]) -> None:
         limits.drop_root()
     die_with_parent()
     limits.apply(options["limits"])
+    refuse_calls(uses_gpu=options["uses_gpu"])
     from constrint.propose.worker.serve import Server
 
     server = Server(options["uses_gpu"])
@@ -49,6 +51,8 @@ def try_out(options: Mapping[str, Any]) -> None:
     if options["drops_root"]:
         limits.drop_root()
     limits.apply(options["limits"])
+    if not refuse_calls(uses_gpu=options["uses_gpu"]) and options["has_to_refuse"]:
+        raise OSError("without seccomp a candidate could make namespaces of its own")
     for name in ("torch", "triton", "constrint.propose.worker.serve"):
         spec = find_spec(name)
         if spec is None or spec.origin is None:
