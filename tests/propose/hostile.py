@@ -100,7 +100,8 @@ def make_namespaces(y, x):
         "clone3": (435, arguments, 88), "setns": (308, os.open("/proc/self/ns/user", os.O_RDONLY), 0),
         "mount": (165, b"none", b"/tmp", b"tmpfs", 0, 0), "fsopen": (430, b"tmpfs", 0), "chroot": (161, b"/tmp"),
         "keyctl": (250, 0, -3, 1), "bpf": (321, 0, 0, 0), "ptrace": (101, 0, 0, 0, 0), "perf": (298, 0, 0, -1, -1, 0),
-        "io_uring": (425, 8, ctypes.create_string_buffer(120)), "shmget": (29, 0, 4096, 0o1600), "memfd": (319, b"x", 0),
+        "io_uring": (425, 8, ctypes.create_string_buffer(120)), "shmget": (29, 0, 4096, 0o1600),
+        "memfd": (319, b"x", 0),
         "packets": (41, 17, 3, 0), "vsock": (41, 40, 1, 0), "crypto": (41, 38, 5, 0), "x32": (0x40000000 + 39,),
         "newer": (470, 0, 0, 0),
     }
