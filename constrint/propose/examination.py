@@ -20,15 +20,15 @@ from constrint.propose import wire
 from constrint.propose.cuda import legal as cuda_legal
 from constrint.propose.floor import floor_s
 from constrint.propose.honesty import dishonest
-from constrint.propose.legal import illegal
+from constrint.propose.legal import canonical, illegal
 from constrint.propose.operands import Expected
 from constrint.propose.process import SandboxWorker, WorkerLost, WorkerRefused
 from constrint.propose.sandbox import PLAIN, Sandbox, sandbox_for
 from constrint.propose.score import Examined
 from constrint.propose.task import Task, file_of_task, find_task
-from constrint.propose.timing import Timed, time_candidate
+from constrint.propose.timing import Timed, check_timed_sizes, time_candidate
 from constrint.propose.tolerance import compare
-from constrint.propose.values import InputSet, input_sets, strided
+from constrint.propose.values import ENOUGH_CALLS, InputSet, input_sets, repeated_sets, strided
 from constrint.propose.worker.tensors import array_of, layout_of, values_of
 from constrint.tune.search.llm.records import MAX_REASON, Gate, GateResult, Resources, SourceProposal
 
@@ -36,6 +36,8 @@ from constrint.tune.search.llm.records import MAX_REASON, Gate, GateResult, Reso
 PATIENCE_S = 60.0
 #: A type that Triton's interpreter computes wrongly.
 NOT_INTERPRETED = ("bf16",)
+#: Most bytes of a call at the sizes of the timing that is interpreted.
+MOST_INTERPRETED_BYTES = 1 << 18
 #: Most draws of sizes until other values give other outputs; a constant function never does.
 MOST_DRAWN = 32
 
@@ -217,14 +219,22 @@ class Examination:
         for inputs in input_sets(self.task.extents, dtypes, self._seed):
             worst = max(worst, self._call(worker, inputs))
             count += 1
+        if self._can_take_timed_sizes():
+            problem = check_timed_sizes(self._proposal.task, worker, self._device, self._settings.patience_s)
+            if problem:
+                raise Failing(f"at the sizes of the timing: {problem}")
         where = "interpreted on the CPU, without bf16" if self.is_interpreted else f"on this {self._gpu.name}"
         return Passed(f"{count} input sets {where}; the largest error is {worst:.2g} of the bound")
 
+    def _can_take_timed_sizes(self) -> bool:
+        """Whether a call at the sizes of the timing ends soon: on a GPU, or interpreted where they are small."""
+        task = self.task
+        is_small = task.moved_bytes(task.timed_sizes, task.timed_dtype) <= MOST_INTERPRETED_BYTES
+        return not self.is_interpreted or (is_small and task.timed_dtype in self._checked_dtypes())
+
     def honest(self) -> Passed:
-        """Its own kernels did the work, in every call anew, and touched nothing else."""
-        problem = dishonest(self._watched)
-        if problem:
-            raise Failing(problem)
+        """Its own kernels did the work, in every call anew, touched nothing else, and were right often enough."""
+        self._check_watched()
         # The same sizes and memory with other values, then with those of the first call: what was kept would be seen.
         ragged, other = self._distinct_sets()
         worker = self._running()
@@ -235,10 +245,22 @@ class Examination:
                 self._call(worker, inputs, in_same_memory=number > 0)
             except Failing as error:
                 raise Failing(f"right at first, and not when {when}: {error}") from None
+        self._check_watched()
+        missing = ENOUGH_CALLS - len(self._watched)
+        for inputs in repeated_sets(self.task.extents, self._checked_dtypes(), self._seed, missing):
+            try:
+                self._call(worker, inputs)
+            except Failing as error:
+                raise Failing(f"right at first, and not in call {len(self._watched)}: {error}") from None
+        self._check_watched()
+        return Passed(
+            f"its own kernels do the work; nothing is kept between calls; {len(self._watched)} calls are right"
+        )
+
+    def _check_watched(self) -> None:
         problem = dishonest(self._watched)
         if problem:
             raise Failing(problem)
-        return Passed("its own kernels do the work; nothing is kept between calls")
 
     def fast(self) -> Passed:
         """Its time by this process's clock, on inputs drawn anew; right there too, and not below the physical floor."""
@@ -320,7 +342,7 @@ class Examination:
         """The candidate as a worker is told it."""
         proposal = self._proposal
         if proposal.language == "triton":
-            return wire.Load(source=proposal.source, entry=proposal.entry)
+            return wire.Load(source=canonical(proposal.source), entry=proposal.entry)
         return wire.LoadCuda(
             source=proposal.source,
             launches=proposal.launches,

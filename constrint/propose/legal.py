@@ -1,52 +1,35 @@
-"""Reads a candidate's source before anything executes it: what is not on the lists below is refused.
+"""Reads a candidate's source before anything executes it: what is not on a list (`allowed.py`) is refused.
 
-The lists say what a kernel needs. Host functions compute sizes, take memory and launch; kernels compute. There is no
-way to write down state that outlives a call, a look at values, a class, a file, or an object of Python's interior.
+Host functions compute sizes, take memory and launch; kernels compute. There is no way to write down state that outlives
+a call, a look at values, a class, a file, or an object of Python's interior. The tree that was read is what runs:
+`canonical` writes it anew, so no other text can hide in a comment, a string or an odd line.
 """
 
 from __future__ import annotations
 
 import ast
 import builtins
+import symtable
 from collections.abc import Callable, Iterator
 
+from constrint.propose.allowed import (
+    ANNOTATIONS,
+    BUILTINS,
+    DECORATOR,
+    DEVICE_ATTRIBUTES,
+    HOST_ATTRIBUTES,
+    IMPORTS,
+    LAUNCH_OPTIONS,
+    LIBDEVICE,
+    MODULES,
+    refused,
+)
 from constrint.tune.search.llm.records import MAX_SOURCE
-
-
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
 
 #: Longest line, deepest brackets, and most nodes of the tree, so that reading takes no time and no stack.
 MAX_LINE, MAX_DEPTH, MAX_NODES = 1000, 40, 20_000
-#: Modules that may be imported, each under one name only.
-IMPORTS = {"torch": "torch", "triton": "triton", "triton.language": "tl", "math": "math"}
-LIBDEVICE = "triton.language.extra"
-MODULE_NAMES = frozenset({*IMPORTS.values(), "libdevice"})
-TORCH = _words(
-    "empty empty_like empty_strided zeros zeros_like Tensor Size dtype device float32 float16 bfloat16 float64 int8 "
-    "int16 int32 int64 uint8 bool float half"
-)
-TRITON = frozenset({"jit", "cdiv", "next_power_of_2"})
-#: Forbidden names of `triton.language`: inline PTX can read the clock and control the L2; the others print.
-NOT_TRITON_LANGUAGE = frozenset(
-    {"inline_asm_elementwise", "device_print", "device_assert", "static_print", "extra", "core", "semantic", "standard"}
-)
-#: Attributes of tensors, shapes and numbers that a host function may use.
-HOST_ATTRIBUTES = _words(
-    "shape stride size dim ndim dtype device numel element_size itemsize is_contiguous contiguous view reshape flatten "
-    "unsqueeze squeeze transpose permute expand T new_empty zero_ bit_length index"
-)
-#: Attributes of a block of values or its type that a kernel may use.
-DEVICE_ATTRIBUTES = _words(
-    "to dtype element_ty type shape T value scalar reshape view trans permute broadcast_to expand_dims sum max min "
-    "argmax argmin abs exp exp2 log log2 sqrt rsqrt sigmoid softmax cdiv logical_and logical_or primitive_bitwidth "
-    "is_floating is_fp16 is_bf16 is_fp32 is_fp64"
-)
-BUILTINS = _words(
-    "range len min max int float bool abs tuple round sum divmod zip enumerate True False None ValueError "
-    "NotImplementedError AssertionError"
-)
+#: Types of constants.
+LITERALS = (bool, int, float, str, type(None))
 _STATEMENTS: tuple[type[ast.AST], ...] = (
     ast.FunctionDef, ast.Return, ast.Assign, ast.AnnAssign, ast.AugAssign, ast.For, ast.While, ast.If, ast.Expr,
     ast.Pass, ast.Break, ast.Continue, ast.Assert, ast.Raise,
@@ -69,11 +52,27 @@ def illegal(source: str, entry: str) -> str:
         entry: The function that is called.
     """
     try:
-        tree = _parse(source)
-        _SourceReader(tree, entry).read()
+        _SourceReader(_parse(source), entry).read()
+        if ast.dump(ast.parse(canonical(source))) != ast.dump(_without_texts(ast.parse(source))):
+            return "the source cannot be written anew from what was read; write it simpler."
     except _IllegalError as error:
         return str(error)
+    except SyntaxError as error:
+        return f"line {error.lineno or 0}: no Python: {error.msg}."
+    except (RecursionError, MemoryError, ValueError) as error:
+        return f"the source cannot be read ({type(error).__name__}); write it simpler."
     return ""
+
+
+def canonical(source: str) -> str:
+    """The text that runs: written anew from the tree, without comments and docstrings.
+
+    Triton looks for a kernel's text by lines and by `def`, and would find text of a docstring or of a continued line.
+
+    Raises:
+        SyntaxError: When it is no Python.
+    """
+    return ast.unparse(_without_texts(ast.parse(source))) + "\n"
 
 
 class _IllegalError(Exception):
@@ -84,8 +83,8 @@ class _IllegalError(Exception):
 def _parse(source: str) -> ast.Module:
     if len(source) > MAX_SOURCE:
         raise _IllegalError(None, f"the source has {len(source)} characters; at most {MAX_SOURCE} are read.")
-    if "\0" in source or not source.isascii():
-        raise _IllegalError(None, "the source has characters that are not ASCII; write it in ASCII.")
+    if not source.isascii() or any(ord(character) < 32 and character not in "\t\r\n" for character in source):
+        raise _IllegalError(None, "the source has characters that are not ASCII, or control it; write it in ASCII.")
     depth = 0
     for number, line in enumerate(source.splitlines(), 1):
         if len(line) > MAX_LINE:
@@ -94,41 +93,55 @@ def _parse(source: str) -> ast.Module:
             depth += (character in "([{") - (character in ")]}")
             if depth > MAX_DEPTH:
                 raise _IllegalError(None, f"line {number}: brackets are nested more than {MAX_DEPTH} deep.")
-    try:
-        tree = ast.parse(source)
-        if sum(1 for _ in ast.walk(tree)) > MAX_NODES:
-            raise _IllegalError(None, f"the source has more than {MAX_NODES} parts; write a shorter kernel.")
-    except SyntaxError as error:
-        raise _IllegalError(None, f"line {error.lineno or 0}: no Python: {error.msg}.") from None
-    except (RecursionError, MemoryError, ValueError) as error:
-        raise _IllegalError(None, f"the source cannot be read ({type(error).__name__}); write it simpler.") from None
+    tree = ast.parse(source)
+    if sum(1 for _ in ast.walk(tree)) > MAX_NODES:
+        raise _IllegalError(None, f"the source has more than {MAX_NODES} parts; write a shorter kernel.")
     return tree
 
 
+def _without_texts(tree: ast.Module) -> ast.Module:
+    """The tree without statements that are constants, docstrings among them."""
+    for node in ast.walk(tree):
+        for field in ("body", "orelse"):
+            if isinstance(body := getattr(node, field, None), list):
+                kept = [one for one in body if not _is_text(one)]
+                setattr(node, field, kept or [ast.Pass()] * (field == "body" and not isinstance(node, ast.Module)))
+    return tree
+
+
+def _is_text(node: ast.AST) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+
+
 class _SourceReader:
-    """Goes through a source once."""
+    """Goes through a source once; every node and every field of it is read."""
 
     def __init__(self, tree: ast.Module, entry: str) -> None:
         self._tree, self._entry = tree, entry
         functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
-        self._kernels = {node.name for node in functions if node.decorator_list}
+        #: The arguments of each kernel by its name.
+        self._kernels = {f.name: {arg.arg for arg in _arguments(f)} for f in functions if f.decorator_list}
         self._hosts = {node.name for node in functions if not node.decorator_list}
-        self._constants: set[str] = set()
-        self._imported: set[str] = set()
+        self._bound: set[str] = set()
+        self._foreign: set[str] = set()
 
     def read(self) -> None:
         """Raise for the first thing that is not allowed."""
-        for place, node in enumerate(self._tree.body):
+        for node in self._tree.body:
             if isinstance(node, ast.Import | ast.ImportFrom):
                 self._read_import(node)
             elif isinstance(node, ast.FunctionDef):
-                self._read_function(node)
+                self._bind_once(node, node.name)
             elif isinstance(node, ast.Assign | ast.AnnAssign):
                 self._read_constant(node)
-            elif not (place == 0 and isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)):
+            elif not _is_text(node):
                 raise _IllegalError(
                     node, "only imports, functions and constants stand at the top: nothing runs on import, no classes."
                 )
+        self._foreign = _globals_of(symtable.symtable(ast.unparse(self._tree), "candidate", "exec")) - self._bound
+        for node in self._tree.body:
+            if isinstance(node, ast.FunctionDef):
+                self._read_function(node)
         if self._entry not in self._hosts:
             raise _IllegalError(None, f"there is no function {self._entry!r} that launches; define it at the top.")
         if not self._kernels:
@@ -137,7 +150,8 @@ class _SourceReader:
     def _read_import(self, node: ast.Import | ast.ImportFrom) -> None:
         for alias in node.names:
             if isinstance(node, ast.ImportFrom):
-                is_known = node.module == LIBDEVICE and alias.name == "libdevice" and alias.asname is None
+                is_known = (node.level, node.module, alias.name) == (0, LIBDEVICE, "libdevice")
+                is_known = is_known and alias.asname in (None, "libdevice")
                 name = "libdevice"
             else:
                 name = IMPORTS.get(alias.name, "")
@@ -148,124 +162,198 @@ class _SourceReader:
                     f"{ast.unparse(node)!r}: only `import torch`, `import triton`, `import triton.language as tl`, "
                     f"`import math` and `from {LIBDEVICE} import libdevice` are allowed.",
                 )
-            self._imported.add(name)
+            self._bound.add(name)
 
     def _read_constant(self, node: ast.Assign | ast.AnnAssign) -> None:
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
         value = node.value
-        if isinstance(value, ast.Call) and ast.unparse(value.func) == "tl.constexpr" and len(value.args) == 1:
-            value = value.args[0]
+        if isinstance(node, ast.AnnAssign):
+            _check_annotation(node.annotation)
+        if isinstance(value, ast.Call) and _path(value.func) == "tl.constexpr" and not value.keywords:
+            value = value.args[0] if len(value.args) == 1 else None
         if value is None or not _is_literal(value) or not all(isinstance(target, ast.Name) for target in targets):
             raise _IllegalError(
                 node, "only numbers, strings and tuples of them are constants: nothing is kept from call to call."
             )
         for target in targets:
-            assert isinstance(target, ast.Name)
-            self._check_binding(target, target.id)
-            self._constants.add(target.id)
+            self._bind_once(target, getattr(target, "id", ""))
+
+    def _bind_once(self, node: ast.AST, name: str) -> None:
+        if name in self._bound:
+            raise _IllegalError(node, f"{name} is defined twice; a name at the top means one thing.")
+        _check_name_is_free(node, name)
+        self._bound.add(name)
 
     def _read_function(self, node: ast.FunctionDef) -> None:
-        if [ast.unparse(decorator) for decorator in node.decorator_list] not in ([], ["triton.jit"]):
+        if [_path(decorator) for decorator in node.decorator_list] not in ([], [DECORATOR]):
             raise _IllegalError(
                 node, "the only decorator is @triton.jit: what @triton.autotune would choose, the tuner chooses."
             )
         is_kernel = bool(node.decorator_list)
-        local = {*_bound_names(node)}
-        for inner in _inside(node):
-            if isinstance(inner, ast.FunctionDef) and is_kernel:
-                raise _IllegalError(inner, "no function inside a kernel; write it beside, with @triton.jit.")
-            self._check(inner, is_kernel, local)
+        decorators = {id(decorator) for decorator in node.decorator_list}
+        waiting = [child for child in ast.iter_child_nodes(node) if id(child) not in decorators]
+        while waiting:
+            inner = waiting.pop(0)
+            waiting[:0] = list(self._check(inner, is_kernel))
 
-    def _check(self, node: ast.AST, is_kernel: bool, local: set[str]) -> None:
+    def _check(self, node: ast.AST, is_kernel: bool) -> Iterator[ast.AST]:
+        """Look at one node; what is left to look at below it."""
         if not isinstance(node, (*_STATEMENTS, *_EXPRESSIONS, *_PARTS)):
             raise _IllegalError(
                 node, f"{type(node).__name__} is no part of Python that a kernel needs; write it without."
             )
         checks: dict[type[ast.AST], Callable[[], None]] = {
-            ast.Name: lambda: self._check_name(node, local),
-            ast.Attribute: lambda: self._check_attribute(node, is_kernel),
+            ast.Name: lambda: self._check_name(node),
+            ast.Attribute: lambda: _check_attribute(node, is_kernel),
             ast.Call: lambda: self._check_call(node, is_kernel),
             ast.Subscript: lambda: _check_store(node),
+            ast.Constant: lambda: _check_constant(node),
             ast.arguments: lambda: _check_defaults(node),
             ast.arg: lambda: self._check_binding(node, getattr(node, "arg", "")),
-            ast.FunctionDef: lambda: self._check_nested(node),
+            ast.FunctionDef: lambda: self._check_nested(node, is_kernel),
             ast.BinOp: lambda: _check_product(node, is_kernel),
         }
         checks.get(type(node), lambda: None)()
+        return self._below(node, is_kernel)
 
-    def _check_name(self, node: ast.AST, local: set[str]) -> None:
+    def _below(self, node: ast.AST, is_kernel: bool) -> Iterator[ast.AST]:
+        """The children of a node, less those that were read as a whole."""
+        done: list[ast.AST | None] = []
+        if isinstance(node, ast.arg | ast.AnnAssign):
+            done = [node.annotation]
+        elif isinstance(node, ast.FunctionDef):
+            done = [node.returns]
+        elif isinstance(node, ast.Attribute) and _path(node).partition(".")[0] in MODULES:
+            done = [node.value]
+        elif isinstance(node, ast.Call):
+            # A kernel is launched, or called by a kernel, or given to a reduction.
+            launched = node.func.value if isinstance(node.func, ast.Subscript) else node.func
+            done = [launched] if isinstance(launched, ast.Name) else []
+            done += [one for one in node.args if is_kernel and _path(one) in self._kernels]
+        elif isinstance(node, ast.keyword) and is_kernel and _path(node.value) in self._kernels:
+            done = [node.value]
+        for annotation in done if isinstance(node, ast.arg | ast.AnnAssign | ast.FunctionDef) else ():
+            if annotation is not None:
+                _check_annotation(annotation)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Subscript):
+            return iter((node.func.slice, *node.args, *node.keywords))
+        return (child for child in ast.iter_child_nodes(node) if not any(child is one for one in done))
+
+    def _check_name(self, node: ast.AST) -> None:
+        """A name that is read is a local one, a constant or a built-in function: no module, no function as a value."""
         assert isinstance(node, ast.Name)
         name = node.id
         if isinstance(node.ctx, ast.Store):
             self._check_binding(node, name)
         elif isinstance(node.ctx, ast.Del):
             raise _IllegalError(node, "nothing is deleted.")
-        names = local | self._kernels | self._hosts | self._constants | self._imported | BUILTINS
-        if name not in names:
+        elif name in MODULES or name in self._hosts or name in self._kernels:
+            raise _IllegalError(node, f"{name} is a value here: modules and functions are named where they are used.")
+        self._check_known(node, name)
+
+    def _check_known(self, node: ast.AST, name: str) -> None:
+        if name in self._foreign - BUILTINS:
             what = "a built-in function that a kernel does not need" if hasattr(builtins, name) else "not defined"
             raise _IllegalError(node, f"{name} is {what}.")
 
     def _check_binding(self, node: ast.AST, name: str) -> None:
-        is_hidden = name.startswith("__") or name in MODULE_NAMES or name in BUILTINS
-        is_taken = name in self._kernels | self._hosts and not isinstance(node, ast.FunctionDef)
-        if is_hidden or is_taken:
+        if name in self._kernels or name in self._hosts:
             raise _IllegalError(node, f"{name} is the name of something else; take another.")
+        _check_name_is_free(node, name)
 
-    def _check_nested(self, node: ast.AST) -> None:
+    def _check_nested(self, node: ast.AST, is_kernel: bool) -> None:
         assert isinstance(node, ast.FunctionDef)
+        if is_kernel:
+            raise _IllegalError(node, "no function inside a kernel; write it beside, with @triton.jit.")
         if node.decorator_list:
             raise _IllegalError(node, "a kernel stands at the top, not inside a function.")
-
-    def _check_attribute(self, node: ast.AST, is_kernel: bool) -> None:
-        assert isinstance(node, ast.Attribute)
-        name, whole = node.attr, ast.unparse(node)
-        if not isinstance(node.ctx, ast.Load):
-            raise _IllegalError(node, f"{whole} is assigned: objects are not changed, only names are assigned.")
-        if name.startswith("_"):
-            raise _IllegalError(node, f"{whole}: names that begin with an underscore are Python's interior.")
-        owner, depth = _root(node)
-        is_allowed, why = _ask(owner, depth, name, is_kernel)
-        if not is_allowed:
-            raise _IllegalError(node, f"{whole} is not allowed: {why}.")
+        self._check_binding(node, node.name)
 
     def _check_call(self, node: ast.AST, is_kernel: bool) -> None:
         assert isinstance(node, ast.Call)
-        function = node.func
+        function, options = node.func, {keyword.arg or "**" for keyword in node.keywords}
         if isinstance(function, ast.Subscript):
             owner = function.value.id if isinstance(function.value, ast.Name) else ""
             if is_kernel or owner not in self._kernels:
                 raise _IllegalError(node, f"{ast.unparse(function)} is no launch of a kernel of this source.")
-        elif not isinstance(function, ast.Name | ast.Attribute):
+            unknown = options - self._kernels[owner] - LAUNCH_OPTIONS
+            if unknown - {"**"}:
+                raise _IllegalError(node, f"{min(unknown)} is no argument of {owner}, and no option of a launch.")
+        elif isinstance(function, ast.Name):
+            self._check_known(function, function.id)
+            if is_kernel and function.id not in self._kernels.keys() | BUILTINS:
+                raise _IllegalError(node, f"{function.id} is called in a kernel, and has no @triton.jit.")
+            if not is_kernel and function.id in self._kernels:
+                raise _IllegalError(node, f"{function.id} is a kernel; launch it by {function.id}[grid](...).")
+        elif not isinstance(function, ast.Attribute):
             raise _IllegalError(node, f"{ast.unparse(function)} is called, which has no name.")
+        if any(option.startswith(("_", "**")) for option in options):
+            raise _IllegalError(node, "an argument by ** or with a hidden name; write every name out.")
 
 
-def _root(node: ast.Attribute) -> tuple[str, int]:
-    """The name that a chain of attributes begins with, and how long the chain is; no name where it is a value."""
-    value, depth = node.value, 1
-    while isinstance(value, ast.Attribute):
-        value, depth = value.value, depth + 1
-    return (value.id if isinstance(value, ast.Name) else "", depth)
+def _path(node: ast.AST) -> str:
+    """A chain of attributes of a name, with dots; empty for all else."""
+    names: list[str] = []
+    while isinstance(node, ast.Attribute):
+        names.append(node.attr)
+        node = node.value
+    return ".".join([node.id, *reversed(names)]) if isinstance(node, ast.Name) else ""
 
 
-def _ask(owner: str, depth: int, name: str, is_kernel: bool) -> tuple[bool, str]:
-    """Whether an attribute may be asked for, and why not."""
-    if owner == "torch":
-        return depth == 1 and name in TORCH, "of torch only types and empty memory, PyTorch may not do the work"
-    if owner == "triton":
-        return depth == 1 and name in TRITON, f"of triton only {', '.join(sorted(TRITON))}"
-    if owner == "tl":
-        return depth <= 2 and name not in NOT_TRITON_LANGUAGE, "no assembly, no clock, no printing"
-    if owner in ("math", "libdevice"):
-        return depth == 1, "it is a function"
-    if is_kernel:
-        return name in DEVICE_ATTRIBUTES, "not one of what a block of values is asked in a kernel"
-    return name in HOST_ATTRIBUTES, "a tensor is asked for its shape and memory, not for its values"
+def _arguments(function: ast.FunctionDef) -> Iterator[ast.arg]:
+    one = function.args
+    yield from (*one.posonlyargs, *one.args, *one.kwonlyargs, *filter(None, (one.vararg, one.kwarg)))
+
+
+def _globals_of(table: symtable.SymbolTable) -> set[str]:
+    """Names that the compiler looks for at the top or among built-in functions, in all functions."""
+    names: set[str] = set()
+    for child in table.get_children():
+        names |= {symbol.get_name() for symbol in child.get_symbols() if symbol.is_global()} | _globals_of(child)
+    return names
+
+
+def _check_name_is_free(node: ast.AST, name: str) -> None:
+    if name.startswith("__") or name in MODULES or name in BUILTINS:
+        raise _IllegalError(node, f"{name} is the name of something else; take another.")
+
+
+def _check_attribute(node: ast.AST, is_kernel: bool) -> None:
+    assert isinstance(node, ast.Attribute)
+    name, whole = node.attr, ast.unparse(node)
+    if not isinstance(node.ctx, ast.Load):
+        raise _IllegalError(node, f"{whole} is assigned: objects are not changed, only names are assigned.")
+    if name.startswith("_"):
+        raise _IllegalError(node, f"{whole}: names that begin with an underscore are Python's interior.")
+    owner, _, path = _path(node).partition(".")
+    if owner in MODULES:
+        why = refused(owner, path, is_kernel)
+    elif is_kernel:
+        why = "" if name in DEVICE_ATTRIBUTES else "not one of what a block of values is asked in a kernel"
+    else:
+        why = "" if name in HOST_ATTRIBUTES else "a tensor is asked for its shape and memory, not for its values"
+    if why:
+        raise _IllegalError(node, f"{whole} is not allowed: {why}.")
+
+
+def _check_annotation(node: ast.expr) -> None:
+    is_none = isinstance(node, ast.Constant) and node.value is None
+    if not is_none and _path(node) not in ANNOTATIONS:
+        raise _IllegalError(
+            node, f"the annotation {ast.unparse(node)} is none of {', '.join(sorted(ANNOTATIONS))}; write it without."
+        )
 
 
 def _check_store(node: ast.AST) -> None:
     assert isinstance(node, ast.Subscript)
     if not isinstance(node.ctx, ast.Load):
         raise _IllegalError(node, f"{ast.unparse(node)} is assigned: a tensor is written by kernels, with tl.store.")
+
+
+def _check_constant(node: ast.AST) -> None:
+    assert isinstance(node, ast.Constant)
+    if not isinstance(node.value, (*LITERALS, type(...))):
+        raise _IllegalError(node, f"{node.value!r} is a {type(node.value).__name__}; a kernel needs numbers.")
 
 
 def _check_defaults(node: ast.AST) -> None:
@@ -286,24 +374,4 @@ def _is_literal(node: ast.expr) -> bool:
         return all(_is_literal(element) for element in node.elts)
     if isinstance(node, ast.UnaryOp):
         return isinstance(node.op, ast.USub | ast.UAdd) and _is_literal(node.operand)
-    return isinstance(node, ast.Constant) and not isinstance(node.value, bytes)
-
-
-def _inside(function: ast.FunctionDef) -> Iterator[ast.AST]:
-    """Every node of a function but its decorators, which were looked at."""
-    waiting: list[ast.AST] = [function.args, *function.body, *([function.returns] if function.returns else [])]
-    while waiting:
-        node = waiting.pop(0)
-        yield node
-        waiting[:0] = list(ast.iter_child_nodes(node))
-
-
-def _bound_names(function: ast.FunctionDef) -> Iterator[str]:
-    """Names that a function's arguments, assignments and inner functions bind."""
-    for node in ast.walk(function):
-        if isinstance(node, ast.arg):
-            yield node.arg
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            yield node.id
-        elif isinstance(node, ast.FunctionDef):
-            yield node.name
+    return isinstance(node, ast.Constant) and isinstance(node.value, LITERALS)

@@ -3,11 +3,13 @@
 The worker draws inputs anew for every timed call, from seeds that it is told only then, poisons the outputs and waits
 for the device. Then it is asked to call the candidate on all of them and to wait for the device again, and the time
 from the question to the answer is taken, less that of a question which asks for no call. After that, elements at random
-places of a random call are compared with the reference in fp64, which this process computes from the same seeds.
+places of every call are compared with the reference in fp64, which this process computes from the same seeds, and what
+the worker watched meanwhile is judged as in any other call.
 """
 
 from __future__ import annotations
 
+import math
 import secrets
 import statistics
 import threading
@@ -24,6 +26,7 @@ from constrint.propose.process import SandboxWorker
 from constrint.propose.task import Task, find_task
 from constrint.propose.tolerance import compare
 from constrint.propose.values import generator
+from constrint.tune.floor import impossible
 
 #: Rounds; calls of a round, within so much memory; elements of each output that are compared after a round.
 ROUNDS, MAX_CALLS, MAX_BYTES, SAMPLES = 7, 8, 6 << 30, 1 << 16
@@ -95,23 +98,38 @@ def _time_in_turn(
                 if problem:
                     return Timed(seconds, 0.0, least, f"when it was timed: {problem}")
     seconds, baseline_s = (statistics.median(of_one) for of_one in times.values())
-    fastest = min(times[candidate])
-    problem = ""
-    if fastest < least:
-        problem = (
-            f"{1e6 * fastest:.2f} us for a call is less than the {1e6 * least:.2f} us that {gpu.name} needs for its "
-            "bytes and operations: the work was not done in the time that was taken."
-        )
+    problem = impossible(min(times[candidate]), least, gpu)
+    if not problem and not 0 < baseline_s < math.inf:
+        problem = f"plain PyTorch took {1e6 * baseline_s:.2f} us: other work disturbs the clock; time it again."
     return Timed(seconds, baseline_s, least, problem)
+
+
+def check_timed_sizes(name: str, worker: SandboxWorker, device: str, patience_s: float) -> str:
+    """The fault of one call at the sizes of the timing, which is watched and compared as a timed one; empty for none.
+
+    Args:
+        name: The task, as `find_task` takes it.
+        worker: One that has loaded the candidate.
+        device: Where it computes, and so where the reference does.
+        patience_s: How long one request may take.
+    """
+    task, seeds = find_task(name), [secrets.randbits(48)]
+    _prepare(worker, name, task, seeds, patience_s)
+    worker.ask(wire.RunWorker(count=1), wire.Acknowledged, patience_s)
+    return _check_after(worker, task, seeds, device, patience_s)
 
 
 def _time_round(worker: SandboxWorker, name: str, task: Task, seeds: list[int], patience_s: float) -> float:
     """Seconds of one call, for each seed."""
+    _prepare(worker, name, task, seeds, patience_s)
+    empty = statistics.median(_clock(worker, 0, patience_s) for _ in range(EMPTY))
+    return (_clock(worker, len(seeds), patience_s) - empty) / len(seeds)
+
+
+def _prepare(worker: SandboxWorker, name: str, task: Task, seeds: list[int], patience_s: float) -> None:
     sizes, dtype = task.timed_sizes, task.timed_dtype
     sets = tuple(wire.Drawn(task=name, sizes=sizes, dtype=dtype, seed=seed) for seed in seeds)
     worker.ask(wire.Prepare(sets=sets), wire.Acknowledged, patience_s)
-    empty = statistics.median(_clock(worker, 0, patience_s) for _ in range(EMPTY))
-    return (_clock(worker, len(seeds), patience_s) - empty) / len(seeds)
 
 
 def _clock(worker: SandboxWorker, count: int, patience_s: float) -> float:
@@ -122,24 +140,24 @@ def _clock(worker: SandboxWorker, count: int, patience_s: float) -> float:
 
 
 def _check_after(worker: SandboxWorker, task: Task, seeds: list[int], device: str, patience_s: float) -> str:
-    """The fault of a call in a timed round; empty for none."""
+    """The fault of the calls of a round; empty for none."""
     import torch
 
-    index = secrets.randbelow(len(seeds))
-    expected = _reference(task, seeds[index], device)
-    random = generator(secrets.randbits(48), "cpu")
-    positions = {
-        name: tuple(torch.randint(one.value.numel(), (SAMPLES,), generator=random).tolist())
-        for name, one in expected.items()
-    }
-    reply = worker.ask(wire.TimeSample(index=index, positions=positions), wire.Sampled, patience_s)
-    watched = reply.watched
-    problem = dishonest([watched])
-    if problem:
-        return problem
-    if watched.launches < len(seeds):
-        return f"{len(seeds)} calls launched {watched.launches} kernels."
-    return _compare_samples(task, reply, expected, positions)
+    random, count = generator(secrets.randbits(48), "cpu"), SAMPLES // len(seeds)
+    for index, seed in enumerate(seeds):
+        expected = _reference(task, seed, device)
+        positions = {
+            name: tuple(torch.randint(n := one.value.numel(), (min(n, count),), generator=random).tolist())
+            for name, one in expected.items()
+        }
+        reply = worker.ask(wire.TimeSample(index=index, positions=positions), wire.Sampled, patience_s)
+        problem = dishonest([reply.watched])
+        if not problem and reply.watched.launches < len(seeds):
+            problem = f"{len(seeds)} calls launched {reply.watched.launches} kernels."
+        problem = problem or _compare_samples(task, reply, expected, positions)
+        if problem:
+            return problem
+    return ""
 
 
 def _compare_samples(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,13 @@ OFFSET = 16.0
 TINY = 2.0**-10
 #: Free elements between the columns of a strided operand, and after its rows.
 MAX_GAP, MAX_COLUMN_STRIDE = 40, 2
+
+#: A candidate is believed after so many checked calls that one which is wrong in one call of `RARE` is caught with the
+#: chance `CERTAINTY`: all n are right with the chance (1 - 1 / RARE)^n, so n >= ln(0.01) / ln(0.98), which is 228.
+RARE, CERTAINTY = 50, 0.99
+ENOUGH_CALLS = math.ceil(math.log(1 - CERTAINTY) / math.log(1 - 1 / RARE))
+#: Largest size of the calls that fill this number, in multiples of an extent.
+MOST_REPEATED = 6
 
 
 @dataclass(frozen=True)
@@ -80,6 +88,22 @@ def input_sets(extents: Sequence[Extent], dtypes: tuple[str, ...], seed: int) ->
             ("tiny", least, False),
         ):
             yield InputSet(style, sizes(draw), dtype, chance.getrandbits(48), is_strided)
+
+
+def repeated_sets(extents: Sequence[Extent], dtypes: tuple[str, ...], seed: int, count: int) -> Iterator[InputSet]:
+    """Sets of the least cost: one small size, so that nothing is compiled again, and other values in every one.
+
+    Args:
+        extents: The extents from which the size is drawn.
+        dtypes: Types of the operands, in turn.
+        seed: The seed of all draws; draw it after the candidate was written.
+        count: How many sets.
+    """
+    chance = random.Random(seed)
+    sizes = {extent.name: extent.multiple * chance.randint(2, MOST_REPEATED) for extent in extents}
+    sizes = {extent.name: min(sizes[extent.name], extent.usual) for extent in extents}
+    for number in range(count):
+        yield InputSet(chance.choice(("plain", *STYLES)), sizes, dtypes[number % len(dtypes)], chance.getrandbits(48))
 
 
 def generator(seed: int, device: str) -> Any:

@@ -21,14 +21,13 @@ from constrint.propose.score import GATES
 from constrint.propose.values import InputSet, input_sets
 from constrint.tune.search.llm.records import SourceProposal
 from tests.propose.cheats import CHEATS, Cheat, cheats_of
+from tests.support.forked_worker import ForkedWorker, OpenWorker
 from tests.support.needs import needs_triton
 
 pytestmark = needs_triton
 GPU = load_gpu("h200")
 #: Without bubblewrap the gates work all the same; `test_sandbox.py` is about the sandbox.
 SETTINGS = GateSettings(allow_unsandboxed=isinstance(find_sandbox(), str), device="cpu", patience_s=60)
-#: These stand for the others where time is short.
-FEW = ("kept and given again", "a kernel copies it", "sums in fp16")
 
 
 def proposal(source: str, task: str = "softmax") -> SourceProposal:
@@ -39,9 +38,7 @@ def first_refusal(source: str, gates: Sequence[str]) -> tuple[str, str]:
     """The first of some gates, run without those before them, that refuses a softmax, and why."""
     # A call that never ends is waited for as long.
     patience_s = 3 if "while True" in source else 60
-    examination = Examination(
-        proposal(source), GPU, GateSettings(SETTINGS.allow_unsandboxed, "cpu", patience_s=patience_s)
-    )
+    examination = Examination(proposal(source), GPU, GateSettings(True, "cpu", patience_s=patience_s))
     try:
         for gate in gates:
             getattr(examination, gate)()
@@ -52,14 +49,20 @@ def first_refusal(source: str, gates: Sequence[str]) -> tuple[str, str]:
     return "", ""
 
 
-def few_first(cheats: Sequence[Cheat]) -> list[object]:
-    return [
-        pytest.param(one, id=one.name, marks=() if any(few in one.name for few in FEW) else pytest.mark.slow)
-        for one in cheats
-    ]
+@pytest.fixture
+def forked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers that start at once; `test_sandbox.py` is about the sandbox."""
+    monkeypatch.setattr("constrint.propose.examination.SandboxWorker", ForkedWorker)
 
 
-@pytest.mark.parametrize("cheat", few_first([cheat for cheat in CHEATS if cheat.gate != "legal"]))
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers that start at once and give a candidate all of Python."""
+    monkeypatch.setattr("constrint.propose.examination.SandboxWorker", OpenWorker)
+
+
+@pytest.mark.usefixtures("forked")
+@pytest.mark.parametrize("cheat", [one for one in CHEATS if one.gate != "legal"], ids=lambda one: one.name)
 def test_a_cheat_that_reads_well_is_refused_by_its_gate(cheat: Cheat) -> None:
     gate, message = first_refusal(cheat.source, ("right", "honest") if cheat.gate != "compiles" else ("compiles",))
     assert gate == cheat.gate, message
@@ -69,7 +72,8 @@ def test_a_cheat_that_reads_well_is_refused_by_its_gate(cheat: Cheat) -> None:
     assert cheat.says in message or (cheat.says == "wrote beside y" and is_ended), message
 
 
-@pytest.mark.parametrize("cheat", few_first([cheat for cheat in CHEATS if cheat.deeper]))
+@pytest.mark.usefixtures("opened")
+@pytest.mark.parametrize("cheat", [one for one in CHEATS if one.deeper], ids=lambda one: one.name)
 def test_a_cheat_is_refused_although_nobody_read_it(cheat: Cheat) -> None:
     gate, message = first_refusal(cheat.source, ("right", "honest"))
     if "kept" in cheat.name and gate == "right":
@@ -80,6 +84,7 @@ def test_a_cheat_is_refused_although_nobody_read_it(cheat: Cheat) -> None:
     assert cheat.deeper_says in message
 
 
+@pytest.mark.usefixtures("opened")
 def test_what_is_kept_is_seen_although_the_first_sizes_drawn_have_one_output_whatever_the_values(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -132,12 +137,12 @@ def test_no_gate_runs_before_the_one_before_it_was_passed(monkeypatch: pytest.Mo
     assert ran == []
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["cross_entropy", "rotary"])
+@pytest.mark.usefixtures("forked")
+@pytest.mark.parametrize("name", [pytest.param("cross_entropy", marks=pytest.mark.slow), "rotary"])
 def test_the_gates_order_correct_candidates_before_cheats(name: str) -> None:
     """`benchmarks/propose/source_order.py` does this again and again, with all candidates and cheats of all tasks."""
     cheat = next(cheat for cheat in cheats_of(name) if cheat.says == "not written")
-    examples = find_task(name).examples[: 2 if name == "cross_entropy" else 1]
+    examples = find_task(name).examples[:1]
     found = [
         examine(proposal(source, name), GPU, SETTINGS) for source in (cheat.source, *map(Path.read_text, examples))
     ]

@@ -7,18 +7,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from constrint.hwmodels import load_gpu
-from constrint.propose import find_sandbox, wire
-from constrint.propose.process import SandboxWorker
-from constrint.propose.sandbox import PLAIN, Sandbox
+from constrint.propose import wire
 from constrint.propose.timing import Timed, time_candidate
+from tests.support.forked_worker import ForkedWorker, OpenWorker
 from tests.support.needs import needs_triton
 
 pytestmark = needs_triton
-FOUND = find_sandbox()
-SANDBOX = FOUND if isinstance(FOUND, Sandbox) else PLAIN
 GPU = load_gpu("h200")
 #: A softmax that is timed at sizes that the interpreter takes no time for.
 TASK = """
@@ -75,16 +70,15 @@ _server._sample = _lie
 """
 
 
-def timed(folder: Path, name: str, source: str, flops: str = "1.0") -> Timed:
+def timed(folder: Path, name: str, source: str, flops: str = "1.0", is_open: bool = False) -> Timed:
     file = folder / f"{name}.py"
     file.write_text(TASK.replace("SMALL", name).replace("FLOPS", flops))
-    with (
-        SandboxWorker(SANDBOX, is_interpreted=True, tasks=(file,)) as candidate,
-        SandboxWorker(PLAIN, tasks=(file,)) as baseline,
-    ):
+    # What hides in Python needs all of it, which a candidate is not given.
+    kind = OpenWorker if is_open else ForkedWorker
+    with kind(is_interpreted=True) as candidate, ForkedWorker(is_interpreted=True) as baseline:
         candidate.ask(wire.Load(source=source, entry="run"), wire.Acknowledged, 60)
         baseline.ask(wire.LoadPlain(task=str(file)), wire.Acknowledged, 60)
-        return time_candidate(str(file), GPU, (candidate, baseline), "cpu", 60)
+        return time_candidate(str(file), GPU, (candidate, baseline), "cpu", 60)  # type: ignore[arg-type]
 
 
 def test_an_honest_candidate_is_timed_beside_plain_pytorch(tmp_path: Path) -> None:
@@ -95,7 +89,6 @@ def test_an_honest_candidate_is_timed_beside_plain_pytorch(tmp_path: Path) -> No
     assert "plain PyTorch" in found.text
 
 
-@pytest.mark.slow
 def test_a_time_below_the_physical_floor_is_refused(tmp_path: Path) -> None:
     """The same candidate, for a task that would take the GPU a day."""
     found = timed(tmp_path, "endless_small", HONEST, flops="1e19")
@@ -103,19 +96,17 @@ def test_a_time_below_the_physical_floor_is_refused(tmp_path: Path) -> None:
     assert "H200-SXM needs for its bytes and operations" in found.problem
 
 
-@pytest.mark.slow
 def test_right_for_the_first_calls_only_is_seen_after_timing(tmp_path: Path) -> None:
-    problem = timed(tmp_path, "resting_small", RESTS).problem
+    problem = timed(tmp_path, "resting_small", RESTS, is_open=True).problem
     assert problem.startswith("when it was timed: ")
     assert "8 calls launched 0 kernels" in problem or "launched no kernel" in problem
 
 
-@pytest.mark.slow
 def test_an_answer_before_the_work_is_done_is_seen(tmp_path: Path) -> None:
-    assert "Server._run, which belongs to who" in timed(tmp_path, "early_small", ANSWERS_EARLY).problem
+    assert "Server._run, which belongs to who" in timed(tmp_path, "early_small", ANSWERS_EARLY, is_open=True).problem
 
 
 def test_an_answer_before_the_work_is_seen_by_the_outputs_alone(tmp_path: Path) -> None:
     """Nothing that the candidate's process says of itself is needed: the poison is still there."""
-    problem = timed(tmp_path, "hiding_small", HIDES).problem
+    problem = timed(tmp_path, "hiding_small", HIDES, is_open=True).problem
     assert "not finite or were not written (after timing)" in problem

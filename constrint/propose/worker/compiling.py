@@ -6,7 +6,6 @@ place of being run.
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -15,6 +14,7 @@ from constrint.errors import UnsupportedError
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.launch.triton import TritonLaunch
 from constrint.propose.wire import Kernel
+from constrint.propose.worker.held import blocks, bound, released
 
 #: Most launches of one call of a candidate, and most blocks of a grid along its first and its other dimensions.
 MAX_KERNELS, MAX_BLOCKS_X, MAX_BLOCKS_YZ = 16, 2**31 - 1, 65535
@@ -63,14 +63,10 @@ def _recorded(entry: Any, tensors: Sequence[Any]) -> list[TritonLaunch]:
 
 def _launch_of(function: Any, arguments: Sequence[Any], grid: Any, named: Mapping[str, Any]) -> TritonLaunch:
     """One launch; arguments that the kernel does not have are options of Triton."""
-    own = {name: value for name, value in named.items() if name in function.arg_names}
-    options = {name: value for name, value in named.items() if name not in function.arg_names}
-    bound = inspect.signature(function.fn).bind(*arguments, **own)
-    bound.apply_defaults()
-    blocks = grid(bound.arguments) if callable(grid) else grid
-    blocks = tuple(int(count) for count in blocks)
-    check_grid(function.__name__, blocks)
-    return TritonLaunch(function, blocks, dict(bound.arguments), options)
+    known, options = bound(function, arguments, named)
+    shape = tuple(int(count) for count in blocks(grid, lambda: known))
+    check_grid(function.__name__, shape)
+    return TritonLaunch(function, shape, {name: released(value) for name, value in known.items()}, options)
 
 
 def check_grid(name: str, blocks: tuple[int, ...]) -> None:

@@ -6,12 +6,14 @@ import ctypes
 import linecache
 import math
 import sys
-from contextlib import suppress
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext, suppress
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from constrint.errors import NoDeviceError
 from constrint.propose import wire
+from constrint.propose.worker.held import HeldTensor, namespace, poisons
 from constrint.propose.worker.tensors import TensorMemory, array_of, torch_dtype, values_of
 from constrint.propose.worker.watch import MAX_NAMES, Guard, Launches, library_calls
 
@@ -22,6 +24,15 @@ if TYPE_CHECKING:
 MODULE = "candidate"
 #: The driver's number of the limit of L2 lines that may be kept from being replaced.
 CU_LIMIT_PERSISTING_L2_CACHE_SIZE = 6
+
+
+class Prepared(NamedTuple):
+    """A call that will be timed: its tensors, and what they are drawn from."""
+
+    arguments: tuple[Any, ...]
+    outputs: dict[str, Any]
+    inputs: dict[str, Any]
+    drawn: wire.Drawn
 
 
 class Server:
@@ -50,11 +61,14 @@ class Server:
         self._wait: Any = torch.cuda.synchronize
         self._module = ModuleType(MODULE)
         self._entry: Any = None
+        #: What a call is given in place of a tensor; only host functions in Python could compute with one.
+        self._hold: Callable[[Any], Any] = _as_it_is
         self._cuda: CudaCandidate | None = None
         self._launches = Launches(self._is_own)
         self._outputs: list[TensorMemory] = []
         self._inputs: list[TensorMemory] = []
-        self._prepared: list[tuple[dict[str, Any], dict[str, Any]]] = []
+        self._prepared: list[Prepared] = []
+        self._library: list[str] = []
         from triton.runtime.interpreter import InterpretedFunction
         from triton.runtime.jit import JITFunction
 
@@ -85,6 +99,14 @@ class Server:
     def _is_own(self, function: Any) -> bool:
         return getattr(getattr(function, "fn", None), "__globals__", None) is vars(self._module)
 
+    def _globals(self) -> dict[str, Any]:
+        """The names that a candidate finds."""
+        return namespace()
+
+    def _held(self, tensor: Any) -> Any:
+        """What a candidate's launch code is given for a tensor."""
+        return HeldTensor(tensor)
+
     def _warm_up(self) -> None:
         """Let PyTorch load what it loads when it is first used under a watch, and replace what it replaces then."""
         with library_calls(self._launches):
@@ -98,8 +120,9 @@ class Server:
         linecache.cache[name] = (len(request.source), None, request.source.splitlines(keepends=True), name)
         sys.modules[MODULE] = self._module
         # This is what the process is for: a sandbox around it, and the text was read before.
+        vars(self._module).update(self._globals())
         exec(compile(request.source, name, "exec"), vars(self._module))  # noqa: S102
-        self._entry = getattr(self._module, request.entry)
+        self._entry, self._hold = getattr(self._module, request.entry), self._held
         return wire.Acknowledged()
 
     def _load_cuda(self, request: wire.LoadCuda) -> wire.Reply:
@@ -124,7 +147,9 @@ class Server:
         # A candidate in CUDA C++ knows its launches; one in Triton is called, and asks for them.
         if self._cuda is not None:
             return wire.CompiledKernels(kernels=tuple(self._cuda.compiled(tensors, request.gpu)))
-        return wire.CompiledKernels(kernels=tuple(compile_launches(self._entry, tensors, request.gpu)))
+        return wire.CompiledKernels(
+            kernels=tuple(compile_launches(self._entry, list(map(self._hold, tensors)), request.gpu))
+        )
 
     def _call(self, request: wire.CallOnce) -> wire.Reply:
         layouts = [array.layout for array in request.inputs]
@@ -146,14 +171,17 @@ class Server:
     def _watched_call(
         self, layouts: list[wire.TensorLayout], outputs: tuple[wire.TensorLayout, ...], before: list[bytes]
     ) -> wire.Watched:
-        self._launches.count, self._launches.foreign = 0, []
-        self._launches.streams, self._launches.is_watched = set(), True
         # The candidate is given other tensor objects than those that are looked at afterwards.
-        arguments = [memory.tensor.as_strided(memory.tensor.shape, memory.tensor.stride()) for memory in self._outputs]
-        arguments += [memory.tensor.as_strided(memory.tensor.shape, memory.tensor.stride()) for memory in self._inputs]
-        with library_calls(self._launches) as library:
-            returned = self._entry(*arguments)
-        self._launches.is_watched = False
+        arguments = [
+            self._hold(memory.tensor.as_strided(memory.tensor.shape, memory.tensor.stride()))
+            for memory in (*self._outputs, *self._inputs)
+        ]
+        token = poisons.set(True)
+        try:
+            with self._launches.watched() as self._library:
+                returned = self._entry(*arguments)
+        finally:
+            poisons.reset(token)
         self._synchronize()
         changed = [
             layout.name
@@ -161,15 +189,19 @@ class Server:
             if array_of(layout.name, memory.tensor).data != data
         ]
         overrun = [layout.name for layout, memory in zip(outputs, self._outputs, strict=True) if memory.is_overrun()]
+        return self._observed(changed, overrun, "" if returned is None else type(returned).__name__)
+
+    def _observed(self, changed: list[str], overrun: Sequence[str] = (), returned: str = "") -> wire.Watched:
+        """What was seen since counting began anew."""
         return wire.Watched(
             launches=self._launches.count,
             foreign=_names(self._launches.foreign),
-            library=_names(library),
+            library=_names(self._library),
             changed_inputs=tuple(changed),
             overrun=tuple(overrun),
             patched=self._guard.patched(),
             settings=(*self._guard.settings(), *self._guard.other_streams(self._launches.streams)),
-            returned="" if returned is None else type(returned).__name__,
+            returned=returned,
         )
 
     def _prepare(self, request: wire.Prepare) -> wire.Reply:
@@ -184,31 +216,39 @@ class Server:
             outputs = task.outputs(inputs)
             for output in outputs.values():
                 output.fill_(math.nan)
-            self._prepared.append((outputs, inputs))
+            arguments = tuple(map(self._hold, (*outputs.values(), *inputs.values())))
+            self._prepared.append(Prepared(arguments, outputs, inputs, drawn))
         self._synchronize()
         return wire.Acknowledged()
 
     def _run(self, request: wire.RunWorker) -> wire.Reply:
-        self._launches.count = 0
-        for outputs, inputs in self._prepared[: request.count]:
-            self._entry(*outputs.values(), *inputs.values())
+        # Plain PyTorch computes by operations of PyTorch, and is not slowed by a watch of them.
+        is_watched = self._hold is not _as_it_is or self._cuda is not None
+        with self._launches.watched() if is_watched else nullcontext([]) as self._library:
+            for prepared in self._prepared[: request.count]:
+                self._entry(*prepared.arguments)
         self._synchronize()
         return wire.Acknowledged()
 
     def _sample(self, request: wire.TimeSample) -> wire.Reply:
-        outputs, _ = self._prepared[request.index]
+        from constrint.propose.task import find_task
+
+        _, outputs, inputs, drawn = self._prepared[request.index]
         values = {
             name: array_of(name, outputs[name].flatten()[self._torch.tensor(at, device=self._device)]).data
             for name, at in request.positions.items()
         }
-        watched = wire.Watched(
-            launches=self._launches.count, patched=self._guard.patched(), settings=self._guard.settings()
-        )
-        return wire.Sampled(values=values, watched=watched)
+        before = find_task(drawn.task).draw(drawn.sizes, drawn.dtype, seed=drawn.seed, device=self._device)
+        changed = [name for name, value in before.items() if not self._torch.equal(value, inputs[name])]
+        return wire.Sampled(values=values, watched=self._observed(changed))
 
     def _synchronize(self) -> None:
         if self._device == "cuda":
             self._wait()
+
+
+def _as_it_is(tensor: Any) -> Any:
+    return tensor
 
 
 def _names(names: list[str]) -> tuple[str, ...]:

@@ -63,6 +63,15 @@ def values_from(data: bytes, dtype: str, shape: tuple[int, ...]) -> Any:
     return torch.frombuffer(bytearray(data), dtype=kind).reshape(shape) if count else torch.empty(shape, dtype=kind)
 
 
+def poison_of(dtype: Any) -> Any:
+    """A value that no kernel computes: NaN, or nearly the least integer."""
+    import torch
+
+    if dtype == torch.bool:
+        return True
+    return math.nan if dtype.is_floating_point else torch.iinfo(dtype).min + 1
+
+
 class TensorMemory:
     """Memory in which one tensor lies with guards around it; everything that is not the tensor is poison.
 
@@ -79,7 +88,7 @@ class TensorMemory:
         extent = 1 + sum((size - 1) * stride for size, stride in zip(layout.shape, strides, strict=True))
         self._all = torch.empty(extent + 2 * GUARD, dtype=dtype, device=device)
         self.tensor = self._all.as_strided(layout.shape, strides, GUARD)
-        self._poison = math.nan if dtype.is_floating_point else torch.iinfo(dtype).min + 1
+        self._poison = poison_of(dtype)
         self.poison()
 
     def poison(self) -> None:

@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
+from constrint.propose.worker.held import blocks, bound, released
+
 _HARMLESS = (
     "empty empty_like empty_strided new_empty new_empty_strided zeros zeros_like new_zeros zero_ view _unsafe_view "
     "reshape _reshape_alias as_strided transpose permute t expand unsqueeze squeeze slice select alias detach clone "
@@ -26,8 +28,9 @@ GUARDED = (
     "builtins", "time", "statistics", "math", "gc", "torch", "torch.Tensor", "torch.cuda", "torch.cuda.Event",
     "torch.cuda.Stream", "torch.cuda.streams", "torch.nn.functional", "torch.testing", "triton", "triton.testing",
     "triton.language", "triton.runtime.jit", "triton.runtime.jit.JITFunction", "triton.runtime.interpreter",
-    "constrint.tune.messages", "constrint.propose.wire", "constrint.propose.worker.main",
-    "constrint.propose.worker.serve",
+    "constrint.tune.messages", "constrint.propose.wire", "constrint.propose.worker.held",
+    "constrint.propose.worker.held.HeldTensor",
+    "constrint.propose.worker.main", "constrint.propose.worker.serve",
     "constrint.propose.worker.serve.Server", "constrint.propose.worker.tensors",
     "constrint.propose.worker.tensors.TensorMemory", "constrint.propose.worker.watch",
     "constrint.propose.worker.watch.Guard", "constrint.propose.worker.watch.Launches",
@@ -56,10 +59,28 @@ class Launches:
         launch = kind.run
 
         def run(function: Any, *arguments: Any, **options: Any) -> Any:
-            with self.launching(None if self._is_own(function) else str(getattr(function, "__name__", "?"))):
-                return launch(function, *arguments, **options)
+            if not self._is_own(function):
+                with self.launching(str(getattr(function, "__name__", "?"))):
+                    return launch(function, *arguments, **options)
+            grid, is_warmup = options.pop("grid"), options.pop("warmup", False)
+            grid = blocks(grid, lambda: bound(function, arguments, options)[0])
+            named = {name: released(value) for name, value in options.items()}
+            with self.launching():
+                launch(function, *map(released, arguments), grid=grid, warmup=is_warmup, **named)
+            # The compiled kernel that a launch gives is not for launch code.
+            return None
 
         kind.run = run
+
+    @contextmanager
+    def watched(self) -> Iterator[list[str]]:
+        """Count anew, and watch streams and operations of PyTorch meanwhile; the names of those that compute."""
+        self.count, self.foreign, self.streams, self.is_watched = 0, [], set(), True
+        try:
+            with library_calls(self) as library:
+                yield library
+        finally:
+            self.is_watched = False
 
     @contextmanager
     def launching(self, foreign: str | None = None) -> Iterator[None]:
