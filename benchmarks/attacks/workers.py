@@ -119,6 +119,11 @@ def _looped() -> BaseException:
     return one
 
 
+def _both(one: Callable[[], Any], other: Callable[[], Any]) -> None:
+    one()
+    other()
+
+
 def _patch(owner: Any, name: str, value: Any) -> None:
     setattr(owner, name, value)
 
@@ -147,7 +152,7 @@ STEPS: dict[str, Callable[[random.Random], Any]] = {
     "forge": _forge,
     "close all": lambda rng: os.closerange(0, 4096),
     "close pipes": lambda rng: os.closerange(3, 4096),
-    "close and hang": lambda rng: (os.closerange(0, 4096), time.sleep(600)),
+    "close and hang": lambda rng: _both(lambda: os.closerange(0, 4096), lambda: time.sleep(600)),
     "stdout": lambda rng: _patch(sys, rng.choice(["stdout", "stderr"]), None),
     "os.write": lambda rng: _patch(os, rng.choice(["write", "read"]), _refuse),
     "encode": lambda rng: _patch(msgspec.msgpack, "encode", rng.choice([_refuse, lambda _: b"", lambda _: None])),
@@ -174,7 +179,7 @@ STEPS: dict[str, Callable[[random.Random], Any]] = {
     "copy": lambda rng: _patch(_torch().Tensor, rng.choice(["copy_", "clone", "fill_"]), lambda self, *_: self),
     "print": lambda rng: [os.write(1, b"\xff\x1b]0;x\x07" * 1000) for _ in range(rng.choice([1, 100, 3000]))],
     "hang": lambda rng: time.sleep(600),
-    "folder": lambda rng: (os.chdir("/"), os.environ.clear()),
+    "folder": lambda rng: _both(lambda: os.chdir("/"), os.environ.clear),
     "recursion": lambda rng: sys.setrecursionlimit(40),
 }
 #: Further things that are done with the tensors.

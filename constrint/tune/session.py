@@ -281,7 +281,7 @@ class Session:
         """The record of an answer; a finalist, without a proposal, repeats the fields of its trial's record."""
         if proposal is not None:
             blank = self._blank(proposal.kernel, proposal.config)
-            more = {"predicted_s": _finite(proposal.predicted_s), "compiled": answer.compiled}
+            more: dict[str, Any] = {"predicted_s": _finite(proposal.predicted_s), "compiled": answer.compiled}
         else:
             blank = next(r for r in self.records if self._trial_of(r) == trial)
             more = {"run": self.facts.run, "created": time.time()}

@@ -40,7 +40,8 @@ MAX_FILE_BYTES, MAX_MESSAGE_BYTES = 256 << 20, 1 << 20
 #: Time that a process has to end with all that it started, in seconds.
 END_S = 5.0
 
-Asked, Told = TypeVar("Asked"), TypeVar("Told")
+Asked = TypeVar("Asked")
+Told = TypeVar("Told")
 #: Makes, in the process, the function that answers requests.
 Serve = Callable[..., Callable[[Asked], Told]]
 

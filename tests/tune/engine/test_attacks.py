@@ -52,12 +52,11 @@ def test_half_a_message_is_none_yet_and_nobody_waits_for_the_rest(ends: Ends) ->
 
 def test_a_reader_that_does_not_read_is_not_waited_for(ends: Ends) -> None:
     ends.channel.send(b"x" * (8 << 20))
-    assert ends.channel.has_unsent
     got = 0
-    while ends.channel.has_unsent:
+    while got < 7 << 20:
+        assert ends.channel.has_unsent
         got += len(os.read(ends.read, 1 << 20))
         ends.channel.flush()
-    assert got > 7 << 20
 
 
 @pytest.mark.parametrize("length", [993, 2**40, 2**64 - 1])
@@ -129,9 +128,9 @@ def test_attackers_drawn_by_seed_harm_nobody() -> None:
 def test_a_time_below_what_the_gpu_needs_is_told_to_be_none(seconds: float) -> None:
     (pointer, *_) = load_kernel("gemm").implementations
     large = Workload("gemm", {"m": 4096, "n": 4096, "k": 4096}, "bf16")
-    assert "less than the 138.92 us that H200-SXM needs" in implausible(pointer, GPU, large, seconds)
+    assert "less than the 138.91 us that H200-SXM needs" in implausible(pointer, GPU, large, seconds)
     assert implausible(pointer, GPU, large, 2e-4) == ""
-    assert "138.92 us" in implausible(pointer, GPU, large, 1.3e-4)
+    assert "138.91 us" in implausible(pointer, GPU, large, 1.3e-4)
 
 
 def test_a_stated_least_time_needs_stated_bytes() -> None:
