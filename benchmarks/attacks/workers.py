@@ -1,6 +1,7 @@
 """Candidates that attack the tuner's processes: pipes, clocks, signals, children, inputs and the interpreter itself.
 
     python -m benchmarks.attacks.workers --count 200 --seed 7
+    python -m benchmarks.attacks.workers --count 50 --seed 7 --gates      # the processes of `constrint propose`
 
 Each candidate does one to three things of the list below, drawn by its seed, when it is checked or when it is timed. An
 innocent one runs after each. A find is an innocent one that is refused, an answer that does not come in time, a process
@@ -31,6 +32,9 @@ import msgspec
 
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.registry import load_spec
+from constrint.propose import wire
+from constrint.propose.process import SandboxWorker, WorkerLost, WorkerRefused
+from constrint.propose.sandbox import PLAIN
 from constrint.select import KernelSpec, Param, Workload
 from constrint.select.candidate import Config
 from constrint.select.limits import BlockUse
@@ -40,6 +44,7 @@ from constrint.tune import Outcome, Trial
 from constrint.tune.engine.interface import Job, JobResult, Setup
 from constrint.tune.engine.local import LocalEngine
 from constrint.tune.floor import implausible
+from constrint.tune.keeper import descendants
 
 #: Stands in the environment of all processes of a run; a file of this name appears where code of a candidate ran.
 MARK = "CONSTRINT_ATTACK"
@@ -208,7 +213,8 @@ class AttackLaunch:
                         return
                     else:
                         STEPS[name](rng)
-        self.out.copy_(2 * self.inputs["x"])
+        if self.out is not None:
+            self.out.copy_(2 * self.inputs["x"])
 
     def warm_up(self) -> None:
         """Nothing is compiled."""
@@ -344,14 +350,56 @@ def _marked(mark: str) -> Iterator[int]:
             continue
 
 
+def escaped(source: str) -> str:
+    """Source that runs with all of Python in a worker that gives a candidate few names: by the way of its classes."""
+    return f"""
+_opener = [c for c in ().__class__.__base__.__subclasses__() if c.__name__ == "_wrap_close"][0]
+_system = _opener.__init__.__globals__["sys"]
+_names = _system.modules["candidate"].__dict__
+_names["__builtins__"], _names["__file__"] = _system.modules["builtins"], ""
+_names["__builtins__"].exec({source!r}, _names)
+"""
+
+
+def attack_gates(count: int, seed: int, patience_s: float = 3.0) -> tuple[list[str], Counter[str]]:
+    """The same against the processes of proposed source, without a sandbox around them; none of it is read before."""
+    finds: list[str] = []
+    outcomes: Counter[str] = Counter()
+    source = Path(__file__).read_text(encoding="utf-8")
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ[MARK] = f"{folder}/mark"
+        for own in range(seed, seed + count):
+            # The mark's variable is no part of a worker's environment.
+            told = f"{source}\nos.environ[MARK] = {os.environ[MARK]!r}\n"
+            told += f"_runs[{own}] = {own % 2 * CHECKS}\ndef attacked():\n    AttackLaunch({{'x': bytearray()}}, None, {own}).run()\n"
+            with SandboxWorker(PLAIN) as worker:
+                started = time.monotonic()
+                try:
+                    worker.ask(wire.Load(source=escaped(told), entry="attacked"), wire.Acknowledged, 60)
+                    started = time.monotonic()
+                    worker.ask(wire.CallOnce(outputs=(), inputs=()), wire.Called, patience_s)
+                    outcomes["answered"] += 1
+                except (WorkerLost, WorkerRefused) as error:
+                    outcomes[type(error).__name__] += 1
+                    str(error).encode()
+                if time.monotonic() - started > 2 * patience_s + 5:
+                    finds.append(f"{own}: {time.monotonic() - started:.0f} s")
+                inside = [worker.pid, *descendants(worker.pid)]
+            left = [pid for pid in inside if Path(f"/proc/{pid}").exists()]
+            finds += [f"{own}: {len(left)} processes are left"] * bool(left)
+        finds += ["code of a candidate ran here"] * Path(f"{folder}/mark.ran").exists()
+    return finds, outcomes
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Attack, print a summary, and return the exit code."""
     parser = argparse.ArgumentParser(description="Candidates attack the tuner's processes.")
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--patience", type=float, default=3.0)
+    parser.add_argument("--gates", action="store_true", help="attack the processes of proposed source")
     options = parser.parse_args(arguments)
-    finds, outcomes = attack(options.count, options.seed, options.patience)
+    finds, outcomes = (attack_gates if options.gates else attack)(options.count, options.seed, options.patience)
     for find in finds:
         print(find)
     told = ", ".join(f"{number} {name.lower()}" for name, number in sorted(outcomes.items()))

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.attacks.workers import escaped
 from constrint.errors import UsageError
 from constrint.hwmodels import load_gpu
 from constrint.propose import GateSettings, examine, find_sandbox, sandbox, wire
@@ -48,7 +49,7 @@ class Attempts:
 
     def try_in(self, worker: SandboxWorker, name: str) -> str:
         """What came of one function."""
-        worker.ask(wire.Load(source=self.source, entry=name), wire.Acknowledged, 30)
+        worker.ask(wire.Load(source=escaped(self.source), entry=name), wire.Acknowledged, 30)
         with pytest.raises((WorkerRefused, WorkerLost)) as refused:
             worker.ask(wire.CallOnce(outputs=(), inputs=()), wire.Called, 60)
         return str(refused.value)
@@ -166,7 +167,7 @@ def test_a_worker_that_ends_is_told_with_its_last_words(attempts: Attempts) -> N
 def test_an_attempt_is_recorded_as_what_its_gate_found(attempts: Attempts, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where the reading of the source had let it through."""
     monkeypatch.setattr("constrint.propose.examination.illegal", lambda source, entry: "")
-    source = attempts.source.partition("\nfor _name")[0]
+    source = escaped(attempts.source.partition("\nfor _name")[0])
     found = examine(
         SourceProposal(task="softmax", language="triton", source=source, entry="read_file"), load_gpu("h200")
     )

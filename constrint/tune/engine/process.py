@@ -117,7 +117,7 @@ class Worker(Generic[Asked, Told]):
 
     @property
     def wake(self) -> int | None:
-        """What is readable when there is news: the pipe of the replies, or the end of a process that closed it."""
+        """The pipe of the replies, readable when there is news, or the end of a process that closed its pipe."""
         if self._channel is None or self._is_closed:
             return None if self._process is None else int(self._process.sentinel)
         return self._channel.replies
