@@ -371,7 +371,8 @@ def attack_gates(count: int, seed: int, patience_s: float = 3.0) -> tuple[list[s
         for own in range(seed, seed + count):
             # The mark's variable is no part of a worker's environment.
             told = f"{source}\nos.environ[MARK] = {os.environ[MARK]!r}\n"
-            told += f"_runs[{own}] = {own % 2 * CHECKS}\ndef attacked():\n    AttackLaunch({{'x': bytearray()}}, None, {own}).run()\n"
+            told += f"_runs[{own}] = {own % 2 * CHECKS}\n"
+            told += f"def attacked():\n    AttackLaunch({{'x': bytearray()}}, None, {own}).run()\n"
             with SandboxWorker(PLAIN) as worker:
                 started = time.monotonic()
                 try:
