@@ -26,6 +26,7 @@ GUARDED = (
     "builtins", "time", "statistics", "math", "gc", "torch", "torch.Tensor", "torch.cuda", "torch.cuda.Event",
     "torch.cuda.Stream", "torch.cuda.streams", "torch.nn.functional", "torch.testing", "triton", "triton.testing",
     "triton.language", "triton.runtime.jit", "triton.runtime.jit.JITFunction", "triton.runtime.interpreter",
+    "triton.compiler.compiler.CompiledKernel", "constrint.propose.machine.judge",
     "constrint.propose.wire", "constrint.propose.worker.main", "constrint.propose.worker.serve",
     "constrint.propose.worker.serve.Server", "constrint.propose.worker.tensors",
     "constrint.propose.worker.tensors.TensorMemory", "constrint.propose.worker.watch",
