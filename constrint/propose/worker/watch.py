@@ -28,6 +28,7 @@ GUARDED = (
     "builtins", "time", "statistics", "math", "gc", "torch", "torch.Tensor", "torch.cuda", "torch.cuda.Event",
     "torch.cuda.Stream", "torch.cuda.streams", "torch.nn.functional", "torch.testing", "triton", "triton.testing",
     "triton.language", "triton.runtime.jit", "triton.runtime.jit.JITFunction", "triton.runtime.interpreter",
+    "triton.compiler.compiler.CompiledKernel", "constrint.propose.machine.judge",
     "constrint.tune.messages", "constrint.propose.wire", "constrint.propose.worker.held",
     "constrint.propose.worker.held.HeldTensor",
     "constrint.propose.worker.main", "constrint.propose.worker.serve",
