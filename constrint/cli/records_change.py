@@ -133,7 +133,7 @@ _SECONDS = {"h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
 def prune(
     *,
     stale: Annotated[
-        bool, typer.Option("--stale", help="Records of other kernel code, or of another Triton, than here.")
+        bool, typer.Option("--stale", help="Records of other device code, or of another Triton, than here.")
     ] = False,
     failed: Annotated[bool, typer.Option("--failed", help="Records of failed trials.")] = False,
     older_than: Annotated[
@@ -218,13 +218,12 @@ def is_stale(record: TuningRecord) -> bool:
     tools = {**toolchain(), **compilers}
     if any(record.toolchain.get(name, version) != version for name, version in tools.items() if name in MAKERS):
         return True
-    recorded = (record.source_hash, record.spec_hash)
-    return code is not None and all(recorded) and recorded != code
+    return bool(code and record.source_hash) and record.source_hash != code
 
 
 @lru_cache(maxsize=256)
-def _here(kernel: str) -> tuple[tuple[str, str] | None, Mapping[str, str]]:
-    """The hashes of a kernel's code, and its compilers; cached, since many records name few kernels."""
+def _here(kernel: str) -> tuple[str | None, Mapping[str, str]]:
+    """The hash of a kernel's device code, and its compilers; cached, since many records name few kernels."""
     from constrint.kernels.registry import code_of, spec_or_none
 
     spec = spec_or_none(kernel)

@@ -32,7 +32,7 @@ def measured_facts(records: Iterable[TuningRecord], place: str, code_of: CodeOf)
     Args:
         records: Records of one workload on one GPU.
         place: The store, as printed.
-        code_of: The current hashes of a kernel, which tell whether its code has changed.
+        code_of: The hash of a kernel's device code today.
     """
     facts: dict[tuple[str, str], MeasuredFacts] = {}
     for record in records:
@@ -50,7 +50,7 @@ def measured_facts(records: Iterable[TuningRecord], place: str, code_of: CodeOf)
             created=record.created,
             toolchain=dict(record.toolchain),
             how=f"{figures.num_rounds} rounds, {figures.cache} L2" + (", finalist" if figures.is_final else ""),
-            is_stale=_is_stale(record.kernel, record.source_hash, record.spec_hash, code_of),
+            is_stale=bool(record.source_hash) and code_of(record.kernel) not in (None, record.source_hash),
         )
         key = (one.kernel, repr(sorted(one.config.items())))
         if key not in facts or _order(one) < _order(facts[key]):
@@ -91,11 +91,6 @@ def _is_of(entry: TunedEntry, operation: Operation, workload: Workload) -> bool:
         and entry.sizes == dict(workload.sizes)
         and entry.options == options
     )
-
-
-def _is_stale(kernel: str, source: str, space: str, code_of: CodeOf) -> bool:
-    code = code_of(kernel)
-    return code is not None and bool(source and space) and (source, space) != tuple(code)
 
 
 def in_order(measured: Iterable[MeasuredFacts]) -> list[MeasuredFacts]:

@@ -201,7 +201,7 @@ def test_winners_of_a_store_are_published(run: Call, place: str, tmp_path: Path)
     code = code_of("gemm.pointer")
     assert code is not None
     with RecordStore.open(place) as store:
-        current = {"source_hash": code[0], "spec_hash": code[1], "run": "here", "gpu": "H200-SXM"}
+        current = {"source_hash": code, "run": "here", "gpu": "H200-SXM"}
         store.add([record(i, sizes={"m": 16 + i}, created=1.0, **current) for i in range(3)])
     folder = tmp_path / "tables"
     found = document(run, "publish", "--folder", folder, "--store", place)
