@@ -39,6 +39,8 @@ COMPANIONS = ("-wal", "-shm")
 MAX_COMPARED = 64 * 2**20
 #: Least bytes of a row: in a sequence of as many unreadable rows as a file may have, the rest of a table is lost.
 MIN_ROW_BYTES = 200
+#: Age in seconds of a store in the making whose process was killed.
+LEFT_S = 3600.0
 Rows = Iterable[tuple[Table, Mapping[str, Any]]]
 
 
@@ -134,6 +136,10 @@ def _make(path: Path, rows: Rows, aside: Path) -> int:
 
 @contextmanager
 def _another_name(path: Path) -> Iterator[Path]:
+    for left in path.parent.glob(".constrint-*"):
+        with suppress(OSError):
+            if time.time() - left.stat().st_mtime > LEFT_S:
+                left.unlink()
     fresh = path.with_name(f".constrint-{secrets.token_hex(8)}")
     try:
         yield fresh
