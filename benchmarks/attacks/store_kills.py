@@ -138,9 +138,9 @@ def attack_store(place: str, acknowledged: list[TuningRecord], kills: int, chanc
         running.append(WriterProcess(place, number, f"{seed}-{number}"))
         if chance.random() < 0.1:
             with RecordStore.open(place, is_made=False) as store:
-                found = [one.id for one in store.find()]
-            lost = {one.id for one in acknowledged} - set(found)
-            if lost or len(found) != len(set(found)):
+                there = [one.id for one in store.find()]
+            lost = {one.id for one in acknowledged} - set(there)
+            if lost or len(there) != len(set(there)):
                 return f"while others write, {len(lost)} of {len(acknowledged)} records are missing"
     for each in running:
         acknowledged += each.kill()

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 
 from constrint.answers.facts import MeasuredFacts, Value, plain
 from constrint.select import Operation, Workload
-from constrint.select.fingerprint import fingerprint_of
+from constrint.select.fingerprint import source_hash
 from constrint.select.tuned import TunedEntry, read_tuned, tuned_path
 from constrint.select.winners import SHIPPED
 
 if TYPE_CHECKING:
     from constrint.tune.store.record import TuningRecord
 
-#: The hashes of a kernel's device code and space by its full name; None for an unknown kernel.
-CodeOf = Callable[[str], tuple[str, str] | None]
+#: The hash of a kernel's device code by its full name; None for an unknown kernel.
+CodeOf = Callable[[str], str | None]
 
 
 def of_config(measured: Sequence[MeasuredFacts], kernel: str, config: Mapping[str, Value]) -> MeasuredFacts | None:
@@ -67,7 +67,6 @@ def published(operation: Operation, gpu: str, workload: Workload) -> Iterator[Me
     specs = {spec.full_name: spec for spec in operation.implementations}
     for entry in table.entries:
         if entry.kernel in specs and _is_of(entry, operation, workload):
-            now = fingerprint_of(specs[entry.kernel])
             yield MeasuredFacts(
                 kernel=entry.kernel,
                 config={name: plain(value) for name, value in entry.config.items()},
@@ -78,7 +77,7 @@ def published(operation: Operation, gpu: str, workload: Workload) -> Iterator[Me
                 toolchain=dict(entry.toolchain),
                 how="the winner of its run"
                 + "".join(f", with {name} = {value} given" for name, value in entry.fixed.items()),
-                is_stale=entry.source_hash != now.source,
+                is_stale=entry.source_hash != source_hash(specs[entry.kernel]),
             )
 
 

@@ -232,18 +232,8 @@ def test_no_configuration_outside_a_kernels_space_is_taken(
     wrong: list[dict[str, Any]] = [config | {"more": 1}, config | {"\x1b[31m": 1}]
     if config:
         wrong += [{}, {key: value for key, value in config.items() if key != name}]
-        values = (
-            -1,
-            -config[name],
-            2**40,
-            -(2**62),
-            2**63 - 1,
-            0.5,
-            float(config[name]),
-            str(config[name]),
-            None,
-            True,
-        )
+        number = int(str(config[name]))
+        values = (-1, -number, 2**40, -(2**62), 2**63 - 1, 0.5, float(number), str(number), None, True)
         wrong += [config | {name: value} for value in values if repr(value) != repr(config[name])]
         wrong += [dict.fromkeys(config, 2**40), {key: str(value) for key, value in config.items()}]
     assert [one for one in wrong if found(one) is not None] == []
