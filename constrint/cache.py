@@ -5,6 +5,10 @@ an edit of the sources, begins anew. An entry is written to a file of its own an
 processes may share the folder, and what is torn or cut short is ignored. Nothing here ever fails: without a writable
 folder, things are learnt again.
 
+Kernels are launched from here, so an entry is used only where it is the user's own: file and folders belong to the user
+and nobody else may write to them, and the checksum, which covers the key, is right. Whoever can write as the user can
+forge entries: the checksum has no secret.
+
 Environment:
     CONSTRINT_CACHE: Another folder; `0` keeps nothing and reads nothing.
 """
@@ -17,6 +21,7 @@ import os
 import tempfile
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import lru_cache
@@ -38,23 +43,24 @@ def load(kind: str, key: bytes) -> bytes | None:
     if not path:
         return None
     with _LOCK:
-        waiting = _WAITING.get(path)
-    if waiting is not None:
-        return waiting
-    try:
-        with open(path, "rb") as file:
-            whole = file.read()
-    except OSError:
-        return None
-    checksum, data = whole[:CHECKSUM_BYTES], whole[CHECKSUM_BYTES:]
-    return data if checksum == _digest(data) else None
+        whole = _WAITING.get(path)
+    if whole is None:
+        try:
+            with open(path, "rb") as file:
+                if not (_is_own(os.fstat(file.fileno())) and _is_own_folder(os.path.dirname(path), _user())):
+                    return None
+                whole = file.read()
+        except OSError:
+            return None
+    data = whole[CHECKSUM_BYTES:]
+    return data if whole == _sealed(kind, key, data) else None
 
 
 def store(kind: str, key: bytes, data: bytes) -> None:
     """Keep an entry; it is whole or absent for every other process."""
     path = _path(kind, key)
     if path:
-        _write(path, data)
+        _write(path, _sealed(kind, key, data))
 
 
 def store_soon(kind: str, key: bytes, data: bytes) -> None:
@@ -64,10 +70,41 @@ def store_soon(kind: str, key: bytes, data: bytes) -> None:
     if not path:
         return
     with _LOCK:
-        _WAITING[path] = data
+        _WAITING[path] = _sealed(kind, key, data)
         is_first, _is_writing = not _is_writing, True
     if is_first:
         threading.Thread(target=_write_later, name="constrint-cache", daemon=True).start()
+
+
+def _sealed(kind: str, key: bytes, data: bytes) -> bytes:
+    """An entry with its checksum, which is right for this kind and key alone."""
+    of_key = hashlib.blake2b(key, person=hashlib.blake2b(kind.encode(), digest_size=16).digest()).digest()
+    return hashlib.blake2b(data, digest_size=CHECKSUM_BYTES, key=of_key).digest() + data
+
+
+def _user() -> int | None:
+    """The user of this process; None where files have no owners of this kind."""
+    return os.geteuid() if hasattr(os, "geteuid") else None
+
+
+def _is_own(status: os.stat_result) -> bool:
+    """Whether a file or folder belongs to the user, and nobody else may write to it."""
+    return _user() is None or (status.st_uid == _user() and not status.st_mode & 0o022)
+
+
+@lru_cache(maxsize=64)
+def _is_own_folder(folder: str, _user: int | None) -> bool:
+    """Whether a kind's folder and that of the version around it are the user's own; warns once where they are not."""
+    for one in (folder, os.path.dirname(folder)):
+        if not _is_own(os.stat(one)):
+            warnings.warn(
+                f"nothing is read from the cache {one}: it belongs to another user, or others may write to it. Remove "
+                "it, or name another folder with CONSTRINT_CACHE.",
+                RuntimeWarning,
+                stacklevel=4,
+            )
+            return False
+    return True
 
 
 #: Entries that are about to be written, by path.
@@ -111,10 +148,11 @@ def _write_waiting() -> None:
 def _write(path: str, data: bytes) -> None:
     name, folder = "", os.path.dirname(path)
     try:
-        os.makedirs(folder, exist_ok=True)
+        for one in (os.path.dirname(folder), folder):
+            os.makedirs(one, mode=0o700, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=folder)
         with os.fdopen(handle, "wb") as file:
-            file.write(_digest(data) + data)
+            file.write(data)
         os.replace(name, path)
     except OSError:
         if name:
@@ -181,7 +219,3 @@ def _path(kind: str, key: bytes) -> str:
     """The file of an entry; empty where nothing is kept."""
     root = _root()
     return root and os.path.join(root, kind, hashlib.blake2b(key, digest_size=20).hexdigest())
-
-
-def _digest(data: bytes) -> bytes:
-    return hashlib.blake2b(data, digest_size=CHECKSUM_BYTES).digest()

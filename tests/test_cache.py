@@ -7,6 +7,8 @@ import os
 import subprocess
 import sys
 import threading
+import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -43,6 +45,52 @@ def test_damaged_entries_are_none(folder: Path, damage: bytes | None) -> None:
     assert cache.load("kind", b"key") is None
     cache.store("kind", b"key", b"again")
     assert cache.load("kind", b"key") == b"again"
+
+
+def test_an_entry_holds_for_its_key_alone(folder: Path) -> None:
+    """A binary of another source in the right place is not launched."""
+    for kind, key in (("kind", b"key"), ("kind", b"other"), ("another", b"key")):
+        cache.store(kind, key, kind.encode() + key)
+    paths = [Path(cache._path(kind, key)) for kind, key in (("kind", b"key"), ("kind", b"other"), ("another", b"key"))]
+    for other in paths[1:]:
+        paths[0].write_bytes(other.read_bytes())
+        assert cache.load("kind", b"key") is None
+    assert cache.load("kind", b"other") == b"kindother"
+
+
+def foreign(path: Path) -> None:
+    if os.geteuid():
+        pytest.skip("only root gives files to others")
+    os.chown(path, 65534, 65534)
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="files have no owners of this kind here")
+@pytest.mark.parametrize("change", [
+    lambda path: path.chmod(0o620), lambda path: path.chmod(0o602), foreign,
+    lambda path: path.parent.chmod(0o770), lambda path: path.parent.parent.chmod(0o707),
+    lambda path: foreign(path.parent), lambda path: foreign(path.parent.parent),
+])  # fmt: skip
+def test_what_others_may_write_is_not_used(folder: Path, change: Callable[[Path], None]) -> None:
+    cache.store("kind", b"key", b"data")
+    (path,) = files(folder)
+    assert (path.parent.stat().st_mode, path.parent.parent.stat().st_mode) == (0o40700, 0o40700)
+    change(path)
+    cache._is_own_folder.cache_clear()
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        assert [cache.load("kind", b"key") for _ in range(3)] == [None] * 3
+    is_folder = cache._is_own(path.stat())
+    assert ["nothing is read from the cache" in str(one.message) for one in said] == [True] * is_folder
+    cache._is_own_folder.cache_clear()
+
+
+def test_a_loose_umask_makes_no_folder_for_others(folder: Path) -> None:
+    before = os.umask(0)
+    try:
+        cache.store("kind", b"key", b"data")
+    finally:
+        os.umask(before)
+    assert cache.load("kind", b"key") == b"data"
 
 
 def test_nothing_is_kept_where_it_is_ignored_or_cannot_be(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,7 +36,6 @@ from constrint.cli.records_selection import (
     Workload,
     gpu_name,
     opened,
-    printable,
     selecting,
 )
 from constrint.errors import UnknownNameError, UsageError
@@ -121,10 +120,12 @@ def diff(
     output: Output,
 ) -> None:
     """Compare the bests of two runs, or of two stores."""
+    from constrint.tune.store.backends import shown
+
     filters = {"gpu": gpu, "kernel": kernel, "dtype": dtype, "workload": workload}
     first, second = (_best(name, filters, store) for name in (before, after))
     pairs = [(first.get(key), second.get(key)) for key in dict.fromkeys([*first, *second])]
-    output.show(difference_page(pairs, printable(before), printable(after)))
+    output.show(difference_page(pairs, shown(before), shown(after)))
 
 
 def _best(name: str, filters: dict[str, str | None], store: str | None) -> dict[str, TuningRecord]:

@@ -16,7 +16,7 @@ from constrint.answers.record import counted
 from constrint.answers.terminal import print_json, say, wrap
 from constrint.cli.options import Json
 from constrint.cli.output import write_file
-from constrint.cli.records_selection import Gpu, Selection, Store, gpu_name, numbers_of, opened, printable, selecting
+from constrint.cli.records_selection import Gpu, Selection, Store, gpu_name, numbers_of, opened, selecting
 from constrint.errors import UsageError
 
 if TYPE_CHECKING:
@@ -66,8 +66,9 @@ def import_(
 ) -> None:
     """Add the records of a file, all or none."""
     from constrint.answers.formats.records import StatedFields, load, reader
+    from constrint.tune.store.backends import shown
 
-    read = reader(form)
+    read, name = reader(form), shown(str(file))
     stated = StatedFields(
         kernel or "", operation or "", gpu_name(gpu) or "", dtype or "", numbers_of(workload), run or ""
     )
@@ -77,10 +78,10 @@ def import_(
         place = records_store.place
     if json:
         counts = {"num_records": len(records), "num_new": num_new}
-        print_json({"schema": IMPORT_SCHEMA, "store": place, "file": printable(str(file)), "format": form, **counts})
+        print_json({"schema": IMPORT_SCHEMA, "store": place, "file": name, "format": form, **counts})
     else:
         num_present = len(records) - num_new
-        text = f"{counted(num_new, 'record')} of {printable(str(file))} added to {place}"
+        text = f"{counted(num_new, 'record')} of {name} added to {place}"
         say(wrap(f"{text}; {num_present:,} were there already." if num_present else f"{text}."))
 
 
@@ -132,7 +133,7 @@ _SECONDS = {"h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
 def prune(
     *,
     stale: Annotated[
-        bool, typer.Option("--stale", help="Records of other kernel code, or of another Triton, than here.")
+        bool, typer.Option("--stale", help="Records of other device code, or of another Triton, than here.")
     ] = False,
     failed: Annotated[bool, typer.Option("--failed", help="Records of failed trials.")] = False,
     older_than: Annotated[
@@ -217,13 +218,12 @@ def is_stale(record: TuningRecord) -> bool:
     tools = {**toolchain(), **compilers}
     if any(record.toolchain.get(name, version) != version for name, version in tools.items() if name in MAKERS):
         return True
-    recorded = (record.source_hash, record.spec_hash)
-    return code is not None and all(recorded) and recorded != code
+    return bool(code and record.source_hash) and record.source_hash != code
 
 
 @lru_cache(maxsize=256)
-def _here(kernel: str) -> tuple[tuple[str, str] | None, Mapping[str, str]]:
-    """The hashes of a kernel's code, and its compilers; cached, since many records name few kernels."""
+def _here(kernel: str) -> tuple[str | None, Mapping[str, str]]:
+    """The hash of a kernel's device code, and its compilers; cached, since many records name few kernels."""
     from constrint.kernels.registry import code_of, spec_or_none
 
     spec = spec_or_none(kernel)

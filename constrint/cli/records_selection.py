@@ -143,27 +143,24 @@ def opened(place: str | None, *, is_made: bool = False) -> Iterator[RecordStore]
 
     Args:
         place: The named store; None for the user's own.
-        is_made: Whether a missing file is created.
+        is_made: Whether a missing file is made. Else nothing is written before records are added or removed, and the
+            user's own store, where it is missing, reads as empty.
 
     Raises:
         UsageError: When the named file is missing.
     """
+    from constrint.tune.store.backends import shown
     from constrint.tune.store.place import url_of
     from constrint.tune.store.store import RecordStore
 
     url = url_of(place)
     if place and not is_made and url.get_backend_name() == "sqlite" and not Path(url.database or "").exists():
-        raise UsageError(f"there is no store {place}; `constrint tune` and `constrint records import` make one.")
+        raise UsageError(f"there is no store {shown(place)}; `constrint tune` and `constrint records import` make one.")
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         warnings.showwarning = _print_note
-        with RecordStore.open(place) as store:
+        with RecordStore.open(place, is_made=is_made) as store:
             yield store
-
-
-def printable(text: str) -> str:
-    """A name for printing, with undecodable bytes of a file's name escaped."""
-    return text.encode(errors="backslashreplace").decode()
 
 
 def _print_note(message: Warning | str, *_: Any, **__: Any) -> None:

@@ -122,12 +122,12 @@ def load_spec(full_name: str) -> KernelSpec:
     return operation.implementations[0] if len(operation.implementations) == 1 else operation.spec(full_name)
 
 
-def code_of(full_name: str) -> tuple[str, str] | None:
-    """Hashes of a kernel's device code and of its space, rules and costs; None where it is not known here."""
-    from constrint.select.fingerprint import fingerprint_of
+def code_of(full_name: str) -> str | None:
+    """The hash of a kernel's device code; None where it is not known here."""
+    from constrint.select.fingerprint import source_hash
 
     spec = spec_or_none(full_name)
-    return None if spec is None else fingerprint_of(spec)
+    return None if spec is None else source_hash(spec)
 
 
 def spec_or_none(full_name: str) -> KernelSpec | None:

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 
 from constrint.answers.facts import MeasuredFacts, Value, plain
 from constrint.select import Operation, Workload
-from constrint.select.fingerprint import fingerprint_of
+from constrint.select.fingerprint import source_hash
 from constrint.select.tuned import TunedEntry, read_tuned, tuned_path
 from constrint.select.winners import SHIPPED
 
 if TYPE_CHECKING:
     from constrint.tune.store.record import TuningRecord
 
-#: The hashes of a kernel's device code and space by its full name; None for an unknown kernel.
-CodeOf = Callable[[str], tuple[str, str] | None]
+#: The hash of a kernel's device code by its full name; None for an unknown kernel.
+CodeOf = Callable[[str], str | None]
 
 
 def of_config(measured: Sequence[MeasuredFacts], kernel: str, config: Mapping[str, Value]) -> MeasuredFacts | None:
@@ -32,7 +32,7 @@ def measured_facts(records: Iterable[TuningRecord], place: str, code_of: CodeOf)
     Args:
         records: Records of one workload on one GPU.
         place: The store, as printed.
-        code_of: The current hashes of a kernel, which tell whether its code has changed.
+        code_of: The hash of a kernel's device code today.
     """
     facts: dict[tuple[str, str], MeasuredFacts] = {}
     for record in records:
@@ -50,7 +50,7 @@ def measured_facts(records: Iterable[TuningRecord], place: str, code_of: CodeOf)
             created=record.created,
             toolchain=dict(record.toolchain),
             how=f"{figures.num_rounds} rounds, {figures.cache} L2" + (", finalist" if figures.is_final else ""),
-            is_stale=_is_stale(record.kernel, record.source_hash, record.spec_hash, code_of),
+            is_stale=bool(record.source_hash) and code_of(record.kernel) not in (None, record.source_hash),
         )
         key = (one.kernel, repr(sorted(one.config.items())))
         if key not in facts or _order(one) < _order(facts[key]):
@@ -67,7 +67,6 @@ def published(operation: Operation, gpu: str, workload: Workload) -> Iterator[Me
     specs = {spec.full_name: spec for spec in operation.implementations}
     for entry in table.entries:
         if entry.kernel in specs and _is_of(entry, operation, workload):
-            now = fingerprint_of(specs[entry.kernel])
             yield MeasuredFacts(
                 kernel=entry.kernel,
                 config={name: plain(value) for name, value in entry.config.items()},
@@ -78,7 +77,7 @@ def published(operation: Operation, gpu: str, workload: Workload) -> Iterator[Me
                 toolchain=dict(entry.toolchain),
                 how="the winner of its run"
                 + "".join(f", with {name} = {value} given" for name, value in entry.fixed.items()),
-                is_stale=entry.source_hash != now.source,
+                is_stale=entry.source_hash != source_hash(specs[entry.kernel]),
             )
 
 
@@ -91,11 +90,6 @@ def _is_of(entry: TunedEntry, operation: Operation, workload: Workload) -> bool:
         and entry.sizes == dict(workload.sizes)
         and entry.options == options
     )
-
-
-def _is_stale(kernel: str, source: str, space: str, code_of: CodeOf) -> bool:
-    code = code_of(kernel)
-    return code is not None and bool(source and space) and (source, space) != tuple(code)
 
 
 def in_order(measured: Iterable[MeasuredFacts]) -> list[MeasuredFacts]:

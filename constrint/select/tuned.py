@@ -6,6 +6,7 @@ Look-ups read it instead of the store of records. Who wins is decided where it i
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import tempfile
@@ -79,8 +80,26 @@ class TunedTable:
 
 
 def tuned_path(folder: Path, gpu: str) -> Path:
-    """The file of a GPU: `tuned-rtx-4090.json` for `RTX 4090`."""
-    return folder / f"tuned-{re.sub(r'[^a-z0-9]+', '-', gpu.lower()).strip('-')}.json"
+    """The file of a GPU, `tuned-h200-sxm.json` for `H200-SXM`; two names have two files, on every file system.
+
+    Capitals, digits and single hyphens are spelt in small letters. Any other name is followed by its hash.
+    """
+    plain = re.sub(r"[^a-z0-9]+", "-", gpu.lower()).strip("-")[:100]
+    if plain.upper() != gpu:
+        plain += f"_{hashlib.sha256(gpu.encode(errors='surrogatepass')).hexdigest()[:12]}"
+    return folder / f"tuned-{plain}.json"
+
+
+def table_of(folder: Path, gpu: str) -> tuple[Path, TunedTable]:
+    """The table of a GPU in a folder and its file, also one under the name that earlier versions gave it."""
+    path = tuned_path(folder, gpu)
+    table = read_tuned(path)
+    if not (table.gpu or table.problem):
+        earlier = folder / f"tuned-{re.sub(r'[^a-z0-9]+', '-', gpu.lower()).strip('-')}.json"
+        found = read_tuned(earlier) if earlier != path else table
+        if found.gpu == gpu:
+            return earlier, found
+    return path, table
 
 
 def read_tuned(path: Path) -> TunedTable:

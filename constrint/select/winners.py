@@ -26,9 +26,9 @@ from constrint.hwmodels import GpuModel
 from constrint.select.fingerprint import source_hash
 from constrint.select.spec import KernelSpec
 from constrint.select.toolchain import differences, missing, toolchain, toolchain_of
-from constrint.select.tuned import TunedEntry, read_tuned, tuned_path
+from constrint.select.tuned import TunedEntry, table_of
 from constrint.select.workload import Workload
-from constrint.solve import why_not
+from constrint.solve.explain.conflict import rule_text
 
 #: Folder of the tables that come with the package.
 SHIPPED = Path(__file__).parents[1] / "kernels" / "tuned"
@@ -162,8 +162,7 @@ def _rows(gpu: str, _place: str) -> _Rows:
     for folder, is_own in ((cache.user_folder(), True), (SHIPPED, False)):
         if folder is None:
             continue
-        path = tuned_path(folder, gpu)
-        table = read_tuned(path)
+        path, table = table_of(folder, gpu)
         if table.problem:
             warnings.warn(table.problem, StaleTableWarning, stacklevel=4)
         if table.gpu != gpu:
@@ -206,16 +205,23 @@ def _changed(spec: KernelSpec, entry: TunedEntry) -> str:
 
 def _invalid(spec: KernelSpec, gpu: GpuModel, workload: Workload, entry: TunedEntry) -> str:
     """Return the rule of the space that forbids a measured configuration; empty for a valid one."""
-    if not all(isinstance(value, int) for value in entry.config.values()):
-        return ""  # labels of a kernel from outside: whoever launches it encodes them and checks them
     try:
-        broken = why_not(spec.problem(gpu, workload), entry.config)
+        problem = spec.problem(gpu, workload)
     except ConstrintError as error:
         return f"{spec.full_name} takes no measured configuration: {error}"
-    for rule in broken:
-        if rule.constraint is None or rule.constraint.kind not in ("redundant", "estimated"):
-            return f"the space of {spec.full_name} has no measured configuration: {rule.text}"
-    return ""
+    config, domains = entry.config, problem.variables
+    wrong = [f"it lacks {name}" for name in domains if name not in config]
+    wrong += [f"there is no parameter {name!a}" for name in config if name not in domains]
+    # True is no 1, and 2.0 no 2: what is launched is what was measured.
+    wrong += [f"{name} is {value!a}" for name, value in config.items() if type(value) is not int]
+    if wrong:
+        return f"{spec.full_name} takes no measured configuration: {wrong[0]}"
+    values = {name: value for name, value in config.items() if isinstance(value, int)}
+    wrong = [f"{name} in {domain}" for name, domain in domains.items() if values[name] not in domain]
+    if not wrong:
+        rules = [rule for rule in problem.constraints if rule.kind not in ("redundant", "estimated")]
+        wrong = [rule_text(rule) for rule in rules if not rule.holds(values)]
+    return f"the space of {spec.full_name} has no measured configuration: {wrong[0]}" if wrong else ""
 
 
 @lru_cache(maxsize=64)

@@ -350,3 +350,10 @@ def test_what_is_said_is_taken_for_a_file() -> None:
     )
     assert (found.gpu, found.dtype, found.run, found.sizes) == ("A100", "fp8", "mine", {"n": 2})
     assert msgspec.json.decode(msgspec.json.encode(found), type=TuningRecord) == found
+
+
+@pytest.mark.parametrize("name", ["jsonl", "kernel-tuner", "t4"])
+def test_half_of_a_character_in_a_name_is_refused_with_its_line(name: str) -> None:
+    text = text_of(name, several()).replace('"mode"', '"\\ud800"')
+    with pytest.raises(UsageError, match=r"file:\d+: .*Nothing was imported"):
+        read(name, text)

@@ -155,7 +155,7 @@ def test_measurements_are_the_best_of_each_configuration_with_where_they_are_fro
         record({"tile_m": 2}, 1e-4, source_hash="before"),
         record({"tile_m": 3}, 1e-4, outcome="wrong_result"),
     ]
-    found = in_order(measured_facts(records, "my.sqlite", lambda kernel: ("now", "now")))
+    found = in_order(measured_facts(records, "my.sqlite", lambda kernel: "now"))
     assert [(one.median_s, one.is_stale) for one in found] == [(2e-4, False), (1e-4, True)]
     assert found[0].source == "my.sqlite"
     assert found[0].id == records[1].id

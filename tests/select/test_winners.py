@@ -23,9 +23,9 @@ from constrint.kernels.launch.cuda import nvrtc
 from constrint.kernels.registry import load_kernel, load_spec
 from constrint.kernels.rnn.candidates import decide_layer
 from constrint.select import Workload, rank, winners
-from constrint.select.fingerprint import fingerprint_of
+from constrint.select.fingerprint import fingerprint_of, source_hash
 from constrint.select.toolchain import differences, toolchain_of
-from constrint.select.tuned import TunedEntry, TunedTable, tuned_path, write_tuned
+from constrint.select.tuned import TunedEntry, TunedTable, read_tuned, tuned_path, write_tuned
 from tests.support.cuda_kernels import ROTATE
 from tests.support.decisions import begin_anew, choose_kernel, refuse_step
 from tests.support.shared import SharedResults, SharedTables
@@ -196,6 +196,48 @@ def test_a_stale_or_foreign_winner_is_said_once_and_not_used(put: Put, changes: 
     assert len(heard) == 1
     assert "constrint tune" in str(heard[0].message)
     assert (choice.kernel, choice.config) == (before.kernel, before.config)
+
+
+def shipped_of_each_kernel() -> list[TunedEntry]:
+    """A shipped winner of each kernel: of products, and of layers and their backward passes."""
+    table = read_tuned(tuned_path(winners.SHIPPED, GPU.name))
+    return list({entry.kernel: entry for entry in table.entries}.values())
+
+
+@pytest.mark.parametrize("winner", shipped_of_each_kernel(), ids=lambda winner: str(winner.kernel))
+def test_no_configuration_outside_a_kernels_space_is_taken(
+    winner: TunedEntry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hashes that match are no reason to launch: a table is a file that anything may have changed."""
+    monkeypatch.setenv("CONSTRINT_CACHE", str(tmp_path))
+    monkeypatch.setattr(winners, "SHIPPED", tmp_path / "none")
+    monkeypatch.setattr(winners, "toolchain", lambda: TOOLS)
+    spec = load_spec(winner.kernel)
+    workload = Workload(winner.operation, winner.sizes, winner.dtype, winner.options)
+    facts = {"source_hash": source_hash(spec), "toolchain": dict(toolchain_of(spec, TOOLS))}
+
+    def found(config: dict[str, Any]) -> winners.Winner | None:
+        entry = msgspec.structs.replace(winner, config=config, **facts)
+        write_tuned(TunedTable(GPU.name, (entry,)), tuned_path(tmp_path, GPU.name))
+        winners.reload()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", winners.StaleTableWarning)
+            return winners.winner((spec,), GPU, workload, winner.fixed)
+
+    config = winner.config
+    right = found(config)
+    assert right is not None
+    assert right.config == config
+    name, *_ = config or ("none",)
+    wrong: list[dict[str, Any]] = [config | {"more": 1}, config | {"\x1b[31m": 1}]
+    if config:
+        wrong += [{}, {key: value for key, value in config.items() if key != name}]
+        number = int(str(config[name]))
+        values = (-1, -number, 2**40, -(2**62), 2**63 - 1, 0.5, float(number), str(number), None, True)
+        wrong += [config | {name: value} for value in values if repr(value) != repr(config[name])]
+        wrong += [dict.fromkeys(config, 2**40), {key: str(value) for key, value in config.items()}]
+    assert [one for one in wrong if found(one) is not None] == []
+    winners.reload()
 
 
 def test_the_space_and_the_costs_may_change_as_long_as_the_configuration_is_valid(put: Put) -> None:

@@ -235,6 +235,8 @@ def converted(source: Source, value: Any, kind: type[T], place: Place = ()) -> T
                 break
             steps.append(int(number) if number else name)
         refuse(source, f"{shown(steps)}: {rule}", line_of(source, tuple(steps)))
+    except UnicodeEncodeError:
+        refuse(source, f"{shown(place)}: a text has half of a character (\\ud800 to \\udfff)", line_of(source, place))
 
 
 def shown(place: Iterable[str | int]) -> str:

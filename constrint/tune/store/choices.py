@@ -5,6 +5,8 @@ The answer depends on the records alone, not on their order: all processes and r
 
 from __future__ import annotations
 
+import os
+import warnings
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,15 +14,20 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from constrint.errors import StoreError
-from constrint.select.tuned import TunedEntry, TunedTable, tuned_path, write_tuned
+from constrint.select.tuned import TunedEntry, TunedTable, read_tuned, table_of, tuned_path, write_tuned
 from constrint.tune.store.alone import alone_in
 from constrint.tune.store.record import Figures, TuningRecord
 
 if TYPE_CHECKING:
     from constrint.tune.store.store import RecordStore
 
-#: The hashes of a kernel's device code and of its space, rules and costs, by its full name; None where it is unknown.
-CodeOf = Callable[[str], tuple[str, str] | None]
+#: The hash of a kernel's device code by its full name; None where it is unknown. Rules and costs may have changed since
+#: a measurement: it holds as long as its device code is today's, as for look-ups.
+CodeOf = Callable[[str], str | None]
+
+
+class LostWinnersWarning(UserWarning):
+    """Issued where a table that is replaced has winners of workloads of which the store has no record."""
 
 
 def best_records(records: Iterable[TuningRecord], *, per_toolchain: bool = False) -> list[TuningRecord]:
@@ -56,8 +63,7 @@ def of_one_code(records: Iterable[TuningRecord], code_of: CodeOf) -> list[Tuning
 
     Args:
         records: Any records.
-        code_of: The current hashes of a kernel's device code and of its space; for an unknown kernel the version of its
-            latest record counts.
+        code_of: The hash of a kernel's device code today; for an unknown kernel that of its latest record counts.
     """
     listed = list(records)
     latest: dict[str, TuningRecord] = {}
@@ -65,8 +71,8 @@ def of_one_code(records: Iterable[TuningRecord], code_of: CodeOf) -> list[Tuning
         other = latest.get(record.kernel)
         if other is None or (record.created, record.id) > (other.created, other.id):
             latest[record.kernel] = record
-    code = {kernel: code_of(kernel) or _code(record) for kernel, record in latest.items()}
-    return [record for record in listed if _code(record) == code[record.kernel]]
+    code = {kernel: code_of(kernel) or record.source_hash for kernel, record in latest.items()}
+    return [record for record in listed if record.source_hash == code[record.kernel]]
 
 
 def publish(store: RecordStore, gpu: str, folder: Path, code_of: CodeOf = lambda kernel: None) -> Path:
@@ -90,11 +96,39 @@ def publish(store: RecordStore, gpu: str, folder: Path, code_of: CodeOf = lambda
         # A process that read the store earlier must not overwrite the table of a process that read it later.
         with alone_in(folder):
             records = of_one_code(store.find(gpu=gpu, outcome="ok"), code_of)
-            best = best_records(records, per_toolchain=True)
-            write_tuned(TunedTable(gpu, tuple(map(_entry, best))), path)
+            table = TunedTable(gpu, tuple(map(_entry, best_records(records, per_toolchain=True))))
+            _, before = table_of(folder, gpu)
+            _keep_of_another(path, gpu)
+            write_tuned(table, path)
+            _warn_of_lost(before, table, code_of, store.place)
     except OSError as error:
         raise StoreError(f"{path} cannot be written: {error.strerror}; the table before it, if any, stays.") from error
     return path
+
+
+def _keep_of_another(path: Path, gpu: str) -> None:
+    """Rename the table of another GPU, to which an earlier version gave the same file."""
+    table = read_tuned(path)
+    other = tuned_path(path.parent, table.gpu)
+    if table.gpu and table.gpu != gpu and not other.exists():
+        os.replace(path, other)
+
+
+def _warn_of_lost(before: TunedTable, now: TunedTable, code_of: CodeOf, place: str) -> None:
+    of_now = {_workload(entry) for entry in now.entries}
+    lost = [entry for entry in before.entries if _workload(entry) not in of_now]
+    num_lost = sum(code_of(entry.kernel) in (None, entry.source_hash) for entry in lost)
+    if num_lost:
+        warnings.warn(
+            f"{num_lost} winners of the table before are gone: {place} has no record of their workloads. A table has "
+            "the winners of one store; `constrint records import` brings records of another one.",
+            LostWinnersWarning,
+            stacklevel=3,
+        )
+
+
+def _workload(entry: TunedEntry) -> bytes:
+    return _text([entry.operation, entry.dtype, entry.sizes, entry.options, entry.fixed])
 
 
 def _winner(records: list[TuningRecord]) -> TuningRecord:
@@ -127,10 +161,6 @@ def _entry(record: TuningRecord) -> TunedEntry:
         created=record.created,
         fixed=record.fixed,
     )
-
-
-def _code(record: TuningRecord) -> tuple[str, str]:
-    return record.source_hash, record.spec_hash
 
 
 def _text(value: object) -> bytes:

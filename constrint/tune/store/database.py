@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from sqlalchemy import URL, Connection
+from sqlalchemy import URL, Connection, StaticPool
 
 from constrint.tune.store.backends import backend_of, explained
 
@@ -20,16 +20,18 @@ class Database:
 
     Args:
         url: Address of the store.
+        is_made: Whether a missing store is made at once. Else the first transaction that writes makes it, and nothing
+            is written before.
 
     Raises:
         UsageError: When it is no place for a store, or a driver is missing.
         StoreError: When it cannot be opened, or is of a later version.
     """
 
-    def __init__(self, url: URL) -> None:
+    def __init__(self, url: URL, *, is_made: bool = True) -> None:
         self.url, self.backend = url, backend_of(url)
         self._lock = threading.Lock()
-        self._open()
+        self._open(is_made)
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
@@ -45,7 +47,7 @@ class Database:
             work: Body of the transaction; run again where the file was replaced meanwhile.
         """
         while True:
-            self._follow()
+            self._follow(writes=True)
             with explained(self.url), self._engine.connect() as connection:
                 connection.execution_options(writes=True)
                 with connection.begin():
@@ -57,22 +59,31 @@ class Database:
         """Close every connection."""
         self._engine.dispose(close=self._process == os.getpid())
 
-    def _open(self) -> None:
-        self._engine = self.backend.open(self.url)
-        # Every connection from now on is to the file seen here, or to a later one.
-        self._engine.dispose()
-        self._file, self._process = self.backend.file_of(self.url), os.getpid()
+    def _open(self, is_made: bool) -> None:
+        self._engine = self.backend.open(self.url, is_made=is_made)
+        if not self._is_in_memory():
+            # Every connection from now on is to the file seen here, or to a later one.
+            self._engine.dispose()
+        self._file, self._process, self._is_made = self.backend.file_of(self.url), os.getpid(), is_made
 
-    def _follow(self) -> None:
-        """Reconnect in a forked process, and where another process removed or replaced the file."""
+    def _follow(self, *, writes: bool = False) -> None:
+        """Reconnect in a forked process, where the file was removed or replaced, and before the first write."""
         with self._lock:
+            is_stale = self._is_replaced() or (writes and not self._is_made)
             if self._process != os.getpid():
                 self._inherited = self._engine.pool  # the parent's connections: garbage collection would close them
-                self._engine.dispose(close=False)
-                self._process = os.getpid()
-            if self._is_replaced():
+                is_stale = is_stale or self._is_in_memory()
+                if not is_stale:
+                    self._engine.dispose(close=False)
+                    self._process = os.getpid()
+            elif is_stale:
                 self._engine.dispose()
-                self._open()
+            if is_stale:
+                # Only a transaction that writes makes a store: another process may have locked the folder.
+                self._open(writes)
+
+    def _is_in_memory(self) -> bool:
+        return isinstance(self._engine.pool, StaticPool)
 
     def _is_replaced(self) -> bool:
         return self.backend.file_of(self.url) != self._file

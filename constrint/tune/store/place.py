@@ -15,7 +15,7 @@ from sqlalchemy.exc import ArgumentError
 
 from constrint import cache
 from constrint.errors import UsageError
-from constrint.tune.store.backends import backend_named, shown
+from constrint.tune.store.backends import SCHEME, backend_named, shown
 
 #: File of the user's own store, in the user's cache folder. It outlives upgrades, unlike `constrint.cache`.
 FILE_NAME = "records.sqlite"
@@ -40,12 +40,12 @@ def url_of(named: str | Path | None) -> URL:
         UsageError: When it is neither a file nor a database that can hold records.
     """
     named = named or os.environ.get("CONSTRINT_STORE") or default_path()
-    if isinstance(named, Path) or "://" not in named:
+    if isinstance(named, Path) or not SCHEME.match(named):
         return url_of_file(str(named))
     try:
         url = make_url(named)
     except (ArgumentError, ValueError):
-        raise UsageError(f"the store's URL {named!r} cannot be read: {WAYS}.") from None
+        raise UsageError(f"the store's URL {shown(named)} cannot be read: {WAYS}.") from None
     backend = backend_named(url.get_backend_name())
     address = None if backend is None else backend.address(url)
     if address is None:

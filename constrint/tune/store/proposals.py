@@ -1,19 +1,14 @@
-"""Proposals in the store, a table of their own: proposer, reason, candidate, gates and verdict.
-
-Stores of earlier versions lack the table. It is made with the first proposal; nothing else of such a store changes, and
-earlier versions continue to use it.
-"""
+"""Proposals in the store, a table of their own: proposer, reason, candidate, gates and verdict."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
-from sqlalchemy import Column, Connection, Double, Index, String, Table, Text, inspect
+from sqlalchemy import Column, Double, Index, String, Table, Text
 
-from constrint.tune.store.record import TuningRecord, Value, digest
-from constrint.tune.store.schema import METADATA, exact_json
+from constrint.tune.store.record import Value, digest
+from constrint.tune.store.schema import CHECKSUM, METADATA, exact_json, sealed
 
 PROPOSALS = Table(
     "constrint_proposals",
@@ -25,13 +20,12 @@ PROPOSALS = Table(
     Column("record_key", String(32), nullable=False),
     Column("created", Double(), nullable=False),
     Column("proposal", Text(), nullable=False),
+    Column(CHECKSUM, String(32)),
 )
 Index("constrint_proposals_by_run", PROPOSALS.c.run)
 Index("constrint_proposals_by_record", PROPOSALS.c.record_key)
 #: Columns with the value of the proposal's field of the same name.
 FIELDS = ("id", "run", "operation", "gpu", "record_key", "created")
-#: Key of the lock under which one process at a time makes the table.
-ADVISORY_LOCK = 0x636F6E7075
 
 
 class GateKept(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -109,27 +103,9 @@ def proposal_row(proposal: ProposalRecord) -> dict[str, Any]:
         UsageError: When it would not be read back as it is.
     """
     text = exact_json(proposal, f"a proposal of run {proposal.run[:80]!r}")
-    return {**{name: getattr(proposal, name) for name in FIELDS}, "proposal": text}
+    return sealed({**proposal_columns(proposal), "proposal": text})
 
 
-def has_table(connection: Connection) -> bool:
-    """Whether a store has the table; those of earlier versions lack it."""
-    return inspect(connection).has_table(PROPOSALS.name)
-
-
-def make_table(connection: Connection, lock: Callable[[Connection, int], None]) -> None:
-    """Make the table where it is missing, inside a transaction that writes.
-
-    Args:
-        connection: The transaction.
-        lock: Waits for other processes that make the table.
-    """
-    if has_table(connection):
-        return
-    lock(connection, ADVISORY_LOCK)
-    METADATA.create_all(connection, tables=[PROPOSALS])
-
-
-def is_of(proposal: ProposalRecord, record: TuningRecord) -> bool:
-    """Whether a record was measured because of a proposal."""
-    return (proposal.run, proposal.record_key) == (record.run, record.key)
+def proposal_columns(proposal: ProposalRecord) -> dict[str, Any]:
+    """The columns that are computed from a proposal."""
+    return {name: getattr(proposal, name) for name in FIELDS}

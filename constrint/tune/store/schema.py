@@ -1,24 +1,28 @@
 """The tables of a store, the same in SQLite and PostgreSQL.
 
-A record is stored whole as JSON, which is read back. The other columns are computed from it for queries.
+A record is stored whole as JSON, which is read back. The other columns are computed from it for queries. A checksum of
+the whole row tells whether it is read back as it was written; rows of earlier versions have none.
 """
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, TypedDict
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 import msgspec
 from sqlalchemy import Column, ColumnElement, Double, Index, MetaData, String, Table, Text, false
 
 from constrint.errors import UsageError
-from constrint.tune.store.record import TuningRecord
+from constrint.tune.store.record import TuningRecord, digest
 
 if TYPE_CHECKING:
     from constrint.select import Workload
 
 #: Version of the tables; a store of a later version is refused.
 SCHEMA = 1
+#: Column of a row's checksum, which earlier versions neither write nor read.
+CHECKSUM = "checksum"
 METADATA = MetaData()
 META = Table("constrint_meta", METADATA, Column("name", String(32), primary_key=True), Column("value", Text()))
 RECORDS = Table(
@@ -35,6 +39,7 @@ RECORDS = Table(
     Column("run", Text(), nullable=False),
     Column("created", Double(), nullable=False),
     Column("record", Text(), nullable=False),
+    Column(CHECKSUM, String(32)),
 )
 Index("constrint_records_by_run", RECORDS.c.run)
 Index("constrint_records_by_workload", RECORDS.c.operation, RECORDS.c.gpu, RECORDS.c.dtype)
@@ -44,6 +49,7 @@ FIELDS = ("id", "key", "operation", "kernel", "gpu", "dtype", "outcome", "run", 
 
 #: Most characters of indexed columns: PostgreSQL takes some 2,700 bytes for all columns of an index together.
 LONGEST = {"operation": 200, "gpu": 200, "dtype": 200, "run": 500}
+T = TypeVar("T")
 
 
 class Filters(TypedDict, total=False):
@@ -87,14 +93,52 @@ def row_of(record: TuningRecord) -> dict[str, Any]:
         UsageError: When it would not be read back as it is.
     """
     text = exact_json(record, _named(record))
-    row = {name: getattr(record, name) for name in FIELDS}
+    row = record_columns(record)
     unfit = [name for name, value in row.items() if isinstance(value, str) and (not value or "\0" in value)]
     if unfit:
         raise UsageError(f"{_named(record)} has an empty {unfit[0]}, or one with a NUL character; say what it is.")
     long = [name for name, most in LONGEST.items() if len(row[name]) > most]
     if long:
         raise UsageError(f"{_named(record)} has a name of more than {LONGEST[long[0]]} characters for its {long[0]}.")
-    return {**row, "workload": workload_text(record.sizes, record.options), "record": text}
+    return sealed({**row, "record": text})
+
+
+def record_columns(record: TuningRecord) -> dict[str, Any]:
+    """The columns that are computed from a record."""
+    fields = {name: getattr(record, name) for name in FIELDS}
+    return {**fields, "workload": workload_text(record.sizes, record.options)}
+
+
+def sealed(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row with its checksum.
+
+    Raises:
+        ValueError, TypeError: When a value is neither text nor a number.
+    """
+    # SQLite gives -0.0 back as 0.0.
+    values = {str(name): value + 0.0 if isinstance(value, float) else value for name, value in row.items()}
+    values.pop(CHECKSUM, None)
+    return {**values, CHECKSUM: digest(values)}
+
+
+def read_row(row: Mapping[str, Any], text: str, kind: type[T], columns: Callable[[T], Mapping[str, Any]]) -> T | str:
+    """The value of a row, or the reason for which it is not used: damage, a change, or a later version.
+
+    Args:
+        row: The row.
+        text: Name of the column with the JSON.
+        kind: Type of the value.
+        columns: The columns that are computed from a value; compared where the row has no checksum.
+    """
+    try:
+        if row[CHECKSUM] is not None and row[CHECKSUM] != sealed(row)[CHECKSUM]:
+            return "it is not as it was written, its checksum differs"
+        value = msgspec.json.decode(row[text], type=kind)
+        if row[CHECKSUM] is None and any(row[name] != part for name, part in columns(value).items()):
+            return "it is not as it was written, its columns differ from its text"
+    except (ValueError, TypeError, RecursionError) as error:
+        return " ".join(str(error).split())
+    return value
 
 
 def workload_text(sizes: dict[str, int], options: dict[str, int]) -> str:

@@ -6,26 +6,23 @@ Each call is one transaction: records are on the disk when `add` returns, whatev
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from sqlalchemy import Connection, case, delete, func, select
+from sqlalchemy import ColumnElement, Connection, Table, delete, func, null, select
 
-from constrint.tune.store.backends import shown
+from constrint.tune.store.backends import CHUNK, SEALED, layout_of, shown
 from constrint.tune.store.database import Database
 from constrint.tune.store.place import url_of
-from constrint.tune.store.proposals import FIELDS, PROPOSALS, ProposalRecord, has_table, make_table, proposal_row
+from constrint.tune.store.proposals import PROPOSALS, ProposalRecord, proposal_row
 from constrint.tune.store.record import TuningRecord
-from constrint.tune.store.schema import RECORDS, Filters, conditions, row_of
+from constrint.tune.store.schema import RECORDS, Filters, conditions, read_row, row_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
-
-#: Rows of one read, or of one statement.
-CHUNK = 500
 
 
 class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,22 +47,24 @@ class RecordStore:
         self._has_warned = False
 
     @classmethod
-    def open(cls, place: str | Path | None = None) -> RecordStore:
-        """Open a store; make it where there is none.
+    def open(cls, place: str | Path | None = None, *, is_made: bool = True) -> RecordStore:
+        """Open a store.
 
         Args:
             place: A path, `sqlite:///FILE`, `postgresql://USER@HOST/DATABASE`, or None for the one that
                 CONSTRINT_STORE names, else the user's own.
+            is_made: Whether a missing store is made. Else it reads as empty, and nothing is written before the first
+                call that adds or removes.
 
         Raises:
             UsageError: When it is no place for a store, or a driver is missing.
             StoreError: When it cannot be opened, or is of a later version.
         """
-        return cls(Database(url_of(place)))
+        return cls(Database(url_of(place), is_made=is_made))
 
     @property
     def place(self) -> str:
-        """The address as it may be printed: a path, or a URL without its password."""
+        """The address as it may be printed: a path, or a URL without user, password and options."""
         return shown(self._database.url)
 
     def add(self, records: Iterable[TuningRecord]) -> int:
@@ -110,11 +109,10 @@ class RecordStore:
         ordered = [rows[name] for name in sorted(rows)]
 
         def work(connection: Connection) -> int:
-            make_table(connection, self._database.backend.lock)
             insert = self._database.backend.insert(PROPOSALS)
             statement = insert.on_conflict_do_nothing(index_elements=["id"])
             if is_newer:
-                fresh = {name: insert.excluded[name] for name in (*FIELDS, "proposal")}
+                fresh = {column.name: insert.excluded[column.name] for column in PROPOSALS.c}
                 statement = insert.on_conflict_do_update(index_elements=["id"], set_=fresh)
             return len(connection.execute(statement.returning(PROPOSALS.c.id), ordered).all())
 
@@ -123,51 +121,47 @@ class RecordStore:
     def proposals(self, **filters: str | None) -> list[ProposalRecord]:
         """Proposals that match every filter (`run`, `operation`, `gpu`, `record_key`), by time.
 
-        An unreadable one is left out, with one warning.
+        One that cannot be read, or is not as it was written, is left out, with one warning.
         """
-        column = PROPOSALS.c
-        query = select(column.id, column.proposal).order_by(column.created, column.id)
-        for name, value in filters.items():
-            query = query if value is None else query.where(column[name] == value)
-        with self._database.reading() as connection:
-            rows = connection.execute(query).all() if has_table(connection) else []
-        listed = []
-        for name, text in rows:
-            try:
-                listed.append(msgspec.json.decode(text, type=ProposalRecord))
-            except (ValueError, RecursionError) as error:
-                self._warn(f"the proposal {name} of {self.place} cannot be read and is left out: {error}")
-        return listed
+        clauses = [PROPOSALS.c[name] == value for name, value in filters.items() if value is not None]
+        return list(self._intact(PROPOSALS, clauses))
 
     def find(self, **filters: Unpack[Filters]) -> Iterator[TuningRecord]:
         """Records that match every filter, by time and id, in the state of the store at the first one.
 
-        An unreadable record is left out, with one warning.
+        One that cannot be read, or is not as it was written, is left out, with one warning.
         """
-        ordered = select(RECORDS.c.id, RECORDS.c.record).order_by(RECORDS.c.created, RECORDS.c.id)
-        query = ordered.where(*conditions(filters)).execution_options(yield_per=CHUNK)
-        return self._records(query)
+        return self._intact(RECORDS, conditions(filters))
 
-    def _records(self, query: Any) -> Iterator[TuningRecord]:
-        with self._database.reading() as connection, connection.execute(query) as rows:
-            for name, text in rows:
-                record = _decoded(text)
-                if isinstance(record, TuningRecord):
-                    yield record
-                else:
-                    self._warn(f"the record {name} of {self.place} cannot be read and is left out: {record}")
+    def _intact(self, table: Table, clauses: Sequence[ColumnElement[bool]]) -> Iterator[Any]:
+        for name, value in self._values(table, clauses):
+            if isinstance(value, str):
+                self._warn(f"{name!a} of {self.place} is left out: {value}")
+            else:
+                yield value
+
+    def _values(self, table: Table, clauses: Sequence[ColumnElement[bool]]) -> Iterator[tuple[Any, Any]]:
+        """The id of each row by time, and its value, or the reason for which it is not used."""
+        order = (table.c.created, table.c.id)
+        with self._database.reading() as connection:
+            there = layout_of(connection).get(table.name)
+            if there is None:  # a store of an earlier version, or one that is not made yet
+                return
+            columns = [one if one.name in there else null().label(one.name) for one in table.c]
+            query = select(*columns).where(*clauses).order_by(*order).execution_options(yield_per=CHUNK)
+            with connection.execute(query) as rows:
+                for row in rows.mappings():
+                    yield row["id"], read_row(dict(row), *SEALED[table])
 
     def ids(self, prefix: str) -> list[str]:
         """The ids that begin with these hexadecimal digits, in order."""
         query = select(RECORDS.c.id).where(RECORDS.c.id.startswith(prefix, autoescape=True)).order_by(RECORDS.c.id)
         with self._database.reading() as connection:
-            return list(connection.execute(query).scalars())
+            return [name for name in connection.execute(query).scalars() if isinstance(name, str)]
 
     def unreadable_ids(self) -> list[str]:
-        """The ids of records that cannot be read, in order."""
-        query = select(RECORDS.c.id, RECORDS.c.record).order_by(RECORDS.c.id).execution_options(yield_per=CHUNK)
-        with self._database.reading() as connection, connection.execute(query) as rows:
-            return [name for name, text in rows if isinstance(_decoded(text), Exception)]
+        """The ids of records that cannot be read, or are not as they were written, in order."""
+        return sorted(name for name, value in self._values(RECORDS, ()) if isinstance(value, str))
 
     def count(self, **filters: Unpack[Filters]) -> int:
         """Number of records that match every filter."""
@@ -177,18 +171,16 @@ class RecordStore:
 
     def gpus(self) -> list[str]:
         """Names of the GPUs with records."""
-        with self._database.reading() as connection:
-            return sorted(connection.execute(select(RECORDS.c.gpu).distinct()).scalars())
+        return sorted({record.gpu for record in self.find()})
 
     def runs(self) -> list[RunSummary]:
         """The runs of the tuner, the earliest first."""
-        column = RECORDS.c
-        num_ok = func.sum(case((column.outcome == "ok", 1), else_=0))
-        columns = (column.run, func.count(), num_ok, func.min(column.created), func.max(column.created))
-        with self._database.reading() as connection:
-            rows = connection.execute(select(*columns).group_by(column.run)).all()
-        runs = [RunSummary(run=run, num_records=n, num_ok=ok, first=a, last=b) for run, n, ok, a, b in rows]
-        return sorted(runs, key=lambda run: (run.first, run.run))
+        runs: dict[str, RunSummary] = {}
+        for one in self.find():
+            run = runs.get(one.run) or RunSummary(run=one.run, num_records=0, num_ok=0, first=one.created, last=0.0)
+            counts = {"num_records": run.num_records + 1, "num_ok": run.num_ok + one.is_ok}
+            runs[one.run] = msgspec.structs.replace(run, last=one.created, **counts)
+        return sorted(runs.values(), key=lambda run: (run.first, run.run))
 
     def remove(self, ids: Iterable[str]) -> int:
         """Remove records by their ids, all or none.
@@ -224,11 +216,3 @@ class RecordStore:
                 UnreadableRecordWarning,
                 stacklevel=3,
             )
-
-
-def _decoded(text: str) -> TuningRecord | Exception:
-    """A record, or the reason for which it cannot be read: a later version, or damage."""
-    try:
-        return msgspec.json.decode(text, type=TuningRecord)
-    except (ValueError, RecursionError) as error:
-        return error

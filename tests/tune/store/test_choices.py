@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from constrint.errors import StoreError
-from constrint.select.tuned import TunedTable, read_tuned, tuned_path, write_tuned
-from constrint.tune.store.choices import best_records, of_one_code, publish
+from constrint.select.tuned import TunedTable, read_tuned, table_of, tuned_path, write_tuned
+from constrint.tune.store.choices import LostWinnersWarning, best_records, of_one_code, publish
 from constrint.tune.store.record import TuningRecord
 from constrint.tune.store.store import RecordStore
 from tests.support.clock import PATIENCE_S
@@ -93,11 +93,12 @@ def test_the_answer_is_the_same_in_any_order(trials: list[tuple[int, int, bool, 
 
 def test_records_of_other_code_are_left_aside() -> None:
     old = [record(i, source_hash="old", figures=timed(1e-6)) for i in range(2)]
-    new = [record(i, created=2e9, source_hash="new") for i in range(2, 4)]
+    # As for look-ups, the space and the costs may have changed since.
+    new = [record(i, created=2e9, source_hash="new", spec_hash=str(i)) for i in range(2, 4)]
     other = [record(9, kernel="gemm.descriptor", source_hash="its own")]
     assert of_one_code([*old, *new, *other], lambda kernel: None) == [*new, *other]
     # Where the kernel is known, its own version counts, whatever others measured later with theirs.
-    known = {"gemm.pointer": ("old", "b2"), "gemm.descriptor": ("new", "b2")}
+    known = {"gemm.pointer": "old", "gemm.descriptor": "new"}
     assert of_one_code([*old, *new, *other], known.get) == old
 
 
@@ -146,8 +147,44 @@ def test_who_publishes_waits_for_others_and_reads_the_store_afterwards(
     assert entry.seconds == 1e-9
 
 
-def test_a_name_of_a_gpu_becomes_a_name_of_a_file() -> None:
-    assert tuned_path(Path(), "../RTX 4090/x").name == "tuned-rtx-4090-x.json"
+def test_two_names_of_gpus_have_two_files(tmp_path: Path) -> None:
+    names = [
+        "H200-SXM", "h200-sxm", "h200 sxm", "H200 SXM", "H200--SXM", "-H200-SXM", "H200-SXM-", "H200_SXM",
+        "H200-SXM\u0130", "../H200-SXM", "", "-", "/", "\ud800", "H200-\u017fXM", "x" * 200, "X" * 200, "x" * 199,
+        tuned_path(tmp_path, "h200 sxm").stem.removeprefix("tuned-"), tuned_path(tmp_path, "h200 sxm").stem[6:].upper(),
+    ]  # fmt: skip
+    files = [tuned_path(tmp_path, name) for name in names]
+    assert len({file.name.casefold() for file in files}) == len(names)
+    assert {file.parent for file in files} == {tmp_path}
+    assert all(file.name.isascii() and len(file.name) < 240 for file in files)
+    assert files[0].name == "tuned-h200-sxm.json"
+
+
+def test_winners_of_gpus_with_names_alike_are_all_published(store: RecordStore, tmp_path: Path) -> None:
+    gpus = ("H200-SXM", "h200 sxm", "H200-sxm")
+    store.add([record(i, gpu=gpu) for i, gpu in enumerate(gpus)])
+    paths = [publish(store, gpu, tmp_path) for gpu in gpus]
+    assert [read_tuned(path).gpu for path in paths] == list(gpus)
+    assert [len(read_tuned(path).entries) for path in paths] == [1, 1, 1]
+
+
+def test_a_table_of_an_earlier_version_is_found_and_makes_room(store: RecordStore, tmp_path: Path) -> None:
+    store.add([record(0, gpu="h200 sxm"), record(1, gpu="H200-SXM")])
+    path = tuned_path(tmp_path, "H200-SXM")  # the file that both names had
+    publish(store, "h200 sxm", tmp_path).rename(path)
+    assert table_of(tmp_path, "h200 sxm") == (path, read_tuned(path))
+    publish(store, "H200-SXM", tmp_path)
+    assert [table_of(tmp_path, gpu)[1].gpu for gpu in ("h200 sxm", "H200-SXM")] == ["h200 sxm", "H200-SXM"]
+
+
+def test_winners_that_a_store_does_not_have_are_not_lost_in_silence(store: RecordStore, tmp_path: Path) -> None:
+    with RecordStore.open(tmp_path / "other.sqlite") as other:
+        other.add([record(i, sizes={"m": i}) for i in range(3)])
+        publish(other, "H200", tmp_path)
+    store.add([record(0, sizes={"m": 0}), record(9, sizes={"m": 9})])
+    with pytest.warns(LostWinnersWarning, match="2 winners of the table before are gone: .* has no record of their"):
+        publish(store, "H200", tmp_path)
+    publish(store, "H200", tmp_path)  # said once: they are gone
 
 
 @pytest.mark.parametrize(("text", "problem"), [

@@ -131,6 +131,24 @@ def test_an_unreadable_record_is_left_out_and_told_once(store: RecordStore) -> N
     assert len(told) == 1
 
 
+@pytest.mark.parametrize(("column", "value"), [
+    ("record", "replace(record, '0.0001', '0.00001')"), ("record", "replace(record, 'H200', 'H100')"),
+    ("gpu", "'H100'"), ("outcome", "'crashed'"), ("created", "created + 1"), ("checksum", "'0'"), ("run", "x'ff'"),
+])  # fmt: skip
+def test_a_changed_record_is_told_and_not_used(store: RecordStore, column: str, value: str) -> None:
+    store.add([record(i) for i in range(3)])
+    with sqlite3.connect(store.place) as raw:
+        raw.execute(f"UPDATE constrint_records SET {column} = {value} WHERE id = ?", (record(1).id,))
+    raw.close()
+    with pytest.warns(UnreadableRecordWarning, match=f"{record(1).id}.* it is not as it was written, its checksum"):
+        found = [*store.find(), *store.find(id=record(1).id)]
+    assert found == [record(0), record(2)]
+    assert store.gpus() == ["H200"]
+    assert [run.num_records for run in store.runs()] == [2]
+    assert store.remove(store.unreadable_ids()) == 1
+    assert list(store.find()) == [record(0), record(2)]
+
+
 def test_threads_share_a_store(store: RecordStore) -> None:
     def write(writer: int) -> None:
         for i in range(20):

@@ -113,7 +113,7 @@ def load_image(image: str, name: str, shape: LaunchShape) -> int:
     try:
         if key not in _HANDLES:
             data = cache.load(IMAGES, image.encode())
-            if data is None:
+            if data is None or _digest(data) != image:
                 raise NotPlannedError("the kernel's image is not on disk")
             handle, _, _, most_threads = compiled.load_kernel(driver(), data, name)
             _HANDLES[key], _MOST_THREADS[handle] = handle, most_threads

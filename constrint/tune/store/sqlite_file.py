@@ -1,0 +1,334 @@
+"""A store's file in SQLite: whose it is, how it is made, what is damaged, and what can be read of it.
+
+A file is a store's by its application id, or by our table in it, which stores of earlier versions have alone. No other
+file is moved, renamed or written.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import sqlite3
+import stat
+import tempfile
+import time
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import URL, Table, inspect
+from sqlalchemy.exc import DBAPIError
+
+from constrint.errors import UsageError
+from constrint.tune.store.alone import alone_in
+from constrint.tune.store.backends import SEALED, check_version, fill, is_intact
+from constrint.tune.store.place import WAYS
+from constrint.tune.store.schema import CHECKSUM, META, METADATA, RECORDS, SCHEMA
+from constrint.tune.store.sqlite_engine import APPLICATION_ID, DAMAGED, as_text, engine_of, identity_of, is_read_only
+
+#: First bytes of every SQLite file, and the place of the application's id.
+HEADER, ID_AT = b"SQLite format 3\0", slice(68, 72)
+#: Our table as SQLite's first page spells it; a page has at most so many bytes.
+MARK, MAX_PAGE_BYTES = f"CREATE TABLE {META.name} (".encode(), 65536
+#: Ends of the names of a store's journal and its index.
+COMPANIONS = ("-wal", "-shm")
+#: Bytes up to which opening also compares tables and indices, at a second for each 150 MB.
+MAX_COMPARED = 64 * 2**20
+#: Least bytes of a row: in a sequence of as many unreadable rows as a file may have, the rest of a table is lost.
+MIN_ROW_BYTES = 200
+#: Age in seconds of a store in the making whose process was killed.
+LEFT_S = 3600.0
+Rows = Iterable[tuple[Table, Mapping[str, Any]]]
+
+
+class DamagedStoreWarning(UserWarning):
+    """Issued when a store is damaged or empty: what is read of it, and where the file is."""
+
+
+def has_content(path: Path) -> bool:
+    """Whether a file holds a store; False where it is missing or empty.
+
+    Raises:
+        UsageError: When it is a folder, or something else's file.
+        OSError: When it cannot be read.
+    """
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return False
+    if stat.S_ISDIR(status.st_mode):
+        raise UsageError(f"the store {path} is a folder; name a file in it, such as {path / 'records.sqlite'}.")
+    if not stat.S_ISREG(status.st_mode):
+        raise UsageError(f"{path} is no file that could hold a store. {_WAYS_OUT}")
+    if not status.st_size:
+        text = (
+            f"the store {path} has 0 bytes: it is read as an empty one, and what it held before, if anything, is lost."
+        )
+        warnings.warn(text, DamagedStoreWarning, stacklevel=6)
+        return False
+    if not _is_ours(path):
+        with path.open("rb") as file:
+            kind = "a database of another program" if file.read(len(HEADER)) == HEADER else "no database"
+        size = f"{status.st_size:,} byte" + "s" * (status.st_size != 1)
+        raise UsageError(f"{path} is no store: it is {kind}, of {size}, and was left as it is. {_WAYS_OUT}")
+    return True
+
+
+_WAYS_OUT = f"{WAYS[0].upper()}{WAYS[1:]}."
+
+
+def _is_ours(path: Path) -> bool:
+    with path.open("rb") as file:
+        page = file.read(MAX_PAGE_BYTES)
+    application = int.from_bytes(page[ID_AT], "big")
+    if application == APPLICATION_ID:
+        return True
+    if application or not page.startswith(HEADER):
+        return False
+    # The tables of a store that an earlier version made, and that was killed early, may be in the journal alone.
+    return MARK in page or MARK in _content(path.with_name(path.name + "-wal"))
+
+
+def _content(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(MAX_COMPARED)
+    except FileNotFoundError:
+        return b""
+
+
+def make(path: Path, rows: Rows = ()) -> None:
+    """Make a store with these rows where there is none; other processes see all of it or nothing.
+
+    Raises:
+        OSError, DBAPIError: When it cannot be made; nothing is left behind.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with alone_in(path.parent):
+        if identity_of(path) is None or not path.stat().st_size:
+            _make(path, rows, _free_name(path))
+
+
+def _make(path: Path, rows: Rows, aside: Path) -> int:
+    """Write a store under another name, put what is there aside, and the store in place; returns the number of rows."""
+    with _another_name(path) as fresh:
+        engine = engine_of(fresh, is_written=True)
+        try:
+            with engine.connect().execution_options(writes=True) as connection, connection.begin():
+                connection.exec_driver_sql(f"PRAGMA application_id = {APPLICATION_ID}")
+                METADATA.create_all(connection)
+                connection.execute(META.insert(), {"name": "schema", "value": str(SCHEMA)})
+                num_rows = fill(connection, rows)
+            # Readers and one writer at a time do not wait for each other; the file remembers the mode.
+            raw = engine.raw_connection()
+            raw.cursor().execute("PRAGMA journal_mode = WAL")
+            raw.close()
+        finally:
+            engine.dispose()
+        _put_aside(path, aside)
+        os.replace(fresh, path)
+        _sync(path.parent)
+        return num_rows
+
+
+@contextmanager
+def _another_name(path: Path) -> Iterator[Path]:
+    for left in path.parent.glob(".constrint-*"):
+        with suppress(OSError):
+            if time.time() - left.stat().st_mtime > LEFT_S:
+                left.unlink()
+    fresh = path.with_name(f".constrint-{secrets.token_hex(8)}")
+    try:
+        yield fresh
+    finally:
+        for companion in ("", *COMPANIONS, "-journal"):
+            with suppress(OSError):
+                fresh.with_name(fresh.name + companion).unlink()
+
+
+def _sync(folder: Path) -> None:
+    """Put a folder's names on the disk, where folders can be opened."""
+    with suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def damage_of(path: Path) -> str:
+    """SQLite's finding about a damaged store; empty where it is whole or absent."""
+    before = identity_of(path)
+    if before is None:
+        return ""
+    engine = engine_of(path, is_written=False)
+    try:
+        with engine.connect() as connection:
+            inspector = inspect(connection)
+            names = set(inspector.get_table_names())
+            if not {META.name, RECORDS.name} <= names <= METADATA.tables.keys():
+                return f"its tables are {', '.join(sorted(names)) or 'lost'}"
+            for name in names:
+                columns = {column["name"] for column in inspector.get_columns(name)}
+                if columns | {CHECKSUM} != {column.name for column in METADATA.tables[name].c} | {CHECKSUM}:
+                    return f"the columns of {name} are {', '.join(sorted(columns))}"
+            check = "integrity_check" if path.stat().st_size <= MAX_COMPARED else "quick_check"
+            finding = str(connection.exec_driver_sql(f"PRAGMA {check}(1)").scalar_one())
+            return "" if finding == "ok" else " ".join(finding.split())
+    except UnicodeError:
+        return "its schema is not in UTF-8"
+    except DBAPIError as error:
+        if any(sign in str(error.orig) for sign in DAMAGED):
+            return " ".join(str(error.orig).split())
+        if identity_of(path) == before:
+            raise
+    finally:
+        engine.dispose()
+    return damage_of(path)  # another process replaced the file during the check
+
+
+def warn_of_damage(path: Path, damage: str) -> None:
+    """Warn the reader of a damaged store."""
+    warnings.warn(
+        f"the store {path} is damaged ({_shown(damage)}). What can be read of it is read; the next command that writes "
+        "records, such as `constrint records import`, puts the file aside and copies this to a fresh one.",
+        DamagedStoreWarning,
+        stacklevel=7,
+    )
+
+
+def replace_damaged(path: Path) -> None:
+    """Put a damaged store aside, and copy what can be read of it to a fresh one, unless another process just did.
+
+    Raises:
+        StoreError: When it may not be moved, or is of a later version.
+    """
+    if is_read_only(path):
+        raise UsageError(f"the store {path} is damaged, and may not be moved; name another store.")
+    with alone_in(path.parent):
+        damage = damage_of(path)
+        if not damage:
+            return
+        _refuse_later(path)
+        aside = _free_name(path)
+        num_rows = _make(path, salvaged(path), aside)
+        # What a process added meanwhile. Whoever adds from now on sees that the file was replaced, and adds again.
+        engine = engine_of(path, is_written=True)
+        with engine.connect().execution_options(writes=True) as connection, connection.begin():
+            num_rows += fill(connection, salvaged(aside))
+        engine.dispose()
+    warnings.warn(
+        f"the store {path} is damaged ({_shown(damage)}). It is kept as {aside}, and a fresh one is begun with the "
+        f"{num_rows:,} records and proposals that can be read.",
+        DamagedStoreWarning,
+        stacklevel=7,
+    )
+
+
+def _shown(damage: str) -> str:
+    return damage.encode(errors="backslashreplace").decode()
+
+
+def _refuse_later(path: Path) -> None:
+    """Refuse a damaged store of a later version, as a whole one is refused."""
+    engine = engine_of(path, is_written=False)
+    try:
+        with suppress(DBAPIError, UnicodeError), engine.connect() as connection:
+            if inspect(connection).has_table(META.name):
+                version = connection.exec_driver_sql(f"SELECT value FROM {META.name} WHERE name = 'schema'").scalar()
+                if str(version).isdecimal():
+                    check_version(connection, URL.create("sqlite", database=str(path)))
+    finally:
+        engine.dispose()
+
+
+def _free_name(path: Path) -> Path:
+    day = time.strftime("%Y-%m-%d", time.gmtime())
+    names = (path.with_name(f"{path.name}.damaged-{day}" + (f"-{n}" if n else "")) for n in range(10**6))
+    return next(
+        name for name in names if not any(name.with_name(name.name + one).exists() for one in ("", *COMPANIONS))
+    )
+
+
+def _put_aside(path: Path, aside: Path) -> None:
+    """Give a store's file a second name, and its journal that name alone: a fresh file must never meet it."""
+    if path.exists() and path.stat().st_size:
+        try:
+            os.link(path, aside)
+        except OSError:
+            shutil.copyfile(path, aside)
+    for companion in COMPANIONS:
+        # A process that closes the file removes the companions.
+        with suppress(FileNotFoundError):
+            os.replace(path.with_name(path.name + companion), aside.with_name(aside.name + companion))
+
+
+def salvaged(path: Path) -> Iterator[tuple[Table, dict[str, Any]]]:
+    """The rows of a damaged store that are as they were written; read from a copy, so that the file stays as it is."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / "copy.sqlite"
+        for companion in ("", "-wal"):
+            with suppress(FileNotFoundError):
+                shutil.copyfile(path.with_name(path.name + companion), copy.with_name(copy.name + companion))
+        raw = sqlite3.connect(copy)
+        raw.text_factory = as_text
+        try:
+            if not _has_tables(raw):
+                raw.close()
+                _lend_schema(copy)
+                raw = sqlite3.connect(copy)
+                raw.text_factory = as_text
+            for table in SEALED:
+                yield from (
+                    (table, row)
+                    for row in _rows(raw, table, copy.stat().st_size // MIN_ROW_BYTES)
+                    if is_intact(table, row)
+                )
+        finally:
+            raw.close()
+
+
+def _has_tables(raw: sqlite3.Connection) -> bool:
+    try:
+        raw.execute(f"SELECT id, record FROM {RECORDS.name} LIMIT 0")
+    except (sqlite3.Error, UnicodeError):
+        return False
+    return True
+
+
+def _lend_schema(path: Path) -> None:
+    """Replace the first page of a copy, which has the schema, by that of a fresh store: its tables begin at the same
+    pages."""
+    with tempfile.TemporaryDirectory() as folder:
+        fresh = Path(folder) / "fresh.sqlite"
+        make(fresh)
+        page = bytearray(fresh.read_bytes()[: 1 << 12])
+    size = int.from_bytes(page[16:18], "big")
+    page[28:32] = (path.stat().st_size // size).to_bytes(4, "big")
+    with path.open("r+b") as file:
+        file.write(page[:size])
+
+
+def _rows(raw: sqlite3.Connection, table: Table, most: int) -> Iterator[dict[str, Any]]:
+    """The rows of a table in SQLite's order, past those that cannot be read, up to `most` in a sequence."""
+    at, num_failed = 0, 0
+    names: list[str] = []
+    with suppress(sqlite3.Error, UnicodeError):
+        there = {row[1] for row in raw.execute(f"PRAGMA table_info({table.name})")}
+        names = [column.name for column in table.c if column.name in there]
+    if not names:
+        return
+    columns = ", ".join(f'"{name}"' for name in names)
+    query = f"SELECT rowid, {columns} FROM {table.name} NOT INDEXED WHERE rowid > ? ORDER BY 1"
+    while num_failed <= most:
+        before = at
+        try:
+            for number, *values in raw.execute(query, (before,)):
+                at, num_failed = number, 0
+                yield dict.fromkeys(table.c.keys()) | dict(zip(names, values, strict=True))
+            return
+        except (sqlite3.Error, UnicodeError):
+            at, num_failed = max(at, before) + 1, num_failed + 1
