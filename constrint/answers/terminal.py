@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import sys
 import textwrap
@@ -141,6 +142,7 @@ def _escape(character: str) -> str:
 _SHORT = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
 #: Characters that a page may hold besides printable ones.
 LAID_OUT = "\n\t"
+_FURTHER_LINE = re.compile(r"\n(?=\S)")
 #: Sequences that make a terminal's text bold, and plain again.
 BOLD, PLAIN = "\x1b[1m", "\x1b[0m"
 #: What stands for a character of this package's own texts that a terminal lacks.
@@ -152,12 +154,16 @@ class CleanStream:
 
     All that a command prints goes through one (`clean_streams`). The consoles of rich, which move the cursor, write to
     `rich_proxied_file`; their texts are made printable before.
+
+    Args:
+        stream: The stream to write to.
+        is_of_messages: Whether each text is a message; its further lines are indented, so that none looks like another.
     """
 
     encoding = "utf-8"
 
-    def __init__(self, stream: TextIO) -> None:
-        self.rich_proxied_file = stream
+    def __init__(self, stream: TextIO, *, is_of_messages: bool = False) -> None:
+        self.rich_proxied_file, self._is_of_messages = stream, is_of_messages
         self._encoding = getattr(stream, "encoding", None) or "utf-8"
 
     def write(self, text: str) -> int:
@@ -176,6 +182,8 @@ class CleanStream:
 
     def _clean(self, text: str) -> str:
         clean = printable(text, LAID_OUT)
+        if self._is_of_messages:
+            clean = _FURTHER_LINE.sub("\n  ", clean)
         if clean.isascii() or self._has(clean):
             return clean
         return "".join(one if self._has(one) else _PLAINER.get(one) or _escape(one) for one in clean)
@@ -195,12 +203,9 @@ class CleanStream:
 @contextmanager
 def clean_streams() -> Iterator[None]:
     """Let stdout and stderr take printable text alone."""
-    with redirect_stdout(_clean(sys.stdout)), redirect_stderr(_clean(sys.stderr)):
+    out, err = CleanStream(sys.stdout), CleanStream(sys.stderr, is_of_messages=True)
+    with redirect_stdout(cast("TextIO", out)), redirect_stderr(cast("TextIO", err)):
         yield
-
-
-def _clean(stream: TextIO) -> TextIO:
-    return stream if isinstance(stream, CleanStream) else cast("TextIO", CleanStream(stream))
 
 
 def break_text(text: str, width: int) -> list[str]:

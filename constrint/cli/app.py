@@ -292,7 +292,7 @@ def _print_mistake(mistake: Any, arguments: Sequence[str], operation: Operation 
     """Print one line for an unknown option or command or a missing argument; the help if there is no argument."""
     message, context = mistake.format_message(), mistake.ctx
     if type(mistake).__name__ == "NoArgsIsHelpError":
-        print(message, file=sys.stderr)
+        sys.stderr.writelines(f"{line}\n" for line in message.splitlines())
         return
     is_unknown = type(mistake).__name__ == "NoSuchOption" and context is not None and context.info_name in COMMANDS
     if is_unknown and isinstance(_command(context.info_name), KernelCommand):

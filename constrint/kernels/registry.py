@@ -6,6 +6,7 @@ A spec is imported at its first use. Another package registers its kernels as en
 
 from __future__ import annotations
 
+import re
 import sys
 from importlib import import_module, util
 from pathlib import Path
@@ -45,6 +46,7 @@ _UNLISTED = ("elman_relu", "elman_relu-backward")
 #: Implementations that were registered by a program or a package, by operation.
 _REGISTERED: dict[str, list[KernelSpec]] = {}
 _has_read_packages = False
+_NAME = re.compile(r"[A-Za-z0-9_-]+")
 #: Prefix of the names of modules that are loaded from files.
 _FILE_MODULE = "constrint_kernel_"
 
@@ -223,4 +225,8 @@ def _several(value: Any, where: str) -> tuple[KernelSpec, ...]:
         missing = [name for name in ("operation", "summary", "sizes", "dtypes") if not hasattr(spec, name)]
         if missing:
             raise UsageError(f"{where}: it states no {' and no '.join(missing)}.")
+        if not _NAME.fullmatch(f"{spec.operation}{spec.name}"):
+            raise UsageError(
+                f"{where}: operation {spec.operation!r} and name {spec.name!r} take letters, digits, _ and - alone."
+            )
     return specs
