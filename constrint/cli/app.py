@@ -9,6 +9,7 @@ import os
 import platform
 import re
 import sys
+import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -21,6 +22,7 @@ from constrint.answers.terminal import clean_streams
 from constrint.cli import completion
 from constrint.cli.options import SIZE, KernelCommand, named_operation, size_mistake, wants_json, with_counts
 from constrint.errors import ConstrintError, InfeasibleError, UsageError
+from constrint.plugins import PluginWarning
 
 if TYPE_CHECKING:
     from constrint.select import Operation
@@ -70,8 +72,18 @@ def main(before: Callable[[], object] | None = None) -> None:
     Args:
         before: Called after all imports, before the command itself runs.
     """
-    with clean_streams():
-        _run(before)
+    usual = warnings.formatwarning
+
+    def line(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> str:
+        is_ours = issubclass(category, PluginWarning)
+        return f"warning: {message}.\n" if is_ours else usual(message, category, *place, **more)
+
+    warnings.formatwarning = line
+    try:
+        with clean_streams():
+            _run(before)
+    finally:
+        warnings.formatwarning = usual
 
 
 def _run(before: Callable[[], object] | None) -> None:

@@ -21,7 +21,7 @@ from constrint.hwmodels import names
 from constrint.hwmodels.parse import read_yaml
 from constrint.hwmodels.schema import DTYPES, GpuModel
 from constrint.hwmodels.targets import form_of_target, target_findings
-from constrint.hwmodels.vendors import Vendor, get_vendor, list_vendors
+from constrint.hwmodels.vendors import BUILT_IN, Vendor, get_vendor
 from constrint.hwmodels.vendors.interface import Finding
 
 #: Largest m or n of a matrix instruction; bounds how far `[8, 16, ..., 256]` is written out.
@@ -55,10 +55,8 @@ def is_path(text: str) -> bool:
 def list_gpus() -> tuple[str, ...]:
     """Canonical names of every GPU that ships with constrint: by vendor, then in order of their files."""
     files = names.index().files
-    folders = {vendor.name: place for place, vendor in enumerate(list_vendors())}
-    # A folder of a vendor that is not known comes last; loading its files says what is wrong.
-    place_of = {name: folders.get(path.partition("/")[0], len(folders)) for name, path in files.items()}
-    return tuple(sorted(files, key=lambda name: (place_of[name], files[name])))
+    folders = {name: path.partition("/")[0] for name, path in files.items()}
+    return tuple(sorted(files, key=lambda name: ((*BUILT_IN, folders[name]).index(folders[name]), files[name])))
 
 
 def load_all() -> tuple[GpuModel, ...]:
