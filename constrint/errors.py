@@ -62,9 +62,9 @@ class UnknownNameError(UsageError):
         super().__init__(f"{message} {hint}".rstrip())
 
 
-def shortened(name: str) -> str:
-    """A name in a message: no longer than anybody reads."""
-    return name if len(name) <= MAX_SHOWN_NAME else f"{name[:MAX_SHOWN_NAME]}..."
+def shortened(text: str, most: int = MAX_SHOWN_NAME) -> str:
+    """A name, or another text, in a message: no longer than anybody reads."""
+    return text if len(text) <= most else f"{text[:most]}..."
 
 
 def _digits(name: str) -> str:

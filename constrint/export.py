@@ -25,6 +25,7 @@ def export(
     rename: Mapping[str, str] | None = None,
     about: KernelProblem | None = None,
     title: str = "",
+    raw: bool = False,
 ) -> str:
     """Write a ranking or a space in the format of another tool. The same input gives the same text.
 
@@ -44,6 +45,7 @@ def export(
             parameter that has a single value.
         about: The kernel, the GPU and the workload of a space, for the file's header.
         title: The title of a user's own problem in the header; the problem's name if empty.
+        raw: In CSV, write text without the `'` that keeps a spreadsheet from computing what begins with `=`.
 
     Returns:
         The text of a file.
@@ -67,6 +69,7 @@ def export(
         top=top,
         rename=dict(rename or {}),
         name=title,
+        is_raw=raw,
     )
     exported.check()
     return writer.write(exported)

@@ -16,6 +16,7 @@ PACKAGE = ROOT / "constrint"
 ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     "errors": (set(), set()),
     "lazy": (set(), set()),
+    "plugins": (set(), set()),
     "frames": (set(), {"pandas", "polars"}),
     "cache": (set(), {"platformdirs"}),
     "hwmodels": (set(), {"numpy", "yaml", "msgspec"}),
@@ -60,7 +61,7 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     ),
 }
 #: Parts that every part may import, and the package itself.
-EVERYWHERE = {"cache", "errors", "frames", "lazy", "__init__"}
+EVERYWHERE = {"cache", "errors", "frames", "lazy", "plugins", "__init__"}
 #: Packages that may only be imported inside a function, except by the code of kernels and layers.
 HEAVY = {"torch", "triton", "cuda", "ortools", "constraint", "rich", "scipy", "optuna", "ray", "openai"}
 HEAVY |= {"plotly", "jinja2"}

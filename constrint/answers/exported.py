@@ -45,6 +45,7 @@ class Export:
         top: Most configurations to write; None writes all.
         rename: New names of parameters by their own names; an empty name leaves the parameter out.
         name: The title of a user's own problem; the problem's name if empty.
+        is_raw: Whether CSV has text as it is, even where a spreadsheet would compute it.
     """
 
     ranking: Ranking | None = None
@@ -53,6 +54,7 @@ class Export:
     top: int | None = None
     rename: Mapping[str, str] = field(default_factory=dict)
     name: str = ""
+    is_raw: bool = False
 
     @property
     def gpu(self) -> GpuModel | None:

@@ -7,13 +7,12 @@ little importance named below instead. Otherwise the rows take several lines, or
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 
 from constrint.answers.table import EXTRA, STAYS, Column, Table, is_missing
-from constrint.answers.terminal import break_text, is_styled, kept_together, printable, width_of
+from constrint.answers.terminal import BOLD, PLAIN, break_text, is_styled, kept_together, printable, width_of
 
 #: Spaces between columns, and the least that they shrink to.
 GAP, TIGHT = 2, 1
@@ -23,7 +22,6 @@ LEAST_TEXT = 28
 MAX_LINES = 4
 #: Indent of further lines of a row, and of further lines of pairs.
 INDENT, PAIRS_INDENT = 4, 2
-BOLD, PLAIN = "\x1b[1m", "\x1b[0m"
 
 
 @dataclass(frozen=True)
@@ -301,18 +299,10 @@ def _head(layout: Layout, width: int | None) -> Iterator[str]:
         return
     before, after = (BOLD, PLAIN) if is_styled() else ("", "")
     yield from (f"{before}{line}{after}" if line else "" for line in lines)
-    yield _rule() * max(
+    yield "─" * max(
         (INDENT if number else 0) + sum(s.width for s in strips) + layout.gap * (len(strips) - 1)
         for number, strips in enumerate(layout.lines)
     )
-
-
-def _rule() -> str:
-    try:
-        "─".encode(sys.stdout.encoding or "ascii")
-    except UnicodeEncodeError:
-        return "-"
-    return "─"
 
 
 def _row(layout: Layout, place: int) -> Iterator[str]:

@@ -6,20 +6,18 @@ in which no terminal finds a control character.
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 import sys
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any
 
 import msgspec
 
 from constrint.answers.layout import draw, lay_out, legend, notes_below
 from constrint.answers.registry import PageFormat
 from constrint.answers.table import PageOptions, Shown, Table, batched, plain_text
-from constrint.answers.terminal import command_text, json_text, terminal_width, wrap
+from constrint.answers.terminal import command_text, json_line, json_text, terminal_width, wrap
+from constrint.answers.text import csv_lines
 
 #: Characters with a meaning in Markdown; an underscore only where a word begins or ends.
 _MARKS = re.compile(r"[\\|`*\[\]<>~&]|(?<!\w)_|_(?!\w)")
@@ -64,16 +62,14 @@ def _print(table: Table, *, options: PageOptions, main: Table) -> None:
 
 
 def write_csv(shown: Shown) -> Iterator[str]:
-    """Comma-separated values (RFC 4180): a line of names, then a line per row; a missing value is empty."""
-    yield _csv_lines([[column.key for column in shown.columns]])
+    """Comma-separated values (RFC 4180): a line of names, then a line per row; a missing value is empty.
+
+    Text that a spreadsheet would compute begins with `'`, unless `--raw` is given.
+    """
+    is_raw = shown.options.is_raw
+    yield csv_lines([[column.key for column in shown.columns]], is_raw=is_raw)
     for rows in batched(shown.values()):
-        yield _csv_lines(rows)
-
-
-def _csv_lines(rows: list[list[Any]]) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([plain_text(value) for value in row] for row in rows)
-    return text.getvalue()
+        yield csv_lines((map(plain_text, row) for row in rows), is_raw=is_raw)
 
 
 def write_json(shown: Shown) -> Iterator[str]:
@@ -87,12 +83,11 @@ def write_json(shown: Shown) -> Iterator[str]:
 def write_jsonl(shown: Shown) -> Iterator[str]:
     """A JSON object per row; a missing value is null, or is left out of streamed rows."""
     names = [column.key for column in shown.columns]
-    encode = msgspec.json.Encoder().encode_lines
     for rows in batched(shown.values()):
         lines = [dict(zip(names, row, strict=True)) for row in rows]
         if shown.page.rows is not None and any(msgspec.UNSET in row for row in rows):
             lines = [{name: value for name, value in line.items() if value is not msgspec.UNSET} for line in lines]
-        yield encode(lines).decode()
+        yield "".join(f"{json_line(line)}\n" for line in lines)
 
 
 def write_markdown(shown: Shown) -> Iterator[str]:

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
-from constrint.errors import ConstrintError, UnknownNameError, UsageError
+from constrint import plugins
+from constrint.errors import UnknownNameError, UsageError
 
 if TYPE_CHECKING:
     from constrint.answers.exported import Export
@@ -119,29 +120,20 @@ class Registry(Generic[FormatT]):
         points = self._offered()
         if name not in points:
             raise UnknownNameError(self._what, name, self.names())
-        return self._loaded(points[name])
+        return self._checked(points[name], plugins.load(points[name]))
 
     def _offered(self) -> dict[str, Any]:
         """The entry points of installed packages by name."""
-        if not self._group:
-            return {}
-        from importlib.metadata import entry_points  # 30 ms that built-in formats do not wait for
+        return {point.name: point for point in plugins.offered(self._group)} if self._group else {}
 
-        return {point.name: point for point in entry_points(group=self._group)}
-
-    def _loaded(self, point: Any) -> FormatT:
-        try:
-            offered = point.load()
-        except (ImportError, AttributeError) as error:
-            raise ConstrintError(
-                f"the {self._what} {point.name!r} cannot be loaded from {point.value}: {error}."
-            ) from error
+    def _checked(self, point: Any, offered: Any) -> FormatT:
         if not isinstance(offered, self._kind) or getattr(offered, "name", point.name) != point.name:
             raise UsageError(
                 f"entry point {point.name!r} of the group {self._group} must name a constrint.answers."
                 f"{self._kind.__name__} of that name, got {offered!r}. Repair or remove the package that offers it."
             )
-        return offered
+        checked: FormatT = offered
+        return checked
 
 
 PAGES = Registry(

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from constrint.answers.terminal import printable
+from constrint.answers.terminal import LAID_OUT, json_line, printable
 from constrint.errors import UnknownNameError
 
 #: Least importance of columns that a narrow terminal keeps, on further lines of a row if need be.
@@ -211,11 +211,13 @@ class PageOptions:
         columns: Names of the columns of `--columns`; empty leaves the choice to the format.
         is_wide: Whether a terminal shows every column.
         has_legend: Whether the meanings of all columns are printed.
+        is_raw: Whether CSV has text as it is, even where a spreadsheet would compute it.
     """
 
     columns: tuple[str, ...] = ()
     is_wide: bool = False
     has_legend: bool = False
+    is_raw: bool = False
 
 
 @dataclass(frozen=True)
@@ -245,8 +247,6 @@ class Shown:
 
 #: Rows per written piece.
 BATCH = 4096
-#: Control characters that quoted text may hold.
-_KEPT = "\n\t"
 
 
 def batched(rows: Iterable[list[Any]]) -> Iterator[list[list[Any]]]:
@@ -259,18 +259,11 @@ def batched(rows: Iterable[list[Any]]) -> Iterator[list[list[Any]]]:
 def plain_text(value: Any) -> str:
     """A value for programs: empty if missing, `true` or `false`, numbers with all digits, lists as JSON."""
     if isinstance(value, str):
-        return safe_text(value)
+        return printable(value, LAID_OUT)
     if value is None or value is msgspec.UNSET:
         return ""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int | float):
         return repr(value)
-    return msgspec.json.encode(value).decode()
-
-
-def safe_text(text: str) -> str:
-    r"""Text with control characters and broken surrogates escaped as in `\x1b`; newlines and tabs stay."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() or c in _KEPT else c.encode("unicode_escape").decode() for c in text)
+    return json_line(value)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shlex
 import sys
 import textwrap
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from typing import Any, TextIO, cast
 
 import msgspec
 
@@ -50,12 +53,20 @@ def print_json(value: Any) -> None:
 
 def json_text(value: Any) -> str:
     """One JSON document as text."""
-    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n"
+    return msgspec.json.format(json_line(value), indent=2) + "\n"
+
+
+def json_line(value: Any) -> str:
+    """A value as JSON in one line; surrogates, which UTF-8 lacks, are escaped."""
+    try:
+        return msgspec.json.encode(value).decode()
+    except UnicodeEncodeError:
+        return json.dumps(msgspec.to_builtins(value))
 
 
 def wrap(text: str, indent: str = "") -> str:
-    """Wrap prose to the width of the terminal, but not at hyphens; a pipe gets it unchanged."""
-    width = terminal_width()
+    """Wrap prose to the width of the terminal, but not at hyphens; a pipe gets one line."""
+    width, text = terminal_width(), printable(" ".join(text.splitlines()), _NO_BREAK)
     if width is None:
         return indent + text.replace(_NO_BREAK, " ")
     lines = textwrap.wrap(
@@ -106,11 +117,95 @@ def width_of(text: str) -> int:
     return cell_len(text)
 
 
-def printable(text: str) -> str:
-    r"""A text in one line, with control characters escaped as in `\x1b`."""
-    if text.isprintable():
+def printable(text: str, kept: str = "") -> str:
+    r"""Text in which a terminal finds nothing to act on: one line, with other characters escaped as in `\u001b`.
+
+    Control characters, marks that change the direction of text, surrogates, and characters without a meaning are
+    escaped as JSON does it, so that a JSON document stays one with the same values.
+
+    Args:
+        text: Any text.
+        kept: Characters that stay although they are not printable, such as newlines.
+    """
+    if text.isprintable() or (kept and text.translate(dict.fromkeys(map(ord, kept))).isprintable()):
         return text
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+    return "".join(one if one.isprintable() or one in kept else _escape(one) for one in text)
+
+
+def _escape(character: str) -> str:
+    if character in _SHORT:
+        return _SHORT[character]
+    units = character.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{high:02x}{low:02x}" for high, low in zip(units[::2], units[1::2], strict=True))
+
+
+_SHORT = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
+#: Characters that a page may hold besides printable ones.
+LAID_OUT = "\n\t"
+_FURTHER_LINE = re.compile(r"\n(?=\S)")
+#: Sequences that make a terminal's text bold, and plain again.
+BOLD, PLAIN = "\x1b[1m", "\x1b[0m"
+#: What stands for a character of this package's own texts that a terminal lacks.
+_PLAINER = {"─": "-", "…": "..."}
+
+
+class CleanStream:
+    """A text stream that passes on what is `printable`, and escapes what its encoding lacks.
+
+    All that a command prints goes through one (`clean_streams`). The consoles of rich, which move the cursor, write to
+    `rich_proxied_file`; their texts are made printable before.
+
+    Args:
+        stream: The stream to write to.
+        is_of_messages: Whether each text is a message; its further lines are indented, so that none looks like another.
+    """
+
+    encoding = "utf-8"
+
+    def __init__(self, stream: TextIO, *, is_of_messages: bool = False) -> None:
+        self.rich_proxied_file, self._is_of_messages = stream, is_of_messages
+        self._encoding = getattr(stream, "encoding", None) or "utf-8"
+
+    def write(self, text: str) -> int:
+        """Write the text without what a terminal would act on; bold text stays bold on a terminal."""
+        if BOLD in text and is_styled():
+            clean = PLAIN.join(BOLD.join(map(self._clean, part.split(BOLD))) for part in text.split(PLAIN))
+        else:
+            clean = self._clean(text)
+        self.rich_proxied_file.write(clean)
+        return len(text)
+
+    def writelines(self, texts: Iterable[str]) -> None:
+        """Write several texts."""
+        for text in texts:
+            self.write(text)
+
+    def _clean(self, text: str) -> str:
+        clean = printable(text, LAID_OUT)
+        if self._is_of_messages:
+            clean = _FURTHER_LINE.sub("\n  ", clean)
+        if clean.isascii() or self._has(clean):
+            return clean
+        return "".join(one if self._has(one) else _PLAINER.get(one) or _escape(one) for one in clean)
+
+    def _has(self, text: str) -> bool:
+        """Whether the encoding of the terminal has all characters of a text."""
+        try:
+            text.encode(self._encoding)
+        except UnicodeEncodeError:
+            return False
+        return True
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.rich_proxied_file, name)
+
+
+@contextmanager
+def clean_streams() -> Iterator[None]:
+    """Let stdout and stderr take printable text alone."""
+    out, err = CleanStream(sys.stdout), CleanStream(sys.stderr, is_of_messages=True)
+    with redirect_stdout(cast("TextIO", out)), redirect_stderr(cast("TextIO", err)):
+        yield
 
 
 def break_text(text: str, width: int) -> list[str]:

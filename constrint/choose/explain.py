@@ -10,7 +10,7 @@ from constrint.choose.decision import Decision
 from constrint.choose.request import BACKWARD, FORWARD, Request
 from constrint.errors import UsageError
 from constrint.hwmodels import GpuModel, load_gpu
-from constrint.kernels.registry import DEFAULT_KERNEL, contributor, list_kernels, load_kernel
+from constrint.kernels.registry import DEFAULT_KERNEL, contributor, is_known, load_kernel
 from constrint.model import Problem
 from constrint.select.candidate import Config
 from constrint.select.workload import Workload, workload_of
@@ -70,7 +70,7 @@ def why(
 
 def _directions(operation: str) -> tuple[str, ...]:
     """Both directions where the operation has a backward twin."""
-    return (FORWARD, BACKWARD) if f"{operation}-{BACKWARD}" in list_kernels() else (FORWARD,)
+    return (FORWARD, BACKWARD) if is_known(f"{operation}-{BACKWARD}") else (FORWARD,)
 
 
 def with_activation(request: Request, activation: str | None) -> Request:

@@ -9,6 +9,7 @@ import os
 import platform
 import re
 import sys
+import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -17,9 +18,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from constrint.answers.terminal import clean_streams
 from constrint.cli import completion
 from constrint.cli.options import SIZE, KernelCommand, named_operation, size_mistake, wants_json, with_counts
 from constrint.errors import ConstrintError, InfeasibleError, UsageError
+from constrint.plugins import PluginWarning
 
 if TYPE_CHECKING:
     from constrint.select import Operation
@@ -69,16 +72,31 @@ def main(before: Callable[[], object] | None = None) -> None:
     Args:
         before: Called after all imports, before the command itself runs.
     """
+    usual = warnings.formatwarning
+
+    def line(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> str:
+        is_ours = issubclass(category, PluginWarning)
+        return f"warning: {message}.\n" if is_ours else usual(message, category, *place, **more)
+
+    warnings.formatwarning = line
+    try:
+        with clean_streams():
+            _run(before)
+    finally:
+        warnings.formatwarning = usual
+
+
+def _run(before: Callable[[], object] | None) -> None:
+    """Run the command line on clean streams."""
     if completion.REQUEST in os.environ:
         sys.exit(completion.answer(lambda words: application(words, is_whole=False)[0]))
     arguments, operation = with_counts(sys.argv[1:], COUNTED), None
     if len(arguments) == 1 and arguments[0] in COMPLETION:
         arguments.append(completion.THIS_SHELL)
-    if arguments[:1] == ["why"]:
-        from constrint.cli.why import SWITCHES, with_kernel_option  # loaded for this command alone
-
-        arguments = with_counts(with_kernel_option(arguments), SWITCHES)
     try:
+        called = _command(arguments[0]) if arguments and arguments[0] in COMMANDS else None
+        if isinstance(called, KernelCommand):
+            arguments[1:] = called.reads(arguments[1:])
         app, operation = application(arguments)
         if before is not None:
             before()
@@ -286,7 +304,7 @@ def _print_mistake(mistake: Any, arguments: Sequence[str], operation: Operation 
     """Print one line for an unknown option or command or a missing argument; the help if there is no argument."""
     message, context = mistake.format_message(), mistake.ctx
     if type(mistake).__name__ == "NoArgsIsHelpError":
-        print(message, file=sys.stderr)
+        sys.stderr.writelines(f"{line}\n" for line in message.splitlines())
         return
     is_unknown = type(mistake).__name__ == "NoSuchOption" and context is not None and context.info_name in COMMANDS
     if is_unknown and isinstance(_command(context.info_name), KernelCommand):
@@ -297,14 +315,9 @@ def _print_mistake(mistake: Any, arguments: Sequence[str], operation: Operation 
     command = context.command_path if context is not None else "constrint"
     if command == "constrint" and arguments and arguments[0] in COMMANDS:
         command = f"constrint {arguments[0]}"
-    text = _printable(" ".join(message.split()))
+    # The message may repeat typed words.
+    text = re.sub(rf"\S{{{MAX_WORD},}}", lambda word: f"{word[0][: MAX_WORD - 3]}...", " ".join(message.split()))
     print(f"error: {text.rstrip('.?')}. See `{command} --help`.", file=sys.stderr)
-
-
-def _printable(message: str) -> str:
-    """A message that repeats typed words: without control characters, long words shortened."""
-    text = "".join(ch if ch.isprintable() else "?" for ch in message)
-    return re.sub(rf"\S{{{MAX_WORD},}}", lambda word: f"{word[0][: MAX_WORD - 3]}...", text)
 
 
 if __name__ == "__main__":

@@ -118,6 +118,6 @@ def _stream(number: int, kind: type[_Output], before: TextIO | None) -> TextIO:
     return io.TextIOWrapper(
         io.BufferedWriter(kind(number, "w", closefd=False), _BUFFER_BYTES),
         encoding="utf-8" if before is None else before.encoding,
-        errors="backslashreplace" if before is None else before.errors,
+        errors="backslashreplace",
         line_buffering=is_lined,
     )

@@ -147,19 +147,26 @@ class KernelCommand:
         takes_files: Whether it also answers about a text problem or a file of params and restrictions.
         takes_rules: Whether `--set`, `--where` and `--strict` can narrow the space.
         takes_gpus: Whether it answers about several GPUs.
+        reads: Brings the typed words behind the command's name into the form that the options have.
     """
 
     function: Callable[..., None]
     takes_files: bool = True
     takes_rules: bool = True
     takes_gpus: bool = False
+    reads: Callable[[list[str]], list[str]] = list
 
     @classmethod
     def taking(
-        cls, *, files: bool = True, rules: bool = True, gpus: bool = False
+        cls,
+        *,
+        files: bool = True,
+        rules: bool = True,
+        gpus: bool = False,
+        reads: Callable[[list[str]], list[str]] = list,
     ) -> Callable[[Callable[..., None]], KernelCommand]:
         """A decorator that makes a `KernelCommand` of a function."""
-        return lambda function: cls(function, files, rules, gpus)
+        return lambda function: cls(function, files, rules, gpus, reads)
 
     def with_options_of(self, operation: Operation | None) -> Callable[..., None]:
         """The function for the command line library, which reads the options from its signature."""

@@ -44,6 +44,9 @@ Sort = Annotated[
     str | None, typer.Option("--sort", metavar="[-]NAME[,NAME]", help="Order of the rows; -NAME: the largest first.")
 ]
 Wide = Annotated[bool, typer.Option("--wide", help="Print every column, however wide the terminal.")]
+Raw = Annotated[
+    bool, typer.Option("--raw", help="In CSV, no ' before text that a spreadsheet would compute, such as =A1.")
+]
 Legend = Annotated[bool, typer.Option("--legend", help="Say what every column means, and what figures rest on.")]
 
 
@@ -109,7 +112,7 @@ class Output:
 
 
 def output_of(
-    *, json: bool, format_: str | None, columns: str | None, sort: str | None, wide: bool, legend: bool
+    *, json: bool, format_: str | None, columns: str | None, sort: str | None, wide: bool, legend: bool, raw: bool
 ) -> Output:
     """The output that the options ask for.
 
@@ -122,7 +125,7 @@ def output_of(
         raise UsageError("--wide prints every column and --columns some of them; leave one out.")
     form = "json" if json else TABLE if format_ is None else format_.lower()
     PAGES.named(form)
-    return Output(form, PageOptions(_names(columns, "--columns"), wide, legend), _names(sort, "--sort"))
+    return Output(form, PageOptions(_names(columns, "--columns"), wide, legend, raw), _names(sort, "--sort"))
 
 
 def _names(text: str | None, option: str) -> tuple[str, ...]:
@@ -139,6 +142,7 @@ _OPTIONS: dict[str, tuple[Any, Any]] = {
     "sort": (Sort, None),
     "wide": (Wide, False),
     "legend": (Legend, False),
+    "raw": (Raw, False),
     "json": (Json, False),
 }
 

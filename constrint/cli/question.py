@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from constrint.answers.question import Question, StatedProblem
+from constrint.answers.terminal import printable
 from constrint.cli.options import Choice
 from constrint.errors import ConstrintError, ParseError, UnknownNameError, UsageError
 from constrint.hwmodels import GpuModel, gpu_names, load_gpu
@@ -162,7 +163,7 @@ def shown_warnings() -> Iterator[None]:
         warnings.simplefilter("always")
         yield
     for warning in caught:
-        print(f"warning: {warning.message}", file=sys.stderr)
+        print(f"warning: {printable(str(warning.message))}", file=sys.stderr)
 
 
 def add_own_rules(

@@ -17,6 +17,7 @@ from typing import Any, Final, TypeVar
 
 import typer
 
+from constrint.answers.terminal import printable
 from constrint.cli.options import bytes_of, seconds_of
 from constrint.errors import LimitReachedError
 from constrint.solve import Limits, SearchStats
@@ -227,7 +228,7 @@ class Progress:
             self._task = self._bar.add_task("")
             self._bar.tasks[0].start_time = self._started
             self._bar.start()
-        words = " ".join(filter(None, (self._doing, text)))
+        words = printable(" ".join(filter(None, (self._doing, text))))
         self._bar.update(self._task, description=words, completed=done, total=total)
         self._bar.refresh()
 

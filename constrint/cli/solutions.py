@@ -312,7 +312,7 @@ def print_rows(names: Iterable[str], batches: Iterable[Columns]) -> None:
                 sys.stdout.writelines(f"{line}\n" for line in pair_lines(pairs, width))
             continue
         if is_first:
-            sys.stdout.write("  ".join(name.rjust(widths[name]) for name in widths) + "\n")
+            sys.stdout.write("  ".join(printable(name).rjust(widths[name]) for name in widths) + "\n")
             is_first = False
         aligned = [[text.rjust(widths[name]) for text in texts[name]] for name in widths]
         sys.stdout.write("".join("  ".join(row) + "\n" for row in zip(*aligned, strict=True)))

@@ -91,7 +91,9 @@ def solve(
         question = question_of(choice)
         with run:
             ranked = partial(rank_question, question, top, compile_, run)
-            text = _exported(question, str(export), rename or (), None if all_ else top, backend, ranked)
+            text = _exported(
+                question, str(export), rename or (), None if all_ else top, backend, ranked, printed.page_options.is_raw
+            )
             _write(text, output)
     elif all_ or choice.operation is None:
         from constrint.cli.solutions import print_all, print_best
@@ -293,6 +295,7 @@ def _exported(
     top: int | None,
     backend: str,
     rank: Callable[[], Ranking],
+    is_raw: bool,
 ) -> str:
     """The text of an export: of a ranking if the format takes one and `top` is given, else of the space.
 
@@ -306,12 +309,12 @@ def _exported(
     if question.requests and top is not None and "ranking" in format_named(format).takes:
         if backend != "native":
             raise UsageError("a kernel's configs are ranked by the native back-end; --all takes another --backend.")
-        return export(rank(), format, rename=renamed)
+        return export(rank(), format, rename=renamed, raw=is_raw)
     if len(question.problems) > 1:
         names = ", ".join(stated.kernel for stated in question.problems)
         raise UsageError(f"{format} writes one space, and there are {names}: choose one with --kernel.")
     ((stated, space),) = question.spaces(backend)
-    return export(space, format, top=top, rename=renamed, about=stated.request, title=question.title)
+    return export(space, format, top=top, rename=renamed, about=stated.request, title=question.title, raw=is_raw)
 
 
 def _renaming(text: str) -> tuple[str, str]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from constrint.answers.terminal import clean_streams, printable
 from constrint.answers.trial import named, time_text
 from constrint.tune.session import Session, Tuned
 from constrint.tune.store.record import TuningRecord
@@ -38,7 +39,9 @@ def progress(slots: Sequence[str], num_trials: int, num_goals: int) -> Iterator[
         MofNCompleteColumn(),
         TextColumn("{task.description}", markup=False),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+    console = Console(file=getattr(sys.stderr, "rich_proxied_file", sys.stderr))
+    # Rich puts streams of its own in place of these, which pass on what they get.
+    with Progress(*columns, console=console, transient=True) as shown, clean_streams():
         yield Bars(shown, slots, num_trials, num_goals)
 
 
@@ -69,7 +72,7 @@ class Bars:
 
     def __init__(self, shown: Any, slots: Sequence[str], num_trials: int, num_goals: int) -> None:
         self._shown, self._num_goals, self._num_done, self._num_trials = shown, num_goals, 0, num_trials
-        self._bars = [shown.add_task("starts", total=num_trials, slot=slot) for slot in slots]
+        self._bars = [shown.add_task("starts", total=num_trials, slot=printable(slot)) for slot in slots]
         self._of_bar: list[Session | None] = [None] * len(slots)
 
     def started(self, slot: int, session: Session) -> None:
@@ -86,7 +89,7 @@ class Bars:
         self._num_done += 1
         self._of_bar[slot] = None
         text = f"{self._num_done} of {self._num_goals}: {named(tuned.goal.workload)}: {result_text(tuned)}"
-        self._shown.console.print(text, highlight=False, markup=False)
+        self._shown.console.print(printable(text), highlight=False, markup=False)
 
     def _show(self, slot: int, session: Session, left_s: float | None) -> None:
         self._of_bar[slot] = session
@@ -98,11 +101,11 @@ class Bars:
 def _state(session: Session, left_s: float | None) -> str:
     best = f", best {time_text(session.best_s)}" if session.best_s < float("inf") else ""
     left = "" if left_s is None else f", {left_s:.0f} s left"
-    return f"{named(session.goal.workload)}{best}{left}"
+    return printable(f"{named(session.goal.workload)}{best}{left}")
 
 
 def _say(text: str) -> None:
-    sys.stderr.write(text + "\n")
+    sys.stderr.write(printable(text) + "\n")
     sys.stderr.flush()
 
 

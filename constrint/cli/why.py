@@ -11,7 +11,7 @@ from constrint.answers.terminal import print_json, say
 from constrint.choose.explain import why as explain
 from constrint.choose.rendering import document
 from constrint.choose.request import FORWARD
-from constrint.cli.options import Choice, Json, KernelCommand
+from constrint.cli.options import Choice, Json, KernelCommand, with_counts
 from constrint.errors import UsageError
 from constrint.hwmodels import load_gpu
 from constrint.select.workload import workload_of
@@ -21,7 +21,15 @@ SCHEMA = "constrint.why/1"
 SWITCHES = {"--bias": 1, "--source": 1, "--transpose-a": 1, "--transpose-b": 1, "--wide-output": 1, "--three-pass": 1}
 
 
-@KernelCommand.taking(files=False, rules=False)
+def _reads(words: list[str]) -> list[str]:
+    """The kernel as an option: `why matmul --bias` is `why --kernel gemm --bias=1`."""
+    from constrint.choose.explain import ALIASES
+
+    named = ["--kernel", ALIASES.get(words[0], words[0])] if words and not words[0].startswith("-") else []
+    return with_counts([*named, *words[bool(named) :]], SWITCHES)
+
+
+@KernelCommand.taking(files=False, rules=False, reads=_reads)
 def why(
     choice: Choice,
     activation: Annotated[
@@ -62,15 +70,3 @@ def _config(pairs: Sequence[str] | None) -> dict[str, int] | None:
             raise UsageError(f"--config takes NAME=VALUE with a whole number, got {pair!r}.")
         config[name.strip()] = int(value)
     return config or None
-
-
-def with_kernel_option(arguments: Sequence[str]) -> list[str]:
-    """The arguments of `why` with the kernel as an option: `why matmul --gpu h200` is `why --kernel gemm --gpu h200`.
-
-    Other commands' arguments stay as they are.
-    """
-    from constrint.choose.explain import ALIASES
-
-    if len(arguments) < 2 or arguments[0] != "why" or arguments[1].startswith("-"):
-        return list(arguments)
-    return ["why", "--kernel", ALIASES.get(arguments[1], arguments[1]), *arguments[2:]]

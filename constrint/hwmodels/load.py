@@ -16,12 +16,12 @@ from typing import Any, Literal, NoReturn, cast, get_args, get_origin, get_type_
 
 import msgspec
 
-from constrint.errors import HardwareModelError, UnknownNameError, UsageError
+from constrint.errors import HardwareModelError, UnknownNameError, UsageError, shortened
 from constrint.hwmodels import names
 from constrint.hwmodels.parse import read_yaml
 from constrint.hwmodels.schema import DTYPES, GpuModel
 from constrint.hwmodels.targets import form_of_target, target_findings
-from constrint.hwmodels.vendors import Vendor, get_vendor, list_vendors
+from constrint.hwmodels.vendors import BUILT_IN, Vendor, get_vendor
 from constrint.hwmodels.vendors.interface import Finding
 
 #: Largest m or n of a matrix instruction; bounds how far `[8, 16, ..., 256]` is written out.
@@ -55,10 +55,8 @@ def is_path(text: str) -> bool:
 def list_gpus() -> tuple[str, ...]:
     """Canonical names of every GPU that ships with constrint: by vendor, then in order of their files."""
     files = names.index().files
-    folders = {vendor.name: place for place, vendor in enumerate(list_vendors())}
-    # A folder of a vendor that is not known comes last; loading its files says what is wrong.
-    place_of = {name: folders.get(path.partition("/")[0], len(folders)) for name, path in files.items()}
-    return tuple(sorted(files, key=lambda name: (place_of[name], files[name])))
+    folders = {name: path.partition("/")[0] for name, path in files.items()}
+    return tuple(sorted(files, key=lambda name: ((*BUILT_IN, folders[name]).index(folders[name]), files[name])))
 
 
 def load_all() -> tuple[GpuModel, ...]:
@@ -97,8 +95,13 @@ def _load_file(path: Path) -> GpuModel:
         explain(str(error), source, struct, raw)
     model = GpuModel(**{key: getattr(read, key) for key in GpuModel.__struct_fields__})
     for path_of_key, rule in findings(raw, model):
-        raise HardwareModelError(f"{source}: {path_of_key}: {rule}.")
+        _refuse(source, path_of_key, rule)
     return model
+
+
+def _refuse(source: str, path: str, rule: str) -> NoReturn:
+    """Raise the error about one key; of long names in the file its beginning is shown."""
+    raise HardwareModelError(f"{source}: {shortened(path)}: {shortened(rule, MAX_RULE)}.")
 
 
 _load_shipped = functools.cache(_load_file)
@@ -153,6 +156,7 @@ def findings(raw: dict[str, Any], model: GpuModel) -> Iterator[Finding]:
     yield from _sources(raw, model)
     yield from _unknowns(raw, model)
     yield from _numbers(model)
+    yield from _magnitudes(model)
     yield from target_findings(model)
     yield from model.maker.findings(model)
 
@@ -214,6 +218,8 @@ def _numbers(model: GpuModel) -> Iterator[Finding]:
         yield "sm.warp_sizes", "must list sizes in increasing order"
     elif sm.max_threads_per_block < widest or sm.max_threads_per_sm < sm.max_threads_per_block:
         yield "sm.max_threads_per_sm", "must hold a block of max_threads_per_block, and that a warp"
+    elif sm.max_threads_per_block % widest:
+        yield "sm.max_threads_per_block", f"must be a multiple of the warp sizes; it is {sm.max_threads_per_block}"
     if sm.max_warps_per_sm * sm.warp_size != sm.max_threads_per_sm:
         yield "sm.max_threads_per_sm", "must be max_warps_per_sm times the warp size"
     if sm.max_smem_bytes_per_block + sm.smem_reserved_bytes_per_block > sm.smem_bytes_per_sm:
@@ -234,12 +240,59 @@ def _numbers(model: GpuModel) -> Iterator[Finding]:
             yield f"compute.vector_flop_per_s.{dtype}", "only fp64 and fp32 have a plain rate here"
 
 
+#: Quantities of the file with the least and the most that a GPU may have: a slip of the unit is outside.
+_PLAUSIBLE = {
+    "device.sm_count": (1, 10_000),
+    "device.boost_clock_hz": (10**8, 10**10),
+    "device.max_clock_hz": (10**8, 10**10),
+    "sm.max_threads_per_block": (32, 2**16),
+    "sm.max_blocks_per_sm": (1, 2**10),
+    "sm.num_partitions": (1, 2**8),
+    "sm.max_registers_per_thread": (16, 2**12),
+    "sm.smem_bytes_per_sm": (2**10, 2**24),
+    "sm.smem_alloc_granularity_bytes": (1, 2**16),
+    "sm.smem_banks": (1, 2**12),
+    "sm.smem_bank_width_bytes": (1, 2**10),
+    "sm.special_functions_per_clk": (1, 2**12),
+    "memory.l1.size_bytes": (2**10, 2**26),
+    "memory.l2.size_bytes": (2**14, 2**34),
+    "memory.last_level.size_bytes": (2**14, 2**36),
+    "memory.dram.size_bytes": (2**27, 2**44),
+    "memory.dram.bandwidth_bytes_per_s": (10**9, 10**15),
+    **{f"memory.{level}.line_bytes": (8, 2**13) for level in ("l1", "l2", "last_level")},
+    **{f"memory.{level}.sector_bytes": (8, 2**13) for level in ("l1", "l2", "last_level")},
+    **{f"memory.{level}.bandwidth_bytes_per_s": (10**9, 10**17) for level in ("l1", "l2", "last_level")},
+    **{f"memory.{level}.assumed_bandwidth_bytes_per_s": (10**9, 10**17) for level in ("l1", "l2", "last_level")},
+}
+#: Least and most operations of an SM in one clock, in any dtype.
+_FLOP_PER_CLK = (0.5, 2**17)
+
+
+def _magnitudes(model: GpuModel) -> Iterator[Finding]:
+    """Quantities that no GPU has, such as a clock in MHz where Hz are stated."""
+    for path, (least, most) in _PLAUSIBLE.items():
+        value: Any = model
+        for name in path.split("."):
+            value = getattr(value, name, None)
+        if value is not None and not least <= value <= most:
+            yield path, f"must be between {least:,} and {most:,} in the unit of the key; it is {value:,}"
+    clock_hz = model.device.boost_clock_hz or model.device.max_clock_hz
+    least, most = _FLOP_PER_CLK
+    for block in ("matrix", "vector", "packed_vector", "matrix_fp16_accumulate"):
+        rates = getattr(model.compute, f"{block}_flop_per_s") or {}
+        for dtype, rate in rates.items():
+            per_clk = least if rate is None or clock_hz is None else rate / clock_hz / model.device.sm_count
+            if not least <= per_clk <= most:
+                rule = f"is {per_clk:,.3g} operations a clock of each {model.terms.sm}; at most {most:,} are possible"
+                yield f"compute.{block}_flop_per_s.{dtype}", f"{rate:g} {rule}, and at least {least}"
+
+
 _AT = re.compile(r"(?P<what>.*?)(?: - at (?P<key>`key` in )?`(?P<path>[^`]*)`)?", re.DOTALL)
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`")
 _MISSING = re.compile(r"Object missing required field `(.*)`")
 _STEP = re.compile(r"[^.\[\]]+|\[[^\]]*\]")
-#: Longest value in a message, in characters.
-MAX_SHOWN = 60
+#: Longest value in a message, and longest rule with the values in it, in characters.
+MAX_SHOWN, MAX_RULE = 60, 300
 #: Rules of the schema in words, by the beginning of msgspec's messages.
 _RULES = (
     (r"Expected int \| null", "must be a whole number, or null where nobody knows it"),
@@ -278,22 +331,22 @@ def explain(message: str, source: str, struct: type[msgspec.Struct], raw: Any) -
     path = ((match and match["path"]) or "").removeprefix("$").removeprefix(".")
     prefix = f"{path}." if path else ""
     if unknown := _UNKNOWN.fullmatch(match["what"] if match else message):
-        raise HardwareModelError(f"{source}: {prefix}{unknown[1]}: unknown key.{_near(unknown[1], path, struct)}")
+        _refuse(source, prefix + unknown[1], f"unknown key.{_near(unknown[1], path, struct)}".rstrip("."))
     if missing := _MISSING.fullmatch(match["what"] if match else message):
         reason = "; every block names where its values come from" if missing[1] == "sources" else ""
-        raise HardwareModelError(f"{source}: {prefix}{missing[1]}: missing{reason}.")
+        _refuse(source, prefix + missing[1], f"missing{reason}")
     valid = [value for value in _valid(_hint_at(path, struct)) if value is not None]
     listed = ", ".join(map(str, valid))
     if match and match["key"]:
         bad = next((key for key in _value_at(path, raw) or () if key not in valid), "")
-        raise HardwareModelError(f"{source}: {prefix}{bad}: unknown key. Known: {listed}.")
+        _refuse(source, f"{prefix}{bad}", f"unknown key. Known: {listed}")
     if what.startswith("Invalid enum value"):
         rule = f"must be {'one of ' if len(valid) > 1 else ''}{listed}"
     else:
         rule = _in_words(what.partition(", got")[0])
     seen = _value_at(path, raw)
     shown = "" if seen is _UNSEEN else f"; it is {_shown(seen)}"
-    raise HardwareModelError(f"{source}: {path or 'the file'}: {rule}{shown}.")
+    _refuse(source, path or "the file", f"{rule}{shown}")
 
 
 _UNSEEN = object()

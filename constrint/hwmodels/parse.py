@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from constrint.errors import HardwareModelError
+from constrint.errors import HardwareModelError, shortened
 
 MAX_BYTES = 1_000_000
 MAX_DEPTH = 12
@@ -119,7 +119,7 @@ class _YamlDocument:
         return values
 
     def _refuse(self, event: Any, what: str) -> HardwareModelError:
-        return HardwareModelError(f"{self._source}:{event.start_mark.line + 1}: {what}.")
+        return HardwareModelError(f"{self._source}:{event.start_mark.line + 1}: {shortened(what, 300)}.")
 
 
 def _scalar(text: str) -> Any:

@@ -6,12 +6,14 @@ A spec is imported at its first use. Another package registers its kernels as en
 
 from __future__ import annotations
 
+import re
 import sys
 from importlib import import_module, util
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from constrint import plugins
 from constrint.errors import UnknownNameError, UsageError
 
 if TYPE_CHECKING:
@@ -44,7 +46,9 @@ _RANKED = "constrint.choose.candidates"
 _UNLISTED = ("elman_relu", "elman_relu-backward")
 #: Implementations that were registered by a program or a package, by operation.
 _REGISTERED: dict[str, list[KernelSpec]] = {}
-_has_read_packages = False
+#: Entry points of installed packages that are not loaded yet; None before they were looked up.
+_unread: list[Any] | None = None
+_NAME = re.compile(r"[A-Za-z0-9_-]+")
 #: Prefix of the names of modules that are loaded from files.
 _FILE_MODULE = "constrint_kernel_"
 
@@ -60,6 +64,11 @@ def list_kernels() -> tuple[str, ...]:
     """Names of all operations."""
     _read_packages()
     return tuple(name for name in dict.fromkeys((*_MODULES, *_REGISTERED)) if name not in _UNLISTED)
+
+
+def is_known(operation: str) -> bool:
+    """Whether an operation is built in or registered; packages whose kernels were not needed yet are not asked."""
+    return operation in _MODULES or operation in _REGISTERED
 
 
 def load_kernel(name: str) -> Operation:
@@ -142,8 +151,10 @@ def spec_or_none(full_name: str) -> KernelSpec | None:
 
 
 def _implementations(operation: str) -> tuple[KernelSpec, ...]:
-    if operation not in _MODULES and operation not in _REGISTERED:
-        _read_packages()
+    # An entry point with the operation's name comes first; only without one are all others loaded.
+    for named in (operation, ""):
+        if not is_known(operation):
+            _read_packages(named)
     own = _built_in(operation)
     added = _REGISTERED.get(operation, [])
     replaced = {spec.full_name for spec in added}
@@ -155,16 +166,14 @@ def _built_in(operation: str) -> list[KernelSpec]:
     return [spec for spec in built_in if spec.operation == operation]
 
 
-def _read_packages() -> None:
-    """Register the kernels of installed packages: once, and only where a name is not built in."""
-    global _has_read_packages
-    if _has_read_packages:
-        return
-    _has_read_packages = True
-    from importlib import metadata  # 30 ms that no built-in kernel has to wait for
-
-    for entry in metadata.entry_points(group=ENTRY_POINTS):
-        register(*_several(entry.load(), f"entry point {entry.name!r}"))
+def _read_packages(named: str = "") -> None:
+    """Register the kernels that installed packages offer, or those of the entry points with a name; each once."""
+    global _unread
+    if _unread is None:
+        _unread = plugins.offered(ENTRY_POINTS)
+    wanted = [point for point in _unread if named in ("", point.name)]
+    _unread = [point for point in _unread if point not in wanted]
+    plugins.use_each(wanted, lambda name, found: register(*_several(found, f"entry point {name!r}")))
 
 
 def load_file(path: Path, named: str) -> ModuleType:
@@ -223,4 +232,8 @@ def _several(value: Any, where: str) -> tuple[KernelSpec, ...]:
         missing = [name for name in ("operation", "summary", "sizes", "dtypes") if not hasattr(spec, name)]
         if missing:
             raise UsageError(f"{where}: it states no {' and no '.join(missing)}.")
+        if not _NAME.fullmatch(f"{spec.operation}{spec.name}"):
+            raise UsageError(
+                f"{where}: operation {spec.operation!r} and name {spec.name!r} take letters, digits, _ and - alone."
+            )
     return specs

@@ -214,7 +214,8 @@ class _SolvedSpace:
         holds = np.ones(prod(shape), dtype=bool)
         for rule in rules:
             holds &= rule.holds_columns(named)
-        counts = holds.reshape(*shape[: len(core)], -1).sum(axis=-1)
+        # Of a space without rows the number of values is stated: numpy cannot tell it.
+        counts = holds.reshape(*shape[: len(core)], prod(shape[len(core) :])).sum(axis=-1)
         return counts[tuple(self.places[name] for name in core)]
 
     def _completions_by_row(self, core: list[str], order: list[str], rules: list[Constraint]) -> Any:

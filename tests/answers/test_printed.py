@@ -6,6 +6,7 @@ import csv
 import importlib.metadata
 import io
 import json
+import re
 from collections.abc import Iterator
 from importlib.metadata import EntryPoint
 from typing import Any
@@ -24,21 +25,38 @@ ROWS = st.lists(st.tuples(TEXTS, st.none() | st.integers() | st.floats(allow_nan
 COLUMNS = (Column("name", is_text=True), Column("n_bytes", "n", importance=0))
 
 
-def text_in(form: str, rows: Any, *columns: str) -> str:
+def text_in(form: str, rows: Any, *columns: str, is_raw: bool = False) -> str:
     page = Page(Table(COLUMNS, [list(row) for row in rows]))
-    return "".join(PAGES.named(form).write(Shown(page, PageOptions(columns))))
+    return "".join(PAGES.named(form).write(Shown(page, PageOptions(columns, is_raw=is_raw))))
 
 
 def safe(text: str) -> str:
     """The text as a terminal may get it."""
-    return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
+    escaped = {c: re.sub("(....)", r"\\u\1", c.encode("utf-16-be", "surrogatepass").hex()) for c in text}
+    return "".join(c if c.isprintable() or c in "\n\t" else "\\r" if c == "\r" else escaped[c] for c in text)
 
 
 @given(ROWS)
 def test_csv_is_read_back(rows: list[tuple[str, float | None]]) -> None:
-    head, *read = csv.reader(io.StringIO(text_in("csv", rows), newline=""))
+    head, *read = csv.reader(io.StringIO(text_in("csv", rows, is_raw=True), newline=""))
     assert head == ["name", "n_bytes"]
     assert read == [[safe(name), "" if n is None else repr(n)] for name, n in rows]
+
+
+@pytest.mark.parametrize(
+    "text", ["=1+1", "+1", "@SUM(A1)", "-a", "- 1", "\t=1", "\rx", "\n=1", "  =1", "\uff1d1", "-1+1"]
+)
+def test_no_spreadsheet_computes_a_cell_of_csv(text: str) -> None:
+    cell = next(csv.reader(io.StringIO(text_in("csv", [(text, -1.5)]).split("\n", 1)[1], newline="")))
+    assert cell[1] == "-1.5"
+    assert cell[0].startswith(("'", "\\r"))
+    raw = next(csv.reader(io.StringIO(text_in("csv", [(text, 1)], is_raw=True).split("\n", 1)[1], newline="")))
+    assert raw[0] == safe(text)
+
+
+@pytest.mark.parametrize("text", ["-1", "-1.5e-05", "128x64", "a-b", "a=b", "", "'"])
+def test_a_cell_of_csv_that_no_spreadsheet_computes_stays(text: str) -> None:
+    assert text_in("csv", [(text, 1)]) == text_in("csv", [(text, 1)], is_raw=True)
 
 
 @given(st.lists(st.tuples(st.text(max_size=20), st.none() | st.integers(-(2**63), 2**64 - 1)), max_size=4))

@@ -278,7 +278,7 @@ def test_other_vendors_answer_as_before(monkeypatch: pytest.MonkeyPatch, capsys:
 
 def test_an_entry_point_registers_a_vendor(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(vendors._registered, "acme")
-    points = {"constrint.vendors": [SimpleNamespace(load=lambda: ACME)]}
+    points = {"constrint.vendors": [SimpleNamespace(name="acme", load=lambda: ACME)]}
     monkeypatch.setattr("importlib.metadata.entry_points", lambda group: points[group])
     vendors._load.cache_clear()
     assert [vendor.name for vendor in list_vendors()] == ["nvidia", "amd", "acme"]

@@ -15,6 +15,7 @@ from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels import registry
 from constrint.kernels.registry import list_kernels, load_kernel, load_spec, register
 from constrint.model import const
+from constrint.plugins import PluginWarning
 from constrint.select import BlockUse, KernelSpec, Param, Rule, Size, Workload, rank
 
 SOURCE = '''
@@ -80,7 +81,7 @@ class Entry:
 def _own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a test registers is forgotten after it; no package of this machine is asked."""
     monkeypatch.setattr(registry, "_REGISTERED", {})
-    monkeypatch.setattr(registry, "_has_read_packages", True)
+    monkeypatch.setattr(registry, "_unread", [])
 
 
 @pytest.fixture
@@ -142,7 +143,7 @@ def test_packages_offer_one_kernel_or_several(monkeypatch: pytest.MonkeyPatch) -
         return offered
 
     monkeypatch.setattr(metadata, "entry_points", entry_points)
-    monkeypatch.setattr(registry, "_has_read_packages", False)
+    monkeypatch.setattr(registry, "_unread", None)
     load_kernel("gemm")
     assert not asked, "a built-in name needs no packages"
     assert [spec.name for spec in load_kernel("axpy").implementations] == ["a", "b", "c"]
@@ -152,8 +153,9 @@ def test_packages_offer_one_kernel_or_several(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_package_that_offers_something_else_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata, "entry_points", lambda group: [Entry("odd", 7)])
-    monkeypatch.setattr(registry, "_has_read_packages", False)
-    with pytest.raises(UsageError, match=r"entry point 'odd' is no KernelSpec but int"):
+    monkeypatch.setattr(registry, "_unread", None)
+    named = pytest.warns(PluginWarning, match=r"plug-in 'odd' is left out: entry point 'odd' is no KernelSpec but int")
+    with pytest.raises(UnknownNameError, match="axpy"), named:
         load_kernel("axpy")
 
 

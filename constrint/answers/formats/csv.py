@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from typing import Any
 
 from constrint.answers.exported import Export, Row
 from constrint.answers.registry import Format
+from constrint.answers.text import csv_lines
 from constrint.errors import UsageError
 
 
@@ -24,11 +23,7 @@ def write(export: Export) -> str:
     twice = next((name for name in parameters if heads.count(name) > 1), None)
     if twice is not None:
         raise UsageError(f"a parameter and another column would both be called {twice!r}: --rename {twice}=other_name.")
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(heads)
-    writer.writerows([value for _, value in row] for row in cells)
-    return text.getvalue()
+    return csv_lines([heads, *([value for _, value in row] for row in cells)], is_raw=export.is_raw)
 
 
 def _kernel(row: Row) -> list[tuple[str, Any]]:

@@ -9,6 +9,7 @@ import functools
 import importlib
 from typing import Any
 
+from constrint import plugins
 from constrint.errors import UnknownNameError, UsageError
 from constrint.hwmodels.vendors.interface import Vendor
 
@@ -68,8 +69,5 @@ def _load_built_in() -> None:
 @functools.cache
 def _load() -> None:
     """Register these and what stands behind the entry points."""
-    from importlib.metadata import entry_points  # 40 ms that no built-in vendor has to wait for
-
     _load_built_in()
-    for point in entry_points(group=GROUP):
-        register_vendor(point.load())
+    plugins.use_each(plugins.offered(GROUP), lambda _, vendor: register_vendor(vendor))

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from constrint.answers.facts import CandidateFacts, FigureFacts, GpuFacts, Report, Value
+from constrint.answers.terminal import LAID_OUT, printable
 from constrint.errors import UsageError
 from constrint.report.drawing import (
     MICRO,
@@ -52,6 +53,7 @@ def html_of(report: Report, date: str) -> str:
     Raises:
         UsageError: When Plotly or Jinja2 is not installed.
     """
+    report = msgspec.convert(_printable(msgspec.to_builtins(report)), Report)
     plotly, script = _plotly_script(), _own("page.js")
     figures = load_figures()
     gpus = [_gpu(gpu, figures, at) for at, gpu in enumerate(report.gpus, 1)]
@@ -67,6 +69,15 @@ def html_of(report: Report, date: str) -> str:
         script=script,
         policy=_policy(plotly, script),
     )
+
+
+def _printable(value: Any) -> Any:
+    """The value with all texts in it printable, so that none is read in another direction, or by a terminal."""
+    if isinstance(value, str):
+        return printable(value, LAID_OUT)
+    if isinstance(value, dict):
+        return {_printable(key): _printable(inner) for key, inner in value.items()}
+    return [*map(_printable, value)] if isinstance(value, list | tuple) else value
 
 
 def _title(report: Report) -> str:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from importlib import import_module
 from typing import Protocol
 
+from constrint import plugins
 from constrint.errors import UnknownNameError
 from constrint.hwmodels import GpuModel
 from constrint.tune.engine.interface import Engine, Setup
@@ -71,8 +71,7 @@ def register_engine(name: str, maker: Maker) -> None:
 
 def list_engines() -> tuple[str, ...]:
     """Names of all engines."""
-    _ask_packages()
-    return tuple(dict.fromkeys((*_BUILT_IN, *_REGISTERED)))
+    return tuple(dict.fromkeys((*_BUILT_IN, *_REGISTERED, *(point.name for point in plugins.offered(ENTRY_POINTS)))))
 
 
 def open_fleet(name: str, request: DeviceRequest) -> Fleet:
@@ -83,8 +82,8 @@ def open_fleet(name: str, request: DeviceRequest) -> Fleet:
         UsageError: When a package is missing, or the engine has no use for a part of the request.
         ConstrintError: When no device can be reached.
     """
-    if name not in _REGISTERED and name not in _BUILT_IN:
-        _ask_packages()
+    if name not in _REGISTERED and name not in _BUILT_IN and (found := plugins.function_named(ENTRY_POINTS, name)):
+        register_engine(name, found)
     if name in _REGISTERED:
         return _REGISTERED[name](request)
     if name not in _BUILT_IN:
@@ -92,13 +91,3 @@ def open_fleet(name: str, request: DeviceRequest) -> Fleet:
     module, _, attribute = _BUILT_IN[name].partition(":")
     maker: Maker = getattr(import_module(module), attribute)
     return maker(request)
-
-
-@cache
-def _ask_packages() -> None:
-    """Register the engines of installed packages, once, and only where a name is not built in."""
-    from importlib import metadata  # 30 ms that no built-in engine has to wait for
-
-    for entry in metadata.entry_points(group=ENTRY_POINTS):
-        if entry.name not in _REGISTERED:
-            register_engine(entry.name, entry.load())

@@ -7,9 +7,10 @@ group `constrint.searches` that names a function like those of `_BUILT_IN`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache, partial
+from functools import partial
 from importlib import import_module
 
+from constrint import plugins
 from constrint.errors import UnknownNameError
 from constrint.select.candidates import Candidates
 from constrint.tune.search.interface import Search, SearchTask
@@ -34,8 +35,7 @@ def register_search(name: str, maker: Maker) -> None:
 
 def list_searches() -> tuple[str, ...]:
     """Names of all searches, the default one first."""
-    _ask_packages()
-    return tuple(dict.fromkeys((*_BUILT_IN, *_REGISTERED)))
+    return tuple(dict.fromkeys((*_BUILT_IN, *_REGISTERED, *(point.name for point in plugins.offered(ENTRY_POINTS)))))
 
 
 def find_search(name: str) -> Callable[[SearchTask], Search]:
@@ -69,8 +69,8 @@ def make_search(name: str, task: SearchTask, candidates: Candidates | None = Non
 
 
 def _maker(name: str) -> Maker:
-    if name not in _REGISTERED and name not in _BUILT_IN:
-        _ask_packages()
+    if name not in _REGISTERED and name not in _BUILT_IN and (found := plugins.function_named(ENTRY_POINTS, name)):
+        register_search(name, found)
     if name in _REGISTERED:
         return _REGISTERED[name]
     if name not in _BUILT_IN:
@@ -78,13 +78,3 @@ def _maker(name: str) -> Maker:
     module, _, attribute = _BUILT_IN[name].partition(":")
     maker: Maker = getattr(import_module(module), attribute)
     return maker
-
-
-@cache
-def _ask_packages() -> None:
-    """Register the searches of installed packages, once, and only where a name is not built in."""
-    from importlib import metadata  # 30 ms that no built-in search has to wait for
-
-    for entry in metadata.entry_points(group=ENTRY_POINTS):
-        if entry.name not in _REGISTERED:
-            register_search(entry.name, entry.load())

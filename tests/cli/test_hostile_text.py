@@ -1,0 +1,270 @@
+"""Text from others reaches no terminal, no spreadsheet and no source file as anything but text, in any command."""
+
+from __future__ import annotations
+
+import ast
+import csv
+import io
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from constrint.answers.registry import EXPORTS, PAGES, RECORDS
+from constrint.cli.app import COMMANDS, main
+from constrint.hwmodels import load
+from constrint.tune.store.store import RecordStore
+from tests.cli.conftest import Call
+from tests.support.records import record
+from tests.support.terminal import terminal
+from tests.tune.store.test_proposals import proposal
+
+#: A title for the window, colours, a C1 sequence, reversed direction, a line of its own, markup, ends of strings and
+#: comments.
+MARK = "FORGED"
+EVIL = (
+    f"=1+1\x1b]0;{MARK}\x07\x1b[31m\x9b2J\u202e\u2066\x85\u2028\r\n{MARK} error: all is well\n\x08\x7f\u200b"
+    f"</script><script>{MARK}()</script>|`*[a](b)'''\"\"\"*/ {MARK}; /* \\"
+)
+FORMULAS = ("=HYPERLINK(1)", "@SUM(A1)", "+1", "-a", "\t=1", "\r=1")
+DATA = Path(load.__file__).parent / "data" / "nvidia" / "t4.yaml"
+
+KERNEL = f"""
+from constrint.select import BlockUse, KernelSpec, Param, Rule, Size
+
+EVIL = {EVIL!a}
+
+
+class Scale(KernelSpec):
+    operation, name, summary, dtypes = "scale", "plain", EVIL, ("fp32", "fp16")
+    sizes = (Size("rows", 1024, EVIL),)
+    options = (Size("in_place", 0, EVIL, least=0, most=1),)
+
+    def params(self, gpu, workload):
+        return [Param("tile_m", (16, 32, 64), EVIL, EVIL, EVIL), Param("num_warps", (4, 8), "warps of a block", "few")]
+
+    def rules(self, gpu, workload, v):
+        yield Rule(v["tile_m"] <= 32, EVIL, EVIL)
+
+    def use(self, gpu, workload, v):
+        return BlockUse(v["num_warps"], 32 + v["tile_m"], v["tile_m"] * 0)
+
+
+class Misnamed(Scale):
+    name = EVIL
+
+
+SPEC, MISNAMED = Scale(), Misnamed()
+"""
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> dict[str, str]:
+    """A store, a GPU, a kernel, a problem and a space that say hostile things."""
+    quoted = json.dumps(EVIL).replace("\x7f", "\\x7f")
+    text = DATA.read_text().replace("[Tesla T4]", f"[{quoted}]")
+    text = text.replace("kind: GDDR6", f"kind: {quoted}").replace("CUTLASS: '", f"CUTLASS: {quoted} #")
+    text = text.replace("notes:\n", f"notes:\n- {quoted}\n").replace("disagreements: []", f"disagreements: [{quoted}]")
+    files = {
+        "gpu": tmp_path / "evil.yaml",
+        "kernel": tmp_path / "evil.py",
+        "space": tmp_path / "evil.json",
+        "problem": tmp_path / "evil.constrint",
+        "store": tmp_path / "evil.sqlite",
+    }
+    files["gpu"].write_text(text)
+    files["kernel"].write_text(KERNEL)
+    space = {"name": EVIL, "params": {EVIL: [1, 2], "b": [EVIL, *FORMULAS]}, "restrictions": ["b != 'x'"]}
+    files["space"].write_text(json.dumps(space))
+    files["problem"].write_text(f"var x in {{1, 2}} because {quoted}\nr: x <= 1 because {quoted}\n")
+    with RecordStore.open(files["store"]) as store:
+        store.add([record(0, **_hostile(EVIL)), record(1), *(record(2, **_hostile(text)) for text in FORMULAS)])
+        told = {
+            "because": EVIL,
+            "origin": EVIL,
+            "host": EVIL,
+            "kind": EVIL,
+            "refusals": (EVIL,),
+            "config": {EVIL: EVIL},
+        }
+        store.add_proposals([proposal(0, run=EVIL, gpu=EVIL, operation=EVIL, dtype=EVIL, kernel=EVIL, **told)])
+    return {name: str(path) for name, path in files.items()}
+
+
+def _hostile(text: str) -> dict[str, Any]:
+    names = dict.fromkeys(("kernel", "operation", "gpu", "dtype", "run", "message", "source_hash", "spec_hash"), text)
+    return {**names, "sizes": {text: 1}, "options": {text: 1}, "config": {text: text}, "toolchain": {text: text}}
+
+
+def check(text: str, where: object, *, is_data: bool = False) -> None:
+    """Nothing that a terminal acts on, and no line that another wrote."""
+    odd = {one for one in text if not one.isprintable() and one not in "\n\t"}
+    assert not odd, (where, odd)
+    assert is_data or f"\n{MARK} error" not in text, (where, text)
+
+
+def check_format(form: str, out: str, where: object) -> None:
+    if form in ("json", "jsonl"):
+        for document in [out] if form == "json" and out.startswith("{\n") else out.splitlines():
+            json.loads(document)
+    if form == "csv":
+        for row in csv.reader(io.StringIO(out, newline="")):
+            for cell in row:
+                assert not re.match(r"\s*[=+@]|-(?!\d)|[\t\r\n]", cell), (where, cell)
+    if form == "markdown":
+        assert "<script" not in out.replace("\\<", ""), (where, out)
+
+
+#: What each command is asked about hostile files; these questions have answers.
+ANSWERED: dict[str, list[str]] = {
+    "solve": ["--gpu {gpu} --kernel {kernel}:SPEC", "--gpu {gpu} --kernel {kernel}:SPEC --legend",
+              "--problem {problem}", "--space {space}", "--all --space {space}",
+              "--gpu {gpu} --gpu h200 --kernel {kernel}:SPEC"],
+    "compare": ["--gpu {gpu} --gpu h200 --kernel {kernel}:SPEC"],
+    "explain": ["--gpu {gpu} --kernel {kernel}:SPEC", "--problem {problem}", "--space {space}"],
+    "why": ["{kernel}:SPEC --gpu {gpu}"],
+    "why-not": ["--gpu {gpu} --kernel {kernel}:SPEC tile_m=64 num_warps=4", "--problem {problem} x=2"],
+    "count": ["--gpu {gpu} --kernel {kernel}:SPEC", "--problem {problem}", "--space {space}"],
+    "sample": ["--gpu {gpu} --kernel {kernel}:SPEC --seed 1", "--space {space} --seed 1"],
+    "verify": ["--gpu {gpu} --kernel {kernel}:SPEC"],
+    "report": ["--gpu {gpu} --kernel {kernel}:SPEC --force --store {store} --out {store}.html"],
+    "limits": ["--gpu {gpu}"],
+    "kernels": ["{kernel}:SPEC"],
+    "gpus": [""],
+    "gpu": ["{gpu}"],
+    "occupancy": ["--gpu {gpu} --threads 256 --registers 64"],
+    "records": ["list --store {store}", "list --all --wide --store {store}", "proposals --wide --store {store}",
+                "publish --store {store} --folder {store}.d", "prune --stale --dry-run --store {store}",
+                "diff run-1 {evil} --store {store}", "show {id} --store {store}"],
+}  # fmt: skip
+#: What is refused, with a message that may repeat what was given.
+REFUSED: dict[str, list[str]] = {
+    "solve": ["--gpu h200 --kernel {kernel}:MISNAMED"],
+    "compile": ["{kernel}:SPEC --gpu {gpu} --signature {evil}"],
+    "tune": ["--kernel {kernel}:SPEC --store {store} --gpu {gpu}"],
+    "propose": ["--kernel {kernel}:SPEC --gpu {gpu} --store {store}"],
+    "records": ["show {evil} --store {store}", "list --store {evil}", "import {space} --store {store}",
+                "import {store} --format t4 --store {store}"],
+    "docs": ["{evil}"],
+}  # fmt: skip
+WRONG = ["--gpu {evil}", "--kernel {evil}", "{evil}", "--{evil}", "--format {evil}"]
+
+
+LINES = [(command, words, True) for command, lines in ANSWERED.items() for words in lines]
+LINES += [(command, words, False) for command in COMMANDS for words in [*REFUSED.get(command, ()), *WRONG]]
+
+
+def test_every_command_is_asked() -> None:
+    assert {*COMMANDS} == ANSWERED.keys() | REFUSED.keys()
+
+
+@pytest.mark.parametrize(("command", "words", "is_answered"), LINES)
+def test_no_command_prints_what_a_terminal_acts_on(
+    run: Call,
+    places: dict[str, str],
+    command: str,
+    words: str,
+    is_answered: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with RecordStore.open(places["store"]) as store:
+        (named,) = (one.id for one in store.find() if one.kernel == EVIL)
+    arguments = [word.format(**places, evil=EVIL, id=named) for word in words.split()]
+    for form in ("", *PAGES.built_in):
+        code, out, err = run(command, *arguments, *(["--format", form] if form else []))
+        where = (command, words, form)
+        check(err, where)
+        if form and "No such option: --format" in err:
+            break
+        assert code != 2 or not is_answered, (where, code, err)
+        check(out, where, is_data=form in ("csv", "json", "jsonl", "markdown"))
+        check_format(form, out, where)
+    for columns in (40, 100):
+        with terminal(columns) as screen:
+            run(command, *arguments)
+        check(screen.text, where, is_data=True)
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "iso-8859-1"])
+def test_a_terminal_without_unicode_gets_what_it_can_show(
+    places: dict[str, str], encoding: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    lacking = tmp_path / "größer → \U0001f600.json"
+    lacking.write_text(json.dumps({"name": "größer", "params": {"ä→": ["\U0001f600", "=ö"]}, "restrictions": []}))
+    for words in (["solve", "--space", str(lacking)], ["explain", "--space", str(lacking)], ["kernels"],
+                  ["solve", "--space", "ä→\udcff"], ["gpu", "ä→"], ["--help"], ["docs", "tables"], ["ö→"]):  # fmt: skip
+        for options in ([], ["--json"], ["--format", "csv"]):
+            out, err = (io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors="strict") for _ in range(2))
+            monkeypatch.setattr(sys, "stdout", out)
+            monkeypatch.setattr(sys, "stderr", err)
+            monkeypatch.setattr(sys, "argv", ["constrint", *words, *options])
+            with pytest.raises(SystemExit) as ended:
+                main()
+            shown = b""
+            for stream in (out, err):
+                stream.flush()
+                shown += stream.buffer.getvalue()  # type: ignore[attr-defined]
+            assert shown.decode(encoding)
+            if options == ["--json"] and words[0] in ("solve", "explain") and ended.value.code == 0:
+                json.loads(shown.decode(encoding))
+
+
+def test_what_is_exported_is_source_text_of_its_language(run: Call, places: dict[str, str]) -> None:
+    asked = {
+        "ranking": ["--gpu", places["gpu"], "--kernel", f"{places['kernel']}:SPEC", "--top", "3"],
+        "own": ["--space", places["space"], "--top", "5", "--rename", f"{EVIL}={MARK.lower()}"],
+        "names": ["--space", places["space"], "--top", "5"],
+        "title": ["--problem", places["problem"], "--top", "5"],
+    }
+    num_written = 0
+    for form in EXPORTS.built_in:
+        for kind, words in asked.items():
+            code, out, err = run("solve", *words, "--export", form)
+            where = (form, kind)
+            check(out, where, is_data=form in ("json", "csv"))
+            check(err, where)
+            num_written += code == 0
+            if code == 0:
+                _check_source(form, out, where)
+    assert num_written >= 10
+
+
+@pytest.mark.parametrize("form", RECORDS.built_in)
+def test_records_are_exported_as_source_text_of_their_language(run: Call, places: dict[str, str], form: str) -> None:
+    for words in ([], ["--gpu", EVIL], ["--run", EVIL], ["--run", "=HYPERLINK(1)"]):
+        code, out, err = run("records", "export", "--format", form, "--store", places["store"], *words)
+        check(err, (form, words))
+        check(out, (form, words), is_data=form not in ("triton-config", "c-header"))
+        if code == 0:
+            _check_source(form, out, (form, words))
+
+
+def _check_source(form: str, out: str, where: object) -> None:
+    """Foreign text is part of strings and comments alone."""
+    if form in ("triton", "triton-config", "kernel-tuner") and not out.startswith("{"):
+        names = {node.id for node in ast.walk(ast.parse(out)) if isinstance(node, ast.Name)}
+        own = {"triton", "CONFIGS", "tune_params", "restrictions"}
+        assert all(name in own or name.startswith("CONFIGS_") for name in names), (where, names)
+    elif form == "c-header":
+        bare = re.sub(r"/\*.*?\*/|\"(?:[^\"\\]|\\.)*\"", "", out, flags=re.DOTALL)
+        assert all(line.startswith("#") or not line.strip() for line in bare.splitlines()), (where, out)
+    elif form == "cutlass-like":
+        assert all(line.startswith(("#", "--")) for line in out.splitlines()), (where, out)
+    else:
+        check_format("csv" if form == "csv" else "json" if out.startswith("{\n") else "jsonl", out, where)
+
+
+def test_a_page_shows_foreign_text_as_text(run: Call, places: dict[str, str], tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    asked = ["--gpu", places["gpu"], "--kernel", f"{places['kernel']}:SPEC", "--store", places["store"], "--out", page]
+    assert run("report", *asked)[0] == 0
+    text = page.read_text()
+    own = re.sub(r"<script[^>]*>.*?</script>", "", text, flags=re.DOTALL)
+    assert MARK in own
+    assert f"<script>{MARK}" not in text
+    assert not {one for one in own if not one.isprintable() and one not in "\n\t"}
