@@ -10,20 +10,26 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from constrint.model import Comparison, Const, Element, Expr, Operation, Problem, Truth, Var
+from constrint.errors import CancelledError, LimitReachedError
+from constrint.model import Comparison, Const, Constraint, Domain, Element, Expr, Operation, Problem, Truth, Var
 from constrint.model.columns import MAX, MIN, ExactColumn, evaluate, test, wide
 from constrint.model.operations import BINARY, UNARY, Interval, fold
 from constrint.solve.budget import Budget, Limits
 from constrint.solve.engine.compiled import CompiledWalk, walk_in_order
-from constrint.solve.engine.prepare import Prepared, components, fixed_columns, prepare
+from constrint.solve.engine.factored import factored_space, search
+from constrint.solve.engine.prepare import Prepared, components, fixed_columns, flatten, prepare
 from constrint.solve.engine.tables import TableCheck
-from constrint.solve.space.axes import Axis, AxisLayout, LazyAxis, axis_of_free
+from constrint.solve.propagation import propagate
+from constrint.solve.space.axes import Axis, AxisLayout, LazyAxis, axis_of_free, dicts_of, places_of
 
 # Cells evaluated in one step: few at first, more with every dead end.
 _FIRST_CELLS: Final = 1 << 12
 _MOST_CELLS: Final = 1 << 15
 # Rows that become Python integers at once.
 _LISTED_ROWS: Final = 1 << 10
+# Solutions that are sorted at once, and combinations tried for them.
+_SORTED_ROWS: Final = 1 << 20
+_SORTED_CELLS: Final = 1 << 22
 
 
 def solutions_in_order(
@@ -48,12 +54,65 @@ def solutions_in_order(
     axes: dict[str, Axis | LazyAxis] = dict(prepared.axes)
     axes.update({n: axis_of_free(d, budget) for n, d in prepared.free.items()})
     layout = AxisLayout(tuple(problem.variables), axes, prepared.fixed, prepared.derived)
+    if layout.has_early:
+        yield from _by_derived(problem, budget)
+        return
     walks = _walks(problem, prepared, budget)
     walks += [_Walk([n], zip(range(layout.size(n)))) for n in prepared.free]
     for positions in _merged(walks, [n for n in problem.variables if n in axes]):
         rows = {n: np.array([at]) for n, at in positions.items()}
         solution = layout.assignments(rows, 1)
         yield {n: int(column[0]) for n, column in solution.items()}
+
+
+def _by_derived(problem: Problem, budget: Budget) -> Iterator[dict[str, int]]:
+    """Solutions in order where a variable that follows from others is declared before them: it has no axis to walk on.
+
+    Few solutions are listed and sorted; many are searched for, range by range of the variable.
+    """
+    try:
+        limits = budget.rest(max_rows=_SORTED_ROWS, max_cells=min(budget.limits.max_cells, _SORTED_CELLS))
+        space = factored_space(problem, limits, use_core=False)
+        columns = space.columns() if space.size <= _SORTED_ROWS else None
+    except CancelledError:
+        raise
+    except LimitReachedError:
+        columns = None
+    budget.check_work()
+    if columns is not None:
+        places = [places_of(problem.variables[n], columns[n]) for n in reversed(problem.names)]
+        order = np.lexsort(places)
+        for start in range(0, len(order), _LISTED_ROWS):
+            rows = order[start : start + _LISTED_ROWS]
+            yield from dicts_of({n: columns[n][rows] for n in problem.names}, len(rows))
+        return
+    constraints = flatten(problem.constraints)
+    with budget.watching():
+        domains = propagate(dict(problem.variables), constraints)
+    if domains is None or not all(c.holds({}) for c in constraints if not c.variables):
+        return
+    walks: list[_Walk] = []
+    for group in components(domains, [c.variables for c in constraints if c.variables]):
+        names = [n for n in problem.names if n in set(group)]
+        mine = [c for c in constraints if c.variables and c.variables <= set(group)]
+        walks.append(_Walk(names, _searched({n: domains[n] for n in names}, mine, budget)))
+    for found in _merged(walks, problem.names):
+        yield {n: domains[n].at(place) for n, place in found.items()}
+
+
+def _searched(
+    domains: dict[str, Domain], constraints: Sequence[Constraint], budget: Budget
+) -> Iterator[tuple[int, ...]]:
+    """Places of the values of one component's solutions, in order."""
+    if not constraints:
+        ((_, domain),) = domains.items()
+        yield from zip(range(domain.size))
+        return
+    places = {n: {v: at for at, v in enumerate(d.listed)} for n, d in domains.items() if d.listed is not None}
+    for found in search(domains, constraints, budget, in_order=True):
+        yield tuple(
+            places[n][v] if n in places else (v - domains[n].lower) // domains[n].step for n, v in found.items()
+        )
 
 
 @dataclass(slots=True)
