@@ -44,7 +44,7 @@ def solutions_in_order(
         walks = [_Walk(names, compiled.rows(i, budget)) for i, names in enumerate(compiled.components)]
         walks += [_Walk([n], zip(range(len(compiled.values[n])))) for n in compiled.free]
         open_names = {n for walk in walks for n in walk.names}
-        for positions in _merged(walks, [n for n in problem.names if n in open_names]):
+        for positions in _merged(walks, [n for n in problem.names if n in open_names], budget):
             yield compiled.assignment(positions)
         return
     with budget.watching():
@@ -59,7 +59,7 @@ def solutions_in_order(
         return
     walks = _walks(problem, prepared, budget)
     walks += [_Walk([n], zip(range(layout.size(n)))) for n in prepared.free]
-    for positions in _merged(walks, [n for n in problem.variables if n in axes]):
+    for positions in _merged(walks, [n for n in problem.variables if n in axes], budget):
         rows = {n: np.array([at]) for n, at in positions.items()}
         solution = layout.assignments(rows, 1)
         yield {n: int(column[0]) for n, column in solution.items()}
@@ -96,7 +96,7 @@ def _by_derived(problem: Problem, budget: Budget) -> Iterator[dict[str, int]]:
         names = [n for n in problem.names if n in set(group)]
         mine = [c for c in constraints if c.variables and c.variables <= set(group)]
         walks.append(_Walk(names, _searched({n: domains[n] for n in names}, mine, budget)))
-    for found in _merged(walks, problem.names):
+    for found in _merged(walks, problem.names, budget):
         yield {n: domains[n].at(place) for n, place in found.items()}
 
 
@@ -123,14 +123,20 @@ class _Walk:
     source: Iterator[tuple[int, ...]]
     known: list[tuple[int, ...]] = field(default_factory=list)
 
-    def has(self, i: int) -> bool:
+    def has(self, i: int, budget: Budget) -> bool:
         """Says whether there is an i-th solution."""
         while len(self.known) <= i:
             solution = next(self.source, None)
             if solution is None:
                 return False
+            budget.take_bytes(_tuple_bytes(len(solution)), "a list of the solutions so far")
             self.known.append(solution)
         return True
+
+
+def _tuple_bytes(length: int) -> int:
+    """Memory of a tuple of integers, with its place in a list."""
+    return 64 + 40 * length
 
 
 def _walks(problem: Problem, prepared: Prepared, budget: Budget) -> list[_Walk]:
@@ -143,28 +149,38 @@ def _walks(problem: Problem, prepared: Prepared, budget: Budget) -> list[_Walk]:
     return walks
 
 
-def _merged(walks: Sequence[_Walk], order: Sequence[str]) -> Iterator[dict[str, int]]:
+def _merged(walks: Sequence[_Walk], order: Sequence[str], budget: Budget) -> Iterator[dict[str, int]]:
     """Combines the components' solutions so that the whole stays in order."""
-    if not all(walk.has(0) for walk in walks):
+    if len(walks) == 1:
+        # Nothing to combine: each solution is given away as it is found.
+        (walk,) = walks
+        for solution in walk.source:
+            yield dict(zip(walk.names, solution, strict=True))
+        return
+    if not all(walk.has(0, budget) for walk in walks):
         return
 
-    def entry(at: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...], dict[str, int]]:
+    def entry(at: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
         positions: dict[str, int] = {}
         for walk, i in zip(walks, at, strict=True):
             positions.update(zip(walk.names, walk.known[i], strict=True))
-        return tuple(positions[n] for n in order), at, positions
+        return tuple(positions[n] for n in order), at
 
-    start = (0,) * len(walks)
-    heap = [entry(start)]
-    seen = {start}
+    entry_bytes = 64 + _tuple_bytes(len(order)) + _tuple_bytes(len(walks))
+    heap = [entry((0,) * len(walks))]
+    counted = 0
     while heap:
-        _, at, positions = heapq.heappop(heap)
-        yield positions
-        for i, walk in enumerate(walks):
-            after = (*at[:i], at[i] + 1, *at[i + 1 :])
-            if after not in seen and walk.has(at[i] + 1):
-                seen.add(after)
-                heapq.heappush(heap, entry(after))
+        positions, at = heapq.heappop(heap)
+        yield dict(zip(order, positions, strict=True))
+        budget.tick()
+        # Each combination follows the one in which its last component that has moved stood a step before.
+        first = max((i for i, moved in enumerate(at) if moved), default=0)
+        for i in range(first, len(walks)):
+            if walks[i].has(at[i] + 1, budget):
+                heapq.heappush(heap, entry((*at[:i], at[i] + 1, *at[i + 1 :])))
+        if len(heap) > counted:
+            budget.take_bytes(entry_bytes * (len(heap) - counted), "a list of combinations that come next")
+            counted = len(heap)
 
 
 class _Component:

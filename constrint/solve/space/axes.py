@@ -77,7 +77,9 @@ def places_of(domain: Domain, values: NDArray[Any]) -> NDArray[np.intp]:
     if domain.listed is None:
         return inverse.reshape(-1)
     place = {value: at for at, value in enumerate(domain.listed)}
-    ranks: NDArray[np.intp] = np.array([place[value] for value in distinct.tolist()], dtype=np.intp)[inverse.reshape(-1)]
+    ranks: NDArray[np.intp] = np.array([place[value] for value in distinct.tolist()], dtype=np.intp)[
+        inverse.reshape(-1)
+    ]
     return ranks
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from constrint.errors import UnknownNameError, UsageError
+from constrint.errors import LimitReachedError, UnknownNameError, UsageError
 from constrint.model import Domain, Expr, Problem
 from constrint.model.intmath import as_int
 from constrint.solve.budget import Limits, SearchStats
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from constrint.solve.space.best import Cost, Ranked
 
 _BATCH: Final = 4096
+# Combinations of its inputs that are tried for the first value of a variable that follows from them.
+_MOST_INPUTS: Final = 1 << 24
 
 
 class SearchSpace:
@@ -144,6 +146,8 @@ class SearchSpace:
         for index in (array.min(), array.max()) if len(array) else ():
             if not 0 <= index < self.size:
                 raise IndexError(f"index {index} is outside the space of {self.size} solutions")
+        if not len(array):
+            return {n: np.zeros(0, dtype=np.int64) for n in self.names}
         for gap in self.gaps:
             array = array + (array >= gap)
         return self.layout.assignments(self._positions(array), len(array))
@@ -423,6 +427,14 @@ class SearchSpace:
         left = self
         for name in self.names:
             if left.layout.has_early:
+                combinations = math.prod(
+                    left.layout.size(n) for n in left.layout.needed([name]) & left.layout.axes.keys()
+                )
+                if combinations > _MOST_INPUTS:
+                    raise LimitReachedError(
+                        f"{name!r} follows from {combinations} combinations of later variables, at most {_MOST_INPUTS} of "
+                        "which are compared; solutions_in_order(problem) searches for the first."
+                    )
                 values = left.project([name])[0][name]
                 first = values[np.argmin(places_of(self.problem.variables[name], values))]
                 left = left.extend({name: int(first)})
