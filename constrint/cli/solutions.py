@@ -172,13 +172,12 @@ def _print_found(question: Question, backend: str, run: Run, output: Output, why
     names = dict.fromkeys(name for stated in question.problems for name in stated.problem.variables)
     names = {"kernel": None, **names} if question.several else names
     found: list[str] = []
+    engine = "numpy" if backend == "numpy" else "native"
 
     def batches() -> Iterator[Columns]:
         try:
             for stated in question.problems:
-                solutions = solutions_in_order(
-                    stated.problem, run.limits(), backend if backend == "numpy" else "native"
-                )
+                solutions = solutions_in_order(stated.problem, run.limits(), engine)
                 while rows := list(islice(solutions, FOUND_AT_ONCE)):
                     yield columns_of(tuple(names), stated.kernel, rows)
         except LimitReachedError as error:

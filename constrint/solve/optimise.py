@@ -106,8 +106,8 @@ def _search(
             raise UnknownNameError("variable", name, problem.names, "A hint is a value per variable.")
         # What the variable cannot be is no help to any search.
         if coding is None or name not in coding.domains:
-            if (number := as_int(value, f"the hint for {name!r}")) in problem.variables[name]:
-                tried[name] = number
+            if (wanted := as_int(value, f"the hint for {name!r}")) in problem.variables[name]:
+                tried[name] = wanted
         elif (code := coding.code(name, value)) is not None:
             tried[name] = code
     budget = Budget(limits or Limits(max_seconds=DEFAULT_SECONDS))

@@ -131,9 +131,10 @@ class _ProblemReader:
         near = difflib.get_close_matches(name.lower(), alike, n=1, cutoff=0.75)
         if near:
             line, column = self.grammar.source.position(start)
+            own, other = shortened(name), shortened(alike[near[0]])
             warnings.warn(
-                f"{self.grammar.source.name or 'text'}:{line}:{column}: `{shortened(name)}` is not declared, so it is any "
-                f"positive integer; did you mean `{shortened(alike[near[0]])}`? If not, declare it: var {shortened(name)}",
+                f"{self.grammar.source.name or 'text'}:{line}:{column}: `{own}` is not declared, so it is any positive "
+                f"integer; did you mean `{other}`? If not, declare it: var {own}",
                 UndeclaredNameWarning,
                 stacklevel=2,
             )
@@ -256,7 +257,7 @@ class _ProblemReader:
         return reason.value
 
     def _begins_soft_rule(self, at: int) -> bool:
-        """Whether a rule begins at the token after `soft`; what goes on a sentence about a variable of that name cannot."""
+        """Whether a rule begins at the token after `soft`; what stands after a variable of that name cannot."""
         token, following = (self.grammar.tokens[min(i, len(self.grammar.tokens) - 1)] for i in (at, at + 1))
         if token.kind == "sign":
             return token.value == "(" or (token.value == "-" and "soft" not in self.declared)

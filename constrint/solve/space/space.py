@@ -427,13 +427,11 @@ class SearchSpace:
         left = self
         for name in self.names:
             if left.layout.has_early:
-                combinations = math.prod(
-                    left.layout.size(n) for n in left.layout.needed([name]) & left.layout.axes.keys()
-                )
-                if combinations > _MOST_INPUTS:
+                inputs = left.layout.needed([name]) & left.layout.axes.keys()
+                if math.prod(left.layout.size(n) for n in inputs) > _MOST_INPUTS:
                     raise LimitReachedError(
-                        f"{name!r} follows from {combinations} combinations of later variables, at most {_MOST_INPUTS} of "
-                        "which are compared; solutions_in_order(problem) searches for the first."
+                        f"{name!r} follows from more than {_MOST_INPUTS} combinations of {', '.join(sorted(inputs))}, "
+                        "too many to compare; solutions_in_order(problem) searches for the first."
                     )
                 values = left.project([name])[0][name]
                 first = values[np.argmin(places_of(self.problem.variables[name], values))]
