@@ -15,7 +15,7 @@ from msgspec import UNSET, UnsetType
 from constrint.answers.question import YOURS, StatedProblem, kind_of
 from constrint.answers.table import EXTRA, Cell, Column, Table
 from constrint.answers.terminal import say, wrap
-from constrint.errors import ConstrintError, InfeasibleError, LimitReachedError
+from constrint.errors import ConstrintError, InfeasibleError, LimitReachedError, RulesInConflict
 from constrint.model.constraint import CERTAIN, ESTIMATED, REDUNDANT
 from constrint.model.domain import literal
 from constrint.model.problem import named_constants
@@ -393,12 +393,14 @@ def conflict_document(error: ConstrintError | None) -> dict[str, Any]:
     if not isinstance(error, InfeasibleError):
         return {"conflict": []}
     if len(error.by_kernel) < 2:
-        return {"conflict": _members(error.conflict)}
-    kernels = [{"kernel": name, "conflict": _members(conflict)} for name, conflict in error.by_kernel.items()]
+        return _members(error.conflict)
+    kernels = [{"kernel": name, **_members(conflict)} for name, conflict in error.by_kernel.items()]
     return {"conflict": [], "kernels": kernels}
 
 
-def _members(conflict: Any) -> list[dict[str, str]]:
-    """The rules as plain data; empty if the conflict could not be narrowed down."""
-    members = getattr(conflict, "members", ())
-    return [{"rule": m.text, "because": m.because, "variable": m.variable} for m in members]
+def _members(conflict: RulesInConflict | None) -> dict[str, Any]:
+    """The rules as plain data, and whether fewer would do; empty if the conflict could not be narrowed down."""
+    if conflict is None:
+        return {"conflict": []}
+    rules = [{"rule": m.text, "because": m.because, "variable": m.variable} for m in conflict.members]
+    return {"conflict": rules, "is_minimal": conflict.minimal}

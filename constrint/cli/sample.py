@@ -11,7 +11,7 @@ from constrint.cli.options import Backend, Choice, KernelCommand, MaxMemory, Max
 from constrint.cli.output import Output, printing
 from constrint.cli.question import check_backend, question_of
 from constrint.cli.run import Run
-from constrint.cli.solutions import Solutions
+from constrint.cli.solutions import Solutions, write_rows
 from constrint.errors import UsageError
 
 #: Most solutions; their indices are drawn at once.
@@ -44,4 +44,4 @@ def sample(
             run.progress.close()
             print(f"note: there are only {solutions.size:,} solutions; all of them follow", file=sys.stderr)
         number = min(count, solutions.size)
-        solutions.write(solutions.sample(number, seed), number, run, output)
+        write_rows(solutions.names, solutions.sample(number, seed), number, run, output)

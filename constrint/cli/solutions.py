@@ -11,7 +11,7 @@ import sys
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import accumulate
+from itertools import accumulate, islice
 from typing import Any, Final
 
 import msgspec
@@ -24,17 +24,21 @@ from constrint.answers.table import Column, Page, Table
 from constrint.answers.terminal import printable, terminal_width
 from constrint.cli.output import Output
 from constrint.cli.run import Run
-from constrint.errors import LimitReachedError
+from constrint.errors import CancelledError, LimitReachedError
+from constrint.model import Problem
 from constrint.model.coding import Coding
 from constrint.model.domain import literal
-from constrint.solve import Limits, SearchSpace, Solution, Status, best_solutions, solve
-from constrint.solve.optimise import DEFAULT_SECONDS
+from constrint.solve import Limits, SearchSpace, Solution, Status, best_solutions, solutions_in_order, solve
+from constrint.solve.budget import Budget
+from constrint.solve.optimise import DEFAULT_SECONDS, best_order
 
 #: Most solutions that are sorted by an objective.
 MAX_RANKED = 5_000_000
 SCHEMA = "constrint.solutions/1"
 #: Share of the time limit for listing all solutions; the rest is for a search for one.
 LIST_SHARE: Final = 0.5
+#: Combinations that a walk to the first solutions may look at before the tables are asked.
+WALK_CELLS: Final = 1 << 22
 #: Seconds of that search after the user asked to stop.
 LAST_SECONDS: Final = 0.15
 
@@ -116,22 +120,70 @@ def _one(question: Question, backend: str, run: Run) -> Solution:
 def _best_rows(stated: StatedProblem, space: SearchSpace, top: int, limits: Limits) -> list[dict[str, int]]:
     problem, objective = stated.problem, stated.problem.objective
     if objective is None and not problem.soft_constraints:
-        return [space[i] for i in range(min(top, space.size))]
+        return _first_rows(problem, space, top, limits)
     if objective is None or len(problem.objectives) > 1 or problem.soft_constraints:
-        return [answer.assignment for answer in best_solutions(problem, top, limits)]
+        answers = best_solutions(problem, top, limits)
+        for answer in answers:
+            if answer.status is Status.LIMIT_REACHED:
+                raise LimitReachedError(answer.message)
+        return [answer.assignment for answer in answers]
     return [ranked.config for ranked in space.best(top, objective.expr, maximise=objective.maximise, limits=limits)]
+
+
+def _first_rows(problem: Problem, space: SearchSpace, top: int, limits: Limits) -> list[dict[str, Any]]:
+    """The first solutions in declared order: by a short walk, else from the tables."""
+    try:
+        walked = replace(limits, max_cells=min(limits.max_cells, WALK_CELLS))
+        return list(islice(solutions_in_order(problem, walked), top))
+    except CancelledError:
+        raise
+    except LimitReachedError:
+        Budget(limits).check_work()
+    rows: list[dict[str, Any]] = []
+    while space and len(rows) < top:
+        rows.append(space.first())
+        space = space.exclude(rows[-1])
+    return rows
 
 
 def print_all(question: Question, backend: str, run: Run, output: Output) -> None:
     """Print every solution on stdout, and their number on stderr."""
     with run:
-        solutions = Solutions(question, backend, run.limits())
+        try:
+            solutions = Solutions(question, backend, run.limits(LIST_SHARE))
+        except CancelledError:
+            raise
+        except LimitReachedError as error:
+            if run.max_seconds is None:
+                raise
+            _print_found(question, backend, run, output, run.why(error))
+            return
         head = f"{question.title}: {solutions.size:,} solutions of {solutions.product_size:,} combinations"
         run.progress.close()
         print(head, file=sys.stderr)
         for note in question.notes:
             print(f"note: {note}", file=sys.stderr)
-        solutions.write(_in_order(question, solutions), solutions.size, run, output)
+        write_rows(solutions.names, _in_order(question, solutions), solutions.size, run, output)
+
+
+def _print_found(question: Question, backend: str, run: Run, output: Output, why: str) -> None:
+    """Print the solutions that a walk finds in the remaining time where there are too many to list."""
+    print(f"{question.title}: solutions as they are found, since not all can be listed: {why}", file=sys.stderr)
+    names = dict.fromkeys(name for stated in question.problems for name in stated.problem.variables)
+    names = {"kernel": None, **names} if question.several else names
+    found: list[str] = []
+    engine = "numpy" if backend == "numpy" else "native"
+
+    def batches() -> Iterator[Columns]:
+        try:
+            for stated in question.problems:
+                solutions = solutions_in_order(stated.problem, run.limits(), engine)
+                while rows := list(islice(solutions, FOUND_AT_ONCE)):
+                    yield columns_of(tuple(names), stated.kernel, rows)
+        except LimitReachedError as error:
+            found.append(run.why(error))
+
+    write_rows(tuple(names), batches(), None, run, output, found)
 
 
 def _in_order(question: Question, solutions: Solutions) -> Iterator[Columns]:
@@ -147,19 +199,15 @@ def _in_order(question: Question, solutions: Solutions) -> Iterator[Columns]:
     ((_, space),) = solutions.spaces
     columns = space.columns()
     coding = Coding.of(problem)
-    codes = columns if coding is None else coding.encoded_columns(columns)
-    keys = [-o.expr.columns(codes) if o.maximise else o.expr.columns(codes) for o in problem.objectives]
-    if problem.soft_constraints:
-        wide = {name: column.astype(np.int64) for name, column in codes.items()}
-        prices = [s.weight * ~s.constraint.holds_columns(wide) for s in problem.soft_constraints]
-        keys.insert(0, np.sum(prices, axis=0))
-    order = np.lexsort(keys[::-1])
+    order = best_order(problem, columns if coding is None else coding.encoded_columns(columns), space.size)
     for start in range(0, len(order), BATCH):
         rows = order[start : start + BATCH]
         yield {name: column[rows] for name, column in columns.items()}
 
 
 BATCH = 4096
+#: Solutions that are printed at once while a walk finds more.
+FOUND_AT_ONCE: Final = 256
 #: The cell of a parameter that the kernel lacks.
 ABSENT: Final = msgspec.UNSET
 Columns = Mapping[str, NDArray[Any]]
@@ -208,33 +256,6 @@ class Solutions:
         for start in range(0, count, BATCH):
             yield self._at(indices[start : start + BATCH])
 
-    def write(self, batches: Iterable[Columns], number: int, run: Run, output: Output) -> None:
-        """Print solutions as they come, until the run has to end.
-
-        If the run ends early, stderr says so, and JSON gets a last object with the single key `stopped`.
-
-        Args:
-            batches: The solutions.
-            number: Their number.
-            run: The run.
-            output: The options about the output.
-        """
-        table, names = Table(solution_columns(self.names), []), output.page_options.columns
-        printed = _Counted(run.while_it_may(batches), number, run)
-
-        def drawn(_: object) -> None:
-            print_rows([column.key for column in table.named(names)] if names else self.names, printed)
-
-        output.show(Page(table, draw=drawn, rows=lambda: _rows(printed)))
-        if printed.num_rows < number:
-            stopped = {"num_printed": printed.num_rows, "num_asked": number, "why": run.reason()}
-            if output.format in ("json", "jsonl"):
-                sys.stdout.write(msgspec.json.encode({"stopped": stopped}).decode() + "\n")
-            sys.stdout.flush()
-            run.progress.close()
-            print(f"stopped after {printed.num_rows:,} of {number:,} rows: {run.reason()}", file=sys.stderr)
-            run.leave()
-
     def _named(self, kernel: str, columns: Columns) -> Columns:
         """The rows of one space with all columns."""
         if self.names == tuple(columns):
@@ -259,10 +280,59 @@ class Solutions:
         return rows
 
 
+def columns_of(names: Sequence[str], kernel: str, rows: Sequence[Mapping[str, Any]]) -> Columns:
+    """Rows as columns of Python values."""
+    columns: dict[str, NDArray[Any]] = {}
+    for name in names:
+        columns[name] = np.empty(len(rows), dtype=object)
+        columns[name][:] = [kernel if name == "kernel" else row.get(name, ABSENT) for row in rows]
+    return columns
+
+
+def write_rows(
+    names: Sequence[str],
+    batches: Iterable[Columns],
+    number: int | None,
+    run: Run,
+    output: Output,
+    limits: Sequence[str] = (),
+) -> None:
+    """Print solutions as they come, until the run has to end.
+
+    If the run ends early, stderr says so, and JSON gets a last object with the single key `stopped`.
+
+    Args:
+        names: The columns.
+        batches: The solutions.
+        number: Their number; None if it is not known.
+        run: The run.
+        output: The options about the output.
+        limits: Receives the limit that ended the batches, if one did.
+    """
+    table, chosen = Table(solution_columns(names), []), output.page_options.columns
+    printed = _Counted(run.while_it_may(batches), number, run)
+
+    def drawn(_: object) -> None:
+        print_rows([column.key for column in table.named(chosen)] if chosen else names, printed)
+
+    output.show(Page(table, draw=drawn, rows=lambda: _rows(printed)))
+    why = run.reason() if number is None or printed.num_rows < number else ""
+    why = why or next(iter(limits), "")
+    if why or (number is not None and printed.num_rows < number):
+        stopped = {"num_printed": printed.num_rows, "num_asked": number, "why": why}
+        if output.format in ("json", "jsonl"):
+            sys.stdout.write(msgspec.json.encode({"stopped": stopped}).decode() + "\n")
+        sys.stdout.flush()
+        run.progress.close()
+        of = "" if number is None else f" of {number:,}"
+        print(f"stopped after {printed.num_rows:,}{of} rows: {why}", file=sys.stderr)
+        run.leave()
+
+
 class _Counted:
     """Batches that count their rows, and report progress unless the rows themselves go to the terminal."""
 
-    def __init__(self, batches: Iterable[Columns], number: int, run: Run) -> None:
+    def __init__(self, batches: Iterable[Columns], number: int | None, run: Run) -> None:
         self.num_rows = 0
         self._batches, self._number, self._run = batches, number, run
 
@@ -271,7 +341,8 @@ class _Counted:
             yield columns
             self.num_rows += len(next(iter(columns.values()))) if columns else 1
             if not sys.stdout.isatty():
-                self._run.progress.say(f"{self.num_rows:,} of {self._number:,} rows", self.num_rows, self._number)
+                of = "" if self._number is None else f" of {self._number:,}"
+                self._run.progress.say(f"{self.num_rows:,}{of} rows", self.num_rows, self._number)
 
 
 def solution_columns(names: Iterable[str]) -> tuple[Column, ...]:

@@ -302,7 +302,7 @@ def _operation(expr: Operation, args: list[ExactColumn]) -> ExactColumn:
     return fold(expr.op, args, _unary, binary)
 
 
-def _decided(op: str, a: Interval, b: Interval) -> bool | None:
+def decided(op: str, a: Interval, b: Interval) -> bool | None:
     """Truth of a comparison where the bounds alone decide it."""
     if op in (">=", ">"):
         a, b, op = b, a, "<=" if op == ">=" else "<"
@@ -323,14 +323,12 @@ def _masked(verdict: Any, defined: Mask) -> Verdict:
 
 def _comparison(constraint: c.Comparison, columns: Mapping[str, ExactColumn]) -> Verdict:
     left, right = evaluate(constraint.left, columns), evaluate(constraint.right, columns)
-    decided = _decided(constraint.op, left.bounds, right.bounds)
-    if decided is None:
+    verdict: Any = decided(constraint.op, left.bounds, right.bounds)
+    if verdict is None:
         a, b = left.values, right.values
         if not _fits(left.bounds, right.bounds):
             a, b = _as_object(a), _as_object(b)
         verdict = c.OPERATORS[constraint.op](a, b)
-    else:
-        verdict = decided
     return _masked(verdict, _joined(left.defined, right.defined))
 
 

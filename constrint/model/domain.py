@@ -146,6 +146,10 @@ class Domain:
             return len(self.listed)
         return (self.upper - self.lower) // self.step + 1
 
+    def at(self, place: int) -> int:
+        """The member at a place in the order of preference."""
+        return self.lower + place * self.step if self.listed is None else self.listed[place]
+
     def value_of(self, code: int) -> Any:
         """The value that an integer stands for; the integer itself where the domain does not list it."""
         if self.labels is None or self.listed is None or code not in self.listed:

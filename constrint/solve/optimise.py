@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
 
 from constrint.errors import LimitReachedError, UnknownNameError, UsageError
 from constrint.model import Expr, Problem, any_of, negate
 from constrint.model.coding import Coding
+from constrint.model.columns import rows_with_value
 from constrint.model.expr import add
 from constrint.model.intmath import as_int
 from constrint.model.problem import Objective
@@ -100,14 +104,48 @@ def _search(
     for name, value in (hint or {}).items():
         if name not in problem.names:
             raise UnknownNameError("variable", name, problem.names, "A hint is a value per variable.")
+        # What the variable cannot be is no help to any search.
         if coding is None or name not in coding.domains:
-            tried[name] = as_int(value, f"the hint for {name!r}")
+            if (wanted := as_int(value, f"the hint for {name!r}")) in problem.variables[name]:
+                tried[name] = wanted
         elif (code := coding.code(name, value)) is not None:
             tried[name] = code
     budget = Budget(limits or Limits(max_seconds=DEFAULT_SECONDS))
     result = get_backend(backend).find(hardened(problem), budget, number, tried)
     budget.stats.seconds = budget.elapsed_seconds()
     return result, budget, backend
+
+
+def best_order(problem: Problem, columns: Mapping[str, NDArray[Any]], num_rows: int) -> NDArray[np.intp]:
+    """The order in which rows of solutions are best first; rows in which an objective has no value come last.
+
+    Args:
+        problem: The problem, with soft constraints before objectives.
+        columns: A column of codes per variable.
+        num_rows: Their length.
+    """
+    keys: list[NDArray[Any]] = []
+    if problem.soft_constraints:
+        fits = sum(soft.weight for soft in problem.soft_constraints) < 1 << 63
+        penalty: NDArray[Any] = np.zeros(num_rows, dtype=np.int64 if fits else object)
+        for soft in problem.soft_constraints:
+            violated = np.flatnonzero(~soft.constraint.holds_columns(columns)) if columns else np.arange(num_rows)
+            penalty[violated] += soft.weight
+        keys.append(_ranks(penalty))
+    undefined = np.zeros(num_rows, dtype=bool)
+    for objective in problem.objectives:
+        rows, values = rows_with_value(objective.expr, columns, num_rows)
+        key = np.full(num_rows, num_rows)
+        key[rows] = _ranks(values) * (-1 if objective.maximise else 1)
+        undefined |= key == num_rows
+        keys.append(key)
+    order: NDArray[np.intp] = np.lexsort([*reversed(keys), undefined])
+    return order
+
+
+def _ranks(values: NDArray[Any]) -> NDArray[np.intp]:
+    """Ranks of numbers of any size."""
+    return np.unique(values, return_inverse=True)[1].reshape(-1)
 
 
 def hardened(problem: Problem) -> Problem:

@@ -23,6 +23,7 @@ from constrint.model import (
     Truth,
     Var,
 )
+from constrint.model.columns import decided
 from constrint.model.expr import is_total
 from constrint.model.interrupt import step
 from constrint.model.intmath import FACTOR_LIMIT, divisors
@@ -58,6 +59,44 @@ def propagate(domains: dict[str, Domain], constraints: Sequence[Constraint]) -> 
     except Contradiction:
         return None
     return state.of
+
+
+def is_implied(rule: Constraint, domains: Mapping[str, Domain]) -> bool:
+    """Whether the domains alone show that a rule always holds; False where that takes more than bounds and steps."""
+    state = Domains(dict(domains))
+    if isinstance(rule, Comparison) and is_total(rule.left) and is_total(rule.right):
+        a, b = state.bounds(rule.left), state.bounds(rule.right)
+        if a is not None and b is not None and decided(rule.op, a, b):
+            return True
+        remainder, number = rule.left, rule.right
+        if rule.op == "==" and isinstance(remainder, Operation) and remainder.op == "mod" and isinstance(number, Const):
+            modulus = state.bounds(remainder.args[1])
+            return (
+                modulus is not None
+                and modulus[0] == modulus[1]
+                and _leaves(remainder.args[0], number.number, modulus[0], domains)
+            )
+        return False
+    if isinstance(rule, Divides) and isinstance(rule.divisor, Const) and rule.divisor.number:
+        return _leaves(rule.number, 0, abs(rule.divisor.number), domains)
+    if isinstance(rule, IsIn) and isinstance(rule.expr, Var):
+        own, allowed = domains[rule.expr.name], rule.domain
+        if allowed.listed is not None:
+            return own.size <= len(allowed.listed) and all(v in allowed for v in own)
+        inside = allowed.lower <= own.lower and own.upper <= allowed.upper
+        return inside and _leaves(rule.expr, allowed.lower % allowed.step, allowed.step, domains)
+    if isinstance(rule, IsIn) and is_total(rule.expr) and rule.domain.listed is None and rule.domain.step == 1:
+        bounds = state.bounds(rule.expr)
+        return bounds is not None and rule.domain.lower <= bounds[0] and bounds[1] <= rule.domain.upper
+    return isinstance(rule, AnyOf) and any(is_implied(part, domains) for part in rule.parts)
+
+
+def _leaves(expr: Expr, remainder: int, modulus: int, domains: Mapping[str, Domain]) -> bool:
+    """Whether a range of values leaves one remainder throughout."""
+    if not isinstance(expr, Var) or domains[expr.name].listed is not None:
+        return False
+    domain = domains[expr.name]
+    return domain.lower % modulus == remainder and (domain.size == 1 or domain.step % modulus == 0)
 
 
 def normal(item: Constraint) -> Constraint:

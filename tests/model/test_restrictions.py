@@ -415,3 +415,38 @@ def test_unreadable_and_huge_files_are_refused(tmp_path: Path, monkeypatch: pyte
     with pytest.raises(UsageError, match="at most 2"):
         problem_from_space(PARAMS, ["a > 1"] * 3)
     assert expression.MAX_CHARACTERS < 10**5
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "bool(x % n) <= 0",
+        "float(x % n) <= 0",
+        "(x % n == 0) <= 0",
+        "int(x % n == 0) < 1",
+        "bool(n == 0 or x % n == 0) == 1",
+        "bool(x % n == 0 or n == 0) == 1",
+        "(n > 0 and x % n == 0) + 0 == 0",
+        "any([x % n == 0, n == 0]) + 0 == 1",
+        "(1 <= x % n <= 1) < 1",
+        "(not x % n) == 0",
+        "(x % n == 0) in (0, 5)",
+        "min(x, (x // n > 1)) >= 0",
+        "((x // n > 1) if n else 7) >= 1",
+        "(x // n > 0 if n > 0 else True) == True",
+        "(x / n > 1) <= 0",
+        "bool(x / n) <= 0",
+    ],
+)
+def test_a_comparison_in_which_python_raises_is_false_however_deep(text: str) -> None:
+    domains = {"x": [1, 2, 4], "n": [0, 1, 2]}
+
+    def python(x: int, n: int) -> bool:
+        try:
+            return bool(eval(text, {"x": x, "n": n}))  # noqa: S307
+        except ZeroDivisionError:
+            return False
+
+    expected = {(x, n) for x in domains["x"] for n in domains["n"] if python(x, n)}
+    solutions = enumerate_space(problem_from_space(domains, [text]))
+    assert {(s["x"], s["n"]) for s in solutions} == expected

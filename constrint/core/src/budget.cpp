@@ -38,19 +38,26 @@ void Budget::add_rows(Table& table, int64_t more) {
   if (static_cast<int64_t>(rows) > max_rows || rows >= UINT32_MAX) {
     throw LimitReached{Limit::kRows, static_cast<int64_t>(rows), table.variables};
   }
-  if (!table.columns.empty() && rows > table.columns[0].capacity()) {
-    const size_t before = table.columns[0].capacity(), row_bytes = sizeof(uint16_t) * table.columns.size();
-    size_t after = std::max(rows, before < kShortTable ? 4 * before : before < kLongTable ? kLongTable : 2 * before);
-    // Where memory is short, reserve only a little more than needed.
-    if (max_bytes && bytes + static_cast<int64_t>((after - before) * row_bytes) > max_bytes) after = rows + rows / 8;
-    take(static_cast<int64_t>((after - before) * row_bytes), table.variables);
-    const Slab::Shared together(table.columns.size(), after * sizeof(uint16_t));
-    for (SlabVector<uint16_t>& column : table.columns) {
-      tick(static_cast<int64_t>(before));
-      column.reserve(after);
-    }
-  }
+  if (!table.columns.empty() && rows > table.columns[0].capacity()) grow(table, rows);
   table.num_rows = rows;
+}
+
+void Budget::grow(Table& table, size_t rows) {
+  const size_t before = table.columns[0].capacity(), number = table.columns.size();
+  size_t after = std::max(rows, before < kShortTable ? 4 * before : before < kLongTable ? kLongTable : 2 * before);
+  const auto size = [](size_t count) { return static_cast<int64_t>(count * sizeof(uint16_t)); };
+  // While columns that lie side by side are moved, their old and new block exist. Where memory is short, columns are
+  // moved one by one to room for a few more rows.
+  const bool short_of = max_bytes && bytes + size(number * after) > max_bytes;
+  if (short_of) after = rows + rows / 8;
+  const int64_t moved = short_of ? size(before) : size(number * before);
+  take(size(number * (after - before)) + moved, table.variables);
+  const Slab::Shared together(short_of ? 1 : number, size(after));
+  for (SlabVector<uint16_t>& column : table.columns) {
+    tick(static_cast<int64_t>(before));
+    column.reserve(after);
+  }
+  give(moved);
 }
 
 }  // namespace constrint

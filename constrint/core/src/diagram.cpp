@@ -9,6 +9,8 @@ namespace {
 
 // A sum over fewer variables is as well listed.
 constexpr size_t kManyTerms = 8;
+// Memory of an arc, and of a state beside its words.
+constexpr int64_t kArcBytes = 10, kStateBytes = 64;
 // Marks a sum whose rule holds for all remaining values.
 constexpr int64_t kSettled = INT64_MAX;
 
@@ -58,6 +60,8 @@ class DiagramBuilder {
     for (const SumRule& rule : sums_) start.push_back(rule.sum.number);
     std::vector<std::vector<int64_t>> states = {start};
     size_t num_arcs = 0;
+    int64_t before_bytes = 0;
+    Held held(budget, variables_);
     for (size_t level = 0; level < variables_.size(); ++level) {
       Layer layer;
       layer.variable = variables_[level];
@@ -65,6 +69,7 @@ class DiagramBuilder {
       std::unordered_map<std::vector<int64_t>, uint32_t, Hash> known;
       std::vector<std::vector<int64_t>> reached;
       std::vector<int64_t> after;
+      int64_t level_bytes = 0;
       const std::vector<int64_t>& values = prepared_.axes[layer.variable].values;
       for (size_t s = 0; s < states.size(); ++s) {
         budget.spend(static_cast<int64_t>(values.size() * (1 + sums_.size())));
@@ -77,8 +82,17 @@ class DiagramBuilder {
           layer.to.push_back(at->second);
         }
         if (num_arcs + layer.from.size() > max_arcs) return false;
+        // Vectors double while both sizes exist; a state stands in the list and in the map.
+        const int64_t arcs = static_cast<int64_t>(layer.from.size()), known_states = static_cast<int64_t>(reached.size());
+        const int64_t now = arcs * 3 * kArcBytes + known_states * 2 * (kStateBytes + 8 * static_cast<int64_t>(after.size()));
+        held.take(now - level_bytes);
+        level_bytes = now;
       }
       num_arcs += layer.from.size();
+      // The map goes, and of vectors and lists one copy stays; the states of the level before go, too.
+      const int64_t states_bytes = static_cast<int64_t>(reached.size()) * (kStateBytes + 8 * static_cast<int64_t>(after.size()));
+      held.give(level_bytes - states_bytes - static_cast<int64_t>(layer.from.size()) * 2 * kArcBytes + before_bytes);
+      before_bytes = states_bytes;
       diagram->layers.push_back(std::move(layer));
       states = std::move(reached);
     }

@@ -44,6 +44,7 @@ class Component {
   }
 
   Listed run(Way way) {
+    way_ = way;
     if (way == Way::kTables || (way == Way::kChosen && most_cells_ <= kFewCells)) {
       list_tables();
     } else if (way == Way::kSearch) {
@@ -107,10 +108,14 @@ class Component {
         return;
       }
     }
+    // Where the tables leave no room to count them, another way may still do.
+    Held counting(budget_, variables_);
+    counting.take(bytes_to_count(listed_.bags, listed_.tables, prepared_.axes));
   }
 
   // Lists the tables if that takes at most `cells` cells.
   bool tables_within(double cells) {
+    if (too_large_) return false;
     int64_t all = budget_.max_cells, bytes = budget_.bytes;
     if (static_cast<double>(all - budget_.cells) > cells) budget_.max_cells = budget_.cells + static_cast<int64_t>(cells);
     try {
@@ -121,6 +126,8 @@ class Component {
       budget_.bytes = bytes;
       listed_.tables.clear();
       if (final) throw;
+      // They would end in the same place again.
+      too_large_ |= limit.what != Limit::kCells;
       return false;
     }
     budget_.max_cells = all;
@@ -160,8 +167,15 @@ class Component {
 
   bool draw(size_t max_arcs) {
     auto diagram = std::make_unique<Diagram>();
-    if (!build_diagram(model_, prepared_, variables_, max_arcs, budget_, diagram.get())) return false;
-    budget_.take(static_cast<int64_t>(diagram->num_arcs) * 10, variables_);
+    try {
+      if (!build_diagram(model_, prepared_, variables_, max_arcs, budget_, diagram.get())) return false;
+      // Its arcs, and what counts the paths through it.
+      budget_.take(static_cast<int64_t>(diagram->num_arcs) * 20, variables_);
+    } catch (const LimitReached& limit) {
+      if (limit.what != Limit::kBytes) throw;
+      if (way_ == Way::kDiagram) throw;
+      return false;
+    }
     listed_.feasible = diagram->layers[0].num_states > 0;
     listed_.diagram = std::move(diagram);
     drop_rows();
@@ -186,6 +200,9 @@ class Component {
   double most_cells_ = 0, all_cells_ = 0;
   std::unique_ptr<DepthFirst> search_;
   Table rows_;
+  // Whether the tables have too many rows or bytes.
+  bool too_large_ = false;
+  Way way_ = Way::kChosen;
   int64_t steps_ = 0;
   // At the start of the last attempt.
   int64_t steps_before_ = 0;

@@ -22,4 +22,7 @@ Listed list_component(const Model& model, const Prepared& prepared, const std::v
                       const std::vector<int>& checks, const std::vector<Set>& scopes, std::vector<Bag> bags, Way way,
                       Budget& budget);
 
+// Memory that linking and counting the tables of a tree takes at most.
+int64_t bytes_to_count(const std::vector<Bag>& bags, const std::vector<Table>& tables, const std::vector<Axis>& axes);
+
 }  // namespace constrint

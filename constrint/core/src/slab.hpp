@@ -72,17 +72,20 @@ class Slab {
   }
 
  private:
+  static constexpr size_t kSmallPage = size_t{1} << 12;
   static constexpr size_t kLine = 64, kLong = size_t{1} << 16;
 
   static Slab* make(size_t parts, size_t bytes) {
     const size_t part = (bytes + 2 * kLine - 1) / kLine * kLine, least = kLine + parts * part;
     if (bytes > SIZE_MAX / 4 / parts) throw std::bad_alloc();
     const bool large = least >= kLargePage / 4 * 3;
-    const size_t unit = large ? kLargePage : kLine, all = (least + unit - 1) / unit * unit;
-    void* data = aligned(unit, all);
+    // A single column ends where it ends: for many of them the rest of a large page each would be more than they are.
+    const size_t unit = !large ? kLine : parts > 1 ? kLargePage : kSmallPage, all = (least + unit - 1) / unit * unit;
+    void* data = large ? mapped(all) : aligned(unit, all);
     if (!data) throw std::bad_alloc();
     if (large) expect_writes(data, all);
     Slab* slab = new (data) Slab;
+    slab->mapped_ = large ? all : 0;
     slab->part_ = bytes;
     slab->left_ = parts;
     slab->free_ = static_cast<char*>(data) + kLine;
@@ -91,8 +94,13 @@ class Slab {
   }
   static void release(Slab* slab) {
     if (--slab->users_ > 0) return;
+    const size_t mapped = slab->mapped_;
     slab->~Slab();
-    free_aligned(slab);
+    if (mapped) {
+      unmap(slab, mapped);
+    } else {
+      free_aligned(slab);
+    }
   }
   void* next() {
     char* data = free_ + kLine;
@@ -107,6 +115,22 @@ class Slab {
     static thread_local Slab* slab = nullptr;
     return slab;
   }
+  // Large blocks do not come from the heap: what a growing table frees there is too small for its next size, and stays.
+#ifdef __linux__
+  static void* mapped(size_t bytes) {
+    const size_t all = bytes + kLargePage;
+    char* data = static_cast<char*>(mmap(nullptr, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    if (data == MAP_FAILED) return nullptr;
+    const size_t before = (kLargePage - reinterpret_cast<uintptr_t>(data) % kLargePage) % kLargePage;
+    if (before) munmap(data, before);
+    if (before < kLargePage) munmap(data + before + bytes, kLargePage - before);
+    return data + before;
+  }
+  static void unmap(void* data, size_t bytes) { munmap(data, bytes); }
+#else
+  static void* mapped(size_t bytes) { return aligned(kLargePage, bytes); }
+  static void unmap(void* data, size_t) { free_aligned(data); }
+#endif
 #ifdef _WIN32
   static void* aligned(size_t unit, size_t bytes) { return _aligned_malloc(bytes, unit); }
   static void free_aligned(void* data) { _aligned_free(data); }
@@ -120,7 +144,7 @@ class Slab {
 
   // Its maker counts as a user until all parts are handed out.
   std::atomic<int> users_{1};
-  size_t part_ = 0, stride_ = 0, left_ = 0;
+  size_t part_ = 0, stride_ = 0, left_ = 0, mapped_ = 0;
   char* free_ = nullptr;
 };
 

@@ -14,6 +14,10 @@ namespace {
 constexpr double kOneTable = 4096;
 // Keys up to this bound index an array; wider ones are sorted.
 constexpr uint64_t kDense = uint64_t{1} << 22;
+// Memory per row that sorting takes, and per row and child that stays.
+constexpr int64_t kKeyBytes = 40, kLinkBytes = 4;
+// Memory of a group: where it begins, its total, its key.
+constexpr int64_t kGroupBytes = 20;
 
 // The values of a few variables in one row as one number.
 class Keys {
@@ -136,8 +140,8 @@ class Counter {
   void count(size_t i) {
     TreeNode& node = nodes_[i];
     // Keys, weights and the order of rows are given back; links stay.
-    const int64_t rows = static_cast<int64_t>(node.table.num_rows), scratch = node.shared.empty() ? 0 : 40 * rows;
-    budget_.take(scratch + 4 * rows * static_cast<int64_t>(node.children.size()), node.table.variables);
+    const int64_t rows = static_cast<int64_t>(node.table.num_rows), scratch = node.shared.empty() ? 0 : kKeyBytes * rows;
+    budget_.take(scratch + kLinkBytes * rows * static_cast<int64_t>(node.children.size()), node.table.variables);
     node.links.resize(node.children.size());
     for (size_t c = 0; c < node.children.size(); ++c) link(node, c);
     if (node.shared.empty()) {
@@ -218,6 +222,8 @@ class Counter {
         if (node.totals.back() > kMaxMagnitude) throw Unsupported{};
       }
     });
+    const int64_t places = keys.bound() <= kDense ? 4 * static_cast<int64_t>(keys.bound()) : 0;
+    budget_.take(places + kGroupBytes * static_cast<int64_t>(distinct.size()), node.table.variables);
     groups_[i] = std::make_unique<Groups>(std::move(distinct), keys.bound());
     node.starts.push_back(static_cast<uint32_t>(rows));
   }
@@ -298,6 +304,29 @@ bool tree_part(const Model& model, const Prepared& prepared, const std::vector<i
 }
 
 }  // namespace
+
+int64_t bytes_to_count(const std::vector<Bag>& bags, const std::vector<Table>& tables, const std::vector<Axis>& axes) {
+  size_t root = 0;
+  for (size_t i = 1; i < tables.size(); ++i) {
+    if (tables[i].num_rows > tables[root].num_rows) root = i;
+  }
+  int64_t kept = 0, scratch = 0;
+  for (size_t i = 0; i < tables.size(); ++i) {
+    const int64_t rows = static_cast<int64_t>(tables[i].num_rows);
+    const int64_t beside = static_cast<int64_t>(bags[i].children.size()) + (bags[i].parent >= 0 ? 1 : 0);
+    kept += kLinkBytes * rows * (i == root ? beside : beside - 1);
+    if (i != root) kept += kGroupBytes * rows, scratch = std::max(scratch, kKeyBytes * rows);
+    if (bags[i].parent < 0) continue;
+    // The groups at an edge are numbered by what its two tables share, whichever of them is above.
+    uint64_t bound = 1;
+    const Set shared = bags[i].variables & bags[static_cast<size_t>(bags[i].parent)].variables;
+    for (size_t v = 0; v < axes.size() && bound <= kDense; ++v) {
+      if (shared[v]) bound *= axes[v].values.size();
+    }
+    if (bound <= kDense) kept += 4 * static_cast<int64_t>(bound);
+  }
+  return kept + scratch;
+}
 
 Space enumerate(const Model& model, Budget& budget, Way way) {
   Prepared prepared = prepare(model, budget);

@@ -143,8 +143,7 @@ void Builder<T>::plan(const std::vector<int>& checks) {
   }
   std::vector<int> needed = nodes_below(model_, checks);
   const int64_t lane_bytes = static_cast<int64_t>(needed.size()) * kLanes * static_cast<int64_t>(sizeof(T) + 1);
-  const int64_t place_bytes = static_cast<int64_t>(order.size() * order.size()) * kLanes * sizeof(uint16_t);
-  scratch_ = lane_bytes + place_bytes;
+  scratch_ = lane_bytes;
   budget_.take(scratch_, order);
   for (int node : needed) {
     const Node& n = model_.nodes[node];
@@ -178,8 +177,11 @@ void Builder<T>::plan(const std::vector<int>& checks) {
     Block<T>& block = blocks_[i];
     // Two chunks at most, and no more than there are combinations.
     const size_t rows = product({order.begin(), order.begin() + static_cast<long>(i)}, axes_, 2 * kLanes);
+    const size_t carried = i ? levels_[i - 1].carried.size() : 0;
+    const int64_t block_bytes = static_cast<int64_t>(rows * (i * sizeof(uint16_t) + carried * sizeof(T)));
+    scratch_ += block_bytes;
+    budget_.take(block_bytes, order);
     block.places.assign(i, std::vector<uint16_t>(rows));
-    size_t carried = i ? levels_[i - 1].carried.size() : 0;
     block.numbers.resize(carried);
     block.flags.resize(carried);
     block.defined.resize(carried);

@@ -42,16 +42,39 @@ class Budget {
   // Counts memory about to be allocated, and memory released.
   void take(int64_t more, const std::vector<int>& variables);
   void give(int64_t less) { bytes -= less; }
-  // Makes room for more rows of a table.
+  // Counts more rows of a table, and makes room for them.
   void add_rows(Table& table, int64_t more);
 
  private:
   using Clock = std::chrono::steady_clock;
   static constexpr int64_t kBetweenLooks = 1 << 16;
   void look();
+  void grow(Table& table, size_t rows);
 
   int64_t left_ = kBetweenLooks;
   Clock::time_point next_ = Clock::now() + std::chrono::milliseconds(1);
+};
+
+// Memory that is counted during the lifetime of this object.
+class Held {
+ public:
+  Held(Budget& budget, const std::vector<int>& variables) : budget_(budget), variables_(variables) {}
+  Held(const Held&) = delete;
+  Held& operator=(const Held&) = delete;
+  ~Held() { budget_.give(bytes_); }
+  void take(int64_t more) {
+    bytes_ += more;
+    budget_.take(more, variables_);
+  }
+  void give(int64_t less) {
+    bytes_ -= less;
+    budget_.give(less);
+  }
+
+ private:
+  Budget& budget_;
+  const std::vector<int>& variables_;
+  int64_t bytes_ = 0;
 };
 
 // Calls `work` on pieces of 0..count, so that a long loop can be ended.

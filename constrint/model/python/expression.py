@@ -20,6 +20,7 @@ from constrint.errors import ConstrintError, ParseError
 from constrint.model import constraint as c
 from constrint.model import expr as e
 from constrint.model.domain import Domain
+from constrint.model.expr import is_total
 from constrint.model.logic import Element
 from constrint.model.python.evaluate import (
     ARITHMETIC,
@@ -108,6 +109,8 @@ class _RestrictionReader:
     def __init__(self, place: TextPlace, domains: Mapping[str, Domain], trials: Trials) -> None:
         self.place, self.domains, self.trials = place, domains, trials
         self.arithmetic = Arithmetic(domains)
+        # Conditions without which Python raises inside the comparison that is being read.
+        self.required: list[c.Constraint] = []
         self.parameters = Parameters(place, domains)
         self.tried = False
 
@@ -215,20 +218,43 @@ class _RestrictionReader:
         if isinstance(node, ast.BinOp):
             return self._binary(node, depth)
         if isinstance(node, ast.Compare):
-            return e.Truth(self.condition(node, depth + 1))
+            return self._truth(node, depth)
         if isinstance(node, ast.BoolOp):
             if all(map(_is_truth, node.values)):
-                return e.Truth(self.condition(node, depth + 1))
+                return self._truth(node, depth)
             raise InexactError("the value of `and` and `or` between numbers")
         if isinstance(node, ast.IfExp):
             test = self.condition(node.test, depth + 1)
-            yes, no = self.number(node.body, depth + 1), self.number(node.orelse, depth + 1)
+            self.required += _evaluated(test)
+            yes = self._chosen(node.body, c.negate(test), depth)
+            no = self._chosen(node.orelse, test, depth)
             if isinstance(yes, e.Expr) and isinstance(no, e.Expr):
                 return Element((e.Truth(test), no, yes))
             raise InexactError("`if` between fractions")
         if isinstance(node, ast.Call):
             return self._call(node, depth)
         raise InexactError(HINTS.get(type(node), f"{type(node).__name__} is not supported in a restriction"))
+
+    def _truth(self, node: ast.expr, depth: int) -> e.Expr:
+        """A condition as 0 or 1; where Python raises in it, the comparison around it has no value."""
+        for part in ast.walk(node):
+            if isinstance(part, ast.BinOp) and isinstance(part.op, ast.Div):
+                divisor = self.number(part.right, depth + 1)
+                if not isinstance(divisor, e.Expr) or not self.arithmetic.bounds.nonzero(divisor):
+                    raise InexactError("a quotient by what may be 0 within a comparison of conditions")
+        rule = self.condition(node, depth + 1)
+        items = _items(node) if is_call(node, "any") or is_call(node, "all") else None
+        # Python computes all items of a list before it looks at one.
+        for part in [rule] if items is None else [self.condition(item, depth + 2) for item in items]:
+            self.required += _evaluated(part)
+        return e.Truth(rule)
+
+    def _chosen(self, node: ast.expr, otherwise: c.Constraint, depth: int) -> Number:
+        """Reads one side of `a if b else c`, which Python computes unless `otherwise` holds."""
+        outer, self.required = self.required, []
+        value = self.number(node, depth + 1)
+        self.required = outer + [c.any_of(otherwise, part) for part in self.required]
+        return value
 
     def _constant(self, node: ast.Constant) -> Number:
         value = node.value
@@ -241,7 +267,7 @@ class _RestrictionReader:
 
     def _unary(self, node: ast.UnaryOp, depth: int) -> Number:
         if isinstance(node.op, ast.Not):
-            return e.Truth(self.condition(node, depth + 1))
+            return self._truth(node, depth)
         operand = self.number(node.operand, depth + 1)
         if isinstance(node.op, ast.Invert):
             if not isinstance(operand, e.Expr):
@@ -257,11 +283,11 @@ class _RestrictionReader:
             return self._guarded(node, lambda: self._folded(e.Const(0), [("+", term) for term in terms]))
         if name in ("bool", "int", "float") and is_call(node, name) and len(args) == 1:
             if name == "bool":
-                return e.Truth(self.condition(args[0], depth + 1))
+                return self._truth(args[0], depth)
             value = self.number(args[0], depth + 1)
             return self._guarded(node, lambda: self.arithmetic.converted(name, value))
         if name in ("any", "all") and is_call(node, name) and _items(node) is not None:
-            return e.Truth(self.condition(node, depth + 1))
+            return self._truth(node, depth)
         if name not in ("min", "max", "abs") or not is_call(node, name):
             raise InexactError("this call")
         if name != "abs" and len(args) == 1 and isinstance(args[0], (ast.Tuple, ast.List)):
@@ -326,13 +352,22 @@ class _RestrictionReader:
 
     def _decided(self, node: ast.expr, read: Callable[[], c.Constraint], whole: ast.expr) -> c.Constraint:
         """Read a test exactly, or else evaluate it for all values."""
+
+        def exactly() -> c.Constraint:
+            outer, self.required = self.required, []
+            try:
+                rule = read()
+                return c.all_of(*self.required, rule)
+            finally:
+                self.required = outer
+
         try:
-            return self._guarded(node, read)
+            return self._guarded(node, exactly)
         except InexactError as error:
             reason = str(error)
         self.arithmetic = Arithmetic(self.domains, trusting=True)
         try:
-            exact = self._guarded(node, read)
+            exact = self._guarded(node, exactly)
             plain = all(self.arithmetic.bounds.size(side) < _PLAIN_SIZE for side in _sides(exact))
         except (InexactError, ParseError):
             exact, plain = None, False
@@ -381,6 +416,22 @@ def _items(node: ast.expr) -> list[ast.expr] | None:
     if not isinstance(argument, (ast.List, ast.Tuple)):
         return None
     return None if any(isinstance(item, ast.Starred) for item in argument.elts) else argument.elts
+
+
+def _evaluated(rule: c.Constraint) -> list[c.Constraint]:
+    """What has to hold so that Python computes a condition without raising: it leaves out what decides nothing more."""
+    if isinstance(rule, c.Not):
+        return _evaluated(rule.part)
+    if isinstance(rule, (c.AllOf, c.AnyOf)):
+        needed: list[c.Constraint] = []
+        decided: list[c.Constraint] = []
+        for part in rule.parts:
+            needed += [c.any_of(*decided, own) for own in _evaluated(part)]
+            decided.append(part if isinstance(rule, c.AnyOf) else c.negate(part))
+        return needed
+    sides = [part for part in rule.operands() if isinstance(part, e.Expr) and not is_total(part)]
+    values: list[c.Constraint] = [c.Comparison(side, "==", side) for side in sides]
+    return [*values, c.Comparison(rule.divisor, "!=", e.Const(0))] if isinstance(rule, c.Divides) else values
 
 
 def _constants(items: list[ast.expr]) -> bool:

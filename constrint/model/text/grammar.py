@@ -7,11 +7,12 @@ as a <= b < c are allowed), `+ -`, `* / // %`, unary `-`, `^` `**` (to the right
 
 from __future__ import annotations
 
+import difflib
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from constrint.errors import ConstrintError, ParseError
+from constrint.errors import ConstrintError, ParseError, shortened
 from constrint.model import constraint as c
 from constrint.model import expr as e
 from constrint.model import logic
@@ -44,6 +45,31 @@ LOGIC_FUNCTIONS: Final[dict[str, tuple[Callable[..., Any], int | None]]] = {
     "xor": (logic.xor, 2),
     "if_then_else": (logic.if_then_else, 3),
 }
+
+
+#: Functions of other languages, and what is written instead of them.
+_INSTEAD: Final = {
+    "sum": "write a + b + c",
+    "exactly": "write count(a, b, c) == 2",
+    "at_least": "write count(a, b, c) >= 2",
+    "at_most": "write count(a, b, c) <= 2",
+    "implies": "write a -> b",
+    "mod": "write a % b",
+    "div": "write a // b",
+    "pow": "write a ^ b",
+}
+
+
+def _no_function(name: str) -> str:
+    """Says that there is no such function, and which one may be meant."""
+    known = (*FUNCTIONS, *LOGIC_FUNCTIONS)
+    plain = name.lower().replace("_", "")
+    near = [k for k in known if k.replace("_", "").startswith(plain) or plain == k.replace("_", "")]
+    near = near or difflib.get_close_matches(name.lower(), known, n=1)
+    hint = _INSTEAD.get(name.lower()) or (
+        f"did you mean `{near[0]}`?" if near else f"known: {', '.join(sorted(known))}"
+    )
+    return f"there is no function `{shortened(name)}`; {hint}"
 
 
 class DialectWarning(UserWarning):
@@ -91,6 +117,8 @@ class Grammar(MemberReader):
 
     def _as_expr(self, value: Value, token: Token) -> e.Expr:
         number = self.as_number(value, token)
+        if isinstance(number, Ratio) and number.den == 1:
+            return number.num
         if isinstance(number, Ratio):
             raise self.error(f"{kind_of(number)}, and an integer is expected; multiply it by {number.den}", token)
         return number
@@ -182,6 +210,8 @@ class Grammar(MemberReader):
             if token.value in LOGIC_FUNCTIONS and self.token.value == "(" and self.token.kind == "sign":
                 return self._logic_call(token)
             if token.value not in e.RESERVED:
+                if self.token.value == "(" and self.token.kind == "sign":
+                    raise self.error(_no_function(token.value), token)
                 return self.names(token.value, token.start)
         if token.value == "=":
             raise self.error("write `==` to compare", token)

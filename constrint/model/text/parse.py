@@ -12,14 +12,16 @@ a comment. Undeclared names are positive integers. Errors name line and column.
 
 from __future__ import annotations
 
+import difflib
 import itertools
 import re
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from constrint.errors import ConstrintError, ParseError, UsageError
+from constrint.errors import ConstrintError, ParseError, UsageError, shortened
 from constrint.model import expr as e
 from constrint.model.constraint import Constraint
 from constrint.model.domain import Domain
@@ -93,6 +95,10 @@ def parse_constraint(
     return constraint
 
 
+class UndeclaredNameWarning(UserWarning):
+    """Warns of a name that is not declared and looks like one that is."""
+
+
 class _ProblemReader:
     def __init__(self, source: SourceText, words: list[Token], constrint: bool, names: Names | None) -> None:
         self.result = Problem()
@@ -114,9 +120,24 @@ class _ProblemReader:
         if name in self.result.variables:
             return expression_of(name, self.result.variables[name])
         if name not in self.declared:
+            self._compare(name, start)
             self.result.declare(name, Domain.positive())
         self.early.add(name)
         return e.Var(name)
+
+    def _compare(self, name: str, start: int) -> None:
+        """Warns of a name without a declaration that looks like a declared one; numbered names differ on purpose."""
+        alike = {known.lower(): known for known in self.declared if _digits(known) == _digits(name)}
+        near = difflib.get_close_matches(name.lower(), alike, n=1, cutoff=0.75)
+        if near:
+            line, column = self.grammar.source.position(start)
+            own, other = shortened(name), shortened(alike[near[0]])
+            warnings.warn(
+                f"{self.grammar.source.name or 'text'}:{line}:{column}: `{own}` is not declared, so it is any positive "
+                f"integer; did you mean `{other}`? If not, declare it: var {own}",
+                UndeclaredNameWarning,
+                stacklevel=2,
+            )
 
     def _named_number(self, name: str) -> e.Const:
         """A constant of the text, or a number that the caller gave a name, which becomes one."""
@@ -171,7 +192,7 @@ class _ProblemReader:
         elif word in ("maximise", "maximize", "minimise", "minimize"):
             self.grammar.next()
             self.objectives.append((word, self.grammar.expression(), first))
-        elif word == "soft" and self._begins_rule(self.grammar.at + 1):
+        elif word == "soft" and self._begins_soft_rule(self.grammar.at + 1):
             self.grammar.next()
             self._rule(self.grammar.token, soft=True)
         else:
@@ -235,14 +256,16 @@ class _ProblemReader:
             raise grammar.error('expected the reason in double quotes: because "..."', reason)
         return reason.value
 
-    def _begins_rule(self, at: int) -> bool:
-        """Says whether a rule can begin at this token; what stands after the name of a variable cannot."""
+    def _begins_soft_rule(self, at: int) -> bool:
+        """Whether a rule begins at the token after `soft`; what stands after a variable of that name cannot."""
         token, following = (self.grammar.tokens[min(i, len(self.grammar.tokens) - 1)] for i in (at, at + 1))
         if token.kind == "sign":
-            return token.value == "("
+            return token.value == "(" or (token.value == "-" and "soft" not in self.declared)
         if token.value == "not":
             return following.value != "in"
-        return token.kind in ("word", "number", "text") and token.value not in ("in", "divides", "and", "or", "because")
+        if token.kind == "word":
+            return token.value not in ("in", "divides", "and", "or", "because")
+        return token.kind in ("name", "dotted", "number", "decimal", "text")
 
     def _rule(self, first: Token, soft: bool = False) -> None:
         grammar = self.grammar
@@ -259,6 +282,10 @@ class _ProblemReader:
         if soft and grammar.accept("weight"):
             weight = grammar.number()
         self.waiting.append((constraint, self._because(), name, weight, first))
+
+
+def _digits(name: str) -> str:
+    return "".join(filter(str.isdigit, name))
 
 
 def _declared(words: list[Token]) -> dict[str, str]:

@@ -28,6 +28,7 @@ from constrint.solve.engine.walk import solutions_in_order
 from constrint.solve.intervals import Domains
 from constrint.solve.propagation import impossible, propagate
 from constrint.solve.solution import SearchResult, StoppedEarlyError
+from constrint.solve.space.axes import places_of
 from constrint.solve.space.space import SearchSpace
 
 # A walk in declared order may look at this many combinations before tables are tried.
@@ -178,14 +179,14 @@ def _first_best(objective: Objective, space: SearchSpace) -> dict[str, int]:
     """The first of the best solutions in declared order."""
     problem = space.problem
     names = [n for n in problem.variables if n in objective.expr.variables]
-    columns, places = space.covering(names)
-    num_rows = len(next(iter(places.values())))
+    columns, num_rows = space.covering(names)
     rows, values = rows_with_value(objective.expr, columns, num_rows)
     if len(rows) == 0:
         raise UndefinedValueError(f"{objective} has no value in any solution; change the objective.")
     equal = rows[np.flatnonzero(values == (np.max if objective.maximise else np.min)(values))]
     # Ties go to the first in the order of preference.
-    at = int(equal[np.lexsort([place[equal] for place in reversed(places.values())])[0]])
+    places = [places_of(problem.variables[n], columns[n][equal]) for n in reversed(names)] or [equal]
+    at = int(equal[np.lexsort(places)[0]])
     return space.extend({n: int(columns[n][at]) for n in names}).first()
 
 

@@ -240,6 +240,8 @@ class CompiledWalk:
     def rows(self, component: int, budget: Budget) -> Iterator[tuple[int, ...]]:
         """Yields positions of one component's solutions, in order."""
         while True:
+            # The core looks at the clock within one call only, and a call may be short.
+            budget.tick()
             left = budget.limits.max_cells - budget.stats.cells
             spent = budget.stats.cells
             answer = self._core.walk_next(self._walk, component, _word(left), _poll(budget))

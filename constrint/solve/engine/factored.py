@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
-from constrint.model import Domain, Problem
+import numpy as np
+
+from constrint.model import Constraint, Domain, Problem
 from constrint.solve.budget import Budget, Limits
 from constrint.solve.engine.compiled import enumerate_factors
 from constrint.solve.engine.prepare import Bag, Prepared, components, fixed_columns, flatten, prepare, tree
 from constrint.solve.engine.tables import TableCheck, build_table
 from constrint.solve.propagation import propagate
-from constrint.solve.space.axes import Axis, AxisLayout, LazyAxis, Rows, axis_of_free
+from constrint.solve.space.axes import Axis, AxisLayout, LazyAxis, Rows, axis_from_domain, axis_of_free, dicts_of
 from constrint.solve.space.parts import Factors, FreePart, Part, TreePart
 from constrint.solve.space.space import SearchSpace
 from constrint.solve.space.tree import LinkedTable, Tree
@@ -126,32 +128,55 @@ def search_one(problem: Problem, budget: Budget) -> dict[str, int] | None:
         LimitReachedError: When the budget ended first.
     """
     constraints = flatten(problem.constraints)
+    return next(search(dict(problem.variables), constraints, budget, in_order=False), None)
+
+
+def search(
+    domains: dict[str, Domain], constraints: Sequence[Constraint], budget: Budget, *, in_order: bool
+) -> Iterator[dict[str, int]]:
+    """Depth-first search with propagation: yields solutions; variables without a constraint get their first value.
+
+    Args:
+        domains: The variables in declared order.
+        constraints: The rules on them.
+        budget: Remaining work of the search.
+        in_order: Whether solutions come in declared order; else the variable with the fewest values is split first.
+    """
     touched = frozenset().union(*(c.variables for c in constraints)) if constraints else frozenset()
-    stack: list[dict[str, Domain]] = [dict(problem.variables)]
+    stack = [domains]
     while stack:
         budget.spend_node()
         with budget.watching():
-            domains = propagate(stack.pop(), constraints)
-        if domains is None:
+            narrowed = propagate(stack.pop(), constraints)
+        if narrowed is None:
             continue
-        open_names = [n for n in domains if n in touched and domains[n].size > 1]
-        if math.prod(domains[n].size for n in open_names) <= ENUMERABLE:
-            solution = _finish(problem, domains, budget)
-            if solution is not None:
-                return solution
+        open_names = [n for n in narrowed if n in touched and narrowed[n].size > 1]
+        if math.prod(narrowed[n].size for n in open_names) <= ENUMERABLE:
+            with budget.watching():
+                found = _listed(narrowed, open_names, constraints, budget)
+            yield from found
             continue
-        name = min(open_names, key=lambda n: domains[n].size)
-        for piece in reversed(split(domains[name])):
-            stack.append({**domains, name: piece})
-    return None
+        name = open_names[0] if in_order else min(open_names, key=lambda n: narrowed[n].size)
+        stack += [{**narrowed, name: piece} for piece in reversed(split(narrowed[name]))]
 
 
-def _finish(problem: Problem, domains: dict[str, Domain], budget: Budget) -> dict[str, int] | None:
-    narrowed = problem
-    for name, domain in domains.items():
-        narrowed = narrowed.with_domain(name, domain)
-    space = factored_space(narrowed, budget.rest(max_rows=4 * ENUMERABLE))
-    return space.first() if space else None
+def _listed(
+    domains: dict[str, Domain], open_names: list[str], constraints: Sequence[Constraint], budget: Budget
+) -> Iterator[dict[str, int]]:
+    """The solutions within small domains, in declared order."""
+    first = {n: next(iter(d)) for n, d in domains.items()}
+    axes = {n: axis_from_domain(domains[n]) for n in open_names}
+    fixed = fixed_columns({n: v for n, v in first.items() if n not in axes})
+    decided = [c for c in constraints if not c.variables & axes.keys()]
+    if not all(c.holds(first) for c in decided):
+        return iter(())
+    if not open_names:
+        return iter((first,))
+    checks = [TableCheck(c, c.variables & axes.keys()) for c in constraints if c.variables & axes.keys()]
+    rows, num_rows = build_table(open_names, checks, axes, fixed, Budget(budget.rest()))
+    order = np.lexsort([rows[n] for n in reversed(open_names)])
+    columns = {n: axes[n].values[rows[n][order].astype(np.intp)] for n in open_names}
+    return ({**first, **solution} for solution in dicts_of(columns, num_rows))
 
 
 def split(domain: Domain) -> list[Domain]:

@@ -14,7 +14,7 @@ from constrint.model.columns import ExactColumn, test
 from constrint.model.expr import add, neg
 from constrint.solve.budget import Budget
 from constrint.solve.engine.tables import TableCheck
-from constrint.solve.propagation import propagate, substitute
+from constrint.solve.propagation import is_implied, propagate, substitute
 from constrint.solve.space.axes import Axis, axis_from_domain
 
 # Domains up to this size are filtered by evaluating constraints on them; larger ones are propagated first.
@@ -55,7 +55,7 @@ def prepare(problem: Problem, budget: Budget) -> Prepared:
             state.feasible = False
             return state
         domains = narrowed
-        constraints = _derive(domains, constraints, state)
+        constraints = [c for c in _derive(domains, constraints, state) if not is_implied(c, domains)]
     touched = frozenset().union(*(c.variables for c in constraints)) if constraints else frozenset()
     for name, domain in domains.items():
         if name in state.derived:

@@ -10,20 +10,26 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from constrint.model import Comparison, Const, Element, Expr, Operation, Problem, Truth, Var
+from constrint.errors import CancelledError, LimitReachedError
+from constrint.model import Comparison, Const, Constraint, Domain, Element, Expr, Operation, Problem, Truth, Var
 from constrint.model.columns import MAX, MIN, ExactColumn, evaluate, test, wide
 from constrint.model.operations import BINARY, UNARY, Interval, fold
 from constrint.solve.budget import Budget, Limits
 from constrint.solve.engine.compiled import CompiledWalk, walk_in_order
-from constrint.solve.engine.prepare import Prepared, components, fixed_columns, prepare
+from constrint.solve.engine.factored import factored_space, search
+from constrint.solve.engine.prepare import Prepared, components, fixed_columns, flatten, prepare
 from constrint.solve.engine.tables import TableCheck
-from constrint.solve.space.axes import Axis, AxisLayout, LazyAxis, axis_of_free
+from constrint.solve.propagation import propagate
+from constrint.solve.space.axes import Axis, AxisLayout, LazyAxis, axis_of_free, dicts_of, places_of
 
 # Cells evaluated in one step: few at first, more with every dead end.
 _FIRST_CELLS: Final = 1 << 12
 _MOST_CELLS: Final = 1 << 15
 # Rows that become Python integers at once.
 _LISTED_ROWS: Final = 1 << 10
+# Solutions that are sorted at once, and combinations tried for them.
+_SORTED_ROWS: Final = 1 << 20
+_SORTED_CELLS: Final = 1 << 22
 
 
 def solutions_in_order(
@@ -38,7 +44,7 @@ def solutions_in_order(
         walks = [_Walk(names, compiled.rows(i, budget)) for i, names in enumerate(compiled.components)]
         walks += [_Walk([n], zip(range(len(compiled.values[n])))) for n in compiled.free]
         open_names = {n for walk in walks for n in walk.names}
-        for positions in _merged(walks, [n for n in problem.names if n in open_names]):
+        for positions in _merged(walks, [n for n in problem.names if n in open_names], budget):
             yield compiled.assignment(positions)
         return
     with budget.watching():
@@ -48,12 +54,65 @@ def solutions_in_order(
     axes: dict[str, Axis | LazyAxis] = dict(prepared.axes)
     axes.update({n: axis_of_free(d, budget) for n, d in prepared.free.items()})
     layout = AxisLayout(tuple(problem.variables), axes, prepared.fixed, prepared.derived)
+    if layout.has_early:
+        yield from _by_derived(problem, budget)
+        return
     walks = _walks(problem, prepared, budget)
     walks += [_Walk([n], zip(range(layout.size(n)))) for n in prepared.free]
-    for positions in _merged(walks, [n for n in problem.variables if n in axes]):
+    for positions in _merged(walks, [n for n in problem.variables if n in axes], budget):
         rows = {n: np.array([at]) for n, at in positions.items()}
         solution = layout.assignments(rows, 1)
         yield {n: int(column[0]) for n, column in solution.items()}
+
+
+def _by_derived(problem: Problem, budget: Budget) -> Iterator[dict[str, int]]:
+    """Solutions in order where a variable that follows from others is declared before them: it has no axis to walk on.
+
+    Few solutions are listed and sorted; many are searched for, range by range of the variable.
+    """
+    try:
+        limits = budget.rest(max_rows=_SORTED_ROWS, max_cells=min(budget.limits.max_cells, _SORTED_CELLS))
+        space = factored_space(problem, limits, use_core=False)
+        columns = space.columns() if space.size <= _SORTED_ROWS else None
+    except CancelledError:
+        raise
+    except LimitReachedError:
+        columns = None
+    budget.check_work()
+    if columns is not None:
+        places = [places_of(problem.variables[n], columns[n]) for n in reversed(problem.names)]
+        order = np.lexsort(places)
+        for start in range(0, len(order), _LISTED_ROWS):
+            rows = order[start : start + _LISTED_ROWS]
+            yield from dicts_of({n: columns[n][rows] for n in problem.names}, len(rows))
+        return
+    constraints = flatten(problem.constraints)
+    with budget.watching():
+        domains = propagate(dict(problem.variables), constraints)
+    if domains is None or not all(c.holds({}) for c in constraints if not c.variables):
+        return
+    walks: list[_Walk] = []
+    for group in components(domains, [c.variables for c in constraints if c.variables]):
+        names = [n for n in problem.names if n in set(group)]
+        mine = [c for c in constraints if c.variables and c.variables <= set(group)]
+        walks.append(_Walk(names, _searched({n: domains[n] for n in names}, mine, budget)))
+    for found in _merged(walks, problem.names, budget):
+        yield {n: domains[n].at(place) for n, place in found.items()}
+
+
+def _searched(
+    domains: dict[str, Domain], constraints: Sequence[Constraint], budget: Budget
+) -> Iterator[tuple[int, ...]]:
+    """Places of the values of one component's solutions, in order."""
+    if not constraints:
+        ((_, domain),) = domains.items()
+        yield from zip(range(domain.size))
+        return
+    places = {n: {v: at for at, v in enumerate(d.listed)} for n, d in domains.items() if d.listed is not None}
+    for found in search(domains, constraints, budget, in_order=True):
+        yield tuple(
+            places[n][v] if n in places else (v - domains[n].lower) // domains[n].step for n, v in found.items()
+        )
 
 
 @dataclass(slots=True)
@@ -64,14 +123,20 @@ class _Walk:
     source: Iterator[tuple[int, ...]]
     known: list[tuple[int, ...]] = field(default_factory=list)
 
-    def has(self, i: int) -> bool:
+    def has(self, i: int, budget: Budget) -> bool:
         """Says whether there is an i-th solution."""
         while len(self.known) <= i:
             solution = next(self.source, None)
             if solution is None:
                 return False
+            budget.take_bytes(_tuple_bytes(len(solution)), "a list of the solutions so far")
             self.known.append(solution)
         return True
+
+
+def _tuple_bytes(length: int) -> int:
+    """Memory of a tuple of integers, with its place in a list."""
+    return 64 + 40 * length
 
 
 def _walks(problem: Problem, prepared: Prepared, budget: Budget) -> list[_Walk]:
@@ -84,28 +149,38 @@ def _walks(problem: Problem, prepared: Prepared, budget: Budget) -> list[_Walk]:
     return walks
 
 
-def _merged(walks: Sequence[_Walk], order: Sequence[str]) -> Iterator[dict[str, int]]:
+def _merged(walks: Sequence[_Walk], order: Sequence[str], budget: Budget) -> Iterator[dict[str, int]]:
     """Combines the components' solutions so that the whole stays in order."""
-    if not all(walk.has(0) for walk in walks):
+    if len(walks) == 1:
+        # Nothing to combine: each solution is given away as it is found.
+        (walk,) = walks
+        for solution in walk.source:
+            yield dict(zip(walk.names, solution, strict=True))
+        return
+    if not all(walk.has(0, budget) for walk in walks):
         return
 
-    def entry(at: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...], dict[str, int]]:
+    def entry(at: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
         positions: dict[str, int] = {}
         for walk, i in zip(walks, at, strict=True):
             positions.update(zip(walk.names, walk.known[i], strict=True))
-        return tuple(positions[n] for n in order), at, positions
+        return tuple(positions[n] for n in order), at
 
-    start = (0,) * len(walks)
-    heap = [entry(start)]
-    seen = {start}
+    entry_bytes = 64 + _tuple_bytes(len(order)) + _tuple_bytes(len(walks))
+    heap = [entry((0,) * len(walks))]
+    counted = 0
     while heap:
-        _, at, positions = heapq.heappop(heap)
-        yield positions
-        for i, walk in enumerate(walks):
-            after = (*at[:i], at[i] + 1, *at[i + 1 :])
-            if after not in seen and walk.has(at[i] + 1):
-                seen.add(after)
-                heapq.heappush(heap, entry(after))
+        positions, at = heapq.heappop(heap)
+        yield dict(zip(order, positions, strict=True))
+        budget.tick()
+        # Each combination follows the one in which its last component that has moved stood a step before.
+        first = max((i for i, moved in enumerate(at) if moved), default=0)
+        for i in range(first, len(walks)):
+            if walks[i].has(at[i] + 1, budget):
+                heapq.heappush(heap, entry((*at[:i], at[i] + 1, *at[i + 1 :])))
+        if len(heap) > counted:
+            budget.take_bytes(entry_bytes * (len(heap) - counted), "a list of combinations that come next")
+            counted = len(heap)
 
 
 class _Component:

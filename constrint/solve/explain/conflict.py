@@ -65,6 +65,8 @@ class Conflict:
             f"  {m.text.ljust(min(width, 64))}   because {m.because}" if m.because else f"  {m.text}"
             for m in self.members
         ]
+        if not self.minimal:
+            lines.append("A limit came before it was known whether fewer of them are enough.")
         return "\n".join([head, *lines])
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from constrint.errors import CancelledError, LimitReachedError
+from constrint.errors import CancelledError, LimitReachedError, UndefinedValueError
 from constrint.model import Constraint, Domain, Expr, Problem
 from constrint.solve.backends.native import NativeBackend
 from constrint.solve.budget import Budget, Limits, Status
@@ -320,6 +320,9 @@ class Questions:
             raise
         except LimitReachedError as error:
             answer = Solution(Status.LIMIT_REACHED, question, message=str(error))
+        except UndefinedValueError:
+            # The objective is a side of a rule: without a value no bound makes the rule hold.
+            answer = Solution(Status.INFEASIBLE, question)
         if answer.status is Status.LIMIT_REACHED:
             # The limit may be the caller's own rather than the question's.
             self.check()

@@ -71,6 +71,18 @@ def axis_from_domain(domain: Domain) -> Axis:
     return Axis(values, (domain.lower, domain.upper))
 
 
+def places_of(domain: Domain, values: NDArray[Any]) -> NDArray[np.intp]:
+    """Ranks of a column's values in the order of preference."""
+    distinct, inverse = np.unique(values, return_inverse=True)
+    if domain.listed is None:
+        return inverse.reshape(-1)
+    place = {value: at for at, value in enumerate(domain.listed)}
+    ranks: NDArray[np.intp] = np.array([place[value] for value in distinct.tolist()], dtype=np.intp)[
+        inverse.reshape(-1)
+    ]
+    return ranks
+
+
 @dataclass(frozen=True, slots=True)
 class LazyAxis:
     """The values lower, lower + step, ... of a variable with too many values to list."""
@@ -108,6 +120,14 @@ class AxisLayout:
     fixed: dict[str, int]
     derived: dict[str, Expr] = field(default_factory=dict)
     _places: dict[str, dict[int, int]] = field(default_factory=dict, repr=False)
+
+    @property
+    def has_early(self) -> bool:
+        """Whether a derived variable is declared before an open one that it is computed from: axes miss its order."""
+        place = {name: at for at, name in enumerate(self.names)}
+        return any(
+            place[other] > place[name] for name in self.derived for other in self.needed([name]) if other in self.axes
+        )
 
     def values(self, name: str, positions: NDArray[Any]) -> NDArray[Any]:
         """Values of a variable at positions on its axis."""

@@ -16,7 +16,7 @@ from constrint.model import Expr
 from constrint.model.columns import ExactColumn, evaluate, rows_with_value
 from constrint.solve.budget import Budget, Limits
 from constrint.solve.propagation import substitute_expr
-from constrint.solve.space.axes import ranges
+from constrint.solve.space.axes import places_of, ranges
 from constrint.solve.space.cost_bounds import CostBounds, Forest, PartialChoice, Range, Unbounded
 from constrint.solve.space.diagram import DiagramPart
 from constrint.solve.space.parts import Factors
@@ -74,7 +74,12 @@ def _by_function(
 
 
 def _is_projected(space: SearchSpace, cost: Expr) -> bool:
-    """Whether few of a diagram's variables are in the expression, so that many paths have equal costs."""
+    """Whether few of a diagram's variables are in the expression, so that many paths have equal costs.
+
+    Ties are also decided by a derived variable that has no axis to compare positions on.
+    """
+    if space.layout.has_early and any(n in space.layout.derived for n in cost.variables):
+        return True
     names = [n for n in space.layout.needed(sorted(cost.variables)) if n in space.layout.axes]
     diagrams = [part for part in space.factors.parts or () if isinstance(part, DiagramPart)]
     return any(n in part.sizes for part in diagrams for n in names) and (
@@ -86,6 +91,10 @@ def _by_projection(space: SearchSpace, k: int, cost: Expr, maximise: bool, budge
     """The best by an expression, from all combinations of its variables."""
     budget.check_work()
     columns, counts = space.project([n for n in space.names if n in cost.variables])
+    places = [places_of(space.problem.variables[n], column) for n, column in columns.items()]
+    if places:
+        order = np.lexsort(places[::-1])
+        columns = {n: column[order] for n, column in columns.items()}
     with budget.watching():
         rows, values = rows_with_value(cost, columns, len(counts))
     return _ranked(space, k, columns, rows, values, maximise)

@@ -13,7 +13,6 @@ from constrint.model import Expr, Problem
 from constrint.model.coding import Coding
 from constrint.model.ratio import Ratio
 from constrint.solve.budget import Limits
-from constrint.solve.space.axes import Rows
 from constrint.solve.space.best import Cost, Ranked
 from constrint.solve.space.space import SearchSpace
 
@@ -172,10 +171,10 @@ class LabelledSpace(SearchSpace):
         columns, counts = self.codes.project(names)
         return self._coding.decoded_columns(columns), counts
 
-    def covering(self, names: Sequence[str]) -> tuple[dict[str, NDArray[Any]], Rows]:
-        """Every combination of some variables that extends to a solution, each at least once."""
-        columns, rows = self.codes.covering(names)
-        return self._coding.decoded_columns(columns), rows
+    def covering(self, names: Sequence[str]) -> tuple[dict[str, NDArray[Any]], int]:
+        """Every combination of some variables that extends to a solution, each at least once, and how many rows."""
+        columns, number = self.codes.covering(names)
+        return self._coding.decoded_columns(columns), number
 
     def best(
         self,

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from constrint.errors import UsageError
 from constrint.frames import html_table, library
 from constrint.model.intmath import as_int, shown
-from constrint.solve.space.axes import check_listing, combine
+from constrint.solve.space.axes import check_listing, combine, places_of
 from constrint.solve.space.parts import Part, TreePart
 
 if TYPE_CHECKING:
@@ -200,17 +200,13 @@ def sample_indices(size: int, n: int, seed: int | None) -> list[int]:
 
 def solution_after(space: SearchSpace, solution: Mapping[str, int]) -> dict[str, int]:
     """Returns the solution of a space without exclusions that follows `solution` in declared order."""
-    layout = space.layout
-    names = [n for n in space.names if n in layout.axes]
-    for i in reversed(range(len(names))):
-        name = names[i]
-        near = space.extend({n: solution[n] for n in names[:i]})
-        here = layout.position(name, solution[name])
-        (part,) = [p for p in near.parts or () if name in p.names]
-        later = [int(p) for p in part.project([name])[0][name] if p > (here or 0)]
-        if later:
-            value = layout.values(name, np.array(later[:1]))[0]
-            return near.extend({name: int(value)}).first()
+    for i, name in reversed(list(enumerate(space.names))):
+        near = space.extend({n: solution[n] for n in space.names[:i]})
+        values = near.project([name])[0][name]
+        places = places_of(space.problem.variables[name], np.append(values, solution[name]))
+        later = np.flatnonzero(places[:-1] > places[-1])
+        if len(later):
+            return near.extend({name: int(values[later[np.argmin(places[later])]])}).first()
     raise IndexError("the space has no further solution")
 
 

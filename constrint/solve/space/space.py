@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, Final, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from constrint.errors import UnknownNameError, UsageError
+from constrint.errors import LimitReachedError, UnknownNameError, UsageError
 from constrint.model import Domain, Expr, Problem
 from constrint.model.intmath import as_int
 from constrint.solve.budget import Limits, SearchStats
-from constrint.solve.space.axes import AxisLayout, Rows, check_listing, dicts_of, total_type
+from constrint.solve.space.axes import AxisLayout, Rows, check_listing, dicts_of, places_of, total_type
 from constrint.solve.space.parts import Factors, Part, TreePart
 from constrint.solve.space.tree import merged
 
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from constrint.solve.space.best import Cost, Ranked
 
 _BATCH: Final = 4096
+# Combinations of its inputs that are tried for the first value of a variable that follows from them.
+_MOST_INPUTS: Final = 1 << 24
 
 
 class SearchSpace:
@@ -144,6 +146,8 @@ class SearchSpace:
         for index in (array.min(), array.max()) if len(array) else ():
             if not 0 <= index < self.size:
                 raise IndexError(f"index {index} is outside the space of {self.size} solutions")
+        if not len(array):
+            return {n: np.zeros(0, dtype=np.int64) for n in self.names}
         for gap in self.gaps:
             array = array + (array >= gap)
         return self.layout.assignments(self._positions(array), len(array))
@@ -402,6 +406,8 @@ class SearchSpace:
         """
         if self.parts is None or self.size == 0:
             raise IndexError("the space is empty; it has no first solution")
+        if self.layout.has_early:
+            return self._first_of_derived()
         rows: Rows = {}
         for part in self.parts:
             names = [n for n in self.names if n in part.names]
@@ -415,6 +421,22 @@ class SearchSpace:
         while solution in self.excluded:
             solution = solution_after(whole, solution)
         return solution
+
+    def _first_of_derived(self) -> dict[str, int]:
+        """The first solution where some variable follows from later ones: one variable after the other gets a value."""
+        left = self
+        for name in self.names:
+            if left.layout.has_early:
+                inputs = left.layout.needed([name]) & left.layout.axes.keys()
+                if math.prod(left.layout.size(n) for n in inputs) > _MOST_INPUTS:
+                    raise LimitReachedError(
+                        f"{name!r} follows from more than {_MOST_INPUTS} combinations of {', '.join(sorted(inputs))}, "
+                        "too many to compare; solutions_in_order(problem) searches for the first."
+                    )
+                values = left.project([name])[0][name]
+                first = values[np.argmin(places_of(self.problem.variables[name], values))]
+                left = left.extend({name: int(first)})
+        return left.first()
 
     def neighbours(self, assignment: Mapping[str, int]) -> list[dict[str, int]]:
         """Solutions that differ from `assignment` in exactly one variable, in declared order."""
@@ -461,21 +483,16 @@ class SearchSpace:
             return merged({n: known[n] for n in names}, counts)
         return {n: known[n] for n in names}, counts
 
-    def covering(self, names: Sequence[str]) -> tuple[dict[str, NDArray[Any]], Rows]:
-        """Every combination of some variables that extends to a solution, each at least once.
+    def covering(self, names: Sequence[str]) -> tuple[dict[str, NDArray[Any]], int]:
+        """Every combination of some variables that extends to a solution, each at least once, and how many rows.
 
         Cheaper than `project` where one table holds all these variables: its rows are taken as they are.
-
-        Returns:
-            Columns of values, and of positions in the order of preference.
         """
         for part in () if self.gaps else self.parts or ():
             if names and isinstance(part, TreePart) and all(n in part.root.rows for n in names):
-                rows = {n: part.root.rows[n] for n in names}
-                return {n: self.layout.narrow_values(n)[at] for n, at in rows.items()}, rows
+                return {n: self.layout.narrow_values(n)[part.root.rows[n]] for n in names}, part.root.num_rows
         columns, counts = self.project(names)
-        # Projections come in the order of preference already.
-        return columns, {"": np.arange(len(counts))}
+        return columns, len(counts)
 
     def _less_excluded(self, rows: Rows, counts: NDArray[Any]) -> tuple[Rows, NDArray[Any]]:
         counts = counts.copy()

@@ -1,0 +1,85 @@
+"""Text that is easily written wrong: soft rules that begin with a minus, misspelt names, unknown functions."""
+
+from __future__ import annotations
+
+import pytest
+
+from constrint import count, parse
+from constrint.errors import ParseError
+from constrint.model.text.parse import UndeclaredNameWarning
+
+
+@pytest.mark.parametrize(
+    ("text", "rule", "weight"),
+    [
+        ("soft -3*e != 9", "-3 * e != 9", 1),
+        ("soft -3*e != 9 weight 2", "-3 * e != 9", 2),
+        ("soft `e` > 3", "e > 3", 1),
+        ("soft 2.0 <= e", "2 <= e", 1),
+        ("soft mine: -e < -2 weight 3", "-e < -2", 3),
+    ],
+)
+def test_a_soft_rule_may_begin_with_anything_that_a_rule_begins_with(text: str, rule: str, weight: int) -> None:
+    problem = parse(f"var e in 1..9\n{text}")
+    assert problem.names == ("e",)
+    assert problem.constraints == ()
+    ((soft,),) = (problem.soft_constraints,)
+    assert (str(soft.constraint), soft.weight) == (rule, weight)
+
+
+def test_a_variable_named_soft_keeps_its_name() -> None:
+    problem = parse("var soft in 1..9\nsoft - 3 != 1\nsoft in {1, 2}\nsoft soft > 1")
+    assert list(map(str, problem.constraints)) == ["soft - 3 != 1", "soft in {1, 2}"]
+    assert len(problem.soft_constraints) == 1
+
+
+@pytest.mark.parametrize(("used", "meant"), [("Tile", "tile"), ("num_stage", "num_stages"), ("tlie", "tile")])
+def test_a_name_that_looks_like_a_declared_one_is_asked_about(used: str, meant: str) -> None:
+    with pytest.warns(UndeclaredNameWarning, match=f"text:3:1: `{used}` is not declared.*did you mean `{meant}`"):
+        parse(f"var tile in 1..4\nvar num_stages in 1..4\n{used} > 1")
+
+
+def test_names_that_differ_in_their_number_are_not_asked_about() -> None:
+    assert parse("var x1 in 1..4\nx1 < x2; other > 3").names == ("x1", "x2", "other")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("sum(a, b) <= 3", "there is no function `sum`; write a + b + c"),
+        ("alldifferent(a, b)", "there is no function `alldifferent`; did you mean `all_different`?"),
+        ("AllDiff(a, b)", "did you mean `all_different`?"),
+        ("a > 1 and maximum(a, b) > 2", "did you mean `max`?"),
+        ("exactly(2, a, b)", "write count"),
+        ("frobnicate(a)", "known: abs, all_different"),
+    ],
+)
+def test_a_function_that_does_not_exist_is_named_with_what_is_meant(text: str, said: str) -> None:
+    with pytest.raises(ParseError) as caught:
+        parse(f"var a in 1..4; var b in 1..4\n{text}")
+    assert said in str(caught.value)
+
+
+def test_whole_decimal_numbers_are_integers() -> None:
+    assert str(parse("var x in 1..1e3 step 2.0; x ^ 2.0 > 1").variables["x"]) == "1..999 step 2"
+
+
+@pytest.mark.parametrize("backend", ["native", "numpy"])
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("var x in 1..10000000; x > 1", 9_999_999),
+        ("var x in 1..10000000; x % 7 == 3; 5 divides x", 285_715),
+        ("var x in 1..10^30; x in 5..10^20 step 10; x >= 7", 10**19 - 1),
+        ("var x in 1..10^8; var y in 1..3; x + y > 1", 3 * 10**8),
+        ("var x in 1..10^8; x in 0..10^9; x * x >= 1 or x == 7", 10**8),
+    ],
+)
+def test_rules_that_bounds_imply_do_not_make_a_range_too_long(text: str, number: int, backend: str) -> None:
+    assert count(parse(text), backend=backend) == number
+
+
+@pytest.mark.parametrize("backend", ["native", "numpy"])
+def test_a_rule_without_a_value_somewhere_is_not_implied(backend: str) -> None:
+    assert count(parse("var x in 0..5000; 6 // x <= 6"), backend=backend) == 5000
+    assert count(parse("var x in 0..5000; x / 3 <= 10^6"), backend=backend) == 1667
