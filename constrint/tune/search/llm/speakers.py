@@ -12,7 +12,8 @@ from pathlib import Path
 import msgspec
 
 from constrint.tune.search.llm.answer import PromptRequest, Response, Speaker, Spending, Usage, estimated_tokens
-from constrint.tune.search.llm.client import Endpoint, ModelClient
+from constrint.tune.search.llm.client import ModelClient
+from constrint.tune.search.llm.endpoint import Endpoint
 from constrint.tune.search.llm.judge import RuleJudge
 from constrint.tune.search.llm.prompt import judging, proposing, texts, writing
 from constrint.tune.search.llm.records import Judge, Proposer, Reply
