@@ -3,8 +3,8 @@
     python -m benchmarks.attacks.endpoint --count 300 --seed 1
 
 A case is a run of two rounds against a server on this machine. Status, headers, bodies, their damage and the encoding
-of the key in them are drawn. Searched for are any ten characters of the key in stdout, stderr, the transcript and the
-store, as they are and after decoding; by means of its own, none of which the package uses.
+of the key in them are drawn. Any twelve characters of the key are searched for in stdout, stderr, the transcript and
+the store, as they are and after decoding; by means of its own, none of which the package uses.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from tests.tune import tiny
 #: Time limit of a reply; seconds that a busy machine may add to a run; seconds after which the program gives up.
 ANSWER_S, SLACK_S, HANG_S = 0.5, 60.0, 240
 #: Characters of the key that are a leak.
-WINDOW = 10
+WINDOW = 12
 #: Sizes at which something may be cut: messages, errors, texts, bodies.
 EDGES = (60, 200, 300, 500, 1000, 1 << 14, 200_000, 1 << 20)
 

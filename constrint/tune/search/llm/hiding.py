@@ -9,7 +9,7 @@ every stage, and replaces the characters that it came from. Found are
 - the key with other case, with spaces, line breaks, control characters and invisible characters inside, and in letters
   that look alike by Unicode's compatibility forms.
 
-Not found are a part of the key, its parts in several strings, and ciphers such as ROT13.
+Parts of ten characters are found, too. Not found are shorter ones, and ciphers such as ROT13.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from typing import Final
 HIDDEN: Final = "[key]"
 #: Shorter keys are not hidden: they would match in every text.
 LEAST_KEY: Final = 8
+#: A part of the key with as many characters is hidden too, as where a reply was cut inside it; and half of that.
+LEAST_PART, BLOCK = 10, 5
 #: Most stages of decoding. A text that is encoded more often is not taken.
 MOST_STAGES: Final = 8
 #: One escape of a string of JSON.
@@ -102,14 +104,29 @@ def hidden(text: str, key: str) -> str:
 
 
 def _places(text: str, forms: list[str]) -> Iterator[tuple[int, int]]:
-    """The places of the forms in the text."""
+    """The places of the forms, and of long parts of them, in the text."""
     for stage in _stages(text):
         folded = stage.folded()
         for form in forms:
-            at = folded.text.find(form)
-            while at >= 0:
-                yield folded.begins[at], folded.ends[at + len(form) - 1]
-                at = folded.text.find(form, at + 1)
+            for begin, end in _parts_of(form, folded.text):
+                yield folded.begins[begin], folded.ends[end - 1]
+
+
+def _parts_of(form: str, text: str) -> Iterator[tuple[int, int]]:
+    """The places of at least `LEAST_PART` characters of a form: they contain a whole one of its blocks."""
+    for first in range(0, len(form) - BLOCK + 1, BLOCK):
+        at = text.find(form[first : first + BLOCK])
+        while at >= 0:
+            before = _num_alike(form[:first][::-1], text[max(0, at - first) : at][::-1])
+            after = _num_alike(form[first:], text[at : at + len(form) - first])
+            if before + after >= min(LEAST_PART, len(form)):
+                yield at - before, at + after
+            at = text.find(form[first : first + BLOCK], at + 1)
+
+
+def _num_alike(one: str, other: str) -> int:
+    """Number of characters with which both begin."""
+    return next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
 def _stages(text: str) -> Iterator[_Stage]:

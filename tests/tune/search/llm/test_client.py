@@ -201,6 +201,7 @@ SENT_BACK: dict[str, Turn] = {
     "in parts": sends(
         json.dumps(completion("")).replace('""', f'[{{"text": "{KEY[:9]}"}}, {{"text": "{KEY[9:]}"}}]').encode()
     ),
+    "cut short": inner(each("\\u{:04x}")[: 6 * 14]),
     "in an error": fails(401, f"wrong key {KEY}"),
     "where an error's message is cut": fails(400, "x" * 490 + KEY),
     "where an error's body is cut": sends(b" " * (MAX_ERROR_BYTES - 9) + KEY.encode(), 400),
