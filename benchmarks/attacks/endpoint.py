@@ -264,7 +264,7 @@ def _structure(draw: random.Random, key: str) -> Turn:
     body += draw.choice(("", f', "choices": {quoted}', f', "usage": {quoted}', ', "usage": {"prompt_tokens": 1e400}'))
     body += draw.choice(("}", "", "}}", ", " + quoted + "}"))
     raw = body.encode("utf-16" if draw.random() < 0.1 else "utf-8", "surrogatepass")
-    return sends(raw, **draw.choice(({}, {"content_type": "text/html; charset=utf-7"})))
+    return sends(raw, content_type=draw.choice(("application/json", "text/html; charset=utf-7")))
 
 
 def _compressed(draw: random.Random, key: str) -> Turn:

@@ -116,9 +116,8 @@ class LlmOptions:
         if search != SEARCH or endpoint is None or not goals:
             return settings
         from constrint.cli.compiling import compile_shown
-        from constrint.tune.search.llm.run import LlmRun
+        from constrint.tune.search.llm.run import Conversation, LlmRun
         from constrint.tune.search.llm.search import CANDIDATES, Effort, engine_seed
-        from constrint.tune.search.llm.speakers import Conversation
 
         rounds, work = -(-settings.trials // CANDIDATES), goals[0].workload
         header = new_header(

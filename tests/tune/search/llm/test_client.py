@@ -19,6 +19,7 @@ from constrint.tune.search.llm.answer import Message
 from constrint.tune.search.llm.client import MAX_ERROR_BYTES, MAX_REPLY_BYTES, ModelClient
 from constrint.tune.search.llm.endpoint import KEY_VARIABLE, Endpoint
 from tests.support.model_server import (
+    Handler,
     Turn,
     after,
     breaks_off,
@@ -186,6 +187,11 @@ def each(form: str) -> str:
     return "".join(form.format(ord(char)) for char in KEY)
 
 
+def broken_protocol(handler: Handler) -> None:
+    """A status line with the key in the place of the status."""
+    handler.wfile.write(f"HTTP/1.1 {KEY}\r\n\r\n".encode())
+
+
 #: How an endpoint may send the key back.
 SENT_BACK: dict[str, Turn] = {
     "as it is": says(f"your key is {KEY}"),
@@ -206,7 +212,7 @@ SENT_BACK: dict[str, Turn] = {
     "where an error's message is cut": fails(400, "x" * 490 + KEY),
     "where an error's body is cut": sends(b" " * (MAX_ERROR_BYTES - 9) + KEY.encode(), 400),
     "where a redirection leads": sends(b"moved", 307, location=f"http://127.0.0.1:9/{KEY}"),
-    "in the protocol": lambda handler: handler.wfile.write(f"HTTP/1.1 {KEY}\r\n\r\n".encode()) and None,
+    "in the protocol": broken_protocol,
 }
 
 
