@@ -1,7 +1,7 @@
 """The searches by name: built-in ones, those of installed packages, and those that a program registers.
 
 A name may carry an argument behind a colon: `optuna:cmaes`. Another package offers its search as an entry point of the
-group `constrint.searches` that names a function like those of `_BUILT_IN`.
+group `constrint.searches`: a `Maker`, which is loaded where its search is named, and at no other time.
 """
 
 from __future__ import annotations
@@ -9,21 +9,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache, partial
 from importlib import import_module
+from typing import TYPE_CHECKING
 
-from constrint.errors import UnknownNameError
+from constrint.errors import UnknownNameError, UsageError
 from constrint.select.candidates import Candidates
 from constrint.tune.search.interface import Search, SearchTask
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 ENTRY_POINTS = "constrint.searches"
 #: Makes a search from a task, its configurations, and the argument behind the colon of its name.
 Maker = Callable[[SearchTask, Candidates, str], Search]
-#: Makers of the built-in searches.
-_BUILT_IN = {
-    "model": "constrint.tune.search.model:make",
-    "random": "constrint.tune.search.at_random:make",
-    "optuna": "constrint.tune.search.samplers:make",
-    "llm": "constrint.tune.search.llm.search:make",
+#: Built-in searches: classes, which take no argument, and makers.
+_CLASSES = {
+    "model": "constrint.tune.search.model:ModelSearch",
+    "random": "constrint.tune.search.at_random:RandomSearch",
 }
+_MAKERS = {"optuna": "constrint.tune.search.samplers:make", "llm": "constrint.tune.search.llm.search:make"}
 _REGISTERED: dict[str, Maker] = {}
 
 
@@ -34,8 +37,7 @@ def register_search(name: str, maker: Maker) -> None:
 
 def list_searches() -> tuple[str, ...]:
     """Names of all searches, the default one first."""
-    _ask_packages()
-    return tuple(dict.fromkeys((*_BUILT_IN, *_REGISTERED)))
+    return tuple(dict.fromkeys((*_CLASSES, *_MAKERS, *_REGISTERED, *_offered())))
 
 
 def find_search(name: str) -> Callable[[SearchTask], Search]:
@@ -69,22 +71,35 @@ def make_search(name: str, task: SearchTask, candidates: Candidates | None = Non
 
 
 def _maker(name: str) -> Maker:
-    if name not in _REGISTERED and name not in _BUILT_IN:
-        _ask_packages()
     if name in _REGISTERED:
         return _REGISTERED[name]
-    if name not in _BUILT_IN:
+    if name in _CLASSES:
+        return partial(_without_argument, name)
+    if name in _MAKERS:
+        module, _, attribute = _MAKERS[name].partition(":")
+        built_in: Maker = getattr(import_module(module), attribute)
+        return built_in
+    if name not in _offered():
         raise UnknownNameError("search", name, list_searches(), "`register_search` adds one.")
-    module, _, attribute = _BUILT_IN[name].partition(":")
-    maker: Maker = getattr(import_module(module), attribute)
-    return maker
+    point = _offered()[name]
+    try:
+        offered: Maker = point.load()
+    except Exception as error:
+        raise UsageError(f"search {name!r}: {point.value} cannot be loaded: {type(error).__name__}: {error}") from error
+    return offered
+
+
+def _without_argument(name: str, task: SearchTask, candidates: Candidates, argument: str) -> Search:
+    if argument:
+        raise UsageError(f"search '{name}:{argument}': {name!r} takes nothing behind a colon.")
+    module, _, attribute = _CLASSES[name].partition(":")
+    search: Search = getattr(import_module(module), attribute)(task, candidates)
+    return search
 
 
 @cache
-def _ask_packages() -> None:
-    """Register the searches of installed packages, once, and only where a name is not built in."""
+def _offered() -> dict[str, EntryPoint]:
+    """The searches of installed packages by name, none of them loaded."""
     from importlib import metadata  # 30 ms that no built-in search has to wait for
 
-    for entry in metadata.entry_points(group=ENTRY_POINTS):
-        if entry.name not in _REGISTERED:
-            register_search(entry.name, entry.load())
+    return {point.name: point for point in metadata.entry_points(group=ENTRY_POINTS)}
