@@ -18,7 +18,7 @@ from constrint.errors import UsageError
 
 if TYPE_CHECKING:
     from constrint.tune.search.llm.answer import Spending
-    from constrint.tune.search.llm.client import Endpoint
+    from constrint.tune.search.llm.endpoint import Endpoint
     from constrint.tune.search.llm.transcript import Header
     from constrint.tune.session import Goal
     from constrint.tune.store.store import RecordStore
@@ -80,7 +80,7 @@ class LlmOptions:
         Raises:
             UsageError: When the options disagree, or the address is none.
         """
-        from constrint.tune.search.llm.client import KEY_VARIABLE, Endpoint
+        from constrint.tune.search.llm.endpoint import KEY_VARIABLE, Endpoint
 
         self.check()
         if self.llm is None or self.model is None:
@@ -116,9 +116,8 @@ class LlmOptions:
         if search != SEARCH or endpoint is None or not goals:
             return settings
         from constrint.cli.compiling import compile_shown
-        from constrint.tune.search.llm.run import LlmRun
+        from constrint.tune.search.llm.run import Conversation, LlmRun
         from constrint.tune.search.llm.search import CANDIDATES, Effort, engine_seed
-        from constrint.tune.search.llm.speakers import Conversation
 
         rounds, work = -(-settings.trials // CANDIDATES), goals[0].workload
         header = new_header(

@@ -31,11 +31,10 @@ from constrint.tune.engine.interface import RUN_PATIENCE_S, Engine, Setup
 
 if TYPE_CHECKING:
     from constrint.tune.search.interface import SearchTask
+    from constrint.tune.search.llm.gates import Attempt
     from constrint.tune.search.llm.outcome import SearchOutcome
     from constrint.tune.search.llm.records import GateResult, PredictedConfig
-    from constrint.tune.search.llm.run import LlmRun
-    from constrint.tune.search.llm.search import Attempt
-    from constrint.tune.search.llm.speakers import Conversation
+    from constrint.tune.search.llm.run import Conversation, LlmRun
     from constrint.tune.session import Goal
     from constrint.tune.store.store import RecordStore
 
@@ -253,16 +252,17 @@ def _show(request: ProposeRequest) -> None:
 
     from constrint.cli.tune import goals_of_choice
     from constrint.tune.search.llm.answer import PromptRequest, estimated_tokens
-    from constrint.tune.search.llm.prompt import proposing, texts
+    from constrint.tune.search.llm.prompt import messages_of
     from constrint.tune.search.llm.resolve import Resolver
-    from constrint.tune.search.llm.speakers import built_in
+    from constrint.tune.search.llm.rules import BuiltInProposer
 
     target = target_of(request)
     goals = goals_of_choice(request.choice, target.gpu, None, install=False)
     resolver = Resolver(_task(target, goals[0]))
-    endpoint, messages = request.asking.endpoint(), proposing(resolver.facts)
-    reply = built_in(resolver).answer(PromptRequest(resolver.facts)).text if endpoint is None else ""
-    tokens = estimated_tokens(texts(messages))
+    question, endpoint = PromptRequest(resolver.facts), request.asking.endpoint()
+    messages = messages_of(question)
+    reply = BuiltInProposer(resolver).answer(question).text if endpoint is None else ""
+    tokens = estimated_tokens(message.content for message in messages)
     if request.output.is_json:
         document = {"schema": SCHEMA, "dry_run": True, "gpu": target.gpu.name, "is_modelled": not target.devices}
         document |= {"host": endpoint and endpoint.host, "model": endpoint and endpoint.model}
@@ -316,8 +316,7 @@ def _print_outcomes(target: Target, outcomes: Sequence[SearchOutcome], talk: Con
 
 
 def _print(outcome: SearchOutcome, target: Target, draw: Callable[[Table], None]) -> None:
-    from constrint.tune.search.llm.provenance import config_text
-    from constrint.tune.search.llm.search import reason_of
+    from constrint.tune.search.llm.provenance import config_text, reason_of
 
     title = f"{named(outcome.goal.workload)} on {target.gpu.name}"
     fixed = " ".join(f"{name}={value}" for name, value in outcome.goal.fixed.items())

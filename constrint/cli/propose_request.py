@@ -14,7 +14,7 @@ from constrint.hwmodels import GpuModel, load_gpu
 
 if TYPE_CHECKING:
     from constrint.tune.search.llm.records import GateResult
-    from constrint.tune.search.llm.speakers import Conversation
+    from constrint.tune.search.llm.run import Conversation
 
 SCHEMA = "constrint.propose/1"
 
@@ -41,7 +41,7 @@ class ProposeRequest:
 
     def conversation(self, gpu: str, kernel: str, workload: str, otherwise: str) -> Conversation:
         """The run's conversation about a workload; `otherwise` proposes where no model is named."""
-        from constrint.tune.search.llm.speakers import Conversation
+        from constrint.tune.search.llm.run import Conversation
 
         endpoint = self.asking.endpoint()
         header = new_header(

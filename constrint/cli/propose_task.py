@@ -26,11 +26,12 @@ from constrint.propose.writing import Files, SourceRound, SourceRounds, Written,
 from constrint.tune.search.llm.answer import Speaker
 from constrint.tune.search.llm.outcome import proposer_document, proposer_text
 from constrint.tune.search.llm.prompt import writing
-from constrint.tune.search.llm.provenance import Provenance, Subject, stored_gates
+from constrint.tune.search.llm.provenance import blank_record, decided, record_of, refusal_text
 
 if TYPE_CHECKING:
     from constrint.tune.search.llm.records import GateResult
-    from constrint.tune.search.llm.speakers import Conversation
+    from constrint.tune.search.llm.run import Conversation
+    from constrint.tune.store.proposals import ProposalRecord
     from constrint.tune.store.store import RecordStore
 
 BUILT_IN, HUMAN = "built-in", "human"
@@ -52,12 +53,12 @@ class WritingLog:
     """Stores each written candidate as it is decided, and says how far the run is.
 
     Args:
-        provenance: The fields that all records share.
+        blank: The fields that all records share.
         store: Keeps the records.
     """
 
-    def __init__(self, provenance: Provenance, store: RecordStore) -> None:
-        self._provenance, self._store = provenance, store
+    def __init__(self, blank: ProposalRecord, store: RecordStore) -> None:
+        self._blank, self._store = blank, store
 
     def begun(self, one: SourceRound, number: int) -> None:
         """Say how many candidates a round has; store and say what was refused."""
@@ -65,24 +66,17 @@ class WritingLog:
         report(f"round {one.number + 1}: {number} candidates{note}")
         refused = []
         for place, refusal in enumerate(one.refusals, number):
-            message = f"{refusal.where}: {refusal.message}".removeprefix(": ")
+            message = refusal_text(refusal)
             report(f"  refused: {message.splitlines()[0]}")
-            blank = self._provenance.blank(one.number, place, None)
-            refused.append(msgspec.structs.replace(blank, kind="", refusals=(message,)))
+            refused.append(record_of(self._blank, one.number, place, None, kind="", because="", refusals=(message,)))
         self._store.add_proposals(refused)
 
     def finished(self, one: SourceRound, written: Written) -> None:
         """Store a candidate, and say which gate it reached."""
         proposal, results = written.proposal, written.examined.results
         place = next(n for n, other in enumerate(one.written) if other is written)
-        record = msgspec.structs.replace(
-            self._provenance.blank(one.number, place, proposal),
-            because=proposal.because,
-            kernel=proposal.task,
-            gates=stored_gates(results),
-            verdict="" if written.verdict is None else msgspec.json.encode(written.verdict).decode(),
-        )
-        self._store.add_proposals([record])
+        told = decided(results, written.verdict)
+        self._store.add_proposals([record_of(self._blank, one.number, place, proposal, kernel=proposal.task, **told)])
         last = results[-1]
         passed = "passed" if last.passed else "failed"
         report(f"  {_name(written)}: {passed} {last.gate}" + (f": {last.message}" if last.message else ""))
@@ -116,7 +110,7 @@ def run_task(request: ProposeRequest, name: str, files: Sequence[Path], *, allow
         stack.callback(talk.close)
         speaker, head = talk.speaker(chosen), talk.header
         store = stack.enter_context(opened(request.store, is_made=True))
-        provenance = Provenance(head.run, Subject(task.name, target.gpu.name), speaker, talk.is_replayed)
+        blank = blank_record(head.run, speaker, task.name, target.gpu.name, is_replayed=talk.is_replayed)
         settings = GateSettings(allow_unsandboxed, "cpu" if request.device == "cpu" else "", speaker.name)
         rounds = SourceRounds(
             task,
@@ -126,7 +120,7 @@ def run_task(request: ProposeRequest, name: str, files: Sequence[Path], *, allow
             rounds=head.rounds,
             trials=head.trials if request.asking.llm is not None or talk.is_replayed else ALL_FILES,
             spending=talk.spending,
-            watcher=WritingLog(provenance, store),
+            watcher=WritingLog(blank, store),
         )
         is_interrupted = False
         try:

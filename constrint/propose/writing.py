@@ -18,7 +18,7 @@ from constrint.model.text.file import read_text
 from constrint.propose import Examined, Task
 from constrint.tune.search.llm.answer import FINAL, PromptRequest, Response, Speaker, Spending
 from constrint.tune.search.llm.facts import limits_of
-from constrint.tune.search.llm.judge import RuleJudge
+from constrint.tune.search.llm.judge import judge
 from constrint.tune.search.llm.parse import parse_reply
 from constrint.tune.search.llm.records import (
     MAX_PROPOSALS,
@@ -96,7 +96,6 @@ class SourceRounds:
         self.task, self._gpu, self._speaker, self._examine = task, gpu, speaker, examine
         self._num_rounds, self._trials, self._watcher = rounds, trials, watcher
         self.spending = spending or Spending()
-        self._judge = RuleJudge()
         self.rounds: list[SourceRound] = []
         self.stopped = ""
 
@@ -188,7 +187,7 @@ class SourceRounds:
         best = self.best
         best_s = None if best is None else best.examined.results[-1].seconds
         evidence = CandidateEvidence(candidate=candidate, gates=examined.results, best_s=best_s)
-        written.verdict = self._judge.judge(evidence)
+        written.verdict = judge(evidence)
         return written
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from constrint.tune.search.llm.client import KEY_VARIABLE
+from constrint.tune.search.llm.endpoint import KEY_VARIABLE
 from tests.support.model_server import says, serving
 from tests.support.proposing import KEY, Call
 from tests.tune import tiny

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from constrint.errors import UsageError
 from constrint.select.candidates import Candidates
 from constrint.tune.search.interface import Proposal, SearchTask
 
@@ -48,14 +47,3 @@ class RandomSearch:
         while index in self._proposed:
             index = (index + 1) % size
         return index
-
-
-def make(task: SearchTask, candidates: Candidates, argument: str) -> RandomSearch:
-    """Make a random search.
-
-    Raises:
-        UsageError: For an argument behind the colon.
-    """
-    if argument:
-        raise UsageError(f"search 'random:{argument}': 'random' takes nothing behind a colon.")
-    return RandomSearch(task, candidates)

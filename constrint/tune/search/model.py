@@ -8,10 +8,10 @@ choices holds the model's first few thousand configurations and the neighbours o
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
-from constrint.errors import UsageError
 from constrint.select.candidates import Candidates, Rows
 from constrint.select.rank import tie_steps
 from constrint.tune.search.interface import Proposal, SearchTask
@@ -64,18 +64,7 @@ class ModelSearch:
         """Up to `number` configurations not proposed before."""
         number = min(number, self._widened(number))
         self._find_neighbours()
-        proposals: list[Proposal] = []
-        with self._regression.supposing():
-            for place in self._pending:
-                self._believe(place)
-            while len(proposals) < number:
-                place = self._choose()
-                proposals.append(self._proposal(place))
-                self._is_proposed[place] = True
-                self._pending.append(place)
-                if len(proposals) < number:
-                    self._believe(place)
-        return proposals
+        return self._proposed(number, self._choose)
 
     def peek(self, number: int) -> list[Proposal]:
         """The next proposals of `ask`, which may be proposed again."""
@@ -87,7 +76,7 @@ class ModelSearch:
 
     def expected(self, number: int) -> list[Proposal]:
         """The configurations with the least expected time not proposed before; they may be proposed later."""
-        order = self._order()
+        order = np.argsort(tie_steps(np.exp(self._expected())), kind="stable")
         return [self._proposal(place) for place in order[~self._is_proposed[order]][:number].tolist()]
 
     def ask_among(self, kernel: str, rows: Rows, number: int) -> list[Proposal]:
@@ -95,18 +84,12 @@ class ModelSearch:
         at = self.candidates.by_name[kernel]
         rows = rows[np.argsort(self.candidates.kernels[at].seconds[rows], kind="stable")[:MOST_AMONG]]
         places = np.array(self._add(np.full(len(rows), at), rows), dtype=np.int64)
-        proposals: list[Proposal] = []
-        with self._regression.supposing():
-            for place in self._pending:
-                self._believe(place)
-            while len(proposals) < number and len(left := places[~self._is_proposed[places]]):
-                is_first = not self._is_proposed.any()
-                place = int(left[0] if is_first else left[np.argmax(self._gain()[left])])
-                proposals.append(self._proposal(place))
-                self._is_proposed[place] = True
-                self._pending.append(place)
-                self._believe(place)
-        return proposals
+
+        def choose() -> int:
+            left = places[~self._is_proposed[places]]
+            return int(left[np.argmax(self._gain()[left])] if self._is_proposed.any() else left[0])
+
+        return self._proposed(min(number, int(np.count_nonzero(~self._is_proposed[np.unique(places)]))), choose)
 
     def tell(self, proposal: Proposal, seconds: float | None) -> None:
         """Learn the median time of a proposal, also of another search's; None where it failed."""
@@ -125,14 +108,23 @@ class ModelSearch:
         if self._best is None or measured < self._best[0]:
             self._best = measured, place
 
-    def leaders(self, number: int) -> list[Proposal]:
-        """The configurations with the least expected time, proposed or not; ties in the model's order."""
-        return [self._proposal(place) for place in self._order()[:number].tolist()]
+    def _proposed(self, number: int, choose: Callable[[], int]) -> list[Proposal]:
+        """`number` proposals one after another; each counts as measured, with its expected time, for the next one."""
+        proposals: list[Proposal] = []
+        with self._regression.supposing():
+            for place in self._pending:
+                self._believe(place)
+            while len(proposals) < number:
+                place = choose()
+                proposals.append(self._proposal(place))
+                self._is_proposed[place] = True
+                self._pending.append(place)
+                self._believe(place)
+        return proposals
 
-    def _order(self) -> Rows:
-        """The pool's places by expected time."""
-        expected = self._predicted + self._regression.mean[self._num_earlier :] + self._penalty
-        return np.argsort(tie_steps(np.exp(expected)), kind="stable")
+    def _expected(self) -> Floats:
+        """The logarithms of the expected times of the pool."""
+        return self._predicted + self._regression.mean[self._num_earlier :] + self._penalty
 
     def _find_neighbours(self) -> None:
         """Put the neighbours of the best configuration into the pool."""
@@ -154,7 +146,7 @@ class ModelSearch:
 
     def _gain(self) -> Floats:
         """The expected improvement of every configuration of the pool over the best one; -inf for those proposed."""
-        mean = self._predicted + self._regression.mean[self._num_earlier :] + self._penalty
+        mean = self._expected()
         sigma = np.sqrt(self._regression.variance[self._num_earlier :]) + 1e-12
         if self._best is None and not self._pending:  # all of them failed
             return np.where(self._is_proposed, -np.inf, -mean)
@@ -266,14 +258,3 @@ def _finite(seconds: Floats) -> Floats:
 def _normal_share(z: Floats) -> Floats:
     """The share of a standard normal distribution below z."""
     return 0.5 * np.array(list(map(math.erfc, (z / -math.sqrt(2.0)).tolist())))
-
-
-def make(task: SearchTask, candidates: Candidates, argument: str) -> ModelSearch:
-    """Make the default search.
-
-    Raises:
-        UsageError: For an argument behind the colon.
-    """
-    if argument:
-        raise UsageError(f"search 'model:{argument}': 'model' takes nothing behind a colon.")
-    return ModelSearch(task, candidates)

@@ -1,7 +1,7 @@
 """The searches by name: built-in ones, those of installed packages, and those that a program registers.
 
 A name may carry an argument behind a colon: `optuna:cmaes`. Another package offers its search as an entry point of the
-group `constrint.searches` that names a function like those of `_BUILT_IN`.
+group `constrint.searches`: a `Maker`, which is loaded where its search is named, and at no other time.
 """
 
 from __future__ import annotations
@@ -11,20 +11,19 @@ from functools import partial
 from importlib import import_module
 
 from constrint import plugins
-from constrint.errors import UnknownNameError
+from constrint.errors import UnknownNameError, UsageError
 from constrint.select.candidates import Candidates
 from constrint.tune.search.interface import Search, SearchTask
 
 ENTRY_POINTS = "constrint.searches"
 #: Makes a search from a task, its configurations, and the argument behind the colon of its name.
 Maker = Callable[[SearchTask, Candidates, str], Search]
-#: Makers of the built-in searches.
-_BUILT_IN = {
-    "model": "constrint.tune.search.model:make",
-    "random": "constrint.tune.search.at_random:make",
-    "optuna": "constrint.tune.search.samplers:make",
-    "llm": "constrint.tune.search.llm.search:make",
+#: Built-in searches: classes, which take no argument, and makers.
+_CLASSES = {
+    "model": "constrint.tune.search.model:ModelSearch",
+    "random": "constrint.tune.search.at_random:RandomSearch",
 }
+_MAKERS = {"optuna": "constrint.tune.search.samplers:make", "llm": "constrint.tune.search.llm.search:make"}
 _REGISTERED: dict[str, Maker] = {}
 
 
@@ -35,7 +34,8 @@ def register_search(name: str, maker: Maker) -> None:
 
 def list_searches() -> tuple[str, ...]:
     """Names of all searches, the default one first."""
-    return tuple(dict.fromkeys((*_BUILT_IN, *_REGISTERED, *(point.name for point in plugins.offered(ENTRY_POINTS)))))
+    offered = (point.name for point in plugins.offered(ENTRY_POINTS))
+    return tuple(dict.fromkeys((*_CLASSES, *_MAKERS, *_REGISTERED, *offered)))
 
 
 def find_search(name: str) -> Callable[[SearchTask], Search]:
@@ -69,12 +69,22 @@ def make_search(name: str, task: SearchTask, candidates: Candidates | None = Non
 
 
 def _maker(name: str) -> Maker:
-    if name not in _REGISTERED and name not in _BUILT_IN and (found := plugins.function_named(ENTRY_POINTS, name)):
-        register_search(name, found)
     if name in _REGISTERED:
         return _REGISTERED[name]
-    if name not in _BUILT_IN:
-        raise UnknownNameError("search", name, list_searches(), "`register_search` adds one.")
-    module, _, attribute = _BUILT_IN[name].partition(":")
-    maker: Maker = getattr(import_module(module), attribute)
-    return maker
+    if name in _CLASSES:
+        return partial(_without_argument, name)
+    if name in _MAKERS:
+        module, _, attribute = _MAKERS[name].partition(":")
+        built_in: Maker = getattr(import_module(module), attribute)
+        return built_in
+    if offered := plugins.function_named(ENTRY_POINTS, name):
+        return offered
+    raise UnknownNameError("search", name, list_searches(), "`register_search` adds one.")
+
+
+def _without_argument(name: str, task: SearchTask, candidates: Candidates, argument: str) -> Search:
+    if argument:
+        raise UsageError(f"search '{name}:{argument}': {name!r} takes nothing behind a colon.")
+    module, _, attribute = _CLASSES[name].partition(":")
+    search: Search = getattr(import_module(module), attribute)(task, candidates)
+    return search

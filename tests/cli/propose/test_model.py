@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from constrint.tune.search.llm.client import KEY_VARIABLE
+from constrint.tune.search.llm.endpoint import KEY_VARIABLE
 from tests.support.model_server import (
     Turn,
     breaks_off,

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from constrint.tune.search.llm.client import KEY_VARIABLE
+from constrint.tune.search.llm.endpoint import KEY_VARIABLE
 from tests.support.clock import PATIENCE_S, wait_until
 from tests.support.model_server import (
     fails,

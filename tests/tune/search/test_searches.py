@@ -7,11 +7,12 @@ from importlib.util import find_spec
 
 import pytest
 
-from constrint.errors import UnknownNameError, UsageError
+from constrint.errors import ConstrintError, UnknownNameError, UsageError
 from constrint.select import Operation
 from constrint.select.candidates import Candidates
 from constrint.solve import enumerate_space
-from constrint.tune.search.interface import Proposal, SearchTask
+from constrint.tune.search.at_random import RandomSearch
+from constrint.tune.search.interface import Proposal, Search, SearchTask
 from constrint.tune.search.registry import list_searches, make_search, register_search
 from tests.tune.search.spaces import GPU, TOY, NoModelSpec, PlainSpec, ToySpec, WideSpec, key_of, run, task_of
 
@@ -22,6 +23,11 @@ SEARCHES = [
     pytest.param("optuna:tpe", marks=needs_optuna),
     pytest.param("optuna:cmaes", marks=[needs_optuna, pytest.mark.slow]),
 ]
+
+
+def draws(task: SearchTask, candidates: Candidates, argument: str) -> Search:
+    """A search as another package offers it."""
+    return RandomSearch(task, candidates)
 
 
 def is_valid(task: SearchTask, proposal: Proposal) -> bool:
@@ -144,6 +150,11 @@ def test_a_package_offers_a_search_by_an_entry_point(monkeypatch: pytest.MonkeyP
     from constrint.tune.search import registry
 
     monkeypatch.setattr(registry, "_REGISTERED", {})
-    point = metadata.EntryPoint("theirs", "constrint.tune.search.at_random:make", registry.ENTRY_POINTS)
-    monkeypatch.setattr(metadata, "entry_points", lambda *, group: [point] if group == registry.ENTRY_POINTS else [])
+    point = metadata.EntryPoint("theirs", f"{__name__}:draws", registry.ENTRY_POINTS)
+    broken = metadata.EntryPoint("broken", f"{__name__}:nothing", registry.ENTRY_POINTS)
+    points = {registry.ENTRY_POINTS: [broken, point]}
+    monkeypatch.setattr(metadata, "entry_points", lambda *, group: points.get(group, []))
     assert make_search("theirs", task_of()).ask(1)[0].because == "random"
+    assert {"theirs", "broken"} <= set(list_searches())
+    with pytest.raises(ConstrintError, match=f"'broken'.*{__name__}:nothing.*cannot be loaded: AttributeError"):
+        make_search("broken", task_of())

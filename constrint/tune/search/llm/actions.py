@@ -8,8 +8,10 @@ actions help against which bottleneck.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, Literal, TypeAlias, get_args
+
+import msgspec
 
 from constrint.errors import UsageError
 from constrint.select import KernelSpec
@@ -20,7 +22,6 @@ from constrint.tune.search.llm.records import (
     SpaceProposal,
     StrategyProposal,
     TaskKernel,
-    TaskParam,
     Values,
     Zone,
 )
@@ -88,14 +89,11 @@ def applied_to_config(action: ActionProposal, config: Config, kernel: TaskKernel
     Raises:
         UsageError: When the parameter has no further value in that direction, or has the new value already.
     """
-    param = moved_by(action, kernel)
-    value = _new_value(action, (config[param.name],), param)
-    values = [Values(parameter=name, values=(old,)) for name, old in config.items() if name != param.name]
-    return SpaceProposal(
-        kernel=kernel.name,
-        values=(Values(parameter=param.name, values=(value,), because=f"{action.action} {action.direction}"), *values),
-        because=action.because or f"{action.action}: {param.name} = {value} instead of {config[param.name]}",
-    )
+    name, value = _moved(action, kernel, {name: (old,) for name, old in config.items()})
+    rest = [Values(parameter=other, values=(old,)) for other, old in config.items() if other != name]
+    because = action.because or f"{action.action}: {name} = {value} instead of {config[name]}"
+    moved = Values(parameter=name, values=(value,), because=f"{action.action} {action.direction}")
+    return SpaceProposal(kernel=kernel.name, values=(moved, *rest), because=because)
 
 
 def applied_to_strategy(action: ActionProposal, strategy: StrategyProposal, kernel: TaskKernel) -> StrategyProposal:
@@ -104,35 +102,36 @@ def applied_to_strategy(action: ActionProposal, strategy: StrategyProposal, kern
     Raises:
         UsageError: When the parameter has no further value in that direction, or has the new value already.
     """
-    param = moved_by(action, kernel)
-    before = {part.parameter: part.values for part in strategy.values}.get(param.name, ())
-    value = _new_value(action, before or (param.values[0],), param)
-    others = tuple(part for part in strategy.values if part.parameter != param.name)
+    name, value = _moved(action, kernel, {part.parameter: part.values for part in strategy.values})
     because = action.because or f"{action.action} {action.direction}"
-    return StrategyProposal(
-        name=f"{strategy.name}, {param.name} = {value}"[:100],
-        text=strategy.text,
-        kernel=strategy.kernel,
-        values=(*others, Values(parameter=param.name, values=(value,), because=because)),
-        rules=strategy.rules,
-        preferences=strategy.preferences,
-        zones=strategy.zones,
-        parents=(strategy.name,),
-    )
+    moved = Values(parameter=name, values=(value,), because=because)
+    values = (*(part for part in strategy.values if part.parameter != name), moved)
+    called = f"{strategy.name}, {name} = {value}"[:100]
+    return msgspec.structs.replace(strategy, name=called, values=values, parents=(strategy.name,))
 
 
-def moved_by(action: ActionProposal, kernel: TaskKernel) -> TaskParam:
-    """The parameter that an action moves.
+def _moved(action: ActionProposal, kernel: TaskKernel, start: Mapping[str, Sequence[int]]) -> tuple[str, int]:
+    """The parameter that an action moves, and its new value; `start` has the values that it starts from.
 
     Raises:
-        UsageError: When the action moves no parameter of that name.
+        UsageError: When the action moves no parameter of that name, or leads nowhere.
     """
     names = kernel.actions.get(action.action, ())
     name = action.parameter or (names[0] if names else "")
     param = next((param for param in kernel.params if param.name == name), None)
     if param is None or name not in names:
         raise UsageError(f"{kernel.name} has no parameter {name!r} that `{action.action}` moves.")
-    return param
+    before = tuple(start.get(name) or param.values[:1])
+    if action.value is not None:
+        if before == (action.value,):
+            raise UsageError(f"{name} is {action.value} already; an action changes something.")
+        return name, action.value
+    is_more = action.direction == "more"
+    further = [value for value in param.values if (value > max(before) if is_more else value < min(before))]
+    if not further:
+        extreme = "largest" if is_more else "smallest"
+        raise UsageError(f"{name} has its {extreme} value already: {', '.join(map(str, before))}.")
+    return name, min(further) if is_more else max(further)
 
 
 def moves_against(part: str) -> tuple[Move, ...]:
@@ -145,8 +144,9 @@ def rule_of(move: Move, config: Config, kernel: TaskKernel) -> str:
     action, direction = move
     return " or ".join(
         f"{name} {'>' if direction == 'more' else '<'} {config[name]}"
-        for name, values in _params_of(action, kernel)
-        if (max(values) > config[name] if direction == "more" else min(values) < config[name])
+        for name, values in ((param.name, param.values) for param in kernel.params)
+        if name in kernel.actions.get(action, ())
+        and (max(values) > config[name] if direction == "more" else min(values) < config[name])
     )
 
 
@@ -166,28 +166,6 @@ def zone_of_part(part: str) -> Zone:
 def bound_by(parts_s: Mapping[str, float]) -> str:
     """The largest part of a predicted time; empty where the model names none."""
     return max(parts_s, key=lambda name: parts_s[name]) if parts_s else ""
-
-
-def _params_of(action: Action, kernel: TaskKernel) -> Iterator[tuple[str, tuple[int, ...]]]:
-    for param in kernel.params:
-        if param.name in kernel.actions.get(action, ()):
-            yield param.name, param.values
-
-
-def _new_value(action: ActionProposal, before: Sequence[int], param: TaskParam) -> int:
-    if action.value is not None:
-        if tuple(before) == (action.value,):
-            raise UsageError(f"{param.name} is {action.value} already; an action changes something.")
-        return action.value
-    if action.direction == "more":
-        further = [value for value in param.values if value > max(before)]
-        extreme = "largest"
-    else:
-        further = [value for value in param.values if value < min(before)]
-        extreme = "smallest"
-    if not further:
-        raise UsageError(f"{param.name} has its {extreme} value already: {', '.join(map(str, before))}.")
-    return min(further) if action.direction == "more" else max(further)
 
 
 def _action_of(name: str, is_order: bool) -> Action | None:

@@ -1,4 +1,4 @@
-"""The gates of a configuration: legal, compiles, right, fast. Each result is a record.
+"""A candidate and the gates that it reached: legal, compiles, right, fast. Each result is a record.
 
 `legal` follows from the intersection (`resolve.py`), `compiles` from the compiler, which needs no GPU. A trial of the
 tuner decides `right` and `fast`: it checks a candidate before it times it. Without a GPU the cost model's time of the
@@ -8,21 +8,22 @@ compiled kernel replaces `right` and `fast`, and is marked as modelled.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Any, Final
 
-import msgspec
-
-from constrint.select import Candidate, KernelSpec
+from constrint.select import Candidate
 from constrint.select.as_compiled import Compile, CompileJob, judge, modelled, runs
 from constrint.tune.search.interface import SearchTask
-from constrint.tune.search.llm.records import Gate, GateResult, PredictedConfig, Resources
+from constrint.tune.search.llm.records import Gate, GateResult, PredictedConfig, Proposal, Resources, Verdict
+from constrint.tune.search.llm.resolve import Key, key_of
 from constrint.tune.store.record import TuningRecord, digest
 
+#: Origin of the cost model's first choice, the baseline that every gain is counted from.
+BASELINE: Final = "cost model"
 #: Sets of inputs that a candidate is checked on.
 NUM_INPUTS: Final = 5
-#: Digits of a candidate's digest.
-DIGITS: Final = 12
+#: Digits of a candidate's digest, and characters of a message.
+DIGITS, MAX_MESSAGE = 12, 400
 #: Outcome of a failed trial -> the gate that failed, and the message where the trial has none.
 FAILED_AT: Final[Mapping[str, tuple[Gate, str]]] = {
     "compile_failed": ("compiles", "the compiler refuses it"),
@@ -34,29 +35,93 @@ FAILED_AT: Final[Mapping[str, tuple[Gate, str]]] = {
 }
 #: Prefix of an engine's message where the compiler crashed or hung.
 COMPILING: Final = "compiling: "
+MODELLED: Final = "modelled: there is no GPU, so it was neither checked nor timed"
 NOTHING_TO_COMPILE: Final = "it is no single kernel: nothing to compile"
 
 
-@dataclass(frozen=True)
-class AtCompiler:
-    """Result of the gate `compiles`, and the predicted time of the kernel as compiled."""
+@dataclass
+class Attempt:
+    """A candidate of a round, its origin, and the gates that it reached.
 
-    result: GateResult
-    predicted_s: float
+    Args:
+        candidate: The configuration with its predicted time.
+        origin: Name of the proposer, or `BASELINE`.
+        proposal: The proposal that the candidate belongs to; None for the baseline.
+        round: Number of its round, from 0.
+        gates: Results in the order of the gates.
+        verdict: The judge's verdict; None until the last gate is decided.
+        record: The measurement; None where nothing was measured.
+        metrics: Metrics of a profiler by name.
+    """
+
+    candidate: PredictedConfig
+    origin: str
+    proposal: Proposal | None
+    round: int
+    gates: list[GateResult] = field(default_factory=list)
+    verdict: Verdict | None = None
+    record: TuningRecord | None = None
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def key(self) -> Key:
+        """Kernel and configuration, hashable."""
+        return key_of(self.candidate.kernel, self.candidate.config)
+
+    @property
+    def seconds(self) -> float | None:
+        """Measured or modelled time; None unless every gate was passed."""
+        last = self.gates[-1] if self.gates else None
+        return last.seconds if last is not None and last.gate == "fast" and last.passed else None
+
+    def came_to(self, gate: Gate, message: str = "", *, passed: bool = True, **figures: Any) -> None:
+        """Add the result of a gate; the message is a compiler's or a check's, and becomes one printable line."""
+        kernel, config = self.candidate.kernel, dict(self.candidate.config)
+        line = "".join(letter if letter.isprintable() else "?" for letter in " ".join(message.split()))[:MAX_MESSAGE]
+        name = digest([kernel, config])[:DIGITS]
+        result = GateResult(
+            gate=gate, passed=passed, kernel=kernel, config=config, message=line, candidate=name, origin=self.origin,
+            **figures,
+        )  # fmt: skip
+        self.gates.append(result)
+
+    def compiled(self, after: Candidate, *, is_modelled: bool) -> None:
+        """Decide the gates before a trial by the compiler's result; without a GPU the last one, too.
+
+        A kernel that spills passes, with a message.
+        """
+        self.came_to("legal")
+        binary = None if after.resources is None else after.resources.compiled
+        used = None
+        if binary is not None:
+            registers, spilled = binary.registers_per_thread, binary.spill_bytes
+            used = Resources(registers=registers, spill_bytes=spilled, smem_bytes=binary.smem_bytes)
+        message = NOTHING_TO_COMPILE if after.resources is None else after.problem
+        self.came_to("compiles", message, passed=runs(after), resources=used)
+        if is_modelled and runs(after):
+            self.came_to("fast", MODELLED, seconds=after.cost.seconds, is_modelled=True)
+
+    def measured(self, record: TuningRecord, num_inputs: int) -> None:
+        """Decide the last gates by a trial, up to the first failure."""
+        self.record = record
+        if record.outcome in FAILED_AT:
+            gate, otherwise = FAILED_AT[record.outcome]
+            gate = "compiles" if record.message.startswith(COMPILING) else gate
+            self.came_to(gate, record.message.strip() or otherwise, passed=False)
+            return
+        error = record.error_over_bound
+        of_bound = "" if error is None else f", error {error:.3g} of what rounding allows"
+        self.came_to("right", f"on {num_inputs} sets of inputs{of_bound}")
+        if (figures := record.figures) is not None:
+            spread = f"spread {1e6 * figures.spread_s:.3g} us"
+            message = f"median of {figures.num_rounds} rounds, L2 {figures.cache}, {spread}"
+            self.came_to("fast", message, seconds=figures.median_s)
 
 
-def candidate_id(kernel: str, config: Mapping[str, int]) -> str:
-    """A short digest of a configuration."""
-    return digest([kernel, dict(config)])[:DIGITS]
-
-
-def result_of(gate: Gate, one: PredictedConfig, origin: str, *, passed: bool = True, message: str = "") -> GateResult:
-    """Make the result of a gate for a configuration."""
-    name = candidate_id(one.kernel, one.config)
-    config = dict(one.config)
-    return GateResult(
-        gate=gate, passed=passed, kernel=one.kernel, config=config, message=message, candidate=name, origin=origin
-    )
+def fastest(attempts: Sequence[Attempt]) -> Attempt | None:
+    """The fastest candidate that passed every gate."""
+    timed = [attempt for attempt in attempts if attempt.seconds is not None]
+    return min(timed, key=lambda attempt: attempt.seconds or 0.0, default=None)
 
 
 class CompileGate:
@@ -70,68 +135,15 @@ class CompileGate:
     def __init__(self, task: SearchTask, compile_all: Compile) -> None:
         self._task, self._compile_all = task, compile_all
 
-    def __call__(self, several: Sequence[PredictedConfig], origin: str) -> list[AtCompiler]:
-        """Compile configurations; the results in their order."""
-        specs = [self._task.operation.spec(one.kernel) for one in several]
-        candidates = [self._candidate(spec, one) for spec, one in zip(specs, several, strict=True)]
-        kernels = [place for place, candidate in enumerate(candidates) if candidate.resources is not None]
-        requests = [CompileJob(specs[i], self._task.gpu, self._task.workload, dict(several[i].config)) for i in kernels]
-        compiled = dict(zip(kernels, self._compile_all(requests) if requests else (), strict=True))
-        results = []
-        for place, (one, candidate) in enumerate(zip(several, candidates, strict=True)):
-            if place not in compiled:
-                passed = result_of("compiles", one, origin, message=NOTHING_TO_COMPILE)
-                results.append(AtCompiler(passed, candidate.cost.seconds))
-                continue
-            request = requests[kernels.index(place)]
-            results.append(_compiled(one, judge(candidate, request, compiled[place]), origin))
+    def __call__(self, several: Sequence[PredictedConfig]) -> list[Candidate]:
+        """The configurations as compiled, in their order; those without a single kernel as they were modelled."""
+        task, jobs, results = self._task, {}, []
+        for place, one in enumerate(several):
+            spec, config = task.operation.spec(one.kernel), dict(one.config)
+            results.append(modelled(spec, task.gpu, task.workload, config, spec.problem(task.gpu, task.workload)))
+            if results[-1].resources is not None:
+                jobs[place] = CompileJob(spec, task.gpu, task.workload, config)
+        compiled = self._compile_all(list(jobs.values())) if jobs else ()
+        for (place, job), outcome in zip(jobs.items(), compiled, strict=True):
+            results[place] = judge(results[place], job, outcome)
         return results
-
-    def _candidate(self, spec: KernelSpec, one: PredictedConfig) -> Candidate:
-        task = self._task
-        problem = spec.problem(task.gpu, task.workload)
-        return modelled(spec, task.gpu, task.workload, dict(one.config), problem)
-
-
-def _compiled(one: PredictedConfig, after: Candidate, origin: str) -> AtCompiler:
-    """The result of a compiled candidate; a kernel that spills passes, with a message."""
-    result = result_of("compiles", one, origin, passed=runs(after), message=_one_line(after.problem))
-    binary = after.resources.compiled if after.resources is not None else None
-    if binary is not None:
-        resources = Resources(
-            registers=binary.registers_per_thread, spill_bytes=binary.spill_bytes, smem_bytes=binary.smem_bytes
-        )
-        result = msgspec.structs.replace(result, resources=resources)
-    return AtCompiler(result, after.cost.seconds)
-
-
-def modelled_fast(one: PredictedConfig, compiled: AtCompiler, origin: str) -> GateResult:
-    """The cost model's time in place of the gate `fast`, without a GPU."""
-    message = "modelled: there is no GPU, so it was neither checked nor timed"
-    result = result_of("fast", one, origin, message=message)
-    return msgspec.structs.replace(result, seconds=compiled.predicted_s, is_modelled=True)
-
-
-def measured(
-    one: PredictedConfig, record: TuningRecord, origin: str, num_inputs: int = NUM_INPUTS
-) -> tuple[GateResult, ...]:
-    """The gates that a trial decided, up to the first failure."""
-    failure = FAILED_AT.get(record.outcome)
-    if failure is not None:
-        gate, otherwise = failure
-        gate = "compiles" if record.message.startswith(COMPILING) else gate
-        return (result_of(gate, one, origin, passed=False, message=_one_line(record.message) or otherwise),)
-    error = "" if record.error_over_bound is None else f", error {record.error_over_bound:.3g} of what rounding allows"
-    right = result_of("right", one, origin, message=f"on {num_inputs} sets of inputs{error}")
-    if record.figures is None:
-        return (right,)
-    figures = record.figures
-    message = f"median of {figures.num_rounds} rounds, L2 {figures.cache}, spread {1e6 * figures.spread_s:.3g} us"
-    fast = result_of("fast", one, origin, message=message)
-    return right, msgspec.structs.replace(fast, seconds=figures.median_s)
-
-
-def _one_line(text: str) -> str:
-    """A message of a compiler or a check as one printable line of bounded length."""
-    line = " ".join(text.split())
-    return "".join(letter if letter.isprintable() else "?" for letter in line)[:400]

@@ -16,7 +16,8 @@ from constrint.tune.search.llm.records import (
     CandidateEvidence,
     Edit,
     Failure,
-    GateResult,
+    Gate,
+    Resources,
     Restriction,
     Success,
     Verdict,
@@ -45,45 +46,38 @@ _SPILLS: Final[tuple[Move, ...]] = (("vectorise", "more"), ("tile", "less"))
 _TOO_LARGE: Final[tuple[Move, ...]] = (("pipeline", "less"), ("tile", "less"))
 
 
-class RuleJudge:
-    """Judges by rules alone: equal evidence gets equal verdicts."""
-
-    def judge(self, evidence: CandidateEvidence) -> Verdict:
-        """The verdict on a candidate: on the first gate that it failed, else on its time."""
-        failed = next((gate for gate in evidence.gates if not gate.passed), None)
-        return _failure(evidence, failed) if failed is not None else _success(evidence)
-
-
-def _failure(evidence: CandidateEvidence, gate: GateResult) -> Failure:
-    issue = (gate.message or f"it did not pass the gate `{gate.gate}`")[:MAX_REASON]
-    if gate.gate == "legal":
-        return Failure(
-            critical_issue=issue,
-            why_it_matters="A configuration outside the kernel's or the GPU's limits is never launched.",
-            minimal_fix_hint="Take the cheapest change that the message names.",
-        )
-    if gate.gate == "compiles":
-        return _compiler_failure(evidence, gate, issue)
-    if gate.gate == "honest":
-        return Failure(
-            critical_issue=issue,
-            why_it_matters="A time of work that was not done says nothing.",
-            minimal_fix_hint="Compute the outputs from the inputs of every call in the kernel itself.",
-        )
-    why = {
-        "right": "A fast kernel with wrong results is of no use: its time does not count.",
-        "fast": "It has no time that others could be compared with.",
-    }[gate.gate]
-    return Failure(
-        critical_issue=issue,
-        why_it_matters=why,
-        minimal_fix_hint="Leave this configuration out.",
-        edit=_without(evidence),
-    )
+#: Consequence and repair of a failed gate; `compiles` has repairs of its own.
+_FAILURES: Final[Mapping[Gate, tuple[str, str]]] = {
+    "legal": (
+        "A configuration outside the kernel's or the GPU's limits is never launched.",
+        "Take the cheapest change that the message names.",
+    ),
+    "honest": (
+        "A time of work that was not done says nothing.",
+        "Compute the outputs from the inputs of every call in the kernel itself.",
+    ),
+    "right": (
+        "A fast kernel with wrong results is of no use: its time does not count.",
+        "Leave this configuration out.",
+    ),
+    "fast": ("It has no time that others could be compared with.", "Leave this configuration out."),
+}
 
 
-def _compiler_failure(evidence: CandidateEvidence, gate: GateResult, issue: str) -> Failure:
-    resources = gate.resources
+def judge(evidence: CandidateEvidence) -> Verdict:
+    """The verdict on a candidate by rules alone: on the first gate that it failed, else on its time."""
+    failed = next((gate for gate in evidence.gates if not gate.passed), None)
+    if failed is None:
+        return _success(evidence)
+    issue = (failed.message or f"it did not pass the gate `{failed.gate}`")[:MAX_REASON]
+    if failed.gate == "compiles":
+        return _compiler_failure(evidence, failed.resources, issue)
+    why, hint = _FAILURES[failed.gate]
+    edit = _without(evidence) if failed.gate in ("right", "fast") else None
+    return Failure(critical_issue=issue, why_it_matters=why, minimal_fix_hint=hint, edit=edit)
+
+
+def _compiler_failure(evidence: CandidateEvidence, resources: Resources | None, issue: str) -> Failure:
     if resources is not None and resources.spill_bytes > 0:
         moves, why = _SPILLS, f"{resources.spill_bytes} bytes of each thread go through memory in every use."
         hint = "Give each thread less: more warps, or a smaller tile."

@@ -8,7 +8,9 @@ from typing import Any
 import msgspec
 
 from constrint.tune.search.llm.answer import Spending
-from constrint.tune.search.llm.search import BASELINE, Attempt, LlmSearch, Round, reason_of
+from constrint.tune.search.llm.gates import BASELINE, Attempt
+from constrint.tune.search.llm.provenance import reason_of
+from constrint.tune.search.llm.search import LlmSearch, Round
 from constrint.tune.search.llm.transcript import Header
 from constrint.tune.session import Goal, Tuned
 from constrint.tune.store.record import TuningRecord
@@ -34,9 +36,9 @@ class SearchOutcome:
     def winner(self) -> Attempt | None:
         """The candidate that won the final round of the best; None where a configuration of an earlier run won."""
         won = None if self.tuned is None else self.tuned.winner
-        config = None if won is None else dict(won.config)
-        equal = (one for one in self.search.attempts if dict(one.candidate.config) == config)
-        return next((one for one in equal if won is not None and one.candidate.kernel == won.kernel), None)
+        wanted = None if won is None else (won.kernel, dict(won.config))
+        mine = (one for one in self.search.attempts if (one.candidate.kernel, dict(one.candidate.config)) == wanted)
+        return next(mine, None)
 
     @property
     def earlier_winner(self) -> TuningRecord | None:
@@ -60,10 +62,8 @@ class SearchOutcome:
         """Time of the cost model's first choice over that of the best; None where either is unknown."""
         if self.tuned is not None:
             return None if self.winner is None else self.tuned.gain
-        first, seconds = self.search.attempts[:1], self.seconds
-        if not first or first[0].seconds is None or not seconds:
-            return None
-        return first[0].seconds / seconds
+        first, seconds = next((one.seconds for one in self.search.attempts), None), self.seconds
+        return first / seconds if first is not None and seconds else None
 
     @property
     def has_passed(self) -> bool:
@@ -72,17 +72,23 @@ class SearchOutcome:
 
     def document(self) -> dict[str, Any]:
         """The outcome as JSON."""
-        workload, best = self.goal.workload, self.best
-        document: dict[str, Any] = {"operation": workload.operation, "dtype": workload.dtype}
-        document |= {"sizes": dict(workload.sizes), "options": dict(workload.options)}
-        document |= {"fixed": dict(self.goal.fixed), "stopped": self.search.stopped}
+        work, best, known = self.goal.workload, self.best, self.earlier_winner
         chosen = None
         if best is not None:
-            chosen = {"kernel": best.candidate.kernel, "config": dict(best.candidate.config), "seconds": self.seconds}
+            chosen = {"kernel": best.candidate.kernel, "config": best.candidate.config, "seconds": self.seconds}
             chosen |= {"origin": best.origin, "round": best.round, "because": reason_of(best.proposal)}
-        document["known"] = None if self.earlier_winner is None else self.earlier_winner.id
-        rounds = list(map(_of_round, self.search.rounds))
-        return document | {"best": chosen, "gain": self.gain, "rounds": rounds}
+        return {
+            "operation": work.operation,
+            "dtype": work.dtype,
+            "sizes": dict(work.sizes),
+            "options": dict(work.options),
+            "fixed": dict(self.goal.fixed),
+            "stopped": self.search.stopped,
+            "known": known and known.id,
+            "best": chosen,
+            "gain": self.gain,
+            "rounds": list(map(_of_round, self.search.rounds)),
+        }
 
 
 def proposer_document(header: Header, spending: Spending) -> dict[str, Any]:
@@ -100,21 +106,26 @@ def proposer_text(header: Header, spending: Spending) -> str:
 
 
 def _of_round(one: Round) -> dict[str, Any]:
-    refusals = [{"proposal": n, "where": refusal.where, "message": refusal.message} for n, refusal in one.refusals]
-    document = {"round": one.number, "fault": one.answer.fault, "message": one.answer.message, "refusals": refusals}
-    document |= {"proposals": msgspec.to_builtins(list(one.proposals))}
-    return document | {"candidates": [_of_attempt(one, attempt) for attempt in one.attempts]}
+    return {
+        "round": one.number,
+        "fault": one.answer.fault,
+        "message": one.answer.message,
+        "refusals": [{"proposal": number, **msgspec.structs.asdict(refusal)} for number, refusal in one.refusals],
+        "proposals": msgspec.to_builtins(list(one.proposals)),
+        "candidates": [_of_attempt(one, attempt) for attempt in one.attempts],
+    }
 
 
 def _of_attempt(one: Round, attempt: Attempt) -> dict[str, Any]:
-    numbers = [number for number, proposal in enumerate(one.proposals) if proposal is attempt.proposal]
-    gates = [
-        {name: getattr(gate, name) for name in ("gate", "passed", "message", "seconds", "is_modelled")}
-        | {"resources": msgspec.to_builtins(gate.resources)}
-        for gate in attempt.gates
-    ]
-    document: dict[str, Any] = {"kernel": attempt.candidate.kernel, "config": dict(attempt.candidate.config)}
-    document |= {"origin": attempt.origin, "proposal": numbers[0] if numbers else None}
-    document |= {"predicted_s": attempt.candidate.predicted_s, "gates": gates}
-    verdict = msgspec.to_builtins(attempt.verdict)
-    return document | {"verdict": verdict, "metrics": attempt.metrics, "record": attempt.record and attempt.record.id}
+    names = ("gate", "passed", "message", "seconds", "is_modelled", "resources")
+    return {
+        "kernel": attempt.candidate.kernel,
+        "config": attempt.candidate.config,
+        "origin": attempt.origin,
+        "proposal": next((n for n, proposal in enumerate(one.proposals) if proposal is attempt.proposal), None),
+        "predicted_s": attempt.candidate.predicted_s,
+        "gates": [{name: getattr(gate, name) for name in names} for gate in attempt.gates],
+        "verdict": attempt.verdict,
+        "metrics": dict(attempt.metrics),
+        "record": attempt.record and attempt.record.id,
+    }

@@ -27,7 +27,6 @@ from constrint.tune.search.llm.records import (
     Restriction,
     SourceProposal,
     SpaceProposal,
-    StrategyProposal,
     TaskKernel,
     Values,
     Verdict,
@@ -90,7 +89,7 @@ def parse_reply(text: str, kernels: Sequence[TaskKernel]) -> Parsed:
 
 def faults(proposal: Proposal, kernels: Sequence[TaskKernel], where: str = "") -> Iterator[ProposalRefusal]:
     """Mistakes of a proposal: names, values and rules that its kernel does not have."""
-    yield from _unprintable(proposal, where)
+    yield from _unprintable(msgspec.to_builtins(proposal), where)
     if isinstance(proposal, SourceProposal):
         return
     kernel = _kernel(proposal.kernel, kernels)
@@ -99,7 +98,9 @@ def faults(proposal: Proposal, kernels: Sequence[TaskKernel], where: str = "") -
     elif isinstance(proposal, ActionProposal):
         yield from _action_faults(proposal, kernel, where)
     else:
-        yield from _space_faults(proposal, kernel, where)
+        yield from _values_faults(proposal.values, kernel, where)
+        yield from _rule_faults(proposal.rules, kernel, f"{where}.rules")
+        yield from _rule_faults(proposal.preferences, kernel, f"{where}.preferences")
 
 
 def edit_faults(edit: Edit, kernels: Sequence[TaskKernel]) -> Iterator[ProposalRefusal]:
@@ -162,10 +163,8 @@ def _proposal(raw: msgspec.Raw, where: str) -> Proposal | ProposalRefusal:
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
         message = _reason(error)
         place = _PLACE.search(message)
-        if place is None:
-            return ProposalRefusal(where=where, message=message)
-        below = f"{where}.{place[1]}" if place[1] else where
-        return ProposalRefusal(where=below, message=message[: place.start()])
+        below = f".{place[1]}" if place is not None and place[1] else ""
+        return ProposalRefusal(where=where + below, message=message if place is None else message[: place.start()])
     return proposal
 
 
@@ -175,25 +174,16 @@ def _reason(error: Exception) -> str:
     return "it is not text" if isinstance(error, UnicodeError) else str(error)[:300]
 
 
-def _unprintable(proposal: Proposal, where: str) -> Iterator[ProposalRefusal]:
-    """Control characters in names and reasons, which a terminal would obey; source may have them."""
-    texts = {name: getattr(proposal, name) for name in proposal.__struct_fields__ if name != "source"}
-    for name, value in texts.items():
-        if isinstance(value, str) and not _is_plain(value):
-            yield ProposalRefusal(
-                where=f"{where}.{name}", message=f"control characters are not taken; saw {_shown(value)}."
-            )
-        for place, part in enumerate(value if isinstance(value, tuple) else ()):
-            inner = {"": part} if isinstance(part, str) else _texts_of(part)
-            for below, text in inner.items():
-                if not _is_plain(text):
-                    at = f"{where}.{name}[{place}]" + (f".{below}" if below else "")
-                    yield ProposalRefusal(where=at, message=f"control characters are not taken; saw {_shown(text)}.")
-
-
-def _texts_of(part: Any) -> dict[str, str]:
-    fields = {name: getattr(part, name) for name in getattr(part, "__struct_fields__", ())}
-    return {name: value for name, value in fields.items() if isinstance(value, str)}
+def _unprintable(part: Any, where: str) -> Iterator[ProposalRefusal]:
+    """Control characters in any text of a proposal, which a terminal would obey; source may have them."""
+    if isinstance(part, str) and not _is_plain(part):
+        yield ProposalRefusal(where=where, message=f"control characters are not taken; saw {_shown(part)}.")
+    for name, inner in part.items() if isinstance(part, dict) else ():
+        if name != "source":
+            yield from _unprintable(name, where)
+            yield from _unprintable(inner, f"{where}.{name}".removeprefix("."))
+    for place, inner in enumerate(part if isinstance(part, list | tuple) else ()):
+        yield from _unprintable(inner, f"{where}[{place}]")
 
 
 def _is_plain(text: str) -> bool:
@@ -211,14 +201,6 @@ def _kernel(name: str, kernels: Sequence[TaskKernel]) -> TaskKernel | str:
         if kernel.name == name:
             return kernel
     return str(UnknownNameError("kernel", name[:_SHOWN], [kernel.name for kernel in kernels]))
-
-
-def _space_faults(
-    proposal: SpaceProposal | StrategyProposal, kernel: TaskKernel, where: str
-) -> Iterator[ProposalRefusal]:
-    yield from _values_faults(proposal.values, kernel, where)
-    yield from _rule_faults(proposal.rules, kernel, f"{where}.rules")
-    yield from _rule_faults(proposal.preferences, kernel, f"{where}.preferences")
 
 
 def _values_faults(several: Sequence[Values], kernel: TaskKernel, where: str) -> Iterator[ProposalRefusal]:

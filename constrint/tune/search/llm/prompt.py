@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from constrint.tune.search.llm.answer import Message
+from constrint.tune.search.llm.answer import Message, PromptRequest
 from constrint.tune.search.llm.records import (
     CandidateEvidence,
     Config,
@@ -58,27 +58,28 @@ that lies, and the figures that say so. Put the change that you advise into "edi
 parameters; leave it null if there is nothing to gain."""
 
 
+def messages_of(question: PromptRequest) -> tuple[Message, ...]:
+    """A question to a model: for a verdict, for proposals, or for source where there is no kernel yet."""
+    if question.evidence is not None:
+        return judging(question.facts, question.evidence)
+    return proposing(question.facts) if question.facts.kernels else writing(question.facts)
+
+
 def proposing(facts: TaskFacts) -> tuple[Message, ...]:
     """The request for a round's proposals."""
-    schema = msgspec.json.encode(msgspec.json.schema(Reply)).decode()
-    system = f"{TASK}\n\nThe JSON schema of the reply:\n{schema}"
-    return Message("system", system), Message("user", "\n\n".join(_sections(facts)))
+    return _asking(TASK, Reply, _sections(facts))
 
 
 def writing(facts: TaskFacts) -> tuple[Message, ...]:
     """The request for a kernel's source."""
-    schema = msgspec.json.encode(msgspec.json.schema(Reply)).decode()
     parts = [f"The task {facts.operation!r}, on {facts.gpu}:\n{facts.workload}", _limits(facts)]
     for number, source in enumerate(facts.sources, 1):
         parts.append(f"Candidate {number}, which was tried ({_short(source.because)}):\n{source.source}")
-    parts += _outcomes(facts)
-    system = f"{WRITING}\n\nThe JSON schema of the reply:\n{schema}"
-    return Message("system", system), Message("user", "\n\n".join(parts))
+    return _asking(WRITING, Reply, [*parts, *_outcomes(facts)])
 
 
 def judging(facts: TaskFacts, evidence: CandidateEvidence) -> tuple[Message, ...]:
     """The request for a verdict on a candidate."""
-    schema = msgspec.json.encode(msgspec.json.schema(Verdict)).decode()
     kernels = [kernel for kernel in facts.kernels if kernel.name == evidence.candidate.kernel]
     parts = [_head(facts), *map(_kernel, kernels), f"The candidate, as modelled:\n{_ranked(evidence.candidate)}"]
     parts.append("The gates that it came to:\n" + "\n".join(map(_result, evidence.gates)))
@@ -87,8 +88,12 @@ def judging(facts: TaskFacts, evidence: CandidateEvidence) -> tuple[Message, ...
     if evidence.metrics:
         figures = "\n".join(f"- {name}: {value:.6g}" for name, value in evidence.metrics.items())
         parts.append(f"Metrics of the profiler:\n{figures}")
-    system = f"{JUDGING}\n\nThe JSON schema of the reply:\n{schema}"
-    return Message("system", system), Message("user", "\n\n".join(parts))
+    return _asking(JUDGING, Verdict, parts)
+
+
+def _asking(task: str, reply: object, parts: Iterable[str]) -> tuple[Message, ...]:
+    schema = msgspec.json.encode(msgspec.json.schema(reply)).decode()
+    return Message("system", f"{task}\n\nThe JSON schema of the reply:\n{schema}"), Message("user", "\n\n".join(parts))
 
 
 def _sections(facts: TaskFacts) -> Iterator[str]:
@@ -192,8 +197,3 @@ def _short(text: str) -> str:
     """A message as one line of bounded length."""
     line = " ".join(text.split())
     return line if len(line) <= MAX_MESSAGE else line[:MAX_MESSAGE] + "..."
-
-
-def texts(messages: Iterable[Message]) -> list[str]:
-    """The contents of messages."""
-    return [message.content for message in messages]

@@ -1,4 +1,4 @@
-"""Typed records of proposals, gate results and verdicts, and the protocols of proposers and judges.
+"""Typed records of proposals, gate results and verdicts.
 
 A proposer's reply is JSON of these records (`parse.py` reads it). Its schema is part of every prompt, with the
 docstrings of the records from `Values` to `Reply` and from `Edit` to `Success` as descriptions: a change of their words
@@ -8,8 +8,7 @@ in seconds.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, Literal, Protocol, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 from msgspec import Meta
@@ -50,16 +49,21 @@ class Values(Record, frozen=True):
 class Restriction(Record, frozen=True):
     """A condition over a kernel's parameters in the constraint language, such as `tile_m * tile_n <= 16384`."""
 
-    rule: Annotated[str, Meta(max_length=MAX_RULE)]
+    rule: Expression
     because: Reason = ""
 
 
 class Preference(Record, frozen=True):
     """A condition that a good configuration meets: it decides what is tried first, and leaves nothing out."""
 
-    rule: Annotated[str, Meta(max_length=MAX_RULE)]
+    rule: Expression
     weight: Annotated[int, Meta(ge=1, le=100)] = 1
     because: Reason = ""
+
+
+SeveralValues: TypeAlias = Annotated[tuple[Values, ...], Meta(max_length=MAX_ITEMS)]
+SeveralRules: TypeAlias = Annotated[tuple[Restriction, ...], Meta(max_length=MAX_ITEMS)]
+SeveralPreferences: TypeAlias = Annotated[tuple[Preference, ...], Meta(max_length=MAX_ITEMS)]
 
 
 class SpaceProposal(Record, frozen=True, tag="space"):
@@ -74,45 +78,26 @@ class SpaceProposal(Record, frozen=True, tag="space"):
     """
 
     kernel: Name
-    values: Annotated[tuple[Values, ...], Meta(max_length=MAX_ITEMS)] = ()
-    rules: Annotated[tuple[Restriction, ...], Meta(max_length=MAX_ITEMS)] = ()
-    preferences: Annotated[tuple[Preference, ...], Meta(max_length=MAX_ITEMS)] = ()
+    values: SeveralValues = ()
+    rules: SeveralRules = ()
+    preferences: SeveralPreferences = ()
     because: Reason = ""
 
 
-class StrategyProposal(Record, frozen=True, tag="strategy"):
-    """A way to make a kernel fast: a short text, and the constraints that it comes to.
+class StrategyProposal(SpaceProposal, frozen=True, kw_only=True, tag="strategy"):
+    """A way to make a kernel fast: a short text, and the constraints that it comes to, as of a space.
 
     Args:
         name: By which others refer to it.
         text: What is done and why, in a sentence or two: "keep A resident".
-        kernel: The implementation's full name.
-        values: Values of parameters.
-        rules: Conditions that have to hold.
-        preferences: Conditions that decide what is tried first.
         zones: Where on the roofline it helps; anywhere if empty.
         parents: Names of the strategies that it was crossed from.
     """
 
     name: Name
     text: Reason
-    kernel: Name
-    values: Annotated[tuple[Values, ...], Meta(max_length=MAX_ITEMS)] = ()
-    rules: Annotated[tuple[Restriction, ...], Meta(max_length=MAX_ITEMS)] = ()
-    preferences: Annotated[tuple[Preference, ...], Meta(max_length=MAX_ITEMS)] = ()
     zones: Annotated[tuple[Zone, ...], Meta(max_length=3)] = ()
     parents: Annotated[tuple[Name, ...], Meta(max_length=MAX_ITEMS)] = ()
-
-    @property
-    def space(self) -> SpaceProposal:
-        """The part of the space that it comes to."""
-        return SpaceProposal(
-            kernel=self.kernel,
-            values=self.values,
-            rules=self.rules,
-            preferences=self.preferences,
-            because=f"{self.name}: {self.text}"[:MAX_REASON],
-        )
 
 
 class ActionProposal(Record, frozen=True, tag="action"):
@@ -250,10 +235,10 @@ class Edit(Record, frozen=True):
     """
 
     kernel: Name
-    values: Annotated[tuple[Values, ...], Meta(max_length=MAX_ITEMS)] = ()
-    add: Annotated[tuple[Restriction, ...], Meta(max_length=MAX_ITEMS)] = ()
+    values: SeveralValues = ()
+    add: SeveralRules = ()
     drop: Annotated[tuple[str, ...], Meta(max_length=MAX_ITEMS)] = ()
-    prefer: Annotated[tuple[Preference, ...], Meta(max_length=MAX_ITEMS)] = ()
+    prefer: SeveralPreferences = ()
 
 
 class Failure(Record, frozen=True, tag="failure"):
@@ -408,21 +393,3 @@ class CandidateEvidence(Record, frozen=True):
     best_s: float | None = None
     roofline_s: float = 0.0
     metrics: dict[str, float] = {}
-
-
-class Proposer(Protocol):
-    """Proposes: the built-in rules, a person's script, or a language model."""
-
-    @property
-    def name(self) -> str:
-        """Origin of its proposals in the store."""
-
-    def propose(self, facts: TaskFacts) -> Sequence[Proposal]:
-        """The proposals of a round, the most promising first; may be empty."""
-
-
-class Judge(Protocol):
-    """Judges candidates: the fault or the bottleneck, and the constraint to change."""
-
-    def judge(self, evidence: CandidateEvidence) -> Verdict:
-        """The verdict on a candidate."""

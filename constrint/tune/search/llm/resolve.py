@@ -56,19 +56,12 @@ def key_of(kernel: str, config: Mapping[str, int]) -> Key:
 
 
 class Order(Protocol):
-    """Order of configurations by promise; `ModelSearch` is one."""
+    """Order of configurations by promise; its methods are those of `ModelSearch`."""
 
-    def peek(self, number: int) -> list[Trial]:
-        """The most promising configurations not proposed before."""
-
-    def expected(self, number: int) -> list[Trial]:
-        """The configurations not proposed before that are expected to be fastest."""
-
-    def ask_among(self, kernel: str, rows: Rows, number: int) -> list[Trial]:
-        """The most promising of a kernel's rows not proposed before; they count as proposed."""
-
-    def tell(self, proposal: Trial, seconds: float | None) -> None:
-        """Learn from a configuration's time, or from None where it failed."""
+    def peek(self, number: int) -> list[Trial]: ...  # noqa: D102 - see `ModelSearch`
+    def expected(self, number: int) -> list[Trial]: ...  # noqa: D102
+    def ask_among(self, kernel: str, rows: Rows, number: int) -> list[Trial]: ...  # noqa: D102
+    def tell(self, proposal: Trial, seconds: float | None) -> None: ...  # noqa: D102
 
 
 @dataclass(frozen=True)
@@ -147,40 +140,36 @@ class Resolver:
         if isinstance(left, ProposalRefusal):
             return Resolved(refusals=(left,))
         configs = self._chosen(space, left, number, tried)
-        if not configs:
-            message = f"every configuration of this part of {space.kernel} was tried before; widen it."
-            return Resolved(refusals=(ProposalRefusal(where="", message=message),))
-        return Resolved(tuple(configs))
+        if configs:
+            return Resolved(tuple(configs))
+        message = f"every configuration of this part of {space.kernel} was tried before; widen it."
+        return Resolved(refusals=(ProposalRefusal(where="", message=message),))
 
     def intersect(self, space: SpaceProposal) -> Intersection | ProposalRefusal:
         """The valid configurations in a space, or the reason for which there are none."""
-        kernel = self.candidates.kernels[self.candidates.by_name[space.kernel]]
-        return intersect(space, kernel, self.task.fixed)
+        return intersect(space, self._candidates_of(space.kernel), self.task.fixed)
+
+    def _candidates_of(self, kernel: str) -> KernelCandidates:
+        return self.candidates.kernels[self.candidates.by_name[kernel]]
 
     def _ranked(self, trials: Iterable[Trial]) -> list[PredictedConfig]:
-        choices = []
-        for trial in trials:
-            kernel = self.candidates.kernels[self.candidates.by_name[trial.kernel]]
-            row = kernel.find(trial.config)
-            choices += [ranked(kernel, row)] if row is not None else []
-        return choices
+        found = ((kernel, kernel.find(one.config)) for one in trials if (kernel := self._candidates_of(one.kernel)))
+        return [ranked(kernel, row) for kernel, row in found if row is not None]
 
     def _chosen(
         self, space: SpaceProposal, left: Intersection, number: int, tried: Collection[Key]
     ) -> list[PredictedConfig]:
         """The most promising configurations of an intersection, without those in `tried`."""
-        base = self.candidates.kernels[self.candidates.by_name[space.kernel]]
-        old = [base.find(dict(config)) for kernel, config in tried if kernel == space.kernel]
+        base = self._candidates_of(space.kernel)
+        old = _rows_in(base, (dict(config) for kernel, config in tried if kernel == space.kernel))
         missed = penalties(space.preferences, left.kernel, left.rows)
         configs: list[PredictedConfig] = []
         for level in np.unique(missed).tolist():
             rows = left.rows[missed == level]
             if left.kernel is not base:
-                listed = [base.find(left.kernel.config(row)) for row in rows[:MOST_AMONG].tolist()]
-                rows = np.array([row for row in listed if row is not None], dtype=np.int64)
-            fresh = rows[~np.isin(rows, [row for row in old if row is not None])]
-            chosen = self._order.ask_among(space.kernel, fresh, number - len(configs))
-            configs += [ranked(base, row) for one in chosen if (row := base.find(one.config)) is not None]
+                rows = _rows_in(base, map(left.kernel.config, rows[:MOST_AMONG].tolist()))
+            fresh = rows[~np.isin(rows, old)]
+            configs += self._ranked(self._order.ask_among(space.kernel, fresh, number - len(configs)))
             if len(configs) == number:
                 break
         return configs
@@ -191,14 +180,12 @@ class Resolver:
         Raises:
             UsageError: When a named strategy is unknown, or an action has no start or no further value.
         """
-        if isinstance(proposal, SpaceProposal):
-            return proposal
-        if isinstance(proposal, StrategyProposal):
-            self.strategies[proposal.name] = proposal
-            return proposal.space
         if isinstance(proposal, SourceProposal):
             raise UsageError("source is no configuration of a kernel; it has gates of its own.")
-        return self._after(proposal, best)
+        space = self._after(proposal, best) if isinstance(proposal, ActionProposal) else proposal
+        if isinstance(space, StrategyProposal):
+            self.strategies[space.name] = space
+        return space
 
     def _after(self, action: ActionProposal, best: PredictedConfig | None) -> SpaceProposal:
         """The space that an action leads to."""
@@ -208,15 +195,16 @@ class Resolver:
             if strategy is None or strategy.kernel != action.kernel:
                 names = ", ".join(s.name for s in self.strategies.values() if s.kernel == action.kernel)
                 raise UsageError(f"{action.kernel} has no strategy {action.strategy!r}; known: {names or 'none'}.")
-            moved = applied_to_strategy(action, strategy, kernel)
-            self.strategies[moved.name] = moved
-            return moved.space
-        start: Config | None = action.config
-        if start is None and best is not None and best.kernel == action.kernel:
-            start = best.config
-        if start is None:
+            return applied_to_strategy(action, strategy, kernel)
+        start = best.config if best is not None and best.kernel == action.kernel else None
+        if action.config is None and start is None:
             raise UsageError(f"no configuration of {action.kernel} was timed yet: say which `config` to start from.")
-        return applied_to_config(action, start, kernel)
+        return applied_to_config(action, action.config or start or {}, kernel)
+
+
+def _rows_in(kernel: KernelCandidates, configs: Iterable[Mapping[str, int]]) -> Rows:
+    """The rows of a kernel that have one of the configurations."""
+    return np.array([row for config in configs if (row := kernel.find(config)) is not None], dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -230,13 +218,6 @@ class Intersection:
 
     kernel: KernelCandidates
     rows: Rows
-
-    def candidates(self) -> KernelCandidates:
-        """The configurations as the tuner's searches take them."""
-        if len(self.rows) == self.kernel.num_rows:
-            return self.kernel
-        columns = {name: column[self.rows] for name, column in self.kernel.columns.items()}
-        return KernelCandidates(self.kernel.spec, self.kernel.gpu, self.kernel.workload, columns)
 
 
 def intersect(
@@ -252,15 +233,17 @@ def intersect(
     try:
         rules = constraints_of(space, list(kernel.columns))
         if kernel.space is None:
-            rows = _rows_of(rules, kernel)
+            rows: Rows = np.arange(kernel.num_rows)
+            for rule in rules:
+                rows = rows[holds(rule, kernel, rows)]
         else:
             problem, _ = _problem(rules, kernel, fixed or {})
             request = KernelProblem(kernel.spec, kernel.gpu, kernel.workload, problem)
             kernel = KernelCandidates.of(request, Limits(max_seconds=MAX_SECONDS))
             rows = np.arange(kernel.num_rows)
-        if not len(rows):
-            return _explained(rules, kernel, fixed or {})
-        return Intersection(kernel, rows[_order(space, kernel, rows)])
+        return (
+            Intersection(kernel, _ordered(space, kernel, rows)) if len(rows) else _explained(rules, kernel, fixed or {})
+        )
     except ConstrintError as error:
         return ProposalRefusal(where="", message=f"{space.kernel}: {error}")
 
@@ -271,11 +254,9 @@ def constraints_of(space: SpaceProposal, names: Sequence[str]) -> list[Constrain
     Raises:
         ConstrintError: When a rule cannot be read.
     """
-    values = [
-        is_in(Var(part.parameter), list(part.values)).labelled(part.because or _NO_REASON, "", "")
-        for part in space.values
-    ]
-    return values + [read_rule(rule.rule, names).labelled(rule.because or _NO_REASON, "", "") for rule in space.rules]
+    values = ((is_in(Var(part.parameter), list(part.values)), part.because) for part in space.values)
+    rules = ((read_rule(part.rule, names), part.because) for part in space.rules)
+    return [rule.labelled(because or _NO_REASON, "", "") for rule, because in (*values, *rules)]
 
 
 def holds(rule: Constraint, kernel: KernelCandidates, rows: Rows) -> NDArray[np.bool_]:
@@ -292,21 +273,14 @@ def penalties(preferences: Sequence[Preference], kernel: KernelCandidates, rows:
     return total
 
 
-def _rows_of(rules: Sequence[Constraint], kernel: KernelCandidates) -> Rows:
-    rows: Rows = np.arange(kernel.num_rows)
-    for rule in rules:
-        rows = rows[holds(rule, kernel, rows)]
-    return rows
-
-
-def _order(space: SpaceProposal, kernel: KernelCandidates, rows: Rows) -> Rows:
-    """Order of rows: by preferences, then by predicted time, then by the order of the proposed values."""
+def _ordered(space: SpaceProposal, kernel: KernelCandidates, rows: Rows) -> Rows:
+    """Rows by preferences, then by predicted time, then by the order of the proposed values."""
     keys = [tie_steps(kernel.seconds[rows]), penalties(space.preferences, kernel, rows)]
     for part in space.values:
         by_value = np.argsort(part.values, kind="stable")
         at = np.searchsorted(np.asarray(part.values)[by_value], kernel.columns[part.parameter][rows])
         keys.insert(0, by_value[at])
-    return np.lexsort(keys)
+    return rows[np.lexsort(keys)]
 
 
 def _problem(

@@ -13,7 +13,11 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
+import msgspec
+
 from constrint.tune.search.llm.actions import near_rule
+from constrint.tune.search.llm.answer import PromptRequest, Response
+from constrint.tune.search.llm.judge import judge
 from constrint.tune.search.llm.records import (
     MAX_ITEMS,
     Config,
@@ -24,6 +28,7 @@ from constrint.tune.search.llm.records import (
     Preference,
     Proposal,
     ProposalRefusal,
+    Reply,
     Restriction,
     SpaceProposal,
     StrategyProposal,
@@ -31,7 +36,7 @@ from constrint.tune.search.llm.records import (
     Values,
 )
 from constrint.tune.search.llm.resolve import Key, Resolver, key_of
-from constrint.tune.search.llm.strategies import Population, holds_rules, strategies_against, strategies_nearby, zone_of
+from constrint.tune.search.llm.strategies import Population, holds_rules, strategies_against, strategies_nearby
 
 #: Sources in turn, a letter each: the cost model's ranking (o), the ranking corrected by times (m), largest expected
 #: improvement (p), an action (a), a strategy (s), a verdict's edit (v).
@@ -45,7 +50,7 @@ MOST_EDITS: Final = 16
 
 
 class BuiltInProposer:
-    """Proposes by rules; see the module's docstring.
+    """A speaker that proposes and judges by rules; see the module's docstring. Its answers are parsed like a model's.
 
     Args:
         resolver: Resolves the search's proposals.
@@ -53,7 +58,7 @@ class BuiltInProposer:
         width: Proposals of a round.
     """
 
-    name = "built-in"
+    name, host = "built-in", ""
 
     def __init__(self, resolver: Resolver, plan: str = PLAN, width: int = WIDTH) -> None:
         self._resolver, self._plan, self._width = resolver, plan, width
@@ -61,6 +66,12 @@ class BuiltInProposer:
         self._edits: deque[Edit] = deque(maxlen=MOST_EDITS)
         self._failures: deque[Edit] = deque(maxlen=MOST_EDITS)
         self._at = 0
+
+    def answer(self, question: PromptRequest) -> Response:
+        """The proposals of a round, or the verdict on a candidate."""
+        evidence = question.evidence
+        answer = Reply(proposals=tuple(self.propose(question.facts))) if evidence is None else judge(evidence)
+        return Response(text=msgspec.json.encode(answer).decode())
 
     def propose(self, facts: TaskFacts) -> Sequence[Proposal]:
         """The proposals of a round; the first round begins with the cost model's first choice."""
@@ -71,27 +82,23 @@ class BuiltInProposer:
             if verdict.edit is not None:
                 (self._failures if isinstance(verdict, Failure) else self._edits).append(verdict.edit)
         best = best_of(facts.results)
-        letters = self._letters(self._width - (facts.round == 0))
+        number = self._width - (facts.round == 0)
+        letters = "".join(self._plan[(self._at + n) % len(self._plan)] for n in range(number))
+        self._at += number
         others = [self._by_letter(letter, facts, best) for letter in letters]
         proposals = [proposal for proposal in others if proposal is not None]
         return [*self._plain(letters, self._width - len(proposals), facts), *proposals]
 
-    def _letters(self, number: int) -> str:
-        """The next letters of the plan."""
-        letters = [self._plan[(self._at + n) % len(self._plan)] for n in range(number)]
-        self._at += number
-        return "".join(letters)
-
     def _first_strategies(self, facts: TaskFacts) -> Iterator[StrategyProposal]:
         """Strategies against the bottleneck of each kernel's first choice, in the order of the ranking."""
+        first = {choice.kernel: choice for choice in reversed(facts.ranking)}
         for kernel in dict.fromkeys(choice.kernel for choice in facts.ranking):
-            choice = next(choice for choice in facts.ranking if choice.kernel == kernel)
-            yield from strategies_against(choice, self._resolver.kernel(kernel))
+            yield from strategies_against(first[kernel], self._resolver.kernel(kernel))
 
     def _by_letter(self, letter: str, facts: TaskFacts, best: GateResult | None) -> Proposal | None:
         """The proposal of a letter; None for single configurations, and where the source has none now."""
         if letter == "s":
-            return self._population.next(zone_of(facts)) or self._population.cross()
+            return self._population.next(facts.zone or "latency") or self._population.cross()
         if best is None or not best.config:
             return None
         if letter == "a":
@@ -126,18 +133,18 @@ class BuiltInProposer:
         for edit in reversed(self._edits):
             if edit.kernel == best.kernel and not holds_rules(edit.add, best.config):
                 space = edited(around, edit)
-                if not isinstance(self._resolver.intersect(space), ProposalRefusal):
+                if self._fits(space):
                     return space
         return around
 
-    def _fits(self, strategy: StrategyProposal) -> bool:
-        return not isinstance(self._resolver.intersect(strategy.space), ProposalRefusal)
+    def _fits(self, space: SpaceProposal) -> bool:
+        return not isinstance(self._resolver.intersect(space), ProposalRefusal)
 
 
 def best_of(results: Sequence[GateResult]) -> GateResult | None:
     """The fastest result so far; None where nothing was timed."""
     timed = [result for result in results if result.gate == "fast" and result.passed and result.seconds]
-    return min(timed, key=lambda result: result.seconds or 0.0) if timed else None
+    return min(timed, key=lambda result: result.seconds or 0.0, default=None)
 
 
 def one(kernel: str, config: Config, because: str) -> SpaceProposal:
@@ -156,10 +163,9 @@ def near(kernel: str, config: Config, most: int) -> SpaceProposal:
 def edited(space: SpaceProposal, edit: Edit) -> SpaceProposal:
     """A space with a judge's edit applied."""
     replaced = {part.parameter for part in edit.values}
-    return SpaceProposal(
-        kernel=space.kernel,
+    return msgspec.structs.replace(
+        space,
         values=(*(part for part in space.values if part.parameter not in replaced), *edit.values),
         rules=(*(rule for rule in space.rules if rule.rule not in edit.drop), *edit.add),
         preferences=(*space.preferences, *edit.prefer),
-        because=space.because,
     )

@@ -21,7 +21,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
@@ -31,8 +31,8 @@ from constrint.select.candidates import Candidates
 from constrint.tune.search.interface import Proposal as Trial
 from constrint.tune.search.interface import SearchTask
 from constrint.tune.search.llm.answer import FINAL, PromptRequest, Response, Speaker, Spending
-from constrint.tune.search.llm.gates import NUM_INPUTS, CompileGate, measured, modelled_fast, result_of
-from constrint.tune.search.llm.judge import RuleJudge
+from constrint.tune.search.llm.gates import BASELINE, NUM_INPUTS, Attempt, CompileGate, fastest
+from constrint.tune.search.llm.judge import judge
 from constrint.tune.search.llm.parse import parse_reply, read_verdict
 from constrint.tune.search.llm.records import (
     CandidateEvidence,
@@ -40,55 +40,19 @@ from constrint.tune.search.llm.records import (
     PredictedConfig,
     Proposal,
     ProposalRefusal,
-    StrategyProposal,
     TaskFacts,
     Verdict,
 )
 from constrint.tune.search.llm.resolve import Key, Resolver, key_of
+from constrint.tune.search.llm.rules import BuiltInProposer
 from constrint.tune.store.record import TuningRecord
 
-#: Origin of the cost model's first choice, the baseline that every gain is counted from.
-BASELINE = "cost model"
 #: Bits of a seed of random inputs.
-SEED_BITS = 31
+SEED_BITS: Final = 31
 #: Candidates of a round, unless the caller says otherwise.
-CANDIDATES = 4
-
-
-@dataclass
-class Attempt:
-    """A candidate of a round, its origin, and the gates that it reached.
-
-    Args:
-        candidate: The configuration with its predicted time.
-        origin: Name of the proposer, or `BASELINE`.
-        proposal: The proposal that the candidate belongs to; None for the baseline.
-        round: Number of its round, from 0.
-        gates: Results in the order of the gates.
-        verdict: The judge's verdict; None until the last gate is decided.
-        record: The measurement; None where nothing was measured.
-        metrics: Metrics of a profiler by name.
-    """
-
-    candidate: PredictedConfig
-    origin: str
-    proposal: Proposal | None
-    round: int
-    gates: list[GateResult] = field(default_factory=list)
-    verdict: Verdict | None = None
-    record: TuningRecord | None = None
-    metrics: dict[str, float] = field(default_factory=dict)
-
-    @property
-    def key(self) -> Key:
-        """Kernel and configuration, hashable."""
-        return key_of(self.candidate.kernel, self.candidate.config)
-
-    @property
-    def seconds(self) -> float | None:
-        """Measured or modelled time; None unless every gate was passed."""
-        last = self.gates[-1] if self.gates else None
-        return last.seconds if last is not None and last.gate == "fast" and last.passed else None
+CANDIDATES: Final = 4
+#: Argument of `--search llm:rules`.
+RULES: Final = "rules"
 
 
 @dataclass
@@ -109,6 +73,10 @@ class Round:
     proposals: Sequence[Proposal] = ()
     refusals: list[tuple[int | None, ProposalRefusal]] = field(default_factory=list)
     attempts: list[Attempt] = field(default_factory=list)
+
+    def refuse(self, message: str, number: int | None = None, where: str = "") -> None:
+        """Add a refusal."""
+        self.refusals.append((number, ProposalRefusal(where=where, message=message)))
 
 
 class Watcher(Protocol):
@@ -170,9 +138,8 @@ class LlmSearch:
         draw_seed: Callable[[], int | None] | None = None,
     ) -> None:
         self._resolver, self._speaker, self._compiles, self.effort = resolver, speaker, compiles, effort
-        self.spending, self._watcher = spending or Spending(), watcher
-        self._profile, self._draw_seed = profile, draw_seed or _random_seed
-        self._rules = RuleJudge()
+        self.spending, self._watcher, self._profile = spending or Spending(), watcher, profile
+        self._draw_seed = draw_seed or (lambda: secrets.randbits(SEED_BITS))
         self._seen: set[Key] = set()
         self._results: list[GateResult] = []
         #: Candidates that wait for a trial, and those under way.
@@ -187,7 +154,7 @@ class LlmSearch:
 
     def ask(self, number: int) -> list[Trial]:
         """Up to `number` trials; the next round begins when all results of the last one are there."""
-        while not self._waiting and not self._open and not self.is_finished:
+        while not (self._waiting or self._open or self.stopped) and len(self.rounds) < self.effort.rounds:
             self._waiting = self._next_round()
             self._seed = self._draw_seed()
         batch, self._waiting = self._waiting[:number], self._waiting[number:]
@@ -207,11 +174,6 @@ class LlmSearch:
             self._decide(attempt, record)
 
     @property
-    def is_finished(self) -> bool:
-        """Whether no further round begins."""
-        return bool(self.stopped) or len(self.rounds) >= self.effort.rounds
-
-    @property
     def attempts(self) -> list[Attempt]:
         """Candidates of all rounds in their order."""
         return [attempt for one in self.rounds for attempt in one.attempts]
@@ -219,31 +181,27 @@ class LlmSearch:
     @property
     def best(self) -> Attempt | None:
         """The fastest candidate that passed every gate."""
-        return _fastest(self.attempts)
+        return fastest(self.attempts)
 
     @property
     def facts(self) -> TaskFacts:
         """Contents of the next question."""
-        last = self.rounds[-1] if self.rounds else None
-        verdicts = [] if last is None else [one.verdict for one in last.attempts if one.verdict is not None]
+        last = self.rounds[-1] if self.rounds else Round(0, Response())
         return msgspec.structs.replace(
             self._resolver.facts,
             round=len(self.rounds),
-            refusals=() if last is None else tuple(refusal for _, refusal in last.refusals),
+            refusals=tuple(refusal for _, refusal in last.refusals),
             results=tuple(self._results),
-            verdicts=tuple(verdicts),
+            verdicts=tuple(attempt.verdict for attempt in last.attempts if attempt.verdict is not None),
         )
 
     def _next_round(self) -> list[Attempt]:
         """Run a round up to the gate `compiles`; the candidates that are to be measured."""
         self._profile_best()
         facts = self.facts
-        answer = self._speaker.answer(PromptRequest(facts))
-        self.spending.add(answer.usage)
-        if answer.fault in FINAL:
-            self.stopped = answer.message
-            if self.rounds or answer.fault == "refused":
-                return []
+        answer = self._answer(PromptRequest(facts))
+        if answer.fault in FINAL and (self.rounds or answer.fault == "refused"):
+            return []
         one = Round(len(self.rounds), answer)
         self._read(one, facts)
         self.rounds.append(one)
@@ -252,70 +210,67 @@ class LlmSearch:
             self._watcher.begun(one)
         return self._compiled(one)
 
+    def _answer(self, question: PromptRequest) -> Response:
+        """The speaker's answer, which may be its last."""
+        answer = self._speaker.answer(question)
+        self.spending.add(answer.usage)
+        if answer.fault in FINAL:
+            self.stopped = answer.message
+        return answer
+
     def _read(self, one: Round, facts: TaskFacts) -> None:
         """Parse a round's answer."""
-        answer = one.answer
-        if answer.fault:
-            one.refusals.append((None, ProposalRefusal(where="", message=answer.message)))
+        if one.answer.fault:
+            one.refuse(one.answer.message)
             return
-        parsed = parse_reply(answer.text, facts.kernels)
+        parsed = parse_reply(one.answer.text, facts.kernels)
         one.proposals = parsed.proposals
         one.refusals += [(None, refusal) for refusal in parsed.refusals]
-        if parsed.refusals and answer.message:
-            one.refusals.append(
-                (None, ProposalRefusal(where="", message=f"of the reply as a whole: {answer.message}."))
-            )
+        if parsed.refusals and one.answer.message:
+            one.refuse(f"of the reply as a whole: {one.answer.message}.")
 
     def _choose(self, one: Round) -> None:
         """Resolve proposals to candidates: equal shares, and the rest of a share goes to the other proposals."""
-        best = self.best
-        start = None if best is None else best.candidate
         most = self.effort.candidates
         fruitful: list[Proposal] = []
         for number, proposal in enumerate(one.proposals):
             if len(one.attempts) >= most:
                 message = f"left out: a round has {most} candidates, and earlier proposals took them."
-                one.refusals.append((number, ProposalRefusal(where=f"proposals[{number}]", message=message)))
+                one.refuse(message, number, f"proposals[{number}]")
                 continue
             share = -(-(most - len(one.attempts)) // (len(one.proposals) - number))
-            resolved = self._resolver.resolve(proposal, share, self._seen, start)
-            one.refusals += [(number, refusal) for refusal in resolved.refusals]
-            self._add(one, proposal, resolved.configs)
-            if resolved.configs:
-                fruitful.append(proposal)
+            refusals = self._add(one, proposal, share)
+            one.refusals += [(number, refusal) for refusal in refusals]
+            fruitful += [] if refusals else [proposal]
         for proposal in fruitful:
-            left = most - len(one.attempts)
-            if left > 0:
-                self._add(one, proposal, self._resolver.resolve(proposal, left, self._seen, start).configs)
+            if len(one.attempts) < most:
+                self._add(one, proposal, most - len(one.attempts))
         if one.number == 0:
             self._put_baseline_first(one)
 
-    def _add(self, one: Round, proposal: Proposal, configs: Sequence[PredictedConfig]) -> None:
-        for config in configs:
+    def _add(self, one: Round, proposal: Proposal, number: int) -> Sequence[ProposalRefusal]:
+        """Add candidates of a proposal to a round; the reasons where it has none."""
+        best = self.best
+        resolved = self._resolver.resolve(proposal, number, self._seen, None if best is None else best.candidate)
+        for config in resolved.configs:
             self._seen.add(key_of(config.kernel, config.config))
             one.attempts.append(Attempt(config, self._speaker.name, proposal, one.number))
+        return resolved.refusals
 
     def _put_baseline_first(self, one: Round) -> None:
         """Begin the first round with the cost model's first choice, whether or not it was proposed."""
-        first = self._resolver.facts.ranking[0]
-        key = key_of(first.kernel, first.config)
-        baseline = next((attempt for attempt in one.attempts if attempt.key == key), None)
-        if baseline is None:
-            baseline = Attempt(first, BASELINE, None, one.number)
-            self._seen.add(key)
+        first = Attempt(self._resolver.facts.ranking[0], BASELINE, None, one.number)
+        baseline = next((attempt for attempt in one.attempts if attempt.key == first.key), first)
+        self._seen.add(first.key)
         one.attempts = [baseline, *(attempt for attempt in one.attempts if attempt is not baseline)]
 
     def _compiled(self, one: Round) -> list[Attempt]:
         """Take a round's candidates through the first two gates; those that are to be measured."""
-        results = self._compiles([attempt.candidate for attempt in one.attempts], self._speaker.name)
         waiting = []
-        for attempt, compiled in zip(one.attempts, results, strict=True):
-            result = msgspec.structs.replace(compiled.result, origin=attempt.origin)
-            attempt.gates = [result_of("legal", attempt.candidate, attempt.origin), result]
-            if not result.passed:
-                self._finish(attempt)
-            elif self.effort.is_modelled:
-                attempt.gates.append(modelled_fast(attempt.candidate, compiled, attempt.origin))
+        results = self._compiles([attempt.candidate for attempt in one.attempts])
+        for attempt, after in zip(one.attempts, results, strict=True):
+            attempt.compiled(after, is_modelled=self.effort.is_modelled)
+            if self.effort.is_modelled or not attempt.gates[-1].passed:
                 self._finish(attempt)
             elif attempt.key in self._measured:
                 self._decide(attempt, self._measured[attempt.key])
@@ -324,15 +279,12 @@ class LlmSearch:
         return waiting
 
     def _decide(self, attempt: Attempt, record: TuningRecord) -> None:
-        """Decide the last gates by a measurement."""
-        attempt.record = record
-        attempt.gates += measured(attempt.candidate, record, attempt.origin, self.effort.num_inputs)
+        attempt.measured(record, self.effort.num_inputs)
         self._finish(attempt)
 
     def _finish(self, attempt: Attempt) -> None:
         """Judge a candidate at its last gate, and report it."""
-        candidate = attempt.candidate
-        self._resolver.hear(candidate.kernel, candidate.config, attempt.seconds)
+        self._resolver.hear(attempt.candidate.kernel, attempt.candidate.config, attempt.seconds)
         self._results += attempt.gates
         attempt.verdict = self._judged(attempt)
         if self._watcher:
@@ -340,12 +292,11 @@ class LlmSearch:
 
     def _profile_best(self) -> None:
         """Profile the last round's best candidate while the GPU is idle, and judge it again by the metrics."""
-        best = _fastest(self.rounds[-1].attempts) if self.rounds else None
+        best = fastest(self.rounds[-1].attempts) if self.rounds else None
         if self._profile is None or best is None:
             return
-        metrics = self._profile(best.candidate)
-        if metrics:
-            best.metrics = dict(metrics)
+        best.metrics = self._profile(best.candidate)
+        if best.metrics:
             best.verdict = self._judged(best)
             if self._watcher:
                 self._watcher.profiled(self.rounds[-1], best)
@@ -359,19 +310,13 @@ class LlmSearch:
             kernel=self._resolver.kernel(attempt.candidate.kernel),
             best_s=None if best is None else best.seconds,
             roofline_s=self._resolver.facts.roofline_s,
-            metrics=attempt.metrics,
+            metrics=dict(attempt.metrics),
         )
-        verdict = self._verdict_of_speaker(evidence) if self.effort.speaker_judges and not self.stopped else None
-        return verdict or self._rules.judge(evidence)
-
-    def _verdict_of_speaker(self, evidence: CandidateEvidence) -> Verdict | None:
-        """The speaker's verdict; None where its answer is no verdict."""
-        facts = msgspec.structs.replace(self.facts, round=len(self.rounds) - 1)
-        answer = self._speaker.answer(PromptRequest(facts, evidence))
-        self.spending.add(answer.usage)
-        if answer.fault in FINAL:
-            self.stopped = answer.message
-        return read_verdict(answer.text, facts.kernels)
+        verdict = None
+        if self.effort.speaker_judges and not self.stopped:
+            facts = msgspec.structs.replace(self.facts, round=len(self.rounds) - 1)
+            verdict = read_verdict(self._answer(PromptRequest(facts, evidence)).text, facts.kernels)
+        return verdict or judge(evidence)
 
     def _trial(self, attempt: Attempt) -> Trial:
         candidate = attempt.candidate
@@ -379,38 +324,16 @@ class LlmSearch:
         return Trial(candidate.kernel, dict(candidate.config), candidate.predicted_s, because, self._seed)
 
 
-def reason_of(proposal: Proposal | None) -> str:
-    """The proposer's reason for a proposal; None stands for the baseline."""
-    if proposal is None:
-        return "the cost model's first choice"
-    return proposal.text if isinstance(proposal, StrategyProposal) else proposal.because
-
-
-def _fastest(attempts: Sequence[Attempt]) -> Attempt | None:
-    timed = [attempt for attempt in attempts if attempt.seconds is not None]
-    return min(timed, key=lambda attempt: attempt.seconds or 0.0, default=None)
-
-
-def _random_seed() -> int:
-    return secrets.randbits(SEED_BITS)
-
-
 def engine_seed() -> None:
     """Leave the seed of the inputs to the engine, as other searches do."""
 
 
-#: Argument of `--search llm:rules`: the built-in rules answer, and nothing leaves this machine.
-RULES = "rules"
-
-
 def make(task: SearchTask, candidates: Candidates, argument: str) -> LlmSearch:
-    """Make the search `llm:rules`.
+    """Make the search `llm:rules`: the built-in rules answer, and nothing leaves this machine.
 
     Raises:
         UsageError: For `llm` alone, which needs an endpoint, and for any other argument.
     """
-    from constrint.tune.search.llm.speakers import built_in
-
     if argument != RULES:
         raise UsageError(
             f"search {f'llm:{argument}' if argument else 'llm'!r} has no model to ask: constrint tune --search llm "
@@ -418,5 +341,4 @@ def make(task: SearchTask, candidates: Candidates, argument: str) -> LlmSearch:
         )
     resolver = Resolver(task, candidates)
     effort = Effort(rounds=max(1, candidates.size), is_modelled=False)
-    gate = CompileGate(task, one_by_one)
-    return LlmSearch(resolver, built_in(resolver), gate, effort, draw_seed=engine_seed)
+    return LlmSearch(resolver, BuiltInProposer(resolver), CompileGate(task, one_by_one), effort, draw_seed=engine_seed)

@@ -14,15 +14,13 @@ from typing import Final
 import msgspec
 
 from constrint.errors import ConstrintError
-from constrint.tune.search.llm.actions import Direction, Move, moves_against, rule_of, zone_of_part
+from constrint.tune.search.llm.actions import Move, moves_against, rule_of, zone_of_part
 from constrint.tune.search.llm.parse import read_rule
 from constrint.tune.search.llm.records import (
     MAX_ITEMS,
     MAX_RULE,
-    Action,
     Config,
     GateResult,
-    Nearby,
     PredictedConfig,
     Restriction,
     StrategyProposal,
@@ -33,7 +31,24 @@ from constrint.tune.search.llm.records import (
 )
 
 #: Size of a population; of more strategies the slowest are forgotten.
-MOST_KEPT = 24
+MOST_KEPT: Final = 24
+#: Largest parts of a predicted time that strategies are made against.
+NUM_PARTS: Final = 3
+#: Text of the strategy that makes a move.
+TEXTS: Final[Mapping[Move, str]] = {
+    ("tile", "more"): "Larger tiles: every operand that was loaded is used more often.",
+    ("tile", "less"): "Smaller tiles: more blocks, so that the last wave is fuller.",
+    ("fuse", "more"): "Do more in one launch or one pass: less is started and written in between.",
+    ("fuse", "less"): "Do less at once: each block is started, done and gone sooner.",
+    ("pipeline", "more"): "A deeper pipeline: more loads are in flight while the units compute.",
+    ("pipeline", "less"): "A shallower pipeline: more blocks fit on one SM and hide each other's waiting.",
+    ("reorder", "more"): "Walk more neighbouring tiles together: what they share is found in the cache.",
+    ("reorder", "less"): "Walk fewer tiles together.",
+    ("vectorise", "more"): "More warps share a block's work: each thread holds less.",
+    ("vectorise", "less"): "Fewer warps: each loads less of what others load too.",
+    ("split", "more"): "Split the work of one tile over more blocks: all SMs have something to do.",
+    ("split", "less"): "Split less: nothing has to be summed or waited for.",
+}
 
 
 class Population:
@@ -55,8 +70,7 @@ class Population:
     def add(self, strategies: Iterable[StrategyProposal]) -> None:
         """Add strategies that fit, except those with a name or a set of constraints that a member has."""
         for strategy in strategies:
-            present = (constraints(member) for member in self._members.values())
-            if strategy.name not in self._members and constraints(strategy) not in present and self._fits(strategy):
+            if self._is_new(strategy) and self._fits(strategy):
                 self._members[strategy.name] = strategy
                 self._best_s[strategy.name] = math.inf
         slowest = sorted(self._used & set(self._members), key=lambda name: -self._best_s[name])
@@ -67,10 +81,8 @@ class Population:
         """Score the members: a time counts for every strategy whose constraints its configuration satisfies."""
         timed = [result for result in results if result.gate == "fast" and result.passed and result.seconds]
         for name, strategy in self._members.items():
-            times = [
-                r.seconds for r in timed if r.seconds and r.kernel == strategy.kernel and holds(strategy, r.config)
-            ]
-            self._best_s[name] = min(times, default=math.inf)
+            own = (r for r in timed if r.kernel == strategy.kernel and holds(strategy, r.config))
+            self._best_s[name] = min((r.seconds for r in own if r.seconds), default=math.inf)
 
     def next(self, zone: Zone) -> StrategyProposal | None:
         """The next unused strategy, those for the zone first; None where all were used."""
@@ -89,14 +101,15 @@ class Population:
         """Add the child of the best pair of one kernel's strategies without a child, and return it; None: no pair."""
         pairs = itertools.combinations(self.best(), 2)
         for better, other in sorted(pairs, key=lambda pair: self._best_s[pair[0].name] + self._best_s[pair[1].name]):
-            if better.kernel != other.kernel:
-                continue
-            child = crossed(better, other, self._fits)
-            present = [constraints(member) for member in self._members.values()]
-            if child is not None and child.name not in self._members and constraints(child) not in present:
+            child = crossed(better, other, self._fits) if better.kernel == other.kernel else None
+            if child is not None and self._is_new(child):
                 self.add([child])
                 return self._members.get(child.name)
         return None
+
+    def _is_new(self, strategy: StrategyProposal) -> bool:
+        present = (constraints(member) for member in self._members.values())
+        return strategy.name not in self._members and constraints(strategy) not in present
 
 
 def crossed(
@@ -106,7 +119,7 @@ def crossed(
 
     None where no constraint of the other one fits.
     """
-    child = StrategyProposal(
+    child = first = StrategyProposal(
         name=f"{better.name} x {other.name}"[:120],
         text=f"{better.text} {other.text}"[:1000],
         kernel=better.kernel,
@@ -116,13 +129,11 @@ def crossed(
         zones=tuple(sorted({*better.zones, *other.zones})),
         parents=(better.name, other.name),
     )
-    added = 0
     parts: tuple[Values | Restriction, ...] = (*other.values, *other.rules)
     for part in parts:
         wider = _with(child, part)
-        if wider is not None and fits(wider):
-            child, added = wider, added + 1
-    return child if added else None
+        child = wider if wider is not None and fits(wider) else child
+    return None if child is first else child
 
 
 def constraints(strategy: StrategyProposal) -> tuple[object, ...]:
@@ -134,9 +145,8 @@ def constraints(strategy: StrategyProposal) -> tuple[object, ...]:
 
 def holds(strategy: StrategyProposal, config: Config) -> bool:
     """Whether a configuration satisfies every constraint of a strategy."""
-    if any(config.get(part.parameter) not in part.values for part in strategy.values):
-        return False
-    return holds_rules(strategy.rules, config)
+    has_values = all(config.get(part.parameter) in part.values for part in strategy.values)
+    return has_values and holds_rules(strategy.rules, config)
 
 
 def holds_rules(rules: Iterable[Restriction], config: Config) -> bool:
@@ -149,92 +159,49 @@ def holds_rules(rules: Iterable[Restriction], config: Config) -> bool:
 
 def _with(strategy: StrategyProposal, part: Values | Restriction) -> StrategyProposal | None:
     """A strategy with one more constraint; None where it has that constraint or parameter, or no room."""
-    values, rules = strategy.values, strategy.rules
     if isinstance(part, Values):
-        if part.parameter in {own.parameter for own in values} or len(values) == MAX_ITEMS:
+        if part.parameter in {own.parameter for own in strategy.values} or len(strategy.values) == MAX_ITEMS:
             return None
-        values = (*values, part)
-    else:
-        if part.rule in {own.rule for own in rules} or len(rules) == MAX_ITEMS:
-            return None
-        rules = (*rules, part)
-    return msgspec.structs.replace(strategy, values=values, rules=rules)
-
-
-#: Text of the strategy that makes a move.
-TEXTS: Final[Mapping[tuple[Action, Direction], str]] = {
-    ("tile", "more"): "Larger tiles: every operand that was loaded is used more often.",
-    ("tile", "less"): "Smaller tiles: more blocks, so that the last wave is fuller.",
-    ("fuse", "more"): "Do more in one launch or one pass: less is started and written in between.",
-    ("fuse", "less"): "Do less at once: each block is started, done and gone sooner.",
-    ("pipeline", "more"): "A deeper pipeline: more loads are in flight while the units compute.",
-    ("pipeline", "less"): "A shallower pipeline: more blocks fit on one SM and hide each other's waiting.",
-    ("reorder", "more"): "Walk more neighbouring tiles together: what they share is found in the cache.",
-    ("reorder", "less"): "Walk fewer tiles together.",
-    ("vectorise", "more"): "More warps share a block's work: each thread holds less.",
-    ("vectorise", "less"): "Fewer warps: each loads less of what others load too.",
-    ("split", "more"): "Split the work of one tile over more blocks: all SMs have something to do.",
-    ("split", "less"): "Split less: nothing has to be summed or waited for.",
-}
-#: Largest parts of a predicted time that strategies are made against.
-NUM_PARTS: Final = 3
-
-
-def strategies_nearby(facts: TaskFacts) -> list[StrategyProposal]:
-    """Winners of the nearest workloads, limited to values that the kernels have for this workload."""
-    kernels = {kernel.name: kernel for kernel in facts.kernels}
-    strategies = (_of_winner(nearby, kernels.get(nearby.kernel)) for nearby in facts.nearby)
-    return [strategy for strategy in strategies if strategy is not None]
-
-
-def strategies_against(choice: PredictedConfig, kernel: TaskKernel) -> list[StrategyProposal]:
-    """Strategies against the largest parts of a configuration's predicted time, the largest first."""
-    parts = sorted(choice.parts_s, key=lambda name: -choice.parts_s[name])[:NUM_PARTS]
-    moves = dict.fromkeys((move, part) for part in parts for move in moves_against(part))
-    strategies: dict[Move, StrategyProposal] = {}
-    for move, part in moves:
-        rule = rule_of(move, choice.config, kernel)
-        if rule and move not in strategies and len(rule) <= MAX_RULE:
-            strategies[move] = _of_move(move, rule, kernel.name, zone_of_part(part), part)
-    return list(strategies.values())
-
-
-def zone_of(facts: TaskFacts) -> Zone:
-    """The zone of the model's first choice on the roofline; `latency` where it is unknown."""
-    return facts.zone or "latency"
+        return msgspec.structs.replace(strategy, values=(*strategy.values, part))
+    if part.rule in {own.rule for own in strategy.rules} or len(strategy.rules) == MAX_ITEMS:
+        return None
+    return msgspec.structs.replace(strategy, rules=(*strategy.rules, part))
 
 
 def chosen_by_zone(strategies: list[StrategyProposal], zone: Zone) -> Iterator[StrategyProposal]:
     """Strategies for the zone, then those for any zone, then the others."""
-    for fits in (lambda s: zone in s.zones, lambda s: not s.zones, lambda s: s.zones and zone not in s.zones):
-        yield from filter(fits, strategies)
+    return iter(sorted(strategies, key=lambda strategy: 0 if zone in strategy.zones else 2 if strategy.zones else 1))
 
 
-def _of_winner(nearby: Nearby, kernel: TaskKernel | None) -> StrategyProposal | None:
-    if kernel is None:
-        return None
-    values_of = {param.name: param.values for param in kernel.params}
-    values = [
-        Values(parameter=name, values=(value,), because=f"it won for {nearby.workload}")
-        for name, value in nearby.config.items()
-        if value in values_of.get(name, ())
-    ]
-    if not values:
-        return None
-    return StrategyProposal(
-        name=f"as for {nearby.workload}"[:100],
-        text=f"What was fastest for {nearby.workload}, {nearby.distance:.1f} powers of two away.",
-        kernel=kernel.name,
-        values=tuple(values),
-    )
+def strategies_nearby(facts: TaskFacts) -> list[StrategyProposal]:
+    """Winners of the nearest workloads, limited to values that the kernels have for this workload."""
+    has = {(kernel.name, param.name): param.values for kernel in facts.kernels for param in kernel.params}
+    strategies = []
+    for near in facts.nearby:
+        values = tuple(
+            Values(parameter=name, values=(value,), because=f"it won for {near.workload}")
+            for name, value in near.config.items()
+            if value in has.get((near.kernel, name), ())
+        )
+        text = f"What was fastest for {near.workload}, {near.distance:.1f} powers of two away."
+        name = f"as for {near.workload}"[:100]
+        strategies += [StrategyProposal(name=name, text=text, kernel=near.kernel, values=values)] if values else []
+    return strategies
 
 
-def _of_move(move: Move, rule: str, kernel: str, zone: Zone, part: str) -> StrategyProposal:
-    action, direction = move
-    return StrategyProposal(
-        name=f"{action} {direction}, {kernel}",
-        text=TEXTS[move],
-        kernel=kernel,
-        rules=(Restriction(rule=rule, because=f"{part} is a large part of the predicted time"),),
-        zones=(zone,),
-    )
+def strategies_against(choice: PredictedConfig, kernel: TaskKernel) -> list[StrategyProposal]:
+    """Strategies against the largest parts of a configuration's predicted time, the largest first."""
+    strategies: dict[Move, StrategyProposal] = {}
+    for part in sorted(choice.parts_s, key=lambda name: -choice.parts_s[name])[:NUM_PARTS]:
+        for move in moves_against(part):
+            rule = rule_of(move, choice.config, kernel)
+            if rule and move not in strategies and len(rule) <= MAX_RULE:
+                because = f"{part} is a large part of the predicted time"
+                strategies[move] = StrategyProposal(
+                    name=f"{move[0]} {move[1]}, {kernel.name}",
+                    text=TEXTS[move],
+                    kernel=kernel.name,
+                    rules=(Restriction(rule=rule, because=because),),
+                    zones=(zone_of_part(part),),
+                )
+    return list(strategies.values())

@@ -1,6 +1,6 @@
 """Transcripts: questions and answers as lines of a file, which replays them without a model.
 
-A line is on the disk before its answer is used. The key of an endpoint is in no answer (`Endpoint.without_key`), and
+A line is on the disk before its answer is used. No answer has the key of an endpoint (`hiding.py`), and
 nothing else of the environment is written. A transcript is untrusted data: its answers go through the same parser and
 the same gates as a model's.
 """
@@ -8,6 +8,7 @@ the same gates as a model's.
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Annotated
@@ -71,42 +72,28 @@ class Transcript:
     """
 
     def __init__(
-        self,
-        header: Header,
-        exchanges: Sequence[Exchange] = (),
-        *,
-        file: IO[bytes] | None = None,
-        note: Callable[[str], None] = lambda text: None,
+        self, header: Header, exchanges: Sequence[Exchange], file: IO[bytes] | None, note: Callable[[str], None]
     ) -> None:
-        self.header, self._exchanges, self._file, self._note = header, list(exchanges), file, note
+        self.header, self.name, self.host = header, header.proposer, header.host
+        self._left, self._file, self._note = deque(exchanges), file, note
         self._speaker: Speaker | None = None
-        self._place, self._has_noted = 0, False
+        self._has_noted = False
 
     def speaking(self, speaker: Speaker) -> Transcript:
         """Continue with a speaker after the recorded exchanges; without one the run ends there."""
         self._speaker = speaker
         return self
 
-    @property
-    def name(self) -> str:
-        """Name of the recorded speaker."""
-        return self.header.proposer
-
-    @property
-    def host(self) -> str:
-        """Host of the recorded endpoint."""
-        return self.header.host
-
     def answer(self, question: PromptRequest) -> Response:
         """The recorded answer, else the speaker's, which is recorded."""
-        if self._place < len(self._exchanges):
-            return self._again(question)
+        purpose, number = question.purpose, question.facts.round
+        if self._left:
+            return self._again(purpose, number, question.digest)
         if self._speaker is None:
             return Response(fault="spent", message="the transcript ends here")
         answer = self._speaker.answer(question)
-        self._write(
-            Exchange(purpose=question.purpose, round=question.facts.round, digest=question.digest, answer=answer)
-        )
+        if self._file is not None:
+            _append(self._file, Exchange(purpose=purpose, round=number, digest=question.digest, answer=answer))
         return answer
 
     def close(self) -> None:
@@ -114,28 +101,22 @@ class Transcript:
         if self._file is not None:
             self._file.close()
 
-    def _again(self, question: PromptRequest) -> Response:
-        exchange = self._exchanges[self._place]
-        if (exchange.purpose, exchange.round) != (question.purpose, question.facts.round):
-            self._place = len(self._exchanges)
-            recorded_purpose = f"it has an answer to {exchange.purpose!r} of round {exchange.round + 1}"
-            purpose = f"{question.purpose!r} of round {question.facts.round + 1} is asked"
-            return Response(
-                fault="spent",
-                message=f"the transcript is of another course of events: {recorded_purpose}, and {purpose}",
+    def _again(self, purpose: Purpose, number: int, digest: str) -> Response:
+        exchange = self._left.popleft()
+        if (exchange.purpose, exchange.round) != (purpose, number):
+            self._left.clear()
+            was = f"it has an answer to {exchange.purpose!r} of round {exchange.round + 1}"
+            message = (
+                f"the transcript is of another course of events: {was}, and {purpose!r} of round {number + 1} is asked"
             )
-        self._place += 1
-        if exchange.digest != question.digest and not self._has_noted:
+            return Response(fault="spent", message=message)
+        if exchange.digest != digest and not self._has_noted:
             self._has_noted = True
             self._note(
                 f"from round {exchange.round + 1} on the questions are other ones than the transcript's: kernels, "
                 "rules, the store or measured times have changed."
             )
         return exchange.answer
-
-    def _write(self, line: msgspec.Struct) -> None:
-        if self._file is not None:
-            _append(self._file, line)
 
 
 def recorded(path: Path, header: Header, *, resume: bool, note: Callable[[str], None]) -> Transcript:
@@ -144,21 +125,18 @@ def recorded(path: Path, header: Header, *, resume: bool, note: Callable[[str], 
     Raises:
         UsageError: When the file exists and `resume` is false, is about another subject, or cannot be written.
     """
-    if resume and path.exists():
-        old, exchanges = read(path, note)
-        _check_same(path, old, header, ("gpu", "kernel", "workload", "proposer", "judge"))
+    exchanges: list[Exchange] = []
+    is_old = resume and path.exists()
+    if is_old:
+        header, exchanges = _read_for(path, header, ("gpu", "kernel", "workload", "proposer", "judge"), note)
         while exchanges and exchanges[-1].answer.fault in FINAL:
             exchanges.pop()  # what ended the earlier run does not end this one
-        text = b"".join(msgspec.json.encode(line) + b"\n" for line in (old, *exchanges))
-        part = path.with_name(path.name + ".part")
-        try:
-            part.write_bytes(text)
-            os.replace(part, path)
-            return Transcript(old, exchanges, file=path.open("ab"), note=note)
-        except OSError as error:
-            raise _unwritable(path, error) from None
     try:
-        file = path.open("xb")
+        if is_old:
+            part = path.with_name(path.name + ".part")
+            part.write_bytes(b"".join(map(_line, (header, *exchanges))))
+            os.replace(part, path)
+        file = path.open("ab" if is_old else "xb")
     except FileExistsError:
         raise UsageError(
             f"the transcript {path} is there already: --replay {path} runs it again, --resume goes on with it; or name "
@@ -166,8 +144,9 @@ def recorded(path: Path, header: Header, *, resume: bool, note: Callable[[str], 
         ) from None
     except OSError as error:
         raise _unwritable(path, error) from None
-    _append(file, header)
-    return Transcript(header, file=file, note=note)
+    if not is_old:
+        _append(file, header)
+    return Transcript(header, exchanges, file, note)
 
 
 def replayed(path: Path, header: Header, note: Callable[[str], None]) -> Transcript:
@@ -176,9 +155,7 @@ def replayed(path: Path, header: Header, note: Callable[[str], None]) -> Transcr
     Raises:
         UsageError: When it cannot be read, or is about another workload than `header`.
     """
-    old, exchanges = read(path, note)
-    _check_same(path, old, header, ("gpu", "kernel", "workload"))
-    return Transcript(old, exchanges, note=note)
+    return Transcript(*_read_for(path, header, ("gpu", "kernel", "workload"), note), None, note)
 
 
 def read(path: Path, note: Callable[[str], None]) -> tuple[Header, list[Exchange]]:
@@ -214,13 +191,22 @@ def read(path: Path, note: Callable[[str], None]) -> tuple[Header, list[Exchange
     return header, exchanges
 
 
-def _check_same(path: Path, old: Header, new: Header, names: Sequence[str]) -> None:
+def _read_for(
+    path: Path, new: Header, names: Sequence[str], note: Callable[[str], None]
+) -> tuple[Header, list[Exchange]]:
+    """Read a transcript that has the same subject as a new one."""
+    old, exchanges = read(path, note)
     for name in names:
         before, now = getattr(old, name), getattr(new, name)
         if before != now:
             raise UsageError(
                 f"the transcript {path} is of the {name} {before!r}, and {now!r} is asked; name another file."
             )
+    return old, exchanges
+
+
+def _line(line: msgspec.Struct) -> bytes:
+    return msgspec.json.encode(line) + b"\n"
 
 
 def _append(file: IO[bytes], line: msgspec.Struct) -> None:
@@ -230,7 +216,7 @@ def _append(file: IO[bytes], line: msgspec.Struct) -> None:
         UsageError: When it cannot be written.
     """
     try:
-        file.write(msgspec.json.encode(line) + b"\n")
+        file.write(_line(line))
         file.flush()
         os.fsync(file.fileno())
     except OSError as error:

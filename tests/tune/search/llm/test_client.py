@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import gzip
 import json
+import logging
+import socket
+import threading
 import time
 
 import pytest
 
+from benchmarks.attacks.endpoint import leaked
 from constrint.errors import UsageError
 from constrint.tune.search.llm.answer import Message
-from constrint.tune.search.llm.client import KEY_VARIABLE, MAX_REPLY_BYTES, Endpoint, ModelClient
+from constrint.tune.search.llm.client import MAX_ERROR_BYTES, MAX_REPLY_BYTES, ModelClient
+from constrint.tune.search.llm.endpoint import KEY_VARIABLE, Endpoint
 from tests.support.model_server import (
+    Handler,
     Turn,
     after,
     breaks_off,
@@ -171,14 +178,90 @@ def test_it_can_be_asked_from_a_running_loop() -> None:
         assert asyncio.run(in_a_notebook(server.url)) == "from a loop"
 
 
-def test_a_key_that_is_sent_back_is_hidden() -> None:
-    with serving(says(f"your key is {KEY}"), fails(401, f"wrong key {KEY}")) as server:
+def inner(text: str) -> Turn:
+    """A completion with a reply of JSON, in which this stands in a string as it is."""
+    return says(f'{{"proposals": [{{"because": "{text}"}}]}}')
+
+
+def each(form: str) -> str:
+    return "".join(form.format(ord(char)) for char in KEY)
+
+
+def broken_protocol(handler: Handler) -> None:
+    """A status line with the key in the place of the status."""
+    handler.wfile.write(f"HTTP/1.1 {KEY}\r\n\r\n".encode())
+
+
+#: How an endpoint may send the key back.
+SENT_BACK: dict[str, Turn] = {
+    "as it is": says(f"your key is {KEY}"),
+    "in escapes of JSON": inner(each("\\u{:04x}")),
+    "in JSON inside a string of JSON": inner(json.dumps(json.dumps(each("\\u{:04X}")))[1:-1]),
+    "after an escaped backslash": inner("\\\\\\u00750073" + KEY[1:]),
+    "in percent-encoding": says(each("%{:02x}")),
+    "in references of HTML": says(each("&#{};")),
+    "in base64": says(base64.b64encode(f"user:{KEY}".encode()).decode()),
+    "in hexadecimal digits": says(KEY.encode().hex()),
+    "with invisible characters": says("\u200b".join(KEY)),
+    "in capitals": says(KEY.upper()),
+    "in parts": sends(
+        json.dumps(completion("")).replace('""', f'[{{"text": "{KEY[:9]}"}}, {{"text": "{KEY[9:]}"}}]').encode()
+    ),
+    "cut short": inner(each("\\u{:04x}")[: 6 * 14]),
+    "in an error": fails(401, f"wrong key {KEY}"),
+    "where an error's message is cut": fails(400, "x" * 490 + KEY),
+    "where an error's body is cut": sends(b" " * (MAX_ERROR_BYTES - 9) + KEY.encode(), 400),
+    "where a redirection leads": sends(b"moved", 307, location=f"http://127.0.0.1:9/{KEY}"),
+    "in the protocol": broken_protocol,
+}
+
+
+@pytest.mark.parametrize("name", SENT_BACK)
+def test_a_key_that_is_sent_back_is_hidden_however_it_is_encoded_or_cut(name: str) -> None:
+    with serving(SENT_BACK[name]) as server:
+        answer = client(server.url, num_retries=0).ask(QUESTION, 100)
+    assert answer.text or answer.message
+    assert leaked(answer.text + answer.message, KEY) is None
+
+
+def test_text_around_a_hidden_key_stays() -> None:
+    with serving(inner("before " + each("\\u{:04x}") + "\\n after"), fails(401, f"wrong key {KEY}!")) as server:
         asking = client(server.url)
-        assert asking.ask(QUESTION, 100).text == "your key is [key]"
+        assert json.loads(asking.ask(QUESTION, 100).text) == {"proposals": [{"because": "before [key]\n after"}]}
         refused = asking.ask(QUESTION, 100)
-    assert refused.fault == "refused"
-    assert KEY not in refused.message
+    assert "wrong key [key]!" in refused.message
     assert KEY not in repr(asking.endpoint)
+
+
+def test_a_reply_that_is_encoded_without_end_is_not_taken() -> None:
+    with serving(says("\\" * 2000)) as server:
+        answer = client(server.url).ask(QUESTION, 100)
+    assert (answer.text, answer.fault) == ("", "broken")
+    assert "encoded more than 8 times" in answer.message
+
+
+def test_logs_of_the_packages_do_not_show_headers(caplog: pytest.LogCaptureFixture) -> None:
+    with serving(says("well")) as server, caplog.at_level(logging.DEBUG):
+        client(server.url).ask(QUESTION, 100)
+        assert client(server.url).ask(QUESTION, 100).text == "well"
+    assert "authorization" not in caplog.text.lower()
+
+
+def test_a_proxy_that_is_none_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALL_PROXY", "gopher://user:secret@127.0.0.1:9")
+    answer = ModelClient(Endpoint("https://nobody.invalid/v1", "scripted", num_retries=0)).ask(QUESTION, 100)
+    assert answer.fault == "broken"
+    assert "secret" not in answer.message
+
+
+def test_a_name_that_is_looked_up_for_ever_does_not_hold_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = threading.Event()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: ended.wait(60))
+    try:
+        answer = client("https://nobody.invalid/v1", timeout_s=0.1, num_retries=0).ask(QUESTION, 100)
+    finally:
+        ended.set()
+    assert answer.fault == "late"
 
 
 @pytest.mark.parametrize(
@@ -223,11 +306,26 @@ def test_text_may_come_in_parts() -> None:
         ("https://me:word@host/v1", "without user, password and query"),
         ("https://host/v1?api-key=1", "without user, password and query"),
         ("http://host.example/v1", "unencrypted"),
+        ("https://host/\x1b[2J/v1", "the address of an OpenAI-compatible endpoint"),
     ],
 )
 def test_addresses_that_are_none_or_give_the_key_away_are_refused(url: str, told: str) -> None:
     with pytest.raises(UsageError, match=told) as caught:
         Endpoint(url, "scripted")
+    assert KEY not in str(caught.value)
+
+
+@pytest.mark.parametrize("key", ["half\nkey-0123456789", "k\u00e9y-0123456789", "two words-0123456789"])
+def test_a_key_that_no_header_takes_is_refused_unseen(monkeypatch: pytest.MonkeyPatch, key: str) -> None:
+    monkeypatch.setenv(KEY_VARIABLE, key)
+    with pytest.raises(UsageError, match="no header takes") as caught:
+        Endpoint("https://host/v1", "scripted")
+    assert "0123456789" not in str(caught.value)
+
+
+def test_a_key_in_place_of_its_variables_name_is_refused_unseen() -> None:
+    with pytest.raises(UsageError, match="name of an environment variable") as caught:
+        Endpoint("https://host/v1", "scripted", key_variable=KEY)
     assert KEY not in str(caught.value)
 
 

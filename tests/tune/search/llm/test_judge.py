@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from constrint.tune.search.llm.actions import MOVES
-from constrint.tune.search.llm.judge import RuleJudge
+from constrint.tune.search.llm.judge import judge
 from constrint.tune.search.llm.parse import edit_faults, read_rule
 from constrint.tune.search.llm.records import (
     CandidateEvidence,
@@ -36,7 +36,7 @@ def judged(*gates: GateResult, parts_s: dict[str, float] | None = None, **facts:
     choice = PredictedConfig(
         kernel=TOY.name, config=facts.pop("config", START), predicted_s=2e-6, parts_s=parts_s or {}
     )
-    return RuleJudge().judge(CandidateEvidence(candidate=choice, gates=gates, kernel=TOY, **facts))
+    return judge(CandidateEvidence(candidate=choice, gates=gates, kernel=TOY, **facts))
 
 
 def gate(name: Any, *, passed: bool, **facts: Any) -> GateResult:
@@ -166,7 +166,7 @@ def test_every_move_against_a_part_leaves_something_of_a_real_kernel() -> None:
     kernel = candidates.kernels[candidates.by_name[choice.kernel]]
     for part in MOVES:
         bound = msgspec.structs.replace(choice, parts_s={part: 1.0})
-        verdict = RuleJudge().judge(CandidateEvidence(candidate=bound, gates=(), kernel=resolver.kernel(choice.kernel)))
+        verdict = judge(CandidateEvidence(candidate=bound, gates=(), kernel=resolver.kernel(choice.kernel)))
         assert verdict.edit is not None
         found = intersect(SpaceProposal(kernel=choice.kernel, rules=verdict.edit.add), kernel)
         assert not isinstance(found, ProposalRefusal), part

@@ -145,6 +145,13 @@ def test_what_is_wrong_with_an_action_is_said(change: dict[str, Any], told: str)
     assert told in refused(reply({**ACTION, **change}))
 
 
+def test_control_characters_are_found_in_every_text_but_the_source() -> None:
+    launch = {"kernel": "k", "grid": ["1", "\x1b[2J"], "block": ["1"], "arguments": []}
+    message = refused(reply({**SOURCE, "language": "cuda", "launches": [launch]}))
+    assert "proposals[0].launches[0].grid[1]: control characters" in message
+    assert len(parsed(reply({**SOURCE, "source": "# \x1b[2J"})).proposals) == 1
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [

@@ -7,12 +7,11 @@ import re
 import pytest
 
 from constrint.select import candidates as select_candidates
-from constrint.select.candidates import Candidates, KernelCandidates
+from constrint.select.candidates import KernelCandidates
 from constrint.select.rank import requests
 from constrint.tune.search.interface import SearchTask
 from constrint.tune.search.llm.records import Preference, ProposalRefusal, Restriction, SpaceProposal, Values
 from constrint.tune.search.llm.resolve import Intersection, Resolver, intersect, penalties
-from constrint.tune.search.registry import make_search
 from tests.tune.search.llm.kernels import product_candidates, product_resolver, product_task
 
 POINTER = "gemm.pointer"
@@ -92,14 +91,6 @@ def test_a_space_too_large_to_list_is_solved_and_gives_the_same(monkeypatch: pyt
     # Preferences hold there as well.
     wished = left(space("tile_m * tile_n <= 1024", prefer="num_stages == 5", tile_k=(64, 128), group_m=(8,)), large)
     assert wished.kernel.config(int(wished.rows[0]))["num_stages"] == 5
-
-
-def test_what_is_left_is_a_space_that_the_tuner_s_searches_take() -> None:
-    found = left(space(tile_m=(64,), tile_n=(64,)))
-    search = make_search("model", product_task(), Candidates([found.candidates()]))
-    proposals = search.ask(20)
-    assert len(proposals) == 20
-    assert {(p.config["tile_m"], p.config["tile_n"]) for p in proposals} == {(64, 64)}
 
 
 def test_nothing_left_is_explained_by_a_minimal_conflict_and_its_cheapest_change() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from constrint.select import Operation
 from constrint.select.candidates import Candidates
-from constrint.tune.search.llm.judge import RuleJudge
+from constrint.tune.search.llm.judge import judge
 from constrint.tune.search.llm.parse import faults
 from constrint.tune.search.llm.records import (
     ActionProposal,
@@ -38,7 +38,7 @@ Log = list[tuple[Proposal, PredictedConfig, float | None]]
 
 def rounds(resolver: Resolver, answer: Answer, num_rounds: int, **given: Any) -> Log:
     """What the built-in proposer proposes, what of that is tried, and what came of it."""
-    proposer, judge, facts = BuiltInProposer(resolver, **given), RuleJudge(), resolver.facts
+    proposer, facts = BuiltInProposer(resolver, **given), resolver.facts
     tried: set[Key] = set()
     results: list[GateResult] = []
     verdicts: list[Verdict] = []
@@ -61,7 +61,7 @@ def rounds(resolver: Resolver, answer: Answer, num_rounds: int, **given: Any) ->
             )
             results.append(gate)
             told_to = CandidateEvidence(candidate=choice, gates=(gate,), kernel=resolver.kernel(choice.kernel))
-            verdicts.append(judge.judge(told_to))
+            verdicts.append(judge(told_to))
     return log
 
 

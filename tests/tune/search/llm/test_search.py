@@ -12,10 +12,10 @@ from constrint.select import Operation
 from constrint.select.candidate import CompiledKernel
 from constrint.tune.search.interface import SearchTask
 from constrint.tune.search.llm.answer import Response, Spending, Usage
-from constrint.tune.search.llm.gates import CompileGate
+from constrint.tune.search.llm.gates import BASELINE, CompileGate
 from constrint.tune.search.llm.records import Failure, Success
 from constrint.tune.search.llm.resolve import Resolver
-from constrint.tune.search.llm.search import BASELINE, Effort, LlmSearch
+from constrint.tune.search.llm.search import Effort, LlmSearch
 from constrint.tune.store.record import Figures, TuningRecord
 from tests.tune import tiny
 from tests.tune.search.llm.tiny_search import Script, configs, reply, space, tiny_search

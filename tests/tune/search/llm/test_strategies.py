@@ -145,7 +145,7 @@ def test_strategies_against_a_choice_ask_for_something_else_that_can_run() -> No
     assert found[0].zones == (choice.zone,)
     for member in found:
         assert not holds(member, choice.config)
-        assert not isinstance(resolver.intersect(member.space), ProposalRefusal)
+        assert not isinstance(resolver.intersect(member), ProposalRefusal)
 
 
 def record(m: int, config: dict[str, int], seconds: float) -> TuningRecord:
