@@ -1,57 +1,13 @@
-"""The time that nothing can beat on a named GPU: a candidate that was timed below it was not timed honestly."""
+"""The least time of a task on a named GPU."""
 
 from __future__ import annotations
-
-import math
 
 from constrint.hwmodels import GpuModel
 from constrint.propose.operands import Sizes
 from constrint.propose.task import Task
-
-#: Types whose units' peak rates bound every task, whether or not it can use them.
-PEAK_DTYPES = ("fp32", "fp16")
-#: Least time of anything, in seconds: less than a clock's period.
-TICK_S = 1e-10
+from constrint.tune import floor
 
 
 def floor_s(task: Task, sizes: Sizes, dtype: str, gpu: GpuModel, num_calls: int = 1) -> float:
-    """Least time of one of several calls in a row on different inputs.
-
-    Formula: the largest of (all bytes - what the caches may hold) / DRAM bandwidth, all bytes / twice the L2 bandwidth,
-    which may read and write at once, and all operations / peak rate, over the calls. The peak rate is that of the
-    fastest units. Only an L2 bandwidth that the vendor states counts: others measured less than is possible.
-
-    Args:
-        task: The task.
-        sizes: The sizes.
-        dtype: Type of the operands.
-        gpu: The GPU.
-        num_calls: How many calls there are.
-    """
-    memory = gpu.memory
-    # What the last calls wrote may still lie in caches, and what the first ones read may have lain there.
-    cached = sum(level.size_bytes or 0 for level in (memory.l2, memory.last_level) if level is not None)
-    moved = task.moved_bytes(sizes, dtype)
-    peaks = [gpu.peak_flop_per_s(kind) or 0.0 for kind in (dtype, *PEAK_DTYPES)]
-    return max(
-        (moved - 2 * cached / num_calls) / memory.dram.bandwidth_bytes_per_s,
-        moved / 2 / (memory.l2.bandwidth_bytes_per_s or math.inf),
-        task.flops(sizes) / max(peaks),
-        TICK_S,
-    )
-
-
-def impossible(seconds: float, least_s: float, gpu: GpuModel) -> str:
-    """Why no call takes such a time; empty where one can. A time that is no number, or not above 0, is none.
-
-    Args:
-        seconds: The time that was taken.
-        least_s: The least time, of `floor_s`.
-        gpu: The GPU.
-    """
-    if 0 < least_s <= seconds < math.inf:
-        return ""
-    return (
-        f"{1e6 * seconds:.2f} us for a call is less than the {1e6 * least_s:.2f} us that {gpu.name} needs for its "
-        "bytes and operations, or no time: the work was not done in the time that was taken."
-    )
+    """Least time of one of several calls in a row on different inputs: that of the task's bytes and operations."""
+    return floor.floor_s(gpu, dtype, task.moved_bytes(sizes, dtype), task.flops(sizes), num_calls)

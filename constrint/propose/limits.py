@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import random
 import resource
-import signal
-import sys
 from collections.abc import Mapping
 from contextlib import suppress
 
+from constrint.tune.keeper import descendants, is_larger
+
 #: Users without rights, one of whom a worker becomes that was started as root: those that systemd draws from.
 DYNAMIC_USERS = range(61184, 65520)
-
-PR_SET_PDEATHSIG = 1
 
 _NAMES = {
     "cpu_s": resource.RLIMIT_CPU,
@@ -53,12 +50,6 @@ def drop_root() -> None:
     os.setresuid(user, user, user)
 
 
-def end_with_parent() -> None:
-    """End this process when the one that started it ends, where the system can do so."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
 def num_tasks_of_user() -> int:
     """Processes and threads that the user of this process has; the limit of processes counts them together."""
     total, user = 0, os.getuid()
@@ -67,3 +58,12 @@ def num_tasks_of_user() -> int:
             if name.isdigit() and os.stat(f"/proc/{name}").st_uid == user:
                 total += len(os.listdir(f"/proc/{name}/task"))
     return total
+
+
+def exceeded(root: int, totals: Mapping[str, int]) -> str:
+    """The limit that all processes below one exceed together, in words; empty where they keep all."""
+    most = totals["memory_bytes"]
+    if is_larger(root, most):
+        return f"it took more than {most / 2**30:g} GiB of memory, in all its processes"
+    number = sum(1 for _ in descendants(root))
+    return f"it started {number} processes" if number > totals["processes"] else ""

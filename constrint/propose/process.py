@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import selectors
+import select
 import shutil
 import signal
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -15,24 +15,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
 
-import msgspec
-
+from constrint.propose.limits import exceeded
 from constrint.propose.sandbox import SCRATCH, Sandbox
-from constrint.propose.wire import (
-    HEAD,
-    MAX_REPLY_BYTES,
-    MAX_TEXT,
-    Failed,
-    Reply,
-    Request,
-    WireMessage,
-    decode_reply,
-    encode,
-)
+from constrint.propose.wire import MAX_REPLY_BYTES, Failed, Reply, Request, WireMessage, decode_reply
+from constrint.tune.messages import BrokenChannel, Channel, ClosedChannel, ending
 
 Answer = TypeVar("Answer", bound=WireMessage)
-#: Time limit of a worker's start, in seconds, and bytes of one read.
-START_S, CHUNK_BYTES = 90.0, 1 << 20
+#: Time limits of a worker's start, and of its end with all that it started, in seconds.
+START_S, END_S = 90.0, 15.0
+#: Time in which a process that closed its pipes ends, and between two looks at what it takes, in seconds.
+ENDING_S, WATCH_S = 0.5, 0.1
 
 
 class WorkerLost(Exception):
@@ -61,7 +53,7 @@ class SandboxWorker:
     ) -> None:
         self.folder = "" if sandbox.kind != "none" else tempfile.mkdtemp(prefix="constrint-source-")
         place = self.folder or SCRATCH
-        self._output = bytearray()
+        self._limits, self._excess, self._has_keeper = sandbox.totals, "", sandbox.kind == "none"
         self._process = subprocess.Popen(
             sandbox.command(uses_gpu=uses_gpu, tasks=tasks, scratch=place),
             env=sandbox.environment(is_interpreted=is_interpreted, uses_gpu=uses_gpu, scratch=place),
@@ -72,10 +64,11 @@ class SandboxWorker:
             start_new_session=True,
         )
         pipes = (self._process.stdin, self._process.stdout, self._process.stderr)
-        self._in, self._out, self._err = (pipe.fileno() for pipe in pipes if pipe is not None)
-        for end in (self._in, self._out, self._err):
-            os.set_blocking(end, False)
-        self._is_ready = self._is_closed = False
+        ends = (pipe.fileno() for pipe in pipes if pipe is not None)
+        self._channel = Channel(*ends, longest=MAX_REPLY_BYTES)
+        self._is_ready, self._closing = False, threading.Event()
+        self._watcher = threading.Thread(target=self._watch, name="constrint-watch", daemon=True)
+        self._watcher.start()
 
     @property
     def pid(self) -> int:
@@ -102,12 +95,12 @@ class SandboxWorker:
             WorkerRefused: When the candidate raised an exception.
             WorkerLost: When there is no answer in time, or it is none.
         """
-        if self._is_closed:
+        if self._closing.is_set():
             raise WorkerLost("the process ended earlier")
         if not self._is_ready:
-            self._receive(b"", START_S)
+            self._receive(None, START_S)
             self._is_ready = True
-        reply = self._receive(encode(request), patience_s)
+        reply = self._receive(request, patience_s)
         if isinstance(reply, Failed):
             raise WorkerRefused(reply.error)
         if not isinstance(reply, kind):
@@ -116,11 +109,13 @@ class SandboxWorker:
 
     def close(self) -> None:
         """End the process and all that it has started, and take away what it wrote."""
-        self._is_closed = True
-        # Of a sandbox this is the process that all others in it die with.
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        self._closing.set()
+        self._end()
+        try:
+            self._process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+        self._watcher.join()
         for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
             with suppress(OSError):
                 if pipe is not None:
@@ -128,78 +123,45 @@ class SandboxWorker:
         if self.folder:
             shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _receive(self, message: bytes, patience_s: float) -> Reply:
+    def _receive(self, message: WireMessage | None, patience_s: float) -> Reply:
         """Write a message and read a reply, whichever is possible, until the reply is whole."""
-        until = time.monotonic() + patience_s
-        left, got, length = memoryview(message), bytearray(), -1
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._out, selectors.EVENT_READ)
-            selector.register(self._err, selectors.EVENT_READ)
-            if left:
-                selector.register(self._in, selectors.EVENT_WRITE)
-            while length < 0 or len(got) < length:
-                ready = selector.select(max(0.0, until - time.monotonic()))
-                # A worker that prints without end is not one that answers.
-                if not ready or time.monotonic() > until:
-                    raise self._lost(f"no answer within {patience_s:g} s")
-                for key, _ in ready:
-                    if key.fd == self._in:
-                        left = self._write(left)
-                        if not left:
-                            selector.unregister(self._in)
-                    elif key.fd == self._err:
-                        self._hear(selector)
-                    else:
-                        got += self._read()
-                if length < 0 and len(got) >= HEAD.size:
-                    length = HEAD.size + HEAD.unpack_from(got)[0]
-                    if length > MAX_REPLY_BYTES:
-                        raise self._lost(f"its answer would be {length} bytes long")
+        until, channel = time.monotonic() + patience_s, self._channel
+        if message is not None:
+            channel.send(message)
         try:
-            return decode_reply(bytes(got[HEAD.size :]))
-        except msgspec.MsgspecError as error:
-            raise self._lost(f"its answer is none: {error}") from None
+            # A worker that prints without end is not one that answers.
+            while time.monotonic() < until:
+                channel.flush()
+                if (body := channel.receive()) is not None:
+                    return decode_reply(body)
+                channel.listen()
+                waits_to_write = [channel.requests] if channel.has_unsent else []
+                select.select([channel.replies, channel.output], waits_to_write, [], max(0.0, until - time.monotonic()))
+        except ClosedChannel as error:
+            raise self._lost(str(error), ENDING_S) from None
+        except BrokenChannel as error:
+            raise self._lost(str(error)) from None
+        raise self._lost(f"no answer within {patience_s:g} s")
 
-    def _write(self, left: memoryview) -> memoryview:
-        try:
-            return left[os.write(self._in, left[:CHUNK_BYTES]) :]
-        except BlockingIOError:
-            return left
-        except OSError:
-            raise self._lost("the process ended") from None
+    def _end(self) -> None:
+        """Ask for the end of the process, without waiting for it."""
+        # Of a sandbox this is the process that all others in it die with; without one its keeper ends them.
+        self._process.send_signal(signal.SIGTERM if self._has_keeper else signal.SIGKILL)
+        self._process.send_signal(signal.SIGCONT)
 
-    def _read(self) -> bytes:
-        try:
-            chunk = os.read(self._out, CHUNK_BYTES)
-        except BlockingIOError:
-            return b""
-        if not chunk:
-            raise self._lost("the process ended")
-        return chunk
+    def _watch(self) -> None:
+        """End the process when all that is in it takes more memory, or is more processes, than one candidate may."""
+        while not self._closing.wait(WATCH_S):
+            excess = exceeded(self._process.pid, self._limits)
+            if excess:
+                self._excess = excess
+                self._end()
+                return
 
-    def _hear(self, selector: selectors.BaseSelector) -> None:
-        """Keep the end of what the process prints, so that it neither waits nor fills a disk."""
-        with suppress(BlockingIOError):
-            printed = os.read(self._err, CHUNK_BYTES)
-            if not printed:
-                selector.unregister(self._err)
-            self._output = (self._output + printed)[-MAX_TEXT:]
-
-    def _lost(self, what: str) -> WorkerLost:
+    def _lost(self, what: str, patience_s: float = 0.0) -> WorkerLost:
         with suppress(subprocess.TimeoutExpired):
-            code = self._process.wait(0.2 if what.startswith("the process") else 0.0)
-            what += f" ({_how(code)})"
-        with suppress(OSError):
-            self._output = (self._output + os.read(self._err, CHUNK_BYTES))[-MAX_TEXT:]
-        lines = self._output.decode(errors="replace").strip().splitlines()[-2:]
+            what += f" ({ending(self._process.wait(patience_s))})"
+        printed = self._channel.printed
         self.close()
-        return WorkerLost(f"{what}; it printed: {' | '.join(lines)}" if lines else what)
-
-
-def _how(code: int) -> str:
-    # bubblewrap gives the signal of the process in it as an exit code above 128.
-    number = -code if code < 0 else code - 128
-    try:
-        return f"killed by {signal.Signals(number).name}"
-    except ValueError:
-        return f"exit code {code}"
+        what = self._excess or what
+        return WorkerLost(f"{what}; it printed: {printed}" if printed else what)

@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,8 +23,8 @@ import constrint
 from constrint.errors import UsageError
 from constrint.propose.limits import num_tasks_of_user
 
-#: Room for what a candidate and its compilers write, in memory.
-SCRATCH_BYTES = 512 << 20
+#: Room for what a candidate and its compilers write, in memory, and the part of it that is in `/dev/shm`.
+SCRATCH_BYTES, SHARED_BYTES = 512 << 20, 64 << 20
 #: Limits of a worker. Address space cannot be limited where a GPU is used: its driver reserves far more than it takes.
 LIMITS: Mapping[str, int] = {
     "cpu_s": 300,
@@ -34,6 +34,8 @@ LIMITS: Mapping[str, int] = {
     "files": 1024,
     "core_bytes": 0,
 }
+#: Limits of all processes of a worker together.
+TOTALS: Mapping[str, int] = {"memory_bytes": 16 << 30, "processes": 128}
 #: Variables that are kept: where libraries of the driver lie, and which GPUs are used.
 KEPT_VARIABLES = ("LD_LIBRARY_PATH", "TRITON_LIBCUDA_PATH", "CUDA_VISIBLE_DEVICES", "CUDA_HOME")
 #: Compilers of C, one of which Triton builds with what starts a kernel, and where a worker looks for programs.
@@ -56,6 +58,8 @@ GPU_DEVICES = (
 )
 #: Packages that a worker imports.
 PACKAGES = ("torch", "triton", "numpy", "msgspec", "yaml", "platformdirs")
+#: Option of bubblewrap by which the processes in it can make no namespaces; older ones lack it.
+NO_NAMESPACES = "--disable-userns"
 #: Writable folder inside bubblewrap.
 SCRATCH = "/tmp"
 #: Time limit of the trial of a sandbox, in seconds.
@@ -75,12 +79,14 @@ class Sandbox:
         options: Options of bubblewrap that this system takes.
         drops_root: Whether the worker has to give up being root itself.
         note: The accesses that it cannot prevent on this system; empty if it prevents all.
+        totals: Limits of all processes of a worker together.
     """
 
     kind: str
     options: tuple[str, ...] = ()
     drops_root: bool = False
     note: str = ""
+    totals: Mapping[str, int] = field(default_factory=lambda: TOTALS)
 
     def command(
         self, *, uses_gpu: bool, tasks: Sequence[Path] = (), scratch: str = SCRATCH, function: str = "main"
@@ -106,6 +112,8 @@ class Sandbox:
             "path": _module_path(),
             "limits": self._limits(uses_gpu),
             "drops_root": self.drops_root,
+            "is_kept": self.kind == "none",
+            "has_to_refuse": NO_NAMESPACES not in self.options,
             "uses_gpu": uses_gpu,
         }
         return [*self._around(uses_gpu, tasks, scratch), *_python(), _START, json.dumps(setup)]
@@ -138,8 +146,8 @@ class Sandbox:
         if self.kind == "none":
             return []
         command = [_bubblewrap() or "bwrap", *self.options]
-        for place in (SCRATCH, "/dev/shm"):
-            command += ["--perms", "1777", "--size", str(SCRATCH_BYTES), "--tmpfs", place]
+        for place, size in ((SCRATCH, SCRATCH_BYTES - SHARED_BYTES), ("/dev/shm", SHARED_BYTES)):
+            command += ["--perms", "1777", "--size", str(size), "--tmpfs", place]
         places = (*SYSTEM, *_own_places(), *(str(task.absolute()) for task in tasks))
         for folder in _folders_above(places):
             # bubblewrap makes them for itself alone, and a worker may be another user.
@@ -212,12 +220,14 @@ def _candidates() -> list[Sandbox]:
         "--die-with-parent", "--hostname", "sandbox", "--cap-drop", "ALL", "--proc", "/proc", "--dev", "/dev",
     )  # fmt: skip
     user = ("--unshare-user", *common)
+    ways = [(NO_NAMESPACES, *user), user]
     if os.getuid() != 0:
-        return [Sandbox("bubblewrap", ("--disable-userns", *user)), Sandbox("bubblewrap", user)]
+        return [Sandbox("bubblewrap", options) for options in ways]
     # Root starts namespaces without a user namespace, and the worker becomes another user before it loads anything.
     rights = ("--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID")
-    as_root = Sandbox("bubblewrap", user, note="it runs as root, whom the kernel holds to no limit of processes")
-    return [Sandbox("bubblewrap", (*common, *rights), drops_root=True), as_root]
+    note = "it runs as root, whom the kernel holds to no limit of processes"
+    as_root = [Sandbox("bubblewrap", options, note=note) for options in ways]
+    return [Sandbox("bubblewrap", (*common, *rights), drops_root=True), *as_root]
 
 
 def _counts_by_namespace() -> bool:

@@ -19,13 +19,14 @@ from dataclasses import dataclass
 
 from constrint.hwmodels import GpuModel
 from constrint.propose import wire
-from constrint.propose.floor import floor_s, impossible
+from constrint.propose.floor import floor_s
 from constrint.propose.honesty import dishonest
 from constrint.propose.operands import Expected
 from constrint.propose.process import SandboxWorker
 from constrint.propose.task import Task, find_task
 from constrint.propose.tolerance import compare
 from constrint.propose.values import generator
+from constrint.tune.floor import impossible
 
 #: Rounds; calls of a round, within so much memory; elements of each output that are compared after a round.
 ROUNDS, MAX_CALLS, MAX_BYTES, SAMPLES = 7, 8, 6 << 30, 1 << 16

@@ -1,22 +1,19 @@
-"""Messages between the user's process and the worker of a candidate: typed msgpack over two pipes.
+"""Messages between the user's process and the worker of a candidate.
 
-Nothing that comes from a worker is evaluated or unpickled: a reply is decoded into one of the records below or refused.
-A message is its length in eight bytes and its body.
+A reply is decoded into one of the records below or refused; `constrint/tune/messages.py` carries them.
 """
 
 from __future__ import annotations
 
-import struct
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
+from constrint.tune.messages import unpacked
 from constrint.tune.search.llm.records import KernelLaunch
 
-#: The head of a message: the length of its body.
-HEAD = struct.Struct("<Q")
-#: Most bytes of a reply, and most characters of a worker's text.
-MAX_REPLY_BYTES, MAX_TEXT = 1 << 31, 600
+#: Most bytes of a reply.
+MAX_REPLY_BYTES = 1 << 31
 
 
 class WireMessage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -212,15 +209,8 @@ class Sampled(WireMessage, frozen=True, tag="sampled"):
 
 Reply: TypeAlias = Acknowledged | Failed | CompiledKernels | Called | Sampled
 
-_ENCODER = msgspec.msgpack.Encoder()
 _REQUESTS: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)
 _REPLIES: msgspec.msgpack.Decoder[Reply] = msgspec.msgpack.Decoder(Reply)
-
-
-def encode(message: Any) -> bytes:
-    """A message with its head."""
-    body = _ENCODER.encode(message)
-    return HEAD.pack(len(body)) + body
 
 
 def decode_request(body: bytes) -> Request:
@@ -232,6 +222,6 @@ def decode_reply(body: bytes) -> Reply:
     """The reply that a body is.
 
     Raises:
-        msgspec.DecodeError: When it is none.
+        BrokenChannel: When it is none.
     """
-    return _REPLIES.decode(body)
+    return unpacked(body, _REPLIES)

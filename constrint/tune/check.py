@@ -48,7 +48,26 @@ class Tolerance:
         return Tolerance(states, 2 * math.sqrt(terms) * step + states)
 
 
-class Case:
+class KeptInputs:
+    """Inputs that nothing may write to, and copies by which it is noticed and undone."""
+
+    inputs: Mapping[str, Any]
+
+    def keep(self) -> None:
+        """Copy the inputs as they are."""
+        self._before = {name: value.clone() for name, value in self.inputs.items() if hasattr(value, "clone")}
+
+    def changed_inputs(self) -> list[str]:
+        """Names of the inputs that are not what they were."""
+        return [name for name, value in self._before.items() if not is_same(value, self.inputs[name])]
+
+    def restore(self) -> None:
+        """Make the inputs what they were."""
+        for name in self.changed_inputs():
+            self.inputs[name].copy_(self._before[name])
+
+
+class Case(KeptInputs):
     """A kernel's random inputs, its outputs, and what these have to be; one for all configurations of a workload.
 
     `unusual` numbers the kinds of inputs that the kernel may go wrong on (`KernelSpec.unusual_inputs`); 0: random ones.
@@ -67,7 +86,7 @@ class Case:
         self._expected = {
             name: (value, _bound(value, self.outputs[name], tolerance)) for name, value in reference.items()
         }
-        self._before = {name: value.clone() for name, value in self.inputs.items() if hasattr(value, "clone")}
+        self.keep()
 
     def renew(self) -> None:
         """Take other memory for the outputs: nothing that was computed before is in reach."""
@@ -83,11 +102,11 @@ class Case:
         poison(self.outputs)
         for launch in launches:
             launch.run()
-        return max(self._error(name) for name in self._expected)
+        return self.error()
 
-    def changed_inputs(self) -> list[str]:
-        """Names of the inputs that are not what they were."""
-        return [name for name, value in self._before.items() if not is_same(value, self.inputs[name])]
+    def error(self) -> float:
+        """The largest error of the outputs as they are, over its bound."""
+        return max(self._error(name) for name in self._expected)
 
     def _error(self, name: str) -> float:
         expected, bound = self._expected[name]

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
 import multiprocessing
 import os
-import signal
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -16,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from constrint.errors import ConstrintError
+from constrint.tune.keeper import die_with_parent
 from constrint.tune.trial import Outcome
 
 #: Modules of the fork server, imported once.
@@ -30,7 +28,6 @@ PRELOAD = [
 ]
 #: A further module of the fork server, where kernels are compiled for a GPU and run on it.
 WARM = "constrint.tune.engine.warm"
-PR_SET_PDEATHSIG = 1
 #: Most restarts of one process; after that its share stays undone.
 MAX_RESTARTS = 50
 
@@ -140,9 +137,8 @@ def _run(work: Callable[..., None], folder: Path, number: int, arguments: tuple[
 
 def end_with_parent() -> None:
     """End this process with the one that requested it, even while a kernel hangs."""
-    if sys.platform == "linux":
-        # The fork server, this process's parent, ends with its own parent.
-        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    # The fork server, this process's parent, ends with its own parent.
+    die_with_parent()
 
     def watch() -> None:
         # The fork server may have ended before the call above.

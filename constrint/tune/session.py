@@ -14,10 +14,12 @@ from typing import Any
 
 import msgspec
 
+from constrint.hwmodels import GpuModel
 from constrint.select import Operation, Workload
 from constrint.select.fingerprint import fingerprint_of
 from constrint.select.toolchain import toolchain_of
 from constrint.tune.engine.interface import Job, JobResult, TrialAnswer
+from constrint.tune.floor import implausible
 from constrint.tune.search.interface import Proposal, RecordSearch, Search
 from constrint.tune.store.choices import best_records
 from constrint.tune.store.record import TuningRecord, digest
@@ -86,7 +88,7 @@ class RunFacts:
     """The fields that all records of a run share."""
 
     run: str
-    gpu: str
+    gpu: GpuModel
     toolchain: Mapping[str, str]
 
 
@@ -127,6 +129,12 @@ class Session:
     def best_s(self) -> float:
         """The least time so far; infinite where there is none."""
         return min((r.figures.median_s for r in self.records if r.is_ok and r.figures), default=math.inf)
+
+    @property
+    def is_late(self) -> bool:
+        """Whether trials are under way after their time, and others are known."""
+        is_known = bool(self.records) or any(record is not None for _, record in self._pending)
+        return bool(self._open) and is_known and not self._has_finals and time.monotonic() > self.stop_at
 
     @property
     def num_tried(self) -> int:
@@ -194,9 +202,18 @@ class Session:
                 self._tell()
         return records, again
 
+    def stop(self) -> set[int]:
+        """Forget the jobs under way, whose numbers are returned; after trials finalists are next."""
+        numbers = set(self._open)
+        self._open = {}
+        self._pending = [(proposal, record) for proposal, record in self._pending if record is not None]
+        self._tell()
+        self.is_whole = False
+        return numbers
+
     def result(self) -> Tuned:
-        """The result so far."""
-        right = [record for record in self.finals if record.is_ok and record.figures]
+        """The result so far; without finalists the winner is the best of the trials."""
+        right = [record for record in self.finals or self.records if record.is_ok and record.figures]
         first = self.records[0] if self.records else None
         return Tuned(
             goal=self.goal,
@@ -210,7 +227,7 @@ class Session:
 
     def _ask(self, batch: int) -> list[Proposal]:
         left = self.num_trials - len(self.records)
-        if left > 0 and time.monotonic() > self.stop_at:
+        if left > 0 and self.records and time.monotonic() > self.stop_at:
             self.is_whole, left = False, 0
         fresh: list[Proposal] = []
         while len(fresh) < min(batch, left):
@@ -262,15 +279,21 @@ class Session:
 
     def _record(self, trial: Trial, answer: TrialAnswer, proposal: Proposal | None) -> TuningRecord:
         """The record of an answer; a finalist, without a proposal, repeats the fields of its trial's record."""
-        outcome = Outcome.CRASHED if answer.outcome == Outcome.NOT_RUN else answer.outcome
-        fields: dict[str, Any] = {"outcome": outcome.name.lower(), "message": answer.message, "figures": answer.figures}
-        fields["error_over_bound"] = _finite(answer.error_over_bound)
         if proposal is not None:
             blank = self._blank(proposal.kernel, proposal.config)
-            fields |= {"predicted_s": _finite(proposal.predicted_s), "compiled": answer.compiled}
-            return msgspec.structs.replace(blank, **fields)
-        tried = next(r for r in self.records if self._trial_of(r) == trial)
-        return msgspec.structs.replace(tried, run=self.facts.run, created=time.time(), **fields)
+            more: dict[str, Any] = {"predicted_s": _finite(proposal.predicted_s), "compiled": answer.compiled}
+        else:
+            blank = next(r for r in self.records if self._trial_of(r) == trial)
+            more = {"run": self.facts.run, "created": time.time()}
+        outcome, message = answer.outcome, answer.message
+        if outcome == Outcome.NOT_RUN:
+            outcome = Outcome.CRASHED
+        elif outcome == Outcome.OK:
+            seconds = answer.figures.median_s if answer.figures else math.nan
+            message = implausible(self.goal.operation.spec(blank.kernel), self.facts.gpu, trial.workload, seconds)
+            outcome = Outcome.IMPLAUSIBLE if message else outcome
+        fields: dict[str, Any] = {"outcome": outcome.name.lower(), "message": message, "figures": answer.figures}
+        return msgspec.structs.replace(blank, **fields, **more, error_over_bound=_finite(answer.error_over_bound))
 
     def _blank(self, kernel: str, config: Mapping[str, int]) -> TuningRecord:
         spec = self.goal.operation.spec(kernel)
@@ -279,7 +302,7 @@ class Session:
         return TuningRecord(
             kernel=kernel,
             operation=workload.operation,
-            gpu=self.facts.gpu,
+            gpu=self.facts.gpu.name,
             dtype=workload.dtype,
             sizes=dict(workload.sizes),
             options=dict(workload.options),

@@ -41,3 +41,4 @@ class Outcome(IntEnum):
     WRONG_RESULT = 4
     TIMED_OUT = 5
     CRASHED = 6
+    IMPLAUSIBLE = 7

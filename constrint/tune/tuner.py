@@ -15,7 +15,7 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from constrint.errors import ConstrintError, InfeasibleError, LimitReachedError, UnsupportedError
@@ -38,6 +38,8 @@ POLL_S = 0.25
 LEAST_JOBS = 2
 #: Most trials that a search is asked for at once, since it learns nothing between them.
 MOST_BATCH = 4 * BATCH
+#: Share of a run's time before its end in which finalists alone are begun, and after it in which they may end.
+FINAL_SHARE = 0.1
 #: Trials before an estimate of the remaining time: the first ones include loading.
 TELLING_TRIALS = 12
 
@@ -169,13 +171,14 @@ class Tuner:
         self, settings: Settings, engine: Engine, store: RecordStore, listener: Listener | None = None
     ) -> None:
         self._settings, self._engine, self._store, self._listener = settings, engine, store, listener
-        self._facts = RunFacts(settings.run or new_run(), settings.gpu.name, engine.toolchain)
+        self._facts = RunFacts(settings.run or new_run(), settings.gpu, engine.toolchain)
         self._numbers = itertools.count()
         #: The session of each job under way.
         self._jobs: dict[int, Session] = {}
         self._sessions: list[list[Session]] = [[] for _ in engine.slots]
         self._lost: set[int] = set()
         self._records: dict[str, list[TuningRecord]] = {}
+        self._has_begun = False
         self._use = [Use(name) for name in engine.slots]
         #: Times of the first and the last result.
         self._first_done = self._last_done = 0.0
@@ -189,7 +192,9 @@ class Tuner:
         tuned: list[Tuned] = []
         is_interrupted = False
         started = time.monotonic()
-        self._until = started + self._settings.budget_s if self._settings.budget_s is not None else None
+        budget_s = self._settings.budget_s
+        self._until = None if budget_s is None else started + budget_s
+        self._reserve_s = 0.0 if budget_s is None else FINAL_SHARE * budget_s
         self._started, self._num_trials, self._num_made = started, 0, 0
         self._left = len(goals) * self._settings.trials
         self._writer = Writer(self._store)
@@ -206,6 +211,7 @@ class Tuner:
                 tuned += self._advance()
                 if self._jobs:
                     self._hear(self._engine.poll(POLL_S))
+                tuned += self._ended_by_time(waiting)
             self._writer.wait()
         except KeyboardInterrupt:
             self._writer.wait()
@@ -235,7 +241,33 @@ class Tuner:
         """Give the last workloads all of the time that is left."""
         if self._until is not None and not waiting:
             for session in itertools.chain.from_iterable(self._sessions):
-                session.stop_at = self._until
+                session.stop_at = self._until - self._reserve_s
+
+    def _ended_by_time(self, waiting: deque[Waiting]) -> list[Tuned]:
+        """Drop trials for which there is no time left; after the last moment, all that is under way.
+
+        The first trial of a run is waited for.
+        """
+        sessions = list(itertools.chain.from_iterable(self._sessions))
+        is_over = self._until is not None and time.monotonic() > self._until + self._reserve_s and self._last_done > 0
+        for session in sessions:
+            if is_over or session.is_late:
+                self._drop(session.stop())
+        if not is_over:
+            return []
+        waiting.clear()
+        for slot in self._sessions:
+            slot.clear()
+        ended = [replace(session.result(), is_whole=False) for session in sessions]
+        if self._listener:
+            for tuned in ended:
+                self._listener.finished(0, tuned)
+        return ended
+
+    def _drop(self, numbers: set[int]) -> None:
+        self._engine.drop(numbers)
+        for number in numbers:
+            del self._jobs[number]
 
     def _search_maker(self) -> SearchMaker:
         """The maker of searches, which solves spaces while devices are at work."""
@@ -272,7 +304,7 @@ class Tuner:
             for slot, sessions in enumerate(self._sessions):
                 if not waiting or len(sessions) != depth or slot in self._lost:
                     continue
-                if self._until is not None and time.monotonic() > self._until:
+                if self._until is not None and self._has_begun and time.monotonic() > self._until:
                     waiting.clear()
                     return
                 search = waiting[0].search
@@ -285,6 +317,7 @@ class Tuner:
                     yield Tuned(begun.goal, None, None, {}, 0, True, 0.0, str(error).splitlines()[0])
                     return
                 sessions.append(session)
+                self._has_begun = True
                 if self._listener:
                     self._listener.started(slot, session)
 
@@ -295,7 +328,8 @@ class Tuner:
         if self._until is not None:
             # The workloads that are left share the devices' time equally.
             now, ways = time.monotonic(), OPEN * max(1, len(self._sessions) - len(self._lost))
-            session.stop_at = now + (self._until - now) * min(1.0, ways / (num_waiting + 1))
+            left = self._until - self._reserve_s - now
+            session.stop_at = now + left * min(1.0, ways / (num_waiting + 1))
         return session
 
     def _records_of(self, goal: Goal) -> list[TuningRecord]:

@@ -92,6 +92,66 @@ def raise_limits(y, x):
     resource.setrlimit(resource.RLIMIT_NPROC, (10_000, 10_000))
     say("raised")
 
+def make_namespaces(y, x):
+    call = ctypes.CDLL(None, use_errno=True).syscall
+    arguments = ctypes.create_string_buffer(bytes([0, 0, 0, 16]) + bytes(84), 88)
+    calls = {
+        "unshare user": (272, 0x10000000), "unshare mounts": (272, 0x20000), "clone user": (56, 0x10000011, 0, 0, 0, 0),
+        "clone3": (435, arguments, 88), "setns": (308, os.open("/proc/self/ns/user", os.O_RDONLY), 0),
+        "mount": (165, b"none", b"/tmp", b"tmpfs", 0, 0), "fsopen": (430, b"tmpfs", 0), "chroot": (161, b"/tmp"),
+        "keyctl": (250, 0, -3, 1), "bpf": (321, 0, 0, 0), "ptrace": (101, 0, 0, 0, 0), "perf": (298, 0, 0, -1, -1, 0),
+        "io_uring": (425, 8, ctypes.create_string_buffer(120)), "shmget": (29, 0, 4096, 0o1600),
+        "memfd": (319, b"x", 0),
+        "packets": (41, 17, 3, 0), "vsock": (41, 40, 1, 0), "crypto": (41, 38, 5, 0), "x32": (0x40000000 + 39,),
+        "newer": (470, 0, 0, 0),
+    }
+    done = []
+    for name, of_call in calls.items():
+        got = call(*of_call)
+        if name.startswith("clone") and got == 0:
+            os._exit(0)
+        if got >= 0:
+            done.append(name)
+    say(f"done: {done}")
+
+def fill_everything(y, x):
+    written = 0
+    for place in (os.environ["TMPDIR"], "/dev/shm", "/dev", "/dev/mqueue", "/run", "/var/tmp"):
+        try:
+            for number in range(100):
+                with open(f"{place}/{number}", "wb") as file:
+                    for _ in range(32):
+                        written += file.write(bytes(1 << 20))
+                        file.flush()
+        except OSError:
+            pass
+    try:
+        kept = [os.memfd_create(str(number)) for number in range(100)]
+        for file in kept:
+            written += os.write(file, bytes(32 << 20))
+    except OSError:
+        pass
+    say(f"{written >> 20} MiB")
+
+def take_memory_together(y, x):
+    for _ in range(10):
+        if os.fork() == 0:
+            kept = bytearray(os.urandom(1 << 20) * 150)
+            while True:
+                os.read(os.pipe()[0], 1)
+    while True:
+        os.read(os.pipe()[0], 1)
+
+def fork_and_leave(y, x):
+    import time
+    for _ in range(3):
+        if os.fork() == 0:
+            os.setsid()
+            if os.fork():
+                os._exit(0)
+            time.sleep(600)
+    say("forked")
+
 def last_words(y, x):
     sys.stderr.write("told before the end\\n")
     os._exit(3)

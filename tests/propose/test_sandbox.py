@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from benchmarks.attacks.workers import escaped
 from constrint.errors import UsageError
 from constrint.hwmodels import load_gpu
 from constrint.propose import GateSettings, examine, find_sandbox, sandbox, wire
 from constrint.propose.process import SandboxWorker, WorkerLost, WorkerRefused
 from constrint.propose.sandbox import LIMITS, PLAIN, SCRATCH_BYTES, Sandbox
+from constrint.tune.keeper import descendants
 from constrint.tune.search.llm.records import SourceProposal
 from tests.propose.hostile import ATTEMPTS
 from tests.support.clock import wait_until
@@ -46,7 +49,7 @@ class Attempts:
 
     def try_in(self, worker: SandboxWorker, name: str) -> str:
         """What came of one function."""
-        worker.ask(wire.Load(source=self.source, entry=name), wire.Acknowledged, 30)
+        worker.ask(wire.Load(source=escaped(self.source), entry=name), wire.Acknowledged, 30)
         with pytest.raises((WorkerRefused, WorkerLost)) as refused:
             worker.ask(wire.CallOnce(outputs=(), inputs=()), wire.Called, 60)
         return str(refused.value)
@@ -85,11 +88,41 @@ def test_bubblewrap_keeps_secrets_network_and_disk_out_of_reach(attempts: Attemp
         assert said("take_memory").startswith("MemoryError")
         assert "File too large" in said("large_file")
         assert "root again: False" in said("who")
+        assert said("make_namespaces") == "RuntimeError: done: []"
         filled = said("fill_disk")
         assert "No space left" in filled
         assert int(filled.split()[-2]) <= SCRATCH_BYTES >> 20
         assert said("print_much") == "RuntimeError: printed 20 MB"
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["home", "secret"]
+
+
+@needs_bubblewrap
+def test_all_that_a_candidate_writes_is_bounded_together(attempts: Attempts) -> None:
+    assert isinstance(FOUND, Sandbox)
+    with SandboxWorker(FOUND) as worker:
+        written = attempts.try_in(worker, "fill_everything")
+    assert 400 < int(written.split()[-2]) <= SCRATCH_BYTES >> 20
+
+
+def test_memory_and_processes_are_bounded_in_sum(attempts: Attempts) -> None:
+    """Each of the processes keeps its own limit."""
+    found = FOUND if isinstance(FOUND, Sandbox) else PLAIN
+    with SandboxWorker(replace(found, totals={"memory_bytes": 900 << 20, "processes": 100})) as worker:
+        said = attempts.try_in(worker, "take_memory_together")
+        assert said.startswith("it took more than 0.878906 GiB of memory, in all its processes")
+    with SandboxWorker(replace(found, totals={"memory_bytes": 8 << 30, "processes": 6})) as worker:
+        assert attempts.try_in(worker, "take_memory_together").startswith("it started ")
+
+
+@pytest.mark.parametrize("kind", ["bubblewrap", "none"])
+def test_what_a_candidate_forks_ends_with_its_worker(attempts: Attempts, kind: str) -> None:
+    if kind == "bubblewrap" and isinstance(FOUND, str):
+        pytest.skip(FOUND)
+    with SandboxWorker(FOUND if kind == "bubblewrap" and isinstance(FOUND, Sandbox) else PLAIN) as worker:
+        assert attempts.try_in(worker, "fork_and_leave") == "RuntimeError: forked"
+        inside = [worker.pid, *descendants(worker.pid)]
+    assert len(inside) >= 5
+    wait_until(lambda: not any(Path(f"/proc/{p}").exists() for p in inside), "the end of a candidate's processes")
 
 
 @needs_bubblewrap
@@ -134,7 +167,7 @@ def test_a_worker_that_ends_is_told_with_its_last_words(attempts: Attempts) -> N
 def test_an_attempt_is_recorded_as_what_its_gate_found(attempts: Attempts, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where the reading of the source had let it through."""
     monkeypatch.setattr("constrint.propose.examination.illegal", lambda source, entry: "")
-    source = attempts.source.partition("\nfor _name")[0]
+    source = escaped(attempts.source.partition("\nfor _name")[0])
     found = examine(
         SourceProposal(task="softmax", language="triton", source=source, entry="read_file"), load_gpu("h200")
     )

@@ -16,10 +16,9 @@ from contextlib import suppress
 from functools import cache
 from typing import Any
 
-import msgspec
-
 from constrint.propose.process import Answer, WorkerLost, WorkerRefused
-from constrint.propose.wire import HEAD, Failed, Request, decode_reply, encode
+from constrint.propose.wire import Failed, Request, decode_reply
+from constrint.tune.messages import HEAD, BrokenChannel, packed, read_message, write_message
 
 
 class ForkedWorker:
@@ -49,12 +48,12 @@ class ForkedWorker:
             raise WorkerLost("the process ended earlier")
         self._socket.settimeout(patience_s)
         try:
-            self._socket.sendall(encode(request))
+            self._socket.sendall(packed(request))
             (length,) = HEAD.unpack(self._receive(HEAD.size))
             reply = decode_reply(self._receive(length))
         except TimeoutError:
             raise self._lost(f"no answer within {patience_s:g} s") from None
-        except (OSError, EOFError, msgspec.DecodeError) as error:
+        except (OSError, EOFError, BrokenChannel) as error:
             raise self._lost(f"{type(error).__name__}: {error}") from None
         if isinstance(reply, Failed):
             raise WorkerRefused(reply.error)
@@ -160,9 +159,8 @@ def _serve(is_open: bool, uses_gpu: bool, connection: socket.socket) -> None:
             return tensor
 
     server = (OpenServer if is_open else Server)(uses_gpu)
-    requests, replies = connection.makefile("rb"), connection.makefile("wb")
-    while (body := worker._read(requests)) is not None:
-        worker._send(replies, worker._answer(server, body))
+    while (body := read_message(connection.fileno())) is not None:
+        write_message(connection.fileno(), worker._answer(server, body))
 
 
 if __name__ == "__main__":

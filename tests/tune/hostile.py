@@ -36,7 +36,7 @@ BEHAVIOURS: dict[str, Outcome] = {
     "eats_memory": Outcome.CRASHED,
     "hangs": Outcome.TIMED_OUT,
     "hangs_in_c": Outcome.TIMED_OUT,
-    "prints_without_end": Outcome.LAUNCH_FAILED,
+    "prints_without_end": Outcome.TIMED_OUT,
     "closes_everything": Outcome.CRASHED,
     "refused": Outcome.COMPILE_FAILED,
     "kills_compiler": Outcome.CRASHED,

@@ -127,7 +127,7 @@ def test_every_fault_is_a_record_and_the_run_ends_with_a_winner(place: Place) ->
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_a_run_that_is_ended_goes_on_where_it_was(place: Place, how: signal.Signals) -> None:
     process = place.start("--trials", "12")
-    place.wait_for(5, process)
+    place.wait_for(2, process)
     before = {record.id for record in place.records()}
     os.kill(process.pid, how)
     out, err = process.communicate(timeout=PATIENCE_S)
@@ -140,7 +140,7 @@ def test_a_run_that_is_ended_goes_on_where_it_was(place: Place, how: signal.Sign
     assert before <= {record.id for record in kept}
     document = place.run("--trials", "12", "--resume")
     (result,) = document["results"]
-    assert result["known"] >= 5
+    assert result["known"] >= 2
     assert result["is_whole"]
     configs = Counter(json.dumps(record.config, sort_keys=True) for record in place.tried())
     assert len(configs) == 12

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from functools import partial
 from pathlib import Path
 
@@ -45,6 +45,9 @@ class FakeEngine:
 
     def submit(self, slot: int, job: Job) -> None:
         self._waiting.append((slot, job))
+
+    def drop(self, numbers: Set[int]) -> None:
+        self._waiting = deque((slot, job) for slot, job in self._waiting if job.number not in numbers)
 
     def poll(self, timeout_s: float) -> list[JobResult]:
         slot, job = self._waiting.popleft()
@@ -234,6 +237,46 @@ def test_a_budget_is_shared_and_every_workload_gets_its_first_choices(store: Rec
     # All trials would take two minutes: that none is through with them shows that the time ended them.
     assert len(report.tuned) == 6
     assert all(t.winner is not None and not t.is_whole for t in report.tuned)
+
+
+class HangingEngine(FakeEngine):
+    """Answers some jobs alone, and never the others."""
+
+    def __init__(self, say: Say, hangs: Callable[[Job], bool]) -> None:
+        super().__init__(say)
+        self._hangs, self.dropped = hangs, set[int]()
+
+    def drop(self, numbers: Set[int]) -> None:
+        self.dropped |= numbers
+        super().drop(numbers)
+
+    def poll(self, timeout_s: float) -> list[JobResult]:
+        for place, (_, job) in enumerate(self._waiting):
+            if not self._hangs(job):
+                self._waiting.rotate(-place)
+                return super().poll(timeout_s)
+        time.sleep(0.01)
+        return []
+
+
+@pytest.mark.parametrize("hangs_at", ["trials", "finals"])
+def test_what_hangs_at_the_end_of_the_budget_is_dropped_and_the_best_so_far_wins(
+    store: RecordStore, hangs_at: str
+) -> None:
+    engine = HangingEngine(timed, lambda job: job.is_final if hangs_at == "finals" else job.number % 2 == 1)
+    settings = Settings(GPU, partial(make_search, "model"), trials=8, budget_s=1.0)
+    report = Tuner(settings, engine, store).run(products(2))
+    assert len(report.tuned) == 2
+    assert engine.dropped
+    for tuned in report.tuned:
+        assert not tuned.is_whole
+        assert tuned.winner is not None
+
+
+def test_the_first_trial_is_run_however_short_the_budget(store: RecordStore) -> None:
+    report = run(store, products(3), budget_s=0.0)
+    (tuned,) = report.tuned
+    assert tuned.winner is not None
 
 
 def test_a_resumed_run_measures_nothing_twice_and_a_new_one_all(store: RecordStore) -> None:

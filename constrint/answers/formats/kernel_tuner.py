@@ -111,6 +111,7 @@ ERRORS = {
     "wrong_result": "RuntimeFailedConfig",
     "timed_out": "RuntimeFailedConfig",
     "crashed": "RuntimeFailedConfig",
+    "implausible": "RuntimeFailedConfig",
 }
 OUTCOMES = {
     "CompilationFailedConfig": "compile_failed",

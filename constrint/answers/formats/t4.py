@@ -41,6 +41,7 @@ INVALIDITY = {
     "wrong_result": "correctness",
     "timed_out": "timeout",
     "crashed": "runtime",
+    "implausible": "correctness",
 }
 OUTCOMES = {
     "correct": "ok",

@@ -7,29 +7,39 @@ import sys
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from constrint.propose import limits
-from constrint.propose.wire import HEAD, MAX_TEXT, Acknowledged, Failed, Request, decode_request, encode
+from constrint.propose.seccomp import refuse_calls
+from constrint.propose.wire import Acknowledged, Failed, Request, decode_request
+from constrint.tune.keeper import die_with_parent, keep
+from constrint.tune.messages import describe, read_message, write_message
 
 
 def main(options: Mapping[str, Any]) -> None:
     """Serve one user's process.
 
     Args:
-        options: `limits` by name, `drops_root` and `uses_gpu`.
+        options: `limits` by name, `drops_root`, `is_kept` (nothing else ends what it starts) and `uses_gpu`.
     """
+    if options["is_kept"]:
+        keep(lambda: _serve(options))
+    _serve(options)
+
+
+def _serve(options: Mapping[str, Any]) -> None:
     requests, replies = _take_pipes()
     if options["drops_root"]:
         limits.drop_root()
-    limits.end_with_parent()
+    die_with_parent()
     limits.apply(options["limits"])
+    refuse_calls(uses_gpu=options["uses_gpu"])
     from constrint.propose.worker.serve import Server
 
     server = Server(options["uses_gpu"])
-    _send(replies, Acknowledged())
-    while (body := _read(requests)) is not None:
-        _send(replies, _answer(server, body))
+    write_message(replies, Acknowledged())
+    while (body := read_message(requests)) is not None:
+        write_message(replies, _answer(server, body))
 
 
 def try_out(options: Mapping[str, Any]) -> None:
@@ -41,6 +51,8 @@ def try_out(options: Mapping[str, Any]) -> None:
     if options["drops_root"]:
         limits.drop_root()
     limits.apply(options["limits"])
+    if not refuse_calls(uses_gpu=options["uses_gpu"]) and options["has_to_refuse"]:
+        raise OSError("without seccomp a candidate could make namespaces of its own")
     for name in ("torch", "triton", "constrint.propose.worker.serve"):
         spec = find_spec(name)
         if spec is None or spec.origin is None:
@@ -56,31 +68,11 @@ def _answer(server: Any, body: bytes) -> Any:
         return Failed(error=describe(error))
 
 
-def describe(error: BaseException) -> str:
-    """The type of an exception and the last line of its text, or of what it came from."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    lines = [line for line in str(error).splitlines() if line.strip(" ^")]
-    return f"{type(error).__name__}: {lines[-1].strip() if lines else ''}"[:MAX_TEXT]
-
-
-def _take_pipes() -> tuple[BinaryIO, BinaryIO]:
+def _take_pipes() -> tuple[int, int]:
     """The two pipes, moved away from the standard streams, so that what a candidate prints is no message."""
-    requests, replies = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    requests, replies = os.dup(0), os.dup(1)
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)
     os.dup2(2, 1)
     sys.stdin = open(os.devnull)  # noqa: SIM115 - it stays open
     return requests, replies
-
-
-def _read(pipe: BinaryIO) -> bytes | None:
-    head = pipe.read(HEAD.size)
-    if len(head) < HEAD.size:
-        return None
-    return pipe.read(HEAD.unpack(head)[0])
-
-
-def _send(pipe: BinaryIO, reply: Any) -> None:
-    pipe.write(encode(reply))
-    pipe.flush()

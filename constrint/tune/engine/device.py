@@ -8,9 +8,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from constrint.select import KernelSpec, Workload
-from constrint.tune.check import Case
+from constrint.tune.check import Case, KeptInputs, poison
 from constrint.tune.engine.interface import Job, Setup, TrialAnswer
 from constrint.tune.measure import FINAL_ROUNDS, ROUNDS, Call, Measurement, Timer, call_of
+from constrint.tune.messages import describe
 from constrint.tune.pool import compile_for, compile_trial
 from constrint.tune.store.record import Compiled, Figures
 from constrint.tune.trial import Outcome, Trial
@@ -28,23 +29,24 @@ class JobAnswers(NamedTuple):
     is_lost: bool
 
 
-class _CaseData(NamedTuple):
-    """A workload's data: the cases of the check, and the data that is timed (the first case, unless it is smaller)."""
-
-    checks: Sequence[Case]
-    timed: Any
-
-
-class _Timed:
+class _Timed(KeptInputs):
     """Inputs and outputs of a workload whose check is smaller."""
 
     def __init__(self, spec: KernelSpec, setup: Setup, workload: Workload) -> None:
         self._spec, self._gpu, self._workload = spec, setup.gpu, workload
         self.inputs = spec.inputs(setup.gpu, workload, device=setup.device, seed=setup.seed)
         self.outputs = spec.outputs(setup.gpu, workload, self.inputs)
+        self.keep()
 
     def launches(self, config: Any) -> Any:
         return self._spec.launches(self._gpu, self._workload, config, self.inputs, self.outputs)
+
+
+class _CaseData(NamedTuple):
+    """A workload's data: the cases of the check, and the data that is timed (the first case, unless it is smaller)."""
+
+    checks: Sequence[Case]
+    timed: Case | _Timed
 
 
 class TrialRunner:
@@ -59,9 +61,9 @@ class TrialRunner:
         self.timer = Timer(setup.device)
         self.cases: OrderedDict[tuple[str, str, int | None], _CaseData] = OrderedDict()
 
-    def __call__(self, job: Job, note: Callable[[int], None]) -> JobAnswers:
-        """Run a job; `note` reports the number of the trial that begins."""
-        answers, is_lost = (self._finals(job, note) if job.is_final else (self._try(job.trials[0], job.best_s),)), False
+    def __call__(self, job: Job) -> JobAnswers:
+        """Run a job."""
+        answers, is_lost = (self._finals(job) if job.is_final else (self._try(job.trials[0], job.best_s),)), False
         if any(answer.outcome != Outcome.OK for answer in answers):
             # A faulty kernel may have written anywhere.
             self.cases.clear()
@@ -106,17 +108,21 @@ class TrialRunner:
             if refused:
                 return TrialAnswer(outcome=Outcome.WRONG_RESULT, message=refused, error_over_bound=error)
             launches = data.timed.launches(trial.config)
+            poison(data.timed.outputs)
             figures = self._timed(call_of(launches), best_s)
+            if refused := _written(data) or _left_undone(data):
+                return TrialAnswer(outcome=Outcome.WRONG_RESULT, message=refused, error_over_bound=error)
             return TrialAnswer(
                 outcome=Outcome.OK, error_over_bound=error, figures=figures, compiled=_compiled(launches[-1])
             )
-        except Exception as error:  # noqa: BLE001 - the outcome of the trial
-            return TrialAnswer(outcome=Outcome.LAUNCH_FAILED, message=_error_line(error))
+        except BaseException as error:  # noqa: BLE001 - the outcome of the trial
+            return TrialAnswer(outcome=Outcome.LAUNCH_FAILED, message=describe(error))
 
     def _checked(self, trial: Trial, data: _CaseData) -> tuple[str, float]:
         """The fault of a candidate's results, empty for none, and its largest error over the bound."""
         worst = 0.0
         for number, case in enumerate(data.checks, 1):
+            case.restore()  # only what the candidate itself writes is its fault
             case.renew()
             error = case.check(case.launches(trial.config))
             worst = max(worst, error)
@@ -139,30 +145,43 @@ class TrialRunner:
             return _figures(quick, "cold")
         return _figures(self.timer.cold([graph], ROUNDS)[0], "cold")
 
-    def _finals(self, job: Job, note: Callable[[int], None]) -> tuple[TrialAnswer, ...]:
+    def _finals(self, job: Job) -> tuple[TrialAnswer, ...]:
         """Time the finalists in turn; then check each once more, since some are correct only at first."""
         data, calls = [], []
-        for number, trial in enumerate(job.trials):
-            note(number)
+        for trial in job.trials:
             data.append(self._data(trial))
+            data[-1].timed.restore()
             launches = data[-1].timed.launches(trial.config)
             call = call_of(launches)
             calls.append(self.timer.graph(call) if self.setup.cache == "cold" else call)
-        note(-1)
         if self.setup.cache == "cold":
             measured = self.timer.cold(calls, FINAL_ROUNDS)
         else:
             about = max(self.timer.quick(call).median_s for call in calls)
             measured = self.timer.warm(calls, about, rounds=9)
+        # Which of several it was, each timed alone will tell.
+        written = [_written(of_trial) for of_trial in data]
         answers = []
-        for number, (trial, of_trial, figure) in enumerate(zip(job.trials, data, measured, strict=True)):
-            note(number)
+        for trial, of_trial, figure, wrote in zip(job.trials, data, measured, written, strict=True):
             refused, error = self._checked(trial, of_trial)
+            refused = wrote or refused
             figures = _figures(figure, self.setup.cache, is_final=True)
             outcome = Outcome.WRONG_RESULT if refused else Outcome.OK
             message = f"after it was timed: {refused}" if refused else ""
             answers.append(TrialAnswer(outcome=outcome, message=message, error_over_bound=error, figures=figures))
         return tuple(answers)
+
+
+def _written(data: _CaseData) -> str:
+    """The fault of a timed run that wrote to its inputs; empty for none."""
+    changed = data.timed.changed_inputs()
+    return f"while it was timed it wrote to its inputs: {', '.join(changed)}" if changed else ""
+
+
+def _left_undone(data: _CaseData) -> str:
+    """The fault of a timed run whose results are wrong; empty for none, or where a smaller workload is checked."""
+    error = data.timed.error() if isinstance(data.timed, Case) else 0.0
+    return f"an error of {error:.3g} times what rounding allows, while it was timed" if error > 1.0 else ""
 
 
 def _figures(measured: Measurement, cache: str, *, is_final: bool = False) -> Figures:
@@ -183,12 +202,6 @@ def _compiled(launch: Any) -> Compiled | None:
     if kernel is None:  # Triton's interpreter compiles nothing
         return None
     return Compiled(registers=kernel.n_regs, spill_bytes=4 * kernel.n_spills, smem_bytes=kernel.metadata.shared)
-
-
-def _error_line(error: Exception) -> str:
-    """An error as one line."""
-    lines = str(error).strip().splitlines() or [""]
-    return f"{type(error).__name__}: {lines[0]}"[:400]
 
 
 def serve_device(setup: Setup, index: int) -> TrialRunner:
@@ -215,7 +228,7 @@ def _load_libraries(device: str, timer: Timer) -> None:
     _ = driver.active.utils
 
 
-def serve_compiler(setup: Setup) -> Callable[[Trial, Callable[[int], None]], TrialAnswer]:
+def serve_compiler(setup: Setup) -> Callable[[Trial], TrialAnswer]:
     """Make the function that compiles, into the compiler's own cache."""
     import os
 
@@ -225,11 +238,11 @@ def serve_compiler(setup: Setup) -> Callable[[Trial, Callable[[int], None]], Tri
 
         compile_for(setup.gpu)
 
-    def answer(trial: Trial, note: Callable[[int], None]) -> TrialAnswer:
+    def answer(trial: Trial) -> TrialAnswer:
         try:
             compile_trial(setup.load, setup.gpu, trial, into_cache=True)
-        except Exception as error:  # noqa: BLE001 - the outcome of the trial
-            return TrialAnswer(outcome=Outcome.COMPILE_FAILED, message=_error_line(error))
+        except BaseException as error:  # noqa: BLE001 - the outcome of the trial
+            return TrialAnswer(outcome=Outcome.COMPILE_FAILED, message=describe(error))
         return TrialAnswer(outcome=Outcome.OK)
 
     return answer

@@ -5,7 +5,7 @@ Every fault of a candidate (a crash, a hang, all memory taken, endless output) i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -110,6 +110,9 @@ class Engine(Protocol):
 
     def submit(self, slot: int, job: Job) -> None:
         """Queue a job for a slot; it is compiled while it waits."""
+
+    def drop(self, numbers: Set[int]) -> None:
+        """Forget jobs, by their numbers: they are not answered any more, and what runs one of them is ended."""
 
     def poll(self, timeout_s: float) -> list[JobResult]:
         """The results since the last call; waits up to `timeout_s` for one.

@@ -5,18 +5,19 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
+from typing import Any
 
 from constrint.errors import ConstrintError, NoDeviceError, UsageError
 from constrint.hwmodels import DetectedDevice, GpuModel, detect, load_gpu
 from constrint.select.toolchain import toolchain
 from constrint.tune.engine.device import JobAnswers, serve_compiler, serve_device
 from constrint.tune.engine.interface import START_PATIENCE_S, Engine, Job, JobResult, Setup, TrialAnswer, failed
-from constrint.tune.engine.process import Lost, Serve, StartError, Worker, machine_memory_bytes, start_server
+from constrint.tune.engine.process import Lost, StartError, Worker, machine_memory_bytes, start_server
 from constrint.tune.engine.registry import DeviceRequest
-from constrint.tune.trial import Outcome
+from constrint.tune.trial import Outcome, Trial
 
 #: Failed starts of a process before its device is given up.
 MAX_STARTS = 3
@@ -30,7 +31,7 @@ AHEAD = 3
 class _Slot:
     """A device: its process, the jobs that wait for it, and the jobs in the process, the current one first."""
 
-    worker: Worker
+    worker: Worker[Job, JobAnswers]
     waiting: deque[Job] = field(default_factory=deque)
     at: deque[Job] = field(default_factory=deque)
     since: float = 0.0
@@ -40,7 +41,7 @@ class _Slot:
 
 @dataclass
 class _Compiler:
-    worker: Worker
+    worker: Worker[Trial, TrialAnswer]
     at: Job | None = None
 
 
@@ -57,13 +58,12 @@ class LocalEngine:
         self._setup = setup
         memory = setup.max_memory_bytes or machine_memory_bytes() // 2
 
-        def process(make: Serve, *arguments: object) -> Worker:
-            return Worker(make, arguments, start_s=START_PATIENCE_S, max_memory_bytes=memory)
-
+        limits: Any = {"start_s": START_PATIENCE_S, "max_memory_bytes": memory}
         self._names = [f"GPU {index}" if setup.device != "cpu" else f"CPU {index}" for index in devices]
-        self._slots = [_Slot(process(serve_device, setup, index)) for index in devices]
+        self._slots = [_Slot(Worker(serve_device, (setup, index), Job, JobAnswers, **limits)) for index in devices]
         number = num_compilers or max(1, min(os.cpu_count() or 1, 16 * len(devices)))
-        self._compilers = [_Compiler(process(serve_compiler, setup)) for _ in range(number)]
+        compilers = [Worker(serve_compiler, (setup,), Trial, TrialAnswer, **limits) for _ in range(number)]
+        self._compilers = [_Compiler(worker) for worker in compilers]
         self._to_compile: deque[Job] = deque()
         #: Numbers of the jobs that are compiled, and answers of those that the compiler refused.
         self._compiled: set[int] = set()
@@ -87,15 +87,33 @@ class LocalEngine:
 
     def submit(self, slot: int, job: Job) -> None:
         """Queue a job for a device."""
-        self._slot_of[job.number] = slot
         if self._slots[slot].why_lost:
-            self._refuse(job, self._slots[slot].why_lost)
-        elif job.is_final:
+            self._refuse(job, slot, self._slots[slot].why_lost)
+            return
+        self._slot_of[job.number] = slot
+        self._slots[slot].waiting.append(job)
+        if job.is_final:
             self._compiled.add(job.number)
-            self._slots[slot].waiting.append(job)
         else:
             self._to_compile.append(job)
-            self._slots[slot].waiting.append(job)
+
+    def drop(self, numbers: Set[int]) -> None:
+        """Forget jobs; processes that run one of them are replaced, and their other jobs begin again."""
+        for compiler in self._compilers:
+            if compiler.at is not None and compiler.at.number in numbers:
+                compiler.worker.forget()
+                compiler.at = None
+        for slot in self._slots:
+            if any(job.number in numbers for job in slot.at):
+                slot.worker.forget()
+                slot.waiting.extendleft(reversed(slot.at))
+                slot.at.clear()
+            slot.waiting = _without(slot.waiting, numbers)
+        self._to_compile = _without(self._to_compile, numbers)
+        self._compiled -= numbers
+        self._done = [done for done in self._done if done.job.number not in numbers]
+        for number in numbers:
+            self._slot_of.pop(number, None)
 
     def poll(self, timeout_s: float) -> list[JobResult]:
         """The results since the last call; waits up to `timeout_s` for one.
@@ -126,20 +144,18 @@ class LocalEngine:
         for worker in self._workers():
             worker.kill()  # a device's process takes a while to end: they do so together
         for worker in self._workers():
-            worker.close()
+            worker.forget()
 
-    def _workers(self) -> list[Worker]:
+    def _workers(self) -> list[Worker[Any, Any]]:
         return [*(compiler.worker for compiler in self._compilers), *(slot.worker for slot in self._slots)]
 
     def _finish(self, job: Job, answers: tuple[TrialAnswer, ...], seconds: float = 0.0) -> None:
         self._compiled.discard(job.number)
         self._done.append(JobResult(job, self._slot_of.pop(job.number), answers, seconds))
 
-    def _refuse(self, job: Job, why: str) -> None:
+    def _refuse(self, job: Job, slot: int, why: str) -> None:
         """Answer that a job is not run: its device is lost."""
-        self._compiled.discard(job.number)
-        answers = failed(job, Outcome.NOT_RUN, why)
-        self._done.append(JobResult(job, self._slot_of.pop(job.number), answers, 0.0, slot_is_lost=True))
+        self._done.append(JobResult(job, slot, failed(job, Outcome.NOT_RUN, why), 0.0, slot_is_lost=True))
 
     def _step(self, news: Sequence[object]) -> None:
         """Read the replies of processes with news, from time to time of all, and hand out work."""
@@ -158,15 +174,19 @@ class LocalEngine:
             if not is_heard:
                 return
             try:
-                reply = compiler.worker.poll()
-                answer = reply and reply[0]
+                answer = compiler.worker.poll()
             except Lost as lost:
                 answer = TrialAnswer(outcome=lost.outcome, message=f"compiling: {lost.message}")
             except StartError as error:
                 # The device's process compiles the kernel instead.
                 compiler.worker.forget()
                 answer = TrialAnswer(outcome=Outcome.OK, message=str(error))
+            except RuntimeError as error:
+                answer = TrialAnswer(outcome=Outcome.COMPILE_FAILED, message=str(error))
             if answer is None:
+                return
+            if answer.outcome != Outcome.OK and not compiler.worker.was_fresh:
+                compiler.worker.retry()
                 return
             compiler.at = None
             if answer.outcome == Outcome.OK:
@@ -196,21 +216,28 @@ class LocalEngine:
         try:
             reply = slot.worker.poll()
         except Lost as lost:
-            answers = _blamed(job, slot.worker.noted, lost)
+            answers = failed(job, lost.outcome, lost.message)
         except StartError as error:
             slot.failed_starts += 1
             if slot.failed_starts >= MAX_STARTS:
                 self._give_up(slot, str(error))
             return False
-        except Exception as error:  # noqa: BLE001 - raised in the process, by what is not a candidate's doing
+        except RuntimeError as error:
             answers = failed(job, Outcome.LAUNCH_FAILED, str(error))
         else:
             if reply is None:
                 return False
-            answered: JobAnswers = reply[0]
-            answers, slot.failed_starts = answered.answers, 0
-            if answered.is_lost:
+            answers, slot.failed_starts = reply.answers, 0
+            if len(answers) != len(job.trials):
+                answers = failed(job, Outcome.CRASHED, "its answer is none: it is to other trials")
+            if reply.is_lost:
                 slot.worker.abandon()
+        if len(answers) > 1:
+            answers = tuple(map(_open_again, answers))
+        elif answers[0].outcome != Outcome.OK and not slot.worker.was_fresh:
+            # What ran in the process before may be at fault: only a process of its own refuses a candidate.
+            slot.worker.retry()
+            return False
         slot.at.popleft()
         now = time.monotonic()
         self._finish(job, answers, now - slot.since)
@@ -219,29 +246,24 @@ class LocalEngine:
 
     def _give_up(self, slot: _Slot, why: str) -> None:
         """Give up a device, and answer its jobs."""
-        name = self._names[self._slots.index(slot)]
-        slot.why_lost = f"{name}: its process does not start: {why}"
-        slot.worker.close()
-        for job in [*slot.at, *slot.waiting]:
-            if job in self._to_compile:
-                self._to_compile.remove(job)
-            for compiler in self._compilers:
-                if compiler.at is job:
-                    compiler.worker.forget()
-                    compiler.at = None
-            self._refuse(job, slot.why_lost)
-        slot.at.clear()
-        slot.waiting.clear()
+        number = self._slots.index(slot)
+        slot.why_lost = f"{self._names[number]}: its process does not start: {why}"
+        slot.worker.forget()
+        jobs = [*slot.at, *slot.waiting]
+        self.drop({job.number for job in jobs})
+        for job in jobs:
+            self._refuse(job, number, slot.why_lost)
 
 
-def _blamed(job: Job, noted: int, lost: Lost) -> tuple[TrialAnswer, ...]:
-    """The answers where a process was lost: the fault is that of the trial under way, where it is known."""
-    if len(job.trials) == 1:
-        return failed(job, lost.outcome, lost.message)
-    answers = list(failed(job, Outcome.NOT_RUN, f"lost with another one: {lost.message}"))
-    if 0 <= noted < len(answers):
-        answers[noted] = TrialAnswer(outcome=lost.outcome, message=lost.message)
-    return tuple(answers)
+def _without(jobs: deque[Job], numbers: Set[int]) -> deque[Job]:
+    return deque(job for job in jobs if job.number not in numbers)
+
+
+def _open_again(answer: TrialAnswer) -> TrialAnswer:
+    """The answer to one of several finalists, which is run again alone where another one may be at fault."""
+    if answer.outcome == Outcome.OK:
+        return answer
+    return TrialAnswer(outcome=Outcome.NOT_RUN, message=f"with others: {answer.message}")
 
 
 class LocalFleet:

@@ -1,6 +1,7 @@
 """A worker process: it answers one request at a time, is replaced when it hangs or dies, and ends with its parent.
 
-Its code may crash it, print without end, or fill memory: the parent gets the fault as an exception.
+Its code may crash it, print without end, fill memory, fork, or write to its pipes: the parent gets the fault as an
+exception. A reply states the number of its request, so that none is taken for the answer to another one.
 """
 
 from __future__ import annotations
@@ -10,25 +11,39 @@ import os
 import resource
 import signal
 import sys
-import tempfile
 import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection
-from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
+import msgspec
+
+from constrint.tune.keeper import is_larger, keep
+from constrint.tune.messages import (
+    BrokenChannel,
+    Channel,
+    ClosedChannel,
+    describe,
+    ending,
+    read_message,
+    unpacked,
+    write_message,
+)
 from constrint.tune.processes import PRELOAD, WARM, end_with_parent
 from constrint.tune.trial import Outcome
 
-#: Bytes read from the end of a process's output, and the largest file that it may write, its output included.
-TAIL_BYTES, MAX_FILE_BYTES = 2000, 256 << 20
-_READY, _NOTE, _REPLY, _RAISED = "ready", "note", "reply", "raised"
+#: The largest file that a process may write, and the longest message.
+MAX_FILE_BYTES, MAX_MESSAGE_BYTES = 256 << 20, 1 << 20
+#: Time that a process has to end with all that it started, in seconds.
+END_S = 5.0
 
-#: Makes, in the process, the function that answers requests; that may note its place in a request.
-Serve = Callable[..., Callable[[Any, Callable[[int], None]], Any]]
+Asked = TypeVar("Asked")
+Told = TypeVar("Told")
+#: Makes, in the process, the function that answers requests.
+Serve = Callable[..., Callable[[Asked], Told]]
 
 
 class Lost(Exception):
@@ -39,29 +54,61 @@ class Lost(Exception):
         self.outcome, self.message = outcome, message
 
 
-class Worker:
+class StartError(Exception):
+    """Raised when a process dies before it is ready."""
+
+
+class WorkerReply(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A message of a process.
+
+    Args:
+        number: Number of the request; -1 for "ready".
+        answer: The answer, packed; empty where there is none.
+        error: The exception that was raised in place of an answer.
+    """
+
+    number: int
+    answer: bytes = b""
+    error: str = ""
+
+
+class Worker(Generic[Asked, Told]):
     """One process at a time, restarted on demand; requests are answered in order.
 
     Args:
         make: Called in the process with `arguments`, importable there; returns the function that answers requests.
         arguments: Arguments of `make`.
+        asked, told: Types of a request and of its answer.
         start_s: Time limit of the start, in seconds.
-        max_memory_bytes: Limit of its memory.
+        max_memory_bytes: Limit of the memory of the process and of all that it starts.
+
+    Attributes:
+        was_fresh: Whether the last request was the first one of its process.
     """
 
-    def __init__(self, make: Serve, arguments: tuple[Any, ...] = (), *, start_s: float, max_memory_bytes: int) -> None:
-        self._make, self._arguments, self._start_s, self._max_memory = make, arguments, start_s, max_memory_bytes
-        handle, name = tempfile.mkstemp(prefix="constrint-worker-")
-        os.close(handle)
-        self._log = Path(name)
+    def __init__(
+        self,
+        make: Serve[Asked, Told],
+        arguments: tuple[Any, ...],
+        asked: type[Asked],
+        told: type[Told],
+        *,
+        start_s: float,
+        max_memory_bytes: int,
+    ) -> None:
+        self._make, self._arguments, self._asked = make, arguments, asked
+        self._start_s, self._max_memory = start_s, max_memory_bytes
+        self._answers = msgspec.msgpack.Decoder(told)
         self._process: Any = None
-        self._pipe: Connection | None = None
+        self._pipes: list[Connection] = []
+        self._channel: Channel | None = None
         self._until = 0.0
         self._is_ready = False
-        #: Unanswered requests with their time limits; the process works on the first.
-        self._open: deque[tuple[Any, float]] = deque()
-        #: Place in the current request that the process noted last.
-        self.noted = -1
+        #: Unanswered requests with their time limits; the process works on the first, whose number is `_number`.
+        self._open: deque[tuple[Asked, float]] = deque()
+        self._number = self._num_answered = 0
+        self._is_closed = False
+        self.was_fresh = True
 
     @property
     def num_open(self) -> int:
@@ -69,9 +116,11 @@ class Worker:
         return len(self._open)
 
     @property
-    def wake(self) -> Connection | None:
-        """The pipe, readable when there is news."""
-        return self._pipe
+    def wake(self) -> int | None:
+        """The pipe of the replies, readable when there is news, or the end of a process that closed its pipe."""
+        if self._channel is None or self._is_closed:
+            return None if self._process is None else int(self._process.sentinel)
+        return self._channel.replies
 
     def start(self) -> None:
         """Start the process ahead of the first request."""
@@ -79,115 +128,146 @@ class Worker:
             return
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(PRELOAD)
-        self._pipe, theirs = context.Pipe()
-        arguments = (theirs, str(self._log), self._make, self._arguments)
+        theirs_in, requests = context.Pipe(duplex=False)
+        (replies, theirs_out), (output, theirs_print) = (context.Pipe(duplex=False) for _ in range(2))
+        theirs = (theirs_in, theirs_out, theirs_print)
+        arguments = (theirs, self._make, self._arguments, self._asked)
         self._process = context.Process(target=_run, args=arguments, daemon=True)
         self._process.start()
-        theirs.close()
-        self._is_ready = False
+        for pipe in theirs:
+            pipe.close()
+        self._pipes = [requests, replies, output]
+        self._channel = Channel(*(pipe.fileno() for pipe in self._pipes), longest=MAX_MESSAGE_BYTES)
+        self._is_ready, self._is_closed, self._num_answered = False, False, 0
         self._until = time.monotonic() + self._start_s
 
-    def ask(self, request: Any, patience_s: float) -> None:
+    def ask(self, request: Asked, patience_s: float) -> None:
         """Send a request; `poll` returns the answer. Starts the process where there is none."""
         self.start()
         self._open.append((request, patience_s))
         if self._is_ready:
-            self._send(request)
+            self._send(len(self._open) - 1)
             if len(self._open) == 1:
                 self._begin()
 
-    def poll(self) -> tuple[Any] | None:
-        """The answer to the first request, in a tuple; None while there is none.
+    def poll(self) -> Told | None:
+        """The answer to the first request; None while there is none.
 
         Raises:
-            Lost: When the process hung or died over the request; the next one gets a new process.
+            Lost: When the process hung, died or wrote nonsense over the request; the next one gets a new process.
             StartError: When the process did not start; the request stays open.
-            Exception: The exception of the function.
+            RuntimeError: When the function raised an exception.
         """
         if not self._open:
             return None
         self.start()
-        assert self._pipe is not None
-        with suppress(EOFError, OSError):
-            while self._pipe.poll():
-                kind, content = self._pipe.recv()
-                if kind == _READY:
-                    self._is_ready = True
-                    for request, _ in self._open:
-                        self._send(request)
-                    self._begin()
-                elif kind == _NOTE:
-                    self.noted = int(content)
-                else:
-                    self._open.popleft()
-                    self._begin()
-                    if kind == _RAISED:
-                        raise content
-                    return (content,)
+        try:
+            if (reply := self._reply()) is not None:
+                return self._answer(reply)
+        except ClosedChannel:
+            # How the process ended is known a moment later.
+            self._until = self._until if self._is_closed else min(self._until, time.monotonic() + END_S)
+            self._is_closed = True
+        except BrokenChannel as error:
+            self._lose(Outcome.CRASHED, str(error))
         self._look_after()
         return None
 
-    def kill(self) -> None:
-        """Kill the process without waiting for it."""
-        if self._process is not None:
-            self._process.kill()
+    def retry(self) -> None:
+        """Ask the request that was answered last again, before all others, of a new process."""
+        self._open.appendleft(self._last)
+        self.abandon()
 
     def abandon(self) -> None:
-        """End the process at once; open requests go to a new one."""
+        """End the process and all that it started; open requests go to a new one."""
         self.kill()
         if self._process is not None:
-            self._process.join()
-            assert self._pipe is not None
-            self._pipe.close()
-        self._process = self._pipe = None
+            self._process.join(END_S)
+            if self._process.is_alive():
+                self._process.kill()
+        for pipe in self._pipes:
+            pipe.close()
+        self._process, self._channel, self._pipes = None, None, []
+
+    def kill(self) -> None:
+        """Ask the process to end, without waiting for it; its keeper, which no candidate runs in, does so at once."""
+        if self._process is not None:
+            self._process.terminate()
+            with suppress(OSError):
+                os.kill(self._process.pid, signal.SIGCONT)
 
     def forget(self) -> None:
         """End the process at once, and drop all open requests."""
         self._open.clear()
         self.abandon()
 
-    def close(self) -> None:
-        """End the process, and remove its log."""
-        self.forget()
-        self._log.unlink(missing_ok=True)
-
     def _begin(self) -> None:
         """Start the clock of the next request."""
-        self.noted = -1
         if self._open:
             self._until = time.monotonic() + self._open[0][1]
 
-    def _send(self, request: Any) -> None:
-        assert self._pipe is not None
-        # A process that just died is noticed by the next poll.
-        with suppress(OSError):
-            self._pipe.send(request)
+    def _reply(self) -> WorkerReply | None:
+        """The reply to the first request; None while there is none."""
+        assert self._channel is not None
+        self._channel.flush()
+        body = self._channel.receive()
+        if body is None:
+            return None
+        reply = unpacked(body, _REPLIES)
+        if self._is_ready and reply.number == self._number:
+            return reply
+        if self._is_ready:
+            raise BrokenChannel("its answer is none: it is to another request")
+        self._is_ready = True
+        for place in range(len(self._open)):
+            self._send(place)
+        self._begin()
+        return None
+
+    def _send(self, place: int) -> None:
+        assert self._channel is not None
+        self._channel.send((self._number + place, self._open[place][0]))
+
+    def _answer(self, reply: WorkerReply) -> Told:
+        """The answer of a reply; a wrong one is the fault of the request."""
+        answer = unpacked(reply.answer, self._answers) if reply.answer else None
+        self._pop()
+        self._num_answered += 1
+        self._begin()
+        if answer is None:
+            raise RuntimeError(reply.error)
+        return answer
+
+    def _pop(self) -> None:
+        self._last, self.was_fresh = self._open.popleft(), self._num_answered == 0
+        self._number += 1
 
     def _look_after(self) -> None:
+        assert self._channel is not None
+        self._channel.listen()
         if not self._process.is_alive():
-            # Everything it sent before has been read.
-            self._lose(Outcome.CRASHED, _how(self._process.exitcode))
+            self._lose(Outcome.CRASHED, ending(self._process.exitcode))
+        if self._is_closed and time.monotonic() > self._until:
+            self._lose(Outcome.CRASHED, "it closed its pipes")
         if time.monotonic() > self._until:
             what = "started within" if not self._is_ready else "answered within"
             self._lose(Outcome.TIMED_OUT, f"not {what} its time")
-        if _resident_bytes(self._process.pid) > self._max_memory:
+        if is_larger(self._process.pid, self._max_memory):
             self._lose(Outcome.CRASHED, f"took more than {self._max_memory / 2**30:.1f} GiB of the host's memory")
 
     def _lose(self, outcome: Outcome, message: str) -> None:
-        printed = self._printed()
+        """End the process over the first request."""
+        assert self._channel is not None
+        printed = self._channel.printed
         text = f"{message}; it printed: {printed}" if printed else message
         self.abandon()
         if not self._is_ready:
             raise StartError(text)
-        self._open.popleft()
+        self._pop()
         raise Lost(outcome, text)
 
-    def _printed(self) -> str:
-        with suppress(OSError), self._log.open("rb") as file:
-            file.seek(max(0, self._log.stat().st_size - TAIL_BYTES))
-            lines = file.read(TAIL_BYTES).decode(errors="replace").strip("\0 \n").splitlines()
-            return " | ".join(line.strip() for line in lines[-4:])[-400:]
-        return ""
+
+_REPLIES = msgspec.msgpack.Decoder(WorkerReply)
 
 
 def start_server(device: str) -> None:
@@ -197,15 +277,17 @@ def start_server(device: str) -> None:
     forkserver.ensure_running()
 
 
-class StartError(Exception):
-    """Raised when a process dies before it is ready."""
+def _run(pipes: tuple[Connection, ...], make: Serve[Any, Any], arguments: tuple[Any, ...], asked: type) -> None:
+    """The main function of the process."""
+    keep(lambda: _serve(pipes, make, arguments, asked))
 
 
-def _run(pipe: Connection, log: str, make: Serve, arguments: tuple[Any, ...]) -> None:
-    """Answer requests until the parent is gone: the main function of the process."""
+def _serve(pipes: tuple[Connection, ...], make: Serve[Any, Any], arguments: tuple[Any, ...], asked: type) -> None:
+    """Answer requests until the parent is gone."""
     end_with_parent()
-    # Output of candidates is kept apart from the program's; endless output is cut.
-    output = os.open(log, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND)
+    requests, replies, output = (pipe.fileno() for pipe in pipes)
+    _close_others({requests, replies, output})
+    # What candidates print is kept apart from what the program prints.
     for stream in (sys.stdout, sys.stderr):
         with suppress(Exception):
             stream.flush()
@@ -213,45 +295,36 @@ def _run(pipe: Connection, log: str, make: Serve, arguments: tuple[Any, ...]) ->
     os.dup2(output, 2)
     _limit_files()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
+    read = msgspec.msgpack.Decoder(tuple[int, asked])  # type: ignore[valid-type]
     answer = make(*arguments)
-    pipe.send((_READY, None))
-    while True:
+    write_message(replies, WorkerReply(-1))
+    while (body := read_message(requests)) is not None:
+        number, request = read.decode(body)
         try:
-            request = pipe.recv()
-        except EOFError:
-            break
-        os.ftruncate(output, 0)
-        try:
-            reply = (_REPLY, answer(request, lambda number: pipe.send((_NOTE, number))))
-        except Exception as error:  # noqa: BLE001 - the parent hears of it
-            reply = (_RAISED, RuntimeError(f"{type(error).__name__}: {error}"))
-        pipe.send(reply)
-    os._exit(0)
+            reply = WorkerReply(number, msgspec.msgpack.encode(answer(request)))
+        except BaseException as error:  # noqa: BLE001 - the parent hears of it
+            reply = WorkerReply(number, error=describe(error))
+        write_message(replies, reply)
+
+
+def _close_others(kept: set[int]) -> None:
+    """Turn what this process inherited, such as the pipe whose end is the end of the fork server, into nothing."""
+    parent = multiprocessing.parent_process()
+    nothing = os.open(os.devnull, os.O_RDWR)
+    own = kept | {0, 1, 2, nothing} | ({parent.sentinel} if parent is not None else set())
+    for name in os.listdir("/dev/fd"):
+        if int(name) not in own:
+            # One that is closed would be another file's number later.
+            with suppress(OSError):
+                os.fstat(int(name))
+                os.dup2(nothing, int(name))
 
 
 def _limit_files() -> None:
-    """Limit the size of files that the process may write, its output included."""
+    """Limit the size of files that the process may write."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     limits = [MAX_FILE_BYTES, *(limit for limit in (soft, hard) if limit != resource.RLIM_INFINITY)]
     resource.setrlimit(resource.RLIMIT_FSIZE, (min(limits), hard))
-
-
-def _how(code: int | None) -> str:
-    """The end of a process as text."""
-    if code is not None and code < 0:
-        try:
-            return f"killed by {signal.Signals(-code).name}"
-        except ValueError:
-            return f"killed by signal {-code}"
-    return f"ended with exit code {code}"
-
-
-def _resident_bytes(pid: int | None) -> int:
-    """Resident memory of a process; 0 where the system does not report it."""
-    with suppress(OSError, ValueError, IndexError):
-        text = Path(f"/proc/{pid}/statm").read_text(encoding="ascii")
-        return int(text.split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    return 0
 
 
 def machine_memory_bytes() -> int:

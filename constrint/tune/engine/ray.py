@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -95,6 +95,15 @@ class RayEngine:
         else:
             to.unsent.append(RemoteJob(job, self._fingerprint(job.trials[0].kernel)))
 
+    def drop(self, numbers: Set[int]) -> None:
+        """Forget jobs, here and where they run."""
+        for slot in self._slots:
+            slot.unsent = [order for order in slot.unsent if order.job.number not in numbers]
+            if not slot.why_lost and numbers & set(slot.owed):
+                slot.device.actor.drop.remote(set(numbers))
+            slot.owed = {number: job for number, job in slot.owed.items() if number not in numbers}
+        self._done = [done for done in self._done if done.job.number not in numbers]
+
     def poll(self, timeout_s: float) -> list[JobResult]:
         """The results since the last call; waits up to `timeout_s` for one.
 
@@ -156,8 +165,9 @@ class RayEngine:
                 self._lose(slot, one_line(error))
                 continue
             for done in results:
-                job = slot.owed.pop(done.job.number)
-                self._done.append(replace(done, job=job, slot=self._slots.index(slot)))
+                job = slot.owed.pop(done.job.number, None)
+                if job is not None:  # else it was dropped meanwhile
+                    self._done.append(replace(done, job=job, slot=self._slots.index(slot)))
             if any(done.slot_is_lost for done in results):
                 self._lose(slot, results[-1].answers[0].message)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from constrint import __version__
@@ -87,6 +87,11 @@ class Host:
                 return [JobResult(order.job, 0, failed(order.job, Outcome.NOT_RUN, why), 0.0, slot_is_lost=True)]
             self._engine.submit(0, order.job)
         return self._engine.poll(timeout_s)
+
+    def drop(self, numbers: Set[int]) -> None:
+        """Forget jobs."""
+        if self._engine is not None:
+            self._engine.drop(numbers)
 
     def close(self) -> None:
         """End the engine's processes."""

@@ -50,7 +50,8 @@ class TuningRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         options: Options that differ from their defaults.
         fixed: Parameters that the caller fixed; the winner is the best with these values.
         config: A value for each parameter.
-        outcome: `ok`, or what went wrong: `compile_failed`, `launch_failed`, `wrong_result`, `timed_out`, `crashed`.
+        outcome: `ok`, or what went wrong: `compile_failed`, `launch_failed`, `wrong_result`, `timed_out`, `crashed`,
+            `implausible` (timed below what the GPU's bandwidth and peak rates allow).
         message: The fault; empty where the outcome is ok.
         source_hash: Hash of the device code.
         spec_hash: Hash of the space, rules and costs.

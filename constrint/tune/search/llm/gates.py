@@ -30,6 +30,7 @@ FAILED_AT: Final[Mapping[str, tuple[Gate, str]]] = {
     "wrong_result": ("right", "its result is wrong"),
     "timed_out": ("right", "it takes too long, or hangs"),
     "crashed": ("right", "its process ended"),
+    "implausible": ("right", "no GPU of this model is as fast"),
 }
 #: Prefix of an engine's message where the compiler crashed or hung.
 COMPILING: Final = "compiling: "
