@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from constrint.errors import NoDeviceError
 from constrint.propose import wire
+from constrint.propose.worker.compiling import compile_launches, judge_loaded_kernels
 from constrint.propose.worker.held import HeldTensor, namespace, poisons
 from constrint.propose.worker.tensors import TensorMemory, array_of, torch_dtype, values_of
 from constrint.propose.worker.watch import MAX_NAMES, Guard, Launches, library_calls
@@ -75,6 +76,7 @@ class Server:
         self._jitted = (JITFunction, InterpretedFunction)
         for kind in self._jitted:
             self._launches.install(kind)
+        judge_loaded_kernels()
         self._warm_up()
         self._guard = Guard()
 
@@ -138,8 +140,6 @@ class Server:
         return wire.Acknowledged()
 
     def _compile(self, request: wire.Compile) -> wire.Reply:
-        from constrint.propose.worker.compiling import compile_launches
-
         tensors = [
             self._torch.empty_strided(layout.shape, layout.strides, dtype=torch_dtype(layout.dtype), device="meta")
             for layout in (*request.outputs, *request.inputs)
