@@ -289,7 +289,7 @@ def attack(count: int, seed: int, patience_s: float = 3.0, slots: int = 2) -> tu
             finds, outcomes = _attacked(engine, count, seed, patience_s)
         finally:
             engine.close()
-        left = _left_over(mark)
+        left = left_over(mark)
         finds += [f"{len(left)} processes outlive the run: {left}"] * bool(left)
         finds += ["code of a candidate ran here"] * Path(f"{mark}.ran").exists()
         for pid in left:
@@ -326,7 +326,7 @@ def _judged(done: JobResult, seed: int, outcomes: Counter[str]) -> list[str]:
     return [f"{own}: a message of {len(answer.message)} characters"] if len(answer.message) > 2000 else []
 
 
-def _left_over(mark: str) -> list[int]:
+def left_over(mark: str) -> list[int]:
     """Processes other than this one and its fork server in whose environment the mark stands, after a while."""
     until, left = time.monotonic() + 10, [0]
     while left and time.monotonic() < until:

@@ -15,8 +15,9 @@ import pytest
 from constrint.hwmodels import load_gpu
 from constrint.propose import GateSettings, find_task, wire
 from constrint.propose.examination import Examination, Failing
-from constrint.propose.floor import floor_s, impossible
+from constrint.propose.floor import floor_s
 from constrint.propose.timing import Timed, time_candidate
+from constrint.tune.floor import impossible
 from constrint.tune.search.llm.records import SourceProposal
 from tests.support.forked_worker import ForkedWorker, OpenWorker
 from tests.support.needs import needs_triton

@@ -138,7 +138,7 @@ def _watch(kind: bytes, messages: int, status: int) -> None:
     if pid == 0:
         os.close(status)
         with suppress(BaseException):
-            _serve(*map(bool, kind), socket.socket(fileno=messages))
+            _serve(bool(kind[0]), bool(kind[1]), socket.socket(fileno=messages))
         os._exit(0)
     os.close(messages)
     os.write(status, f"{pid}\n".encode())

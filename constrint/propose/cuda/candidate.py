@@ -86,9 +86,9 @@ class CudaCandidate:
     def compiled(self, tensors: Sequence[Any], gpu_name: str) -> Iterator[Kernel]:
         """Every kernel that a call launches, compiled for a named GPU; the tensors have no memory."""
         gpu = load_gpu(gpu_name)
-        for one in self._request.launches:
+        for every in self._request.launches:
             # A launch for other sizes is judged here, too.
-            self._binary(gpu, one.kernel, _types_of(self._layouts(tensors)))
+            self._binary(gpu, every.kernel, _types_of(self._layouts(tensors)))
         for one in self._bind(tensors, gpu)[0]:
             launch = one.launch
             stated = launch.compiled().stated

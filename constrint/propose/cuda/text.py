@@ -51,7 +51,7 @@ _CLOSING = {"(": ")", "[": "]", "{": "}"}
 
 
 def text_problems(tokens: Sequence[CudaToken]) -> Iterator[str]:
-    """What a text has that no candidate may have, with its line and the way out."""
+    """The faults of a text, each with its line and the way out."""
     reader = _TextReader(tokens)
     for place, token in enumerate(tokens):
         for problem in reader.problems(place, token):
@@ -75,7 +75,7 @@ def kernels_of(tokens: Sequence[CudaToken]) -> frozenset[str]:
 
 
 def name_problems(expression: str) -> Iterator[str]:
-    """What the name of a kernel, with its arguments of a template, may not hold."""
+    """The faults of a kernel's name with its arguments of a template."""
     try:
         tokens = list(lex(expression))
     except UnreadableText as error:
@@ -94,7 +94,7 @@ class _TextReader:
         self._texts: set[int] = set()
 
     def problems(self, place: int, token: CudaToken) -> Iterator[str]:
-        """What is wrong with one token where it stands."""
+        """The faults of one token where it stands."""
         if token.directive:
             yield from self._in_directive(place, token)
         elif token.text in ("#", "##"):

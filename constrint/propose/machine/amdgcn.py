@@ -38,7 +38,7 @@ _METADATA = re.compile(r"^\s*\.amdgpu_metadata\n.*?^\s*\.end_amdgpu_metadata$", 
 
 
 def amdgcn_problems(text: str) -> Iterator[str]:
-    """What a text of assembly has that no candidate may have.
+    """The faults of a text of assembly.
 
     Args:
         text: What Triton's compiler made.

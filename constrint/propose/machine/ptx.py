@@ -125,7 +125,7 @@ def read_ptx(text: str) -> PtxFindings:
 
 
 def fragment_problems(text: str) -> list[str]:
-    """What a text of `asm` has that no candidate may have.
+    """The faults of a text of `asm`.
 
     Args:
         text: The instructions, with `%0` for an operand and `%%` for a percent sign.

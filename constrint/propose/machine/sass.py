@@ -68,7 +68,7 @@ class _Symbol(NamedTuple):
 
 
 def sass_problems(cubin: bytes, ptx: PtxFindings) -> Iterator[str]:
-    """What a binary has that no candidate may have.
+    """The faults of a binary.
 
     Args:
         cubin: The binary.
@@ -77,7 +77,7 @@ def sass_problems(cubin: bytes, ptx: PtxFindings) -> Iterator[str]:
     try:
         sections = list(_sections(cubin))
         symbols = list(_symbols(cubin, sections))
-    except (struct.error, ValueError, IndexError):
+    except (struct.error, ValueError, IndexError, OverflowError):
         yield "a binary that cannot be read"
         return
     yield from _memory_problems(sections, symbols, ptx.dead)

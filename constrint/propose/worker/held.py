@@ -10,13 +10,13 @@ import builtins
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
+from functools import lru_cache
 from importlib import import_module
 from types import ModuleType
 from typing import Any
 
 from constrint.propose.allowed import (
     BUILTINS,
-    FACTS,
     IMPORTS,
     LIBDEVICE,
     MODULES,
@@ -42,15 +42,37 @@ class HeldTensor:
         tensor: The tensor.
     """
 
-    __slots__ = ("_tensor",)
+    __slots__ = ("_strides", "_tensor", "device", "dtype", "is_contiguous", "itemsize", "ndim", "shape")
     __hash__ = None  # type: ignore[assignment]
 
     def __init__(self, tensor: Any) -> None:
-        self._tensor = tensor
+        # They are asked for once, so that a timed call does not wait for a watched tensor's answers.
+        self._tensor, self._strides, self.shape = tensor, tensor.stride(), tensor.shape
+        self.dtype, self.device, self.ndim, self.itemsize = tensor.dtype, tensor.device, tensor.ndim, tensor.itemsize
+        is_contiguous = bool(tensor.is_contiguous())
+        self.is_contiguous = lambda: is_contiguous
+
+    def stride(self, dim: int | None = None) -> Any:
+        """All strides, or one."""
+        return self._strides if dim is None else self._strides[dim]
+
+    def size(self, dim: int | None = None) -> Any:
+        """All sizes, or one."""
+        return self.shape if dim is None else self.shape[dim]
+
+    def dim(self) -> int:
+        """How many dimensions."""
+        return int(self.ndim)
+
+    def numel(self) -> int:
+        """How many elements."""
+        return int(self.shape.numel())
+
+    def element_size(self) -> int:
+        """Bytes of an element."""
+        return int(self.itemsize)
 
     def __getattr__(self, name: str) -> Any:
-        if name in FACTS:
-            return getattr(self._tensor, name)
         if name not in VIEWS:
             raise AttributeError(f"{name} of a tensor: PyTorch may not do the work; a kernel of its own has to.")
         found = getattr(self._tensor, name)
@@ -89,9 +111,14 @@ def released(value: Any) -> Any:
 def bound(function: Any, arguments: Sequence[Any], named: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The arguments of a kernel by name, and the options of its launch, which are no arguments."""
     own = {name: value for name, value in named.items() if name in function.arg_names}
-    known = inspect.signature(function.fn).bind(*arguments, **own)
+    known = _signature(function.fn).bind(*arguments, **own)
     known.apply_defaults()
     return dict(known.arguments), {name: value for name, value in named.items() if name not in own}
+
+
+@lru_cache(maxsize=64)
+def _signature(function: Any) -> inspect.Signature:
+    return inspect.signature(function)
 
 
 def blocks(grid: Any, arguments: Callable[[], Mapping[str, Any]]) -> Any:

@@ -111,7 +111,7 @@ class Server:
 
     def _warm_up(self) -> None:
         """Let PyTorch load what it loads when it is first used under a watch, and replace what it replaces then."""
-        with library_calls(self._launches):
+        with library_calls():
             tensor = self._torch.empty((2, 2), dtype=self._torch.float32, device=self._device)
             tensor.t().contiguous().view(4)
             self._torch.zeros_like(tensor).new_empty(1)
