@@ -14,6 +14,7 @@ from typing import Any
 from constrint.errors import UnsupportedError
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.launch.triton import TritonLaunch
+from constrint.propose.machine import words
 from constrint.propose.machine.judge import judge
 from constrint.propose.wire import Kernel
 from constrint.tune.compile import build_triton
@@ -22,6 +23,8 @@ from constrint.tune.compile import build_triton
 MAX_KERNELS, MAX_BLOCKS_X, MAX_BLOCKS_YZ = 16, 2**31 - 1, 65535
 #: Triton's number of warps where a launch names none.
 NUM_WARPS = 4
+#: Options of Triton that a launch may state; others replace a stage of the compiler, or read files.
+OPTIONS = words("num_warps num_stages num_ctas maxnreg enable_fp_fusion waves_per_eu matrix_instr_nonkdim kpack")
 
 
 def compile_launches(entry: Any, tensors: Sequence[Any], gpu_name: str) -> Iterator[Kernel]:
@@ -84,6 +87,10 @@ def _launch_of(function: Any, arguments: Sequence[Any], grid: Any, named: Mappin
     """One launch; arguments that the kernel does not have are options of Triton."""
     own = {name: value for name, value in named.items() if name in function.arg_names}
     options = {name: value for name, value in named.items() if name not in function.arg_names}
+    if not options.keys() <= OPTIONS:
+        name = min(options.keys() - OPTIONS)
+        allowed = ", ".join(sorted(OPTIONS))
+        raise UnsupportedError(f"{function.__name__} has no parameter {name!r}, and a launch states only {allowed}.")
     bound = inspect.signature(function.fn).bind(*arguments, **own)
     bound.apply_defaults()
     blocks = grid(bound.arguments) if callable(grid) else grid
