@@ -9,18 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from constrint.propose.cuda.tokens import CudaToken, UnreadableText, lex
+from constrint.propose.machine import words
 from constrint.propose.machine.ptx import fragment_problems
 
-
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
 #: Directives of the preprocessor that read no files.
-DIRECTIVES = _words("define undef if ifdef ifndef elif else endif pragma")
-_QUALIFIERS = _words("__global__ __device__ __host__ __forceinline__ __noinline__ __inline__")
+DIRECTIVES = words("define undef if ifdef ifndef elif else endif pragma")
+_QUALIFIERS = words("__global__ __device__ __host__ __forceinline__ __noinline__ __inline__")
 #: Names that begin with an underscore or hold two: only these of CUDA's.
-RESERVED = _QUALIFIERS | _words(
+RESERVED = _QUALIFIERS | words(
     "__shared__ __restrict__ __restrict __launch_bounds__ __align__ __builtin_align__ __grid_constant__ "
     "__CUDA_ARCH__ __syncthreads __syncthreads_count __syncthreads_and __syncthreads_or __syncwarp __threadfence "
     "__threadfence_block __threadfence_system __activemask __all_sync __any_sync __uni_sync __ballot_sync __shfl_sync "
@@ -43,9 +39,9 @@ RESERVED = _QUALIFIERS | _words(
     "__double2float_rn __double2int_rn __double2int_rz __int2double_rn __ll2double_rn"
 )
 #: Words that a macro may not hold, so that declarations and assembly stand where they are read.
-_NOT_IN_MACROS = _words("asm static extern namespace template struct class union") | _QUALIFIERS | {"__shared__"}
+_NOT_IN_MACROS = words("asm static extern namespace template struct class union") | _QUALIFIERS | {"__shared__"}
 #: Words of storage that lasts; `extern` and `static` are looked at where they stand.
-_LASTING = _words("thread_local register mutable")
+_LASTING = words("thread_local register mutable")
 _AFTER_PARAMETERS = ("{", "const", "noexcept", "->", ":")
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
 

@@ -15,9 +15,11 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
+from constrint.errors import UnsupportedError
 from constrint.propose.allowed import (
     BUILTINS,
     IMPORTS,
+    LAUNCH_OPTIONS,
     LIBDEVICE,
     MODULES,
     NAMES,
@@ -109,11 +111,19 @@ def released(value: Any) -> Any:
 
 
 def bound(function: Any, arguments: Sequence[Any], named: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The arguments of a kernel by name, and the options of its launch, which are no arguments."""
+    """The arguments of a kernel by name, and the options of its launch, which are no arguments.
+
+    Raises:
+        UnsupportedError: When an option is none that a launch may state.
+    """
     own = {name: value for name, value in named.items() if name in function.arg_names}
+    options = {name: value for name, value in named.items() if name not in own}
+    if refused := options.keys() - LAUNCH_OPTIONS:
+        what = f"{function.__name__} has no parameter {min(refused)!r}"
+        raise UnsupportedError(f"{what}, and a launch states only {', '.join(sorted(LAUNCH_OPTIONS))}.")
     known = _signature(function.fn).bind(*arguments, **own)
     known.apply_defaults()
-    return dict(known.arguments), {name: value for name, value in named.items() if name not in own}
+    return dict(known.arguments), options
 
 
 @lru_cache(maxsize=64)
