@@ -24,8 +24,9 @@ from sqlalchemy.exc import DBAPIError
 
 from constrint.errors import UsageError
 from constrint.tune.store.alone import alone_in
-from constrint.tune.store.backends import SEALED, check_version, fill, is_intact
+from constrint.tune.store.backends import SEALED, check_version, clean, fill, is_intact
 from constrint.tune.store.place import WAYS
+from constrint.tune.store.proposals import PROPOSALS
 from constrint.tune.store.schema import CHECKSUM, META, METADATA, RECORDS, SCHEMA
 from constrint.tune.store.sqlite_engine import APPLICATION_ID, DAMAGED, as_text, engine_of, identity_of, is_read_only
 
@@ -169,12 +170,15 @@ def damage_of(path: Path) -> str:
         with engine.connect() as connection:
             inspector = inspect(connection)
             names = set(inspector.get_table_names())
-            if not {META.name, RECORDS.name} <= names <= METADATA.tables.keys():
-                return f"its tables are {', '.join(sorted(names)) or 'lost'}"
-            for name in names:
-                columns = {column["name"] for column in inspector.get_columns(name)}
-                if columns | {CHECKSUM} != {column.name for column in METADATA.tables[name].c} | {CHECKSUM}:
-                    return f"the columns of {name} are {', '.join(sorted(columns))}"
+            # Stores of earlier versions lack one table; tables that somebody has added are no damage.
+            lost = METADATA.tables.keys() - names
+            if lost - {PROPOSALS.name} or (lost and names - METADATA.tables.keys()):
+                return f"it lacks {', '.join(sorted(lost))}"
+            for name in names & METADATA.tables.keys():
+                lost = set(METADATA.tables[name].c.keys()) - {CHECKSUM}
+                lost -= {column["name"] for column in inspector.get_columns(name)}
+                if lost:
+                    return f"the table {name} lacks {', '.join(sorted(lost))}"
             check = "integrity_check" if path.stat().st_size <= MAX_COMPARED else "quick_check"
             finding = str(connection.exec_driver_sql(f"PRAGMA {check}(1)").scalar_one())
             return "" if finding == "ok" else " ".join(finding.split())
@@ -193,7 +197,7 @@ def damage_of(path: Path) -> str:
 def warn_of_damage(path: Path, damage: str) -> None:
     """Warn the reader of a damaged store."""
     warnings.warn(
-        f"the store {path} is damaged ({_shown(damage)}). What can be read of it is read; the next command that writes "
+        f"the store {path} is damaged ({clean(damage)}). What can be read of it is read; the next command that writes "
         "records, such as `constrint records import`, puts the file aside and copies this to a fresh one.",
         DamagedStoreWarning,
         stacklevel=7,
@@ -212,7 +216,6 @@ def replace_damaged(path: Path) -> None:
         damage = damage_of(path)
         if not damage:
             return
-        _refuse_later(path)
         aside = _free_name(path)
         num_rows = _make(path, salvaged(path), aside)
         # What a process added meanwhile. Whoever adds from now on sees that the file was replaced, and adds again.
@@ -221,19 +224,19 @@ def replace_damaged(path: Path) -> None:
             num_rows += fill(connection, salvaged(aside))
         engine.dispose()
     warnings.warn(
-        f"the store {path} is damaged ({_shown(damage)}). It is kept as {aside}, and a fresh one is begun with the "
+        f"the store {path} is damaged ({clean(damage)}). It is kept as {aside}, and a fresh one is begun with the "
         f"{num_rows:,} records and proposals that can be read.",
         DamagedStoreWarning,
         stacklevel=7,
     )
 
 
-def _shown(damage: str) -> str:
-    return damage.encode(errors="backslashreplace").decode()
+def refuse_later(path: Path) -> None:
+    """Refuse a damaged store of a later version, as a whole one is refused.
 
-
-def _refuse_later(path: Path) -> None:
-    """Refuse a damaged store of a later version, as a whole one is refused."""
+    Raises:
+        StoreError: Names the version.
+    """
     engine = engine_of(path, is_written=False)
     try:
         with suppress(DBAPIError, UnicodeError), engine.connect() as connection:
