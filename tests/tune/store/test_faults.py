@@ -178,7 +178,9 @@ def test_a_table_that_somebody_added_is_no_damage(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("old", "new"), [
     (b"TABLE constrint_records", b"TABLE constrint_recXrds"),
-    (b"proposalsconstrint_proposals", b"prXposalsconstrint_prXposals"), (b"constrint_meta", b"constrint_m\xfft\xff"), (b"PRIMARY KEY", b"PRIMARY K\xff\xfe"),
+    (b"proposalsconstrint_proposals", b"prXposalsconstrint_prXposals"),
+    (b"constrint_meta", b"constrint_m\xfft\xff"),
+    (b"PRIMARY KEY", b"PRIMARY K\xff\xfe"),
 ])  # fmt: skip
 def test_a_damaged_schema_is_told_and_its_records_are_read(tmp_path: Path, old: bytes, new: bytes) -> None:
     """Text of the schema that is no UTF-8, or names other tables: no traceback, and no empty store in silence."""
