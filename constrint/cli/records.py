@@ -130,10 +130,11 @@ def diff(
 
 def _best(name: str, filters: dict[str, str | None], store: str | None) -> dict[str, TuningRecord]:
     """The best record of each workload in a run or a store, by the digest of the workload."""
+    from constrint.tune.store.backends import SCHEME
     from constrint.tune.store.choices import best_records, workload_key
     from constrint.tune.store.record import digest
 
-    is_store = "://" in name or Path(name).is_file()
+    is_store = bool(SCHEME.match(name)) or Path(name).is_file()
     with opened(name if is_store else store) as records_store:
         if not is_store and not records_store.count(run=name):
             hint = "A file or a URL names a store."

@@ -84,10 +84,14 @@ def tuned_path(folder: Path, gpu: str) -> Path:
 
     Capitals, digits and single hyphens are spelt in small letters. Any other name is followed by its hash.
     """
-    plain = re.sub(r"[^a-z0-9]+", "-", gpu.lower()).strip("-")[:100]
+    plain = _plain(gpu)
     if plain.upper() != gpu:
-        plain += f"_{hashlib.sha256(gpu.encode(errors='surrogatepass')).hexdigest()[:12]}"
+        plain = f"{plain[:100]}_{hashlib.sha256(gpu.encode(errors='surrogatepass')).hexdigest()[:12]}"
     return folder / f"tuned-{plain}.json"
+
+
+def _plain(gpu: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", gpu.lower()).strip("-")
 
 
 def table_of(folder: Path, gpu: str) -> tuple[Path, TunedTable]:
@@ -95,7 +99,7 @@ def table_of(folder: Path, gpu: str) -> tuple[Path, TunedTable]:
     path = tuned_path(folder, gpu)
     table = read_tuned(path)
     if not (table.gpu or table.problem):
-        earlier = folder / f"tuned-{re.sub(r'[^a-z0-9]+', '-', gpu.lower()).strip('-')}.json"
+        earlier = folder / f"tuned-{_plain(gpu)}.json"
         found = read_tuned(earlier) if earlier != path else table
         if found.gpu == gpu:
             return earlier, found

@@ -125,21 +125,21 @@ def shown(address: URL | str) -> str:
     """
     if isinstance(address, str):
         if not SCHEME.match(address):
-            return _text(address)
+            return clean(address)
         try:
             return shown(make_url(address))
         except (ArgumentError, ValueError):
             return f"{address.partition(':')[0]}:..."
     if address.get_backend_name() == "sqlite" and address.database:
-        return _text(address.database)
+        return clean(address.database)
     host = f"[{address.host}]" if ":" in (address.host or "") else address.host or ""
     port = f":{address.port}" if address.port else ""
-    return _text(f"{address.get_backend_name()}://{host}{port}/{address.database or ''}")
+    return clean(f"{address.get_backend_name()}://{host}{port}/{address.database or ''}")
 
 
-def _text(name: str) -> str:
-    """A name with the bytes of a file's name that are no text escaped."""
-    return name.encode(errors="backslashreplace").decode()
+def clean(text: str) -> str:
+    """Text of a file's name, or from a database, with the characters escaped that a terminal would act on."""
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
 
 
 def without_secrets(text: str, url: URL) -> str:
@@ -148,7 +148,7 @@ def without_secrets(text: str, url: URL) -> str:
     plain = [str(part) for part in (url.password, url.username, *values) if part]
     for part in sorted({*plain, *map(quote, plain), *map(quote_plus, plain)}, key=len, reverse=True):
         text = text.replace(part, "***")
-    return " ".join(text.split())
+    return clean(" ".join(text.split()))
 
 
 def prepare(engine: Engine, backend: StoreBackend, url: URL) -> None:
@@ -184,7 +184,7 @@ def check_version(connection: Connection, url: URL) -> None:
     version = connection.execute(select(META.c.value).where(META.c.name == "schema")).scalar_one_or_none()
     if version is None or not str(version).isdecimal() or int(version) > SCHEMA:
         raise StoreError(
-            f"the store {shown(url)} has schema {_text(str(version))}, and this version of constrint reads up to "
+            f"the store {shown(url)} has schema {clean(str(version))}, and this version of constrint reads up to "
             f"{SCHEMA}. Upgrade constrint, or name another store with --store or CONSTRINT_STORE."
         )
 

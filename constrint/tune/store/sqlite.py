@@ -16,7 +16,15 @@ from constrint.errors import StoreDamagedError, StoreError, StoreFullError, Stor
 from constrint.tune.store.backends import DAMAGED_WAY_OUT, Fault, check_version, explained, in_memory, prepare
 from constrint.tune.store.place import url_of_file
 from constrint.tune.store.sqlite_engine import APPLICATION_ID, DAMAGED, engine_of, identity_of, is_read_only
-from constrint.tune.store.sqlite_file import damage_of, has_content, make, replace_damaged, salvaged, warn_of_damage
+from constrint.tune.store.sqlite_file import (
+    damage_of,
+    has_content,
+    make,
+    refuse_later,
+    replace_damaged,
+    salvaged,
+    warn_of_damage,
+)
 
 #: Words of a message -> the error, and the way out.
 FAULTS: dict[str, Fault] = {
@@ -58,6 +66,8 @@ class SqliteBackend:
 
     def _opened(self, url: URL, path: Path, is_made: bool) -> Engine:
         damage = damage_of(path)
+        if damage:
+            refuse_later(path)
         if damage and not is_made:
             warn_of_damage(path, damage)
             return in_memory(salvaged(path))

@@ -15,17 +15,19 @@ import tempfile
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from sqlalchemy import URL, Table, inspect
 from sqlalchemy.exc import DBAPIError
 
 from constrint.errors import UsageError
 from constrint.tune.store.alone import alone_in
-from constrint.tune.store.backends import SEALED, check_version, fill, is_intact
+from constrint.tune.store.backends import SEALED, check_version, clean, fill, is_intact
 from constrint.tune.store.place import WAYS
+from constrint.tune.store.proposals import PROPOSALS
 from constrint.tune.store.schema import CHECKSUM, META, METADATA, RECORDS, SCHEMA
 from constrint.tune.store.sqlite_engine import APPLICATION_ID, DAMAGED, as_text, engine_of, identity_of, is_read_only
 
@@ -33,6 +35,8 @@ from constrint.tune.store.sqlite_engine import APPLICATION_ID, DAMAGED, as_text,
 HEADER, ID_AT = b"SQLite format 3\0", slice(68, 72)
 #: Our table as SQLite's first page spells it; a page has at most so many bytes.
 MARK, MAX_PAGE_BYTES = f"CREATE TABLE {META.name} (".encode(), 65536
+#: Whose a file is.
+OURS, OTHERS, NO_DATABASE = "ours", "a database of another program", "no database"
 #: Ends of the names of a store's journal and its index.
 COMPANIONS = ("-wal", "-shm")
 #: Bytes up to which opening also compares tables and indices, at a second for each 150 MB.
@@ -64,14 +68,11 @@ def has_content(path: Path) -> bool:
     if not stat.S_ISREG(status.st_mode):
         raise UsageError(f"{path} is no file that could hold a store. {_WAYS_OUT}")
     if not status.st_size:
-        text = (
-            f"the store {path} has 0 bytes: it is read as an empty one, and what it held before, if anything, is lost."
-        )
+        text = f"the store {path} has 0 bytes: it is read as an empty one, and what it held before is lost."
         warnings.warn(text, DamagedStoreWarning, stacklevel=6)
         return False
-    if not _is_ours(path):
-        with path.open("rb") as file:
-            kind = "a database of another program" if file.read(len(HEADER)) == HEADER else "no database"
+    kind = _kind_of(path)
+    if kind != OURS:
         size = f"{status.st_size:,} byte" + "s" * (status.st_size != 1)
         raise UsageError(f"{path} is no store: it is {kind}, of {size}, and was left as it is. {_WAYS_OUT}")
     return True
@@ -80,22 +81,37 @@ def has_content(path: Path) -> bool:
 _WAYS_OUT = f"{WAYS[0].upper()}{WAYS[1:]}."
 
 
-def _is_ours(path: Path) -> bool:
-    with path.open("rb") as file:
-        page = file.read(MAX_PAGE_BYTES)
-    application = int.from_bytes(page[ID_AT], "big")
-    if application == APPLICATION_ID:
-        return True
-    if application or not page.startswith(HEADER):
-        return False
-    # The tables of a store that an earlier version made, and that was killed early, may be in the journal alone.
-    return MARK in page or MARK in _content(path.with_name(path.name + "-wal"))
+def _kind_of(path: Path) -> str:
+    """Whose a file is: `OURS`, `OTHERS` or `NO_DATABASE`; nothing is written beside it.
+
+    SQLite reads it: a process that opened and closed it in another way would lose its locks on it.
+    """
+    raw = sqlite3.connect(f"file:{quote(str(path))}?mode=ro&immutable=1", uri=True)
+    raw.text_factory = as_text
+    try:
+        (application,) = raw.execute("PRAGMA application_id").fetchone()
+        if application:
+            return OURS if application == APPLICATION_ID else OTHERS
+        names = {name for (name,) in raw.execute("SELECT name FROM sqlite_master")}
+        # The tables of a store that an earlier version made, and that was killed early, are in the journal alone.
+        is_ours = META.name in names or (
+            not names and MARK in _start_of(path.with_name(path.name + "-wal"), MAX_COMPARED)
+        )
+        return OURS if is_ours else OTHERS
+    except (sqlite3.Error, UnicodeError):
+        page = _start_of(path, MAX_PAGE_BYTES)
+    finally:
+        raw.close()
+    is_database, application = page.startswith(HEADER), int.from_bytes(page[ID_AT], "big")
+    if application == APPLICATION_ID or (is_database and not application and MARK in page):
+        return OURS
+    return OTHERS if is_database else NO_DATABASE
 
 
-def _content(path: Path) -> bytes:
+def _start_of(path: Path, size: int) -> bytes:
     try:
         with path.open("rb") as file:
-            return file.read(MAX_COMPARED)
+            return file.read(size)
     except FileNotFoundError:
         return b""
 
@@ -169,12 +185,15 @@ def damage_of(path: Path) -> str:
         with engine.connect() as connection:
             inspector = inspect(connection)
             names = set(inspector.get_table_names())
-            if not {META.name, RECORDS.name} <= names <= METADATA.tables.keys():
-                return f"its tables are {', '.join(sorted(names)) or 'lost'}"
-            for name in names:
-                columns = {column["name"] for column in inspector.get_columns(name)}
-                if columns | {CHECKSUM} != {column.name for column in METADATA.tables[name].c} | {CHECKSUM}:
-                    return f"the columns of {name} are {', '.join(sorted(columns))}"
+            # Stores of earlier versions lack one table; tables that somebody has added are no damage.
+            lost = METADATA.tables.keys() - names
+            if lost - {PROPOSALS.name} or (lost and names - METADATA.tables.keys()):
+                return f"it lacks {', '.join(sorted(lost))}"
+            for name in names & METADATA.tables.keys():
+                lost = set(METADATA.tables[name].c.keys()) - {CHECKSUM}
+                lost -= {column["name"] for column in inspector.get_columns(name)}
+                if lost:
+                    return f"the table {name} lacks {', '.join(sorted(lost))}"
             check = "integrity_check" if path.stat().st_size <= MAX_COMPARED else "quick_check"
             finding = str(connection.exec_driver_sql(f"PRAGMA {check}(1)").scalar_one())
             return "" if finding == "ok" else " ".join(finding.split())
@@ -193,7 +212,7 @@ def damage_of(path: Path) -> str:
 def warn_of_damage(path: Path, damage: str) -> None:
     """Warn the reader of a damaged store."""
     warnings.warn(
-        f"the store {path} is damaged ({_shown(damage)}). What can be read of it is read; the next command that writes "
+        f"the store {path} is damaged ({clean(damage)}). What can be read of it is read; the next command that writes "
         "records, such as `constrint records import`, puts the file aside and copies this to a fresh one.",
         DamagedStoreWarning,
         stacklevel=7,
@@ -212,7 +231,6 @@ def replace_damaged(path: Path) -> None:
         damage = damage_of(path)
         if not damage:
             return
-        _refuse_later(path)
         aside = _free_name(path)
         num_rows = _make(path, salvaged(path), aside)
         # What a process added meanwhile. Whoever adds from now on sees that the file was replaced, and adds again.
@@ -221,19 +239,19 @@ def replace_damaged(path: Path) -> None:
             num_rows += fill(connection, salvaged(aside))
         engine.dispose()
     warnings.warn(
-        f"the store {path} is damaged ({_shown(damage)}). It is kept as {aside}, and a fresh one is begun with the "
+        f"the store {path} is damaged ({clean(damage)}). It is kept as {aside}, and a fresh one is begun with the "
         f"{num_rows:,} records and proposals that can be read.",
         DamagedStoreWarning,
         stacklevel=7,
     )
 
 
-def _shown(damage: str) -> str:
-    return damage.encode(errors="backslashreplace").decode()
+def refuse_later(path: Path) -> None:
+    """Refuse a damaged store of a later version, as a whole one is refused.
 
-
-def _refuse_later(path: Path) -> None:
-    """Refuse a damaged store of a later version, as a whole one is refused."""
+    Raises:
+        StoreError: Names the version.
+    """
     engine = engine_of(path, is_written=False)
     try:
         with suppress(DBAPIError, UnicodeError), engine.connect() as connection:
@@ -273,35 +291,26 @@ def salvaged(path: Path) -> Iterator[tuple[Table, dict[str, Any]]]:
         for companion in ("", "-wal"):
             with suppress(FileNotFoundError):
                 shutil.copyfile(path.with_name(path.name + companion), copy.with_name(copy.name + companion))
-        raw = sqlite3.connect(copy)
-        raw.text_factory = as_text
-        try:
-            if not _has_tables(raw):
-                raw.close()
-                _lend_schema(copy)
-                raw = sqlite3.connect(copy)
-                raw.text_factory = as_text
+        if not _has_tables(copy):
+            _lend_schema(copy)
+        most = copy.stat().st_size // MIN_ROW_BYTES
+        with closing(sqlite3.connect(copy)) as raw:
+            raw.text_factory = as_text
             for table in SEALED:
-                yield from (
-                    (table, row)
-                    for row in _rows(raw, table, copy.stat().st_size // MIN_ROW_BYTES)
-                    if is_intact(table, row)
-                )
-        finally:
-            raw.close()
+                yield from ((table, row) for row in _rows(raw, table, most) if is_intact(table, row))
 
 
-def _has_tables(raw: sqlite3.Connection) -> bool:
-    try:
-        raw.execute(f"SELECT id, record FROM {RECORDS.name} LIMIT 0")
-    except (sqlite3.Error, UnicodeError):
-        return False
+def _has_tables(path: Path) -> bool:
+    with closing(sqlite3.connect(path)) as raw:
+        try:
+            raw.execute(f"SELECT id, record FROM {RECORDS.name} LIMIT 0")
+        except (sqlite3.Error, UnicodeError):
+            return False
     return True
 
 
 def _lend_schema(path: Path) -> None:
-    """Replace the first page of a copy, which has the schema, by that of a fresh store: its tables begin at the same
-    pages."""
+    """Give a copy the first page of a fresh store, which has the schema: its tables begin at the same pages."""
     with tempfile.TemporaryDirectory() as folder:
         fresh = Path(folder) / "fresh.sqlite"
         make(fresh)

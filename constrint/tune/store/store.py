@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from sqlalchemy import ColumnElement, Connection, Table, delete, func, null, select
 
-from constrint.tune.store.backends import CHUNK, SEALED, layout_of, shown
+from constrint.tune.store.backends import CHUNK, SEALED, clean, layout_of, shown
 from constrint.tune.store.database import Database
 from constrint.tune.store.place import url_of
 from constrint.tune.store.proposals import PROPOSALS, ProposalRecord, proposal_row
@@ -136,7 +136,7 @@ class RecordStore:
     def _intact(self, table: Table, clauses: Sequence[ColumnElement[bool]]) -> Iterator[Any]:
         for name, value in self._values(table, clauses):
             if isinstance(value, str):
-                self._warn(f"{name!a} of {self.place} is left out: {value}")
+                self._warn(f"{name!a} of {self.place} is left out: {clean(value)}")
             else:
                 yield value
 

@@ -151,6 +151,62 @@ def test_another_schema_is_refused(tmp_path: Path, schema: str | None) -> None:
     assert path.exists()
 
 
+def test_a_damaged_store_of_another_schema_is_refused_too(tmp_path: Path) -> None:
+    path = filled(tmp_path / "records.sqlite", 60)
+    with sqlite3.connect(path) as raw:
+        raw.execute("UPDATE constrint_meta SET value = '2'")
+        (root,) = raw.execute("SELECT rootpage FROM sqlite_master WHERE name = 'constrint_records_by_run'").fetchone()
+    raw.close()
+    scribble(path, (root - 1) * 4096, os.urandom(4096))
+    before = path.read_bytes()
+    for is_made in (False, True):
+        with pytest.raises(StoreError, match="has schema 2, and this version"):
+            RecordStore.open(path, is_made=is_made)
+    assert path.read_bytes() == before
+
+
+def test_a_table_that_somebody_added_is_no_damage(tmp_path: Path) -> None:
+    path = filled(tmp_path / "records.sqlite", 3)
+    with sqlite3.connect(path) as raw:
+        raw.execute("CREATE TABLE notes (text)")
+        raw.execute("ALTER TABLE constrint_records ADD COLUMN note TEXT")
+    raw.close()
+    with RecordStore.open(path) as store:
+        assert store.add([record(3)]) == 1
+        assert list(store.find()) == [record(i) for i in range(4)]
+
+
+@pytest.mark.parametrize(("old", "new"), [
+    (b"TABLE constrint_records", b"TABLE constrint_recXrds"),
+    (b"proposalsconstrint_proposals", b"prXposalsconstrint_prXposals"),
+    (b"constrint_meta", b"constrint_m\xfft\xff"),
+    (b"PRIMARY KEY", b"PRIMARY K\xff\xfe"),
+])  # fmt: skip
+def test_a_damaged_schema_is_told_and_its_records_are_read(tmp_path: Path, old: bytes, new: bytes) -> None:
+    """Text of the schema that is no UTF-8, or names other tables: no traceback, and no empty store in silence."""
+    path = filled(tmp_path / "records.sqlite", 20)
+    data = path.read_bytes()
+    at = data.index(old)
+    scribble(path, at, new)
+    with pytest.warns(DamagedStoreWarning, match="is damaged"):
+        store = RecordStore.open(path, is_made=False)
+    with store:
+        assert list(store.find()) == [record(i) for i in range(20)]
+
+
+def test_indices_that_differ_from_their_tables_are_damage(tmp_path: Path) -> None:
+    path = filled(tmp_path / "records.sqlite", 20)
+    with sqlite3.connect(path) as raw:
+        (root,) = raw.execute("SELECT rootpage FROM sqlite_master WHERE name = 'constrint_records_by_run'").fetchone()
+    raw.close()
+    at = path.read_bytes().index(b"run-1", (root - 1) * 4096)
+    scribble(path, at, b"run-2")
+    with pytest.warns(DamagedStoreWarning, match=r"is damaged \(.*index constrint_records_by_run"):
+        store = RecordStore.open(path)
+    with store:
+        assert list(store.find(run="run-1")) == [record(i) for i in range(20)]
+
+
 #: Runs with files of at most so many bytes: SQLite cannot write any further, as on a full disk.
 FULL_DISK = """
 import resource, sys

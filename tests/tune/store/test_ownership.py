@@ -172,6 +172,20 @@ def test_an_empty_file_is_said_and_becomes_a_store(tmp_path: Path) -> None:
         assert list(store.find()) == [record(0)]
 
 
+def test_opening_a_store_again_keeps_the_locks_of_the_first_connection(tmp_path: Path) -> None:
+    """POSIX drops a process's locks on a file when the process closes it, however often it has it open."""
+    path = tmp_path / "records.sqlite"
+    with RecordStore.open(path) as store:
+        store.add([record(0)])
+        with store._database.reading() as connection:
+            connection.exec_driver_sql("SELECT 1 FROM constrint_meta").all()
+            RecordStore.open(path).close()
+            RecordStore.open(path, is_made=False).close()
+            locks = Path("/proc/locks").read_text() if Path("/proc/locks").exists() else ""
+            inode = f":{path.stat().st_ino} "
+            assert not locks or [line for line in locks.splitlines() if inode in line and f" {os.getpid()} " in line]
+
+
 def test_a_link_to_a_store_stays_a_link(tmp_path: Path) -> None:
     link, path = tmp_path / "link.sqlite", tmp_path / "there" / "records.sqlite"
     path.parent.mkdir()

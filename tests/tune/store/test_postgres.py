@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -77,6 +78,28 @@ def test_a_later_schema_is_refused(database: str) -> None:
     execute(database, "UPDATE constrint_meta SET value = '7'")
     with pytest.raises(StoreError, match=r"has schema 7, and this version of constrint reads up to 1\. Upgrade"):
         RecordStore.open(database)
+
+
+def test_a_store_of_an_earlier_version_is_read_and_completed_by_its_owner(database: str) -> None:
+    with RecordStore.open(database) as store:
+        store.add([record(i) for i in range(3)])
+    execute(database, "ALTER TABLE constrint_records DROP COLUMN checksum; DROP TABLE constrint_proposals")
+    execute(database, f"UPDATE constrint_records SET gpu = 'H100' WHERE id = '{record(2).id}'")
+    with RecordStore.open(database, is_made=False) as store, warnings.catch_warnings(record=True):
+        warnings.simplefilter("always")
+        assert (list(store.find()), store.proposals()) == ([record(0), record(1)], [])
+        assert store.add([record(3)]) == 1
+        assert list(store.find()) == [record(0), record(1), record(3)]
+        assert store.unreadable_ids() == [record(2).id]
+    execute(database, "UPDATE constrint_records SET outcome = 'ok', record = replace(record, '0.0001', '0.00001')")
+    with RecordStore.open(database) as store:
+        assert len(store.unreadable_ids()) == 4
+
+
+def test_reading_an_empty_database_makes_no_tables(database: str) -> None:
+    with RecordStore.open(database, is_made=False) as store:
+        assert (list(store.find()), store.count(), store.gpus()) == ([], 0, [])
+    execute(database, "CREATE TABLE constrint_meta (x int); DROP TABLE constrint_meta")  # there was none
 
 
 def test_a_reader_without_rights_may_read(database: str) -> None:
