@@ -277,14 +277,14 @@ def _magnitudes(model: GpuModel) -> Iterator[Finding]:
         if value is not None and not least <= value <= most:
             yield path, f"must be between {least:,} and {most:,} in the unit of the key; it is {value:,}"
     clock_hz = model.device.boost_clock_hz or model.device.max_clock_hz
-    least, most = _FLOP_PER_CLK
+    slowest, fastest = _FLOP_PER_CLK
     for block in ("matrix", "vector", "packed_vector", "matrix_fp16_accumulate"):
         rates = getattr(model.compute, f"{block}_flop_per_s") or {}
         for dtype, rate in rates.items():
-            per_clk = least if rate is None or clock_hz is None else rate / clock_hz / model.device.sm_count
-            if not least <= per_clk <= most:
-                rule = f"is {per_clk:,.3g} operations a clock of each {model.terms.sm}; at most {most:,} are possible"
-                yield f"compute.{block}_flop_per_s.{dtype}", f"{rate:g} {rule}, and at least {least}"
+            per_clk = slowest if rate is None or clock_hz is None else rate / clock_hz / model.device.sm_count
+            if not slowest <= per_clk <= fastest:
+                rule = f"{rate:g} is {per_clk:,.3g} operations a clock of each {model.terms.sm}"
+                yield f"compute.{block}_flop_per_s.{dtype}", f"{rule}; {slowest} to {fastest:,} are possible"
 
 
 _AT = re.compile(r"(?P<what>.*?)(?: - at (?P<key>`key` in )?`(?P<path>[^`]*)`)?", re.DOTALL)

@@ -177,7 +177,6 @@ def changed(path: list[Any], value: object) -> str:
     (changed([*ENTRY, "timestamp"], "soon"), "soon", "cache.16,False.timestamp: 'soon' is no time in ISO 8601"),
     (changed([*ENTRY, "timestamp"], 77), "77", "cache.16,False.timestamp: Expected `str | null`"),
     (changed(["tune_params_keys"], ["block", "none"]), '"16,True"', "the parameter 'none' is missing"),
-    (changed(["kernel_name"], ""), '"16,True"', "has an empty operation"),
 ])  # fmt: skip
 def test_a_bad_cache_gives_one_error_with_line_and_rule(text: str, near: str, rule: str) -> None:
     with pytest.raises(UsageError) as told:
@@ -188,6 +187,11 @@ def test_a_bad_cache_gives_one_error_with_line_and_rule(text: str, near: str, ru
     assert said.startswith(f"file:{line}: " if near else "file:")
     assert said.endswith("Nothing was imported.")
     assert "\n" not in said
+
+
+def test_a_cache_without_the_kernel_name_is_told_how_to_say_it() -> None:
+    with pytest.raises(UsageError, match=r"^file does not say the kernel; say it with --kernel\."):
+        read("kernel-tuner", changed(["kernel_name"], ""), dtype="fp32")
 
 
 T4: dict[str, Any] = {

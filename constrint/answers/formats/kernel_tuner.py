@@ -28,10 +28,10 @@ from constrint.answers.formats.records import (
     Source,
     best_of_each,
     checked,
+    common_fields,
     converted,
     document,
     line_of,
-    need,
     of_one_kernel,
     refuse,
     seconds_since_1970,
@@ -193,7 +193,11 @@ def read(source: Source) -> list[TuningRecord]:
     cache = converted(source, document(source), _Cache)
     if cache.objective not in ("time", ["time"]):
         refuse(source, f"objective: {cache.objective!r}; only times are imported", line_of(source, ("objective",)))
-    common = _common(source, cache)
+    ours = cache.constrint
+    gpu = cache.device_name if ours else match_device_name(cache.device_name) or cache.device_name
+    common = common_fields(source, "kernel-tuner", ours, cache.kernel_name, gpu)
+    if ours is None and not source.stated.sizes:
+        common["sizes"] = _sizes(source, cache.problem_size)
     return checked(source, (_record(source, cache, key, common) for key in cache.cache))
 
 
@@ -207,22 +211,6 @@ def _closed(text: bytes) -> bytes:
     except (ValueError, RecursionError):
         return stripped.removesuffix(b",") + b"}\n}"
     return text
-
-
-def _common(source: Source, cache: _Cache) -> dict[str, Any]:
-    """The fields that all records of a cache share."""
-    stated, ours = source.stated, cache.constrint
-    kernel = stated.kernel or cache.kernel_name
-    sizes = dict(stated.sizes) or (ours.sizes if ours else _sizes(source, cache.problem_size))
-    return {
-        **(ours.of_record() if ours else {}),
-        "kernel": kernel,
-        "operation": stated.operation or (ours.operation if ours else kernel.partition(".")[0]),
-        "gpu": stated.gpu or (cache.device_name if ours else match_device_name(cache.device_name) or cache.device_name),
-        "dtype": need(source, "the dtype", stated.dtype or (ours.dtype if ours else ""), "--dtype"),
-        "sizes": sizes,
-        "run": source.run("kernel-tuner"),
-    }
 
 
 def _sizes(source: Source, problem_size: list[int] | int | str) -> dict[str, int]:

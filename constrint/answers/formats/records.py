@@ -59,10 +59,6 @@ class Source:
     text: bytes
     stated: StatedFields = field(default_factory=StatedFields)
 
-    def run(self, kind: str) -> str:
-        """The run of the file's records."""
-        return self.stated.run or f"{kind}:{Path(self.name).stem}"
-
 
 class Ours(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """Fields of a record without a place in other formats, stored under the key `constrint`.
@@ -317,6 +313,32 @@ def need(source: Source, what: str, value: str, option: str) -> str:
     if not value:
         raise UsageError(f"{source.name} does not say {what}; say it with {option}. Nothing was imported.")
     return value
+
+
+def common_fields(source: Source, form: str, ours: Ours | None, kernel: str, gpu: str) -> dict[str, Any]:
+    """The fields that all records of a file share: as the caller states them, or else as the file does.
+
+    Args:
+        source: The file.
+        form: The name of its format.
+        ours: What constrint wrote into it; None for a file of another program.
+        kernel: The kernel's name in the file; empty where it has none.
+        gpu: The GPU's name in the file, likewise.
+
+    Raises:
+        UsageError: When neither says what the kernel, the GPU or the dtype is.
+    """
+    stated = source.stated
+    kernel = need(source, "the kernel", stated.kernel or kernel, "--kernel")
+    return {
+        **(ours.of_record() if ours else {}),
+        "kernel": kernel,
+        "operation": stated.operation or (ours.operation if ours else kernel.partition(".")[0]),
+        "gpu": need(source, "the GPU", stated.gpu or gpu, "--gpu"),
+        "dtype": need(source, "the dtype", stated.dtype or (ours.dtype if ours else ""), "--dtype"),
+        "sizes": dict(stated.sizes) or (ours.sizes if ours else {}),
+        "run": stated.run or f"{form}:{Path(source.name).stem}",
+    }
 
 
 def seconds_since_1970(source: Source, text: str | None, place: Place) -> float:

@@ -19,10 +19,10 @@ from constrint.answers.formats.records import (
     Source,
     best_of_each,
     checked,
+    common_fields,
     converted,
     document,
     line_of,
-    need,
     of_one_kernel,
     refuse,
     seconds_since_1970,
@@ -128,23 +128,10 @@ def read(source: Source) -> list[TuningRecord]:
     if results_document.metadata.timeunit.replace("mili", "milli") != "milliseconds":
         rule = f"metadata.timeunit: {results_document.metadata.timeunit[:20]!r}; only milliseconds are read"
         refuse(source, rule, line_of(source, ("metadata", "timeunit")))
-    common = _common(source, results_document.metadata.constrint)
-    cache = results_document.metadata.constrint.more.cache if results_document.metadata.constrint else "warm"
+    ours = results_document.metadata.constrint
+    common = common_fields(source, "t4", *((ours.more, ours.kernel, ours.gpu) if ours else (None, "", "")))
+    cache = ours.more.cache if ours else "warm"
     return checked(source, (_record(source, at, one, common, cache) for at, one in enumerate(results_document.results)))
-
-
-def _common(source: Source, ours: _Kernel | None) -> dict[str, Any]:
-    stated, more = source.stated, ours.more if ours else None
-    kernel = need(source, "the kernel", stated.kernel or (ours.kernel if ours else ""), "--kernel")
-    return {
-        **(more.of_record() if more else {}),
-        "kernel": kernel,
-        "operation": stated.operation or (more.operation if more else kernel.partition(".")[0]),
-        "gpu": need(source, "the GPU", stated.gpu or (ours.gpu if ours else ""), "--gpu"),
-        "dtype": need(source, "the dtype", stated.dtype or (more.dtype if more else ""), "--dtype"),
-        "sizes": dict(stated.sizes) or (more.sizes if more else {}),
-        "run": source.run("t4"),
-    }
 
 
 def _record(source: Source, at: int, result: _Result, common: dict[str, Any], cache: str) -> tuple[Place, TuningRecord]:
