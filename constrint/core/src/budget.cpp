@@ -10,6 +10,9 @@ namespace {
 // Rows up to which a table grows fourfold; longer tables grow in larger steps, so that rows are seldom moved.
 constexpr size_t kShortTable = size_t{1} << 13, kLongTable = size_t{1} << 18;
 
+// With less memory than this, none is left in the heap.
+constexpr int64_t kLittleMemory = int64_t{1} << 29;
+
 }  // namespace
 
 void Budget::spend(int64_t more) {
@@ -52,6 +55,7 @@ void Budget::grow(Table& table, size_t rows) {
   if (short_of) after = rows + rows / 8;
   const int64_t moved = short_of ? size(before) : size(number * before);
   take(size(number * (after - before)) + moved, table.variables);
+  Slab::mapped_from() = max_bytes && max_bytes < kLittleMemory ? 0 : Slab::kUsuallyMapped;
   const Slab::Shared together(short_of ? 1 : number, size(after));
   for (SlabVector<uint16_t>& column : table.columns) {
     tick(static_cast<int64_t>(before));

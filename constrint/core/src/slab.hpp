@@ -52,6 +52,14 @@ class Slab {
     Slab* slab_ = nullptr;
   };
 
+  // Blocks of at least this many bytes go back to the system at once. From the heap a block is quicker to have again, but
+  // what a growing table frees there is too small for its next size, and stays.
+  static size_t& mapped_from() {
+    static thread_local size_t bytes = kUsuallyMapped;
+    return bytes;
+  }
+  static constexpr size_t kUsuallyMapped = size_t{1} << 25;
+
   static void* take(size_t bytes) {
     if (bytes < kLong) return ::operator new(bytes);
     Slab* slab = current();
@@ -81,11 +89,12 @@ class Slab {
     const bool large = least >= kLargePage / 4 * 3;
     // A single column ends where it ends: for many of them the rest of a large page each would be more than they are.
     const size_t unit = !large ? kLine : parts > 1 ? kLargePage : kSmallPage, all = (least + unit - 1) / unit * unit;
-    void* data = large ? mapped(all) : aligned(unit, all);
+    const bool apart = large && all >= mapped_from();
+    void* data = apart ? mapped(all) : aligned(unit, all);
     if (!data) throw std::bad_alloc();
     if (large) expect_writes(data, all);
     Slab* slab = new (data) Slab;
-    slab->mapped_ = large ? all : 0;
+    slab->mapped_ = apart ? all : 0;
     slab->part_ = bytes;
     slab->left_ = parts;
     slab->free_ = static_cast<char*>(data) + kLine;
@@ -115,7 +124,6 @@ class Slab {
     static thread_local Slab* slab = nullptr;
     return slab;
   }
-  // Large blocks do not come from the heap: what a growing table frees there is too small for its next size, and stays.
 #ifdef __linux__
   static void* mapped(size_t bytes) {
     const size_t all = bytes + kLargePage;

@@ -76,7 +76,7 @@ def enumerate_factors(problem: Problem, budget: Budget) -> CompiledFactors | Non
     limits = budget.limits
     budget.check_work()
     few = limits.max_bytes is None and _most_bytes(problem) < LARGE_BYTES
-    max_bytes = LARGE_BYTES if few else max(1, _word(budget.bytes_left()))
+    max_bytes = 1 << 62 if few else max(1, _word(budget.bytes_left()))
     with budget.watching():
         answer: Any = core.enumerate(model, _word(limits.max_cells), _word(limits.max_rows), max_bytes, _poll(budget))
     if answer is None:

@@ -21,6 +21,9 @@ from constrint.solve.space.tree import LinkedTable, Tree
 
 # Largest component, in combinations, that is one table.
 ONE_TABLE = 1 << 12
+# Bytes per row of a table that is linked to others, and while it is.
+_LINK_BYTES: Final = 4
+_KEY_BYTES: Final = 24
 
 
 def factored_space(problem: Problem, limits: Limits | None = None, use_core: bool = True) -> SearchSpace:
@@ -92,6 +95,9 @@ def _tree_part(
         if num_rows == 0:
             return None
         tables.append((rows, num_rows))
+    # Keys and their order while one table is linked and grouped; links stay.
+    most, total = max(n for _, n in tables), sum(n for _, n in tables)
+    budget.check_bytes((_LINK_BYTES * total + _KEY_BYTES * most) * (len(tables) > 1), "the count of a table")
     tree = Tree(_linked(bags, tables), {n: len(prepared.axes[n]) for n in names})
     return TreePart(tree) if tree.count else None
 

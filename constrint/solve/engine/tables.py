@@ -201,7 +201,10 @@ class _Builder:
             part = {name: column[start : start + step] for name, column in self.rows.items()}
             num = min(step, self.num_rows - start)
             flat = self._selected(self._evaluate(checks, part, {}), num)
-            num_listed += num * width if flat is None else len(flat)
+            num_here = num * width if flat is None else len(flat)
+            if num_here == 0 and pieces:
+                continue
+            num_listed += num_here
             self.budget.check_rows(num_listed, (*self.rows, *self.waiting))
             # The pieces are joined in the end: for a moment all rows exist twice.
             self.budget.check_bytes(2 * num_listed * self._row_bytes(), "a table")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from constrint.errors import LimitReachedError, UnknownNameError, UsageError
+from constrint.errors import LimitReachedError, UndefinedValueError, UnknownNameError, UsageError
 from constrint.model import Domain, Expr, Problem
 from constrint.model.intmath import as_int
 from constrint.solve.budget import Limits, SearchStats
@@ -217,9 +217,16 @@ class SearchSpace:
             if at is None:
                 return False
             positions[name] = at
-        if any(e.value(values) != values[n] for n, e in self.layout.derived.items()):
+        if not self._follows(values):
             return False
         return all(part.has(positions) for part in self.parts)
+
+    def _follows(self, values: Mapping[str, int]) -> bool:
+        """Whether the derived variables have the values that follow from the others."""
+        try:
+            return all(e.value(values) == values[n] for n, e in self.layout.derived.items())
+        except UndefinedValueError:
+            return False
 
     __contains__ = contains
 
@@ -253,7 +260,7 @@ class SearchSpace:
         if self.parts is None or any(values[n] != v for n, v in self.layout.fixed.items()):
             return -1
         rows = self.layout.rows_of([values])
-        if rows is None or any(e.value(values) != values[n] for n, e in self.layout.derived.items()):
+        if rows is None or not self._follows(values):
             return -1
         index = 0
         for part in self.parts:
