@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
+from constrint.cli.options import as_command
 from constrint.errors import UsageError
 
 if TYPE_CHECKING:
@@ -159,18 +160,13 @@ def taking_model(command: Callable[..., None]) -> Callable[..., None]:
     (asking,) = (parameter.name for parameter in own if parameter.annotation is LlmOptions)
     shown = [parameter for one in own for parameter in (options if one.name == asking else [one])]
     # Options may stand before positional parameters of the command only by keyword.
-    shown = [each if place == 0 else each.replace(kind=keyword) for place, each in enumerate(shown)]
+    shown[1:] = [each.replace(kind=keyword) for each in shown[1:]]
 
     def expanded(*arguments: Any, **values: Any) -> None:
         chosen = LlmOptions(**{each.name: values.pop(each.name) for each in fields(LlmOptions) if each.name in values})
         command(*arguments, **{asking: chosen}, **values)
 
-    functools.update_wrapper(expanded, command)
-    # typer reads these; `__wrapped__` would lead it back to the command's own signature.
-    del expanded.__wrapped__  # type: ignore[attr-defined]
-    expanded.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
-    expanded.__annotations__ = {parameter.name: parameter.annotation for parameter in shown}
-    return expanded
+    return as_command(command, expanded, shown)
 
 
 def new_header(

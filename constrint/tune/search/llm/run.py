@@ -145,7 +145,7 @@ class LlmRun:
             CompileGate(task, self.compile_all),
             self.effort,
             spending=talk.spending,
-            watcher=ProposalLog(blank, self.store, self.say),
+            log=ProposalLog(blank, self.store, self.say),
             profile=profile,
             draw_seed=self.draw_seed,
         )
