@@ -90,9 +90,9 @@ class LlmOptions:
 
     def spending(self) -> Spending:
         """The budget, of which nothing is spent yet."""
-        from constrint.tune.search.llm.answer import Prices, Spending
+        from constrint.tune.search.llm.answer import Spending
 
-        return Spending(self.tokens, self.dollars, Prices(*self._prices()))
+        return Spending(self.tokens, self.dollars, self._prices())
 
     def check_search(self, search: str) -> None:
         """Check that the tuner's search and the options agree.
@@ -132,11 +132,11 @@ class LlmOptions:
         # Not a bound method: the searches share one budget, so they are made in this process and never copied.
         return replace(settings, search=lambda task: run.search(task), run=header.run)
 
-    def _prices(self) -> tuple[float, ...]:
+    def _prices(self) -> tuple[float, float]:
         if self.prices is None:
             if self.dollars is not None:
                 raise UsageError("--dollars needs the prices of tokens: --prices IN,OUT, in dollars for a million.")
-            return ()
+            return 0.0, 0.0
         try:
             numbers = [float(part) for part in self.prices.split(",")]
         except ValueError:
@@ -145,7 +145,7 @@ class LlmOptions:
             raise UsageError(
                 f"--prices {self.prices!r}: write dollars for a million tokens in and out, such as 2.5,10."
             )
-        return tuple(numbers)
+        return numbers[0], numbers[1]
 
 
 def taking_model(command: Callable[..., None]) -> Callable[..., None]:
