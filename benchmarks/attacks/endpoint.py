@@ -81,12 +81,12 @@ def _run(key: str, turns: list[Turn], draw: random.Random, place: Path) -> Itera
     started = time.monotonic()
     with serving(*turns) as server:
         asking = ["--llm", server.url, "--model", "scripted", "--answer-time", str(ANSWER_S), "--rounds", "2"]
-        code, printed = _called(key, [*subject, *asking, *judge, "--trials", "1", "--transcript", str(transcript)])
+        code, printed = called(key, [*subject, *asking, *judge, "--trials", "1", "--transcript", str(transcript)])
         limit_s = (len(server.asked) + 3) * (ANSWER_S + 1.0) + SLACK_S
     if time.monotonic() - started > limit_s:
         yield f"it took {time.monotonic() - started:.0f} s"
-    again, reprinted = _called(key, [*subject, "--replay", str(transcript)])
-    _, listed = _called(key, ["records", "proposals", "--store", str(store), "--json"])
+    again, reprinted = called(key, [*subject, "--replay", str(transcript)])
+    _, listed = called(key, ["records", "proposals", "--store", str(store), "--json"])
     texts = {"output": printed, "replay": reprinted, "records": listed}
     texts |= {path.name: path.read_bytes().decode("latin-1") for path in place.iterdir()}
     for where, text in texts.items():
@@ -98,7 +98,7 @@ def _run(key: str, turns: list[Turn], draw: random.Random, place: Path) -> Itera
         yield f"exit code {code}, in the replay {again}: {printed[-300:]}"
 
 
-def _called(key: str, arguments: list[str]) -> tuple[int, str]:
+def called(key: str, arguments: list[str]) -> tuple[int, str]:
     """Exit code and output of the command, in this process."""
     out, code = io.StringIO(), 0
     before = sys.argv, os.environ.get(KEY_VARIABLE)

@@ -71,7 +71,7 @@ class ProposalLog:
         counts = f"{len(one.proposals)} proposals, {len(one.attempts)} candidates"
         self._say(f"round {one.number + 1}: {counts}" + (f"; {one.answer.message}" if one.answer.message else ""))
         for _, refusal in one.refusals:
-            self._say(f"  refused: {refusal_text(refusal).splitlines()[0]}")
+            self._say("  refused: " + refusal_text(refusal).partition("\n")[0])
         self._store.add_proposals(self._refusals(one))
 
     def finished(self, one: Round, attempt: Attempt) -> None:
