@@ -120,13 +120,21 @@ def called(key: str, arguments: list[str]) -> tuple[int, str]:
 
 def leaked(text: str, key: str) -> str | None:
     """A part of the key that can be read in a text, or in what it decodes to; None where there is none."""
-    wanted = [key, key.encode().hex(), *(base64.b64encode(bytes(n) + key.encode()).decode()[4:-4] for n in range(3))]
+    raws = key.encode(), key.encode("utf-16-le")
+    wanted = [key, *(raw.hex() for raw in raws)]
+    wanted += [base64.b64encode(bytes(n) + raw).decode()[4:-4] for raw in raws for n in range(3)]
     seen: list[str] = []
     while text not in seen and len(seen) < 24:
         seen.append(text)
         text = re.sub(r"\\+u([0-9a-fA-F]{4})", lambda match: chr(int(match[1], 16)), text)
         text = re.sub(r"\\+x([0-9a-fA-F]{2})", lambda match: chr(int(match[1], 16)), text)
-        text = html.unescape(urllib.parse.unquote(text))
+        text = (
+            html.unescape(urllib.parse.unquote(text))
+            .encode("utf-16-le", "surrogatepass")
+            .decode("utf-16-le", "replace")
+        )
+        text = "".join(chr(ord(c) - 0xE0000) if 0xE0020 <= ord(c) <= 0xE007E else c for c in text)
+    seen += [re.sub(r"=([0-9a-fA-F]{2})", lambda match: chr(int(match[1], 16)), each) for each in seen]
     for each in seen:
         letters = re.sub(r"[^a-z0-9]", "", unicodedata.normalize("NFKC", each).lower())
         for form in wanted:
@@ -169,6 +177,11 @@ ENCODINGS: list[Callable[[str, random.Random], str]] = [
     lambda key, draw: base64.b64encode(draw.choice(("", "u", "u:")).encode() + key.encode()).decode(),
     lambda key, draw: base64.urlsafe_b64encode(key.encode()).decode(),
     lambda key, draw: key.encode().hex(),
+    _escaped("={:02X}".format, 0.8),
+    lambda key, draw: base64.b64encode(key.encode("utf-16-le")).decode(),
+    lambda key, draw: "".join(chr(0xE0000 + ord(c)) for c in key),
+    lambda key, draw: json.dumps("".join(chr(0xE0000 + ord(c)) for c in key))[1:-1],
+    lambda key, draw: "\u0332".join(key),
     lambda key, draw: json.dumps(json.dumps({"key": key})[1:-1])[1:-1],
 ]
 
