@@ -81,12 +81,12 @@ def _run(key: str, turns: list[Turn], draw: random.Random, place: Path) -> Itera
     started = time.monotonic()
     with serving(*turns) as server:
         asking = ["--llm", server.url, "--model", "scripted", "--answer-time", str(ANSWER_S), "--rounds", "2"]
-        code, printed = _called(key, [*subject, *asking, *judge, "--trials", "1", "--transcript", str(transcript)])
+        code, printed = called(key, [*subject, *asking, *judge, "--trials", "1", "--transcript", str(transcript)])
         limit_s = (len(server.asked) + 3) * (ANSWER_S + 1.0) + SLACK_S
     if time.monotonic() - started > limit_s:
         yield f"it took {time.monotonic() - started:.0f} s"
-    again, reprinted = _called(key, [*subject, "--replay", str(transcript)])
-    _, listed = _called(key, ["records", "proposals", "--store", str(store), "--json"])
+    again, reprinted = called(key, [*subject, "--replay", str(transcript)])
+    _, listed = called(key, ["records", "proposals", "--store", str(store), "--json"])
     texts = {"output": printed, "replay": reprinted, "records": listed}
     texts |= {path.name: path.read_bytes().decode("latin-1") for path in place.iterdir()}
     for where, text in texts.items():
@@ -98,7 +98,7 @@ def _run(key: str, turns: list[Turn], draw: random.Random, place: Path) -> Itera
         yield f"exit code {code}, in the replay {again}: {printed[-300:]}"
 
 
-def _called(key: str, arguments: list[str]) -> tuple[int, str]:
+def called(key: str, arguments: list[str]) -> tuple[int, str]:
     """Exit code and output of the command, in this process."""
     out, code = io.StringIO(), 0
     before = sys.argv, os.environ.get(KEY_VARIABLE)
@@ -120,13 +120,21 @@ def _called(key: str, arguments: list[str]) -> tuple[int, str]:
 
 def leaked(text: str, key: str) -> str | None:
     """A part of the key that can be read in a text, or in what it decodes to; None where there is none."""
-    wanted = [key, key.encode().hex(), *(base64.b64encode(bytes(n) + key.encode()).decode()[4:-4] for n in range(3))]
+    raws = key.encode(), key.encode("utf-16-le")
+    wanted = [key, *(raw.hex() for raw in raws)]
+    wanted += [base64.b64encode(bytes(n) + raw).decode()[4:-4] for raw in raws for n in range(3)]
     seen: list[str] = []
     while text not in seen and len(seen) < 24:
         seen.append(text)
         text = re.sub(r"\\+u([0-9a-fA-F]{4})", lambda match: chr(int(match[1], 16)), text)
         text = re.sub(r"\\+x([0-9a-fA-F]{2})", lambda match: chr(int(match[1], 16)), text)
-        text = html.unescape(urllib.parse.unquote(text))
+        text = (
+            html.unescape(urllib.parse.unquote(text))
+            .encode("utf-16-le", "surrogatepass")
+            .decode("utf-16-le", "replace")
+        )
+        text = "".join(chr(ord(c) - 0xE0000) if 0xE0020 <= ord(c) <= 0xE007E else c for c in text)
+    seen += [re.sub(r"=([0-9a-fA-F]{2})", lambda match: chr(int(match[1], 16)), each) for each in seen]
     for each in seen:
         letters = re.sub(r"[^a-z0-9]", "", unicodedata.normalize("NFKC", each).lower())
         for form in wanted:
@@ -169,6 +177,11 @@ ENCODINGS: list[Callable[[str, random.Random], str]] = [
     lambda key, draw: base64.b64encode(draw.choice(("", "u", "u:")).encode() + key.encode()).decode(),
     lambda key, draw: base64.urlsafe_b64encode(key.encode()).decode(),
     lambda key, draw: key.encode().hex(),
+    _escaped("={:02X}".format, 0.8),
+    lambda key, draw: base64.b64encode(key.encode("utf-16-le")).decode(),
+    lambda key, draw: "".join(chr(0xE0000 + ord(c)) for c in key),
+    lambda key, draw: json.dumps("".join(chr(0xE0000 + ord(c)) for c in key))[1:-1],
+    lambda key, draw: "\u0332".join(key),
     lambda key, draw: json.dumps(json.dumps({"key": key})[1:-1])[1:-1],
 ]
 

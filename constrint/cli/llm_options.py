@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
+from constrint.cli.options import as_command
 from constrint.errors import UsageError
 
 if TYPE_CHECKING:
@@ -89,9 +90,9 @@ class LlmOptions:
 
     def spending(self) -> Spending:
         """The budget, of which nothing is spent yet."""
-        from constrint.tune.search.llm.answer import Prices, Spending
+        from constrint.tune.search.llm.answer import Spending
 
-        return Spending(self.tokens, self.dollars, Prices(*self._prices()))
+        return Spending(self.tokens, self.dollars, self._prices())
 
     def check_search(self, search: str) -> None:
         """Check that the tuner's search and the options agree.
@@ -131,11 +132,11 @@ class LlmOptions:
         # Not a bound method: the searches share one budget, so they are made in this process and never copied.
         return replace(settings, search=lambda task: run.search(task), run=header.run)
 
-    def _prices(self) -> tuple[float, ...]:
+    def _prices(self) -> tuple[float, float]:
         if self.prices is None:
             if self.dollars is not None:
                 raise UsageError("--dollars needs the prices of tokens: --prices IN,OUT, in dollars for a million.")
-            return ()
+            return 0.0, 0.0
         try:
             numbers = [float(part) for part in self.prices.split(",")]
         except ValueError:
@@ -144,7 +145,7 @@ class LlmOptions:
             raise UsageError(
                 f"--prices {self.prices!r}: write dollars for a million tokens in and out, such as 2.5,10."
             )
-        return tuple(numbers)
+        return numbers[0], numbers[1]
 
 
 def taking_model(command: Callable[..., None]) -> Callable[..., None]:
@@ -159,18 +160,13 @@ def taking_model(command: Callable[..., None]) -> Callable[..., None]:
     (asking,) = (parameter.name for parameter in own if parameter.annotation is LlmOptions)
     shown = [parameter for one in own for parameter in (options if one.name == asking else [one])]
     # Options may stand before positional parameters of the command only by keyword.
-    shown = [each if place == 0 else each.replace(kind=keyword) for place, each in enumerate(shown)]
+    shown[1:] = [each.replace(kind=keyword) for each in shown[1:]]
 
     def expanded(*arguments: Any, **values: Any) -> None:
         chosen = LlmOptions(**{each.name: values.pop(each.name) for each in fields(LlmOptions) if each.name in values})
         command(*arguments, **{asking: chosen}, **values)
 
-    functools.update_wrapper(expanded, command)
-    # typer reads these; `__wrapped__` would lead it back to the command's own signature.
-    del expanded.__wrapped__  # type: ignore[attr-defined]
-    expanded.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
-    expanded.__annotations__ = {parameter.name: parameter.annotation for parameter in shown}
-    return expanded
+    return as_command(command, expanded, shown)
 
 
 def new_header(

@@ -310,7 +310,7 @@ def _print_outcomes(target: Target, outcomes: Sequence[SearchOutcome], talk: Con
         raise typer.Exit(INTERRUPTED)
     silent = [outcome for outcome in outcomes if not outcome.search.rounds]
     if silent:
-        raise ConstrintError(f"nothing was proposed: {silent[0].search.stopped}.")
+        raise ConstrintError(f"nothing was proposed: {plain(silent[0].search.stopped)}.")
     if not all(outcome.has_passed for outcome in outcomes):
         raise typer.Exit(1)
 

@@ -15,6 +15,7 @@ from constrint.answers.table import Column, Page, Table
 from constrint.answers.terminal import print_json
 from constrint.answers.terminal import say as print_line
 from constrint.answers.trial import time_text
+from constrint.cli.llm_options import plain
 from constrint.cli.llm_options import say as report
 from constrint.cli.propose_request import SCHEMA, ProposeRequest, Target, gate_text, target_of
 from constrint.cli.records_selection import opened
@@ -67,7 +68,7 @@ class WritingLog:
         refused = []
         for place, refusal in enumerate(one.refusals, number):
             message = refusal_text(refusal)
-            report(f"  refused: {message.splitlines()[0]}")
+            report("  refused: " + message.partition("\n")[0])
             refused.append(record_of(self._blank, one.number, place, None, kind="", because="", refusals=(message,)))
         self._store.add_proposals(refused)
 
@@ -131,7 +132,7 @@ def run_task(request: ProposeRequest, name: str, files: Sequence[Path], *, allow
     if is_interrupted:
         raise typer.Exit(INTERRUPTED)
     if not rounds.rounds:
-        raise ConstrintError(f"nothing was written: {rounds.stopped}.")
+        raise ConstrintError(f"nothing was written: {plain(rounds.stopped)}.")
     if rounds.best is None:
         raise typer.Exit(1)
 

@@ -103,6 +103,22 @@ def test_a_run_is_resumed_where_its_transcript_ends(asked: Any, tmp_path: Path) 
     assert len(server.asked) == 1
 
 
+@pytest.mark.parametrize("fault", ["refused", "late", "spent"])
+@pytest.mark.parametrize("message", ["\x1b[2Jgone\x07", "", "\n\u202e"])
+def test_what_a_transcript_says_is_no_command_of_a_terminal(
+    propose: Call, tmp_path: Path, fault: str, message: str
+) -> None:
+    path = tmp_path / "t.jsonl"
+    propose("--modelled", "--rounds", 1, "--transcript", path)
+    head, line = path.read_text().splitlines()
+    told = json.loads(line) | {"answer": {"fault": fault, "message": message}}
+    path.write_text(f"{head}\n{json.dumps(told)}\n")
+    code, out, err = propose("--modelled", "--replay", path)
+    assert code == 1
+    assert all(char.isprintable() or char == "\n" for char in out + err)
+    assert "Traceback" not in err
+
+
 def heeds_interrupts() -> None:
     """A job in the background of a shell ignores Ctrl-C, and so does what it starts."""
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -98,19 +98,6 @@ def estimated_tokens(texts: Iterable[str]) -> int:
     return sum(-(-len(text) // TOKEN_CHARS) for text in texts)
 
 
-@dataclass(frozen=True)
-class Prices:
-    """Dollars for a million tokens."""
-
-    per_million_input: float = 0.0
-    per_million_output: float = 0.0
-
-    def of(self, usage: Usage) -> float:
-        """Dollars of a question and its reply."""
-        total = usage.input_tokens * self.per_million_input + usage.output_tokens * self.per_million_output
-        return total * PER_MILLION
-
-
 @dataclass
 class Spending:
     """Tokens and money spent, against their limits.
@@ -118,12 +105,12 @@ class Spending:
     Args:
         max_tokens: Limit of all questions and replies; None for no limit.
         max_dollars: Limit of their cost; None for no limit.
-        prices: Prices of tokens.
+        prices: Dollars for a million tokens of questions, and of replies.
     """
 
     max_tokens: int | None = None
     max_dollars: float | None = None
-    prices: Prices = Prices()
+    prices: tuple[float, float] = (0.0, 0.0)
     input_tokens: int = 0
     output_tokens: int = 0
     is_estimated: bool = False
@@ -136,7 +123,7 @@ class Spending:
     @property
     def dollars(self) -> float:
         """Dollars so far."""
-        return self.prices.of(Usage(input_tokens=self.input_tokens, output_tokens=self.output_tokens))
+        return (self.input_tokens * self.prices[0] + self.output_tokens * self.prices[1]) * PER_MILLION
 
     def add(self, usage: Usage) -> None:
         """Count a question; negative counts of an endpoint are taken as zero."""
@@ -155,9 +142,9 @@ class Spending:
         if self.max_tokens is not None and self.max_tokens - self.tokens - question_tokens < room:
             room = self.max_tokens - self.tokens - question_tokens
             why = f"of {self.max_tokens:,} tokens {self.tokens:,} are spent"
-        if self.max_dollars is not None and self.prices.per_million_output > 0:
-            left = self.max_dollars - self.dollars - question_tokens * self.prices.per_million_input * PER_MILLION
-            affordable = int(left / (self.prices.per_million_output * PER_MILLION))
+        if self.max_dollars is not None and self.prices[1] > 0:
+            left = self.max_dollars - self.dollars - question_tokens * self.prices[0] * PER_MILLION
+            affordable = int(left / (self.prices[1] * PER_MILLION))
             if affordable < room:
                 room, why = affordable, f"of ${self.max_dollars:g} ${self.dollars:.4f} are spent"
         if room < LEAST_REPLY:

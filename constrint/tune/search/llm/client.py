@@ -14,7 +14,6 @@ import asyncio
 import logging
 import queue
 import threading
-import time
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -94,12 +93,11 @@ class ModelClient:
         """
         key = self.endpoint.key
         timeout_s = max(0.0, min(self.endpoint.timeout_s, self.endpoint.timeout_s if limit_s is None else limit_s))
-        started = time.monotonic()
         answer = _within(timeout_s, self._reply_to(messages, max_tokens, key))
-        if answer.fault and not answer.usage.input_tokens and time.monotonic() > started:
+        if not answer.usage.input_tokens:
             # The endpoint may have counted a question without an answer: its tokens are added as an estimate.
-            question = estimated_tokens([message.content for message in messages])
-            usage = Usage(input_tokens=0 if answer.fault == "unreachable" else question, is_estimated=True)
+            question = 0 if answer.fault == "unreachable" else estimated_tokens(one.content for one in messages)
+            usage = Usage(input_tokens=question, output_tokens=estimated_tokens([answer.text]), is_estimated=True)
             answer = msgspec.structs.replace(answer, usage=usage)
         try:
             text, message = hidden(answer.text, key), hidden(answer.message, key)
@@ -131,7 +129,7 @@ class ModelClient:
             return _fault("too_long", f"the reply has more than {MAX_REPLY_BYTES:,} bytes")
         except Exception as error:  # noqa: BLE001 - whatever an endpoint brings about in the package is its answer
             return _fault("broken", f"the reply broke off or is none: {error or type(error).__name__}")
-        return _read(reply, messages) if status == 200 else self._refused(status, b"")
+        return _read(reply) if status == 200 else self._refused(status, b"")
 
     def _client(self, key: str) -> AsyncOpenAI:
         import openai
@@ -171,14 +169,20 @@ def _within(limit_s: float, request: Coroutine[Any, Any, Response]) -> Response:
     late = _fault("late", f"no reply within {limit_s:.3g} s")
 
     async def limited() -> Response:
+        # Connections that break after the answer would be logged, with a traceback.
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
         try:
             return await asyncio.wait_for(request, limit_s)
         except (asyncio.TimeoutError, TimeoutError):
             return late
 
-    threading.Thread(
-        target=lambda: answers.put(asyncio.run(limited())), name="constrint-llm", daemon=True
-    ).start()  # fmt: skip
+    def run() -> None:
+        try:
+            answers.put(asyncio.run(limited()))
+        except Exception as error:  # noqa: BLE001 - no event loop can be started, say
+            answers.put(_fault("broken", f"the question could not be asked: {error or type(error).__name__}"))
+
+    threading.Thread(target=run, name="constrint-llm", daemon=True).start()
     try:
         return answers.get(timeout=limit_s + GRACE_S)
     except queue.Empty:
@@ -242,21 +246,21 @@ def _said(body: bytes) -> str:
     return said if isinstance(said, str) else body.decode(errors="replace")
 
 
-def _read(body: bytes, messages: Sequence[Message]) -> Response:
+def _read(body: bytes) -> Response:
     """The response in the body of a completion."""
     try:
         completion = msgspec.json.decode(body, type=_Completion)
     except (ValueError, RecursionError) as error:
         return _fault("broken", f"the reply is no chat completion: {error}")
     text = _text_of(completion.choices[0].message.content) if completion.choices else ""
-    usage = _usage_of(completion.usage, messages, text)
+    usage = _usage_of(completion.usage)
     if not text:
         return Response(fault="broken", message="the reply has no text", usage=usage)
     if len(text) > MAX_REPLY:
         return Response(fault="too_long", message=f"the reply has more than {MAX_REPLY:,} characters", usage=usage)
     is_cut = completion.choices[0].finish_reason == "length"
-    cut = f"it was cut after {usage.output_tokens:,} tokens" if is_cut else ""
-    return Response(text=text, message=cut, usage=usage)
+    after = f" after {usage.output_tokens:,} tokens" if usage.output_tokens else ""
+    return Response(text=text, message=f"it was cut{after}" if is_cut else "", usage=usage)
 
 
 def _text_of(content: str | list[Any] | None) -> str:
@@ -267,15 +271,13 @@ def _text_of(content: str | list[Any] | None) -> str:
     return "".join(part for part in parts if isinstance(part, str))
 
 
-def _usage_of(stated: Any, messages: Sequence[Message], text: str) -> Usage:
-    """The endpoint's count of tokens, or an estimate."""
+def _usage_of(stated: Any) -> Usage:
+    """The endpoint's count of tokens; nothing where it states none."""
     try:
         counted = msgspec.convert(stated, type=_TokenCounts)
-        return Usage(input_tokens=counted.prompt_tokens, output_tokens=counted.completion_tokens)
     except msgspec.ValidationError:
-        pass
-    question = estimated_tokens([message.content for message in messages])
-    return Usage(input_tokens=question, output_tokens=estimated_tokens([text]), is_estimated=True)
+        return Usage()
+    return Usage(input_tokens=counted.prompt_tokens, output_tokens=counted.completion_tokens)
 
 
 def _fault(fault: Fault, message: str) -> Response:

@@ -1,4 +1,4 @@
-"""A candidate and the gates that it reached: legal, compiles, right, fast. Each result is a record.
+"""A round's candidates and the gates that each reached: legal, compiles, right, fast. Each result is a record.
 
 `legal` follows from the intersection (`resolve.py`), `compiles` from the compiler, which needs no GPU. A trial of the
 tuner decides `right` and `fast`: it checks a candidate before it times it. Without a GPU the cost model's time of the
@@ -14,7 +14,16 @@ from typing import Any, Final
 from constrint.select import Candidate
 from constrint.select.as_compiled import Compile, CompileJob, judge, modelled, runs
 from constrint.tune.search.interface import SearchTask
-from constrint.tune.search.llm.records import Gate, GateResult, PredictedConfig, Proposal, Resources, Verdict
+from constrint.tune.search.llm.answer import Response
+from constrint.tune.search.llm.records import (
+    Gate,
+    GateResult,
+    PredictedConfig,
+    Proposal,
+    ProposalRefusal,
+    Resources,
+    Verdict,
+)
 from constrint.tune.search.llm.resolve import Key, key_of
 from constrint.tune.store.record import TuningRecord, digest
 
@@ -116,6 +125,30 @@ class Attempt:
             spread = f"spread {1e6 * figures.spread_s:.3g} us"
             message = f"median of {figures.num_rounds} rounds, L2 {figures.cache}, {spread}"
             self.came_to("fast", message, seconds=figures.median_s)
+
+
+@dataclass
+class Round:
+    """One question and everything that followed from the answer.
+
+    Args:
+        number: From 0.
+        answer: The speaker's answer.
+        proposals: The proposals that could be read.
+        refusals: Reasons for which a proposal, or a part of one, was refused; with the proposal's number, or None for
+            the reply as a whole.
+        attempts: The candidates.
+    """
+
+    number: int
+    answer: Response
+    proposals: Sequence[Proposal] = ()
+    refusals: list[tuple[int | None, ProposalRefusal]] = field(default_factory=list)
+    attempts: list[Attempt] = field(default_factory=list)
+
+    def refuse(self, message: str, number: int | None = None, where: str = "") -> None:
+        """Add a refusal."""
+        self.refusals.append((number, ProposalRefusal(where=where, message=message)))
 
 
 def fastest(attempts: Sequence[Attempt]) -> Attempt | None:

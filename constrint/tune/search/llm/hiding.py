@@ -5,9 +5,10 @@ cut or decoded without the key. It decodes the text again and again, as JSON doe
 every stage, and replaces the characters that it came from. Found are
 
 - escapes `\\u0073`, `\\u{73}`, `\\U00000073`, `\\x73`, `\\163`, `\\/`, of JSON inside strings of JSON, to any depth;
-- percent-encoding and HTML's references, to any depth; base64 and hexadecimal digits of the key;
-- the key with other case, with spaces, line breaks, control characters and invisible characters inside, and in letters
-  that look alike by Unicode's compatibility forms.
+- percent-encoding and HTML's references, to any depth; quoted-printable text; base64 and hexadecimal digits of the key
+  in UTF-8 and UTF-16;
+- the key with other case, with spaces, line breaks, control characters, combining and invisible characters inside, in
+  invisible tags, and in letters that look alike by Unicode's compatibility forms.
 
 Parts of ten characters are found, too. Not found are shorter ones, and ciphers such as ROT13.
 """
@@ -35,13 +36,15 @@ _PLAIN: Final = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 #: One character as languages, URLs and HTML escape it. Of repeated escapes of the escape itself one match is made.
 _LIBERAL: Final = re.compile(
     r"(?<!\\)\\+(?:u([0-9a-fA-F]{4})|u\{0*([0-9a-fA-F]{1,6})\}|U00([0-9a-fA-F]{6})|x([0-9a-fA-F]{2})|([0-3][0-7]{2}))"
-    r"|%(?:25)*([0-9a-fA-F]{2})|&(?:amp;)*(?:#[xX]0*([0-9a-fA-F]{1,6});?|#0*([0-9]{1,7});?|([A-Za-z]{2,24};))"
+    r"|(?:%(?:25)*|=)([0-9a-fA-F]{2})|&(?:amp;)*(?:#[xX]0*([0-9a-fA-F]{1,6});?|#0*([0-9]{1,7});?|([A-Za-z]{2,24};))"
 )
 #: The base of the digits of each group of `_LIBERAL`; the last group is a name.
 _BASES: Final = (16, 16, 16, 16, 8, 16, 16, 10)
 #: Characters between those of a key that hide nothing: spaces, control characters, invisible ones, and backslashes.
-_BETWEEN: Final = re.compile(r"[\s\\\x00-\x1f\x7f-\xa0\xad\u034f\u115f-\u1160\u180b-\u180f\u200b-\u200f\u2028-\u202f"
-                             r"\u205f-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0]+")  # fmt: skip
+_BETWEEN: Final = re.compile(
+    r"[\s\\\x00-\x1f\x7f-\xa0\xad\u0300-\u036f\u115f-\u1160\u180b-\u180f\u200b-\u200f\u2028-\u202f\u205f-\u206f\u3164"
+    r"\ufe00-\ufe0f\ufeff\uffa0]+"
+)
 
 
 class EncodedTooOftenError(Exception):
@@ -159,16 +162,19 @@ def _of_escape(match: re.Match[str]) -> str:
 
 def _plain_letter(match: re.Match[str]) -> str:
     whole = match[0].encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    if "\U000e0020" <= whole <= "\U000e007e":  # invisible tags, one for each letter of ASCII
+        whole = chr(ord(whole) - 0xE0000)
     return unicodedata.normalize("NFKC", whole).casefold()
 
 
 def _forms(key: str) -> list[str]:
     """The key, and its encodings as digits, as they stand in a folded text."""
-    raw = key.encode()
-    forms = [key, raw.hex()]
-    for skipped in range(3):
-        # Bytes before and after the key share its first and last digits.
-        digits = base64.b64encode(bytes(skipped) + raw).decode()
-        inner = digits[-(-skipped * 8 // 6) : (skipped + len(raw)) * 8 // 6]
-        forms += [inner, inner.replace("+", "-").replace("/", "_")]
+    forms = [key]
+    for raw in (key.encode(), key.encode("utf-16-le")):
+        forms.append(raw.hex())
+        for skipped in range(3):
+            # Bytes before and after the key share its first and last digits.
+            digits = base64.b64encode(bytes(skipped) + raw).decode()
+            inner = digits[-(-skipped * 8 // 6) : (skipped + len(raw)) * 8 // 6]
+            forms += [inner, inner.replace("+", "-").replace("/", "_")]
     return list(dict.fromkeys(_Stage.of(form).folded().text for form in forms))

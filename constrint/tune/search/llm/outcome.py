@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 
 from constrint.tune.search.llm.answer import Spending
-from constrint.tune.search.llm.gates import BASELINE, Attempt
+from constrint.tune.search.llm.gates import BASELINE, Attempt, Round
 from constrint.tune.search.llm.provenance import reason_of
-from constrint.tune.search.llm.search import LlmSearch, Round
+from constrint.tune.search.llm.search import LlmSearch
 from constrint.tune.search.llm.transcript import Header
 from constrint.tune.session import Goal, Tuned
 from constrint.tune.store.record import TuningRecord

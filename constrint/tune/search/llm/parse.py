@@ -37,8 +37,8 @@ MAX_REPLY: Final = 200_000
 #: Most characters of a value that a message quotes.
 _SHOWN: Final = 60
 _FENCE: Final = re.compile(r"```[A-Za-z]{0,10}[ \t]*\r?\n(.*?)```", re.DOTALL)
-#: End of a validation error that names the place in the reply: ` - at `$.rules[0].rule``.
-_PLACE: Final = re.compile(r" - at `\$\.?(.*)`$")
+#: Exceptions of text that is no JSON of the schema.
+_NOT_READ: Final = (msgspec.MsgspecError, UnicodeError, RecursionError)
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def parse_reply(text: str, kernels: Sequence[TaskKernel]) -> Parsed:
         return _refused(f"the reply has {len(text):,} characters; at most {MAX_REPLY:,} are read. Propose less.")
     try:
         reply = msgspec.json.decode(_json_of(text), type=_Reply)
-    except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
+    except _NOT_READ as error:
         return _refused(
             f"the reply is no JSON object of the schema: {_reason(error)}. "
             'Answer with {"proposals": [...]} alone, or in one code fence.'
@@ -79,11 +79,16 @@ def parse_reply(text: str, kernels: Sequence[TaskKernel]) -> Parsed:
     refusals: list[ProposalRefusal] = []
     for number, raw in enumerate(reply.proposals):
         where = f"proposals[{number}]"
-        read = _proposal(raw, where)
-        mistakes = [read] if isinstance(read, ProposalRefusal) else list(faults(read, kernels, where))
+        try:
+            proposal: Proposal = msgspec.json.decode(raw, type=Proposal)
+        except _NOT_READ as error:
+            message, _, place = _reason(error).partition(" - at `$")
+            below = place.removesuffix("`").removeprefix(".")
+            refusals.append(_at(f"{where}.{below}" if below else where, message))
+            continue
+        mistakes = list(faults(proposal, kernels, where))
         refusals += mistakes
-        if not mistakes and not isinstance(read, ProposalRefusal):
-            taken.append(read)
+        taken += [] if mistakes else [proposal]
     return Parsed(tuple(taken), tuple(refusals))
 
 
@@ -94,7 +99,7 @@ def faults(proposal: Proposal, kernels: Sequence[TaskKernel], where: str = "") -
         return
     kernel = _kernel(proposal.kernel, kernels)
     if isinstance(kernel, str):
-        yield ProposalRefusal(where=f"{where}.kernel", message=kernel)
+        yield _at(f"{where}.kernel", kernel)
     elif isinstance(proposal, ActionProposal):
         yield from _action_faults(proposal, kernel, where)
     else:
@@ -135,14 +140,18 @@ def read_verdict(text: str, kernels: Sequence[TaskKernel]) -> Verdict | None:
     try:
         # A reply may stand in a code fence: its object lies between the outermost braces.
         verdict: Verdict = msgspec.json.decode(text[max(text.find("{"), 0) : text.rfind("}") + 1], type=Verdict)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+    except _NOT_READ:
         return None
     has_mistake = verdict.edit is not None and any(edit_faults(verdict.edit, kernels))
     return msgspec.structs.replace(verdict, edit=None) if has_mistake else verdict
 
 
 def _refused(message: str) -> Parsed:
-    return Parsed(refusals=(ProposalRefusal(where="", message=message),))
+    return Parsed(refusals=(_at("", message),))
+
+
+def _at(where: str, message: str) -> ProposalRefusal:
+    return ProposalRefusal(where=where, message=message)
 
 
 def _json_of(text: str) -> str:
@@ -157,17 +166,6 @@ def _json_of(text: str) -> str:
     return whole[first : last + 1] if 0 <= first < last else whole
 
 
-def _proposal(raw: msgspec.Raw, where: str) -> Proposal | ProposalRefusal:
-    try:
-        proposal: Proposal = msgspec.json.decode(raw, type=Proposal)
-    except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
-        message = _reason(error)
-        place = _PLACE.search(message)
-        below = f".{place[1]}" if place is not None and place[1] else ""
-        return ProposalRefusal(where=where + below, message=message if place is None else message[: place.start()])
-    return proposal
-
-
 def _reason(error: Exception) -> str:
     if isinstance(error, RecursionError):
         return "it is nested too deep"
@@ -177,7 +175,7 @@ def _reason(error: Exception) -> str:
 def _unprintable(part: Any, where: str) -> Iterator[ProposalRefusal]:
     """Control characters in any text of a proposal, which a terminal would obey; source may have them."""
     if isinstance(part, str) and not _is_plain(part):
-        yield ProposalRefusal(where=where, message=f"control characters are not taken; saw {_shown(part)}.")
+        yield _at(where, f"control characters are not taken; saw {_shown(part)}.")
     for name, inner in part.items() if isinstance(part, dict) else ():
         if name != "source":
             yield from _unprintable(name, where)
@@ -209,9 +207,9 @@ def _values_faults(several: Sequence[Values], kernel: TaskKernel, where: str) ->
         at = f"{where}.values[{place}]"
         message = _value_fault(part.parameter, part.values, kernel)
         if message:
-            yield ProposalRefusal(where=at, message=message)
+            yield _at(at, message)
         elif part.parameter in parameters:
-            yield ProposalRefusal(where=at, message=f"{part.parameter} has values already; give each parameter once.")
+            yield _at(at, f"{part.parameter} has values already; give each parameter once.")
         parameters.add(part.parameter)
 
 
@@ -236,7 +234,7 @@ def _rule_faults(
             read_rule(part.rule, names)
         except ConstrintError as error:
             message = f"{_shown(part.rule)} is no rule that can be taken: {error}"
-            yield ProposalRefusal(where=f"{where}[{place}].rule", message=message)
+            yield _at(f"{where}[{place}].rule", message)
 
 
 def _action_faults(proposal: ActionProposal, kernel: TaskKernel, where: str) -> Iterator[ProposalRefusal]:
@@ -244,20 +242,20 @@ def _action_faults(proposal: ActionProposal, kernel: TaskKernel, where: str) -> 
     if not moved:
         able = ", ".join(kernel.actions) or "none"
         message = f"{kernel.name} has no parameter that `{proposal.action}` moves; its actions: {able}."
-        yield ProposalRefusal(where=f"{where}.action", message=message)
+        yield _at(f"{where}.action", message)
         return
     name = proposal.parameter or moved[0]
     if name not in moved:
         message = str(UnknownNameError(f"parameter of `{proposal.action}`", name[:_SHOWN], moved))
-        yield ProposalRefusal(where=f"{where}.parameter", message=message)
+        yield _at(f"{where}.parameter", message)
     elif proposal.value is not None and (fault := _value_fault(name, (proposal.value,), kernel)):
-        yield ProposalRefusal(where=f"{where}.value", message=fault)
+        yield _at(f"{where}.value", fault)
     if proposal.config is None:
         return
     for parameter, value in proposal.config.items():
         if message := _value_fault(parameter, (value,), kernel):
-            yield ProposalRefusal(where=f"{where}.config", message=message)
+            yield _at(f"{where}.config", message)
     missing = [param.name for param in kernel.params if param.name not in proposal.config]
     if missing:
         message = f"a configuration has a value for each parameter; missing: {', '.join(missing)}."
-        yield ProposalRefusal(where=f"{where}.config", message=message)
+        yield _at(f"{where}.config", message)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import os
 import pkgutil
 import shutil
@@ -62,12 +63,7 @@ class Profiler:
     problem: str = field(default="", init=False)
 
     def __call__(self, candidate: PredictedConfig, kernel: str) -> dict[str, float]:
-        """The metrics of a candidate; none where it cannot be profiled.
-
-        Args:
-            candidate: The configuration.
-            kernel: Name by which `load` finds its kernel.
-        """
+        """The metrics of a candidate, whose kernel `load` finds by this name; none where it cannot be profiled."""
         work = self.workload
         launch: dict[str, Any] = {"load": f"{self.load.__module__}:{self.load.__qualname__}", "kernel": kernel}
         launch |= {"gpu": self.gpu, "config": dict(candidate.config), "operation": work.operation}
@@ -75,16 +71,15 @@ class Profiler:
         command = [self.ncu, "--csv", "--page", "raw", "--print-units", "base", "--profile-from-start", "off"]
         command += ["--target-processes", "all", "--metrics", ",".join(METRICS)]
         command += [sys.executable, "-m", __name__, json.dumps(launch)]
+        metrics: dict[str, float] = {}
         try:
             printed = _output_of(command, self.patience_s)
+            metrics = metrics_of(printed.splitlines())
+            self.problem = "" if metrics else _problem(printed)
         except subprocess.TimeoutExpired:
             self.problem = f"ncu gave nothing within {self.patience_s:g} s"
-            return {}
         except OSError as error:
             self.problem = f"ncu gave nothing: {error.strerror}"
-            return {}
-        metrics = metrics_of(printed.splitlines())
-        self.problem = "" if metrics else _problem(printed)
         return metrics
 
 
@@ -106,22 +101,17 @@ def metrics_of(lines: Sequence[str]) -> dict[str, float]:
     A line of names comes first, then a line of units, then one line per kernel; other lines are messages.
     """
     rows = list(csv.reader(line for line in lines if line.startswith('"')))
-    if len(rows) < 3:
-        return {}
-    names = rows[0]
-    kernels = [_numbers(dict(zip(names, row, strict=False))) for row in rows[2:]]
-    longest = max(kernels, key=lambda kernel: kernel.get(DURATION, 0.0))
-    return {name: longest[name] for name in METRICS if name in longest}
+    kernels = [_numbers(dict(zip(rows[0], row, strict=False))) for row in rows[2:]]
+    return max(kernels, key=lambda kernel: kernel.get(DURATION, 0.0), default={})
 
 
 def _numbers(cells: Mapping[str, str]) -> dict[str, float]:
+    """The metrics in a line; what is no number is left out."""
     numbers = {}
     for name in METRICS:
-        try:
+        with suppress(ValueError):
             numbers[name] = float(cells.get(name, "").replace(",", ""))
-        except ValueError:
-            continue
-    return {name: value for name, value in numbers.items() if value == value and abs(value) != float("inf")}
+    return {name: value for name, value in numbers.items() if math.isfinite(value)}
 
 
 def _problem(printed: str) -> str:

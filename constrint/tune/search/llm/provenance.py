@@ -9,9 +9,8 @@ from typing import Any
 import msgspec
 
 from constrint.tune.search.llm.answer import Speaker
-from constrint.tune.search.llm.gates import BASELINE, Attempt
+from constrint.tune.search.llm.gates import BASELINE, Attempt, Round
 from constrint.tune.search.llm.records import GateResult, Proposal, ProposalRefusal, StrategyProposal, Verdict
-from constrint.tune.search.llm.search import Round
 from constrint.tune.store.proposals import GateKept, ProposalRecord
 from constrint.tune.store.store import RecordStore
 
@@ -56,7 +55,7 @@ def reason_of(proposal: Proposal | None) -> str:
 
 
 class ProposalLog:
-    """Watcher of one search: stores each proposal as it is decided, and says how far the search is.
+    """Follows one search: stores each proposal as it is decided, and says how far the search is.
 
     Args:
         blank: The shared fields of the records.
@@ -72,7 +71,7 @@ class ProposalLog:
         counts = f"{len(one.proposals)} proposals, {len(one.attempts)} candidates"
         self._say(f"round {one.number + 1}: {counts}" + (f"; {one.answer.message}" if one.answer.message else ""))
         for _, refusal in one.refusals:
-            self._say(f"  refused: {refusal_text(refusal).splitlines()[0]}")
+            self._say("  refused: " + refusal_text(refusal).partition("\n")[0])
         self._store.add_proposals(self._refusals(one))
 
     def finished(self, one: Round, attempt: Attempt) -> None:

@@ -294,16 +294,7 @@ class TaskRule(Record, frozen=True):
 
 
 class TaskKernel(Record, frozen=True):
-    """One implementation: its parameters and rules for the workload on the GPU.
-
-    Args:
-        name: Its full name.
-        summary: One line on its algorithm.
-        params: Its parameters.
-        rules: Its rules over them.
-        actions: Parameters that each macro action moves; actions that move none are absent.
-        num_valid: Number of valid configurations.
-    """
+    """One implementation: its parameters and rules for the workload on the GPU, and what each macro action moves."""
 
     name: str
     summary: str
@@ -338,13 +329,8 @@ class TaskFacts(Record, frozen=True):
     """The facts of a question, text and numbers alone, so that they can be a prompt.
 
     Args:
-        operation: Name of the operation.
-        workload: The workload as text: `gemm m=4096 n=4096 k=4096 bf16`.
-        sizes: Its sizes.
-        dtype: Type of its operands.
-        gpu: The GPU's name.
         limits: The GPU's limits by name, with units in the names.
-        kernels: The implementations that can take the workload.
+        kernels: The implementations that can take the workload; none where source is asked for.
         roofline_s: Lower bound of the time.
         zone: Zone of the model's first choice on the roofline.
         ranking: The first choices of the cost model.

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from constrint.select.as_compiled import Compile
-from constrint.select.candidates import Candidates
 from constrint.tune.search.interface import SearchTask
 from constrint.tune.search.llm.answer import PromptRequest, Response, Speaker, Spending, estimated_tokens
 from constrint.tune.search.llm.client import ModelClient
@@ -123,17 +122,15 @@ class LlmRun:
     def search(
         self,
         task: SearchTask,
-        candidates: Candidates | None = None,
         profile: Callable[[PredictedConfig], Mapping[str, float]] | None = None,
     ) -> LlmSearch:
         """Make the search of a workload.
 
         Args:
             task: The workload and the GPU.
-            candidates: The valid configurations; those of all kernels of the operation if None.
             profile: Takes metrics of a candidate; None without a profiler.
         """
-        resolver, talk, work = Resolver(task, candidates), self.conversation, task.workload
+        resolver, talk, work = Resolver(task), self.conversation, task.workload
         speaker = talk.speaker(BuiltInProposer(resolver))
         blank = blank_record(
             talk.header.run, speaker, work.operation, task.gpu.name, is_replayed=talk.is_replayed, dtype=work.dtype,
@@ -145,7 +142,7 @@ class LlmRun:
             CompileGate(task, self.compile_all),
             self.effort,
             spending=talk.spending,
-            watcher=ProposalLog(blank, self.store, self.say),
+            log=ProposalLog(blank, self.store, self.say),
             profile=profile,
             draw_seed=self.draw_seed,
         )

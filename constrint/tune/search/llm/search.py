@@ -20,8 +20,8 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Final, Protocol
+from dataclasses import dataclass
+from typing import Final
 
 import msgspec
 
@@ -31,9 +31,10 @@ from constrint.select.candidates import Candidates
 from constrint.tune.search.interface import Proposal as Trial
 from constrint.tune.search.interface import SearchTask
 from constrint.tune.search.llm.answer import FINAL, PromptRequest, Response, Speaker, Spending
-from constrint.tune.search.llm.gates import BASELINE, NUM_INPUTS, Attempt, CompileGate, fastest
+from constrint.tune.search.llm.gates import BASELINE, NUM_INPUTS, Attempt, CompileGate, Round, fastest
 from constrint.tune.search.llm.judge import judge
 from constrint.tune.search.llm.parse import parse_reply, read_verdict
+from constrint.tune.search.llm.provenance import ProposalLog
 from constrint.tune.search.llm.records import (
     CandidateEvidence,
     GateResult,
@@ -53,43 +54,6 @@ SEED_BITS: Final = 31
 CANDIDATES: Final = 4
 #: Argument of `--search llm:rules`.
 RULES: Final = "rules"
-
-
-@dataclass
-class Round:
-    """One question and everything that followed from the answer.
-
-    Args:
-        number: From 0.
-        answer: The speaker's answer.
-        proposals: The proposals that could be read.
-        refusals: Reasons for which a proposal, or a part of one, was refused; with the proposal's number, or None for
-            the reply as a whole.
-        attempts: The candidates.
-    """
-
-    number: int
-    answer: Response
-    proposals: Sequence[Proposal] = ()
-    refusals: list[tuple[int | None, ProposalRefusal]] = field(default_factory=list)
-    attempts: list[Attempt] = field(default_factory=list)
-
-    def refuse(self, message: str, number: int | None = None, where: str = "") -> None:
-        """Add a refusal."""
-        self.refusals.append((number, ProposalRefusal(where=where, message=message)))
-
-
-class Watcher(Protocol):
-    """Follows a search: progress on a terminal, proposals into the store."""
-
-    def begun(self, one: Round) -> None:
-        """A round has its candidates and refusals."""
-
-    def finished(self, one: Round, attempt: Attempt) -> None:
-        """A candidate reached its last gate and was judged."""
-
-    def profiled(self, one: Round, attempt: Attempt) -> None:
-        """A candidate was profiled and judged again."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +84,7 @@ class LlmSearch:
         compiles: The gate `compiles`.
         effort: Bounds of the search.
         spending: Counts tokens.
-        watcher: Follows the rounds.
+        log: Follows the rounds: proposals go to the store, progress to the terminal.
         profile: Takes metrics of a candidate on the GPU; None without a profiler.
         draw_seed: Draws the seed of a round's inputs; None stands for the engine's own seed.
     """
@@ -133,12 +97,12 @@ class LlmSearch:
         effort: Effort,
         *,
         spending: Spending | None = None,
-        watcher: Watcher | None = None,
+        log: ProposalLog | None = None,
         profile: Callable[[PredictedConfig], Mapping[str, float]] | None = None,
         draw_seed: Callable[[], int | None] | None = None,
     ) -> None:
         self._resolver, self._speaker, self._compiles, self.effort = resolver, speaker, compiles, effort
-        self.spending, self._watcher, self._profile = spending or Spending(), watcher, profile
+        self.spending, self._log, self._profile = spending or Spending(), log, profile
         self._draw_seed = draw_seed or (lambda: secrets.randbits(SEED_BITS))
         self._seen: set[Key] = set()
         self._results: list[GateResult] = []
@@ -206,8 +170,8 @@ class LlmSearch:
         self._read(one, facts)
         self.rounds.append(one)
         self._choose(one)
-        if self._watcher:
-            self._watcher.begun(one)
+        if self._log:
+            self._log.begun(one)
         return self._compiled(one)
 
     def _answer(self, question: PromptRequest) -> Response:
@@ -287,8 +251,8 @@ class LlmSearch:
         self._resolver.hear(attempt.candidate.kernel, attempt.candidate.config, attempt.seconds)
         self._results += attempt.gates
         attempt.verdict = self._judged(attempt)
-        if self._watcher:
-            self._watcher.finished(self.rounds[attempt.round], attempt)
+        if self._log:
+            self._log.finished(self.rounds[attempt.round], attempt)
 
     def _profile_best(self) -> None:
         """Profile the last round's best candidate while the GPU is idle, and judge it again by the metrics."""
@@ -298,8 +262,8 @@ class LlmSearch:
         best.metrics = self._profile(best.candidate)
         if best.metrics:
             best.verdict = self._judged(best)
-            if self._watcher:
-                self._watcher.profiled(self.rounds[-1], best)
+            if self._log:
+                self._log.profiled(self.rounds[-1], best)
 
     def _judged(self, attempt: Attempt) -> Verdict:
         """The speaker's verdict where it judges and gives one, else that of the rules."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import copy
+
 import numpy as np
 
 from constrint.select.candidates import Candidates, Rows
@@ -20,6 +22,12 @@ class InOrder:
         places, rows = candidates.best(HEAD)
         self._head = list(zip(places.tolist(), rows.tolist(), strict=True))
         self._proposed: set[tuple[int, int]] = set()
+
+    def fresh(self) -> InOrder:
+        """The same order with nothing proposed."""
+        order = copy(self)
+        order._proposed = set()
+        return order
 
     def peek(self, number: int) -> list[Proposal]:
         fresh = (key for key in self._head if key not in self._proposed)

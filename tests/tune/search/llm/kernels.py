@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from functools import cache
 
 from constrint.hwmodels import load_gpu
@@ -44,6 +45,15 @@ def pointer_choice() -> PredictedConfig:
     return next(choice for choice in product_resolver().facts.ranking if choice.kernel == "gemm.pointer")
 
 
-def product_resolver() -> Resolver:
-    """A resolver that proposes in the model's order."""
+@cache
+def _used_once() -> Resolver:
     return Resolver(product_task(), product_candidates(), InOrder(product_candidates()))
+
+
+def product_resolver() -> Resolver:
+    """A new resolver that proposes in the model's order; its facts are made once."""
+    resolver = copy(_used_once())
+    order = resolver._order
+    assert isinstance(order, InOrder)
+    resolver.strategies, resolver._order = {}, order.fresh()
+    return resolver

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from constrint.tune.search.llm.answer import LEAST_REPLY, Prices, Spending, Usage
+from constrint.tune.search.llm.answer import LEAST_REPLY, Spending, Usage
 
 
 def test_without_limits_a_reply_has_what_the_endpoint_allows() -> None:
@@ -28,7 +28,7 @@ def test_where_too_little_is_left_the_reason_has_the_figures() -> None:
 
 
 def test_money_is_counted_by_the_prices() -> None:
-    spending = Spending(max_dollars=0.02, prices=Prices(2.0, 10.0))
+    spending = Spending(max_dollars=0.02, prices=(2.0, 10.0))
     spending.add(Usage(input_tokens=1000, output_tokens=1000))
     assert spending.dollars == pytest.approx(0.012)
     room, _ = spending.reply_tokens(1000, 8192)

@@ -203,6 +203,9 @@ SENT_BACK: dict[str, Turn] = {
     "in base64": says(base64.b64encode(f"user:{KEY}".encode()).decode()),
     "in hexadecimal digits": says(KEY.encode().hex()),
     "with invisible characters": says("\u200b".join(KEY)),
+    "in quoted-printable text": says(each("={:02X}")),
+    "in base64 of UTF-16": says(base64.b64encode(KEY.encode("utf-16-le")).decode()),
+    "in invisible tags": says("".join(chr(0xE0000 + ord(char)) for char in KEY)),
     "in capitals": says(KEY.upper()),
     "in parts": sends(
         json.dumps(completion("")).replace('""', f'[{{"text": "{KEY[:9]}"}}, {{"text": "{KEY[9:]}"}}]').encode()

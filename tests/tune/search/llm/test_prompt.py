@@ -7,9 +7,6 @@ import json
 import msgspec
 import pytest
 
-from constrint.hwmodels import load_gpu
-from constrint.kernels.registry import load_kernel
-from constrint.tune.search.interface import SearchTask
 from constrint.tune.search.llm.prompt import MAX_RESULTS, judging, proposing, shown_results
 from constrint.tune.search.llm.records import (
     CandidateEvidence,
@@ -21,13 +18,12 @@ from constrint.tune.search.llm.records import (
     Resources,
     TaskFacts,
 )
-from constrint.tune.search.llm.resolve import Resolver
+from tests.tune.search.llm.kernels import product_resolver
 
 
 @pytest.fixture(scope="module")
 def facts() -> TaskFacts:
-    operation, gpu = load_kernel("gemm"), load_gpu("h200")
-    return Resolver(SearchTask(operation, gpu, operation.default_workload(gpu))).facts
+    return product_resolver().facts
 
 
 def result(number: int, **more: object) -> GateResult:
