@@ -65,6 +65,11 @@ class BlockColumns:
             return np.ones(len(self.chances))
         return np.asarray(slowdown(gpu, self.chances, self.shares, self.use.spilling.figure), dtype=np.float64)
 
+    def may_exceed(self, gpu: GpuModel) -> NDArray[np.bool_]:
+        """Mask of the configurations that may take more shared memory than a block may have."""
+        is_bound = self.use is not None and self.use.least_smem_bytes is not None
+        return np.asarray((self.smem_bytes > gpu.sm.max_smem_bytes_per_block) & is_bound)
+
     @staticmethod
     def of(gpu: GpuModel, use: BlockUse | None, columns: Columns, estimates: Iterable[Constraint] = ()) -> BlockColumns:
         """Evaluate a kernel's resource expressions, and its estimated rules."""

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 #: Relative difference of predicted times below which configurations tie.
 TIE = 5e-4
+#: Steps of `tie_steps` by which configurations that may not fit come after all others.
+LATE = 1e9
 #: Rows whose block order is decided at once.
 CHUNK_ROWS = 128
 
@@ -131,7 +133,7 @@ def rank_requests(
     parts, late = _ranked(able, max(top, compile), limits)
     merged = sorted(
         (candidate for _, candidates in parts.values() for candidate in candidates),
-        key=lambda candidate: float(tie_steps(candidate.cost.seconds)),
+        key=lambda candidate: (_may_exceed(candidate, able[0].gpu), float(tie_steps(candidate.cost.seconds))),
     )
     if not merged and late:
         raise LimitReachedError(f"nothing was ranked: {', '.join(late.values())}")
@@ -178,7 +180,8 @@ def _compiled(
     taken = {id(candidate) for candidate in first}
     rest = [candidate for candidate in candidates if id(candidate) not in taken]
     judged = as_compiled(first, jobs, compile_all)
-    return sorted([*judged, *rest], key=lambda candidate: (not runs(candidate), candidate.cost.seconds))
+    gpu = able[0].gpu
+    return sorted([*judged, *rest], key=lambda c: (not runs(c), _may_exceed(c, gpu), c.cost.seconds))
 
 
 def _rank_one(request: KernelProblem, top: int, limits: Limits | None) -> tuple[KernelSpace, list[Candidate]]:
@@ -203,7 +206,8 @@ def _rank_one(request: KernelProblem, top: int, limits: Limits | None) -> tuple[
         rows = columns["_row"]
         return spec.cost(gpu, workload, columns, blocks.blocks_per_sm[rows]).slowed(factors[rows])
 
-    columns, cost = _best_rows(price, problem, core, bound, order, params, top)
+    late = np.where(blocks.may_exceed(gpu), LATE, 0.0)
+    columns, cost = _best_rows(price, problem, core, bound, late, order, params, top)
     rows = columns.pop("_row").tolist()
     chosen = _complete(problem, columns, free, params)
     configs = [{name: int(column[place]) for name, column in chosen.items()} for place in range(len(rows))]
@@ -218,6 +222,12 @@ def _rank_one(request: KernelProblem, top: int, limits: Limits | None) -> tuple[
         for place, (row, config) in enumerate(zip(rows, configs, strict=True))
     ]
     return KernelSpace(spec.full_name, space.num_product, space.num_valid), candidates
+
+
+def _may_exceed(candidate: Candidate, gpu: GpuModel) -> bool:
+    """Whether a configuration may take more shared memory than a block may have."""
+    use = candidate.resources
+    return use is not None and use.smem_bytes > gpu.sm.max_smem_bytes_per_block
 
 
 def cost_of_row(cost: CostColumns, row: int, roofline_s: float) -> CostEstimate:
@@ -281,25 +291,30 @@ def _best_rows(
     problem: Problem,
     core: Mapping[str, NDArray[Any]],
     bound: NDArray[np.float64],
+    late: NDArray[np.float64],
     order: list[Param],
     params: tuple[Param, ...],
     top: int,
 ) -> tuple[dict[str, NDArray[Any]], CostColumns]:
-    """The `top` core rows, each with its best order; rows whose bound exceeds the k-th best are never expanded."""
+    """The `top` core rows, each with its best order; rows whose bound exceeds the k-th best are never expanded.
+
+    `late` is added to the steps of each row.
+    """
     # The order of ties is irrelevant here: all of them are expanded and sorted afterwards.
-    by_bound = np.argsort(bound)
+    steps_of_bound = tie_steps(bound) + late
+    by_bound = np.argsort(steps_of_bound)
     best: dict[str, NDArray[Any]] | None = None
     cost: CostColumns | None = None
     worst = np.inf
     for start in range(0, len(by_bound), CHUNK_ROWS):
         rows = by_bound[start : start + CHUNK_ROWS]
-        if best is not None and len(best["_row"]) >= top and tie_steps(bound[rows[0]]) > worst:
+        if best is not None and len(best["_row"]) >= top and steps_of_bound[rows[0]] > worst:
             break
         fresh = _expand({n: c[rows] for n, c in core.items()} | {"_row": rows}, order, problem)
         if best is not None:
             fresh = {n: np.concatenate([best[n], fresh[n]]) for n in fresh}
         priced = price(fresh)
-        steps = tie_steps(priced.seconds)
+        steps = tie_steps(priced.seconds) + late[fresh["_row"]]
         ordered = _in_order(steps, fresh, params)
         _, first = np.unique(fresh["_row"][ordered], return_index=True)
         keep = ordered[np.sort(first)[:top]]

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 from constrint.hwmodels import DotUnit, GpuModel
 from constrint.kernels.gemm.product import Product
-from constrint.kernels.gemm.units import ELEMENT_BYTES, OUTPUT_BYTES, Vars
-from constrint.model import any_of, ceildiv, divides, implies
+from constrint.kernels.gemm.units import ELEMENT_BYTES, PASS_BYTES, Vars, threads, unit
+from constrint.model import Expr, any_of, ceildiv, divides, implies, maximum, minimum
 from constrint.model.constraint import CERTAIN, ESTIMATED, REDUNDANT
 from constrint.select.spec import Rule
 
@@ -97,51 +97,38 @@ def _chunk_rules(num_xcds: int, tiles: Any, chunk: Any, algebra: Algebra) -> Ite
     yield Rule(cycle, "chunk_in_grid", one_run, REDUNDANT)
 
 
-def end_rules(
-    gpu: GpuModel,
-    product: Product,
-    v: Mapping[str, Any],
-    smem_bytes: Any,
-    added_smem_bytes: Any,
-    fixed: Mapping[str, int],
-    algebra: Algebra,
-) -> Iterator[Rule]:
-    """Estimated rules of a matrix to add, and of fp32 in three passes; shared memory is limited elsewhere.
+def end_rules(gpu: GpuModel, product: Product, v: Mapping[str, Any]) -> Iterator[Rule]:
+    """Estimated rules of a matrix to add, and of fp32 in three passes, over expressions or columns of numbers."""
+    if product.has_source or product.is_three_pass:
+        most = MOST_SUMS_BESIDE * gpu.sm.warp_size * v["num_warps"]
+        because = "the sums leave registers for a matrix to add, or for both parts of fp32 operands"
+        yield Rule(v["tile_m"] * v["tile_n"] <= most, "sums_beside", because, ESTIMATED)
+
+
+def end_smem_bytes(gpu: GpuModel, product: Product, v: Vars, beside: int, plain: Expr) -> Expr:
+    """Shared memory with a bias, a matrix to add and fp32 in three passes: an upper bound.
+
+    The matrix passes through the pipeline's memory into the accumulator's layout, on AMD 64 bytes a thread at a time.
 
     Args:
         gpu: The hardware model.
         product: The product.
         v: The parameters of a kernel.
-        smem_bytes: Shared memory of a block without the matrix to add.
-        added_smem_bytes: The part of it that a plain product does not take.
-        fixed: `persistent` of a kernel that has no such parameter.
-        algebra: `EXPRESSIONS` or `COLUMNS`, whichever `v` holds.
+        beside: Bytes an element of the matrix that a persistent block holds beside the next tile's loads.
+        plain: Shared memory without all this.
     """
     area = v["tile_m"] * v["tile_n"]
-    if product.has_source:
-        limit = gpu.sm.max_smem_bytes_per_block
-        staged = "the matrix to add passes through shared memory into the accumulator's layout, 4 bytes an element"
-        yield Rule(4 * area + added_smem_bytes <= limit, "source_smem", staged, ESTIMATED)
-        if "persistent" in v:
-            beside = "the matrix to add passes through shared memory beside the next tile's loads, a byte an element"
-            yield Rule(smem_bytes + v["persistent"] * area <= limit, "source_beside_loads", beside, ESTIMATED)
-    if product.has_source or product.is_three_pass:
-        most = MOST_SUMS_BESIDE * gpu.sm.warp_size * v["num_warps"]
-        because = "the sums leave registers for a matrix to add, or for both parts of fp32 operands"
-        yield Rule(area <= most, "sums_beside", because, ESTIMATED)
-
-
-def end_smem_bytes(product: Product, v: Mapping[str, Any]) -> Any:
-    """Shared memory that a wider output, a bias and fp32 in three passes take, of expressions or of columns."""
-    added: Any = 0
-    if product.output_bytes > OUTPUT_BYTES[product.dtype]:
-        added = added + v["tile_m"] * v["tile_n"] * product.output_bytes
-    if product.has_bias:
-        added = added + 4 * v["tile_n"] + BIAS_ALIGNMENT_BYTES
     if product.is_three_pass:
         # Both parts of B's slice lie beside it.
-        added = added + 2 * v["tile_n"] * v["tile_k"] * ELEMENT_BYTES[product.dtype]
-    return added
+        plain = plain + 2 * v["tile_n"] * v["tile_k"] * ELEMENT_BYTES[product.dtype]
+    if product.has_bias:
+        plain = maximum(plain, 4 * v["tile_n"] + BIAS_ALIGNMENT_BYTES)
+    if product.has_source:
+        staged = area * product.output_bytes
+        if unit(gpu, product.dtype).kind in ("mfma", "wmma"):
+            staged = minimum(staged, PASS_BYTES * threads(gpu, v))
+        plain = maximum(plain + beside * v["persistent"] * area, staged)
+    return plain
 
 
 def instruction_rules(gpu: GpuModel, unit: DotUnit, v: Vars) -> Iterator[Rule]:

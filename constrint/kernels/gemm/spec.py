@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -80,6 +81,10 @@ class GemmSpec(KernelSpec):
     #: Measured over predicted time of its first choices, in the median: 189 of Triton's kernels with a cold L2
     #: (`python -m benchmarks.gemm.library --gpu h200 --judge` prints it).
     optimism: ClassVar[float] = 1.10
+    #: Whether `block_use` counts all that an epilogue takes; otherwise estimated rules add it.
+    counts_ends: ClassVar[bool] = False
+    #: Bytes an element of a matrix to add that a persistent block holds beside the next tile's loads, at most.
+    source_bytes_beside: ClassVar[int] = 0
     #: Whether it has tiles to choose; a library has none.
     has_tiles: ClassVar[bool] = True
 
@@ -98,7 +103,7 @@ class GemmSpec(KernelSpec):
 
     @abstractmethod
     def block_use(self, gpu: GpuModel, product: Product, v: Vars) -> BlockUse:
-        """Resources of one block for a plain product: row-major operands and no epilogue."""
+        """Resources of one block for a product without bias and matrix to add."""
 
     @abstractmethod
     def price(self, gpu: GpuModel, product: Product, columns: Columns, blocks_per_sm: NDArray[Any]) -> CostColumns:
@@ -107,12 +112,6 @@ class GemmSpec(KernelSpec):
     def size_rules(self, gpu: GpuModel, product: Product, v: Mapping[str, Any], algebra: Algebra) -> Iterator[Rule]:
         """The rules on sizes, over expressions or columns of numbers; those on the order of tiles come last."""
         yield from grid_rules(gpu, product.sizes, v, algebra, self.fixed)
-
-    def end_rules(
-        self, gpu: GpuModel, product: Product, v: Mapping[str, Any], smem_bytes: Any, added: Any, algebra: Algebra
-    ) -> Iterator[Rule]:
-        """Estimated rules on the epilogue of a product; see `grid_rules.end_rules` for the arguments."""
-        yield from end_rules(gpu, product, v, smem_bytes, added, self.fixed, algebra)
 
     def table_options(self, product: Product) -> Mapping[str, int]:
         """Options for which the first choice has tables of their own; by default one table serves all."""
@@ -132,17 +131,6 @@ class GemmSpec(KernelSpec):
         Such a kernel is solved, compiled and tuned like any, and launched where it was measured to be the fastest.
         """
         return ""
-
-    def added_smem_bytes(self, gpu: GpuModel, product: Product, v: Mapping[str, Any], smem_bytes: Any) -> Any:
-        """Shared memory that a product takes beyond a plain one: for a wider output, a bias, fp32 in three passes.
-
-        Args:
-            gpu: The hardware model.
-            product: The product.
-            v: The parameters, as expressions or as columns of numbers.
-            smem_bytes: Shared memory of a plain product, likewise.
-        """
-        return end_smem_bytes(product, v)
 
     def refusal(self, gpu: GpuModel, product: Product) -> str:
         """Why this kernel does not compute the product; empty if it does. `check_dtype` has spoken before."""
@@ -169,7 +157,7 @@ class GemmSpec(KernelSpec):
 
     def use(self, gpu: GpuModel, workload: Workload, v: Vars) -> BlockUse:
         """Warps, registers and shared memory of one block."""
-        return self._stated(gpu, Product.of(workload)).use
+        return self.product_use(gpu, Product.of(workload))
 
     def problem(self, gpu: GpuModel, workload: Workload) -> Problem:
         """State the space; every limit comes from the GPU model, every rule carries its reason."""
@@ -189,12 +177,16 @@ class GemmSpec(KernelSpec):
 
     def _stated(self, gpu: GpuModel, product: Product) -> _Stated:
         """Return the statement for all sizes with these alignments, from memory if it was stated before."""
-        key = (id(gpu), *_kind_of(product))
+        key = (id(gpu), *kind_of(product))
         if key not in self._known:
             if len(self._known) >= MAX_STATED:
                 self._known.clear()
             self._known[key] = self._state(gpu, product)
         return self._known[key]
+
+    def product_use(self, gpu: GpuModel, product: Product) -> BlockUse:
+        """Resources of a block for a product, over the kernel's parameters."""
+        return self._stated(gpu, product).use
 
     def _state(self, gpu: GpuModel, product: Product) -> _Stated:
         problem = Problem(self.full_name)
@@ -205,8 +197,7 @@ class GemmSpec(KernelSpec):
             problem.add(rule.condition, name=rule.name, because=rule.because, kind=rule.kind)
         use = self._whole_use(gpu, product, {name: v[name] for name in v if name not in self.free_params})
         add_block_limits(problem, gpu, use)
-        added = self.added_smem_bytes(gpu, product, v, use.smem_bytes)
-        ends = self.end_rules(gpu, product, v, use.smem_stated, added, EXPRESSIONS)
+        ends = () if self.counts_ends else end_rules(gpu, product, v)
         for rule in (*ends, *self.promise_rules(gpu, use, v)):
             problem.add(rule.condition, name=rule.name, because=rule.because, kind=rule.kind)
         return _Stated(gpu, problem, v, use)
@@ -216,15 +207,18 @@ class GemmSpec(KernelSpec):
         yield from ()
 
     def _whole_use(self, gpu: GpuModel, product: Product, v: Vars) -> BlockUse:
-        """Resources of a block with everything that a product adds to a plain one."""
+        """Resources of a block with everything that the product's end may add to them."""
         plain = self.block_use(gpu, product, v)
-        added = self.added_smem_bytes(gpu, product, v, plain.smem_bytes)
-        if isinstance(added, int) and added == 0:
+        if self.counts_ends or not (product.has_bias or product.has_source or product.is_three_pass):
             return plain
-        exact = None if plain.smem_bytes_exact is None else plain.smem_bytes_exact + added
-        # The addition is an upper bound, and up to a ninth of a plain product's shared memory is padding.
-        least = plain.smem_needed * 8 // 9 if plain.smem_bytes_exact is not None else plain.smem_needed
-        return replace(plain, smem_bytes=plain.smem_bytes + added, smem_bytes_exact=exact, least_smem_bytes=least)
+        end = partial(end_smem_bytes, gpu, product, v, self.source_bytes_beside)
+        exact = plain.smem_bytes_exact
+        return replace(
+            plain,
+            smem_bytes=end(plain.smem_bytes),
+            smem_bytes_exact=None if exact is None else end(exact),
+            least_smem_bytes=plain.smem_needed,
+        )
 
     def cost(self, gpu: GpuModel, workload: Workload, columns: Columns, blocks_per_sm: NDArray[Any]) -> CostColumns:
         """Predicted time per row; without `group_m` and `xcd_chunk`, the least over their values."""
@@ -314,7 +308,7 @@ class GemmSpec(KernelSpec):
         return {"c": exact_result(dict(inputs))}
 
 
-def _kind_of(p: Product) -> tuple[Any, ...]:
+def kind_of(p: Product) -> tuple[Any, ...]:
     """Return the facts of a product, beside the GPU, that a statement depends on."""
     ends = p.output_bytes, p.has_bias, p.has_source, p.is_three_pass, p.batch > 1
     copied = p.a.is_copied, p.b.is_copied

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from constrint import cache
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.product import MatrixLayout, Product
-from constrint.kernels.gemm.rules import COLUMNS
-from constrint.kernels.gemm.spec import GemmSpec
+from constrint.kernels.gemm.rules import COLUMNS, end_rules
+from constrint.kernels.gemm.spec import GemmSpec, kind_of
 from constrint.kernels.gemm.units import ELEMENT_BYTES, WIDEST_BYTES
 from constrint.model import Var
 from constrint.select.candidate import Config
@@ -69,6 +69,7 @@ class ConfigTable:
         values = np.array(list(combinations(*(opened[name] for name in order))), dtype=np.int64).T
         self._orders = dict(zip(order, values, strict=True))
         self._free = {name: choices[0] for name, choices in opened.items() if name not in order}
+        self._taken: dict[tuple[Any, ...], tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
 
     def __len__(self) -> int:
         """The number of configurations."""
@@ -97,8 +98,10 @@ class ConfigTable:
         return {name: int(column[row]) for name, column in self.columns.items()}
 
     def price(self, product: Product) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Rows that are valid for a product, and their predicted seconds, a chance to spill included."""
-        rows = np.flatnonzero(self._valid(product))
+        """Rows that are valid for a product and fit, and their predicted seconds, a chance to spill included."""
+        valid, over = self._valid(product), self._over(product)
+        # Rows that are stated to exceed a block's shared memory are left for products that nothing else computes.
+        rows = np.flatnonzero(valid if (valid <= over).all() else valid & ~over)
         if not len(rows):
             return rows, np.empty(0)
         slower = self._slower(product)
@@ -109,11 +112,26 @@ class ConfigTable:
         return rows, self.spec.price(self.gpu, product, valid_columns, self.blocks_per_sm[rows]).seconds * slower[rows]
 
     def _valid(self, product: Product) -> NDArray[np.bool_]:
-        """Mask of the rows that satisfy the rules that depend on sizes."""
-        valid = np.ones(len(self), dtype=bool)
+        """Mask of the rows that satisfy the rules on sizes, and need no more shared memory than a block may have."""
+        valid = self._takes(product)[0] <= self.gpu.sm.max_smem_bytes_per_block
         for rule in self._rules(product, self.columns):
             valid &= rule.condition
         return valid
+
+    def _over(self, product: Product) -> NDArray[np.bool_]:
+        """Mask of the rows that may take more shared memory than a block may have."""
+        return self._takes(product)[1] > self.gpu.sm.max_smem_bytes_per_block
+
+    def _takes(self, product: Product) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Shared memory that a block needs for certain, and that it may take, per row."""
+        key = kind_of(product)
+        if key not in self._taken:
+            use = self.spec.product_use(self.gpu, product)
+            knobs = {name: np.full(len(self), value, dtype=np.int64) for name, value in self._free.items()}
+            named = {**self.columns, **knobs}
+            needed, stated = (each.columns(named) for each in (use.smem_needed, use.smem_stated))
+            self._taken[key] = needed, stated
+        return self._taken[key]
 
     def _slower(self, product: Product) -> NDArray[np.float64]:
         """Factor of each row's expected time for its chance to spill or not to fit."""
@@ -123,16 +141,11 @@ class ConfigTable:
         return np.asarray(np.maximum(self._slowdown, slowdown(self.gpu, chance_of_broken(broken), BROKEN_SHARE)))
 
     def _broken(self, product: Product) -> NDArray[np.int64] | None:
-        """Number of estimated rules on the epilogue that each row breaks; None for a plain product."""
-        gpu, spec = self.gpu, self.spec
-        added = spec.added_smem_bytes(gpu, product, self.columns, self.smem_bytes)
-        rules = list(spec.end_rules(gpu, product, self.columns, self.smem_bytes + added, added, COLUMNS))
-        if isinstance(added, int) and added == 0 and not rules:
-            return None
-        broken = np.asarray(self.smem_bytes + added > gpu.sm.max_smem_bytes_per_block, dtype=np.int64)
-        for rule in rules:
+        """Number of estimated rules on the end of the product that each row breaks; None where none is broken."""
+        broken = self._over(product).astype(np.int64)
+        for rule in () if self.spec.counts_ends else end_rules(self.gpu, product, self.columns):
             broken = broken + ~np.asarray(rule.condition, dtype=bool)
-        return broken
+        return broken if broken.any() else None
 
     def chance(self, product: Product, row: int) -> float:
         """The chance that a row spills, or does not fit, for a product."""

@@ -23,6 +23,8 @@ WIDEST_BYTES = 16
 #: Bytes of a line of the L2, and of a sector: the part of a line that moves at once.
 LINE_BYTES = 128
 SECTOR_BYTES = 32
+#: AMD: bytes of a thread that move at once where a tile changes its layout through LDS, at most.
+PASS_BYTES = 64
 #: An asynchronous copy moves at least four bytes per thread; narrower loads are not pipelined.
 MIN_COPY_BYTES = 4
 
@@ -138,10 +140,13 @@ def mma_warp_rows(v: Vars) -> Expr:
     return minimum(v["num_warps"], taller) * turns
 
 
-def store_staging(gpu: GpuModel, dtype: str, matrix: DotUnit, v: Vars, *, is_vectorised: bool) -> Expr:
-    """Bytes in which the accumulator is re-ordered for coalesced stores (NVIDIA): to C, or whole to the workspace."""
+def store_staging(gpu: GpuModel, output: int, matrix: DotUnit, v: Vars, *, is_vectorised: bool) -> Expr:
+    """Bytes in which the accumulator is re-ordered for coalesced stores (NVIDIA): to C, or whole to the workspace.
+
+    `output` is bytes per element of C.
+    """
     splits = minimum(1, v["split_k"] - 1)
-    to_c = _reordered(gpu, matrix, v, OUTPUT_BYTES[dtype], is_vectorised=is_vectorised)
+    to_c = _reordered(gpu, matrix, v, output, is_vectorised=is_vectorised)
     return (1 - splits) * to_c + splits * _reordered(gpu, matrix, v, PARTIAL_BYTES, is_vectorised=True)
 
 

@@ -19,7 +19,7 @@ from constrint.model.constraint import CERTAIN
 from constrint.select import BlockUse
 from constrint.select.limits import most_registers, spill_chance
 from tests.support.calibration import check_count
-from tests.support.gemm import DESCRIPTOR, POINTER, broken_rules, gemm, unlikely_rules, use_of
+from tests.support.gemm import DESCRIPTOR, POINTER, broken_rules, gemm, product, unlikely_rules, use_of
 from tests.support.kept_assembly import compile_and_keep, sass_of
 from tests.support.needs import needs_hopper, needs_triton
 
@@ -41,7 +41,8 @@ def config_of(row: dict[str, str]) -> dict[str, int]:
 
 
 def predicted_smem(row: dict[str, str]) -> int:
-    return descriptor_smem_bytes(load_gpu(GPUS[row["target"]]), row["dtype"], VARIABLES).value(config_of(row))
+    gpu, plain = load_gpu(GPUS[row["target"]]), product(4096, 4096, 4096, row["dtype"])
+    return descriptor_smem_bytes(gpu, plain, VARIABLES).value(config_of(row))
 
 
 @pytest.mark.parametrize("version", TABLES)

@@ -17,7 +17,7 @@ from constrint.kernels.gemm.spec import GemmSpec
 from constrint.kernels.gemm.units import unit
 from constrint.model import Problem, Var
 from constrint.select import BlockUse
-from tests.support.gemm import DESCRIPTOR, POINTER, gemm, smem_of, use_of
+from tests.support.gemm import DESCRIPTOR, POINTER, gemm, product, smem_of, use_of
 
 DATA = Path(__file__).resolve().parents[2] / "data" / "triton_gemm_space.csv"
 GPUS = {
@@ -98,7 +98,8 @@ def test_register_estimates_are_near_the_compiled_counts(target: str) -> None:
 
 
 def predicted_smem(row: dict[str, str]) -> int:
-    return smem_bytes(load_gpu(GPUS[row["target"]]), row["dtype"], VARIABLES).value(config(row))
+    gpu, plain = load_gpu(GPUS[row["target"]]), product(4096, 4096, 4096, row["dtype"])
+    return smem_bytes(gpu, plain, VARIABLES).value(config(row))
 
 
 def config(row: dict[str, str]) -> dict[str, int]:

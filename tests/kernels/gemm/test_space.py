@@ -234,7 +234,7 @@ def rows_of(problem: Problem, names: list[str]) -> set[tuple[int, ...]]:
 
 @pytest.mark.parametrize("options", OPTIONS, ids=lambda options: next(iter(options)))
 @pytest.mark.parametrize("name", ["h200", "mi300x", "a100"])
-def test_what_the_end_of_a_product_adds_leaves_fewer_configs_that_are_likely_to_fit(
+def test_what_the_end_of_a_product_adds_leaves_no_more_configs_that_are_likely_to_fit(
     name: str, options: dict[str, int]
 ) -> None:
     """Every configuration for the longer end is one for the plain product; what the end takes is estimated."""
@@ -246,9 +246,8 @@ def test_what_the_end_of_a_product_adds_leaves_fewer_configs_that_are_likely_to_
         )
         assert rows_of(longer, core) <= rows_of(plain, core)
         likely, likely_longer = rows_of(plain.strict(), core), rows_of(longer.strict(), core)
+        # What is added passes through the pipeline's memory, which may be enough everywhere.
         assert likely_longer <= likely
-        # A bias takes a row beside the tile, for which there may be room everywhere.
-        assert likely_longer < likely or "bias" in options, spec.full_name
 
 
 @pytest.mark.parametrize("name", ["h200", "a100"])
@@ -272,16 +271,18 @@ def test_every_rule_says_what_it_is_worth_and_estimates_leave_nothing_out() -> N
                 assert problem.estimates == ()
                 continue
             assert {rule.kind for rule in problem.estimates} == {ESTIMATED}
-            assert {"spills", "source_smem", "sums_beside"} <= {rule.name for rule in problem.estimates}
+            assert {"spills", "smem_stated", "sums_beside"} <= {rule.name for rule in problem.estimates}
             assert enumerate_space(problem.strict()).size < enumerate_space(problem).size
 
 
-def test_a_bias_takes_shared_memory_beside_the_tile() -> None:
+def test_a_bias_takes_no_more_than_its_row_where_the_pipeline_is_smaller() -> None:
     gpu = load_gpu("h200")
+    small = {"tile_m": 16, "tile_n": 16, "tile_k": 16, "num_stages": 2}
     for spec in KERNELS:
-        smem = []
-        for workload in (gemm(4096, 4096, 4096), gemm(4096, 4096, 4096, bias=1)):
-            problem = spec.problem(gpu, workload)
-            config = {name: next(iter(domain)) for name, domain in problem.variables.items()} | {"tile_n": 128}
-            smem.append(use_of(spec, gpu, workload, problem).smem_bytes.value(config))
-        assert smem[1] - smem[0] == (0 if spec is CUDA else 4 * 128 + 1024)
+        for tiles, added in (({"tile_n": 128}, 0), (small, 4 * 16 + 1024)):
+            smem = []
+            for workload in (gemm(4096, 4096, 4096), gemm(4096, 4096, 4096, bias=1)):
+                problem = spec.problem(gpu, workload)
+                config = {name: next(iter(domain)) for name, domain in problem.variables.items()} | tiles
+                smem.append(use_of(spec, gpu, workload, problem).smem_bytes.value(config))
+            assert smem[1] == (smem[0] if spec is CUDA else max(smem[0], added))

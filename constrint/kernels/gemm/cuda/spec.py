@@ -56,6 +56,7 @@ class CudaSpec(GemmSpec):
     summary = "C[M,N] = A[M,K] @ B[K,N] by clusters with tiles of any multiple of eight columns, CUDA C++"
     order_params = ("group_m",)
     free_params = ()
+    counts_ends = True
     fixed: ClassVar[Mapping[str, int]] = {"persistent": 1}
     serves_any_rows = True
     #: Measured over predicted time of first choices, the median of 64 random products
@@ -137,12 +138,6 @@ class CudaSpec(GemmSpec):
         """Rules on sizes."""
         yield from size_rules(gpu, product, v, algebra)
 
-    def end_rules(
-        self, gpu: GpuModel, product: Product, v: Mapping[str, Any], smem_bytes: Any, added: Any, algebra: Algebra
-    ) -> Iterator[Rule]:
-        """No estimated rules: all that an epilogue takes is known exactly."""
-        yield from ()
-
     def table_options(self, product: Product) -> Mapping[str, int]:
         """Layouts, which decide the bytes of a stage; and `bias` for any epilogue, which takes registers."""
         lies = {"transpose_a": int(not product.a.is_k_major), "transpose_b": int(product.b.is_k_major)}
@@ -151,10 +146,6 @@ class CudaSpec(GemmSpec):
     def leading_rows(self, gpu: GpuModel, product: Product, columns: Columns) -> NDArray[np.int64]:
         """Among configurations that differ only in how consumers share a tile, those with the shortest step."""
         return leading_rows(gpu, product, columns)
-
-    def added_smem_bytes(self, gpu: GpuModel, product: Product, v: Mapping[str, Any], smem_bytes: Any) -> Any:
-        """0: every epilogue uses the same memory."""
-        return 0
 
     def block_use(self, gpu: GpuModel, product: Product, v: Vars) -> BlockUse:
         """Warps, registers and shared memory of one block."""

@@ -6,10 +6,10 @@ Read off Triton 3.6 and 3.9 and checked against compiled kernels (`tests/data/tr
 from __future__ import annotations
 
 from constrint.hwmodels import GpuModel
+from constrint.kernels.gemm.product import Product
 from constrint.kernels.gemm.tma.operands import rest_columns
 from constrint.kernels.gemm.units import (
     ELEMENT_BYTES,
-    OUTPUT_BYTES,
     PARTIAL_BYTES,
     Vars,
     async_share,
@@ -24,19 +24,19 @@ BUFFER_ALIGNMENT_BYTES = 1024
 BARRIER_BYTES = 8
 
 
-def least_smem_bytes(gpu: GpuModel, dtype: str, v: Vars) -> Expr | None:
+def least_smem_bytes(gpu: GpuModel, product: Product, v: Vars) -> Expr | None:
     """Shared memory under Triton 3.9, for 32-bit outputs alone: there Triton 3.6 takes more. Otherwise None."""
-    return descriptor_smem_bytes(gpu, dtype, v, is_shared=True) if OUTPUT_BYTES[dtype] == PARTIAL_BYTES else None
+    return descriptor_smem_bytes(gpu, product, v, is_shared=True) if product.output_bytes == PARTIAL_BYTES else None
 
 
-def descriptor_smem_bytes(gpu: GpuModel, dtype: str, v: Vars, *, is_shared: bool = False) -> Expr:
+def descriptor_smem_bytes(gpu: GpuModel, product: Product, v: Vars, *, is_shared: bool = False) -> Expr:
     """Shared memory of one block: operand pipeline, barriers, and the output tile on its way to the TMA unit.
 
     The output shares the pipeline's memory, except where the next tile's loads are already in flight (a persistent
     grid) and, as Triton 3.6 has it, where it is 32 bits wide (3.9: `is_shared`).
     """
-    matrix = unit(gpu, dtype)
-    element, output = ELEMENT_BYTES[dtype], OUTPUT_BYTES[dtype]
+    dtype, output = product.dtype, product.output_bytes
+    matrix, element = unit(gpu, dtype), ELEMENT_BYTES[dtype]
     use = async_share(matrix, v) if matrix.fallback is not None else const(0)
     # mma.sync keeps the stage being computed in registers; wgmma and tcgen05 read it from shared memory.
     buffers = v["num_stages"] - (1 - use)
@@ -47,6 +47,9 @@ def descriptor_smem_bytes(gpu: GpuModel, dtype: str, v: Vars, *, is_shared: bool
         operand = buffers * width * v["tile_k"] * element
         pipeline = pipeline + BUFFER_ALIGNMENT_BYTES * ceildiv(operand, BUFFER_ALIGNMENT_BYTES)
     held = pipeline + _barrier_bytes(matrix.kind, buffers, use, minimum(1, rest), is_upcast=is_upcast(matrix, dtype))
+    if not product.a.is_tma_k_major:
+        # A and B are waited for separately.
+        held = held + 16 * ceildiv(BARRIER_BYTES * buffers, 16)
     splits = minimum(1, v["split_k"] - 1)
     apart: Expr
     if output == PARTIAL_BYTES and not is_shared:
@@ -62,7 +65,7 @@ def descriptor_smem_bytes(gpu: GpuModel, dtype: str, v: Vars, *, is_shared: bool
         # Halves of sums of 64 rows are re-ordered through half as much again, of 32 bits through up to as much again.
         is_low = use * (1 - minimum(1, v["tile_m"] // 128)) * (v["epilogue_subtile"] - 1)
         stored = stored + v["persistent"] * is_low * (stored if output == PARTIAL_BYTES else stored // 2)
-    staging = splits * store_staging(gpu, dtype, matrix, {**v, "tile_n": widest}, is_vectorised=True)
+    staging = splits * store_staging(gpu, output, matrix, {**v, "tile_n": widest}, is_vectorised=True)
     return apart * (held + stored) + (1 - apart) * maximum(maximum(held, stored), staging)
 
 

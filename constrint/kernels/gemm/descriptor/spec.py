@@ -40,6 +40,7 @@ class DescriptorSpec(GemmSpec):
     name = "descriptor"
     summary = "C[M,N] = A[M,K] @ B[K,N] through the TMA unit, Triton"
     serves_any_rows = True
+    source_bytes_beside = 2
 
     def refusal(self, gpu: GpuModel, product: Product) -> str:
         """Refuse GPUs without a TMA unit, and operands whose copy would be larger than the operand."""
@@ -89,9 +90,9 @@ class DescriptorSpec(GemmSpec):
         return BlockUse(
             v["num_warps"],
             registers_per_thread(gpu, dtype, v, aligned, has_descriptors=True),
-            descriptor_smem_bytes(gpu, dtype, v),
+            descriptor_smem_bytes(gpu, product, v),
             least_registers=least_registers(gpu, dtype, v),
-            least_smem_bytes=least_smem_bytes(gpu, dtype, v),
+            least_smem_bytes=least_smem_bytes(gpu, product, v),
             spilling=spilling(gpu, dtype, v, aligned, has_descriptors=True),
         )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from constrint.kernels.gemm.product import Product
 from constrint.kernels.gemm.registers import least_registers, registers_per_thread, spilling
 from constrint.kernels.gemm.rules import XCD_CHUNKS, instruction_rules
 from constrint.kernels.gemm.spec import POWER, TILES, GemmSpec
-from constrint.kernels.gemm.units import ELEMENT_BYTES, needs_k_major, unit
+from constrint.kernels.gemm.units import unit
 from constrint.model import Var, any_of
 from constrint.model.constraint import ESTIMATED
 from constrint.select.candidate import Config
@@ -72,28 +72,15 @@ class PointerSpec(GemmSpec):
         exact = None
         if gpu.arch.target == "gfx950":
             # The instruction's rows decide how LDS is padded.
-            rows = {"matrix_instr_nonkdim": Var("matrix_instr_nonkdim")}
-            exact = smem_bytes(gpu, dtype, {**v, **rows}, aligned)
+            exact = smem_bytes(gpu, product, {**v, "matrix_instr_nonkdim": Var("matrix_instr_nonkdim")})
         return BlockUse(
             v["num_warps"],
             registers_per_thread(gpu, dtype, v, aligned),
-            smem_bytes(gpu, dtype, v, aligned),
+            smem_bytes(gpu, product, v),
             smem_bytes_exact=exact,
             least_registers=least_registers(gpu, dtype, v),
             spilling=spilling(gpu, dtype, v, aligned),
         )
-
-    def added_smem_bytes(self, gpu: GpuModel, product: Product, v: Mapping[str, Any], smem_bytes: Any) -> Any:
-        """Shared memory of a wider output, a bias, K-major B of 8 or 32 bits, three passes, and gfx950's padding."""
-        dtype = product.dtype
-        added = super().added_smem_bytes(gpu, product, v, smem_bytes)
-        if product.b.is_k_major and needs_k_major(dtype):
-            # Row-major B passes through one buffer on its way to wgmma, K-major B needs one per stage.
-            added = added + v["tile_n"] * v["tile_k"] * ELEMENT_BYTES[dtype] * (v["num_stages"] - 1)
-        if gpu.arch.target == "gfx950" and (not product.a.is_k_major or product.b.is_k_major):
-            # Their padding differs from that of row-major operands, by a sixteenth at most.
-            added = added + smem_bytes // 16
-        return added
 
     def price(self, gpu: GpuModel, product: Product, columns: Columns, blocks_per_sm: NDArray[Any]) -> CostColumns:
         """Predicted time per row; without `group_m` and `xcd_chunk`, the least over their values."""

@@ -77,6 +77,7 @@ class SkinnySpec(GemmSpec):
     summary = f"C[M,N] = A[M,K] @ B[K,N] with one side of up to {MOST_SHORT}, at the speed of memory, CUDA C++"
     order_params = ()
     free_params = ()
+    counts_ends = True
     #: Measured over predicted time of 20 first choices for products drawn at random, the median
     #: (`benchmarks/results/h200/gemm_drawn.csv`): small products, and long operands across K, which no fit has seen.
     optimism = 1.14
@@ -172,19 +173,9 @@ class SkinnySpec(GemmSpec):
         """Rules on sizes."""
         yield from size_rules(gpu, product, v, algebra)
 
-    def end_rules(
-        self, gpu: GpuModel, product: Product, v: Mapping[str, Any], smem_bytes: Any, added: Any, algebra: Algebra
-    ) -> Iterator[Rule]:
-        """No estimated rules: the epilogue finishes sums one by one from shared memory."""
-        yield from ()
-
     def table_options(self, product: Product) -> Mapping[str, int]:
         """Layouts, which decide the meaning of a tile."""
         return {"transpose_a": int(not product.a.is_k_major), "transpose_b": int(product.b.is_k_major)}
-
-    def added_smem_bytes(self, gpu: GpuModel, product: Product, v: Mapping[str, Any], smem_bytes: Any) -> Any:
-        """0: every epilogue uses the same memory."""
-        return 0
 
     def block_use(self, gpu: GpuModel, product: Product, v: Vars) -> BlockUse:
         """Warps, registers and shared memory of one block."""
