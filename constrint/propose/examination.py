@@ -210,50 +210,45 @@ class Examination:
 
     def right(self) -> Passed:
         """Its outputs are within what rounding explains on every set of inputs."""
-        dtypes = self._checked_dtypes()
-        worst, count = 0.0, 0
         self._watched.clear()
-        worker = self._running()
-        for inputs in input_sets(self.task.extents, dtypes, self._seed):
-            worst = max(worst, self._call(worker, inputs))
-            count += 1
+        sets = input_sets(self.task.extents, self._checked_dtypes(), self._seed)
+        worst = max(self._call(inputs) for inputs in sets)
         if self._can_take_timed_sizes():
-            problem = check_timed_sizes(self._proposal.task, worker, self._device, self._settings.patience_s)
+            problem = check_timed_sizes(self._proposal.task, self._running(), self._device, self._settings.patience_s)
             if problem:
                 raise Failing(f"at the sizes of the timing: {problem}")
         where = "interpreted on the CPU, without bf16" if self.is_interpreted else f"on this {self._gpu.name}"
-        return Passed(f"{count} input sets {where}; the largest error is {worst:.2g} of the bound")
+        return Passed(f"{len(self._watched)} input sets {where}; the largest error is {worst:.2g} of the bound")
 
     def _can_take_timed_sizes(self) -> bool:
         """Whether a call at the sizes of the timing ends soon: on a GPU, or interpreted where they are small."""
-        task = self.task
-        is_small = task.moved_bytes(task.timed_sizes, task.timed_dtype) <= MOST_INTERPRETED_BYTES
-        return not self.is_interpreted or (is_small and task.timed_dtype in self._checked_dtypes())
+        sizes, dtype = self.task.timed_sizes, self.task.timed_dtype
+        is_small = self.task.moved_bytes(sizes, dtype) <= MOST_INTERPRETED_BYTES
+        return not self.is_interpreted or (is_small and dtype in self._checked_dtypes())
 
     def honest(self) -> Passed:
         """Its own kernels did the work, in every call anew, touched nothing else, and were right often enough."""
         self._check_watched()
         # The same sizes and memory with other values, then with those of the first call: what was kept would be seen.
         ragged, other = self._distinct_sets()
-        worker = self._running()
         for number, inputs in enumerate((ragged, other, ragged)):
             # The first of these sizes may be some that were drawn before, with other values.
-            when = "other values lie in the same memory" if number else "it is called again"
-            try:
-                self._call(worker, inputs, in_same_memory=number > 0)
-            except Failing as error:
-                raise Failing(f"right at first, and not when {when}: {error}") from None
+            when = "when other values lie in the same memory" if number else "when it is called again"
+            self._call_again(inputs, when, in_same_memory=number > 0)
         self._check_watched()
         missing = ENOUGH_CALLS - len(self._watched)
         for inputs in repeated_sets(self.task.extents, self._checked_dtypes(), self._seed, missing):
-            try:
-                self._call(worker, inputs)
-            except Failing as error:
-                raise Failing(f"right at first, and not in call {len(self._watched)}: {error}") from None
+            self._call_again(inputs, f"in call {len(self._watched) + 1}")
         self._check_watched()
         return Passed(
             f"its own kernels do the work; nothing is kept between calls; {len(self._watched)} calls are right"
         )
+
+    def _call_again(self, inputs: InputSet, when: str, *, in_same_memory: bool = False) -> None:
+        try:
+            self._call(inputs, in_same_memory=in_same_memory)
+        except Failing as error:
+            raise Failing(f"right at first, and not {when}: {error}") from None
 
     def _check_watched(self) -> None:
         problem = dishonest(self._watched)
@@ -299,7 +294,7 @@ class Examination:
     def _checked_dtypes(self) -> tuple[str, ...]:
         return tuple(t for t in self.task.dtypes if not (self.is_interpreted and t in NOT_INTERPRETED))
 
-    def _call(self, worker: SandboxWorker, inputs: InputSet, *, in_same_memory: bool = False) -> float:
+    def _call(self, inputs: InputSet, *, in_same_memory: bool = False) -> float:
         """One call in the worker, and how far its outputs are from the reference over the bound."""
         task = self.task
         values = task.draw(inputs.sizes, inputs.dtype, seed=inputs.seed, style=inputs.style)
@@ -312,7 +307,7 @@ class Examination:
             inputs=tuple(array_of(name, value) for name, value in operands.items()),
             in_same_memory=in_same_memory,
         )
-        reply = worker.ask(request, wire.Called, self._settings.patience_s)
+        reply = self._running().ask(request, wire.Called, self._settings.patience_s)
         if [array.layout for array in reply.outputs] != list(outputs):
             raise WorkerLost("its answer is none: other outputs than were asked for.")
         self._watched.append(reply.watched)

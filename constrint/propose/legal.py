@@ -285,7 +285,7 @@ class _SourceReader:
         if is_kernel:
             values = (*node.args, *(keyword.value for keyword in node.keywords))
             named += [one for one in values if _path(one) in self._kernels]
-        self._read |= {id(one) for one in named if isinstance(one, ast.Name)}
+        self._read |= {id(one) for one in named if isinstance(one, ast.Name) and one.id not in MODULES}
         if isinstance(function, ast.Subscript):
             owner = function.value.id if isinstance(function.value, ast.Name) else ""
             if is_kernel or owner not in self._kernels:

@@ -100,7 +100,7 @@ def repeated_sets(extents: Sequence[Extent], dtypes: tuple[str, ...], seed: int,
         seed: The seed of all draws; draw it after the candidate was written.
         count: How many sets.
     """
-    chance = random.Random(seed)
+    chance = random.Random(f"repeated {seed}")
     sizes = {extent.name: extent.multiple * chance.randint(2, MOST_REPEATED) for extent in extents}
     sizes = {extent.name: min(sizes[extent.name], extent.usual) for extent in extents}
     for number in range(count):

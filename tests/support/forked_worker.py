@@ -97,7 +97,12 @@ class OpenWorker(ForkedWorker):
 def _loaded(is_interpreted: bool) -> socket.socket:
     """The connection to the process that forks; it ends when the connection is closed."""
     here, there = socket.socketpair()
-    environment = {**os.environ, "TRITON_INTERPRET": str(int(is_interpreted)), "OMP_NUM_THREADS": "1"}
+    environment = {
+        **os.environ,
+        "TRITON_INTERPRET": str(int(is_interpreted)),
+        "OMP_NUM_THREADS": "1",
+        "PYTHONWARNINGS": "ignore",
+    }
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.support.forked_worker", str(there.fileno())],
         env=environment,
