@@ -24,7 +24,10 @@ def kept(work: Callable[[], None]) -> Iterator[int]:
     """The keeper of a work, in a child of this process."""
     pid = os.fork()
     if pid == 0:
-        keep(work)
+        try:
+            keep(work)
+        finally:
+            os._exit(1)
     try:
         yield pid
     finally:
@@ -51,7 +54,10 @@ def code_of(work: Callable[[], None]) -> int:
     """The exit code of a keeper whose work ends by itself."""
     pid = os.fork()
     if pid == 0:
-        keep(work)
+        try:
+            keep(work)
+        finally:
+            os._exit(1)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
