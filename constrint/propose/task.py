@@ -157,8 +157,8 @@ The first arguments are outputs: contiguous tensors that hold poison. Write them
 Compute in fp32 and round to the output's type once, at the end.
 In Triton: the source may import torch, triton, triton.language as tl, math, and libdevice (from
 triton.language.extra). It consists of functions and constants. Functions with @triton.jit do the work; others only
-compute sizes, take memory (torch.empty) and launch. No operation of PyTorch may compute, and nothing may be kept from
-one call to the next.
+compute sizes, take memory (torch.empty) and launch: kernel[grid](...). Tensors refuse every operator and method but
+shapes, strides and views. Nothing may be kept from one call to the next.
 In CUDA C++: the source defines __global__ functions and includes nothing. The type of a tensor x is x_t: float, fp16,
 bf16 or long long; to_float(value) and round_to<x_t>(value) convert. Each launch states a kernel ("rows<x_t, 256>"),
 grid, block, dynamic shared memory and arguments: names of tensors, of scratch memory, and numbers, which are long long.

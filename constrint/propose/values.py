@@ -23,8 +23,9 @@ MAX_GAP, MAX_COLUMN_STRIDE = 40, 2
 #: chance `CERTAINTY`: all n are right with the chance (1 - 1 / RARE)^n, so n >= ln(0.01) / ln(0.98), which is 228.
 RARE, CERTAINTY = 50, 0.99
 ENOUGH_CALLS = math.ceil(math.log(1 - CERTAINTY) / math.log(1 - 1 / RARE))
-#: Largest size of the calls that fill this number, in multiples of an extent.
-MOST_REPEATED = 6
+#: Largest size of the calls that fill this number, in multiples of an extent; one of how many has strides of its own,
+#: for which a kernel may be compiled again.
+MOST_REPEATED, STRIDED_OF = 6, 7
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ def input_sets(extents: Sequence[Extent], dtypes: tuple[str, ...], seed: int) ->
 
 
 def repeated_sets(extents: Sequence[Extent], dtypes: tuple[str, ...], seed: int, count: int) -> Iterator[InputSet]:
-    """Sets of the least cost: one small size, so that nothing is compiled again, and other values in every one.
+    """Sets of the least cost: one small size, so that little is compiled again, and other values in every one.
 
     Args:
         extents: The extents from which the size is drawn.
@@ -99,11 +100,12 @@ def repeated_sets(extents: Sequence[Extent], dtypes: tuple[str, ...], seed: int,
         seed: The seed of all draws; draw it after the candidate was written.
         count: How many sets.
     """
-    chance = random.Random(seed)
+    chance = random.Random(f"repeated {seed}")
     sizes = {extent.name: extent.multiple * chance.randint(2, MOST_REPEATED) for extent in extents}
     sizes = {extent.name: min(sizes[extent.name], extent.usual) for extent in extents}
     for number in range(count):
-        yield InputSet(chance.choice(("plain", *STYLES)), sizes, dtypes[number % len(dtypes)], chance.getrandbits(48))
+        style, dtype = chance.choice(("plain", *STYLES)), dtypes[number % len(dtypes)]
+        yield InputSet(style, sizes, dtype, chance.getrandbits(48), is_strided=number % STRIDED_OF == 0)
 
 
 def generator(seed: int, device: str) -> Any:

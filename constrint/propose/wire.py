@@ -151,7 +151,7 @@ class Failed(WireMessage, frozen=True, tag="failed"):
 
 
 class Kernel(WireMessage, frozen=True):
-    """The compiled kernel of one launch of a candidate; `not_allowed` lists forbidden features of its PTX."""
+    """The compiled kernel of one launch of a candidate."""
 
     name: str
     threads_per_block: int
@@ -160,7 +160,6 @@ class Kernel(WireMessage, frozen=True):
     accumulator_registers: int
     spill_bytes: int
     num_blocks: int
-    not_allowed: tuple[str, ...] = ()
 
 
 class CompiledKernels(WireMessage, frozen=True, tag="compiled"):

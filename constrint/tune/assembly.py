@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from constrint.errors import UnknownNameError
-from constrint.tune.compile import BACKENDS, BuiltKernel, cuobjdump
+from constrint.tune.compile import BACKENDS, BuiltKernel, nvidia_tool
 
 #: Machine code of an NVIDIA GPU, which Triton has only as a binary.
 SASS: Final = "sass"
@@ -54,7 +54,7 @@ def assembly_of(built: BuiltKernel, form: str) -> str:
     forms = [*texts, SASS] if "cubin" in built.asm else texts
     if form not in forms:
         raise UnknownNameError("form", form, forms, f"A kernel for {built.taken.target} has these.")
-    return cuobjdump(built.asm["cubin"], "-sass") if form == SASS else str(built.asm[form])
+    return nvidia_tool("cuobjdump", built.asm["cubin"], "-sass") if form == SASS else str(built.asm[form])
 
 
 def count_instructions(built: BuiltKernel) -> dict[str, dict[str, int]]:

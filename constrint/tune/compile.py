@@ -146,7 +146,7 @@ def _reason(error: BaseException) -> str:
 
 def _cuda_resources(asm: Mapping[str, Any]) -> Resources:
     """Registers, none, stack bytes and instruction."""
-    usage = cuobjdump(asm["cubin"], "-res-usage")
+    usage = nvidia_tool("cuobjdump", asm["cubin"], "-res-usage")
     counts = re.search(r"REG:(\d+) STACK:(\d+)", usage)
     if counts is None:
         raise UnsupportedError("cuobjdump printed no resource usage for the compiled kernel.")
@@ -154,21 +154,24 @@ def _cuda_resources(asm: Mapping[str, Any]) -> Resources:
     return int(counts[1]), 0, int(counts[2]), f"{used[1]} {used[2]}" if used else ""
 
 
-def cuobjdump(cubin: bytes, option: str) -> str:
-    """The output of NVIDIA's `cuobjdump`, part of Triton's wheel, for a binary.
+def nvidia_tool(name: str, cubin: bytes, *options: str) -> str:
+    """The output of one of NVIDIA's tools in Triton's wheel, `cuobjdump` or `nvdisasm`, for a binary.
 
     Raises:
-        UnsupportedError: When it is missing.
+        UnsupportedError: When it is missing, or cannot read the binary.
     """
     import triton.backends.nvidia as backend
 
     if backend.__file__ is None:
         raise UnsupportedError("triton's NVIDIA back-end has no files; reinstall triton.")
-    tool = Path(backend.__file__).parent / "bin" / "cuobjdump"
+    tool = Path(backend.__file__).parent / "bin" / name
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
-        return subprocess.run([tool, option, file.name], capture_output=True, text=True, check=True).stdout
+        try:
+            return subprocess.run([tool, *options, file.name], capture_output=True, text=True, check=True).stdout
+        except (OSError, subprocess.CalledProcessError) as error:
+            raise UnsupportedError(f"{name} of triton's wheel reads no such binary: {error}") from None
 
 
 def _hip_resources(asm: Mapping[str, Any]) -> Resources:

@@ -18,7 +18,7 @@ from constrint.propose import GateSettings, examine, find_sandbox, find_task, or
 from constrint.propose.examination import Examination, Failing
 from constrint.propose.process import WorkerLost, WorkerRefused
 from constrint.propose.score import GATES
-from constrint.propose.values import InputSet, input_sets
+from constrint.propose.values import CERTAINTY, ENOUGH_CALLS, RARE, InputSet, input_sets
 from constrint.tune.search.llm.records import SourceProposal
 from tests.propose.cheats import CHEATS, Cheat, cheats_of
 from tests.support.forked_worker import ForkedWorker, OpenWorker
@@ -107,6 +107,34 @@ def test_what_is_kept_is_seen_although_the_first_sizes_drawn_have_one_output_wha
     assert len(set(drawn)) == 4
 
 
+@pytest.mark.usefixtures("forked")
+def test_pytorch_does_no_work_at_the_sizes_of_the_timing() -> None:
+    """They are not checked here, where nothing is timed; what is launched at them is compiled."""
+    source = find_task("softmax").examples[0].read_text()
+    act = f"    if x.shape[0] == {find_task('softmax').timed_sizes['m']}:\n        e = 2.0 ** x\n        y.zero_()\n"
+    gate, message = first_refusal(source + act, ("legal", "compiles"))
+    assert gate == "compiles"
+    assert "PyTorch may not do the work" in message
+
+
+@pytest.mark.usefixtures("forked")
+def test_a_result_that_is_rarely_wrong_is_seen_by_the_number_of_calls() -> None:
+    """The first row of one call in twenty, by its values, is half of what it should be."""
+    (source, *_) = (path.read_text() for path in find_task("softmax").examples if "one_block" in path.name)
+    rare = "weights = tl.where((row == 0) & (bits % 20 == 7), 0.5 * weights, weights) + 0.0\n    tl.store("
+    source = source.replace("tl.store(", f"bits = (tl.abs(tl.max(values, axis=0)) * 65536).to(tl.int32)\n    {rare}")
+    source = source.replace("weights / tl.sum(weights", "weights / tl.sum(tl.exp(values - tl.max(values, axis=0))")
+    assert first_refusal(source, ("legal",)) == ("", "")
+    gate, message = first_refusal(source, ("right", "honest"))
+    assert gate in ("right", "honest")
+    assert "times what rounding explains" in message
+
+
+def test_the_number_of_checked_calls_is_what_the_documents_say() -> None:
+    assert ENOUGH_CALLS == 228
+    assert (1 - 1 / RARE) ** ENOUGH_CALLS <= 1 - CERTAINTY < (1 - 1 / RARE) ** (ENOUGH_CALLS - 1)
+
+
 def test_a_correct_candidate_passes_every_gate_in_order() -> None:
     source = find_task("softmax").examples[0].read_text()
     found = examine(proposal(source), GPU, SETTINGS)
@@ -126,6 +154,7 @@ def test_a_correct_candidate_passes_every_gate_in_order() -> None:
     assert len({result.candidate for result in found.results}) == 1
     assert legal.candidate
     assert honest.seconds is None
+    assert "228 calls are right" in honest.message
 
 
 def test_no_gate_runs_before_the_one_before_it_was_passed(monkeypatch: pytest.MonkeyPatch) -> None:

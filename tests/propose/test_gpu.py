@@ -18,6 +18,7 @@ from constrint.propose.score import GATES
 from constrint.propose.writing import Files
 from constrint.tune.search.llm.records import SourceProposal
 from tests.propose.cheats import CHEATS, Cheat, cheat, cheats_of
+from tests.support.forked_worker import OpenWorker
 from tests.support.needs import needs_gpu, needs_triton
 
 pytestmark = [pytest.mark.gpu, needs_gpu, needs_triton]
@@ -41,8 +42,8 @@ def run(y, x):
 RESTS = cheat(
     "less work where it is timed",
     "\ndef run(y, x):\n    if x.shape[0] < 1000:\n        honest(y, x)\n    else:\n        copy[(1,)](y, x, 1, 16)\n",
-    "fast",
-    "when it was timed: y has",
+    "right",
+    "y has",
 )
 LOWER_WHERE_TIMED = cheat(
     "lower precision where it is timed",
@@ -60,7 +61,7 @@ def run(y, x):
     else:
         rough[(x.shape[0],)](y, x, x.shape[1], x.stride(0), x.stride(1), triton.next_power_of_2(x.shape[1]))
 """,
-    "fast",
+    "right",
     "lower precision than asked",
 )
 #: It keeps lines in the L2, and tells how much of it may be kept when it is timed.
@@ -111,6 +112,13 @@ def test_correct_candidates_pass_every_gate_and_come_first(name: str) -> None:
         assert 0.05 < one.speed_up < 100
 
 
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers that give a candidate all of Python and PyTorch's own tensors, as no worker of a user does."""
+    monkeypatch.setattr("constrint.propose.examination.SandboxWorker", OpenWorker)
+
+
+@pytest.mark.usefixtures("opened")
 @pytest.mark.parametrize("one", [OTHER_STREAM, *ON_A_DEVICE], ids=lambda c: c.name)
 def test_cheats_are_refused_on_a_device_although_nobody_read_them(one: Cheat) -> None:
     examination = Examination(proposal(one.source), gpu(), SETTINGS)
@@ -130,9 +138,10 @@ def test_cheats_are_refused_on_a_device_although_nobody_read_them(one: Cheat) ->
 
 
 @pytest.mark.parametrize("one", [RESTS, LOWER_WHERE_TIMED], ids=lambda c: c.name)
-def test_what_is_done_only_where_it_is_timed_is_seen_after_timing(one: Cheat) -> None:
+def test_what_is_done_only_at_the_sizes_of_the_timing_is_seen_before_it_is_timed(one: Cheat) -> None:
     found = examine(proposal(one.source), gpu(), SETTINGS)
-    assert found.refused_by == "fast", found.message
+    assert found.refused_by == "right", found.message
+    assert "at the sizes of the timing" in found.message
     assert one.says in found.message
     assert found.score == 0
 
@@ -147,6 +156,7 @@ def test_a_time_below_the_floor_of_the_named_gpu_is_refused() -> None:
     assert "is less than the" in found.message
 
 
+@pytest.mark.usefixtures("opened")
 def test_no_lines_of_the_l2_persist_when_it_is_timed() -> None:
     examination = Examination(proposal(PERSISTING), gpu(), SETTINGS)
     task = examination.task

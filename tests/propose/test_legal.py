@@ -152,6 +152,7 @@ def test_what_a_launch_needs_is_legal(statement: str) -> None:
         ("tl.math.wraps(kernel, (), ('__globals__',))", "of triton.language a host"),
         ("tl.load(x)", "of triton.language a host"),
         ("m = tl", "a value here"),
+        ("tl(x)", "a value here"),
         ("m = [torch][0].T", "a value here"),
         ("f = kernel", "a value here"),
         ("max((1, 2), key=run)", "a value here"),

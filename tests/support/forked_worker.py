@@ -26,10 +26,11 @@ class ForkedWorker:
 
     is_open = False
 
-    def __init__(self, *_: Any, is_interpreted: bool = False, **__: Any) -> None:
+    def __init__(self, *_: Any, is_interpreted: bool = False, uses_gpu: bool = False, **__: Any) -> None:
         self._socket, its_end = socket.socketpair()
         status, its_status = os.pipe()
-        socket.send_fds(_loaded(is_interpreted), [b"open" if self.is_open else b"held"], [its_end.fileno(), its_status])
+        kind = bytes([self.is_open, uses_gpu])
+        socket.send_fds(_loaded(is_interpreted), [kind], [its_end.fileno(), its_status])
         its_end.close()
         os.close(its_status)
         self._status = os.fdopen(status, "r")
@@ -96,14 +97,20 @@ class OpenWorker(ForkedWorker):
 def _loaded(is_interpreted: bool) -> socket.socket:
     """The connection to the process that forks; it ends when the connection is closed."""
     here, there = socket.socketpair()
-    environment = {**os.environ, "TRITON_INTERPRET": str(int(is_interpreted)), "OMP_NUM_THREADS": "1"}
+    environment = {
+        **os.environ,
+        "TRITON_INTERPRET": str(int(is_interpreted)),
+        "OMP_NUM_THREADS": "1",
+        "PYTHONWARNINGS": "ignore",
+    }
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.support.forked_worker", str(there.fileno())],
         env=environment,
         pass_fds=[there.fileno()],
     )
     there.close()
-    atexit.register(lambda: (here.close(), process.wait()))
+    atexit.register(process.wait)
+    atexit.register(here.close)
     return here
 
 
@@ -120,23 +127,23 @@ def main(connection: socket.socket) -> None:
         with suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
-        word, ends, _, _ = socket.recv_fds(connection, 4, 2)
-        if not word:
+        kind, ends, _, _ = socket.recv_fds(connection, 2, 2)
+        if not kind:
             return
         if os.fork() == 0:
             connection.close()
-            _watch(word == b"open", *ends)
+            _watch(kind, *ends)
         for end in ends:
             os.close(end)
 
 
-def _watch(is_open: bool, messages: int, status: int) -> None:
+def _watch(kind: bytes, messages: int, status: int) -> None:
     """Fork the worker, tell its number, and at its end how it ended."""
     pid = os.fork()
     if pid == 0:
         os.close(status)
         with suppress(BaseException):
-            _serve(is_open, socket.socket(fileno=messages))
+            _serve(bool(kind[0]), bool(kind[1]), socket.socket(fileno=messages))
         os._exit(0)
     os.close(messages)
     os.write(status, f"{pid}\n".encode())
@@ -145,7 +152,7 @@ def _watch(is_open: bool, messages: int, status: int) -> None:
     os._exit(0)
 
 
-def _serve(is_open: bool, connection: socket.socket) -> None:
+def _serve(is_open: bool, uses_gpu: bool, connection: socket.socket) -> None:
     from constrint.propose.worker import main as worker
     from constrint.propose.worker.serve import Server
 
@@ -156,7 +163,7 @@ def _serve(is_open: bool, connection: socket.socket) -> None:
         def _held(self, tensor: Any) -> Any:
             return tensor
 
-    server = (OpenServer if is_open else Server)(uses_gpu=False)
+    server = (OpenServer if is_open else Server)(uses_gpu)
     while (body := read_message(connection.fileno())) is not None:
         write_message(connection.fileno(), worker._answer(server, body))
 

@@ -13,8 +13,10 @@ from typing import Any
 from constrint.errors import UnsupportedError
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.launch.triton import TritonLaunch
+from constrint.propose.machine.judge import judge
 from constrint.propose.wire import Kernel
 from constrint.propose.worker.held import blocks, bound, released
+from constrint.tune.compile import build_triton
 
 #: Most launches of one call of a candidate, and most blocks of a grid along its first and its other dimensions.
 MAX_KERNELS, MAX_BLOCKS_X, MAX_BLOCKS_YZ = 16, 2**31 - 1, 65535
@@ -26,11 +28,13 @@ def compile_launches(entry: Any, tensors: Sequence[Any], gpu_name: str) -> Itera
     """Every kernel that a call launches, compiled.
 
     Raises:
-        UnsupportedError: When the compiler refuses one, or no GPU takes its grid.
+        UnsupportedError: When the compiler refuses one, it holds what no candidate may, or no GPU takes its grid.
     """
     gpu = load_gpu(gpu_name)
     for launch in _recorded(entry, tensors):
-        compiled = launch.compile(gpu)
+        built = build_triton(gpu, launch.source())
+        judge(launch.function.__name__, built.asm)
+        compiled = built.taken
         yield Kernel(
             name=launch.function.__name__,
             threads_per_block=int(launch.options.get("num_warps", NUM_WARPS)) * _warp_size(gpu),
@@ -40,6 +44,21 @@ def compile_launches(entry: Any, tensors: Sequence[Any], gpu_name: str) -> Itera
             spill_bytes=compiled.spill_bytes,
             num_blocks=math.prod(launch.grid),
         )
+
+
+def judge_loaded_kernels() -> None:
+    """Let Triton load the binaries alone that were judged, whatever they were compiled for."""
+    from triton.compiler.compiler import CompiledKernel
+
+    load: Any = CompiledKernel._init_handles
+
+    def load_judged(kernel: Any) -> Any:
+        if kernel.module is None:
+            binary = {form: kernel.kernel for form in ("cubin", "hsaco") if form in kernel.asm}
+            judge(kernel.name, {**kernel.asm, **binary})
+        return load(kernel)
+
+    CompiledKernel._init_handles = load_judged
 
 
 def _recorded(entry: Any, tensors: Sequence[Any]) -> list[TritonLaunch]:

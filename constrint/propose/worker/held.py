@@ -10,14 +10,16 @@ import builtins
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
+from functools import lru_cache
+from importlib import import_module
 from types import ModuleType
 from typing import Any
 
 from constrint.propose.allowed import (
     BUILTINS,
-    FACTS,
     IMPORTS,
     LIBDEVICE,
+    MODULES,
     NAMES,
     TORCH_DTYPES,
     TORCH_MEMORY,
@@ -40,15 +42,37 @@ class HeldTensor:
         tensor: The tensor.
     """
 
-    __slots__ = ("_tensor",)
+    __slots__ = ("_strides", "_tensor", "device", "dtype", "is_contiguous", "itemsize", "ndim", "shape")
     __hash__ = None  # type: ignore[assignment]
 
     def __init__(self, tensor: Any) -> None:
-        self._tensor = tensor
+        # They are asked for once, so that a timed call does not wait for a watched tensor's answers.
+        self._tensor, self._strides, self.shape = tensor, tensor.stride(), tensor.shape
+        self.dtype, self.device, self.ndim, self.itemsize = tensor.dtype, tensor.device, tensor.ndim, tensor.itemsize
+        is_contiguous = bool(tensor.is_contiguous())
+        self.is_contiguous = lambda: is_contiguous
+
+    def stride(self, dim: int | None = None) -> Any:
+        """All strides, or one."""
+        return self._strides if dim is None else self._strides[dim]
+
+    def size(self, dim: int | None = None) -> Any:
+        """All sizes, or one."""
+        return self.shape if dim is None else self.shape[dim]
+
+    def dim(self) -> int:
+        """How many dimensions."""
+        return int(self.ndim)
+
+    def numel(self) -> int:
+        """How many elements."""
+        return int(self.shape.numel())
+
+    def element_size(self) -> int:
+        """Bytes of an element."""
+        return int(self.itemsize)
 
     def __getattr__(self, name: str) -> Any:
-        if name in FACTS:
-            return getattr(self._tensor, name)
         if name not in VIEWS:
             raise AttributeError(f"{name} of a tensor: PyTorch may not do the work; a kernel of its own has to.")
         found = getattr(self._tensor, name)
@@ -87,9 +111,14 @@ def released(value: Any) -> Any:
 def bound(function: Any, arguments: Sequence[Any], named: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The arguments of a kernel by name, and the options of its launch, which are no arguments."""
     own = {name: value for name, value in named.items() if name in function.arg_names}
-    known = inspect.signature(function.fn).bind(*arguments, **own)
+    known = _signature(function.fn).bind(*arguments, **own)
     known.apply_defaults()
     return dict(known.arguments), {name: value for name, value in named.items() if name not in own}
+
+
+@lru_cache(maxsize=64)
+def _signature(function: Any) -> inspect.Signature:
+    return inspect.signature(function)
 
 
 def blocks(grid: Any, arguments: Callable[[], Mapping[str, Any]]) -> Any:
@@ -107,11 +136,11 @@ def namespace() -> dict[str, Any]:
     modules = _modules()
 
     def load(name: str, globals_: Any = None, locals_: Any = None, names: Any = (), level: int = 0) -> ModuleType:
-        # `import a.b` asks for a, and looks for b in it; `from a import b` asks for a.b.
-        found = modules.get(name if names else name.partition(".")[0])
-        if found is None or level or name not in (*IMPORTS, LIBDEVICE):
+        # `import a.b` asks for a, and looks for b in it; `from a import b` also finds b among all loaded modules.
+        is_known = name in IMPORTS if not names else (name, *names) == (LIBDEVICE, "libdevice")
+        if level or not is_known:
             raise ImportError(f"a candidate imports {', '.join(IMPORTS)} and {LIBDEVICE}.libdevice, not {name}.")
-        return found
+        return modules[name if names else name.partition(".")[0]]
 
     kept = {name: getattr(builtins, name) for name in BUILTINS}
     return {"__builtins__": {**kept, "__import__": load}}
@@ -123,7 +152,6 @@ def _modules() -> dict[str, ModuleType]:
     import torch
     import triton
     import triton.language
-    from triton.language import extra
 
     own = ModuleType("torch")
     for name in TORCH_DTYPES:
@@ -135,6 +163,8 @@ def _modules() -> dict[str, ModuleType]:
     launching = ModuleType("triton")
     for name in ("jit", "language", *NAMES["triton"]):
         setattr(launching, name, getattr(triton, name))
+    extra = ModuleType(LIBDEVICE)
+    extra.libdevice = import_module(MODULES["libdevice"])  # type: ignore[attr-defined]
     return {"torch": own, "triton": launching, "math": math, LIBDEVICE: extra}
 
 

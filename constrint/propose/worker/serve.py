@@ -7,12 +7,13 @@ import linecache
 import math
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from constrint.errors import NoDeviceError
 from constrint.propose import wire
+from constrint.propose.worker.compiling import compile_launches, judge_loaded_kernels
 from constrint.propose.worker.held import HeldTensor, namespace, poisons
 from constrint.propose.worker.tensors import TensorMemory, array_of, torch_dtype, values_of
 from constrint.propose.worker.watch import MAX_NAMES, Guard, Launches, library_calls
@@ -26,7 +27,7 @@ MODULE = "candidate"
 CU_LIMIT_PERSISTING_L2_CACHE_SIZE = 6
 
 
-class Prepared(NamedTuple):
+class DrawnCall(NamedTuple):
     """A call that will be timed: its tensors, and what they are drawn from."""
 
     arguments: tuple[Any, ...]
@@ -67,7 +68,7 @@ class Server:
         self._launches = Launches(self._is_own)
         self._outputs: list[TensorMemory] = []
         self._inputs: list[TensorMemory] = []
-        self._prepared: list[Prepared] = []
+        self._prepared: list[DrawnCall] = []
         self._library: list[str] = []
         from triton.runtime.interpreter import InterpretedFunction
         from triton.runtime.jit import JITFunction
@@ -75,6 +76,7 @@ class Server:
         self._jitted = (JITFunction, InterpretedFunction)
         for kind in self._jitted:
             self._launches.install(kind)
+        judge_loaded_kernels()
         self._warm_up()
         self._guard = Guard()
 
@@ -104,12 +106,12 @@ class Server:
         return namespace()
 
     def _held(self, tensor: Any) -> Any:
-        """What a candidate's launch code is given for a tensor."""
+        """A tensor as a candidate's launch code is given it."""
         return HeldTensor(tensor)
 
     def _warm_up(self) -> None:
         """Let PyTorch load what it loads when it is first used under a watch, and replace what it replaces then."""
-        with library_calls(self._launches):
+        with library_calls():
             tensor = self._torch.empty((2, 2), dtype=self._torch.float32, device=self._device)
             tensor.t().contiguous().view(4)
             self._torch.zeros_like(tensor).new_empty(1)
@@ -138,8 +140,6 @@ class Server:
         return wire.Acknowledged()
 
     def _compile(self, request: wire.Compile) -> wire.Reply:
-        from constrint.propose.worker.compiling import compile_launches
-
         tensors = [
             self._torch.empty_strided(layout.shape, layout.strides, dtype=torch_dtype(layout.dtype), device="meta")
             for layout in (*request.outputs, *request.inputs)
@@ -192,7 +192,7 @@ class Server:
         return self._observed(changed, overrun, "" if returned is None else type(returned).__name__)
 
     def _observed(self, changed: list[str], overrun: Sequence[str] = (), returned: str = "") -> wire.Watched:
-        """What was seen since counting began anew."""
+        """Observations since counting began anew."""
         return wire.Watched(
             launches=self._launches.count,
             foreign=_names(self._launches.foreign),
@@ -217,14 +217,15 @@ class Server:
             for output in outputs.values():
                 output.fill_(math.nan)
             arguments = tuple(map(self._hold, (*outputs.values(), *inputs.values())))
-            self._prepared.append(Prepared(arguments, outputs, inputs, drawn))
+            self._prepared.append(DrawnCall(arguments, outputs, inputs, drawn))
         self._synchronize()
         return wire.Acknowledged()
 
     def _run(self, request: wire.RunWorker) -> wire.Reply:
         # Plain PyTorch computes by operations of PyTorch, and is not slowed by a watch of them.
         is_watched = self._hold is not _as_it_is or self._cuda is not None
-        with self._launches.watched() if is_watched else nullcontext([]) as self._library:
+        watch: AbstractContextManager[list[str]] = self._launches.watched() if is_watched else nullcontext([])
+        with watch as self._library:
             for prepared in self._prepared[: request.count]:
                 self._entry(*prepared.arguments)
         self._synchronize()

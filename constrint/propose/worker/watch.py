@@ -28,8 +28,8 @@ GUARDED = (
     "builtins", "time", "statistics", "math", "gc", "torch", "torch.Tensor", "torch.cuda", "torch.cuda.Event",
     "torch.cuda.Stream", "torch.cuda.streams", "torch.nn.functional", "torch.testing", "triton", "triton.testing",
     "triton.language", "triton.runtime.jit", "triton.runtime.jit.JITFunction", "triton.runtime.interpreter",
-    "constrint.tune.messages", "constrint.propose.wire", "constrint.propose.worker.held",
-    "constrint.propose.worker.held.HeldTensor",
+    "triton.compiler.compiler.CompiledKernel", "constrint.propose.machine.judge", "constrint.tune.messages",
+    "constrint.propose.wire", "constrint.propose.worker.held", "constrint.propose.worker.held.HeldTensor",
     "constrint.propose.worker.main", "constrint.propose.worker.serve",
     "constrint.propose.worker.serve.Server", "constrint.propose.worker.tensors",
     "constrint.propose.worker.tensors.TensorMemory", "constrint.propose.worker.watch",
@@ -50,7 +50,6 @@ class Launches:
         self._is_own = is_own
         self.count = 0
         self.foreign: list[str] = []
-        self.is_inside = False
         self.is_watched = False
         self.streams: set[int] = set()
 
@@ -77,7 +76,7 @@ class Launches:
         """Count anew, and watch streams and operations of PyTorch meanwhile; the names of those that compute."""
         self.count, self.foreign, self.streams, self.is_watched = 0, [], set(), True
         try:
-            with library_calls(self) as library:
+            with library_calls() as library:
                 yield library
         finally:
             self.is_watched = False
@@ -89,6 +88,7 @@ class Launches:
         Args:
             foreign: The name of a kernel that is not the candidate's own.
         """
+        import torch
         from torch.utils._python_dispatch import _disable_current_modes
 
         if foreign is None:
@@ -97,16 +97,12 @@ class Launches:
             self.foreign.append(foreign)
         if self.is_watched:
             self.streams.add(_stream())
-        self.is_inside = True
-        try:
-            with _disable_current_modes():
-                yield
-        finally:
-            self.is_inside = False
+        with _disable_current_modes(), torch._C.DisableTorchFunction():
+            yield
 
 
 @contextmanager
-def library_calls(launches: Launches) -> Iterator[list[str]]:
+def library_calls() -> Iterator[list[str]]:
     """The operations of PyTorch that are called meanwhile, outside of launches, and that compute something, by name."""
     from torch.overrides import TorchFunctionMode
     from torch.utils._python_dispatch import TorchDispatchMode
@@ -128,7 +124,7 @@ def library_calls(launches: Launches) -> Iterator[list[str]]:
     class Methods(TorchFunctionMode):
         def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             name = getattr(function, "__name__", "")
-            if name in EXITS and not launches.is_inside:
+            if name in EXITS:
                 names.append(f"Tensor.{name}")
             return function(*args, **(kwargs or {}))
 

@@ -109,10 +109,10 @@ def compile_cuda(gpu: GpuModel, source: CudaSource) -> CudaBinary:
     binary = _BINARIES.get(key) or _stored(key)
     if binary is None:
         refusal = f"{compiler} refuses the kernel for {target}"
-        binary = _compiled(source, options, refusal, compiler)
+        binary, _ = _compiled(source, options, refusal, compiler)
         if binary.spill_bytes and source.sparing:
             spared = replace(source, macros={**source.macros, **source.sparing}, sparing={})
-            other = _compiled(spared, _options(spared, target, compiler), refusal, compiler)
+            other, _ = _compiled(spared, _options(spared, target, compiler), refusal, compiler)
             binary = min(binary, other, key=lambda one: one.spill_bytes)
         cache.store(_KIND, key, msgspec.msgpack.encode(binary))
     if len(_BINARIES) >= CAPACITY:
@@ -176,8 +176,8 @@ def _nvrtc() -> Any:
     return nvrtc
 
 
-def compile_ptx(gpu: GpuModel, source: CudaSource) -> str:
-    """Compile a kernel to PTX, the assembler's input.
+def compile_with_ptx(gpu: GpuModel, source: CudaSource) -> tuple[CudaBinary, str]:
+    """Compile a kernel for a GPU; return the binary and the PTX that it was assembled from. Nothing is stored.
 
     Raises:
         UsageError: When NVRTC is not installed, and for macros that cannot be.
@@ -185,22 +185,23 @@ def compile_ptx(gpu: GpuModel, source: CudaSource) -> str:
         CompileError: When the compiler refuses.
     """
     target = gpu.of_triton_backend({"cuda": gpu.arch.target}, "ways to compile CUDA C++")
-    options = [f"--gpu-architecture={target.replace('sm_', 'compute_')}", *definitions(source.macros, source.name)]
-    refusal = f"{nvrtc_version()} refuses the kernel for {target}"
-    with _program(source, [*options, *source.options], refusal) as (nvrtc, program):
-        text = bytes(_called(nvrtc.nvrtcGetPTXSize(program)))
-        _called(nvrtc.nvrtcGetPTX(program, text))
-    return text.rstrip(b"\0").decode("utf-8", "replace")
+    compiler = nvrtc_version()
+    return _compiled(
+        source, _options(source, target, compiler), f"{compiler} refuses the kernel for {target}", compiler
+    )
 
 
-def _compiled(source: CudaSource, options: list[str], refusal: str, compiler: str) -> CudaBinary:
+def _compiled(source: CudaSource, options: list[str], refusal: str, compiler: str) -> tuple[CudaBinary, str]:
     with _program(source, options, refusal) as (nvrtc, program):
         symbol = _called(nvrtc.nvrtcGetLoweredName(program, source.function.encode())).decode()
         cubin = bytes(_called(nvrtc.nvrtcGetCUBINSize(program)))
         _called(nvrtc.nvrtcGetCUBIN(program, cubin))
+        ptx = bytes(_called(nvrtc.nvrtcGetPTXSize(program)))
+        _called(nvrtc.nvrtcGetPTX(program, ptx))
         log = _log_of(program)
     registers, spill_bytes, smem_bytes = figures_of(log, symbol)
-    return CudaBinary(cubin, symbol, registers, spill_bytes, smem_bytes, compiler)
+    binary = CudaBinary(cubin, symbol, registers, spill_bytes, smem_bytes, compiler)
+    return binary, ptx.rstrip(b"\0").decode("utf-8", "replace")
 
 
 @contextmanager

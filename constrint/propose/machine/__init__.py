@@ -1,0 +1,1 @@
+"""Judges compiled kernels by what they hold: PTX, SASS and AMD's assembly, by lists of what a kernel needs."""
