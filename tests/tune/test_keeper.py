@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from constrint.propose.limits import exceeded
 from constrint.tune.keeper import descendants, is_larger, keep
 from tests.support.clock import wait_until
 
@@ -88,6 +89,13 @@ def test_an_end_that_comes_while_it_starts_is_not_lost(delay_us: int) -> None:
     """At a fork Python runs functions of its own, in which an exception would be swallowed."""
     with kept(stay):
         time.sleep(delay_us * 1e-6)
+
+
+def test_processes_are_counted_over_all_below_one() -> None:
+    with kept(stay) as pid:
+        wait_until(lambda: len(list(descendants(pid))) >= 7, "three processes that left")
+        assert exceeded(pid, {"memory_bytes": 64 << 30, "processes": 128}) == ""
+        assert exceeded(pid, {"memory_bytes": 64 << 30, "processes": 6}) == "it started 7 processes"
 
 
 def test_memory_is_counted_over_all_processes_below_one() -> None:
