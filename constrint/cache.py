@@ -6,8 +6,8 @@ processes may share the folder, and what is torn or cut short is ignored. Nothin
 folder, things are learnt again.
 
 Kernels are launched from here, so an entry is used only where it is the user's own: file and folders belong to the user
-and nobody else may write to them, and the checksum, which covers the key, is right. Whoever can write as the user can
-forge entries: the checksum has no secret.
+(or to root, whose Python runs) and nobody else may write to them, and the checksum, which covers the key, is right.
+Whoever can write as the user can forge entries: the checksum has no secret.
 
 Environment:
     CONSTRINT_CACHE: Another folder; `0` keeps nothing and reads nothing.
@@ -89,7 +89,7 @@ def _user() -> int | None:
 
 def _is_own(status: os.stat_result) -> bool:
     """Whether a file or folder belongs to the user, and nobody else may write to it."""
-    return _user() is None or (status.st_uid == _user() and not status.st_mode & 0o022)
+    return _user() is None or (status.st_uid in (0, _user()) and not status.st_mode & 0o022)
 
 
 @lru_cache(maxsize=64)

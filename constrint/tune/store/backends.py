@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
+from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import quote, quote_plus
 
@@ -137,9 +138,9 @@ def shown(address: URL | str) -> str:
     return clean(f"{address.get_backend_name()}://{host}{port}/{address.database or ''}")
 
 
-def clean(text: str) -> str:
+def clean(text: str | Path) -> str:
     """Text of a file's name, or from a database, with the characters escaped that a terminal would act on."""
-    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in str(text))
 
 
 def without_secrets(text: str, url: URL) -> str:

@@ -13,7 +13,7 @@ from sqlalchemy.dialects import sqlite
 from sqlalchemy.exc import DBAPIError
 
 from constrint.errors import StoreDamagedError, StoreError, StoreFullError, StoreReadOnlyError
-from constrint.tune.store.backends import DAMAGED_WAY_OUT, Fault, check_version, explained, in_memory, prepare
+from constrint.tune.store.backends import DAMAGED_WAY_OUT, Fault, check_version, clean, explained, in_memory, prepare
 from constrint.tune.store.place import url_of_file
 from constrint.tune.store.sqlite_engine import APPLICATION_ID, DAMAGED, engine_of, identity_of, is_read_only
 from constrint.tune.store.sqlite_file import (
@@ -116,6 +116,6 @@ def _reached(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise StoreReadOnlyError(
-            f"the store {path} cannot be reached or made: {error.strerror}; "
+            f"the store {clean(path)} cannot be reached or made: {error.strerror}; "
             "name one elsewhere with --store or CONSTRINT_STORE."
         ) from None

@@ -64,17 +64,19 @@ def has_content(path: Path) -> bool:
     except FileNotFoundError:
         return False
     if stat.S_ISDIR(status.st_mode):
-        raise UsageError(f"the store {path} is a folder; name a file in it, such as {path / 'records.sqlite'}.")
+        raise UsageError(
+            f"the store {clean(path)} is a folder; name a file in it, such as {clean(path / 'records.sqlite')}."
+        )
     if not stat.S_ISREG(status.st_mode):
-        raise UsageError(f"{path} is no file that could hold a store. {_WAYS_OUT}")
+        raise UsageError(f"{clean(path)} is no file that could hold a store. {_WAYS_OUT}")
     if not status.st_size:
-        text = f"the store {path} has 0 bytes: it is read as an empty one, and what it held before is lost."
+        text = f"the store {clean(path)} has 0 bytes: it is read as an empty one, and what it held before is lost."
         warnings.warn(text, DamagedStoreWarning, stacklevel=6)
         return False
     kind = _kind_of(path)
     if kind != OURS:
         size = f"{status.st_size:,} byte" + "s" * (status.st_size != 1)
-        raise UsageError(f"{path} is no store: it is {kind}, of {size}, and was left as it is. {_WAYS_OUT}")
+        raise UsageError(f"{clean(path)} is no store: it is {kind}, of {size}, and was left as it is. {_WAYS_OUT}")
     return True
 
 
@@ -212,8 +214,8 @@ def damage_of(path: Path) -> str:
 def warn_of_damage(path: Path, damage: str) -> None:
     """Warn the reader of a damaged store."""
     warnings.warn(
-        f"the store {path} is damaged ({clean(damage)}). What can be read of it is read; the next command that writes "
-        "records, such as `constrint records import`, puts the file aside and copies this to a fresh one.",
+        f"the store {clean(path)} is damaged ({clean(damage)}). What can be read of it is read; the next command that "
+        "writes records, such as `constrint records import`, puts the file aside and copies this to a fresh one.",
         DamagedStoreWarning,
         stacklevel=7,
     )
@@ -226,7 +228,7 @@ def replace_damaged(path: Path) -> None:
         StoreError: When it may not be moved, or is of a later version.
     """
     if is_read_only(path):
-        raise UsageError(f"the store {path} is damaged, and may not be moved; name another store.")
+        raise UsageError(f"the store {clean(path)} is damaged, and may not be moved; name another store.")
     with alone_in(path.parent):
         damage = damage_of(path)
         if not damage:
@@ -239,8 +241,8 @@ def replace_damaged(path: Path) -> None:
             num_rows += fill(connection, salvaged(aside))
         engine.dispose()
     warnings.warn(
-        f"the store {path} is damaged ({clean(damage)}). It is kept as {aside}, and a fresh one is begun with the "
-        f"{num_rows:,} records and proposals that can be read.",
+        f"the store {clean(path)} is damaged ({clean(damage)}). It is kept as {clean(aside)}, and a fresh one is begun "
+        f"with the {num_rows:,} records and proposals that can be read.",
         DamagedStoreWarning,
         stacklevel=7,
     )

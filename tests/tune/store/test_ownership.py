@@ -75,6 +75,22 @@ def test_a_file_of_something_else_is_left_alone(
     assert contents(tmp_path) == before
 
 
+def test_names_of_files_do_nothing_to_a_terminal(run: Call, tmp_path: Path) -> None:
+    path = tmp_path / "\x1b]0;x\x07\n.sqlite"
+    states: list[Callable[[], object]] = [
+        lambda: None, path.touch, lambda: OTHERS["text"](path), lambda: OTHERS["another program's"](path),
+        path.mkdir, lambda: fill_and_damage(path),
+    ]  # fmt: skip
+    for state in states:
+        if path.is_dir():
+            path.rmdir()
+        path.unlink(missing_ok=True)
+        state()
+        _, out, err = run("records", "list", "--store", path)
+        assert (out + err).replace("\n", "").isprintable()
+        assert err.count("\n") == 1
+
+
 def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", Path("/dev/null")):
