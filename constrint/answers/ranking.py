@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import asdict, replace
 from typing import Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from constrint.answers.question import Question
-from constrint.answers.table import EXTRA, Cell, Column, Page, Table
+from constrint.answers.table import EXTRA, Cell, Column, Page, Table, pairs_text
 from constrint.select import Candidate, Ranking, ResourceUse
 from constrint.select.rank import KernelProblem
 from constrint.select.ranking import block_of
@@ -160,7 +160,7 @@ def ranking_page(question: Question, ranking: Ranking, top: int) -> Page:
             f"{ranking.num_product:,} configs in the full product, {ranking.num_valid:,} valid, "
             f"ranked in {ranking.seconds * 1e3:.0f} ms",
         ],
-        answer=[f"best: {named}{named_values(best.config)}".rstrip()],
+        answer=[f"best: {named}{pairs_text(best.config)}".rstrip()],
         below=list(_below(question, ranking)),
         hints=[("to compile them (no GPU needed):", command)] if _modelled(rows) else [],
         legend=list(_legend(ranking)),
@@ -183,7 +183,9 @@ def _figures(ranking: Ranking) -> tuple[Column, ...]:
     }
     unit = ranking.rate_unit
     key, scale = ("bytes_per_s", 1e9) if unit == "GB/s" else ("op_per_s", 1e12)
-    rates[key] = Column(key, unit, meaning=rates[key].meaning, importance=35, show=lambda rate: _rate(rate / scale))
+    rates[key] = replace(
+        rates[key], title=unit, importance=35, show=lambda rate: f"{rate / scale:.{0 if rate >= 100 * scale else 1}f}"
+    )
     return (
         Column("threads_per_block", "threads", meaning="threads a block", importance=EXTRA),
         Column("smem_bytes_per_block", terms.smem_column, "bytes a block", f"bytes of {terms.smem} that a block takes"),
@@ -222,10 +224,6 @@ VARIANTS = "configs that the model cannot tell apart; the row is their best"
 def time_text(seconds: float) -> str:
     """A time in microseconds: `123.4`."""
     return f"{seconds * 1e6:.{TIME_DIGITS}f}"
-
-
-def _rate(rate: float) -> str:
-    return f"{rate:.{0 if rate >= 100 else 1}f}"
 
 
 def _limit(limited_by: str) -> str:
@@ -339,11 +337,6 @@ class ConfigColumns:
     def cells(self, row: Candidate) -> list[Any]:
         """The cells of one row; None for a parameter that its kernel lacks."""
         return [Cell(row.kernel, row.kernel.rpartition(".")[2]), *(row.config.get(name) for name in self._names)]
-
-
-def named_values(values: Mapping[str, Any]) -> str:
-    """`tile_m=128 num_warps=4`."""
-    return " ".join(f"{name}={value}" for name, value in values.items())
 
 
 def is_compiled(candidate: Candidate) -> bool:
