@@ -145,9 +145,10 @@ def ranking_page(question: Question, ranking: Ranking, top: int) -> Page:
     """
     gpu, rows = ranking.gpu, ranking.candidates
     figures = _figures(ranking)
-    config = ConfigColumns(rows, question.requests, [column.key for column in figures])
+    keys = [column.key for column in figures]
+    config = ConfigColumns(rows, question.requests, keys)
     place = Column("place", "#", meaning="the row's place by predicted time", importance=100)
-    cells = [[at, *config.cells(row), *_cells(figures, ranking, row)] for at, row in enumerate(rows, 1)]
+    cells = [[at, *config.cells(row), *map(figure_cells(ranking, row).get, keys)] for at, row in enumerate(rows, 1)]
     title = question.title_of(config.kernels)
     best = rows[0]
     named = f"{best.kernel} " if len(config.kernels) > 1 or not best.config else ""
@@ -230,14 +231,6 @@ def _limit(limited_by: str) -> str:
     return limited_by.replace("registers", "regs").replace("shared memory", "smem")
 
 
-def _cells(columns: Sequence[Column], ranking: Ranking, row: Candidate) -> list[Any]:
-    """The cells behind a configuration; a composition of kernels has no resources."""
-    cells = figure_cells(ranking, row)
-    cells["figures"] = "compiled" if is_compiled(row) else "modelled"
-    cells["spill_bytes"] = row.resources.compiled.spill_bytes if row.resources and row.resources.compiled else None
-    return [cells[column.key] for column in columns]
-
-
 def figure_cells(ranking: Ranking, row: Candidate) -> dict[str, Any]:
     """The fields of `RankedConfig` as cells: estimates of registers and spills are marked."""
     cells = msgspec.structs.asdict(RankedConfig.of(ranking, row))
@@ -245,6 +238,8 @@ def figure_cells(ranking: Ranking, row: Candidate) -> dict[str, Any]:
         cells["registers_per_thread"] = registers_cell(row.resources)
         cells["spill_chance"] = Cell(row.resources.spill_chance, spill_text(row.resources))
     cells["problem"] = row.problem or None
+    cells["figures"] = "compiled" if is_compiled(row) else "modelled"
+    cells["spill_bytes"] = row.resources.compiled.spill_bytes if row.resources and row.resources.compiled else None
     return cells
 
 

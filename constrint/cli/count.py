@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import msgspec
+from msgspec import UNSET, UnsetType
+
 from constrint.answers.explanation import CountBounds
 from constrint.answers.question import StatedProblem
 from constrint.answers.table import EXTRA, Column, Page, Table
@@ -66,12 +69,26 @@ def _counted(stated: StatedProblem, backend: str, run: Run) -> Count:
     return counted if counted.exact is not None else replace(counted, stopped=run.why(counted.stopped))
 
 
-def _count_of(stated: StatedProblem, counted: Count, names_kernel: bool) -> dict[str, Any]:
-    """The size of one space as `constrint docs json` describes it; fields that do not apply are absent."""
-    bounds = CountBounds.of(counted).fields()
-    named = {"kernel": stated.kernel} if names_kernel else {}
-    sizes = {"num_valid": bounds.pop("num_valid"), "num_product": stated.problem.num_combinations}
-    return {**named, "title": stated.title, **sizes, **bounds}
+class SpaceCount(msgspec.Struct, kw_only=True):
+    """The size of one space, as `constrint count --json` prints it: see `Bounds` for the absent fields."""
+
+    kernel: str | UnsetType = UNSET
+    title: str
+    num_valid: int | None
+    num_product: int
+    at_least: int | UnsetType = UNSET
+    at_most: int | UnsetType = UNSET
+    searched: float | UnsetType | None = UNSET
+    stopped: str | UnsetType = UNSET
+
+
+def _count_of(stated: StatedProblem, counted: Count, names_kernel: bool) -> SpaceCount:
+    return SpaceCount(
+        kernel=stated.kernel if names_kernel else UNSET,
+        title=stated.title,
+        num_product=stated.problem.num_combinations,
+        **CountBounds.of(counted).fields(),
+    )
 
 
 def _lines(counts: Sequence[tuple[StatedProblem, Count]]) -> list[str]:

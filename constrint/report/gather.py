@@ -118,7 +118,7 @@ def _of_gpu(question: Question) -> GpuFacts:
     """The facts of a GPU and its workload before the ranking."""
     gpu, workload = gpu_of(question), question.workload
     terms = gpu.terms
-    words = TermFacts(sm=terms.sm, sms=terms.sms, a_sm=terms.a_sm, warp=terms.warp, warps=terms.warps, smem=terms.smem)
+    words = TermFacts(**{name: getattr(terms, name) for name in TermFacts.__struct_fields__})
     typed = dict(pairwise(question.arguments)).get("--gpu", gpu.name)
     return GpuFacts(
         gpu=gpu.name,
@@ -235,11 +235,8 @@ def compiled_by(question: Question, ranking: Ranking, means: Means) -> dict[int,
         return {}
     by_kernel = {request.spec.full_name: request for request in question.requests}
     places = [p for p, c in enumerate(ranking.candidates) if c.resources is not None][: means.num_compiled]
-    jobs = []
-    for place in places:
-        candidate = ranking.candidates[place]
-        request = by_kernel[candidate.kernel]
-        jobs.append(CompileJob(request.spec, request.gpu, request.workload, candidate.config))
+    chosen = [(by_kernel[ranking.candidates[place].kernel], ranking.candidates[place].config) for place in places]
+    jobs = [CompileJob(request.spec, request.gpu, request.workload, config) for request, config in chosen]
     results = means.compile_all(jobs)
     return {
         place: judge(ranking.candidates[place], one, result)
@@ -257,10 +254,9 @@ def candidate_facts(
     """The best configurations by time, compiled if known; configurations that cannot run come last."""
     by_kernel = {request.spec.full_name: request for request in question.requests}
     latest = {place: compiled.get(place, candidate) for place, candidate in enumerate(ranking.candidates)}
+    order = list(latest)
     if compiled:
-        order = sorted(latest, key=lambda place: (not runs(latest[place]), latest[place].cost.seconds))
-    else:
-        order = list(latest)
+        order.sort(key=lambda place: (not runs(latest[place]), latest[place].cost.seconds))
     candidates = (
         _candidate(place, by_kernel[latest[place].kernel], ranking, compiled.get(place), measured)
         for place in order[:top]
@@ -299,12 +295,13 @@ def _candidate(
 
 def _figure_facts(candidate: Candidate, warp_size: int) -> FigureFacts:
     cost, use = candidate.cost, candidate.resources
-    timed = {"seconds": cost.seconds, "bound_by": cost.bound_by, "parts_s": dict(cost.parts_s)}
+    facts = FigureFacts(
+        seconds=cost.seconds, bound_by=cost.bound_by, parts_s=dict(cost.parts_s), roofline_share=cost.roofline_share
+    )
     if use is None:
-        return FigureFacts(**timed, roofline_share=cost.roofline_share)  # type: ignore[arg-type]
-    return FigureFacts(
-        **timed,  # type: ignore[arg-type]
-        roofline_share=cost.roofline_share,
+        return facts
+    return replace(
+        facts,
         registers_per_thread=use.registers_per_thread,
         smem_bytes=use.smem_bytes,
         blocks_per_sm=use.blocks_per_sm,
@@ -317,17 +314,9 @@ def _figure_facts(candidate: Candidate, warp_size: int) -> FigureFacts:
 
 def _compiled(candidate: Candidate, warp_size: int) -> CompiledFacts:
     use = candidate.resources.compiled if candidate.resources is not None else None
-    figures = _figure_facts(candidate, warp_size)
-    if use is None:
-        return CompiledFacts(figures=figures, problem=candidate.problem)
-    return CompiledFacts(
-        figures=figures,
-        compiler=use.compiler,
-        target=use.target,
-        spill_bytes=use.spill_bytes,
-        instruction=use.instruction,
-        problem=candidate.problem,
-    )
+    facts = CompiledFacts(figures=_figure_facts(candidate, warp_size), problem=candidate.problem)
+    names = ("compiler", "target", "spill_bytes", "instruction")
+    return facts if use is None else replace(facts, **{name: getattr(use, name) for name in names})
 
 
 #: Seconds for counting; without counts a report still lists the rules.
@@ -377,7 +366,7 @@ def _rule(
         kind=YOURS if id(rule) in own else rule.kind,
         because=rule.because,
         prunes=prunes,
-        removes_alone=None if counted is None else counted.removes_alone,
-        removes_only=None if counted is None else counted.removes_only,
+        removes_alone=counted and counted.removes_alone,
+        removes_only=counted and counted.removes_only,
         left=left,
     )
