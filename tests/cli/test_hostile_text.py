@@ -259,6 +259,15 @@ def _check_source(form: str, out: str, where: object) -> None:
         check_format("csv" if form == "csv" else "json" if out.startswith("{\n") else "jsonl", out, where)
 
 
+def test_raw_leaves_cells_as_they_are(run: Call, places: dict[str, str]) -> None:
+    for words in (["--top", "9", "--format", "csv"], ["--all", "--format", "csv"], ["--top", "9", "--export", "csv"]):
+        for option, mark in (("--raw", ""), (None, "'")):
+            code, out, _ = run("solve", "--space", places["space"], *words, *([option] if option else []))
+            cells = {cell for row in csv.reader(io.StringIO(out, newline="")) for cell in row}
+            assert code == 0
+            assert f"{mark}@SUM(A1)" in cells
+
+
 def test_a_page_shows_foreign_text_as_text(run: Call, places: dict[str, str], tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     asked = ["--gpu", places["gpu"], "--kernel", f"{places['kernel']}:SPEC", "--store", places["store"], "--out", page]
