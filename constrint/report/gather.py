@@ -366,7 +366,7 @@ def _rule(
         kind=YOURS if id(rule) in own else rule.kind,
         because=rule.because,
         prunes=prunes,
-        removes_alone=counted and counted.removes_alone,
-        removes_only=counted and counted.removes_only,
+        removes_alone=None if counted is None else counted.removes_alone,
+        removes_only=None if counted is None else counted.removes_only,
         left=left,
     )

@@ -208,7 +208,7 @@ def test_a_terminal_without_unicode_gets_what_it_can_show(
             shown = b""
             for stream in (out, err):
                 stream.flush()
-                shown += stream.buffer.getvalue()  # type: ignore[attr-defined]
+                shown += stream.buffer.getvalue()
             assert shown.decode(encoding)
             if options == ["--json"] and words[0] in ("solve", "explain") and ended.value.code == 0:
                 json.loads(shown.decode(encoding))
