@@ -9,13 +9,18 @@ import json
 import re
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from constrint.answers.registry import EXPORTS, PAGES, RECORDS
+from constrint.answers.terminal import clean_streams
 from constrint.cli.app import COMMANDS, main
+from constrint.cli.run import Run
+from constrint.cli.tune_progress import progress
 from constrint.hwmodels import load
+from constrint.select import Workload
 from constrint.tune.store.store import RecordStore
 from tests.cli.conftest import Call
 from tests.support.records import record
@@ -257,6 +262,37 @@ def _check_source(form: str, out: str, where: object) -> None:
         assert all(line.startswith(("#", "--")) for line in out.splitlines()), (where, out)
     else:
         check_format("csv" if form == "csv" else "json" if out.startswith("{\n") else "jsonl", out, where)
+
+
+class Screen(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_progress_on_a_terminal_moves_the_cursor_and_shows_foreign_text_as_text(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    screen = Screen()
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setenv("TERM", "xterm")
+    evil = "\x1b]0;x\x07\x1b[2J\u202e"
+    goal = SimpleNamespace(workload=Workload("gemm", {"m": 4}, f"bf16{evil}"))
+    session: Any = SimpleNamespace(num_tried=1, best_s=1e-5, goal=goal)
+    tuned: Any = SimpleNamespace(goal=goal, best_s=None, problem=f"why{evil}", outcomes=())
+    with clean_streams(), progress([f"gpu{evil}"], 4, 1) as listener:
+        listener.started(0, session)
+        listener.tried(0, session, record(), 3.0)
+        print(f"note: while it goes on{evil}", file=sys.stderr)
+        listener.finished(0, tuned)
+        running = Run("doing")
+        running.progress._next = 0.0
+        running.progress.say(f"it{evil}")
+        running.progress.close()
+    shown = screen.getvalue()
+    assert "while it goes on" in shown
+    assert "why" in shown
+    assert "doing" in shown
+    assert not [one for one in ("\x1b]", "\x07", "\x1b[2J", "\u202e") if one in shown]
 
 
 def test_raw_leaves_cells_as_they_are(run: Call, places: dict[str, str]) -> None:
