@@ -32,6 +32,8 @@ FAULTS = {
     "prints": "print('printed at import'); raise RuntimeError('x' * 10_000)",
     "syntax": "def (",
     "other": "THEIRS = 7",
+    "sizes": "from their_healthy import Scale\nclass Odd(Scale): sizes = ('rows',)\nTHEIRS = Odd()",
+    "name": "from their_healthy import Scale\nclass Odd(Scale): name = 'x; import os'\nTHEIRS = Odd()",
 }
 HEALTHY = """
 from constrint.answers.registry import Format, PageFormat
@@ -71,7 +73,12 @@ def loaded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[str
         return [*broken, *healthy]
 
     load = EntryPoint.load
-    monkeypatch.setattr(EntryPoint, "load", lambda self: (names.append(self.name), load(self))[1])
+
+    def noted(point: EntryPoint) -> Any:
+        names.append(point.name)
+        return load(point)
+
+    monkeypatch.setattr(EntryPoint, "load", noted)
     monkeypatch.setattr(metadata, "entry_points", entry_points)
     for registry in (kernels, engines, searches):
         monkeypatch.setattr(registry, "_REGISTERED", {})
@@ -115,8 +122,9 @@ def test_engines_searches_and_formats_are_listed_without_being_loaded(loaded: li
     for listed in (engines.list_engines(), searches.list_searches(), PAGES.names(), EXPORTS.names()):
         assert {"theirs", "broken-raises"} <= {*listed}
     assert not loaded
-    assert engines.open_fleet("theirs", engines.DeviceRequest()) == "made"
-    assert searches.find_search("theirs")
+    made: object = engines.open_fleet("theirs", engines.DeviceRequest())
+    assert made == "made"
+    assert callable(searches.find_search("theirs"))
     assert PAGES.named("theirs").summary == "rows"
     assert EXPORTS.named("theirs").summary == "rows"
     assert loaded == ["theirs"] * 4

@@ -56,14 +56,6 @@ class CompiledRow:
         return {} if self.built is None else count_instructions(self.built)
 
 
-def _percent(value: float) -> str:
-    return f"{value:.0%}"
-
-
-def _grouped(value: int) -> str:
-    return f"{value:,}"
-
-
 #: The columns of a compiled kernel; the keys are those of the JSON document.
 FIGURES = (
     Column("target", is_text=True, importance=0, meaning="what Triton compiled for"),
@@ -71,10 +63,10 @@ FIGURES = (
     Column("registers_per_thread", "regs", "registers a thread", importance=90),
     Column("accumulator_registers_per_thread", importance=0, meaning="accumulation registers (AGPRs) among them"),
     Column("spill_bytes_per_thread", "spill", "bytes a thread in memory", importance=90),
-    Column("smem_bytes_per_block", "smem", "bytes of shared memory (LDS) a block", importance=90, show=_grouped),
+    Column("smem_bytes_per_block", "smem", "bytes of shared memory (LDS) a block", importance=90, show="{:,}".format),
     Column("tensor_memory_columns", importance=0, meaning="columns of tensor memory (Blackwell) a block"),
     Column("blocks_per_sm", "blk", "blocks that an SM (CU) holds at once", importance=80),
-    Column("occupancy", "occ.", "warps (waves) of what it holds", importance=70, show=_percent),
+    Column("occupancy", "occ.", "warps (waves) of what it holds", importance=70, show="{:.0%}".format),
     Column("limited_by", "limited by", is_text=True, importance=70, meaning="what limits the blocks"),
     Column("matrix_instructions", "matrix instructions", is_text=True, importance=60, wraps=True),
     Column("problem", is_text=True, importance=0, meaning="why it cannot be launched or compiled, or that it spills"),
@@ -84,7 +76,8 @@ FIGURES = (
 def page_of(rows: Sequence[CompiledRow]) -> Page:
     """The page of compiled kernels."""
     names = list(dict.fromkeys(name for row in rows for name in row.setting.values))
-    settings = [Column(name, is_text=_has_text(rows, name), is_shared=True, importance=95) for name in names]
+    texts = {name for row in rows for name, value in row.setting.values.items() if isinstance(value, str)}
+    settings = [Column(name, is_text=name in texts, is_shared=True, importance=95) for name in names]
     columns = (Column("gpu", "GPU", is_text=True, importance=100), *settings, *FIGURES)
     documents = [_document(row) for row in rows]
     cells = [
@@ -103,10 +96,6 @@ def page_of(rows: Sequence[CompiledRow]) -> Page:
         answer=[line for at, row in enumerate(rows, 1) for line in _problem_lines(row, at, len(rows))],
         below=below,
     )
-
-
-def _has_text(rows: Sequence[CompiledRow], name: str) -> bool:
-    return any(isinstance(row.setting.values.get(name), str) for row in rows)
 
 
 def _plain(value: Any) -> Any:

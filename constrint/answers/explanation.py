@@ -70,8 +70,8 @@ class CountBounds(msgspec.Struct):
         return cls(None, counted.at_least, counted.at_most, counted.searched, counted.stopped)
 
     def fields(self) -> dict[str, Any]:
-        """The fields by name."""
-        return msgspec.structs.asdict(self)
+        """The fields by name, without absent ones."""
+        return {name: value for name, value in msgspec.structs.asdict(self).items() if value is not UNSET}
 
 
 class ParameterDomain(msgspec.Struct):
@@ -182,13 +182,14 @@ class Section:
 def explanation_of(section: Section) -> Explanation:
     """The typed explanation of one problem."""
     stated, request = section.stated, section.stated.request
+    used = [named_constants(rule) for rule in stated.problem.constraints]
     counted = CountBounds.of(section.valid).fields() | {"stopped": section.stopped or UNSET}
     explanation = Explanation(
         title=stated.title,
         num_product=stated.problem.num_combinations,
         parameters=_parameters(stated),
         rules=_rules(section),
-        constants=_constants(stated),
+        constants={**stated.problem.constants, **dict(pair for numbers in used for pair in numbers.items())},
         **counted,
     )
     if request is not None:
@@ -201,11 +202,6 @@ def explanation_of(section: Section) -> Explanation:
         explanation.conflict = [ConflictRule(member.text, member.because) for member in members]
         explanation.ways_out = list(section.ways_out)
     return explanation
-
-
-def _constants(stated: StatedProblem) -> dict[str, int]:
-    used = [named_constants(rule) for rule in stated.problem.constraints]
-    return {**stated.problem.constants, **{name: number for numbers in used for name, number in numbers.items()}}
 
 
 def _rules(section: Section) -> list[RuleEffect]:
@@ -292,7 +288,9 @@ def print_section(section: Section, explained: Callable[[], Explanation], draw: 
     if section.fastest:
         say()
         say("the fastest by prediction, and what makes it so")
-        draw(_fastest_table(section.fastest))
+        columns = [Column("figure", is_text=True, importance=100)]
+        columns += [Column(one.of, importance=90) for one in section.fastest]
+        draw(Table(tuple(columns), list(_fastest_rows(section.fastest))))
 
 
 def _time(stated: StatedProblem) -> str:
@@ -359,14 +357,8 @@ def rule_rows(explanation: Explanation, rules: Sequence[RuleEffect]) -> Iterator
         yield [*named, rule.kind or None, share, rule.removes_only, rule.because or None, rule.prunes]
 
 
-def _fastest_table(fastest: Sequence[Fastest]) -> Table:
-    """Parameters that differ, the time and the figures; a column for each configuration."""
-    columns = [Column("figure", is_text=True, importance=100)]
-    columns += [Column(one.of, importance=90) for one in fastest]
-    return Table(tuple(columns), list(_fastest_rows(fastest)))
-
-
 def _fastest_rows(fastest: Sequence[Fastest]) -> Iterator[list[Any]]:
+    """Parameters that differ, the time and the figures, with a cell for each configuration."""
     for name in fastest[0].config:
         values = [one.config[name] for one in fastest]
         if len(set(values)) > 1 or len(fastest) == 1:

@@ -6,21 +6,26 @@ in which no terminal finds a control character.
 
 from __future__ import annotations
 
+import csv
+import io
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
+from typing import Any
 
 import msgspec
 
 from constrint.answers.layout import draw, lay_out, legend, notes_below
 from constrint.answers.registry import PageFormat
 from constrint.answers.table import PageOptions, Shown, Table, batched, plain_text
-from constrint.answers.terminal import command_text, json_line, json_text, terminal_width, wrap
-from constrint.answers.text import csv_lines
+from constrint.answers.terminal import LAID_OUT, command_text, json_line, json_text, printable, terminal_width, wrap
 
 #: Characters with a meaning in Markdown; an underscore only where a word begins or ends.
 _MARKS = re.compile(r"[\\|`*\[\]<>~&]|(?<!\w)_|_(?!\w)")
+#: The beginning of a text that a spreadsheet computes, or whose first character it drops, and numbers, which it reads.
+_COMPUTED = re.compile(r"\s*[=+\-@\uff1d\uff0b\uff0d\uff20]|[\t\r\n]")
+_NEGATIVE = re.compile(r"-(\d+(\.\d+)?([eE][+-]?\d+)?|inf)")
 
 
 def write_table(shown: Shown) -> Iterator[str]:
@@ -70,6 +75,25 @@ def write_csv(shown: Shown) -> Iterator[str]:
     yield csv_lines([[column.key for column in shown.columns]], is_raw=is_raw)
     for rows in batched(shown.values()):
         yield csv_lines((map(plain_text, row) for row in rows), is_raw=is_raw)
+
+
+def csv_lines(rows: Iterable[Iterable[Any]], *, is_raw: bool = False) -> str:
+    """Rows as lines of comma-separated values.
+
+    Args:
+        rows: The cells of each row; text is made printable, other values are written by `str`.
+        is_raw: Whether a text that a spreadsheet would compute goes without the `'` that makes it text there.
+    """
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([_csv_cell(value, is_raw) for value in row] for row in rows)
+    return text.getvalue()
+
+
+def _csv_cell(value: Any, is_raw: bool) -> Any:
+    if not isinstance(value, str):
+        return value
+    cell = printable(value, LAID_OUT)
+    return f"'{cell}" if not is_raw and _COMPUTED.match(cell) and not _NEGATIVE.fullmatch(cell) else cell
 
 
 def write_json(shown: Shown) -> Iterator[str]:

@@ -134,14 +134,11 @@ def _text(rule: Constraint, problem: Problem, domains: Mapping[str, Domain], sho
     if not names:
         return "True"  # it holds, since there is a solution
     if math.prod(domains[name].size for name in names) <= MAX_TRIED:
-        rows = [row for row in itertools.product(*(domains[name] for name in names)) if _holds(rule, names, row)]
+        every = itertools.product(*(domains[name] for name in names))
+        rows = [row for row in every if rule.holds(dict(zip(names, row, strict=True)))]
         variables = tuple(code_variable(name, domains[name]) for name in names)
         return write_restriction(table_of(variables, rows), domains, shown)
     raise UsageError(
         f"the rule {str(rule)[:200]} cannot be said in Python's syntax ({reason}), and its parameters have too many "
         "values to list what satisfies it. --export csv --all lists the configurations themselves."
     )
-
-
-def _holds(rule: Constraint, names: list[str], row: tuple[int, ...]) -> bool:
-    return rule.holds(dict(zip(names, row, strict=True)))

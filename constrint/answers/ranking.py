@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import asdict, replace
 from typing import Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from constrint.answers.question import Question
-from constrint.answers.table import EXTRA, Cell, Column, Page, Table
+from constrint.answers.table import EXTRA, Cell, Column, Page, Table, pairs_text
 from constrint.select import Candidate, Ranking, ResourceUse
 from constrint.select.rank import KernelProblem
 from constrint.select.ranking import block_of
@@ -145,9 +145,10 @@ def ranking_page(question: Question, ranking: Ranking, top: int) -> Page:
     """
     gpu, rows = ranking.gpu, ranking.candidates
     figures = _figures(ranking)
-    config = ConfigColumns(rows, question.requests, [column.key for column in figures])
+    keys = [column.key for column in figures]
+    config = ConfigColumns(rows, question.requests, keys)
     place = Column("place", "#", meaning="the row's place by predicted time", importance=100)
-    cells = [[at, *config.cells(row), *_cells(figures, ranking, row)] for at, row in enumerate(rows, 1)]
+    cells = [[at, *config.cells(row), *map(figure_cells(ranking, row).get, keys)] for at, row in enumerate(rows, 1)]
     title = question.title_of(config.kernels)
     best = rows[0]
     named = f"{best.kernel} " if len(config.kernels) > 1 or not best.config else ""
@@ -160,7 +161,7 @@ def ranking_page(question: Question, ranking: Ranking, top: int) -> Page:
             f"{ranking.num_product:,} configs in the full product, {ranking.num_valid:,} valid, "
             f"ranked in {ranking.seconds * 1e3:.0f} ms",
         ],
-        answer=[f"best: {named}{named_values(best.config)}".rstrip()],
+        answer=[f"best: {named}{pairs_text(best.config)}".rstrip()],
         below=list(_below(question, ranking)),
         hints=[("to compile them (no GPU needed):", command)] if _modelled(rows) else [],
         legend=list(_legend(ranking)),
@@ -183,7 +184,9 @@ def _figures(ranking: Ranking) -> tuple[Column, ...]:
     }
     unit = ranking.rate_unit
     key, scale = ("bytes_per_s", 1e9) if unit == "GB/s" else ("op_per_s", 1e12)
-    rates[key] = Column(key, unit, meaning=rates[key].meaning, importance=35, show=lambda rate: _rate(rate / scale))
+    rates[key] = replace(
+        rates[key], title=unit, importance=35, show=lambda rate: f"{rate / scale:.{0 if rate >= 100 * scale else 1}f}"
+    )
     return (
         Column("threads_per_block", "threads", meaning="threads a block", importance=EXTRA),
         Column("smem_bytes_per_block", terms.smem_column, "bytes a block", f"bytes of {terms.smem} that a block takes"),
@@ -224,20 +227,8 @@ def time_text(seconds: float) -> str:
     return f"{seconds * 1e6:.{TIME_DIGITS}f}"
 
 
-def _rate(rate: float) -> str:
-    return f"{rate:.{0 if rate >= 100 else 1}f}"
-
-
 def _limit(limited_by: str) -> str:
     return limited_by.replace("registers", "regs").replace("shared memory", "smem")
-
-
-def _cells(columns: Sequence[Column], ranking: Ranking, row: Candidate) -> list[Any]:
-    """The cells behind a configuration; a composition of kernels has no resources."""
-    cells = figure_cells(ranking, row)
-    cells["figures"] = "compiled" if is_compiled(row) else "modelled"
-    cells["spill_bytes"] = row.resources.compiled.spill_bytes if row.resources and row.resources.compiled else None
-    return [cells[column.key] for column in columns]
 
 
 def figure_cells(ranking: Ranking, row: Candidate) -> dict[str, Any]:
@@ -247,6 +238,8 @@ def figure_cells(ranking: Ranking, row: Candidate) -> dict[str, Any]:
         cells["registers_per_thread"] = registers_cell(row.resources)
         cells["spill_chance"] = Cell(row.resources.spill_chance, spill_text(row.resources))
     cells["problem"] = row.problem or None
+    cells["figures"] = "compiled" if is_compiled(row) else "modelled"
+    cells["spill_bytes"] = row.resources.compiled.spill_bytes if row.resources and row.resources.compiled else None
     return cells
 
 
@@ -339,11 +332,6 @@ class ConfigColumns:
     def cells(self, row: Candidate) -> list[Any]:
         """The cells of one row; None for a parameter that its kernel lacks."""
         return [Cell(row.kernel, row.kernel.rpartition(".")[2]), *(row.config.get(name) for name in self._names)]
-
-
-def named_values(values: Mapping[str, Any]) -> str:
-    """`tile_m=128 num_warps=4`."""
-    return " ".join(f"{name}={value}" for name, value in values.items())
 
 
 def is_compiled(candidate: Candidate) -> bool:

@@ -6,12 +6,12 @@ A record itself is typed: `constrint.tune.store.record.TuningRecord`.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from constrint.answers.table import EXTRA, Cell, Column, Page, Table
+from constrint.answers.table import EXTRA, Cell, Column, Page, Table, counted, pairs_text
 
 if TYPE_CHECKING:
     from constrint.tune.store.proposals import ProposalRecord
@@ -115,7 +115,7 @@ def record_lines(record: TuningRecord) -> list[tuple[str, object]]:
         ("workload", f"{record.dtype} {sizes_text(record)}"),
         ("config", pairs_text(record.config)),
         ("outcome", record.outcome),
-        ("message", record.message.encode("unicode_escape").decode()),
+        ("message", record.message),
     ]
     if figures is not None:
         how = "among the finalists" if figures.is_final else "not among the finalists"
@@ -147,7 +147,7 @@ def origin_text(proposal: ProposalRecord) -> str:
     at = f" at {proposal.host}" if proposal.host else ""
     how = " (from a transcript)" if proposal.is_replayed else ""
     because = f": {proposal.because}" if proposal.because else ""
-    return f"{proposal.origin}{at}{how}, round {proposal.round + 1}{because}".encode("unicode_escape").decode()
+    return f"{proposal.origin}{at}{how}, round {proposal.round + 1}{because}"
 
 
 def proposals_page(proposals: Sequence[ProposalRecord], place: str) -> Page:
@@ -284,20 +284,10 @@ def _median_s(record: TuningRecord | None) -> float | None:
     return None if record is None or record.figures is None else record.figures.median_s
 
 
-def counted(number: int, noun: str) -> str:
-    """`1 record`, `1,200 records`."""
-    return f"{number:,} {noun}" + ("" if number == 1 else "s")
-
-
 def sizes_text(record: TuningRecord | ProposalRecord) -> str:
     """`m=4096 n=4096 k=4096`: sizes and options; parameters that the caller gives stand behind `with`."""
     fixed = f" with {pairs_text(record.fixed)}" if record.fixed else ""
     return pairs_text({**record.sizes, **record.options}) + fixed
-
-
-def pairs_text(pairs: Mapping[str, Any]) -> str:
-    """`tile_m=128 tile_n=64`, with characters escaped that are not printable in one line."""
-    return " ".join(f"{name}={value}" for name, value in pairs.items()).encode("unicode_escape").decode()
 
 
 def when(seconds: float) -> str:

@@ -6,7 +6,7 @@ terminal the column has a short title, and its importance decides whether a narr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, NamedTuple
@@ -36,6 +36,16 @@ def text_of(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.6g}"
     return str(value)
+
+
+def pairs_text(pairs: Mapping[str, Any]) -> str:
+    """`tile_m=128 tile_n=64`."""
+    return " ".join(f"{name}={value}" for name, value in pairs.items())
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 record`, `1,200 records`."""
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
 @dataclass(frozen=True)

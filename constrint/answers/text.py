@@ -1,14 +1,9 @@
-"""Text that is safe where it is read as code: comments, parts of names, literals of C, cells of spreadsheets."""
+"""Text that is safe in source code: one-line comments, parts of names, and literals of C."""
 
 from __future__ import annotations
 
-import csv
-import io
 import re
-from collections.abc import Iterable
-from typing import Any
 
-from constrint.answers.terminal import LAID_OUT, printable
 from constrint.errors import UsageError
 
 
@@ -51,27 +46,3 @@ def c_literal(value: object) -> str:
     if value == -(2**63) and isinstance(value, int):
         return f"({value + 1} - 1)"  # C reads the digits before the sign, and they alone do not fit
     return f"({value!r})" if value < 0 else repr(value)
-
-
-#: The beginning of a text that a spreadsheet computes, or whose first character it drops, and numbers, which it reads.
-_COMPUTED = re.compile(r"\s*[=+\-@\uff1d\uff0b\uff0d\uff20]|[\t\r\n]")
-_NEGATIVE = re.compile(r"-(\d+(\.\d+)?([eE][+-]?\d+)?|inf)")
-
-
-def csv_lines(rows: Iterable[Iterable[Any]], *, is_raw: bool = False) -> str:
-    """Rows as lines of comma-separated values.
-
-    Args:
-        rows: The cells of each row; text is made printable, other values are written by `str`.
-        is_raw: Whether a text that a spreadsheet would compute goes without the `'` that makes it text there.
-    """
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([_csv_cell(value, is_raw) for value in row] for row in rows)
-    return text.getvalue()
-
-
-def _csv_cell(value: Any, is_raw: bool) -> Any:
-    if not isinstance(value, str):
-        return value
-    cell = printable(value, LAID_OUT)
-    return f"'{cell}" if not is_raw and _COMPUTED.match(cell) and not _NEGATIVE.fullmatch(cell) else cell

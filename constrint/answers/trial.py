@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from constrint.answers.table import Column, Page, Table
+from constrint.answers.table import Column, Page, Table, pairs_text
 from constrint.hwmodels import GpuModel
 from constrint.select import Workload
 
@@ -178,4 +178,4 @@ def _entry_fields(entry: TunedEntry | None) -> dict[str, Any] | None:
 
 
 def _config_text(record: TuningRecord | TunedEntry | None) -> str | None:
-    return None if record is None else " ".join(f"{name}={value}" for name, value in record.config.items())
+    return None if record is None else pairs_text(record.config)

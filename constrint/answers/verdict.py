@@ -11,8 +11,8 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from constrint.answers.question import Question, StatedProblem, kind_of
-from constrint.answers.ranking import ConfigColumns, named_values, registers_cell, spill_text, time_text
-from constrint.answers.table import EXTRA, Cell, Column, Page, Table
+from constrint.answers.ranking import ConfigColumns, registers_cell, spill_text, time_text
+from constrint.answers.table import EXTRA, Cell, Column, Page, Table, pairs_text
 from constrint.answers.terminal import say, wrap
 from constrint.hwmodels import GpuModel
 from constrint.model import Var
@@ -97,7 +97,7 @@ def print_verdict(verdict: ConfigVerdict, ways_out: str, arguments: Sequence[str
         ways_out: The changes that help, in a sentence; empty without any.
         arguments: The words that ask another command the same question.
     """
-    say(wrap(f"{verdict.title}: {named_values(verdict.config)}"))
+    say(wrap(f"{verdict.title}: {pairs_text(verdict.config)}"))
     if verdict.broken:
         say(f"breaks {_rules(verdict.broken)}")
         for rule in verdict.broken:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from constrint.answers.terminal import clean_streams
+from constrint.answers.terminal import clean_streams, print_json
 from constrint.cli import completion
 from constrint.cli.options import SIZE, KernelCommand, named_operation, size_mistake, wants_json, with_counts
 from constrint.errors import ConstrintError, InfeasibleError, UsageError
@@ -107,7 +107,9 @@ def _run(before: Callable[[], object] | None) -> None:
         sys.exit(2)
     except ConstrintError as error:
         if isinstance(error, InfeasibleError) and wants_json(arguments):
-            _print_conflict(error)
+            from constrint.answers.explanation import infeasible_document  # a conflict is rare
+
+            print_json(infeasible_document(error))
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2 if isinstance(error, UsageError) else 1)
     except MemoryError:
@@ -290,14 +292,6 @@ def _options(
     ] = None,
 ) -> None:
     """Which kernel configurations fit a named GPU, which is best, and why - with no device present."""
-
-
-def _print_conflict(error: InfeasibleError) -> None:
-    """Print the conflict as JSON in place of the answer."""
-    from constrint.answers.explanation import infeasible_document
-    from constrint.answers.terminal import print_json
-
-    print_json(infeasible_document(error))
 
 
 def _print_mistake(mistake: Any, arguments: Sequence[str], operation: Operation | None) -> None:

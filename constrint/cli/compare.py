@@ -44,13 +44,13 @@ def compare(
     table = comparison_table(answers)
     if output.sort:
         table = table.sorted_by(output.sort)
-    output.show(Page(table, _document, draw=lambda _: _print(choice, table, output)))
+
+    def document(shown: Sequence[GpuAnswer]) -> dict[str, Any]:
+        return {"schema": SCHEMA, "results": [answer.result() for answer in shown]}
+
+    output.show(Page(table, document, draw=lambda _: _print(choice, table, output)))
     if not any(answer.ranking is not None for answer in answers):
         raise typer.Exit(1)
-
-
-def _document(answers: Sequence[GpuAnswer]) -> dict[str, Any]:
-    return {"schema": SCHEMA, "results": [answer.result() for answer in answers]}
 
 
 def _print(choice: Choice, table: Table, output: Output) -> None:

@@ -78,21 +78,20 @@ def compile(
     function = load_function(kernel, gpus[0])
     options = read_options(option or (), num_warps=num_warps, num_stages=num_stages)
     fixed = read_values(constants or (), "--constants")
+    stated = combinations(fixed, options)
+    # A configuration of the kernel's own list is overridden by the given values.
     settings = [
-        _with(own, combined) for own in own_configs(function, fixed) for combined in combinations(fixed, options)
+        Setting({**own.constants, **given.constants}, {**own.options, **given.options})
+        for own in own_configs(function, fixed)
+        for given in stated
     ]
-    rows = compile_rows(function, signature, gpus, settings or combinations(fixed, options))
+    rows = compile_rows(function, signature, gpus, settings or stated)
     if asm is not None:
         _give_assembly(rows, asm, output_file)
     if asm is None or output_file is not None:
         output.show(page_of(rows))
     if any(row.taken is None or not row.taken.blocks_per_sm for row in rows):
         raise typer.Exit(1)
-
-
-def _with(own: Setting, stated: Setting) -> Setting:
-    """A configuration of the kernel's own list, overridden by the given values."""
-    return Setting({**own.constants, **stated.constants}, {**own.options, **stated.options})
 
 
 def compile_rows(

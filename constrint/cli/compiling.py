@@ -56,7 +56,8 @@ def _compile(jobs: Sequence[CompileJob], run: Run | None, *, is_apart: bool) -> 
     progress = Progress("compiling") if run is None else run.progress
     try:
         is_worth_it = is_apart or (len(jobs) >= MANY and cores > 1)
-        if is_worth_it and all(_is_built_in(one) for one in jobs):
+        # Other processes find built-in kernels by their names.
+        if is_worth_it and all(one.spec.home.startswith("constrint.") for one in jobs):
             return _in_processes(jobs, run, progress)
         results: list[CompiledKernel | str] = []
         for done, one in enumerate(jobs):
@@ -85,10 +86,6 @@ def _in_processes(jobs: Sequence[CompileJob], run: Run | None, progress: Progres
         if result not in LOST:
             keep(one.gpu, one.spec, one.workload, one.config, result)
     return results
-
-
-def _is_built_in(one: CompileJob) -> bool:
-    return one.spec.home.startswith(f"{__name__.partition('.')[0]}.")
 
 
 def show_progress(progress: Progress, done: int, number: int) -> None:

@@ -196,32 +196,19 @@ def complete_setting(ctx: typer.Context, incomplete: str) -> Words:
     return [f"{name}={head}{word}" for word in map(str, sorted(values)) if word.startswith(last) and word not in before]
 
 
-def complete_backend(incomplete: str) -> Words:
-    """Names of solvers."""
-    from constrint.solve import list_backends
+def _listed(module: str, names: Callable[[Any], Iterable[str]]) -> Callable[[str], Words]:
+    """A completion by names that a module, loaded for it alone, has."""
 
-    return _begun(list_backends(), incomplete.lower())
+    def complete(incomplete: str) -> Words:
+        return _begun(names(import_module(f"constrint.{module}")), incomplete.lower())
 
-
-def complete_format(incomplete: str) -> Words:
-    """Names of output formats."""
-    from constrint.answers.registry import PAGES
-
-    return _begun(PAGES.built_in, incomplete.lower())
+    return complete
 
 
-def complete_export(incomplete: str) -> Words:
-    """Names of export formats."""
-    from constrint.export import list_formats
-
-    return _begun(list_formats(), incomplete.lower())
-
-
-def complete_dialect(incomplete: str) -> Words:
-    """Names of dialects."""
-    from constrint.model.text.parse import DIALECTS
-
-    return _begun(DIALECTS, incomplete.lower())
+complete_backend = _listed("solve", lambda module: module.list_backends())
+complete_format = _listed("answers.registry", lambda module: module.PAGES.built_in)
+complete_export = _listed("export", lambda module: module.list_formats())
+complete_dialect = _listed("model.text.parse", lambda module: module.DIALECTS)
 
 
 def _begun(words: Iterable[str], incomplete: str) -> list[str]:

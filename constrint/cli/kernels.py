@@ -12,7 +12,7 @@ from constrint.answers.table import EXTRA, Column, Page, Table
 from constrint.answers.terminal import say, wrap
 from constrint.cli.completion import complete_kernel
 from constrint.cli.output import Output, printing
-from constrint.errors import ConstrintError
+from constrint.cli.question import takes
 from constrint.hwmodels import GpuModel, load_all
 from constrint.kernels.registry import DEFAULT_KERNEL, list_kernels, load_kernel
 from constrint.select import Operation, Size, Workload
@@ -91,7 +91,7 @@ def _document(operation: Operation, gpus: Sequence[GpuModel]) -> dict[str, Any]:
 
 def _running(spec: KernelSpec, gpus: Sequence[GpuModel]) -> list[GpuModel]:
     """The GPUs on which the kernel takes its default workload, another operand type, or a size at its minimum."""
-    return [gpu for gpu in gpus if any(_runs(spec, gpu, workload) for workload in _tried(spec, gpu))]
+    return [gpu for gpu in gpus if any(takes(spec, gpu, workload) for workload in _tried(spec, gpu))]
 
 
 def _tried(spec: KernelSpec, gpu: GpuModel) -> Iterator[Workload]:
@@ -99,14 +99,6 @@ def _tried(spec: KernelSpec, gpu: GpuModel) -> Iterator[Workload]:
     yield usual
     yield from (replace(usual, dtype=dtype) for dtype in spec.dtypes)
     yield from (replace(usual, sizes={**usual.sizes, size.name: size.least}) for size in spec.sizes)
-
-
-def _runs(spec: KernelSpec, gpu: GpuModel, workload: Workload) -> bool:
-    try:
-        spec.check_workload(gpu, workload)
-    except ConstrintError:
-        return False
-    return True
 
 
 def _print_sizes(operations: Sequence[Operation], draw: Callable[[Table], None]) -> None:

@@ -51,11 +51,9 @@ def limits(gpu: Gpu, *, output: Output) -> None:
     ]
 
     def document(shown: Sequence[tuple[str, Row]]) -> dict[str, Any]:
-        named = ("key", "unit", "value", "meaning")
-        of_section = {
-            section: [_document(dict(zip(named, row, strict=True))) for one, row in shown if one == section]
-            for section in sections
-        }
+        of_section: dict[str, list[dict[str, Any]]] = {section: [] for section in sections}
+        for section, (key, unit, value, meaning) in shown:
+            of_section[section].append({"key": key, "value": value, "unit": unit, "meaning": meaning})
         return {"schema": SCHEMA, "gpu": model.name, "target": model.arch.target, "limits": of_section}
 
     page = Page(
@@ -66,10 +64,6 @@ def limits(gpu: Gpu, *, output: Output) -> None:
         hints=[("sources:", ("constrint", "gpu", gpu))],
     )
     output.show(page)
-
-
-def _document(row: dict[str, Any]) -> dict[str, Any]:
-    return {name: row[name] for name in ("key", "value", "unit", "meaning")}
 
 
 def _shown(value: Any, unit: str) -> tuple[Cell | None, Cell]:

@@ -79,7 +79,9 @@ def _ask_kernels(choice: Choice, operation: Operation, gpu: GpuModel, started: f
     """The question about all implementations that can take the workload."""
     workload = workload_of(operation, gpu, choice.sizes, choice.dtype)
     able, refusals = requests(operation, gpu, workload)
-    refused = [s for s in operation.implementations if s.full_name in refusals and _runs_on(s, gpu)]
+    # The refusal of a kernel that is for other GPUs is no news.
+    known = [s for s in operation.implementations if s.full_name in refusals]
+    refused = [s for s in known if takes(s, gpu, s.default_workload(gpu))]
     several = len(able) + len(refused) > 1
 
     def titled(name: str) -> str:
@@ -94,8 +96,13 @@ def _ask_kernels(choice: Choice, operation: Operation, gpu: GpuModel, started: f
         for r in able
         if r.spec.full_name in added
     )
-    notes = [f"not {spec.full_name}: {_plain(spec, workload, refusals[spec.full_name])}" for spec in refused]
-    notes += [f"not {name}: {reason}" for name, reason in lacking.items()]
+    reasons = {
+        spec.full_name: refusals[spec.full_name].removeprefix(f"{spec.full_name}: ").rstrip(".")
+        if workload.dtype in spec.dtypes
+        else f"it takes {', '.join(spec.dtypes)}"
+        for spec in refused
+    }
+    notes = [f"not {name}: {reason}" for name, reason in {**reasons, **lacking}.items()]
     refusals |= lacking
     return Question(
         titled(operation.name),
@@ -124,19 +131,13 @@ def _arguments(choice: Choice) -> tuple[str, ...]:
     return (*words, *(["--strict"] if choice.strict else []))
 
 
-def _runs_on(spec: KernelSpec, gpu: GpuModel) -> bool:
-    """Whether a kernel takes its default workload on this GPU; the refusal of a kernel for other GPUs is no news."""
+def takes(spec: KernelSpec, gpu: GpuModel, workload: Workload) -> bool:
+    """Whether a kernel takes a workload on a GPU."""
     try:
-        spec.check_workload(gpu, spec.default_workload(gpu))
+        spec.check_workload(gpu, workload)
     except ConstrintError:
         return False
     return True
-
-
-def _plain(spec: KernelSpec, workload: Workload, refusal: str) -> str:
-    if workload.dtype not in spec.dtypes:
-        return f"it takes {', '.join(spec.dtypes)}"
-    return refusal.removeprefix(f"{spec.full_name}: ").rstrip(".")
 
 
 def check_backend(name: str) -> None:

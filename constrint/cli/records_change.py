@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from constrint.answers.record import counted
+from constrint.answers.table import counted
 from constrint.answers.terminal import print_json, say, wrap
 from constrint.cli.options import Json
 from constrint.cli.output import write_file

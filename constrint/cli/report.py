@@ -76,7 +76,7 @@ def report(
     settings = Means(top=top, num_compiled=compile_, over=_axes(over, questions), compile_all=compile_shown)
     with closing(Progress("reporting")) as progress, measurements(store) as measured:
         means = replace(settings, measured=measured, say=progress.say)
-        facts = gather(questions, means, _command_of(questions, _options(top, compile_, over)))
+        facts = gather(questions, means, _command_of(questions, top, compile_, over))
         progress.say("drawing")
         page = "" if place is None else html_of(facts, date_of_today())
     if place is not None:
@@ -152,15 +152,11 @@ def questions_of(choice: Choice) -> list[Question]:
     return questions
 
 
-def _options(top: int, num_compiled: int, over: str | None) -> list[str]:
-    """The words of the command's own options."""
+def _command_of(questions: Sequence[Question], top: int, num_compiled: int, over: str | None) -> str:
+    """The command that makes the same report again."""
     options = [] if top == DEFAULT_TOP else ["--top", str(top)]
     options += [f"--compile={num_compiled}"] if num_compiled else []
-    return options + (["--over", over] if over else [])
-
-
-def _command_of(questions: Sequence[Question], options: Sequence[str]) -> str:
-    """The command that makes the same report again."""
+    options += ["--over", over] if over else []
     words = next(question.arguments for question in questions if not question.refusal)
     gpus = [word for question in questions for word in question.arguments[:2]]
     return shlex.join(("constrint", "report", *gpus, *words[2:], *options))
@@ -204,13 +200,10 @@ def _measured(question: Question, store: RecordStore | None) -> list[MeasuredFac
             for record in store.find(gpu=gpu.name, operation=workload.operation, dtype=workload.dtype, outcome="ok")
             if record.sizes == dict(workload.sizes) and record.options == options and record.kernel in kernels
         )
-        facts += measured_facts(records, _store_name(store.place), code_of)
+        # Pages are passed on: a file's name is stated without its folder.
+        name = store.place if "://" in store.place else f"the store {Path(store.place).name}"
+        facts += measured_facts(records, name, code_of)
     return in_order([*facts, *published(operation, gpu.name, workload)])
-
-
-def _store_name(place: str) -> str:
-    """The store as a page names it: a file's name without its folder, since pages are passed on."""
-    return place if "://" in place else f"the store {Path(place).name}"
 
 
 def date_of_today() -> str:

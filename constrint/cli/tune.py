@@ -13,7 +13,6 @@ from __future__ import annotations
 import itertools
 import re
 import time
-from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any
@@ -29,6 +28,7 @@ from constrint.errors import UnknownNameError, UsageError
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.registry import DEFAULT_KERNEL, list_kernels, load_kernel
 from constrint.select import Operation, Workload
+from constrint.select.workload import workload_of
 from constrint.tune.engine.interface import RUN_PATIENCE_S
 from constrint.tune.goals import goals_of, usual_goals
 from constrint.tune.session import Goal
@@ -96,7 +96,7 @@ def tune(
     started, seconds = time.monotonic(), seconds_of(budget)
     indices = _indices(gpus)
     if frozen:
-        _print_frozen(choice, _frozen_gpu(choice, indices), workloads, output, install=install)
+        _print_frozen(choice, indices, workloads, output, install=install)
         return
     from constrint.cli.records_selection import opened
     from constrint.cli.tune_progress import progress
@@ -129,10 +129,14 @@ def tune(
         raise typer.Exit(1)
 
 
-def _print_frozen(choice: Choice, gpu: GpuModel, workloads: Path | None, output: Output, *, install: bool) -> None:
+def _print_frozen(
+    choice: Choice, indices: tuple[int, ...] | None, workloads: Path | None, output: Output, *, install: bool
+) -> None:
     """Print the winners that look-ups hold; ends with exit code 1 if a workload has none."""
     from constrint.select.winners import winner
+    from constrint.tune.engine.local import devices_of
 
+    gpu = load_gpu(choice.gpu) if choice.gpu is not None else devices_of(indices)[0]
     goals = goals_of_choice(choice, gpu, workloads, install=install)
     winners = [winner(goal.operation.implementations, gpu, goal.workload, goal.fixed) for goal in goals]
     output.show(frozen_page(gpu, goals, winners))
@@ -145,10 +149,7 @@ def _check(choice: Choice, install: bool, workloads: Path | None, cache: str, de
         raise UsageError("--install tunes the usual workloads: it takes neither sizes nor --workloads.")
     if workloads is not None and (choice.sizes or choice.dtype):
         raise UsageError("--workloads names sizes and types: give no others.")
-    for name, value, names in (
-        ("cache", cache, CACHES),
-        ("device", device, ("cuda", "cpu")),
-    ):
+    for name, value, names in (("cache", cache, CACHES), ("device", device, DEVICES)):
         if value not in names:
             raise UnknownNameError(name, value, names)
     if device == "cpu" and choice.gpu is None:
@@ -178,12 +179,6 @@ def _indices(gpus: str) -> tuple[int, ...] | None:
     return tuple(dict.fromkeys(int(part) for part in parts))
 
 
-def _frozen_gpu(choice: Choice, indices: tuple[int, ...] | None) -> GpuModel:
-    from constrint.tune.engine.local import devices_of
-
-    return load_gpu(choice.gpu) if choice.gpu is not None else devices_of(indices)[0]
-
-
 def goals_of_choice(choice: Choice, gpu: GpuModel, workloads: Path | None, *, install: bool) -> list[Goal]:
     """The goals of a command: the usual workloads, those of a file, or the one that the sizes name.
 
@@ -195,7 +190,7 @@ def goals_of_choice(choice: Choice, gpu: GpuModel, workloads: Path | None, *, in
         return usual_goals(map(load_kernel, names), gpu)
     if workloads is None:
         assert choice.operation is not None
-        pairs = [(choice.operation, of_sizes(choice.operation, gpu, choice.sizes, choice.dtype))]
+        pairs = [(choice.operation, workload_of(choice.operation, gpu, choice.sizes, choice.dtype))]
     else:
         pairs = read_workloads(workloads, choice.kernel or DEFAULT_KERNEL, gpu)
     goals: list[Goal] = []
@@ -248,15 +243,6 @@ def read_workloads(path: Path, default: str, gpu: GpuModel) -> list[tuple[Operat
     return pairs
 
 
-def of_sizes(operation: Operation, gpu: GpuModel, sizes: Mapping[str, int], dtype: str | None) -> Workload:
-    """The operation's default workload with given sizes, options and type."""
-    preset = operation.default_workload(gpu)
-    names = {size.name for size in operation.sizes}
-    stated = {name: value for name, value in sizes.items() if name in names}
-    options = {name: value for name, value in sizes.items() if name not in names}
-    return Workload(preset.operation, {**preset.sizes, **stated}, dtype or preset.dtype, {**preset.options, **options})
-
-
 def _workloads_of(entry: dict[Any, Any], default: str, gpu: GpuModel, where: str) -> list[tuple[Operation, Workload]]:
     name = entry.get(KERNEL, default)
     if not isinstance(name, str):
@@ -280,5 +266,5 @@ def _workloads_of(entry: dict[Any, Any], default: str, gpu: GpuModel, where: str
     for each_one in itertools.islice(itertools.product(*axes.values()), MAX_WORKLOADS + 1):
         sizes = dict(zip(axes, each_one, strict=True))
         dtype = sizes.pop(DTYPE, None)
-        pairs.append((operation, of_sizes(operation, gpu, sizes, dtype)))
+        pairs.append((operation, workload_of(operation, gpu, sizes, dtype)))
     return pairs

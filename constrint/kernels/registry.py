@@ -220,6 +220,7 @@ def _specs_of_module(name: str, attribute: str) -> tuple[KernelSpec, ...]:
 
 def _several(value: Any, where: str) -> tuple[KernelSpec, ...]:
     from constrint.select.spec import KernelSpec
+    from constrint.select.workload import Size
 
     specs = tuple(value) if isinstance(value, tuple | list) else (value,)
     if not specs:
@@ -232,6 +233,9 @@ def _several(value: Any, where: str) -> tuple[KernelSpec, ...]:
         missing = [name for name in ("operation", "summary", "sizes", "dtypes") if not hasattr(spec, name)]
         if missing:
             raise UsageError(f"{where}: it states no {' and no '.join(missing)}.")
+        texts, sizes = (spec.operation, spec.name, spec.summary, *spec.dtypes), (*spec.sizes, *spec.options)
+        if not all(isinstance(text, str) for text in texts) or not all(isinstance(size, Size) for size in sizes):
+            raise UsageError(f"{where}: names, summary and dtypes are texts, sizes and options are `Size` objects.")
         if not _NAME.fullmatch(f"{spec.operation}{spec.name}"):
             raise UsageError(
                 f"{where}: operation {spec.operation!r} and name {spec.name!r} take letters, digits, _ and - alone."

@@ -111,11 +111,6 @@ def _broken(text: str, width: int = 60) -> Iterable[str]:
     return [escaped(part) for part in textwrap.wrap(text, width)] or [""]
 
 
-def config_text(config: Mapping[str, object]) -> str:
-    """`tile_m=128 num_warps=4`."""
-    return " ".join(f"{name}={value}" for name, value in config.items())
-
-
 def axis(title: str, **options: Any) -> dict[str, Any]:
     """An axis with a title, in the page's colours."""
     of_title = {"text": escaped(title), "standoff": 8}
@@ -148,11 +143,6 @@ def percent(share: float) -> str:
 def rate_text(rate: float) -> str:
     """A rate with at least two digits."""
     return f"{rate:,.0f}" if rate >= 10 else f"{rate:.1f}"
-
-
-def counted(number: int, what: str) -> str:
-    """`1 block`, `2 blocks`."""
-    return f"{number:,} {what}" + ("" if number == 1 else "s")
 
 
 def microseconds(seconds: float) -> str:

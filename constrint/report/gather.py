@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from math import prod
 
-import msgspec
+from msgspec.structs import replace
 
 from constrint import __version__
 from constrint.answers.facts import (
@@ -92,13 +93,15 @@ def _gpu_facts(question: Question, means: Means) -> GpuFacts:
             top=max(means.top, means.num_compiled),
         )
     except InfeasibleError:
-        kernels = tuple(_of_infeasible(question, request, means) for request in question.requests)
-        return _changed(facts, kernels=(*kernels, *_refused(question)))
+        kernels = [_of_infeasible(question, request, means) for request in question.requests]
+        for name, reason in question.refusals.items():
+            kernels.append(KernelFacts(kernel=name, summary=_summary(question, name), refusal=reason))
+        return replace(facts, kernels=tuple(kernels))
     means.say(f"{gpu.name}: measurements and compiled kernels")
     measured = tuple(means.measured(question))
     compiled = compiled_by(question, ranking, means)
     candidates = candidate_facts(question, ranking, compiled, measured, means.top)
-    return _changed(
+    return replace(
         facts,
         rate_unit=ranking.rate_unit,
         roofline_s=ranking.roofline_s,
@@ -115,7 +118,7 @@ def _of_gpu(question: Question) -> GpuFacts:
     """The facts of a GPU and its workload before the ranking."""
     gpu, workload = gpu_of(question), question.workload
     terms = gpu.terms
-    words = TermFacts(sm=terms.sm, sms=terms.sms, a_sm=terms.a_sm, warp=terms.warp, warps=terms.warps, smem=terms.smem)
+    words = TermFacts(**{name: getattr(terms, name) for name in TermFacts.__struct_fields__})
     typed = dict(pairwise(question.arguments)).get("--gpu", gpu.name)
     return GpuFacts(
         gpu=gpu.name,
@@ -136,12 +139,6 @@ def _of_gpu(question: Question) -> GpuFacts:
     )
 
 
-def _changed(facts: GpuFacts, **changes: object) -> GpuFacts:
-    import msgspec
-
-    return msgspec.structs.replace(facts, **changes)
-
-
 def _of_kernel(question: Question, space: KernelSpace, ranking: Ranking, means: Means) -> KernelFacts:
     """One implementation of a question with valid configurations."""
     request = next((r for r in question.requests if r.spec.full_name == space.kernel), None)
@@ -152,14 +149,11 @@ def _of_kernel(question: Question, space: KernelSpace, ranking: Ranking, means: 
     means.say(f"{gpu_of(question).name}: what the rules of {space.kernel} remove")
     facts = _with_rules(question, request)
     if not request.problem.variables:
-        return _kernel_changed(facts, num_product=1, num_valid=1)
+        return replace(facts, num_product=1, num_valid=1)
     means.say(f"{gpu_of(question).name}: the heat map of {space.kernel}")
-    heat = heat_facts(request, _best_of(ranking, request), means.over)
-    return _kernel_changed(facts, num_product=space.num_product, num_valid=space.num_valid, heat=heat)
-
-
-def _best_of(ranking: Ranking, request: KernelProblem) -> Candidate | None:
-    return next((c for c in ranking.candidates if c.kernel == request.spec.full_name), None)
+    best = next((c for c in ranking.candidates if c.kernel == space.kernel), None)
+    heat = heat_facts(request, best, means.over)
+    return replace(facts, num_product=space.num_product, num_valid=space.num_valid, heat=heat)
 
 
 def _of_infeasible(question: Question, request: KernelProblem, means: Means) -> KernelFacts:
@@ -167,22 +161,13 @@ def _of_infeasible(question: Question, request: KernelProblem, means: Means) -> 
     means.say(f"{gpu_of(question).name}: why {request.spec.full_name} has no configuration")
     reason, conflict = reason_of(request.problem)
     facts = _with_rules(question, request)
-    product = 1
-    for domain in request.problem.variables.values():
-        product *= domain.size
-    return _kernel_changed(
+    return replace(
         facts,
-        num_product=product,
+        num_product=prod(domain.size for domain in request.problem.variables.values()),
         conflict=() if conflict is None else broken_facts(request.problem, conflict, own=own_of(question)),
         reason=reason,
         ways_out=_helpful(question, request),
     )
-
-
-def _kernel_changed(facts: KernelFacts, **changes: object) -> KernelFacts:
-    import msgspec
-
-    return msgspec.structs.replace(facts, **changes)
 
 
 def _with_rules(question: Question, request: KernelProblem) -> KernelFacts:
@@ -240,13 +225,6 @@ def own_of(question: Question) -> set[int]:
     return {id(rule) for stated in question.problems for rule in stated.own}
 
 
-def _refused(question: Question) -> tuple[KernelFacts, ...]:
-    return tuple(
-        KernelFacts(kernel=name, summary=_summary(question, name), refusal=reason)
-        for name, reason in question.refusals.items()
-    )
-
-
 def _summary(question: Question, kernel: str) -> str:
     return next((s.summary for s in operation_of(question).implementations if s.full_name == kernel), "")
 
@@ -257,11 +235,8 @@ def compiled_by(question: Question, ranking: Ranking, means: Means) -> dict[int,
         return {}
     by_kernel = {request.spec.full_name: request for request in question.requests}
     places = [p for p, c in enumerate(ranking.candidates) if c.resources is not None][: means.num_compiled]
-    jobs = []
-    for place in places:
-        candidate = ranking.candidates[place]
-        request = by_kernel[candidate.kernel]
-        jobs.append(CompileJob(request.spec, request.gpu, request.workload, candidate.config))
+    chosen = [(by_kernel[ranking.candidates[place].kernel], ranking.candidates[place].config) for place in places]
+    jobs = [CompileJob(request.spec, request.gpu, request.workload, config) for request, config in chosen]
     results = means.compile_all(jobs)
     return {
         place: judge(ranking.candidates[place], one, result)
@@ -279,15 +254,14 @@ def candidate_facts(
     """The best configurations by time, compiled if known; configurations that cannot run come last."""
     by_kernel = {request.spec.full_name: request for request in question.requests}
     latest = {place: compiled.get(place, candidate) for place, candidate in enumerate(ranking.candidates)}
+    order = list(latest)
     if compiled:
-        order = sorted(latest, key=lambda place: (not runs(latest[place]), latest[place].cost.seconds))
-    else:
-        order = list(latest)
+        order.sort(key=lambda place: (not runs(latest[place]), latest[place].cost.seconds))
     candidates = (
         _candidate(place, by_kernel[latest[place].kernel], ranking, compiled.get(place), measured)
         for place in order[:top]
     )
-    return tuple(msgspec.structs.replace(one, place=at) for at, one in enumerate(candidates, 1))
+    return tuple(replace(one, place=at) for at, one in enumerate(candidates, 1))
 
 
 def _candidate(
@@ -321,12 +295,13 @@ def _candidate(
 
 def _figure_facts(candidate: Candidate, warp_size: int) -> FigureFacts:
     cost, use = candidate.cost, candidate.resources
-    timed = {"seconds": cost.seconds, "bound_by": cost.bound_by, "parts_s": dict(cost.parts_s)}
+    facts = FigureFacts(
+        seconds=cost.seconds, bound_by=cost.bound_by, parts_s=dict(cost.parts_s), roofline_share=cost.roofline_share
+    )
     if use is None:
-        return FigureFacts(**timed, roofline_share=cost.roofline_share)  # type: ignore[arg-type]
-    return FigureFacts(
-        **timed,  # type: ignore[arg-type]
-        roofline_share=cost.roofline_share,
+        return facts
+    return replace(
+        facts,
         registers_per_thread=use.registers_per_thread,
         smem_bytes=use.smem_bytes,
         blocks_per_sm=use.blocks_per_sm,
@@ -339,17 +314,9 @@ def _figure_facts(candidate: Candidate, warp_size: int) -> FigureFacts:
 
 def _compiled(candidate: Candidate, warp_size: int) -> CompiledFacts:
     use = candidate.resources.compiled if candidate.resources is not None else None
-    figures = _figure_facts(candidate, warp_size)
-    if use is None:
-        return CompiledFacts(figures=figures, problem=candidate.problem)
-    return CompiledFacts(
-        figures=figures,
-        compiler=use.compiler,
-        target=use.target,
-        spill_bytes=use.spill_bytes,
-        instruction=use.instruction,
-        problem=candidate.problem,
-    )
+    facts = CompiledFacts(figures=_figure_facts(candidate, warp_size), problem=candidate.problem)
+    names = ("compiler", "target", "spill_bytes", "instruction")
+    return facts if use is None else replace(facts, **{name: getattr(use, name) for name in names})
 
 
 #: Seconds for counting; without counts a report still lists the rules.

@@ -9,13 +9,18 @@ import json
 import re
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from constrint.answers.registry import EXPORTS, PAGES, RECORDS
+from constrint.answers.terminal import clean_streams
 from constrint.cli.app import COMMANDS, main
+from constrint.cli.run import Run
+from constrint.cli.tune_progress import progress
 from constrint.hwmodels import load
+from constrint.select import Workload
 from constrint.tune.store.store import RecordStore
 from tests.cli.conftest import Call
 from tests.support.records import record
@@ -208,7 +213,7 @@ def test_a_terminal_without_unicode_gets_what_it_can_show(
             shown = b""
             for stream in (out, err):
                 stream.flush()
-                shown += stream.buffer.getvalue()  # type: ignore[attr-defined]
+                shown += stream.buffer.getvalue()
             assert shown.decode(encoding)
             if options == ["--json"] and words[0] in ("solve", "explain") and ended.value.code == 0:
                 json.loads(shown.decode(encoding))
@@ -257,6 +262,46 @@ def _check_source(form: str, out: str, where: object) -> None:
         assert all(line.startswith(("#", "--")) for line in out.splitlines()), (where, out)
     else:
         check_format("csv" if form == "csv" else "json" if out.startswith("{\n") else "jsonl", out, where)
+
+
+class Screen(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_progress_on_a_terminal_moves_the_cursor_and_shows_foreign_text_as_text(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    screen = Screen()
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setenv("TERM", "xterm")
+    evil = "\x1b]0;x\x07\x1b[2J\u202e"
+    goal = SimpleNamespace(workload=Workload("gemm", {"m": 4}, f"bf16{evil}"))
+    session: Any = SimpleNamespace(num_tried=1, best_s=1e-5, goal=goal)
+    tuned: Any = SimpleNamespace(goal=goal, best_s=None, problem=f"why{evil}", outcomes=())
+    with clean_streams(), progress([f"gpu{evil}"], 4, 1) as listener:
+        listener.started(0, session)
+        listener.tried(0, session, record(), 3.0)
+        print(f"note: while it goes on{evil}", file=sys.stderr)
+        listener.finished(0, tuned)
+        running = Run("doing")
+        running.progress._next = 0.0
+        running.progress.say(f"it{evil}")
+        running.progress.close()
+    shown = screen.getvalue()
+    assert "while it goes on" in shown
+    assert "why" in shown
+    assert "doing" in shown
+    assert not [one for one in ("\x1b]", "\x07", "\x1b[2J", "\u202e") if one in shown]
+
+
+def test_raw_leaves_cells_as_they_are(run: Call, places: dict[str, str]) -> None:
+    for words in (["--top", "9", "--format", "csv"], ["--all", "--format", "csv"], ["--top", "9", "--export", "csv"]):
+        for option, mark in (("--raw", ""), (None, "'")):
+            code, out, _ = run("solve", "--space", places["space"], *words, *([option] if option else []))
+            cells = {cell for row in csv.reader(io.StringIO(out, newline="")) for cell in row}
+            assert code == 0
+            assert f"{mark}@SUM(A1)" in cells
 
 
 def test_a_page_shows_foreign_text_as_text(run: Call, places: dict[str, str], tmp_path: Path) -> None:

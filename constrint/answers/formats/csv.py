@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from constrint.answers.exported import Export, Row
+from constrint.answers.printed import csv_lines
 from constrint.answers.registry import Format
-from constrint.answers.text import csv_lines
 from constrint.errors import UsageError
 
 
@@ -15,8 +15,14 @@ def write(export: Export) -> str:
     rows = export.rows()
     parameters = tuple(export.shown.values())
     request = _request(export)
-    cells = [
-        [("rank", place), *_kernel(row), *((n, row.config.get(n)) for n in parameters), *_figures(row), *request]
+    cells: list[list[tuple[str, Any]]] = [
+        [
+            ("rank", place),
+            *([("kernel", row.kernel)] if row.kernel else []),
+            *((name, row.config.get(name)) for name in parameters),
+            *_figures(row),
+            *request,
+        ]
         for place, row in enumerate(rows, 1)
     ]
     heads = [name for name, _ in cells[0]]
@@ -24,10 +30,6 @@ def write(export: Export) -> str:
     if twice is not None:
         raise UsageError(f"a parameter and another column would both be called {twice!r}: --rename {twice}=other_name.")
     return csv_lines([heads, *([value for _, value in row] for row in cells)], is_raw=export.is_raw)
-
-
-def _kernel(row: Row) -> list[tuple[str, Any]]:
-    return [("kernel", row.kernel)] if row.kernel else []
 
 
 def _figures(row: Row) -> list[tuple[str, Any]]:

@@ -8,6 +8,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from constrint.answers.facts import CandidateFacts, GpuFacts, MeasuredFacts
+from constrint.answers.table import pairs_text
 from constrint.report.drawing import (
     MICRO,
     Cell,
@@ -15,7 +16,6 @@ from constrint.report.drawing import (
     FigureColumn,
     FigureTable,
     axis,
-    config_text,
     draws_gpu,
     lines,
 )
@@ -116,7 +116,7 @@ def _points(gpu: GpuFacts, others: list[MeasuredFacts]) -> Iterator[dict[str, An
         trace["error_x"] = {"type": "data", "array": spreads, "color": "--c3", "thickness": 1.5}
         yield trace
     # Last, so that the open circles are visible around other marks.
-    rows = [(_label(c), c.modelled.seconds, config_text(c.config)) for c in drawn]
+    rows = [(_label(c), c.modelled.seconds, pairs_text(c.config)) for c in drawn]
     yield _trace("modelled", "circle-open", "--c1", rows, size=15)
 
 
@@ -175,9 +175,9 @@ def _table(gpu: GpuFacts, others: list[MeasuredFacts]) -> FigureTable:
             compiled.figures.registers_per_thread if compiled and compiled.compiler else None,
             compiled.spill_bytes if compiled and compiled.compiler else None,
             "; ".join(texts) or None,
-            f"{c.kernel} {config_text(c.config)}",
+            f"{c.kernel} {pairs_text(c.config)}",
         ))  # fmt: skip
     for at, one in enumerate(others, 1):
-        text = f"{one.kernel} {config_text(one.config)}"
+        text = f"{one.kernel} {pairs_text(one.config)}"
         rows.append((f"measured {at}", None, None, one.median_s * MICRO, None, None, None, _source_text(one), text))
     return FigureTable("What is known of each, and where it is from", columns, tuple(rows))

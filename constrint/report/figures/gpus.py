@@ -6,14 +6,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from constrint.answers.facts import GpuFacts, Report
+from constrint.answers.table import counted, pairs_text
 from constrint.report.drawing import (
     MICRO,
     Drawing,
     FigureColumn,
     FigureTable,
     axis,
-    config_text,
-    counted,
     draws_report,
     escaped,
     filled,
@@ -93,7 +92,7 @@ def _bars(timed: list[GpuFacts]) -> Iterator[dict[str, Any]]:
             "marker": filled(at),
             "hoverinfo": "text",
             "hovertext": [
-                lines(f"{gpu.gpu}, {name}: {value * MICRO:,.1f} us", c.kernel, config_text(c.config))
+                lines(f"{gpu.gpu}, {name}: {value * MICRO:,.1f} us", c.kernel, pairs_text(c.config))
                 for gpu, c, value in zip(timed, best, seconds, strict=True)
             ],
         }
@@ -132,7 +131,7 @@ def _values_of(gpu: GpuFacts) -> dict[str, str]:
         "rate": f"{gpu.rate_of(best):,.1f} {gpu.rate_unit}",
         "share of the roofline": percent(figures.roofline_share),
         "bound by": figures.bound_by,
-        "best configuration": f"{best.kernel} {config_text(best.config)}",
+        "best configuration": f"{best.kernel} {pairs_text(best.config)}",
         "valid configurations": f"{gpu.num_valid:,} of {gpu.num_product:,}",
     }
     if figures.blocks_per_sm is not None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from constrint.answers.facts import BrokenFacts, CellFacts, GpuFacts, HeatFacts, KernelFacts
+from constrint.answers.table import pairs_text
 from constrint.report.drawing import (
     MICRO,
     Cell,
@@ -14,7 +15,6 @@ from constrint.report.drawing import (
     FigureColumn,
     FigureTable,
     axis,
-    config_text,
     draws_gpu,
     escaped,
     lines,
@@ -134,7 +134,7 @@ def _hover(heat: HeatFacts, cell: CellFacts) -> str:
         return lines(f"{head}: nothing is valid", *(part for broken in cell.broken for part in _reason(broken)))
     return lines(
         f"{head}: {microseconds(cell.seconds)}, bound by {cell.bound_by}",
-        config_text(cell.config),
+        pairs_text(cell.config),
         f"{cell.num_valid:,} valid configurations",
     )
 
@@ -172,7 +172,7 @@ def _table(heat: HeatFacts) -> FigureTable:
             numbers = "; ".join(b.seen for b in cell.broken if b.seen)
             rows.append((*values, None, cell.num_valid, why, numbers or None))
         else:
-            shown = (cell.seconds * MICRO, cell.num_valid, cell.bound_by, config_text(cell.config))
+            shown = (cell.seconds * MICRO, cell.num_valid, cell.bound_by, pairs_text(cell.config))
             rows.append((*values, *shown))
     marked = frozenset(at for at, cell in enumerate(heat.cells) if cell.seconds is None)
     return FigureTable("Every cell of the heat map", columns, tuple(rows), marked)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from constrint.answers.facts import CandidateFacts, CurveFacts, GpuFacts
+from constrint.answers.table import counted, pairs_text
 from constrint.report.drawing import (
     COLOURS,
     DASHES,
@@ -14,8 +15,6 @@ from constrint.report.drawing import (
     FigureColumn,
     FigureTable,
     axis,
-    config_text,
-    counted,
     draws_gpu,
     limits_text,
     lines,
@@ -138,7 +137,7 @@ def _markers(shown: list[CandidateFacts], resource: str, unit: str, warps: str) 
             "hovertext": [
                 lines(
                     f"#{c.place} {c.kernel}: {amount:,} {unit}, {c.figures.warps_per_sm} {warps}",
-                    config_text(c.config),
+                    pairs_text(c.config),
                 )
                 for c, amount in zip(some, amounts, strict=True)
             ],

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from constrint.answers.facts import CandidateFacts, GpuFacts
+from constrint.answers.table import pairs_text
 from constrint.report.drawing import (
     MICRO,
     Drawing,
     FigureColumn,
     FigureTable,
     axis,
-    config_text,
     draws_gpu,
     filled,
     lines,
@@ -73,7 +73,7 @@ def _bar(drawn: tuple[CandidateFacts, ...], name: str, at: int) -> dict[str, Any
         "marker": filled(at),
         "hoverinfo": "text",
         "hovertext": [
-            lines(f"#{c.place} {name}: {value:,.1f} us", config_text(c.config))
+            lines(f"#{c.place} {name}: {value:,.1f} us", pairs_text(c.config))
             for c, value in zip(drawn, values, strict=True)
         ],
     }

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from constrint.answers.facts import GpuFacts, KernelFacts, RuleFacts
+from constrint.answers.table import counted
 from constrint.report.drawing import (
     Drawing,
     FigureColumn,
     FigureTable,
     axis,
-    counted,
     draws_gpu,
     escaped,
     filled_with,

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from constrint.answers.facts import CandidateFacts, GpuFacts, RooflineFacts
+from constrint.answers.table import pairs_text
 from constrint.report.drawing import (
     COLOURS,
     DASHES,
@@ -15,7 +16,6 @@ from constrint.report.drawing import (
     FigureColumn,
     FigureTable,
     axis,
-    config_text,
     draws_gpu,
     lines,
     percent,
@@ -128,7 +128,7 @@ def _candidates(marked: list[CandidateFacts], unit: str) -> Iterator[dict[str, A
                 lines(
                     f"#{c.place} {c.kernel}: {(c.op_per_s or 0.0) / TERA:,.0f} {unit}, "
                     f"{c.figures.seconds * MICRO:,.1f} us",
-                    config_text(c.config),
+                    pairs_text(c.config),
                 )
                 for c in some
             ],

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from constrint.answers.facts import CandidateFacts, FigureFacts, GpuFacts, Report, Value
+from constrint.answers.table import counted, pairs_text
 from constrint.answers.terminal import LAID_OUT, printable
 from constrint.errors import UsageError
 from constrint.report.drawing import (
@@ -29,8 +30,6 @@ from constrint.report.drawing import (
     FigureColumn,
     FigureFunctions,
     FigureTable,
-    config_text,
-    counted,
     limits_text,
     load_figures,
     rate_text,
@@ -238,7 +237,7 @@ def candidates_table(gpu: GpuFacts) -> tuple[FigureTable, dict[str, Value], list
     columns += [FigureColumn(name, is_text=_is_text(gpu, name), meaning=_meaning(gpu, name)) for name in varying]
     columns += _block_columns(gpu)
     rows = tuple(_row(gpu, candidate, len(kernels) > 1, varying) for candidate in gpu.candidates)
-    copies = [config_text(c.config) or c.kernel for c in gpu.candidates]
+    copies = [pairs_text(c.config) or c.kernel for c in gpu.candidates]
     caption = f"The best {counted(len(gpu.candidates), 'configuration')}, by modelled time"
     return FigureTable(caption, tuple(columns), rows), same, copies
 
