@@ -419,7 +419,7 @@ def _items(node: ast.expr) -> list[ast.expr] | None:
 
 
 def _evaluated(rule: c.Constraint) -> list[c.Constraint]:
-    """What has to hold so that Python computes a condition without raising: it leaves out what decides nothing more."""
+    """The conditions under which Python computes a condition without raising, as far as it looks at its parts."""
     if isinstance(rule, c.Not):
         return _evaluated(rule.part)
     if isinstance(rule, (c.AllOf, c.AnyOf)):
