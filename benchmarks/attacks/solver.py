@@ -63,7 +63,7 @@ class Attack(Comparison):
         return parse(plain.problem_text(self.drawn) + "\n".join(lines))
 
     def costs(self, assignment: Assignment) -> tuple[int, ...] | None:
-        """What is minimised, the most important first; None where the objective has no value."""
+        """The numbers to minimise, the most important first; None where the objective has no value."""
         penalty = sum(weight for rule, weight in self.soft if not plain.holds(rule, assignment))
         if self.drawn.objective is None:
             return (penalty,)

@@ -245,8 +245,8 @@ class _RestrictionReader:
         rule = self.condition(node, depth + 1)
         items = _items(node) if is_call(node, "any") or is_call(node, "all") else None
         # Python computes all items of a list before it looks at one.
-        for part in [rule] if items is None else [self.condition(item, depth + 2) for item in items]:
-            self.required += _evaluated(part)
+        for each in [rule] if items is None else [self.condition(item, depth + 2) for item in items]:
+            self.required += _evaluated(each)
         return e.Truth(rule)
 
     def _chosen(self, node: ast.expr, otherwise: c.Constraint, depth: int) -> Number:
