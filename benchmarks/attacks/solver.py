@@ -17,7 +17,7 @@ import sys
 from collections.abc import Callable
 from typing import Final
 
-from benchmarks.solver.random_problems import NATIVE, SHOWN, SLOW, Comparison, Report
+from benchmarks.solver.random_problems import NATIVE, SLOW, Comparison, Report
 from constrint.errors import ConstrintError, LimitReachedError, UndefinedValueError
 from constrint.model import Problem, parse, render
 from constrint.solve import Limits, best_solutions, count, enumerate_space, relaxations, solutions_in_order, solve
@@ -63,7 +63,7 @@ class Attack(Comparison):
         return parse(plain.problem_text(self.drawn) + "\n".join(lines))
 
     def costs(self, assignment: Assignment) -> tuple[int, ...] | None:
-        """What is minimised, the most important first; None where the objective has no value."""
+        """The numbers to minimise, the most important first; None where the objective has no value."""
         penalty = sum(weight for rule, weight in self.soft if not plain.holds(rule, assignment))
         if self.drawn.objective is None:
             return (penalty,)
@@ -293,7 +293,11 @@ def attack(seeds: range) -> Report:
         solve(parse("var x in 1..2"), backend=backend)
     report = Report()
     for seed in seeds:
-        report.add(attacked(seed))
+        found = attacked(seed)
+        report.add(found)
+        # At once: a long run may be stopped.
+        for text in found.bad:
+            print(text, file=sys.stderr, flush=True)
     return report
 
 
@@ -304,8 +308,6 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="the first problem's seed; the others follow it")
     asked = parser.parse_args()
     report = attack(range(asked.seed, asked.seed + asked.count))
-    for text in report.bad[:SHOWN]:
-        print(text, file=sys.stderr)
     kinds = ", ".join(f"{number} {kind}" for kind, number in sorted(report.counts.items()))
     print(f"solver: {asked.count} problems from seed {asked.seed}, {report.failed} finds; {kinds}")
     return 1 if report.failed else 0

@@ -13,23 +13,23 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from constrint.answers.question import Question, StatedProblem
 from constrint.answers.terminal import printable
 from constrint.cli.options import Choice
 from constrint.errors import ConstrintError, ParseError, UnknownNameError, UsageError
 from constrint.hwmodels import GpuModel, gpu_names, load_gpu
-from constrint.model import Constraint, Domain, Problem, Var, is_in, parse, parse_constraint
+from constrint.model import Constraint, Domain, Problem, Var, is_in
 from constrint.model.domain import literal
 from constrint.model.ratio import code_variable
-from constrint.model.text.file import read_text
-from constrint.model.text.lexer import MAX_TEXT
-from constrint.model.text.members import Names
-from constrint.model.text.parse import DIALECTS
 from constrint.select import KernelSpec, Operation, Workload
 from constrint.select.rank import requests
 from constrint.select.workload import workload_of
 from constrint.solve import list_backends
+
+if TYPE_CHECKING:
+    from constrint.model.text.members import Names
 
 
 def question_of(choice: Choice) -> Question:
@@ -71,8 +71,11 @@ def _check(choice: Choice) -> None:
     extra = [option for option, value in of_kernels.items() if value is not None]
     if extra and (choice.gpu is None or choice.problem):
         raise UsageError(f"{named[-1]} takes no {', '.join(extra)}; these belong to a kernel on a --gpu.")
-    if choice.dialect is not None and choice.dialect not in DIALECTS:
-        raise UnknownNameError("dialect", choice.dialect, DIALECTS)
+    if choice.dialect is not None:
+        from constrint.model.text.parse import DIALECTS  # the text language is loaded where text is read
+
+        if choice.dialect not in DIALECTS:
+            raise UnknownNameError("dialect", choice.dialect, DIALECTS)
 
 
 def _ask_kernels(choice: Choice, operation: Operation, gpu: GpuModel, started: float) -> Question:
@@ -148,6 +151,9 @@ def check_backend(name: str) -> None:
 
 def load_problem(path: Path, dialect: str | None = None, names: Names | None = None) -> Problem:
     """Read and parse a problem file; `names` are numbers of a GPU that it may use. Parser warnings go to stderr."""
+    from constrint.model.text.lexer import MAX_TEXT, read_text
+    from constrint.model.text.parse import parse
+
     text = read_text(path, "the problem file", MAX_TEXT)
     with shown_warnings():
         return parse(text, dialect=dialect, source=str(path), names=names)
@@ -222,6 +228,8 @@ def _setting(problems: Mapping[str, Problem], text: str) -> Constraint:
 
 def _rule(problems: Mapping[str, Problem], text: str, dialect: str, gpu: Names | None) -> Constraint:
     """The rule of `--where RULE`."""
+    from constrint.model.text.parse import parse_constraint
+
     try:
         with shown_warnings():
             variables = {n: d for problem in problems.values() for n, d in problem.variables.items()}

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from constrint.core import compiled
 from constrint.errors import IntegerOverflowError, UndefinedValueError, UnknownNameError, UsageError
 from constrint.model import constraint as c
-from constrint.model import interrupt, intmath
+from constrint.model import intmath
 from constrint.model.encode import encode_expression
 from constrint.model.expr import Const, Expr, Operation, Truth, Var
 from constrint.model.logic import Element
@@ -85,7 +85,7 @@ def _elementwise(function: Callable[..., int], arity: int) -> Callable[..., Any]
         """Applies the function in batches: a row of long numbers may take milliseconds, and callers may interrupt."""
         shape = np.broadcast_shapes(*(np.shape(x) for x in operands))
         if math.prod(shape) <= _FEW_ROWS:
-            interrupt.step()
+            intmath.step()
             return lifted(*operands)
         flat = [np.broadcast_to(np.asarray(x).astype(object), shape).reshape(-1) for x in operands]
         result = np.empty(len(flat[0]), dtype=object)
@@ -95,7 +95,7 @@ def _elementwise(function: Callable[..., int], arity: int) -> Callable[..., Any]
             result[start : start + rows] = lifted(*(x[start : start + rows] for x in flat))
             start += rows
             rows = max(_FEW_ROWS, 2 * rows if time.perf_counter() - began < _SHORT_SECONDS else rows // 4)
-            interrupt.step()
+            intmath.step()
         return result.reshape(shape)
 
     return in_pieces
@@ -168,7 +168,7 @@ def _or_0(column: ExactColumn, defined: BoolArray) -> Any:
 
 def binary(op: str, a: ExactColumn, b: ExactColumn) -> ExactColumn:
     """Applies a two-operand operation exactly."""
-    interrupt.step()
+    intmath.step()
     a, b, defined = _guard(op, a, b)
     rule = BINARY[op]
     bounds = rule.bounds(a.bounds, b.bounds)

@@ -1,19 +1,47 @@
-"""Exact arithmetic on Python integers: the definition of every operation of the expression language, and divisors."""
+"""Exact arithmetic on Python integers: the definition of every operation of the expression language, and divisors.
+
+Long computations call `step` between their pieces (rows of very long numbers, trial factors, rounds of propagation), so
+that their caller's limit or signal ends them. It does nothing outside a `watched` block.
+"""
 
 from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, Final
 
 from constrint.errors import LimitReachedError, UndefinedValueError, UsageError
-from constrint.model.interrupt import step
 
 MAX_BITS: Final = 65_536
 # Bits of the longest number in constants and domains: Python converts it to decimal text.
 MAX_WRITTEN_BITS: Final = 13_000
 INT64_MIN: Final = -(2**63)
 INT64_MAX: Final = 2**63 - 1
+
+_watcher: ContextVar[Callable[[], None] | None] = ContextVar("constrint.watcher", default=None)
+
+
+def step() -> None:
+    """Call the watcher of the enclosing `watched` block, if any; its exceptions end the computation."""
+    watcher = _watcher.get()
+    if watcher is not None:
+        watcher()
+
+
+@contextmanager
+def watched(watcher: Callable[[], None]) -> Iterator[None]:
+    """Call `watcher` at every `step` inside the block; its exceptions end the computation.
+
+    A generator must not yield inside the block: the watcher would stay active in its consumer.
+    """
+    token = _watcher.set(watcher)
+    try:
+        yield
+    finally:
+        _watcher.reset(token)
 
 
 def as_int(value: Any, what: str) -> int:

@@ -14,7 +14,7 @@ import msgspec
 
 from constrint.errors import UsageError
 from constrint.hwmodels import GpuModel
-from constrint.model.text.file import read_text
+from constrint.model.text.lexer import read_text
 from constrint.propose import Examined, Task
 from constrint.tune.search.llm.answer import FINAL, PromptRequest, Response, Speaker, Spending
 from constrint.tune.search.llm.facts import limits_of

@@ -12,8 +12,7 @@ from threading import Event
 from typing import Any, Final, NoReturn
 
 from constrint.errors import CancelledError, LimitReachedError, UsageError
-from constrint.model.interrupt import watched
-from constrint.model.intmath import as_int
+from constrint.model.intmath import as_int, watched
 
 #: Seconds between two checks of the clock, of signals and of the caller's cancellation.
 BETWEEN_LOOKS: Final = 0.02

@@ -15,14 +15,12 @@ from constrint.errors import CancelledError, LimitReachedError
 from constrint.model import Problem
 from constrint.model.coding import Coding
 from constrint.solve.backends.backend import Columns, get_backend
-from constrint.solve.backends.listing import all_solutions
 from constrint.solve.backends.native import NATIVE, NativeBackend
 from constrint.solve.budget import Budget, Limits, SearchStats
 from constrint.solve.engine import walk
 from constrint.solve.engine.compiled import CompiledWalk, walk_in_order
 from constrint.solve.engine.factored import factored_space
 from constrint.solve.space.axes import Axis, AxisLayout, axis_of, position_type
-from constrint.solve.space.labelled import with_values
 from constrint.solve.space.parts import Factors, Part, TreePart
 from constrint.solve.space.space import SearchSpace
 from constrint.solve.space.tree import LinkedTable, Tree
@@ -42,12 +40,22 @@ def enumerate_space(problem: Problem, limits: Limits | None = None, backend: str
     """
     if backend in NATIVE or backend == "auto":
         native = NativeBackend("numpy" if backend == "numpy" else "native")
-        return with_values(native.space(problem, limits or Limits()), problem)
+        return _with_values(native.space(problem, limits or Limits()), problem)
     started = time.perf_counter()
     columns = get_backend(backend).solutions(problem, limits or Limits())
     factors = _one_table(problem, columns)
     space = SearchSpace(problem, factors, SearchStats(seconds=time.perf_counter() - started), factored_space)
-    return with_values(space, problem)
+    return _with_values(space, problem)
+
+
+def _with_values(space: SearchSpace, problem: Problem) -> SearchSpace:
+    """A search space that takes and gives the values of the problem's variables instead of their codes."""
+    coding = Coding.of(problem)
+    if coding is None:
+        return space
+    from constrint.solve.space.labelled import LabelledSpace  # loaded where values are no integers
+
+    return LabelledSpace(space, coding)
 
 
 def count(problem: Problem, limits: Limits | None = None, backend: str = "native") -> int:
@@ -61,6 +69,8 @@ def brute_force(problem: Problem, max_combinations: int = 1_000_000) -> list[dic
     Raises:
         LimitReachedError: When the domains have more than `max_combinations` combinations.
     """
+    from constrint.solve.backends.listing import all_solutions  # loaded at its first use
+
     solutions = all_solutions(problem, Budget(Limits()), max_combinations)
     coding = Coding.of(problem)
     return list(solutions if coding is None else map(coding.decoded, solutions))

@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import ClassVar
 
 from constrint.model import Const, Constraint, Domain, Element, Expr, Operation, Truth, Var
-from constrint.model.interrupt import step
-from constrint.model.intmath import integer_root
+from constrint.model.intmath import integer_root, step
 from constrint.model.operations import BINARY, UNARY, Interval, fold
 
 Bound = int | None

@@ -25,8 +25,7 @@ from constrint.model import (
 )
 from constrint.model.columns import decided
 from constrint.model.expr import is_total
-from constrint.model.interrupt import step
-from constrint.model.intmath import FACTOR_LIMIT, divisors
+from constrint.model.intmath import FACTOR_LIMIT, divisors, step
 from constrint.model.logic import rebuilt
 from constrint.solve.intervals import Contradiction, Domains, narrow
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from constrint import best_solutions, parse, solve
+from constrint import parse
 from constrint.model import Problem, Var
-from constrint.solve import enumerate_space, solutions_in_order
+from constrint.solve import best_solutions, enumerate_space, solutions_in_order, solve
 from constrint.solve.engine import walk
 
 TEXTS = (

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from constrint.core import compiled
 from constrint.errors import CancelledError, LimitReachedError, UsageError
 from constrint.model import Problem, parse
 from constrint.model.intmath import integer_root
@@ -81,7 +82,7 @@ from constrint.solve import Limits, count, enumerate_space
 enumerate_space(parse("var x in 1..3; var y in 1..3; x < y"), backend=sys.argv[2]).columns()
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 try:
-    count(parse(sys.argv[1]), Limits(max_bytes=60_000_000, max_rows=1 << 40, max_cells=1 << 40), sys.argv[2])
+    count(parse(sys.argv[1]), Limits(max_bytes=int(sys.argv[3]), max_rows=1 << 40, max_cells=1 << 40), sys.argv[2])
 except LimitReachedError as error:
     print(error, file=sys.stderr)
 print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
@@ -101,12 +102,67 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
     ids=["one table", "two tables", "three wide variables", "many variables"],
 )
 def test_memory(text: str, backend: str) -> None:
-    ended = subprocess.run(
-        [sys.executable, "-c", MEASURED, text, backend], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    taken, said = memory_of_count(text, backend, 60_000_000)
+    assert "max_bytes=60000000" in said
+    assert taken < 1.2 * 60_000_000 + 20_000_000
+
+
+def memory_of_count(text: str, backend: str, most: int) -> tuple[int, str]:
+    """Bytes by which the memory of a process grew at most while it counted, and what it printed."""
+    command = [sys.executable, "-c", MEASURED, text, backend, str(most)]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
-    assert "max_bytes=60000000" in ended.stderr
-    assert int(ended.stdout) < 1.2 * 60_000_000 + 20_000_000
+    return int(ended.stdout), ended.stderr
+
+
+CELLS = [[f"c{row}{column}" for column in range(7)] for row in range(7)]
+MEMORY = {
+    "a search of many columns": (
+        "".join(f"var {name} in 1..7\n" for row in CELLS for name in row)
+        + "\n".join(f"all_different({', '.join(line)})" for line in (*CELLS, *zip(*CELLS, strict=True))),
+        20_000_000,
+    ),
+    "blocks of many columns": (
+        variables(160, "0..1") + " + ".join(f"v{i} * {1 + i * 37 % 101}" for i in range(160)) + " == 1480",
+        150_000_000,
+    ),
+}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="getrusage counts memory in another unit here")
+@pytest.mark.skipif(compiled is None, reason="the compiled core is not built")
+@pytest.mark.parametrize("name", MEMORY)
+def test_memory_beside_tables(name: str) -> None:
+    text, most = MEMORY[name]
+    assert memory_of_count(text, "native", most)[0] < 1.5 * most + 5_000_000
+
+
+@pytest.mark.parametrize("backend", ["native", "numpy"])
+def test_what_little_memory_answers_more_answers_too(backend: str) -> None:
+    """A problem that is listed by tables where there is room, and otherwise by search or as a diagram."""
+    text = variables(12, "0..3") + " + ".join(f"v{i}" for i in range(12)) + " <= 9\nv0 * v5 + v11 <= 4"
+    number = count(parse(text))
+
+    def is_answered(most: int) -> bool:
+        try:
+            found = count(parse(text), Limits(max_bytes=most), backend)
+        except LimitReachedError:
+            return False
+        assert found == number
+        return True
+
+    answers = [is_answered(10**digits * times) for digits in range(5, 9) for times in (1, 3)]
+    assert answers == sorted(answers)
+    assert answers[-1]
+
+
+def test_a_search_is_not_given_up_for_tables_of_very_many_cells() -> None:
+    """Bounds prune the sum of at most 3 early, and the remainder late: few of 2^30 combinations are looked at."""
+    weights = [(i * 37 + 11) % 101 + 1 for i in range(30)]
+    sums = " + ".join(f"{weight} * v{i}" for i, weight in enumerate(weights))
+    problem = parse(variables(30, "0..1") + " + ".join(f"v{i}" for i in range(30)) + f" <= 3\n({sums}) % 3 == 1")
+    limits = Limits(max_cells=1 << 25)
+    assert count(problem, limits) == sum(1 for _ in solutions_in_order(problem, limits)) == 1505
 
 
 def test_memory_that_is_not_there_is_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

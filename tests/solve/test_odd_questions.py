@@ -7,10 +7,10 @@ import itertools
 import numpy as np
 import pytest
 
-from constrint import parse, relaxations, solve
+from constrint import parse
 from constrint.errors import LimitReachedError
 from constrint.model import Problem
-from constrint.solve import Limits, enumerate_space, minimal_conflict, solutions_in_order
+from constrint.solve import Limits, enumerate_space, minimal_conflict, relaxations, solutions_in_order, solve
 from constrint.solve.explain.conflict import Conflict
 from constrint.solve.optimise import best_order
 from tests.support.clock import within

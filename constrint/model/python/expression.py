@@ -245,8 +245,8 @@ class _RestrictionReader:
         rule = self.condition(node, depth + 1)
         items = _items(node) if is_call(node, "any") or is_call(node, "all") else None
         # Python computes all items of a list before it looks at one.
-        for part in [rule] if items is None else [self.condition(item, depth + 2) for item in items]:
-            self.required += _evaluated(part)
+        for each in [rule] if items is None else [self.condition(item, depth + 2) for item in items]:
+            self.required += _evaluated(each)
         return e.Truth(rule)
 
     def _chosen(self, node: ast.expr, otherwise: c.Constraint, depth: int) -> Number:
@@ -419,7 +419,7 @@ def _items(node: ast.expr) -> list[ast.expr] | None:
 
 
 def _evaluated(rule: c.Constraint) -> list[c.Constraint]:
-    """What has to hold so that Python computes a condition without raising: it leaves out what decides nothing more."""
+    """The conditions under which Python computes a condition without raising, as far as it looks at its parts."""
     if isinstance(rule, c.Not):
         return _evaluated(rule.part)
     if isinstance(rule, (c.AllOf, c.AnyOf)):

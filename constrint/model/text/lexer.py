@@ -1,12 +1,13 @@
-"""Tokens of the text language, and a cursor over them. Time and memory are linear in the length of the text."""
+"""Tokens of the text language, a cursor over them, and how a file of text is read, in linear time and memory."""
 
 from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import Final, NamedTuple
 
-from constrint.errors import LimitReachedError, ParseError
+from constrint.errors import LimitReachedError, ParseError, UsageError
 
 MAX_TEXT: Final = 16_000_000
 MAX_TOKENS: Final = 1_000_000
@@ -35,6 +36,25 @@ _HINTS: Final = {
     "'": 'put text in double quotes: because "..."',
     '"': "the text is not closed; end it with a double quote on the same line",
 }
+
+
+def read_text(path: Path, what: str, most: int) -> str:
+    """Read a UTF-8 text file, at most `most` + 1 characters of it.
+
+    Args:
+        path: The file.
+        what: Name of the file in error messages: "the problem file".
+        most: Characters.
+
+    Raises:
+        UsageError: When it cannot be read, or is no text.
+    """
+    try:
+        with path.open(encoding="utf-8") as file:
+            return file.read(most + 1)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise UsageError(f"cannot read {what} {path}: {reason}.") from None
 
 
 class Token(NamedTuple):

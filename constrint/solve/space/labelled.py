@@ -9,18 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from constrint.errors import UnknownNameError, UsageError
-from constrint.model import Expr, Problem
+from constrint.model import Expr
 from constrint.model.coding import Coding
 from constrint.model.ratio import Ratio
 from constrint.solve.budget import Limits
 from constrint.solve.space.best import Cost, Ranked
 from constrint.solve.space.space import SearchSpace
-
-
-def with_values(space: SearchSpace, problem: Problem) -> SearchSpace:
-    """A search space that takes and gives the values of the problem's variables instead of their codes."""
-    coding = Coding.of(problem)
-    return space if coding is None else LabelledSpace(space, coding)
 
 
 class LabelledSpace(SearchSpace):
