@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
@@ -113,23 +113,26 @@ def ranked(kernel: KernelCandidates, row: int) -> PredictedConfig:
 
 
 def _nearby(task: SearchTask) -> list[Nearby]:
-    """The winners of the nearest workloads, nearest first; only those that the task's kernels can be told from."""
+    """The winners of the nearest workloads, nearest first; only those by a kernel of the task, in its space."""
     winners: list[Nearby] = []
     for workload, records in nearest(task):
-        known = [] if workload == task.workload else _known(task, workload, records)
-        if known and len(winners) < NUM_NEARBY:
-            seconds, winner = min(known, key=lambda pair: pair[0])
+        if len(winners) == NUM_NEARBY:
+            break
+        timed = [] if workload == task.workload else list(_timed(task, workload, records))
+        if timed:
+            seconds, winner = min(timed, key=lambda pair: pair[0])
             config = {name: int(value) for name, value in winner.config.items() if isinstance(value, int)}
             far, kernel = distance(task.workload, workload), winner.kernel
             winners.append(Nearby(workload=str(workload), distance=far, kernel=kernel, config=config, seconds=seconds))
     return winners
 
 
-def _known(task: SearchTask, workload: Workload, records: Sequence[TuningRecord]) -> list[tuple[float, TuningRecord]]:
+def _timed(
+    task: SearchTask, workload: Workload, records: Sequence[TuningRecord]
+) -> Iterator[tuple[float, TuningRecord]]:
     """Records of a workload by the task's kernels, with their times."""
-    found: list[tuple[float, TuningRecord]] = []
     for spec in task.operation.implementations:
         own = [record for record in records if record.kernel == spec.full_name]
-        timed = in_space(spec, task.gpu, workload, own) if own else []
-        found += [(record.figures.median_s, record) for record in timed if record.figures is not None]
-    return found
+        for record in in_space(spec, task.gpu, workload, own) if own else ():
+            if record.figures is not None:
+                yield record.figures.median_s, record
