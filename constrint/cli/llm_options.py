@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
@@ -20,7 +20,7 @@ from constrint.errors import UsageError
 if TYPE_CHECKING:
     from constrint.tune.search.llm.answer import Spending
     from constrint.tune.search.llm.endpoint import Endpoint
-    from constrint.tune.search.llm.transcript import Header
+    from constrint.tune.search.llm.run import Conversation
     from constrint.tune.session import Goal
     from constrint.tune.store.store import RecordStore
     from constrint.tune.tuner import Settings
@@ -106,6 +106,31 @@ class LlmOptions:
         if search != SEARCH and self.llm is not None:
             raise UsageError(f"--llm names the model of --search {SEARCH}, not of --search {search}.")
 
+    def conversation(
+        self, otherwise: str, subject: Mapping[str, str], rounds: int, trials: int, *, judges: bool = False, **more: Any
+    ) -> Conversation:
+        """The conversation of a new run.
+
+        Args:
+            otherwise: Name of who proposes where no endpoint is named.
+            subject: The fields `gpu`, `kernel` and `workload` of the transcript's head.
+            rounds: Most questions.
+            trials: Most candidates of a round.
+            judges: Whether the model judges, too.
+            more: Other parameters of `Conversation`.
+        """
+        from constrint.tune.search.llm.run import Conversation
+        from constrint.tune.search.llm.transcript import SCHEMA, Header
+        from constrint.tune.tuner import new_run
+
+        endpoint = self.endpoint()
+        proposer, host = (otherwise, "") if endpoint is None else (endpoint.model, endpoint.host)
+        header = Header(
+            schema=SCHEMA, run=new_run(), proposer=proposer, host=host, rounds=rounds, trials=trials,
+            judge=judges and endpoint is not None, **subject,
+        )  # fmt: skip
+        return Conversation(header, endpoint, self.spending(), **more)
+
     def searching(
         self, search: str, settings: Settings, goals: Sequence[Goal], store: RecordStore, num_inputs: int
     ) -> Settings:
@@ -113,24 +138,19 @@ class LlmOptions:
 
         A workload has one round for every `CANDIDATES` trials, and all workloads share the budget.
         """
-        endpoint = self.endpoint()
-        if search != SEARCH or endpoint is None or not goals:
+        if search != SEARCH or self.llm is None or not goals:
             return settings
         from constrint.cli.compiling import compile_shown
-        from constrint.tune.search.llm.run import Conversation, LlmRun
+        from constrint.tune.search.llm.run import LlmRun
         from constrint.tune.search.llm.search import CANDIDATES, Effort, engine_seed
 
         rounds, work = -(-settings.trials // CANDIDATES), goals[0].workload
-        header = new_header(
-            endpoint, "", gpu=settings.gpu.name, kernel=work.operation, workload=str(work), rounds=rounds,
-            trials=CANDIDATES,
-        )  # fmt: skip
-        conversation = Conversation(header, endpoint, self.spending(), budget_s=settings.budget_s)
+        subject = {"gpu": settings.gpu.name, "kernel": work.operation, "workload": str(work)}
+        talk = self.conversation("", subject, rounds, CANDIDATES, budget_s=settings.budget_s)
         effort = Effort(rounds, CANDIDATES, is_modelled=False, num_inputs=num_inputs)
-        compile_all = functools.partial(compile_shown, is_apart=True)
-        run = LlmRun(conversation, store, compile_all, effort, say, engine_seed)
+        run = LlmRun(talk, store, functools.partial(compile_shown, is_apart=True), effort, say, engine_seed)
         # Not a bound method: the searches share one budget, so they are made in this process and never copied.
-        return replace(settings, search=lambda task: run.search(task), run=header.run)
+        return replace(settings, search=lambda task: run.search(task), run=talk.header.run)
 
     def _prices(self) -> tuple[float, float]:
         if self.prices is None:
@@ -167,28 +187,6 @@ def taking_model(command: Callable[..., None]) -> Callable[..., None]:
         command(*arguments, **{asking: chosen}, **values)
 
     return as_command(command, expanded, shown)
-
-
-def new_header(
-    endpoint: Endpoint | None, otherwise: str, *, gpu: str, kernel: str, workload: str, rounds: int, trials: int,
-    judges: bool = False,
-) -> Header:  # fmt: skip
-    """The head of a run's transcript, with a new name for the run; `otherwise` proposes where no endpoint is named."""
-    from constrint.tune.search.llm.transcript import SCHEMA, Header
-    from constrint.tune.tuner import new_run
-
-    return Header(
-        schema=SCHEMA,
-        run=new_run(),
-        proposer=otherwise if endpoint is None else endpoint.model,
-        host="" if endpoint is None else endpoint.host,
-        gpu=gpu,
-        kernel=kernel,
-        workload=workload,
-        rounds=rounds,
-        trials=trials,
-        judge=judges,
-    )
 
 
 def plain(text: str) -> str:

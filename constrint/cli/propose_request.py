@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from constrint.cli.llm_options import LlmOptions, new_header, say
+from constrint.cli.llm_options import LlmOptions, say
 from constrint.cli.options import Choice
 from constrint.cli.output import Output
 from constrint.errors import NoDeviceError, UsageError
@@ -41,16 +41,11 @@ class ProposeRequest:
 
     def conversation(self, gpu: str, kernel: str, workload: str, otherwise: str) -> Conversation:
         """The run's conversation about a workload; `otherwise` proposes where no model is named."""
-        from constrint.tune.search.llm.run import Conversation
-
-        endpoint = self.asking.endpoint()
-        header = new_header(
-            endpoint, otherwise, gpu=gpu, kernel=kernel, workload=workload, rounds=self.rounds, trials=self.trials,
-            judges=endpoint is not None and self.judges,
+        return self.asking.conversation(
+            otherwise, {"gpu": gpu, "kernel": kernel, "workload": workload}, self.rounds, self.trials,
+            judges=self.judges, budget_s=self.budget_s, transcript=self.transcript, replay=self.replay,
+            resume=self.resume, note=say,
         )  # fmt: skip
-        files = {"transcript": self.transcript, "replay": self.replay}
-        spending = self.asking.spending()
-        return Conversation(header, endpoint, spending, budget_s=self.budget_s, resume=self.resume, note=say, **files)
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -92,15 +91,11 @@ def ratios_of(
 ) -> tuple[KernelCandidates | None, Floats]:
     """One kernel's recorded configurations of a workload, and their measured over predicted times as logarithms."""
     nothing = None, np.zeros(0)
-    try:
-        spec.check_workload(gpu, workload)
-        allowed = {param.name: set(param.values) for param in spec.params(gpu, workload)}
-    except ConstrintError:
-        return nothing
-    usable = [record for record in records if _is_allowed(record.config, allowed)]
+    usable = in_space(spec, gpu, workload, records)
     if not usable:
         return nothing
-    columns = {name: np.array([record.config[name] for record in usable], dtype=np.int64) for name in allowed}
+    names = usable[0].config
+    columns = {name: np.array([record.config[name] for record in usable], dtype=np.int64) for name in names}
     if not columns:
         usable = usable[:1]
     candidates = KernelCandidates(spec, gpu, workload, columns)
@@ -138,8 +133,24 @@ def _one_each(records: Sequence[TuningRecord]) -> list[TuningRecord]:
     return list(by_config.values())
 
 
-def _is_allowed(config: Any, allowed: dict[str, set[int]]) -> bool:
-    """Whether a recorded configuration has an allowed value for each parameter."""
+def in_space(
+    spec: KernelSpec, gpu: GpuModel, workload: Workload, records: Sequence[TuningRecord]
+) -> list[TuningRecord]:
+    """The records of one workload whose configurations have a value of the kernel for each of its parameters.
+
+    A store may come from anywhere: of other records neither names nor values are trusted.
+    """
+    try:
+        spec.check_workload(gpu, workload)
+        allowed = {param.name: set(param.values) for param in spec.params(gpu, workload)}
+    except ConstrintError:
+        return []
+    if not set(workload.options) <= {option.name for option in spec.options}:
+        return []
+    return [record for record in records if _is_allowed(record.config, allowed)]
+
+
+def _is_allowed(config: Mapping[str, object], allowed: Mapping[str, set[int]]) -> bool:
     if set(config) != set(allowed):
         return False
     return all(isinstance(value, int) and value in allowed[name] for name, value in config.items())

@@ -135,8 +135,10 @@ class ModelClient:
         import openai
 
         endpoint = self.endpoint
-        # A server on this machine is asked directly, whatever proxy the environment names.
+        # A server on this machine is asked directly, whatever proxy the environment names; over http no certificate is
+        # looked at, and reading those of the system takes most of a question's time.
         http = openai.DefaultAsyncHttpxClient(
+            verify=not (endpoint.is_here and endpoint.url.startswith("http://")),
             follow_redirects=False,
             event_hooks={"response": [_limit_errors]},
             trust_env=not endpoint.is_here,

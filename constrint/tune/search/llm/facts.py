@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
 
 from constrint.hwmodels import GpuModel
+from constrint.select import Workload
 from constrint.select.candidates import Candidates, KernelCandidates
 from constrint.tune.search.interface import SearchTask
-from constrint.tune.search.learned import distance, nearest
+from constrint.tune.search.learned import distance, in_space, nearest
 from constrint.tune.search.llm.actions import actions_of, bound_by, zone_of_part
 from constrint.tune.search.llm.records import Nearby, PredictedConfig, TaskFacts, TaskKernel, TaskParam, TaskRule
+from constrint.tune.store.record import TuningRecord
 
 #: Entries of the ranking, and winners of the nearest workloads.
 NUM_RANKED: Final = 8
@@ -110,22 +112,27 @@ def ranked(kernel: KernelCandidates, row: int) -> PredictedConfig:
     )
 
 
-def _nearby(task: SearchTask) -> Sequence[Nearby]:
-    """The winners of the nearest workloads, nearest first."""
+def _nearby(task: SearchTask) -> list[Nearby]:
+    """The winners of the nearest workloads, nearest first; only those by a kernel of the task, in its space."""
     winners: list[Nearby] = []
     for workload, records in nearest(task):
-        if workload == task.workload:
-            continue
-        winner = min(records, key=lambda record: record.figures.median_s if record.figures else np.inf)
-        config = {name: value for name, value in winner.config.items() if isinstance(value, int)}
-        if winner.figures is not None and len(config) == len(winner.config):
-            winners.append(
-                Nearby(
-                    workload=str(workload),
-                    distance=distance(task.workload, workload),
-                    kernel=winner.kernel,
-                    config=config,
-                    seconds=winner.figures.median_s,
-                )
-            )
-    return winners[:NUM_NEARBY]
+        if len(winners) == NUM_NEARBY:
+            break
+        timed = [] if workload == task.workload else list(_timed(task, workload, records))
+        if timed:
+            seconds, winner = min(timed, key=lambda pair: pair[0])
+            config = {name: int(value) for name, value in winner.config.items() if isinstance(value, int)}
+            far, kernel = distance(task.workload, workload), winner.kernel
+            winners.append(Nearby(workload=str(workload), distance=far, kernel=kernel, config=config, seconds=seconds))
+    return winners
+
+
+def _timed(
+    task: SearchTask, workload: Workload, records: Sequence[TuningRecord]
+) -> Iterator[tuple[float, TuningRecord]]:
+    """Records of a workload by the task's kernels, with their times."""
+    for spec in task.operation.implementations:
+        own = [record for record in records if record.kernel == spec.full_name]
+        for record in in_space(spec, task.gpu, workload, own) if own else ():
+            if record.figures is not None:
+                yield record.figures.median_s, record

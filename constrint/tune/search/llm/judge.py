@@ -130,19 +130,19 @@ def _bottleneck(evidence: CandidateEvidence) -> tuple[str, str]:
 
 def _edit(evidence: CandidateEvidence, moves: tuple[Move, ...], because: str) -> Edit | None:
     """The first move that is possible from the candidate, as a constraint; None where none is."""
-    kernel, config = evidence.kernel, evidence.candidate.config
-    if kernel is None:
+    if evidence.kernel is None:
         return None
-    rules = (rule_of(move, config, kernel) for move in moves)
-    rule = next((rule for rule in rules if rule and len(rule) <= MAX_RULE), "")
-    return Edit(kernel=kernel.name, add=(Restriction(rule=rule, because=because),)) if rule else None
+    rules = (rule_of(move, evidence.candidate.config, evidence.kernel) for move in moves)
+    return _adding(evidence, next((rule for rule in rules if 0 < len(rule) <= MAX_RULE), ""), because)
 
 
 def _without(evidence: CandidateEvidence) -> Edit | None:
     """The constraint that excludes this configuration alone."""
-    config = evidence.candidate.config
-    rule = " or ".join(f"{name} != {value}" for name, value in config.items())
+    rule = " or ".join(f"{name} != {value}" for name, value in evidence.candidate.config.items())
+    return _adding(evidence, rule, "this configuration did not pass its gates")
+
+
+def _adding(evidence: CandidateEvidence, rule: str, because: str) -> Edit | None:
     if evidence.kernel is None or not 0 < len(rule) <= MAX_RULE:
         return None
-    because = "this configuration did not pass its gates"
     return Edit(kernel=evidence.kernel.name, add=(Restriction(rule=rule, because=because),))

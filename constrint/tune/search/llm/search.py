@@ -1,19 +1,11 @@
 """The language model as a search of the tuner: rounds of a question, its proposals and their candidates.
 
-One round:
+`ask` asks one question and resolves, compiles and returns its candidates (the package's docstring has the steps). The
+tuner runs them as trials, checked on inputs that are drawn after the round was proposed. `hear` takes each record and
+judges its candidate. Results, verdicts and refusals are part of the next question.
 
-1. `ask` puts the facts (kernels, limits, ranking, results so far) to the speaker: a language model, a transcript or
-   the built-in rules.
-2. The reply is parsed (`parse.py`). Each proposal is intersected with its kernel's certain rules (`resolve.py`), and
-   the proposals share the round's candidates. The cost model's first choice leads the first round, as the baseline.
-3. All candidates are compiled for the GPU (`gates.py`). A candidate that the compiler refuses ends here.
-4. The tuner runs the others as trials: checked on inputs drawn after the round was proposed, then timed. `hear` takes
-   each record.
-5. Every finished candidate is judged (`judge.py`, or the model itself). Results, verdicts and refusals are part of the
-   next question.
-
-Without a GPU the cost model's time of the compiled kernel ends a candidate at step 3: one call of `ask` then runs all
-rounds and returns no trial.
+Without a GPU the cost model's time of the compiled kernel ends a candidate: one call of `ask` then runs all rounds and
+returns no trial.
 """
 
 from __future__ import annotations

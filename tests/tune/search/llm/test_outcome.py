@@ -8,25 +8,10 @@ import pytest
 from constrint.tune.search.llm.outcome import SearchOutcome
 from constrint.tune.search.llm.search import Effort, LlmSearch
 from constrint.tune.session import Goal, Tuned
-from constrint.tune.store.record import Figures, TuningRecord
-from tests.tune.search.llm.tiny_search import WORKLOAD, Script, reply, space, tiny_search, tiny_task
+from constrint.tune.store.record import TuningRecord
+from tests.tune.search.llm.tiny_search import WORKLOAD, Script, record, reply, space, tiny_search, tiny_task
 
 GOAL = Goal(tiny_task().operation, WORKLOAD)
-
-
-def record(what: int, seconds: float) -> TuningRecord:
-    return TuningRecord(
-        kernel="tiny",
-        operation="tiny",
-        gpu="H200-SXM",
-        dtype="fp32",
-        sizes=dict(WORKLOAD.sizes),
-        config={"what": what},
-        outcome="ok",
-        run="r",
-        created=1.0,
-        figures=Figures(median_s=seconds, spread_s=0.0, num_rounds=15),
-    )
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from constrint.tune.search.llm.answer import PromptRequest, Response, Speaker, U
 from constrint.tune.search.llm.gates import CompileGate
 from constrint.tune.search.llm.resolve import Resolver
 from constrint.tune.search.llm.search import Effort, LlmSearch
+from constrint.tune.store.record import Figures, TuningRecord
 from tests.tune.tiny import SPEC
 
 WORKLOAD = Workload("tiny", {"m": 8, "n": 8, "k": 8}, "fp32")
@@ -63,3 +64,22 @@ def tiny_search(script: Speaker, effort: Effort, **options: Any) -> LlmSearch:
 
 def configs(attempts: Iterable[Any]) -> list[int]:
     return [one.candidate.config["what"] for one in attempts]
+
+
+def record(what: int, seconds: float | None, outcome: str = "ok", message: str = "") -> TuningRecord:
+    """A trial of a behaviour."""
+    figures = None if seconds is None else Figures(median_s=seconds, spread_s=0.0, num_rounds=15)
+    return TuningRecord(
+        kernel="tiny",
+        operation="tiny",
+        gpu="H200-SXM",
+        dtype="fp32",
+        sizes={"m": 8, "n": 8, "k": 8},
+        config={"what": what},
+        outcome=outcome,
+        message=message,
+        run="r",
+        created=1.0,
+        figures=figures,
+        error_over_bound=0.5 if outcome == "ok" else None,
+    )
