@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from constrint.hwmodels import load_all, load_gpu
-from constrint.kernels.gemm.pointer.traffic import TileGrid, operand_traffic
+from constrint.kernels.gemm.pointer.cost import TileGrid, operand_traffic
 from constrint.select import TileWork, estimate
 from constrint.select.cost import (
     FITTED_SHARE,

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from constrint.kernels.gemm.copying import Copying, copying_of
+from constrint.kernels.gemm.product import Copying, copying_of
 from constrint.kernels.gemm.units import LINE_BYTES
 from constrint.kernels.launch.plan.scratch import Scratch
 from constrint.kernels.launch.triton import TritonLaunch
