@@ -2,7 +2,8 @@
 
 All figures are arithmetic on the parameters, whether these are numbers, columns of numbers or expressions. The compiler
 gets the number of blocks that an SM is to hold (`__launch_bounds__`) and gives threads no more registers than that
-leaves. The registers of sums, of vectors in flight and of addresses are counted here; `tile_rules` limits them. No torch.
+leaves. The registers of sums, of vectors in flight and of addresses are counted here; `tile_rules` limits
+them. No torch.
 """
 
 from __future__ import annotations
