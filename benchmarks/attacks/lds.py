@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 from constrint.errors import ConstrintError
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.gemm.implementations import gemm_spec
+from constrint.kernels.gemm.product import has_tma
 from constrint.kernels.gemm.sample import LIMITS, TARGETS
 from constrint.kernels.gemm.spec import GemmSpec
-from constrint.kernels.gemm.tma.operands import has_tma
 from constrint.model import Var
 from constrint.select import Config, Workload
 from constrint.solve import enumerate_space

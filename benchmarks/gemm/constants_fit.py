@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from constrint.kernels.gemm.constants import ConstantEntry, ConstantsFile
+from constrint.kernels.gemm.measured import ConstantEntry, ConstantsFile
 
 C = TypeVar("C")
 

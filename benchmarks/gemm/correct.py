@@ -41,8 +41,7 @@ from constrint.kernels.gemm.correction import (
 from constrint.kernels.gemm.cuda.spec import CudaSpec
 from constrint.kernels.gemm.implementations import gemm_spec
 from constrint.kernels.gemm.library.candidates import OUR_HOST_S, least_share, library_host_s
-from constrint.kernels.gemm.library.cost import library_s
-from constrint.kernels.gemm.library.points import place_of
+from constrint.kernels.gemm.library.cost import library_s, place_of
 from constrint.kernels.gemm.product import Product
 from constrint.kernels.gemm.tables import closed_params
 

@@ -24,9 +24,18 @@ from typing import Any
 from benchmarks.harness.table import Table, attempt, described, read_whole
 from benchmarks.harness.workloads import LAYERS_OF_MODELS
 from constrint.hwmodels import GpuModel, load_gpu
-from constrint.kernels.gemm.library import points
-from constrint.kernels.gemm.library.cost import floor_s, left_out_ratios
-from constrint.kernels.gemm.library.points import BIAS, COLUMNS, PLAIN, SOURCE, WIDE, measured, place_of_row
+from constrint.kernels.gemm.library import cost
+from constrint.kernels.gemm.library.cost import (
+    BIAS,
+    COLUMNS,
+    PLAIN,
+    SOURCE,
+    WIDE,
+    floor_s,
+    left_out_ratios,
+    measured,
+    place_of_row,
+)
 from constrint.kernels.gemm.library.spec import FP8_MULTIPLE, INT8_MULTIPLE, INT8_ROWS
 from constrint.kernels.gemm.product import Product
 from constrint.kernels.gemm.units import ELEMENT_BYTES, OUTPUT_BYTES, WIDEST_BYTES
@@ -115,7 +124,7 @@ def judge(gpu: GpuModel) -> None:
     print("kind (dtype, end, aligned, batched, vector)         products  median  9 in 10   worst  silent")
     kinds = {
         kind: of_kind
-        for dtype, end in combinations(OUTPUT_BYTES, points.ENDS)
+        for dtype, end in combinations(OUTPUT_BYTES, cost.ENDS)
         for kind, of_kind in measured(gpu.name, dtype, end).items()
     }
     for kind, of_kind in sorted(kinds.items()):
@@ -301,7 +310,7 @@ def main() -> None:
     parser.add_argument("--judge", action="store_true", help="print the error on products that are left out, alone")
     args = parser.parse_args()
     gpu = load_gpu(args.gpu)
-    out = args.out or points.path_of(gpu.name)
+    out = args.out or cost.path_of(gpu.name)
     if not args.judge:
         earlier = read_whole(out)[1] if out.is_file() and not args.anew else []
         done = {place_of_row(row) for row in earlier}

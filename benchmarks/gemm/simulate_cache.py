@@ -16,7 +16,7 @@ import numpy as np
 
 from benchmarks.harness.table import read_rows
 from constrint.hwmodels import GpuModel, load_gpu
-from constrint.kernels.gemm.pointer.traffic import TileGrid, operand_traffic
+from constrint.kernels.gemm.pointer.cost import TileGrid, operand_traffic
 from tests.support.cache_simulator import BlockOrder, HitRates, SlicedGrid, caches_of, simulate
 
 PUBLISHED = Path(__file__).parents[2] / "tests" / "data" / "xcd_cache_hits.csv"

@@ -27,7 +27,7 @@ from benchmarks.rnn.cases import LISTS
 from constrint.errors import ConstrintError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.correction import GROUPS
-from constrint.kernels.gemm.library.points import COLUMNS, place_of_row
+from constrint.kernels.gemm.library.cost import COLUMNS, place_of_row
 from constrint.select.tuned import TunedTable, read_tuned, write_tuned
 from constrint.select.winners import SHIPPED
 

@@ -22,8 +22,8 @@ from constrint.errors import ConstrintError, UsageError
 from constrint.hwmodels import load_gpu
 from constrint.kernels.gemm.correction import GROUPS as GROUP_OF
 from constrint.kernels.gemm.correction import path_of as corrections_path
-from constrint.kernels.gemm.library.points import MEASURED
-from constrint.kernels.gemm.library.points import path_of as library_path
+from constrint.kernels.gemm.library.cost import MEASURED
+from constrint.kernels.gemm.library.cost import path_of as library_path
 from constrint.kernels.registry import load_kernel, spec_or_none
 from constrint.kernels.rnn.measured import table_of
 from constrint.select.fingerprint import source_hash

@@ -12,9 +12,8 @@
 """
 
 from constrint.choose.decide import decide, forget, refuse
-from constrint.choose.decision import Decision, ErrorBand, Evidence, Program, Step
+from constrint.choose.decision import BACKWARD, FORWARD, Decision, ErrorBand, Evidence, Program, Request, Step
 from constrint.choose.refusals import REGISTERS, Refusal
-from constrint.choose.request import BACKWARD, FORWARD, Request
 
 __all__ = [
     "BACKWARD",

@@ -10,10 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 from constrint.choose import memo, refusals
-from constrint.choose.decision import Decision
+from constrint.choose.decision import Decision, Request
 from constrint.choose.memo import forget as forget  # part of this interface, too
 from constrint.choose.refusals import REGISTERS, Refusal
-from constrint.choose.request import Request
 from constrint.errors import InfeasibleError
 from constrint.kernels.registry import contributor
 

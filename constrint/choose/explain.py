@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from constrint.choose.decide import decide
-from constrint.choose.decision import Decision
-from constrint.choose.request import BACKWARD, FORWARD, Request
+from constrint.choose.decision import BACKWARD, FORWARD, Decision, Request
 from constrint.errors import UsageError
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.registry import DEFAULT_KERNEL, contributor, is_known, load_kernel

@@ -13,8 +13,7 @@ from contextlib import suppress
 
 from constrint import cache
 from constrint.choose import refusals
-from constrint.choose.decision import Decision
-from constrint.choose.request import Request
+from constrint.choose.decision import Decision, Request
 from constrint.select.disk_key import key_of
 from constrint.select.spec import KernelSpec
 from constrint.select.winners import stamp, when_reloaded

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
-from constrint.choose.request import Request
+from constrint.choose.decision import Request
 from constrint.errors import RESIDENT
 from constrint.hwmodels import GpuModel
 from constrint.model import Constraint, Var, all_of, any_of

@@ -9,8 +9,7 @@ from constrint.kernels.registry import contributor, load_spec
 from constrint.select.winners import listed
 
 if TYPE_CHECKING:
-    from constrint.choose.decision import Decision, Program
-    from constrint.choose.request import Request
+    from constrint.choose.decision import Decision, Program, Request
 
 #: Columns of the text, and of the words at its left.
 WIDTH, LABEL = 80, 11

@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from constrint.answers.terminal import print_json, say
+from constrint.choose.decision import FORWARD
 from constrint.choose.explain import why as explain
 from constrint.choose.rendering import document
-from constrint.choose.request import FORWARD
 from constrint.cli.options import Choice, Json, KernelCommand, with_counts
 from constrint.errors import UsageError
 from constrint.hwmodels import load_gpu

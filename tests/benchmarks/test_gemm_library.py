@@ -14,8 +14,7 @@ from benchmarks.gemm import library
 from benchmarks.gemm.library import LONGEST_S, drawn, families
 from benchmarks.harness.table import read_rows
 from constrint.hwmodels import load_gpu
-from constrint.kernels.gemm.library.cost import floor_s
-from constrint.kernels.gemm.library.points import place_of_row
+from constrint.kernels.gemm.library.cost import floor_s, place_of_row
 from constrint.kernels.gemm.library.spec import inability
 from tests.support.gemm import product
 from tests.support.needs import missing_packages

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from constrint.hwmodels import load_gpu
-from constrint.kernels.gemm.pointer.traffic import TileGrid, operand_traffic
+from constrint.hwmodels import load_all, load_gpu
+from constrint.kernels.gemm.pointer.cost import TileGrid, operand_traffic
 from constrint.select import TileWork, estimate
 from constrint.select.cost import (
     FITTED_SHARE,
@@ -165,6 +165,12 @@ def test_a_gpu_that_keeps_up_less_of_its_peak_slows_as_a_whole() -> None:
     assert loaded_clock_hz(h200) == h200.device.boost_clock_hz
     assert loaded_clock_hz(l4) == pytest.approx(2.04e9 * 0.58 / FITTED_SHARE)
     assert loaded_clock_hz(load_gpu("a100")) == 1.41e9
+
+
+def test_no_shipped_model_is_priced_with_an_assumed_clock() -> None:
+    assert [gpu.name for gpu in load_all() if gpu.device.boost_clock_hz is None] == []
+    h200, gh200 = load_gpu("h200").device, load_gpu("gh200").device
+    assert (gh200.sm_count, gh200.boost_clock_hz) == (h200.sm_count, h200.boost_clock_hz)
 
 
 def test_vector_units_are_named_and_know_no_sustained_share() -> None:

@@ -10,9 +10,8 @@ import pytest
 
 from constrint.choose import forget
 from constrint.hwmodels import GpuModel
-from constrint.kernels.gemm.library import candidates, points
-from constrint.kernels.gemm.library.cost import floor_s
-from constrint.kernels.gemm.library.points import COLUMNS, place_of, place_of_row
+from constrint.kernels.gemm.library import candidates, cost
+from constrint.kernels.gemm.library.cost import COLUMNS, floor_s, place_of, place_of_row
 from constrint.kernels.gemm.product import Product
 from tests.support.decisions import begin_anew
 
@@ -45,8 +44,8 @@ def write_table(
 
 def read_anew() -> None:
     """Let tables be read anew, and be looked for."""
-    points.measured.cache_clear()
-    points._has_file.cache_clear()
+    cost.measured.cache_clear()
+    cost._has_file.cache_clear()
 
 
 def smooth_s(gpu: GpuModel, asked: Product) -> float:
@@ -56,7 +55,7 @@ def smooth_s(gpu: GpuModel, asked: Product) -> float:
 
 def use_tables_of(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Read tables of a folder, and choose anew, by the device's times alone; the caller forgets afterwards."""
-    monkeypatch.setattr(points, "MEASURED", folder)
+    monkeypatch.setattr(cost, "MEASURED", folder)
     begin_anew(monkeypatch)
     for host_s in ("OUR_HOST_S", "LIBRARY_HOST_S", "DIRECT_HOST_S"):
         monkeypatch.setattr(candidates, host_s, 0.0)

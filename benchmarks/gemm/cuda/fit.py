@@ -31,9 +31,9 @@ from benchmarks.gemm.constants_fit import fitted, write_constants
 from benchmarks.gemm.cuda.configs import product_of
 from benchmarks.gemm.cuda.run import SHAPES
 from constrint.hwmodels import GpuModel, load_gpu
-from constrint.kernels.gemm.constants import ConstantsFile
 from constrint.kernels.gemm.cuda.cost import ASSUMED, CONSTANTS, FILE, CudaConstants, CudaModel
-from constrint.kernels.gemm.cuda.rules import size_rules
+from constrint.kernels.gemm.cuda.shape import size_rules
+from constrint.kernels.gemm.measured import ConstantsFile
 from constrint.kernels.gemm.product import Product
 from constrint.kernels.gemm.rules import COLUMNS
 

@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 
 from constrint.choose.candidates import program_of_winner
 from constrint.choose.decide import decide
-from constrint.choose.decision import Decision, ErrorBand, Evidence, Program, Step
+from constrint.choose.decision import Decision, ErrorBand, Evidence, Program, Request, Step
 from constrint.choose.refusals import REGISTERS, Refusal, care_after
-from constrint.choose.request import Request
 from constrint.errors import InfeasibleError, UnknownNameError, UnsupportedError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.correction import FIRST, Corrector, corrector_of, path_for

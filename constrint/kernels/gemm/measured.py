@@ -1,9 +1,14 @@
-"""Constants of the Triton kernels' cost models, measured on one device; `measured.json` states the source of each."""
+"""Constants of the kernels' cost models, read from JSON files that state the meaning and the source of each.
+
+Those of the Triton kernels were measured on one device: `measured.json`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -75,3 +80,45 @@ def read_measured(file: Path = FILE) -> Measured:
 
 
 MEASURED = read_measured()
+
+
+class ConstantEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One constant.
+
+    Args:
+        value: The value in use.
+        assumed: The value before any time was fitted.
+        what: Its meaning, with its unit.
+        source: Where the value comes from.
+    """
+
+    value: float
+    assumed: float
+    what: str
+    source: str
+
+
+class ConstantsFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A whole file; `measured` names the results that the values were fitted to and is empty before the first fit."""
+
+    device: str
+    measured: str
+    note: str
+    constants: dict[str, ConstantEntry]
+
+
+Values = TypeVar("Values")
+
+
+def read_constants(kind: type[Values], file: Path, *, assumed: bool = False) -> Values:
+    """Read a file into a dataclass with the field `measured` and one field for each constant.
+
+    Args:
+        kind: The dataclass.
+        file: The JSON file.
+        assumed: Take the assumed values, from which a fit starts; `measured` is empty then.
+    """
+    read = msgspec.json.decode(file.read_bytes(), type=ConstantsFile)
+    values = {name: entry.assumed if assumed else entry.value for name, entry in read.constants.items()}
+    make: Callable[..., Values] = kind
+    return make(measured="" if assumed else read.measured, **values)

@@ -16,13 +16,22 @@ from torch import Tensor
 from torch.compiler import is_compiling
 
 from constrint.kernels.gemm.checks import stack
-from constrint.kernels.gemm.gradients import Saved, SavedOptions, gradients, saved_of
 from constrint.kernels.gemm.implementations import (
     AUTO,
     check_kernel,
     kernel_of_gradients,
 )
-from constrint.kernels.gemm.operator import PLAIN, PLAIN_END, PLANS, STEADY_END, plan_key
+from constrint.kernels.gemm.operator import (
+    PLAIN,
+    PLAIN_END,
+    PLANS,
+    STEADY_END,
+    Saved,
+    SavedOptions,
+    gradients,
+    plan_key,
+    saved_of,
+)
 from constrint.kernels.gemm.reference import default_out_dtype, gemm_reference
 from constrint.kernels.launch.plan.table import IS_NEW, WANTS_GRAD
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import gcd
+from typing import Any, NamedTuple
 
-from constrint.kernels.gemm.copying import copying_of
+from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.units import (
     ELEMENT_BYTES,
     LINE_BYTES,
     OUTPUT_BYTES,
+    SECTOR_BYTES,
     WIDEST_BYTES,
     Aligned,
     needs_k_major,
@@ -38,6 +40,35 @@ OPTIONS = (
     Size("wide_output", 0, "1: C has 32 bits an element, whatever A and B have", 0, 1),
     Size("three_pass", 0, "1: fp32 operands (dtype tf32) are multiplied in three passes", 0, 1),
 )
+
+
+class Copying(NamedTuple):
+    """Whether an operand is copied, and whether the copy is contiguous along K; else it keeps its order of axes."""
+
+    is_copied: bool
+    is_k_major: bool
+
+
+def copying_of(row_bytes: int, *, is_k_major: bool, needs_k_major: bool, is_loadable: bool) -> Copying:
+    """Whether an operand is copied, and the order of axes of the copy.
+
+    Args:
+        row_bytes: Bytes of one of its rows in memory, without the gap behind it.
+        is_k_major: Whether it is contiguous along K.
+        needs_k_major: Whether matrix instructions take its type along K alone.
+        is_loadable: Whether the TMA unit can load it as it lies.
+    """
+    along_k = is_k_major or needs_k_major or _is_short(row_bytes)
+    return Copying(not is_loadable or along_k != is_k_major, along_k)
+
+
+def _is_short(row_bytes: int) -> bool:
+    """Whether rows across K are copied along K, if need be.
+
+    The TMA unit takes as long for a short row as for a line, and longer where rows straddle lines: on an H200 copying
+    8, 24 or 48 elements of 16 bits along K first was faster, copying 16 or 32 was not.
+    """
+    return row_bytes < LINE_BYTES and row_bytes not in (SECTOR_BYTES, 2 * SECTOR_BYTES)
 
 
 #: Why a kernel in CUDA C++ does not compute a product without `has_nvrtc`.
@@ -191,3 +222,34 @@ def _contiguous(row_length: int, dtype: str, *, is_k_major: bool) -> MatrixLayou
         is_copied=copying.is_copied,
         is_copied_k_major=copying.is_copied and copying.is_k_major,
     )
+
+
+#: Widths of output tiles that are computed in two parts, since Triton's blocks are powers of two: 192 is 128 and 64.
+TWO_PART_COLUMNS = (192, 384, 96)
+
+
+def has_tma(gpu: GpuModel) -> bool:
+    """Whether the GPU has a TMA unit that Triton's tensor descriptors use."""
+    return gpu.traits.has_tensor_descriptors
+
+
+def tma_refusal(gpu: GpuModel, product: Product) -> str:
+    """Return why no kernel can load a product's operands through the TMA unit; empty if one can."""
+    if not has_tma(gpu):
+        return f"{gpu.arch.target} has no TMA unit"
+    if product.a.is_expanded or product.b.is_expanded:
+        return "the TMA unit would load a copy of an operand that is repeated in memory, larger than the operand"
+    return ""
+
+
+def rest_columns(tile_n: Any) -> Any:
+    """Return the columns of a tile beyond the largest power of two in its width; 0 for a power of two.
+
+    Triton's blocks are powers of two, so that a tile of 192 columns is computed as 128 and 64 columns, which share A's
+    slices.
+
+    Args:
+        tile_n: The width: a power of two, or three times one; a number, an expression or a column of numbers.
+    """
+    is_threefold = (3 - tile_n % 3) // 3
+    return is_threefold * (tile_n // 3)

@@ -133,21 +133,22 @@ def end_smem_bytes(gpu: GpuModel, product: Product, v: Vars, beside: int, plain:
 
 def instruction_rules(gpu: GpuModel, unit: DotUnit, v: Vars) -> Iterator[Rule]:
     """Tiles are whole instructions, and every warp has one of its own."""
+    empty = "a smaller tile leaves part of the matrix instruction empty, which"
     for m, n, k in unit.shapes:
         depth = Rule(divides(k, v["tile_k"]), f"instruction_k{m}", f"the matrix instruction takes k = {k}", CERTAIN)
         if unit.fallback is not None:
             yield depth
             continue
         rules = [
-            Rule(m <= v["tile_m"], f"instruction_m{m}", f"the matrix instruction takes m = {m}", CERTAIN),
-            Rule(n <= v["tile_n"], f"instruction_n{m}", f"the matrix instruction takes n = {n}", CERTAIN),
+            Rule(m <= v["tile_m"], f"instruction_m{m}", f"{empty} takes m = {m}", REDUNDANT),
+            Rule(n <= v["tile_n"], f"instruction_n{m}", f"{empty} takes n = {n}", REDUNDANT),
             depth,
             Rule(m * n * v["num_warps"] <= v["tile_m"] * v["tile_n"], f"warps_busy{m}", WHOLE, REDUNDANT),
         ]
         if "kpack" in v:
             packed = divides(k * v["kpack"], v["tile_k"])
-            together = f"kpack slices of k = {k} are read from LDS together"
-            rules.append(Rule(packed, f"kpack{m}", together, CERTAIN))
+            together = f"kpack slices of k = {k} are read from LDS together; of fewer slices, 2 is the same as 1"
+            rules.append(Rule(packed, f"kpack{m}", together, REDUNDANT))
         for rule in rules:
             chosen = "matrix_instr_nonkdim" in v and len(unit.shapes) > 1
             yield rule._replace(condition=implies(v["matrix_instr_nonkdim"] == m, rule.condition)) if chosen else rule

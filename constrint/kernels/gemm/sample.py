@@ -23,10 +23,9 @@ from constrint.errors import InfeasibleError, UnsupportedError
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.gemm.descriptor.spec import DescriptorSpec
 from constrint.kernels.gemm.pointer.spec import PointerSpec
-from constrint.kernels.gemm.product import Product
+from constrint.kernels.gemm.product import Product, has_tma
 from constrint.kernels.gemm.registers import TermKind, families, kinds_of, register_terms
 from constrint.kernels.gemm.spec import GemmSpec
-from constrint.kernels.gemm.tma.operands import has_tma
 from constrint.kernels.gemm.units import ELEMENT_BYTES, async_share, unit
 from constrint.kernels.resources.estimate import SampledKernel
 from constrint.kernels.resources.sample import DrawRequest, KernelSample, Row, SampleRequest

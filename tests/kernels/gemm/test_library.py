@@ -18,10 +18,19 @@ from constrint.kernels.gemm import candidates
 from constrint.kernels.gemm.candidates import best_configs, decide_product
 from constrint.kernels.gemm.implementations import gemm_spec
 from constrint.kernels.gemm.library import candidates as library_candidates
-from constrint.kernels.gemm.library import points
+from constrint.kernels.gemm.library import cost
 from constrint.kernels.gemm.library.candidates import LEAST_SHARE
-from constrint.kernels.gemm.library.cost import FEWEST, left_out_error, left_out_ratios, library_s, points_of
-from constrint.kernels.gemm.library.points import COLUMNS, Kind, place_of, place_of_row
+from constrint.kernels.gemm.library.cost import (
+    COLUMNS,
+    FEWEST,
+    Kind,
+    left_out_error,
+    left_out_ratios,
+    library_s,
+    place_of,
+    place_of_row,
+    points_of,
+)
 from constrint.kernels.gemm.library.spec import LIBRARY, inability
 from constrint.kernels.gemm.product import MatrixLayout, Product
 from constrint.kernels.gemm.spec import GemmSpec
@@ -56,7 +65,7 @@ def test_a_measured_product_takes_what_it_took_and_others_lie_between(tables: Pa
 def test_no_efficiency_beyond_that_of_the_neighbours_is_predicted(tables: Path) -> None:
     """Efficiency that rises steeply along K is not carried on."""
     write_table(tables, H200, 0.5)
-    path = points.path_of(H200.name)
+    path = cost.path_of(H200.name)
     lines = path.read_text().splitlines()
     steep = [line if ",1024,0," not in line and ",4096,0," not in line else _slower(line, 0.6) for line in lines]
     path.write_text("\n".join(steep) + "\n")
@@ -108,7 +117,7 @@ def test_nothing_is_said_far_from_all_products_or_of_few(tables: Path) -> None:
 
 def test_failed_measurements_are_no_measurements(tables: Path) -> None:
     write_table(tables, H200, 0.9)
-    path = points.path_of(H200.name)
+    path = cost.path_of(H200.name)
     path.write_text(path.read_text().replace(",ok", ",RuntimeError: no"))
     read_anew()
     assert library_s(H200, product(256, 256, 256)) is None
@@ -116,7 +125,7 @@ def test_failed_measurements_are_no_measurements(tables: Path) -> None:
 
 def test_nothing_is_said_near_what_the_library_did_not_take(tables: Path) -> None:
     write_table(tables, H200, 0.9)
-    path = points.path_of(H200.name)
+    path = cost.path_of(H200.name)
     lines = path.read_text().splitlines()
     which = next(line for line in lines if line.startswith("bf16,rr,plain,1,256,256,256,"))
     lines[lines.index(which)] = which.replace(",ok", ",CompileError: no")
@@ -144,7 +153,7 @@ def test_the_stated_error_is_that_of_products_left_out(tables: Path) -> None:
     assert smooth is not None
     assert smooth.nine_in_ten < 0.02
     assert smooth.num_silent < smooth.num_judged
-    path = points.path_of(H200.name)
+    path = cost.path_of(H200.name)
     rough = [_slower(line, 1.5) if number % 2 and line.endswith("ok") else line
              for number, line in enumerate(path.read_text().splitlines())]  # fmt: skip
     path.write_text("\n".join(rough) + "\n")

@@ -19,6 +19,8 @@ from constrint.hwmodels import load_gpu
 from constrint.kernels.gemm import matmul
 from constrint.kernels.gemm.operands import (
     Rows,
+    can_describe,
+    copies_needed,
     product_of,
     random_operands,
     rows_of,
@@ -26,7 +28,6 @@ from constrint.kernels.gemm.operands import (
     with_aligned_stride,
 )
 from constrint.kernels.gemm.product import Product
-from constrint.kernels.gemm.tma.pack import can_describe, copies_needed
 
 CONFIG = {"tile_m": 64, "tile_n": 32, "tile_k": 64, "num_warps": 4, "num_stages": 4}
 CONFIG |= {"split_k": 1, "persistent": 0, "group_m": 8}

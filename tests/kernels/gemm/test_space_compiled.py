@@ -288,3 +288,26 @@ def test_on_gfx950_what_follows_a_padded_operand_starts_at_a_multiple_of_16(comp
     (found,) = compiled_rows(compiler, SAMPLE, [row])
     request = SAMPLE.request(row)
     assert found["smem_bytes"] == space_for(request)[1].smem_stated.value(request.config) == 8224
+
+
+#: Configurations for gfx942 that break one rule on the instruction, and whether Triton uses the instruction.
+BROKEN = [
+    ({"tile_n": 16, "matrix_instr_nonkdim": 32}, "instruction_n32", True),
+    ({"tile_m": 16, "matrix_instr_nonkdim": 32}, "instruction_m32", True),
+    ({"tile_k": 16, "kpack": 2}, "kpack16", True),
+    ({"tile_k": 8}, "instruction_k16", False),
+]
+
+
+@needs_triton
+@pytest.mark.parametrize(("values", "name", "computes"), BROKEN, ids=[name for _, name, _ in BROKEN])
+def test_a_rule_on_the_instruction_is_certain_only_where_triton_does_without_it(
+    compiler: Compiler, values: dict[str, int], name: str, computes: bool
+) -> None:
+    gpu, workload = load_gpu("mi300x"), gemm(4096, 4096, 4096)
+    config = {"tile_m": 64, "tile_n": 64, "tile_k": 32, "num_warps": 1, "num_stages": 2, "split_k": 1, "persistent": 0}
+    config |= {"group_m": 1, "matrix_instr_nonkdim": 16, "waves_per_eu": 0, "kpack": 1, "xcd_chunk": 0} | values
+    (rule,) = (rule for rule in POINTER.problem(gpu, workload).constraints if rule.name == name)
+    assert not rule.holds(config)
+    assert rule.kind == (REDUNDANT if computes else CERTAIN)
+    assert bool(compiler.compile(POINTER, gpu, workload, config).instruction) is computes

@@ -18,8 +18,6 @@ from numpy.typing import NDArray
 
 from constrint.hwmodels import GpuModel
 from constrint.hwmodels.assumed import sustained_matrix_fraction
-from constrint.kernels.gemm.constants import read_constants
-from constrint.kernels.gemm.cuda.rules import leaves_plainly
 from constrint.kernels.gemm.cuda.shape import (
     LINE_BYTES,
     ROWS,
@@ -28,10 +26,12 @@ from constrint.kernels.gemm.cuda.shape import (
     WgmmaTile,
     cluster_slots,
     depth,
+    leaves_plainly,
     promotes,
     slice_bytes,
     turns_of_sums,
 )
+from constrint.kernels.gemm.measured import read_constants
 from constrint.kernels.gemm.product import MatrixLayout, Product
 from constrint.kernels.gemm.spec import matrix_peak_flop_per_s
 from constrint.kernels.gemm.units import ELEMENT_BYTES, PARTIAL_BYTES

@@ -15,21 +15,22 @@ from numpy.typing import NDArray
 
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.cuda.cost import CONSTANTS, FILE, cuda_cost, figures_of, leading_rows
-from constrint.kernels.gemm.cuda.rules import (
+from constrint.kernels.gemm.cuda.shape import (
+    LINE_BYTES,
     MAX_PARTS,
     MAX_TILE,
     MIN_TILE,
     MOST_STAGES,
+    block_use,
+    depth,
+    least_smem_bytes,
     leaves_plainly,
     size_rules,
     tile_rules,
 )
-from constrint.kernels.gemm.cuda.shape import LINE_BYTES, block_use, depth, least_smem_bytes
-from constrint.kernels.gemm.product import NEEDS_NVRTC, ROW_ALIGNMENT_BYTES, Product
+from constrint.kernels.gemm.product import NEEDS_NVRTC, ROW_ALIGNMENT_BYTES, Product, tma_refusal
 from constrint.kernels.gemm.rules import Algebra
-from constrint.kernels.gemm.spec import GemmSpec
-from constrint.kernels.gemm.table_shapes import COARSE_SHAPES, FINE_SHAPES, Stages, spread_shapes
-from constrint.kernels.gemm.tma.operands import tma_refusal
+from constrint.kernels.gemm.spec import COARSE_SHAPES, FINE_SHAPES, GemmSpec, Stages, spread_shapes
 from constrint.kernels.gemm.units import unit
 from constrint.select.candidate import Config
 from constrint.select.cost import CostColumns

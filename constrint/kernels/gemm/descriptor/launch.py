@@ -9,8 +9,8 @@ from typing import Any
 from torch import Tensor
 
 from constrint.kernels.gemm.launch import GemmCall, compiler_options, grid_arguments
-from constrint.kernels.gemm.tma.operands import rest_columns
-from constrint.kernels.gemm.tma.pack import can_describe, copies_needed, pack
+from constrint.kernels.gemm.operands import can_describe, copies_needed, pack
+from constrint.kernels.gemm.product import rest_columns
 from constrint.kernels.launch.triton import TritonLaunch
 
 

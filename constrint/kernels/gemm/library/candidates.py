@@ -14,8 +14,7 @@ from constrint.choose.decision import ErrorBand, Program, Step
 from constrint.errors import UnsupportedError
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.gemm import implementations
-from constrint.kernels.gemm.library.cost import Error, left_out_error, library_s
-from constrint.kernels.gemm.library.points import PLAIN, WIDE, Kind, path_of, place_of
+from constrint.kernels.gemm.library.cost import PLAIN, WIDE, Error, Kind, left_out_error, library_s, path_of, place_of
 from constrint.kernels.gemm.library.spec import LIBRARY, inability
 from constrint.kernels.gemm.measured import MEASURED
 from constrint.kernels.gemm.product import Product

@@ -9,16 +9,20 @@ that the library did not take.
 
 from __future__ import annotations
 
-from math import exp, log
+import csv
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from math import exp, gcd, log, log2
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from constrint.hwmodels import GpuModel
-from constrint.kernels.gemm.library.points import MARGIN, WIDE, Kind, Place, Points, has_table, measured, place_of
+from constrint.errors import ConstrintError
+from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.gemm.product import Product
-from constrint.kernels.gemm.units import ELEMENT_BYTES, OUTPUT_BYTES
+from constrint.kernels.gemm.units import ELEMENT_BYTES, OUTPUT_BYTES, WIDEST_BYTES, width_bytes
 from constrint.select.cost import LAUNCH_S
 
 #: Measured products that a prediction uses, and their least number.
@@ -155,3 +159,183 @@ def left_out_ratios(gpu: GpuModel, points: Points, most: int) -> list[tuple[Plac
         seconds = predicted_s(gpu, points, points.places[i], left_out=i)
         ratios.append((points.places[i], None if seconds is None else seconds / float(points.seconds[i])))
     return ratios
+
+
+MEASURED = Path(__file__).parent / "measured"
+COLUMNS = ("dtype", "layout", "end", "batch", "m", "n", "k", "gap", "cold_us", "spread_us", "outcome")
+#: Ends of a product: nothing, a row or a matrix is added, the result has 32 bits an element.
+PLAIN, BIAS, SOURCE, WIDE = "plain", "bias", "source", "wide"
+ENDS = (PLAIN, BIAS, SOURCE, WIDE)
+#: Distances of two orders of axes, and of two widths of misaligned rows, where a factor of two in a size is 1. Matrix
+#: units read operands of 32 and 8 bits along K alone, so their orders of axes differ more: of values from 0.4 to 20
+#: these left the least error on products that were left out.
+LAYOUT_STEP, WIDTH_STEP = 0.7, 0.5
+LAYOUT_STEPS: Mapping[str, float] = {"tf32": 2.0, "int8": 5.0}
+#: Tolerance of logarithms of equal sizes.
+MARGIN = 1e-9
+
+
+class Kind(NamedTuple):
+    """Products between which times are interpolated.
+
+    Args:
+        dtype: Type of A and B.
+        end: One of `ENDS`.
+        is_aligned: Whether all rows allow accesses of 16 bytes; libraries run other kernels where they do not.
+        is_batched: Whether there are several products.
+        vector: "row" where C is a single row, "column" where it is a single column, else "".
+    """
+
+    dtype: str
+    end: str
+    is_aligned: bool
+    is_batched: bool
+    vector: str
+
+
+class Place(NamedTuple):
+    """Where a product lies among those of its kind.
+
+    Args:
+        kind: Its kind.
+        layout: Order of axes of A and B: r by rows, c by columns.
+        shape: (m, n, k, batch).
+        width: Bytes of the widest access that all rows allow.
+    """
+
+    kind: Kind
+    layout: str
+    shape: tuple[int, int, int, int]
+    width: int
+
+    @property
+    def coordinates(self) -> tuple[float, ...]:
+        """Coordinates for distances: a factor of two in a size is a step of 1."""
+        step = LAYOUT_STEPS.get(self.kind.dtype, LAYOUT_STEP)
+        axes = (step * (letter == "c") for letter in self.layout)
+        return *map(log2, self.shape), *axes, WIDTH_STEP * log2(self.width)
+
+
+def place_of(p: Product) -> Place:
+    """The place of a product; where it adds a row and a matrix, the matrix counts."""
+    end = SOURCE if p.has_source else BIAS if p.has_bias else PLAIN
+    if p.output_bytes > OUTPUT_BYTES[p.dtype]:
+        end = WIDE
+    layout = ("r" if p.a.is_k_major else "c") + ("c" if p.b.is_k_major else "r")
+    return _place(p.dtype, layout, end, (p.m, p.n, p.k, p.batch), min(p.aligned))
+
+
+def _place(dtype: str, layout: str, end: str, shape: tuple[int, int, int, int], width: int) -> Place:
+    m, n, _, batch = shape
+    vector = "row" if m == 1 else "column" if n == 1 else ""
+    return Place(Kind(dtype, end, width == WIDEST_BYTES, batch > 1, vector), layout, shape, width)
+
+
+def place_of_row(row: Mapping[str, str]) -> Place:
+    """The place of a row of the table."""
+    m, n, k, batch, gap = (int(row[name]) for name in ("m", "n", "k", "batch", "gap"))
+    layout, dtype, end = row["layout"], row["dtype"], row["end"]
+    element, of_output = ELEMENT_BYTES[dtype], 4 if end == WIDE else OUTPUT_BYTES[dtype]
+    rows = (k if layout[0] == "r" else m), (n if layout[1] == "r" else k)
+    widths = [width_bytes(gcd(length, length + gap), element) for length in rows]
+    return _place(dtype, layout, end, (m, n, k, batch), min(*widths, width_bytes(n, of_output)))
+
+
+class Points:
+    """The measured products of one kind.
+
+    Args:
+        places: Where they lie.
+        seconds: Their measured times.
+        refused: Where products lie that the library did not take.
+    """
+
+    def __init__(self, places: list[Place], seconds: list[float], refused: list[Place]) -> None:
+        self.places = places
+        self.refused: NDArray[np.float64] = np.array([place.coordinates for place in refused])
+        self.coordinates: NDArray[np.float64] = np.array([place.coordinates for place in places])
+        self.seconds: NDArray[np.float64] = np.array(seconds)
+        layouts = np.array([place.layout for place in places])
+        self.by_layout = {name: np.flatnonzero(layouts == name) for name in dict.fromkeys(layouts.tolist())}
+        #: The least and the largest coordinates of each order of axes.
+        self.bounds = {
+            name: (self.coordinates[rows].min(axis=0) - MARGIN, self.coordinates[rows].max(axis=0) + MARGIN)
+            for name, rows in self.by_layout.items()
+        }
+        #: Recent predictions, by place.
+        self.predicted: dict[Place, float | None] = {}
+        self._by_axis = np.ascontiguousarray(self.coordinates.T)
+
+    def squares_from(self, at: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Squares of the distances from a place."""
+        offsets = self._by_axis - at[:, None]
+        offsets *= offsets
+        return np.asarray(offsets.sum(axis=0))
+
+    def __len__(self) -> int:
+        """The number of products."""
+        return len(self.places)
+
+
+def has_table(gpu: GpuModel) -> bool:
+    """Whether anything was measured on such a GPU; a model of the same name with other figures is another GPU."""
+    return is_as_measured(gpu) and _has_file(gpu.name)
+
+
+@lru_cache(maxsize=64)
+def _has_file(gpu: str) -> bool:
+    return path_of(gpu).is_file()
+
+
+def is_as_measured(gpu: GpuModel) -> bool:
+    """Whether a model has the figures of the GPU of its name, on which times were measured."""
+    stored = _AS_MEASURED.get(id(gpu))
+    if stored is None or stored[0] is not gpu:
+        try:
+            is_same = _figures(gpu) == _figures(load_gpu(gpu.name))
+        except ConstrintError:  # a model that a user made
+            is_same = False
+        stored = _AS_MEASURED[id(gpu)] = gpu, is_same
+    return stored[1]
+
+
+#: Results by the identity of the model.
+_AS_MEASURED: dict[int, tuple[GpuModel, bool]] = {}
+
+
+def _figures(gpu: GpuModel) -> tuple[object, ...]:
+    """The figures of a GPU that times of products depend on most."""
+    device, dram = gpu.device, gpu.memory.dram
+    return gpu.arch.target, device.sm_count, device.boost_clock_hz, dram.bandwidth_bytes_per_s
+
+
+def path_of(gpu: str) -> Path:
+    """The table of a GPU, by its model's name."""
+    return MEASURED / f"{gpu.lower()}.csv"
+
+
+@lru_cache(maxsize=64)
+def measured(gpu: str, dtype: str, end: str) -> Mapping[Kind, Points]:
+    """The measured products on a GPU for a dtype and an end, by kind; empty where there is no table."""
+    path = path_of(gpu)
+    times_by_kind: dict[Kind, dict[Place, list[float]]] = {}
+    refused: dict[Kind, list[Place]] = {}
+    for row in rows_of(path, dtype) if path.is_file() else ():
+        if row["end"] != end:
+            continue
+        place = place_of_row(row)
+        if row["outcome"] == "ok":
+            times_by_kind.setdefault(place.kind, {}).setdefault(place, []).append(1e-6 * float(row["cold_us"]))
+        else:
+            refused.setdefault(place.kind, []).append(place)
+    return {
+        kind: Points(list(of_kind), [float(np.median(times)) for times in of_kind.values()], refused.get(kind, []))
+        for kind, of_kind in times_by_kind.items()
+    }
+
+
+def rows_of(path: Path, dtype: str) -> Iterator[dict[str, str]]:
+    """The rows of a table for operands of a type."""
+    # A table has thousands of rows, and a process needs few types: lines of the others are not parsed.
+    with path.open(newline="") as file:
+        yield from csv.DictReader(line for line in file if line.startswith(("dtype,", f"{dtype},")))

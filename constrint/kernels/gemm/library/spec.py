@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from constrint.errors import UnsupportedError
 from constrint.hwmodels import GpuModel
-from constrint.kernels.gemm.library.cost import left_out_error, library_s
-from constrint.kernels.gemm.library.points import has_table, place_of
+from constrint.kernels.gemm.library.cost import has_table, left_out_error, library_s, place_of
 from constrint.kernels.gemm.product import Product
 from constrint.kernels.gemm.spec import GemmSpec
 from constrint.kernels.gemm.units import OUTPUT_BYTES, WIDEST_BYTES

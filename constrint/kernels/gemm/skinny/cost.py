@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from constrint.hwmodels import GpuModel
-from constrint.kernels.gemm.constants import read_constants
+from constrint.kernels.gemm.measured import read_constants
 from constrint.kernels.gemm.product import Product
 from constrint.kernels.gemm.skinny.shape import COLUMNS, LINE_BYTES, WARP, SkinnyTile, vector
 from constrint.kernels.gemm.units import ELEMENT_BYTES, PARTIAL_BYTES, WIDEST_BYTES

@@ -18,9 +18,9 @@ from constrint.kernels.gemm.epilogue.added import OUTPUTS, as_added, name_of
 from constrint.kernels.gemm.epilogue.compiled import CompiledEpilogue
 from constrint.kernels.gemm.launch import Epilogue, GemmCall
 from constrint.kernels.gemm.reference import DTYPE_NAMES
-from constrint.kernels.gemm.skinny.rules import MOST_COUNTED
 from constrint.kernels.gemm.skinny.shape import (
     ALIGNED,
+    MOST_COUNTED,
     SHIFTED,
     STRIDED,
     WARP,

@@ -18,10 +18,16 @@ from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.product import NEEDS_NVRTC, Product
 from constrint.kernels.gemm.rules import Algebra
 from constrint.kernels.gemm.skinny.cost import CONSTANTS, FILE, skinny_cost
-from constrint.kernels.gemm.skinny.rules import FEWEST_WARPS, MOST_SHORT, MOST_SIZE, size_rules, tile_rules
-from constrint.kernels.gemm.skinny.shape import block_use, line
-from constrint.kernels.gemm.spec import GemmSpec
-from constrint.kernels.gemm.table_shapes import Shapes, Stages, spread_shapes
+from constrint.kernels.gemm.skinny.shape import (
+    FEWEST_WARPS,
+    MOST_SHORT,
+    MOST_SIZE,
+    block_use,
+    line,
+    size_rules,
+    tile_rules,
+)
+from constrint.kernels.gemm.spec import GemmSpec, Shapes, Stages, spread_shapes
 from constrint.kernels.gemm.units import unit
 from constrint.select.candidate import Config
 from constrint.select.cost import CostColumns
