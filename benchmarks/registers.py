@@ -30,6 +30,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from benchmarks.harness.processes import Beat, Processes
 from constrint.errors import ConstrintError
 from constrint.kernels.resources import sample as kit
 from constrint.kernels.resources.check import FRESH_TITLES, TITLES, check_fresh, check_rows
@@ -43,7 +44,6 @@ from constrint.kernels.resources.fit import (
     summaries,
 )
 from constrint.kernels.resources.registers import DATA, Weights, write_weights
-from constrint.tune.processes import Beat, Processes
 from constrint.tune.trial import Outcome
 
 TABLES = Path(__file__).resolve().parents[1] / "tests" / "data"

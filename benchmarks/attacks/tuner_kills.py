@@ -69,7 +69,7 @@ class KilledRuns:
         while process.poll() is None and len(self.records()) <= len(before) and time.monotonic() < until:
             time.sleep(0.02)
         time.sleep(self.rng.uniform(0.0, MOST_S))
-        os.kill(process.pid, self.rng.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGINT, signal.SIGTERM]))
+        process.send_signal(self.rng.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGINT, signal.SIGTERM]))
         _, error = process.communicate(timeout=PATIENCE_S)
         self.finds += [f"kill {number}: {error[-300:]}"] * ("Traceback" in error)
         self._looked_after(number, before)

@@ -21,12 +21,11 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from benchmarks.harness.processes import Beat, Processes, start_compiling
 from constrint.hwmodels import GpuModel
 from constrint.select import Workload
 from constrint.tune.check import Case
 from constrint.tune.measure import FINAL_ROUNDS, ROUNDS, Call, Timer, call_of
-from constrint.tune.pool import start_compiling
-from constrint.tune.processes import Beat, Processes
 from constrint.tune.trial import Load, Outcome, Trial
 
 #: A trial slower than the quickest by more than this has no warm time.
@@ -95,7 +94,7 @@ def run_trials(
         if results["outcome"][number] in (Outcome.NOT_RUN, Outcome.OK):
             results["outcome"][number] = outcome
 
-    compilers, compiled = start_compiling(run.load, run.gpu, trials, folder, into_cache=True)
+    compilers, compiled = start_compiling(run.load, run.gpu, trials, folder)
     shares = deal(trials, run.num_devices)
     arguments = (run, trials, folder, shares)
     workers = Processes(folder, run_share, len(shares), blame, arguments=arguments, patience_s=run.patience_s)

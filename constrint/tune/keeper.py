@@ -27,6 +27,8 @@ def keep(work: Callable[[], None]) -> None:
     SIGTERM, and the end of the process that started this one, end all of it at once.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the user's process decides
+    # What runs at a fork would swallow the exception of the handler.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     signal.signal(signal.SIGTERM, _end)
     control(PR_SET_CHILD_SUBREAPER, 1)
     parent, code = os.getpid(), 1
@@ -36,6 +38,7 @@ def keep(work: Callable[[], None]) -> None:
         if child == 0:
             _work(work, parent)
         os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
         while True:
             pid, status = os.waitpid(-1, 0)
             if pid == child:
@@ -55,6 +58,7 @@ def _work(work: Callable[[], None], parent: int) -> None:
     try:
         os.setsid()
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
         die_with_parent()
         if os.getppid() == parent:
             work()

@@ -7,56 +7,32 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
-import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
-from pathlib import Path
+from multiprocessing.connection import wait
 from types import SimpleNamespace
 from typing import Any
 
 import msgspec
-import numpy as np
 
+from constrint.errors import ConstrintError
 from constrint.hwmodels import GpuModel
 from constrint.select.candidate import CompiledKernel
-from constrint.tune.processes import Beat, Processes
+from constrint.tune.engine.process import Lost, StartError, Worker, machine_memory_bytes
+from constrint.tune.messages import plain
 from constrint.tune.trial import Load, Outcome, Trial
 
-#: Time limit of one compilation, in seconds.
-PATIENCE_S = 60.0
+#: Time limits of one compilation and of a process's start, time between two looks at silent processes, in seconds.
+PATIENCE_S, START_S, POLL_S = 60.0, 90.0, 0.05
+#: Most characters of a compiler's error.
+MAX_ERROR = 10_000
 
 
-def start_compiling(
-    load: Load,
-    gpu: GpuModel,
-    trials: Sequence[Trial],
-    folder: Path,
-    *,
-    num_workers: int | None = None,
-    into_cache: bool = False,
-    patience_s: float = PATIENCE_S,
-) -> tuple[Processes, Any]:
-    """Start processes that compile trials in order; returns them and an array with the outcome of each trial.
+class PoolAnswer(msgspec.Struct, frozen=True, array_like=True):
+    """The resources of a trial, where they were read, or the compiler's error."""
 
-    Args:
-        load: Finds a kernel by its name.
-        gpu: The GPU to compile for.
-        trials: The trials.
-        folder: Folder for the outcomes.
-        num_workers: Number of processes; one per core if None.
-        into_cache: Fill Triton's cache instead of reading resources.
-        patience_s: Time limit of one compilation, in seconds.
-    """
-    state = np.memmap(folder / "compiled", np.uint8, "w+", shape=(max(1, len(trials)),))
-    workers = max(1, min(num_workers or os.cpu_count() or 1, len(trials)))
-
-    def blame(number: int, outcome: Outcome) -> None:
-        if state[number] == Outcome.NOT_RUN:
-            state[number] = outcome
-
-    arguments = (workers, load, gpu, trials, folder, into_cache)
-    return Processes(folder, compile_share, workers, blame, arguments=arguments, patience_s=patience_s), state
+    compiled: CompiledKernel | None
+    error: str = ""
 
 
 def compile_many(
@@ -74,60 +50,60 @@ def compile_many(
 
     With `into_cache` Triton's cache is filled, and success is an empty string. `say` gets the number of finished ones.
     Once `stop` is true the rest is `NOT_RUN`.
+
+    Raises:
+        ConstrintError: When no process can be started.
     """
-    options: Any = {"num_workers": num_workers, "into_cache": into_cache, "patience_s": patience_s}
-    with tempfile.TemporaryDirectory() as name:
-        processes, state = start_compiling(load, gpu, trials, Path(name), **options)
-        try:
-            while not processes.poll() and not (stop is not None and stop()):
-                if say is not None:
-                    say(int(np.count_nonzero(state)))
-                time.sleep(0.05)
-        finally:
-            processes.stop()
-        results: dict[int, CompiledKernel | str] = {}
-        for path in Path(name).glob("compiled-*.jsonl"):
-            # A process that was stopped may have left half a line.
-            for line in path.read_text().splitlines(keepends=True):
-                if line.endswith("\n"):
-                    number, compiled, error = msgspec.json.decode(line)
-                    results[number] = CompiledKernel(**compiled) if compiled else error
-        return [results.get(number, _outcome(int(state[number]))) for number in range(len(trials))]
+    memory, number = machine_memory_bytes() // 2, max(1, min(num_workers or os.cpu_count() or 1, len(trials)))
+    limits: Any = {"start_s": START_S, "max_memory_bytes": memory}
+    workers = [Worker(serve_pool, (load, gpu, into_cache), Trial, PoolAnswer, **limits) for _ in range(number)]
+    results: list[CompiledKernel | str] = [Outcome.NOT_RUN.name] * len(trials)
+    left, at = deque(range(len(trials))), dict[int, int]()
+    try:
+        while (left or at) and not (stop is not None and stop()):
+            for place, worker in enumerate(workers):
+                if place in at and (found := _found(worker)) is not None:
+                    results[at.pop(place)] = found
+                if place not in at and left:
+                    at[place] = left.popleft()
+                    worker.ask(trials[at[place]], patience_s)
+            if say is not None:
+                say(len(trials) - len(left) - len(at))
+            wait([worker.wake for worker in workers if worker.num_open and worker.wake is not None], POLL_S)
+    finally:
+        for worker in workers:
+            worker.kill()
+        for worker in workers:
+            worker.forget()
+    return results
 
 
-def _outcome(state: int) -> str:
-    """The outcome of a trial without a message of its process."""
-    return (Outcome.NOT_RUN if state == Outcome.OK else Outcome(state)).name
+def _found(worker: Worker[Trial, PoolAnswer]) -> CompiledKernel | str | None:
+    """The result of a process's trial; None while there is none."""
+    try:
+        answer = worker.poll()
+    except Lost as lost:
+        return lost.outcome.name
+    except StartError as error:
+        raise ConstrintError(f"a process that compiles ended before its first trial: {error}") from None
+    except RuntimeError as error:
+        return str(error)
+    return None if answer is None else answer.compiled or answer.error
 
 
-def compile_share(
-    beat: Beat,
-    worker: int,
-    num_workers: int,
-    load: Load,
-    gpu: GpuModel,
-    trials: Sequence[Trial],
-    folder: Path,
-    into_cache: bool,
-) -> None:
-    """Compile every `num_workers`-th trial; the main function of a process."""
+def serve_pool(load: Load, gpu: GpuModel, into_cache: bool) -> Callable[[Trial], PoolAnswer]:
+    """Make the function that compiles in a process."""
     os.nice(10)
-    state = np.memmap(folder / "compiled", np.uint8, "r+", shape=(max(1, len(trials)),))
     if into_cache:
         compile_for(gpu)
-    with (folder / f"compiled-{worker}.jsonl").open("ab") as file:
-        for number in range(worker, len(trials), num_workers):
-            if state[number] != Outcome.NOT_RUN:
-                continue
-            beat.at(number)
-            try:
-                compiled, error = compile_trial(load, gpu, trials[number], into_cache), ""
-                state[number] = Outcome.OK
-            except Exception as refusal:  # noqa: BLE001 - the outcome of the trial
-                compiled, error = None, f"{type(refusal).__name__}: {refusal}"
-                state[number] = Outcome.COMPILE_FAILED
-            file.write(msgspec.json.encode((number, compiled and asdict(compiled), error)) + b"\n")
-            file.flush()
+
+    def answer(trial: Trial) -> PoolAnswer:
+        try:
+            return PoolAnswer(compile_trial(load, gpu, trial, into_cache))
+        except Exception as error:  # noqa: BLE001 - the outcome of the trial
+            return PoolAnswer(None, plain(f"{type(error).__name__}: {error}", MAX_ERROR))
+
+    return answer
 
 
 def compile_trial(load: Load, gpu: GpuModel, trial: Trial, into_cache: bool) -> CompiledKernel | None:

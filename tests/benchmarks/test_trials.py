@@ -11,13 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.harness.processes import Processes
 from benchmarks.harness.trials import Run, deal, read_trials, run_trials, write_trials
 from constrint.errors import ConstrintError
 from constrint.hwmodels import load_gpu
 from constrint.kernels.registry import load_spec
 from constrint.select import Workload
 from constrint.tune import CompiledKernel, Outcome, Trial, compile_many
-from constrint.tune.processes import Processes
 
 if importlib.util.find_spec("torch") is None:
     pytest.skip("needs the extra [torch]: torch is not installed", allow_module_level=True)

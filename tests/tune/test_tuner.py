@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from constrint.cli.app import main
 from constrint.kernels.registry import load_spec
 from constrint.select.tuned import read_tuned
 from constrint.tune.store.record import TuningRecord
@@ -33,10 +34,13 @@ NAMES = list(BEHAVIOURS)
 
 
 class Place:
-    """A folder for one user's store and table, and the command in it."""
+    """A folder for one user's store and table, and the command in it.
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    What is not killed, and whose limits are not lowered, runs in this process, whose fork server has loaded torch.
+    """
+
+    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder, self._capsys, self._patch = folder, capsys, monkeypatch
 
     def command(self, *arguments: str, search: str = "random", kernel: str = KERNEL) -> list[str]:
         asked = ("tune", "--kernel", kernel, "--gpu", "h200", "--device", "cpu", "--search", search)
@@ -55,19 +59,22 @@ class Place:
             command, env=self.environment, stdout=pipe, stderr=pipe, start_new_session=True, **options
         )
 
-    def run(self, *arguments: str, limit: Callable[[], None] | None = None, **options: Any) -> dict[str, Any]:
-        command = self.command(*arguments, **options)
-        done = subprocess.run(
-            command,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-            check=False,
-            preexec_fn=limit,
-        )
-        assert done.returncode == 0, done.stderr
-        found: dict[str, Any] = json.loads(done.stdout)
+    def run(self, *arguments: str, **options: str) -> dict[str, Any]:
+        with self._patch.context() as patch:
+            patch.setenv("CONSTRINT_CACHE", str(self.folder))
+            patch.setattr(sys, "argv", self.command(*arguments, **options)[2:])
+            with contextlib.suppress(SystemExit):
+                main()
+        out, err = self._capsys.readouterr()
+        assert out, err
+        found: dict[str, Any] = json.loads(out)
+        return found
+
+    def run_limited(self, *arguments: str, limit: Callable[[], None], **options: str) -> dict[str, Any]:
+        process = self.start(*arguments, preexec_fn=limit, **options)
+        out, err = process.communicate(timeout=PATIENCE_S)
+        assert process.returncode == 0, err
+        found: dict[str, Any] = json.loads(out)
         return found
 
     def records(self) -> list[TuningRecord]:
@@ -88,8 +95,8 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
+def place(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Place:
+    return Place(tmp_path, capsys, monkeypatch)
 
 
 def processes_with(text: str) -> Iterator[int]:
@@ -111,7 +118,7 @@ def test_every_fault_is_a_record_and_the_run_ends_with_a_winner(place: Place) ->
         resource.setrlimit(resource.RLIMIT_FSIZE, (16 << 20, 16 << 20))
         resource.setrlimit(resource.RLIMIT_RSS, (2 << 30, 2 << 30))
 
-    document = place.run("--trials", str(len(NAMES)), "--timeout", "5", kernel=ONCE, limit=limit)
+    document = place.run_limited("--trials", str(len(NAMES)), "--timeout", "5", kernel=ONCE, limit=limit)
     tried = place.tried()
     assert len(tried) == len(NAMES)
     told = {NAMES[int(str(r.config["what"]))]: r.outcome for r in tried}

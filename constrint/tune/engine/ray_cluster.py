@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
+from uuid import uuid4
 
 from constrint import __version__
 from constrint.errors import ConstrintError, NoDeviceError, UsageError
@@ -69,8 +70,9 @@ class RayCluster:
         self.ray = ray_module()
         self.device, self._num_actors = device, num_actors
         self._is_ours = not self.ray.is_initialized()
+        self._guard = None
         if self._is_ours:
-            connect(self.ray, address or os.environ.get("RAY_ADDRESS") or "local")
+            self._guard = connect(self.ray, address or os.environ.get("RAY_ADDRESS") or "local")
         self._actors: list[Any] = []
         #: Reasons for which devices are unused.
         self._unused: list[str] = []
@@ -125,7 +127,9 @@ class RayCluster:
         finally:
             if self._is_ours:
                 self.ray.shutdown()
-            self._is_ours = False
+            if self._guard is not None:
+                self._guard.communicate()
+            self._is_ours, self._guard = False, None
 
     def _end(self, actors: Sequence[Any]) -> None:
         self._actors = [actor for actor in self._actors if not any(actor is each for each in actors)]
@@ -261,8 +265,27 @@ def ray_module() -> Any:
     return ray
 
 
-def connect(ray: Any, address: str) -> None:
+#: Ends what a cluster of this machine alone leaves behind when the program that started it is gone, however it went:
+#: Ray's agents would stay for a minute to tell of it. The cluster's processes have a mark in their environment.
+MARK = "CONSTRINT_RAY_CLUSTER"
+_GUARD = """
+import os, sys
+sys.stdin.read()
+for name in filter(str.isdigit, os.listdir("/proc")):
+    try:
+        with open(f"/proc/{name}/environ", "rb") as file:
+            if sys.argv[1].encode() in file.read():
+                os.kill(int(name), 9)
+    except OSError:
+        pass
+"""
+
+
+def connect(ray: Any, address: str) -> subprocess.Popen[bytes] | None:
     """Join a cluster, or start one of this machine alone where the address is `local`.
+
+    Returns:
+        The process that ends what is left of a cluster that was started, once its pipe is closed.
 
     Raises:
         UsageError: When the address is malformed.
@@ -271,13 +294,26 @@ def connect(ray: Any, address: str) -> None:
     # What users do is not reported to anyone unless they say so.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    if address != "local":
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
+    guard = None
+    if address == "local":
+        quiet["include_dashboard"] = False
+        mark = uuid4().hex
+        command = [sys.executable, "-I", "-S", "-c", _GUARD, mark]
+        guard = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
+        os.environ[MARK] = mark
+    else:
         _try(address)
-    quiet = {"log_to_driver": False, "logging_level": "error"}
     try:
-        ray.init(address, include_dashboard=False, **quiet) if address == "local" else ray.init(address, **quiet)
+        ray.init(address, **quiet)
     except Exception as error:  # Ray raises what it likes: RuntimeError, ConnectionError, ...
+        if guard is not None:
+            guard.communicate()
         raise _no_cluster(address, one_line(error)) from error
+    finally:
+        # Other processes of this program are no part of the cluster.
+        os.environ.pop(MARK, None)
+    return guard
 
 
 def _try(address: str) -> None:

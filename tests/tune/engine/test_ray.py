@@ -39,6 +39,7 @@ from constrint.tune.store.record import TuningRecord
 from constrint.tune.store.store import RecordStore
 from constrint.tune.tuner import Settings, Tuner
 from tests.support.clock import PATIENCE_S, wait_until
+from tests.tune.test_tuner import processes_with
 
 for package, extra in (("torch", "torch"), ("ray", "ray")):
     if importlib.util.find_spec(package) is None:
@@ -287,6 +288,32 @@ def test_the_command_prints_json_alone_and_ends_all_actors_when_it_is_interrupte
     assert len(document["results"]) == 1
     assert "Traceback" not in err
     wait_for_actors(0)
+
+
+#: A program that starts a cluster of its own, and is killed.
+DRIVER = """
+import time
+from constrint.tune.engine.ray_cluster import RayCluster
+cluster = RayCluster("local", "cpu", num_actors=1)
+print("started", flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.slow
+def test_a_program_that_is_killed_leaves_nothing_of_its_own_cluster() -> None:
+    mark = uuid4().hex
+    environment = os.environ | {"CONSTRINT_TEST_MARK": mark}
+    driver = subprocess.Popen([sys.executable, "-c", DRIVER], env=environment, stdout=subprocess.PIPE, text=True)
+    assert driver.stdout is not None
+    assert driver.stdout.readline() == "started\n"
+    commands = [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in processes_with(mark)]
+    assert len(commands) > 5
+    # Ray's own agents would stay for more than a minute.
+    assert sum(b"environ" in command for command in commands) == 1
+    driver.kill()
+    driver.communicate()
+    wait_until(lambda: not list(processes_with(mark)), "the end of the cluster's processes")
 
 
 @pytest.mark.parametrize("address", ["nonsense", "host", "host:0x", "host:99999", "http://host:1"])
