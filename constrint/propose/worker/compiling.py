@@ -87,16 +87,24 @@ def _launch_of(function: Any, arguments: Sequence[Any], grid: Any, named: Mappin
     """One launch; arguments that the kernel does not have are options of Triton."""
     own = {name: value for name, value in named.items() if name in function.arg_names}
     options = {name: value for name, value in named.items() if name not in function.arg_names}
-    if not options.keys() <= OPTIONS:
-        name = min(options.keys() - OPTIONS)
-        allowed = ", ".join(sorted(OPTIONS))
-        raise UnsupportedError(f"{function.__name__} has no parameter {name!r}, and a launch states only {allowed}.")
+    _check_options(function.__name__, options)
     bound = inspect.signature(function.fn).bind(*arguments, **own)
     bound.apply_defaults()
     blocks = grid(bound.arguments) if callable(grid) else grid
     blocks = tuple(int(count) for count in blocks)
     check_grid(function.__name__, blocks)
     return TritonLaunch(function, blocks, dict(bound.arguments), options)
+
+
+def _check_options(name: str, options: Mapping[str, Any]) -> None:
+    """See that a launch states no option that replaces a stage of the compiler, or reads a file.
+
+    Raises:
+        UnsupportedError: When it does.
+    """
+    for option in sorted(options.keys() - OPTIONS):
+        allowed = ", ".join(sorted(OPTIONS))
+        raise UnsupportedError(f"{name} has no parameter {option!r}, and a launch states only {allowed}.")
 
 
 def check_grid(name: str, blocks: tuple[int, ...]) -> None:
