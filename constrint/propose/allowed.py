@@ -66,7 +66,7 @@ NAMES: Mapping[str, frozenset[str]] = {
 #: All decorators, all annotations, and options of a launch that are no argument of the kernel.
 DECORATOR = "triton.jit"
 ANNOTATIONS = words("None int float bool tuple torch.Tensor torch.Size torch.dtype torch.device tl.tensor tl.constexpr")
-LAUNCH_OPTIONS = words("num_warps num_stages num_ctas maxnreg")
+LAUNCH_OPTIONS = words("num_warps num_stages num_ctas maxnreg enable_fp_fusion waves_per_eu matrix_instr_nonkdim kpack")
 
 #: Attributes of tensors, shapes and numbers that a host function may use: facts, and views or memory of a tensor.
 FACTS = words("shape ndim dtype device itemsize stride size dim numel element_size is_contiguous")

@@ -10,65 +10,19 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-_INSTRUCTIONS = _words(
-    "abs activemask add addc and atom bar barrier bfe bfi bfind bmsk bra brev brx call clz cnot copysign cos cp "
-    "createpolicy cvt cvta div dp2a dp4a elect ex2 exit fence fma fns isspacep ld ldmatrix ldu lg2 lop3 mad mad24 "
-    "madc mapa match max mbarrier membar min mma mov movmatrix mul mul24 neg not or popc prmt rcp red redux rem ret "
-    "rsqrt sad selp set setmaxnreg setp shf shfl shl shr sin slct sqrt st stmatrix sub subc szext tanh tcgen05 testp "
-    "vote wgmma wmma xor"
+from constrint.propose.machine.ptx_lists import (
+    BOUNDS,
+    DECLARED,
+    FRAGMENT_DECLARED,
+    INSTRUCTIONS,
+    MODIFIERS,
+    REGISTER,
+    SPECIAL,
+    TABLES,
+    WGMMA_SHAPE,
+    WHY,
 )
-#: Types, shapes, rounding, comparison, state spaces, scopes, orders, and hints of caches that end with the kernel.
-_MODIFIERS = _words(
-    "b1 b4x16 b4x16_p64 b6x16_p32 b8 b8x16 b16 b32 b64 b128 u4 u8 u16 u16x2 u32 u64 s4 s8 s16 s16x2 s32 s64 f16 "
-    "f16x2 bf16 bf16x2 tf32 f32 f32x2 f64 pred e4m3 e5m2 e4m3x2 e5m2x2 e2m1 e2m1x2 e2m1x4 e3m2 e2m3 ue8m0 ue8m0x2 v2 "
-    "v4 v8 rn rz rm rp rna rs rni rzi rmi rpi ftz sat satfinite relu approx full noftz scaled xorsign abs nan num "
-    "NaN eq ne lt le gt ge equ neu ltu leu gtu geu lo ls hi hs and or xor not popc add sub inc dec min max exch cas "
-    "wide cc wrap clamp shiftamt l r left right b4e f4e rc8 ecl ecr rc16 finite infinite number notanumber normal "
-    "subnormal sync aligned all any uni ballot none idx up down bfly red arrive wait warp cluster cta gpu sys global "
-    "shared gl shared::cta shared::cluster local param const generic to tensor nc volatile relaxed acquire release "
-    "acq_rel sc weak ca cg cs cv lu wb wt noinc L1::no_allocate L1::evict_first L1::evict_normal L1::evict_unchanged "
-    "L1::evict_last L2::64B L2::128B L2::256B L2::evict_first L2::evict_normal async bulk commit_group wait_group "
-    "wait_all read mbarrier mbarrier::complete_tx::bytes mbarrier::arrive::one init inval expect_tx complete_tx "
-    "arrive_drop reduce pack pending_count test_wait try_wait parity proxy alias mbarrier_init async::generic 1d 2d "
-    "3d 4d 5d tile im2col tile::gather4 tile::scatter4 tensormap multicast::cluster mma_async fence m8n8 m8n8k4 "
-    "m8n8k16 m8n8k32 m8n8k128 m16n8k4 m16n8k8 m16n8k16 m16n8k32 m16n8k64 m16n8k128 m16n8k256 m16n16k8 m16n16k16 "
-    "m32n8k16 m8n32k16 m16n16 m16n8 row col trans x1 x2 x4 x8 x16 x32 x64 x128 a d load store mma sp "
-    "sp::ordered_metadata kind::f16 kind::tf32 kind::f8f6f4 kind::i8 kind::mxf8f6f4 kind::mxf4 kind::mxf4nvf4 "
-    "block_scale scale_vec::1X scale_vec::2X scale_vec::4X cta_group::1 cta_group::2 alloc dealloc "
-    "relinquish_alloc_permit ld st cp shift commit before_thread_sync after_thread_sync 16x64b 16x128b 16x256b "
-    "32x32b 16x32bx2 128x256b 4x256b 128x128b 64x128b 32x128b warpx4 warpx2::02_13 pack::16b unpack::16b "
-    "collector::a::fill collector::a::use collector::a::lastuse collector::a::discard fractional L2::cache_hint "
-    "L2::evict_unchanged bulk_group wait::ld wait::st"
-)
-_KEEPS = "keeps lines in the L2 (in Triton: leave eviction_policy='evict_last' out)"
-_WHY = {
-    "trap": "ends all",
-    "brkpt": "ends all",
-    "nanosleep": "waits for its own sake",
-    "L2::evict_last": _KEEPS,
-    "discard": "changes what the L2 keeps",
-    "applypriority": "changes what the L2 keeps",
-    "prefetch": "changes what the L2 keeps",
-}
-_WGMMA_SHAPE = re.compile(r"m64n\d{1,3}k\d{1,3}")
-#: Names that compilers give to registers. ptxas takes a declared `%clock` for the clock, so other names are none.
-_REGISTER = re.compile(r"%(?:(?:p|rs|r|rd|rq|f|fd|h|hh|[a-d])\d*|SPL?|temp|[a-d](?:lo|hi))")
-#: What a thread may ask about its place; neither a clock nor a counter nor a number of the launch.
-_SPECIAL = _words(
-    "%tid %ntid %ctaid %nctaid %laneid %lanemask_eq %lanemask_lt %lanemask_le %lanemask_gt %lanemask_ge %clusterid "
-    "%nclusterid %cluster_ctaid %cluster_nctaid %cluster_ctarank %cluster_nctarank %is_explicit_cluster "
-    "%dynamic_smem_size %total_smem_size"
-)
-#: Tables of the mathematical functions that every kernel may read.
-TABLES = _words("__cudart_i2opi_f __cudart_i2opi_d __cudart_sin_cos_coeffs")
-_BOUNDS = _words(".maxntid .reqntid .minnctapersm .maxnreg .noreturn .explicitcluster .reqnctapercluster")
-_DECLARED = _words(".reg .local .shared .param")
-_FRAGMENT_DECLARED = frozenset({".reg"})
+
 _TOKEN = re.compile(
     r"""(?P<space>[ \t\n]+|//[^\n]*|/\*(?:[^*]|\*(?!/))*\*/)
     |(?P<text>"[^"\\\n]*")
@@ -130,7 +84,7 @@ def fragment_problems(text: str) -> list[str]:
     Args:
         text: The instructions, with `%0` for an operand and `%%` for a percent sign.
     """
-    reader = _PtxReader(declared=_FRAGMENT_DECLARED)
+    reader = _PtxReader(declared=FRAGMENT_DECLARED)
     try:
         if "$" in text:
             raise _Unreadable("`$` in assembly")
@@ -162,7 +116,7 @@ def _tokens(text: str) -> Iterator[_PtxToken]:
 class _PtxReader:
     """Goes through the tokens of one text once."""
 
-    def __init__(self, declared: frozenset[str] = _DECLARED) -> None:
+    def __init__(self, declared: frozenset[str] = DECLARED) -> None:
         self.tokens: list[_PtxToken] = []
         self.problems: list[str] = []
         self.lasting: dict[str, bool] = {}
@@ -261,7 +215,7 @@ class _PtxReader:
         self._skip_brackets()
         name = self._next().text
         self._skip_brackets()
-        while self._peek() in _BOUNDS or self._peek() == "," or self._peek().isdecimal():
+        while self._peek() in BOUNDS or self._peek() == "," or self._peek().isdecimal():
             self._next()
         if self._take(";"):
             if is_extern:
@@ -331,21 +285,21 @@ class _PtxReader:
         while not self._take(";"):
             token = self._next()
             if token.kind == "name":
-                if token.text.startswith("%") and not _REGISTER.fullmatch(token.text):
+                if token.text.startswith("%") and not REGISTER.fullmatch(token.text):
                     self.say(f"a register with the name `{token.text}`")
                 self.own.add(token.text)
             elif token.kind not in ("dotted", "number") and token.text not in ("<", ">", ",", "[", "]"):
                 raise _Unreadable(f"`{token.text}` in a declaration (line {token.line})")
 
     def _read_instruction(self, token: _PtxToken) -> None:
-        if token.text not in _INSTRUCTIONS:
-            self.say(f"the instruction `{token.text}`, which {_WHY.get(token.text, 'is none that a kernel needs')}")
+        if token.text not in INSTRUCTIONS:
+            self.say(f"the instruction `{token.text}`, which {WHY.get(token.text, 'is none that a kernel needs')}")
         words = [token.text]
         while self._at < len(self.tokens) and self._is_directive():
             modifier = self._next().text[1:]
             words.append(modifier)
-            if modifier not in _MODIFIERS and not (token.text == "wgmma" and _WGMMA_SHAPE.fullmatch(modifier)):
-                why = _WHY.get(modifier, "is none that a kernel needs")
+            if modifier not in MODIFIERS and not (token.text == "wgmma" and WGMMA_SHAPE.fullmatch(modifier)):
+                why = WHY.get(modifier, "is none that a kernel needs")
                 self.say(f"`{'.'.join(words)}`, whose `.{modifier}` {why}")
         operands = self._read_operands()
         self.has_tensor_memory |= token.text == "tcgen05" and "alloc" in words
@@ -377,7 +331,7 @@ class _PtxReader:
         if token.kind != "name":
             return
         if token.text.startswith("%"):
-            if token.text not in _SPECIAL and not _REGISTER.fullmatch(token.text):
+            if token.text not in SPECIAL and not REGISTER.fullmatch(token.text):
                 self.say(f"the register `{token.text}`: a clock, a counter, or what else no kernel needs")
         elif token.text != "_":
             self.named.add(token.text)

@@ -7,22 +7,19 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from constrint.propose.machine.ptx import TABLES, PtxFindings
+from constrint.propose.machine import words
+from constrint.propose.machine.ptx import PtxFindings
+from constrint.propose.machine.ptx_lists import TABLES
 from constrint.tune.compile import nvidia_tool
 
-
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-_INSTRUCTIONS = _words(
+_INSTRUCTIONS = words(
     "FADD FADD2 FADD32I FCHK FFMA FFMA2 FFMA32I FHADD FHFMA FMNMX FMNMX3 FMUL FMUL2 FMUL32I FSEL FSET FSETP FSWZADD "
     "MUFU HADD2 HADD2_32I HFMA2 HFMA2_32I HMMA HMNMX2 HMUL2 HMUL2_32I HSET2 HSETP2 VHMNMX DADD DFMA DMMA DMUL DSETP "
     "BMMA BMSK BREV CLMAD FLO IABS IADD IADD3 IADD32I IDP IDP4A IMAD IMMA IMNMX IMUL IMUL32I ISCADD ISCADD32I ISETP "
     "LEA LOP LOP3 LOP32I OMMA POPC QADD4 QFMA4 QMMA QMUL4 SHF SHL SHR VABSDIFF VABSDIFF4 VIADD VIADDMNMX VIMNMX "
     "VIMNMX3 F2F F2FP F2I F2IP FRND I2F I2FP I2I I2IP MOV MOV32I MOVM PRMT SEL SGXT SHFL PLOP3 PSETP P2R R2P "
     "ARRIVES ATOM ATOMG ATOMS CCTL DEPBAR ERRBAR FENCE LD LDC LDG LDGDEPBAR LDGSTS LDL LDS LDSM LDTM LDT MATCH MEMBAR "
-    "QSPC RED REDAS REDUX ST STAS STG STL STS STSM STT STTM SYNCS CGAERRBAR "
+    "QSPC RED REDAS REDG REDUX ST STAS STG STL STS STSM STT STTM SYNCS CGAERRBAR "
     "BGMMA HGMMA IGMMA QGMMA WARPGROUP WARPGROUPSET USETMAXREG ELECT ENDCOLLECTIVE CREDUX CS2UR "
     "UBLKCP UBLKRED UCGABAR_ARV UCGABAR_WAIT UTMALDG UTMAREDG UTMASTG UTMACMDFLUSH "
     "UTCATOMSWS UTCBAR UTCCP UTCHMMA UTCIMMA UTCOMMA UTCQMMA UTCSHIFT UVIADD UVIMNMX UMEMSETS UREDGR USTGR "
@@ -32,9 +29,9 @@ _INSTRUCTIONS = _words(
     "BMOV BRA BREAK BRX BRXU BSSY BSYNC CALL EXIT RET RPCMOV WARPSYNC YIELD B2R BAR CS2R NOP R2B S2R VOTE"
 )
 #: What ptxas adds where a kernel takes tensor memory: it waits for others, and traps where it is given back twice.
-_FOR_TENSOR_MEMORY = _words("NANOSLEEP BPT UVIRTCOUNT")
+_FOR_TENSOR_MEMORY = words("NANOSLEEP BPT UVIRTCOUNT")
 #: Of what controls caches, only what fences do.
-_CACHE_CONTROL = _words("CCTL.IVALL")
+_CACHE_CONTROL = words("CCTL.IVALL")
 #: What a thread may ask about its place.
 _REGISTERS = re.compile(
     r"SRZ|SR_(?:(?:TID|CTAID|NTID|NCTAID)(?:\.[XYZ])?|LANEID|(?:EQ|LT|LE|GT|GE)MASK|SMEMSZ|SWINHI|SWINLO|"
@@ -48,7 +45,7 @@ _LASTING = re.compile(r"\.nv\.(?:constant3|global)\b.*")
 _LINE = re.compile(r"\s*/\*[0-9a-f]{4,}\*/\s+(.*)")
 _INSTRUCTION = re.compile(r"(?:@!?U?P(?:\d|T)\s+)?([A-Z][A-Z0-9_]*)((?:\.[\w]+)*)(?![\w.])(.*)")
 #: Targets that Triton compiles for and its `nvdisasm` does not read; their PTX and symbols are read alone.
-NOT_DISASSEMBLED = _words("sm_70 sm_72")
+NOT_DISASSEMBLED = words("sm_70 sm_72")
 _ALLOCATED, _OBJECT, _SYMBOLS, _INSTRUCTION_BYTES = 2, 1, 2, 16
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from constrint.errors import UnsupportedError
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.launch.triton import TritonLaunch
+from constrint.propose.allowed import LAUNCH_OPTIONS
 from constrint.propose.machine.judge import judge
 from constrint.propose.wire import Kernel
 from constrint.propose.worker.held import blocks, bound, released
@@ -83,9 +84,21 @@ def _recorded(entry: Any, tensors: Sequence[Any]) -> list[TritonLaunch]:
 def _launch_of(function: Any, arguments: Sequence[Any], grid: Any, named: Mapping[str, Any]) -> TritonLaunch:
     """One launch; arguments that the kernel does not have are options of Triton."""
     known, options = bound(function, arguments, named)
+    _check_options(function.__name__, options)
     shape = tuple(int(count) for count in blocks(grid, lambda: known))
     check_grid(function.__name__, shape)
     return TritonLaunch(function, shape, {name: released(value) for name, value in known.items()}, options)
+
+
+def _check_options(name: str, options: Mapping[str, Any]) -> None:
+    """See that a launch states no option that replaces a stage of the compiler, or reads a file.
+
+    Raises:
+        UnsupportedError: When it does.
+    """
+    for option in sorted(options.keys() - LAUNCH_OPTIONS):
+        allowed = ", ".join(sorted(LAUNCH_OPTIONS))
+        raise UnsupportedError(f"{name} has no parameter {option!r}, and a launch states only {allowed}.")
 
 
 def check_grid(name: str, blocks: tuple[int, ...]) -> None:

@@ -155,6 +155,15 @@ def launched(function: Any, gpu: str) -> list[Any]:
     return list(compile_launches(lambda y, x: function[(4,)](y, x, 4096, 1024), tensors, gpu))
 
 
+@pytest.mark.parametrize("option", ["ir_override", "extern_libs", "ptx_options", "launch_pdl", "debug"])
+def test_a_launch_states_no_option_that_replaces_a_stage_of_the_compiler(option: str, triton_module: Any) -> None:
+    import torch
+
+    function, tensors = triton_module("third").honest, [torch.empty(4096, device="meta") for _ in range(2)]
+    with pytest.raises(UnsupportedError, match=f"no parameter '{option}', and a launch states only enable_fp_fusion"):
+        list(compile_launches(lambda y, x: function[(4,)](y, x, 4096, 1024, **{option: "x"}), tensors, "h200"))
+
+
 @pytest.mark.parametrize("gpu", ["h200", "b200", "a100", "mi300x", "rx-7900-xtx"])
 def test_an_honest_kernel_in_triton_passes(gpu: str, triton_module: Any) -> None:
     assert launched(triton_module("first").honest, gpu)
