@@ -40,8 +40,6 @@ RESERVED = _QUALIFIERS | words(
 )
 #: Words that a macro may not hold, so that declarations and assembly stand where they are read.
 _NOT_IN_MACROS = words("asm static extern namespace template struct class union") | _QUALIFIERS | {"__shared__"}
-#: Words of storage that lasts; `extern` and `static` are looked at where they stand.
-_LASTING = words("thread_local register mutable")
 _AFTER_PARAMETERS = ("{", "const", "noexcept", "->", ":")
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
 
@@ -101,21 +99,18 @@ class _TextReader:
             yield from self._of_name(place, token)
 
     def _in_directive(self, place: int, token: CudaToken) -> Iterator[str]:
-        words = [one.text for one in self._tokens[place : place + 3] if one.directive == token.directive]
+        parts = [one.text for one in self._tokens[place : place + 3] if one.directive == token.directive]
         is_start = place == 0 or self._tokens[place - 1].directive != token.directive
         if is_start:
-            if len(words) > 1 and (words[1] not in DIRECTIVES or (words[1] == "pragma" and words[2:] != ["unroll"])):
+            directive, rest = (parts[1:2] or [""])[0], parts[2:]
+            if directive not in ("", *DIRECTIVES) or (directive == "pragma" and rest != ["unroll"]):
                 yield (
-                    f"`#{' '.join(words[1 : 2 + (words[1] == 'pragma')])}` is not allowed; only #define, #undef, #if, "
-                    "#ifdef, #ifndef, #elif, #else, #endif and #pragma unroll are. No header is there: fp16, bf16, "
-                    "to_float and round_to<T> are known."
+                    f"`#{' '.join([directive, *rest[: directive == 'pragma']])}` is not allowed; only #define, #undef, "
+                    "#if, #ifdef, #ifndef, #elif, #else, #endif and #pragma unroll are. No header is there: fp16, "
+                    "bf16, to_float and round_to<T> are known."
                 )
-            if (
-                len(words) > 2
-                and words[1] in ("define", "undef")
-                and (words[2] in RESERVED or words[2] in _NOT_IN_MACROS)
-            ):
-                yield f"`{words[2]}` is a word of the language; a macro has a name of its own."
+            if directive in ("define", "undef") and rest and rest[0] in RESERVED | _NOT_IN_MACROS:
+                yield f"`{rest[0]}` is a word of the language; a macro has a name of its own."
         elif token.text in ("#", "##"):
             yield f"`{token.text}` is not allowed in a macro: names are written out."
         elif token.kind == "text":
@@ -129,8 +124,6 @@ class _TextReader:
             yield f"`{name}` is a name of the compiler that no kernel needs (a clock, a file, state that lasts)."
         elif token.directive:
             return
-        elif name in _LASTING:
-            yield f"`{name}` is storage that no kernel needs; use a local variable, or __shared__."
         elif name == "asm":
             yield from self._of_assembly(place)
         elif name == "static_assert" and self._text(place + 1) == "(":
