@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shlex
 import sys
 import textwrap
@@ -142,7 +141,6 @@ def _escape(character: str) -> str:
 _SHORT = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
 #: Characters that a page may hold besides printable ones.
 LAID_OUT = "\n\t"
-_FURTHER_LINE = re.compile(r"\n(?=\S)")
 #: Sequences that make a terminal's text bold, and plain again.
 BOLD, PLAIN = "\x1b[1m", "\x1b[0m"
 #: What stands for a character of this package's own texts that a terminal lacks.
@@ -154,16 +152,12 @@ class CleanStream:
 
     All that a command prints goes through one (`clean_streams`). The consoles of rich, which move the cursor, write to
     `rich_proxied_file`; their texts are made printable before.
-
-    Args:
-        stream: The stream to write to.
-        is_of_messages: Whether each text is a message; its further lines are indented, so that none looks like another.
     """
 
     encoding = "utf-8"
 
-    def __init__(self, stream: TextIO, *, is_of_messages: bool = False) -> None:
-        self.rich_proxied_file, self._is_of_messages = stream, is_of_messages
+    def __init__(self, stream: TextIO) -> None:
+        self.rich_proxied_file = stream
         self._encoding = getattr(stream, "encoding", None) or "utf-8"
 
     def write(self, text: str) -> int:
@@ -182,8 +176,6 @@ class CleanStream:
 
     def _clean(self, text: str) -> str:
         clean = printable(text, LAID_OUT)
-        if self._is_of_messages:
-            clean = _FURTHER_LINE.sub("\n  ", clean)
         if clean.isascii() or self._has(clean):
             return clean
         return "".join(one if self._has(one) else _PLAINER.get(one) or _escape(one) for one in clean)
@@ -203,8 +195,8 @@ class CleanStream:
 @contextmanager
 def clean_streams() -> Iterator[None]:
     """Let stdout and stderr take printable text alone."""
-    out, err = CleanStream(sys.stdout), CleanStream(sys.stderr, is_of_messages=True)
-    with redirect_stdout(cast("TextIO", out)), redirect_stderr(cast("TextIO", err)):
+    out, err = (cast("TextIO", CleanStream(stream)) for stream in (sys.stdout, sys.stderr))
+    with redirect_stdout(out), redirect_stderr(err):
         yield
 
 

@@ -110,7 +110,10 @@ def _run(before: Callable[[], object] | None) -> None:
             from constrint.answers.explanation import infeasible_document  # a conflict is rare
 
             print_json(infeasible_document(error))
-        print(f"error: {error}", file=sys.stderr)
+        text = str(error)
+        for line in (line for word in arguments for line in word.split("\n")[1:]):
+            text = text.replace(f"\n{line}", f"\\n{line}")  # a typed line is no line of the message
+        print(f"error: {text}", file=sys.stderr)
         sys.exit(2 if isinstance(error, UsageError) else 1)
     except MemoryError:
         print("error: there is not enough memory for this; narrow the problem or bound it by a rule.", file=sys.stderr)
@@ -298,7 +301,7 @@ def _print_mistake(mistake: Any, arguments: Sequence[str], operation: Operation 
     """Print one line for an unknown option or command or a missing argument; the help if there is no argument."""
     message, context = mistake.format_message(), mistake.ctx
     if type(mistake).__name__ == "NoArgsIsHelpError":
-        sys.stderr.writelines(f"{line}\n" for line in message.splitlines())
+        print(message, file=sys.stderr)
         return
     is_unknown = type(mistake).__name__ == "NoSuchOption" and context is not None and context.info_name in COMMANDS
     if is_unknown and isinstance(_command(context.info_name), KernelCommand):

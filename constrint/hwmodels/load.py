@@ -95,7 +95,10 @@ def _load_file(path: Path) -> GpuModel:
         explain(str(error), source, struct, raw)
     model = GpuModel(**{key: getattr(read, key) for key in GpuModel.__struct_fields__})
     for path_of_key, rule in findings(raw, model):
-        _refuse(source, path_of_key, rule)
+        seen = _value_at(path_of_key, raw)
+        numbers = seen if isinstance(seen, list) else [seen]
+        is_shown = "it is" not in rule and all(isinstance(number, int | float) for number in numbers)
+        _refuse(source, path_of_key, f"{rule}; it is {_shown(seen)}" if is_shown else rule)
     return model
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from constrint.answers.exported import Export, Row
 from constrint.answers.formats.records import workload_text
 from constrint.answers.registry import Format, RecordFormat
+from constrint.answers.terminal import printable
 from constrint.answers.text import c_literal, identifier, one_line
 from constrint.errors import UsageError
 from constrint.tune.store.choices import best_records
@@ -68,12 +69,13 @@ def _macros(row: Row, taken: set[str]) -> dict[str, str]:
         macro = identifier(name).upper()
         if not macro or macro[0].isdigit() or macro in macros or macro in taken:
             raise UsageError(
-                f"{name!r} cannot be the name of a C macro of its own ({PREFIX}{macro}): --rename {name}=other_name."
+                f"{name!r} cannot be the name of a C macro of its own ({PREFIX}{macro}): "
+                f"--rename {printable(name)}=other_name."
             )
         try:
             macros[macro] = c_literal(value)
         except UsageError as error:
-            raise UsageError(f"{name}: {error}") from None
+            raise UsageError(f"{printable(name)}: {error}") from None
     return macros
 
 

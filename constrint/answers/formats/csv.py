@@ -7,6 +7,7 @@ from typing import Any
 from constrint.answers.exported import Export, Row
 from constrint.answers.printed import csv_lines
 from constrint.answers.registry import Format
+from constrint.answers.terminal import printable
 from constrint.errors import UsageError
 
 
@@ -28,7 +29,9 @@ def write(export: Export) -> str:
     heads = [name for name, _ in cells[0]]
     twice = next((name for name in parameters if heads.count(name) > 1), None)
     if twice is not None:
-        raise UsageError(f"a parameter and another column would both be called {twice!r}: --rename {twice}=other_name.")
+        raise UsageError(
+            f"a parameter and another column would both be called {twice!r}: --rename {printable(twice)}=other_name."
+        )
     return csv_lines([heads, *([value for _, value in row] for row in cells)], is_raw=export.is_raw)
 
 
