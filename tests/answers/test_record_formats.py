@@ -361,3 +361,13 @@ def test_half_of_a_character_in_a_name_is_refused_with_its_line(name: str) -> No
     text = text_of(name, several()).replace('"mode"', '"\\ud800"')
     with pytest.raises(UsageError, match=r"file:\d+: .*Nothing was imported"):
         read(name, text)
+
+
+@pytest.mark.parametrize("name", ["jsonl", "kernel-tuner", "t4"])
+@pytest.mark.parametrize("key", ["\\u001b]0;x\\u0007", "\\u0000", "a\\nb\\r", "\\u202egpu", "[" * 5000])
+def test_an_error_quotes_a_file_in_one_short_line(name: str, key: str) -> None:
+    text = text_of(name, several()).replace('"operation"', f'"{key}"')
+    with pytest.raises(UsageError, match="Nothing was imported") as told:
+        read(name, text)
+    assert str(told.value).isprintable()
+    assert len(str(told.value)) < 700

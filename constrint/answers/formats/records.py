@@ -18,6 +18,7 @@ from typing import Any, NoReturn, TypeVar
 import msgspec
 
 from constrint.answers.registry import RECORDS
+from constrint.answers.terminal import printable
 from constrint.answers.text import one_line
 from constrint.errors import UsageError
 from constrint.tune.store.choices import place_of, workload_key
@@ -89,6 +90,8 @@ class Ours(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 #: Largest file, and most records of an import.
 MAX_BYTES, MAX_RECORDS = 256 * 2**20, 1_000_000
+#: Most characters of an error's rule.
+MAX_RULE = 500
 #: A place in a JSON document: names of members and indices of items.
 Place = tuple[str | int, ...]
 T = TypeVar("T")
@@ -140,8 +143,9 @@ def load(path: Path, stated: StatedFields) -> Source:
 
 
 def refuse(source: Source, rule: str, line: int) -> NoReturn:
-    """Raise the error of an import, with the file, the line and the rule."""
-    raise UsageError(f"{source.name}:{line}: {rule.rstrip('.')}. Nothing was imported.")
+    """Raise the error of an import, with the file, the line and the rule, which may quote the file."""
+    quoted = rule if len(rule) <= MAX_RULE else f"{rule[:MAX_RULE]}..."
+    raise UsageError(printable(f"{source.name}:{line}: {quoted.rstrip('.')}. Nothing was imported."))
 
 
 def document(source: Source) -> Any:

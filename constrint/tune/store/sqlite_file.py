@@ -43,6 +43,8 @@ COMPANIONS = ("-wal", "-shm")
 MAX_COMPARED = 64 * 2**20
 #: Least bytes of a row: in a sequence of as many unreadable rows as a file may have, the rest of a table is lost.
 MIN_ROW_BYTES = 200
+#: Bytes of a file that SQLite takes for an empty one: it would remove its journal, even where it may only read.
+AS_EMPTY = 1
 #: Age in seconds of a store in the making whose process was killed.
 LEFT_S = 3600.0
 Rows = Iterable[tuple[Table, Mapping[str, Any]]]
@@ -182,6 +184,8 @@ def damage_of(path: Path) -> str:
     before = identity_of(path)
     if before is None:
         return ""
+    if path.stat().st_size <= AS_EMPTY:
+        return "all but its journal is lost"
     engine = engine_of(path, is_written=False)
     try:
         with engine.connect() as connection:
@@ -254,6 +258,8 @@ def refuse_later(path: Path) -> None:
     Raises:
         StoreError: Names the version.
     """
+    if path.stat().st_size <= AS_EMPTY:
+        return
     engine = engine_of(path, is_written=False)
     try:
         with suppress(DBAPIError, UnicodeError), engine.connect() as connection:
@@ -293,7 +299,7 @@ def salvaged(path: Path) -> Iterator[tuple[Table, dict[str, Any]]]:
         for companion in ("", "-wal"):
             with suppress(FileNotFoundError):
                 shutil.copyfile(path.with_name(path.name + companion), copy.with_name(copy.name + companion))
-        if not _has_tables(copy):
+        if copy.stat().st_size <= AS_EMPTY or not _has_tables(copy):
             _lend_schema(copy)
         most = copy.stat().st_size // MIN_ROW_BYTES
         with closing(sqlite3.connect(copy)) as raw:
@@ -318,7 +324,7 @@ def _lend_schema(path: Path) -> None:
         make(fresh)
         page = bytearray(fresh.read_bytes()[: 1 << 12])
     size = int.from_bytes(page[16:18], "big")
-    page[28:32] = (path.stat().st_size // size).to_bytes(4, "big")
+    page[28:32] = max(1, path.stat().st_size // size).to_bytes(4, "big")
     with path.open("r+b") as file:
         file.write(page[:size])
 

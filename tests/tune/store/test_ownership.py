@@ -136,6 +136,12 @@ def test_reading_leaves_the_journal_of_a_process_that_was_killed(tmp_path: Path)
     for name, content in parts.items():
         (tmp_path / name).write_bytes(content)
     assert "records.sqlite-wal" in parts
+    # SQLite itself removes the journal of a file of one byte, also where it may only read.
+    path.write_bytes(b"S")
+    with pytest.warns(DamagedStoreWarning, match="all but its journal is lost"):
+        RecordStore.open(path, is_made=False).close()
+    assert contents(tmp_path)["records.sqlite-wal"] == parts["records.sqlite-wal"]
+    path.write_bytes(parts["records.sqlite"])
     with RecordStore.open(path, is_made=False) as reader:
         assert list(reader.find()) == [record(i) for i in range(20)]
     after = contents(tmp_path)
