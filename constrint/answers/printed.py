@@ -54,10 +54,10 @@ def _drawn(table: Table, options: PageOptions, answer: Sequence[str] = ()) -> It
     layout = lay_out(table, width, is_wide=options.is_wide, chosen=options.columns)
     for line in draw(table, layout, width):
         yield line + "\n"
-    notes = [*answer, *notes_below(table, layout)]
-    yield "\n" if notes else ""
-    for line in notes:
-        yield wrap(line) + "\n"
+    notes = notes_below(table, layout)
+    yield "\n" if answer or notes else ""
+    yield from (wrap(line, has_lines=True) + "\n" for line in answer)
+    yield from (wrap(line) + "\n" for line in notes)
 
 
 def _print(table: Table, *, options: PageOptions, main: Table) -> None:

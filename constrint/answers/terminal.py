@@ -63,9 +63,16 @@ def json_line(value: Any) -> str:
         return json.dumps(msgspec.to_builtins(value))
 
 
-def wrap(text: str, indent: str = "") -> str:
-    """Wrap prose to the width of the terminal, but not at hyphens; a pipe gets one line."""
-    width, text = terminal_width(), printable(" ".join(text.splitlines()), _NO_BREAK)
+def wrap(text: str, indent: str = "", *, has_lines: bool = False) -> str:
+    """Wrap prose to the width of the terminal, but not at hyphens; a pipe gets one line.
+
+    Args:
+        text: The prose.
+        indent: The beginning of each line.
+        has_lines: Whether a pipe gets line breaks of the text as they are.
+    """
+    width = terminal_width()
+    text = printable(text if has_lines else " ".join(text.splitlines()), f"{_NO_BREAK}\n")
     if width is None:
         return indent + text.replace(_NO_BREAK, " ")
     lines = textwrap.wrap(

@@ -62,7 +62,7 @@ def _print(choice: Choice, table: Table, output: Output) -> None:
         say(wrap(f"{choice.operation.name}: no GPU has an answer"))
         for answer in answers:
             say()
-            say(wrap(f"{answer.gpu.name}: {answer.refusal}"))
+            say(wrap(f"{answer.gpu.name}: {answer.refusal}", has_lines=True))
         return
     workload = replace(ranked[0].workload, operation=choice.operation.name)
     say(wrap(f"{workload}: the best configuration of each GPU"))
