@@ -18,6 +18,7 @@ constexpr size_t kFirstArcs = 1 << 15;
 constexpr int kGrowth = 3;
 // Tables of more cells than these wait for a longer search, and for all rounds.
 constexpr double kManyCells = 1 << 22, kMostCells = 1 << 26;
+constexpr size_t kManyVariables = 8;
 // The attempts before all others.
 constexpr int64_t kGlance = 1 << 7;
 constexpr size_t kGlanceArcs = 1 << 12;
@@ -63,10 +64,11 @@ class Component {
   void choose() {
     bool sums = suits_diagram(model_, prepared_, variables_);
     if ((sums && draw(kGlanceArcs)) || tables_within(kFewCells) || search(kGlance)) return;
-    // The upper bound on the tables' cost may be below the remaining work of the search. What a search leaves to be done is
+    // The upper bound on the tables' cost may be below the remaining work of the search. Among many variables that work is
     // not known after a glance, so many cells are not begun by that.
-    if (all_cells_ > kManyCells && search(kFirstDecisions)) return;
-    if (all_cells_ < std::min(kMostCells, kCellsPerStep * steps_left()) && tables_within(kNoEnd)) return;
+    const bool vague = variables_.size() >= kManyVariables && all_cells_ > kManyCells;
+    if (vague && search(kFirstDecisions)) return;
+    if (all_cells_ < kCellsPerStep * steps_left() && !(vague && all_cells_ > kMostCells) && tables_within(kNoEnd)) return;
     double cells = kFirstCells;
     int64_t decisions = kFirstDecisions;
     size_t arcs = kFirstArcs;

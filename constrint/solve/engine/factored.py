@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from constrint.model import Constraint, Domain, Problem
 from constrint.solve.budget import Budget, Limits
@@ -122,6 +123,8 @@ def _linked(bags: Sequence[Bag], tables: Sequence[tuple[Rows, int]]) -> list[Lin
 ENUMERABLE: Final = 1 << 16
 # Larger ranges are halved, smaller domains are tried value by value.
 _HALVED: Final = 16
+# Solutions of a node that become dictionaries at once.
+_AT_ONCE: Final = 1 << 8
 
 
 def search_one(problem: Problem, budget: Budget) -> dict[str, int] | None:
@@ -159,8 +162,12 @@ def search(
         open_names = [n for n in narrowed if n in touched and narrowed[n].size > 1]
         if math.prod(narrowed[n].size for n in open_names) <= ENUMERABLE:
             with budget.watching():
-                found = _listed(narrowed, open_names, constraints, budget)
-            yield from found
+                columns, num_rows = _listed(narrowed, open_names, constraints, budget)
+            # Often only the first solution is used.
+            rest = {n: next(iter(d)) for n, d in narrowed.items()}
+            for start in range(0, num_rows, _AT_ONCE):
+                piece = {n: column[start : start + _AT_ONCE] for n, column in columns.items()}
+                yield from ({**rest, **found} for found in dicts_of(piece, min(_AT_ONCE, num_rows - start)))
             continue
         name = open_names[0] if in_order else min(open_names, key=lambda n: narrowed[n].size)
         stack += [{**narrowed, name: piece} for piece in reversed(split(narrowed[name]))]
@@ -168,21 +175,20 @@ def search(
 
 def _listed(
     domains: dict[str, Domain], open_names: list[str], constraints: Sequence[Constraint], budget: Budget
-) -> Iterator[dict[str, int]]:
-    """The solutions within small domains, in declared order."""
+) -> tuple[dict[str, NDArray[Any]], int]:
+    """The solutions within small domains, in declared order: columns of the open variables, and their length."""
     first = {n: next(iter(d)) for n, d in domains.items()}
     axes = {n: axis_from_domain(domains[n]) for n in open_names}
     fixed = fixed_columns({n: v for n, v in first.items() if n not in axes})
     decided = [c for c in constraints if not c.variables & axes.keys()]
     if not all(c.holds(first) for c in decided):
-        return iter(())
+        return {}, 0
     if not open_names:
-        return iter((first,))
+        return {}, 1
     checks = [TableCheck(c, c.variables & axes.keys()) for c in constraints if c.variables & axes.keys()]
     rows, num_rows = build_table(open_names, checks, axes, fixed, Budget(budget.rest()))
     order = np.lexsort([rows[n] for n in reversed(open_names)])
-    columns = {n: axes[n].values[rows[n][order].astype(np.intp)] for n in open_names}
-    return ({**first, **solution} for solution in dicts_of(columns, num_rows))
+    return {n: axes[n].values[rows[n][order].astype(np.intp)] for n in open_names}, num_rows
 
 
 def split(domain: Domain) -> list[Domain]:
