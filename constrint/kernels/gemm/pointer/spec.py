@@ -203,13 +203,14 @@ def _buffers(is_copied: Expr, stages: Expr, otherwise: Expr | int = 1) -> Expr:
 
 def _nvidia(dtype: str, matrix: DotUnit, v: Vars, a: _Operand, b: _Operand) -> Expr:
     """The operand pipeline: mma.sync holds the stage it computes in registers, wgmma and tcgen05 read it in place."""
-    stages, is_widened = v["num_stages"], is_upcast(matrix, dtype)
+    stages, is_widened = v["num_stages"], int(is_upcast(matrix, dtype))
     behind = maximum(1, stages - 1)
     is_byte = ELEMENT_BYTES[dtype] == 1
-    # fp8 that is multiplied as fp16 is widened, for which B takes twice the buffer where it is not pipelined.
-    copied = [each.is_copied * (1 - _is_row_each(v, each)) if is_byte else each.is_copied for each in (a, b)]
-    pipeline = _buffers(copied[0], behind) * a.tile_bytes
-    pipeline = pipeline + _buffers(copied[1], behind, 1 + is_widened) * b.tile_bytes
+    # fp8 that is multiplied as fp16 is widened, for which it takes twice the buffer where it is not pipelined; so does
+    # A only if its rows run across K.
+    row_each = [_is_row_each(v, each) if is_byte else const(0) for each in (a, b)]
+    pipeline = _buffers(a.is_copied * (1 - row_each[0]), behind, 1 + is_widened * row_each[0]) * a.tile_bytes
+    pipeline = pipeline + _buffers(b.is_copied * (1 - row_each[1]), behind, 1 + is_widened) * b.tile_bytes
     if is_widened:
         # Without a pipeline both are converted on the way, one after the other.
         has_pipeline = minimum(1, stages - 1) * maximum(a.is_copied, b.is_copied)
