@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
+from constrint.answers.terminal import printable
 from constrint.cli.options import as_command
 from constrint.errors import UsageError
 
@@ -191,8 +192,7 @@ def taking_model(command: Callable[..., None]) -> Callable[..., None]:
 
 def plain(text: str) -> str:
     """Foreign text as one printable line: other characters are escaped, and a long text is cut."""
-    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text[:LONGEST])
-    return shown if len(text) <= LONGEST else f"{shown}..."
+    return printable(text[:LONGEST]) + ("..." if len(text) > LONGEST else "")
 
 
 def say(text: str) -> None:

@@ -133,7 +133,7 @@ def run(y, x):
 import sys
 def run(y, x):
     server = sys.modules["constrint.propose.worker.serve"].Server
-    server._run = lambda self, request: sys.modules["constrint.propose.wire"].Done()
+    server._run = lambda self, request: sys.modules["constrint.propose.wire"].Acknowledged()
     honest(y, x)
 """,
         "legal", "import sys", "honest", "serve.Server._run",
