@@ -28,7 +28,8 @@ from constrint.cli.run import Run
 from constrint.errors import CancelledError, ConstrintError, UnsupportedError, UsageError
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.select import Operation, Ranking
-from constrint.select.as_compiled import runs
+from constrint.select.as_compiled import lateness
+from constrint.select.candidate import Candidate
 from constrint.select.rank import rank_requests
 
 if TYPE_CHECKING:
@@ -164,9 +165,12 @@ def rank_question(question: Question, top: int, number: int = 0, run: Run | None
         compile_all=partial(compile_shown, run=run),
         limits=None if run is None else run.limits(),
     )
+
+    def place(row: Candidate) -> tuple[int, float]:
+        return lateness(row, ranking.gpu), round(row.cost.seconds * 1e6, TIME_DIGITS)
+
     # The ranking orders tied times by the preferred values; the rows follow the printed times.
-    rows = sorted(ranking.candidates, key=lambda row: (not runs(row), round(row.cost.seconds * 1e6, TIME_DIGITS)))
-    return replace(ranking, candidates=tuple(rows))
+    return replace(ranking, candidates=tuple(sorted(ranking.candidates, key=place)))
 
 
 def answers_of(choice: Choice, rank: Callable[[Question], Ranking]) -> list[GpuAnswer]:

@@ -35,7 +35,7 @@ from constrint.report.hardware import curves, roofline_facts
 from constrint.report.heat import broken_facts, heat_facts
 from constrint.report.measured import of_config
 from constrint.select import Candidate, Operation, Ranking
-from constrint.select.as_compiled import Compile, CompileJob, judge, runs
+from constrint.select.as_compiled import Compile, CompileJob, judge, lateness
 from constrint.select.rank import KernelProblem, KernelSpace, rank_requests, reason_of
 from constrint.solve import Limits, RulePruning, count, minimal_conflict, pruning, would_remove
 
@@ -256,7 +256,7 @@ def candidate_facts(
     latest = {place: compiled.get(place, candidate) for place, candidate in enumerate(ranking.candidates)}
     order = list(latest)
     if compiled:
-        order.sort(key=lambda place: (not runs(latest[place]), latest[place].cost.seconds))
+        order.sort(key=lambda place: (lateness(latest[place], ranking.gpu), latest[place].cost.seconds))
     candidates = (
         _candidate(place, by_kernel[latest[place].kernel], ranking, compiled.get(place), measured)
         for place in order[:top]

@@ -71,6 +71,17 @@ def runs(candidate: Candidate) -> bool:
     return candidate.resources is None or candidate.resources.blocks_per_sm > 0
 
 
+def lateness(candidate: Candidate, gpu: GpuModel) -> int:
+    """Return 0 for a candidate that fits, 1 for one that may exceed a block's shared memory, 2 for one that cannot run.
+
+    Whatever the predicted time, the later ones come after the earlier ones.
+    """
+    if not runs(candidate):
+        return 2
+    use = candidate.resources
+    return int(use is not None and use.smem_bytes > gpu.sm.max_smem_bytes_per_block)
+
+
 def judge(candidate: Candidate, job: CompileJob, result: CompiledKernel | str) -> Candidate:
     """Replace the estimates of one candidate by its compiled figures, or by the compiler's error."""
     predicted = candidate.resources

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from constrint.errors import ConstrintError, InfeasibleError, LimitReachedError
 from constrint.hwmodels import GpuModel
 from constrint.model import Problem, Var
-from constrint.select.as_compiled import Compile, CompileJob, as_compiled, one_by_one, runs
+from constrint.select.as_compiled import Compile, CompileJob, as_compiled, lateness, one_by_one
 from constrint.select.candidate import Candidate, CostEstimate
 from constrint.select.core_space import BlockColumns, core_space
 from constrint.select.cost import CostColumns
@@ -133,7 +133,7 @@ def rank_requests(
     parts, late = _ranked(able, max(top, compile), limits)
     merged = sorted(
         (candidate for _, candidates in parts.values() for candidate in candidates),
-        key=lambda candidate: (_may_exceed(candidate, able[0].gpu), float(tie_steps(candidate.cost.seconds))),
+        key=lambda candidate: (lateness(candidate, able[0].gpu), float(tie_steps(candidate.cost.seconds))),
     )
     if not merged and late:
         raise LimitReachedError(f"nothing was ranked: {', '.join(late.values())}")
@@ -180,8 +180,7 @@ def _compiled(
     taken = {id(candidate) for candidate in first}
     rest = [candidate for candidate in candidates if id(candidate) not in taken]
     judged = as_compiled(first, jobs, compile_all)
-    gpu = able[0].gpu
-    return sorted([*judged, *rest], key=lambda c: (not runs(c), _may_exceed(c, gpu), c.cost.seconds))
+    return sorted([*judged, *rest], key=lambda c: (lateness(c, able[0].gpu), c.cost.seconds))
 
 
 def _rank_one(request: KernelProblem, top: int, limits: Limits | None) -> tuple[KernelSpace, list[Candidate]]:
@@ -222,12 +221,6 @@ def _rank_one(request: KernelProblem, top: int, limits: Limits | None) -> tuple[
         for place, (row, config) in enumerate(zip(rows, configs, strict=True))
     ]
     return KernelSpace(spec.full_name, space.num_product, space.num_valid), candidates
-
-
-def _may_exceed(candidate: Candidate, gpu: GpuModel) -> bool:
-    """Whether a configuration may take more shared memory than a block may have."""
-    use = candidate.resources
-    return use is not None and use.smem_bytes > gpu.sm.max_smem_bytes_per_block
 
 
 def cost_of_row(cost: CostColumns, row: int, roofline_s: float) -> CostEstimate:

@@ -176,6 +176,17 @@ def test_what_was_compiled_is_looked_up_for_sizes_that_make_no_difference() -> N
     assert compile_cached(spec, gpu, WORKLOAD, EXPERTS) == "the compiler refuses it"
 
 
+def test_rows_that_may_not_fit_are_printed_after_all_that_fit(run: Any) -> None:
+    limit = load_gpu("b200").sm.max_smem_bytes_per_block
+    kernel = ("--kernel", "gemm.descriptor", "--set", "tile_m=256", "--set", "tile_n=256")
+    sizes = ("--m", 4096, "--n", 4096, "--k", 4096, "--dtype", "int8")
+    (found,) = document(run, "solve", "--gpu", "b200", *kernel, *sizes, "--top", 2000)["results"]
+    exceeds = [row["smem_bytes_per_block"] > limit for row in found["candidates"]]
+    assert exceeds == sorted(exceeds)
+    assert any(exceeds)
+    assert not exceeds[0]
+
+
 @pytest.mark.usefixtures("kept")
 def test_facts_take_the_place_of_estimates_and_the_order_follows(run: Any) -> None:
     """Without a compiler: what is on disk is enough."""
