@@ -39,11 +39,11 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int | None:
-    """`-n auto` is one worker more than cores: tests wait for processes, browsers and what another worker computes."""
+    """`-n auto` is two workers more than cores: tests wait for processes, browsers and what another worker computes."""
     if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
         return None  # pytest-xdist reads it
     usable = getattr(os, "sched_getaffinity", None)
-    return 1 + (len(usable(0)) if usable else os.cpu_count() or 1)
+    return 2 + (len(usable(0)) if usable else os.cpu_count() or 1)
 
 
 @pytest.fixture(scope="session")

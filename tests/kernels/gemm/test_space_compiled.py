@@ -188,6 +188,8 @@ def test_certain_rules_hold_for_kernels_with_descriptors(version: str) -> None:
 #: Tests that a target's fresh sample is spread over, so that processes share it out.
 PARTS = 2
 NUM_FAIR = 8
+#: Of the part of a test, those that are compiled; `python -m benchmarks.attacks.lds` compiles hundreds.
+FEW = 2
 #: Files, below the package, that decide what is compiled and what is said of it.
 SOURCES = ("kernels/gemm/**/*.py", "select/limits.py")
 
@@ -209,8 +211,8 @@ def test_most_fresh_configs_break_no_limit(target: str) -> None:
 def test_fresh_configs_are_excluded_if_they_cannot_run_and_spill_as_often_as_is_said(
     compiler: Compiler, target: str, part: int
 ) -> None:
-    rows = list(compiled_rows(compiler, SAMPLE, fresh(target)[part::PARTS]))
-    assert len(rows) == NUM_FAIR // PARTS
+    rows = list(compiled_rows(compiler, SAMPLE, fresh(target)[part::PARTS][:FEW]))
+    assert len(rows) == FEW
     check_fair_rows(SAMPLE, rows)
     for row in rows:
         if not row["error"]:

@@ -20,7 +20,7 @@ def test_killed_writers_lose_nothing_that_was_acknowledged() -> None:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_killed_writers_of_a_server_lose_nothing_that_was_acknowledged(database: str) -> None:
-    faults, num_acknowledged = store_kills.attack(25, seed=3, place=database)
+    faults, num_acknowledged = store_kills.attack(10, seed=3, place=database)
     assert faults == []
     assert num_acknowledged > 100
 
