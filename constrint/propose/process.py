@@ -15,9 +15,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
 
+from constrint.propose.cgroup import ControlGroup
 from constrint.propose.limits import exceeded
 from constrint.propose.sandbox import SCRATCH, Sandbox
 from constrint.propose.wire import MAX_REPLY_BYTES, Failed, Reply, Request, WireMessage, decode_reply
+from constrint.tune.keeper import descendants
 from constrint.tune.messages import BrokenChannel, Channel, ClosedChannel, ending
 
 Answer = TypeVar("Answer", bound=WireMessage)
@@ -67,6 +69,7 @@ class SandboxWorker:
         ends = (pipe.fileno() for pipe in pipes if pipe is not None)
         self._channel = Channel(*ends, longest=MAX_REPLY_BYTES)
         self._is_ready, self._closing = False, threading.Event()
+        self._group: ControlGroup | None = None
         self._watcher = threading.Thread(target=self._watch, name="constrint-watch", daemon=True)
         self._watcher.start()
 
@@ -99,6 +102,8 @@ class SandboxWorker:
             raise WorkerLost("the process ended earlier")
         if not self._is_ready:
             self._receive(None, START_S)
+            # It has loaded nothing of a candidate yet, and what it starts from now on is in the group.
+            self._group = ControlGroup.around((self.pid, *descendants(self.pid)), self._limits)
             self._is_ready = True
         reply = self._receive(request, patience_s)
         if isinstance(reply, Failed):
@@ -115,6 +120,9 @@ class SandboxWorker:
             self._process.wait(END_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
+        if self._group is not None:
+            self._group.end()
+            self._group.remove()
         self._watcher.join()
         for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
             with suppress(OSError):
