@@ -288,12 +288,15 @@ class Problem:
         return stored
 
     def minimise(self, expr: object) -> None:
-        """Add an objective: minimise `expr`, among the optima of earlier objectives."""
-        self._add_objective(as_expr(expr), maximise=False)
+        """Add an objective: minimise `expr`, among the optima of earlier objectives.
+
+        Of a fraction the numerator is the objective: its denominator is fixed and positive.
+        """
+        self._add_objective(_numerator(expr), maximise=False)
 
     def maximise(self, expr: object) -> None:
-        """Add an objective: maximise `expr`, among the optima of earlier objectives."""
-        self._add_objective(as_expr(expr), maximise=True)
+        """Add an objective: maximise `expr`, among the optima of earlier objectives; see `minimise`."""
+        self._add_objective(_numerator(expr), maximise=True)
 
     def _add_objective(self, expr: Expr, maximise: bool) -> None:
         self._check_names(expr)
@@ -419,3 +422,8 @@ def named_constants(item: Constraint | Expr) -> dict[str, int]:
         elif isinstance(node, Constraint) or node.named:
             stack.extend(node.operands())
     return constants
+
+
+def _numerator(value: Any) -> Expr:
+    """An integer expression that orders solutions as a value does."""
+    return as_expr(value.num if getattr(type(value), "exact_fraction", False) else value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from constrint import count, parse
+from constrint import count, parse, render, solve
 from constrint.errors import ParseError
 from constrint.model.text.parse import UndeclaredNameWarning
 
@@ -83,3 +83,16 @@ def test_rules_that_bounds_imply_do_not_make_a_range_too_long(text: str, number:
 def test_a_rule_without_a_value_somewhere_is_not_implied(backend: str) -> None:
     assert count(parse("var x in 0..5000; 6 // x <= 6"), backend=backend) == 5000
     assert count(parse("var x in 0..5000; x / 3 <= 10^6"), backend=backend) == 1667
+
+
+@pytest.mark.parametrize("backend", ["native", "numpy", "cpsat"])
+@pytest.mark.parametrize("act", ["minimise", "maximise"])
+def test_a_fraction_may_be_an_objective(act: str, backend: str) -> None:
+    if backend == "cpsat":
+        pytest.importorskip("ortools")
+    problem = parse(f"var s in {{0.5, 1.5, 2.5}}\nvar x in 1..4\ns * x <= 5\n{act} s * x - 0.25 * x\n{act} x")
+    values = [(s * x - x / 4, x, s) for s in (0.5, 1.5, 2.5) for x in range(1, 5) if s * x <= 5]
+    _, x, s = max(values) if act == "maximise" else min(values)
+    assert dict(solve(problem, backend=backend).assignment) == {"s": s, "x": x}
+    again = parse(render(problem))
+    assert dict(solve(again, backend=backend).assignment) == {"s": s, "x": x}

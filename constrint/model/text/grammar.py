@@ -106,6 +106,11 @@ class Grammar(MemberReader):
         token = self.token
         return self._as_expr(self.value(_ADD), token)
 
+    def objective(self) -> e.Expr | Ratio:
+        """Reads a number that orders solutions: an integer expression or a fraction."""
+        token = self.token
+        return self.as_number(self.value(_ADD), token)
+
     def _as_constraint(self, value: Value, token: Token) -> c.Constraint:
         if isinstance(value, c.Constraint):
             return value

@@ -26,7 +26,7 @@ from constrint.model import expr as e
 from constrint.model.constraint import Constraint
 from constrint.model.domain import Domain
 from constrint.model.problem import Problem
-from constrint.model.ratio import expression_of
+from constrint.model.ratio import Ratio, expression_of
 from constrint.model.text.grammar import Grammar
 from constrint.model.text.lexer import SourceText, Token, tokens
 from constrint.model.text.members import Names, number_named
@@ -108,7 +108,7 @@ class _ProblemReader:
         self.declared = _declared(words)
         self.constants: dict[str, e.Const] = {}
         self.waiting: list[tuple[Constraint, str, str, int | None, Token]] = []
-        self.objectives: list[tuple[str, e.Expr, Token]] = []
+        self.objectives: list[tuple[str, e.Expr | Ratio, Token]] = []
         # Variables that were used before their declaration, taken as integers.
         self.early: set[str] = set()
 
@@ -191,7 +191,7 @@ class _ProblemReader:
             self._title(first)
         elif word in ("maximise", "maximize", "minimise", "minimize"):
             self.grammar.next()
-            self.objectives.append((word, self.grammar.expression(), first))
+            self.objectives.append((word, self.grammar.objective(), first))
         elif word == "soft" and self._begins_soft_rule(self.grammar.at + 1):
             self.grammar.next()
             self._rule(self.grammar.token, soft=True)
