@@ -19,7 +19,9 @@ import pytest
 
 from constrint.cli.app import main
 from constrint.kernels.registry import load_spec
+from constrint.select import toolchain
 from constrint.select.tuned import read_tuned
+from constrint.tune.engine import local
 from constrint.tune.store.record import TuningRecord
 from constrint.tune.store.store import RecordStore
 from tests.support.clock import PATIENCE_S, wait_until
@@ -63,6 +65,8 @@ class Place:
         with self._patch.context() as patch:
             patch.setenv("CONSTRINT_CACHE", str(self.folder))
             patch.setattr(sys, "argv", self.command(*arguments, **options)[2:])
+            # The tools of a process that has not loaded torch, as those that are started here.
+            patch.setattr(local, "toolchain", lambda: toolchain._toolchain(False))
             with contextlib.suppress(SystemExit):
                 main()
         out, err = self._capsys.readouterr()
