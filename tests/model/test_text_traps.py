@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from constrint import count, parse, render, solve
+from constrint import count, parse, render
 from constrint.errors import ParseError
 from constrint.model.text.parse import UndeclaredNameWarning
+from constrint.solve import solve
 
 
 @pytest.mark.parametrize(
