@@ -2,3 +2,30 @@
 
 Each draws cases by a seed, prints a summary line, and exits with 1 where it finds a fault. A few run in the suite.
 """
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Collection, Sequence
+from typing import Any
+
+
+def parser_of(description: str | None, count: int) -> argparse.ArgumentParser:
+    """The parser of an attack: `--count`, with this default, and `--seed`."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--count", type=int, default=count, help="how many cases are drawn")
+    parser.add_argument("--seed", type=int, default=1, help="the cases that are drawn")
+    return parser
+
+
+def asked_of(description: str | None, count: int, arguments: Sequence[str] | None = None) -> Any:
+    """The values of `--count` and `--seed` on the command line of an attack that has no other options."""
+    return parser_of(description, count).parse_args(arguments)
+
+
+def ended(finds: Collection[str], summary: str) -> int:
+    """Print the finds and the summary of an attack, and return its exit code."""
+    for find in finds:
+        print(find)
+    print(summary)
+    return 1 if finds else 0

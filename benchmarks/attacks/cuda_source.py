@@ -11,13 +11,13 @@ that is allowed, and has to pass. A find is one that passes, an honest one that 
 
 from __future__ import annotations
 
-import argparse
 import random
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from benchmarks.attacks import asked_of
 from constrint.errors import CompileError, UnsupportedError
 from constrint.hwmodels import load_gpu
 from constrint.kernels.launch.cuda.nvrtc import CudaSource, compile_with_ptx
@@ -342,10 +342,7 @@ def _finds(count: int, seed: int, outcomes: Counter[str]) -> Iterator[str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run from the command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--count", type=int, default=120)
-    parser.add_argument("--seed", type=int, default=1)
-    chosen = parser.parse_args(arguments)
+    chosen = asked_of(__doc__, 120, arguments)
     return 0 if attack(chosen.count, chosen.seed) else 1
 
 

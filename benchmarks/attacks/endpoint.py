@@ -9,7 +9,6 @@ the store, as they are and after decoding; by means of its own, none of which th
 
 from __future__ import annotations
 
-import argparse
 import base64
 import contextlib
 import faulthandler
@@ -31,6 +30,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from benchmarks.attacks import asked_of, ended
 from constrint.cli.app import main as command
 from constrint.tune.search.llm.endpoint import KEY_VARIABLE
 from tests.support.model_server import (
@@ -316,20 +316,14 @@ KINDS: dict[str, Callable[[random.Random, str], Turn]] = {
 }
 
 
-def main() -> None:
+def main() -> int:
     """Run as a program."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--count", type=int, default=300)
-    parser.add_argument("--seed", type=int, default=0)
-    chosen = parser.parse_args()
+    chosen = asked_of(__doc__, 300)
     faulthandler.dump_traceback_later(HANG_S + chosen.count * 30, exit=True)
     with tempfile.TemporaryDirectory() as folder:
         found = list(attack(chosen.count, chosen.seed, Path(folder)))
-    for fault in found:
-        sys.stdout.write(fault + "\n")
-    sys.stdout.write(f"endpoint: {chosen.count} runs, seed {chosen.seed}, {len(found)} faults\n")
-    sys.exit(bool(found))
+    return ended(found, f"endpoint: {chosen.count} runs, seed {chosen.seed}, {len(found)} faults")
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

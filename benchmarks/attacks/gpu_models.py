@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import io
 import json
@@ -23,6 +22,7 @@ from unittest import mock
 
 import yaml
 
+from benchmarks.attacks import parser_of
 from constrint.cli.app import main as command_line
 from constrint.errors import HardwareModelError
 from constrint.hwmodels import GpuModel, load, load_gpu
@@ -192,9 +192,7 @@ def attack(count: int, seed: int, folder: Path) -> tuple[Counter[str], list[str]
 
 def main() -> None:
     """Run the attack; exit code 1 where anything was found."""
-    options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--count", type=int, default=200)
-    options.add_argument("--seed", type=int, default=1)
+    options = parser_of(__doc__, 200)
     options.add_argument("--folder", type=Path, help="where the files of finds stay")
     given = options.parse_args()
     folder = given.folder or Path(tempfile.mkdtemp(prefix="gpu-models-"))

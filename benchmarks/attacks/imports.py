@@ -10,7 +10,6 @@ published without a traceback. Ends with 1 if an attempt shows otherwise, and na
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import io
 import json
@@ -25,6 +24,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from benchmarks.attacks import asked_of
 from constrint.answers.formats.records import writer
 from constrint.answers.registry import RECORDS
 from constrint.cli.app import main as command_line
@@ -200,10 +200,7 @@ def attack(count: int, seed: int) -> list[str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the attack; 1 where it finds a fault."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--count", type=int, default=3000)
-    parser.add_argument("--seed", type=int, default=1)
-    asked = parser.parse_args(arguments)
+    asked = asked_of(__doc__, 3000, arguments)
     faults = attack(asked.count, asked.seed)
     print("\n".join(faults[:20]))
     return 1 if faults else 0

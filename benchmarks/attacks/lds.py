@@ -8,12 +8,12 @@ A find is a configuration that certain rules allow and that exceeds the limit, o
 
 from __future__ import annotations
 
-import argparse
 import random
 import sys
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from benchmarks.attacks import ended, parser_of
 from constrint.errors import ConstrintError
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.gemm.implementations import gemm_spec
@@ -124,18 +124,14 @@ def attack(target: str, count: int, seed: int, *, has_ends: bool = False) -> tup
 
 def main(arguments: list[str] | None = None) -> int:
     """Print the counts and the finds; 1 if there is any."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, 100)
     parser.add_argument("--target", choices=TARGETS, default="gfx950")
-    parser.add_argument("--count", type=int, default=100)
-    parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--ends", action="store_true", help="draw biases, matrices to add and wide outputs, too")
     asked: Any = parser.parse_args(arguments)
     counts, finds = attack(asked.target, asked.count, asked.seed, has_ends=asked.ends)
-    print(*finds, sep="\n")
     share = 100 * counts["exact"] / max(counts["compiled"], 1)
     listed = ", ".join(f"{value} {name}" for name, value in counts.items())
-    print(f"{asked.target}, seed {asked.seed}: {listed}; {share:.1f} % exact, {len(finds)} finds")
-    return bool(finds)
+    return ended(finds, f"{asked.target}, seed {asked.seed}: {listed}; {share:.1f} % exact, {len(finds)} finds")
 
 
 if __name__ == "__main__":

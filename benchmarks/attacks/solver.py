@@ -10,13 +10,13 @@ makes the exit code 1.
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import random
 import sys
 from collections.abc import Callable
 from typing import Final
 
+from benchmarks.attacks import asked_of
 from benchmarks.solver.random_problems import NATIVE, SLOW, Comparison, Report
 from constrint.errors import ConstrintError, LimitReachedError, UndefinedValueError
 from constrint.model import Problem, parse, render
@@ -303,10 +303,7 @@ def attack(seeds: range) -> Report:
 
 def main() -> int:
     """Runs from the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--count", type=int, default=600, help="how many problems")
-    parser.add_argument("--seed", type=int, default=1, help="the first problem's seed; the others follow it")
-    asked = parser.parse_args()
+    asked = asked_of(__doc__, 600)
     report = attack(range(asked.seed, asked.seed + asked.count))
     kinds = ", ".join(f"{number} {kind}" for kind, number in sorted(report.counts.items()))
     print(f"solver: {asked.count} problems from seed {asked.seed}, {report.failed} finds; {kinds}")

@@ -12,7 +12,6 @@ not there, also while others write, or a record is there twice or changed, or a 
 
 from __future__ import annotations
 
-import argparse
 import os
 import random
 import select
@@ -24,6 +23,7 @@ import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
+from benchmarks.attacks import ended, parser_of
 from constrint.tune.store.record import TuningRecord
 from constrint.tune.store.store import RecordStore
 from tests.support.records import record
@@ -179,15 +179,12 @@ def attack(count: int, seed: int, place: str = "") -> tuple[list[str], int]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the attack; 1 where it finds a fault."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--count", type=int, default=500)
-    parser.add_argument("--seed", type=int, default=1)
+    parser = parser_of(__doc__, 500)
     parser.add_argument("--place", default="", help="an empty PostgreSQL database instead of files")
     asked = parser.parse_args(arguments)
     faults, number = attack(asked.count, asked.seed, asked.place)
-    print(f"{asked.count} kills of writers, seed {asked.seed}: {number:,} records acknowledged, {len(faults)} faults.")
-    print("\n".join(faults[:20]))
-    return 1 if faults else 0
+    told = f"{number:,} records acknowledged, {len(faults)} faults."
+    return ended(faults[:20], f"{asked.count} kills of writers, seed {asked.seed}: {told}")
 
 
 if __name__ == "__main__":

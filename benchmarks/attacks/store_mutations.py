@@ -14,7 +14,6 @@ Ends with 1 if an attempt shows otherwise, and names its seed.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import io
 import random
@@ -28,6 +27,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from unittest import mock
 
+from benchmarks.attacks import asked_of
 from constrint.cli.app import main as command_line
 from constrint.errors import ConstrintError
 from constrint.tune.store.proposals import ProposalRecord
@@ -199,10 +199,7 @@ def attack(count: int, seed: int) -> list[str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the attack; 1 where it finds a fault."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--count", type=int, default=2000)
-    parser.add_argument("--seed", type=int, default=1)
-    asked = parser.parse_args(arguments)
+    asked = asked_of(__doc__, 2000, arguments)
     faults = attack(asked.count, asked.seed)
     print("\n".join(faults[:20]))
     return 1 if faults else 0

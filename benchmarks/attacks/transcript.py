@@ -9,7 +9,6 @@ documented.
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
 import sys
@@ -18,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from benchmarks.attacks import asked_of, ended
 from benchmarks.attacks.endpoint import called
 from tests.tune import tiny
 
@@ -96,19 +96,13 @@ def _change(told: Any, draw: random.Random) -> None:
         told[name] = draw.choice(HOSTILE)
 
 
-def main() -> None:
+def main() -> int:
     """Run as a program."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--count", type=int, default=2000)
-    parser.add_argument("--seed", type=int, default=0)
-    chosen = parser.parse_args()
+    chosen = asked_of(__doc__, 2000)
     with tempfile.TemporaryDirectory() as folder:
         found = list(attack(chosen.count, chosen.seed, Path(folder)))
-    for fault in found:
-        sys.stdout.write(fault + "\n")
-    sys.stdout.write(f"transcript: {chosen.count} changed transcripts, seed {chosen.seed}, {len(found)} faults\n")
-    sys.exit(bool(found))
+    return ended(found, f"transcript: {chosen.count} changed transcripts, seed {chosen.seed}, {len(found)} faults")
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -10,17 +10,17 @@ unusual form, which has to pass. Kernels run in Triton's interpreter, in process
 
 from __future__ import annotations
 
-import argparse
 import ast
 import importlib
 import random
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import ModuleType
 from typing import Any, NamedTuple
 from unittest import mock
 
+from benchmarks.attacks import asked_of, ended
 from constrint.hwmodels import load_gpu
 from constrint.propose import GateSettings, find_task
 from constrint.propose.allowed import words
@@ -72,16 +72,13 @@ class Case(NamedTuple):
 
 def main() -> int:
     """Draw, judge, and print what got through."""
-    parser = argparse.ArgumentParser(description="Attack the gates of Triton source.")
-    parser.add_argument("--count", type=int, default=200, help="how many candidates")
-    parser.add_argument("--seed", type=int, default=1, help="what decides them")
-    options = parser.parse_args()
+    options = asked_of(__doc__, 200)
     counts, found = attack(options.count, options.seed)
-    for source, gate, message in found:
-        print(f"--- {gate or 'passed'}: {message}\n{source}")
     told = ", ".join(f"{count} {what}" for what, count in sorted(counts.items()))
-    print(f"triton_source: {options.count} candidates, seed {options.seed}: {told}; {len(found)} got through")
-    return 1 if found else 0
+    finds = [f"--- {gate or 'passed'}: {message}\n{source}" for source, gate, message in found]
+    return ended(
+        finds, f"triton_source: {options.count} candidates, seed {options.seed}: {told}; {len(found)} got through"
+    )
 
 
 def attack(count: int, seed: int) -> tuple[Counter[str], list[tuple[str, str, str]]]:
@@ -116,7 +113,11 @@ def judged(case: Case) -> tuple[str, str]:
         GateSettings(allow_unsandboxed=True, device="cpu"),
     )
     # What is done only at the sizes of the timing is seen where all that is launched at them is compiled.
-    gates = ("compiles",) if "TIMED" in case.source else ("right", "honest")
+    return refused_by(examination, ("compiles",) if "TIMED" in case.source else ("right", "honest"))
+
+
+def refused_by(examination: Examination, gates: Sequence[str]) -> tuple[str, str]:
+    """The first of some gates, run without those before them, that refuses a candidate, and why; the worker ends."""
     try:
         for gate in gates:
             getattr(examination, gate)()

@@ -9,7 +9,6 @@ run that does not go on.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import random
@@ -22,6 +21,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from benchmarks.attacks import asked_of, ended
 from benchmarks.attacks.workers import left_over
 from constrint.tune.store.store import RecordStore
 
@@ -116,15 +116,10 @@ def attack(count: int, seed: int) -> tuple[list[str], int]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Attack, print a summary, and return the exit code."""
-    parser = argparse.ArgumentParser(description="Runs of the tuner are killed, and go on.")
-    parser.add_argument("--count", type=int, default=20)
-    parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args(arguments)
+    options = asked_of(__doc__, 20, arguments)
     finds, records = attack(options.count, options.seed)
-    for find in finds:
-        print(find)
-    print(f"tuner_kills: {options.count} kills from seed {options.seed}: {records} records; {len(finds)} finds")
-    return 1 if finds else 0
+    told = f"{records} records; {len(finds)} finds"
+    return ended(finds, f"tuner_kills: {options.count} kills from seed {options.seed}: {told}")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ that outlives the run, code of a candidate that runs in this process, or a time 
 # ruff: noqa: D102 - the methods of a kernel
 from __future__ import annotations
 
-import argparse
 import ctypes
 import os
 import pickle
@@ -30,6 +29,7 @@ from typing import Any
 
 import msgspec
 
+from benchmarks.attacks import ended, parser_of
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.registry import load_spec
 from constrint.propose import wire
@@ -394,18 +394,13 @@ def attack_gates(count: int, seed: int, patience_s: float = 3.0) -> tuple[list[s
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Attack, print a summary, and return the exit code."""
-    parser = argparse.ArgumentParser(description="Candidates attack the tuner's processes.")
-    parser.add_argument("--count", type=int, default=100)
-    parser.add_argument("--seed", type=int, default=1)
+    parser = parser_of(__doc__, 100)
     parser.add_argument("--patience", type=float, default=3.0)
     parser.add_argument("--gates", action="store_true", help="attack the processes of proposed source")
     options = parser.parse_args(arguments)
     finds, outcomes = (attack_gates if options.gates else attack)(options.count, options.seed, options.patience)
-    for find in finds:
-        print(find)
     told = ", ".join(f"{number} {name.lower()}" for name, number in sorted(outcomes.items()))
-    print(f"workers: {options.count} attackers from seed {options.seed}: {told}; {len(finds)} finds")
-    return 1 if finds else 0
+    return ended(finds, f"workers: {options.count} attackers from seed {options.seed}: {told}; {len(finds)} finds")
 
 
 if __name__ == "__main__":

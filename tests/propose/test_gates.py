@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
+from benchmarks.attacks.triton_source import refused_by
 from constrint.hwmodels import load_gpu
 from constrint.propose import GateSettings, examine, find_sandbox, find_task, order
 from constrint.propose.examination import Examination, Failing
-from constrint.propose.process import WorkerLost, WorkerRefused
 from constrint.propose.score import GATES
 from constrint.propose.values import CERTAINTY, ENOUGH_CALLS, RARE, InputSet, input_sets
 from constrint.tune.search.llm.records import SourceProposal
@@ -38,15 +38,7 @@ def first_refusal(source: str, gates: Sequence[str]) -> tuple[str, str]:
     """The first of some gates, run without those before them, that refuses a softmax, and why."""
     # A call that never ends is waited for as long.
     patience_s = 3 if "while True" in source else 60
-    examination = Examination(proposal(source), GPU, GateSettings(True, "cpu", patience_s=patience_s))
-    try:
-        for gate in gates:
-            getattr(examination, gate)()
-    except (Failing, WorkerLost, WorkerRefused) as error:
-        return gate, str(error)
-    finally:
-        examination.close()
-    return "", ""
+    return refused_by(Examination(proposal(source), GPU, GateSettings(True, "cpu", patience_s=patience_s)), gates)
 
 
 @pytest.fixture
