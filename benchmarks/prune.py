@@ -22,7 +22,7 @@ from benchmarks.pruning.lists import RENAME, SIGNATURE, SIZES, lists
 from constrint import load_gpu, prune
 from constrint.errors import InfeasibleError, UnsupportedError
 from constrint.hwmodels import GpuModel
-from constrint.select.as_compiled import problem_of, taken_by
+from constrint.select.compiled import problem_of, taken_by
 from constrint.tune import build_triton, triton_source
 
 GPUS = ("h200", "a100", "mi300x")

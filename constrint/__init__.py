@@ -4,14 +4,11 @@ The main names of the packages below are offered here too, `from constrint impor
 rank`. `__init__.pyi` lists them; each is imported at its first use, so that `import constrint` stays light.
 """
 
-from constrint.lazy import lazily, names_of, stub_names
+from constrint.lazy import from_stub
 
 __version__ = "0.1.0"
 
-_NAMES = stub_names(__name__, __file__)
-_load = lazily(__name__, _NAMES)
-__dir__ = names_of(globals(), _NAMES)
-__all__ = sorted(name for names in _NAMES.values() for name in names)
+_load, __dir__, __all__ = from_stub(globals())
 
 
 def __getattr__(name: str) -> object:

@@ -11,27 +11,17 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-def stub_names(package: str, file: str) -> dict[str, tuple[str, ...]]:
-    """Read the names that a package offers from its stub, the one list that type checkers read too.
+def from_stub(namespace: dict[str, Any]) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """Make `__getattr__`, `__dir__` and `__all__` of a package from its stub, the list that type checkers read too.
 
     Args:
-        package: The package's `__name__`.
-        file: Its `__file__`; the stub beside it is `__init__.pyi` and consists of `from module import name as name`.
-
-    Returns:
-        The names by module, relative to the package; submodules of the package itself stand under "".
+        namespace: The package's `globals()`; the stub beside its file is `__init__.pyi` and consists of
+            `from module import name as name`.
     """
-    names: dict[str, tuple[str, ...]] = {}
-    module = ""
-    with open(file + "i", encoding="utf-8") as lines:
-        for line in lines:
-            words = line.replace(",", " ").split()
-            if words[:1] == ["from"]:
-                module, words = words[1][len(package) + 1 :], words[3:]
-            names[module] = names.get(module, ()) + tuple(
-                name for name, word in zip(words[2:], words[1:], strict=False) if word == "as"
-            )
-    return names
+    package = namespace["__name__"]
+    modules = _stub_names(package, namespace["__file__"])
+    offered = sorted(name for names in modules.values() for name in names)
+    return lazily(package, modules), names_of(namespace, modules), offered
 
 
 def lazily(package: str, modules: Mapping[str, tuple[str, ...]]) -> Callable[[str], Any]:
@@ -59,3 +49,18 @@ def names_of(namespace: Mapping[str, Any], modules: Mapping[str, tuple[str, ...]
         modules: The names by the module that defines them.
     """
     return lambda: sorted({*namespace, *(name for names in modules.values() for name in names)})
+
+
+def _stub_names(package: str, file: str) -> dict[str, tuple[str, ...]]:
+    """The names of a package's stub by module, relative to the package; submodules of the package stand under ""."""
+    names: dict[str, tuple[str, ...]] = {}
+    module = ""
+    with open(file + "i", encoding="utf-8") as lines:
+        for line in lines:
+            words = line.replace(",", " ").split()
+            if words[:1] == ["from"]:
+                module, words = words[1][len(package) + 1 :], words[3:]
+            names[module] = names.get(module, ()) + tuple(
+                name for name, word in zip(words[2:], words[1:], strict=False) if word == "as"
+            )
+    return names

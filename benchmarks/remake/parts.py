@@ -28,8 +28,7 @@ from constrint.errors import ConstrintError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.correction import GROUPS
 from constrint.kernels.gemm.library.cost import COLUMNS, place_of_row
-from constrint.select.tuned import TunedTable, read_tuned, write_tuned
-from constrint.select.winners import SHIPPED
+from constrint.select.winners import SHIPPED, TunedTable, read_tuned, write_tuned
 
 #: Seconds of a part that a program takes to start and to write, beside its own limit; and, of them, those between
 #: Ctrl-C and its end by force.

@@ -27,8 +27,7 @@ from constrint.kernels.gemm.library.cost import path_of as library_path
 from constrint.kernels.registry import load_kernel, spec_or_none
 from constrint.kernels.rnn.measured import table_of
 from constrint.select.fingerprint import source_hash
-from constrint.select.tuned import read_tuned, tuned_path
-from constrint.select.winners import SHIPPED
+from constrint.select.winners import SHIPPED, read_tuned, tuned_path
 
 EVIDENCE = Path(__file__).with_name("evidence.json")
 RESULTS = Path(__file__).parents[1] / "results"

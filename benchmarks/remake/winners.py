@@ -20,8 +20,7 @@ from constrint.errors import ConstrintError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.registry import load_kernel, load_spec
 from constrint.select import Workload
-from constrint.select.tuned import TunedEntry, read_tuned, tuned_path
-from constrint.select.winners import SHIPPED
+from constrint.select.winners import SHIPPED, TunedEntry, read_tuned, tuned_path
 from constrint.tune.engine.interface import Setup
 from constrint.tune.engine.local import LocalEngine, devices_of
 from constrint.tune.engine.process import start_server

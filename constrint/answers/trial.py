@@ -12,7 +12,7 @@ from constrint.hwmodels import GpuModel
 from constrint.select import Workload
 
 if TYPE_CHECKING:
-    from constrint.select.tuned import TunedEntry
+    from constrint.select.winners import TunedEntry
     from constrint.tune.session import Goal, Tuned
     from constrint.tune.store.record import TuningRecord
     from constrint.tune.tuner import TuningReport

@@ -26,8 +26,8 @@ from typing import Any
 
 import numpy as np
 
+from constrint.choose.decide import Refusal, care_after, refusals_of
 from constrint.choose.decision import Decision, ErrorBand, Evidence, Program, Request, Step
-from constrint.choose.refusals import Refusal, care_after, refusals_of
 from constrint.errors import InfeasibleError, UsageError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.registry import load_kernel

@@ -269,6 +269,17 @@ def _version(name: str) -> str:
         return "not installed"
 
 
+def _only_if_given(act: Callable[[str], None]) -> Callable[[str | None], None]:
+    """The callback of an option that acts and ends the program; the library calls it without a value, too."""
+
+    def called(value: str | None) -> None:
+        if value is not None:
+            act(value)
+            raise typer.Exit
+
+    return called
+
+
 def _options(
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
@@ -278,7 +289,7 @@ def _options(
         typer.Option(
             "--install-completion",
             metavar="[SHELL]",
-            callback=completion.install,
+            callback=_only_if_given(completion.install),
             is_eager=True,
             help="Install completion for this shell, or for bash, zsh, fish or powershell.",
         ),
@@ -288,7 +299,7 @@ def _options(
         typer.Option(
             "--show-completion",
             metavar="[SHELL]",
-            callback=completion.show,
+            callback=_only_if_given(completion.show),
             is_eager=True,
             help="Print the completion script instead.",
         ),

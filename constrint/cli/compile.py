@@ -22,7 +22,7 @@ from constrint.cli.run import Progress
 from constrint.errors import UnknownNameError, UnsupportedError, UsageError
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.gemm.units import TENSOR_MEMORY_COLUMNS
-from constrint.select.as_compiled import problem_of, taken_by
+from constrint.select.compiled import problem_of, taken_by
 from constrint.tune.assembly import assembly_of
 from constrint.tune.compile import BuiltKernel, build_triton, require_triton
 from constrint.tune.pool import as_if_here

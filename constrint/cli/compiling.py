@@ -9,9 +9,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from constrint.cli.run import Progress, Run
-from constrint.select.as_compiled import CompileJob
 from constrint.select.candidate import CompiledKernel
-from constrint.select.compiled import compile_cached, keep, recall
+from constrint.select.compiled import CompileJob, compile_cached, keep, recall
 
 #: Results that tell of the compiling process, not of the kernel; they are not cached.
 LOST = ("NOT_RUN", "TIMED_OUT", "CRASHED")

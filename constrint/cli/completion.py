@@ -97,26 +97,21 @@ SHELLS = ("bash", "zsh", "fish", "powershell", "pwsh")
 THIS_SHELL = "this"
 
 
-def show(shell: str | None) -> None:
+def show(shell: str) -> None:
     """Print the completion script of a shell."""
-    if shell is not None:
-        script = _library().get_completion_script(prog_name="constrint", complete_var=REQUEST, shell=_named(shell))
-        typer.echo(script)
-        raise typer.Exit
+    typer.echo(_library().get_completion_script(prog_name="constrint", complete_var=REQUEST, shell=_named(shell)))
 
 
-def install(shell: str | None) -> None:
+def install(shell: str) -> None:
     """Install the completion script of a shell."""
-    if shell is not None:
-        try:
-            name, path = _library().install(_named(shell), prog_name="constrint", complete_var=REQUEST)
-        except OSError as error:
-            raise UsageError(
-                f"completion cannot be installed: {error.filename}: {error.strerror}. "
-                "`constrint --show-completion` prints the script, to be put where your shell reads it."
-            ) from None
-        typer.echo(f"{name} completion is installed in {path}; start a new shell to use it.")
-        raise typer.Exit
+    try:
+        name, path = _library().install(_named(shell), prog_name="constrint", complete_var=REQUEST)
+    except OSError as error:
+        raise UsageError(
+            f"completion cannot be installed: {error.filename}: {error.strerror}. "
+            "`constrint --show-completion` prints the script, to be put where your shell reads it."
+        ) from None
+    typer.echo(f"{name} completion is installed in {path}; start a new shell to use it.")
 
 
 def _library() -> Any:
@@ -196,19 +191,32 @@ def complete_setting(ctx: typer.Context, incomplete: str) -> Words:
     return [f"{name}={head}{word}" for word in map(str, sorted(values)) if word.startswith(last) and word not in before]
 
 
-def _listed(module: str, names: Callable[[Any], Iterable[str]]) -> Callable[[str], Words]:
-    """A completion by names that a module, loaded for it alone, has."""
+def complete_backend(incomplete: str) -> Words:
+    """Names of the solver's back-ends."""
+    from constrint.solve import list_backends
 
-    def complete(incomplete: str) -> Words:
-        return _begun(names(import_module(f"constrint.{module}")), incomplete.lower())
-
-    return complete
+    return _begun(list_backends(), incomplete.lower())
 
 
-complete_backend = _listed("solve", lambda module: module.list_backends())
-complete_format = _listed("answers.registry", lambda module: module.PAGES.built_in)
-complete_export = _listed("export", lambda module: module.list_formats())
-complete_dialect = _listed("model.text.parse", lambda module: module.DIALECTS)
+def complete_format(incomplete: str) -> Words:
+    """Formats of printed pages."""
+    from constrint.answers.registry import PAGES
+
+    return _begun(PAGES.built_in, incomplete.lower())
+
+
+def complete_export(incomplete: str) -> Words:
+    """Formats of `solve --export`."""
+    from constrint.export import list_formats
+
+    return _begun(list_formats(), incomplete.lower())
+
+
+def complete_dialect(incomplete: str) -> Words:
+    """Languages of problem files."""
+    from constrint.model.text.parse import DIALECTS
+
+    return _begun(DIALECTS, incomplete.lower())
 
 
 def _begun(words: Iterable[str], incomplete: str) -> list[str]:

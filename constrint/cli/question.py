@@ -27,6 +27,7 @@ from constrint.select import KernelSpec, Operation, Workload
 from constrint.select.rank import requests
 from constrint.select.workload import workload_of
 from constrint.solve import list_backends
+from constrint.solve.backends.native import NATIVE
 
 if TYPE_CHECKING:
     from constrint.model.text.members import Names
@@ -145,7 +146,7 @@ def takes(spec: KernelSpec, gpu: GpuModel, workload: Workload) -> bool:
 
 def check_backend(name: str) -> None:
     """Raise UnknownNameError for an unknown solver back-end."""
-    if name not in list_backends():
+    if name not in NATIVE and name not in list_backends():
         raise UnknownNameError("back-end", name, list_backends())
 
 

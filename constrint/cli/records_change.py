@@ -99,7 +99,7 @@ def publish(
     """Write the winners as the tables that launches go by."""
     from constrint import cache
     from constrint.kernels.registry import code_of
-    from constrint.select.tuned import read_tuned
+    from constrint.select.winners import read_tuned
     from constrint.tune.store import choices
 
     chosen = folder or cache.user_folder()

@@ -28,9 +28,9 @@ from constrint.cli.run import Run
 from constrint.errors import CancelledError, ConstrintError, UnsupportedError, UsageError
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.select import Operation, Ranking
-from constrint.select.as_compiled import lateness
 from constrint.select.candidate import Candidate
 from constrint.select.rank import rank_requests
+from constrint.select.ranking import lateness
 
 if TYPE_CHECKING:
     from constrint.answers.comparison import GpuAnswer

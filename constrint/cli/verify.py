@@ -24,8 +24,9 @@ from constrint.cli.solve import MAX_COMPILED, rank_question
 from constrint.errors import InfeasibleError, UnsupportedError, UsageError
 from constrint.model import Var
 from constrint.select import Candidate
-from constrint.select.as_compiled import CompileJob as ToCompile
-from constrint.select.as_compiled import judge, modelled, runs
+from constrint.select.compiled import CompileJob as ToCompile
+from constrint.select.compiled import judge, modelled
+from constrint.select.ranking import runs
 from constrint.solve import why_not
 
 SCHEMA = "constrint.verify/2"

@@ -35,8 +35,9 @@ from constrint.report.hardware import curves, roofline_facts
 from constrint.report.heat import broken_facts, heat_facts
 from constrint.report.measured import of_config
 from constrint.select import Candidate, Operation, Ranking
-from constrint.select.as_compiled import Compile, CompileJob, judge, lateness
+from constrint.select.compiled import Compile, CompileJob, judge
 from constrint.select.rank import KernelProblem, KernelSpace, rank_requests, reason_of
+from constrint.select.ranking import lateness
 from constrint.solve import Limits, RulePruning, count, minimal_conflict, pruning, would_remove
 
 

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 from constrint.answers.facts import MeasuredFacts, Value, plain
 from constrint.select import Operation, Workload
 from constrint.select.fingerprint import source_hash
-from constrint.select.tuned import TunedEntry, read_tuned, tuned_path
-from constrint.select.winners import SHIPPED
+from constrint.select.winners import SHIPPED, TunedEntry, read_tuned, tuned_path
 
 if TYPE_CHECKING:
     from constrint.tune.store.record import TuningRecord

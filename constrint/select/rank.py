@@ -18,16 +18,17 @@ from numpy.typing import NDArray
 from constrint.errors import ConstrintError, InfeasibleError, LimitReachedError
 from constrint.hwmodels import GpuModel
 from constrint.model import Problem, Var
-from constrint.select.as_compiled import Compile, CompileJob, as_compiled, lateness, one_by_one
 from constrint.select.candidate import Candidate, CostEstimate
 from constrint.select.core_space import BlockColumns, core_space
 from constrint.select.cost import CostColumns
 from constrint.select.ranking import KernelSpace as KernelSpace  # re-exported: the result types of `rank`
 from constrint.select.ranking import Ranking as Ranking
+from constrint.select.ranking import lateness
 from constrint.select.spec import KernelSpec, Operation, Param
 from constrint.select.workload import Workload, check_count, checked
 
 if TYPE_CHECKING:
+    from constrint.select.compiled import Compile
     from constrint.solve import Conflict, Limits
 
 #: Relative difference of predicted times below which configurations tie.
@@ -119,7 +120,7 @@ def rank_requests(
     top: int = 10,
     started: float | None = None,
     compile: int = 0,
-    compile_all: Compile = one_by_one,
+    compile_all: Compile | None = None,
     limits: Limits | None = None,
 ) -> Ranking:
     """Rank the problems of `requests`, perhaps with further rules in them.
@@ -169,17 +170,19 @@ def _ranked(
 
 
 def _compiled(
-    candidates: list[Candidate], able: list[KernelProblem], number: int, compile_all: Compile
+    candidates: list[Candidate], able: list[KernelProblem], number: int, compile_all: Compile | None
 ) -> list[Candidate]:
     """Replace estimates of the first candidates by compiled figures and order again; unusable ones come last."""
     by_kernel = {request.spec.full_name: request for request in able}
     first = [candidate for candidate in candidates if candidate.resources is not None][:number]
     if not first:
         return candidates
+    from constrint.select.compiled import CompileJob, as_compiled, one_by_one  # where something is compiled
+
     jobs = [CompileJob(r.spec, r.gpu, r.workload, c.config) for c in first for r in (by_kernel[c.kernel],)]
     taken = {id(candidate) for candidate in first}
     rest = [candidate for candidate in candidates if id(candidate) not in taken]
-    judged = as_compiled(first, jobs, compile_all)
+    judged = as_compiled(first, jobs, compile_all or one_by_one)
     return sorted([*judged, *rest], key=lambda c: (lateness(c, able[0].gpu), c.cost.seconds))
 
 

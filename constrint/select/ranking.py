@@ -187,3 +187,19 @@ def _block(candidate: Candidate) -> dict[str, Any]:
         "is_compiled": use is not None and use.compiled is not None,
         "problem": candidate.problem,
     }
+
+
+def runs(candidate: Candidate) -> bool:
+    """Whether a candidate can be launched, by its compiled figures if there are any."""
+    return candidate.resources is None or candidate.resources.blocks_per_sm > 0
+
+
+def lateness(candidate: Candidate, gpu: GpuModel) -> int:
+    """Return 0 for a candidate that fits, 1 for one that may exceed a block's shared memory, 2 for one that cannot run.
+
+    Whatever the predicted time, the later ones come after the earlier ones.
+    """
+    if not runs(candidate):
+        return 2
+    use = candidate.resources
+    return int(use is not None and use.smem_bytes > gpu.sm.max_smem_bytes_per_block)

@@ -10,8 +10,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from constrint.select.compiled import triton_version
-
 if TYPE_CHECKING:
     from constrint.select.spec import KernelSpec
 
@@ -46,6 +44,27 @@ def _toolchain(has_torch: bool) -> Mapping[str, str]:
         versions["torch"] = str(torch.__version__)
         versions["cuda"], versions["rocm"] = (str(getattr(torch.version, name, None) or "") for name in ("cuda", "hip"))
     return {name: version for name, version in sorted(versions.items()) if version}
+
+
+@lru_cache(maxsize=1)
+def triton_version() -> str:
+    """Triton's version without importing it; empty where it is not installed."""
+    return _version("triton")
+
+
+@lru_cache(maxsize=1)
+def compilers() -> tuple[str, str]:
+    """The versions of Triton and NVRTC without importing them; empty texts for tools that are not installed."""
+    return triton_version(), _version("nvidia-cuda-nvrtc")
+
+
+def _version(package: str) -> str:
+    from importlib.metadata import PackageNotFoundError, version  # takes as long to import as all else here
+
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
 
 
 def differences(recorded: Mapping[str, str], now: Mapping[str, str]) -> list[str]:

@@ -9,12 +9,9 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from constrint.lazy import lazily, names_of, stub_names
+from constrint.lazy import from_stub
 
-_NAMES = stub_names(__name__, __file__)
-__getattr__ = lazily(__name__, _NAMES)
-__dir__ = names_of(globals(), _NAMES)
-__all__ = sorted(name for names in _NAMES.values() for name in names)
+__getattr__, __dir__, __all__ = from_stub(globals())
 
 
 class _Callable(ModuleType):

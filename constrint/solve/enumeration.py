@@ -15,7 +15,7 @@ from constrint.errors import CancelledError, LimitReachedError
 from constrint.model import Problem
 from constrint.model.coding import Coding
 from constrint.solve.backends.backend import Columns, get_backend
-from constrint.solve.backends.native import NATIVE, NativeBackend
+from constrint.solve.backends.native import NATIVE
 from constrint.solve.budget import Budget, Limits, SearchStats
 from constrint.solve.engine import walk
 from constrint.solve.engine.compiled import CompiledWalk, walk_in_order
@@ -39,8 +39,7 @@ def enumerate_space(problem: Problem, limits: Limits | None = None, backend: str
         LimitReachedError: When a limit ended the search before all solutions were known.
     """
     if backend in NATIVE or backend == "auto":
-        native = NativeBackend("numpy" if backend == "numpy" else "native")
-        return _with_values(native.space(problem, limits or Limits()), problem)
+        return _with_values(factored_space(problem, limits or Limits(), backend != "numpy"), problem)
     started = time.perf_counter()
     columns = get_backend(backend).solutions(problem, limits or Limits())
     factors = _one_table(problem, columns)

@@ -21,8 +21,7 @@ from benchmarks.remake.winners import few, shipped_goals
 from constrint.errors import UsageError
 from constrint.hwmodels import load_gpu
 from constrint.kernels.gemm.library.cost import COLUMNS
-from constrint.select.tuned import TunedTable, read_tuned, write_tuned
-from constrint.select.winners import SHIPPED
+from constrint.select.winners import SHIPPED, TunedTable, read_tuned, write_tuned
 
 GPU = load_gpu("h200")
 

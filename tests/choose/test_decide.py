@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
 
 from constrint import cache
-from constrint.choose import REGISTERS, Decision, Evidence, Refusal, Request, candidates, decide, forget, memo, refuse
+from constrint.choose import (
+    REGISTERS,
+    Decision,
+    Evidence,
+    Refusal,
+    Request,
+    candidates,
+    decide,
+    forget,
+    refuse,
+)
 from constrint.errors import ConstrintError, InfeasibleError, UnknownNameError, UsageError
 from constrint.hwmodels import load_gpu
 from constrint.kernels.registry import load_spec
@@ -105,9 +116,10 @@ def test_a_step_of_a_decision_is_a_decision_of_its_own() -> None:
 def test_refusing_a_step_drops_every_decision_that_has_it() -> None:
     decision = decide(REQUEST)
     layer = Decision(Request("lstm", WORKLOAD, H200, detail="layer"), decision.program)
-    memo.remember(layer)
+    memory = sys.modules["constrint.choose.decide"]._MEMORY
+    memory[layer.request.key] = layer
     refuse(decision, spilled(decision))
-    assert memo.recall(layer.request) is None
+    assert layer.request.key not in memory
 
 
 def test_json_keeps_everything_but_the_request() -> None:

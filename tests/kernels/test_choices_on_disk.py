@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from constrint import cache
-from constrint.choose import Decision, refusals
+from constrint.choose import Decision
 from constrint.choose import candidates as choose_candidates
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.gemm import candidates
@@ -25,8 +25,8 @@ from constrint.kernels.rnn import candidates as layer_candidates
 from constrint.kernels.rnn.candidates import decide_layer
 from constrint.kernels.rnn.spec import workload_of
 from constrint.kernels.rnn.triton.spec import SPECS as TRITON_SPECS
-from constrint.select.disk_key import key_of
-from tests.support.decisions import begin_anew, choose_kernel, forget_products, refuse_step
+from constrint.select.fingerprint import key_of
+from tests.support.decisions import begin_anew, choose_kernel, forget_products, forget_refusals, refuse_step
 from tests.support.gemm import POINTER, product
 
 ASKED = dataclasses.replace(product(1000, 4096, 4096), no_library="our kernels are tested")
@@ -39,8 +39,7 @@ B200 = load_gpu("b200")
 def new_process() -> None:
     """Forget what a process knows."""
     forget_products()
-    refusals._REFUSED.clear()
-    refusals._REFUSED_STEPS.clear()
+    forget_refusals()
 
 
 @pytest.fixture(autouse=True)

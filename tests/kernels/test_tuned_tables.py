@@ -10,8 +10,7 @@ from constrint.hwmodels import load_gpu
 from constrint.kernels.registry import load_kernel, load_spec, spec_or_none
 from constrint.select import Workload
 from constrint.select.fingerprint import source_hash
-from constrint.select.tuned import TunedEntry, read_tuned
-from constrint.select.winners import SHIPPED
+from constrint.select.winners import SHIPPED, TunedEntry, read_tuned
 from constrint.solve import why_not
 from constrint.tune.goals import goals_of
 

@@ -18,8 +18,8 @@ from constrint.report import Means, Report, gather
 from constrint.report.heat import telling_axes
 from constrint.report.measured import in_order, measured_facts, of_config, published
 from constrint.select import Workload
-from constrint.select.as_compiled import CompileJob
 from constrint.select.candidate import CompiledKernel
+from constrint.select.compiled import CompileJob
 from constrint.select.rank import rank, requests
 from constrint.solve import count, pruning
 from tests.support.reports import measured_record as record

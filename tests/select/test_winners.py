@@ -25,7 +25,7 @@ from constrint.kernels.rnn.candidates import decide_layer
 from constrint.select import Workload, rank, winners
 from constrint.select.fingerprint import fingerprint_of, source_hash
 from constrint.select.toolchain import differences, toolchain_of
-from constrint.select.tuned import TunedEntry, TunedTable, read_tuned, tuned_path, write_tuned
+from constrint.select.winners import TunedEntry, TunedTable, read_tuned, tuned_path, write_tuned
 from tests.support.cuda_kernels import ROTATE
 from tests.support.decisions import begin_anew, choose_kernel, refuse_step
 from tests.support.shared import SharedResults, SharedTables

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 
 import pytest
 
-from constrint.choose import Decision, Program, Refusal, Request, Step, decide, forget, memo, refusals, refuse
+from constrint.choose import Decision, Program, Refusal, Request, Step, decide, forget, refuse
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.candidates import forget_tables
 from constrint.select import Config, KernelSpec, Workload
 
+#: The module, whose name in its package is the function's.
+_DECIDE = sys.modules["constrint.choose.decide"]
+
 
 def begin_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """Give the test a memory of its own; the one before it comes back afterwards."""
-    monkeypatch.setattr(memo, "_MEMORY", {})
-    monkeypatch.setattr(refusals, "_REFUSED", {})
-    monkeypatch.setattr(refusals, "_REFUSED_STEPS", set())
+    for name in ("_MEMORY", "_REFUSED"):
+        monkeypatch.setattr(_DECIDE, name, {})
+    monkeypatch.setattr(_DECIDE, "_REFUSED_STEPS", set())
+
+
+def forget_refusals() -> None:
+    """Forget what devices refused."""
+    _DECIDE._REFUSED.clear()
+    _DECIDE._REFUSED_STEPS.clear()
 
 
 def choose_kernel(

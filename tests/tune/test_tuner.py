@@ -20,7 +20,7 @@ import pytest
 from constrint.cli.app import main
 from constrint.kernels.registry import load_spec
 from constrint.select import toolchain
-from constrint.select.tuned import read_tuned
+from constrint.select.winners import read_tuned
 from constrint.tune.engine import local
 from constrint.tune.store.record import TuningRecord
 from constrint.tune.store.store import RecordStore

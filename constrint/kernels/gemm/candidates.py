@@ -16,9 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from constrint.choose.candidates import program_of_winner
-from constrint.choose.decide import decide
+from constrint.choose.decide import REGISTERS, Refusal, care_after, decide
 from constrint.choose.decision import Decision, ErrorBand, Evidence, Program, Request, Step
-from constrint.choose.refusals import REGISTERS, Refusal, care_after
 from constrint.errors import InfeasibleError, UnknownNameError, UnsupportedError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.correction import FIRST, Corrector, corrector_of, path_for

@@ -25,7 +25,7 @@ from constrint.kernels.gemm.units import ELEMENT_BYTES, WIDEST_BYTES
 from constrint.model import Var
 from constrint.select.candidate import Config
 from constrint.select.core_space import BlockColumns
-from constrint.select.disk_key import key_of
+from constrint.select.fingerprint import key_of
 from constrint.select.limits import BROKEN_SHARE, chance_of_broken, slowdown
 from constrint.select.spec import Param, Rule
 from constrint.select.tile_work import PreparedColumns, PreparedRow

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from constrint.choose import BACKWARD, FORWARD, Decision, ErrorBand, Evidence, Program, Refusal, Request, Step, decide
-from constrint.choose.refusals import has_refused
+from constrint.choose.decide import has_refused
 from constrint.errors import ConstrintError, InfeasibleError, UnknownNameError, UnsupportedError, UsageError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.rnn.cudnn.cost import CudnnLayer, layer_s, left_out_errors

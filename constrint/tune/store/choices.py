@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from constrint.errors import StoreError
-from constrint.select.tuned import TunedEntry, TunedTable, read_tuned, table_of, tuned_path, write_tuned
+from constrint.select.winners import TunedEntry, TunedTable, read_tuned, table_of, tuned_path, write_tuned
 from constrint.tune.store.alone import alone_in
 from constrint.tune.store.record import Figures, TuningRecord
 

@@ -7,7 +7,7 @@ import hashlib
 import msgspec
 
 from constrint.select import Workload
-from constrint.select.tuned import Value as Value
+from constrint.select.winners import Value as Value
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

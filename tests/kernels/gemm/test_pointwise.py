@@ -17,7 +17,7 @@ if missing_packages("torch", "triton"):
 
 import torch
 
-from constrint.choose import Decision, decide, memo
+from constrint.choose import Decision, decide
 from constrint.errors import UnsupportedError
 from constrint.hwmodels import load_gpu
 from constrint.kernels.gemm import first_call
@@ -30,6 +30,7 @@ from constrint.kernels.gemm.library.launch import LibraryLaunch
 from constrint.kernels.gemm.pointwise.launch import pointwise_launch, pointwise_reference, sums_call
 from constrint.kernels.gemm.product import Product
 from constrint.kernels.gemm.reference import gemm_reference
+from tests.support.decisions import begin_anew
 from tests.support.gemm import product
 from tests.support.library_table import forget_tables, use_tables_of, write_table
 
@@ -134,7 +135,7 @@ def test_its_plan_is_cublas_and_one_launch(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(planned, "has_blas", lambda: True)
     monkeypatch.setattr(LibraryLaunch, "run", lambda _: None)
     monkeypatch.setattr(first_call, "machine_of", lambda _: (H200, Machine.of(H200)))
-    monkeypatch.setattr(memo, "_MEMORY", {})
+    begin_anew(monkeypatch)
     a, b = torch.randn(64, 32).bfloat16(), torch.randn(32, 48).bfloat16()
     bias = torch.randn(48).bfloat16()
     end = (1.0, 0.0, "gelu", None, "library+pointwise", "")

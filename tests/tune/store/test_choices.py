@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from constrint.errors import StoreError
-from constrint.select.tuned import TunedTable, read_tuned, table_of, tuned_path, write_tuned
+from constrint.select.winners import TunedTable, read_tuned, table_of, tuned_path, write_tuned
 from constrint.tune.store.choices import LostWinnersWarning, best_records, of_one_code, publish
 from constrint.tune.store.record import TuningRecord
 from constrint.tune.store.store import RecordStore

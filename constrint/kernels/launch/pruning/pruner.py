@@ -30,9 +30,9 @@ from constrint.kernels.launch.pruning.limits import (
     target_of,
     workload_for,
 )
-from constrint.select.compiled import triton_version
 from constrint.select.rank import predict, requests
 from constrint.select.spec import KernelSpec, Operation, Param
+from constrint.select.toolchain import triton_version
 from constrint.select.workload import ELEMENT_BYTES, Workload
 from constrint.tune.triton_versions import caution
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from constrint.select import Candidate
-from constrint.select.as_compiled import Compile, CompileJob, judge, modelled, runs
+from constrint.select.compiled import Compile, CompileJob, judge, modelled
+from constrint.select.ranking import runs
 from constrint.tune.search.interface import SearchTask
 from constrint.tune.search.llm.answer import Response
 from constrint.tune.search.llm.records import (

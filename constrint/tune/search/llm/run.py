@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from constrint.select.as_compiled import Compile
+from constrint.select.compiled import Compile
 from constrint.tune.search.interface import SearchTask
 from constrint.tune.search.llm.answer import PromptRequest, Response, Speaker, Spending, estimated_tokens
 from constrint.tune.search.llm.client import ModelClient

@@ -18,8 +18,8 @@ from typing import Final
 import msgspec
 
 from constrint.errors import UsageError
-from constrint.select.as_compiled import one_by_one
 from constrint.select.candidates import Candidates
+from constrint.select.compiled import one_by_one
 from constrint.tune.search.interface import Proposal as Trial
 from constrint.tune.search.interface import SearchTask
 from constrint.tune.search.llm.answer import FINAL, PromptRequest, Response, Speaker, Spending

@@ -9,8 +9,8 @@ from typing import Any
 
 from constrint.hwmodels import load_gpu
 from constrint.select import Operation, Workload
-from constrint.select.as_compiled import CompileJob
 from constrint.select.candidate import CompiledKernel
+from constrint.select.compiled import CompileJob
 from constrint.tune.search.interface import SearchTask
 from constrint.tune.search.llm.answer import PromptRequest, Response, Speaker, Usage
 from constrint.tune.search.llm.gates import CompileGate
