@@ -31,10 +31,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness.processes import Beat, Processes
-from constrint.errors import ConstrintError
-from constrint.kernels.resources import sample as kit
-from constrint.kernels.resources.check import FRESH_TITLES, TITLES, check_fresh, check_rows
-from constrint.kernels.resources.fit import (
+from benchmarks.resources import sample as kit
+from benchmarks.resources.check import FRESH_TITLES, TITLES, check_fresh, check_rows
+from benchmarks.resources.fit import (
     Calibration,
     calibration,
     chances_left_out,
@@ -43,6 +42,7 @@ from constrint.kernels.resources.fit import (
     left_out,
     summaries,
 )
+from constrint.errors import ConstrintError
 from constrint.kernels.resources.registers import DATA, Weights, write_weights
 from constrint.tune.trial import Outcome
 
@@ -60,7 +60,7 @@ GIVEN_UP = f"takes more than {PATIENCE_S} s to compile"
 
 def load(kernel: str) -> kit.KernelSample:
     """Load the sample of a kernel, which states its configurations, terms and rules."""
-    found: kit.KernelSample = importlib.import_module(f"constrint.kernels.{kernel}.sample").SAMPLE
+    found: kit.KernelSample = importlib.import_module(f"benchmarks.resources.{kernel.replace('.', '_')}").SAMPLE
     return found
 
 

@@ -10,6 +10,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 
+def one_line(text: str, most: int | None = None) -> str:
+    """A text of others for a message: one line of printable characters, at most so long; any other one becomes `?`."""
+    return "".join(one if one.isprintable() else "?" for one in " ".join(text.split()))[:most]
+
+
 class RulesInConflict(Protocol):
     """Interface of a conflict in an error: rules that cannot hold together; `str()` of it is the explanation.
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from typing import Any, cast
 
-from constrint.errors import ConstrintError
+from constrint.errors import ConstrintError, one_line
 
 #: Most characters of an exception in a message.
 MAX_SHOWN = 200
@@ -44,7 +44,7 @@ def load(point: Any) -> Any:
     try:
         return _loaded(point)
     except (Exception, SystemExit) as error:
-        raise ConstrintError(f"{_named(point)} cannot be loaded: {_one_line(error)}.") from error
+        raise ConstrintError(f"{_named(point)} cannot be loaded: {_reason(error)}.") from error
 
 
 def function_named(group: str, name: str) -> Callable[..., Any] | None:
@@ -75,7 +75,7 @@ def left_out(what: str) -> Iterator[None]:
     try:
         yield
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a package may raise anything
-        warnings.warn(f"{what} is left out: {_one_line(error)}", PluginWarning, stacklevel=2)
+        warnings.warn(f"{what} is left out: {_reason(error)}", PluginWarning, stacklevel=2)
 
 
 def _loaded(point: Any) -> Any:
@@ -88,12 +88,11 @@ def _named(point: Any) -> str:
     return f"the plug-in {point.name!r}" + (f" ({place})" if place else "")
 
 
-def _one_line(error: BaseException) -> str:
+def _reason(error: BaseException) -> str:
     """An exception as a line of printable text of bounded length."""
     try:
-        text = " ".join(str(error).split())
+        text = str(error)
     except Exception:  # noqa: BLE001 - so may its exception
         text = ""
-    text = text if isinstance(error, ConstrintError) else f"{type(error).__name__}: {text}".rstrip(": ")
-    shown = "".join(one if one.isprintable() else "?" for one in text)
-    return (shown if len(shown) <= MAX_SHOWN else f"{shown[:MAX_SHOWN]}...").rstrip(".")
+    text = one_line(text if isinstance(error, ConstrintError) else f"{type(error).__name__}: {text}").rstrip(": ")
+    return (text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}...").rstrip(".")

@@ -32,7 +32,7 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
         {"numpy", "msgspec", "platformdirs", "sqlalchemy", "torch", "triton", "ray", "optuna"},
     ),
     "kernels.registry": ({"select"}, set()),
-    "kernels.resources": ({"model", "select", "hwmodels"}, {"numpy", "msgspec", "scipy", "triton"}),
+    "kernels.resources": ({"model", "select"}, {"msgspec"}),
     "kernels.launch": (
         {"model", "select", "choose", "tune", "hwmodels"},
         {"numpy", "msgspec", "torch", "triton", "cuda"},
@@ -68,7 +68,7 @@ HEAVY |= {"plotly", "jinja2"}
 #: Parts of `kernels` that no operation owns.
 SHARED = ("launch", "resources")
 #: Files of an operation that solve spaces, or choose from them.
-CHOOSING = ("candidates", "tables", "correction", "sample")
+CHOOSING = ("candidates", "tables", "correction")
 
 
 def part_of(path: Path) -> str:

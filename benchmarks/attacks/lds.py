@@ -14,11 +14,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from benchmarks.attacks import ended, parser_of
+from benchmarks.resources.gemm import LIMITS, TARGETS
 from constrint.errors import ConstrintError
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.gemm.implementations import gemm_spec
 from constrint.kernels.gemm.product import has_tma
-from constrint.kernels.gemm.sample import LIMITS, TARGETS
 from constrint.kernels.gemm.spec import GemmSpec
 from constrint.model import Var
 from constrint.select import Config, Workload

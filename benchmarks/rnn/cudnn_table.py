@@ -22,7 +22,7 @@ from pathlib import Path
 from benchmarks.harness.table import read_rows, read_table
 from benchmarks.rnn.names import PROJECTION, TORCH_NN
 from constrint.hwmodels import load_gpu
-from constrint.kernels.rnn.cudnn.cost import MEASURED, left_out_error, measured
+from constrint.kernels.rnn.cudnn.spec import MEASURED, left_out_error, measured
 from constrint.kernels.rnn.measured import table_of
 
 LAYER = ("cell", "dtype", "batch", "head_dim", "time")

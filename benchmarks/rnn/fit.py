@@ -25,9 +25,9 @@ from scipy.optimize import least_squares
 
 from benchmarks.harness.table import read_rows
 from benchmarks.harness.workloads import HELD_OUT
+from benchmarks.resources.rnn import KEYS
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.registry import load_spec
-from constrint.kernels.rnn.sample import KEYS
 from constrint.kernels.rnn.spec import workload_of
 from constrint.kernels.rnn.triton import cost
 from constrint.model import Var

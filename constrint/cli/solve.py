@@ -151,10 +151,13 @@ def rank_question(question: Question, top: int, number: int = 0, run: Run | None
         LimitReachedError: When the run ended before anything was ranked.
         UsageError: When the question is about a file, or the compiler is not installed.
     """
-    from constrint.cli.compiling import compile_shown
-
     if question.operation is None:
         raise UsageError("only configurations of a kernel are ranked; name a --gpu.")
+    compile_all = None
+    if number:
+        from constrint.cli.compiling import compile_shown
+
+        compile_all = partial(compile_shown, run=run)
     ranking = rank_requests(
         question.operation,
         question.requests,
@@ -162,7 +165,7 @@ def rank_question(question: Question, top: int, number: int = 0, run: Run | None
         top=top,
         started=question.started,
         compile=number,
-        compile_all=partial(compile_shown, run=run),
+        compile_all=compile_all,
         limits=None if run is None else run.limits(),
     )
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from constrint.hwmodels.load import list_gpus, load_all, load_gpu
 from constrint.hwmodels.numbers import gpu_names
-from constrint.hwmodels.occupancy import occupancy
-from constrint.hwmodels.occupancy_limits import LIMIT_NAMES, UNLIMITED, Occupancy
+from constrint.hwmodels.occupancy import LIMIT_NAMES, UNLIMITED, Occupancy, occupancy
 from constrint.hwmodels.roofline import Roofline, roofline, special_functions_per_s, wave_quantisation
 from constrint.hwmodels.schema import (
     DTYPES,

@@ -14,12 +14,11 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 
-from constrint.errors import NoDeviceError, UsageError
+from constrint.errors import NoDeviceError, UsageError, one_line
 from constrint.hwmodels import GpuModel, detect, occupancy
 from constrint.propose import wire
 from constrint.propose.cuda import legal as cuda_legal
-from constrint.propose.floor import floor_s
-from constrint.propose.honesty import dishonest
+from constrint.propose.honesty import dishonest, floor_s
 from constrint.propose.legal import canonical, illegal
 from constrint.propose.operands import Expected
 from constrint.propose.process import SandboxWorker, WorkerLost, WorkerRefused
@@ -168,7 +167,7 @@ class Examination:
                 gate=gate,
                 passed=is_passed,
                 kernel=self._proposal.task,
-                message=_shown(passed.message),
+                message=one_line(passed.message, MAX_REASON),
                 seconds=passed.seconds,
                 is_modelled=passed.is_modelled,
                 resources=passed.resources,
@@ -360,11 +359,6 @@ class Examination:
         with SandboxWorker(PLAIN, uses_gpu=True) as worker:
             worker.ask(wire.LoadPlain(task=self._proposal.task), wire.Acknowledged, self._settings.patience_s)
             yield worker
-
-
-def _shown(text: str) -> str:
-    """A text for a terminal: what a candidate says may hold anything."""
-    return "".join(character if character.isprintable() else " " for character in text)[:MAX_REASON]
 
 
 def _check_fits(kernel: wire.Kernel, gpu: GpuModel) -> None:

@@ -1,10 +1,17 @@
-"""The gate `honest`: it refuses a candidate with correct outputs that others computed, or that changed other state."""
+"""The gate `honest`: it refuses a candidate with correct outputs that others computed, or that changed other state.
+
+A time below the floor, the least time of a task on a named GPU, is dishonest, too.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from constrint.hwmodels import GpuModel
+from constrint.propose.operands import Sizes
+from constrint.propose.task import Task
 from constrint.propose.wire import Watched
+from constrint.tune import floor
 
 
 def dishonest(calls: Sequence[Watched]) -> str:
@@ -28,3 +35,8 @@ def dishonest(calls: Sequence[Watched]) -> str:
         if not call.launches:
             return "a call launched no kernel of its own."
     return ""
+
+
+def floor_s(task: Task, sizes: Sizes, dtype: str, gpu: GpuModel, num_calls: int = 1) -> float:
+    """Least time of one of several calls in a row on different inputs: that of the task's bytes and operations."""
+    return floor.floor_s(gpu, dtype, task.moved_bytes(sizes, dtype), task.flops(sizes), num_calls)

@@ -19,8 +19,7 @@ from dataclasses import dataclass
 
 from constrint.hwmodels import GpuModel
 from constrint.propose import wire
-from constrint.propose.floor import floor_s
-from constrint.propose.honesty import dishonest
+from constrint.propose.honesty import dishonest, floor_s
 from constrint.propose.operands import Expected
 from constrint.propose.process import SandboxWorker
 from constrint.propose.task import Task, find_task

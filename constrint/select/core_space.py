@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from constrint.hwmodels import GpuModel, occupancy
-from constrint.hwmodels.occupancy_limits import limit_names
+from constrint.hwmodels.occupancy import limit_names
 from constrint.model import Constraint, Problem, Var
 from constrint.select.candidate import ResourceUse
 from constrint.select.limits import (

@@ -17,8 +17,8 @@ from benchmarks.harness.table import Table, read_rows, read_table
 from benchmarks.rnn import cudnn_table, sweep, timing, workers
 from benchmarks.rnn.cases import ALL, LISTS, Sizes
 from benchmarks.rnn.entries import Entry, Job
-from constrint.kernels.rnn.cudnn import cost
-from constrint.kernels.rnn.cudnn.cost import CudnnLayer
+from constrint.kernels.rnn.cudnn import spec
+from constrint.kernels.rnn.cudnn.spec import CudnnLayer
 from constrint.tune.measure import Measurement, Timer
 from tests.support import sweep_work
 
@@ -214,16 +214,16 @@ def test_the_planners_table_is_made_of_a_sweep(monkeypatch: pytest.MonkeyPatch, 
     note, _, _ = read_table(out)
     assert "benchmarks.rnn.sweep" in note
     assert "# python 3, gpu X" in out.read_text()
-    monkeypatch.setattr(cost, "MEASURED", tmp_path)
-    cost.measured.cache_clear()
+    monkeypatch.setattr(spec, "MEASURED", tmp_path)
+    spec.measured.cache_clear()
     try:
-        found = cost.layer_s("H200-SXM", CudnnLayer("lstm", "fp16", 16, 256, 256), 35, "forward")
+        found = spec.layer_s("H200-SXM", CudnnLayer("lstm", "fp16", 16, 256, 256), 35, "forward")
         assert found == pytest.approx(2.0e-3), "a module on cuDNN, less the projection"
-        assert cost.layer_s("H200-SXM", CudnnLayer("lstm", "bf16", 16, 256, 256), 35, "backward") == pytest.approx(
+        assert spec.layer_s("H200-SXM", CudnnLayer("lstm", "bf16", 16, 256, 256), 35, "backward") == pytest.approx(
             19e-3
         )
     finally:
-        cost.measured.cache_clear()
+        spec.measured.cache_clear()
 
 
 def test_the_planners_table_can_be_added_to(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -237,14 +237,14 @@ def test_the_planners_table_can_be_added_to(monkeypatch: pytest.MonkeyPatch, tmp
     with Table(path, sweep.COLUMNS, "python 3, gpu X") as table:
         for one in ENTRIES[:2]:
             table.add(**sweep.row_of(LAYER, one, ENTRIES[:2]))
-    for module in (cost, cudnn_table):
+    for module in (spec, cudnn_table):
         monkeypatch.setattr(module, "MEASURED", tmp_path)
     monkeypatch.setattr(sys, "argv", ["cudnn_table", str(path), "--gpu", "h200", "--keep"])
     try:
         cudnn_table.main()
         lines = planners.read_text().splitlines()
     finally:
-        cost.measured.cache_clear()
+        spec.measured.cache_clear()
     assert lines[0] == "# made before"
     assert "# python 3, gpu X" in lines
     rows = lines[-2:]

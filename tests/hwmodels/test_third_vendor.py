@@ -34,7 +34,7 @@ from constrint.hwmodels import (
     vendors,
 )
 from constrint.hwmodels.numbers import numbers_of
-from constrint.hwmodels.occupancy_limits import UNLIMITED, KernelUse, ResourceLimits
+from constrint.hwmodels.occupancy import UNLIMITED, KernelUse, ResourceLimits
 from constrint.hwmodels.schema import Block, Positive, Sources
 from constrint.hwmodels.vendors.interface import Finding, LimitRow
 from constrint.kernels.gemm.units import unit

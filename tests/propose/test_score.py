@@ -8,7 +8,7 @@ import pytest
 
 from constrint.hwmodels import load_gpu
 from constrint.propose import fast_p, find_task, order
-from constrint.propose.floor import floor_s
+from constrint.propose.honesty import floor_s
 from constrint.propose.score import GATES, Examined
 from constrint.tune.search.llm.records import GateResult
 from tests.support.needs import needs_torch

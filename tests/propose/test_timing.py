@@ -15,7 +15,7 @@ import pytest
 from constrint.hwmodels import load_gpu
 from constrint.propose import GateSettings, find_task, wire
 from constrint.propose.examination import Examination, Failing
-from constrint.propose.floor import floor_s
+from constrint.propose.honesty import floor_s
 from constrint.propose.timing import Timed, time_candidate
 from constrint.tune.floor import impossible
 from constrint.tune.search.llm.records import SourceProposal

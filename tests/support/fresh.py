@@ -8,9 +8,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from benchmarks.resources.check import LIMITS, check_fresh
+from benchmarks.resources.sample import KernelSample, Row, draw
 from constrint.errors import UnsupportedError
-from constrint.kernels.resources.check import LIMITS, check_fresh
-from constrint.kernels.resources.sample import KernelSample, Row, draw
 from constrint.model import Var
 from tests.support.calibration import check_count
 from tests.support.compiled import PACKAGE, Compiler

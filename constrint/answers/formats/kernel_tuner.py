@@ -31,7 +31,6 @@ from constrint.answers.formats.records import (
     common_fields,
     converted,
     document,
-    line_of,
     of_one_kernel,
     refuse,
     seconds_since_1970,
@@ -192,7 +191,7 @@ def read(source: Source) -> list[TuningRecord]:
     source = Source(source.name, _closed(source.text), source.stated)
     cache = converted(source, document(source), _Cache)
     if cache.objective not in ("time", ["time"]):
-        refuse(source, f"objective: {cache.objective!r}; only times are imported", line_of(source, ("objective",)))
+        refuse(source, f"objective: {cache.objective!r}; only times are imported", ("objective",))
     ours = cache.constrint
     gpu = cache.device_name if ours else match_device_name(cache.device_name) or cache.device_name
     common = common_fields(source, "kernel-tuner", ours, cache.kernel_name, gpu)
@@ -217,10 +216,10 @@ def _sizes(source: Source, problem_size: list[int] | int | str) -> dict[str, int
     """`problem_size` as sizes x, y, z."""
     if isinstance(problem_size, str):
         rule = f"problem_size: {problem_size[:40]!r} is no number; say the sizes with --workload"
-        refuse(source, rule, line_of(source, ("problem_size",)))
+        refuse(source, rule, ("problem_size",))
     values = [problem_size] if isinstance(problem_size, int) else problem_size
     if len(values) > 3:
-        refuse(source, "problem_size: more than three; name them with --workload", line_of(source, ("problem_size",)))
+        refuse(source, "problem_size: more than three; name them with --workload", ("problem_size",))
     return dict(zip("xyz", values, strict=False))
 
 
@@ -228,11 +227,11 @@ def _record(source: Source, cache: _Cache, key: str, common: dict[str, Any]) -> 
     place, entry = ("cache", key), cache.cache[key]
     missing = [name for name in cache.tune_params_keys if name not in entry]
     if missing:
-        refuse(source, f"cache[{key[:60]!r}]: the parameter {missing[0]!r} is missing", line_of(source, place))
+        refuse(source, f"cache[{key[:60]!r}]: the parameter {missing[0]!r} is missing", place)
     named = {name: entry[name] for name in cache.tune_params_keys}
     config = converted(source, named, dict[str, Value], place)
     if ",".join(str(value) for value in config.values()) != key:
-        refuse(source, f"cache[{key[:60]!r}]: its parameters have other values than its key", line_of(source, place))
+        refuse(source, f"cache[{key[:60]!r}]: its parameters have other values than its key", place)
     figures, error = _figures(source, converted(source, entry, _Entry, place), place)
     created = seconds_since_1970(source, entry.get("timestamp"), (*place, "timestamp"))
     outcome = OUTCOMES[error] if error else "ok"
@@ -250,11 +249,11 @@ def _figures(source: Source, entry: _Entry, place: tuple[str, ...]) -> tuple[Fig
     if error or isinstance(entry.time, str):
         if error not in OUTCOMES:
             rule = f"cache[{place[1][:60]!r}]: there is no time, and {error[:40]!r} is no error of Kernel Tuner's"
-            refuse(source, rule, line_of(source, place))
+            refuse(source, rule, place)
         return None, error
     times = entry.times or [entry.time]
     if min(times) <= 0:
-        refuse(source, f"cache[{place[1][:60]!r}]: a time must be positive", line_of(source, place))
+        refuse(source, f"cache[{place[1][:60]!r}]: a time must be positive", place)
     fifths = quantiles(times, n=5, method="inclusive") if len(times) > 1 else [0.0, 0.0]
     spread_s = (fifths[-1] - fifths[0]) / 1e3
     return Figures(median_s=median(times) / 1e3, spread_s=spread_s, num_rounds=len(times), cache="warm"), ""

@@ -142,8 +142,9 @@ def load(path: Path, stated: StatedFields) -> Source:
     return Source(str(path), text, stated)
 
 
-def refuse(source: Source, rule: str, line: int) -> NoReturn:
-    """Raise the error of an import, with the file, the line and the rule, which may quote the file."""
+def refuse(source: Source, rule: str, where: int | Place) -> NoReturn:
+    """Raise the error of an import, with the file, the line (stated, or that of a place) and the rule."""
+    line = _line_at(source, where)
     quoted = rule if len(rule) <= MAX_RULE else f"{rule[:MAX_RULE]}..."
     raise UsageError(printable(f"{source.name}:{line}: {quoted.rstrip('.')}. Nothing was imported."))
 
@@ -234,9 +235,9 @@ def converted(source: Source, value: Any, kind: type[T], place: Place = ()) -> T
             if name is None and number is None:
                 break
             steps.append(int(number) if number else name)
-        refuse(source, f"{shown(steps)}: {rule}", line_of(source, tuple(steps)))
+        refuse(source, f"{shown(steps)}: {rule}", tuple(steps))
     except UnicodeEncodeError:
-        refuse(source, f"{shown(place)}: a text has half of a character (\\ud800 to \\udfff)", line_of(source, place))
+        refuse(source, f"{shown(place)}: a text has half of a character (\\ud800 to \\udfff)", place)
 
 
 def shown(place: Iterable[str | int]) -> str:
@@ -357,7 +358,7 @@ def seconds_since_1970(source: Source, text: str | None, place: Place) -> float:
         when = datetime.fromisoformat(text.replace("Z", "+00:00"))
         return (when if when.tzinfo else when.replace(tzinfo=timezone.utc)).timestamp()
     except (ValueError, OverflowError):
-        refuse(source, f"{shown(place)}: {text[:40]!r} is no time in ISO 8601", line_of(source, place))
+        refuse(source, f"{shown(place)}: {text[:40]!r} is no time in ISO 8601", place)
 
 
 def of_one_kernel(records: Iterable[TuningRecord], what: str) -> list[TuningRecord]:

@@ -22,7 +22,6 @@ from constrint.answers.formats.records import (
     common_fields,
     converted,
     document,
-    line_of,
     of_one_kernel,
     refuse,
     seconds_since_1970,
@@ -123,11 +122,11 @@ def read(source: Source) -> list[TuningRecord]:
     results_document = converted(source, document(source), _Document)
     if results_document.schema_version.partition(".")[0] != VERSION.partition(".")[0]:
         rule = f"schema_version: {results_document.schema_version[:20]!r}, and this version reads {VERSION}"
-        refuse(source, rule, line_of(source, ("schema_version",)))
+        refuse(source, rule, ("schema_version",))
     # The most common writer spells it with one l.
     if results_document.metadata.timeunit.replace("mili", "milli") != "milliseconds":
         rule = f"metadata.timeunit: {results_document.metadata.timeunit[:20]!r}; only milliseconds are read"
-        refuse(source, rule, line_of(source, ("metadata", "timeunit")))
+        refuse(source, rule, ("metadata", "timeunit"))
     ours = results_document.metadata.constrint
     common = common_fields(source, "t4", *((ours.more, ours.kernel, ours.gpu) if ours else (None, "", "")))
     cache = ours.more.cache if ours else "warm"
@@ -138,7 +137,7 @@ def _record(source: Source, at: int, result: _Result, common: dict[str, Any], ca
     place: Place = ("results", at)
     if result.invalidity not in OUTCOMES:
         rule = f"{shown(place)}.invalidity: {result.invalidity[:40]!r} is none of {', '.join(OUTCOMES)}"
-        refuse(source, rule, line_of(source, (*place, "invalidity")))
+        refuse(source, rule, (*place, "invalidity"))
     outcome = OUTCOMES[result.invalidity]
     named = [one.value for one in result.measurements if one.name == "time" and isinstance(one.value, float)]
     times = result.times.runtimes or named
@@ -146,7 +145,7 @@ def _record(source: Source, at: int, result: _Result, common: dict[str, Any], ca
     if outcome == "ok":
         if not times or min(times) <= 0:
             rule = f"{shown(place)}: a correct result needs positive times.runtimes or a measurement called time"
-            refuse(source, rule, line_of(source, place))
+            refuse(source, rule, place)
         figures = Figures(median_s=median(times) / 1e3, spread_s=0.0, num_rounds=len(times), cache=cache)
     record = TuningRecord(
         **common,

@@ -21,9 +21,8 @@ from torch.nn.utils.rnn import PackedSequence
 from constrint.errors import UnsupportedError
 from constrint.flashrnn.libraries.cpu import PLAIN, Results, States, layout_of
 from constrint.flashrnn.observers import needs_plain_torch
-from constrint.kernels.rnn.cudnn.cost import CudnnLayer, is_persistent
 from constrint.kernels.rnn.cudnn.launch import MODES, CudnnCall, run_layers
-from constrint.kernels.rnn.cudnn.spec import CUDNN
+from constrint.kernels.rnn.cudnn.spec import CUDNN, CudnnLayer, is_persistent
 from constrint.kernels.rnn.dispatch import dtype_name
 
 if TYPE_CHECKING:

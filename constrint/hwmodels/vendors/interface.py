@@ -20,7 +20,7 @@ from constrint.hwmodels.assumed import Assumption, read_assumed
 from constrint.hwmodels.parse import read_yaml
 
 if TYPE_CHECKING:
-    from constrint.hwmodels.occupancy_limits import KernelUse, ResourceLimits
+    from constrint.hwmodels.occupancy import KernelUse, ResourceLimits
     from constrint.hwmodels.schema import GpuModel, Sm
 
 #: A broken rule of a GPU's file: the key's path, and the rule.

@@ -2,8 +2,8 @@
 
 A kernel needs the larger of two weighted sums: the registers of its loop over K, and those of its epilogue. The
 estimate gives the occupancy, and by a curve the chance of spilling. `benchmarks/registers.py fit --kernel gemm` fits
-weights and curves to the kernels of `sample.py`, per target, instruction and element size. One figure is exact: the
-accumulators that are live at the end of the loop.
+weights and curves to the kernels of `benchmarks/resources/gemm.py`, per target, instruction and element size. One
+figure is exact: the accumulators that are live at the end of the loop.
 """
 
 from __future__ import annotations

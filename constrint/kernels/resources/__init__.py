@@ -1,6 +1,5 @@
-"""Register estimates for any kernel: a model, its fitted weights, and the samples that they are fitted to.
+"""Register estimates for any kernel: the model as an expression, and its fitted weights, which `data/` keeps.
 
-A kernel states the terms of its register count and a `KernelSample` of compiled configurations (`sample.py`). `fit.py`
-fits weights to the sample, `data/` keeps them, `registers.py` states the estimate as an expression, and `check.py`
-compares it with compiled kernels. Nothing here knows a particular kernel.
+A kernel states the terms of its register count; nothing here knows a particular kernel. `benchmarks/registers.py` fits
+the weights to a sample of compiled kernels, and compares the estimates with others.
 """

@@ -24,8 +24,8 @@ from constrint.choose import BACKWARD, FORWARD, Decision, ErrorBand, Evidence, P
 from constrint.choose.decide import has_refused
 from constrint.errors import ConstrintError, InfeasibleError, UnknownNameError, UnsupportedError, UsageError
 from constrint.hwmodels import GpuModel
-from constrint.kernels.rnn.cudnn.cost import CudnnLayer, layer_s, left_out_errors
-from constrint.kernels.rnn.cudnn.cost import measured as measured_cudnn
+from constrint.kernels.rnn.cudnn.spec import CudnnLayer, layer_s, left_out_errors
+from constrint.kernels.rnn.cudnn.spec import measured as measured_cudnn
 from constrint.kernels.rnn.measured import measured_layer, table_of
 from constrint.kernels.rnn.spec import SUFFIX, RnnSpec, predict_s, workload_of
 from constrint.select.spec import KernelSpec

@@ -15,10 +15,14 @@ from sqlalchemy.exc import DBAPIError
 from constrint.errors import StoreDamagedError, StoreError, StoreFullError, StoreReadOnlyError
 from constrint.tune.store.backends import DAMAGED_WAY_OUT, Fault, check_version, clean, explained, in_memory, prepare
 from constrint.tune.store.place import url_of_file
-from constrint.tune.store.sqlite_engine import APPLICATION_ID, DAMAGED, engine_of, identity_of, is_read_only
 from constrint.tune.store.sqlite_file import (
+    APPLICATION_ID,
+    DAMAGED,
     damage_of,
+    engine_of,
     has_content,
+    identity_of,
+    is_read_only,
     make,
     refuse_later,
     replace_damaged,

@@ -16,13 +16,13 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from benchmarks.resources.check import check_fresh, exceeded
+from benchmarks.resources.gemm import SAMPLE, TARGETS
+from benchmarks.resources.sample import SampleRequest
 from constrint.hwmodels import load_gpu
 from constrint.kernels.gemm.registers import REGISTER_MODELS
-from constrint.kernels.gemm.sample import SAMPLE, TARGETS
 from constrint.kernels.gemm.units import OUTPUT_BYTES
 from constrint.kernels.registry import load_kernel
-from constrint.kernels.resources.check import check_fresh, exceeded
-from constrint.kernels.resources.sample import SampleRequest
 from constrint.model import Problem
 from constrint.model.constraint import CERTAIN, REDUNDANT
 from constrint.select import BlockUse, KernelSpec, rank

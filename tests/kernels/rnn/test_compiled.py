@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from benchmarks.resources.rnn import SAMPLE, TARGETS
 from constrint.choose import REGISTERS
 from constrint.cli.limits import HEAD_DIMS
 from constrint.hwmodels import load_gpu
 from constrint.kernels.launch.policy import MOST_NEXT
 from constrint.kernels.registry import load_spec
-from constrint.kernels.rnn.sample import SAMPLE, TARGETS
 from constrint.kernels.rnn.spec import FusedSpec, workload_of
 from constrint.kernels.rnn.triton.registers import REGISTER_MODELS
 from constrint.model import Var

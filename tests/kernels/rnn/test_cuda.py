@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 from benchmarks.harness.table import read_rows
+from benchmarks.resources.rnn_cuda import KEYS, TARGETS, draw_workload, random_config
 from constrint.choose import Refusal, Request, decide, refuse
 from constrint.errors import RESIDENT, CompileError, InfeasibleError, UnsupportedError, UsageError
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.rnn.cells import CELLS
 from constrint.kernels.rnn.cuda.cost import fitted, floor_clk, step_clk
-from constrint.kernels.rnn.cuda.sample import KEYS, TARGETS, draw_workload, random_config
 from constrint.kernels.rnn.cuda.shape import BLOCK, CLUSTER, GRID, RING, CudaLoop, shape_of
 from constrint.kernels.rnn.cuda.spec import SOURCE, CudaRnnSpec
 from constrint.kernels.rnn.cuda.spec import SPECS as CUDA_SPECS

@@ -16,9 +16,9 @@ from constrint.kernels.registry import load_kernel, load_spec
 from constrint.kernels.rnn import candidates
 from constrint.kernels.rnn import measured as known_layers
 from constrint.kernels.rnn.candidates import PLANNED_TIME, LayerDetail, ModuleCall, implementations_of
-from constrint.kernels.rnn.cudnn import cost
-from constrint.kernels.rnn.cudnn.cost import CudnnLayer, algorithm_of, is_persistent, layer_s, left_out_error
+from constrint.kernels.rnn.cudnn import spec
 from constrint.kernels.rnn.cudnn.launch import _parts
+from constrint.kernels.rnn.cudnn.spec import CudnnLayer, algorithm_of, is_persistent, layer_s, left_out_error
 from constrint.kernels.rnn.spec import RnnSpec, predict_s, workload_of
 from constrint.select.rank import rank
 from tests.support.decisions import begin_anew
@@ -42,7 +42,7 @@ gru,fp32,64,512,128,3,2.9,0,0
 def made_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Measurements of a GPU called `test`."""
     (tmp_path / "test.csv").write_text(ROWS)
-    monkeypatch.setattr(cost, "MEASURED", tmp_path)
+    monkeypatch.setattr(spec, "MEASURED", tmp_path)
 
 
 def seconds(
@@ -68,12 +68,12 @@ def test_times_are_interpolated_along_units_batch_and_steps() -> None:
 def test_the_projection_is_taken_off_and_leaves_something() -> None:
     assert seconds("fp32", 16, 256, 128) == pytest.approx(2e-3)
     assert seconds("fp32", 16, 256, 128, "backward") == pytest.approx(3e-3)
-    assert seconds("fp32", 16, 512, 128) == pytest.approx(cost.LEAST_SHARE * 1e-3)
+    assert seconds("fp32", 16, 512, 128) == pytest.approx(spec.LEAST_SHARE * 1e-3)
 
 
 @pytest.mark.usefixtures("made_up")
 def test_a_backward_pass_takes_time_even_where_the_noise_says_otherwise() -> None:
-    assert seconds("fp32", 64, 512, 128, "backward") == pytest.approx(cost.LEAST_SHARE * 2.9e-3)
+    assert seconds("fp32", 64, 512, 128, "backward") == pytest.approx(spec.LEAST_SHARE * 2.9e-3)
 
 
 @pytest.mark.usefixtures("made_up")
@@ -111,19 +111,19 @@ def test_the_algorithms_are_those_that_torch_asks_for() -> None:
 
 
 def test_the_shipped_measurements_are_read_and_near_each_other() -> None:
-    measured = cost.measured("H200-SXM")
+    measured = spec.measured("H200-SXM")
     assert {kind.cell for kind in measured} >= {"lstm", "gru"}
     assert all(s > 0 for points in measured.values() for b in points.values() for d in b.values() for s in d.values())
     assert 0 < left_out_error("H200-SXM") < 1
-    assert cost.measured("MI300X") == {}
+    assert spec.measured("MI300X") == {}
 
 
 def test_errors_are_those_of_the_table_that_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cost, "MEASURED", tmp_path)
-    cost.measured.cache_clear()
+    monkeypatch.setattr(spec, "MEASURED", tmp_path)
+    spec.measured.cache_clear()
     assert left_out_error("H200-SXM") == 0.0, "there is no table"
     monkeypatch.undo()
-    cost.measured.cache_clear()
+    spec.measured.cache_clear()
     assert left_out_error("H200-SXM") > 0
 
 

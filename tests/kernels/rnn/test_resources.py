@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
+from benchmarks.resources.rnn import with_inputs
 from constrint.hwmodels import load_gpu
-from constrint.kernels.rnn.sample import with_inputs
 from constrint.kernels.rnn.spec import workload_of
 from constrint.kernels.rnn.triton.registers import (
     REGISTER_MODELS,

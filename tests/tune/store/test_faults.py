@@ -100,7 +100,7 @@ def test_damage_while_it_is_open_is_an_error_with_a_way_out(tmp_path: Path) -> N
 
 
 def test_a_writer_that_does_not_end_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("constrint.tune.store.sqlite_engine.BUSY_S", 0.05)
+    monkeypatch.setattr("constrint.tune.store.sqlite_file.BUSY_S", 0.05)
     path = filled(tmp_path / "records.sqlite", 1)
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from constrint.errors import UsageError
-from constrint.tune.store.sqlite_engine import APPLICATION_ID
-from constrint.tune.store.sqlite_file import DamagedStoreWarning
+from constrint.tune.store.sqlite_file import APPLICATION_ID, DamagedStoreWarning
 from constrint.tune.store.store import RecordStore
 from tests.cli.conftest import Call
 from tests.cli.conftest import run as run

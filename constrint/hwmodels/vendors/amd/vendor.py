@@ -13,7 +13,7 @@ from typing import Any, cast
 import numpy as np
 
 from constrint.errors import UsageError
-from constrint.hwmodels.occupancy_limits import UNLIMITED, KernelUse, ResourceLimits, differs
+from constrint.hwmodels.occupancy import UNLIMITED, KernelUse, ResourceLimits, differs
 from constrint.hwmodels.schema import Block, GpuModel, NotNegative, Positive, Sm, Sources
 from constrint.hwmodels.vendors.interface import (
     BlockLimit,

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from constrint.errors import UsageError
-from constrint.hwmodels.occupancy_limits import UNLIMITED, KernelUse, ResourceLimits
+from constrint.hwmodels.occupancy import UNLIMITED, KernelUse, ResourceLimits
 from constrint.hwmodels.schema import Block, GpuModel, NotNegative, Positive, Sm, Sources
 from constrint.hwmodels.targets import check_compilable
 from constrint.hwmodels.vendors.interface import (

@@ -1,4 +1,8 @@
-"""The choice for the device of a call: the first of the model's that compiles, fits and does not spill."""
+"""The choice for the device of a call: the first of the model's that compiles, fits and does not spill.
+
+It does not go through `choose.decide`: a `Request` names a registered operation by sizes, while this space belongs to
+one decorator, and its candidates are compiled with the arguments of the call.
+"""
 
 from __future__ import annotations
 

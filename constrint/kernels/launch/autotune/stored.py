@@ -1,7 +1,8 @@
 """Measured choices by a call's key, stored on disk for later processes.
 
 For a whole spec these are the records and the table of winners that `constrint tune` keeps; for a stated space, the
-record of the best trial under the kernel's source, the texts, the GPU's model, the tools and the workload.
+record of the best trial under the kernel's source, the texts, the GPU's model, the tools and the workload. The memory
+of `choose.decide` cannot hold the latter: it stores decisions about kernels that a name finds in every process.
 """
 
 from __future__ import annotations

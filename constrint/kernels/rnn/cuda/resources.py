@@ -3,7 +3,7 @@
 
 Weights, sums and polled vectors are arrays of the source whose elements are all live at the same time: that part is
 certain. The registers that the compiler adds for addresses and the pointwise part are estimated, by weights that are
-fitted to the kernels of `sample.py` (`benchmarks/registers.py fit --kernel rnn.cuda`).
+fitted to a sample of compiled kernels (`benchmarks/registers.py fit --kernel rnn.cuda`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Registers of the recurrent Triton kernels as integer expressions of terms, with fitted weights.
 
 The estimate, of a layer without optional inputs, gives occupancy, and by a curve the chance of spilling. Weights and
-curves per target or vendor, direction, and whether a head is split, are fitted to the kernels of `rnn/sample.py`, by
-`benchmarks/registers.py fit --kernel rnn`.
+curves per target or vendor, direction, and whether a head is split, are fitted to the kernels of
+`benchmarks/resources/rnn.py`, by `benchmarks/registers.py fit --kernel rnn`.
 """
 
 from __future__ import annotations

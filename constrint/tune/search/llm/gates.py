@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from constrint.errors import one_line
 from constrint.select import Candidate
 from constrint.select.compiled import Compile, CompileJob, judge, modelled
 from constrint.select.ranking import runs
@@ -87,8 +88,8 @@ class Attempt:
     def came_to(self, gate: Gate, message: str = "", *, passed: bool = True, **figures: Any) -> None:
         """Add the result of a gate; the message is a compiler's or a check's, and becomes one printable line."""
         kernel, config = self.candidate.kernel, dict(self.candidate.config)
-        line = "".join(letter if letter.isprintable() else "?" for letter in " ".join(message.split()))[:MAX_MESSAGE]
         name = digest([kernel, config])[:DIGITS]
+        line = one_line(message, MAX_MESSAGE)
         result = GateResult(
             gate=gate, passed=passed, kernel=kernel, config=config, message=line, candidate=name, origin=self.origin,
             **figures,

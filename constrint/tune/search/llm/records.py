@@ -170,7 +170,7 @@ Proposal: TypeAlias = SpaceProposal | StrategyProposal | ActionProposal | Source
 
 
 class Reply(Record, frozen=True):
-    """What a proposer answers in one round."""
+    """The answer of a proposer in one round."""
 
     proposals: Annotated[tuple[Proposal, ...], Meta(max_length=MAX_PROPOSALS)]
 

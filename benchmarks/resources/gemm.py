@@ -19,6 +19,8 @@ from functools import lru_cache
 from itertools import product as combinations
 from typing import Any
 
+from benchmarks.resources.estimate import SampledKernel
+from benchmarks.resources.sample import DrawRequest, KernelSample, Row, SampleRequest
 from constrint.errors import InfeasibleError, UnsupportedError
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.gemm.descriptor.spec import DescriptorSpec
@@ -27,8 +29,6 @@ from constrint.kernels.gemm.product import Product, has_tma
 from constrint.kernels.gemm.registers import TermKind, families, kinds_of, register_terms
 from constrint.kernels.gemm.spec import GemmSpec
 from constrint.kernels.gemm.units import ELEMENT_BYTES, async_share, unit
-from constrint.kernels.resources.estimate import SampledKernel
-from constrint.kernels.resources.sample import DrawRequest, KernelSample, Row, SampleRequest
 from constrint.model import Domain, Expr, Problem, Var, const
 from constrint.select import Operation, Workload
 from constrint.select.limits import most_registers

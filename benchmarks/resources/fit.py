@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from benchmarks.resources.estimate import FOLDS, Fit, Floats, Kernels, SampledKernel, fit_estimate, folds
 from constrint.errors import UnsupportedError
-from constrint.kernels.resources.estimate import FOLDS, Fit, Floats, Kernels, SampledKernel, fit_estimate, folds
 from constrint.kernels.resources.registers import FittedModel, LeftOut, name_of_weights
 
 #: Fewer kernels than this have no weights of their own target.

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from benchmarks.resources.estimate import SampledKernel
 from constrint.hwmodels import GpuModel
-from constrint.kernels.resources.estimate import SampledKernel
 from constrint.select.candidate import Config
 from constrint.select.spec import KernelSpec
 from constrint.select.workload import Workload

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.resources.fit import Calibration, Judged, calibration, summary
+from benchmarks.resources.sample import KernelSample, Row, SampleRequest
 from constrint.errors import UsageError
 from constrint.hwmodels import GpuModel, occupancy
-from constrint.kernels.resources.fit import Calibration, Judged, calibration, summary
 from constrint.kernels.resources.registers import LeftOut
-from constrint.kernels.resources.sample import KernelSample, Row, SampleRequest
 from constrint.model import Var
 from constrint.select.core_space import chance_of
 from constrint.select.limits import SPILLS, BlockUse, most_registers, spill_chance

@@ -17,10 +17,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from constrint.errors import UnsupportedError
-from constrint.kernels.resources.check import TITLES, check_rows
-from constrint.kernels.resources.estimate import Fit, SampledKernel, fit_estimate
-from constrint.kernels.resources.fit import (
+from benchmarks.registers import load
+from benchmarks.resources.check import TITLES, check_rows
+from benchmarks.resources.estimate import Fit, SampledKernel, fit_estimate
+from benchmarks.resources.fit import (
     LEAST_KERNELS,
     STEPS,
     Curve,
@@ -35,6 +35,8 @@ from constrint.kernels.resources.fit import (
     summaries,
     summary,
 )
+from benchmarks.resources.sample import draw, read_kernels, read_table
+from constrint.errors import UnsupportedError
 from constrint.kernels.resources.registers import (
     DATA,
     Family,
@@ -45,12 +47,11 @@ from constrint.kernels.resources.registers import (
     read_weights,
     weighted,
 )
-from constrint.kernels.resources.sample import draw, read_kernels, read_table
 from constrint.model import Var, const
 from constrint.select.limits import LAPSE, Spilling
 from tests.support.calibration import ERROR_RATE, bound, check_count, distribution, entropy, tails
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 needs_scipy = pytest.mark.skipif(
     importlib.util.find_spec("scipy") is None, reason="fitting needs scipy: it is in requirements-dev.txt"
 )
@@ -79,7 +80,7 @@ def test_the_fit_gives_the_weights_in_use(kernel: str, tmp_path: Path) -> None:
     check_count([LAPSE] * kernels, [number < spilled for number in range(kernels)])
     in_use, fitted = load_models(kernel), read_weights(out).models
     assert len(fitted) >= 8
-    described = importlib.import_module(f"constrint.kernels.{kernel}.sample").SAMPLE
+    described = load(kernel)
     _, sample = read_kernels(described, ROOT / "tests" / "data")
     for name, model in fitted.items():
         # Curves and errors rest on all kernels of the sample, these weights on their family's alone.
@@ -345,7 +346,7 @@ def test_the_probability_of_so_many_events_is_that_of_independent_ones() -> None
 
 @pytest.mark.parametrize("kernel", REFITTED)
 def test_draws_yield_rows_that_stand_for_configurations_of_the_space(kernel: str) -> None:
-    sample = importlib.import_module(f"constrint.kernels.{kernel}.sample").SAMPLE
+    sample = load(kernel)
     name = next(iter(sample.draws))
     rows = list(draw(sample, "gfx942", {name: 3}, seed=1))
     assert [row["kind"] for row in rows] == [name] * 3
@@ -358,7 +359,7 @@ def test_draws_yield_rows_that_stand_for_configurations_of_the_space(kernel: str
 
 @pytest.mark.parametrize("kernel", REFITTED)
 def test_a_fair_draw_has_configurations_that_are_pruned_and_ones_that_are_not(kernel: str) -> None:
-    sample = importlib.import_module(f"constrint.kernels.{kernel}.sample").SAMPLE
+    sample = load(kernel)
     verdicts = []
     for row in draw(sample, next(target for target in sample.targets if target.startswith("sm_90")), {"fair": 150}, 3):
         gpu, spec, workload, config = sample.request(row)
@@ -372,7 +373,7 @@ def test_a_fair_draw_has_configurations_that_are_pruned_and_ones_that_are_not(ke
 
 
 def test_a_check_counts_what_is_stated_too_low_and_what_spills() -> None:
-    sample = importlib.import_module("constrint.kernels.gemm.sample").SAMPLE
+    sample = load("gemm")
     _, rows = read_table(ROOT / "tests" / "data" / sample.tables[0])
     some = [row for row in rows if row["target"] == "sm_90"][::20]
     check = check_rows(sample, some)["sm_90"]
@@ -389,7 +390,7 @@ def test_a_check_counts_what_is_stated_too_low_and_what_spills() -> None:
 
 def test_a_check_counts_what_a_certain_limit_excludes_and_does_not_spill() -> None:
     """A kernel of more sums than registers spills; a row that says otherwise is one that the limit is wrong about."""
-    sample = importlib.import_module("constrint.kernels.gemm.sample").SAMPLE
+    sample = load("gemm")
     _, rows = read_table(ROOT / "tests" / "data" / sample.tables[0])
     beyond = next(
         row

@@ -20,12 +20,12 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
+from benchmarks.resources.estimate import SampledKernel
+from benchmarks.resources.sample import DrawRequest, KernelSample, Row, SampleRequest
 from constrint import choose
 from constrint.errors import ConstrintError, UsageError
 from constrint.hwmodels import GpuModel, load_gpu
-from constrint.kernels.resources.estimate import SampledKernel
 from constrint.kernels.resources.registers import Family
-from constrint.kernels.resources.sample import DrawRequest, KernelSample, Row, SampleRequest
 from constrint.kernels.rnn.spec import workload_of
 from constrint.kernels.rnn.triton import registers
 from constrint.kernels.rnn.triton.spec import SPECS as TRITON_SPECS
