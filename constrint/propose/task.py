@@ -1,6 +1,6 @@
 """A task: a function that kernels are written for, stated in plain PyTorch, with what it takes to judge them.
 
-A user's own task is a file that registers itself in the same way as those of `tasks/`:
+A user's own task is a file that registers itself in its last line:
 
     from constrint.propose import Extent, Operand, Task, register_task
 
@@ -165,7 +165,6 @@ grid, block, dynamic shared memory and arguments: names of tensors, of scratch m
 Numbers are expressions over x_size0, x_size1, ..., x_stride0, ... (strides in elements), with + - * // % min max
 ceildiv; "when" is a condition. Scratch memory has its bytes by name. No variables in global memory, no clocks."""
 
-_MODULES = "constrint.propose.tasks"
 _BUILT_IN = ("softmax", "layer_norm", "rms_norm", "cross_entropy", "rotary", "bias_gelu")
 _REGISTERED: dict[str, Task] = {}
 _FILES: dict[str, str] = {}
@@ -196,7 +195,8 @@ def find_task(name: str) -> Task:
     if name.endswith(".py") or suffix.startswith(":"):
         return _of_file(Path(f"{path}.py"), suffix[1:])
     if name not in _REGISTERED and name in _BUILT_IN:
-        import_module(f"{_MODULES}.{name}")
+        for task in import_module("constrint.propose.tasks").TASKS:
+            _REGISTERED.setdefault(task.name, task)
     if name not in _REGISTERED:
         raise UnknownNameError("task", name, list_tasks(), "A task of your own: FILE.py.")
     return _REGISTERED[name]

@@ -27,7 +27,7 @@ GPU = load_gpu("h200")
 #: A softmax that is timed at sizes that the interpreter takes no time for.
 TASK = """
 from constrint.propose import Extent, register_task
-from constrint.propose.tasks.softmax import Softmax
+from constrint.propose.tasks import Softmax
 
 
 class Small(Softmax):

@@ -27,7 +27,7 @@ from constrint.kernels.launch.plan.driver import driver, fast_allocator, reads_t
 from constrint.kernels.launch.plan.recipe import Recipe, RecordedCall, extent, plan_of
 from constrint.kernels.launch.plan.scratch import COUNTERS
 from constrint.kernels.launch.plan.shape import NotPlannedError
-from constrint.select.compiled import compilers
+from constrint.select.toolchain import compilers
 from constrint.select.winners import stamp, when_reloaded
 
 #: Most signatures of a table; the least recently used is dropped first.

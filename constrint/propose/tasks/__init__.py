@@ -1,1 +1,0 @@
-"""The tasks that come with the package; each file registers one."""
