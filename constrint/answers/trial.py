@@ -10,6 +10,7 @@ import msgspec
 from constrint.answers.table import Column, Page, Table, pairs_text
 from constrint.hwmodels import GpuModel
 from constrint.select import Workload
+from constrint.tune.store.record import time_text
 
 if TYPE_CHECKING:
     from constrint.select.winners import TunedEntry
@@ -25,11 +26,6 @@ def named(workload: Workload) -> str:
     sizes = "x".join(str(size) for size in workload.sizes.values())
     options = [name if value == 1 else f"{name}={value}" for name, value in workload.options.items()]
     return " ".join([workload.operation, sizes, workload.dtype, *options])
-
-
-def time_text(seconds: float) -> str:
-    """A time in the unit that fits: `12.3 us`, `1.23 ms`."""
-    return f"{1e6 * seconds:.3g} us" if seconds < 1e-3 else f"{1e3 * seconds:.3g} ms"
 
 
 _NAMED = (

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from constrint.answers.table import EXTRA, Column, Page, Table
+from constrint.answers.table import EXTRA, Column, Page, Table, pairs_text
 from constrint.answers.terminal import print_json, say, wrap
-from constrint.answers.trial import named, time_text
+from constrint.answers.trial import named
 from constrint.cli.llm_options import LlmOptions, plain, taking_model
 from constrint.cli.llm_options import say as report
 from constrint.cli.options import Choice, KernelCommand
@@ -28,6 +28,7 @@ from constrint.cli.run import INTERRUPTED
 from constrint.cli.tune import seconds_of
 from constrint.errors import ConstrintError, UnknownNameError, UsageError
 from constrint.tune.engine.interface import RUN_PATIENCE_S, Engine, Setup
+from constrint.tune.store.record import time_text
 
 if TYPE_CHECKING:
     from constrint.tune.search.interface import SearchTask
@@ -316,10 +317,10 @@ def _print_outcomes(target: Target, outcomes: Sequence[SearchOutcome], talk: Con
 
 
 def _print(outcome: SearchOutcome, target: Target, draw: Callable[[Table], None]) -> None:
-    from constrint.tune.search.llm.provenance import config_text, reason_of
+    from constrint.tune.search.llm.provenance import reason_of
 
     title = f"{named(outcome.goal.workload)} on {target.gpu.name}"
-    fixed = " ".join(f"{name}={value}" for name, value in outcome.goal.fixed.items())
+    fixed = pairs_text(outcome.goal.fixed)
     say(wrap(title + (f" with {fixed}" if fixed else "")))
     draw(Table(COLUMNS, _rows(outcome)))
     best, seconds = outcome.best, outcome.seconds
@@ -328,12 +329,15 @@ def _print(outcome: SearchOutcome, target: Target, draw: Callable[[Table], None]
     else:
         gain = "" if outcome.gain is None else f", {outcome.gain:.3f} times as fast as the cost model's first choice"
         how = "measured" if target.devices else "modelled, neither checked nor timed"
-        say(wrap(f"best: {best.candidate.kernel} {config_text(best)}: {time_text(seconds)} ({how}){gain}"))
+        say(
+            wrap(
+                f"best: {best.candidate.kernel} {pairs_text(best.candidate.config)}: {time_text(seconds)} ({how}){gain}"
+            )
+        )
         say(wrap(f"from {best.origin}, round {best.round + 1}: {plain(reason_of(best.proposal))}"))
     earlier = outcome.earlier_winner
     if earlier is not None and earlier.figures is not None:
-        config = " ".join(f"{name}={value}" for name, value in earlier.config.items())
-        measured = f"{plain(f'{earlier.kernel} {config}')}: {time_text(earlier.figures.median_s)}"
+        measured = f"{plain(f'{earlier.kernel} {pairs_text(earlier.config)}')}: {time_text(earlier.figures.median_s)}"
         say(wrap(f"known before, and faster: {measured}"))
     if outcome.search.stopped:
         say(wrap(f"It ended after {len(outcome.search.rounds)} rounds: {plain(outcome.search.stopped)}."))
@@ -345,11 +349,9 @@ def _rows(outcome: SearchOutcome) -> list[list[object]]:
 
 
 def _row(attempt: Attempt) -> list[object]:
-    from constrint.tune.search.llm.provenance import config_text
-
     results: dict[str, GateResult] = {gate.gate: gate for gate in attempt.gates}
     cells: list[object] = [gate_text(results.get(name)) for name in GATES]
-    kernel, config = attempt.candidate.kernel, config_text(attempt)
+    kernel, config = attempt.candidate.kernel, pairs_text(attempt.candidate.config)
     return [attempt.round + 1, kernel, attempt.origin, *cells, attempt.seconds, config]
 
 

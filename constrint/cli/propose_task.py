@@ -14,7 +14,6 @@ import typer
 from constrint.answers.table import Column, Page, Table
 from constrint.answers.terminal import print_json
 from constrint.answers.terminal import say as print_line
-from constrint.answers.trial import time_text
 from constrint.cli.llm_options import plain
 from constrint.cli.llm_options import say as report
 from constrint.cli.propose_request import SCHEMA, ProposeRequest, Target, gate_text, target_of
@@ -28,6 +27,7 @@ from constrint.tune.search.llm.answer import Speaker
 from constrint.tune.search.llm.outcome import proposer_document, proposer_text
 from constrint.tune.search.llm.prompt import writing
 from constrint.tune.search.llm.provenance import blank_record, decided, record_of, refusal_text
+from constrint.tune.store.record import time_text
 
 if TYPE_CHECKING:
     from constrint.tune.search.llm.records import GateResult

@@ -22,7 +22,7 @@ from typing import Annotated, Any
 import typer
 
 from constrint.answers.terminal import clean_streams, printable
-from constrint.answers.trial import FROZEN, TUNED, frozen_page, named, time_text, tuned_page
+from constrint.answers.trial import FROZEN, TUNED, frozen_page, named, tuned_page
 from constrint.cli.llm_options import LlmOptions, taking_model
 from constrint.cli.options import Choice, KernelCommand, kernel_file_errors
 from constrint.cli.output import Output, printing
@@ -35,7 +35,7 @@ from constrint.select.workload import workload_of
 from constrint.tune.engine.interface import RUN_PATIENCE_S
 from constrint.tune.goals import goals_of, usual_goals
 from constrint.tune.session import Goal, Session, Tuned
-from constrint.tune.store.record import TuningRecord
+from constrint.tune.store.record import TuningRecord, time_text
 from constrint.tune.tuner import Listener
 
 CACHES = ("cold", "warm")

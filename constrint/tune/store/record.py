@@ -111,3 +111,8 @@ class TuningRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 def digest(value: object) -> str:
     """32 hexadecimal digits of a JSON value, independent of the order of names."""
     return hashlib.sha256(msgspec.json.encode(value, order="sorted")).hexdigest()[:32]
+
+
+def time_text(seconds: float) -> str:
+    """A time in the unit that fits: `12.3 us`, `1.23 ms`."""
+    return f"{1e6 * seconds:.3g} us" if seconds < 1e-3 else f"{1e3 * seconds:.3g} ms"

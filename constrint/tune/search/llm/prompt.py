@@ -104,7 +104,7 @@ def _sections(facts: TaskFacts) -> Iterator[str]:
         yield "The cost model's first choices:\n" + "\n".join(map(_ranked, ranking))
     if facts.nearby:
         lines = [
-            f"- {near.workload} ({near.distance:.3g} powers of two away): {near.kernel} {_config(near.config)}: "
+            f"- {near.workload} ({near.distance:.3g} powers of two away): {near.kernel} {config_text(near.config)}: "
             f"{_us(near.seconds)}"
             for near in facts.nearby[:MAX_NEARBY]
         ]
@@ -153,7 +153,7 @@ def _kernel(kernel: TaskKernel) -> str:
 def _ranked(one: PredictedConfig) -> str:
     parts = ", ".join(f"{name} {_us(seconds)}" for name, seconds in one.parts_s.items())
     bound = f", bound by {one.bound_by}" if one.bound_by else ""
-    return f"- {one.kernel} {_config(one.config)}: {_us(one.predicted_s)} predicted{bound}" + (
+    return f"- {one.kernel} {config_text(one.config)}: {_us(one.predicted_s)} predicted{bound}" + (
         f" ({parts})" if parts else ""
     )
 
@@ -176,7 +176,7 @@ def _result(result: GateResult) -> str:
         used = result.resources
         taken = f", {used.registers} registers, {used.spill_bytes} bytes spilled, {used.smem_bytes} bytes shared memory"
     message = f": {_short(result.message)}" if result.message else ""
-    return f"- {result.kernel} {_config(result.config)}: gate {result.gate} {came}{time}{taken}{message}"
+    return f"- {result.kernel} {config_text(result.config)}: gate {result.gate} {came}{time}{taken}{message}"
 
 
 def _verdict(verdict: Verdict) -> str:
@@ -185,7 +185,8 @@ def _verdict(verdict: Verdict) -> str:
     return f"- {summary}: {text}"
 
 
-def _config(config: Config) -> str:
+def config_text(config: Config) -> str:
+    """A configuration: `tile_m=128 tile_n=64`."""
     return " ".join(f"{name}={value}" for name, value in config.items())
 
 

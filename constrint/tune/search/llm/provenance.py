@@ -10,8 +10,10 @@ import msgspec
 
 from constrint.tune.search.llm.answer import Speaker
 from constrint.tune.search.llm.gates import BASELINE, Attempt, Round
+from constrint.tune.search.llm.prompt import config_text
 from constrint.tune.search.llm.records import GateResult, Proposal, ProposalRefusal, StrategyProposal, Verdict
 from constrint.tune.store.proposals import GateKept, ProposalRecord
+from constrint.tune.store.record import time_text
 from constrint.tune.store.store import RecordStore
 
 
@@ -80,12 +82,14 @@ class ProposalLog:
         last = attempt.gates[-1]
         result = f"{time_text(last.seconds)}{' modelled' if last.is_modelled else ''}" if last.seconds else last.message
         passed = "passed" if last.passed else "failed"
-        self._say(f"  {attempt.candidate.kernel} {config_text(attempt)}: {passed} {last.gate}: {result}")
+        self._say(
+            f"  {attempt.candidate.kernel} {config_text(attempt.candidate.config)}: {passed} {last.gate}: {result}"
+        )
 
     def profiled(self, one: Round, attempt: Attempt) -> None:
         """Store a candidate's newer verdict."""
         self._store.add_proposals([self._candidate(one, attempt)], is_newer=True)
-        self._say(f"  {attempt.candidate.kernel} {config_text(attempt)}: profiled, {len(attempt.metrics)} metrics")
+        self._say(f"  {_named(attempt)}: profiled, {len(attempt.metrics)} metrics")
 
     def _candidate(self, one: Round, attempt: Attempt) -> ProposalRecord:
         return record_of(
@@ -117,11 +121,5 @@ def refusal_text(refusal: ProposalRefusal) -> str:
     return f"{refusal.where}: {refusal.message}".removeprefix(": ")
 
 
-def config_text(attempt: Attempt) -> str:
-    """A candidate's configuration: `tile_m=128 tile_n=64`."""
-    return " ".join(f"{name}={value}" for name, value in attempt.candidate.config.items())
-
-
-def time_text(seconds: float) -> str:
-    """A time with three digits in us or ms."""
-    return f"{1e6 * seconds:.3g} us" if seconds < 1e-3 else f"{1e3 * seconds:.3g} ms"
+def _named(attempt: Attempt) -> str:
+    return f"{attempt.candidate.kernel} {config_text(attempt.candidate.config)}"
