@@ -2,8 +2,8 @@
 
 `facts` holds the records that reports, proposals and exports share: `ParamFacts` (a tunable parameter), `RuleFacts` (a
 rule and what it removes), `KernelFacts` (an implementation's space), `GpuFacts`, `CandidateFacts`, `MeasuredFacts`.
-`table` holds `Column`, `Table` and `Page`, `layout` fits a table to a terminal, `printed` writes a page in every format
-of `--format`. `exported` and `formats/` write files of other tools. `registry` lists all formats by name.
+`table` holds `Column`, `Table` and `Page`, `layout` fits a table to a terminal. `registry` lists all formats by name,
+and writes a page in every format of `--format`; `exported` and `formats/` write files of other tools.
 """
 
 from typing import TYPE_CHECKING, Final

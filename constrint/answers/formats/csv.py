@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from constrint.answers.exported import Export, Row
-from constrint.answers.printed import csv_lines
-from constrint.answers.registry import Format
+from constrint.answers.registry import Format, csv_lines
 from constrint.answers.terminal import printable
 from constrint.errors import UsageError
 
