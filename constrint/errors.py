@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 
-def one_line(text: str, most: int | None = None) -> str:
+def printed_line(text: str, most: int | None = None) -> str:
     """A text of others for a message: one line of printable characters, at most so long; any other one becomes `?`."""
     return "".join(one if one.isprintable() else "?" for one in " ".join(text.split()))[:most]
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from typing import Any, cast
 
-from constrint.errors import ConstrintError, one_line
+from constrint.errors import ConstrintError, printed_line
 
 #: Most characters of an exception in a message.
 MAX_SHOWN = 200
@@ -94,5 +94,5 @@ def _reason(error: BaseException) -> str:
         text = str(error)
     except Exception:  # noqa: BLE001 - so may its exception
         text = ""
-    text = one_line(text if isinstance(error, ConstrintError) else f"{type(error).__name__}: {text}").rstrip(": ")
+    text = printed_line(text if isinstance(error, ConstrintError) else f"{type(error).__name__}: {text}").rstrip(": ")
     return (text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}...").rstrip(".")

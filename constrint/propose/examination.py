@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 
-from constrint.errors import NoDeviceError, UsageError, one_line
+from constrint.errors import NoDeviceError, UsageError, printed_line
 from constrint.hwmodels import GpuModel, detect, occupancy
 from constrint.propose import wire
 from constrint.propose.cuda import legal as cuda_legal
@@ -167,7 +167,7 @@ class Examination:
                 gate=gate,
                 passed=is_passed,
                 kernel=self._proposal.task,
-                message=one_line(passed.message, MAX_REASON),
+                message=printed_line(passed.message, MAX_REASON),
                 seconds=passed.seconds,
                 is_modelled=passed.is_modelled,
                 resources=passed.resources,

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
 
-from constrint.errors import UsageError, one_line
+from constrint.errors import UsageError, printed_line
 from constrint.tune.search.llm.answer import Fault, Message, Response, Usage, estimated_tokens
 from constrint.tune.search.llm.endpoint import Endpoint
 from constrint.tune.search.llm.hiding import MOST_STAGES, EncodedTooOftenError, hidden
@@ -104,7 +104,7 @@ class ModelClient:
         except EncodedTooOftenError:
             answer = msgspec.structs.replace(answer, fault=answer.fault or "broken")
             text, message = "", f"its text is encoded more than {MOST_STAGES} times over, and is not taken"
-        return msgspec.structs.replace(answer, text=text, message=one_line(message, MAX_MESSAGE))
+        return msgspec.structs.replace(answer, text=text, message=printed_line(message, MAX_MESSAGE))
 
     async def _reply_to(self, messages: Sequence[Message], max_tokens: int, key: str) -> Response:
         import openai

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from constrint.errors import one_line
+from constrint.errors import printed_line
 from constrint.select import Candidate
 from constrint.select.compiled import Compile, CompileJob, judge, modelled
 from constrint.select.ranking import runs
@@ -89,7 +89,7 @@ class Attempt:
         """Add the result of a gate; the message is a compiler's or a check's, and becomes one printable line."""
         kernel, config = self.candidate.kernel, dict(self.candidate.config)
         name = digest([kernel, config])[:DIGITS]
-        line = one_line(message, MAX_MESSAGE)
+        line = printed_line(message, MAX_MESSAGE)
         result = GateResult(
             gate=gate, passed=passed, kernel=kernel, config=config, message=line, candidate=name, origin=self.origin,
             **figures,
