@@ -41,9 +41,10 @@ from benchmarks.resources.fit import (
     fitted_models,
     left_out,
     summaries,
+    write_weights,
 )
 from constrint.errors import ConstrintError
-from constrint.kernels.resources.registers import DATA, Weights, write_weights
+from constrint.kernels.resources.registers import DATA, Weights
 from constrint.tune.trial import Outcome
 
 TABLES = Path(__file__).resolve().parents[1] / "tests" / "data"

@@ -6,16 +6,19 @@ fitted to estimates of left-out kernels, because estimates of fitted kernels are
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
+from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from benchmarks.resources.estimate import FOLDS, Fit, Floats, Kernels, SampledKernel, fit_estimate, folds
 from constrint.errors import UnsupportedError
-from constrint.kernels.resources.registers import FittedModel, LeftOut, name_of_weights
+from constrint.kernels.resources.registers import FittedModel, LeftOut, Weights, name_of_weights
 
 #: Fewer kernels than this have no weights of their own target.
 LEAST_KERNELS = 40
@@ -237,3 +240,15 @@ def calibration(chances: Iterable[float], spills: Iterable[bool]) -> list[Calibr
         mean = float(p[inside].mean()) if inside.any() else 0.0
         rows.append(Calibration(least, most, int(inside.sum()), mean, int(y[inside].sum())))
     return rows
+
+
+def write_weights(weights: Weights, path: Path) -> None:
+    """Write a file of weights, one figure a line, so that changes of a figure can be read."""
+    head = msgspec.to_builtins(weights)
+    models = head.pop("models")
+    lines = [f" {json.dumps(key)}: {json.dumps(value)}," for key, value in head.items()]
+    blocks = []
+    for name, model in models.items():
+        fields = ",\n".join(f"   {json.dumps(key)}: {json.dumps(value)}" for key, value in model.items())
+        blocks.append(f"  {json.dumps(name)}: {{\n{fields}\n  }}")
+    path.write_text("\n".join(["{", *lines, ' "models": {', ",\n".join(blocks), " }", "}", ""]))

@@ -6,7 +6,6 @@ gives the occupancy, and by a logistic curve the chance that the kernel spills. 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -160,15 +159,3 @@ def load_models(kernel: str) -> Mapping[str, FittedModel]:
 def read_weights(path: Path) -> Weights:
     """Read a file of weights."""
     return msgspec.json.decode(path.read_bytes(), type=Weights)
-
-
-def write_weights(weights: Weights, path: Path) -> None:
-    """Write a file of weights, one figure a line, so that changes of a figure can be read."""
-    head = msgspec.to_builtins(weights)
-    models = head.pop("models")
-    lines = [f" {json.dumps(key)}: {json.dumps(value)}," for key, value in head.items()]
-    blocks = []
-    for name, model in models.items():
-        fields = ",\n".join(f"   {json.dumps(key)}: {json.dumps(value)}" for key, value in model.items())
-        blocks.append(f"  {json.dumps(name)}: {{\n{fields}\n  }}")
-    path.write_text("\n".join(["{", *lines, ' "models": {', ",\n".join(blocks), " }", "}", ""]))
