@@ -24,7 +24,6 @@ PROGRAMS = (
     "gemm.library",
     "gemm.candidates",
     "gemm.correct",
-    "gemm.simulate_cache",
     "remake",
     "rnn.cudnn_table",
     "solver.bench",
