@@ -164,7 +164,7 @@ def choose(asked: Product) -> Decision:
     return decide_product(H200, replace(asked, no_library="our kernels are tested"))
 
 
-@pytest.mark.usefixtures("_calibrated")
+@pytest.mark.usefixtures("whole_tables", "_calibrated")
 @pytest.mark.parametrize("options", [*LAYOUTS, {"transpose_b": 1, "bias": 1}, {"source": 1}], ids=str)
 def test_tables_hold_valid_configurations_near_the_best_of_the_whole_space(
     options: dict[str, int], monkeypatch: pytest.MonkeyPatch
@@ -173,7 +173,7 @@ def test_tables_hold_valid_configurations_near_the_best_of_the_whole_space(
     monkeypatch.setattr(candidates, "corrector_of", lambda *_: None)
     draw = random.Random(11)
     shares = []
-    for _ in range(12):
+    for _ in range(8):
         # Sides of several tiles, whose rows start at multiples of 16 bytes.
         m, n, k = (8 * int(2 ** draw.uniform(3, 10)) for _ in range(3))
         workload = gemm(m, n, k, **options)

@@ -187,7 +187,7 @@ def test_rows_that_others_copy_are_left_to_it_and_long_sides_to_others() -> None
     assert choose(product(4096, 4096, 4096)).kernel != SKINNY.full_name
 
 
-@pytest.mark.usefixtures("_calibrated")
+@pytest.mark.usefixtures("whole_tables", "_calibrated")
 @pytest.mark.parametrize("options", [*LAYOUTS, {"transpose_b": 1, "bias": 1}, {"source": 1}], ids=str)
 def test_tables_hold_valid_configurations_near_the_best_of_the_whole_space(
     options: dict[str, int], monkeypatch: pytest.MonkeyPatch
@@ -196,7 +196,7 @@ def test_tables_hold_valid_configurations_near_the_best_of_the_whole_space(
     monkeypatch.setattr(candidates, "corrector_of", lambda *_: None)
     draw = random.Random(11)
     shares = []
-    for _ in range(8):
+    for _ in range(6):
         short, long, k = draw.randint(1, 64), int(2 ** draw.uniform(4, 17)), int(2 ** draw.uniform(5, 15))
         m, n = (short, long) if draw.random() < 0.7 else (long, short)
         asked = product(m, n, k, **options)

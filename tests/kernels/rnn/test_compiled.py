@@ -85,7 +85,7 @@ def test_a_split_head_compiles_with_its_barrier(name: str, dim: int, direction: 
 PARTS = 2
 NUM_FAIR = 6
 #: Of the part of a test, those that are compiled.
-FEW = 2
+FEW = 1
 #: Files, below the package, that decide what is compiled and what is said of it.
 SOURCES = (
     *(f"kernels/rnn/{name}.py" for name in ("cells", "kernel*", "sample", "spec")),
