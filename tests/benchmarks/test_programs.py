@@ -27,8 +27,6 @@ PROGRAMS = (
     "remake",
     "rnn.cudnn_table",
     "solver.bench",
-    "solver.bench_rnn_problem",
-    "solver.bench_search",
     "solver.latency",
     "solver.random_problems",
 )
