@@ -103,7 +103,7 @@ def test_choice_is_valid_and_near_the_best_of_the_whole_space(gpu_name: str) -> 
     """Shapes as odd as they come: log-uniform sizes from 1 to 20,000."""
     rng = random.Random(7)
     shares = []
-    for _ in range(8):
+    for _ in range(5):
         m, n, k = (int(20000 ** rng.random()) for _ in range(3))
         shares.append(share_of_best(gpu_name, gemm(m, n, k)))
     assert float(np.exp(np.mean(np.log(shares)))) >= 0.98
