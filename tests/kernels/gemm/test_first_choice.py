@@ -134,8 +134,14 @@ def test_a_new_shape_takes_a_thousand_calls_and_a_repeated_one_next_to_none() ->
 SHAPES = [(4096, 4096, 4096), (1, 4096, 4096), (333, 777, 1555), (2048, 16, 64), (64, 8192, 8191)]
 
 
-@pytest.mark.parametrize("gpu_name", [*GPUS, "MI355X"])
-@pytest.mark.parametrize("options", [{}, {"batch": 3, "transpose_b": 1}, {"bias": 1, "transpose_a": 1}])
+@pytest.mark.parametrize(
+    ("gpu_name", "options"),
+    [
+        *((name, {}) for name in (*GPUS, "MI355X")),
+        *((name, {"batch": 3, "transpose_b": 1}) for name in ("H200-SXM", "MI300X")),
+        *((name, {"bias": 1, "transpose_a": 1}) for name in ("B200", "A100-SXM4-80GB", "MI355X")),
+    ],
+)
 def test_a_table_prices_its_rows_as_the_cost_models_do(gpu_name: str, options: dict[str, int]) -> None:
     """What a table keeps of its rows for many products changes no predicted time, but for the rounding of chances.
 
