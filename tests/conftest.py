@@ -12,8 +12,8 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 import pytest
 from hypothesis import HealthCheck, settings
 
-from constrint.kernels.gemm import tables
-from tests.support.shared import SharedResults, SharedTables
+from constrint.choose import forget
+from tests.support.shared import SharedResults, use_few_shapes, use_whole_tables
 
 # Nothing that a test computes, with patched constants perhaps, reaches later runs or the user's own cache.
 os.environ["CONSTRINT_CACHE"] = "0"
@@ -56,5 +56,13 @@ def shared_results(tmp_path_factory: pytest.TempPathFactory) -> SharedResults:
 def _tables_of_the_run(shared_results: SharedResults) -> Iterator[None]:
     """GEMMs' tables are made once in a run; what changes them asks for `_tables_of_its_own`."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tables, "cache", SharedTables(shared_results))
+        use_few_shapes(shared_results, patch)
         yield
+
+
+@pytest.fixture
+def whole_tables(shared_results: SharedResults, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """GEMMs' tables are those that users have: for tests of which configuration is chosen, and how good it is."""
+    use_whole_tables(shared_results, monkeypatch)
+    yield
+    forget()

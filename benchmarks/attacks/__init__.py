@@ -6,8 +6,14 @@ Each draws cases by a seed, prints a summary line, and exits with 1 where it fin
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
+import sys
 from collections.abc import Collection, Sequence
 from typing import Any
+from unittest import mock
+
+from constrint.cli.app import main as command_line
 
 
 def parser_of(description: str | None, count: int) -> argparse.ArgumentParser:
@@ -29,3 +35,19 @@ def ended(finds: Collection[str], summary: str) -> int:
         print(find)
     print(summary)
     return 1 if finds else 0
+
+
+def called(*arguments: str) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of `constrint` in this process; 3 for a code that is no number.
+
+    Any exception but the command's own end passes: it would be a traceback.
+    """
+    out, err = io.StringIO(), io.StringIO()
+    code: object = 0
+    with mock.patch.object(sys, "argv", ["constrint", *arguments]):
+        try:
+            with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+                command_line()
+        except SystemExit as end:
+            code = end.code or 0
+    return code if isinstance(code, int) else 3, out.getvalue(), err.getvalue()

@@ -10,11 +10,9 @@ the store, as they are and after decoding; by means of its own, none of which th
 from __future__ import annotations
 
 import base64
-import contextlib
 import faulthandler
 import gzip
 import html
-import io
 import json
 import os
 import random
@@ -29,9 +27,9 @@ import urllib.parse
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from unittest import mock
 
-from benchmarks.attacks import asked_of, ended
-from constrint.cli.app import main as command
+from benchmarks.attacks import asked_of, called, ended
 from constrint.tune.search.llm.endpoint import KEY_VARIABLE
 from tests.support.model_server import (
     Handler,
@@ -81,12 +79,12 @@ def _run(key: str, turns: list[Turn], draw: random.Random, place: Path) -> Itera
     started = time.monotonic()
     with serving(*turns) as server:
         asking = ["--llm", server.url, "--model", "scripted", "--answer-time", str(ANSWER_S), "--rounds", "2"]
-        code, printed = called(key, [*subject, *asking, *judge, "--trials", "1", "--transcript", str(transcript)])
+        code, printed = told(key, *subject, *asking, *judge, "--trials", "1", "--transcript", str(transcript))
         limit_s = (len(server.asked) + 3) * (ANSWER_S + 1.0) + SLACK_S
     if time.monotonic() - started > limit_s:
         yield f"it took {time.monotonic() - started:.0f} s"
-    again, reprinted = called(key, [*subject, "--replay", str(transcript)])
-    _, listed = called(key, ["records", "proposals", "--store", str(store), "--json"])
+    again, reprinted = told(key, *subject, "--replay", str(transcript))
+    _, listed = told(key, "records", "proposals", "--store", str(store), "--json")
     texts = {"output": printed, "replay": reprinted, "records": listed}
     texts |= {path.name: path.read_bytes().decode("latin-1") for path in place.iterdir()}
     for where, text in texts.items():
@@ -98,24 +96,14 @@ def _run(key: str, turns: list[Turn], draw: random.Random, place: Path) -> Itera
         yield f"exit code {code}, in the replay {again}: {printed[-300:]}"
 
 
-def called(key: str, arguments: list[str]) -> tuple[int, str]:
-    """Exit code and output of the command, in this process."""
-    out, code = io.StringIO(), 0
-    before = sys.argv, os.environ.get(KEY_VARIABLE)
-    sys.argv, os.environ[KEY_VARIABLE] = ["constrint", *arguments], key
-    try:
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
-            command()
-    except SystemExit as ended:
-        code = int(ended.code or 0)
-    except BaseException:  # noqa: BLE001 - whatever escapes is a finding
-        out.write(traceback.format_exc())
-    finally:
-        sys.argv = before[0]
-        os.environ.pop(KEY_VARIABLE)
-        if before[1] is not None:
-            os.environ[KEY_VARIABLE] = before[1]
-    return code, out.getvalue()
+def told(key: str, *arguments: str) -> tuple[int, str]:
+    """Exit code and output of the command with a key, in this process."""
+    with mock.patch.dict(os.environ, {KEY_VARIABLE: key}):
+        try:
+            code, out, err = called(*arguments)
+        except BaseException:  # noqa: BLE001 - whatever escapes is a finding
+            return 0, traceback.format_exc()
+    return code, out + err
 
 
 def leaked(text: str, key: str) -> str | None:

@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 import math
 import random
@@ -14,16 +12,14 @@ import sys
 import tempfile
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import yaml
 
-from benchmarks.attacks import parser_of
-from constrint.cli.app import main as command_line
+from benchmarks.attacks import called, parser_of
 from constrint.errors import HardwareModelError
 from constrint.hwmodels import GpuModel, load, load_gpu
 from constrint.hwmodels.parse import parse_yaml
@@ -123,7 +119,10 @@ def problem_of(path: Path, draw: random.Random) -> tuple[str, str]:
     except Exception:  # noqa: BLE001 - any other is a find
         return "found", f"load_gpu: {traceback.format_exc()}"
     for command, *words in draw.sample(COMMANDS, 3):
-        code, out, err = called(command_line, [command, "--gpu", str(path), *words])
+        try:
+            code, out, err = called(command, "--gpu", str(path), *words)
+        except BaseException:  # noqa: BLE001 - any other than the command's own end is a find
+            code, out, err = 3, "", traceback.format_exc()
         wrong = err if code not in (0, 1, 2) else _nonsense(out, gpu) if "--json" in words and code == 0 else ""
         if code != 0 and not wrong and not err.startswith(("error: ", "note: ", "warning: ")) and not out:
             wrong = f"exit code {code} without a message"
@@ -153,24 +152,6 @@ def _nonsense(out: str, gpu: GpuModel) -> str:
                 if not 0 <= (candidate[name] or 0) <= most:
                     return f"{name} is {candidate[name]}"
     return ""
-
-
-def called(command: Callable[[], object], arguments: list[str]) -> tuple[int, str, str]:
-    """Exit code, stdout and stderr of the command line in this process; code 3 and the traceback for an exception."""
-    out, err = io.StringIO(), io.StringIO()
-    with (
-        mock.patch.object(sys, "argv", ["constrint", *arguments]),
-        contextlib.redirect_stdout(out),
-        contextlib.redirect_stderr(err),
-    ):
-        try:
-            command()
-            code: object = 0
-        except SystemExit as ended:
-            code = ended.code or 0
-        except BaseException:  # noqa: BLE001 - any other is a find
-            return 3, out.getvalue(), traceback.format_exc()
-    return code if isinstance(code, int) else 3, out.getvalue(), err.getvalue()
 
 
 def attack(count: int, seed: int, folder: Path) -> tuple[Counter[str], list[str]]:

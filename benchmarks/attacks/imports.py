@@ -11,7 +11,6 @@ published without a traceback. Ends with 1 if an attempt shows otherwise, and na
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 import random
 import sys
@@ -22,12 +21,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
-from benchmarks.attacks import asked_of
+from benchmarks.attacks import asked_of, called
 from constrint.answers.formats.records import writer
 from constrint.answers.registry import RECORDS
-from constrint.cli.app import main as command_line
 from constrint.tune.store.record import TuningRecord
 from constrint.tune.store.store import RecordStore
 from tests.support.records import record, timed
@@ -124,18 +121,6 @@ def mutate_bytes(text: str, chance: random.Random) -> bytes:
     return bytes(data)
 
 
-def command(*words: str) -> tuple[int, str]:
-    """Exit code and stderr of a command; a traceback is raised."""
-    out, err, code = io.StringIO(), io.StringIO(), 0
-    with mock.patch.object(sys, "argv", ["constrint", "records", *words]):
-        try:
-            with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-                command_line()
-        except SystemExit as ended:
-            code = int(str(ended.code or 0))
-    return code, err.getvalue()
-
-
 def state_of(place: str) -> tuple[list[str], int]:
     """The ids of a store, and how many of its records cannot be read."""
     with RecordStore.open(place, is_made=False) as store:
@@ -151,8 +136,8 @@ def attempt(folder: Path, place: str, chance: random.Random) -> tuple[str, bool,
     file.write_bytes(content)
     before = state_of(place)
     options = ("--gpu", "H200", "--kernel", "gemm.pointer", "--dtype", "bf16", "--workload", "m=1,n=2,k=3")
-    code, err = command(
-        "import", str(file), "--format", form, "--store", place, *(options if chance.random() < 0.4 else ())
+    code, _, err = called(
+        "records", "import", str(file), "--format", form, "--store", place, *(options if chance.random() < 0.4 else ())
     )
     after = state_of(place)
     if code:
@@ -172,7 +157,7 @@ def attempt(folder: Path, place: str, chance: random.Random) -> tuple[str, bool,
         ]
         used += [("export", "--format", name) for name in RECORDS.names()]
         for words in used:
-            command(*words, "--store", place)
+            called("records", *words, "--store", place)
     return form, True, ""
 
 

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Final
 
 from benchmarks.attacks import asked_of
-from benchmarks.solver.random_problems import NATIVE, SLOW, Comparison, Report
+from benchmarks.solver.random_problems import NATIVE, SLOW, Comparison, Report, asked_of_each
 from constrint.errors import ConstrintError, LimitReachedError, UndefinedValueError
 from constrint.model import Problem, parse, render
 from constrint.solve import Limits, best_solutions, count, enumerate_space, relaxations, solutions_in_order, solve
@@ -287,18 +287,8 @@ def attacked(seed: int) -> Report:
 
 
 def attack(seeds: range) -> Report:
-    """Several problems."""
-    for backend in SLOW:
-        # What a back-end loads when it is first asked is not part of a question.
-        solve(parse("var x in 1..2"), backend=backend)
-    report = Report()
-    for seed in seeds:
-        found = attacked(seed)
-        report.add(found)
-        # At once: a long run may be stopped.
-        for text in found.bad:
-            print(text, file=sys.stderr, flush=True)
-    return report
+    """Several problems; a bad answer is printed at once, since a long run may be stopped."""
+    return asked_of_each(seeds, attacked, lambda text: print(text, file=sys.stderr, flush=True))
 
 
 def main() -> int:

@@ -14,8 +14,6 @@ Ends with 1 if an attempt shows otherwise, and names its seed.
 
 from __future__ import annotations
 
-import contextlib
-import io
 import random
 import shutil
 import sys
@@ -25,10 +23,8 @@ import warnings
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from unittest import mock
 
-from benchmarks.attacks import asked_of
-from constrint.cli.app import main as command_line
+from benchmarks.attacks import asked_of, called
 from constrint.errors import ConstrintError
 from constrint.tune.store.proposals import ProposalRecord
 from constrint.tune.store.record import TuningRecord
@@ -99,15 +95,6 @@ def mutate(path: Path, chance: random.Random) -> str:
     return kind
 
 
-def command(*words: str) -> str:
-    """What a command prints to stderr; a traceback is raised."""
-    out, err = io.StringIO(), io.StringIO()
-    quiet = contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), contextlib.suppress(SystemExit)
-    with mock.patch.object(sys, "argv", ["constrint", "records", *words]), quiet[0], quiet[1], quiet[2]:
-        command_line()
-    return err.getvalue()
-
-
 def read(path: Path, *, is_made: bool = False) -> tuple[list[TuningRecord], list[ProposalRecord], bool]:
     """Records and proposals of a store, and whether anything was said of it."""
     with warnings.catch_warnings(record=True) as said:
@@ -131,8 +118,8 @@ def attempt(folder: Path, chance: random.Random) -> tuple[str, str, int]:
     before = contents(folder)
     found, proposals, is_said = read(path)
     for line in chance.sample(READS, 3):
-        command(*line.split(), "--store", str(path))
-    command("publish", "--folder", str(folder / "tables"), "--store", str(path))
+        called("records", *line.split(), "--store", str(path))
+    called("records", "publish", "--folder", str(folder / "tables"), "--store", str(path))
     shutil.rmtree(folder / "tables", ignore_errors=True)
     after = contents(folder)
     if {name: after.get(name) for name in before if not name.endswith("-shm")} != {

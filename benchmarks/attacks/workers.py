@@ -35,16 +35,16 @@ from constrint.kernels.registry import load_spec
 from constrint.propose import wire
 from constrint.propose.process import SandboxWorker, WorkerLost, WorkerRefused
 from constrint.propose.sandbox import PLAIN
-from constrint.select import KernelSpec, Param, Workload
+from constrint.select import Param, Workload
 from constrint.select.candidate import Config
-from constrint.select.limits import BlockUse
-from constrint.select.spec import Launch, Rule, Vars
+from constrint.select.spec import Launch
 from constrint.select.workload import Size
 from constrint.tune import Outcome, Trial
 from constrint.tune.engine.interface import Job, JobResult, Setup
 from constrint.tune.engine.local import LocalEngine
 from constrint.tune.floor import implausible
 from constrint.tune.keeper import descendants
+from tests.tune.hostile import HostileSpec
 
 #: Stands in the environment of all processes of a run; a file of this name appears where code of a candidate ran.
 MARK = "CONSTRINT_ATTACK"
@@ -228,43 +228,20 @@ def _count(seed: int) -> int:
     return _runs[seed]
 
 
-class AttackSpec(KernelSpec):
+class AttackSpec(HostileSpec):
     """Doubles its input; with a seed it attacks before that."""
 
     operation = "attacked"
     summary = "y = 2 x, and an attack"
     sizes = (Size("n", 64, "elements"),)
-    dtypes = ("fp32",)
 
     def params(self, gpu: GpuModel, workload: Workload) -> tuple[Param, ...]:
         return (Param("seed", (0, 1), "what it does", "0 is innocent"),)
-
-    def rules(self, gpu: GpuModel, workload: Workload, v: Vars) -> Iterator[Rule]:
-        yield from ()
-
-    def use(self, gpu: GpuModel, workload: Workload, v: Vars) -> BlockUse | None:
-        return None
-
-    def inputs(self, gpu: GpuModel, workload: Workload, *, device: Any = "meta", seed: int = 0) -> dict[str, Any]:
-        import torch
-
-        n = workload.sizes["n"]
-        if device == "meta":
-            return {"x": torch.empty(n, device="meta")}
-        return {"x": torch.randn(n, generator=torch.Generator().manual_seed(seed))}
-
-    def outputs(self, gpu: GpuModel, workload: Workload, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        import torch
-
-        return {"y": torch.empty_like(inputs["x"])}
 
     def launches(
         self, gpu: GpuModel, workload: Workload, config: Config, inputs: Mapping[str, Any], outputs: Mapping[str, Any]
     ) -> Sequence[Launch]:
         return [AttackLaunch(inputs, outputs["y"], config["seed"])]  # type: ignore[list-item]
-
-    def reference(self, workload: Workload, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        return {"y": 2 * inputs["x"].double()}
 
 
 SPEC = AttackSpec()

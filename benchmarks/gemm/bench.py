@@ -32,11 +32,10 @@ from typing import Any
 
 import torch
 
-from benchmarks.gemm.cuda.run import SHAPES
 from benchmarks.gemm.tables import make_tables
 from benchmarks.harness.peers import products, set_precision, triton_template
 from benchmarks.harness.table import Table, attempt, described, print_ratios, read_rows
-from benchmarks.harness.workloads import DTYPE_SHAPES, GEMM_SHAPES, columns_of, drawn_gemms, gemm
+from benchmarks.harness.workloads import DTYPE_SHAPES, GEMM_SHAPES, HARD_SHAPES, columns_of, drawn_gemms, gemm
 from constrint.choose.decision import Decision
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm import matmul
@@ -108,7 +107,7 @@ def cases_of(args: argparse.Namespace) -> list[Workload]:
     if args.drawn:
         return drawn_gemms(args.drawn, args.seed)
     if args.hard:
-        shapes = (*SHAPES, (3, 50257, 768))
+        shapes = (*HARD_SHAPES, (3, 50257, 768))
         return [gemm(shape, *which) for shape in shapes for which in (("bf16", "rr"), ("fp16", "rr"), ("bf16", "rc"))]
     if args.quick:
         few = [gemm(shape, dtype, layout) for dtype, layout in OTHERS for shape in DTYPE_SHAPES[1:3]]

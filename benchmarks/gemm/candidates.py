@@ -54,9 +54,17 @@ NEAR = 1.5
 ROUNDS = 11
 
 
-def planned(gpu: GpuModel, workload: Workload, each: int, others: int, draw: random.Random) -> Iterator[dict[str, Any]]:
-    """Rows of one product: of each kernel the first configurations, and some that are near."""
-    tables = [(table, rows, seconds) for table, rows, seconds in priced(gpu, Product.of(workload)) if len(rows)]
+def planned(
+    gpu: GpuModel, workload: Workload, each: int, others: int, draw: random.Random, kernels: Sequence[str] = ()
+) -> Iterator[dict[str, Any]]:
+    """Rows of one product: of each kernel, or of those that are named, the first configurations, and some near ones."""
+    tables = [
+        (table, rows, seconds)
+        for table, rows, seconds in priced(gpu, Product.of(workload))
+        if len(rows) and table.spec.full_name in (kernels or (table.spec.full_name,))
+    ]
+    if not tables:
+        return
     least = min(float(seconds.min()) * table.spec.optimism for table, _, seconds in tables)
     for table, rows, seconds in tables:
         order = np.argsort(seconds, kind="stable")
@@ -88,13 +96,13 @@ def plan_all(gpu: GpuModel, args: argparse.Namespace) -> Iterator[list[dict[str,
     workloads = drawn_gemms(args.number, args.seed, args.dtypes)
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(min(args.jobs, len(workloads)), context) as pool:
-        same = (gpu.name, args.each, args.others)
+        same = (gpu.name, tuple(args.kernels), args.each, args.others)
         yield from pool.map(_planned, [(*same, args.seed + at, one) for at, one in enumerate(workloads)])
 
 
-def _planned(job: tuple[str, int, int, int, Workload]) -> list[dict[str, Any]]:
-    gpu, each, others, seed, workload = job
-    return list(planned(load_gpu(gpu), workload, each, others, random.Random(seed)))
+def _planned(job: tuple[str, tuple[str, ...], int, int, int, Workload]) -> list[dict[str, Any]]:
+    gpu, kernels, each, others, seed, workload = job
+    return list(planned(load_gpu(gpu), workload, each, others, random.Random(seed), kernels))
 
 
 def compile_all(gpu: GpuModel, rows: Sequence[dict[str, Any]], jobs: int) -> None:
@@ -191,6 +199,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--dtypes", nargs="+", choices=["bf16", "fp16", "fp8"], default=["bf16", "fp16"])
     parser.add_argument("--each", type=int, default=3, help="first configurations of each kernel")
+    parser.add_argument("--kernels", nargs="+", default=[], help="these alone: gemm.cuda, to fit its model")
     parser.add_argument("--others", type=int, default=1, help="others of each kernel, predicted to be nearly as fast")
     parser.add_argument("--limit", type=float, default=300.0, help="seconds of measuring")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes that plan and compile")

@@ -24,6 +24,12 @@ RAGGED = [(333, 777, 1555), (1000, 1000, 1000), (1023, 2047, 511), (100, 300, 50
 RNN = [(16384, 3072, 768), (1024, 3072, 768), (8192, 2048, 512), (640, 2560, 1280), (2048, 1024, 256)]
 #: Every shape on which `matmul` is compared with its peers.
 GEMM_SHAPES: list[Shape] = list(dict.fromkeys(SQUARE + PREFILL + DECODE + SKINNY + TALL + RAGGED + RNN))
+#: Products on which kernels in Triton are slower than cuBLAS.
+HARD_SHAPES = (
+    (5000, 5000, 5000), (1536, 1536, 6144), (32768, 256, 256), (2560, 2560, 2560), (64, 64, 65536), (3328, 3328, 3328),
+    (2304, 2304, 2304), (1000, 1000, 1000), (1536, 1536, 1536), (4096, 4096, 4096), (8192, 8192, 8192),
+    (1000, 3000, 2000), (256, 7168, 2048), (16384, 3072, 768), (3072, 3072, 3072), (64, 8192, 8192),
+)  # fmt: skip
 #: Those of which some hundred configurations each are timed.
 SPACE_SHAPES: list[Shape] = [
     *((512, 512, 512), (1024, 1024, 1024), (2048, 2048, 2048), (4096, 4096, 4096), (8192, 8192, 8192)),

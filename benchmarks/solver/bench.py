@@ -11,17 +11,18 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
 import venv
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks.harness.table import Table, environment, print_ratios
-from benchmarks.solver.processes import ROOT, figures_of
 
+ROOT = Path(__file__).resolve().parents[2]
 #: The second folder has spaces that are too large for the tests.
 SPACES = (ROOT / "tests" / "data" / "spaces", ROOT / "benchmarks" / "solver" / "spaces")
 MODULES = {
@@ -82,6 +83,21 @@ def asked_for(args: argparse.Namespace, python: Path) -> Iterator[tuple[Path, st
                 absent = tool in missing or tool in LEFT_OUT.get(path.stem, ())
                 if not absent and (tool == "constrint" or not args.only_ours):
                     yield path, measure, tool
+
+
+def figures_of(command: Sequence[str], timeout_s: float) -> dict[str, Any] | str:
+    """The figures, or a text that says why there are none; libraries get one thread."""
+    threads = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=timeout_s, env={**os.environ, **threads}, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return f"> {timeout_s:.0f} s"
+    if done.returncode:
+        return (done.stderr.strip().splitlines() or ["died"])[-1][:100]
+    printed: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return printed
 
 
 def row_of(python: Path, path: Path, measure: str, tool: str, repeat: int) -> dict[str, Any]:

@@ -286,15 +286,23 @@ def compared(seed: int) -> Report:
     return report
 
 
-def compared_range(seeds: range) -> Report:
-    """Several problems."""
+def asked_of_each(seeds: range, ask: Callable[[int], Report], say: Callable[[str], None]) -> Report:
+    """Several problems, one for each seed; `say` is called with every bad answer."""
     for backend in SLOW:
         # What a back-end loads when it is first asked is not part of a question.
         solve(parse("var x in 1..2"), backend=backend)
     report = Report()
     for seed in seeds:
-        report.add(compared(seed))
+        found = ask(seed)
+        report.add(found)
+        for text in found.bad:
+            say(text)
     return report
+
+
+def compared_range(seeds: range) -> Report:
+    """Several problems of a run, whose bad answers are printed at its end."""
+    return asked_of_each(seeds, compared, lambda text: None)
 
 
 def run(number: int, seed: int, processes: int, say: Callable[[str], None]) -> Report:

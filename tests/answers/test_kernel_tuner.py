@@ -18,8 +18,10 @@ from constrint.model import Problem, Var, gcd, table
 from constrint.select.rank import KernelProblem, requests
 from constrint.solve import SearchSpace
 from tests.support import random_problems
+from tests.support.needs import missing_packages
 
-pytest.importorskip("kernel_tuner", reason="kernel_tuner is not installed (pip install kernel_tuner)")
+if missing_packages("kernel_tuner"):  # which takes a second to import
+    pytest.skip("kernel_tuner is not installed (pip install kernel_tuner)", allow_module_level=True)
 EXAMPLE = Path(__file__).parents[2] / "examples" / "tiles.constrint"
 
 

@@ -1,4 +1,4 @@
-"""The benchmark of the GEMM for short sides: its cases, its names, and the fit of the kernel's cost model."""
+"""The GEMM for short sides: the products that are drawn to check it, and the fit of its cost model."""
 
 from __future__ import annotations
 
@@ -13,24 +13,14 @@ from tests.support.needs import missing_packages
 if missing_packages("torch"):
     pytest.skip("needs the extra [torch]", allow_module_level=True)
 
-from benchmarks.gemm.skinny.cases import drawn_products, launch_of_case, operands
-from benchmarks.gemm.skinny.configs import SPEC, candidates, columns_of, config_at, config_of, named
-from benchmarks.gemm.skinny.fit import NAMES, fit, read_measured
-from benchmarks.gemm.skinny.run import SHAPES, Tried, cases_to_time
+from benchmarks.gemm.skinny.fit import NAMES, config_of, fit, read_measured
 from constrint.hwmodels import load_gpu
 from constrint.kernels.gemm.skinny.cost import ASSUMED, CONSTANTS
 from constrint.kernels.gemm.skinny.shape import SkinnyLayout
-from tests.support.gemm import broken_rules, product
+from tests.support.skinny_products import columns_of, config_at, drawn_products, launch_of_case, operands
 
 H200 = load_gpu("h200")
 RESULTS = Path(__file__).parents[2] / "benchmarks/results/h200/gemm_skinny_bf16.csv"
-
-
-@pytest.mark.parametrize("name", ["mma8 t2 u8 w1x8 r2", "fma3 t1 u2 w4x2 r1", "mma64 t1 u1 w1x8 r1 s2 f8"])
-@pytest.mark.parametrize("turned", [True, False])
-def test_a_name_is_read_back_as_the_configuration(name: str, turned: bool) -> None:
-    for layout in (SkinnyLayout(), SkinnyLayout(False)):
-        assert named(config_of(name, "bf16", layout, turned=turned), "bf16", layout) == name
 
 
 def test_drawn_products_are_of_the_space_and_can_be_launched() -> None:
@@ -40,26 +30,23 @@ def test_drawn_products_are_of_the_space_and_can_be_launched() -> None:
         assert launch.source.macros["K_MAJOR"] == int(one.layout.is_k_major)
 
 
-def test_candidates_are_of_the_space_and_differ() -> None:
-    for shape, transpose_b in (((1, 4096, 4096), 1), ((3, 50257, 768), 0), ((1 << 20, 1, 64), 0)):
-        asked = product(*shape, transpose_b=transpose_b)
-        found = [config for config, _ in candidates(H200, asked, SkinnyLayout(bool(transpose_b)), 8)]
-        assert len({str(config) for config in found}) == len(found) == 8
-        for config in found:
-            assert not broken_rules(SPEC.product_problem(H200, asked), config)
-
-
-def test_what_is_timed_is_tried_in_every_way_that_is_asked_for() -> None:
-    tried = Tried(2, {"num_stages": [1, 2], "fan_in": [0, 8], "split_k": [64]})
-    (timed,) = cases_to_time(H200, [(4, 64, 65536)], ["bf16"], ["rc"], tried)
-    ways = {(config["num_stages"], config["fan_in"], config["split_k"]) for config, _ in timed.found}
-    assert ways == {(stages, fan_in, 64) for stages in (1, 2) for fan_in in (0, 8)}
+def test_candidates_of_drawn_products_are_read_as_configurations(tmp_path: Path) -> None:
+    config = config_of("fma1 t1 u2 w1x8 r1", "bf16", SkinnyLayout(), turned=True)
+    told = " ".join(f"{name}={value}" for name, value in config.items())
+    table = tmp_path / "drawn.csv"
+    table.write_text(
+        "# measured\nm,n,k,dtype,layout,kernel,config,place,predicted_us,us,cublas_us,note\n"
+        f"1,4096,4096,bf16,rc,gemm.skinny,{told},0,9,9.5,8.0,\n1,4096,4096,bf16,rc,gemm.pointer,tile_m=16,0,9,9,8.0,\n"
+    )
+    (one,) = read_measured(table)
+    assert {name: column.tolist() for name, column in one.columns.items()} == {n: [v] for n, v in config.items()}
+    assert one.predicted(H200, CONSTANTS)[0] > 0
 
 
 def test_the_constants_in_use_are_those_that_a_fit_of_the_results_finds() -> None:
     """What `--write` has written; its digits are three."""
     measured = read_measured(RESULTS)
-    assert {(p.product.m, p.product.n, p.product.k) for p in measured} == set(SHAPES)
+    assert len({(p.product.m, p.product.n, p.product.k) for p in measured}) == 37
     found = fit(H200, measured, NAMES, ASSUMED)
     for name in NAMES:
         assert getattr(CONSTANTS, name) == pytest.approx(getattr(found, name), rel=0.02), name

@@ -24,12 +24,9 @@ PROGRAMS = (
     "gemm.library",
     "gemm.candidates",
     "gemm.correct",
-    "gemm.simulate_cache",
     "remake",
     "rnn.cudnn_table",
     "solver.bench",
-    "solver.bench_rnn_problem",
-    "solver.bench_search",
     "solver.latency",
     "solver.random_problems",
 )

@@ -18,7 +18,7 @@ from tests.support.layers import flat, same
 from tests.support.rnn_cases import make_case
 
 #: torch scripts its own derivatives when forward-mode AD is first used.
-pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
+pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
 
 CELL_MODULES = (LSTM, GRU, RNN, SLSTM)
 LAYERS: dict[str, tuple[Any, dict[str, Any]]] = {

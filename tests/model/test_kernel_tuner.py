@@ -139,7 +139,7 @@ def test_a_choice_between_conditions_as_a_number_is_written_as_one(text: str) ->
     found({"a": [0, 1], "b": [True, False], "c": [0, 2]}, [text])
 
 
-@settings(deadline=None, max_examples=400, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, max_examples=200, suppress_health_check=list(HealthCheck))
 @given(
     columns=st.lists(st.lists(VALUES, min_size=1, max_size=4), min_size=3, max_size=3),
     text=TESTS,

@@ -100,7 +100,7 @@ CONDITIONS = st.recursive(
 COMMON = settings(deadline=None, suppress_health_check=list(HealthCheck))
 
 
-@settings(COMMON, max_examples=400)
+@settings(COMMON, max_examples=200)
 @given(text=CONDITIONS, num_trials=st.sampled_from([0, 10**9]))
 def test_holds_exactly_where_python_says_so(text: str, num_trials: int) -> None:
     try:

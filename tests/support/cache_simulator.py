@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.harness.table import read_rows
 from constrint.hwmodels import GpuModel
+from constrint.kernels.gemm.pointer.cost import TileGrid, operand_traffic
 
 #: A chunk that no grid exceeds: every XCD gets one contiguous run of tiles.
 WHOLE_RUN = 1 << 30
@@ -170,3 +173,33 @@ def _slices(grid: SlicedGrid, row: NDArray[Any], column: NDArray[Any]) -> list[t
     """The distinct slices that blocks ask for in one step, numbered across A and B, with their bytes."""
     of_a = [(int(r), grid.row_bytes) for r in np.unique(row)]
     return of_a + [(grid.rows + int(c), grid.column_bytes) for c in np.unique(column)]
+
+
+PUBLISHED = Path(__file__).parents[1] / "data" / "xcd_cache_hits.csv"
+
+
+def grid_of(m: int, n: int, k: int, tile: tuple[int, int, int], element: int = 2) -> SlicedGrid:
+    """The tile grid of a GEMM, of 16-bit operands if nothing else is said."""
+    tile_m, tile_n, tile_k = tile
+    sizes = (tile_m * tile_k * element, tile_n * tile_k * element)
+    return SlicedGrid(-(-m // tile_m), -(-n // tile_n), -(-k // tile_k), *sizes)
+
+
+def closed_form(gpu: GpuModel, grid: SlicedGrid, order: BlockOrder, resident: int) -> HitRates:
+    """Traffic of the same grid by `traffic.py`."""
+    operands = grid.row_bytes * grid.steps, grid.column_bytes * grid.steps
+    numbers = (grid.rows, grid.columns, *operands, resident, order.group_m, order.xcd_chunk)
+    traffic = operand_traffic(gpu, TileGrid(*(np.array([float(number)]) for number in numbers)))
+    asked = grid.rows * grid.columns * grid.steps * (grid.row_bytes + grid.column_bytes)
+    return HitRates(asked, float(traffic.l2_miss_bytes[0]), float(traffic.dram_bytes[0]))
+
+
+def published() -> list[dict[str, float]]:
+    """The published table."""
+    return [{name: float(value) for name, value in row.items()} for row in read_rows(PUBLISHED)]
+
+
+def of_row(row: dict[str, float]) -> tuple[SlicedGrid, BlockOrder]:
+    """Grid and order of one published row."""
+    size = int(row["size"])
+    return grid_of(size, size, size, (192, 256, 64)), BlockOrder(int(row["group_m"]), int(row["xcd_chunk"]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +31,8 @@ ENDS = {
 MOST_TURNS = 8_000_000
 
 
-def built(launch: CudaLaunch, folder: Path, changed: Mapping[str, tuple[str, str]] | None = None) -> ctypes.CDLL:
-    """The kernel of a launch as a library; `changed` replaces one text by another in the file of that name."""
+def built(launch: CudaLaunch, folder: Path, changes: Sequence[tuple[str, str, str]] = ()) -> ctypes.CDLL:
+    """The kernel of a launch as a library; each change is a file, a text in it, and the text in its place."""
     assert launch.smem_bytes <= launch.gpu.sm.max_smem_bytes_per_block
     assert launch.cluster == 1, "the CPU has no clusters"
     folder.mkdir(parents=True, exist_ok=True)
@@ -40,9 +40,9 @@ def built(launch: CudaLaunch, folder: Path, changed: Mapping[str, tuple[str, str
     shared = [FOLDER / name for name in ("epilogue.cuh", "parts.cuh", "store.cuh")]
     for path in (*shared, *sorted((SUPPORT / "gemm_on_cpu").iterdir()), SUPPORT / "grid_on_cpu" / "grid.h"):
         files[path.name] = path.read_text(encoding="utf-8")
-    replaced = [("kernel_on_cpu.cu", texts) for texts in ON_CPU.items()]
-    replaced += [("epilogue.cuh", texts) for texts in ENDS.items()]
-    for name, (before, after) in (*replaced, *(changed or {}).items()):
+    replaced = [("kernel_on_cpu.cu", *texts) for texts in ON_CPU.items()]
+    replaced += [("epilogue.cuh", *texts) for texts in ENDS.items()]
+    for name, before, after in (*replaced, *changes):
         assert files[name].count(before) == 1, before
         files[name] = files[name].replace(before, after)
     for name, content in files.items():
@@ -53,12 +53,15 @@ def built(launch: CudaLaunch, folder: Path, changed: Mapping[str, tuple[str, str
     return ctypes.CDLL(str(folder / "kernel.so"))
 
 
-def run(library: ctypes.CDLL, launch: CudaLaunch, blocks: int, seed: int) -> int:
-    """Run the kernel; the seed decides in which order threads take turns. 0 for success, 1 for a deadlock."""
+def run(library: ctypes.CDLL, launch: CudaLaunch, blocks: int, seed: int, mistake: int = 0) -> int:
+    """Run the kernel; the seed decides in which order threads take turns. 0 for success, 1 for a deadlock.
+
+    A mistake is made by its number, where changes of the source ask for it; 0: none.
+    """
     kept: list[Any] = []
     numbers = np.array([_number(value, kept) for value in launch.arguments], dtype=np.int64)
     pointer = ctypes.c_void_p(numbers.ctypes.data)
-    return int(library.run(blocks, seed, ctypes.c_longlong(MOST_TURNS), pointer))
+    return int(library.run(mistake, blocks, seed, ctypes.c_longlong(MOST_TURNS), pointer))
 
 
 def _number(value: Any, kept: list[Any]) -> int:

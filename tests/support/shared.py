@@ -13,6 +13,9 @@ from typing import Any
 import pytest
 
 from constrint import cache
+from constrint.choose import forget
+from constrint.kernels.gemm import candidates, tables
+from constrint.kernels.gemm.implementations import gemm_specs
 
 
 class SharedResults:
@@ -49,10 +52,11 @@ class SharedTables:
     Args:
         results: Those of the run.
         always: Whether a test that keeps things on disk itself has these tables all the same.
+        kind: Name of the folder: tables that are made in different ways lie apart.
     """
 
-    def __init__(self, results: SharedResults, *, always: bool = False) -> None:
-        self._folder, self._always = results.folder / "tables", always
+    def __init__(self, results: SharedResults, *, always: bool = False, kind: str = "tables") -> None:
+        self._folder, self._always = results.folder / kind, always
         self._folder.mkdir(exist_ok=True)
 
     def load(self, kind: str, key: bytes) -> bytes | None:
@@ -75,3 +79,28 @@ class SharedTables:
 
     def _file(self, kind: str, key: bytes) -> Path:
         return self._folder / hashlib.sha256(kind.encode() + b":" + key).hexdigest()
+
+
+#: The products by which the tables of each kernel keep their rows, for users.
+WHOLE = {type(spec): spec.table_shapes for spec in gemm_specs()}
+#: Where these are more than MANY, one in EVERY counts for tests: a table takes half a second instead of two.
+MANY, EVERY = 1000, 5
+#: Whole tables that this process has read or made.
+_WHOLE_TABLES: dict[int, tables.Tables] = {}
+
+
+def use_few_shapes(results: SharedResults, patch: pytest.MonkeyPatch) -> None:
+    """Let tables be made by few products, and be shared by the run: they hold valid rows, but not all of the best."""
+    patch.setattr(tables, "cache", SharedTables(results))
+    for spec, stages in WHOLE.items():
+        if sum(len(shapes) for shapes, _ in stages) > MANY:
+            patch.setattr(spec, "table_shapes", tuple((shapes[::EVERY], best_of) for shapes, best_of in stages))
+
+
+def use_whole_tables(results: SharedResults, patch: pytest.MonkeyPatch) -> None:
+    """Let tables be made as users have them, and choices be made by these."""
+    patch.setattr(tables, "cache", SharedTables(results, kind="whole-tables"))
+    for spec, stages in WHOLE.items():
+        patch.setattr(spec, "table_shapes", stages)
+    patch.setattr(candidates, "_TABLES", _WHOLE_TABLES)
+    forget()

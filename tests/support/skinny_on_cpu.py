@@ -13,8 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.gemm.skinny.cases import PLAIN, Added, Case, End, Expected, Made, added_of, operands, sides_of
-from benchmarks.gemm.skinny.configs import Config, chain_of, dealt_of
 from constrint.hwmodels import load_gpu
 from constrint.kernels.gemm.epilogue.added import ADDED, OUTPUTS
 from constrint.kernels.gemm.epilogue.compiled import CompiledEpilogue
@@ -22,6 +20,20 @@ from constrint.kernels.gemm.launch import Epilogue
 from constrint.kernels.gemm.skinny.launch import kernel_sizes, memory_of
 from constrint.kernels.gemm.skinny.shape import SkinnyLayout
 from constrint.kernels.gemm.skinny.source import FOLDERS, SHARED, shape_of, source_of
+from tests.support.skinny_products import (
+    PLAIN,
+    Added,
+    Case,
+    Config,
+    End,
+    Expected,
+    Made,
+    added_of,
+    chain_of,
+    dealt_of,
+    operands,
+    sides_of,
+)
 
 H200 = load_gpu("h200")
 HEADERS = Path(__file__).parent / "cuda_on_cpu"

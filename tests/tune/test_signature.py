@@ -32,9 +32,9 @@ def test_commas_in_brackets_separate_nothing() -> None:
 def test_the_text_is_what_triton_is_told() -> None:
     import triton.language as tl
 
-    from benchmarks.pruning.kernel import matmul_kernel
-    from benchmarks.pruning.lists import SIGNATURE
     from constrint.tune import triton_source
+    from tests.support.tutorial import SIGNATURE
+    from tests.support.tutorial_kernel import matmul_kernel
 
     tiles = {"BLOCK_SIZE_M": 64, "BLOCK_SIZE_N": 64, "BLOCK_SIZE_K": 32, "GROUP_SIZE_M": 8}
     source = triton_source(matmul_kernel, SIGNATURE, tiles, {"num_warps": 4})
@@ -57,9 +57,9 @@ def test_the_text_is_what_triton_is_told() -> None:
 
 @needs_triton
 def test_a_kernel_is_compiled_from_python_by_a_gpus_name() -> None:
-    from benchmarks.pruning.kernel import matmul_kernel
-    from benchmarks.pruning.lists import SIGNATURE
     from constrint.tune import build_triton, compile_triton, count_instructions, triton_source
+    from tests.support.tutorial import SIGNATURE
+    from tests.support.tutorial_kernel import matmul_kernel
 
     tiles = {"BLOCK_SIZE_M": 64, "BLOCK_SIZE_N": 64, "BLOCK_SIZE_K": 32, "GROUP_SIZE_M": 8}
     source = triton_source(matmul_kernel, SIGNATURE, tiles, {"num_warps": 4, "num_stages": 3})

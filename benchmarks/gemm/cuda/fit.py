@@ -4,19 +4,18 @@
     python -m benchmarks.gemm.cuda.fit gemm_cuda_present.csv.gz --gpu h200 --write
     python -m benchmarks.gemm.cuda.fit gemm_cuda_present.csv.gz --gpu h200 --judge gemm_cuda_random.csv.gz
 
-Tables are what `benchmarks.gemm.cuda.run explore` wrote. Shapes that the project names are judged and never fitted:
-what `--write` puts into `constrint/kernels/gemm/cuda/constants.json` is fitted to random products alone, and each of
-these is judged by a fit without it. A first choice is the measured time of the configuration that is predicted to be
-the fastest of those that were timed; its share is the fastest time over that. With `--only` the other constants stay as
-they are: what changes with the start and the end of a kernel needs no second look at its slices. Tables after `--judge`
-are in no fit.
+Tables are what `python -m benchmarks.gemm.candidates time` wrote, or a program of commit befc2ab. Shapes that the
+project names are judged and never fitted: what `--write` puts into `constrint/kernels/gemm/cuda/constants.json` is
+fitted to random products alone, and each of these is judged by a fit without it. A first choice is the measured time of
+the configuration that is predicted to be the fastest of those that were timed; its share is the fastest time over that.
+With `--only` the other constants stay as they are: what changes with the start and the end of a kernel needs no second
+look at its slices. Tables after `--judge` are in no fit.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
-import gzip
+import math
 import statistics
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,17 +26,22 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.gemm.candidates import config_of
 from benchmarks.gemm.constants_fit import fitted, write_constants
-from benchmarks.gemm.cuda.configs import product_of
-from benchmarks.gemm.cuda.run import SHAPES
+from benchmarks.harness.table import read_rows
+from benchmarks.harness.workloads import HARD_SHAPES
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.gemm.cuda.cost import ASSUMED, CONSTANTS, FILE, CudaConstants, CudaModel
 from constrint.kernels.gemm.cuda.shape import size_rules
 from constrint.kernels.gemm.measured import ConstantsFile
-from constrint.kernels.gemm.product import Product
+from constrint.kernels.gemm.product import MatrixLayout, Product
 from constrint.kernels.gemm.rules import COLUMNS
+from constrint.kernels.gemm.units import ELEMENT_BYTES, LINE_BYTES, OUTPUT_BYTES
 
 NAMES = [field.name for field in fields(CudaConstants) if field.name != "measured"]
+KERNEL = "gemm.cuda"
+#: The distance of rows of timed operands is a multiple of this.
+ROW_ELEMENTS = 16
 #: Columns of a table that are parameters of the same meaning, whichever way the tile lies.
 SAME = {"num_stages": "stages", "group_m": "group", "split_k": "parts"}
 SAME |= {name: name for name in ("consumers", "by_columns", "in_turns", "turned", "only_last")}
@@ -84,7 +88,7 @@ class Measured:
     @property
     def is_named(self) -> bool:
         """Whether it is one of the shapes that the project names."""
-        return (self.product.m, self.product.n, self.product.k) in SHAPES
+        return (self.product.m, self.product.n, self.product.k) in HARD_SHAPES
 
     def predicted(self, gpu: GpuModel, constants: CudaConstants) -> NDArray[np.float64]:
         """Predicted seconds."""
@@ -136,13 +140,30 @@ def described(measured: Measured, row: int, predicted_s: float) -> str:
     return f"{text}{parts}: {measured.seconds[row] * 1e6:.1f} us, predicted {predicted_s * 1e6:.1f}"
 
 
+def product_of(shape: tuple[int, int, int], dtype: str, layout: str, *, is_plain: bool = True) -> Product:
+    """A product of operands whose rows are multiples of 16 elements apart, however long they are.
+
+    Args:
+        shape: M, N and K.
+        dtype: Type of A and B.
+        layout: How A and B lie: "r" by rows, "c" by columns.
+        is_plain: Whether nothing is added.
+    """
+    m, n, k = shape
+    by_rows, element = [letter == "r" for letter in layout], ELEMENT_BYTES[dtype]
+    lengths = (k if by_rows[0] else m), (n if by_rows[1] else k)
+    # A row takes up whole multiples of 16 elements.
+    steps = [math.gcd(-(-length // ROW_ELEMENTS) * ROW_ELEMENTS * element, LINE_BYTES) for length in lengths]
+    a = MatrixLayout(step_bytes=steps[0], is_k_major=by_rows[0])
+    b = MatrixLayout(step_bytes=steps[1], is_k_major=not by_rows[1])
+    return Product(*shape, dtype, a, b, OUTPUT_BYTES[dtype], has_bias=not is_plain)
+
+
 def read_measured(path: Path, gpu: GpuModel) -> list[Measured]:
     """Every product of a table, with those of its configurations that the kernel's space has, timed as it launches."""
-    text = gzip.decompress(path.read_bytes()).decode() if path.suffix == ".gz" else path.read_text(encoding="utf-8")
-    rows = list(csv.DictReader(line for line in text.splitlines() if not line.startswith("#")))
     by_product: dict[tuple[str, ...], list[dict[str, str]]] = defaultdict(list)
-    for row in rows:
-        if row["us"] and row.get("resident", "1") == "1":
+    for row in read_rows(path):
+        if row["us"] and row.get("resident", "1") == "1" and row.get("kernel", KERNEL) == KERNEL:
             by_product[tuple(row[name] for name in ("m", "n", "k", "dtype", "layout"))].append(row)
     return [_kept(gpu, _measured(rows)) for rows in by_product.values()]
 
@@ -159,12 +180,14 @@ def _kept(gpu: GpuModel, measured: Measured) -> Measured:
     return replace(measured, columns=columns, seconds=measured.seconds[holds])
 
 
-def _measured(rows: Sequence[Mapping[str, str]]) -> Measured:
+def _measured(rows: Sequence[dict[str, str]]) -> Measured:
     def column(name: str) -> NDArray[np.int64]:
         return np.array([int(row[name]) if row[name].isdigit() else row[name] == "True" for row in rows], np.int64)
 
     first = rows[0]
-    if "tile_m" in first:
+    if "config" in first:
+        rows = [row | {name: str(value) for name, value in config_of(row).items()} for row in rows]
+    if "tile_m" in rows[0]:
         columns = {name: column(name) for name in (*TILE, *SAME)}
     else:
         # Tables of before the kernel was in the package have sides of tiles and clusters as wgmma sees them.

@@ -3,14 +3,16 @@
     python -m benchmarks.gemm.skinny.fit benchmarks/results/h200/gemm_skinny_bf16.csv --gpu h200
     python -m benchmarks.gemm.skinny.fit benchmarks/results/h200/gemm_skinny_bf16.csv --gpu h200 --write
 
-Tables are what `benchmarks.gemm.skinny.run time` wrote. Each product is judged by a fit without all products of its N
-and K, in whatever layout and with however many rows. A first choice is the measured time of the configuration that is
-predicted to be the fastest of those that were timed; its share is the fastest time over that.
+Tables are what `python -m benchmarks.gemm.candidates time` wrote, or a program of commit befc2ab. Each product is
+judged by a fit without all products of its N and K, in whatever layout and with however many rows. A first choice is
+the measured time of the configuration that is predicted to be the fastest of those that were timed; its share is the
+fastest time over that.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -20,18 +22,20 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.gemm.candidates import config_of as config_of_row
 from benchmarks.gemm.constants_fit import fitted, write_constants
-from benchmarks.gemm.skinny.configs import config_of
 from benchmarks.harness.table import read_rows
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.gemm.product import Product
 from constrint.kernels.gemm.skinny.cost import ASSUMED, FILE, SkinnyConstants, SkinnyModel
-from constrint.kernels.gemm.skinny.shape import SkinnyLayout
+from constrint.kernels.gemm.skinny.shape import SkinnyLayout, line, unit_rows
 from constrint.select import Workload
 
 NAMES = [field.name for field in fields(SkinnyConstants) if field.name != "measured"]
+_NAMED = re.compile(r"(mma|fma)(\d+) t(\d+) u(\d+) w(\d+)x(\d+) r(\d+)(?: s(\d+))?(?: f(\d+))?")
 #: What a change of a constant by a factor of e costs, in rows whose error is 10 %: what times say nothing of stays.
 PRIOR = 0.5
+KERNEL = "gemm.skinny"
 #: A first choice below this share of the fastest is shown.
 WORTH_SHOWING = 0.97
 NOTE = (
@@ -80,12 +84,12 @@ def read_measured(path: Path) -> list[Measured]:
     """Every product of a table, with its timed configurations."""
     by_product: dict[tuple[str, ...], list[dict[str, str]]] = defaultdict(list)
     for row in read_rows(path):
-        if row["us"]:
+        if row["us"] and row.get("kernel", KERNEL) == KERNEL:
             by_product[tuple(row[name] for name in ("m", "n", "k", "dtype", "layout"))].append(row)
     return [_measured(rows) for rows in by_product.values()]
 
 
-def _measured(rows: Sequence[Mapping[str, str]]) -> Measured:
+def _measured(rows: Sequence[dict[str, str]]) -> Measured:
     first = rows[0]
     dtype, by_rows = first["dtype"], [letter == "r" for letter in first["layout"]]
     sizes = {name: int(first[name]) for name in ("m", "n", "k")}
@@ -98,13 +102,35 @@ def _measured(rows: Sequence[Mapping[str, str]]) -> Measured:
         a=replace(product.a, is_k_major=product.a.is_k_major or product.m == 1),
         b=replace(product.b, is_k_major=product.b.is_k_major or product.n == 1),
     )
-    side = product.b if turned else product.a
-    layout = SkinnyLayout(side.is_k_major, int(first["large"]), int(first["small"]))
-    configs = [config_of(row["variant"], dtype, layout, turned=turned) for row in rows]
+    if "variant" in first:
+        side = product.b if turned else product.a
+        layout = SkinnyLayout(side.is_k_major, int(first["large"]), int(first["small"]))
+        configs = [config_of(row["variant"], dtype, layout, turned=turned) for row in rows]
+        blocks = np.array([float(row["blocks"]) for row in rows])
+    else:
+        configs, blocks = [config_of_row(row) for row in rows], None
     columns = {name: np.array([config[name] for config in configs]) for name in configs[0]}
-    blocks, seconds = (np.array([float(row[name]) for row in rows]) for name in ("blocks", "us"))
+    seconds = np.array([float(row["us"]) for row in rows])
     library = next((float(row["cublas_us"]) * 1e-6 for row in rows if row["cublas_us"]), float("nan"))
     return Measured(product, first["layout"], columns, blocks, seconds * 1e-6, library)
+
+
+def config_of(name: str, dtype: str, layout: SkinnyLayout, *, turned: bool) -> dict[str, int]:
+    """The configuration that a name of the older tables stands for, without what shares tiles.
+
+    Raises:
+        ValueError: For other texts.
+    """
+    found = _NAMED.fullmatch(name)
+    if found is None:
+        raise ValueError(f"{name!r} names no configuration")
+    small, tiles, unroll, warps_rows, warps_k, resident = (int(number) for number in found.groups()[1:7])
+    long = tiles * warps_rows * unit_rows(dtype, is_k_major=layout.is_k_major)
+    sides = {"tile_m": small, "tile_n": long} if turned else {"tile_m": long, "tile_n": small}
+    warps = {"num_warps": warps_rows * warps_k, "warps_k": warps_k, "resident": resident}
+    shared = {"mma": int(found[1] == "mma"), "turned": int(turned), "split_k": 1, "persistent": 0}
+    shared |= {"num_stages": int(found[8] or 1), "fan_in": int(found[9] or 0)}
+    return {**sides, "tile_k": unroll * warps_k * line(dtype), **warps, **shared}
 
 
 def fit(gpu: GpuModel, measured: Sequence[Measured], names: Sequence[str], start: SkinnyConstants) -> SkinnyConstants:

@@ -18,14 +18,13 @@ if missing_packages("torch", "triton"):
 
 import torch
 
-from benchmarks.gemm.cuda.configs import SPEC, product_of, ranked
-from benchmarks.gemm.cuda.products import End, exact_product, launch_of, made, share_of
-from benchmarks.gemm.cuda.run import Case, random_cases
+from benchmarks.gemm.cuda.fit import product_of
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.gemm import matmul
 from constrint.kernels.gemm.operator import PLANS
 from constrint.kernels.gemm.reference import gemm_reference
 from constrint.kernels.launch.device import gpu_of
+from tests.support.cuda_products import SPEC, Case, End, exact_product, launch_of, made, random_cases, ranked, share_of
 
 
 def _hopper() -> GpuModel | None:

@@ -6,6 +6,7 @@ The CPU cannot show what the memory and the matrix units of a GPU do beyond the 
 from __future__ import annotations
 
 import shutil
+from ctypes import CDLL
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from constrint.kernels.gemm.cuda.launch import cuda_launches
 from constrint.kernels.gemm.launch import Epilogue, GemmCall, Machine
 from constrint.kernels.launch.cuda import CudaLaunch
 from tests.support.cuda_gemm_on_cpu import built, run
+from tests.support.wgmma_on_cpu import Mistake
 
 H200 = load_gpu("h200")
 USUAL = {"tile_m": 64, "tile_n": 64, "tile_k": 64, "num_stages": 2, "consumers": 1, "by_columns": 1, "in_turns": 0}
@@ -114,21 +116,22 @@ def call_of(case: Case) -> GemmCall:
     return GemmCall(a[None], b[None], out, Machine.of(H200), Epilogue(), "tf32")
 
 
-def launched(
-    case: Case, folder: Path, seed: int, changed: dict[str, tuple[str, str]] | None = None
-) -> tuple[int, bool]:
-    """How the run ended (see `run`), and whether all results are exact and nothing beside them was written."""
-    torch.manual_seed(seed)
-    call = call_of(case)
+def launch_of(case: Case, call: GemmCall) -> CudaLaunch:
     (launch,) = cuda_launches(call, USUAL | case.config)
     assert isinstance(launch, CudaLaunch)
     assert bool(launch.source.macros["STORES_BOXES"]) == (case.rounds and case.shift % 8 == 0)
     if case.spares:
         assert launch.source.sparing
-        launch = replace(
-            launch, source=replace(launch.source, macros={**launch.source.macros, **launch.source.sparing})
-        )
-    status = run(built(launch, folder, changed), launch, case.blocks, seed)
+        macros = {**launch.source.macros, **launch.source.sparing}
+        launch = replace(launch, source=replace(launch.source, macros=macros))
+    return launch
+
+
+def outcome(library: CDLL, case: Case, mistake: int = 0, seed: int = 1) -> tuple[int, bool]:
+    """How a run ended (see `run`), and whether all results are exact and nothing beside them was written."""
+    torch.manual_seed(seed)
+    call = call_of(case)
+    status = run(library, launch_of(case, call), case.blocks, seed, mistake)
     exact = (call.a[0].double() @ call.b[0].double()).to(call.out.dtype)
     is_exact = torch.equal(call.out[0], exact)
     call.out.fill_(torch.nan if call.out.is_floating_point() else 0)
@@ -136,50 +139,42 @@ def launched(
     return status, is_exact and (not case.rounds or bool(whole.isnan().all()))
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_results_are_exact_and_nothing_else_is_read(name: str, tmp_path: Path) -> None:
-    assert launched(CASES[name], tmp_path, 1) == (0, True)
-
-
-#: A mistake by what it is: a case, a file, a text of it, and what stands there instead.
-MISTAKES: dict[str, tuple[str, str, str, str]] = {
+#: A mistake by what it is: a case, a file, a place in it with `@` for what stands there, this, and what is run instead.
+MISTAKES: dict[str, tuple[str, str, str, str, str]] = {
     "a stage is loaded while it is read": (
-        "by rows",
-        "kernel_on_cpu.cu",
-        "wait(shared.empty + 8 * place.stage, place.parity ^ 1);\n      const unsigned full",
-        "const unsigned full",
+        *("by rows", "kernel_on_cpu.cu", "@\n      const unsigned full"),
+        *("wait(shared.empty + 8 * place.stage, place.parity ^ 1);", ""),
     ),
     "a slice is multiplied before it has arrived": (
         "by rows",
         "kernel_on_cpu.cu",
-        "wait(shared.full + 8 * place.stage, place.parity);\n    wgmma_fence();\n#pragma unroll\n"
+        "@\n    wgmma_fence();\n#pragma unroll\n"
         "    for (int atom = 0; atom < 4; ++atom) {\n      const auto columns =\n",
-        "wgmma_fence();\n#pragma unroll\n    for (int atom = 0; atom < 4; ++atom) {\n      const auto columns =\n",
+        *("wait(shared.full + 8 * place.stage, place.parity);", ""),
     ),
-    "a stage is released while it is multiplied": ("by rows", "kernel_on_cpu.cu", "wgmma_wait<1>();", ""),
+    "a stage is released while it is multiplied": ("by rows", "kernel_on_cpu.cu", "@", "wgmma_wait<1>();", ""),
     "the last slice is not waited for": (
-        "by rows",
-        "kernel_on_cpu.cu",
-        "wgmma_wait<0>();\n  fence_sums(sums);\n  if",
-        "if",
+        *("by rows", "kernel_on_cpu.cu", "@\n  fence_sums(sums);\n  if", "wgmma_wait<0>();", ""),
     ),
-    "the TMA unit does not see what was stored": ("results in boxes", "store.cuh", "fence_for_boxes();", ""),
+    "the TMA unit does not see what was stored": ("results in boxes", "store.cuh", "@", "fence_for_boxes();", ""),
     "boxes go where rows of wgmma are, though it is turned": (
-        "results in boxes, turned",
-        "store.cuh",
-        "const int x = TURNED ?",
-        "const int x = !TURNED ?",
+        *("results in boxes, turned", "store.cuh", "const int x = @ ?", "TURNED", "!TURNED"),
     ),
     "rows of C are taken for aligned": (
-        "results of 16 bits, narrow",
-        "store.cuh",
-        "if (s.is_aligned) {",
-        "if (true) {",
+        *("results of 16 bits, narrow", "store.cuh", "if (@) {", "s.is_aligned", "true"),
     ),
 }
 
 
-@pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_is_seen(mistake: str, tmp_path: Path) -> None:
-    case, name, before, after = MISTAKES[mistake]
-    assert launched(CASES[case], tmp_path, 1, {name: (before, after)}) != (0, True)
+@pytest.mark.parametrize("name", CASES)
+def test_results_are_exact_nothing_else_is_read_and_every_mistake_is_seen(name: str, tmp_path: Path) -> None:
+    case = CASES[name]
+    own = {number: mistake for number, mistake in enumerate(MISTAKES.values(), 1) if mistake[0] == name}
+    changes = [
+        (file, place.replace("@", text), place.replace("@", Mistake(file, text, instead).switched(number, text)))
+        for number, (_, file, place, text, instead) in own.items()
+    ]
+    library = built(launch_of(case, call_of(case)), tmp_path, changes)
+    assert outcome(library, case) == (0, True)
+    for number, told in enumerate(MISTAKES, 1):
+        assert number not in own or outcome(library, case, number) != (0, True), told

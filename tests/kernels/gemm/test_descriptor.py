@@ -228,11 +228,15 @@ def test_without_a_unit_that_reads_shared_memory_tiles_are_powers_of_two() -> No
 
 @needs_triton
 @pytest.mark.slow
-@pytest.mark.parametrize("layout", ["rr", "rc", "cr", "cc"])
 @pytest.mark.parametrize(
-    "grid",
-    [{}, {"persistent": 1, "epilogue_subtile": 2}, {"tile_n": 192}, {"tile_n": 384, "num_stages": 3}],
-    ids=["plain", "persistent", "192 columns", "384 columns"],
+    ("layout", "grid"),
+    # Every layout with two grids, every grid with two layouts.
+    [
+        *(("rr", {}), ("cc", {}), ("rc", {"persistent": 1, "epilogue_subtile": 2})),
+        *(("cr", {"persistent": 1, "epilogue_subtile": 2}), ("rc", {"tile_n": 192}), ("cc", {"tile_n": 192})),
+        *(("rr", {"tile_n": 384, "num_stages": 3}), ("cr", {"tile_n": 384, "num_stages": 3})),
+    ],
+    ids=str,
 )
 def test_matrix_instructions_stay_in_flight_together(
     layout: str, grid: dict[str, int], monkeypatch: pytest.MonkeyPatch

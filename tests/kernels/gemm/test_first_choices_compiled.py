@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
 
 from constrint.choose import REGISTERS, forget
 from constrint.errors import UnsupportedError
-from constrint.hwmodels import load_gpu, occupancy
+from constrint.hwmodels import GpuModel, load_gpu, occupancy
 from constrint.kernels.gemm.candidates import decide_product as choose
 from constrint.kernels.gemm.implementations import gemm_spec
 from constrint.kernels.gemm.product import Product
@@ -22,9 +23,11 @@ from tests.support.gemm import POINTER, gemm, smem_of, use_of
 from tests.support.needs import needs_triton
 
 GPUS = ("a100-sxm4-80gb", "h200", "b200", "mi210", "mi300x", "mi355x")
-#: Of these each GPU and dtype takes one, others when what is chosen may change.
-SHAPES, NUM_SHAPES = ((4096, 4096, 4096), (16384, 3072, 768), (16, 4096, 4096)), 1
+#: Of these each dtype takes one, others when what is chosen may change.
+SHAPES = ((4096, 4096, 4096), (16384, 3072, 768), (16, 4096, 4096))
 SOURCES = ("kernels/gemm/**/*.py", "select/*.py")
+#: Dtypes of a GPU that are compiled, others when what is chosen may change.
+NUM_DTYPES = 3
 
 
 @pytest.fixture
@@ -38,17 +41,14 @@ def _forgotten(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @needs_triton
 @pytest.mark.slow
 @pytest.mark.usefixtures("_forgotten")
-@pytest.mark.parametrize("dtype", POINTER.dtypes)
 @pytest.mark.parametrize("name", GPUS)
-def test_what_is_launched_compiles_clean_to_what_is_predicted(compiler: Compiler, name: str, dtype: str) -> None:
+def test_what_is_launched_compiles_clean_to_what_is_predicted(compiler: Compiler, name: str) -> None:
     """A choice that spills is passed over before its launch, as the library does it: at most three times."""
     gpu, off = load_gpu(name), []
-    for sizes in random.Random(f"{name} {dtype} {seed_of(SOURCES)}").sample(SHAPES, NUM_SHAPES):
+    draw = random.Random(f"{name} {seed_of(SOURCES)}")
+    for dtype in draw.sample([dtype for dtype in POINTER.dtypes if takes(gpu, dtype)], NUM_DTYPES):
+        sizes = draw.choice(SHAPES)
         workload = gemm(*sizes, dtype)
-        try:
-            POINTER.check_workload(gpu, workload)
-        except UnsupportedError as error:
-            pytest.skip(str(error))
         product = replace(Product.of(workload), no_library="our kernels are tested")
         choice = choose(gpu, product)
         for _ in range(1 + MOST_NEXT):
@@ -77,5 +77,13 @@ def test_what_is_launched_compiles_clean_to_what_is_predicted(compiler: Compiler
         is_near = abs(registers - compiled.registers_per_thread) <= max(40, 0.35 * compiled.registers_per_thread)
         if predicted > found + max(1, found // 4) or not is_near:
             off.append(what)
-    # One estimate in ten is farther off than its band, by what is said of it.
-    assert len(off) <= 1, off
+    # One estimate in ten is farther off than its band, by what is said of it: three of three are one in a thousand.
+    assert len(off) < NUM_DTYPES, off
+
+
+def takes(gpu: GpuModel, dtype: str) -> bool:
+    """Whether a GPU multiplies a type."""
+    with suppress(UnsupportedError):
+        POINTER.check_workload(gpu, gemm(4096, 4096, 4096, dtype))
+        return True
+    return False

@@ -77,7 +77,7 @@ def test_the_first_choice_is_never_stated_over_the_limit(name: str, dtype: str, 
 
 @needs_triton
 def test_what_certain_rules_allow_on_gfx950_takes_what_is_stated_and_fits() -> None:
-    counts, finds = attack("gfx950", 6, 3)
+    counts, finds = attack("gfx950", 4, 3)
     assert finds == []
-    assert counts["compiled"] == 6
-    assert counts["exact"] >= 5
+    assert counts["compiled"] == 4
+    assert counts["exact"] >= 3

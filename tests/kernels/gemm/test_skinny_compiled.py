@@ -57,7 +57,7 @@ def check(gpu: GpuModel, workload: Workload, config: dict[str, int]) -> None:
 def test_nothing_spills_and_what_is_stated_is_true(dtype: str, transpose_b: int) -> None:
     """Of the whole space, for even and odd rows, with either side of C the short one; others when the rules change."""
     draw = random.Random(f"{dtype} {transpose_b} {seed_of(SOURCES)}")
-    for m, n, k in ((1, 65536, 65536), (16, 65535, 65535), (50001, 3, 4096), (40, 4096, 4096)):
+    for m, n, k in draw.sample(((1, 65536, 65536), (16, 65535, 65535), (50001, 3, 4096), (40, 4096, 4096)), 2):
         options: dict[str, Any] = {"transpose_b": transpose_b}
         if draw.random() < 0.3 and dtype != "int8":
             options |= {"bias": 1, "source": 1}
@@ -69,7 +69,7 @@ def test_nothing_spills_and_what_is_stated_is_true(dtype: str, transpose_b: int)
 @pytest.mark.slow
 def test_nothing_spills_in_a_sample_of_all_layouts() -> None:
     draw = random.Random(seed_of(SOURCES))
-    for _ in range(14):
+    for _ in range(7):
         short = draw.choice((1, 2, 4, 8, 16, 32, 64))
         long, k = (65536 - draw.choice((0, 0, 1)) for _ in range(2))
         options = {"transpose_a": draw.randint(0, 1), "transpose_b": draw.randint(0, 1)}
@@ -81,12 +81,12 @@ def test_nothing_spills_in_a_sample_of_all_layouts() -> None:
 
 @pytest.mark.parametrize("name", ["a100", "l40s", "b200", "rtx-5090"])
 def test_it_compiles_for_nvidia_gpus_from_ampere_on(name: str) -> None:
-    gpu = load_gpu(name)
-    for dtype in DTYPES:
-        if gpu.matrix_shapes(dtype) and gpu.dot_unit(dtype) is not None:
-            workload = gemm(8, 4096, 4096, dtype, transpose_b=1)
-            for config in drawn(gpu, workload, 1, random.Random(dtype)):
-                check(gpu, workload, config)
+    gpu, draw = load_gpu(name), random.Random(f"{name} {seed_of(SOURCES)}")
+    able = [dtype for dtype in DTYPES if gpu.matrix_shapes(dtype) and gpu.dot_unit(dtype) is not None]
+    for dtype in draw.sample(able, 2):
+        workload = gemm(8, 4096, 4096, dtype, transpose_b=1)
+        for config in drawn(gpu, workload, 1, draw):
+            check(gpu, workload, config)
 
 
 @pytest.mark.parametrize(
@@ -98,11 +98,11 @@ def test_every_end_compiles_without_spilling(ends: CompiledEpilogue, layout: Ski
     dtype = "int8" if ends.output == "int32" else "bf16"
     if not layout.is_k_major:
         config |= {"tile_n": 8 * vector(dtype) * 2, "tile_k": 4 * line(dtype)}
-    ways = [{"num_stages": 1, "fan_in": 0}, {"num_stages": 2, "fan_in": 4}]
     # Of vectors that begin anywhere two are loaded for each, so that two steps of them are too many for registers.
-    for way in ways if layout.large == ALIGNED else ways[:1]:
-        source = source_of(config | way | {"turned": 1}, dtype, layout, ends)
-        assert compile_cuda(H200, source).spill_bytes == 0
+    is_even = ENDS.index(ends) % 2 == 0
+    way = {"num_stages": 2, "fan_in": 4} if layout.large == ALIGNED and is_even else {"num_stages": 1, "fan_in": 0}
+    source = source_of(config | way | {"turned": 1}, dtype, layout, ends)
+    assert compile_cuda(H200, source).spill_bytes == 0
 
 
 def test_a_tile_that_no_matrix_instruction_has_is_refused_by_the_compiler_too() -> None:

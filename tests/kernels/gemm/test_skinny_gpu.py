@@ -18,9 +18,7 @@ if missing_packages("torch", "triton"):
 
 import torch
 
-from benchmarks.gemm.skinny.cases import Case, Drawn, End, drawn_products
-from benchmarks.gemm.skinny.configs import SPEC, config_of
-from benchmarks.gemm.skinny.run import wrong_of
+from benchmarks.gemm.skinny.fit import config_of
 from constrint.errors import InfeasibleError
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.gemm import matmul
@@ -30,6 +28,7 @@ from constrint.kernels.gemm.reference import gemm_reference
 from constrint.kernels.gemm.skinny.shape import SkinnyLayout
 from constrint.kernels.launch.device import gpu_of
 from tests.support.gemm import gemm
+from tests.support.skinny_products import SPEC, Case, Drawn, End, drawn_products, wrong_of
 
 
 def _able() -> GpuModel | None:

@@ -189,7 +189,7 @@ def test_certain_rules_hold_for_kernels_with_descriptors(version: str) -> None:
 PARTS = 2
 NUM_FAIR = 8
 #: Of the part of a test, those that are compiled; `python -m benchmarks.attacks.lds` compiles hundreds.
-FEW = 2
+FEW = 1
 #: Files, below the package, that decide what is compiled and what is said of it.
 SOURCES = ("kernels/gemm/**/*.py", "select/limits.py")
 

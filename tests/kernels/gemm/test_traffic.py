@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.gemm.simulate_cache import closed_form, grid_of, of_row, published
 from constrint.hwmodels import load_gpu
 from constrint.kernels.gemm.pointer.cost import pointer_cost
 from constrint.kernels.gemm.pointer.spec import PointerSpec
@@ -24,6 +23,10 @@ from tests.support.cache_simulator import (
     HitRates,
     SlicedGrid,
     caches_of,
+    closed_form,
+    grid_of,
+    of_row,
+    published,
     simulate,
     tile_of,
 )

@@ -10,7 +10,6 @@ import pytest
 
 import constrint
 from benchmarks.harness.table import read_rows
-from benchmarks.pruning.lists import RENAME, SIZES, lists
 from constrint import perf_model, prune
 from constrint.errors import InfeasibleError, NoDeviceError, UnknownNameError, UsageError
 from constrint.hwmodels import load_gpu
@@ -18,6 +17,7 @@ from constrint.kernels.launch.pruning import limits
 from constrint.kernels.registry import load_kernel, load_spec
 from constrint.select import KernelSpec, Operation
 from tests.support.needs import needs_triton
+from tests.support.tutorial import RENAME, SIZES, lists
 
 RECORDED = Path(__file__).resolve().parents[3] / "benchmarks" / "results" / "prune.csv"
 GRID = lists()["grid"]
@@ -32,7 +32,7 @@ def config(m: int, n: int, k: int, stages: int, warps: int) -> dict[str, int]:
 
 
 def test_what_is_left_out_today_is_what_was_shown_not_to_run() -> None:
-    """Every row was compiled: see benchmarks/prune.py."""
+    """Every row was compiled, by a program of commit befc2ab: `benchmarks/results/README.md`."""
     rows = read_rows(RECORDED)
     assert len(rows) >= 300
     for gpu in {row["gpu"] for row in rows}:
@@ -177,7 +177,7 @@ class Autotuned:
     def __init__(self, configs: list[Any], prune_configs_by: dict[str, Any]) -> None:
         import triton
 
-        from benchmarks.pruning.kernel import matmul_kernel
+        from tests.support.tutorial_kernel import matmul_kernel
 
         self.tuner = triton.autotune(configs, ["M", "N", "K"], prune_configs_by=prune_configs_by)(matmul_kernel)
 

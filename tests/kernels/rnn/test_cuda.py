@@ -51,7 +51,7 @@ def best(gpu: GpuModel, workload: Workload, **fixed: int) -> Config:
 
 
 #: Configurations per target that are compiled: the first ones always, the others in slow runs.
-FEW, MANY = 2, 4
+FEW, MANY = 1, 3
 
 
 def drawn(target: str) -> Iterator[tuple[Workload, Config]]:

@@ -226,11 +226,11 @@ def test_without_the_one_that_it_names_it_is_not_offered(monkeypatch: pytest.Mon
 
 def test_the_figures_of_the_model_are_what_the_fit_gives() -> None:
     pytest.importorskip("scipy", reason="fitting needs scipy")
-    from benchmarks.rnn.wgmma.fit import fit, loops_of
+    from benchmarks.rnn.fit_wgmma import fit, loops_of
 
     every = loops_of(H200, read_rows(MEASURED))
     assert fit(every) == pytest.approx(dict(fitted().figures), rel=0.02)
-    assert fitted().source.startswith("fitted: `python -m benchmarks.rnn.wgmma.fit benchmarks/results/h200/")
+    assert fitted().source.startswith("fitted: `python -m benchmarks.rnn.fit_wgmma benchmarks/results/h200/")
 
 
 def test_the_guide_says_what_the_file_says() -> None:

@@ -1,4 +1,4 @@
-// The kernel of `gemm/cuda/source/kernel.cu` on a grid of fibers; its arguments are those of a launch, as numbers.
+// The kernel of `gemm/cuda/source/kernel.cu` on a grid of fibers, right or with a mistake; its arguments are those of a launch, as numbers.
 #include "instructions.cuh"
 
 #include "kernel_on_cpu.cu"
@@ -12,7 +12,8 @@ T taken() {
 }
 
 // Returns 1 for a deadlock: threads took turns for too long.
-extern "C" int run(int blocks, unsigned seed, long long most_switches, const long long* arguments) {
+extern "C" int run(int mistake, int blocks, unsigned seed, long long most_switches, const long long* arguments) {
+  fibers::mistake = mistake;
   next_argument = arguments;
   arrivals.clear(), issued.clear(), boxes.clear(), unfenced.clear();
   gridDim = {blocks, 1, 1};

@@ -94,7 +94,7 @@ class SkinnySpec(GemmSpec):
         "pipeline": ("num_stages", "resident"),
     }
     #: Values of `num_stages` and `fan_in` in the space: those that were measured. The kernel takes two stages and any
-    #: fan-in, too; `benchmarks.gemm.skinny.run time --stages 1 2 --fan-ins 0 8` measures them.
+    #: fan-in, too.
     steps_ahead: ClassVar[tuple[int, ...]] = (1,)
     fan_ins: ClassVar[tuple[int, ...]] = (0,)
     table_samples: ClassVar[Shapes] = SAMPLES

@@ -1,7 +1,7 @@
 """Predicted time of the kernel for many sequences: the parts of a step, times the steps and rounds of blocks.
 
 Parts are counted from the source (clocks that an ideal unit needs, or how often something is waited for); how many
-times that each of them takes was fitted to one H200 (`step.json`, by `python -m benchmarks.rnn.wgmma.fit`). Sums that
+times that each of them takes was fitted to one H200 (`step.json`, by `python -m benchmarks.rnn.fit_wgmma`). Sums that
 warpgroups hand to each other, and what a thread computes of its units one after the other, got no figure beside these.
 """
 

@@ -44,7 +44,7 @@ TILES = (64, 128, 32, 16, 48, 96, 192, 256)
 #: Vectors that a thread asks the exchange for at once, and those of them between two waits.
 WINDOWS, CHUNKS = (24, 16, 12, 8, 32, 4), (8, 4, 2, 1, 3, 6, 12, 16, 24)
 #: Spilled bytes up to which loops took the time that is predicted without spills: 8 of them on an H200, within 2 %
-#: in the median; with more, up to three times as long (`python -m benchmarks.rnn.wgmma.fit` shows both).
+#: in the median; with more, up to three times as long (`python -m benchmarks.rnn.fit_wgmma` shows both).
 HARMLESS_SPILL_BYTES = 64
 #: Sequences of the layers that are tuned by default.
 USUAL_BATCH = 256

@@ -1,16 +1,26 @@
-"""Products to check and to time: operands, what is done with their sums, exact results, and launches. Needs torch."""
+"""Products of the CUDA GEMM to check: operands, what is done with their sums, exact results, and launches."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.gemm.cuda.fit import product_of
 from constrint.hwmodels import GpuModel
+from constrint.kernels.gemm.cuda.spec import SPECS, CudaSpec
 from constrint.kernels.gemm.launch import Epilogue, GemmCall, Machine
 from constrint.kernels.gemm.product import Product
-from constrint.kernels.gemm.units import ELEMENT_BYTES
+from constrint.kernels.gemm.units import ELEMENT_BYTES, needs_k_major
 from constrint.kernels.launch.cuda import CudaLaunch
+from constrint.solve import enumerate_space
+
+SPEC = SPECS[0]
+#: Sides of products that are checked.
+SIDES = (1, 8, 64, 100, 129, 256, 511, 1000, 1024, 3000)
 
 #: The driver's names of the dtypes.
 KINDS = {"fp16": "float16", "bf16": "bfloat16", "tf32": "float32", "fp8": "float8_e4m3fn", "int8": "int8"}
@@ -178,3 +188,59 @@ def share_of(allowed: tuple[Any, Any], given: Made) -> float:
         return float("inf")
     error = ((given.out.double() - exact).abs() / bound).max().item()
     return error if error == error else float("inf")
+
+
+class Case(NamedTuple):
+    """A product with a configuration."""
+
+    shape: tuple[int, int, int]
+    dtype: str
+    layout: str
+    config: Mapping[str, int]
+    end: End = End()
+    pad: int = 16
+
+
+def columns_of(gpu: GpuModel, product: Product, spec: CudaSpec = SPEC) -> dict[str, NDArray[np.int64]]:
+    """Every valid configuration, as columns; the order of tiles has its first value."""
+    problem = spec.product_problem(gpu, product)
+    names = [name for name in problem.variables if name not in spec.order_params]
+    columns, _ = enumerate_space(problem).project(names)
+    number = len(columns["tile_m"])
+    return {**columns, "group_m": np.full(number, 8)}
+
+
+def config_at(columns: Mapping[str, NDArray[Any]], row: int) -> dict[str, int]:
+    """One of them."""
+    return {name: int(column[row]) for name, column in columns.items()}
+
+
+def ranked(gpu: GpuModel, product: Product, top: int, spec: CudaSpec = SPEC) -> Iterator[dict[str, int]]:
+    """Rank configurations by the cost model."""
+    columns = columns_of(gpu, product, spec)
+    seconds = spec.price(gpu, product, columns, np.ones(len(columns["tile_m"]))).seconds
+    order = np.argsort(seconds, kind="stable")
+    for row in order[:top]:
+        yield config_at(columns, int(row))
+
+
+def drawn(gpu: GpuModel, product: Product, draw: random.Random, spec: CudaSpec = SPEC) -> dict[str, int]:
+    """One of all, with any order of tiles."""
+    columns = columns_of(gpu, product, spec)
+    config = config_at(columns, draw.randrange(len(columns["tile_m"])))
+    return config | {"group_m": draw.choice((1, 2, 8))}
+
+
+def random_cases(gpu: GpuModel, number: int, seed: int) -> Iterator[Case]:
+    """Random products with random configurations and ends."""
+    draw = random.Random(seed)
+    for _ in range(number):
+        dtype = draw.choice(("bf16", "fp16", *SPEC.dtypes))
+        layout, shape = (
+            draw.choice(("rc",) if needs_k_major(dtype) else ("rr", "rc", "cr", "cc")),
+            tuple(draw.choices(SIDES, k=3)),
+        )
+        end = End.drawn(draw, dtype)
+        product = product_of((shape[0], shape[1], shape[2]), dtype, layout, is_plain=end.is_plain)
+        config = drawn(gpu, product, draw)
+        yield Case((shape[0], shape[1], shape[2]), dtype, layout, config, end, draw.choice((16, 16, 8, 1)))

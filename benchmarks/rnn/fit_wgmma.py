@@ -1,13 +1,13 @@
 """Fit the cost model of the kernel for many sequences to measured loops, and judge it on layers that were left out.
 
-    python -m benchmarks.rnn.wgmma.fit benchmarks/results/h200/rnn_wgmma.csv --gpu h200
-    python -m benchmarks.rnn.wgmma.fit benchmarks/results/h200/rnn_wgmma.csv --gpu h200 --write
+    python -m benchmarks.rnn.fit_wgmma benchmarks/results/h200/rnn_wgmma.csv --gpu h200
+    python -m benchmarks.rnn.fit_wgmma benchmarks/results/h200/rnn_wgmma.csv --gpu h200 --write
 
 Fits the figures of `constrint/kernels/rnn/wgmma/step.json`, which `--write` replaces, by least squares over the
-logarithms of the times of loops, of which those near the fastest of their layer count most. The table is what
-`python -m benchmarks.rnn.wgmma` wrote. Then each layer is judged by figures that are fitted without it: the median
-error of its times, and how fast the loop is that would be chosen. At last each layer's choice stands beside the loop of
-`cuda` that was timed with it: which of both is predicted to be faster, and which was. Needs scipy.
+logarithms of the times of loops, of which those near the fastest of their layer count most. The table is by a program
+of commit befc2ab (`benchmarks/results/README.md`). Then each layer is judged by figures that are fitted without it: the
+median error of its times, and how fast the loop is that would be chosen. At last each layer's choice stands beside the
+loop of `cuda` that was timed with it: which of both is predicted to be faster, and which was. Needs scipy.
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ def main() -> None:
     print_spilled(gpu, rows, figures)
     print_beside_cuda(gpu, rows, loops, figures)
     if args.write:
-        source = f"fitted: `python -m benchmarks.rnn.wgmma.fit {args.table} --gpu {args.gpu} --write`"
+        source = f"fitted: `python -m benchmarks.rnn.fit_wgmma {args.table} --gpu {args.gpu} --write`"
         cost.write_fitted(cost.FittedWgmma(source, figures))
         print(f"wrote {cost.__file__}'s step.json", file=sys.stderr)
 

@@ -1,18 +1,26 @@
-"""Products to check and to time: operands of any strides and alignment, poisoned outputs, and what rounding allows."""
+"""Products to check the GEMM for short sides: operands of any strides and alignment, poisoned outputs, bounds."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from benchmarks.gemm.skinny.configs import DTYPES, SPEC, Config, columns_of, config_at, dealt_of
+import numpy as np
+from numpy.typing import NDArray
+
 from constrint.hwmodels import GpuModel
-from constrint.kernels.gemm.skinny.shape import SkinnyLayout
-from constrint.kernels.gemm.skinny.source import shape_of
+from constrint.kernels.gemm.product import Product
+from constrint.kernels.gemm.skinny.shape import SkinnyLayout, SkinnyTile, StepSchedule, asked_blocks, vector
+from constrint.kernels.gemm.skinny.source import DTYPES, shape_of
+from constrint.kernels.gemm.skinny.spec import SPECS, SkinnySpec
 from constrint.kernels.gemm.units import ELEMENT_BYTES
 from constrint.kernels.gemm.units import WIDEST_BYTES as VECTOR_BYTES
+from constrint.solve import enumerate_space
+
+SPEC = SPECS[0]
+Config = dict[str, int]
 
 #: Share of checked products with steps under way and neighbours that add first, which the space has not yet.
 OTHER_WAYS = 0.3
@@ -303,3 +311,60 @@ def _drawn_case(draw: random.Random) -> Case:
     gap_a, gap_b = (draw.choice([-length % vector, 0, draw.randint(0, 9)]) for length in lengths)
     a, b, c = (draw.choice([0, 0, draw.randint(1, vector)]) for _ in range(3))
     return Case((m, n, k), dtype, layout, (gap_a, gap_b, draw.choice([0, 0, 3])), (a, b, c), draw.random() < 0.25)
+
+
+def _launch_of(gpu: GpuModel, one: Drawn, device: str) -> tuple[Any, Any, Any]:
+    """The launch of a drawn product, its operands and C, and what is added."""
+    tensors = operands(one.case, device, is_filled=device != "cpu")
+    added = added_of(one.case, one.end, device)
+    return launch_of_case(gpu, one.case, one.config, tensors, one.blocks, one.end, added), tensors, added
+
+
+def wrong_of(gpu: GpuModel, one: Drawn) -> tuple[str, float]:
+    """Return the fault of a product, if any, and its error as a share of the bound on rounding.
+
+    A second launch sees whether counters were reset, and sums kept their order.
+    """
+    import torch
+
+    launch, (a, b, made), added = _launch_of(gpu, one, "cuda")
+    layout = sides_of(one.case, a, b, made.out).layout
+    if layout != one.layout:
+        return f"WRONG: it lies as {layout}", 0.0
+    found = []
+    for _ in range(2):
+        launch.run()
+        torch.cuda.synchronize()
+        found.append(made.out.clone())
+    if not torch.equal(found[0].nan_to_num(0), found[1].nan_to_num(0)):
+        return "WRONG: two launches differ", 0.0
+    chain = chain_of(one.config, one.case.dtype, layout, a.shape[1])
+    off = Expected.of(a, b, one.case.dtype, one.end, added).error_of(made, chain)
+    return (f"WRONG: {off:.3g} of what rounding allows" if off > 1 else ""), off
+
+
+def columns_of(gpu: GpuModel, product: Product, spec: SkinnySpec = SPEC) -> dict[str, NDArray[np.int64]]:
+    """Every valid configuration, as columns."""
+    problem = spec.product_problem(gpu, product)
+    columns, _ = enumerate_space(problem).project(list(problem.variables))
+    return dict(columns)
+
+
+def config_at(columns: Mapping[str, NDArray[Any]], row: int) -> Config:
+    """One of them."""
+    return {name: int(column[row]) for name, column in columns.items()}
+
+
+def dealt_of(
+    gpu: GpuModel, config: Mapping[str, int], shape: SkinnyTile, sizes: tuple[int, int, int], blocks: int = 0
+) -> StepSchedule:
+    """Return how a (rows, small, depth) product is distributed over blocks: the configuration's number, or `blocks`."""
+    asked = blocks or asked_blocks(config, -(-sizes[0] // shape.rows), gpu.device.sm_count)
+    return StepSchedule.of(shape, config, sizes, asked)
+
+
+def chain_of(config: Mapping[str, int], dtype: str, layout: SkinnyLayout, depth: int) -> int:
+    """Additions that a sum sees one after the other, at most: a lane's along K, and those of lanes and warps."""
+    shape = shape_of(config, dtype, layout)
+    lines = -(-depth // config["tile_k"]) * int(shape.unroll)
+    return lines * (2 if config["mma"] else vector(dtype)) + int(shape.warps_k) + 2

@@ -1,8 +1,6 @@
-"""The program that checks and times the CUDA GEMM: what it draws is valid, and its bounds notice what is wrong."""
+"""Products on which the CUDA GEMM is checked: what is drawn is valid, and the bounds notice what is wrong."""
 
 from __future__ import annotations
-
-import random
 
 import pytest
 
@@ -13,11 +11,10 @@ if missing_packages("torch"):
 
 import torch
 
-from benchmarks.gemm.cuda.configs import SPEC, columns_of, config_at, product_of, ranked
-from benchmarks.gemm.cuda.products import End, exact_product, launch_of, made, share_of
-from benchmarks.gemm.cuda.run import SHAPES, explored, random_cases
+from benchmarks.gemm.cuda.fit import product_of
 from constrint.hwmodels import load_gpu
 from constrint.kernels.gemm.reference import gemm_reference
+from tests.support.cuda_products import SPEC, End, exact_product, launch_of, made, random_cases, share_of
 from tests.support.gemm import broken_rules
 
 H200 = load_gpu("h200")
@@ -33,33 +30,6 @@ def test_random_cases_are_valid_and_can_be_launched() -> None:
         assert broken_rules(SPEC.product_problem(H200, product), case.config) <= {"group_in_grid"}, case
         given = made(case.shape, case.dtype, case.layout, case.end, pad=case.pad, device="meta")
         assert launch_of(H200, case.config, given, case.end).source.function == "gemm"
-
-
-@pytest.mark.parametrize("layout", ["rr", "rc", "cr", "cc"])
-def test_ranked_configurations_are_the_fastest_by_the_model(layout: str) -> None:
-    product = product_of((5000, 5000, 5000), "bf16", layout)
-    found = list(ranked(H200, product, 12))
-    assert len({tuple(config.values()) for config in found}) == 12
-    columns = columns_of(H200, product)
-    place = random.Random(3).randrange(len(columns["tile_m"]))
-    other = config_at(columns, place)
-    assert not broken_rules(SPEC.product_problem(H200, product), other)
-    assert len(list(ranked(H200, product, 10**6, slowest=1.05))) < len(columns["tile_m"])
-
-
-def test_explored_products_have_as_many_configurations_as_asked_for() -> None:
-    cases = list(explored(H200, 1, 3, 9))
-    assert len({case.shape for case in cases}) == 3
-    assert len(cases) == 27
-
-
-def test_random_products_are_no_named_ones_and_half_have_sides_of_whole_eights() -> None:
-    cases = list(explored(H200, 7, 16, 6, is_random=True))
-    shapes = {case.shape for case in cases}
-    assert len(shapes) == 16
-    assert not shapes & set(SHAPES)
-    assert {case.layout for case in cases} == {"rr", "rc", "cr", "cc"}
-    assert sum(all(side % 8 == 0 for side in shape) for shape in shapes) >= 6
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "fp16", "tf32", "fp8", "int8"])

@@ -1,1 +1,0 @@
-"""A tutorial's matrix product, under its own names, and lists of configurations for it."""

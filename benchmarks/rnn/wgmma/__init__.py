@@ -1,1 +1,0 @@
-"""Check and time the forward kernel for many sequences (`constrint/kernels/rnn/wgmma/`)."""
