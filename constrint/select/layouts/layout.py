@@ -18,33 +18,31 @@ TMA_UNIT, TMA_SHIFT = 4, 3
 TMA_MODES = {"32B": 1, "64B": 2, "128B": 3}
 _SWIZZLE = re.compile(r"swizzle<(\d{1,2}),(\d{1,2}),(\d{1,2})>")
 _XOR = re.compile(r"xor\((\d{1,2}->\d{1,2}(?:,\d{1,2}->\d{1,2})*)\)")
-_PAD = re.compile(r"pad\((\d{1,7}):\+(\d{1,5})(?:,stagger=(\d{1,4}))?\)")
+_PAD = re.compile(r"pad\((\d{1,7}):\+(\d{1,5})(?:,rows=(\d{1,4}))?\)")
 _STRIDE = re.compile(r"stride\((\d{1,7})\)")
-FORMS = (
-    "none, swizzle<B,M,S>, 32B, 64B, 128B, xor(9->5,10->4), stride(BYTES), pad(1024:+16) or pad(1024:+16,stagger=16)"
-)
+FORMS = "none, swizzle<B,M,S>, 32B, 64B, 128B, xor(9->5,10->4), stride(BYTES), pad(1024:+16) or pad(1024:+16,rows=28)"
 
 
 @dataclass(frozen=True)
 class SharedLayout:
     """Where each byte of a tile lies.
 
-    A tile's byte has the offset `row * row_bytes + byte`. Rows are staggered, bits of the offset flip lower ones (XOR),
-    and after every interval some bytes are left free.
+    A tile's byte has the offset `row * row_bytes + byte`. Rows may be reordered, bits of the offset flip lower ones
+    (XOR), and after every interval some bytes are left free.
 
     Args:
         tile: The tile.
         xor: Pairs of bits (source, target): the target is flipped where the source is set.
         interval: Bytes after which padding follows; 0 for none.
         pad: Bytes of padding.
-        stagger: An interval holds rows that lie this many rows apart in the tile.
+        row_bits: Bits of a row's number in which the rows of one interval differ; 0 for rows in their order.
     """
 
     tile: Tile
     xor: tuple[tuple[int, int], ...] = ()
     interval: int = 0
     pad: int = 0
-    stagger: int = 1
+    row_bits: int = 0
 
     @property
     def num_bytes(self) -> int:
@@ -54,10 +52,10 @@ class SharedLayout:
 
     def addresses(self, rows: NDArray[np.int64], columns: NDArray[np.int64]) -> NDArray[np.int64]:
         """The address of each byte, given by its row and the byte in the row."""
-        if self.stagger > 1:
-            together = self.interval // self.tile.row_bytes
-            group = self.stagger * together
-            rows = rows // group * group + rows % self.stagger * together + rows // self.stagger % together
+        if self.row_bits:
+            every = range((self.tile.rows - 1).bit_length())
+            order = sorted(every, key=lambda bit: (not self.row_bits >> bit & 1, bit))
+            rows = sum((rows >> bit & 1) << place for place, bit in enumerate(order)) + np.zeros_like(rows)
         offsets = rows * self.tile.row_bytes + columns
         flips = np.zeros_like(offsets)
         for source, target in self.xor:
@@ -67,13 +65,16 @@ class SharedLayout:
 
     def conflicts(self, gpu: GpuModel, access: TileAccess) -> BankConflicts:
         """The clocks of an access to the tile in this layout."""
+        if access.copies_whole_warps:  # lanes follow each other in shared memory, and fetch what belongs there
+            plain = access.rows * self.tile.row_bytes + access.columns
+            return bank_conflicts(gpu, plain, access.width_bits, access.kind)
         return bank_conflicts(gpu, self.addresses(access.rows, access.columns), access.width_bits, access.kind)
 
     def __str__(self) -> str:
         if self.pad:
             if self.interval == self.tile.row_bytes:
                 return f"stride({self.interval + self.pad})"
-            return f"pad({self.interval}:+{self.pad}{f',stagger={self.stagger}' if self.stagger > 1 else ''})"
+            return f"pad({self.interval}:+{self.pad}{f',rows={self.row_bits}' if self.row_bits else ''})"
         if not self.xor:
             return "none"
         if (swizzle := as_swizzle(self.xor)) is not None:
@@ -100,10 +101,12 @@ class SharedLayout:
                 return f"it flips bit {target}, and the tile's {plain} bytes are no multiple of {2 << target}."
         if self.pad and (self.interval < 1 or self.interval > MAX_BYTES):
             return "an interval has at least one byte."
-        if self.stagger > 1:
-            together = self.interval // self.tile.row_bytes
-            if self.interval % self.tile.row_bytes or self.tile.rows % max(1, together * self.stagger):
-                return f"{self.stagger} rows apart, whole intervals of {self.interval} bytes do not divide the tile."
+        if not self.row_bits:
+            return ""
+        if self.interval != self.tile.row_bytes << self.row_bits.bit_count():
+            return f"an interval of {self.interval} bytes does not hold rows that differ in bits {self.row_bits}."
+        if self.row_bits >= self.tile.rows or self.tile.rows & (self.tile.rows - 1):
+            return f"its rows are not 2^n, or the bits of {self.row_bits} lie beyond their numbers."
         return ""
 
 
@@ -137,12 +140,12 @@ def parse_layout(text: str, tile: Tile) -> SharedLayout:
         pairs = (pair.split("->") for pair in hit[1].split(","))
         layout = replace(plain, xor=tuple((int(source), int(target)) for source, target in pairs))
     elif hit := _PAD.fullmatch(text):
-        layout = replace(plain, interval=int(hit[1]), pad=int(hit[2]), stagger=int(hit[3] or 1))
+        layout = replace(plain, interval=int(hit[1]), pad=int(hit[2]), row_bits=int(hit[3] or 0))
     elif hit := _STRIDE.fullmatch(text):
         layout = replace(plain, interval=tile.row_bytes, pad=int(hit[1]) - tile.row_bytes)
         if layout.pad < 0:
             raise UsageError(
-                f"layout {text}: a row of the tile {tile} has {tile.row_bytes} bytes, more than its stride."
+                f"layout {text}: a row of the tile {tile} has {tile.row_bytes} bytes, more than this stride."
             )
     if layout is None:
         raise UsageError(f"layout {text!r}: give {FORMS}.")

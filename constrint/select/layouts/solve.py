@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -31,8 +31,10 @@ from constrint.solve.optimise import solve
 #: The unknowns: flips of any bits, the three numbers of CUTLASS, one of TMA's modes, bytes of padding; or the first of
 #: `xor` and `padding` that has a solution, which is the one of least memory.
 FORMS = ("any", "xor", "swizzle", "tma", "padding")
-#: Most bytes of padding at a time, and the longest interval between them.
+#: Bytes of padding at a time are fewer than these; the longest interval between them.
 MAX_PAD, MAX_INTERVAL = 256, 4096
+#: Instructions of an access that are looked at first.
+SOME = 2
 #: Longest search without limits of the caller's, in seconds.
 SECONDS = 60.0
 
@@ -89,7 +91,8 @@ def solve_layout(
     tile = check_tile(rows, columns, dtype)
     if form not in FORMS:
         raise UnknownNameError("form of layout", str(form), FORMS)
-    if interval is not None and (form != "padding" or isinstance(interval, bool) or not isinstance(interval, int)):
+    is_length = isinstance(interval, int) and not isinstance(interval, bool) and interval > 0
+    if interval is not None and not (form == "padding" and is_length):
         raise UsageError(f"interval: the bytes between padding, a number, for the form padding; got {interval!r}.")
     named = _accesses(model, tile, accesses)
     refusals = []
@@ -135,7 +138,7 @@ def layout_problem(
 def layout_of(tile: Tile, assignment: dict[str, int], form: str) -> SharedLayout:
     """The layout of a solution of `layout_problem`."""
     if form == "padding":
-        layout = SharedLayout(tile, (), assignment["interval"], assignment["pad"], assignment["stagger"])
+        layout = SharedLayout(tile, (), assignment["interval"], assignment["pad"], assignment["rows"])
         return layout if layout.pad else SharedLayout(tile)
     flips = [name.split("_")[1:] for name, value in assignment.items() if name.startswith("flip_") and value]
     return SharedLayout(tile, tuple(sorted((int(source), int(target)) for source, target in flips)))
@@ -156,6 +159,8 @@ def _xor(gpu: GpuModel, tile: Tile, accesses: Sequence[TileAccess], form: str) -
                 flips[source, target] = problem.int_var(f"flip_{source}_{target}", values=[0, 1], because=because)
     seen: set[tuple[int, int, int]] = set()
     for access, how in zip(accesses, served, strict=True):
+        if access.copies_whole_warps:
+            continue
         for rule in _pairs(tile, access, how, flips, seen):
             problem.add(rule)
     if form in ("swizzle", "tma"):
@@ -235,37 +240,47 @@ def _as_swizzle(problem: Problem, tile: Tile, flips: dict[tuple[int, int], Var],
 def _padding(gpu: GpuModel, tile: Tile, accesses: Sequence[TileAccess], given: int | None) -> Problem:
     """Bytes after every interval, whose rows lie apart in the tile."""
     granule = max(4, *(access.width_bits // 8 for access in accesses))
-    plain = tile.rows * tile.row_bytes
     lengths = sorted({tile.row_bytes, *_powers(128, MAX_INTERVAL)}) if given is None else [given]
     intervals = [n for n in lengths if n % tile.row_bytes == 0 or tile.row_bytes % n == 0]
     if not intervals:
         raise UsageError(f"interval {given}: it is neither whole rows of {tile.row_bytes} bytes nor a part of one.")
     problem = Problem("layout")
     interval = problem.int_var("interval", values=intervals, because="bytes between padding: rows, or a part of one")
-    pad = problem.int_var(
-        "pad", values=range(0, MAX_PAD + 1, granule), because=f"accesses of {granule} bytes stay aligned"
-    )
-    stagger = problem.int_var("stagger", values=_powers(1, max(1, tile.rows)), because="rows of one interval lie apart")
-    candidates = [
-        candidate
-        for values in itertools.product(*(problem.variables[name] for name in problem.names))
-        if not (candidate := SharedLayout(tile, (), *values)).faults()
-        and candidate.num_bytes <= gpu.sm.max_smem_bytes_per_block
-    ]
-    unknowns = [interval, pad, stagger]
-    every = [(each.interval, each.pad, each.stagger) for each in candidates]
-    problem.add(table(unknowns, every), because="whole intervals divide the tile, and a block can have its bytes")
+    because = f"accesses of {granule} bytes stay aligned, and longer padding meets the same banks"
+    pad = problem.int_var("pad", values=range(0, MAX_PAD, granule), because=because)
+    masks = sorted({mask for length in intervals for mask in _row_masks(tile, length)})
+    rows = problem.int_var("rows", values=masks, because="rows of one interval differ in these bits of their numbers")
+    every = itertools.product(*(problem.variables[name] for name in problem.names))
+    candidates = [each for values in every if not (each := SharedLayout(tile, (), *values)).faults()]
+    candidates = [each for each in candidates if each.num_bytes <= gpu.sm.max_smem_bytes_per_block]
+    unknowns, listed = [interval, pad, rows], [(each.interval, each.pad, each.row_bits) for each in candidates]
+    problem.add(table(unknowns, listed), because="an interval holds its rows, and a block can have the bytes")
     for access in accesses:
-        free = [(each.interval, each.pad, each.stagger) for each in candidates if each.conflicts(gpu, access).is_free]
-        text = f"no phase of {access.name} has a conflict, counted for each of them over all lanes"
-        problem.add(table(unknowns, free), because=text, name=access.name)
         if access.copies_whole_warps:
             num_bytes = access.width_bits // 8 * gpu.sm.warp_size
             text = f"{access.name}: a {gpu.terms.warp} copies {num_bytes:,} bytes one behind the other"
             problem.add((interval % num_bytes == 0) | (pad == 0), because=text)
-    problem.minimise(pad * (ceildiv(plain, interval) - 1))
-    problem.minimise(stagger)
+            continue
+        free = [(each.interval, each.pad, each.row_bits) for each in candidates if _is_free(gpu, each, access)]
+        text = f"no phase of {access.name} has a conflict ({len(free):,} of {len(candidates):,} ways, over all lanes)"
+        problem.add(table(unknowns, free), because=text, name=access.name)
+    problem.minimise(pad * (ceildiv(tile.rows * tile.row_bytes, interval) - 1))
+    problem.minimise(rows)
     return problem
+
+
+def _row_masks(tile: Tile, interval: int) -> list[int]:
+    """Bits of a row's number in which the rows of an interval may differ; 0 for rows in their order."""
+    together, most = _log2(interval // tile.row_bytes), _log2(tile.rows)
+    if tile.rows & (tile.rows - 1) or interval % tile.row_bytes or interval >> together != tile.row_bytes:
+        return [0]
+    return [0, *(sum(1 << bit for bit in bits) for bits in itertools.combinations(range(most), together))]
+
+
+def _is_free(gpu: GpuModel, layout: SharedLayout, access: TileAccess) -> bool:
+    """Whether no phase has a conflict; most layouts show one among the first instructions."""
+    first = replace(access, rows=access.rows[:SOME], columns=access.columns[:SOME])
+    return layout.conflicts(gpu, first).is_free and layout.conflicts(gpu, access).is_free
 
 
 def _powers(first: int, last: int) -> list[int]:
