@@ -63,12 +63,18 @@ class SharedLayout:
         offsets = offsets ^ flips
         return offsets + offsets // self.interval * self.pad if self.interval else offsets
 
+    def places(self, access: TileAccess) -> NDArray[np.int64]:
+        """The addresses of an access, by instruction and lane.
+
+        The lanes of a copy follow each other in shared memory; they fetch what belongs there.
+        """
+        if access.copies_whole_warps:
+            return access.rows * self.tile.row_bytes + access.columns
+        return self.addresses(access.rows, access.columns)
+
     def conflicts(self, gpu: GpuModel, access: TileAccess) -> BankConflicts:
         """The clocks of an access to the tile in this layout."""
-        if access.copies_whole_warps:  # lanes follow each other in shared memory, and fetch what belongs there
-            plain = access.rows * self.tile.row_bytes + access.columns
-            return bank_conflicts(gpu, plain, access.width_bits, access.kind)
-        return bank_conflicts(gpu, self.addresses(access.rows, access.columns), access.width_bits, access.kind)
+        return bank_conflicts(gpu, self.places(access), access.width_bits, access.kind)
 
     def __str__(self) -> str:
         if self.pad:

@@ -103,16 +103,21 @@ def solve_layout(
             layout = layout_of(tile, found.require(), each)
             clocks = {access.name: layout.conflicts(model, access) for access in named}
             return LayoutSolution(model, layout, problem, clocks)
-        refusals.append(_refusal(model, tile, problem, each))
+        refusals.append(_refusal(model, tile, named, problem, each))
     raise InfeasibleError("\n\n".join(map(str, refusals)), refusals[0].conflict)
 
 
-def _refusal(gpu: GpuModel, tile: Tile, problem: Problem, form: str) -> InfeasibleError:
+def _refusal(gpu: GpuModel, tile: Tile, accesses: Sequence[TileAccess], problem: Problem, form: str) -> InfeasibleError:
     """Why no layout of the form is without conflicts: the rules that exclude each other, in words."""
     conflict = minimal_conflict(problem, Limits(max_seconds=SECONDS), domains_in_force=True)
     reasons = dict.fromkeys(member.because for member in conflict.members if member.because)
     what = "padding" if form == "padding" else f"layout by XOR{'' if form == 'xor' else f' of the form {form}'}"
     head = f"{gpu.name}: no {what} of the tile {tile} is free of conflicts. These rules exclude each other:"
+    if form != "padding":
+        whole = max(accesses, key=lambda access: access.width_bits)
+        reasons[f"{whole.name}: accesses of {whole.width_bits // 8} bytes stay whole, so no lower bit is flipped"] = (
+            None
+        )
     return InfeasibleError("\n".join([head, *(f"  {reason}" for reason in reasons)]), conflict)
 
 
