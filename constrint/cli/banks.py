@@ -44,7 +44,7 @@ COLUMNS = (
 
 
 @dataclass(frozen=True)
-class Shown:
+class ShownAccess:
     """An access to a tile in a layout, with its clocks."""
 
     access: TileAccess
@@ -101,7 +101,9 @@ def banks(
     else:
         chosen = parse_layout(layout or "none", checked)
     accesses = [tile_access(model, name, checked) for name in dict.fromkeys(names)]
-    output.show(_conflicts(model, chosen, [Shown(each, chosen, chosen.conflicts(model, each)) for each in accesses]))
+    output.show(
+        _conflicts(model, chosen, [ShownAccess(each, chosen, chosen.conflicts(model, each)) for each in accesses])
+    )
 
 
 def _facts(gpu: GpuModel, dtype: str) -> Page:
@@ -146,7 +148,7 @@ def _lanes(phase: Sequence[int]) -> str:
     return " ".join(f"{first}-{last}" if last > first else str(first) for first, last in parts)
 
 
-def _conflicts(gpu: GpuModel, layout: SharedLayout, every: list[Shown]) -> Page:
+def _conflicts(gpu: GpuModel, layout: SharedLayout, every: list[ShownAccess]) -> Page:
     """The clocks of each phase of each access, and a picture of the worst one."""
     rows = [
         [
@@ -187,7 +189,7 @@ def _conflicts(gpu: GpuModel, layout: SharedLayout, every: list[Shown]) -> Page:
     return Page(table, lambda _: document, draw=drawn)
 
 
-def _access_document(shown: Shown) -> dict[str, Any]:
+def _access_document(shown: ShownAccess) -> dict[str, Any]:
     served = shown.found.access
     phases = zip(served.phases, shown.found.clocks.max(axis=0).tolist(), strict=True)
     return {
@@ -202,7 +204,7 @@ def _access_document(shown: Shown) -> dict[str, Any]:
     }
 
 
-def picture(shown: Shown) -> Iterator[str]:
+def picture(shown: ShownAccess) -> Iterator[str]:
     """The worst phase of an access: a line per clock, in which each bank has the number of the lane that it serves."""
     served, clocks = shown.found.access, shown.found.clocks
     instruction, phase = (int(at) for at in np.unravel_index(np.argmax(clocks), clocks.shape))
