@@ -80,7 +80,8 @@ def shared_accesses(ttgir: str, gpu: GpuModel) -> list[SharedAccess]:
         path = Path(folder) / "kernel.ttgir"
         path.write_text(ttgir)
         module = ir.parse_mlir_module(str(path), context)
-    reader, loops, found = _Reader(gluon_ir.GluonOpBuilder(context), gpu), iter(_in_loops(ttgir)), []
+    reader, loops = _Reader(gluon_ir.GluonOpBuilder(context), gpu), iter(_in_loops(ttgir))
+    found: list[SharedAccess] = []
 
     def visit(operation: Any) -> None:
         name = operation.get_name()
@@ -221,8 +222,8 @@ def _rotating(shape: Sequence[int], vec: int, per_phase: int, phases: int, fast:
     """Offsets where the phase of a row, by which its vectors are exchanged, changes with the block of rows, too."""
     column, row = (np.indices(shape)[axis] for axis in (fast, 1 - fast))
     phase = row // per_phase % phases ^ row // (per_phase * phases) % phases
-    offsets = row * shape[fast] + (column // vec ^ phase) * vec + column % vec
-    return offsets.astype(np.int64)
+    offsets: Addresses = row * shape[fast] + (column // vec ^ phase) * vec + column % vec
+    return offsets
 
 
 def _span(bases: Sequence[Sequence[int]], rank: int) -> Addresses:

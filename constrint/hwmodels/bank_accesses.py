@@ -87,7 +87,7 @@ def check_tile(rows: int, columns: int, dtype: str) -> Tile:
     Raises:
         UsageError: When a size is out of range or the dtype is unknown.
     """
-    if dtype not in DTYPE_BYTES:
+    if not isinstance(dtype, str) or dtype not in DTYPE_BYTES:
         raise UnknownNameError("dtype of a tile in shared memory", str(dtype), DTYPE_BYTES)
     for what, size in (("rows", rows), ("columns", columns)):
         if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= MAX_ROWS:

@@ -147,7 +147,7 @@ def bank_access(gpu: GpuModel, width: int, kind: Kind) -> BankAccess:
         UsageError: When there is no such width or kind.
         UnsupportedError: When no source states it for this GPU.
     """
-    if kind not in KINDS:
+    if not isinstance(kind, str) or kind not in KINDS:
         raise UnknownNameError("kind of access", str(kind), KINDS)
     if isinstance(width, bool) or not isinstance(width, int | np.integer) or width not in WIDTHS:
         raise UsageError(f"width: a lane accesses {', '.join(map(str, WIDTHS))} bits; got {width!r}.")

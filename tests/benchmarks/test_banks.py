@@ -34,7 +34,7 @@ def test_its_patterns_are_accesses_with_and_without_conflicts(width: int) -> Non
 
 def test_it_finds_clocks_that_the_model_does_not_state(capsys: pytest.CaptureFixture[str]) -> None:
     def rows(wrong: int) -> list[banks.Measured]:
-        every = [(kind, width, n) for kind in banks.KINDS for width in banks.WIDTHS for n in (1, 1, 2, 4, 8)]
+        every = [(kind, width, n) for kind, width in banks.GROUPS for n in (1, 1, 2, 4, 8)]
         return [
             banks.Measured(kind, width, 0, n, n * width // 32, n * width / 32 + wrong * (place % 3 == 1))
             for place, (kind, width, n) in enumerate(every)

@@ -87,9 +87,9 @@ def solve_layout(
         UnsupportedError: When no source states how the GPU serves an access.
         LimitReachedError: When the search ended before it had an answer.
     """
-    model = load_gpu(gpu) if isinstance(gpu, str) else gpu
+    model = gpu if isinstance(gpu, GpuModel) else load_gpu(gpu)
     tile = check_tile(rows, columns, dtype)
-    if form not in FORMS:
+    if not isinstance(form, str) or form not in FORMS:
         raise UnknownNameError("form of layout", str(form), FORMS)
     is_length = isinstance(interval, int) and not isinstance(interval, bool) and interval > 0
     if interval is not None and not (form == "padding" and is_length):
@@ -122,7 +122,8 @@ def _refusal(gpu: GpuModel, tile: Tile, accesses: Sequence[TileAccess], problem:
 
 
 def _accesses(gpu: GpuModel, tile: Tile, names: Sequence[str]) -> list[TileAccess]:
-    if isinstance(names, str) or not names:
+    is_list = isinstance(names, list | tuple) and all(isinstance(name, str) for name in names)
+    if not is_list or not names:
         raise UsageError("accesses: give the names of the accesses that the kernel makes, at least one.")
     named = [tile_access(gpu, name, tile) for name in dict.fromkeys(names)]
     for access in named:
