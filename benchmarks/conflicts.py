@@ -112,9 +112,9 @@ def print_summary(rows: Sequence[dict[str, Any]]) -> None:
     groups: dict[tuple[str, str, str], Counter[str]] = {}
     for row in rows:
         groups.setdefault((row["gpu"], row["kernel"], row["loop"]), Counter())[row["degree"]] += 1
-    print(f"\n{'GPU':12}{'kernel':24}{'':9}accesses by the degree of the worst phase")
+    print(f"\n{'GPU':16}{'kernel':24}{'':9}accesses by the degree of the worst phase")
     for (gpu, kernel, place), degrees in groups.items():
-        print(f"{gpu:12}{kernel:24}{place:9}" + ", ".join(f"{degree}: {degrees[degree]}" for degree in sorted(degrees)))
+        print(f"{gpu:16}{kernel:24}{place:9}" + ", ".join(f"{degree}: {degrees[degree]}" for degree in sorted(degrees)))
     stand = [row for row in rows if row["loop"] == "loop" and row["degree"] not in ("1", UNKNOWN)]
     print(f"\n{len(stand)} accesses with conflicts in loops")
     for row in stand:

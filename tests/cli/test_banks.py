@@ -64,7 +64,7 @@ def test_a_tile_without_a_layout_ends_with_exit_code_1_and_the_rules(call: Call)
     line = "banks --gpu mi300x --tile 64x64 --access store_rows,mfma_16x16x16 --solve --form xor"
     code, out, err = call(line)
     assert (code, out) == (1, "")
-    assert "lanes 0 and 1 are served together and need different banks" in err
+    assert "mfma_16x16x16: 16 lanes of phase 0 agree in the bits" in err
     assert "store_rows: accesses of 16 bytes stay whole" in err
     document: dict[str, Any] = json.loads(call(f"{line} --json")[1])
     assert document

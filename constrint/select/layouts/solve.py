@@ -167,7 +167,8 @@ def _xor(gpu: GpuModel, tile: Tile, accesses: Sequence[TileAccess], form: str) -
     for access, how in zip(accesses, served, strict=True):
         if access.copies_whole_warps:
             continue
-        for rule in _pairs(tile, access, how, flips, seen):
+        crowd = _crowd(tile, access, how, {target for _, target in flips})
+        for rule in [crowd] if crowd is not None else _pairs(tile, access, how, flips, seen):
             problem.add(rule)
     if form in ("swizzle", "tma"):
         _as_swizzle(problem, tile, flips, form)
@@ -209,6 +210,24 @@ def _pairs(
                 f"offsets differ in the bits of {difference}"
             )
             yield any_of(*(bit % 2 == 1 for bit in bits)).labelled(text, f"{access.name}_{difference}")
+
+
+def _crowd(tile: Tile, access: TileAccess, how: BankAccess, targets: set[int]) -> Constraint | None:
+    """A rule that no layout keeps, where more lanes of a phase agree in the bits that stay than the others can part."""
+    low, top = max(2, _log2(access.width_bits // 8)), _log2(how.banks * how.bank_width_bytes)
+    stay = sum(1 << bit for bit in range(low, top) if bit not in targets)
+    places = 1 << sum(bit in targets for bit in range(low, top))
+    offsets = access.rows * tile.row_bytes + access.columns
+    for number, phase in enumerate(how.phases):
+        for lanes in np.unique(np.sort(offsets[:, list(phase)] >> low, axis=1), axis=0):
+            agreeing = int(np.unique(np.unique(lanes) << low & stay, return_counts=True)[1].max())
+            if agreeing > places:
+                text = (
+                    f"{access.name}: {agreeing} lanes of phase {number} agree in the bits that choose a bank and stay as "
+                    f"they are, and the bits that may be flipped give {places} places"
+                )
+                return (const(agreeing) <= const(places)).labelled(text, f"{access.name}_places")
+    return None
 
 
 def _example(offsets: Any, phase: tuple[int, ...], difference: int, low: int) -> tuple[int, int]:

@@ -111,9 +111,20 @@ def test_a_tile_without_a_layout_gets_the_rules_that_exclude_each_other() -> Non
     text = str(refusal.value)
     assert "no layout by XOR of the tile 64x64 bf16" in text
     assert "no padding of the tile" in text
-    assert "mfma_16x16x16: lanes 0 and 1 are served together" in text
+    assert "mfma_16x16x16: 16 lanes of phase 0 agree" in text
+    assert "give 8 places" in text
+    assert refusal.value.conflict is not None
+
+
+def test_a_mode_of_tma_whose_rows_are_shorter_than_the_tiles_is_named() -> None:
+    with pytest.raises(InfeasibleError) as refusal:
+        solve_layout("h100", 64, 128, "bf16", ["ldmatrix"], form="tma")
+    text = str(refusal.value)
+    assert "a mode's rows have its bytes: 32, 64 or 128" in text
+    assert "lanes 0 and 1 are served together and need different banks" in text
     assert refusal.value.conflict is not None
     assert len(refusal.value.conflict.members) > 1
+    assert solve_layout("h100", 64, 128, "bf16", ["ldmatrix"], form="swizzle").layout.xor
 
 
 def test_the_problem_is_one_of_integers_that_any_back_end_can_solve() -> None:
