@@ -223,8 +223,8 @@ def _crowd(tile: Tile, access: TileAccess, how: BankAccess, targets: set[int]) -
             agreeing = int(np.unique(np.unique(lanes) << low & stay, return_counts=True)[1].max())
             if agreeing > places:
                 text = (
-                    f"{access.name}: {agreeing} lanes of phase {number} agree in the bits that choose a bank and stay as "
-                    f"they are, and the bits that may be flipped give {places} places"
+                    f"{access.name}: {agreeing} lanes of phase {number} agree in the bits that choose a bank and stay "
+                    f"as they are, and the bits that may be flipped give {places} places"
                 )
                 return (const(agreeing) <= const(places)).labelled(text, f"{access.name}_places")
     return None
