@@ -44,6 +44,7 @@ COMMANDS = (
     "gpus",
     "gpu",
     "occupancy",
+    "banks",
     "compile",
     "tune",
     "propose",

@@ -6,6 +6,7 @@ no more. Nothing here needs a GPU.
 
 from typing import TYPE_CHECKING
 
+from constrint.hwmodels.banks import BankAccess, BankConflicts, bank_access, bank_conflicts
 from constrint.hwmodels.load import list_gpus, load_all, load_gpu
 from constrint.hwmodels.numbers import gpu_names
 from constrint.hwmodels.occupancy import LIMIT_NAMES, UNLIMITED, Occupancy, occupancy
@@ -39,6 +40,8 @@ __all__ = [
     "UNLIMITED",
     "AmdCu",
     "Arch",
+    "BankAccess",
+    "BankConflicts",
     "CacheLevel",
     "Compute",
     "DetectedDevice",
@@ -56,6 +59,8 @@ __all__ = [
     "Terms",
     "Traits",
     "Vendor",
+    "bank_access",
+    "bank_conflicts",
     "detect",
     "get_vendor",
     "gpu_names",

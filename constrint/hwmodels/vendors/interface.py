@@ -17,6 +17,7 @@ import msgspec
 
 from constrint.errors import HardwareModelError, UnsupportedError
 from constrint.hwmodels.assumed import Assumption, read_assumed
+from constrint.hwmodels.banks import StatedPhases, read_banks
 from constrint.hwmodels.parse import read_yaml
 
 if TYPE_CHECKING:
@@ -196,6 +197,7 @@ class Vendor(ABC):
         triton_backend: Name of Triton's back-end, None where there is none.
         figures_file: YAML file of the vendor's figures.
         assumed_file: YAML file of the assumptions about its GPUs, by family.
+        banks_file: YAML file of the lanes that shared memory serves together, by target or family.
         meanings: Meanings of the numbers that only its `sm_type` has, by their names in rules.
     """
 
@@ -212,6 +214,7 @@ class Vendor(ABC):
     triton_backend: ClassVar[str | None] = None
     figures_file: ClassVar[Path | None] = None
     assumed_file: ClassVar[Path | None] = None
+    banks_file: ClassVar[Path | None] = None
     meanings: ClassVar[Mapping[str, str]] = {}
 
     @abstractmethod
@@ -257,6 +260,10 @@ class Vendor(ABC):
     def assumed(self) -> Mapping[str, Mapping[str, Assumption]]:
         """Assumptions about its GPUs: by quantity, then by a GPU's name, target or family."""
         return {} if self.assumed_file is None else read_assumed(self.assumed_file)
+
+    def banks(self) -> Mapping[str, Mapping[str, StatedPhases | None]]:
+        """Lanes that shared memory serves together: by target, family or `any`, then by kind and width."""
+        return {} if self.banks_file is None else read_banks(self.banks_file)
 
     def device_facts(self, gpu: GpuModel) -> DeviceFacts:
         """Values that a device of this model may report."""

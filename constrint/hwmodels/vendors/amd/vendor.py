@@ -153,6 +153,7 @@ class Amd(Vendor):
     triton_backend = "hip"
     figures_file = Path(__file__).parent / "figures.yaml"
     assumed_file = Path(__file__).parent / "assumed.yaml"
+    banks_file = Path(__file__).parent / "banks.yaml"
     meanings = MEANINGS
 
     def register_file(self, gpu: GpuModel) -> RegisterFile:

@@ -127,6 +127,7 @@ class Nvidia(Vendor):
     triton_backend = "cuda"
     figures_file = Path(__file__).parent / "figures.yaml"
     assumed_file = Path(__file__).parent / "assumed.yaml"
+    banks_file = Path(__file__).parent / "banks.yaml"
     meanings = MEANINGS
 
     def register_file(self, gpu: GpuModel) -> RegisterFile:
