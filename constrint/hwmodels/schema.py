@@ -109,12 +109,17 @@ class CacheLevel(Block, frozen=True):
 
 
 class Dram(Block, frozen=True):
-    """Device memory; `size_bytes` is the capacity on the data sheet, 1 GB being 10^9 bytes."""
+    """Device memory; `size_bytes` is the capacity on the data sheet, 1 GB being 10^9 bytes.
+
+    `data_rate_bits_per_s` is that of one line of the bus.
+    """
 
     size_bytes: Positive
     bandwidth_bytes_per_s: Rate
     kind: Text
     sources: Sources
+    bus_width_bits: Positive | None = None
+    data_rate_bits_per_s: Rate | None = None
 
 
 class Memory(Block, frozen=True):

@@ -152,6 +152,15 @@ class Figure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     source: Annotated[str, msgspec.Meta(min_length=1)]
 
 
+class Units(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The most operations of one SM in a clock, by dtype; a dtype that is not listed is not checked."""
+
+    matrix: dict[str, Annotated[float, msgspec.Meta(gt=0)]]
+    vector: dict[str, Annotated[float, msgspec.Meta(gt=0)]]
+    source: Annotated[str, msgspec.Meta(min_length=1)]
+    packed_vector: dict[str, Annotated[float, msgspec.Meta(gt=0)]] = {}
+
+
 class LimitRow(NamedTuple):
     """A line of `constrint limits`: key, unit, value, meaning."""
 
@@ -179,6 +188,15 @@ def read_figures(path: Path) -> Mapping[str, Figure]:
         raise HardwareModelError(f"{path}: {error}.") from None
 
 
+@functools.cache
+def read_units(path: Path) -> Mapping[str, Units]:
+    """The units of a YAML file by target."""
+    try:
+        return msgspec.convert(read_yaml(path), dict[str, Units])
+    except msgspec.ValidationError as error:
+        raise HardwareModelError(f"{path}: {error}.") from None
+
+
 class Vendor(ABC):
     """One GPU vendor.
 
@@ -196,6 +214,7 @@ class Vendor(ABC):
         triton_backend: Name of Triton's back-end, None where there is none.
         figures_file: YAML file of the vendor's figures.
         assumed_file: YAML file of the assumptions about its GPUs, by family.
+        units_file: YAML file with what the units of an SM do in one clock, by target as compilers name it.
         meanings: Meanings of the numbers that only its `sm_type` has, by their names in rules.
     """
 
@@ -212,6 +231,7 @@ class Vendor(ABC):
     triton_backend: ClassVar[str | None] = None
     figures_file: ClassVar[Path | None] = None
     assumed_file: ClassVar[Path | None] = None
+    units_file: ClassVar[Path | None] = None
     meanings: ClassVar[Mapping[str, str]] = {}
 
     @abstractmethod
@@ -257,6 +277,10 @@ class Vendor(ABC):
     def assumed(self) -> Mapping[str, Mapping[str, Assumption]]:
         """Assumptions about its GPUs: by quantity, then by a GPU's name, target or family."""
         return {} if self.assumed_file is None else read_assumed(self.assumed_file)
+
+    def units(self) -> Mapping[str, Units]:
+        """What the units of an SM do in one clock at most, by target; peak rates are held against it."""
+        return {} if self.units_file is None else read_units(self.units_file)
 
     def device_facts(self, gpu: GpuModel) -> DeviceFacts:
         """Values that a device of this model may report."""
