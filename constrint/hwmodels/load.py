@@ -11,6 +11,7 @@ import functools
 import os
 import re
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, NoReturn, cast, get_args, get_origin, get_type_hints
 
@@ -104,8 +105,35 @@ def _read(path: Path, above: tuple[Path, ...] = ()) -> Any:
     return merge(raw, stated, path)
 
 
+def check_file(path: Path) -> tuple[GpuModel | None, list[str]]:
+    """Every broken rule of a file, a sentence each, and the model; None where not even the form is right."""
+    try:
+        raw = _read(path)
+        model = _typed(raw, str(path))
+    except HardwareModelError as error:
+        return None, [str(error)]
+    return model, [f"{path}: {sentence}" for sentence in _broken_rules(raw, model)]
+
+
 def _model_of(raw: Any, source: str) -> GpuModel:
     """The model that a parsed file states, once it has passed every check."""
+    model = _typed(raw, source)
+    for sentence in _broken_rules(raw, model):
+        raise HardwareModelError(f"{source}: {sentence}")
+    return model
+
+
+def _broken_rules(raw: dict[str, Any], model: GpuModel) -> Iterator[str]:
+    """A sentence on each broken rule: the key, the rule, the value seen."""
+    for path_of_key, rule in findings(raw, model):
+        seen = _value_at(path_of_key, raw)
+        numbers = seen if isinstance(seen, list) else [seen]
+        is_shown = "it is" not in rule and all(isinstance(number, int | float) for number in numbers)
+        yield _sentence(path_of_key, f"{rule}; it is {_shown(seen)}" if is_shown else rule)
+
+
+def _typed(raw: Any, source: str) -> GpuModel:
+    """The model that a parsed file states, by the types of the schema alone."""
     if not isinstance(raw, dict):
         raise HardwareModelError(f"{source}: a GPU's file is a mapping of keys; this is a {_kind(raw)}.")
     vendor, sm = raw.get("vendor"), raw.get("sm")
@@ -127,18 +155,17 @@ def _model_of(raw: Any, source: str) -> GpuModel:
         read = msgspec.convert(tagged, struct)
     except msgspec.ValidationError as error:
         explain(str(error), source, struct, raw)
-    model = GpuModel(**{key: getattr(read, key) for key in GpuModel.__struct_fields__})
-    for path_of_key, rule in findings(raw, model):
-        seen = _value_at(path_of_key, raw)
-        numbers = seen if isinstance(seen, list) else [seen]
-        is_shown = "it is" not in rule and all(isinstance(number, int | float) for number in numbers)
-        _refuse(source, path_of_key, f"{rule}; it is {_shown(seen)}" if is_shown else rule)
-    return model
+    return GpuModel(**{key: getattr(read, key) for key in GpuModel.__struct_fields__})
 
 
 def _refuse(source: str, path: str, rule: str) -> NoReturn:
-    """Raise the error about one key; of long names in the file its beginning is shown."""
-    raise HardwareModelError(f"{source}: {shortened(path)}: {shortened(rule, MAX_RULE)}.")
+    """Raise the error about one key."""
+    raise HardwareModelError(f"{source}: {_sentence(path, rule)}")
+
+
+def _sentence(path: str, rule: str) -> str:
+    """The error about one key; of long names in the file its beginning is shown."""
+    return f"{shortened(path)}: {shortened(rule, MAX_RULE)}."
 
 
 @functools.cache

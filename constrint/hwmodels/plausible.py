@@ -68,7 +68,8 @@ def _orders(gpu: GpuModel) -> Iterator[Finding]:
 def _dram(gpu: GpuModel) -> Iterator[Finding]:
     dram = gpu.memory.dram
     if (dram.bus_width_bits is None) != (dram.data_rate_bits_per_s is None):
-        yield "memory.dram.bus_width_bits", "goes with data_rate_bits_per_s: both or neither"
+        stated = f"bus_width_bits is {dram.bus_width_bits}, data_rate_bits_per_s {dram.data_rate_bits_per_s}"
+        yield "memory.dram", f"needs both or neither: {stated.replace('None', 'null')}"
     elif dram.bus_width_bits is not None and dram.data_rate_bits_per_s is not None:
         product = dram.bus_width_bits * dram.data_rate_bits_per_s / 8
         if not 1 - DRAM_TOLERANCE <= dram.bandwidth_bytes_per_s / product <= 1 + DRAM_TOLERANCE:

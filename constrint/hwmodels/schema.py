@@ -163,6 +163,20 @@ class MatrixUnits(Block, frozen=True):
     sources: Sources
 
 
+class Measured(Block, frozen=True):
+    """What was measured on a GPU of this model and takes the place of what would be assumed.
+
+    Its keys are quantities of `assumed.py`: the share of the DRAM's rate on the data sheet, seconds to start and drain
+    a kernel, and the shares of the matrix peaks that are not those of 16-bit operands.
+    """
+
+    sources: Sources
+    dram_share: Fraction | None = None
+    launch_s: Rate | None = None
+    sustained_fp8_fraction: Fraction | None = None
+    sustained_int8_fraction: Fraction | None = None
+
+
 class GpuModel(Block, frozen=True):
     """One GPU, as its file states it."""
 
@@ -180,6 +194,7 @@ class GpuModel(Block, frozen=True):
     disagreements: tuple[Text, ...]
     sources: dict[str, Text]
     notes: tuple[Text, ...] = ()
+    measured: Measured | None = None
 
     def __repr__(self) -> str:
         return f"<GpuModel {self._summary()}>"

@@ -35,7 +35,7 @@ SAME = {
     "H100-SXM5": ("H100-PCIe", "H100-NVL", "H200-SXM", "GH200", "H20", "H800-SXM5"),
     "B200": ("GB200",),
     "B300": ("GB300",),
-    "RTX-5090": ("RTX-5070", "RTX-5070-Ti", "RTX-5080", "RTX-PRO-6000-Blackwell"),
+    "RTX-5090": ("RTX-5070", "RTX-5070-Ti", "RTX-5080", "RTX-PRO-6000"),
 }
 
 
