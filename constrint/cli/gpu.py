@@ -100,12 +100,8 @@ def _check(path: Path, json: bool) -> None:
     if broken or model is None:
         raise typer.Exit(1)
     if not json:
-        unknown = len(model.unconfirmed)
-        say(
-            wrap(
-                f"{path}: {model.name} ({model.arch.family}, {model.arch.target}) breaks no rule; {unknown} unconfirmed"
-            )
-        )
+        unknown = f"{len(model.unconfirmed)} values are unconfirmed"
+        say(wrap(f"{path}: {model.name} ({model.arch.family}, {model.arch.target}) breaks no rule; {unknown}"))
 
 
 def _detect(json: bool) -> None:
@@ -120,7 +116,7 @@ def _detect(json: bool) -> None:
 
 def _write(json: bool) -> None:
     """Measure the first device of this machine and write its model."""
-    from constrint.hwmodels.measuring.session import measure_here
+    from constrint.kernels.measuring.session import measure_here
 
     written = measure_here()
     if json:

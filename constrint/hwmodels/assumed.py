@@ -77,7 +77,7 @@ def read_assumed(path: Path) -> Mapping[str, Mapping[str, Assumption]]:
 
 
 def assumption(gpu: GpuModel, quantity: str) -> Assumption | None:
-    """What stands in for a quantity: measured by the GPU's own file, else of the vendor's by name, target or family."""
+    """The value that stands in: measured, of the GPU's own file; else of the vendor's by name, target or family."""
     measured = getattr(gpu.measured, quantity, None)
     if gpu.measured is not None and measured is not None:
         return Assumption(measured, measured, measured, gpu.sources[gpu.measured.sources[0]])

@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from constrint import cache
 from constrint.errors import HardwareModelError, UnknownNameError
 from constrint.hwmodels.parse import parse_yaml
 
@@ -60,9 +61,7 @@ def user_folders() -> tuple[Path, ...]:
     named = os.environ.get("CONSTRINT_GPU_PATH", "")
     if named:
         return tuple(Path(folder).expanduser() for folder in named.split(os.pathsep) if folder)
-    from platformdirs import user_config_path
-
-    return (user_config_path("constrint") / "gpus",)
+    return (cache.settings_folder() / "gpus",)
 
 
 def user_index() -> Index:

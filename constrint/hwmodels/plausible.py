@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from constrint.hwmodels.schema import CacheLevel, GpuModel
+from constrint.hwmodels.schema import CacheLevel, Dtype, GpuModel
 from constrint.hwmodels.vendors.interface import Finding
 
 #: How far a peak may be above what the units do at the stated clock: data sheets round, and name another clock's rate.
@@ -17,7 +17,7 @@ PEAK_TOLERANCE = 1.1
 #: How far the rate of device memory may be from bus width times data rate: both are rounded.
 DRAM_TOLERANCE = 0.03
 #: Types that are at least as fast as the one before, in matrix units: each is narrower.
-_NARROWER = ("fp64", "tf32", "fp16", "fp8", "fp4")
+_NARROWER: tuple[Dtype, ...] = ("fp64", "tf32", "fp16", "fp8", "fp4")
 
 
 def relations(gpu: GpuModel) -> Iterator[Finding]:

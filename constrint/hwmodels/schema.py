@@ -163,8 +163,8 @@ class MatrixUnits(Block, frozen=True):
     sources: Sources
 
 
-class Measured(Block, frozen=True):
-    """What was measured on a GPU of this model and takes the place of what would be assumed.
+class MeasuredHere(Block, frozen=True):
+    """Measurements on a GPU of this model; they take the place of what would be assumed.
 
     Its keys are quantities of `assumed.py`: the share of the DRAM's rate on the data sheet, seconds to start and drain
     a kernel, and the shares of the matrix peaks that are not those of 16-bit operands.
@@ -194,7 +194,7 @@ class GpuModel(Block, frozen=True):
     disagreements: tuple[Text, ...]
     sources: dict[str, Text]
     notes: tuple[Text, ...] = ()
-    measured: Measured | None = None
+    measured: MeasuredHere | None = None
 
     def __repr__(self) -> str:
         return f"<GpuModel {self._summary()}>"

@@ -279,7 +279,7 @@ class Vendor(ABC):
         return {} if self.assumed_file is None else read_assumed(self.assumed_file)
 
     def units(self) -> Mapping[str, Units]:
-        """What the units of an SM do in one clock at most, by target; peak rates are held against it."""
+        """The most that the units of an SM do in one clock, by target; peak rates are held against it."""
         return {} if self.units_file is None else read_units(self.units_file)
 
     def device_facts(self, gpu: GpuModel) -> DeviceFacts:

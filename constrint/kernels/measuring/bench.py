@@ -41,13 +41,14 @@ class TorchBench:
         source = torch.ones(num_bytes // 4, dtype=torch.int32, device=self._device)
         if self._device == "cpu":
             return self._warm(source.sum, READ_ABOUT_S) * repeats
-        from constrint.hwmodels.measuring.kernel import BLOCK, read
+        from constrint.kernels.measuring.kernel import BLOCK, read
 
         whole = source[: source.numel() // BLOCK * BLOCK]
         sums = torch.empty(self._num_blocks, dtype=torch.int32, device=self._device)
         each = max(1, repeats // self._num_blocks)
         seconds = self._warm(lambda: read(whole, sums, each), READ_ABOUT_S)
-        return seconds * (num_bytes * repeats) / (whole.numel() * 4 * each * self._num_blocks)
+        bytes_read = int(whole.numel()) * 4 * each * self._num_blocks
+        return seconds * num_bytes * repeats / bytes_read
 
     def product_s(self, dtype: str, size: int) -> float | None:
         """Time the library's product; None where torch refuses the dtype on this device."""

@@ -17,11 +17,10 @@ import msgspec
 from constrint.errors import UsageError
 from constrint.hwmodels.detection import DetectedDevice
 from constrint.hwmodels.load import load_all, load_gpu
-from constrint.hwmodels.measuring.quantities import Measured
+from constrint.hwmodels.measured.quantities import DeviceRates
 from constrint.hwmodels.names import user_folders
 from constrint.hwmodels.parse import read_yaml
-from constrint.hwmodels.schema import GpuModel
-from constrint.hwmodels.schema import Measured as MeasuredBlock
+from constrint.hwmodels.schema import GpuModel, MeasuredHere
 from constrint.hwmodels.write import yaml_of
 
 #: Source of the measured values; files with it are the command's own, which it may write anew.
@@ -106,7 +105,7 @@ def _like(near: GpuModel, device: DetectedDevice) -> GpuModel:
     )
 
 
-def measured_model(gpu: GpuModel, found: Measured, provenance: str, today: date) -> GpuModel:
+def measured_model(gpu: GpuModel, found: DeviceRates, provenance: str, today: date) -> GpuModel:
     """The model with what was measured; where it has no rate of a data sheet, the copy's rate is the DRAM's.
 
     Args:
@@ -128,7 +127,7 @@ def measured_model(gpu: GpuModel, found: Measured, provenance: str, today: date)
     if compute.sustained_matrix_fraction is None and share is not None:
         compute = replace(compute, sustained_matrix_fraction=min(1.0, share), sources=(SOURCE, *compute.sources))
     rate = found.dram_bytes_per_s
-    block = MeasuredBlock(
+    block = MeasuredHere(
         sources=(SOURCE,),
         dram_share=None if rate is None else min(1.0, rate / dram.bandwidth_bytes_per_s),
         launch_s=found.launch_s,
@@ -147,7 +146,7 @@ def measured_model(gpu: GpuModel, found: Measured, provenance: str, today: date)
     )
 
 
-def in_words(found: Measured, gpu: GpuModel) -> list[str]:
+def in_words(found: DeviceRates, gpu: GpuModel) -> list[str]:
     """The measurements, a line each."""
     lines = []
     if found.dram_bytes_per_s is not None:

@@ -12,7 +12,7 @@ BLOCK = 4096
 
 
 @triton.jit
-def _read(source, sums, num_chunks, repeats, words: tl.constexpr):  # type: ignore[no-untyped-def]
+def _read(source: Any, sums: Any, num_chunks: Any, repeats: Any, words: tl.constexpr) -> None:
     """Each block reads all chunks `repeats` times, beginning at another one than its neighbours."""
     block = tl.program_id(0)
     total = tl.zeros((words,), dtype=tl.int32)

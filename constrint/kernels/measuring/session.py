@@ -9,16 +9,16 @@ from typing import Any, NamedTuple
 from constrint.errors import NoDeviceError
 from constrint.hwmodels.detection import DetectedDevice, detect
 from constrint.hwmodels.load import load_gpu
-from constrint.hwmodels.measuring.bench import TorchBench
-from constrint.hwmodels.measuring.model import in_words, measured_model, model_of_device, write_model
-from constrint.hwmodels.measuring.quantities import Bench, measure
+from constrint.hwmodels.measured.model import in_words, measured_model, model_of_device, write_model
+from constrint.hwmodels.measured.quantities import Bench, measure
 from constrint.hwmodels.schema import GpuModel
+from constrint.kernels.measuring.bench import TorchBench
 
 #: Blocks that read at once, for each SM.
 BLOCKS_PER_SM = 4
 
 
-class Written(NamedTuple):
+class WrittenModel(NamedTuple):
     """A model that was measured and written: the model as it loads, its file, the measurements in words."""
 
     gpu: GpuModel
@@ -26,7 +26,7 @@ class Written(NamedTuple):
     lines: list[str]
 
 
-def measure_here() -> Written:
+def measure_here() -> WrittenModel:
     """Measure the first GPU that torch sees, and write its model into the user's folder.
 
     Raises:
@@ -42,12 +42,12 @@ def measure_here() -> Written:
     return measure_with(bench, device, gpu, tools())
 
 
-def measure_with(bench: Bench, device: DetectedDevice, gpu: GpuModel, made_by: str) -> Written:
+def measure_with(bench: Bench, device: DetectedDevice, gpu: GpuModel, made_by: str) -> WrittenModel:
     """Measure with a bench and write; the file is loaded again, so that what is written is what will be used."""
     found = measure(bench, gpu)
     model = measured_model(gpu, found, f"{device.name}, {made_by}", date.today())
     path = write_model(model)
-    return Written(load_gpu(path), path, [*in_words(found, gpu), *found.remarks])
+    return WrittenModel(load_gpu(path), path, [*in_words(found, gpu), *found.remarks])
 
 
 def tools() -> str:

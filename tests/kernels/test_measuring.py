@@ -11,10 +11,10 @@ from constrint.errors import NoDeviceError, UsageError
 from constrint.hwmodels import DetectedDevice, GpuModel, load_gpu
 from constrint.hwmodels.assumed import assumption, l2_bandwidth, sustained_matrix_fraction
 from constrint.hwmodels.detection import identify
-from constrint.hwmodels.measuring import session
-from constrint.hwmodels.measuring.model import model_of_device, write_model
-from constrint.hwmodels.measuring.quantities import Bench, matrix_share, measure
-from constrint.hwmodels.measuring.session import Written, measure_with
+from constrint.hwmodels.measured.model import model_of_device, write_model
+from constrint.hwmodels.measured.quantities import Bench, matrix_share, measure
+from constrint.kernels.measuring import session
+from constrint.kernels.measuring.session import WrittenModel, measure_with
 
 RTX_5080 = DetectedDevice(0, "torch", "NVIDIA GeForce RTX 5080", "sm_120", sm_count=84, memory_bytes=17_000_000_000)
 
@@ -49,7 +49,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "gpus"
 
 
-def written(device: DetectedDevice = RTX_5080, bench: Bench | None = None) -> Written:
+def written(device: DetectedDevice = RTX_5080, bench: Bench | None = None) -> WrittenModel:
     known = identify(device)
     return measure_with(bench or MadeUp(), known, model_of_device(known), "torch 0.0, driver 1.2")
 
@@ -163,7 +163,7 @@ def test_without_torch_on_the_device_nothing_is_measured(monkeypatch: pytest.Mon
 
 def test_the_bench_measures_on_the_cpu_what_it_measures_on_a_device() -> None:
     pytest.importorskip("torch")
-    from constrint.hwmodels.measuring.bench import TorchBench
+    from constrint.kernels.measuring.bench import TorchBench
 
     bench = TorchBench("cpu", 1)
     assert 0 < bench.copy_s(2**16) < 1

@@ -28,7 +28,7 @@ class Bench(Protocol):
     """Runs on a device, each method in seconds."""
 
     def copy_s(self, num_bytes: int) -> float:
-        """Copy so many bytes to another place of device memory."""
+        """Copy bytes to another place of device memory."""
 
     def read_s(self, num_bytes: int, repeats: int) -> float:
         """Read the same bytes as often, with all SMs and past their L1, by one kernel."""
@@ -41,8 +41,8 @@ class Bench(Protocol):
 
 
 @dataclass
-class Measured:
-    """What was measured on a device; None where it could not be.
+class DeviceRates:
+    """The measurements of a device; None where one could not be made.
 
     Args:
         dram_bytes_per_s: Rate of a long copy, bytes read and bytes written counted.
@@ -59,9 +59,9 @@ class Measured:
     remarks: list[str] = field(default_factory=list)
 
 
-def measure(bench: Bench, gpu: GpuModel) -> Measured:
+def measure(bench: Bench, gpu: GpuModel) -> DeviceRates:
     """Measure every quantity; about half a minute on a device."""
-    found = Measured(
+    found = DeviceRates(
         dram_bytes_per_s=dram_bytes_per_s(bench, gpu),
         l2_bytes_per_s=l2_bytes_per_s(bench, gpu),
         launch_s=bench.launch_s(),
