@@ -211,10 +211,10 @@ class Vendor(ABC):
         required_keys: Keys that every file of the vendor has; `null` where unknown.
         matrix_kinds: Kinds of its matrix instructions, as the files state them.
         occupancy_options: The optional arguments of `occupancy` that this vendor's GPUs take, of `KernelUse.options`.
+        units_file: YAML file with what the units of an SM do in one clock, by target as compilers name it.
         triton_backend: Name of Triton's back-end, None where there is none.
         figures_file: YAML file of the vendor's figures.
         assumed_file: YAML file of the assumptions about its GPUs, by family.
-        units_file: YAML file with what the units of an SM do in one clock, by target as compilers name it.
         meanings: Meanings of the numbers that only its `sm_type` has, by their names in rules.
     """
 
@@ -228,10 +228,10 @@ class Vendor(ABC):
     required_keys: ClassVar[tuple[str, ...]] = ()
     matrix_kinds: ClassVar[tuple[str, ...]] = ()
     occupancy_options: ClassVar[frozenset[str]] = frozenset()
+    units_file: ClassVar[Path | None] = None
     triton_backend: ClassVar[str | None] = None
     figures_file: ClassVar[Path | None] = None
     assumed_file: ClassVar[Path | None] = None
-    units_file: ClassVar[Path | None] = None
     meanings: ClassVar[Mapping[str, str]] = {}
 
     @abstractmethod
@@ -270,6 +270,10 @@ class Vendor(ABC):
         """Limits of one SM that `constrint limits` prints beside those that every vendor has."""
         return []
 
+    def units(self) -> Mapping[str, Units]:
+        """The most that the units of an SM do in one clock, by target; peak rates are held against it."""
+        return {} if self.units_file is None else read_units(self.units_file)
+
     def figures(self) -> Mapping[str, Figure]:
         """Numbers for the vendor's GPUs in general, which models of time ask for by name."""
         return {} if self.figures_file is None else read_figures(self.figures_file)
@@ -277,10 +281,6 @@ class Vendor(ABC):
     def assumed(self) -> Mapping[str, Mapping[str, Assumption]]:
         """Assumptions about its GPUs: by quantity, then by a GPU's name, target or family."""
         return {} if self.assumed_file is None else read_assumed(self.assumed_file)
-
-    def units(self) -> Mapping[str, Units]:
-        """The most that the units of an SM do in one clock, by target; peak rates are held against it."""
-        return {} if self.units_file is None else read_units(self.units_file)
 
     def device_facts(self, gpu: GpuModel) -> DeviceFacts:
         """Values that a device of this model may report."""

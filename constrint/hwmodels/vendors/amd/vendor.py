@@ -151,10 +151,10 @@ class Amd(Vendor):
     occupancy_options = frozenset(
         {"accumulator_registers_per_thread", "sgprs_per_wave", "wgp_mode", "lds_granularity_bytes"}
     )
+    units_file = Path(__file__).parent / "units.yaml"
     triton_backend = "hip"
     figures_file = Path(__file__).parent / "figures.yaml"
     assumed_file = Path(__file__).parent / "assumed.yaml"
-    units_file = Path(__file__).parent / "units.yaml"
     meanings = MEANINGS
 
     def register_file(self, gpu: GpuModel) -> RegisterFile:

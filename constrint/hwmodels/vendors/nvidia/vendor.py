@@ -124,10 +124,10 @@ class Nvidia(Vendor):
     required_keys = ("arch.compute_capability", "device.num_gpcs")
     matrix_kinds = ("mma", "wmma", "wgmma", "tcgen05")
     occupancy_options = frozenset({"carveout_percent", "barriers_per_block", "smem_opt_in=False"})
+    units_file = Path(__file__).parent / "units.yaml"
     triton_backend = "cuda"
     figures_file = Path(__file__).parent / "figures.yaml"
     assumed_file = Path(__file__).parent / "assumed.yaml"
-    units_file = Path(__file__).parent / "units.yaml"
     meanings = MEANINGS
 
     def register_file(self, gpu: GpuModel) -> RegisterFile:
