@@ -18,7 +18,6 @@ from constrint.hwmodels import DetectedDevice, GpuModel, detect, gpu_names, load
 from constrint.hwmodels.load import check_file
 from constrint.hwmodels.numbers import numbers_of
 from constrint.hwmodels.targets import target_note
-from constrint.hwmodels.write import yaml_of
 
 SCHEMA = "constrint.gpu/1"
 NAMES_SCHEMA = "constrint.gpu.names/1"
@@ -69,24 +68,34 @@ def gpu(
         raise UsageError("--write is about the GPU of this machine: add --detect.")
     if check is not None:
         _check(check, json)
-    elif write:
+        return
+    if yaml:
+        _print_yaml(load_gpu(named[0]))
+        return
+    if write:
         _write(json)
-    elif detect_:
-        _detect(json)
-    else:
-        _show(load_gpu(named[0]), names=names, yaml=yaml, json=json)
+        return
+    if not detect_:
+        model = load_gpu(named[0])
+        if names:
+            Output("json" if json else "table").show(_names_page(model))
+        elif json:
+            print_json({"schema": SCHEMA, "gpu": as_document(model)})
+        else:
+            _print(model)
+        return
+    devices = detect()
+    if json:
+        print_json({"schema": DETECT_SCHEMA, "devices": devices})
+        return
+    for device in devices:
+        _print_device(device)
 
 
-def _show(model: GpuModel, *, names: bool, yaml: bool, json: bool) -> None:
-    """Print a model in one of its forms."""
-    if names:
-        Output("json" if json else "table").show(_names_page(model))
-    elif yaml:
-        typer.echo(yaml_of(model), nl=False)
-    elif json:
-        print_json({"schema": SCHEMA, "gpu": as_document(model)})
-    else:
-        _print(model)
+def _print_yaml(model: GpuModel) -> None:
+    from constrint.hwmodels.write import yaml_of  # the usual forms of a model do without it
+
+    typer.echo(yaml_of(model), nl=False)
 
 
 def _check(path: Path, json: bool) -> None:
@@ -102,16 +111,6 @@ def _check(path: Path, json: bool) -> None:
     if not json:
         unknown = f"{len(model.unconfirmed)} values are unconfirmed"
         say(wrap(f"{path}: {model.name} ({model.arch.family}, {model.arch.target}) breaks no rule; {unknown}"))
-
-
-def _detect(json: bool) -> None:
-    """Print the devices of this machine."""
-    devices = detect()
-    if json:
-        print_json({"schema": DETECT_SCHEMA, "devices": devices})
-        return
-    for device in devices:
-        _print_device(device)
 
 
 def _write(json: bool) -> None:
