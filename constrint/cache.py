@@ -183,6 +183,13 @@ def user_folder() -> Path | None:
     return None if chosen == "0" else Path(_home(chosen))
 
 
+def settings_folder() -> Path:
+    """The folder of what users state themselves, such as models of their GPUs; no cache, and nothing removes it."""
+    from platformdirs import user_config_path
+
+    return user_config_path("constrint")
+
+
 def _home(chosen: str) -> str:
     if chosen:
         return chosen

@@ -155,8 +155,17 @@ Words = Iterable["str | tuple[str, str]"]
 def complete_gpu(incomplete: str) -> Words:
     """Names of GPUs in lower case; the typed part stays as it is."""
     from constrint.hwmodels import list_gpus
+    from constrint.hwmodels.names import user_index
 
-    return [incomplete + name[len(incomplete) :] for name in _begun(map(str.lower, list_gpus()), incomplete.lower())]
+    known = dict.fromkeys(map(str.lower, (*list_gpus(), *user_index().files)))
+    return [incomplete + name[len(incomplete) :] for name in _begun(known, incomplete.lower())]
+
+
+def complete_family(incomplete: str) -> Words:
+    """Architectures of the GPUs, in lower case."""
+    from constrint.hwmodels import load_all
+
+    return _begun(sorted({model.arch.family.lower() for model in load_all()}), incomplete.lower())
 
 
 def complete_kernel(incomplete: str) -> Words:

@@ -1,7 +1,8 @@
-"""`constrint gpu`: one GPU model with its sources and unconfirmed values, or the devices of this machine."""
+"""`constrint gpu`: one GPU model with its sources, as YAML or checked; or the devices of this machine, measured."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
@@ -14,12 +15,15 @@ from constrint.cli.options import Json
 from constrint.cli.output import Output
 from constrint.errors import UsageError
 from constrint.hwmodels import DetectedDevice, GpuModel, detect, gpu_names, load_gpu
+from constrint.hwmodels.load import check_file
 from constrint.hwmodels.numbers import numbers_of
 from constrint.hwmodels.targets import target_note
 
 SCHEMA = "constrint.gpu/1"
 NAMES_SCHEMA = "constrint.gpu.names/1"
 DETECT_SCHEMA = "constrint.gpu.detect/1"
+WRITE_SCHEMA = "constrint.gpu.write/1"
+CHECK_SCHEMA = "constrint.gpu.check/1"
 BLOCKS = ("arch", "device", "sm", "memory", "compute", "matrix")
 
 
@@ -32,17 +36,45 @@ def gpu(
         str | None, typer.Option("--gpu", help="The same, as an option.", autocompletion=complete_gpu)
     ] = None,
     detect_: Annotated[bool, typer.Option("--detect", help="Show the GPUs of this machine instead.")] = False,
+    write: Annotated[
+        bool,
+        typer.Option(
+            "--write", help="With --detect: measure what no source states, and write a model into your own folder."
+        ),
+    ] = False,
     names: Annotated[
         bool, typer.Option("--names", help="List its numbers by the names that rules and problems call them.")
     ] = False,
+    yaml: Annotated[
+        bool, typer.Option("--yaml", help="Print it as the YAML of a file of your own, which loads back.")
+    ] = False,
+    check: Annotated[
+        Path | None,
+        typer.Option("--check", metavar="FILE", help="Check a file of your own and list every broken rule; exit 1."),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Show one GPU model, with the source of every block and what is unconfirmed."""
     named = [text for text in (name, gpu_option) if text is not None]
-    if len(named) + detect_ != 1:
-        raise UsageError("name one GPU, for example `constrint gpu mi300x`, or ask for --detect; one of the two.")
-    if detect_ and names:
-        raise UsageError("--names lists the numbers of a model: name the GPU instead of --detect.")
+    if len(named) + detect_ + (check is not None) != 1:
+        raise UsageError(
+            "name one GPU, for example `constrint gpu mi300x`, or ask for --detect, or for --check FILE; one of them."
+        )
+    if not named and (names or yaml):
+        raise UsageError("--names and --yaml are about a model: name the GPU instead of --detect or --check.")
+    if names + yaml + json * yaml > 1:
+        raise UsageError("--yaml is a format of its own: leave --names and --json away.")
+    if write and not detect_:
+        raise UsageError("--write is about the GPU of this machine: add --detect.")
+    if check is not None:
+        _check(check, json)
+        return
+    if yaml:
+        _print_yaml(load_gpu(named[0]))
+        return
+    if write:
+        _write(json)
+        return
     if not detect_:
         model = load_gpu(named[0])
         if names:
@@ -58,6 +90,42 @@ def gpu(
         return
     for device in devices:
         _print_device(device)
+
+
+def _print_yaml(model: GpuModel) -> None:
+    from constrint.hwmodels.write import yaml_of  # the usual forms of a model do without it
+
+    typer.echo(yaml_of(model), nl=False)
+
+
+def _check(path: Path, json: bool) -> None:
+    """Print every broken rule of a file, and end with 1 where there is any."""
+    model, broken = check_file(path.expanduser())
+    if json:
+        name = None if model is None else model.name
+        print_json({"schema": CHECK_SCHEMA, "file": str(path), "gpu": name, "broken": broken})
+    for sentence in () if json else broken:
+        say(wrap(sentence))
+    if broken or model is None:
+        raise typer.Exit(1)
+    if not json:
+        unknown = f"{len(model.unconfirmed)} values are unconfirmed"
+        say(wrap(f"{path}: {model.name} ({model.arch.family}, {model.arch.target}) breaks no rule; {unknown}"))
+
+
+def _write(json: bool) -> None:
+    """Measure the first device of this machine and write its model."""
+    from constrint.kernels.measuring.session import measure_here
+
+    written = measure_here()
+    if json:
+        print_json(
+            {"schema": WRITE_SCHEMA, "gpu": written.gpu.name, "file": str(written.path), "measured": written.lines}
+        )
+        return
+    for line in written.lines:
+        say(wrap(line))
+    say(wrap(f"{written.path}: the model of {written.gpu.name}; --gpu {written.gpu.name.lower()} is this file now"))
 
 
 #: The columns of `--names`.

@@ -1,12 +1,18 @@
-"""`constrint gpus`: the GPU models that ship with constrint, one line each."""
+"""`constrint gpus`: the GPU models that ship with constrint and the user's own, one line each, or a family's."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from constrint.answers.table import Column, Page, Table
+from constrint.cli.completion import complete_family
 from constrint.cli.output import Output, printing
+from constrint.errors import UnknownNameError
 from constrint.hwmodels import GpuModel, load_all
+from constrint.hwmodels.load import load_user_gpus
+from constrint.hwmodels.names import fold
 
 SCHEMA = "constrint.gpus/1"
 
@@ -36,20 +42,53 @@ COLUMNS = (
         "num_unconfirmed", "unsure", "values that no good source confirms (`constrint gpu NAME` lists them)",
         importance=20,
     ),
+    Column("file", is_text=True, importance=0, meaning="where your own model stands; empty for one that ships"),
 )  # fmt: skip
 
 
 @printing
-def gpus(output: Output) -> None:
+def gpus(
+    family: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--family",
+            metavar="NAME",
+            help="List those of an architecture, such as hopper, cdna3, or rdna for all that begin so; repeatable.",
+            autocompletion=complete_family,
+        ),
+    ] = None,
+    group: Annotated[bool, typer.Option("--group", help="Order them by vendor and architecture.")] = False,
+    *,
+    output: Output,
+) -> None:
     """List the GPU models; `constrint gpu NAME` shows one with its sources."""
-    models = load_all()
-    rows = [[as_row(model)[column.key] for column in COLUMNS] for model in models]
-    table = Table(COLUMNS, rows, items=[as_row(model) for model in models])
-    output.show(Page(table, lambda items: {"schema": SCHEMA, "gpus": list(items)}))
+    own = {model.name: (path, model) for path, model in load_user_gpus().items()}
+    models = [model for model in load_all() if model.name not in own] + [model for _, model in own.values()]
+    if family:
+        models = of_families(models, family)
+    if group:
+        models.sort(key=lambda model: (-len(model.vendor), model.maker.target_number(model.arch.target)))
+    items = [as_row(model, str(own[model.name][0]) if model.name in own else None) for model in models]
+    table = Table(COLUMNS, [[item[column.key] for column in COLUMNS] for item in items], items=items)
+    shown = [f"{name} is your own: {path}" for name, (path, model) in own.items() if model in models]
+    output.show(Page(table, lambda items: {"schema": SCHEMA, "gpus": list(items)}, below=shown))
 
 
-def as_row(model: GpuModel) -> dict[str, Any]:
-    """One GPU in the form that `constrint docs json` describes."""
+def of_families(models: list[GpuModel], families: list[str]) -> list[GpuModel]:
+    """The models whose architecture begins with one of the names.
+
+    Raises:
+        UnknownNameError: When no model's does; lists the families.
+    """
+    known = dict.fromkeys(model.arch.family for model in models)
+    for name in families:
+        if not fold(name) or not any(fold(family).startswith(fold(name)) for family in known):
+            raise UnknownNameError("family", name, known)
+    return [m for m in models if any(fold(m.arch.family).startswith(fold(name)) for name in families)]
+
+
+def as_row(model: GpuModel, file: str | None = None) -> dict[str, Any]:
+    """One GPU in the form that `constrint docs json` describes; `file` is where the user's own model stands."""
     return {
         "name": model.name,
         "vendor": model.vendor,
@@ -63,4 +102,5 @@ def as_row(model: GpuModel) -> dict[str, Any]:
         "dram_bandwidth_bytes_per_s": model.memory.dram.bandwidth_bytes_per_s,
         "fp16_flop_per_s": model.peak_flop_per_s("fp16"),
         "num_unconfirmed": len(model.unconfirmed),
+        "file": file,
     }

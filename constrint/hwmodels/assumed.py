@@ -77,7 +77,10 @@ def read_assumed(path: Path) -> Mapping[str, Mapping[str, Assumption]]:
 
 
 def assumption(gpu: GpuModel, quantity: str) -> Assumption | None:
-    """The assumption of the vendor's file about this GPU: by its name, else its target, else its family."""
+    """The value that stands in: measured, of the GPU's own file; else of the vendor's by name, target or family."""
+    measured = getattr(gpu.measured, quantity, None)
+    if gpu.measured is not None and measured is not None:
+        return Assumption(measured, measured, measured, gpu.sources[gpu.measured.sources[0]])
     entries = gpu.maker.assumed().get(quantity, {})
     return next((entries[key] for key in (gpu.name, gpu.arch.target, gpu.arch.family) if key in entries), None)
 

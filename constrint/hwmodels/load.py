@@ -1,7 +1,7 @@
-"""Loads GPU models: by name from the files that ship with constrint, or by path from a user's own file.
+"""Loads GPU models: by name from the user's own files and those that ship with constrint, or by path.
 
-A file passes three stages: the schema's types (`explain` turns a violation into an error with the way out), the checks
-that types cannot express (`findings`: sources resolve, unknowns are declared, numbers agree), and the vendor's own.
+A file is put together with its base (`base.py`) and passes three stages: the schema's types (`explain` turns a
+violation into an error with the way out), the checks that types cannot express (`checks.py`), and the vendor's own.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import difflib
 import functools
 import os
 import re
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, NoReturn, cast, get_args, get_origin, get_type_hints
@@ -18,11 +19,12 @@ import msgspec
 
 from constrint.errors import HardwareModelError, UnknownNameError, UsageError, shortened
 from constrint.hwmodels import names
+from constrint.hwmodels.base import find_base, merge
+from constrint.hwmodels.checks import findings
 from constrint.hwmodels.parse import read_yaml
-from constrint.hwmodels.schema import DTYPES, GpuModel
-from constrint.hwmodels.targets import form_of_target, target_findings
+from constrint.hwmodels.schema import GpuModel
+from constrint.hwmodels.targets import form_of_target
 from constrint.hwmodels.vendors import BUILT_IN, Vendor, get_vendor
-from constrint.hwmodels.vendors.interface import Finding
 
 #: Largest m or n of a matrix instruction; bounds how far `[8, 16, ..., 256]` is written out.
 MAX_SIZE = 4096
@@ -32,7 +34,7 @@ def load_gpu(name_or_path: str | Path) -> GpuModel:
     """Load one GPU: a name or alias in any case (`h200`, `RX 7900 XTX`), or a path to a YAML file.
 
     A string is a path when it ends in .yaml or .yml or contains a path separator. Models that ship with
-    constrint are read once per process, files of a path every time.
+    constrint are read once per process, the user's own files every time.
 
     Raises:
         UnknownNameError: When no GPU has that name; lists the nearest.
@@ -44,7 +46,7 @@ def load_gpu(name_or_path: str | Path) -> GpuModel:
         raise UsageError(f"a GPU is named by a non-empty string or a path; got {name_or_path!r}.")
     if is_path(name_or_path):
         return _load_file(Path(name_or_path).expanduser())
-    return _load_shipped(names.find(name_or_path))
+    return _load_found(names.find(name_or_path))
 
 
 def is_path(text: str) -> bool:
@@ -55,13 +57,25 @@ def is_path(text: str) -> bool:
 def list_gpus() -> tuple[str, ...]:
     """Canonical names of every GPU that ships with constrint: by vendor, then in order of their files."""
     files = names.index().files
-    folders = {name: path.partition("/")[0] for name, path in files.items()}
-    return tuple(sorted(files, key=lambda name: ((*BUILT_IN, folders[name]).index(folders[name]), files[name])))
+    folders = {name: path.parent.name for name, path in files.items()}
+    return tuple(sorted(files, key=lambda name: ((*BUILT_IN, folders[name]).index(folders[name]), files[name].stem)))
 
 
 def load_all() -> tuple[GpuModel, ...]:
     """Every GPU that ships with constrint, in the order of `list_gpus`."""
-    return tuple(load_gpu(name) for name in list_gpus())
+    shipped = names.index().files
+    return tuple(_load_shipped(shipped[name]) for name in list_gpus())
+
+
+def load_user_gpus() -> dict[Path, GpuModel]:
+    """The user's own GPUs by their files; a file that cannot be loaded is left out with a warning."""
+    models = {}
+    for path in names.user_index().files.values():
+        try:
+            models[path] = _load_file(path)
+        except HardwareModelError as error:
+            warnings.warn(f"a GPU of yours is left out: {error}", stacklevel=2)
+    return models
 
 
 def content_of(gpu: GpuModel) -> bytes:
@@ -70,8 +84,56 @@ def content_of(gpu: GpuModel) -> bytes:
 
 
 def _load_file(path: Path) -> GpuModel:
-    source = str(path)
+    return _model_of(_read(path), str(path))
+
+
+_load_shipped = functools.cache(_load_file)
+
+
+def _load_found(path: Path) -> GpuModel:
+    return _load_shipped(path) if path.is_relative_to(names.DATA) else _load_file(path)
+
+
+def _read(path: Path, above: tuple[Path, ...] = ()) -> Any:
+    """A file as parsed, with what its base states; `above` are the files whose base it is."""
     raw = read_yaml(path)
+    base = find_base(raw, path, above)
+    if base is None:
+        return raw
+    stated = _read(base, (*above, path))
+    _load_found(base)  # the base is checked first: its errors are its own
+    return merge(raw, stated, path)
+
+
+def check_file(path: Path) -> tuple[GpuModel | None, list[str]]:
+    """Every broken rule of a file, a sentence each, and the model; None where not even the form is right."""
+    try:
+        raw = _read(path)
+        model = _typed(raw, str(path))
+    except HardwareModelError as error:
+        return None, [str(error)]
+    return model, [f"{path}: {sentence}" for sentence in _broken_rules(raw, model)]
+
+
+def _model_of(raw: Any, source: str) -> GpuModel:
+    """The model that a parsed file states, once it has passed every check."""
+    model = _typed(raw, source)
+    for sentence in _broken_rules(raw, model):
+        raise HardwareModelError(f"{source}: {sentence}")
+    return model
+
+
+def _broken_rules(raw: dict[str, Any], model: GpuModel) -> Iterator[str]:
+    """A sentence on each broken rule: the key, the rule, the value seen."""
+    for path_of_key, rule in findings(raw, model):
+        seen = _value_at(path_of_key, raw)
+        numbers = seen if isinstance(seen, list) else [seen]
+        is_shown = "it is" not in rule and all(isinstance(number, int | float) for number in numbers)
+        yield _sentence(path_of_key, f"{rule}; it is {_shown(seen)}" if is_shown else rule)
+
+
+def _typed(raw: Any, source: str) -> GpuModel:
+    """The model that a parsed file states, by the types of the schema alone."""
     if not isinstance(raw, dict):
         raise HardwareModelError(f"{source}: a GPU's file is a mapping of keys; this is a {_kind(raw)}.")
     vendor, sm = raw.get("vendor"), raw.get("sm")
@@ -93,21 +155,17 @@ def _load_file(path: Path) -> GpuModel:
         read = msgspec.convert(tagged, struct)
     except msgspec.ValidationError as error:
         explain(str(error), source, struct, raw)
-    model = GpuModel(**{key: getattr(read, key) for key in GpuModel.__struct_fields__})
-    for path_of_key, rule in findings(raw, model):
-        seen = _value_at(path_of_key, raw)
-        numbers = seen if isinstance(seen, list) else [seen]
-        is_shown = "it is" not in rule and all(isinstance(number, int | float) for number in numbers)
-        _refuse(source, path_of_key, f"{rule}; it is {_shown(seen)}" if is_shown else rule)
-    return model
+    return GpuModel(**{key: getattr(read, key) for key in GpuModel.__struct_fields__})
 
 
 def _refuse(source: str, path: str, rule: str) -> NoReturn:
-    """Raise the error about one key; of long names in the file its beginning is shown."""
-    raise HardwareModelError(f"{source}: {shortened(path)}: {shortened(rule, MAX_RULE)}.")
+    """Raise the error about one key."""
+    raise HardwareModelError(f"{source}: {_sentence(path, rule)}")
 
 
-_load_shipped = functools.cache(_load_file)
+def _sentence(path: str, rule: str) -> str:
+    """The error about one key; of long names in the file its beginning is shown."""
+    return f"{shortened(path)}: {shortened(rule, MAX_RULE)}."
 
 
 @functools.cache
@@ -154,142 +212,6 @@ def _kind(value: Any) -> str:
     return {list: "list", str: "text", type(None): "null"}.get(type(value), type(value).__name__)
 
 
-def findings(raw: dict[str, Any], model: GpuModel) -> Iterator[Finding]:
-    """Every broken rule of one file; `raw` is the parsed file that `model` was made from."""
-    yield from _sources(raw, model)
-    yield from _unknowns(raw, model)
-    yield from _numbers(model)
-    yield from _magnitudes(model)
-    yield from target_findings(model)
-    yield from model.maker.findings(model)
-
-
-def _sources(raw: dict[str, Any], model: GpuModel) -> Iterator[Finding]:
-    used: set[str] = set()
-    for path, keys in _walk_sources(raw, ""):
-        used |= set(keys)
-        for key in keys:
-            if key not in model.sources:
-                yield path, f"source {key!r} is not among the keys of the top-level 'sources' block"
-    for key in model.sources:
-        if key not in used:
-            yield f"sources.{key}", "no block names this source; remove it, or name it where its values stand"
-
-
-def _walk_sources(value: Any, path: str) -> Iterator[tuple[str, list[str]]]:
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            where = f"{path}.{key}" if path else key
-            if key == "sources" and isinstance(inner, list):
-                yield where, inner
-            else:
-                yield from _walk_sources(inner, where)
-
-
-def _unknowns(raw: dict[str, Any], model: GpuModel) -> Iterator[Finding]:
-    present: dict[str, bool] = {}
-    for path, is_null in _walk_keys(raw, ""):
-        present[path] = present.get(path, False) or is_null
-    for path in model.maker.required_keys:
-        if path not in present:
-            yield (path, f"missing; {model.vendor} files state it (null, and under 'unconfirmed', when unknown)")
-    declared = {entry.partition(":")[0].strip() for entry in model.unconfirmed}
-    for path, is_null in present.items():
-        if is_null and path not in declared:
-            yield (path, "null is unknown, so it must be listed under 'unconfirmed' (leave out what does not apply)")
-    for path in sorted(declared):
-        if path not in present:
-            yield ("unconfirmed", f"{path!r} is no key of this file; an entry starts with a key's path and a colon")
-
-
-def _walk_keys(value: Any, path: str) -> Iterator[tuple[str, bool]]:
-    """Key paths of the file and whether the value is null; items of a list share the list's path."""
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            where = f"{path}.{key}" if path else key
-            yield where, inner is None
-            yield from _walk_keys(inner, where)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from _walk_keys(inner, path)
-
-
-def _numbers(model: GpuModel) -> Iterator[Finding]:
-    sm, device = model.sm, model.device
-    widest = max(sm.warp_sizes, default=0)
-    if not sm.warp_sizes or list(sm.warp_sizes) != sorted(set(sm.warp_sizes)):
-        yield "sm.warp_sizes", "must list sizes in increasing order"
-    elif sm.max_threads_per_block < widest or sm.max_threads_per_sm < sm.max_threads_per_block:
-        yield "sm.max_threads_per_sm", "must hold a block of max_threads_per_block, and that a warp"
-    elif sm.max_threads_per_block % widest:
-        yield "sm.max_threads_per_block", f"must be a multiple of the warp sizes; it is {sm.max_threads_per_block}"
-    if sm.max_warps_per_sm * sm.warp_size != sm.max_threads_per_sm:
-        yield "sm.max_threads_per_sm", "must be max_warps_per_sm times the warp size"
-    if sm.max_smem_bytes_per_block + sm.smem_reserved_bytes_per_block > sm.smem_bytes_per_sm:
-        yield "sm.max_smem_bytes_per_block", "with smem_reserved_bytes_per_block it exceeds smem_bytes_per_sm"
-    if device.max_clock_hz and device.boost_clock_hz and device.max_clock_hz < device.boost_clock_hz:
-        yield "device.max_clock_hz", "is below boost_clock_hz"
-    small, large = device.max_cluster_blocks_portable, device.max_cluster_blocks_nonportable
-    if small and large and small > large:
-        yield "device.max_cluster_blocks_portable", "exceeds max_cluster_blocks_nonportable"
-    for index, key in enumerate(model.matrix.instructions):
-        if key.dtype not in model.compute.matrix_flop_per_s and key.dtype not in ("int4", "b1"):
-            yield f"matrix.instructions[{index}]", f"{key.name}: compute.matrix_flop_per_s has no {key.dtype}"
-        if key.kind not in model.maker.matrix_kinds:
-            kinds = ", ".join(model.maker.matrix_kinds)
-            yield f"matrix.instructions[{index}].kind", f"{key.kind!r} is none of {model.maker.title}'s: {kinds}"
-    for dtype in model.compute.vector_flop_per_s:
-        if dtype not in DTYPES[:2]:
-            yield f"compute.vector_flop_per_s.{dtype}", "only fp64 and fp32 have a plain rate here"
-
-
-#: Quantities of the file with the least and the most that a GPU may have: a slip of the unit is outside.
-_PLAUSIBLE = {
-    "device.sm_count": (1, 10_000),
-    "device.boost_clock_hz": (10**8, 10**10),
-    "device.max_clock_hz": (10**8, 10**10),
-    "sm.max_threads_per_block": (32, 2**16),
-    "sm.max_blocks_per_sm": (1, 2**10),
-    "sm.num_partitions": (1, 2**8),
-    "sm.max_registers_per_thread": (16, 2**12),
-    "sm.smem_bytes_per_sm": (2**10, 2**24),
-    "sm.smem_alloc_granularity_bytes": (1, 2**16),
-    "sm.smem_banks": (1, 2**12),
-    "sm.smem_bank_width_bytes": (1, 2**10),
-    "sm.special_functions_per_clk": (1, 2**12),
-    "memory.l1.size_bytes": (2**10, 2**26),
-    "memory.l2.size_bytes": (2**14, 2**34),
-    "memory.last_level.size_bytes": (2**14, 2**36),
-    "memory.dram.size_bytes": (2**27, 2**44),
-    "memory.dram.bandwidth_bytes_per_s": (10**9, 10**15),
-    **{f"memory.{level}.line_bytes": (8, 2**13) for level in ("l1", "l2", "last_level")},
-    **{f"memory.{level}.sector_bytes": (8, 2**13) for level in ("l1", "l2", "last_level")},
-    **{f"memory.{level}.bandwidth_bytes_per_s": (10**9, 10**17) for level in ("l1", "l2", "last_level")},
-    **{f"memory.{level}.assumed_bandwidth_bytes_per_s": (10**9, 10**17) for level in ("l1", "l2", "last_level")},
-}
-#: Least and most operations of an SM in one clock, in any dtype.
-_FLOP_PER_CLK = (0.5, 2**17)
-
-
-def _magnitudes(model: GpuModel) -> Iterator[Finding]:
-    """Quantities that no GPU has, such as a clock in MHz where Hz are stated."""
-    for path, (least, most) in _PLAUSIBLE.items():
-        value: Any = model
-        for name in path.split("."):
-            value = getattr(value, name, None)
-        if value is not None and not least <= value <= most:
-            yield path, f"must be between {least:,} and {most:,} in the unit of the key; it is {value:,}"
-    clock_hz = model.device.boost_clock_hz or model.device.max_clock_hz
-    slowest, fastest = _FLOP_PER_CLK
-    for block in ("matrix", "vector", "packed_vector", "matrix_fp16_accumulate"):
-        rates = getattr(model.compute, f"{block}_flop_per_s") or {}
-        for dtype, rate in rates.items():
-            per_clk = slowest if rate is None or clock_hz is None else rate / clock_hz / model.device.sm_count
-            if not slowest <= per_clk <= fastest:
-                rule = f"{rate:g} is {per_clk:,.3g} operations a clock of each {model.terms.sm}"
-                yield f"compute.{block}_flop_per_s.{dtype}", f"{rule}; {slowest} to {fastest:,} are possible"
-
-
 _AT = re.compile(r"(?P<what>.*?)(?: - at (?P<key>`key` in )?`(?P<path>[^`]*)`)?", re.DOTALL)
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`")
 _MISSING = re.compile(r"Object missing required field `(.*)`")
@@ -313,7 +235,7 @@ _RULES = (
     (r"Expected str", "must be text, in quotes"),
     (r"Expected array of length >= 1", "must be a list of at least one item"),
     (r"Expected array", "must be a list, [a, b]"),
-    (r"Expected object", "must be a mapping of keys to values"),
+    (r"Expected (object|Sm)", "must be a mapping of keys to values"),
 )
 
 
@@ -363,7 +285,7 @@ def _in_words(rule: str) -> str:
 
 
 def _shown(value: Any) -> str:
-    text = "null" if value is None else repr(value)
+    text = "null" if value is None else f"{value:.6g}" if isinstance(value, float) else repr(value)
     return text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN - 3]}..."
 
 

@@ -1,16 +1,23 @@
 """Index of GPU names and aliases, read from the first lines of the files.
 
-A file is called `<vendor>/<name in lower case>.yaml` and begins with `schema`, `name`, `vendor` and `aliases`. Nothing
-else lists the GPUs: a file that is put beside the others is found.
+A file begins with `schema`, `name`, `vendor` and `aliases`; one that ships is `<vendor>/<name in lower case>.yaml`.
+Nothing else lists the GPUs: a file that is put beside the others is found. The user's own files, in the folders of
+`user_folders`, come first: a name that one of them claims is its own.
+
+Environment:
+    CONSTRINT_GPU_PATH: Folders with the user's files, in place of the one in the user's configuration.
 """
 
 from __future__ import annotations
 
 import functools
+import os
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from constrint import cache
 from constrint.errors import HardwareModelError, UnknownNameError
 from constrint.hwmodels.parse import parse_yaml
 
@@ -24,10 +31,23 @@ _VENDOR_WORDS = re.compile(r"^(nvidia|amd|geforce|instinct|radeon|tesla)+")
 
 @dataclass(frozen=True)
 class Index:
-    """`files`: canonical name to path below `data`; `names`: folded spelling to the canonical names that claim it."""
+    """`files`: canonical name to its file; `names`: folded spelling to the canonical names that claim it."""
 
-    files: dict[str, str]
+    files: dict[str, Path]
     names: dict[str, tuple[str, ...]]
+
+    def find(self, name: str) -> Path | None:
+        """The file that a name or alias stands for; None where there is none.
+
+        Raises:
+            HardwareModelError: When several files claim it.
+        """
+        canonical = self.names.get(fold(name), ())
+        if len(canonical) > 1:
+            raise HardwareModelError(
+                f"GPU {name!r}: an alias of {' and of '.join(canonical)}; take it from one of them."
+            )
+        return self.files[canonical[0]] if canonical else None
 
 
 def fold(name: str) -> str:
@@ -36,20 +56,39 @@ def fold(name: str) -> str:
     return _VENDOR_WORDS.sub("", folded) or folded
 
 
+def user_folders() -> tuple[Path, ...]:
+    """Folders with the user's own files, whether they exist or not; the first is where new ones are written."""
+    named = os.environ.get("CONSTRINT_GPU_PATH", "")
+    if named:
+        return tuple(Path(folder).expanduser() for folder in named.split(os.pathsep) if folder)
+    return (cache.settings_folder() / "gpus",)
+
+
+def user_index() -> Index:
+    """Index of the user's own files, read anew: of one name in two folders the first holds."""
+    found: dict[str, Path] = {}
+    for folder in user_folders():
+        for path in sorted(folder.glob("*.yaml")):
+            found.setdefault(path.name, path)
+    return _index_of(found.values())
+
+
 @functools.cache
 def index() -> Index:
     """Index of the names of the files below `data`."""
-    return index_of(DATA)
+    return _index_of(sorted(DATA.glob("*/*.yaml")))
 
 
-def index_of(folder: Path) -> Index:
-    """Index of the names of the files in a folder that has one folder per vendor."""
-    files: dict[str, str] = {}
+def _index_of(paths: Iterable[Path]) -> Index:
+    files: dict[str, Path] = {}
     names: dict[str, tuple[str, ...]] = {}
-    for path in sorted(folder.glob("*/*.yaml")):
+    for path in paths:
         name, aliases = _spellings(path)
-        files[name] = path.relative_to(folder).as_posix()
-        for spelling in {fold(text): None for text in (name, *aliases)}:
+        own = {fold(text): None for text in (name, *aliases)}
+        if name in files:  # two of the user's files; whoever asks for the name is told of both
+            name = f"{name} ({path})"
+        files[name] = path
+        for spelling in own:
             names[spelling] = (*names.get(spelling, ()), name)
     return Index(files, names)
 
@@ -64,31 +103,38 @@ def _spellings(path: Path) -> tuple[str, list[str]]:
     except (OSError, HardwareModelError):
         head = None
     name, aliases = (head.get("name"), head.get("aliases")) if isinstance(head, dict) else (None, None)
-    if not isinstance(name, str) or name.lower() != path.stem:
+    if not isinstance(name, str) or (path.is_relative_to(DATA) and name.lower() != path.stem):
         return path.stem, []
     return name, [text for text in aliases if isinstance(text, str)] if isinstance(aliases, list) else []
 
 
-def find(name: str) -> Path:
-    """Path of the file that a name or alias stands for.
+def find(name: str, *, shipped_first: bool = False) -> Path:
+    """Path of the file that a name or alias stands for: one of the user's, else one that ships.
+
+    Args:
+        name: The name.
+        shipped_first: Whether the user's files come after those that ship.
 
     Raises:
         UnknownNameError: When there is none; names the nearest spellings.
         HardwareModelError: When several files claim it.
     """
-    canonical = index().names.get(fold(name), ())
-    if not canonical:
-        near = UnknownNameError("GPU", name, index().files, "`constrint gpus` lists them; a path names your own file.")
+    indices = (index, user_index) if shipped_first else (user_index, index)
+    found = next((path for read in indices if (path := read().find(name)) is not None), None)
+    if found is None:
+        known = {**index().files, **user_index().files}
+        near = UnknownNameError("GPU", name, known, "`constrint gpus` lists them; a path names your own file.")
         raise near if near.nearest else _nearest_alias(name, near)
-    if len(canonical) > 1:
-        raise HardwareModelError(f"GPU {name!r}: an alias of {' and of '.join(canonical)}; take it from one of them.")
-    return DATA / index().files[canonical[0]]
+    return found
 
 
 def match_device_name(device_name: str) -> str | None:
     """Canonical name of the GPU whose name or alias equals a device's name; None where there is none."""
-    canonical = index().names.get(fold(device_name), ())
-    return canonical[0] if len(canonical) == 1 else None
+    for read in (user_index, index):
+        canonical = read().names.get(fold(device_name), ())
+        if canonical:
+            return canonical[0] if len(canonical) == 1 else None
+    return None
 
 
 def _nearest_alias(name: str, fallback: UnknownNameError) -> UnknownNameError:

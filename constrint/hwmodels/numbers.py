@@ -55,6 +55,8 @@ _CACHE_MEANINGS = {
     "sector_bytes": "smallest transfer",
     "bandwidth_bytes_per_s": "bandwidth, reading",
     "assumed_bandwidth_bytes_per_s": "bandwidth as others measured it",
+    "bus_width_bits": "width of its bus",
+    "data_rate_bits_per_s": "data rate of one line of its bus",
 }
 _RATE_MEANINGS = {
     "matrix_flop_per_s": "dense peak of the matrix units",
@@ -65,6 +67,8 @@ _RATE_MEANINGS = {
 #: The unit of a field by the end of its name, the first that fits.
 _UNITS = {
     r"_bytes_per_s$": "bytes/s",
+    r"_bits_per_s$": "bits/s",
+    r"_bits$": "bits",
     r"_flop_per_s$": "flop/s",
     r"_op_per_s$": "op/s",
     r"_hz$": "hertz",

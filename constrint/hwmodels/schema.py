@@ -109,12 +109,17 @@ class CacheLevel(Block, frozen=True):
 
 
 class Dram(Block, frozen=True):
-    """Device memory; `size_bytes` is the capacity on the data sheet, 1 GB being 10^9 bytes."""
+    """Device memory; `size_bytes` is the capacity on the data sheet, 1 GB being 10^9 bytes.
+
+    `data_rate_bits_per_s` is that of one line of the bus.
+    """
 
     size_bytes: Positive
     bandwidth_bytes_per_s: Rate
     kind: Text
     sources: Sources
+    bus_width_bits: Positive | None = None
+    data_rate_bits_per_s: Rate | None = None
 
 
 class Memory(Block, frozen=True):
@@ -158,6 +163,20 @@ class MatrixUnits(Block, frozen=True):
     sources: Sources
 
 
+class MeasuredHere(Block, frozen=True):
+    """Measurements on a GPU of this model; they take the place of what would be assumed.
+
+    Its keys are quantities of `assumed.py`: the share of the DRAM's rate on the data sheet, seconds to start and drain
+    a kernel, and the shares of the matrix peaks that are not those of 16-bit operands.
+    """
+
+    sources: Sources
+    dram_share: Fraction | None = None
+    launch_s: Rate | None = None
+    sustained_fp8_fraction: Fraction | None = None
+    sustained_int8_fraction: Fraction | None = None
+
+
 class GpuModel(Block, frozen=True):
     """One GPU, as its file states it."""
 
@@ -175,6 +194,7 @@ class GpuModel(Block, frozen=True):
     disagreements: tuple[Text, ...]
     sources: dict[str, Text]
     notes: tuple[Text, ...] = ()
+    measured: MeasuredHere | None = None
 
     def __repr__(self) -> str:
         return f"<GpuModel {self._summary()}>"

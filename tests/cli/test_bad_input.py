@@ -13,7 +13,7 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"{b}: &{b} [{', '.join([f'*{a}'] * 9)}]\n" for a, b in zip("abcdefgh", "bcdefghi", strict=True)
 )
 KERNEL_MISTAKES = [
-    (("--gpu", "h20"), "unknown GPU 'h20'. Nearest: "),
+    (("--gpu", "h20z"), "unknown GPU 'h20z'. Nearest: "),
     (("--gpu", ""), "got ''"),
     (("--gpu", "h200", "--kernel", "gem"), "unknown kernel 'gem'. Nearest: gemm"),
     ((*GEMM, "--dtype", "fp4"), "unknown dtype 'fp4'"),
@@ -37,7 +37,7 @@ KERNEL_MISTAKES = [
 SOURCE_MISTAKES = [
     ((), "say what to look at: --gpu NAME"),
     (("--gpu", "h200", "--space", "x.json"), "--gpu and --space exclude each other"),
-    (("--gpu", "h20", "--problem", TILES), "unknown GPU 'h20'"),
+    (("--gpu", "h20z", "--problem", TILES), "unknown GPU 'h20z'"),
     (("--gpu", "h200", "--problem", TILES, "--kernel", "gemm"), "--problem takes no --kernel"),
     (("--problem", TILES, "--space", "x.json"), "--problem and --space exclude each other"),
     (("--problem", TILES, "--m", 3), "--problem takes no --m"),

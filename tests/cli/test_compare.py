@@ -151,7 +151,7 @@ def test_solve_ranks_for_each_gpu(run: Any) -> None:
     ("arguments", "message"),
     [
         (("compare",), "name the GPUs to compare"),
-        (("compare", "h200", "h20"), "unknown GPU 'h20'. Nearest: "),
+        (("compare", "h200", "h20z"), "unknown GPU 'h20z'. Nearest: "),
         (("compare", "", "h200"), "got ''"),
         (("compare", "h200", "\x1b[31m"), r"unknown GPU '\x1b[31m'"),
         (("compare", "h200", "g" * 10_000), "unknown GPU 'ggg"),

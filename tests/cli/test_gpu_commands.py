@@ -34,13 +34,83 @@ def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) ->
 def test_gpus_lists_every_model(call: Call) -> None:
     code, out, err = call("gpus")
     assert (code, err) == (0, "")
-    assert [line.split()[0] for line in out.splitlines()[1:27]] == list(list_gpus())
-    assert all(len(line) <= 80 for line in out.splitlines()[:27])
+    listed = out.splitlines()[: len(list_gpus()) + 1]
+    assert [line.split()[0] for line in listed[1:]] == list(list_gpus())
+    assert all(len(line) <= 80 for line in listed)
     code, out, _ = call("gpus --json")
     document = json.loads(out)
     assert document["schema"] == "constrint.gpus/1"
     assert [gpu["name"] for gpu in document["gpus"]] == list(list_gpus())
     assert next(gpu for gpu in document["gpus"] if gpu["name"] == "L40S")["l2_bytes"] is None
+    assert {gpu["file"] for gpu in document["gpus"]} == {None}
+
+
+def test_gpus_lists_a_family_and_orders_by_architecture(call: Call) -> None:
+    def names(line: str) -> list[str]:
+        code, out, err = call(f"{line} --format csv --columns name")
+        assert (code, err) == (0, "")
+        return out.splitlines()[1:]
+
+    assert names("gpus --family hopper") == [
+        "GH200", "H100-NVL", "H100-PCIe", "H100-SXM5", "H20", "H200-SXM", "H800-SXM5",
+    ]  # fmt: skip
+    assert names("gpus --family cdna3 --family RDNA4") == [
+        "MI300A", "MI300X", "MI308X", "MI325X", "RX-9060-XT", "RX-9070", "RX-9070-XT",
+    ]  # fmt: skip
+    assert set(names("gpus --family rdna")) > set(names("gpus --family rdna3")) > set(names("gpus --family rdna3.5"))
+    grouped = names("gpus --group")
+    assert sorted(grouped) == sorted(list_gpus())
+    assert grouped[0] == "V100-SXM2"
+    assert grouped.index("MI100") > grouped.index("GB10")
+    code, out, err = call("gpus --family kepler")
+    assert (code, out) == (2, "")
+    assert "unknown family 'kepler'. Nearest: Hopper, Ampere." in err
+
+
+def test_a_users_own_folder_is_listed_searched_and_marked(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CONSTRINT_GPU_PATH", str(tmp_path))
+    mine = call("gpu h200 --yaml")[1].replace("name: H200-SXM", "name: Mine")
+    (tmp_path / "mine.yaml").write_text(mine)
+    code, out, err = call("gpus --family hopper")
+    assert (code, err) == (0, "")
+    assert f"Mine is your own: {tmp_path / 'mine.yaml'}" in " ".join(out.split())
+    assert call("gpu mine")[1].startswith("Mine (nvidia, Hopper, sm_90a)")
+    assert call("limits --gpu MINE")[0] == 0
+    (tmp_path / "broken.yaml").write_text("schema: 2")
+    with pytest.warns(UserWarning, match="a GPU of yours is left out"):
+        assert call("gpus --family hopper --json")[0] == 0
+
+
+def test_gpu_prints_yaml_that_checks_and_loads_back(call: Call, tmp_path: Path) -> None:
+    code, text, err = call("gpu mi300x --yaml")
+    assert (code, err) == (0, "")
+    path = tmp_path / "mine.yaml"
+    path.write_text(text)
+    assert load_gpu(path) == load_gpu("mi300x")
+    code, out, err = call(f"gpu --check {path}")
+    assert (code, err) == (0, "")
+    assert "MI300X (CDNA3, gfx942) breaks no rule; " in " ".join(out.split())
+    path.write_text(text.replace("sm_count: 304", "sm_count: 30").replace("smem_banks: 32", "smem_banks: 31"))
+    code, out, err = call(f"gpu --check {path}")
+    assert (code, err) == (1, "")
+    assert "device.sm_count: must be num_xcds times sms_per_xcd; it is 30." in " ".join(out.split())
+    assert "sm.smem_banks: must be a power of two; it is 31." in " ".join(out.split())
+    document = json.loads(call(f"gpu --check {path} --json")[1])
+    assert (document["schema"], document["gpu"]) == ("constrint.gpu.check/1", "MI300X")
+    assert len(document["broken"]) > 2
+    path.write_text("name: [")
+    assert call(f"gpu --check {path}")[0] == 1
+    assert json.loads(call(f"gpu --check {path} --json")[1])["gpu"] is None
+    assert call(f"gpu --check {tmp_path / 'nowhere.yaml'}")[0] == 1
+
+
+def test_measuring_without_a_gpu_is_a_sentence(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("constrint.hwmodels.detection.SOURCES", (("torch", lambda: ([], "sees no device")),))
+    code, out, err = call("gpu --detect --write")
+    assert (code, out) == (1, "")
+    assert err == "error: no GPU found on this machine (torch: sees no device).\n"
 
 
 def test_gpu_shows_sources_and_what_is_unconfirmed(call: Call) -> None:
@@ -81,8 +151,13 @@ def test_gpu_takes_a_users_own_file(call: Call, tmp_path: Path) -> None:
         ("gpu", "name one GPU"),
         ("gpu h200 --detect", "name one GPU"),
         ("gpu h200 --gpu h200", "name one GPU"),
-        ("gpu h20", "unknown GPU 'h20'. Nearest: "),
-        ("occupancy --gpu h20 --threads 32 --registers 8", "unknown GPU 'h20'"),
+        ("gpu h200 --write", "--write is about the GPU of this machine: add --detect."),
+        ("gpu h200 --check mine.yaml", "name one GPU"),
+        ("gpu --check mine.yaml --yaml", "--names and --yaml are about a model"),
+        ("gpu --detect --names", "--names and --yaml are about a model"),
+        ("gpu h200 --yaml --json", "--yaml is a format of its own"),
+        ("gpu h20z", "unknown GPU 'h20z'. Nearest: "),
+        ("occupancy --gpu h20z --threads 32 --registers 8", "unknown GPU 'h20z'"),
         (
             "occupancy --gpu h200 --threads 0 --registers 8",
             "threads_per_block: expected whole numbers from 1",

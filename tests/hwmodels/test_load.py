@@ -289,7 +289,7 @@ def test_one_name_reads_one_file_whole() -> None:
         "real = io.open\n"
         "pathlib.io.open = lambda *a, **k: (opened.append(str(a[0])), real(*a, **k))[1]\n"
         "load_gpu('7900xtx'); load_gpu('RX-7900-XTX')\n"
-        "print([o.rpartition('/')[2] for o in opened if 'hwmodels' in o])"
+        "print([o.rpartition('/')[2] for o in opened if 'hwmodels/data' in o])"
     )
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=DATA.parents[2]

@@ -10,18 +10,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from constrint.hwmodels import AmdCu, load_gpu, occupancy
+from constrint.hwmodels import AmdCu, load_all, load_gpu, occupancy
 
 CSV = Path(__file__).parents[1] / "data" / "occupancy" / "amd.csv"
 ROWS = list(csv.DictReader(CSV.read_text().splitlines()))
 QUIRK = "llvm_sgpr_inflation_quirk"
 GPUS = {
     "gfx908": ("MI100",),
-    "gfx90a": ("MI210", "MI250X-GCD"),
-    "gfx942": ("MI300A", "MI300X", "MI325X"),
+    "gfx90a": ("MI210", "MI250-GCD", "MI250X-GCD"),
+    "gfx942": ("MI300A", "MI300X", "MI308X", "MI325X"),
     "gfx950": ("MI350X", "MI355X"),
-    "gfx1100": ("RX-7900-XTX",),
-    "gfx1201": ("RX-9070-XT",),
+    "gfx1100": ("RX-7900-XTX", "RX-7900-XT", "PRO-W7900"),
+    "gfx1151": ("Radeon-8060S",),
+    "gfx1200": ("RX-9060-XT",),
+    "gfx1201": ("RX-9070-XT", "RX-9070"),
 }
 
 
@@ -39,10 +41,12 @@ def mode(row: dict[str, str]) -> dict[str, Any]:
     return {"wave_size": int(row["wave_size"]), "wgp_mode": row["mode"] == "wgp"}
 
 
-def test_the_data_covers_every_target_and_notes_its_exceptions() -> None:
+def test_the_data_covers_every_model_and_notes_its_exceptions() -> None:
+    models = [model for model in load_all() if model.vendor == "amd"]
+    assert {model.name: model.arch.target for model in models} == {n: t for t, names in GPUS.items() for n in names}
     assert {row["target"] for row in ROWS} == set(GPUS)
-    assert len(ROWS) == 1009
-    assert Counter(row["note"] for row in ROWS) == {"": 1006, QUIRK: 3}
+    assert len(ROWS) == 1172
+    assert Counter(row["note"] for row in ROWS) == {"": 1169, QUIRK: 3}
 
 
 @pytest.mark.parametrize("target", GPUS)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from constrint.hwmodels import UNLIMITED, occupancy
+from constrint.hwmodels import UNLIMITED, load_all, occupancy
 
 CSV = Path(__file__).parents[1] / "data" / "occupancy" / "nvidia.csv"
 ROWS = list(csv.DictReader(CSV.read_text().splitlines()))
@@ -22,13 +22,20 @@ GPUS = {
     "H100SXM": "H100-SXM5",
     "B200": "B200",
     "RTX5090": "RTX-5090",
+    "ORIN": "AGX-Orin-64GB",
+    "B300": "B300",
+    "THOR": "AGX-Thor",
+    "GB10": "GB10",
 }
 #: Models that share a compute capability have the same occupancy.
 SAME = {
-    "A100-SXM4-80GB": ("A100-SXM4-40GB", "A30"),
-    "RTX-3090": ("A10",),
-    "RTX-4090": ("L4", "L40S"),
-    "H100-SXM5": ("H100-PCIe", "H200-SXM", "GH200"),
+    "A100-SXM4-80GB": ("A100-SXM4-40GB", "A30", "A800-SXM4-80GB"),
+    "RTX-3090": ("A10", "A40", "RTX-A6000"),
+    "RTX-4090": ("L4", "L20", "L40", "L40S", "RTX-4070", "RTX-4070-Ti", "RTX-4080", "RTX-4080-SUPER", "RTX-6000-Ada"),
+    "H100-SXM5": ("H100-PCIe", "H100-NVL", "H200-SXM", "GH200", "H20", "H800-SXM5"),
+    "B200": ("GB200",),
+    "B300": ("GB300",),
+    "RTX-5090": ("RTX-5070", "RTX-5070-Ti", "RTX-5080", "RTX-PRO-6000"),
 }
 
 
@@ -63,10 +70,12 @@ def expected(row: dict[str, str]) -> dict[str, Any]:
     return {name: number(row[column]) for name, column in columns.items()} | {"limited_by": limited_by}
 
 
-def test_the_data_covers_every_compute_capability_and_is_free_of_errors() -> None:
+def test_the_data_covers_every_model_and_is_free_of_errors() -> None:
+    models = {model.name for model in load_all() if model.vendor == "nvidia"}
+    assert models == {*GPUS.values(), *(name for same in SAME.values() for name in same)}
     assert {row["gpu"] for row in ROWS} == set(GPUS)
     assert {row["error_code"] for row in ROWS} == {"0"}
-    assert len(ROWS) == 1754
+    assert len(ROWS) == 1980
 
 
 @pytest.mark.parametrize("short", GPUS)

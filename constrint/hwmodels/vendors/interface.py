@@ -153,6 +153,15 @@ class Figure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     source: Annotated[str, msgspec.Meta(min_length=1)]
 
 
+class Units(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The most operations of one SM in a clock, by dtype; a dtype that is not listed is not checked."""
+
+    matrix: dict[str, Annotated[float, msgspec.Meta(gt=0)]]
+    vector: dict[str, Annotated[float, msgspec.Meta(gt=0)]]
+    source: Annotated[str, msgspec.Meta(min_length=1)]
+    packed_vector: dict[str, Annotated[float, msgspec.Meta(gt=0)]] = {}
+
+
 class LimitRow(NamedTuple):
     """A line of `constrint limits`: key, unit, value, meaning."""
 
@@ -180,6 +189,15 @@ def read_figures(path: Path) -> Mapping[str, Figure]:
         raise HardwareModelError(f"{path}: {error}.") from None
 
 
+@functools.cache
+def read_units(path: Path) -> Mapping[str, Units]:
+    """The units of a YAML file by target."""
+    try:
+        return msgspec.convert(read_yaml(path), dict[str, Units])
+    except msgspec.ValidationError as error:
+        raise HardwareModelError(f"{path}: {error}.") from None
+
+
 class Vendor(ABC):
     """One GPU vendor.
 
@@ -194,6 +212,7 @@ class Vendor(ABC):
         required_keys: Keys that every file of the vendor has; `null` where unknown.
         matrix_kinds: Kinds of its matrix instructions, as the files state them.
         occupancy_options: The optional arguments of `occupancy` that this vendor's GPUs take, of `KernelUse.options`.
+        units_file: YAML file with what the units of an SM do in one clock, by target as compilers name it.
         triton_backend: Name of Triton's back-end, None where there is none.
         figures_file: YAML file of the vendor's figures.
         assumed_file: YAML file of the assumptions about its GPUs, by family.
@@ -211,6 +230,7 @@ class Vendor(ABC):
     required_keys: ClassVar[tuple[str, ...]] = ()
     matrix_kinds: ClassVar[tuple[str, ...]] = ()
     occupancy_options: ClassVar[frozenset[str]] = frozenset()
+    units_file: ClassVar[Path | None] = None
     triton_backend: ClassVar[str | None] = None
     figures_file: ClassVar[Path | None] = None
     assumed_file: ClassVar[Path | None] = None
@@ -252,6 +272,10 @@ class Vendor(ABC):
     def limit_rows(self, gpu: GpuModel) -> list[LimitRow]:
         """Limits of one SM that `constrint limits` prints beside those that every vendor has."""
         return []
+
+    def units(self) -> Mapping[str, Units]:
+        """The most that the units of an SM do in one clock, by target; peak rates are held against it."""
+        return {} if self.units_file is None else read_units(self.units_file)
 
     def figures(self) -> Mapping[str, Figure]:
         """Numbers for the vendor's GPUs in general, which models of time ask for by name."""

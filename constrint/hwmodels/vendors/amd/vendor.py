@@ -98,6 +98,7 @@ TARGETS = {
     "gfx1100": "RDNA3",
     "gfx1101": "RDNA3",
     "gfx1102": "RDNA3",
+    "gfx1151": "RDNA3.5",
     "gfx1200": "RDNA4",
     "gfx1201": "RDNA4",
 }
@@ -150,6 +151,7 @@ class Amd(Vendor):
     occupancy_options = frozenset(
         {"accumulator_registers_per_thread", "sgprs_per_wave", "wgp_mode", "lds_granularity_bytes"}
     )
+    units_file = Path(__file__).parent / "units.yaml"
     triton_backend = "hip"
     figures_file = Path(__file__).parent / "figures.yaml"
     assumed_file = Path(__file__).parent / "assumed.yaml"
@@ -200,6 +202,11 @@ class Amd(Vendor):
                 "sm.sgprs_per_simd",
                 "goes with sgpr_alloc_granularity_sgprs and sgprs_reserved_per_wave: all or none",
             )
+        yield from _register_findings(sm)
+        if sm.smem_bytes_per_wgp is not None and sm.smem_bytes_per_wgp != 2 * sm.smem_bytes_per_sm:
+            yield "sm.smem_bytes_per_wgp", "must be twice smem_bytes_per_sm: a WGP is two CUs"
+        if sm.max_multi_wave_blocks_per_sm > sm.max_blocks_per_sm:
+            yield "sm.max_multi_wave_blocks_per_sm", f"exceeds max_blocks_per_sm, {sm.max_blocks_per_sm}"
         if sm.has_unified_vgpr_file and (sm.arch_vgpr_alignment_vgprs is None or sm.max_acc_vgprs_per_thread is None):
             yield "sm.arch_vgpr_alignment_vgprs", "a unified file needs it, and max_acc_vgprs_per_thread"
 
@@ -273,6 +280,28 @@ class Amd(Vendor):
         shapes = {shape[0]: shape for shape in square}
         kind = "mfma" if any(i.kind == "mfma" for i in instructions) else "wmma"
         return DotUnit(kind, tuple(shapes[m] for m in sorted(shapes)))
+
+
+def _register_findings(sm: AmdCu) -> Iterator[Finding]:
+    """Vector registers that divide, and that every wave slot and the largest wave can have."""
+    for size, file in ((32, sm.wave32), (64, sm.wave64)):
+        if file is None:
+            continue
+        path, unit, lanes = f"sm.wave{size}", file.alloc_granularity_vgprs, file.vgprs_per_lane
+        if lanes % unit:
+            yield f"{path}.vgprs_per_lane", f"must be a multiple of alloc_granularity_vgprs, {unit}"
+        if unit * sm.max_waves_per_simd > lanes:
+            rule = f"{sm.max_waves_per_simd} waves of it exceed vgprs_per_lane, {lanes}"
+            yield f"{path}.alloc_granularity_vgprs", rule
+        if sm.max_arch_vgprs_per_thread > lanes:
+            yield "sm.max_arch_vgprs_per_thread", f"exceeds vgprs_per_lane of wave{size}, {lanes}"
+    arch, acc = sm.max_arch_vgprs_per_thread, sm.max_acc_vgprs_per_thread
+    most = arch + (acc or 0) if sm.has_unified_vgpr_file else arch
+    if sm.max_registers_per_thread != most:
+        yield (
+            "sm.max_registers_per_thread",
+            f"must be {most}, of max_arch_vgprs_per_thread and max_acc_vgprs_per_thread",
+        )
 
 
 def _cu(gpu: GpuModel) -> AmdCu:

@@ -124,6 +124,7 @@ class Nvidia(Vendor):
     required_keys = ("arch.compute_capability", "device.num_gpcs")
     matrix_kinds = ("mma", "wmma", "wgmma", "tcgen05")
     occupancy_options = frozenset({"carveout_percent", "barriers_per_block", "smem_opt_in=False"})
+    units_file = Path(__file__).parent / "units.yaml"
     triton_backend = "cuda"
     figures_file = Path(__file__).parent / "figures.yaml"
     assumed_file = Path(__file__).parent / "assumed.yaml"
@@ -147,7 +148,7 @@ class Nvidia(Vendor):
         return resource_limits(gpu.name, _sm(gpu), use)
 
     def findings(self, gpu: GpuModel) -> Iterator[Finding]:
-        """A target of the compute capability, carve-outs that rise, limits that agree, no keys of AMD's."""
+        """A target of the capability, carve-outs that rise, registers and limits that agree, no keys of AMD's."""
         sm = _sm(gpu)
         digits = (gpu.arch.compute_capability or "").replace(".", "")
         if digits and re.sub(r"\D", "", gpu.arch.target) != digits:
@@ -159,6 +160,12 @@ class Nvidia(Vendor):
             yield "sm.max_smem_bytes_per_block_without_opt_in", "exceeds max_smem_bytes_per_block"
         if sm.max_registers_per_block > sm.registers_per_partition * sm.num_partitions:
             yield "sm.max_registers_per_block", "exceeds registers_per_partition times num_partitions"
+        yield from _register_findings(sm)
+        if gpu.memory.l1.size_bytes is not None and sm.smem_bytes_per_sm > gpu.memory.l1.size_bytes:
+            yield (
+                "sm.smem_bytes_per_sm",
+                f"exceeds memory.l1.size_bytes, {gpu.memory.l1.size_bytes}, a part of which it is",
+            )
         if gpu.device.num_xcds != 1 or gpu.memory.last_level is not None:
             yield "device.num_xcds", "XCDs and a last-level cache are AMD's"
 
@@ -236,6 +243,26 @@ class Nvidia(Vendor):
             if depths:
                 return DotUnit(kind, ((64, 8, min(depths)),), fallback="mma")
         return DotUnit("mma", ((16, 8, max(i.k for i in instructions)),))
+
+
+def _register_findings(sm: NvidiaSm) -> Iterator[Finding]:
+    """Registers that every warp slot and the largest block can have."""
+    unit, total = sm.register_alloc_granularity_registers_per_warp, sm.registers_per_partition * sm.num_partitions
+    if sm.registers_per_partition % unit:
+        yield "sm.registers_per_partition", f"must be a multiple of the granularity of a warp, {unit}"
+    if unit * sm.max_warps_per_sm > total:
+        rule = f"{sm.max_warps_per_sm} warps of it exceed the {total} registers of an SM"
+        yield "sm.register_alloc_granularity_registers_per_warp", rule
+    if sm.max_registers_per_thread * sm.warp_size > sm.registers_per_partition:
+        rule = f"a warp of it exceeds registers_per_partition, {sm.registers_per_partition}"
+        yield "sm.max_registers_per_thread", rule
+    if sm.max_threads_per_block // sm.warp_size * unit > sm.max_registers_per_block:
+        rule = f"is too little for a block of max_threads_per_block, {sm.max_threads_per_block}"
+        yield "sm.max_registers_per_block", rule
+    if sm.max_warps_per_sm % sm.warp_alloc_granularity_warps:
+        yield "sm.warp_alloc_granularity_warps", f"must divide max_warps_per_sm, {sm.max_warps_per_sm}"
+    if sm.max_barriers_per_sm is not None and sm.max_barriers_per_sm < sm.max_blocks_per_sm:
+        yield "sm.max_barriers_per_sm", f"is below max_blocks_per_sm, {sm.max_blocks_per_sm}"
 
 
 def _sm(gpu: GpuModel) -> NvidiaSm:

@@ -1,0 +1,151 @@
+"""Checks of a GPU's file that types cannot express: sources resolve, unknowns are declared, numbers agree.
+
+`findings` lists every broken rule; `plausible.py` has the relations between quantities of the hardware.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from constrint.hwmodels.plausible import relations
+from constrint.hwmodels.schema import DTYPES, GpuModel
+from constrint.hwmodels.targets import target_findings
+from constrint.hwmodels.vendors.interface import Finding
+
+
+def findings(raw: dict[str, Any], model: GpuModel) -> Iterator[Finding]:
+    """Every broken rule of one file; `raw` is the parsed file that `model` was made from."""
+    yield from _sources(raw, model)
+    yield from _unknowns(raw, model)
+    yield from _numbers(model)
+    yield from _magnitudes(model)
+    yield from target_findings(model)
+    yield from model.maker.findings(model)
+    yield from relations(model)
+
+
+def _sources(raw: dict[str, Any], model: GpuModel) -> Iterator[Finding]:
+    used: set[str] = set()
+    for path, keys in _walk_sources(raw, ""):
+        used |= set(keys)
+        for key in keys:
+            if key not in model.sources:
+                yield path, f"source {key!r} is not among the keys of the top-level 'sources' block"
+    for key in model.sources:
+        if key not in used:
+            yield f"sources.{key}", "no block names this source; remove it, or name it where its values stand"
+
+
+def _walk_sources(value: Any, path: str) -> Iterator[tuple[str, list[str]]]:
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            where = f"{path}.{key}" if path else key
+            if key == "sources" and isinstance(inner, list):
+                yield where, inner
+            else:
+                yield from _walk_sources(inner, where)
+
+
+def _unknowns(raw: dict[str, Any], model: GpuModel) -> Iterator[Finding]:
+    present: dict[str, bool] = {}
+    for path, is_null in _walk_keys(raw, ""):
+        present[path] = present.get(path, False) or is_null
+    for path in model.maker.required_keys:
+        if path not in present:
+            yield (path, f"missing; {model.vendor} files state it (null, and under 'unconfirmed', when unknown)")
+    declared = {entry.partition(":")[0].strip() for entry in model.unconfirmed}
+    for path, is_null in present.items():
+        if is_null and path not in declared:
+            yield (path, "null is unknown, so it must be listed under 'unconfirmed' (leave out what does not apply)")
+    for path in sorted(declared):
+        if path not in present:
+            yield ("unconfirmed", f"{path!r} is no key of this file; an entry starts with a key's path and a colon")
+
+
+def _walk_keys(value: Any, path: str) -> Iterator[tuple[str, bool]]:
+    """Key paths of the file and whether the value is null; items of a list share the list's path."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            where = f"{path}.{key}" if path else key
+            yield where, inner is None
+            yield from _walk_keys(inner, where)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _walk_keys(inner, path)
+
+
+def _numbers(model: GpuModel) -> Iterator[Finding]:
+    sm, device = model.sm, model.device
+    widest = max(sm.warp_sizes, default=0)
+    if not sm.warp_sizes or list(sm.warp_sizes) != sorted(set(sm.warp_sizes)):
+        yield "sm.warp_sizes", "must list sizes in increasing order"
+    elif sm.max_threads_per_block < widest or sm.max_threads_per_sm < sm.max_threads_per_block:
+        yield "sm.max_threads_per_sm", "must hold a block of max_threads_per_block, and that a warp"
+    elif sm.max_threads_per_block % widest:
+        yield "sm.max_threads_per_block", f"must be a multiple of the warp sizes; it is {sm.max_threads_per_block}"
+    if sm.max_warps_per_sm * sm.warp_size != sm.max_threads_per_sm:
+        yield "sm.max_threads_per_sm", "must be max_warps_per_sm times the warp size"
+    if sm.max_smem_bytes_per_block + sm.smem_reserved_bytes_per_block > sm.smem_bytes_per_sm:
+        yield "sm.max_smem_bytes_per_block", "with smem_reserved_bytes_per_block it exceeds smem_bytes_per_sm"
+    if device.max_clock_hz and device.boost_clock_hz and device.max_clock_hz < device.boost_clock_hz:
+        yield "device.max_clock_hz", "is below boost_clock_hz"
+    small, large = device.max_cluster_blocks_portable, device.max_cluster_blocks_nonportable
+    if small and large and small > large:
+        yield "device.max_cluster_blocks_portable", "exceeds max_cluster_blocks_nonportable"
+    for index, key in enumerate(model.matrix.instructions):
+        if key.dtype not in model.compute.matrix_flop_per_s and key.dtype not in ("int4", "b1"):
+            yield f"matrix.instructions[{index}]", f"{key.name}: compute.matrix_flop_per_s has no {key.dtype}"
+        if key.kind not in model.maker.matrix_kinds:
+            kinds = ", ".join(model.maker.matrix_kinds)
+            yield f"matrix.instructions[{index}].kind", f"{key.kind!r} is none of {model.maker.title}'s: {kinds}"
+    for dtype in model.compute.vector_flop_per_s:
+        if dtype not in DTYPES[:2]:
+            yield f"compute.vector_flop_per_s.{dtype}", "only fp64 and fp32 have a plain rate here"
+
+
+#: Quantities of the file with the least and the most that a GPU may have: a slip of the unit is outside.
+_PLAUSIBLE = {
+    "device.sm_count": (1, 10_000),
+    "device.boost_clock_hz": (10**8, 10**10),
+    "device.max_clock_hz": (10**8, 10**10),
+    "sm.max_threads_per_block": (32, 2**16),
+    "sm.max_blocks_per_sm": (1, 2**10),
+    "sm.num_partitions": (1, 2**8),
+    "sm.max_registers_per_thread": (16, 2**12),
+    "sm.smem_bytes_per_sm": (2**10, 2**24),
+    "sm.smem_alloc_granularity_bytes": (1, 2**16),
+    "sm.smem_banks": (1, 2**12),
+    "sm.smem_bank_width_bytes": (1, 2**10),
+    "sm.special_functions_per_clk": (1, 2**12),
+    "memory.l1.size_bytes": (2**10, 2**26),
+    "memory.l2.size_bytes": (2**14, 2**34),
+    "memory.last_level.size_bytes": (2**14, 2**36),
+    "memory.dram.size_bytes": (2**27, 2**44),
+    "memory.dram.bandwidth_bytes_per_s": (10**9, 10**15),
+    **{f"memory.{level}.line_bytes": (8, 2**13) for level in ("l1", "l2", "last_level")},
+    **{f"memory.{level}.sector_bytes": (8, 2**13) for level in ("l1", "l2", "last_level")},
+    **{f"memory.{level}.bandwidth_bytes_per_s": (10**9, 10**17) for level in ("l1", "l2", "last_level")},
+    **{f"memory.{level}.assumed_bandwidth_bytes_per_s": (10**9, 10**17) for level in ("l1", "l2", "last_level")},
+}
+#: Least and most operations of an SM in one clock, in any dtype.
+_FLOP_PER_CLK = (0.5, 2**17)
+
+
+def _magnitudes(model: GpuModel) -> Iterator[Finding]:
+    """Quantities that no GPU has, such as a clock in MHz where Hz are stated."""
+    for path, (least, most) in _PLAUSIBLE.items():
+        value: Any = model
+        for name in path.split("."):
+            value = getattr(value, name, None)
+        if value is not None and not least <= value <= most:
+            yield path, f"must be between {least:,} and {most:,} in the unit of the key; it is {value:,}"
+    clock_hz = model.device.boost_clock_hz or model.device.max_clock_hz
+    slowest, fastest = _FLOP_PER_CLK
+    for block in ("matrix", "vector", "packed_vector", "matrix_fp16_accumulate"):
+        rates = getattr(model.compute, f"{block}_flop_per_s") or {}
+        for dtype, rate in rates.items():
+            per_clk = slowest if rate is None or clock_hz is None else rate / clock_hz / model.device.sm_count
+            if not slowest <= per_clk <= fastest:
+                rule = f"{rate:g} is {per_clk:,.3g} operations a clock of each {model.terms.sm}"
+                yield f"compute.{block}_flop_per_s.{dtype}", f"{rule}; {slowest} to {fastest:,} are possible"
