@@ -5,6 +5,10 @@ overlap) over the measured time. Among the nearest measured products of the same
 modelled as linear in the logarithms of the sizes, and no efficiency beyond theirs is predicted. There is no prediction
 for sizes beyond those that were measured with the same order of axes, far from each of them, or nearer to a product
 that the library did not take.
+
+`measured/` has the times that this project measured, `elsewhere/` those that others published, for GPUs that have no
+table of the project's own. Published times are of 16-bit products alone, and hold for bf16 and fp16 and for every order
+of axes: on an H200 and an H100 that costs no accuracy (`python -m benchmarks.elsewhere library`).
 """
 
 from __future__ import annotations
@@ -48,6 +52,8 @@ def library_s(gpu: GpuModel, product: Product) -> float | None:
     points = points_of(gpu, place.kind)
     if points is None:
         return None
+    if is_published(gpu.name):
+        place = place._replace(layout=PUBLISHED_LAYOUT)
     # A choice looks a prediction up twice: for its existence, and for its value.
     if place not in points.predicted:
         if len(points.predicted) >= CAPACITY:
@@ -161,7 +167,11 @@ def left_out_ratios(gpu: GpuModel, points: Points, most: int) -> list[tuple[Plac
     return ratios
 
 
-MEASURED = Path(__file__).parent / "measured"
+MEASURED, ELSEWHERE = Path(__file__).parent / "measured", Path(__file__).parent / "elsewhere"
+#: Columns of a published table, in place of those of a measured one; `us` is mostly of a warm L2.
+PUBLISHED_COLUMNS = ("dtype", "m", "n", "k", "us")
+#: Order of axes under which published times are stored, B by columns as in a linear layer, and their types.
+PUBLISHED_LAYOUT, PUBLISHED_DTYPES = "rc", ("bf16", "fp16")
 COLUMNS = ("dtype", "layout", "end", "batch", "m", "n", "k", "gap", "cold_us", "spread_us", "outcome")
 #: Ends of a product: nothing, a row or a matrix is added, the result has 32 bits an element.
 PLAIN, BIAS, SOURCE, WIDE = "plain", "bias", "source", "wide"
@@ -279,12 +289,18 @@ class Points:
 
 def has_table(gpu: GpuModel) -> bool:
     """Whether anything was measured on such a GPU; a model of the same name with other figures is another GPU."""
-    return is_as_measured(gpu) and _has_file(gpu.name)
+    return is_as_measured(gpu) and answering(gpu.name) is not None
 
 
 @lru_cache(maxsize=64)
-def _has_file(gpu: str) -> bool:
-    return path_of(gpu).is_file()
+def answering(gpu: str) -> Path | None:
+    """The table that answers for a GPU: the project's own, else a published one; None where there is neither."""
+    return next((path for path in (path_of(gpu), published_path(gpu)) if path.is_file()), None)
+
+
+def is_published(gpu: str) -> bool:
+    """Whether others measured the times that answer for a GPU."""
+    return answering(gpu) == published_path(gpu)
 
 
 def is_as_measured(gpu: GpuModel) -> bool:
@@ -314,13 +330,32 @@ def path_of(gpu: str) -> Path:
     return MEASURED / f"{gpu.lower()}.csv"
 
 
+def published_path(gpu: str) -> Path:
+    """The table of published times of a GPU."""
+    return ELSEWHERE / f"{gpu.lower()}.csv"
+
+
+def table_name(gpu: str) -> str:
+    """The table that answers for a GPU, as decisions and rankings name it; empty where there is none."""
+    path = answering(gpu)
+    return "" if path is None else f"gemm/library/{path.parent.name}/{path.name}"
+
+
+def origin_of(gpu: str) -> str:
+    """Who published the times that answer for a GPU, of which library; empty where the project measured them."""
+    path = answering(gpu)
+    if path is None or not is_published(gpu):
+        return ""
+    with path.open() as file:
+        return file.readline().removeprefix("# ").strip()
+
+
 @lru_cache(maxsize=64)
 def measured(gpu: str, dtype: str, end: str) -> Mapping[Kind, Points]:
-    """The measured products on a GPU for a dtype and an end, by kind; empty where there is no table."""
-    path = path_of(gpu)
+    """The products that were timed on a GPU for a dtype and an end, by kind; empty where there is no table."""
     times_by_kind: dict[Kind, dict[Place, list[float]]] = {}
     refused: dict[Kind, list[Place]] = {}
-    for row in rows_of(path, dtype) if path.is_file() else ():
+    for row in _published_rows(gpu, dtype) if is_published(gpu) else rows_of(path_of(gpu), dtype):
         if row["end"] != end:
             continue
         place = place_of_row(row)
@@ -334,8 +369,18 @@ def measured(gpu: str, dtype: str, end: str) -> Mapping[Kind, Points]:
     }
 
 
+def _published_rows(gpu: str, dtype: str) -> Iterator[dict[str, str]]:
+    """The rows of a published table for a type, in the form of measured ones."""
+    same = {"dtype": dtype, "layout": PUBLISHED_LAYOUT, "end": PLAIN, "batch": "1", "gap": "0", "outcome": "ok"}
+    for each in PUBLISHED_DTYPES if dtype in PUBLISHED_DTYPES else ():
+        for row in rows_of(published_path(gpu), each):
+            yield row | same | {"cold_us": row["us"]}
+
+
 def rows_of(path: Path, dtype: str) -> Iterator[dict[str, str]]:
-    """The rows of a table for operands of a type."""
+    """The rows of a table for operands of a type; none where there is no table."""
+    if not path.is_file():
+        return
     # A table has thousands of rows, and a process needs few types: lines of the others are not parsed.
     with path.open(newline="") as file:
         yield from csv.DictReader(line for line in file if line.startswith(("dtype,", f"{dtype},")))
