@@ -82,9 +82,9 @@ def half_of(m: int, n: int, k: int) -> str:
 def times() -> Iterator[Time]:
     """All published times."""
     for row in _rows("times.csv.gz"):
-        sizes = (int(row[name]) for name in ("m", "n", "k", "transpose_b"))
+        m, n, k, transpose_b = (int(row[name]) for name in ("m", "n", "k", "transpose_b"))
         rest = row["kernel"], row["what"], row["source"], row["judged"] == "1"
-        yield Time(row["gpu"], row["dtype"], *sizes, float(row["us"]), *rest)
+        yield Time(row["gpu"], row["dtype"], m, n, k, transpose_b, float(row["us"]), *rest)
 
 
 def best_times(*, all_of_them: bool = False) -> list[Time]:

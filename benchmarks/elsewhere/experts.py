@@ -107,7 +107,7 @@ def table_lines(rows: Sequence[Priced]) -> Iterator[str]:
     """The table in Markdown: a row per GPU and set of configurations."""
     yield f"| GPU, set (n) | in the space | with its `group_m` | fits | price, median | > {DEAR} | lacks |"
     yield "|---|---|---|---|---|---|---|"
-    for (gpu, name), of_set in groups(rows, lambda row: (row.gpu, row.expert.set)).items():
+    for (gpu, name), of_set in sorted(groups(rows, lambda row: (row.gpu, row.expert.set)).items()):
         prices = [row.price for row in of_set if row.price is not None]
         dear = f"{np.mean([price > DEAR for price in prices]):.0%}" if prices else "-"
         shares = [np.mean([getattr(row, what) for row in of_set]) for what in ("is_in_space", "is_in_order")]

@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import exp, log
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.elsewhere.data import Time, best_times, model_of
+from benchmarks.elsewhere.data import JUDGING, Time, best_times, model_of
 from constrint.errors import ConstrintError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.registry import load_kernel
@@ -23,6 +23,7 @@ CLASSES = {"< 10 us": 10.0, "10-100 us": 100.0, "> 100 us": float("inf")}
 SMALL, _, LARGE = CLASSES
 #: A prediction is off where it is longer or shorter than the measured time by more than this.
 OFF = 1.5
+Row = TypeVar("Row")
 #: Fewest products of a class whose order is stated.
 FEWEST = 8
 
@@ -57,7 +58,7 @@ class Judged(NamedTuple):
 
 
 class Figures(NamedTuple):
-    """What a group of products says.
+    """Figures of a group of products.
 
     Args:
         n: Number of products.
@@ -89,17 +90,20 @@ def own_kernels() -> Operation:
     return Operation("gemm", tuple(spec for spec in gemm.implementations if spec.full_name != "gemm.library"))
 
 
-def judged(gpus: Sequence[str] = (), *, all_of_them: bool = False) -> Iterator[Judged]:
+def judged(
+    gpus: Sequence[str] = (), *, halves: Sequence[str] = (JUDGING,), all_of_them: bool = False
+) -> Iterator[Judged]:
     """Every published time with the prediction; GPUs without a model are said once and left out.
 
     Args:
         gpus: Names as in the data; all where there are none.
+        halves: The halves of all shapes to judge.
         all_of_them: Judge all published times, not the sample alone.
     """
     operation, unable = own_kernels(), set[str]()
     models: dict[str, GpuModel | None] = {}
     for time in best_times(all_of_them=all_of_them):
-        if gpus and time.gpu not in gpus:
+        if (gpus and time.gpu not in gpus) or time.half not in halves:
             continue
         gpu = models.setdefault(time.gpu, model_of(time.gpu))
         if gpu is None:
@@ -160,9 +164,9 @@ def _places(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray((last - (counts - 1) / 2.0)[at])
 
 
-def groups(rows: Iterable[Judged], key: Callable[[Judged], Any]) -> dict[Any, list[Judged]]:
+def groups(rows: Iterable[Row], key: Callable[[Row], Any]) -> dict[Any, list[Row]]:
     """Rows by a key, in the order in which the keys come."""
-    found: dict[Any, list[Judged]] = {}
+    found: dict[Any, list[Row]] = {}
     for row in rows:
         found.setdefault(key(row), []).append(row)
     return found

@@ -71,10 +71,10 @@ def _lines(name: str, rows: Iterable[Time]) -> Iterator[str]:
         yield f"{time.dtype},{time.m},{time.n},{time.k},{time.us:g}\n"
 
 
-def print_errors() -> None:
-    """Print the error of each published table on products left out."""
-    print("published tables, each product predicted by the others:")
-    print(f"{'GPU':18} {'kind':24} {'n':>5} {'silent':>6} {'median':>7} {'9 in 10':>8}")
+def table_lines() -> Iterator[str]:
+    """The errors in Markdown: of each published table, and of the assumption that it makes about types and axes."""
+    yield "| GPU | products | n | silent | median | nine in ten |"
+    yield "|---|---|---|---|---|---|"
     for name in dict.fromkeys(time.gpu for time in times()):
         gpu = model_of(name)
         if gpu is None or answering(gpu.name) is None or not is_published(gpu.name):
@@ -82,17 +82,17 @@ def print_errors() -> None:
         for kind, points in measured(gpu.name, "bf16", PLAIN).items():
             error = left_out_error(gpu, kind, len(points))
             if error is not None:
-                print(f"{gpu.name:18} {_shown(kind):24} {_figures(*error)}")
-
-
-def print_transfer() -> None:
-    """Print how well bf16 times with B by columns predict fp16 and other orders of axes, where those were measured."""
-    print("\nbf16 with B by columns predicts, on products that this project measured:")
+                yield f"| {gpu.name} | {_shown(kind)} | {_figures(*error)} |"
+    yield ""
+    yield "Where this project measured both, bf16 with B by columns (rc) predicts other types and orders of axes:"
+    yield ""
+    yield "| GPU | products | n | silent | median | nine in ten |"
+    yield "|---|---|---|---|---|---|"
     for name in CHECKED:
         gpu = load_gpu(name)
         for dtype in PUBLISHED_DTYPES:
             for layout in ("rc", "rr", "cr", "cc"):
-                print(f"{gpu.name:18} {dtype + ' ' + layout:24} {_figures(*_transfer(gpu, dtype, layout))}")
+                yield f"| {gpu.name} | {dtype} {layout} | {_figures(*_transfer(gpu, dtype, layout))} |"
 
 
 def _transfer(gpu: GpuModel, dtype: str, layout: str) -> tuple[float, float, int, int]:
@@ -115,7 +115,7 @@ def _transfer(gpu: GpuModel, dtype: str, layout: str) -> tuple[float, float, int
 
 
 def _figures(median: float, ninth: float, number: int, silent: int) -> str:
-    return f"{number:5} {silent:6} {median:7.1%} {ninth:8.1%}"
+    return f"{number} | {silent} | {median:.1%} | {ninth:.1%}"
 
 
 def _shown(kind: Kind) -> str:

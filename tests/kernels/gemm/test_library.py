@@ -164,7 +164,7 @@ def test_the_stated_error_is_that_of_products_left_out(tables: Path) -> None:
     noisy = left_out_error(H200, PLAIN_BF16)
     assert noisy is not None
     assert noisy.median > 0.1, "every second product takes half as long again as its neighbours say"
-    (line,) = load_gemm_library().assumptions(H200, gemm(256, 256, 256))
+    line = load_gemm_library().evidence(H200, gemm(256, 256, 256))
     assert f"off by {noisy.median:.0%} in the median" in line
 
 
@@ -372,7 +372,7 @@ def test_a_ranking_shows_it_as_one_row_among_the_kernels(tables: Path) -> None:
     assert len(rows) == 1
     assert (dict(rows[0].config), rows[0].resources) == ({}, None)
     assert len({candidate.kernel for candidate in ranking.candidates}) > 1
-    assert any("gemm.library are interpolated" in line for line in ranking.assumptions)
+    assert "gemm.library are interpolated" in ranking.evidence["gemm.library"]
 
 
 def load_gemm_library() -> GemmSpec:

@@ -93,16 +93,20 @@ class LibrarySpec(GemmSpec):
         return CostColumns(np.array([seconds]), dict.fromkeys((*PARTS, "spilling"), 0.0) | {"latency": seconds})
 
     def assumptions(self, gpu: GpuModel, workload: Workload) -> tuple[str, ...]:
+        """None: its times are measured ones."""
+        return ()
+
+    def evidence(self, gpu: GpuModel, workload: Workload) -> str:
         """The table that the time comes from, and the error of the interpolation."""
         error = left_out_error(gpu, place_of(Product.of(workload)).kind)
         if error is None:
-            return ()
+            return ""
         origin = origin_of(gpu.name)
         whose = f"products measured elsewhere ({origin})" if origin else "measured products"
         return (
             f"times of {self.full_name} are interpolated between {whose}, of {table_name(gpu.name)}: off by "
             f"{error.median:.0%} in the median and by up to {error.nine_in_ten:.0%} nine times in ten, on "
-            f"{error.num_judged} that were left out",
+            f"{error.num_judged} that were left out"
         )
 
     # Launch.
