@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from itertools import product
 from typing import Any
 
@@ -26,7 +27,7 @@ NVIDIA_GPUS = {"a100": "A100_SXM_80GB", "h100": "H100_SXM", "h200": "H200_SXM", 
 
 def origami() -> Callable[[Job], Answer]:
     """A function that asks Origami for the tile of the least latency."""
-    import origami as o
+    o: Any = import_module("origami")
 
     def ask(job: Job) -> Answer:
         gpu = job["facts"]
@@ -64,9 +65,7 @@ def origami() -> Callable[[Job], Answer]:
 
 def nvidia() -> Callable[[Job], Answer]:
     """A function that asks nvMatmulHeuristics, for Triton, for its first configuration."""
-    import nvMatmulHeuristics
-
-    api: Any = nvMatmulHeuristics
+    api: Any = import_module("nvMatmulHeuristics")
 
     made: dict[str, Any] = {}
 
