@@ -23,7 +23,7 @@ from constrint.kernels.gemm.units import (
     unit,
 )
 from constrint.model import Var
-from constrint.select.cost import LAUNCH_S, BlockTimes, CostColumns, cost_assumptions
+from constrint.select.cost import BlockTimes, CostColumns, cost_assumptions, dram_bytes_per_s, launch_offset_s, launch_s
 from constrint.select.spec import Columns
 from constrint.select.tile_work import BlockWork, ByRow, GridWork, derived_by_row
 
@@ -118,6 +118,7 @@ class _Blocks(ByRow):
             stages_in_flight=_stages_in_flight(gpu, c["num_stages"], direct, min(a.width_bytes, b.width_bytes)),
             is_persistent=c["persistent"],
             has_matrix_units=unit(gpu, dtype).kind != "fma",
+            dtype=dtype,
         )
         self.times = BlockTimes(gpu, matrix_peak_flop_per_s(gpu, dtype), work)
         self.slowdown: Any = 1.0
@@ -125,7 +126,7 @@ class _Blocks(ByRow):
             self.slowdown = np.where(c["num_stages"] == 1, gpu.figure("one_stage_slowdown"), 1.0)
         self.has_tma = has_tma(gpu)
         self.latencies_s = _latencies_s(gpu)
-        self.dram_bytes_per_s = gpu.memory.dram.bandwidth_bytes_per_s
+        self.dram_bytes_per_s = dram_bytes_per_s(gpu)
 
     def cost(self, product: Product, columns: Columns) -> CostColumns:
         """Predicted times of one product; `columns` may state the order of tiles."""
@@ -151,7 +152,7 @@ class _Blocks(ByRow):
         estimated = self.times.of_grid(grid)
         seconds = estimated.seconds * self.slowdown
         if self.has_tma:
-            seconds = _beside_tma(self.constants, seconds, dram / self.dram_bytes_per_s)
+            seconds = self._beside_tma(seconds, dram)
         return CostColumns(seconds, estimated.parts_s)
 
     def _traffic(self, columns: Columns, rows: Any, cols: Any, depth_bytes: int, resident: Any) -> tuple[Any, Any]:
@@ -174,22 +175,22 @@ class _Blocks(ByRow):
         traffic = operand_traffic(self.gpu, tiles)
         return traffic.l2_miss_bytes, traffic.dram_bytes
 
+    def _beside_tma(self, seconds: Any, dram: Any) -> Any:
+        """Count DRAM by the same norm as the kernels that load through the TMA unit, on GPUs where these compete.
+
+        The constants of `estimate` were fitted to the full bandwidth. Products that wait for DRAM then look a fifth
+        faster here than in the other kernels' model; measured, they take the same time.
+        """
+        launch_s = self.constants.launch_s + launch_offset_s(self.gpu)
+        busy_s = np.maximum(seconds - launch_s, 0.0)
+        waited_s = dram / dram_bytes_per_s(self.gpu, self.constants.pointer_dram_share)
+        return np.maximum(seconds, launch_s + np.cbrt(busy_s**3 + waited_s**3))
+
     def _reduction_s(self, elements: int) -> Any:
         """Seconds in which the last block of each split tile learns that it is the last, and reads all partial sums."""
         splits, constants = self.splits, self.constants
         read_s = elements * PARTIAL_BYTES * splits / self.dram_bytes_per_s
         return np.where(self.is_split, constants.split_finish_s + constants.split_read_s * splits + read_s, 0.0)
-
-
-def _beside_tma(constants: Measured, seconds: Any, dram_s: Any) -> Any:
-    """Count DRAM by the same norm as the kernels that load through the TMA unit, on GPUs where these compete.
-
-    The constants of `estimate` were fitted to the full bandwidth. Products that wait for DRAM then look a fifth faster
-    here than in the other kernels' model; measured, they take the same time.
-    """
-    busy_s = np.maximum(seconds - constants.launch_s, 0.0)
-    waited_s = dram_s / constants.pointer_dram_share
-    return np.maximum(seconds, constants.launch_s + np.cbrt(busy_s**3 + waited_s**3))
 
 
 def pointer_assumptions(gpu: GpuModel) -> list[str]:
@@ -201,7 +202,7 @@ def pointer_assumptions(gpu: GpuModel) -> list[str]:
     if latencies_s is not None:
         hit, l2_miss, miss = (1e6 * latency_s for latency_s in latencies_s)
         added = f"{l2_miss:.1f} and {miss:.1f} us more per miss of L2 and last level"
-        lines[0] = f"{hit:.1f} us load latency, {added}, {LAUNCH_S * 1e6:.1f} us launch"
+        lines[0] = f"{hit:.1f} us load latency, {added}, {launch_s(gpu) * 1e6:.1f} us launch"
     assumed = _assumed_rates(gpu)
     if assumed is not None:
         # Both rates together, as `_cache_rate` combines them.
@@ -239,7 +240,7 @@ def _cache_rate(gpu: GpuModel, loaded: Any, l2_miss: Any, dram: Any) -> Any:
         return None
     hits, last_hits = np.maximum(loaded - l2_miss, 0.0) / loaded, np.maximum(l2_miss - dram, 0.0) / l2_miss
     caches = rates[0] * hits + rates[1] * last_hits
-    return np.maximum(caches, gpu.memory.dram.bandwidth_bytes_per_s)
+    return np.maximum(caches, dram_bytes_per_s(gpu))
 
 
 def _assumed_rates(gpu: GpuModel) -> tuple[float, float] | None:
