@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.measured import MEASURED, Measured
 from constrint.kernels.gemm.product import Product, has_tma
+from constrint.kernels.gemm.rules import MAX_TILE
 from constrint.kernels.gemm.spec import matrix_peak_flop_per_s
 from constrint.kernels.gemm.units import (
     ELEMENT_BYTES,
@@ -62,10 +63,23 @@ def _lying(gpu: GpuModel, product: Product, constants: Measured) -> tuple[float,
     # Longer runs than a request take no less time per byte.
     longest = math.ceil(constants.request_bytes / ELEMENT_BYTES[product.dtype])
     facts: list[float] = []
-    for operand, size in ((product.a, product.m * product.batch), (product.b, product.n)):
+    for operand, size, side in ((product.a, product.m * product.batch, "tile_m"), (product.b, product.n, "tile_n")):
         run = 0 if operand.is_k_major else min(size, longest)
-        facts += (operand.width_bytes, straddling(gpu, operand.step_bytes, *split), run)
+        facts += (
+            operand.width_bytes,
+            straddling(gpu, operand.step_bytes, *split),
+            run,
+            _rows(gpu, MAX_TILE[side], size),
+        )
     return tuple(facts)
+
+
+def _rows(gpu: GpuModel, tile: Any, size: int) -> Any:
+    """Distinct rows of an operand that a tile loads: beyond the edge it loads the first ones again.
+
+    Where the TMA kernel competes, all count: corrections of both kernels' times were measured with these figures.
+    """
+    return tile if has_tma(gpu) else np.minimum(tile, size)
 
 
 class _Blocks(ByRow):
@@ -92,7 +106,8 @@ class _Blocks(ByRow):
         self.resident = gpu.device.sm_count * resident
         self.is_split = c["split_k"] > 1
         a_bytes, b_bytes = (c[t] * c["tile_k"] * element for t in ("tile_m", "tile_n"))
-        self.slice_bytes = a_bytes + b_bytes
+        self.rows, self.columns = _rows(gpu, self.tile_m, product.m * product.batch), _rows(gpu, self.tile_n, product.n)
+        self.slice_bytes = (self.rows + self.columns) * c["tile_k"] * element
         direct = _is_direct(gpu, dtype, c)
         efficiency, smem = _instruction(gpu, dtype, c, a_bytes, b_bytes, direct)
         if promotion_interval(gpu, dtype, 1) is not None:
@@ -109,8 +124,12 @@ class _Blocks(ByRow):
             smem_bytes=smem,
             # Each row of an operand's tile is one contiguous run, and occupies whole requests on the way from the L2.
             load_bytes=sum(
-                num_bytes * np.maximum(1.0, constants.request_bytes / run) * straddling(gpu, operand.step_bytes, *split)
-                for num_bytes, run, operand in ((a_bytes, run_a, a), (b_bytes, run_b, b))
+                rows
+                * c["tile_k"]
+                * element
+                * np.maximum(1.0, constants.request_bytes / run)
+                * straddling(gpu, operand.step_bytes, *split)
+                for rows, run, operand in ((self.rows, run_a, a), (self.columns, run_b, b))
             ),
             load_instructions=a_bytes / a.width_bytes + b_bytes / b.width_bytes,
             store_bytes=c["tile_m"] * c["tile_n"] * np.where(self.is_split, PARTIAL_BYTES, output),
@@ -157,7 +176,7 @@ class _Blocks(ByRow):
 
     def _traffic(self, columns: Columns, rows: Any, cols: Any, depth_bytes: int, resident: Any) -> tuple[Any, Any]:
         """L2 misses and DRAM bytes of A and B; a lower bound over all orders of tiles where the order is open."""
-        row_bytes, column_bytes = self.tile_m * depth_bytes, self.tile_n * depth_bytes
+        row_bytes, column_bytes = self.rows * depth_bytes, self.columns * depth_bytes
         if "group_m" not in columns:
             least = rows * row_bytes + cols * column_bytes
             return least, least
