@@ -283,15 +283,18 @@ def _is_direct(gpu: GpuModel, dtype: str, c: dict[str, Any]) -> Any:
 def _alternates(gpu: GpuModel, c: dict[str, Any]) -> Any:
     """Where two waves of a SIMD take turns: one multiplies while the other loads, so that neither waits for itself.
 
-    Triton schedules loops so on CDNA3, with two stages, if the tile is large enough; `s_setprio` in the compiled loop
-    tells (Triton 3.9: 256x256x32 and 128x256x64 with eight warps and 128x128x32 with four have it, 128x256x32 and
-    128x128x64 with eight have not).
+    Triton 3.9 schedules loops so where the tile is large enough; in the compiled loop `s_setprio` (CDNA3) or
+    `cond_barrier` (CDNA4) tells. CDNA3, with two stages: 256x256x32 and 128x256x64 with eight warps and 128x128x32 with
+    four have it, 128x256x32 and 128x128x64 with eight have not. CDNA4, with eight warps and three stages: tiles whose
+    sides are 128 or more have it, 64x256 has not.
     """
-    if gpu.arch.target != "gfx942":
-        return False
-    volume, warps = c["tile_m"] * c["tile_n"] * c["tile_k"], c["num_warps"]
-    is_large = ((warps == 8) & (volume >= 1 << 21)) | ((warps == 4) & (volume >= 1 << 19))
-    return is_large & (c["num_stages"] == 2)
+    tile_m, tile_n, warps, stages = c["tile_m"], c["tile_n"], c["num_warps"], c["num_stages"]
+    if gpu.arch.target == "gfx942":
+        volume = tile_m * tile_n * c["tile_k"]
+        return (((warps == 8) & (volume >= 1 << 21)) | ((warps == 4) & (volume >= 1 << 19))) & (stages == 2)
+    if gpu.arch.target == "gfx950":
+        return (warps == 8) & (stages == 3) & (np.minimum(tile_m, tile_n) >= 128)
+    return False
 
 
 def _stages_in_flight(gpu: GpuModel, stages: Any, direct: Any, width: int) -> Any:
