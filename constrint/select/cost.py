@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from constrint.hwmodels import GpuModel
 from constrint.hwmodels.assumed import (
     DRAM_SHARE,
+    L2_PORT,
     LAUNCH,
     SUSTAINED,
     Bandwidth,
@@ -174,7 +175,7 @@ def l2_bytes_per_s(gpu: GpuModel) -> float | None:
     bandwidth: Bandwidth | None = l2_bandwidth(gpu, _clock_hz(gpu))
     if bandwidth is None or bandwidth.is_stated:
         return None if bandwidth is None else bandwidth.value
-    ports = L2_PORT_BYTES_PER_CLK * _clock_hz(gpu) * gpu.device.sm_count
+    ports = port_bytes_per_clk(gpu) * _clock_hz(gpu) * gpu.device.sm_count
     return bandwidth.value if bandwidth.value < ports else None
 
 
@@ -223,6 +224,12 @@ def dram_bytes_per_s(gpu: GpuModel, fitted_share: float = 1.0) -> float:
     """
     share = assumption(gpu, DRAM_SHARE)
     return gpu.memory.dram.bandwidth_bytes_per_s * (fitted_share if share is None else share.value)
+
+
+def port_bytes_per_clk(gpu: GpuModel) -> float:
+    """Bytes per clock between the L2 and one SM: of the GPU or its family where stated, else of the fitted GPU."""
+    assumed = assumption(gpu, L2_PORT)
+    return L2_PORT_BYTES_PER_CLK if assumed is None else assumed.value
 
 
 def _clock_hz(gpu: GpuModel) -> float:
@@ -279,13 +286,14 @@ class BlockTimes(ByRow):
         self.resident = np.asarray(work.blocks_per_sm, dtype=np.float64)
         self.slots = self.num_sms * self.resident
         self.smem_s = work.smem_bytes / (banks * width * clock)
-        self.port_s = work.load_bytes / (L2_PORT_BYTES_PER_CLK * clock)
+        port = port_bytes_per_clk(gpu) * clock
+        self.port_s = work.load_bytes / port
         self.issue_s = work.load_instructions * CLK_PER_LOAD / clock
         # More than one warp per partition: barriers take longer.
         warps = np.maximum(1.0, np.asarray(work.warps_per_block) / gpu.sm.num_partitions)
         self.overhead_s = ITERATION_CLK * warps / clock
         self.start_s = BLOCK_START_S * (1.0 - np.asarray(work.is_persistent, dtype=np.float64))
-        self.store_s = work.store_bytes / (L2_PORT_BYTES_PER_CLK * clock)
+        self.store_s = work.store_bytes / port
         # A single warp alternates between loading fragments and multiplying; other warps of its partition fill the
         # gaps, and matrix instructions that read shared memory themselves leave none.
         alone_s = self.matrix_s(1.0)

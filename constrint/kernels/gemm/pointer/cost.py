@@ -285,15 +285,17 @@ def _alternates(gpu: GpuModel, c: dict[str, Any]) -> Any:
 
     Triton 3.9 schedules loops so where the tile is large enough; in the compiled loop `s_setprio` (CDNA3) or
     `cond_barrier` (CDNA4) tells. CDNA3, with two stages: 256x256x32 and 128x256x64 with eight warps and 128x128x32 with
-    four have it, 128x256x32 and 128x128x64 with eight have not. CDNA4, with eight warps and three stages: tiles whose
-    sides are 128 or more have it, 64x256 has not.
+    four have it, 128x256x32 and 128x128x64 with eight have not. CDNA4, with eight warps and three stages: tiles with
+    sides of 128 or more and a depth of up to 64 have it, 64x256x32 and 128x128x128 have not; 256x256x128 has it with
+    two stages.
     """
     tile_m, tile_n, warps, stages = c["tile_m"], c["tile_n"], c["num_warps"], c["num_stages"]
     if gpu.arch.target == "gfx942":
         volume = tile_m * tile_n * c["tile_k"]
         return (((warps == 8) & (volume >= 1 << 21)) | ((warps == 4) & (volume >= 1 << 19))) & (stages == 2)
     if gpu.arch.target == "gfx950":
-        return (warps == 8) & (stages == 3) & (np.minimum(tile_m, tile_n) >= 128)
+        side, deep = np.minimum(tile_m, tile_n), (c["tile_k"] == 128) & (stages == 2)
+        return (warps == 8) & (((stages == 3) & (side >= 128) & (c["tile_k"] <= 64)) | (deep & (side >= 256)))
     return False
 
 
