@@ -318,8 +318,12 @@ def _instruction(
     written = a_bytes + b_bytes
     # Warps in a grid of wm x wn read A wn times and B wm times; the best grid balances the two.
     by_warps = np.maximum(written, 2.0 * np.sqrt(c["num_warps"] * a_bytes * b_bytes))
+    if matrix.kind == "fma":
+        return FMA_EFFICIENCY, written + by_warps
     if matrix.fallback is None:
-        return FMA_EFFICIENCY if matrix.kind == "fma" else 1.0, written + by_warps
+        # Warps beyond one for each instruction of the tile help to load it, and repeat what others multiply.
+        m, n, _ = matrix.shapes[0]
+        return np.minimum(1.0, c["tile_m"] * c["tile_n"] / (m * n * c["num_warps"])), written + by_warps
     rows_per_instruction = 64.0 if matrix.kind == "wgmma" else 128.0
     from_smem = a_bytes + b_bytes * np.ceil(c["tile_m"] / rows_per_instruction)
     efficiency = np.where(direct, 1.0, FALLBACK_EFFICIENCY[matrix.kind])
