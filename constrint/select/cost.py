@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from constrint.hwmodels import GpuModel
+from constrint.hwmodels import GpuModel, nulls
 from constrint.hwmodels.assumed import (
     DRAM_SHARE,
     L2_PORT,
@@ -48,11 +48,6 @@ BEST_MOVES = 0.22
 #: log2 of the exponent p = 8 of the norm in `overlap`. p = infinity is perfect overlap, p = 1 none. Chosen, not fitted:
 #: large exponents fit the measurements best, and a finite one also orders configurations with the same bottleneck.
 OVERLAP_LOG2 = 3
-
-#: Defaults for an unconfirmed clock and unconfirmed shared-memory banks; `cost_assumptions` reports their use.
-ASSUMED_CLOCK_HZ = 1.0e9
-ASSUMED_BANKS = 32
-ASSUMED_BANK_WIDTH_BYTES = 4
 
 PARTS = (
     "matrix units",
@@ -138,10 +133,7 @@ def cost_assumptions(gpu: GpuModel, *, has_matrix_units: bool = True) -> list[st
     """
     lines = [f"{gpu.figure('dram_latency_s') * 1e6:.2f} us load latency, {launch_s(gpu) * 1e6:.1f} us launch"]
     lines += filter(None, [target_note(gpu)])
-    if gpu.device.boost_clock_hz is None:
-        lines.append(f"clock unconfirmed: {ASSUMED_CLOCK_HZ / 1e9:.1f} GHz assumed")
-    if gpu.sm.smem_banks is None or gpu.sm.smem_bank_width_bytes is None:
-        lines.append(f"LDS banks unconfirmed: {ASSUMED_BANKS} of {ASSUMED_BANK_WIDTH_BYTES} bytes assumed")
+    lines += nulls.lines_of(gpu, nulls.clock_hz, nulls.smem_bytes_per_clk, nulls.l2_bytes, nulls.last_level_bytes)
     lines += _cache_lines(gpu)
     if has_matrix_units and gpu.compute.sustained_matrix_fraction is None:
         sustained = assumption(gpu, SUSTAINED)
@@ -233,7 +225,7 @@ def port_bytes_per_clk(gpu: GpuModel) -> float:
 
 
 def _clock_hz(gpu: GpuModel) -> float:
-    return gpu.device.boost_clock_hz or ASSUMED_CLOCK_HZ
+    return nulls.clock_hz(gpu).value
 
 
 def estimate(gpu: GpuModel, peak_flop_per_s: float, work: TileWork) -> CostColumns:
@@ -276,7 +268,6 @@ class BlockTimes(ByRow):
     def __init__(self, gpu: GpuModel, peak_flop_per_s: float, work: BlockWork) -> None:
         share, self.clock_share = sustained_shares(gpu, work)
         clock = _clock_hz(gpu) * self.clock_share
-        banks, width = gpu.sm.smem_banks or ASSUMED_BANKS, gpu.sm.smem_bank_width_bytes or ASSUMED_BANK_WIDTH_BYTES
         self.gpu, self.num_sms, self.launch_s = gpu, gpu.device.sm_count, launch_s(gpu)
         self.flop, self.warps, self.is_async = work.flop, work.warps_per_block, work.is_async
         self.depth = np.asarray(work.stages_in_flight, dtype=np.float64)
@@ -285,7 +276,7 @@ class BlockTimes(ByRow):
         self.matrix_flop_per_s = sm_flop_per_s * work.matrix_efficiency
         self.resident = np.asarray(work.blocks_per_sm, dtype=np.float64)
         self.slots = self.num_sms * self.resident
-        self.smem_s = work.smem_bytes / (banks * width * clock)
+        self.smem_s = work.smem_bytes / (nulls.smem_bytes_per_clk(gpu).value * clock)
         port = port_bytes_per_clk(gpu) * clock
         self.port_s = work.load_bytes / port
         self.issue_s = work.load_instructions * CLK_PER_LOAD / clock

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from constrint.hwmodels import GpuModel
+from constrint.hwmodels import GpuModel, nulls
 from constrint.hwmodels.assumed import sustained_matrix_fraction
 from constrint.kernels.gemm.cuda.shape import (
     LINE_BYTES,
@@ -145,7 +145,7 @@ class CudaModel:
         self.gpu, self.dtype, self.constants = gpu, product.dtype, constants
         self.clock = loaded_clock_hz(gpu, product.dtype)
         self.dram_rate = dram_bytes_per_s(gpu, constants.dram_share)
-        self.l2_size = float(gpu.memory.l2.size_bytes or 1)  # an unknown L2 keeps nothing
+        self.l2_size = max(1.0, nulls.l2_bytes(gpu).value)
         self.shape = WgmmaTile.of(whole)
         self.parts = c["split_k"]
         self.over_m, self.over_n = c["tile_m"] * c["cluster_m"], c["tile_n"] * c["cluster_n"]
