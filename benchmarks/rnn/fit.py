@@ -26,13 +26,12 @@ from scipy.optimize import least_squares
 from benchmarks.harness.table import read_rows
 from benchmarks.harness.workloads import HELD_OUT
 from benchmarks.resources.rnn import KEYS
-from constrint.hwmodels import GpuModel, load_gpu
+from constrint.hwmodels import GpuModel, load_gpu, nulls
 from constrint.kernels.registry import load_spec
 from constrint.kernels.rnn.spec import workload_of
 from constrint.kernels.rnn.triton import cost
 from constrint.model import Var
 from constrint.select import Workload
-from constrint.select import cost as general
 from constrint.select.core_space import BlockColumns
 
 DIRECTIONS = ("forward", "backward")
@@ -78,7 +77,7 @@ class Loops:
 
     def predicted(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
         """Seconds of a step by weights of whole heads, then of split ones."""
-        clock = self.gpu.device.max_clock_hz or self.gpu.device.boost_clock_hz or general.ASSUMED_CLOCK_HZ
+        clock = nulls.most_clock_hz(self.gpu).value
         clks = cost.weighted(
             self.features, self.columns["row_split"] > 1, weights[:NUM].tolist(), weights[NUM:].tolist()
         )

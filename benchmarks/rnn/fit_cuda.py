@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
 from benchmarks.harness.table import read_rows
-from constrint.hwmodels import GpuModel, load_gpu
+from constrint.hwmodels import GpuModel, load_gpu, nulls
 from constrint.kernels.rnn.cells import CELLS
 from constrint.kernels.rnn.cuda import cost
 from constrint.kernels.rnn.cuda.shape import (
@@ -46,7 +46,7 @@ from constrint.kernels.rnn.spec import workload_of
 from constrint.model import Var
 from constrint.select import Workload
 from constrint.select.core_space import BlockColumns
-from constrint.select.cost import ASSUMED_CLOCK_HZ, LAUNCH_S
+from constrint.select.cost import LAUNCH_S
 from constrint.select.workload import ELEMENT_BYTES
 
 TIME = 1024
@@ -113,7 +113,7 @@ class Loops:
             sharing=sharing,
             other_s=LAUNCH_S + filled / gpu.memory.dram.bandwidth_bytes_per_s,
             seconds=np.array([float(row["loop_ms"]) for row in rows]) * 1e-3,
-            clock_hz=gpu.device.max_clock_hz or ASSUMED_CLOCK_HZ,
+            clock_hz=nulls.most_clock_hz(gpu).value,
         )
 
     def predicted(self, figures: Mapping[str, float]) -> NDArray[np.float64]:

@@ -322,7 +322,7 @@ class GpuFacts(Facts, frozen=True):
         curves: Occupancy over registers and over shared memory.
         roofline: None without a known peak of the dtype.
         measured: Measurements of the workload, the best first, of candidates and others.
-        assumptions, notes: Sentences.
+        assumptions, evidence, notes: Sentences.
     """
 
     gpu: str
@@ -347,6 +347,7 @@ class GpuFacts(Facts, frozen=True):
     roofline: RooflineFacts | None = None
     measured: tuple[MeasuredFacts, ...] = ()
     assumptions: tuple[str, ...] = ()
+    evidence: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property

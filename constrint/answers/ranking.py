@@ -94,6 +94,7 @@ class RankingResult(msgspec.Struct, kw_only=True):
         seconds: Time of the ranking itself.
         roofline_s: The time that no implementation can beat.
         assumptions: The assumptions of the cost model, a sentence each.
+        evidence: Measurements that times are made of or were held against, a sentence by kernel.
         kernels: The space of each implementation.
         candidates: The best configurations, the best one first.
     """
@@ -110,6 +111,7 @@ class RankingResult(msgspec.Struct, kw_only=True):
     seconds: float
     roofline_s: float
     assumptions: list[str]
+    evidence: dict[str, str]
     kernels: list[dict[str, Any]]
     candidates: list[RankedConfig]
 
@@ -130,6 +132,7 @@ class RankingResult(msgspec.Struct, kw_only=True):
             seconds=ranking.seconds,
             roofline_s=ranking.roofline_s,
             assumptions=list(ranking.assumptions),
+            evidence=dict(ranking.evidence),
             kernels=[asdict(space) for space in ranking.spaces],
             candidates=[RankedConfig.of(ranking, candidate) for candidate in ranking.candidates],
         )
@@ -266,10 +269,18 @@ def _below(question: Question, ranking: Ranking) -> Iterator[str]:
     for space in ranking.spaces:
         if not space.refusal and not space.num_valid:
             yield f"not {space.kernel}: no config satisfies every rule (`constrint explain` says why)"
+    yield from _measured(ranking)
     others = _modelled(rows)
     estimated = [row for row in others if row.resources is not None and row.resources.error_percent]
     mark = f"~ is estimated, off by more than {_error(estimated)} one time in ten; " if estimated else ""
     yield f"{mark}times are modelled, not measured (--legend says what they rest on, and what all columns mean)."
+
+
+def _measured(ranking: Ranking) -> Iterator[str]:
+    """The tables that answered for rows without a configuration: libraries, whose times are measured ones."""
+    for kernel in dict.fromkeys(row.kernel for row in ranking.candidates if not row.config):
+        if text := ranking.evidence.get(kernel):
+            yield text
 
 
 def _legend(ranking: Ranking) -> Iterator[str]:
@@ -279,6 +290,7 @@ def _legend(ranking: Ranking) -> Iterator[str]:
         yield f"each row stands for up to {equal} configs that the model cannot tell apart"
     if ranking.assumptions:
         yield "assumed: " + "; ".join(ranking.assumptions)
+    yield from dict.fromkeys(text for kernel, text in ranking.evidence.items())
     yield f"`constrint docs checking` says how to time them on a {ranking.gpu.name}."
 
 

@@ -18,6 +18,7 @@ from constrint.hwmodels import DetectedDevice, GpuModel, detect, gpu_names, load
 from constrint.hwmodels.load import check_file
 from constrint.hwmodels.numbers import numbers_of
 from constrint.hwmodels.targets import target_note
+from constrint.kernels.gemm.library.held import held_file, held_of
 
 SCHEMA = "constrint.gpu/1"
 NAMES_SCHEMA = "constrint.gpu.names/1"
@@ -80,7 +81,7 @@ def gpu(
         if names:
             Output("json" if json else "table").show(_names_page(model))
         elif json:
-            print_json({"schema": SCHEMA, "gpu": as_document(model)})
+            print_json({"schema": SCHEMA, "gpu": as_document(model), "held_against": held_document(model)})
         else:
             _print(model)
         return
@@ -161,6 +162,23 @@ def as_document(model: GpuModel) -> dict[str, Any]:
     return document
 
 
+def held_document(model: GpuModel) -> dict[str, Any]:
+    """Published times that modelled times of products were held against; no rows where nobody published any."""
+    rows = [msgspec.to_builtins(row) for row in held_of(model)]
+    return {"made_by": held_file().made_by, "date": held_file().date, "products": rows}
+
+
+def _print_held(model: GpuModel) -> None:
+    rows = held_of(model)
+    if not rows:
+        say(wrap("modelled times of products were held against nothing: nobody published any of this GPU"))
+        return
+    say(wrap(f"modelled times of products over times measured elsewhere ({held_file().made_by}, {held_file().date})"))
+    for row in rows:
+        spread = f"{row.low:.2f} to {row.high:.2f} eight times in ten"
+        say(wrap(f"{row.dtype}, {row.size}: {row.median:.2f} in the median, {spread}, n {row.n} ({row.source})", "  "))
+
+
 def _print(model: GpuModel) -> None:
     document = as_document(model)
     say(f"{model.name} ({model.vendor}, {model.arch.family}, {model.arch.target})")
@@ -176,6 +194,8 @@ def _print(model: GpuModel) -> None:
             say(f"\n{title}")
             for entry in entries:
                 say(wrap(entry, "  "))
+    say()
+    _print_held(model)
     say("\nsources (after each block: the keys of its own)")
     for key, text in model.sources.items():
         say(wrap(f"{key}: {text}", "  "))

@@ -19,11 +19,17 @@ from constrint.hwmodels.parse import read_yaml
 if TYPE_CHECKING:
     from constrint.hwmodels.schema import CacheLevel, GpuModel
 
-#: Quantities that may be assumed: a share of the matrix peak, and bytes that a cache gives each SM per clock.
+#: Quantities that may be assumed: a share of the matrix peak, for 16-bit operands and for others; bytes that a cache
+#: gives each SM per clock, and those that kernels load through the port of one SM; a share of the DRAM's rate on the
+#: data sheet; seconds to start a kernel and to drain it.
 SUSTAINED = "sustained_matrix_fraction"
+SUSTAINED_OF = {"fp8": "sustained_fp8_fraction", "int8": "sustained_int8_fraction"}
 L2 = "l2_bytes_per_clk_per_sm"
 LAST_LEVEL = "last_level_bytes_per_clk_per_sm"
-QUANTITIES = (SUSTAINED, L2, LAST_LEVEL)
+L2_PORT = "l2_port_bytes_per_clk"
+DRAM_SHARE = "dram_share"
+LAUNCH = "launch_s"
+QUANTITIES = (SUSTAINED, *SUSTAINED_OF.values(), L2, LAST_LEVEL, L2_PORT, DRAM_SHARE, LAUNCH)
 
 Positive = Annotated[float, msgspec.Meta(gt=0)]
 
@@ -85,8 +91,14 @@ def assumption(gpu: GpuModel, quantity: str) -> Assumption | None:
     return next((entries[key] for key in (gpu.name, gpu.arch.target, gpu.arch.family) if key in entries), None)
 
 
-def sustained_matrix_fraction(gpu: GpuModel) -> float:
-    """The share of the matrix peak that a large GEMM keeps up: measured, else assumed, else all of it."""
+def sustained_matrix_fraction(gpu: GpuModel, dtype: str = "bf16") -> float:
+    """The share of a dtype's matrix peak that a large GEMM keeps up: measured, else assumed, else all of it.
+
+    Dtypes for which nothing of their own is assumed keep up the share of 16-bit ones.
+    """
+    of_dtype = assumption(gpu, SUSTAINED_OF[dtype]) if dtype in SUSTAINED_OF else None
+    if of_dtype is not None:
+        return of_dtype.value
     stated = gpu.compute.sustained_matrix_fraction
     if stated is not None:
         return stated

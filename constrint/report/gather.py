@@ -112,6 +112,7 @@ def _gpu_facts(question: Question, means: Means) -> GpuFacts:
         roofline=roofline_facts(question.requests[0]),
         measured=measured,
         assumptions=ranking.assumptions,
+        evidence=tuple(dict.fromkeys(ranking.evidence.values())),
     )
 
 

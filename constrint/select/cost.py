@@ -10,8 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from constrint.hwmodels import GpuModel
+from constrint.hwmodels import GpuModel, nulls
 from constrint.hwmodels.assumed import (
+    DRAM_SHARE,
+    L2_PORT,
+    LAUNCH,
     SUSTAINED,
     Bandwidth,
     assumption,
@@ -27,7 +30,7 @@ Column = NDArray[np.float64]
 # Vendors publish none of the constants below. Those called fitted come from `python -m benchmarks.fit gemm.pointer`
 # over configurations measured on one H200 (`benchmarks/results/h200/gemm_space_bf16.csv`).
 
-#: Seconds to start a kernel, fill its first pipeline and drain it. Fitted.
+#: Seconds to start a kernel, fill its first pipeline and drain it. Fitted; `launch_s` has those of other GPUs.
 LAUNCH_S = 5.4e-6
 #: Clocks per main-loop iteration for barriers and branches, during which other blocks on the SM can work. Fitted.
 ITERATION_CLK = 2.0
@@ -45,11 +48,6 @@ BEST_MOVES = 0.22
 #: log2 of the exponent p = 8 of the norm in `overlap`. p = infinity is perfect overlap, p = 1 none. Chosen, not fitted:
 #: large exponents fit the measurements best, and a finite one also orders configurations with the same bottleneck.
 OVERLAP_LOG2 = 3
-
-#: Defaults for an unconfirmed clock and unconfirmed shared-memory banks; `cost_assumptions` reports their use.
-ASSUMED_CLOCK_HZ = 1.0e9
-ASSUMED_BANKS = 32
-ASSUMED_BANK_WIDTH_BYTES = 4
 
 PARTS = (
     "matrix units",
@@ -133,12 +131,9 @@ def cost_assumptions(gpu: GpuModel, *, has_matrix_units: bool = True) -> list[st
         gpu: The hardware model.
         has_matrix_units: Whether matrix units do the arithmetic; their sustained share matters only then.
     """
-    lines = [f"{gpu.figure('dram_latency_s') * 1e6:.2f} us load latency, {LAUNCH_S * 1e6:.1f} us launch"]
+    lines = [f"{gpu.figure('dram_latency_s') * 1e6:.2f} us load latency, {launch_s(gpu) * 1e6:.1f} us launch"]
     lines += filter(None, [target_note(gpu)])
-    if gpu.device.boost_clock_hz is None:
-        lines.append(f"clock unconfirmed: {ASSUMED_CLOCK_HZ / 1e9:.1f} GHz assumed")
-    if gpu.sm.smem_banks is None or gpu.sm.smem_bank_width_bytes is None:
-        lines.append(f"LDS banks unconfirmed: {ASSUMED_BANKS} of {ASSUMED_BANK_WIDTH_BYTES} bytes assumed")
+    lines += nulls.lines_of(gpu, nulls.clock_hz, nulls.smem_bytes_per_clk, nulls.l2_bytes, nulls.last_level_bytes)
     lines += _cache_lines(gpu)
     if has_matrix_units and gpu.compute.sustained_matrix_fraction is None:
         sustained = assumption(gpu, SUSTAINED)
@@ -172,17 +167,17 @@ def l2_bytes_per_s(gpu: GpuModel) -> float | None:
     bandwidth: Bandwidth | None = l2_bandwidth(gpu, _clock_hz(gpu))
     if bandwidth is None or bandwidth.is_stated:
         return None if bandwidth is None else bandwidth.value
-    ports = L2_PORT_BYTES_PER_CLK * _clock_hz(gpu) * gpu.device.sm_count
+    ports = port_bytes_per_clk(gpu) * _clock_hz(gpu) * gpu.device.sm_count
     return bandwidth.value if bandwidth.value < ports else None
 
 
-def loaded_clock_hz(gpu: GpuModel) -> float:
+def loaded_clock_hz(gpu: GpuModel, dtype: str = "bf16") -> float:
     """Clock of an SM under the load of the best products, relative to the GPU of the fit.
 
     A GPU that sustains a smaller share of its peak than the fitted one is power-limited: its clock falls, and all units
     of an SM slow down with the matrix units.
     """
-    return _clock_hz(gpu) * min(1.0, sustained_matrix_fraction(gpu) / FITTED_SHARE)
+    return _clock_hz(gpu) * min(1.0, sustained_matrix_fraction(gpu, dtype) / FITTED_SHARE)
 
 
 def sustained_shares(gpu: GpuModel, work: BlockWork) -> tuple[Any, Any]:
@@ -193,7 +188,7 @@ def sustained_shares(gpu: GpuModel, work: BlockWork) -> tuple[Any, Any]:
     """
     if not work.has_matrix_units:
         return 1.0, 1.0
-    share = sustained_matrix_fraction(gpu)
+    share = sustained_matrix_fraction(gpu, work.dtype)
     if share >= FITTED_SHARE:
         return share, 1.0
     spent = 1.0 + work.flop_of_moves / work.flop
@@ -201,8 +196,36 @@ def sustained_shares(gpu: GpuModel, work: BlockWork) -> tuple[Any, Any]:
     return FITTED_SHARE * clock, clock
 
 
+def launch_s(gpu: GpuModel) -> float:
+    """Seconds to start a kernel and to drain it: of the GPU or its family where stated, else of the fitted GPU."""
+    assumed = assumption(gpu, LAUNCH)
+    return LAUNCH_S if assumed is None else assumed.value
+
+
+def launch_offset_s(gpu: GpuModel) -> float:
+    """Seconds by which a launch differs from one on the GPU on which a kernel's own launch time was fitted."""
+    return launch_s(gpu) - LAUNCH_S
+
+
+def dram_bytes_per_s(gpu: GpuModel, fitted_share: float = 1.0) -> float:
+    """The DRAM's rate that kernels reach: that of the data sheet times a share.
+
+    Args:
+        gpu: The hardware model.
+        fitted_share: The share that holds where none is stated for the GPU or its family: that of the fitted GPU.
+    """
+    share = assumption(gpu, DRAM_SHARE)
+    return gpu.memory.dram.bandwidth_bytes_per_s * (fitted_share if share is None else share.value)
+
+
+def port_bytes_per_clk(gpu: GpuModel) -> float:
+    """Bytes per clock between the L2 and one SM: of the GPU or its family where stated, else of the fitted GPU."""
+    assumed = assumption(gpu, L2_PORT)
+    return L2_PORT_BYTES_PER_CLK if assumed is None else assumed.value
+
+
 def _clock_hz(gpu: GpuModel) -> float:
-    return gpu.device.boost_clock_hz or ASSUMED_CLOCK_HZ
+    return nulls.clock_hz(gpu).value
 
 
 def estimate(gpu: GpuModel, peak_flop_per_s: float, work: TileWork) -> CostColumns:
@@ -245,8 +268,7 @@ class BlockTimes(ByRow):
     def __init__(self, gpu: GpuModel, peak_flop_per_s: float, work: BlockWork) -> None:
         share, self.clock_share = sustained_shares(gpu, work)
         clock = _clock_hz(gpu) * self.clock_share
-        banks, width = gpu.sm.smem_banks or ASSUMED_BANKS, gpu.sm.smem_bank_width_bytes or ASSUMED_BANK_WIDTH_BYTES
-        self.gpu, self.num_sms = gpu, gpu.device.sm_count
+        self.gpu, self.num_sms, self.launch_s = gpu, gpu.device.sm_count, launch_s(gpu)
         self.flop, self.warps, self.is_async = work.flop, work.warps_per_block, work.is_async
         self.depth = np.asarray(work.stages_in_flight, dtype=np.float64)
         self.unit = "matrix units" if work.has_matrix_units else "vector units"
@@ -254,14 +276,15 @@ class BlockTimes(ByRow):
         self.matrix_flop_per_s = sm_flop_per_s * work.matrix_efficiency
         self.resident = np.asarray(work.blocks_per_sm, dtype=np.float64)
         self.slots = self.num_sms * self.resident
-        self.smem_s = work.smem_bytes / (banks * width * clock)
-        self.port_s = work.load_bytes / (L2_PORT_BYTES_PER_CLK * clock)
+        self.smem_s = work.smem_bytes / (nulls.smem_bytes_per_clk(gpu).value * clock)
+        port = port_bytes_per_clk(gpu) * clock
+        self.port_s = work.load_bytes / port
         self.issue_s = work.load_instructions * CLK_PER_LOAD / clock
         # More than one warp per partition: barriers take longer.
         warps = np.maximum(1.0, np.asarray(work.warps_per_block) / gpu.sm.num_partitions)
         self.overhead_s = ITERATION_CLK * warps / clock
         self.start_s = BLOCK_START_S * (1.0 - np.asarray(work.is_persistent, dtype=np.float64))
-        self.store_s = work.store_bytes / (L2_PORT_BYTES_PER_CLK * clock)
+        self.store_s = work.store_bytes / port
         # A single warp alternates between loading fragments and multiplying; other warps of its partition fill the
         # gaps, and matrix instructions that read shared memory themselves leave none.
         alone_s = self.matrix_s(1.0)
@@ -290,7 +313,7 @@ class BlockTimes(ByRow):
         )
         sm_s = full * wave_s + tail_s
         device = _device_parts(self.gpu, grid)
-        seconds = LAUNCH_S + overlap(sm_s, *device.values()) + grid.extra_s
+        seconds = self.launch_s + overlap(sm_s, *device.values()) + grid.extra_s
 
         def parts() -> dict[str, Any]:
             num_waves = num_blocks / self.slots
@@ -350,7 +373,6 @@ class _Waits(ByRow):
 
 def _device_parts(gpu: GpuModel, work: GridWork) -> dict[str, Any]:
     """Seconds that each device-wide memory level needs for the grid's traffic."""
-    memory = gpu.memory
     l2_rate = work.l2_bytes_per_s
     last_level = last_level_bandwidth(gpu, _clock_hz(gpu))
     last_level_rate = None if last_level is None else last_level.value
@@ -363,7 +385,7 @@ def _device_parts(gpu: GpuModel, work: GridWork) -> dict[str, Any]:
         # A cache of unknown bandwidth cannot bind: the SMs' ports stand for the L2, DRAM for the last level.
         "L2": 0.0 if l2_rate is None else work.l2_bytes / l2_rate,
         "last-level cache": 0.0 if last_level_rate is None else work.last_level_bytes / last_level_rate,
-        "DRAM": work.dram_bytes / memory.dram.bandwidth_bytes_per_s,
+        "DRAM": work.dram_bytes / dram_bytes_per_s(gpu),
     }
 
 
@@ -382,13 +404,13 @@ def streaming_cost(gpu: GpuModel, moved_bytes: float, threads_per_sm: Any) -> Co
         moved_bytes: Bytes to and from DRAM.
         threads_per_sm: Threads that reside on one SM, per configuration.
     """
-    bandwidth = gpu.memory.dram.bandwidth_bytes_per_s
+    bandwidth = dram_bytes_per_s(gpu)
     in_flight = gpu.device.sm_count * np.asarray(threads_per_sm, dtype=np.float64) * WIDEST_LOAD_BYTES
     latency_s = gpu.figure("dram_latency_s")
     share = np.minimum(1.0, np.maximum(in_flight, 1.0) / (bandwidth * latency_s))
     dram_s = np.full_like(share, moved_bytes / bandwidth)
     parts: dict[str, Any] = dict.fromkeys(PARTS, 0.0) | {"DRAM": dram_s, "latency": dram_s / share - dram_s}
-    return CostColumns(LAUNCH_S + dram_s / share, parts)
+    return CostColumns(launch_s(gpu) + dram_s / share, parts)
 
 
 @dataclass(frozen=True)
@@ -429,10 +451,10 @@ def grid_cost(gpu: GpuModel, load: GridLoad, blocks_per_sm: Any) -> CostColumns:
     peak = gpu.peak_flop_per_s(load.dtype) if load.num_operations else None
     busy = np.minimum(num_blocks, gpu.device.sm_count) / gpu.device.sm_count
     arithmetic_s = load.num_operations / peak / busy if peak else np.zeros_like(busy)
-    work_s = np.maximum(streamed.seconds - LAUNCH_S, arithmetic_s)
+    work_s = np.maximum(streamed.seconds - launch_s(gpu), arithmetic_s)
     waves = np.ceil(num_blocks / at_once)
     quantisation_s = work_s * np.where(waves > 1, waves * at_once / num_blocks - 1.0, 0.0)
     quantisation_s = quantisation_s + (waves - 1) * BLOCK_START_S / per_sm
     units = "matrix units" if load.dtype in gpu.compute.matrix_flop_per_s else "vector units"
     parts = {**streamed.parts_s, units: arithmetic_s, "wave quantisation": quantisation_s}
-    return CostColumns(LAUNCH_S + work_s + quantisation_s, parts)
+    return CostColumns(launch_s(gpu) + work_s + quantisation_s, parts)

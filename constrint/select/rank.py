@@ -153,6 +153,7 @@ def rank_requests(
         seconds=time.perf_counter() - started,
         roofline_s=min(r.spec.roofline_s(r.gpu, r.workload) for r in able),
         assumptions=tuple(assumed),
+        evidence={r.spec.full_name: text for r in able if (text := r.spec.evidence(r.gpu, r.workload))},
     )
 
 

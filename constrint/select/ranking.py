@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -45,6 +45,7 @@ class Ranking:
         seconds: Wall time of stating, solving and ranking.
         roofline_s: Time that no implementation can beat.
         assumptions: Assumptions of the cost models where no source states a value.
+        evidence: Measurements that times are made of or were held against, a sentence by full name of the kernel.
     """
 
     operation: Operation
@@ -55,6 +56,7 @@ class Ranking:
     seconds: float
     roofline_s: float
     assumptions: tuple[str, ...] = field(default=())
+    evidence: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def num_product(self) -> int:

@@ -242,6 +242,10 @@ class KernelSpec(ABC):
         """Assumptions of the cost model in place of values that no source states."""
         return ()
 
+    def evidence(self, gpu: GpuModel, workload: Workload) -> str:
+        """Measurements that the predicted times are made of or were held against, and whose; empty without any."""
+        return ""
+
     def figures(self, gpu: GpuModel, workload: Workload, config: Config) -> Mapping[str, float]:
         """Figures behind a configuration's predicted time, by names with units; `explain` shows them."""
         return {}

@@ -33,6 +33,7 @@ class BlockWork:
         stages_in_flight: Iterations ahead of their use that loads are issued; 0 where nothing is prefetched.
         is_persistent: 1 where blocks walk many tiles, so that only one wave is started, else 0.
         has_matrix_units: Whether matrix units do the arithmetic; else the plain, vector units do.
+        dtype: Type of the operands, which decides the sustained share of the peak.
     """
 
     blocks_per_sm: Any
@@ -47,6 +48,7 @@ class BlockWork:
     stages_in_flight: Any
     is_persistent: Any = 0.0
     has_matrix_units: bool = True
+    dtype: str = "bf16"
 
     @property
     def flop_of_moves(self) -> Any:

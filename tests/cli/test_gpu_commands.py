@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import constrint
 from constrint.cli.app import main
 from constrint.hwmodels import DetectedDevice, detect, list_gpus, load_gpu
 
@@ -134,6 +135,26 @@ def test_gpu_prints_every_model_both_ways(call: Call, name: str) -> None:
     assert document["schema"] == "constrint.gpu/1"
     assert document["gpu"]["name"] == name
     assert document["gpu"]["unconfirmed"]
+
+
+def test_gpu_says_what_modelled_times_were_held_against(call: Call, tmp_path: Path) -> None:
+    out = call("gpu mi355x")[1]
+    assert "modelled times of products over times measured elsewhere" in out
+    assert "bf16, 10-100 us: " in out
+    assert "ROCm/aiter" in out
+    held = json.loads(call("gpu mi355x --json")[1])["held_against"]
+    assert held["made_by"] == "python -m benchmarks.elsewhere --write"
+    assert {"bf16", "fp8", "int8"} == {row["dtype"] for row in held["products"]}
+    assert all(
+        row["n"] > 0 and row["low"] <= row["median"] <= row["high"] and row["source"] for row in held["products"]
+    )
+    assert "held against nothing" in call("gpu mi100")[1]
+    assert json.loads(call("gpu mi100 --json")[1])["held_against"]["products"] == []
+    edited = tmp_path / "edited.yaml"
+    text = (Path(constrint.__file__).parent / "hwmodels" / "data" / "amd" / "mi355x.yaml").read_text()
+    edited.write_text(text.replace("sm_count: 256", "sm_count: 128"))
+    code, out, _ = call(f"gpu {edited}")
+    assert "held against nothing" in out or code != 0, "another GPU of the same name"
 
 
 def test_gpu_takes_a_users_own_file(call: Call, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from constrint.errors import UnknownNameError
 from tests.cli.conftest import Call
 
 #: A GPU without a table of its library: every row has a configuration.
-SOLVE = ("solve", "--gpu", "b200", "--top", 20)
+SOLVE = ("solve", "--gpu", "rtx-5090", "--top", 20)
 
 
 def rows_of(run: Call, *arguments: object) -> list[dict[str, str]]:

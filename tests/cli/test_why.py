@@ -44,7 +44,22 @@ def test_json_has_the_same(run: Any) -> None:
     assert document["program"]["seconds"] == decision.seconds
     assert document["program"]["steps"][0]["config"] == dict(decision.config)
     refused = {program["name"]: program["refusal"] for program in document["passed_over"] if program["refusal"]}
-    assert "was not measured on A100" in refused["gemm.library"]
+    assert "sm_80 has no TMA unit" in refused["gemm.descriptor"]
+
+
+def test_a_library_that_others_measured_says_so_with_its_source_and_error(run: Any) -> None:
+    """On a GPU without a table of the project's own; the other GPUs say that nothing was measured."""
+    code, out, _ = run("why", "matmul", *PRODUCT, "--json")
+    document = json.loads(out)
+    library = next(p for p in (document["program"], *document["passed_over"]) if p["name"] == "gemm.library")
+    assert (code, library["evidence"]) == (0, "measured elsewhere")
+    assert library["table"] == "gemm/library/elsewhere/a100-sxm4-80gb.csv"
+    assert "cuBLAS" in library["note"]
+    assert "aiconfigurator-core 0.12.0" in library["note"]
+    assert 0.0 < library["band"]["median"] < library["band"]["nine_in_ten"] < 0.3
+    code, out, _ = run("why", "matmul", "--gpu", "a30", "--json")
+    refused = {program["name"]: program["refusal"] for program in json.loads(out)["passed_over"]}
+    assert "was not measured on A30" in refused["gemm.library"]
 
 
 def test_one_implementation_and_kernels_of_files(run: Any) -> None:

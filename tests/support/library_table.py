@@ -45,7 +45,7 @@ def write_table(
 def read_anew() -> None:
     """Let tables be read anew, and be looked for."""
     cost.measured.cache_clear()
-    cost._has_file.cache_clear()
+    cost.answering.cache_clear()
 
 
 def smooth_s(gpu: GpuModel, asked: Product) -> float:
@@ -56,6 +56,7 @@ def smooth_s(gpu: GpuModel, asked: Product) -> float:
 def use_tables_of(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Read tables of a folder, and choose anew, by the device's times alone; the caller forgets afterwards."""
     monkeypatch.setattr(cost, "MEASURED", folder)
+    monkeypatch.setattr(cost, "ELSEWHERE", folder / "elsewhere")
     begin_anew(monkeypatch)
     for host_s in ("OUR_HOST_S", "LIBRARY_HOST_S", "DIRECT_HOST_S"):
         monkeypatch.setattr(candidates, host_s, 0.0)

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from constrint.errors import UnsupportedError
 from constrint.hwmodels import GpuModel
+from constrint.kernels.gemm.library.held import sentence
 from constrint.kernels.gemm.product import OPTIONS, SIZES, Product
 from constrint.kernels.gemm.rules import EXPRESSIONS, Algebra, end_rules, end_smem_bytes, grid_rules
 from constrint.kernels.gemm.units import ELEMENT_BYTES, unit
@@ -281,6 +282,10 @@ class GemmSpec(KernelSpec):
         """Return the assumptions about this GPU that no source backs, a sentence each."""
         reason = self.uncalibrated()
         return (*cost_assumptions(gpu), *([f"{self.full_name}: {reason}"] if reason else []))
+
+    def evidence(self, gpu: GpuModel, workload: Workload) -> str:
+        """Times that others published, which the model was held against."""
+        return sentence(gpu, workload.dtype)
 
     def moved_bytes(self, workload: Workload) -> int:
         """Bytes of A, B and C, each counted once."""

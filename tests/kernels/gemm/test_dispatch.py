@@ -192,7 +192,7 @@ def test_where_every_choice_is_refused_the_conservative_configuration_runs(monke
     device = RefusingDevice(math.inf, "threads")
     device.takes_conservative = True
     with pytest.warns(RuntimeWarning, match="does not fit"):
-        out = run_refused(monkeypatch, "a100", device)
+        out = run_refused(monkeypatch, "a30", device)
     assert bool((out == 1.0).all())
     *refused, last = device.tried
     assert len(refused) == len({config["num_warps"] for _, config in refused}) >= 3
@@ -205,7 +205,7 @@ def test_where_nothing_fits_the_error_names_the_last_refusal(monkeypatch: pytest
         pytest.warns(RuntimeWarning, match="does not fit"),
         pytest.raises(InfeasibleError, match=r"refused .*'num_warps': 4.*300000 of threads.*nothing else is left"),
     ):
-        run_refused(monkeypatch, "a100", device)
+        run_refused(monkeypatch, "a30", device)
     assert device.tried[-1] == ("gemm.pointer", dict(CONSERVATIVE))
 
 

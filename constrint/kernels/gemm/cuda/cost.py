@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from constrint.hwmodels import GpuModel
+from constrint.hwmodels import GpuModel, nulls
 from constrint.hwmodels.assumed import sustained_matrix_fraction
 from constrint.kernels.gemm.cuda.shape import (
     LINE_BYTES,
@@ -36,7 +36,16 @@ from constrint.kernels.gemm.product import MatrixLayout, Product
 from constrint.kernels.gemm.spec import matrix_peak_flop_per_s
 from constrint.kernels.gemm.units import ELEMENT_BYTES, PARTIAL_BYTES
 from constrint.select.candidate import Config
-from constrint.select.cost import FITTED_SHARE, PARTS, CostColumns, Later, loaded_clock_hz, overlap
+from constrint.select.cost import (
+    FITTED_SHARE,
+    PARTS,
+    CostColumns,
+    Later,
+    dram_bytes_per_s,
+    launch_offset_s,
+    loaded_clock_hz,
+    overlap,
+)
 from constrint.select.spec import Columns
 from constrint.select.tile_work import derived
 
@@ -134,9 +143,9 @@ class CudaModel:
         # Numbers stay far below 2^53, so that ceilings of quotients of floats are exact; integers divide slowly.
         c = {name: column.astype(np.float64) for name, column in whole.items()}
         self.gpu, self.dtype, self.constants = gpu, product.dtype, constants
-        self.clock = loaded_clock_hz(gpu)
-        self.dram_rate = gpu.memory.dram.bandwidth_bytes_per_s * constants.dram_share
-        self.l2_size = float(gpu.memory.l2.size_bytes or 1)  # an unknown L2 keeps nothing
+        self.clock = loaded_clock_hz(gpu, product.dtype)
+        self.dram_rate = dram_bytes_per_s(gpu, constants.dram_share)
+        self.l2_size = max(1.0, nulls.l2_bytes(gpu).value)
         self.shape = WgmmaTile.of(whole)
         self.parts = c["split_k"]
         self.over_m, self.over_n = c["tile_m"] * c["cluster_m"], c["tile_n"] * c["cluster_n"]
@@ -175,7 +184,7 @@ class CudaModel:
         by_all = self.shape.own_columns * (ROWS / WARPGROUP)
         self.stored_turns = blocks * np.where(self.is_turned, by_all, by_warp)
         self.sums = sums * self.cluster
-        self.start_s = constants.launch_s + constants.cluster_s * (self.cluster > 1)
+        self.start_s = constants.launch_s + launch_offset_s(gpu) + constants.cluster_s * (self.cluster > 1)
 
     def _matrix_clk(self) -> Any:
         """Clocks of the matrix instructions of one slice: of all consumers, or of one consumer's chain if longer.
@@ -184,7 +193,7 @@ class CudaModel:
         compute in the meantime.
         """
         constants, own = self.constants, self.shape.own_columns
-        share = constants.matrix_share * (sustained_matrix_fraction(self.gpu) / FITTED_SHARE)
+        share = constants.matrix_share * (sustained_matrix_fraction(self.gpu, self.dtype) / FITTED_SHARE)
         peak = matrix_peak_flop_per_s(self.gpu, self.dtype) / self.gpu.device.sm_count / self.clock
         multiply = 2 * ROWS * own * (depth(self.dtype) // INSTRUCTIONS) / (peak * share)
         read = constants.instruction_read_clk + constants.column_read_clk * own

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from constrint.hwmodels import GpuModel
+from constrint.hwmodels import GpuModel, nulls
 from constrint.kernels.gemm.cuda.cost import CONSTANTS, FILE, cuda_cost, figures_of, leading_rows
 from constrint.kernels.gemm.cuda.shape import (
     LINE_BYTES,
@@ -91,6 +91,10 @@ class CudaSpec(GemmSpec):
         """Return why the cost model's constants are not measured for the kernel as it is; empty where they are."""
         rest = f"its times rest on assumptions, or on a kernel that was changed since ({FILE.name})"
         return "" if CONSTANTS.measured else f"{rest}; matmul does not choose it"
+
+    def assumptions(self, gpu: GpuModel, workload: Workload) -> tuple[str, ...]:
+        """See `GemmSpec.assumptions`; clusters lie in GPCs."""
+        return (*super().assumptions(gpu, workload), *nulls.lines_of(gpu, nulls.gpcs))
 
     def refusal(self, gpu: GpuModel, product: Product) -> str:
         """Refuse GPUs other than Hopper, and operands that the TMA unit cannot load without a copy."""

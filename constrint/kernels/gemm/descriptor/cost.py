@@ -27,7 +27,16 @@ from constrint.kernels.gemm.units import (
     straddling,
     unit,
 )
-from constrint.select.cost import FITTED_SHARE, PARTS, CostColumns, Later, l2_bytes_per_s, loaded_clock_hz
+from constrint.select.cost import (
+    FITTED_SHARE,
+    PARTS,
+    CostColumns,
+    Later,
+    dram_bytes_per_s,
+    l2_bytes_per_s,
+    launch_offset_s,
+    loaded_clock_hz,
+)
 from constrint.select.cost import overlap as overlap_of_device
 from constrint.select.spec import Columns
 from constrint.select.tile_work import MAX_DERIVED, derived
@@ -70,7 +79,7 @@ class DescriptorModel:
     ) -> None:
         c = {name: np.asarray(column, dtype=np.float64) for name, column in columns.items()}
         self.gpu, self.dtype, self.c, self.constants = gpu, dtype, c, constants
-        self.clock, self.num_sms = loaded_clock_hz(gpu), gpu.device.sm_count
+        self.clock, self.num_sms = loaded_clock_hz(gpu, dtype), gpu.device.sm_count
         self.splits, self.is_persistent = c["split_k"], c["persistent"] > 0
         self.resident = np.where(self.is_persistent, 1.0, np.maximum(blocks_per_sm, 1.0))
         self.slots = self.num_sms * self.resident
@@ -98,14 +107,15 @@ class DescriptorModel:
         blocks = tiles * self.splits
         steps = np.ceil(np.ceil(p.k / c["tile_k"]) / self.splits)
         bandwidth = self.gpu.memory.dram.bandwidth_bytes_per_s
+        rate = dram_bytes_per_s(self.gpu, constants.dram_share)
         sm_s = self._sm_s(loads, tiles, blocks, steps)
-        dram_s = loads.moved_bytes(p) / (bandwidth * constants.dram_share)
+        dram_s = loads.moved_bytes(p) / rate
         copied = p.copied_bytes * p.batch
         copy_s = constants.pack_s + 2 * copied / (bandwidth * constants.pack_share) if copied else 0.0
         busy_s, l2_s = overlap(sm_s, dram_s), self._l2_s(p, blocks * steps)
         if self.l2_bytes_per_s is not None:
             busy_s = overlap_of_device(busy_s, l2_s)
-        seconds = constants.launch_s + busy_s + self._hand_over_s(blocks) + copy_s
+        seconds = constants.launch_s + launch_offset_s(self.gpu) + busy_s + self._hand_over_s(blocks) + copy_s
 
         def parts() -> dict[str, Any]:
             # Seconds of the grid if each step took so long and the steps were spread evenly over all SMs.
@@ -127,10 +137,10 @@ class DescriptorModel:
         # Every part of a tile reads A's slice again.
         busy = sum(np.where(part > 0, part + constants.read_columns, 0.0) for part in self.parts)
         columns = np.where(is_direct, busy, c["tile_n"] / constants.fallback_share)
-        share = constants.matrix_share * (sustained_matrix_fraction(gpu) / FITTED_SHARE)
+        share = constants.matrix_share * (sustained_matrix_fraction(gpu, dtype) / FITTED_SHARE)
         if unit(gpu, dtype).fallback is None:
             # The fastest unit takes fragments from registers; nothing was fitted to it.
-            columns, share = c["tile_n"], sustained_matrix_fraction(gpu)
+            columns, share = c["tile_n"], sustained_matrix_fraction(gpu, dtype)
         clk = 2 * c["tile_m"] * c["tile_k"] / (peak / self.num_sms / self.clock * share)
         matrix = clk * columns
         if promotion_interval(gpu, dtype, 1) is not None:

@@ -10,11 +10,22 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 
-from constrint.choose.decision import ErrorBand, Program, Step
+from constrint.choose.decision import ErrorBand, Evidence, Program, Step
 from constrint.errors import UnsupportedError
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.gemm import implementations
-from constrint.kernels.gemm.library.cost import PLAIN, WIDE, Error, Kind, left_out_error, library_s, path_of, place_of
+from constrint.kernels.gemm.library.cost import (
+    PLAIN,
+    WIDE,
+    Error,
+    Kind,
+    is_published,
+    left_out_error,
+    library_s,
+    origin_of,
+    place_of,
+    table_name,
+)
 from constrint.kernels.gemm.library.spec import LIBRARY, inability
 from constrint.kernels.gemm.measured import MEASURED
 from constrint.kernels.gemm.product import Product
@@ -23,7 +34,8 @@ from constrint.select.cost import LAUNCH_S
 
 #: Share of the library's time that a kernel of ours has to save at least.
 LEAST_SHARE = 0.02
-#: The same where the error of the library's predictions is not known.
+#: The same at least where the error of the library's predictions is not known, or others measured the library and
+#: nobody our kernels.
 UNKNOWN_SHARE = 0.2
 #: Host time of a call by a plan of ours, by one of two launches (an operand is copied first, or a pointwise kernel
 #: follows), and by the library: calls from Python take no less, however fast the device is. `benchmarks.gemm.bench
@@ -65,9 +77,13 @@ def unmeasured_library(gpu: GpuModel | None, product: Product) -> Program:
 def _program(gpu: GpuModel, product: Product, step: Step) -> Program:
     """A program that begins with the library's product."""
     error = error_of(gpu.name, place_of(product).kind)
-    table = f"gemm/library/measured/{path_of(gpu.name).name}"
+    table = table_name(gpu.name)
     band = None if error is None else ErrorBand(error.median, error.nine_in_ten, f"{table}, each product left out once")
-    return Program(LIBRARY, (step,), note="interpolated between measured products", table=table, band=band)
+    if not is_published(gpu.name):
+        return Program(LIBRARY, (step,), note="interpolated between measured products", table=table, band=band)
+    step = replace(step, evidence=Evidence.ELSEWHERE)
+    note = f"{Evidence.ELSEWHERE.value}, interpolated: {origin_of(gpu.name)}"
+    return Program(LIBRARY, (step,), note=note, table=table, band=band)
 
 
 def composition(gpu: GpuModel, product: Product) -> Program | None:
@@ -75,7 +91,7 @@ def composition(gpu: GpuModel, product: Product) -> Program | None:
 
     None where the library takes the whole product, no plan can make the call, or nothing near it was measured.
     """
-    if not (product.no_library_end or inability(product)) or _no_composition(product):
+    if not (product.no_library_end or inability(product)) or _no_composition(gpu, product):
         return None
     library = library_program(gpu, sums_of(product))
     return None if library is None else _composed(gpu, product, library)
@@ -87,7 +103,7 @@ def unmeasured_composition(gpu: GpuModel | None, product: Product) -> Program:
     Raises:
         UnsupportedError: When the composition does not compute the product; says why.
     """
-    reason = _no_composition(product)
+    reason = _no_composition(gpu, product)
     if reason:
         raise UnsupportedError(
             f"matmul: kernel={COMPOSED.partition('.')[2]!r} does not compute this product: {reason}."
@@ -95,10 +111,12 @@ def unmeasured_composition(gpu: GpuModel | None, product: Product) -> Program:
     return _composed(gpu, product, unmeasured_library(gpu, sums_of(product)))
 
 
-def _no_composition(product: Product) -> str:
+def _no_composition(gpu: GpuModel | None, product: Product) -> str:
     """Reason why a plan cannot call the library for the product's sums; empty if it can."""
     if product.no_library:
         return product.no_library
+    if gpu is not None and gpu.vendor != "nvidia":
+        return "plans call cuBLAS, and this GPU has another library"
     if product.dtype not in DIRECT_DTYPES or product.batch > 1:
         return "plans call cuBLAS for single products of 16-bit operands alone"
     return inability(sums_of(product))
@@ -141,7 +159,9 @@ def error_of(gpu: str, kind: Kind) -> Error | None:
 def least_share(gpu: str, kind: Kind) -> float:
     """Share of its time that has to be saved to prefer a program to another: the median error of predictions."""
     error = error_of(gpu, kind)
-    return UNKNOWN_SHARE if error is None else max(LEAST_SHARE, error.median)
+    if error is None:
+        return UNKNOWN_SHARE
+    return max(UNKNOWN_SHARE if is_published(gpu) else LEAST_SHARE, error.median)
 
 
 def library_host_s(product: Product) -> float:

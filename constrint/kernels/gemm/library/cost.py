@@ -5,6 +5,10 @@ overlap) over the measured time. Among the nearest measured products of the same
 modelled as linear in the logarithms of the sizes, and no efficiency beyond theirs is predicted. There is no prediction
 for sizes beyond those that were measured with the same order of axes, far from each of them, or nearer to a product
 that the library did not take.
+
+`measured/` has the times that this project measured, `elsewhere/` those that others published, for GPUs that have no
+table of the project's own. Published times are of 16-bit products alone, and hold for bf16 and fp16 and for every order
+of axes: on an H200 and an H100 that costs no accuracy (`python -m benchmarks.elsewhere library`).
 """
 
 from __future__ import annotations
@@ -48,6 +52,8 @@ def library_s(gpu: GpuModel, product: Product) -> float | None:
     points = points_of(gpu, place.kind)
     if points is None:
         return None
+    if is_published(gpu.name):
+        place = place._replace(layout=PUBLISHED_LAYOUT)
     # A choice looks a prediction up twice: for its existence, and for its value.
     if place not in points.predicted:
         if len(points.predicted) >= CAPACITY:
@@ -161,7 +167,11 @@ def left_out_ratios(gpu: GpuModel, points: Points, most: int) -> list[tuple[Plac
     return ratios
 
 
-MEASURED = Path(__file__).parent / "measured"
+MEASURED, ELSEWHERE = Path(__file__).parent / "measured", Path(__file__).parent / "elsewhere"
+#: Columns of a published table, in place of those of a measured one; `us` is mostly of a warm L2.
+PUBLISHED_COLUMNS = ("dtype", "m", "n", "k", "us")
+#: Order of axes under which published times are stored, B by columns as in a linear layer, and their types.
+PUBLISHED_LAYOUT, PUBLISHED_DTYPES = "rc", ("bf16", "fp16")
 COLUMNS = ("dtype", "layout", "end", "batch", "m", "n", "k", "gap", "cold_us", "spread_us", "outcome")
 #: Ends of a product: nothing, a row or a matrix is added, the result has 32 bits an element.
 PLAIN, BIAS, SOURCE, WIDE = "plain", "bias", "source", "wide"
@@ -279,12 +289,18 @@ class Points:
 
 def has_table(gpu: GpuModel) -> bool:
     """Whether anything was measured on such a GPU; a model of the same name with other figures is another GPU."""
-    return is_as_measured(gpu) and _has_file(gpu.name)
+    return is_as_measured(gpu) and answering(gpu.name) is not None
 
 
 @lru_cache(maxsize=64)
-def _has_file(gpu: str) -> bool:
-    return path_of(gpu).is_file()
+def answering(gpu: str) -> Path | None:
+    """The table that answers for a GPU: the project's own, else a published one; None where there is neither."""
+    return next((path for path in (path_of(gpu), published_path(gpu)) if path.is_file()), None)
+
+
+def is_published(gpu: str) -> bool:
+    """Whether others measured the times that answer for a GPU."""
+    return answering(gpu) == published_path(gpu)
 
 
 def is_as_measured(gpu: GpuModel) -> bool:
@@ -314,13 +330,34 @@ def path_of(gpu: str) -> Path:
     return MEASURED / f"{gpu.lower()}.csv"
 
 
+def published_path(gpu: str) -> Path:
+    """The table of published times of a GPU."""
+    return ELSEWHERE / f"{gpu.lower()}.csv"
+
+
+def table_name(gpu: str) -> str:
+    """The table that answers for a GPU, as decisions and rankings name it; empty where there is none."""
+    path = answering(gpu)
+    return "" if path is None else f"gemm/library/{path.parent.name}/{path.name}"
+
+
+def origin_of(gpu: str) -> str:
+    """Who published the times that answer for a GPU, of which library; empty where the project measured them."""
+    path = answering(gpu)
+    if path is None or not is_published(gpu):
+        return ""
+    with path.open() as file:
+        return file.readline().removeprefix("# ").strip()
+
+
 @lru_cache(maxsize=64)
 def measured(gpu: str, dtype: str, end: str) -> Mapping[Kind, Points]:
-    """The measured products on a GPU for a dtype and an end, by kind; empty where there is no table."""
-    path = path_of(gpu)
+    """The products that were timed on a GPU for a dtype and an end, by kind; empty where there is no table."""
+    if is_published(gpu):
+        return _published(gpu, dtype) if end == PLAIN and dtype in PUBLISHED_DTYPES else {}
     times_by_kind: dict[Kind, dict[Place, list[float]]] = {}
     refused: dict[Kind, list[Place]] = {}
-    for row in rows_of(path, dtype) if path.is_file() else ():
+    for row in rows_of(path_of(gpu), dtype):
         if row["end"] != end:
             continue
         place = place_of_row(row)
@@ -334,8 +371,26 @@ def measured(gpu: str, dtype: str, end: str) -> Mapping[Kind, Points]:
     }
 
 
+def _published(gpu: str, dtype: str) -> Mapping[Kind, Points]:
+    """The products of a published table, by kind; read as columns, which takes a seventh of the time of rows."""
+    lines = [line.split(",") for line in published_path(gpu).read_text().splitlines()[2:]]
+    fields = np.array([line[1:] for line in lines if line[0] in PUBLISHED_DTYPES], dtype=np.float64)
+    sizes, seconds = fields[:, :3].astype(np.int64), 1e-6 * fields[:, 3]
+    rows = np.gcd(sizes[:, 1], sizes[:, 2])  # those of C have N elements, those of A and B have K
+    widths = np.minimum(WIDEST_BYTES, ELEMENT_BYTES[dtype] * (rows & -rows))
+    of_kind: dict[Kind, tuple[list[Place], list[float]]] = {}
+    for (m, n, k), width, time in zip(sizes.tolist(), widths.tolist(), seconds.tolist(), strict=True):
+        place = _place(dtype, PUBLISHED_LAYOUT, PLAIN, (m, n, k, 1), width)
+        places, times = of_kind.setdefault(place.kind, ([], []))
+        places.append(place)
+        times.append(time)
+    return {kind: Points(places, times, []) for kind, (places, times) in of_kind.items()}
+
+
 def rows_of(path: Path, dtype: str) -> Iterator[dict[str, str]]:
-    """The rows of a table for operands of a type."""
+    """The rows of a table for operands of a type; none where there is no table."""
+    if not path.is_file():
+        return
     # A table has thousands of rows, and a process needs few types: lines of the others are not parsed.
     with path.open(newline="") as file:
         yield from csv.DictReader(line for line in file if line.startswith(("dtype,", f"{dtype},")))

@@ -1,7 +1,7 @@
 """The `library` implementation: torch's own product, which is cuBLAS on NVIDIA's GPUs and hipBLASLt on AMD's.
 
-The library has no parameters. Its time is predicted where it was measured, on a GPU of the same model; elsewhere it is
-no candidate, since an unchecked estimate must not win.
+The library has no parameters. Its time is predicted where it was measured, here or elsewhere, on a GPU of the same
+model; on other GPUs it is no candidate, since an unchecked estimate must not win.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from constrint.errors import UnsupportedError
 from constrint.hwmodels import GpuModel
-from constrint.kernels.gemm.library.cost import has_table, left_out_error, library_s, place_of
+from constrint.kernels.gemm.library.cost import has_table, left_out_error, library_s, origin_of, place_of, table_name
 from constrint.kernels.gemm.product import Product
 from constrint.kernels.gemm.spec import GemmSpec
 from constrint.kernels.gemm.units import OUTPUT_BYTES, WIDEST_BYTES
@@ -93,13 +93,20 @@ class LibrarySpec(GemmSpec):
         return CostColumns(np.array([seconds]), dict.fromkeys((*PARTS, "spilling"), 0.0) | {"latency": seconds})
 
     def assumptions(self, gpu: GpuModel, workload: Workload) -> tuple[str, ...]:
-        """The error of the interpolation."""
+        """None: its times are measured ones."""
+        return ()
+
+    def evidence(self, gpu: GpuModel, workload: Workload) -> str:
+        """The table that the time comes from, and the error of the interpolation."""
         error = left_out_error(gpu, place_of(Product.of(workload)).kind)
         if error is None:
-            return ()
+            return ""
+        origin = origin_of(gpu.name)
+        whose = f"products measured elsewhere ({origin})" if origin else "measured products"
         return (
-            f"times of {self.full_name} are interpolated between measured products: off by {error.median:.0%} in the "
-            f"median and by up to {error.nine_in_ten:.0%} nine times in ten, on {error.num_judged} that were left out",
+            f"times of {self.full_name} are interpolated between {whose}, of {table_name(gpu.name)}: off by "
+            f"{error.median:.0%} in the median and by up to {error.nine_in_ten:.0%} nine times in ten, on "
+            f"{error.num_judged} that were left out"
         )
 
     # Launch.

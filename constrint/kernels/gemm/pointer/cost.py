@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from constrint.hwmodels import GpuModel
+from constrint.hwmodels import GpuModel, nulls
 from constrint.kernels.gemm.measured import MEASURED, Measured
 from constrint.kernels.gemm.product import Product, has_tma
+from constrint.kernels.gemm.rules import MAX_TILE
 from constrint.kernels.gemm.spec import matrix_peak_flop_per_s
 from constrint.kernels.gemm.units import (
     ELEMENT_BYTES,
@@ -23,7 +24,7 @@ from constrint.kernels.gemm.units import (
     unit,
 )
 from constrint.model import Var
-from constrint.select.cost import LAUNCH_S, BlockTimes, CostColumns, cost_assumptions
+from constrint.select.cost import BlockTimes, CostColumns, cost_assumptions, dram_bytes_per_s, launch_offset_s, launch_s
 from constrint.select.spec import Columns
 from constrint.select.tile_work import BlockWork, ByRow, GridWork, derived_by_row
 
@@ -62,10 +63,23 @@ def _lying(gpu: GpuModel, product: Product, constants: Measured) -> tuple[float,
     # Longer runs than a request take no less time per byte.
     longest = math.ceil(constants.request_bytes / ELEMENT_BYTES[product.dtype])
     facts: list[float] = []
-    for operand, size in ((product.a, product.m * product.batch), (product.b, product.n)):
+    for operand, size, side in ((product.a, product.m * product.batch, "tile_m"), (product.b, product.n, "tile_n")):
         run = 0 if operand.is_k_major else min(size, longest)
-        facts += (operand.width_bytes, straddling(gpu, operand.step_bytes, *split), run)
+        facts += (
+            operand.width_bytes,
+            straddling(gpu, operand.step_bytes, *split),
+            run,
+            _rows(gpu, MAX_TILE[side], size),
+        )
     return tuple(facts)
+
+
+def _rows(gpu: GpuModel, tile: Any, size: int) -> Any:
+    """Distinct rows of an operand that a tile loads: beyond the edge it loads the first ones again.
+
+    Where the TMA kernel competes, all count: corrections of both kernels' times were measured with these figures.
+    """
+    return tile if has_tma(gpu) else np.minimum(tile, size)
 
 
 class _Blocks(ByRow):
@@ -92,7 +106,8 @@ class _Blocks(ByRow):
         self.resident = gpu.device.sm_count * resident
         self.is_split = c["split_k"] > 1
         a_bytes, b_bytes = (c[t] * c["tile_k"] * element for t in ("tile_m", "tile_n"))
-        self.slice_bytes = a_bytes + b_bytes
+        self.rows, self.columns = _rows(gpu, self.tile_m, product.m * product.batch), _rows(gpu, self.tile_n, product.n)
+        self.slice_bytes = (self.rows + self.columns) * c["tile_k"] * element
         direct = _is_direct(gpu, dtype, c)
         efficiency, smem = _instruction(gpu, dtype, c, a_bytes, b_bytes, direct)
         if promotion_interval(gpu, dtype, 1) is not None:
@@ -109,8 +124,12 @@ class _Blocks(ByRow):
             smem_bytes=smem,
             # Each row of an operand's tile is one contiguous run, and occupies whole requests on the way from the L2.
             load_bytes=sum(
-                num_bytes * np.maximum(1.0, constants.request_bytes / run) * straddling(gpu, operand.step_bytes, *split)
-                for num_bytes, run, operand in ((a_bytes, run_a, a), (b_bytes, run_b, b))
+                rows
+                * c["tile_k"]
+                * element
+                * np.maximum(1.0, constants.request_bytes / run)
+                * straddling(gpu, operand.step_bytes, *split)
+                for rows, run, operand in ((self.rows, run_a, a), (self.columns, run_b, b))
             ),
             load_instructions=a_bytes / a.width_bytes + b_bytes / b.width_bytes,
             store_bytes=c["tile_m"] * c["tile_n"] * np.where(self.is_split, PARTIAL_BYTES, output),
@@ -118,6 +137,7 @@ class _Blocks(ByRow):
             stages_in_flight=_stages_in_flight(gpu, c["num_stages"], direct, min(a.width_bytes, b.width_bytes)),
             is_persistent=c["persistent"],
             has_matrix_units=unit(gpu, dtype).kind != "fma",
+            dtype=dtype,
         )
         self.times = BlockTimes(gpu, matrix_peak_flop_per_s(gpu, dtype), work)
         self.slowdown: Any = 1.0
@@ -125,7 +145,7 @@ class _Blocks(ByRow):
             self.slowdown = np.where(c["num_stages"] == 1, gpu.figure("one_stage_slowdown"), 1.0)
         self.has_tma = has_tma(gpu)
         self.latencies_s = _latencies_s(gpu)
-        self.dram_bytes_per_s = gpu.memory.dram.bandwidth_bytes_per_s
+        self.dram_bytes_per_s = dram_bytes_per_s(gpu)
 
     def cost(self, product: Product, columns: Columns) -> CostColumns:
         """Predicted times of one product; `columns` may state the order of tiles."""
@@ -151,12 +171,12 @@ class _Blocks(ByRow):
         estimated = self.times.of_grid(grid)
         seconds = estimated.seconds * self.slowdown
         if self.has_tma:
-            seconds = _beside_tma(self.constants, seconds, dram / self.dram_bytes_per_s)
+            seconds = self._beside_tma(seconds, dram)
         return CostColumns(seconds, estimated.parts_s)
 
     def _traffic(self, columns: Columns, rows: Any, cols: Any, depth_bytes: int, resident: Any) -> tuple[Any, Any]:
         """L2 misses and DRAM bytes of A and B; a lower bound over all orders of tiles where the order is open."""
-        row_bytes, column_bytes = self.tile_m * depth_bytes, self.tile_n * depth_bytes
+        row_bytes, column_bytes = self.rows * depth_bytes, self.columns * depth_bytes
         if "group_m" not in columns:
             least = rows * row_bytes + cols * column_bytes
             return least, least
@@ -174,22 +194,22 @@ class _Blocks(ByRow):
         traffic = operand_traffic(self.gpu, tiles)
         return traffic.l2_miss_bytes, traffic.dram_bytes
 
+    def _beside_tma(self, seconds: Any, dram: Any) -> Any:
+        """Count DRAM by the same norm as the kernels that load through the TMA unit, on GPUs where these compete.
+
+        The constants of `estimate` were fitted to the full bandwidth. Products that wait for DRAM then look a fifth
+        faster here than in the other kernels' model; measured, they take the same time.
+        """
+        launch_s = self.constants.launch_s + launch_offset_s(self.gpu)
+        busy_s = np.maximum(seconds - launch_s, 0.0)
+        waited_s = dram / dram_bytes_per_s(self.gpu, self.constants.pointer_dram_share)
+        return np.maximum(seconds, launch_s + np.cbrt(busy_s**3 + waited_s**3))
+
     def _reduction_s(self, elements: int) -> Any:
         """Seconds in which the last block of each split tile learns that it is the last, and reads all partial sums."""
         splits, constants = self.splits, self.constants
         read_s = elements * PARTIAL_BYTES * splits / self.dram_bytes_per_s
         return np.where(self.is_split, constants.split_finish_s + constants.split_read_s * splits + read_s, 0.0)
-
-
-def _beside_tma(constants: Measured, seconds: Any, dram_s: Any) -> Any:
-    """Count DRAM by the same norm as the kernels that load through the TMA unit, on GPUs where these compete.
-
-    The constants of `estimate` were fitted to the full bandwidth. Products that wait for DRAM then look a fifth faster
-    here than in the other kernels' model; measured, they take the same time.
-    """
-    busy_s = np.maximum(seconds - constants.launch_s, 0.0)
-    waited_s = dram_s / constants.pointer_dram_share
-    return np.maximum(seconds, constants.launch_s + np.cbrt(busy_s**3 + waited_s**3))
 
 
 def pointer_assumptions(gpu: GpuModel) -> list[str]:
@@ -201,7 +221,7 @@ def pointer_assumptions(gpu: GpuModel) -> list[str]:
     if latencies_s is not None:
         hit, l2_miss, miss = (1e6 * latency_s for latency_s in latencies_s)
         added = f"{l2_miss:.1f} and {miss:.1f} us more per miss of L2 and last level"
-        lines[0] = f"{hit:.1f} us load latency, {added}, {LAUNCH_S * 1e6:.1f} us launch"
+        lines[0] = f"{hit:.1f} us load latency, {added}, {launch_s(gpu) * 1e6:.1f} us launch"
     assumed = _assumed_rates(gpu)
     if assumed is not None:
         # Both rates together, as `_cache_rate` combines them.
@@ -239,7 +259,7 @@ def _cache_rate(gpu: GpuModel, loaded: Any, l2_miss: Any, dram: Any) -> Any:
         return None
     hits, last_hits = np.maximum(loaded - l2_miss, 0.0) / loaded, np.maximum(l2_miss - dram, 0.0) / l2_miss
     caches = rates[0] * hits + rates[1] * last_hits
-    return np.maximum(caches, gpu.memory.dram.bandwidth_bytes_per_s)
+    return np.maximum(caches, dram_bytes_per_s(gpu))
 
 
 def _assumed_rates(gpu: GpuModel) -> tuple[float, float] | None:
@@ -263,15 +283,20 @@ def _is_direct(gpu: GpuModel, dtype: str, c: dict[str, Any]) -> Any:
 def _alternates(gpu: GpuModel, c: dict[str, Any]) -> Any:
     """Where two waves of a SIMD take turns: one multiplies while the other loads, so that neither waits for itself.
 
-    Triton schedules loops so on CDNA3, with two stages, if the tile is large enough; `s_setprio` in the compiled loop
-    tells (Triton 3.9: 256x256x32 and 128x256x64 with eight warps and 128x128x32 with four have it, 128x256x32 and
-    128x128x64 with eight have not).
+    Triton 3.9 schedules loops so where the tile is large enough; in the compiled loop `s_setprio` (CDNA3) or
+    `cond_barrier` (CDNA4) tells. CDNA3, with two stages: 256x256x32 and 128x256x64 with eight warps and 128x128x32 with
+    four have it, 128x256x32 and 128x128x64 with eight have not. CDNA4, with eight warps and three stages: tiles with
+    sides of 128 or more and a depth of up to 64 have it, 64x256x32 and 128x128x128 have not; 256x256x128 has it with
+    two stages.
     """
-    if gpu.arch.target != "gfx942":
-        return False
-    volume, warps = c["tile_m"] * c["tile_n"] * c["tile_k"], c["num_warps"]
-    is_large = ((warps == 8) & (volume >= 1 << 21)) | ((warps == 4) & (volume >= 1 << 19))
-    return is_large & (c["num_stages"] == 2)
+    tile_m, tile_n, warps, stages = c["tile_m"], c["tile_n"], c["num_warps"], c["num_stages"]
+    if gpu.arch.target == "gfx942":
+        volume = tile_m * tile_n * c["tile_k"]
+        return (((warps == 8) & (volume >= 1 << 21)) | ((warps == 4) & (volume >= 1 << 19))) & (stages == 2)
+    if gpu.arch.target == "gfx950":
+        side, deep = np.minimum(tile_m, tile_n), (c["tile_k"] == 128) & (stages == 2)
+        return (warps == 8) & (((stages == 3) & (side >= 128) & (c["tile_k"] <= 64)) | (deep & (side >= 256)))
+    return False
 
 
 def _stages_in_flight(gpu: GpuModel, stages: Any, direct: Any, width: int) -> Any:
@@ -293,8 +318,12 @@ def _instruction(
     written = a_bytes + b_bytes
     # Warps in a grid of wm x wn read A wn times and B wm times; the best grid balances the two.
     by_warps = np.maximum(written, 2.0 * np.sqrt(c["num_warps"] * a_bytes * b_bytes))
+    if matrix.kind == "fma":
+        return FMA_EFFICIENCY, written + by_warps
     if matrix.fallback is None:
-        return FMA_EFFICIENCY if matrix.kind == "fma" else 1.0, written + by_warps
+        # Warps beyond one for each instruction of the tile help to load it, and repeat what others multiply.
+        m, n, _ = matrix.shapes[0]
+        return np.minimum(1.0, c["tile_m"] * c["tile_n"] / (m * n * c["num_warps"])), written + by_warps
     rows_per_instruction = 64.0 if matrix.kind == "wgmma" else 128.0
     from_smem = a_bytes + b_bytes * np.ceil(c["tile_m"] / rows_per_instruction)
     efficiency = np.where(direct, 1.0, FALLBACK_EFFICIENCY[matrix.kind])
@@ -352,8 +381,7 @@ def operand_traffic(gpu: GpuModel, tiles: TileGrid) -> Traffic:
     resident = np.minimum(tiles.resident, num_tiles)
     waves = np.maximum(1.0, num_tiles / resident)
     whole = tiles.rows, tiles.columns
-    l2_bytes = (gpu.memory.l2.size_bytes or 0) / num_xcds
-    last_bytes = (gpu.memory.last_level.size_bytes or 0) if gpu.memory.last_level else 0
+    l2_bytes, last_bytes = nulls.l2_bytes(gpu).value / num_xcds, nulls.last_level_bytes(gpu).value
     if num_xcds == 1:
         wave = _covered(tiles, _Runs(np.ones_like(resident), resident, resident))
         l2_miss = _misses(tiles, wave, whole, waves, l2_bytes)

@@ -50,17 +50,24 @@ class PointerSpec(GemmSpec):
     prices_order = True
 
     def tile_params(self, gpu: GpuModel, dtype: str) -> tuple[Param, ...]:
-        """Tile sizes, warps, stages, split-K, persistence, block order; on AMD also the compiler's knobs."""
+        """Tile sizes, warps, stages, split-K, persistence, block order; on AMD also the compiler's knobs.
+
+        Where the compiler has knobs, its users' best configurations take depths of up to 1024 and any split of K.
+        """
         stages, knobs = gpu.traits.pipeline_stages, gpu.traits.compiler_knobs
+        depths, splits = (64, 32, 128, 16, 256), (1, 2, 4, 8, 16, 32)
+        parts = "powers of two up to 32"
+        if knobs:
+            depths, splits, parts = (*depths, 512, 1024), (*splits, 3, 5, 6, 7, 12, 14), f"{parts}, and others in use"
         common = (
             Param("tile_m", TILES, "rows of C per block", POWER),
             Param("tile_n", TILES, "columns of C per block", POWER),
-            Param("tile_k", (64, 32, 128, 16, 256), "depth of one main-loop iteration", POWER),
+            Param("tile_k", depths, "depth of one main-loop iteration", POWER),
             Param("num_warps", (4, 8, 2, 16, 1), "warps (waves) per block", "Triton takes powers of two", "w"),
             Param("num_stages", stages, "depth of the load pipeline", "deeper ones do not fit anywhere", "st"),
-            Param("split_k", (1, 2, 4, 8, 16, 32), "blocks that share one tile's K", "powers of two up to 32", "sk"),
+            Param("split_k", splits, "blocks that share one tile's K", parts, "sk"),
             Param("persistent", (0, 1), "1: one block per slot walks many tiles", "the kernel has both loops", "p"),
-            Param("group_m", (8, 4, 16, 1, 2, 32), "rows of tiles walked together", "powers of two up to 32", "gm"),
+            Param("group_m", (8, 4, 16, 1, 2, 32, 64), "rows of tiles walked together", "powers of two up to 64", "gm"),
         )
         return common + (_compiler_knobs(gpu, dtype) if knobs else ())
 

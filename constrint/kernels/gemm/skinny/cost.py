@@ -18,7 +18,15 @@ from constrint.kernels.gemm.measured import read_constants
 from constrint.kernels.gemm.product import Product
 from constrint.kernels.gemm.skinny.shape import COLUMNS, LINE_BYTES, WARP, SkinnyTile, vector
 from constrint.kernels.gemm.units import ELEMENT_BYTES, PARTIAL_BYTES, WIDEST_BYTES
-from constrint.select.cost import OVERLAP_LOG2, PARTS, CostColumns, Later, loaded_clock_hz
+from constrint.select.cost import (
+    OVERLAP_LOG2,
+    PARTS,
+    CostColumns,
+    Later,
+    dram_bytes_per_s,
+    launch_offset_s,
+    loaded_clock_hz,
+)
 from constrint.select.spec import Columns
 from constrint.select.tile_work import derived
 
@@ -106,8 +114,9 @@ class SkinnyModel:
         whole = {name: np.asarray(column, dtype=np.int64) for name, column in columns.items()}
         shape, element = SkinnyTile.of_product(whole, product), ELEMENT_BYTES[product.dtype]
         self.gpu, self.element, self.constants = gpu, element, constants
-        self.clock, self.sms = loaded_clock_hz(gpu), float(gpu.device.sm_count)
-        self.dram_rate = gpu.memory.dram.bandwidth_bytes_per_s * constants.dram_share
+        self.clock, self.sms = loaded_clock_hz(gpu, product.dtype), float(gpu.device.sm_count)
+        self.dram_rate = dram_bytes_per_s(gpu, constants.dram_share)
+        self.launch_s = constants.launch_s + launch_offset_s(gpu)
         self.turned = whole["turned"] > 0
         # Ceilings of quotients of floats are exact as long as numbers stay far below 2^53; integers divide slowly.
         self.rows, self.small = shape.rows.astype(np.float64), shape.small.astype(np.float64)
@@ -148,7 +157,9 @@ class SkinnyModel:
         dealt = _Schedule(tiles, steps, units, self.blocks(tiles, units) if blocks is None else blocks, long, short)
         times = self._times(p, dealt)
         rest = self._rest(dealt)
-        seconds = overlap_of(np.stack(list(times.values()))) + rest + self.constants.launch_s
+        seconds = (
+            overlap_of(np.stack(list(times.values()))) + rest + self.constants.launch_s + launch_offset_s(self.gpu)
+        )
 
         def parts() -> dict[str, Any]:
             return dict.fromkeys(PARTS, 0.0) | times | {"wave quantisation": rest}

@@ -16,13 +16,13 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from constrint.hwmodels import GpuModel
+from constrint.hwmodels import GpuModel, nulls
 from constrint.hwmodels.targets import target_note
 from constrint.kernels.rnn.cells import RecurrentCell
 from constrint.kernels.rnn.cuda.resources import groups_at_once
 from constrint.kernels.rnn.cuda.shape import BLOCK, CLUSTER, GRID, RING, VECTOR_BYTES, CudaLoop
 from constrint.model import Expr, Var, ceildiv, const, maximum, minimum
-from constrint.select.cost import ASSUMED_CLOCK_HZ, LAUNCH_S, PARTS, CostColumns
+from constrint.select.cost import LAUNCH_S, PARTS, CostColumns
 from constrint.select.spec import Columns
 from constrint.select.workload import ELEMENT_BYTES, Workload
 
@@ -115,7 +115,7 @@ def step_parts(gpu: GpuModel, shape: CudaLoop, batch: int) -> dict[str, Expr]:
         "sent": shape.where(cluster, ceildiv(shape.parts * vectors * shape.blocks, threads)),
         "summed": shape.where(shape.has_sums, v["warps_depth"] * shape.rows * rows * 8 // SMEM_BYTES_PER_CLK),
         "sum_chain": shape.where(shape.has_sums, shape.items * through * v["warps_depth"]),
-        "special": units * rows * specials // int(gpu.sm.special_functions_per_clk or 16),
+        "special": units * rows * specials // int(nulls.specials_per_clk(gpu).value),
         "serial": shape.items,
         "written": written * vectors * VECTOR_BYTES // SMEM_BYTES_PER_CLK,
         "read": shape.copies,
@@ -166,7 +166,7 @@ def floor_clk(
     """
     shape = CudaLoop.of(cell, direction, workload, {name: Var(name) for name in config})
     parts = step_parts(gpu, shape, workload.sizes["batch"])
-    clock = gpu.device.max_clock_hz or gpu.device.boost_clock_hz or ASSUMED_CLOCK_HZ
+    clock = nulls.most_clock_hz(gpu).value
     tiles = config["num_tiles"]
     named = {name: float(tiles * parts[name].value(config)) for name in ("weights", "summed", "special", "streamed")}
     # The parts count instructions at the rate that was seen on Ampere; here the peak of the GPU counts.
@@ -207,7 +207,7 @@ def cuda_cost(
     blocks_per_sm: NDArray[Any],
 ) -> CostColumns:
     """Predicted time of every configuration."""
-    clock = gpu.device.max_clock_hz or gpu.device.boost_clock_hz or ASSUMED_CLOCK_HZ
+    clock = nulls.most_clock_hz(gpu).value
     parts = part_columns(gpu, cell, direction, workload, columns)
     rounds, sharing = rounds_and_sharing(gpu, cell, direction, workload, columns, blocks_per_sm)
     clks = step_clk(parts, fitted().figures[direction], columns, sharing)
@@ -264,6 +264,5 @@ def cuda_assumptions(gpu: GpuModel) -> tuple[str, ...]:
     lines = [f"{LAUNCH_S * 1e6:.1f} us launch", *filter(None, [target_note(gpu)])]
     if gpu.arch.target != "sm_90a":
         lines.append("parts of a step as fitted on an H200; nothing was run on this GPU")
-    if gpu.device.boost_clock_hz is None:
-        lines.append(f"clock unconfirmed: {ASSUMED_CLOCK_HZ / 1e9:.1f} GHz assumed")
+    lines += nulls.lines_of(gpu, nulls.most_clock_hz, nulls.specials_per_clk, nulls.gpcs)
     return tuple(lines)

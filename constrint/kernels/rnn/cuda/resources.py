@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from constrint.hwmodels import GpuModel
+from constrint.hwmodels import GpuModel, nulls
 from constrint.kernels.resources.registers import Family, RegisterModel, load_models, name_of_weights, weighted
 from constrint.kernels.rnn.cuda.shape import BLOCK, CLUSTER, GRID, MOST_STREAMING, CudaLoop
 from constrint.model import Expr, any_of, ceildiv, const, divides, implies, maximum, minimum
@@ -22,8 +22,6 @@ from constrint.select.workload import Workload
 
 #: Most tiles that a block computes in turn.
 MOST_TILES = 16
-#: GPCs of a GPU whose file does not state their number.
-USUAL_GPCS = 8
 #: The fitted weights by name.
 REGISTER_MODELS: Mapping[str, RegisterModel] = load_models("rnn.cuda")
 
@@ -53,7 +51,7 @@ def groups_at_once(gpu: GpuModel, shape: CudaLoop) -> Expr:
     Blocks of the grid may be anywhere; those of a cluster are on one GPC, and one GPC is taken to have fewer SMs than
     the others (seen on an H200: 7 clusters of 16 blocks, 15 of 8).
     """
-    sms, gpcs = gpu.device.sm_count, gpu.device.num_gpcs or USUAL_GPCS
+    sms, gpcs = gpu.device.sm_count, int(nulls.gpcs(gpu).value)
     in_grid, in_clusters = sms // shape.blocks, gpcs * (sms // gpcs // shape.blocks) - 1
     shared = shape.where(shape.is_in(GRID), in_grid) + shape.where(shape.is_in(CLUSTER), in_clusters)
     return maximum(1, shared + shape.where(shape.is_in(BLOCK), sms))

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from constrint.hwmodels import GpuModel
+from constrint.hwmodels import GpuModel, nulls
 from constrint.hwmodels.targets import target_note
 from constrint.kernels.rnn.triton.layer import MIN_DEPTH, USUAL_SLICES, TritonLayer, is_dealt_to_rows
-from constrint.select.cost import ASSUMED_CLOCK_HZ, LAUNCH_S, PARTS, CostColumns
+from constrint.select.cost import LAUNCH_S, PARTS, CostColumns
 from constrint.select.spec import Columns
 from constrint.select.workload import Workload
 
@@ -77,7 +77,7 @@ def step_features(gpu: GpuModel, layer: TritonLayer, columns: Columns) -> dict[s
     at_once = np.maximum(np.ceil(warps / gpu.sm.num_partitions), np.where(split, LONE_WARP, 1.0))
     tile = rows * out
     specials = layer.cell.forward_specials if forward else layer.cell.backward_specials
-    rate = float(gpu.sm.special_functions_per_clk or 16)
+    rate = nulls.specials_per_clk(gpu).value
     exchanged = rows * depth * element
     stores = layer.cell.num_states + np.where(c["recompute"] > 0, 0.0, dots) if forward else slots + 0.0 * rows
     threads, lanes = warps * gpu.sm.warp_size, float(gpu.sm.warp_size)
@@ -135,7 +135,7 @@ def rnn_cost(
 ) -> CostColumns:
     """Predicted time of every configuration."""
     split = np.asarray(columns["row_split"], dtype=np.float64)
-    clock = gpu.device.max_clock_hz or gpu.device.boost_clock_hz or ASSUMED_CLOCK_HZ
+    clock = nulls.most_clock_hz(gpu).value
     alone, together = WEIGHTS[layer.direction, False], WEIGHTS[layer.direction, True]
     clks = weighted(step_features(gpu, layer, columns), split > 1, alone, together)
     time = float(workload.sizes["time"])
@@ -215,6 +215,5 @@ def rnn_assumptions(gpu: GpuModel) -> tuple[str, ...]:
     lines.append(f"a barrier between programs takes {gpu.figure('barrier_s') * 1e6:.2f} us and more")
     if gpu.arch.target != "sm_90a":
         lines.append("weights of a step's parts as fitted on an H200")
-    if gpu.device.boost_clock_hz is None:
-        lines.append(f"clock unconfirmed: {ASSUMED_CLOCK_HZ / 1e9:.1f} GHz assumed")
+    lines += nulls.lines_of(gpu, nulls.most_clock_hz, nulls.specials_per_clk)
     return tuple(lines)

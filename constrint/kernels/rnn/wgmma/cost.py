@@ -16,12 +16,12 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from constrint.hwmodels import GpuModel
+from constrint.hwmodels import GpuModel, nulls
 from constrint.hwmodels.targets import target_note
 from constrint.kernels.rnn.cells import RecurrentCell
 from constrint.kernels.rnn.wgmma.shape import WgmmaLoop
 from constrint.model import Expr, Var, const
-from constrint.select.cost import ASSUMED_CLOCK_HZ, LAUNCH_S, PARTS, CostColumns
+from constrint.select.cost import LAUNCH_S, PARTS, CostColumns
 from constrint.select.spec import Columns
 from constrint.select.workload import ELEMENT_BYTES, Workload
 
@@ -138,7 +138,7 @@ def floor_clk(gpu: GpuModel, cell: RecurrentCell, workload: Workload, config: Ma
 
 def clock_hz(gpu: GpuModel) -> float:
     """Clocks per second."""
-    return gpu.device.max_clock_hz or gpu.device.boost_clock_hz or ASSUMED_CLOCK_HZ
+    return nulls.most_clock_hz(gpu).value
 
 
 def wgmma_cost(gpu: GpuModel, cell: RecurrentCell, workload: Workload, columns: Columns) -> CostColumns:
@@ -164,8 +164,7 @@ def wgmma_assumptions(gpu: GpuModel) -> tuple[str, ...]:
     """Assumptions of the model about this GPU that no source and no measurement supports."""
     lines = [f"{LAUNCH_S * 1e6:.1f} us launch", *filter(None, [target_note(gpu)])]
     lines.append("parts of a step as fitted to LSTM layers on an H200; other cells are counted")
-    if gpu.device.boost_clock_hz is None:
-        lines.append(f"clock unconfirmed: {ASSUMED_CLOCK_HZ / 1e9:.1f} GHz assumed")
+    lines += nulls.lines_of(gpu, nulls.most_clock_hz, nulls.specials_per_clk)
     return tuple(lines)
 
 
@@ -182,4 +181,4 @@ def _column(part: Expr, columns: Columns) -> Column:
 
 
 def _specials_per_clk(gpu: GpuModel) -> int:
-    return int(gpu.sm.special_functions_per_clk or 16)
+    return int(nulls.specials_per_clk(gpu).value)

@@ -1,0 +1,199 @@
+"""The models against published times: predicted over measured, by GPU, type and size; how well products are ordered."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from math import exp, log
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.elsewhere.data import JUDGING, Time, best_times, model_of
+from constrint.errors import ConstrintError
+from constrint.hwmodels import GpuModel
+from constrint.kernels.registry import load_kernel
+from constrint.select import Workload
+from constrint.select.rank import rank
+from constrint.select.spec import Operation
+
+#: Classes of size: names, and the measured microseconds below which they end.
+CLASSES = {"< 10 us": 10.0, "10-100 us": 100.0, "> 100 us": float("inf")}
+SMALL, _, LARGE = CLASSES
+#: A prediction is off where it is longer or shorter than the measured time by more than this.
+OFF = 1.5
+Row = TypeVar("Row")
+#: Fewest products of a class whose order is stated.
+FEWEST = 8
+
+
+class Judged(NamedTuple):
+    """A product with its published and its predicted time.
+
+    Args:
+        time: The published time.
+        gpu: Name of the GPU's model.
+        predicted_us: The least time that the models of this package's kernels predict.
+        roofline_us: The time that no kernel can beat.
+        kernel, config: The configuration of that prediction.
+    """
+
+    time: Time
+    gpu: str
+    predicted_us: float
+    roofline_us: float
+    kernel: str
+    config: dict[str, int]
+
+    @property
+    def ratio(self) -> float:
+        """Predicted over measured."""
+        return self.predicted_us / self.time.us
+
+    @property
+    def size(self) -> str:
+        """The class of size."""
+        return size_of(self.time.us)
+
+
+class Figures(NamedTuple):
+    """Figures of a group of products.
+
+    Args:
+        n: Number of products.
+        mean: Geometric mean of predicted over measured.
+        median, low, high: Median, 10th and 90th percentile of it.
+        off: Share of products that are off by more than `OFF`.
+        order: Rank correlation of predicted and measured times; None for few products.
+        share_order: The same of the shares of the roofline.
+    """
+
+    n: int
+    mean: float
+    median: float
+    low: float
+    high: float
+    off: float
+    order: float | None
+    share_order: float | None
+
+
+def size_of(us: float) -> str:
+    """The class of a time."""
+    return next(name for name, end in CLASSES.items() if us < end)
+
+
+def own_kernels() -> Operation:
+    """The operation without the vendor's library, whose times are interpolated."""
+    gemm = load_kernel("gemm")
+    return Operation("gemm", tuple(spec for spec in gemm.implementations if spec.full_name != "gemm.library"))
+
+
+def judged(
+    gpus: Sequence[str] = (), *, halves: Sequence[str] = (JUDGING,), all_of_them: bool = False
+) -> Iterator[Judged]:
+    """Every published time with the prediction; GPUs without a model are said once and left out.
+
+    Args:
+        gpus: Names as in the data; all where there are none.
+        halves: The halves of all shapes to judge.
+        all_of_them: Judge all published times, not the sample alone.
+    """
+    operation, unable = own_kernels(), set[str]()
+    models: dict[str, GpuModel | None] = {}
+    for time in best_times(all_of_them=all_of_them):
+        if (gpus and time.gpu not in gpus) or time.half not in halves:
+            continue
+        gpu = models.setdefault(time.gpu, model_of(time.gpu))
+        if gpu is None:
+            _say_once(unable, f"{time.gpu}: no model of this GPU, left out")
+            continue
+        try:
+            yield _judged(operation, gpu, time)
+        except ConstrintError as error:
+            _say_once(unable, f"{time.gpu} {time.dtype}: {error}")
+
+
+def _judged(operation: Operation, gpu: GpuModel, time: Time) -> Judged:
+    options = {"transpose_b": 1} if time.transpose_b else {}
+    workload = Workload("gemm", {"m": time.m, "n": time.n, "k": time.k}, time.dtype, options)
+    ranking = rank(operation, gpu, workload, top=1)
+    best = ranking.candidates[0]
+    times_us = 1e6 * best.cost.seconds, 1e6 * ranking.roofline_s
+    return Judged(time, gpu.name, *times_us, best.kernel, dict(best.config))
+
+
+def _say_once(said: set[str], text: str) -> None:
+    if text not in said:
+        said.add(text)
+        print(text, file=sys.stderr)
+
+
+def figures(rows: Sequence[Judged]) -> Figures | None:
+    """The figures of a group; None for an empty one."""
+    if not rows:
+        return None
+    ratios = np.array([row.ratio for row in rows])
+    low, median, high = (float(np.quantile(ratios, share)) for share in (0.1, 0.5, 0.9))
+    off = float((np.abs(np.log(ratios)) > log(OFF)).mean())
+    measured, predicted = (np.array([get(row) for row in rows]) for get in (_measured_us, _predicted_us))
+    roofline = np.array([row.roofline_us for row in rows])
+    orders: list[float | None] = [None, None]
+    if len(rows) >= FEWEST:
+        orders = [_rank_correlation(measured, predicted), _rank_correlation(roofline / measured, roofline / predicted)]
+    return Figures(len(rows), exp(float(np.log(ratios).mean())), median, low, high, off, *orders)
+
+
+def _measured_us(row: Judged) -> float:
+    return row.time.us
+
+
+def _predicted_us(row: Judged) -> float:
+    return row.predicted_us
+
+
+def _rank_correlation(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
+    """Spearman's; equal values have the mean of their places."""
+    return float(np.corrcoef(_places(a), _places(b))[0, 1])
+
+
+def _places(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    _, at, counts = np.unique(values, return_inverse=True, return_counts=True)
+    last = np.cumsum(counts)
+    return np.asarray((last - (counts - 1) / 2.0)[at])
+
+
+def groups(rows: Iterable[Row], key: Callable[[Row], Any]) -> dict[Any, list[Row]]:
+    """Rows by a key, in the order in which the keys come."""
+    found: dict[Any, list[Row]] = {}
+    for row in rows:
+        found.setdefault(key(row), []).append(row)
+    return found
+
+
+def by_gpu_and_type(rows: Iterable[Judged]) -> dict[tuple[str, str], list[Judged]]:
+    """Rows by GPU and type, in alphabetical order."""
+    return dict(sorted(groups(rows, lambda row: (row.gpu, row.time.dtype)).items()))
+
+
+def table_lines(rows: Sequence[Judged]) -> Iterator[str]:
+    """The table in Markdown: a row per GPU and type, a column per class of size."""
+    yield f"| GPU, type (n) | {' | '.join(CLASSES)} | off by > {OFF} | order of times | order of shares |"
+    yield "|---|" + "---|" * (len(CLASSES) + 3)
+    for (gpu, dtype), of_both in by_gpu_and_type(rows).items():
+        by_size = groups(of_both, lambda row: row.size)
+        means = [_mean(figures(by_size.get(name, []))) for name in CLASSES]
+        steady = figures([row for row in of_both if row.size != SMALL])
+        large = figures(by_size.get(LARGE, []))
+        off = "-" if steady is None else f"{steady.off:.0%}"
+        orders = _two(steady and steady.order), _two(large and large.share_order)
+        yield f"| {gpu} {dtype} ({len(of_both)}) | {' | '.join(means)} | {off} | {' | '.join(orders)} |"
+
+
+def _mean(of_class: Figures | None) -> str:
+    return "-" if of_class is None else f"{of_class.mean:.2f} ({of_class.n})"
+
+
+def _two(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"

@@ -1,0 +1,76 @@
+"""A value that no source states never becomes a number silently: the answer says what was assumed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+from constrint.hwmodels import GpuModel, load_all, load_gpu, nulls
+from constrint.kernels.registry import list_kernels, load_kernel
+from constrint.select.rank import rank
+
+STAND_INS = (
+    nulls.clock_hz,
+    nulls.most_clock_hz,
+    nulls.smem_bytes_per_clk,
+    nulls.specials_per_clk,
+    nulls.l2_bytes,
+    nulls.last_level_bytes,
+    nulls.gpcs,
+)
+
+
+def full_of_nulls(name: str) -> GpuModel:
+    """A GPU of which no source states anything that a model of time may replace."""
+    gpu, none = (
+        load_gpu(name),
+        {"size_bytes": None, "bandwidth_bytes_per_s": None, "assumed_bandwidth_bytes_per_s": None},
+    )
+    last = gpu.memory.last_level
+    return replace(
+        gpu,
+        name="NULLS",
+        device=replace(gpu.device, boost_clock_hz=None, max_clock_hz=None, num_gpcs=None),
+        sm=replace(gpu.sm, smem_banks=None, smem_bank_width_bytes=None, special_functions_per_clk=None),
+        memory=replace(
+            gpu.memory,
+            l2=replace(gpu.memory.l2, **none),
+            last_level=None if last is None else replace(last, **none),
+        ),
+        compute=replace(gpu.compute, sustained_matrix_fraction=None),
+    )
+
+
+@pytest.mark.parametrize("value", STAND_INS, ids=lambda value: value.__name__)
+def test_a_null_has_a_sentence_and_a_stated_value_has_none(value: object) -> None:
+    assert callable(value)
+    stated, null = value(load_gpu("h200")), value(full_of_nulls("mi300x"))
+    assert stated.line == ""
+    assert null.line
+    assert np.isfinite(null.value)
+
+
+def test_every_answer_about_a_gpu_full_of_nulls_says_what_it_assumed() -> None:
+    for name in ("h200", "a100", "mi300x", "7900xtx"):
+        gpu = full_of_nulls(name)
+        for kernel in list_kernels():
+            found = rank(load_kernel(kernel), gpu, top=1)
+            assert found.candidates[0].cost.seconds > 0
+            words = " ".join(found.assumptions)
+            assert "clock unconfirmed" in words, (name, kernel)
+            if kernel == "gemm":
+                assert nulls.smem_bytes_per_clk(gpu).line in found.assumptions
+                assert nulls.l2_bytes(gpu).line in found.assumptions
+
+
+def test_a_clock_that_nobody_states_is_that_of_relatives() -> None:
+    clocks = {gpu.device.boost_clock_hz for gpu in load_all() if gpu.arch.family == "Hopper"}
+    gpu = replace(load_gpu("gh200"), device=replace(load_gpu("gh200").device, boost_clock_hz=None))
+    found = nulls.clock_hz(gpu)
+    assert min(filter(None, clocks)) <= found.value <= max(filter(None, clocks))
+    assert "the median of Hopper" in found.line
+
+
+def test_no_shipped_model_rests_on_a_clock_that_nobody_states() -> None:
+    assert [gpu.name for gpu in load_all() if nulls.clock_hz(gpu).line] == []
