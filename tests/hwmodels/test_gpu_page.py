@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from benchmarks.attacks.gpu_models import called
-from constrint.cli.app import main
+from benchmarks.attacks import called
 from constrint.hwmodels import list_gpus
 
 ROOT = Path(__file__).parents[2]
@@ -15,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 def test_the_table_of_the_gpus_is_what_the_command_prints() -> None:
     table = [line for line in (ROOT / "docs" / "reference" / "gpus.md").read_text().splitlines() if line[:1] == "|"]
     columns = ",".join(re.findall(r"[a-z0-9_]+", table[0]))
-    code, out, err = called(main, ["gpus", "--group", "--format", "markdown", "--columns", columns])
+    code, out, err = called("gpus", "--group", "--format", "markdown", "--columns", columns)
     assert (code, err) == (0, "")
     assert table == out.splitlines(), "write the command's output into docs/reference/gpus.md"
 

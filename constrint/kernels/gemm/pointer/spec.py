@@ -55,7 +55,8 @@ class PointerSpec(GemmSpec):
         Where the compiler has knobs, its users' best configurations take depths of up to 1024 and any split of K.
         """
         stages, knobs = gpu.traits.pipeline_stages, gpu.traits.compiler_knobs
-        depths, splits = (64, 32, 128, 16, 256), (1, 2, 4, 8, 16, 32)
+        depths: tuple[int, ...] = (64, 32, 128, 16, 256)
+        splits: tuple[int, ...] = (1, 2, 4, 8, 16, 32)
         parts = "powers of two up to 32"
         if knobs:
             depths, splits, parts = (*depths, 512, 1024), (*splits, 3, 5, 6, 7, 12, 14), f"{parts}, and others in use"
