@@ -74,26 +74,26 @@ def changed(text: bytes, draw: random.Random) -> bytes:
             text = b"\n".join(lines)
         else:
             try:
-                told = json.loads(lines[at])
-                _change(told, draw)
+                record = json.loads(lines[at])
+                _change(record, draw)
             except (ValueError, TypeError, RecursionError):
                 continue
-            lines[at] = json.dumps(told).encode()
+            lines[at] = json.dumps(record).encode()
             text = b"\n".join(lines)
     return text
 
 
-def _change(told: Any, draw: random.Random) -> None:
+def _change(record: Any, draw: random.Random) -> None:
     """Change one value of an object, or of one inside it."""
-    name = draw.choice(list(told))
-    if isinstance(told[name], dict) and told[name] and draw.random() < 0.8:
-        _change(told[name], draw)
+    name = draw.choice(list(record))
+    if isinstance(record[name], dict) and record[name] and draw.random() < 0.8:
+        _change(record[name], draw)
     elif name == "text" and draw.random() < 0.8:
-        told[name] = draw.choice(REPLIES).format(json.dumps(draw.choice(HOSTILE)))
+        record[name] = draw.choice(REPLIES).format(json.dumps(draw.choice(HOSTILE)))
     elif draw.random() < 0.1:
-        del told[name]
+        del record[name]
     else:
-        told[name] = draw.choice(HOSTILE)
+        record[name] = draw.choice(HOSTILE)
 
 
 def main() -> int:

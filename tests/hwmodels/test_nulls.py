@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from msgspec.structs import replace
@@ -28,11 +30,12 @@ def full_of_nulls(name: str) -> GpuModel:
         {"size_bytes": None, "bandwidth_bytes_per_s": None, "assumed_bandwidth_bytes_per_s": None},
     )
     last = gpu.memory.last_level
+    sm: Any = gpu.sm
     return replace(
         gpu,
         name="NULLS",
         device=replace(gpu.device, boost_clock_hz=None, max_clock_hz=None, num_gpcs=None),
-        sm=replace(gpu.sm, smem_banks=None, smem_bank_width_bytes=None, special_functions_per_clk=None),
+        sm=replace(sm, smem_banks=None, smem_bank_width_bytes=None, special_functions_per_clk=None),
         memory=replace(
             gpu.memory,
             l2=replace(gpu.memory.l2, **none),
