@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from functools import lru_cache
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
 from constrint import cache
@@ -19,6 +18,7 @@ from constrint.errors import UnsupportedError
 from constrint.hwmodels import GpuModel
 from constrint.select.candidate import CompiledKernel
 from constrint.select.disk_key import key_of
+from constrint.select.triton_versions import triton_version, version_of
 
 if TYPE_CHECKING:
     from constrint.select.spec import KernelSpec
@@ -73,22 +73,9 @@ def _key(
 
 
 @lru_cache(maxsize=1)
-def triton_version() -> str:
-    """Triton's version without importing it; empty where it is not installed."""
-    return _version("triton")
-
-
-@lru_cache(maxsize=1)
 def compilers() -> tuple[str, str]:
     """The versions of Triton and NVRTC without importing them; empty texts for tools that are not installed."""
-    return triton_version(), _version("nvidia-cuda-nvrtc")
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return ""
+    return triton_version(), version_of("nvidia-cuda-nvrtc")
 
 
 def compile_cached(

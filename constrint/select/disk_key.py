@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from constrint.hwmodels import GpuModel
 from constrint.hwmodels.load import content_of
+from constrint.select.triton_versions import triton_version
 
 if TYPE_CHECKING:
     from constrint.select.spec import KernelSpec
@@ -15,7 +16,9 @@ _PACKAGE = f"{__name__.partition('.')[0]}."
 
 
 def key_of(gpu: GpuModel, specs: Iterable[KernelSpec], *facts: object) -> bytes | None:
-    """The key of a result that depends on a GPU's model, on kernels, and on further facts.
+    """The key of a result that depends on a GPU's model, on kernels, on Triton's version, and on further facts.
+
+    Triton's version decides which resource rules hold, and what is known of a measurement.
 
     Args:
         gpu: The hardware model, all of which counts.
@@ -29,4 +32,4 @@ def key_of(gpu: GpuModel, specs: Iterable[KernelSpec], *facts: object) -> bytes 
     if not all(home.startswith(_PACKAGE) for home in (type(gpu.maker).__module__, *(spec.home for spec in specs))):
         return None
     names = tuple(spec.full_name for spec in specs)
-    return content_of(gpu) + repr((names, facts)).encode()
+    return content_of(gpu) + repr((names, triton_version(), facts)).encode()

@@ -10,7 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from constrint.select.compiled import triton_version
+from constrint.select.triton_versions import triton_version
 
 if TYPE_CHECKING:
     from constrint.select.spec import KernelSpec

@@ -9,7 +9,7 @@ import pytest
 from constrint.choose import Decision, Program, Refusal, Request, Step, decide, forget, memo, refusals, refuse
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.candidates import forget_tables
-from constrint.select import Config, KernelSpec, Workload
+from constrint.select import Config, KernelSpec, Workload, winners
 
 
 def begin_anew(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -17,6 +17,12 @@ def begin_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memo, "_MEMORY", {})
     monkeypatch.setattr(refusals, "_REFUSED", {})
     monkeypatch.setattr(refusals, "_REFUSED_STEPS", set())
+
+
+def without_winners(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let models choose: with a build of torch for GPUs, shipped tables of winners would."""
+    begin_anew(monkeypatch)
+    monkeypatch.setattr(winners, "toolchain", dict)
 
 
 def choose_kernel(
