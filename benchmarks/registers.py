@@ -1,18 +1,20 @@
 """Compile a sample of kernels, fit register weights to the recorded tables, check the resource rules against them.
 
-Compiling needs triton or NVRTC, fitting needs scipy; neither needs a GPU. Every kernel has the same four commands:
+Compiling needs triton or NVRTC, fitting needs scipy; neither needs a GPU. Every kernel has the same five commands:
 
     python benchmarks/registers.py sample --kernel gemm --draw valid=60 free=600 ranked=2 --out tests/data/TABLE.csv
+    python benchmarks/registers.py again --kernel gemm --table tests/data/TABLE.csv --number 20 --out OTHER.csv
     python benchmarks/registers.py fit --kernel gemm      # writes constrint/kernels/resources/data/gemm.json
     python benchmarks/registers.py check --kernel gemm    # how the rules do against every recorded table
     python benchmarks/registers.py show --kernel gemm --draw fair=100 --seed 7 --out fair.csv --plot fair.png
 
-`fit` prints what fits to three quarters of the kernels say about the fourth, per target. `check` prints kernels; shared
-memory stated exactly, below what was compiled, and said to be needed above it; kernels that a certain limit excludes
-and that do not spill; the median and the 90 % error of the register estimate where registers were not short; kernels
-that spill, how many were expected to, and the log loss; then how often kernels spilled by the chance that they were
-given. `show` does it on kernels that no fit has seen, drawn now. Fits are small: on a busy machine
-OPENBLAS_NUM_THREADS=1 makes them ten times faster.
+`again` compiles rows of a recorded table with the version of the compiler that is installed. `fit` prints what fits to
+three quarters of the kernels say about the fourth, per target. `check` prints kernels; shared memory stated exactly,
+below what was compiled, and said to be needed above it; kernels that a certain limit excludes and that do not spill;
+the median and the 90 % error of the register estimate where registers were not short; kernels that spill, how many were
+expected to, and the log loss; then how often kernels spilled by the chance that they were given. `show` does it on
+kernels that no fit has seen, drawn now. Fits are small: on a busy machine OPENBLAS_NUM_THREADS=1 makes them ten times
+faster.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ import csv
 import datetime
 import importlib
 import json
+import random
 import sys
 import tempfile
 import time
@@ -44,7 +47,7 @@ from benchmarks.resources.fit import (
     write_weights,
 )
 from constrint.errors import ConstrintError
-from constrint.kernels.resources.registers import DATA, Weights
+from constrint.kernels.resources.registers import DATA, Weights, read_weights
 from constrint.tune.trial import Outcome
 
 TABLES = Path(__file__).resolve().parents[1] / "tests" / "data"
@@ -84,6 +87,21 @@ def sample(args: argparse.Namespace) -> None:
     write_table(compiled, columns, args.out, f"{compiler_of(args.kernel)}, by {command}")
 
 
+def again(args: argparse.Namespace) -> None:
+    """Compile rows of a recorded table with the installed compiler."""
+    _, recorded = kit.read_table(args.table)
+    rows = []
+    for target in args.targets or dict.fromkeys(row["target"] for row in recorded):
+        of = [row for row in recorded if row["target"] == target and not row["error"]]
+        chosen = random.Random(f"{target} {args.seed}").sample(range(len(of)), min(args.number, len(of)))
+        rows += [of[place] for place in sorted(chosen)]
+    columns = [name for name in recorded[0] if name not in (*RESULTS, "compiler")]
+    asked: list[kit.Row] = [{name: row[name] for name in columns} for row in rows]
+    compiled = compile_rows(partial(load, args.kernel), asked, args.jobs)
+    command = f"{COMMAND} again --table {args.table.name} --number {args.number} --seed {args.seed}"
+    write_table(compiled, columns, args.out, f"{compiler_of(args.kernel)}, by {command}")
+
+
 def fit(args: argparse.Namespace) -> None:
     """Fit the weights and write them with their provenance."""
     described, out = load(args.kernel), args.out or DATA / f"{args.kernel}.json"
@@ -92,6 +110,8 @@ def fit(args: argparse.Namespace) -> None:
         kernels = [kernel for kernel in kernels if kernel.families[0].name.startswith(tuple(args.families))]
     results, fits = left_out(kernels), fit_all(kernels)
     models = fitted_models(kernels, fits, results)
+    if args.families and out.exists():
+        models = dict(sorted((read_weights(out).models | models).items()))
     today, command = datetime.date.today().isoformat(), f"{COMMAND} fit --kernel {args.kernel}"
     write_weights(Weights(compilers, today, command, models), out)
     chances = chances_left_out(results, fits)
@@ -240,24 +260,28 @@ def main() -> None:
     """Run the named command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
-    for command in (sample, fit, check, show):
+    for command in (sample, again, fit, check, show):
         sub = commands.add_parser(command.__name__, help=command.__doc__)
         sub.add_argument("--kernel", choices=KERNELS, required=True)
         sub.set_defaults(run=command)
     of_sample, of_fit, of_check, of_show = (commands.choices[name] for name in ("sample", "fit", "check", "show"))
+    of_again = commands.choices["again"]
+    of_again.add_argument("--table", type=Path, required=True, help="the recorded table")
+    of_again.add_argument("--number", type=int, required=True, help="rows per target")
+    for compiling in (of_sample, of_again, of_show):
+        compiling.add_argument("--targets", nargs="*")
+        compiling.add_argument("--seed", type=int, default=1)
+        compiling.add_argument("--jobs", type=int, default=1)
+        compiling.add_argument("--out", type=Path, required=True)
     for drawing, is_needed in ((of_sample, True), (of_show, False)):
         drawing.add_argument(
             "--draw", nargs="+", required=is_needed, default=[], metavar="DRAW=NUMBER", help="per target"
         )
-        drawing.add_argument("--targets", nargs="*")
         drawing.add_argument("--fix", nargs="*", default=[], metavar="NAME=VALUE", help="parameters that are not drawn")
         drawing.add_argument("--table", type=Path, help="the table that a draw chooses from")
-        drawing.add_argument("--seed", type=int, default=1)
-        drawing.add_argument("--jobs", type=int, default=1)
-        drawing.add_argument("--out", type=Path, required=True)
     of_show.add_argument("--plot", type=Path, help="draw the calibration, too")
     of_fit.add_argument("--out", type=Path, help="instead of the file in use")
-    of_fit.add_argument("--families", nargs="*", help="these alone, by the start of their names, and no errors")
+    of_fit.add_argument("--families", nargs="*", help="these alone, by the start of their names; others stay")
     of_check.add_argument("tables", nargs="*", type=Path, help="instead of the tables that the weights are fitted to")
     args = parser.parse_args()
     args.run(args)

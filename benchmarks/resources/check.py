@@ -75,7 +75,7 @@ def check_rows(sample: KernelSample, rows: Iterable[Row]) -> dict[str, ResourceC
     uses: dict[str, BlockUse] = {}
     for row in rows:
         gpu, spec, workload, config = sample.request(row)
-        key = f"{spec.full_name} {gpu.name} {workload}"
+        key = f"{row.get('compiler')} {spec.full_name} {gpu.name} {workload}"
         if key not in uses:
             use = spec.use(gpu, workload, {name: Var(name) for name in config})
             if use is None:

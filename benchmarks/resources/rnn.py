@@ -32,6 +32,7 @@ from constrint.kernels.rnn.triton.spec import SPECS as TRITON_SPECS
 from constrint.model import Constraint, Expr, Problem, Var, const
 from constrint.select import rank
 from constrint.select.limits import most_registers
+from constrint.select.triton_versions import rules_of
 from constrint.select.workload import Workload
 from constrint.solve import enumerate_space
 
@@ -182,12 +183,11 @@ def _row(target: str, layer: Layer, config: Mapping[str, int], *, has_inputs: bo
 
 
 def request_of(row: Row) -> SampleRequest:
-    """The configuration of a row."""
+    """The configuration of a row, under the rules of its compiler; a row that is drawn names none."""
     sizes = (int(row["batch"]), 1024, int(row["heads"]), int(row["head_dim"]))
     workload = workload_of(row["cell"], sizes, row["dtype"], row["direction"])
-    return SampleRequest(
-        load_gpu(row["gpu"]), SPECS[workload.operation], workload, {key: int(row[key]) for key in KEYS}
-    )
+    spec = SPECS[workload.operation].under(row.get("compiler", "").removeprefix("triton "))
+    return SampleRequest(load_gpu(row["gpu"]), spec, workload, {key: int(row[key]) for key in KEYS})
 
 
 def compile_row(row: Row) -> Any:
@@ -206,13 +206,13 @@ def with_inputs(terms: Mapping[str, Expr]) -> dict[str, Expr]:
 
 @cache
 def expressions(
-    name: str, cell: str, direction: str, dim: int, dtype: str, is_split: bool
+    name: str, cell: str, direction: str, dim: int, dtype: str, is_split: bool, reads_again: bool
 ) -> tuple[tuple[Family, ...], dict[str, Expr]]:
     """Families of weights, and terms with those of the optional inputs."""
     gpu, workload = load_gpu(name), workload_of(cell, (16, 16, 1, dim), dtype, direction)
     layer = SPECS[workload.operation].layer(workload)
     terms = registers.register_terms(gpu, layer, {key: Var(key) for key in KEYS}, is_split)
-    return registers.families(gpu, layer, is_split), with_inputs(terms)
+    return registers.families(gpu, layer, is_split, reads_again=reads_again), with_inputs(terms)
 
 
 @cache
@@ -231,7 +231,8 @@ def kernel_of(row: Row, is_latest: bool) -> SampledKernel | None:
     layer = (row["gpu"], row["cell"], row["direction"], int(row["head_dim"]))
     if not all(rule.holds(config) for rule in warp_rules(*layer)):
         return None
-    families, terms = expressions(*layer, row["dtype"], config["row_split"] > 1)
+    reads_again = rules_of(row.get("compiler", "").removeprefix("triton ")).reads_weights_again
+    families, terms = expressions(*layer, row["dtype"], config["row_split"] > 1, reads_again)
     limit = most_registers(gpu, const(config["num_warps"])).value({})
     # A kernel that the compiler gave up on counts as spilling without end.
     count, spilled = int(row["registers"] or limit), int(row["spill_bytes"] or 1 << 20)
@@ -249,7 +250,7 @@ def kernel_of(row: Row, is_latest: bool) -> SampledKernel | None:
 
 
 SAMPLE = KernelSample(
-    tables=("triton_rnn_resources_3.6.0.csv", "triton_rnn_resources_3.9.0.csv"),
+    tables=("triton_rnn_resources_3.6.0.csv", "triton_rnn_resources_3.9.0.csv", "triton_rnn_resources_3.8.0.csv"),
     targets=TARGETS,
     draws={
         "random": lambda draw: drawn(draw, 0),

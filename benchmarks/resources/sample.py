@@ -75,10 +75,10 @@ class KernelSample:
 
 
 def read_table(path: Path) -> tuple[str, list[dict[str, str]]]:
-    """The compiler of a table, `triton 3.9.0`, and its rows."""
+    """The compiler of a table, `triton 3.9.0`, and its rows, each of which names it as `compiler`."""
     with path.open() as file:
         compiler = file.readline().removeprefix("# compiled, not measured: ").split(",")[0].strip()
-        return compiler, list(csv.DictReader(file))
+        return compiler, [{**row, "compiler": compiler} for row in csv.DictReader(file)]
 
 
 def read_kernels(sample: KernelSample, folder: Path) -> tuple[tuple[str, ...], list[SampledKernel]]:

@@ -18,8 +18,8 @@ from constrint.hwmodels import GpuModel
 from constrint.model import Var
 from constrint.select import Candidate, ResourceUse
 from constrint.select.core_space import chance_of
+from constrint.select.triton_versions import caution, is_verified
 from constrint.solve import BrokenRule, WhyNot
-from constrint.tune.triton_versions import caution, is_verified
 
 
 class RuleVerdict(msgspec.Struct):

@@ -34,6 +34,7 @@ from constrint.select.python_text import (
     text_of,
 )
 from constrint.select.spec import KernelSpec
+from constrint.select.triton_versions import triton_version
 
 #: Digits of a hash, and the kind under which the cache stores fingerprints.
 DIGITS, _KIND = 16, "fingerprints"
@@ -220,7 +221,9 @@ def _hash(texts: Iterable[str]) -> str:
 
 
 def key_of(gpu: GpuModel, specs: Iterable[KernelSpec], *facts: object) -> bytes | None:
-    """The key of a result that depends on a GPU's model, on kernels, and on further facts.
+    """The key of a result that depends on a GPU's model, on kernels, on Triton's version, and on further facts.
+
+    Triton's version decides which resource rules hold, and what is known of a measurement.
 
     Args:
         gpu: The hardware model, all of which counts.
@@ -234,4 +237,4 @@ def key_of(gpu: GpuModel, specs: Iterable[KernelSpec], *facts: object) -> bytes 
     if not all(home.startswith(_PACKAGE) for home in (type(gpu.maker).__module__, *(spec.home for spec in specs))):
         return None
     names = tuple(spec.full_name for spec in specs)
-    return content_of(gpu) + repr((names, facts)).encode()
+    return content_of(gpu) + repr((names, triton_version(), facts)).encode()

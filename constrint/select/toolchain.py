@@ -10,6 +10,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from constrint.select.triton_versions import triton_version, version_of
+
 if TYPE_CHECKING:
     from constrint.select.spec import KernelSpec
 
@@ -47,24 +49,9 @@ def _toolchain(has_torch: bool) -> Mapping[str, str]:
 
 
 @lru_cache(maxsize=1)
-def triton_version() -> str:
-    """Triton's version without importing it; empty where it is not installed."""
-    return _version("triton")
-
-
-@lru_cache(maxsize=1)
 def compilers() -> tuple[str, str]:
     """The versions of Triton and NVRTC without importing them; empty texts for tools that are not installed."""
-    return triton_version(), _version("nvidia-cuda-nvrtc")
-
-
-def _version(package: str) -> str:
-    from importlib.metadata import PackageNotFoundError, version  # takes as long to import as all else here
-
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return ""
+    return triton_version(), version_of("nvidia-cuda-nvrtc")
 
 
 def differences(recorded: Mapping[str, str], now: Mapping[str, str]) -> list[str]:

@@ -59,7 +59,7 @@ needs_scipy = pytest.mark.skipif(
 #: ones with targets of their own.
 REFITTED = {
     "gemm": ("fma", "gfx1 ", "gfx9 mfma tf32", "sm_9x mma descriptor 16", "sm_9x wgmma"),
-    "rnn": ("amd", "nvidia"),
+    "rnn": ("again", "amd", "nvidia"),
 }
 
 

@@ -10,7 +10,7 @@ import pytest
 from constrint.choose import Decision, Program, Refusal, Request, Step, decide, forget, refuse
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.candidates import forget_tables
-from constrint.select import Config, KernelSpec, Workload
+from constrint.select import Config, KernelSpec, Workload, winners
 
 #: The module, whose name in its package is the function's.
 _DECIDE = sys.modules["constrint.choose.decide"]
@@ -27,6 +27,12 @@ def forget_refusals() -> None:
     """Forget what devices refused."""
     _DECIDE._REFUSED.clear()
     _DECIDE._REFUSED_STEPS.clear()
+
+
+def without_winners(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let models choose: with a build of torch for GPUs, shipped tables of winners would."""
+    begin_anew(monkeypatch)
+    monkeypatch.setattr(winners, "toolchain", dict)
 
 
 def choose_kernel(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 from unittest import mock
 
 import torch
@@ -46,9 +46,10 @@ def cuda_launch(*arguments: Any, binary: CudaBinary = SPILL_FREE, **options: Any
 
 
 class CompiledTriton:
-    """Stands for one of Triton's compiled kernels, of one argument that is an address."""
+    """Stands for one of Triton's compiled kernels, of one argument that is an address, and of two of Triton's own."""
 
     function, n_spills, kernel = LOADED + 1, 0, b"an image of Triton's"
+    asm: ClassVar = {"ptx": ".visible .entry of_triton(.param .u64 x, .param .u64 global, .param .u64 profile)"}
     src = SimpleNamespace(signature={"x": "*fp32", "tile": "constexpr"})
     metadata = SimpleNamespace(name="of_triton", num_warps=4, shared=1024, target=SimpleNamespace(warp_size=32))
 

@@ -48,7 +48,7 @@ from constrint.kernels.launch.plan.scratch import NotedScratch
 from constrint.kernels.launch.plan.shape import NotPlannedError
 from constrint.kernels.launch.policy import Start, launch_what_fits
 from constrint.select.spec import Launch
-from constrint.tune.triton_versions import caution
+from constrint.select.triton_versions import caution
 
 #: Rows for which a kernel that serves any number of them is chosen.
 USUAL_ROWS = 512

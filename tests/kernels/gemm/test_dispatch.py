@@ -110,10 +110,10 @@ def test_a_gpu_that_is_known_is_found_by_its_name(monkeypatch: pytest.MonkeyPatc
 def test_an_unverified_triton_is_cautioned_about(monkeypatch: pytest.MonkeyPatch) -> None:
     import triton
 
-    monkeypatch.setattr(triton, "__version__", "3.8.1")
+    monkeypatch.setattr(triton, "__version__", "4.0.1")
     seen = DetectedDevice(index=0, source="torch", name="NVIDIA H200", target="sm_90", model="h200", sm_count=132)
     monkeypatch.setattr(devices, "describe_torch_device", lambda index: seen)
-    with pytest.warns(RuntimeWarning, match="not with 3.8.1"):
+    with pytest.warns(RuntimeWarning, match="not with 4.0.1"):
         first_call.machine_of(torch.device("cuda", 0))
 
 

@@ -29,7 +29,7 @@ from constrint.select.core_space import BlockColumns
 from constrint.select.limits import most_registers
 from constrint.select.rank import predict
 from tests.support.clock import calls_of
-from tests.support.decisions import begin_anew, refuse_step
+from tests.support.decisions import begin_anew, refuse_step, without_winners
 from tests.support.gemm import (
     DESCRIPTOR,
     KERNELS,
@@ -229,7 +229,8 @@ def test_batches_count_as_more_tiles() -> None:
     assert choose("H200-SXM", one) != choose("H200-SXM", many)
 
 
-def test_best_starts_with_the_first_choice_and_repeats_nothing() -> None:
+def test_best_starts_with_the_first_choice_and_repeats_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_winners(monkeypatch)
     asked = replace(product(1024, 3072, 768), no_library="our kernels alone")
     choices = best_configs(H200, asked, 8)
     assert choices[0].program == choose("H200-SXM", asked).program
@@ -241,8 +242,9 @@ def test_best_starts_with_the_first_choice_and_repeats_nothing() -> None:
     assert expected[0] <= expected[1]
 
 
-def test_the_first_choice_is_the_best_of_the_kernels_choices() -> None:
+def test_the_first_choice_is_the_best_of_the_kernels_choices(monkeypatch: pytest.MonkeyPatch) -> None:
     """Merged, the kernels' tables give what the fastest of them gives."""
+    without_winners(monkeypatch)
     for sizes in ((4096, 4096, 4096), (64, 8192, 8192), (1024, 1000, 1000), (8192, 512, 512)):
         asked = product(*sizes)
         least = {spec.full_name: seconds_of("H200-SXM", asked, spec.full_name) for spec in KERNELS}

@@ -40,7 +40,7 @@ from constrint.kernels.gemm.spec import GemmSpec
 from constrint.kernels.registry import load_kernel, load_spec
 from constrint.select import Workload
 from constrint.select.rank import rank
-from tests.support.decisions import refuse_step
+from tests.support.decisions import refuse_step, without_winners
 from tests.support.gemm import gemm, product
 from tests.support.library_table import SIDES, forget_tables, read_anew, smooth_s, use_tables_of, write_table
 
@@ -207,7 +207,10 @@ def test_what_torch_computes_is_not_refused() -> None:
     assert inability(product(3, 256, 256, "tf32", bias=1)) == ""
 
 
-def test_the_library_is_chosen_where_it_is_predicted_to_be_faster(tables: Path) -> None:
+def test_the_library_is_chosen_where_it_is_predicted_to_be_faster(
+    tables: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_winners(monkeypatch)
     asked = product(1024, 1024, 1024)
     ours = decide_product(H200, asked)
     assert ours.kernel != LIBRARY, "without a table"

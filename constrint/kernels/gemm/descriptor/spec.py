@@ -1,7 +1,7 @@
 """The parameter space of the descriptor (TMA) kernel of `kernel.py`, for GPUs of compute capability 9.0 or later.
 
-Shared memory is read off Triton 3.6 and 3.9 and checked against compiled kernels
-(`tests/data/triton_gemm_descriptor.csv`).
+Shared memory is read off Triton 3.6 and 3.9 and checked against kernels compiled by Triton 3.6 to 3.9
+(`tests/data/triton_gemm_descriptor*.csv`).
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ BARRIER_BYTES = 8
 
 
 def least_smem_bytes(gpu: GpuModel, product: Product, v: Vars) -> Expr | None:
-    """Shared memory under Triton 3.9, for 32-bit outputs alone: there Triton 3.6 takes more. Otherwise None."""
+    """Shared memory under Triton 3.9, for 32-bit outputs alone: there Triton 3.6 to 3.8 take more. Otherwise None."""
     return descriptor_smem_bytes(gpu, product, v, is_shared=True) if product.output_bytes == PARTIAL_BYTES else None
 
 
@@ -172,7 +172,7 @@ def descriptor_smem_bytes(gpu: GpuModel, product: Product, v: Vars, *, is_shared
     """Shared memory of one block: operand pipeline, barriers, and the output tile on its way to the TMA unit.
 
     The output shares the pipeline's memory, except where the next tile's loads are already in flight (a persistent
-    grid) and, as Triton 3.6 has it, where it is 32 bits wide (3.9: `is_shared`).
+    grid) and, as Triton 3.6 to 3.8 have it, where it is 32 bits wide (3.9: `is_shared`).
     """
     dtype, output = product.dtype, product.output_bytes
     matrix, element = unit(gpu, dtype), ELEMENT_BYTES[dtype]

@@ -1,7 +1,7 @@
 """The parameter space of the pointer kernel of `kernel.py`, for any modelled GPU.
 
 Shared memory (LDS) is the operand pipeline, or the staging of the store to C if that is larger. Its rules are read off
-the layouts of Triton 3.9 and checked against compiled kernels (`tests/data/triton_gemm_space.csv`;
+the layouts of Triton 3.9 and checked against kernels compiled by 3.6 to 3.9 (`tests/data/triton_gemm_space*.csv`;
 `benchmarks/attacks/lds.py`).
 """
 
@@ -36,6 +36,7 @@ from constrint.select.candidate import Config
 from constrint.select.cost import CostColumns
 from constrint.select.limits import BlockUse
 from constrint.select.spec import Columns, Launch, Param, Rule, Vars
+from constrint.select.triton_versions import rules_of, triton_version
 from constrint.select.workload import Workload
 
 if TYPE_CHECKING:
@@ -185,7 +186,12 @@ def pointer_smem_bytes(gpu: GpuModel, product: Product, matrix: DotUnit, v: Vars
         return maximum(widened, v["tile_m"] * v["tile_n"] * stored)
     is_vectorised = c_width == WIDEST_BYTES
     if matrix.kind in ("mfma", "wmma"):
-        pipeline = _gfx950(dtype, v, a, b) if gpu.arch.target == "gfx950" else _amd(matrix, v, a, b)
+        if gpu.arch.target != "gfx950":
+            pipeline = _amd(matrix, v, a, b)
+        elif rules_of(triton_version()).copies_on_cdna4:
+            pipeline = _gfx950(dtype, v, a, b)
+        else:
+            pipeline = _amd(matrix, v, *(each._replace(is_copied=const(1)) for each in (a, b)))
         return maximum(pipeline, _amd_staging(gpu, element, output, v, is_vectorised=is_vectorised))
     staging = store_staging(gpu, output, matrix, v, is_vectorised=is_vectorised)
     return maximum(_nvidia(dtype, matrix, v, a, b), staging)
@@ -350,7 +356,7 @@ def smem_bytes(gpu: GpuModel, product: Product, v: Vars) -> Expr:
     if not all(isinstance(variable, Var) and variable.name == name for name, variable in v.items()):
         return pointer_smem_bytes(gpu, product, matrix, v)
     lying = product.aligned, product.a.is_k_major, product.b.is_k_major, product.output_bytes
-    key = (gpu.arch.target, gpu.sm.warp_size, product.dtype, matrix, *lying, tuple(v))
+    key = (triton_version(), gpu.arch.target, gpu.sm.warp_size, product.dtype, matrix, *lying, tuple(v))
     if key not in _KNOWN:
         _KNOWN[key] = pointer_smem_bytes(gpu, product, matrix, v)
     return _KNOWN[key]

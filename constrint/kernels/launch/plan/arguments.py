@@ -1,13 +1,14 @@
 """A compiled kernel's arguments in the layout of its binary, for launches by the compiled core.
 
-A kernel in CUDA C++ takes its arguments in order. Facts of Triton 3.6 and 3.9: arguments stand in the order of the
+A kernel in CUDA C++ takes its arguments in order. Facts of Triton 3.6 to 3.9: arguments stand in the order of the
 signature without compile-time constants; a tensor descriptor is a tensor map, its sizes and its strides; two addresses
-of scratch memory come last. Where the driver tells the sizes of a kernel's parameters, the layout is checked against
-them; without these sizes no other version of Triton is planned for.
+of scratch memory come last. The layout is checked against the sizes of the kernel's parameters, which the driver tells,
+or else the kernel's assembly: a version of Triton that lays them out in another way is launched by its own launcher.
 """
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -18,7 +19,6 @@ from torch import Tensor
 from constrint.errors import UsageError
 from constrint.kernels.launch.cuda.tensor_map import MAP_BYTES, TensorMap
 from constrint.kernels.launch.plan.shape import NotPlannedError
-from constrint.tune.triton_versions import is_verified
 
 #: Bytes of an integer argument by Triton's name of its type.
 INTEGER_BYTES = {"i1": 1, "i8": 1, "i16": 2, "i32": 4, "i64": 8, "u1": 1, "u8": 1, "u16": 2, "u32": 4, "u64": 8}
@@ -27,6 +27,11 @@ MAP_ELEMENTS = {8: 10, 9: 8, 10: 9}
 ADDRESS_BYTES = 8
 #: Addresses of Triton's own scratch memory at the end, where a kernel needs none.
 NUM_SCRATCH = 2
+
+#: A parameter of a kernel in PTX: the bits of its type, and the elements of an array.
+PTX_PARAMETER = re.compile(r"\.param\s+(?:\.align\s+\d+\s+)?\.[busf](\d+)\s[^,\[]*(?:\[(\d+)\])?")
+#: One in the metadata of AMD's assembly: its bytes. Parameters that the compiler adds are of kinds of their own.
+AMD_PARAMETER = re.compile(r"\.size:\s+(\d+)\s+\.value_kind:\s+(?:by_value|global_buffer)\s")
 
 #: Returns the slot of an address, and the offset in bytes.
 Locate = Callable[[int], tuple[int, int]]
@@ -72,20 +77,31 @@ def integer(value: int, size: int) -> Argument:
     return "bytes", (value % (1 << 8 * size)).to_bytes(size, "little")
 
 
-def check_layout(laid: list[Argument], parameter_bytes: list[int]) -> None:
-    """Check the layout against the sizes that the driver tells; without them, check that Triton's version is verified.
+def check_layout(laid: list[Argument], told: list[int], assembly: Mapping[str, Any]) -> None:
+    """Check the layout against the sizes of the kernel's parameters.
+
+    Args:
+        laid: The layout.
+        told: The sizes that the driver tells; empty where it tells none.
+        assembly: Triton's representations of the kernel by name.
 
     Raises:
-        NotPlannedError: When the layout or the version differs.
+        NotPlannedError: When the sizes differ, or are not known.
     """
-    if parameter_bytes:
-        if [size_of(argument) for argument in laid] != parameter_bytes:
-            raise NotPlannedError("the kernel's parameters are laid out in another way")
-        return
-    import triton
+    sizes = told or declared_bytes(assembly)
+    if not sizes:
+        raise NotPlannedError("neither the driver nor the assembly tells how the kernel's parameters are laid out")
+    if [size_of(argument) for argument in laid] != sizes:
+        raise NotPlannedError("the kernel's parameters are laid out in another way")
 
-    if not is_verified(triton.__version__):
-        raise NotPlannedError(f"the layout of Triton {triton.__version__} is not known")
+
+def declared_bytes(assembly: Mapping[str, Any]) -> list[int]:
+    """The sizes of a kernel's parameters as its PTX or its AMD assembly declares them; empty where there is neither."""
+    if "ptx" in assembly:
+        entry = re.search(r"\.entry\s+[\w$]+\s*\(([^)]*)\)", assembly["ptx"])
+        found = PTX_PARAMETER.findall(entry[1]) if entry else []
+        return [int(bits) // 8 * int(number or 1) for bits, number in found]
+    return [int(size) for size in AMD_PARAMETER.findall(assembly.get("amdgcn", ""))]
 
 
 def cuda_layout(arguments: Sequence[Any], locate: Locate) -> list[Argument]:

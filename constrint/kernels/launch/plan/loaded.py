@@ -8,7 +8,6 @@ says.
 from __future__ import annotations
 
 import hashlib
-import weakref
 from typing import Any
 
 import torch
@@ -27,8 +26,9 @@ _HANDLES: dict[tuple[int, str, str], int] = {}
 _MOST_THREADS: dict[int, int] = {}
 #: Images that this process has put on disk, by digest and folder.
 _STORED: set[tuple[str, str]] = set()
-#: Digests of the images of Triton's compiled kernels.
-_DIGESTS: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+#: Digests of the images of Triton's compiled kernels. They are kept: Triton 3.8 and later unload a kernel's module, and
+#: with it the handle that plans launch, when nothing refers to the kernel any more.
+_DIGESTS: dict[Any, str] = {}
 
 
 def resident_blocks(launch: Any) -> int | None:

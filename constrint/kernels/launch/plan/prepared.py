@@ -194,7 +194,7 @@ class PreparedLaunch:
             if attributes.get((place,)):
                 demands.append(("multiple", slot, DIVISOR))
         laid += [integer(0, ADDRESS_BYTES)] * NUM_SCRATCH
-        check_layout(laid, compiled.parameter_bytes(driver(), self.kernel.function))
+        check_layout(laid, compiled.parameter_bytes(driver(), self.kernel.function), self.kernel.asm)
         return laid, demands
 
     def _plan(self, grid: tuple[int, ...]) -> Any:

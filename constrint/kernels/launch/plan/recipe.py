@@ -254,7 +254,7 @@ def _step(launch: Any, kernel: Any, regions: Regions) -> KernelStep | FillStep:
     shape = LaunchShape.of(kernel, launch.grid)
     laid = layout_of(kernel, launch.values(), regions.locate)
     assert compiled is not None
-    check_layout(laid, compiled.parameter_bytes(driver(), kernel.function))
+    check_layout(laid, compiled.parameter_bytes(driver(), kernel.function), kernel.asm)
     return KernelStep(keep_triton(kernel), kernel.metadata.name, shape, laid)
 
 

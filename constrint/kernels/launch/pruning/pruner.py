@@ -32,9 +32,8 @@ from constrint.kernels.launch.pruning.limits import (
 )
 from constrint.select.rank import predict, requests
 from constrint.select.spec import KernelSpec, Operation, Param
-from constrint.select.toolchain import triton_version
+from constrint.select.triton_versions import caution, triton_version
 from constrint.select.workload import ELEMENT_BYTES, Workload
-from constrint.tune.triton_versions import caution
 
 #: Callback for each configuration that is left out, with the reason.
 Say = Callable[[Any, str], None]

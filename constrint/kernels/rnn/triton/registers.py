@@ -7,7 +7,7 @@ curves per target or vendor, direction, and whether a head is split, are fitted 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from constrint.hwmodels import GpuModel
@@ -25,30 +25,44 @@ CDNA_LANES = 64
 REGISTER_MODELS: Mapping[str, RegisterModel] = load_models("rnn")
 
 
-def families(gpu: GpuModel, layer: TritonLayer, is_split: bool) -> tuple[Family, ...]:
-    """Families of fitted weights: those of the target, or of its vendor's GPUs where kernels were too few."""
+def families(gpu: GpuModel, layer: TritonLayer, is_split: bool, *, reads_again: bool = False) -> tuple[Family, ...]:
+    """Families of fitted weights: those of the target, or of its vendor's GPUs where kernels were too few.
+
+    A compiler that reads recurrent weights from shared memory in every step has families of its own (`reads_again`).
+    """
     kind = f"{layer.direction} {'split' if is_split else 'whole'}"
-    return (Family(f"{gpu.vendor} {kind}", f"{gpu.compiler_target} {kind}"),)
+    how = "again " if reads_again and gpu.traits.has_async_copies else ""
+    return (Family(f"{how}{gpu.vendor} {kind}", f"{how}{gpu.compiler_target} {kind}"),)
 
 
-def model_key(gpu: GpuModel, layer: TritonLayer, is_split: bool, known: Collection[str]) -> str:
-    """Name of the weights."""
-    return name_of_weights(families(gpu, layer, is_split), known)
+def models_of(
+    gpu: GpuModel, layer: TritonLayer, models: Mapping[str, RegisterModel], *, reads_again: bool = False
+) -> tuple[RegisterModel, RegisterModel]:
+    """The weights of a head in one program, and of one that is split."""
+    whole, split = (
+        models[name_of_weights(families(gpu, layer, is_split, reads_again=reads_again), models)]
+        for is_split in (False, True)
+    )
+    return whole, split
 
 
-def registers_per_thread(gpu: GpuModel, layer: TritonLayer, v: Vars, models: Mapping[str, RegisterModel]) -> Expr:
+def registers_per_thread(
+    gpu: GpuModel, layer: TritonLayer, v: Vars, models: Mapping[str, RegisterModel], *, reads_again: bool = False
+) -> Expr:
     """Estimated 32-bit registers per thread of a layer without optional inputs, whichever way a head is dealt."""
     use = is_exchanged(v)
     whole, split = (
-        weighted(models[model_key(gpu, layer, is_split, models)].estimate, register_terms(gpu, layer, v, is_split))
-        for is_split in (False, True)
+        weighted(model.estimate, register_terms(gpu, layer, v, bool(is_split)))
+        for is_split, model in enumerate(models_of(gpu, layer, models, reads_again=reads_again))
     )
     return use * split + (1 - use) * whole
 
 
-def spilling(gpu: GpuModel, layer: TritonLayer, v: Vars, models: Mapping[str, RegisterModel]) -> Spilling:
+def spilling(
+    gpu: GpuModel, layer: TritonLayer, v: Vars, models: Mapping[str, RegisterModel], *, reads_again: bool = False
+) -> Spilling:
     """The spill thresholds of the estimate, for a head that is dealt over rows or not."""
-    whole, split = (models[model_key(gpu, layer, is_split, models)].spilling for is_split in (False, True))
+    whole, split = (model.spilling for model in models_of(gpu, layer, models, reads_again=reads_again))
     return replace(either(is_exchanged(v), split, whole), figure="step_spill_exponent")
 
 

@@ -1,8 +1,9 @@
 """Shared memory (LDS) of one program of the recurrent Triton kernels, as an integer expression.
 
-Derived from the allocations of Triton 3.6 and 3.9 for `kernel_forward.py` and `kernel_backward.py`, and checked against
+Derived from the allocations of Triton 3.6 to 3.9 for `kernel_forward.py` and `kernel_backward.py`, and checked against
 tables of compiled kernels (`tests/data/triton_rnn_resources_*.csv`; `benchmarks/registers.py check --kernel rnn`). The
-estimate is never too small, with any optional input and either version, and mostly exact without optional inputs.
+estimate is never too small, with any optional input and any version, and mostly exact without optional inputs.
+Triton 3.8 has a rule of its own on NVIDIA: it reads weights from shared memory in every step.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from constrint.hwmodels import GpuModel
-from constrint.kernels.rnn.triton.layer import TritonLayer, Vars, is_exchanged
+from constrint.kernels.rnn.triton.layer import MIN_DEPTH, TritonLayer, Vars, is_exchanged
 from constrint.model import Expr, const, maximum, minimum
 from constrint.model.expr import add
+from constrint.select.triton_versions import CHECKED, NEWEST, CheckedVersion
 
 #: Partial sums of a dot are fp32.
 PARTIAL_BYTES = 4
@@ -30,22 +32,34 @@ SMALL_DIM = 32
 BARRIER_BYTES = 16
 
 
-def smem_bytes(gpu: GpuModel, layer: TritonLayer, v: Vars, *, is_plain: bool = False) -> Expr:
+def smem_bytes(
+    gpu: GpuModel,
+    layer: TritonLayer,
+    v: Vars,
+    *,
+    is_plain: bool = False,
+    compiler: CheckedVersion = CHECKED[NEWEST],
+) -> Expr:
     """Upper bound of the shared memory (LDS) of one program.
 
     Args:
         gpu: The hardware model.
         layer: The time loop that is computed.
         v: The parameters.
-        is_plain: The least of both versions, without the optional inputs: initial states, resets, gradients of other
-            states than h.
+        is_plain: The least of all versions with this rule, without the optional inputs: initial states, resets,
+            gradients of other states than h.
+        compiler: The version of Triton.
     """
     use = is_exchanged(v)
-    if gpu.traits.has_async_copies:
+    if gpu.traits.has_async_copies and compiler.reads_weights_again:
+        alone = _alone_read_again(gpu, layer, v, is_plain=is_plain)
+        together = _together_read_again(gpu, layer, v, is_plain=is_plain)
+    elif gpu.traits.has_async_copies:
         alone = _alone_with_copies(gpu, layer, v, is_plain=is_plain)
         together = _together_with_copies(gpu, layer, v, is_plain=is_plain)
     else:
-        alone = _alone_in_registers(gpu, layer, v, is_plain=is_plain)
+        has_two = const(0) if is_plain and not compiler.keeps_two_layouts else has_two_layouts(gpu, layer, v)
+        alone = _alone_in_registers(layer, v, has_two, is_plain=is_plain)
         together = _together_in_registers(layer, v, is_plain=is_plain)
     return use * together + (1 - use) * alone
 
@@ -60,23 +74,68 @@ def _alone_with_copies(gpu: GpuModel, layer: TritonLayer, v: Vars, *, is_plain: 
     is_forward, is_tripled = layer.direction == "forward", layer.num_products > 1
     single = layer.padded_dim**2 * layer.element_bytes
     tile = v["tile_batch"] * layer.padded_dim * layer.element_bytes
-    ahead = v["num_stages"] - 1
     # Three products of tf32 bring each weight twice (rounded, and what is left), one weight after the other.
     weights = const(2 * single) if is_tripled else layer.cell.num_gates * single + (0 if is_forward else 1) * tile
-    # Gradients of the other states need not be given, but may be; resets are flags of rows.
-    loads = layer.num_loads + (0 if is_forward or is_plain else layer.cell.num_states - 1)
-    moved = _stored_tiles(layer, v)
-    in_loop = loads * ahead * tile + maximum(2 if is_tripled else 1, moved) * tile
-    if not is_plain:
-        in_loop += (v["tile_batch"] * FLAG_BYTES + FLAG_PADDING_BYTES) * ahead
+    in_loop = _in_loop(layer, v, is_plain=is_plain)
     if not _is_direct(gpu):
         return maximum(weights, in_loop)
-    direct = at_least(v["tile_batch"], DIRECT_ROWS) * at_least(v["num_warps"], DIRECT_WARPS)
     # Weights stay in shared memory, where the instruction reads them.
-    return maximum(weights, in_loop) + direct * (minimum(weights, in_loop) + BARRIER_BYTES)
+    return maximum(weights, in_loop) + _direct_alone(gpu, v) * (minimum(weights, in_loop) + BARRIER_BYTES)
 
 
-def _alone_in_registers(gpu: GpuModel, layer: TritonLayer, v: Vars, *, is_plain: bool) -> Expr:
+def _in_loop(layer: TritonLayer, v: Vars, *, is_plain: bool) -> Expr:
+    """Buffers of a loop whose loads are copied ahead: what is loaded, and tiles that change their layout."""
+    tile = v["tile_batch"] * layer.padded_dim * layer.element_bytes
+    return _copied_ahead(layer, v, is_plain=is_plain) + _moved_tiles(layer, v) * tile
+
+
+def _moved_tiles(layer: TritonLayer, v: Vars) -> Expr:
+    """Tiles that change their layout together, for a dot or before they are stored."""
+    return maximum(min(layer.num_products, 2), _stored_tiles(layer, v))
+
+
+def _copied_ahead(layer: TritonLayer, v: Vars, *, is_plain: bool) -> Expr:
+    """Buffers of what is loaded steps ahead."""
+    ahead = v["num_stages"] - 1
+    # Gradients of the other states need not be given, but may be; resets are flags of rows.
+    is_forward = layer.direction == "forward"
+    loads = layer.num_loads + (0 if is_forward or is_plain else layer.cell.num_states - 1)
+    tiles = loads * ahead * v["tile_batch"] * layer.padded_dim * layer.element_bytes
+    return tiles if is_plain else tiles + (v["tile_batch"] * FLAG_BYTES + FLAG_PADDING_BYTES) * ahead
+
+
+def _alone_read_again(gpu: GpuModel, layer: TritonLayer, v: Vars, *, is_plain: bool) -> Expr:
+    """All weights lie beside the loop's buffers, as two each where tf32 is rounded.
+
+    At least: tiles of 16 columns, of one warp, or of as many rows as warps have, may move between lanes instead.
+    """
+    weights = layer.cell.num_gates * min(layer.num_products, 2) * layer.padded_dim**2 * layer.element_bytes
+    if is_plain and layer.padded_dim == MIN_DEPTH:
+        return _copied_ahead(layer, v, is_plain=True)
+    if is_plain:
+        tile = v["tile_batch"] * layer.padded_dim * layer.element_bytes
+        moves = at_least(v["num_warps"], 2) * (1 - at_least(v["tile_batch"], DIRECT_ROWS))
+        return weights + _copied_ahead(layer, v, is_plain=True) + moves * _moved_tiles(layer, v) * tile
+    return weights + _in_loop(layer, v, is_plain=False) + BARRIER_BYTES * _direct_alone(gpu, v)
+
+
+def _together_read_again(gpu: GpuModel, layer: TritonLayer, v: Vars, *, is_plain: bool) -> Expr:
+    """All weights lie beside gathered states, or beside sums; at least, beside what each warp gathers for itself."""
+    rows, width, element = v["tile_batch"], layer.exchanged_slots * v["tile_out"], layer.element_bytes
+    main, both = by_slices(layer, v, lambda parts: parts[0]), by_slices(layer, v, sum)
+    weights = both * width * min(layer.num_products, 2) * element
+    if is_plain:
+        return weights + v["split_depth"] * at_least(v["num_warps"], 2) * main * rows * element
+    # Both parts of a state are gathered at once where warps have slices of them, or the instruction reads them.
+    direct = at_least(rows, DIRECT_ROWS) if _is_direct(gpu) else const(0)
+    at_once = direct if layer.num_products > 1 else maximum(direct, v["split_depth"])
+    gathered = (main + at_once * (both - main)) * rows * element
+    # Sums of several slices pass in parts, of which half was never seen to be exceeded.
+    sums = maximum(_sums(rows, width, v, is_plain=True), _sums(rows, width, v, is_plain=False) // 2)
+    return weights + maximum(gathered, sums) + BARRIER_BYTES * direct
+
+
+def _alone_in_registers(layer: TritonLayer, v: Vars, has_two: Expr, *, is_plain: bool) -> Expr:
     """Loads of later steps wait in registers; tiles change their layout on the way to the instruction and back."""
     rows, element = v["tile_batch"], layer.element_bytes
     single = layer.padded_dim**2 * element
@@ -85,7 +144,7 @@ def _alone_in_registers(gpu: GpuModel, layer: TritonLayer, v: Vars, *, is_plain:
     if layer.cell.num_slots == 1:
         return maximum(single, moved)
     initial = in_fp32 if element == PARTIAL_BYTES and not is_plain else const(0)
-    return maximum(single * (1 + (layer.cell.num_gates - 1) * has_two_layouts(gpu, layer, v)) + initial, moved)
+    return maximum(single * (1 + (layer.cell.num_gates - 1) * has_two) + initial, moved)
 
 
 def has_two_layouts(gpu: GpuModel, layer: TritonLayer, v: Vars) -> Expr:
@@ -152,6 +211,13 @@ def _lies_beside(layer: TritonLayer, main: Expr, v: Vars) -> Expr:
     if layer.direction == "backward" or layer.exchanged_slots == 1:
         return const(0)
     return (1 - v["split_depth"]) * (1 - minimum(1, main // 256))
+
+
+def _direct_alone(gpu: GpuModel, v: Vars) -> Expr:
+    """1 where an instruction reads the operands of a whole head's dots from shared memory."""
+    if not _is_direct(gpu):
+        return const(0)
+    return at_least(v["tile_batch"], DIRECT_ROWS) * at_least(v["num_warps"], DIRECT_WARPS)
 
 
 def _is_direct(gpu: GpuModel) -> bool:

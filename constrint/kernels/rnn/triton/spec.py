@@ -7,6 +7,7 @@ The two directions are separate kernels, each with parameters of its own.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from copy import copy
 from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
@@ -29,6 +30,7 @@ from constrint.select.candidate import Config
 from constrint.select.cost import CostColumns
 from constrint.select.limits import BlockUse
 from constrint.select.spec import Columns, Launch, Param, Rule, Vars
+from constrint.select.triton_versions import rules_of, triton_version
 from constrint.select.workload import Workload, size_class
 
 if TYPE_CHECKING:
@@ -52,6 +54,14 @@ class TritonSpec(FusedSpec):
     kernels = "the fused kernels"
     max_head_dim = 4096
     planned_batches = (16, 64, 256)
+    #: The version of Triton that the rules are of; empty: the installed one.
+    version = ""
+
+    def under(self, version: str) -> TritonSpec:
+        """The same spec with the resource rules of a version of Triton."""
+        spec = copy(self)
+        spec.version = version
+        return spec
 
     def layer(self, workload: Workload) -> TritonLayer:
         """The layer, with the parameters as variables, for the resource expressions."""
@@ -132,15 +142,16 @@ class TritonSpec(FusedSpec):
         yield Rule(filled, "slices_filled", because=deep, kind=REDUNDANT)
 
     def use(self, gpu: GpuModel, workload: Workload, v: Vars) -> BlockUse:
-        """Warps, registers and shared memory of one program."""
-        layer = self.layer(workload)
+        """Warps, registers and shared memory of one program, as the installed version of Triton compiles it."""
+        layer, compiler = self.layer(workload), rules_of(self.version or triton_version())
+        again = compiler.reads_weights_again
         return BlockUse(
             warps=v["num_warps"],
-            registers_per_thread=registers_per_thread(gpu, layer, v, REGISTER_MODELS),
-            smem_bytes=smem_bytes(gpu, layer, v),
+            registers_per_thread=registers_per_thread(gpu, layer, v, REGISTER_MODELS, reads_again=again),
+            smem_bytes=smem_bytes(gpu, layer, v, compiler=compiler),
             least_registers=least_registers(gpu, layer, v),
-            least_smem_bytes=smem_bytes(gpu, layer, v, is_plain=True),
-            spilling=spilling(gpu, layer, v, REGISTER_MODELS),
+            least_smem_bytes=smem_bytes(gpu, layer, v, is_plain=True, compiler=compiler),
+            spilling=spilling(gpu, layer, v, REGISTER_MODELS, reads_again=again),
         )
 
     def cost(self, gpu: GpuModel, workload: Workload, columns: Columns, blocks_per_sm: NDArray[Any]) -> CostColumns:
