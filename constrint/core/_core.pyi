@@ -58,7 +58,6 @@ def enumerate(
 ) -> tuple[str, Space, list[int], int, int, int, int] | tuple[str, int] | Limit | None:
     """("space", space, solutions of each part, cells, rows, tables, bytes), ("infeasible", cells) or a limit.
 
-    A diagram of more than 2^62 solutions counts -1.
     """
 
 def enumerate_by(
