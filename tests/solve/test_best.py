@@ -373,3 +373,36 @@ def test_hard_equations_end_in_time(text: str, backend: str) -> None:
         assert all(c.holds(answer.assignment) for c in problem.constraints)
     assert sys.getsizeof(answer.message) or answer.status is not Status.LIMIT_REACHED
     assert math.isfinite(answer.stats.seconds)
+
+
+@pytest.mark.parametrize("backend", ["native", "numpy", "auto"])
+def test_objectives_that_are_variables_order_solutions_as_plain_python_does(backend: str) -> None:
+    rng = random.Random(38)
+    for _ in range(25):
+        values = {name: rng.sample(range(-3, 9), rng.randint(2, 6)) for name in "abcd"}
+        lines = [f"var {name} in {{{', '.join(map(str, listed))}}}" for name, listed in values.items()]
+        lines += [f"a * b != c + {rng.randint(0, 4)}", f"(a + b + c + d) % 3 != {rng.randint(0, 2)}"]
+        chosen = rng.sample("abcd", rng.randint(2, 4))
+        signs = [rng.choice((1, -1)) for _ in chosen]
+        for name, sign in zip(chosen, signs, strict=True):
+            lines.append(rng.choice((f"minimise {name}", f"maximise -{name}") if sign > 0 else (f"maximise {name}",)))
+        problem = parse("\n".join(lines))
+
+        def cost(row: dict[str, int], signs: list[int] = signs, chosen: list[str] = chosen) -> list[int]:
+            return [sign * row[name] for name, sign in zip(chosen, signs, strict=True)]
+
+        wanted = sorted(map(cost, brute_force(problem)))
+        found = best_solutions(problem, 5, backend=backend) if wanted else ()
+        assert [cost(dict(answer.assignment)) for answer in found] == wanted[:5]
+
+
+def test_many_objectives_that_are_variables_of_any_size_are_a_walk() -> None:
+    """Implicit variables up to 2^63 - 1, as NX-AI's text has them, in another order than the objectives."""
+    text = (
+        "1000 <= H; S == H ^ 2; H % R == 0; H % (G * 32) == 0; H * W <= 1024 * G; H % W == 0; H % 16 == 0; "
+        "N <= 108; N == G * R; 2 * S + 16 * H + 4 * R * H + 32 * R == U; U <= 165000 * N; "
+        "minimise N; minimise W; minimise U; minimise H"
+    )
+    answer = solve(parse(text), Limits(max_cells=1 << 20), "native")
+    assert answer.status is Status.FEASIBLE
+    assert (answer["N"], answer["W"], answer["H"], answer["G"], answer["R"]) == (16, 1, 1024, 16, 1)

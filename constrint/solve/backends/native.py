@@ -17,11 +17,11 @@ from typing import Final
 import numpy as np
 
 from constrint.errors import CancelledError, LimitReachedError, UndefinedValueError, UnsupportedError
-from constrint.model import Comparison, Const, Objective, Problem
+from constrint.model import Comparison, Const, Domain, Objective, Operation, Problem, Var
 from constrint.model.columns import rows_with_value
 from constrint.solve.backends.backend import Backend, Columns
 from constrint.solve.budget import Budget, Limits
-from constrint.solve.engine.compiled import BranchAndBound, best_assignment, run_within
+from constrint.solve.engine.compiled import MAX_VALUES, BranchAndBound, best_assignment, run_within
 from constrint.solve.engine.factored import factored_space, search_one
 from constrint.solve.engine.prepare import flatten
 from constrint.solve.engine.walk import solutions_in_order
@@ -110,12 +110,17 @@ class NativeBackend(Backend):
         except LimitReachedError as error:
             return SearchResult((), False, message=str(error))
         if search is None:
-            return super().find(problem, budget, number, hint)
+            return self._walked(problem, budget, number) or super().find(problem, budget, number, hint)
         many = math.prod(d.size for d in problem.variables.values()) > _MANY
         many |= len(problem.objectives[0].expr.variables) > _WIDE
         try:
             if many:
                 search.run(budget, _FIRST_DECISIONS)
+            if len(problem.objectives) > 1 and not search.done:
+                search.run(budget, _FIRST_DECISIONS)
+                walked = None if search.done else self._walked(problem, budget, number)
+                if walked is not None:
+                    return walked
             if number == len(problem.objectives) == 1 and not search.done:
                 best = self._best_by_tables(problem, budget, _FEW_CELLS if many else _TABLE_CELLS, _FEW)
                 return SearchResult(() if best is None else (best,))
@@ -124,6 +129,24 @@ class NativeBackend(Backend):
         except LimitReachedError:
             pass  # The tables are too large or the time is over; the search below handles both.
         return search.result() if search.done else run_within(search, budget)
+
+    def _walked(self, problem: Problem, budget: Budget, number: int) -> SearchResult | None:
+        """The best solutions where objectives are variables: the first ones of a problem that is declared in this order.
+
+        None where an objective is something else, or where the walk takes long.
+        """
+        turned = in_order_of_objectives(problem, budget)
+        if turned is None:
+            return None
+        limits = budget.rest(max_cells=min(budget.limits.max_cells, _WALK_CELLS))
+        try:
+            found = list(itertools.islice(solutions_in_order(turned, limits, self.name), number))
+        except CancelledError:
+            raise
+        except LimitReachedError:
+            budget.check_work()
+            return None
+        return SearchResult(tuple({name: values[name] for name in problem.names} for values in found))
 
     def _first(self, problem: Problem, budget: Budget, number: int) -> SearchResult:
         if number == 1:
@@ -158,6 +181,32 @@ class NativeBackend(Backend):
         if best is None and _num_rows(problem, space) > few:
             raise LimitReachedError(f"the objective is not in one table, and there are {space.size} solutions.")
         return best or _best_of_space(problem, space, budget)
+
+
+def in_order_of_objectives(problem: Problem, budget: Budget) -> Problem | None:
+    """The problem with its objectives' variables declared first, best values first; None where one is no variable."""
+    directions: dict[str, bool] = {}
+    for objective in problem.objectives:
+        expr, rises = objective.expr, objective.maximise
+        if isinstance(expr, Operation) and expr.op == "neg":
+            (expr,), rises = expr.args, not rises
+        if not isinstance(expr, Var):
+            return None
+        directions.setdefault(expr.name, rises)
+    with budget.watching():
+        domains = propagate(dict(problem.variables), flatten(problem.constraints))
+    turned = Problem(problem.name)
+    for name in dict.fromkeys((*directions, *problem.names)):
+        domain = problem.variables[name]
+        left = domain if domains is None else domains[name]
+        if name in directions and (directions[name] or domain.listed is not None):
+            if left.size > MAX_VALUES:
+                return None
+            domain = Domain.from_values(sorted(left, reverse=directions[name]))
+        turned.declare(name, domain)
+    for rule in problem.constraints:
+        turned.add(rule)
+    return turned
 
 
 def _num_rows(problem: Problem, space: SearchSpace) -> int:
