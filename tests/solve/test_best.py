@@ -6,6 +6,7 @@ import math
 import random
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -35,6 +36,9 @@ from constrint.solve import (
     solve,
 )
 from constrint.solve.backends import native
+from constrint.solve.backends.cpsat import CpSatBackend
+from constrint.solve.budget import Budget
+from constrint.solve.solution import SearchResult
 from tests.support import rnn_problem, strategies
 from tests.support.clock import PATIENCE_S, ticks_beside, within, worked
 from tests.support.puzzles import knapsack
@@ -255,14 +259,37 @@ def test_what_is_known_at_a_limit_is_true(data: st.DataObject) -> None:
         assert answer.bound >= best if first.maximise and not soft else answer.bound <= best
 
 
-def test_auto_hands_over_and_says_who_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_runs_both_ways_and_says_who_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     problem, best = knapsack(30, 1)
     assert solve(problem, LIMITS).solver == "native"
     monkeypatch.setattr(native, "NATIVE_SECONDS", 0.0)
     answer = solve(problem, LIMITS)
-    assert (answer.solver, answer.value, answer.status) == ("cpsat", best, Status.FEASIBLE)
+    assert (answer.value, answer.status) == (best, Status.FEASIBLE)
+    assert answer.solver in ("native", "cpsat")
     monkeypatch.setattr(native, "_has_cpsat", lambda: False)
     assert solve(problem, LIMITS).solver == "native"
+
+
+def test_the_way_that_does_not_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of both searches until it is cancelled; the answer is the other one's."""
+    problem, best = knapsack(30, 1)
+
+    def endless(self: object, problem: Problem, budget: Budget, *rest: object) -> SearchResult:
+        try:
+            while True:
+                budget.check_work()
+        except LimitReachedError as error:
+            return SearchResult((), False, message=str(error))
+
+    monkeypatch.setattr(native, "NATIVE_SECONDS", 0.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(native.NativeBackend, "find", endless)
+        answer = solve(problem, LIMITS)
+        assert (answer.solver, answer.value, answer.status) == ("cpsat", best, Status.FEASIBLE)
+    monkeypatch.setattr(CpSatBackend, "find", endless)
+    answer = solve(problem, LIMITS)
+    assert (answer.solver, answer.value, answer.status) == ("native", best, Status.FEASIBLE)
+    assert not any(thread.name == native.BESIDE for thread in threading.enumerate())
 
 
 def test_auto_stays_native_where_cpsat_refuses(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,6 @@
 """The native engine as a back-end (a walk in order, factored tables, depth-first search), and the default `auto`.
 
-`auto` runs the native engine first; hard problems go to CP-SAT within the same limits where OR-tools is installed.
+`auto` runs the native engine first; for hard problems CP-SAT runs beside it, where OR-tools is installed.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from importlib.machinery import PathFinder
+from threading import Event, Thread
 from typing import Final
 
 import numpy as np
@@ -20,7 +21,7 @@ from constrint.errors import CancelledError, LimitReachedError, UndefinedValueEr
 from constrint.model import Comparison, Const, Domain, Objective, Operation, Problem, Var
 from constrint.model.columns import rows_with_value
 from constrint.solve.backends.backend import Backend, Columns
-from constrint.solve.budget import Budget, Limits
+from constrint.solve.budget import BETWEEN_LOOKS, Budget, Limits, is_cancelled
 from constrint.solve.engine.compiled import MAX_VALUES, BranchAndBound, best_assignment, run_within
 from constrint.solve.engine.factored import factored_space, search_one
 from constrint.solve.engine.prepare import flatten
@@ -131,7 +132,7 @@ class NativeBackend(Backend):
         return search.result() if search.done else run_within(search, budget)
 
     def _walked(self, problem: Problem, budget: Budget, number: int) -> SearchResult | None:
-        """The best solutions where objectives are variables: the first ones of a problem that is declared in this order.
+        """The best solutions where objectives are variables: the first ones of a problem declared in this order.
 
         None where an objective is something else, or where the walk takes long.
         """
@@ -144,7 +145,6 @@ class NativeBackend(Backend):
         except CancelledError:
             raise
         except LimitReachedError:
-            budget.check_work()
             return None
         return SearchResult(tuple({name: values[name] for name in problem.names} for values in found))
 
@@ -277,8 +277,12 @@ def _searched(problem: Problem, budget: Budget) -> dict[str, int] | None:
 
 
 #: Seconds after which a problem counts as hard, and the largest share of the time limit for that.
-NATIVE_SECONDS: Final = 1.0
+NATIVE_SECONDS: Final = 0.1
 NATIVE_PART: Final = 0.3
+#: The name of the thread of a search beside another one.
+BESIDE: Final = "constrint: search beside CP-SAT"
+# Seconds for which an ended search is waited for.
+_PATIENCE: Final = 0.2
 
 
 @cache
@@ -288,7 +292,7 @@ def _has_cpsat() -> bool:
 
 
 class AutoBackend(Backend):
-    """The native engine, then CP-SAT; `Solution.solver` names the one that answered."""
+    """The native engine, then CP-SAT beside it; `Solution.solver` names the one that answered."""
 
     name = "auto"
 
@@ -324,16 +328,68 @@ class AutoBackend(Backend):
     def _handed_over(
         self, problem: Problem, budget: Budget, number: int, native: SearchResult, hint: Mapping[str, int] | None
     ) -> SearchResult:
+        """The answer of CP-SAT or of the native engine beside it, whichever is complete first."""
         from constrint.solve.backends.cpsat import CpSatBackend
 
         incumbent = native.assignments[0] if native.assignments else hint
-        rest = Budget(budget.rest())
+        beside = _Beside(self._native, problem, budget, number, incumbent)
         try:
-            result = replace(CpSatBackend().find(problem, rest, number, incumbent), solver="cpsat")
+            limits = budget.rest(cancel=lambda: beside.is_complete() or is_cancelled(budget.limits))
+            result = replace(CpSatBackend().find(problem, Budget(limits), number, incumbent), solver="cpsat")
         except UnsupportedError:
-            rest = Budget(budget.rest())
-            result = replace(self._native.find(problem, rest, number, incumbent), solver="native")
-        return result if result.complete else _together(problem, result, native)
+            result = beside.result(budget)
+        finally:
+            beside.end()
+        if result.complete:
+            return result
+        if beside.is_complete():
+            return beside.result(budget)
+        for known in (native, *beside.results):
+            result = _together(problem, result, known)
+        return result
+
+
+class _Beside:
+    """The native engine in a thread of its own, until it is told to end."""
+
+    def __init__(
+        self, native: NativeBackend, problem: Problem, budget: Budget, number: int, hint: Mapping[str, int] | None
+    ) -> None:
+        self.results: list[SearchResult] = []
+        self._failures: list[Exception] = []
+        self._over, self._done = Event(), Event()
+        own = Budget(budget.rest(cancel=self._over, progress=None))
+
+        def work() -> None:
+            try:
+                self.results.append(replace(native.find(problem, own, number, hint), solver="native"))
+            except Exception as error:  # noqa: BLE001 - raised again by the thread that waits
+                self._failures.append(error)
+            finally:
+                self._done.set()
+
+        self._thread = Thread(target=work, name=BESIDE, daemon=True)
+        self._thread.start()
+
+    def is_complete(self) -> bool:
+        """Whether the engine has the answer: solutions that are proven, or that an objective has no value in any."""
+        return any(result.complete for result in self.results) or any(
+            isinstance(error, UndefinedValueError) for error in self._failures
+        )
+
+    def result(self, budget: Budget) -> SearchResult:
+        """Wait for the engine, and return what it found."""
+        while not self._done.wait(BETWEEN_LOOKS):
+            if is_cancelled(budget.limits):
+                self._over.set()
+        if self._failures:
+            raise self._failures[0]
+        return self.results[0]
+
+    def end(self) -> None:
+        """Ends the engine; it looks at the clock every few milliseconds."""
+        self._over.set()
+        self._thread.join(_PATIENCE)
 
 
 def _together(problem: Problem, first: SearchResult, second: SearchResult) -> SearchResult:
