@@ -56,10 +56,7 @@ def require(model: Model, code: list[int]) -> bool | None:
 def enumerate(
     model: Model, max_cells: int, max_rows: int, max_bytes: int, poll: Poll
 ) -> tuple[str, Space, list[int], int, int, int, int] | tuple[str, int] | Limit | None:
-    """("space", space, solutions of each part, cells, rows, tables, bytes), ("infeasible", cells) or a limit.
-
-    A diagram of more than 2^62 solutions counts -1.
-    """
+    """("space", space, solutions of each part, cells, rows, tables, bytes), ("infeasible", cells) or a limit."""
 
 def enumerate_by(
     model: Model, way: int

@@ -71,6 +71,12 @@ class Limits:
             raise UsageError(f"progress must be a function, got {self.progress!r}.")
 
 
+def is_cancelled(limits: Limits) -> bool:
+    """Whether the caller ends the search."""
+    cancel = limits.cancel
+    return cancel is not None and (cancel.is_set() if isinstance(cancel, Event) else cancel())
+
+
 @dataclass(slots=True)
 class SearchStats:
     """Work of a search.
@@ -114,8 +120,7 @@ class Budget:
         if self.limits.progress is not None:
             self.stats.seconds = self.elapsed_seconds()
             self.limits.progress(self.stats)
-        cancel = self.limits.cancel
-        if cancel is not None and (cancel.is_set() if isinstance(cancel, Event) else cancel()):
+        if is_cancelled(self.limits):
             raise CancelledError(f"the search was cancelled after {self.elapsed_seconds():.3g} s.")
         if self.stats.cells > self.limits.max_cells:
             raise LimitReachedError(

@@ -6,6 +6,7 @@ import math
 import random
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -35,6 +36,9 @@ from constrint.solve import (
     solve,
 )
 from constrint.solve.backends import native
+from constrint.solve.backends.cpsat import CpSatBackend
+from constrint.solve.budget import Budget
+from constrint.solve.solution import SearchResult
 from tests.support import rnn_problem, strategies
 from tests.support.clock import PATIENCE_S, ticks_beside, within, worked
 from tests.support.puzzles import knapsack
@@ -255,14 +259,37 @@ def test_what_is_known_at_a_limit_is_true(data: st.DataObject) -> None:
         assert answer.bound >= best if first.maximise and not soft else answer.bound <= best
 
 
-def test_auto_hands_over_and_says_who_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_runs_both_ways_and_says_who_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     problem, best = knapsack(30, 1)
     assert solve(problem, LIMITS).solver == "native"
     monkeypatch.setattr(native, "NATIVE_SECONDS", 0.0)
     answer = solve(problem, LIMITS)
-    assert (answer.solver, answer.value, answer.status) == ("cpsat", best, Status.FEASIBLE)
+    assert (answer.value, answer.status) == (best, Status.FEASIBLE)
+    assert answer.solver in ("native", "cpsat")
     monkeypatch.setattr(native, "_has_cpsat", lambda: False)
     assert solve(problem, LIMITS).solver == "native"
+
+
+def test_the_way_that_does_not_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of both searches until it is cancelled; the answer is the other one's."""
+    problem, best = knapsack(30, 1)
+
+    def endless(self: object, problem: Problem, budget: Budget, *rest: object) -> SearchResult:
+        try:
+            while True:
+                budget.check_work()
+        except LimitReachedError as error:
+            return SearchResult((), False, message=str(error))
+
+    monkeypatch.setattr(native, "NATIVE_SECONDS", 0.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(native.NativeBackend, "find", endless)
+        answer = solve(problem, LIMITS)
+        assert (answer.solver, answer.value, answer.status) == ("cpsat", best, Status.FEASIBLE)
+    monkeypatch.setattr(CpSatBackend, "find", endless)
+    answer = solve(problem, LIMITS)
+    assert (answer.solver, answer.value, answer.status) == ("native", best, Status.FEASIBLE)
+    assert not any(thread.name == native.BESIDE for thread in threading.enumerate())
 
 
 def test_auto_stays_native_where_cpsat_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -373,3 +400,36 @@ def test_hard_equations_end_in_time(text: str, backend: str) -> None:
         assert all(c.holds(answer.assignment) for c in problem.constraints)
     assert sys.getsizeof(answer.message) or answer.status is not Status.LIMIT_REACHED
     assert math.isfinite(answer.stats.seconds)
+
+
+@pytest.mark.parametrize("backend", ["native", "numpy", "auto"])
+def test_objectives_that_are_variables_order_solutions_as_plain_python_does(backend: str) -> None:
+    rng = random.Random(38)
+    for _ in range(25):
+        values = {name: rng.sample(range(-3, 9), rng.randint(2, 6)) for name in "abcd"}
+        lines = [f"var {name} in {{{', '.join(map(str, listed))}}}" for name, listed in values.items()]
+        lines += [f"a * b != c + {rng.randint(0, 4)}", f"(a + b + c + d) % 3 != {rng.randint(0, 2)}"]
+        chosen = rng.sample("abcd", rng.randint(2, 4))
+        signs = [rng.choice((1, -1)) for _ in chosen]
+        for name, sign in zip(chosen, signs, strict=True):
+            lines.append(rng.choice((f"minimise {name}", f"maximise -{name}") if sign > 0 else (f"maximise {name}",)))
+        problem = parse("\n".join(lines))
+
+        def cost(row: dict[str, int], signs: list[int] = signs, chosen: list[str] = chosen) -> list[int]:
+            return [sign * row[name] for name, sign in zip(chosen, signs, strict=True)]
+
+        wanted = sorted(map(cost, brute_force(problem)))
+        found = best_solutions(problem, 5, backend=backend) if wanted else ()
+        assert [cost(dict(answer.assignment)) for answer in found] == wanted[:5]
+
+
+def test_many_objectives_that_are_variables_of_any_size_are_a_walk() -> None:
+    """Implicit variables up to 2^63 - 1, as NX-AI's text has them, in another order than the objectives."""
+    text = (
+        "1000 <= H; S == H ^ 2; H % R == 0; H % (G * 32) == 0; H * W <= 1024 * G; H % W == 0; H % 16 == 0; "
+        "N <= 108; N == G * R; 2 * S + 16 * H + 4 * R * H + 32 * R == U; U <= 165000 * N; "
+        "minimise N; minimise W; minimise U; minimise H"
+    )
+    answer = solve(parse(text), Limits(max_cells=1 << 20), "native")
+    assert answer.status is Status.FEASIBLE
+    assert (answer["N"], answer["W"], answer["H"], answer["G"], answer["R"]) == (16, 1, 1024, 16, 1)

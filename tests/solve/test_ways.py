@@ -178,11 +178,111 @@ def test_an_odd_sum_of_even_numbers_is_seen_at_once() -> None:
     assert count(problem, Limits(max_nodes=1 << 10, max_cells=1 << 20)) == 0
 
 
+WEIGHTS = [(i * 37 + 11) % 101 + 1 for i in range(200)]
+CONDITIONS: dict[str, Callable[[int], bool]] = {
+    "{sum} % 3 == 1": lambda total: total % 3 == 1,
+    "{sum} in {{30, 60, 90, 120}}": lambda total: total in (30, 60, 90, 120),
+    "{sum} divides 420": lambda total: total > 0 and 420 % total == 0,
+    "{sum} // 10 == 6": lambda total: total // 10 == 6,
+    "max({sum}, 40) == 50 or {sum} == 12": lambda total: total in (50, 12),
+    "{sum} * {sum} <= 5000": lambda total: total * total <= 5000,
+}
+
+
+@pytest.mark.parametrize("condition", CONDITIONS)
+def test_a_condition_on_a_sum_of_many_variables_is_counted_by_its_values(condition: str) -> None:
+    ways: Counter[tuple[int, int]] = Counter({(0, 0): 1})
+    for weight in WEIGHTS:
+        for (chosen, total), number in list(ways.items()):
+            if chosen < 3:
+                ways[chosen + 1, total + weight] += number
+    weighted = "(" + " + ".join(f"{weight} * x{i}" for i, weight in enumerate(WEIGHTS)) + ")"
+    text = (
+        "\n".join(f"var x{i} in 0..1" for i in range(200)) + "\n" + " + ".join(f"x{i}" for i in range(200)) + " <= 3\n"
+    )
+    found = count(parse(text + condition.format(sum=weighted)), Limits(max_cells=1 << 23))
+    assert found == sum(number for (_, total), number in ways.items() if CONDITIONS[condition](total))
+
+
+def test_a_weighted_sum_of_many_variables_is_counted_by_its_values() -> None:
+    ways: Counter[int] = Counter({0: 1})
+    for weight in WEIGHTS:
+        for total, number in list(ways.items()):
+            ways[total + weight] += number
+    total = " + ".join(f"{weight} * x{i}" for i, weight in enumerate(WEIGHTS))
+    text = "\n".join(f"var x{i} in 0..1" for i in range(200)) + f"\n{total} == 480"
+    assert count(parse(text), Limits(max_cells=1 << 22)) == ways[480]
+
+
+def test_splits_are_counted_by_their_products() -> None:
+    """Three ways to write 512 as a product of seven factors, of which some together are bounded."""
+    divisors = "{" + ", ".join(str(1 << i) for i in range(10)) + "}"
+    names = [[f"{loop}{part}" for part in range(7)] for loop in "fyx"]
+    text = "".join(f"var {name} in {divisors}\n" for loop in names for name in loop)
+    text += "".join(" * ".join(loop) + " == 512\n" for loop in names) + "f1 * y1 * x1 <= 64"
+    # Exponents that add up to nine, with those of the second factors together at most six.
+    rest = [math.comb(9 - first + 5, 5) for first in range(10)]
+    want = sum(rest[f] * rest[y] * rest[x] for f, y, x in itertools.product(range(7), repeat=3) if f + y + x <= 6)
+    assert count(parse(text), Limits(max_cells=1 << 20)) == want
+
+
+def test_equal_products_are_counted_without_all_combinations() -> None:
+    products = Counter(a * b for a in range(1, 121) for b in range(1, 121))
+    problem = parse("\n".join(f"var {name} in 1..120" for name in "abcd") + "\na * b == c * d")
+    assert count(problem, Limits(max_cells=1 << 21)) == sum(number**2 for number in products.values())
+
+
+RULES = (
+    "{a} + {b} * 2 - {c} <= {n}",
+    "({a} + {b} + {c}) % {m} == {n}",
+    "({a} * {b} * {c}) % {m} != {n}",
+    "{a} * {b} == {c} * {d}",
+    "{a} * {b} == {n}",
+    "{a} * {b} * {d} <= {n}",
+    "max({a}, {b}, {c}) - min({a}, {b}, {c}) == {m} - 1",
+    "({a} + {b} - {a}) // {m} == {n} or {c} == 1",
+    "{m} divides {a} * {a} + {c} + {d}",
+    "{a} * {b} + {c} * {d} in {{{n}, {m}, 3}}",
+    "{a} // {b} <= {c}",
+    "({a} * {b}) % {c} == 1",
+    "abs({a} - {b}) * {c} == {n}",
+    "{a} - {a} == {b} - {b}",
+    "({a} + {b}) % {m} + ({a} + {b}) // {m} <= {n}",
+    "{a} ^ 2 + {b} ^ 2 == {c} ^ 2",
+)
+
+
+def gathered(number: int) -> Problem:
+    """Rules on sums, products and extremes over a few variables."""
+    rng = random.Random(number)
+    names = [f"x{i}" for i in range(rng.randint(2, 6))]
+    lines = []
+    for name in names:
+        values = sorted(rng.sample(range(-2, 7), rng.randint(2, 4)))
+        values = values if rng.random() < 0.5 else list(range(rng.randint(0, 2), 5))
+        lines.append(f"var {name} in {{{', '.join(map(str, values))}}}")
+    for _ in range(rng.randint(1, 4)):
+        chosen = dict(zip("abcd", rng.choices(names, k=4), strict=True))
+        lines.append(rng.choice(RULES).format(**chosen, n=rng.randint(0, 12), m=rng.randint(1, 6)))
+    return parse("\n".join(lines))
+
+
+@pytest.mark.parametrize("first", range(0, 90, 30))
+def test_diagrams_of_what_is_gathered_list_the_same_solutions(first: int) -> None:
+    for number in range(first, first + 30):
+        problem = gathered(number)
+        want = sorted(tuple(s.values()) for s in brute_force(problem))
+        space = listed_by(problem, "diagram")
+        assert space is not None
+        assert sorted(tuple(s.values()) for s in space) == want, problem
+        assert sorted(tuple(s.values()) for s in enumerate_space(problem)) == want, problem
+
+
 def test_limits_hold_in_a_search() -> None:
-    # Products of many variables: no sum, no difference, and far too many solutions for one table.
+    # Each variable stands in several products: nothing is gathered, and there are far too many solutions for one table.
     problem = parse("\n".join(f"var x{i} in 1..9" for i in range(14)))
-    product = math.prod((Var(f"x{i}") for i in range(1, 14)), start=Var("x0"))
-    problem.add(product % 1009 == 5)
+    products = sum(Var(f"x{i}") * Var(f"x{(i * 5 + 3) % 14}") for i in range(14))
+    problem.add(products % 1009 == 5)
 
     def ask() -> None:
         with pytest.raises(LimitReachedError):

@@ -13,6 +13,9 @@ constexpr size_t kShortTable = size_t{1} << 13, kLongTable = size_t{1} << 18;
 // With less memory than this, none is left in the heap.
 constexpr int64_t kLittleMemory = int64_t{1} << 29;
 
+// The columns of a table lie side by side where they take less than this part of the memory.
+constexpr int64_t kShare = 8;
+
 }  // namespace
 
 void Budget::spend(int64_t more) {
@@ -49,14 +52,14 @@ void Budget::grow(Table& table, size_t rows) {
   const size_t before = table.columns[0].capacity(), number = table.columns.size();
   size_t after = std::max(rows, before < kShortTable ? 4 * before : before < kLongTable ? kLongTable : 2 * before);
   const auto size = [](size_t count) { return static_cast<int64_t>(count * sizeof(uint16_t)); };
-  // While columns that lie side by side are moved, their old and new block exist. Where memory is short, columns are
-  // moved one by one to room for a few more rows.
-  const bool short_of = max_bytes && bytes + size(number * after) > max_bytes;
-  if (short_of) after = rows + rows / 8;
-  const int64_t moved = short_of ? size(before) : size(number * before);
+  // Columns that lie side by side are given back together, the others one by one. Where memory is short, these get room
+  // for a few more rows only.
+  const auto together = [&](size_t count) { return !max_bytes || size(number * count) * kShare < max_bytes; };
+  if (max_bytes && bytes + size(number * after) > max_bytes) after = rows + rows / 8;
+  const int64_t moved = size(together(before) || together(after) ? number * before : before);
   take(size(number * (after - before)) + moved, table.variables);
   Slab::mapped_from() = max_bytes && max_bytes < kLittleMemory ? 0 : Slab::kUsuallyMapped;
-  const Slab::Shared together(short_of ? 1 : number, size(after));
+  const Slab::Shared block(together(after) ? number : 1, size(after));
   for (SlabVector<uint16_t>& column : table.columns) {
     tick(static_cast<int64_t>(before));
     column.reserve(after);

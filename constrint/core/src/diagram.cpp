@@ -1,30 +1,57 @@
 #include "diagram.hpp"
 
 #include <algorithm>
-#include <unordered_map>
+#include <cmath>
+#include <numeric>
 
 namespace constrint {
 
 namespace {
 
-// A sum over fewer variables is as well listed.
-constexpr size_t kManyTerms = 8;
-// Memory of an arc, and of a state beside its words.
-constexpr int64_t kArcBytes = 10, kStateBytes = 64;
-// Marks a sum whose rule holds for all remaining values.
-constexpr int64_t kSettled = INT64_MAX;
+using Wide = __int128;
 
+// A sum over fewer variables is as well listed, unless there are very many combinations.
+constexpr size_t kManyTerms = 8, kSomeTerms = 2;
+// Memory of an arc.
+constexpr int64_t kArcBytes = 10;
+// Marks a number whose rules hold whatever comes.
+constexpr int64_t kSettled = INT64_MAX;
+constexpr int64_t kMostModulus = int64_t{1} << 31;
+
+// A rule between a sum of variables and a number.
 struct SumRule {
   Op op;
   LinearSum sum;
   // Per level: the coefficient of its variable (0 for none), and the range of what comes after it.
   std::vector<int64_t> coefficient, least, most;
-  int last_level = 0;
+  int first_level = -1, last_level = -1;
 };
 
-struct OtherRule {
+// A sum, product or extreme of parts that depend on one variable each: what is known of it after some variables is one
+// number.
+struct Gathered {
+  Op op;
+  int node;
+  // The number without any part.
+  int64_t start;
+  // Per level: the part for every place of its variable, none where it has no part; and the range of all later parts
+  // together.
+  std::vector<std::vector<int64_t>> parts;
+  std::vector<Interval> later;
+  // Only the remainder matters where this is not 0.
+  int64_t modulus = 0;
+  int first_level = -1, last_level = -1;
+  // The last level of a rule about it.
+  int used_until = -1;
+};
+
+// A rule about numbers that are gathered.
+struct FunctionRule {
+  std::vector<int> gathered;
+  // What stands above those in the condition, operands first.
   std::vector<int> nodes;
-  int last_level = 0;
+  // None where its variables cancel out.
+  int last_level = -1;
 };
 
 bool is_sum(const Model& model, const Prepared& prepared, int check, SumRule* rule) {
@@ -37,62 +64,141 @@ bool is_sum(const Model& model, const Prepared& prepared, int check, SumRule* ru
   return true;
 }
 
-class DiagramBuilder {
+int64_t joined(Op op, int64_t a, int64_t b) {
+  switch (op) {
+    case Op::kAdd: return a + b;
+    case Op::kMul: return a * b;
+    case Op::kMin: return std::min(a, b);
+    default: return std::max(a, b);
+  }
+}
+
+Interval joined(Op op, const Interval& a, const Interval& b) {
+  if (op != Op::kMul) return {joined(op, a.lower, b.lower), joined(op, a.upper, b.upper), false};
+  const int64_t corners[] = {a.lower * b.lower, a.lower * b.upper, a.upper * b.lower, a.upper * b.upper};
+  const auto [low, high] = std::minmax_element(std::begin(corners), std::end(corners));
+  return {*low, *high, false};
+}
+
+// What joins with any number without a change to it.
+int64_t neutral(Op op) {
+  return op == Op::kAdd ? 0 : op == Op::kMul ? 1 : op == Op::kMin ? kMaxMagnitude : -kMaxMagnitude;
+}
+
+int64_t remainder_of(int64_t a, int64_t modulus) {
+  const int64_t rest = a % modulus;
+  return rest < 0 ? rest + modulus : rest;
+}
+
+// Whether a node is gathered from parts of one variable each, two of them at least.
+bool is_separable(const Model& model, const Prepared& prepared, int node) {
+  const Node& n = model.nodes[node];
+  if (n.op != Op::kAdd && n.op != Op::kMul && n.op != Op::kMin && n.op != Op::kMax) return false;
+  if (prepared.bounds[node].undefined) return false;
+  for (int a : n.args) {
+    if ((model.nodes[a].variables & ~prepared.fixed).count() > 1) return false;
+  }
+  return true;
+}
+
+// States as rows of equally many words, each once and numbered in the order in which they came.
+class States {
  public:
-  DiagramBuilder(const Model& model, const Prepared& prepared, const std::vector<int>& variables)
-      : model_(model), prepared_(prepared), variables_(variables), narrowing_(model) {
-    for (const Axis& axis : prepared.axes) trial_.push_back(axis.bounds());
-    level_of_.assign(prepared.axes.size(), -1);
-    for (size_t i = 0; i < variables.size(); ++i) level_of_[variables[i]] = static_cast<int>(i);
-    for (size_t i = 0; i < prepared.checks.size(); ++i) {
-      if (level_of_[first_of(prepared.scopes[i])] >= 0) add(prepared.checks[i], prepared.scopes[i]);
-    }
-    kept_.resize(variables.size() + 1);
-    for (size_t level = 0; level <= variables.size(); ++level) {
-      for (size_t v = 0; v < level; ++v) {
-        if (needed_until_[v] >= static_cast<int>(level)) kept_[level].push_back(static_cast<int>(v));
+  explicit States(size_t width) : width_(width), slots_(64, kFree) {}
+  size_t size() const { return size_; }
+  size_t bytes() const { return words_.capacity() * sizeof(int64_t) + slots_.size() * sizeof(uint32_t); }
+  const int64_t* operator[](size_t state) const { return words_.data() + state * width_; }
+  uint32_t number(const int64_t* words) {
+    uint64_t hash = 0x9E3779B97F4A7C15u;
+    for (size_t i = 0; i < width_; ++i) hash = (hash ^ static_cast<uint64_t>(words[i])) * 0xD6E8FEB86659FD93u, hash ^= hash >> 32;
+    for (size_t at = hash & (slots_.size() - 1);; at = (at + 1) & (slots_.size() - 1)) {
+      if (slots_[at] == kFree) {
+        slots_[at] = static_cast<uint32_t>(size_);
+        words_.insert(words_.end(), words, words + width_);
+        hashes_.push_back(hash);
+        if (2 * ++size_ > slots_.size()) grow();
+        return static_cast<uint32_t>(size_ - 1);
       }
+      if (std::equal(words, words + width_, (*this)[slots_[at]])) return slots_[at];
     }
   }
 
-  bool run(size_t max_arcs, Budget& budget, Diagram* diagram) {
-    std::vector<int64_t> start;
-    for (const SumRule& rule : sums_) start.push_back(rule.sum.number);
-    std::vector<std::vector<int64_t>> states = {start};
+ private:
+  static constexpr uint32_t kFree = UINT32_MAX;
+  void grow() {
+    slots_.assign(4 * slots_.size(), kFree);
+    for (size_t state = 0; state < size_; ++state) {
+      size_t at = hashes_[state] & (slots_.size() - 1);
+      while (slots_[at] != kFree) at = (at + 1) & (slots_.size() - 1);
+      slots_[at] = static_cast<uint32_t>(state);
+    }
+  }
+  size_t width_, size_ = 0;
+  std::vector<int64_t> words_;
+  std::vector<uint64_t> hashes_;
+  std::vector<uint32_t> slots_;
+};
+
+class DiagramBuilder {
+ public:
+  DiagramBuilder(const Model& model, const Prepared& prepared, const std::vector<int>& variables)
+      : model_(model), prepared_(prepared), variables_(variables), known_(prepared.bounds), level_of_(prepared.axes.size(), -1),
+        gathered_of_(model.nodes.size(), -1) {
+    for (size_t i = 0; i < variables.size(); ++i) level_of_[variables[i]] = static_cast<int>(i);
+    for (size_t i = 0; i < prepared.checks.size(); ++i) {
+      if (level_of_[first_of(prepared.scopes[i])] >= 0) add(prepared.checks[i]);
+    }
+    take_remainders();
+    plan();
+  }
+
+  // The most variables in one sum, product or extreme.
+  size_t most_terms() const {
+    size_t most = 0;
+    for (const SumRule& rule : sums_) most = std::max(most, rule.sum.variables.size());
+    for (const Gathered& of : gathered_) {
+      most = std::max<size_t>(most, std::count_if(of.parts.begin(), of.parts.end(), [](const auto& part) { return !part.empty(); }));
+    }
+    return most;
+  }
+
+  bool run(size_t max_arcs, int64_t tries, Budget& budget, Diagram* diagram) {
+    States states(0);
+    states.number(nullptr);
     size_t num_arcs = 0;
-    int64_t before_bytes = 0;
+    const bool holds = constants_hold();
     Held held(budget, variables_);
     for (size_t level = 0; level < variables_.size(); ++level) {
       Layer layer;
       layer.variable = variables_[level];
       layer.num_states = static_cast<uint32_t>(states.size());
-      std::unordered_map<std::vector<int64_t>, uint32_t, Hash> known;
-      std::vector<std::vector<int64_t>> reached;
-      std::vector<int64_t> after;
-      int64_t level_bytes = 0;
-      const std::vector<int64_t>& values = prepared_.axes[layer.variable].values;
+      States reached(active_[level + 1].size());
+      std::vector<int64_t> key(active_[level + 1].size());
+      int64_t counted = static_cast<int64_t>(states.bytes());
+      held.take(counted);
+      const int all = static_cast<int>(prepared_.axes[layer.variable].values.size());
       for (size_t s = 0; s < states.size(); ++s) {
-        budget.spend(static_cast<int64_t>(values.size() * (1 + sums_.size())));
-        for (size_t place = 0; place < values.size(); ++place) {
-          if (!follow(level, states[s], static_cast<int>(place), values[place], &after)) continue;
-          auto [at, is_new] = known.emplace(after, static_cast<uint32_t>(reached.size()));
-          if (is_new) reached.push_back(after);
+        for (size_t i = 0; i < active_[level].size(); ++i) before_[active_[level][i]] = states[s][i];
+        int first = 0, end = holds ? all : 0;
+        if (holds) forced(level, &first, &end);
+        budget.spend(1 + (end - first));
+        tries -= end - first;
+        for (int place = first; place < end; ++place) {
+          if (!follow(level, place)) continue;
+          for (size_t i = 0; i < key.size(); ++i) key[i] = after_[active_[level + 1][i]];
           layer.from.push_back(static_cast<uint32_t>(s));
           layer.places.push_back(static_cast<uint16_t>(place));
-          layer.to.push_back(at->second);
+          layer.to.push_back(reached.number(key.data()));
         }
-        if (num_arcs + layer.from.size() > max_arcs) return false;
-        // Vectors double while both sizes exist; a state stands in the list and in the map.
-        const int64_t arcs = static_cast<int64_t>(layer.from.size()), known_states = static_cast<int64_t>(reached.size());
-        const int64_t now = arcs * 3 * kArcBytes + known_states * 2 * (kStateBytes + 8 * static_cast<int64_t>(after.size()));
-        held.take(now - level_bytes);
-        level_bytes = now;
+        if (num_arcs + layer.from.size() > max_arcs || tries < 0) return false;
+        // Vectors double while both sizes exist.
+        const int64_t now = static_cast<int64_t>(layer.from.capacity()) * kArcBytes * 3 / 2 + 2 * static_cast<int64_t>(reached.bytes());
+        if (now > counted) held.take(now - counted), counted = now;
       }
       num_arcs += layer.from.size();
-      // The map goes, and of vectors and lists one copy stays; the states of the level before go, too.
-      const int64_t states_bytes = static_cast<int64_t>(reached.size()) * (kStateBytes + 8 * static_cast<int64_t>(after.size()));
-      held.give(level_bytes - states_bytes - static_cast<int64_t>(layer.from.size()) * 2 * kArcBytes + before_bytes);
-      before_bytes = states_bytes;
+      layer.from.shrink_to_fit(), layer.to.shrink_to_fit(), layer.places.shrink_to_fit();
+      held.give(counted + static_cast<int64_t>(states.bytes()));
+      held.take(static_cast<int64_t>(layer.from.size()) * kArcBytes);
       diagram->layers.push_back(std::move(layer));
       states = std::move(reached);
     }
@@ -101,57 +207,307 @@ class DiagramBuilder {
   }
 
  private:
-  struct Hash {
-    size_t operator()(const std::vector<int64_t>& state) const {
-      uint64_t hash = 0x9E3779B97F4A7C15u;
-      for (int64_t word : state) hash = (hash ^ static_cast<uint64_t>(word)) * 0xD6E8FEB86659FD93u, hash ^= hash >> 32;
-      return static_cast<size_t>(hash);
-    }
-  };
-
-  void add(int check, const Set& scope) {
-    size_t n = variables_.size();
-    if (needed_until_.empty()) needed_until_.assign(n, -1);
-    int last = -1;
-    for (size_t i = 0; i < n; ++i) {
-      if (scope[variables_[i]]) last = static_cast<int>(i);
-    }
+  void add(int check) {
+    const size_t n = variables_.size();
     SumRule rule;
-    if (is_sum(model_, prepared_, check, &rule)) {
-      rule.last_level = last;
-      rule.coefficient.assign(n, 0);
-      rule.least.assign(n + 1, 0);
-      rule.most.assign(n + 1, 0);
-      for (size_t i = 0; i < rule.sum.variables.size(); ++i) {
-        rule.coefficient[level_of_[rule.sum.variables[i]]] = rule.sum.coefficients[i];
-      }
-      for (size_t level = n; level-- > 0;) {
-        Interval x = prepared_.axes[variables_[level]].bounds();
-        int64_t c = rule.coefficient[level];
-        rule.least[level] = rule.least[level + 1] + (c > 0 ? c * x.lower : c * x.upper);
-        rule.most[level] = rule.most[level + 1] + (c > 0 ? c * x.upper : c * x.lower);
-      }
-      sums_.push_back(std::move(rule));
+    if (!is_sum(model_, prepared_, check, &rule)) {
+      FunctionRule function;
+      collect(check, function);
+      for (int g : function.gathered) function.last_level = std::max(function.last_level, gathered_[g].last_level);
+      for (int g : function.gathered) gathered_[g].used_until = std::max(gathered_[g].used_until, function.last_level);
+      functions_.push_back(std::move(function));
       return;
     }
-    OtherRule other{nodes_below(model_, {check}), last};
-    for (size_t i = 0; i < n; ++i) {
-      // A value is needed at every level up to the one that completes the rule.
-      if (scope[variables_[i]]) needed_until_[i] = std::max(needed_until_[i], last);
+    rule.coefficient.assign(n, 0);
+    rule.least.assign(n + 1, 0);
+    rule.most.assign(n + 1, 0);
+    for (size_t i = 0; i < rule.sum.variables.size(); ++i) {
+      rule.coefficient[level_of_[rule.sum.variables[i]]] = rule.sum.coefficients[i];
     }
-    others_.push_back(std::move(other));
+    for (size_t level = n; level-- > 0;) {
+      Interval x = prepared_.axes[variables_[level]].bounds();
+      int64_t c = rule.coefficient[level];
+      if (c) rule.first_level = static_cast<int>(level), rule.last_level = std::max(rule.last_level, rule.first_level);
+      rule.least[level] = rule.least[level + 1] + (c > 0 ? c * x.lower : c * x.upper);
+      rule.most[level] = rule.most[level + 1] + (c > 0 ? c * x.upper : c * x.lower);
+    }
+    sums_.push_back(std::move(rule));
   }
 
-  // The state after one more value; false where a rule fails. A state is what is left of every sum, then the places of
-  // earlier variables that other rules still need.
-  bool follow(size_t level, const std::vector<int64_t>& state, int place, int64_t value, std::vector<int64_t>* after) {
-    after->assign(state.begin(), state.begin() + static_cast<long>(sums_.size()));
-    for (size_t r = 0; r < sums_.size(); ++r) {
+  // Gathers what the condition is about; its nodes above are computed from that.
+  void collect(int node, FunctionRule& rule) {
+    const Set open = model_.nodes[node].variables & ~prepared_.fixed;
+    if (open.none()) return;
+    if (std::find(rule.nodes.begin(), rule.nodes.end(), node) != rule.nodes.end()) return;
+    int at = gathered_of_[node];
+    if (at < 0 && !is_condition(model_.nodes[node].op)) at = gather(node, open);
+    if (at >= 0) {
+      gathered_of_[node] = at;
+      if (std::find(rule.gathered.begin(), rule.gathered.end(), at) == rule.gathered.end()) rule.gathered.push_back(at);
+      return;
+    }
+    for (int a : model_.nodes[node].args) collect(a, rule);
+    rule.nodes.push_back(node);
+  }
+
+  // The number of a node's gathered form, -1 where it has none.
+  int gather(int node, const Set& open) {
+    const Node& n = model_.nodes[node];
+    const size_t levels = variables_.size();
+    Gathered of{Op::kAdd, node, 0, std::vector<std::vector<int64_t>>(levels), {}};
+    LinearSum sum;
+    if (prepared_.bounds[node].undefined) return -1;
+    if (linear_sum(model_, prepared_, node, -1, &sum)) {
+      of.start = -sum.number;
+      for (size_t i = 0; i < sum.variables.size(); ++i) {
+        std::vector<int64_t>& part = of.parts[level_of_[sum.variables[i]]];
+        for (int64_t value : prepared_.axes[sum.variables[i]].values) part.push_back(sum.coefficients[i] * value);
+      }
+    } else if (open.count() == 1) {
+      of.parts[level_of_[first_of(open)]] = values_of(node, first_of(open));
+    } else if (is_separable(model_, prepared_, node)) {
+      of.op = n.op;
+      of.start = neutral(n.op);
+      for (int a : n.args) {
+        const Set mine = model_.nodes[a].variables & ~prepared_.fixed;
+        if (mine.none()) {
+          of.start = joined(n.op, of.start, prepared_.bounds[a].lower);
+          continue;
+        }
+        const std::vector<int64_t> values = values_of(a, first_of(mine));
+        std::vector<int64_t>& part = of.parts[level_of_[first_of(mine)]];
+        if (part.empty()) {
+          part = values;
+          continue;
+        }
+        for (size_t i = 0; i < part.size(); ++i) {
+          if (n.op == Op::kMul && Wide{part[i]} * values[i] != part[i] * values[i]) return -1;
+          part[i] = joined(n.op, part[i], values[i]);
+        }
+      }
+    } else {
+      return -1;
+    }
+    if (!fits(of)) return -1;
+    of.later.assign(levels + 1, Interval{neutral(of.op), neutral(of.op), false});
+    for (size_t level = levels; level-- > 0;) {
+      of.later[level] = of.later[level + 1];
+      if (of.parts[level].empty()) continue;
+      of.later[level] = joined(of.op, of.later[level], interval_of(of.parts[level]));
+      of.first_level = static_cast<int>(level);
+      of.last_level = std::max(of.last_level, static_cast<int>(level));
+    }
+    gathered_.push_back(std::move(of));
+    return static_cast<int>(gathered_.size()) - 1;
+  }
+
+  // Whether no order of its parts leaves the range of numbers.
+  static bool fits(const Gathered& of) {
+    if (of.op == Op::kMin || of.op == Op::kMax) return true;
+    auto size = [](int64_t a) { return a < 0 ? -Wide{a} : Wide{a}; };
+    Wide most = of.op == Op::kMul ? std::max<Wide>(size(of.start), 1) : size(of.start);
+    for (const std::vector<int64_t>& part : of.parts) {
+      if (part.empty()) continue;
+      const Interval range = interval_of(part);
+      const Wide widest = std::max(size(range.lower), size(range.upper));
+      most = of.op == Op::kMul ? most * std::max<Wide>(widest, 1) : most + widest;
+      if (most > kMaxMagnitude / 2) return false;
+    }
+    return true;
+  }
+
+  // The values of a number that depends on one variable, which has a value everywhere.
+  std::vector<int64_t> values_of(int node, int variable) {
+    const std::vector<int> nodes = nodes_below(model_, {node});
+    std::vector<Interval> known(model_.nodes.size()), trial;
+    for (const Axis& axis : prepared_.axes) trial.push_back(axis.bounds());
+    std::vector<int64_t> found;
+    for (int64_t value : prepared_.axes[variable].values) {
+      trial[variable] = {value, value, false};
+      for (int below : nodes) known[below] = model_.bounds_of(model_.nodes[below], known, trial);
+      found.push_back(known[node].lower);
+    }
+    return found;
+  }
+
+  // Of a sum or product that is only divided by numbers, and looked at for what is left, only that is kept.
+  void take_remainders() {
+    std::vector<bool> else_used(gathered_.size(), false);
+    for (const FunctionRule& rule : functions_) {
+      for (int node : rule.nodes) {
+        const Node& n = model_.nodes[node];
+        const size_t number = n.op == Op::kDivides ? 1 : 0;
+        for (size_t i = 0; i < n.args.size(); ++i) {
+          const int g = gathered_of_[n.args[i]];
+          if (g < 0) continue;
+          const Interval& by = known_[n.args[n.args.size() > 1 ? 1 - number : 0]];
+          const bool divided = (n.op == Op::kDivides || n.op == Op::kMod) && i == number && by.point() && by.lower > 0 &&
+                               (model_.nodes[n.args[1 - number]].variables & ~prepared_.fixed).none();
+          Gathered& of = gathered_[g];
+          if (!divided || (of.op != Op::kAdd && of.op != Op::kMul)) {
+            else_used[g] = true;
+            continue;
+          }
+          const int64_t before = std::max<int64_t>(of.modulus, 1), shared = std::gcd(before, by.lower);
+          if (Wide{before} / shared * by.lower >= kMostModulus) else_used[g] = true;
+          else of.modulus = before / shared * by.lower;
+        }
+      }
+    }
+    for (size_t g = 0; g < gathered_.size(); ++g) {
+      Gathered& of = gathered_[g];
+      if (else_used[g]) of.modulus = 0;
+      if (!of.modulus) continue;
+      of.start = remainder_of(of.start, of.modulus);
+      for (std::vector<int64_t>& part : of.parts) {
+        for (int64_t& value : part) value = remainder_of(value, of.modulus);
+      }
+    }
+  }
+
+  // Which rules and numbers a level changes, and which numbers have to be known before it.
+  void plan() {
+    const size_t levels = variables_.size();
+    sums_at_.resize(levels), gathered_at_.resize(levels), functions_at_.resize(levels), active_.resize(levels + 1);
+    for (size_t level = 0; level < levels; ++level) {
+      for (size_t r = 0; r < sums_.size(); ++r) {
+        if (sums_[r].coefficient[level]) sums_at_[level].push_back(r);
+      }
+      for (size_t g = 0; g < gathered_.size(); ++g) {
+        if (!gathered_[g].parts[level].empty()) gathered_at_[level].push_back(g);
+      }
+      for (size_t f = 0; f < functions_.size(); ++f) {
+        bool here = false;
+        for (int g : functions_[f].gathered) here |= !gathered_[g].parts[level].empty();
+        if (here) functions_at_[level].push_back(f);
+      }
+      for (size_t r = 0; r < sums_.size(); ++r) {
+        const bool begun = sums_[r].first_level >= 0 && sums_[r].first_level < static_cast<int>(level);
+        if (begun && sums_[r].last_level >= static_cast<int>(level)) active_[level].push_back(r);
+      }
+      for (size_t g = 0; g < gathered_.size(); ++g) {
+        const bool begun = gathered_[g].first_level >= 0 && gathered_[g].first_level < static_cast<int>(level);
+        if (begun && gathered_[g].used_until >= static_cast<int>(level)) active_[level].push_back(sums_.size() + g);
+      }
+    }
+    ranges_.resize(gathered_.size());
+    before_.assign(sums_.size() + gathered_.size(), 0);
+    after_ = before_;
+    for (size_t r = 0; r < sums_.size(); ++r) before_[r] = sums_[r].sum.number;
+    for (size_t g = 0; g < gathered_.size(); ++g) before_[sums_.size() + g] = gathered_[g].start;
+    places_of_.resize(gathered_.size());
+    for (size_t g = 0; g < gathered_.size(); ++g) {
+      if (gathered_[g].last_level < 0) continue;
+      const std::vector<int64_t>& part = gathered_[g].parts[gathered_[g].last_level];
+      for (size_t place = 0; place < part.size(); ++place) places_of_[g].push_back({part[place], static_cast<int>(place)});
+      std::sort(places_of_[g].begin(), places_of_[g].end());
+    }
+    value_places_.resize(levels);
+    for (const SumRule& rule : sums_) {
+      if (rule.last_level < 0) continue;
+      std::vector<std::pair<int64_t, int>>& places = value_places_[rule.last_level];
+      const std::vector<int64_t>& values = prepared_.axes[variables_[rule.last_level]].values;
+      if (rule.op != Op::kEq || !places.empty()) continue;
+      for (size_t place = 0; place < values.size(); ++place) places.push_back({values[place], static_cast<int>(place)});
+      std::sort(places.begin(), places.end());
+    }
+  }
+
+  // Where an equality leaves one place for the level's variable at most, the range of places becomes that one or none.
+  void forced(size_t level, int* first, int* end) {
+    auto only = [&](const std::vector<std::pair<int64_t, int>>& places, int64_t value) {
+      const auto at = std::lower_bound(places.begin(), places.end(), std::pair<int64_t, int>{value, -1});
+      if (at == places.end() || at->first != value) *first = *end = 0;
+      else if (at + 1 == places.end() || (at + 1)->first != value) *first = at->second, *end = at->second + 1;
+    };
+    for (size_t r : sums_at_[level]) {
       const SumRule& rule = sums_[r];
-      int64_t& rest = (*after)[r];
+      if (rule.op != Op::kEq || rule.last_level != static_cast<int>(level) || before_[r] == kSettled) continue;
+      const int64_t c = rule.coefficient[level];
+      if (before_[r] % c != 0) *first = *end = 0;
+      else only(value_places_[level], before_[r] / c);
+      return;
+    }
+    for (size_t f : functions_at_[level]) {
+      const FunctionRule& rule = functions_[f];
+      const Node& check = model_.nodes[rule.nodes.back()];
+      if (check.op != Op::kEq || rule.last_level != static_cast<int>(level)) continue;
+      for (int side = 0; side < 2; ++side) {
+        const int g = gathered_of_[check.args[side]], other = check.args[1 - side];
+        if (g < 0 || gathered_[g].modulus || gathered_[g].parts[level].empty()) continue;
+        if (model_.nodes[other].variables[variables_[level]] || before_[sums_.size() + g] == kSettled) continue;
+        const int64_t part = before_[sums_.size() + g];
+        if (!evaluate(rule, before_, level) || !bounds_of(other).point()) continue;
+        const int64_t whole = bounds_of(other).lower;
+        if (gathered_[g].op == Op::kAdd) return only(places_of_[g], whole - part);
+        if (gathered_[g].op != Op::kMul || part == 0) continue;
+        if (whole % part != 0) *first = *end = 0;
+        else only(places_of_[g], whole / part);
+        return;
+      }
+    }
+  }
+
+  // The bounds of a rule's nodes where the numbers are gathered up to a level; false where the rule is settled.
+  bool evaluate(const FunctionRule& rule, const std::vector<int64_t>& words, size_t level) {
+    for (int g : rule.gathered) {
+      const Gathered& of = gathered_[g];
+      const int64_t word = words[sums_.size() + static_cast<size_t>(g)];
+      if (word == kSettled) return false;
+      Interval& range = ranges_[static_cast<size_t>(g)];
+      if (of.last_level < static_cast<int>(level)) range = {word, word, false};
+      else if (of.modulus) range = {0, of.modulus - 1, false};
+      else range = joined(of.op, Interval{word, word, false}, of.later[level]);
+    }
+    // What stands below a gathered number is not looked at as long as that has its bounds here, and none afterwards.
+    for (int g : rule.gathered) std::swap(known_[gathered_[g].node], ranges_[static_cast<size_t>(g)]);
+    for (int node : rule.nodes) known_[node] = model_.bounds_of(model_.nodes[node], known_, known_);
+    for (int g : rule.gathered) std::swap(known_[gathered_[g].node], ranges_[static_cast<size_t>(g)]);
+    return true;
+  }
+
+  const Interval& bounds_of(int node) const {
+    return gathered_of_[node] < 0 ? known_[node] : ranges_[static_cast<size_t>(gathered_of_[node])];
+  }
+
+  // Whether a product of which a part is known can still be the number on the other side.
+  bool may_divide(const FunctionRule& rule, size_t level) const {
+    const Node& check = model_.nodes[rule.nodes.back()];
+    if (check.op != Op::kEq) return true;
+    for (int side = 0; side < 2; ++side) {
+      const int g = gathered_of_[check.args[side]];
+      const Interval& whole = bounds_of(check.args[1 - side]);
+      if (g < 0 || gathered_[g].op != Op::kMul || gathered_[g].modulus || !whole.point() || whole.lower == 0) continue;
+      if (gathered_[g].last_level < static_cast<int>(level)) continue;
+      const int64_t part = after_[sums_.size() + static_cast<size_t>(g)];
+      if (part == 0 || whole.lower % part != 0) return false;
+    }
+    return true;
+  }
+
+  // Whether rules without a variable, after all that cancels out, hold.
+  bool constants_hold() {
+    for (const SumRule& rule : sums_) {
+      const int64_t number = rule.sum.number;
+      if (rule.last_level < 0 && (rule.op == Op::kLe ? number < 0 : (rule.op == Op::kEq) == (number != 0))) return false;
+    }
+    for (const FunctionRule& rule : functions_) {
+      if (rule.last_level >= 0 || !evaluate(rule, before_, 0)) continue;
+      if (known_[rule.nodes.back()].lower != 1) return false;
+    }
+    return true;
+  }
+
+  // The numbers after one more value; false where a rule fails.
+  bool follow(size_t level, int place) {
+    const int64_t value = prepared_.axes[variables_[level]].values[static_cast<size_t>(place)];
+    after_ = before_;
+    for (size_t r : sums_at_[level]) {
+      const SumRule& rule = sums_[r];
+      int64_t& rest = after_[r];
       if (rest == kSettled) continue;
       rest -= rule.coefficient[level] * value;
-      int64_t least = rule.least[level + 1], most = rule.most[level + 1];
+      const int64_t least = rule.least[level + 1], most = rule.most[level + 1];
       if (rule.op == Op::kLe) {
         if (rest < least) return false;
         if (rest >= most) rest = kSettled;
@@ -163,25 +519,47 @@ class DiagramBuilder {
         if (rest < least || rest > most) rest = kSettled;
       }
     }
-    const std::vector<int>& before = kept_[level];
-    for (size_t i = 0; i < before.size(); ++i) {
-      int64_t known = prepared_.axes[variables_[before[i]]].values[static_cast<size_t>(state[sums_.size() + i])];
-      trial_[variables_[before[i]]] = {known, known, false};
+    for (size_t g : gathered_at_[level]) {
+      int64_t& word = after_[sums_.size() + g];
+      const Gathered& of = gathered_[g];
+      if (word == kSettled) continue;
+      word = joined(of.op, word, of.parts[level][static_cast<size_t>(place)]);
+      if (of.modulus) word = remainder_of(word, of.modulus);
     }
-    trial_[variables_[level]] = {value, value, false};
-    for (const OtherRule& rule : others_) {
-      if (rule.last_level == static_cast<int>(level) && narrowing_.evaluate(rule.nodes, trial_).lower != 1) return false;
+    holding_.clear();
+    for (size_t f : functions_at_[level]) {
+      const FunctionRule& rule = functions_[f];
+      if (!evaluate(rule, after_, level + 1)) continue;
+      const Interval& truth = known_[rule.nodes.back()];
+      if (truth.upper == 0 || !may_divide(rule, level + 1)) return false;
+      if (rule.last_level == static_cast<int>(level) && truth.lower != 1) return false;
+      if (truth.lower == 1) holding_.push_back(f);
     }
-    size_t i = 0;
-    for (int v : kept_[level + 1]) {
-      if (v == static_cast<int>(level)) {
-        after->push_back(place);
-        continue;
-      }
-      while (before[i] != v) ++i;
-      after->push_back(state[sums_.size() + i]);
-    }
+    settle(level);
     return true;
+  }
+
+  // Forgets numbers whose rules all hold whatever comes.
+  void settle(size_t level) {
+    for (size_t f : holding_) {
+      for (int g : functions_[f].gathered) {
+        int64_t& word = after_[sums_.size() + static_cast<size_t>(g)];
+        if (word == kSettled || gathered_[static_cast<size_t>(g)].used_until <= static_cast<int>(level)) continue;
+        bool all = true;
+        for (size_t other : users(g)) all &= std::find(holding_.begin(), holding_.end(), other) != holding_.end();
+        if (all) word = kSettled;
+      }
+    }
+  }
+
+  const std::vector<size_t>& users(int g) {
+    if (users_.empty()) {
+      users_.resize(gathered_.size());
+      for (size_t f = 0; f < functions_.size(); ++f) {
+        for (int of : functions_[f].gathered) users_[static_cast<size_t>(of)].push_back(f);
+      }
+    }
+    return users_[static_cast<size_t>(g)];
   }
 
   // Drops states from which no solution is reachable.
@@ -212,12 +590,19 @@ class DiagramBuilder {
   const Model& model_;
   const Prepared& prepared_;
   const std::vector<int>& variables_;
-  Narrowing narrowing_;
-  std::vector<Interval> trial_;
-  std::vector<int> level_of_, needed_until_;
+  // Bounds of nodes: of those over fixed variables once, of those above gathered numbers anew with every value.
+  std::vector<Interval> known_, ranges_;
+  std::vector<int> level_of_, gathered_of_;
   std::vector<SumRule> sums_;
-  std::vector<OtherRule> others_;
-  std::vector<std::vector<int>> kept_;
+  std::vector<Gathered> gathered_;
+  std::vector<FunctionRule> functions_;
+  // Per level; a number is what is left of a sum, or what is gathered, numbered in this order.
+  std::vector<std::vector<size_t>> sums_at_, gathered_at_, functions_at_, active_;
+  std::vector<int64_t> before_, after_;
+  std::vector<size_t> holding_;
+  std::vector<std::vector<size_t>> users_;
+  // Parts of the last level of a gathered number, and values of the last level of an equality, with their places.
+  std::vector<std::vector<std::pair<int64_t, int>>> places_of_, value_places_;
 };
 
 }  // namespace
@@ -235,6 +620,34 @@ std::vector<std::vector<int64_t>> Diagram::paths() const {
     }
   }
   return found;
+}
+
+std::vector<uint32_t> Diagram::num_paths() const {
+  double bits = 1;
+  for (const Layer& layer : layers) {
+    const auto most = std::max_element(layer.places.begin(), layer.places.end());
+    bits += std::log2(most == layer.places.end() ? 1.0 : double{*most} + 1.0) + 1e-9;
+  }
+  const size_t width = static_cast<size_t>(bits / 32) + 1;
+  std::vector<uint32_t> below(width, 0), here;
+  below[0] = 1;
+  for (size_t level = layers.size(); level-- > 0;) {
+    const Layer& layer = layers[level];
+    here.assign(layer.num_states * width, 0);
+    for (size_t arc = 0; arc < layer.from.size(); ++arc) {
+      uint32_t* to = here.data() + layer.from[arc] * width;
+      const uint32_t* from = below.data() + layer.to[arc] * width;
+      uint64_t carried = 0;
+      for (size_t i = 0; i < width; ++i) {
+        carried += uint64_t{to[i]} + from[i];
+        to[i] = static_cast<uint32_t>(carried);
+        carried >>= 32;
+      }
+    }
+    below.swap(here);
+  }
+  below.resize(width);
+  return below;
 }
 
 namespace {
@@ -276,20 +689,13 @@ void list_paths(const Diagram& diagram, const std::vector<Axis>& axes, int64_t i
   }
 }
 
-bool suits_diagram(const Model& model, const Prepared& prepared, const std::vector<int>& variables) {
-  Set mine;
-  for (int v : variables) mine.set(v);
-  for (size_t i = 0; i < prepared.checks.size(); ++i) {
-    SumRule rule;
-    if (prepared.scopes[i].count() < kManyTerms || (prepared.scopes[i] & mine).none()) continue;
-    if (is_sum(model, prepared, prepared.checks[i], &rule)) return true;
-  }
-  return false;
+bool suits_diagram(const Model& model, const Prepared& prepared, const std::vector<int>& variables, bool among_many) {
+  return DiagramBuilder(model, prepared, variables).most_terms() >= (among_many ? kSomeTerms : kManyTerms);
 }
 
 bool build_diagram(const Model& model, const Prepared& prepared, const std::vector<int>& variables, size_t max_arcs,
-                   Budget& budget, Diagram* diagram) {
-  return DiagramBuilder(model, prepared, variables).run(max_arcs, budget, diagram);
+                   int64_t tries, Budget& budget, Diagram* diagram) {
+  return DiagramBuilder(model, prepared, variables).run(max_arcs, tries, budget, diagram);
 }
 
 }  // namespace constrint

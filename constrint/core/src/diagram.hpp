@@ -23,16 +23,19 @@ struct Diagram {
   size_t num_arcs = 0;
   // Paths from every state, layer by layer and after the last; Unsupported where there are more than 2^62.
   std::vector<std::vector<int64_t>> paths() const;
+  // The number of paths, in words of 32 bits, the lowest first.
+  std::vector<uint32_t> num_paths() const;
 };
 
 // Writes the values of all paths, each `inner` times in a row, as `list_columns` does.
 void list_paths(const Diagram& diagram, const std::vector<Axis>& axes, int64_t inner, const std::vector<char*>& columns);
 
-// Whether some sum over many of the variables makes a diagram worth a try.
-bool suits_diagram(const Model& model, const Prepared& prepared, const std::vector<int>& variables);
+// Whether some sum, product or extreme of many of the variables makes a diagram worth a try; where there are very many
+// combinations, of some.
+bool suits_diagram(const Model& model, const Prepared& prepared, const std::vector<int>& variables, bool among_many);
 
-// Builds the diagram of one component; false where it would have more arcs.
+// Builds the diagram of one component; false where it would have more arcs, or more arcs would have to be tried.
 bool build_diagram(const Model& model, const Prepared& prepared, const std::vector<int>& variables, size_t max_arcs,
-                   Budget& budget, Diagram* diagram);
+                   int64_t tries, Budget& budget, Diagram* diagram);
 
 }  // namespace constrint

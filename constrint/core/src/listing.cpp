@@ -14,10 +14,10 @@ constexpr double kFewCells = 1 << 17;
 constexpr int kRounds = 3;
 constexpr double kFirstCells = 1 << 19;
 constexpr int64_t kFirstDecisions = 1 << 10;
-constexpr size_t kFirstArcs = 1 << 15;
-constexpr int kGrowth = 3;
+constexpr size_t kFirstArcs = 1 << 15, kManyArcs = 1 << 19;
+constexpr int kGrowth = 3, kArcGrowth = 4;
 // Tables of more cells than these wait for a longer search, and for all rounds.
-constexpr double kManyCells = 1 << 22, kMostCells = 1 << 26;
+constexpr double kManyCells = 1 << 22, kMostCells = 1 << 26, kHopeless = 1e15;
 constexpr size_t kManyVariables = 8;
 // The attempts before all others.
 constexpr int64_t kGlance = 1 << 7;
@@ -27,6 +27,9 @@ constexpr size_t kMostArcs = size_t{1} << 24;
 constexpr double kCellsPerStep = 4;
 // A search that would list more rows than this, by its progress, is the last resort.
 constexpr double kManyRows = 1 << 22;
+// Arcs are tried as long as there may be some for each in a limit, and as the cells of all tables would take longer.
+constexpr double kTries = 8, kCellsPerTry = 128;
+constexpr int64_t kFewTries = 1 << 14;
 constexpr double kNoEnd = 1e18;
 constexpr double kLittle = 1e-12;
 
@@ -62,22 +65,27 @@ class Component {
 
  private:
   void choose() {
-    bool sums = suits_diagram(model_, prepared_, variables_);
-    if ((sums && draw(kGlanceArcs)) || tables_within(kFewCells) || search(kGlance)) return;
+    const bool sums = suits_diagram(model_, prepared_, variables_, false);
+    // Room for the rows of many variables takes longer than a glance.
+    const bool hopeless = sums && all_cells_ > kHopeless;
+    if ((sums && draw(kGlanceArcs)) || (!hopeless && tables_within(kFewCells)) || search(kGlance)) return;
     // The upper bound on the tables' cost may be below the remaining work of the search. Among many variables that work is
     // not known after a glance, so many cells are not begun by that.
     const bool vague = variables_.size() >= kManyVariables && all_cells_ > kManyCells;
-    if (vague && search(kFirstDecisions)) return;
-    if (all_cells_ < kCellsPerStep * steps_left() && !(vague && all_cells_ > kMostCells) && tables_within(kNoEnd)) return;
+    if (vague && ((sums && draw(kFirstArcs)) || search(kFirstDecisions) || (sums && draw(kManyArcs)))) return;
+    const bool products = !sums && all_cells_ > kManyCells && suits_diagram(model_, prepared_, variables_, true);
+    if (products && draw(kMostArcs)) return;
+    const bool later = vague && all_cells_ > kMostCells;
+    if (all_cells_ < kCellsPerStep * steps_left() && !later && tables_within(kNoEnd)) return;
     double cells = kFirstCells;
     int64_t decisions = kFirstDecisions;
     size_t arcs = kFirstArcs;
     for (int round = 0; round < kRounds; ++round) {
-      if (tables_within(std::min(cells, kCellsPerStep * steps_left())) || search(decisions)) return;
       if (sums && draw(arcs)) return;
+      if (tables_within(std::min(cells, kCellsPerStep * steps_left())) || search(decisions)) return;
       cells *= 1 << kGrowth;
       decisions <<= kGrowth;
-      arcs <<= kGrowth;
+      arcs <<= kArcGrowth;
     }
     by_estimate(sums);
   }
@@ -173,8 +181,12 @@ class Component {
 
   bool draw(size_t max_arcs) {
     auto diagram = std::make_unique<Diagram>();
+    const double tries = std::min(kTries * static_cast<double>(max_arcs), all_cells_ / kCellsPerTry);
     try {
-      if (!build_diagram(model_, prepared_, variables_, max_arcs, budget_, diagram.get())) return false;
+      if (!build_diagram(model_, prepared_, variables_, max_arcs, std::max(kFewTries, static_cast<int64_t>(tries)), budget_,
+                         diagram.get())) {
+        return false;
+      }
       // Its arcs, and what counts the paths through it.
       budget_.take(static_cast<int64_t>(diagram->num_arcs) * 20, variables_);
     } catch (const LimitReached& limit) {

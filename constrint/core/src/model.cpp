@@ -271,7 +271,9 @@ int Model::node(Op op, std::vector<int> args, int64_t value) {
   auto range = known_.equal_range(hash);
   for (auto it = range.first; it != range.second; ++it) {
     const Node& other = nodes[it->second];
-    if (other.op == op && other.value == value && other.args == args) return it->second;
+    if (other.op != op || other.value != value || other.args != args) continue;
+    if (is_forgotten(it->second)) forgotten_[it->second] = false;
+    return it->second;
   }
   Node made{op, value, std::move(args), {}, 1};
   if (op == Op::kVar) made.variables.set(static_cast<size_t>(value));
@@ -306,10 +308,65 @@ void Model::require(int condition, std::vector<bool>& seen) {
   if (seen[condition]) return;
   seen[condition] = true;
   if (nodes[condition].op == Op::kAnd) {
-    for (int part : nodes[condition].args) require(part, seen);
+    forget(condition);
+    const std::vector<int> parts = nodes[condition].args;
+    for (int part : parts) require(part, seen);
     return;
   }
-  roots.push_back(condition);
+  roots.push_back(divided(condition));
+}
+
+// A product compared with a number is compared with a quotient where it may be too large: a * b == n where a divides n and
+// b == n / a. Factors are moved until the rest is small enough.
+int Model::divided(int condition) {
+  const Op op = nodes[condition].op;
+  if (op != Op::kEq && op != Op::kLe && op != Op::kLt) return condition;
+  for (int side = 0; side < 2; ++side) {
+    const int product = nodes[condition].args[side], number = nodes[condition].args[1 - side];
+    if (nodes[product].op != Op::kMul || nodes[number].op != Op::kConst || nodes[number].value == 0) continue;
+    std::vector<int> factors = nodes[product].args;
+    const auto range = [&](int node) { return interval_of(domains[nodes[node].value]); };
+    Wide most = 1;
+    for (int factor : factors) {
+      if (nodes[factor].op == Op::kConst) most *= std::max<int64_t>(nodes[factor].value, 1);
+      else if (nodes[factor].op != Op::kVar || range(factor).lower < 1) return condition;
+      else most *= range(factor).upper;
+      if (most > Wide{kMaxMagnitude} * kMaxMagnitude / (Wide{1} << 20)) return condition;
+    }
+    if (most <= kMaxMagnitude) return condition;
+    std::vector<int> conditions;
+    int rest = number;
+    for (size_t i = 0; i + 2 < factors.size() && most > kMaxMagnitude;) {
+      if (nodes[factors[i]].op != Op::kVar) {
+        ++i;
+        continue;
+      }
+      if (op == Op::kEq) conditions.push_back(node(Op::kDivides, {factors[i], rest}));
+      // What is at most the number is at most the quotient rounded down, and so on.
+      const bool down = op == Op::kEq || (op == Op::kLe) == (side == 0);
+      rest = node(down ? Op::kFloorDiv : Op::kCeilDiv, {rest, factors[i]});
+      most /= range(factors[i]).upper;
+      factors.erase(factors.begin() + static_cast<long>(i));
+    }
+    const int left = node(Op::kMul, factors);
+    conditions.push_back(side == 0 ? node(op, {left, rest}) : node(op, {rest, left}));
+    for (size_t i = 0; i + 1 < conditions.size(); ++i) roots.push_back(conditions[i]);
+    forget(condition);
+    forget(product);
+    return conditions.back();
+  }
+  return condition;
+}
+
+// A node that no other one needs has no bounds to compute.
+void Model::forget(int node) {
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    const std::vector<int>& args = nodes[i].args;
+    const bool uses = std::find(args.begin(), args.end(), node) != args.end();
+    if (uses && !is_forgotten(i)) return;
+  }
+  forgotten_.resize(nodes.size(), false);
+  forgotten_[node] = true;
 }
 
 Interval Model::bounds_of(const Node& n, const std::vector<Interval>& known,
@@ -488,7 +545,9 @@ Interval Model::plain_bounds_of(const Node& n, const std::vector<Interval>& know
 
 std::vector<Interval> Model::bounds(const std::vector<Interval>& variables) const {
   std::vector<Interval> known(nodes.size());
-  for (size_t i = 0; i < nodes.size(); ++i) known[i] = bounds_of(nodes[i], known, variables);
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    if (!is_forgotten(i)) known[i] = bounds_of(nodes[i], known, variables);
+  }
   return known;
 }
 

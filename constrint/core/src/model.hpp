@@ -119,7 +119,12 @@ class Model {
                            const std::vector<Interval>& variables) const;
   Interval equality(const Node& node, const std::vector<Interval>& known) const;
   void require(int condition, std::vector<bool>& seen);
+  int divided(int condition);
+  void forget(int node);
   std::unordered_multimap<uint64_t, int> known_, known_lists_;
+  // Nodes that no condition needs any more.
+  std::vector<bool> forgotten_;
+  bool is_forgotten(size_t node) const { return node < forgotten_.size() && forgotten_[node]; }
 };
 
 Interval interval_of(const std::vector<int64_t>& values);

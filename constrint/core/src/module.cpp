@@ -148,12 +148,23 @@ PyObject* limited(const LimitReached& limit) {
                        variables);
 }
 
+// Solutions of a part, exactly.
+PyObject* count_of(const Part& part) {
+  if (part.count >= 0) return PyLong_FromLongLong(part.count);
+  std::string digits;
+  const std::vector<uint32_t> words = part.diagram->num_paths();
+  for (size_t i = words.size(); i-- > 0;) {
+    for (int shift = 28; shift >= 0; shift -= 4) digits += "0123456789abcdef"[words[i] >> shift & 15];
+  }
+  return PyLong_FromString(digits.c_str(), nullptr, 16);
+}
+
 // ("space", space, solutions of each part, cells, rows, tables, bytes), or ("infeasible", cells).
 PyObject* answer_of(std::unique_ptr<Space> space, const Budget& budget) {
   long long listed = 0, tables = 0;
   Ref counts(PyList_New(0));
   for (const Part& part : space->parts) {
-    Ref count(PyLong_FromLongLong(part.count));
+    Ref count(count_of(part));
     if (PyList_Append(counts.get(), count.get())) throw PythonError{};
     for (const TreeNode& node : part.nodes) listed += static_cast<long long>(node.table.num_rows), ++tables;
     if (part.diagram) listed += static_cast<long long>(part.diagram->num_arcs), ++tables;

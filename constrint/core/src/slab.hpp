@@ -88,9 +88,9 @@ class Slab {
     if (bytes > SIZE_MAX / 4 / parts) throw std::bad_alloc();
     const bool large = least >= kLargePage / 4 * 3;
     // A single column ends where it ends: for many of them the rest of a large page each would be more than they are.
-    const size_t unit = !large ? kLine : parts > 1 ? kLargePage : kSmallPage, all = (least + unit - 1) / unit * unit;
-    const bool apart = large && all >= mapped_from();
-    void* data = apart ? mapped(all) : aligned(unit, all);
+    const size_t unit = parts > 1 && large ? kLargePage : large || kLong >= mapped_from() ? kSmallPage : kLine, all = (least + unit - 1) / unit * unit;
+    const bool apart = all >= mapped_from();
+    void* data = apart ? mapped(all, large ? kLargePage : kSmallPage) : aligned(unit, all);
     if (!data) throw std::bad_alloc();
     if (large) expect_writes(data, all);
     Slab* slab = new (data) Slab;
@@ -125,18 +125,18 @@ class Slab {
     return slab;
   }
 #ifdef __linux__
-  static void* mapped(size_t bytes) {
-    const size_t all = bytes + kLargePage;
+  static void* mapped(size_t bytes, size_t unit) {
+    const size_t all = bytes + unit;
     char* data = static_cast<char*>(mmap(nullptr, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
     if (data == MAP_FAILED) return nullptr;
-    const size_t before = (kLargePage - reinterpret_cast<uintptr_t>(data) % kLargePage) % kLargePage;
+    const size_t before = (unit - reinterpret_cast<uintptr_t>(data) % unit) % unit;
     if (before) munmap(data, before);
-    if (before < kLargePage) munmap(data + before + bytes, kLargePage - before);
+    if (before < unit) munmap(data + before + bytes, unit - before);
     return data + before;
   }
   static void unmap(void* data, size_t bytes) { munmap(data, bytes); }
 #else
-  static void* mapped(size_t bytes) { return aligned(kLargePage, bytes); }
+  static void* mapped(size_t bytes, size_t unit) { return aligned(unit, bytes); }
   static void unmap(void* data, size_t) { free_aligned(data); }
 #endif
 #ifdef _WIN32

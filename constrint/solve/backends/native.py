@@ -1,6 +1,6 @@
 """The native engine as a back-end (a walk in order, factored tables, depth-first search), and the default `auto`.
 
-`auto` runs the native engine first; hard problems go to CP-SAT within the same limits where OR-tools is installed.
+`auto` runs the native engine first; for hard problems CP-SAT runs beside it, where OR-tools is installed.
 """
 
 from __future__ import annotations
@@ -12,16 +12,17 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from importlib.machinery import PathFinder
+from threading import Event, Thread
 from typing import Final
 
 import numpy as np
 
 from constrint.errors import CancelledError, LimitReachedError, UndefinedValueError, UnsupportedError
-from constrint.model import Comparison, Const, Objective, Problem
+from constrint.model import Comparison, Const, Domain, Objective, Operation, Problem, Var
 from constrint.model.columns import rows_with_value
 from constrint.solve.backends.backend import Backend, Columns
-from constrint.solve.budget import Budget, Limits
-from constrint.solve.engine.compiled import BranchAndBound, best_assignment, run_within
+from constrint.solve.budget import BETWEEN_LOOKS, Budget, Limits, is_cancelled
+from constrint.solve.engine.compiled import MAX_VALUES, BranchAndBound, best_assignment, run_within
 from constrint.solve.engine.factored import factored_space, search_one
 from constrint.solve.engine.prepare import flatten
 from constrint.solve.engine.walk import solutions_in_order
@@ -110,12 +111,17 @@ class NativeBackend(Backend):
         except LimitReachedError as error:
             return SearchResult((), False, message=str(error))
         if search is None:
-            return super().find(problem, budget, number, hint)
+            return self._walked(problem, budget, number) or super().find(problem, budget, number, hint)
         many = math.prod(d.size for d in problem.variables.values()) > _MANY
         many |= len(problem.objectives[0].expr.variables) > _WIDE
         try:
             if many:
                 search.run(budget, _FIRST_DECISIONS)
+            if len(problem.objectives) > 1 and not search.done:
+                search.run(budget, _FIRST_DECISIONS)
+                walked = None if search.done else self._walked(problem, budget, number)
+                if walked is not None:
+                    return walked
             if number == len(problem.objectives) == 1 and not search.done:
                 best = self._best_by_tables(problem, budget, _FEW_CELLS if many else _TABLE_CELLS, _FEW)
                 return SearchResult(() if best is None else (best,))
@@ -124,6 +130,23 @@ class NativeBackend(Backend):
         except LimitReachedError:
             pass  # The tables are too large or the time is over; the search below handles both.
         return search.result() if search.done else run_within(search, budget)
+
+    def _walked(self, problem: Problem, budget: Budget, number: int) -> SearchResult | None:
+        """The best solutions where objectives are variables: the first ones of a problem declared in this order.
+
+        None where an objective is something else, or where the walk takes long.
+        """
+        turned = in_order_of_objectives(problem, budget)
+        if turned is None:
+            return None
+        limits = budget.rest(max_cells=min(budget.limits.max_cells, _WALK_CELLS))
+        try:
+            found = list(itertools.islice(solutions_in_order(turned, limits, self.name), number))
+        except CancelledError:
+            raise
+        except LimitReachedError:
+            return None
+        return SearchResult(tuple({name: values[name] for name in problem.names} for values in found))
 
     def _first(self, problem: Problem, budget: Budget, number: int) -> SearchResult:
         if number == 1:
@@ -158,6 +181,32 @@ class NativeBackend(Backend):
         if best is None and _num_rows(problem, space) > few:
             raise LimitReachedError(f"the objective is not in one table, and there are {space.size} solutions.")
         return best or _best_of_space(problem, space, budget)
+
+
+def in_order_of_objectives(problem: Problem, budget: Budget) -> Problem | None:
+    """The problem with its objectives' variables declared first, best values first; None where one is no variable."""
+    directions: dict[str, bool] = {}
+    for objective in problem.objectives:
+        expr, rises = objective.expr, objective.maximise
+        if isinstance(expr, Operation) and expr.op == "neg":
+            (expr,), rises = expr.args, not rises
+        if not isinstance(expr, Var):
+            return None
+        directions.setdefault(expr.name, rises)
+    with budget.watching():
+        domains = propagate(dict(problem.variables), flatten(problem.constraints))
+    turned = Problem(problem.name)
+    for name in dict.fromkeys((*directions, *problem.names)):
+        domain = problem.variables[name]
+        left = domain if domains is None else domains[name]
+        if name in directions and (directions[name] or domain.listed is not None):
+            if left.size > MAX_VALUES:
+                return None
+            domain = Domain.from_values(sorted(left, reverse=directions[name]))
+        turned.declare(name, domain)
+    for rule in problem.constraints:
+        turned.add(rule)
+    return turned
 
 
 def _num_rows(problem: Problem, space: SearchSpace) -> int:
@@ -228,8 +277,12 @@ def _searched(problem: Problem, budget: Budget) -> dict[str, int] | None:
 
 
 #: Seconds after which a problem counts as hard, and the largest share of the time limit for that.
-NATIVE_SECONDS: Final = 1.0
+NATIVE_SECONDS: Final = 0.1
 NATIVE_PART: Final = 0.3
+#: The name of the thread of a search beside another one.
+BESIDE: Final = "constrint: search beside CP-SAT"
+# Seconds for which an ended search is waited for.
+_PATIENCE: Final = 0.2
 
 
 @cache
@@ -239,7 +292,7 @@ def _has_cpsat() -> bool:
 
 
 class AutoBackend(Backend):
-    """The native engine, then CP-SAT; `Solution.solver` names the one that answered."""
+    """The native engine, then CP-SAT beside it; `Solution.solver` names the one that answered."""
 
     name = "auto"
 
@@ -275,16 +328,68 @@ class AutoBackend(Backend):
     def _handed_over(
         self, problem: Problem, budget: Budget, number: int, native: SearchResult, hint: Mapping[str, int] | None
     ) -> SearchResult:
+        """The answer of CP-SAT or of the native engine beside it, whichever is complete first."""
         from constrint.solve.backends.cpsat import CpSatBackend
 
         incumbent = native.assignments[0] if native.assignments else hint
-        rest = Budget(budget.rest())
+        beside = _Beside(self._native, problem, budget, number, incumbent)
         try:
-            result = replace(CpSatBackend().find(problem, rest, number, incumbent), solver="cpsat")
+            limits = budget.rest(cancel=lambda: beside.is_complete() or is_cancelled(budget.limits))
+            result = replace(CpSatBackend().find(problem, Budget(limits), number, incumbent), solver="cpsat")
         except UnsupportedError:
-            rest = Budget(budget.rest())
-            result = replace(self._native.find(problem, rest, number, incumbent), solver="native")
-        return result if result.complete else _together(problem, result, native)
+            result = beside.result(budget)
+        finally:
+            beside.end()
+        if result.complete:
+            return result
+        if beside.is_complete():
+            return beside.result(budget)
+        for known in (native, *beside.results):
+            result = _together(problem, result, known)
+        return result
+
+
+class _Beside:
+    """The native engine in a thread of its own, until it is told to end."""
+
+    def __init__(
+        self, native: NativeBackend, problem: Problem, budget: Budget, number: int, hint: Mapping[str, int] | None
+    ) -> None:
+        self.results: list[SearchResult] = []
+        self._failures: list[Exception] = []
+        self._over, self._done = Event(), Event()
+        own = Budget(budget.rest(cancel=self._over, progress=None))
+
+        def work() -> None:
+            try:
+                self.results.append(replace(native.find(problem, own, number, hint), solver="native"))
+            except Exception as error:  # noqa: BLE001 - raised again by the thread that waits
+                self._failures.append(error)
+            finally:
+                self._done.set()
+
+        self._thread = Thread(target=work, name=BESIDE, daemon=True)
+        self._thread.start()
+
+    def is_complete(self) -> bool:
+        """Whether the engine has the answer: solutions that are proven, or that an objective has no value in any."""
+        return any(result.complete for result in self.results) or any(
+            isinstance(error, UndefinedValueError) for error in self._failures
+        )
+
+    def result(self, budget: Budget) -> SearchResult:
+        """Wait for the engine, and return what it found."""
+        while not self._done.wait(BETWEEN_LOOKS):
+            if is_cancelled(budget.limits):
+                self._over.set()
+        if self._failures:
+            raise self._failures[0]
+        return self.results[0]
+
+    def end(self) -> None:
+        """Ends the engine; it looks at the clock every few milliseconds."""
+        self._over.set()
+        self._thread.join(_PATIENCE)
 
 
 def _together(problem: Problem, first: SearchResult, second: SearchResult) -> SearchResult:

@@ -133,8 +133,7 @@ class CompiledFactors(Factors):
 
     def __init__(self, module: ModuleType, problem: Problem, space: object | None, counts: Sequence[int]) -> None:
         self._names, self._core, self._space, self._problem = problem.names, module, space, problem
-        # A diagram with too many solutions for the core's integers is counted on demand.
-        self._total = 0 if space is None else -1 if -1 in counts else math.prod(counts)
+        self._total = 0 if space is None else math.prod(counts)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The core's space cannot be copied or pickled; its tables can.
@@ -154,8 +153,6 @@ class CompiledFactors(Factors):
     @property
     def total(self) -> int:
         """Number of solutions."""
-        if self._total < 0:
-            self._total = math.prod(part.count for part in self.parts or ())
         return self._total
 
     def columns(self) -> dict[str, NDArray[Any]]:

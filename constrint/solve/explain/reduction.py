@@ -91,8 +91,8 @@ class Rules:
 #: A constraint by its id, or a variable whose domain it is.
 Member = int | str
 
-# Without a time limit: seconds after which no more questions are posed once some member is undecided.
-_PATIENCE: Final = 2.0
+# Without a time limit: undecided questions after which no more are posed.
+_MOST_UNDECIDED: Final = 10
 # Distance, in values, up to which a value counts as near.
 _NEAR: Final = 40
 _MOST_NEAR: Final = 2
@@ -174,11 +174,7 @@ class Reduction:
         members = [m for m in members if m in present and m not in self._needed]
         if not members:
             return
-        if (
-            self._open
-            and self._questions.budget.elapsed_seconds() > _PATIENCE
-            and self._questions.budget.limits.max_seconds is None
-        ):
+        if self._open and self._questions.are_enough():
             self._open[members[0]] = 0
             return
         fewer = self.rules.without(members)
@@ -259,17 +255,14 @@ def _corners(domains: Mapping[str, Domain]) -> Iterable[dict[str, int]]:
     yield {n: d.upper for n, d in domains.items()}
 
 
-# Work that one question may cost.
+# Work that one question may cost, counted so that an answer does not depend on what else the machine does.
 _MAX_NODES: Final = 300
 _MAX_ROWS: Final = 1 << 20
-_MAX_CELLS: Final = 1 << 21
-# Where the caller gave no time: seconds for one question, and for all those together that stay without an answer.
-_SECONDS: Final = 0.3
-_UNDECIDED_SECONDS: Final = 2.0
-# Variables with more values than this are hardly ever searched through; a moment shows whether there is a quick answer.
-_SEARCHED: Final = 1 << 24
-_MOMENT: Final = 0.05
-# Share of the remaining time that one question may take.
+_MAX_CELLS: Final = 1 << 20
+# Variables with more values than this are hardly ever searched through; few nodes show whether there is a quick answer.
+_SEARCHED: Final = 4096
+_FEW_NODES: Final = 40
+# Share of the caller's time that one question may take.
 _SHARE: Final = 0.25
 
 
@@ -283,7 +276,10 @@ class Questions:
     def __init__(self, limits: Limits | None) -> None:
         self.budget = Budget(limits or Limits())
         self.undecided = 0
-        self._undecided_seconds = 0.0
+
+    def are_enough(self) -> bool:
+        """Whether so many questions stayed without an answer that no more are posed; a time limit says that itself."""
+        return self.budget.limits.max_seconds is None and self.undecided >= _MOST_UNDECIDED
 
     def check(self) -> None:
         """Ends the explanation where its limit is reached.
@@ -301,19 +297,13 @@ class Questions:
         self.check()
         limits = self.budget.limits
         left = self.budget.seconds_left()
-        seconds = _SECONDS
-        if self._undecided_seconds > _UNDECIDED_SECONDS or any(d.size > _SEARCHED for d in question.variables.values()):
-            seconds = _MOMENT
-        if left is not None:
-            # A longer time limit permits longer questions.
-            seconds = max(seconds, _SHARE * left)
-        mine = self.budget.part(
-            seconds,
+        is_wide = any(d.size > _SEARCHED for d in question.variables.values())
+        mine = replace(
+            self.budget.rest() if left is None else self.budget.part(_SHARE * left),
             max_rows=min(limits.max_rows, _MAX_ROWS),
-            max_nodes=min(limits.max_nodes, _MAX_NODES),
+            max_nodes=min(limits.max_nodes, _FEW_NODES if is_wide else _MAX_NODES),
             max_cells=min(limits.max_cells, _MAX_CELLS),
         )
-        before = self.budget.elapsed_seconds()
         try:
             answer = NativeBackend().solve(question, mine)
         except CancelledError:
@@ -327,5 +317,4 @@ class Questions:
             # The limit may be the caller's own rather than the question's.
             self.check()
             self.undecided += 1
-            self._undecided_seconds += self.budget.elapsed_seconds() - before
         return answer
