@@ -7,7 +7,7 @@ A checkpoint of `torch.nn` loads unchanged. Added are the options `num_heads` (a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from constrint.flashrnn.layers import Recurrent
 from constrint.kernels.rnn.dispatch import AUTO
@@ -65,10 +65,11 @@ class LSTM(Recurrent):
         )
 
 
-class _WithoutProjection(Recurrent):
-    """A module of one cell that has no `proj_size`; the keyword is there to be refused as `torch.nn` refuses it."""
+class SLSTM(Recurrent):
+    """sLSTM (exponential input gate, normaliser and stabiliser; xLSTM, arXiv 2405.04517) with the call of `LSTM`.
 
-    _names: ClassVar[tuple[str, str]]
+    `hx` is the tuple (h, c, n, m); zeros are an empty state. Arguments as in `LSTM`, without `proj_size`.
+    """
 
     def __init__(
         self,
@@ -88,10 +89,9 @@ class _WithoutProjection(Recurrent):
         gradient_recurrent_clip: float | None = None,
         proj_size: int = 0,
     ) -> None:
-        cell, name = self._names
-        _refuse_projection(name, proj_size)
+        _refuse_projection("SLSTM", proj_size)
         super().__init__(
-            *(cell, input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional),
+            *("slstm", input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional),
             *(0, device, dtype),
             num_heads=num_heads,
             backend=backend,
@@ -100,22 +100,39 @@ class _WithoutProjection(Recurrent):
         )
 
 
-class SLSTM(_WithoutProjection):
-    """sLSTM (exponential input gate, normaliser and stabiliser; xLSTM, arXiv 2405.04517) with the call of `LSTM`.
-
-    `hx` is the tuple (h, c, n, m); zeros are an empty state. Arguments as in `LSTM`, without `proj_size`.
-    """
-
-    _names = ("slstm", "SLSTM")
-
-
-class GRU(_WithoutProjection):
+class GRU(Recurrent):
     """`torch.nn.GRU` on fused kernels: same constructor, call and state dict.
 
     Arguments as in `LSTM`, without `proj_size`, which is refused as `torch.nn` refuses it.
     """
 
-    _names = ("gru", "GRU")
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        device: Any = None,
+        dtype: Any = None,
+        *,
+        num_heads: int = 1,
+        backend: str = AUTO,
+        config: Config = None,
+        gradient_recurrent_clip: float | None = None,
+        proj_size: int = 0,
+    ) -> None:
+        _refuse_projection("GRU", proj_size)
+        super().__init__(
+            *("gru", input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional),
+            *(0, device, dtype),
+            num_heads=num_heads,
+            backend=backend,
+            config=config,
+            gradient_recurrent_clip=gradient_recurrent_clip,
+        )
 
 
 class RNN(Recurrent):
