@@ -28,6 +28,7 @@ from constrint.hwmodels import (
 )
 from constrint.hwmodels.names import DATA, fold, index
 from constrint.hwmodels.parse import read_yaml
+from constrint.hwmodels.schema import MeasuredHere
 from constrint.hwmodels.vendors.amd import VgprFile
 
 MODELS = load_all()
@@ -287,6 +288,7 @@ def test_the_schema_is_written_down_key_by_key() -> None:
         Memory,
         Compute,
         MatrixInstruction,
+        MeasuredHere,
     )
     for struct in structs:
         assert set(struct.__struct_fields__) <= described, struct.__name__
