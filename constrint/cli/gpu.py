@@ -25,7 +25,7 @@ NAMES_SCHEMA = "constrint.gpu.names/1"
 DETECT_SCHEMA = "constrint.gpu.detect/1"
 WRITE_SCHEMA = "constrint.gpu.write/1"
 CHECK_SCHEMA = "constrint.gpu.check/1"
-BLOCKS = ("arch", "device", "sm", "memory", "compute", "matrix")
+BLOCKS = ("arch", "device", "sm", "memory", "compute", "matrix", "measured")
 
 
 def gpu(
@@ -186,7 +186,7 @@ def _print(model: GpuModel) -> None:
     if note := target_note(model):
         say(wrap(f"note: {note}"))
     unknown = {entry.partition(":")[0] for entry in model.unconfirmed}
-    for block in BLOCKS:
+    for block in (block for block in BLOCKS if document[block] is not None):
         say()
         _print_block(block, document[block], block, unknown)
     for title in ("unconfirmed", "disagreements", "notes"):

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from constrint.answers.table import Column, Page, Table
+from constrint.answers.terminal import printable
 from constrint.cli.completion import complete_family
 from constrint.cli.output import Output, printing
 from constrint.errors import UnknownNameError
@@ -62,7 +63,10 @@ def gpus(
     output: Output,
 ) -> None:
     """List the GPU models; `constrint gpu NAME` shows one with its sources."""
-    own = {model.name: (path, model) for path, model in load_user_gpus().items()}
+    loaded, refused = load_user_gpus()
+    for sentence in refused:
+        typer.echo(f"warning: a GPU of yours is left out: {printable(sentence)}", err=True)
+    own = {model.name: (path, model) for path, model in loaded.items()}
     models = [model for model in load_all() if model.name not in own] + [model for _, model in own.values()]
     if family:
         models = of_families(models, family)

@@ -10,7 +10,6 @@ import difflib
 import functools
 import os
 import re
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, NoReturn, cast, get_args, get_origin, get_type_hints
@@ -67,15 +66,15 @@ def load_all() -> tuple[GpuModel, ...]:
     return tuple(_load_shipped(shipped[name]) for name in list_gpus())
 
 
-def load_user_gpus() -> dict[Path, GpuModel]:
-    """The user's own GPUs by their files; a file that cannot be loaded is left out with a warning."""
-    models = {}
+def load_user_gpus() -> tuple[dict[Path, GpuModel], list[str]]:
+    """The user's own GPUs by their files, and a sentence on each file that cannot be loaded."""
+    models, refused = {}, []
     for path in names.user_index().files.values():
         try:
             models[path] = _load_file(path)
         except HardwareModelError as error:
-            warnings.warn(f"a GPU of yours is left out: {error}", stacklevel=2)
-    return models
+            refused.append(str(error))
+    return models, refused
 
 
 def content_of(gpu: GpuModel) -> bytes:

@@ -42,7 +42,7 @@ def test_gpus_lists_every_model(call: Call) -> None:
     document = json.loads(out)
     assert document["schema"] == "constrint.gpus/1"
     assert [gpu["name"] for gpu in document["gpus"]] == list(list_gpus())
-    assert next(gpu for gpu in document["gpus"] if gpu["name"] == "L40S")["l2_bytes"] is None
+    assert next(gpu for gpu in document["gpus"] if gpu["name"] == "B300")["l2_bytes"] is None
     assert {gpu["file"] for gpu in document["gpus"]} == {None}
 
 
@@ -80,8 +80,9 @@ def test_a_users_own_folder_is_listed_searched_and_marked(
     assert call("gpu mine")[1].startswith("Mine (nvidia, Hopper, sm_90a)")
     assert call("limits --gpu MINE")[0] == 0
     (tmp_path / "broken.yaml").write_text("schema: 2")
-    with pytest.warns(UserWarning, match="a GPU of yours is left out"):
-        assert call("gpus --family hopper --json")[0] == 0
+    code, out, err = call("gpus --family hopper --json")
+    assert (code, json.loads(out)["schema"]) == (0, "constrint.gpus/1")
+    assert err == f"warning: a GPU of yours is left out: {tmp_path / 'broken.yaml'}: schema: must be 1; it is 2.\n"
 
 
 def test_gpu_prints_yaml_that_checks_and_loads_back(call: Call, tmp_path: Path) -> None:

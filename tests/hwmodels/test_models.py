@@ -28,6 +28,7 @@ from constrint.hwmodels import (
 )
 from constrint.hwmodels.names import DATA, fold, index
 from constrint.hwmodels.parse import read_yaml
+from constrint.hwmodels.schema import MeasuredHere
 from constrint.hwmodels.vendors.amd import VgprFile
 
 MODELS = load_all()
@@ -221,7 +222,7 @@ def test_facts_that_others_compute_with() -> None:
     assert mi355x.sm.smem_alloc_granularity_bytes == 1280
     assert "tf32" not in mi355x.compute.matrix_flop_per_s
     assert [load_gpu(n).sm.warp_size for n in ("h200", "mi300x", "7900xtx")] == [32, 64, 32]
-    assert load_gpu("l40s").memory.l2.size_bytes is None
+    assert load_gpu("b300").memory.l2.size_bytes is None
 
 
 def test_unknown_dtypes_are_refused() -> None:
@@ -287,6 +288,7 @@ def test_the_schema_is_written_down_key_by_key() -> None:
         Memory,
         Compute,
         MatrixInstruction,
+        MeasuredHere,
     )
     for struct in structs:
         assert set(struct.__struct_fields__) <= described, struct.__name__

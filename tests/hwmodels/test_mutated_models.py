@@ -26,7 +26,7 @@ def changed(tmp_path: Path, key: str, value: str) -> Path:
 
 
 def test_mutated_files_are_refused_or_answered(tmp_path: Path) -> None:
-    outcomes, finds = attack(25, 12, tmp_path)
+    outcomes, finds = attack(16, 12, tmp_path)
     assert finds == []
     assert set(outcomes) == {"refused", "answered"}
 
