@@ -170,6 +170,10 @@ class GemmSpec(KernelSpec):
         """Options for which the first choice has tables of their own; by default one table serves all."""
         return {}
 
+    def stages(self, gpu: GpuModel) -> Stages:
+        """Stages of the first choice's table on this GPU."""
+        return self.table_shapes
+
     def serves(self, product: Product) -> bool:
         """Whether the first choice looks at the kernel's table for a product of such sizes."""
         return True
