@@ -284,7 +284,7 @@ class GemmSpec(KernelSpec):
     def assumptions(self, gpu: GpuModel, workload: Workload) -> tuple[str, ...]:
         """Return the assumptions about this GPU that no source backs, a sentence each."""
         reason = self.uncalibrated()
-        return (*cost_assumptions(gpu), *([f"{self.full_name}: {reason}"] if reason else []))
+        return (*cost_assumptions(gpu, workload.dtype), *([f"{self.full_name}: {reason}"] if reason else []))
 
     def moved_bytes(self, workload: Workload) -> int:
         """Bytes of A, B and C, each counted once."""

@@ -127,7 +127,7 @@ class PointerSpec(GemmSpec):
 
     def assumptions(self, gpu: GpuModel, workload: Workload) -> tuple[str, ...]:
         """See `GemmSpec.assumptions`."""
-        lines = pointer_assumptions(gpu)
+        lines = pointer_assumptions(gpu, workload.dtype)
         if unit(gpu, workload.dtype).kind == "fma":
             lines.append(f"Triton has no tensor-core code for {gpu.arch.target}: plain FMA in fp32")
         return tuple(lines)
