@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
+from operator import attrgetter
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -91,12 +92,12 @@ def _clock_of_relatives(vendor: str, family: str) -> tuple[float, str]:
     from constrint.hwmodels.load import load_all  # reads every shipped file: only where a clock is null
 
     stated = [gpu for gpu in load_all() if gpu.device.boost_clock_hz is not None]
-    for whose, of in (
-        (f"the median of {family}", [gpu for gpu in stated if gpu.arch.family == family]),
-        (f"the median of {vendor}'s", [gpu for gpu in stated if gpu.vendor == vendor]),
+    for name, group_of, whose in (
+        (family, attrgetter("arch.family"), f"the median of {family}"),
+        (vendor, attrgetter("vendor"), f"the median of {vendor}'s"),
     ):
-        if of:
-            return float(median(gpu.device.boost_clock_hz or 0 for gpu in of)), whose
+        if relatives := [gpu.device.boost_clock_hz or 0 for gpu in stated if group_of(gpu) == name]:
+            return float(median(relatives)), whose
     return LONE_CLOCK_HZ, "that of no particular GPU"
 
 
