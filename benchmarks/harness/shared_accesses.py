@@ -121,7 +121,7 @@ class _Reader:
         if name in IN_PLACE:
             values = [operation.get_operand(place) for place in range(operation.get_num_operands())]
             for value in values:
-                if _MEMORY.search(str(value.get_type())):
+                if _MEMORY.search(str(value.get_type())) and len(_memory_of(value)[0]) > 1:  # no barrier
                     yield self._in_place(name, value, is_in_loop=is_in_loop)
             return
         kind, tensor_at, memory_at = _MOVES[name]
