@@ -3,7 +3,8 @@
 A layout of registers maps register, lane and warp to an element of a tensor, one of shared memory maps an offset to it.
 Their composition gives every lane its addresses. Elements that one lane has side by side are one access, of at most 128
 bits, as Triton's lowering has it; operands of matrix instructions whose elements lie across a lane's are loaded by
-`ldmatrix` (NVIDIA) or `ds_read_b64_tr_b16` (gfx950), which exchange them between lanes.
+`ldmatrix` (NVIDIA) or `ds_read_b64_tr_b16` and `_b8` (gfx950), which exchange them between lanes. LLVM may join two
+reads of 64 bits (`ds_read2_b64`); no source states its phases on gfx950, and both are counted as they stand.
 """
 
 from __future__ import annotations
@@ -35,8 +36,10 @@ _MOVES: dict[str, tuple[Kind, int | None, int | None]] = {
 }
 #: Operations of matrix units that read operands in place.
 IN_PLACE = ("ttng.warp_group_dot", "ttng.tc_gen5_mma")
-#: Bytes of an element's neighbours that a transposing load takes at once, its lanes, and registers of each.
-_LDMATRIX, _READ_TR = (16, 32, 2), (8, 16, 4)
+#: Loads that exchange elements between lanes, by the bits of an element: name, bytes that lie together, lanes among
+#: which elements change places, and elements of each lane.
+_LDMATRIX = {16: ("ldmatrix", 16, 32, 2)}
+_READ_TR = {16: ("ds_read_b64_tr_b16", 8, 16, 4), 8: ("ds_read_b64_tr_b8", 8, 16, 8)}
 
 
 @dataclass(frozen=True)
@@ -118,7 +121,7 @@ class _Reader:
         if name in IN_PLACE:
             values = [operation.get_operand(place) for place in range(operation.get_num_operands())]
             for value in values:
-                if _MEMORY.search(str(value.get_type())):
+                if _MEMORY.search(str(value.get_type())) and len(_memory_of(value)[0]) > 1:  # no barrier
                     yield self._in_place(name, value, is_in_loop=is_in_loop)
             return
         kind, tensor_at, memory_at = _MOVES[name]
@@ -159,35 +162,35 @@ class _Reader:
         addresses = offsets[tuple(np.moveaxis(places, -1, 0))]  # warp, register, lane
         order, count = _side_by_side(addresses[0], bits // 8)
         is_operand = kind == "read" and "DotOperand" in type(held).__name__
-        if is_operand and bits == 16 and (turned := self._turned(held, addresses)) is not None:
+        if is_operand and (turned := self._turned(held, addresses, bits)) is not None:
             return turned
         grouped = addresses[:, order].reshape(len(warps), -1, count, addresses.shape[2])[:, :, 0]
         width = count * bits
         return f"{width} bits", width, _different(grouped.reshape(-1, addresses.shape[2]))
 
-    def _turned(self, held: Any, addresses: Addresses) -> tuple[str, int, Addresses] | None:
+    def _turned(self, held: Any, addresses: Addresses, bits: int) -> tuple[str, int, Addresses] | None:
         """The addresses of a load that exchanges elements between lanes, where Triton uses one."""
         has_read_tr = self.gpu.arch.target == "gfx950"
         is_ldmatrix = type(held.parent).__name__ == "NVMMADistributedLayout" and self.gpu.sm.warp_size == 32
-        if not (is_ldmatrix or has_read_tr):
+        load = (_LDMATRIX if is_ldmatrix else _READ_TR if has_read_tr else {}).get(bits)
+        if load is None or (has_read_tr and _is_along(addresses, bits // 8)):
             return None
-        num_bytes, group, each = _LDMATRIX if is_ldmatrix else _READ_TR
+        name, num_bytes, group, each = load
         warps, registers, lanes = addresses.shape
+        if registers % each:
+            return None
         pieces = addresses.reshape(warps, registers // each, each, lanes // group, group)
         pieces = np.moveaxis(pieces, 2, 3).reshape(-1, group * each) // num_bytes * num_bytes
         different = np.sort(pieces, axis=1)
         firsts = np.ones(different.shape, bool)
         firsts[:, 1:] = different[:, 1:] != different[:, :-1]
-        rows = group * each * 2 // num_bytes
+        rows = group * each * (bits // 8) // num_bytes
         if (firsts.sum(axis=1) != rows).any():
-            return None
-        if has_read_tr and _is_along(addresses):
             return None
         found = different[firsts].reshape(-1, rows)
         whole = self.gpu.sm.warp_size // rows
         if len(found) % whole:
             return None
-        name = "ldmatrix" if is_ldmatrix else "ds_read_b64_tr_b16"
         return name, 8 * num_bytes, _different(found.reshape(-1, rows * whole))
 
     def _in_place(self, name: str, value: Any, *, is_in_loop: bool) -> SharedAccess:
@@ -252,9 +255,9 @@ def _side_by_side(addresses: Addresses, num_bytes: int) -> tuple[list[int], int]
     return order, 1 << len(chosen)
 
 
-def _is_along(addresses: Addresses) -> bool:
+def _is_along(addresses: Addresses, num_bytes: int) -> bool:
     """Whether the first registers of a lane lie side by side, so that nothing has to be exchanged."""
-    return bool((addresses[0, 1] - addresses[0, 0] == 2).all())
+    return bool((addresses[0, 1] - addresses[0, 0] == num_bytes).all())
 
 
 def _different(addresses: Addresses) -> Addresses:

@@ -176,7 +176,7 @@ def _conflicts(gpu: GpuModel, layout: SharedLayout, every: list[ShownAccess]) ->
 
     def drawn(print_table: Callable[[Table], None]) -> None:
         say(wrap(f"{gpu.name}: {layout.tile}, layout {layout}: {layout.num_bytes:,} bytes of {gpu.terms.smem}"))
-        if layout.xor or layout.pad:
+        if str(layout) != "none":
             what = "offset in the tile, its rows reordered" if layout.row_bits else "offset in the tile"
             say(wrap(f"address of the {what}, o: {layout.formula}"))
         for shown in every:

@@ -141,6 +141,7 @@ ANSWERED: dict[str, list[str]] = {
     "gpus": [""],
     "gpu": ["{gpu}"],
     "occupancy": ["--gpu {gpu} --threads 256 --registers 64"],
+    "banks": ["--gpu {gpu}", "--gpu {gpu} --tile 32x32 --access store_rows"],
     "records": ["list --store {store}", "list --all --wide --store {store}", "proposals --wide --store {store}",
                 "publish --store {store} --folder {store}.d", "prune --stale --dry-run --store {store}",
                 "diff run-1 {evil} --store {store}", "show {id} --store {store}"],
@@ -154,6 +155,9 @@ REFUSED: dict[str, list[str]] = {
     "records": ["show {evil} --store {store}", "list --store {evil}", "import {space} --store {store}",
                 "import {store} --format t4 --store {store}"],
     "docs": ["{evil}"],
+    "banks": ["--gpu h100 --tile {evil}", "--gpu h100 --tile 32x32 --access {evil}",
+              "--gpu h100 --tile 32x32 --access ldmatrix --layout {evil}",
+              "--gpu h100 --tile 32x32 --access ldmatrix --solve --form {evil}"],
 }  # fmt: skip
 WRONG = ["--gpu {evil}", "--kernel {evil}", "{evil}", "--{evil}", "--format {evil}"]
 

@@ -127,6 +127,7 @@ def columns_of(run: Call, *arguments: object) -> list[str]:
     [
         (["gpus"], ["name", "fp16_flop_per_s"]),
         (["occupancy", "--gpu", "h200", "--threads", 256, "--registers", 64], ["limit", "blocks_per_sm"]),
+        (["banks", "--gpu", "h200"], ["kind", "width_bits", "phases", "source"]),
         (["explain", "--gpu", "h200"], ["kernel", "rule", "removes_alone", "because"]),
         (["count", "--gpu", "h200"], ["kernel", "num_valid", "num_product"]),
         (["solve", "--problem", "examples/tiles.constrint"], ["tile_m"]),

@@ -77,8 +77,8 @@ class SharedLayout:
         return bank_conflicts(gpu, self.places(access), access.width_bits, access.kind)
 
     def __str__(self) -> str:
-        if self.pad:
-            if self.interval == self.tile.row_bytes:
+        if self.pad or self.row_bits:
+            if self.interval == self.tile.row_bytes and not self.row_bits:
                 return f"stride({self.interval + self.pad})"
             return f"pad({self.interval}:+{self.pad}{f',rows={self.row_bits}' if self.row_bits else ''})"
         if not self.xor:
@@ -105,8 +105,8 @@ class SharedLayout:
                 return f"bit {source} flips bit {target}; only a higher bit may flip a lower one."
             if plain % (2 << target):
                 return f"it flips bit {target}, and the tile's {plain} bytes are no multiple of {2 << target}."
-        if self.pad and (self.interval < 1 or self.interval > MAX_BYTES):
-            return "an interval has at least one byte."
+        if self.pad and not 1 <= self.interval <= MAX_BYTES:
+            return f"an interval has 1 to {MAX_BYTES:,} bytes."
         if not self.row_bits:
             return ""
         if self.interval != self.tile.row_bytes << self.row_bits.bit_count():

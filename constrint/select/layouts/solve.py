@@ -18,7 +18,7 @@ import numpy as np
 
 from constrint.errors import InfeasibleError, UnknownNameError, UsageError
 from constrint.hwmodels import load_gpu
-from constrint.hwmodels.bank_accesses import Tile, TileAccess, check_tile, tile_access
+from constrint.hwmodels.bank_accesses import MAX_BYTES, Tile, TileAccess, check_tile, tile_access
 from constrint.hwmodels.banks import BankAccess, BankConflicts, bank_access
 from constrint.hwmodels.schema import GpuModel
 from constrint.model import Constraint, Expr, Problem, Var, any_of, ceildiv, const, iff, table
@@ -91,7 +91,7 @@ def solve_layout(
     tile = check_tile(rows, columns, dtype)
     if not isinstance(form, str) or form not in FORMS:
         raise UnknownNameError("form of layout", str(form), FORMS)
-    is_length = isinstance(interval, int) and not isinstance(interval, bool) and interval > 0
+    is_length = isinstance(interval, int) and not isinstance(interval, bool) and 0 < interval <= MAX_BYTES
     if interval is not None and not (form == "padding" and is_length):
         raise UsageError(f"interval: the bytes between padding, a number, for the form padding; got {interval!r}.")
     named = _accesses(model, tile, accesses)
@@ -145,7 +145,7 @@ def layout_of(tile: Tile, assignment: dict[str, int], form: str) -> SharedLayout
     """The layout of a solution of `layout_problem`."""
     if form == "padding":
         layout = SharedLayout(tile, (), assignment["interval"], assignment["pad"], assignment["rows"])
-        return layout if layout.pad else SharedLayout(tile)
+        return layout if layout.pad or layout.row_bits else SharedLayout(tile)
     flips = [name.split("_")[1:] for name, value in assignment.items() if name.startswith("flip_") and value]
     return SharedLayout(tile, tuple(sorted((int(source), int(target)) for source, target in flips)))
 

@@ -83,7 +83,16 @@ def test_lanes_of_an_operand_hold_the_rows_that_the_instruction_states() -> None
 
 
 @pytest.mark.parametrize(
-    "text", ["none", "swizzle<3,4,3>", "xor(9->5,10->4)", "stride(144)", "pad(1024:+16)", "pad(1024:+16,rows=28)"]
+    "text",
+    [
+        "none",
+        "swizzle<3,4,3>",
+        "xor(9->5,10->4)",
+        "stride(144)",
+        "pad(1024:+16)",
+        "pad(1024:+16,rows=28)",
+        "pad(1024:+0,rows=28)",
+    ],
 )
 def test_a_layout_is_one_to_one_and_its_text_names_it(text: str) -> None:
     tile = check_tile(64, 64, "bf16")
@@ -114,7 +123,7 @@ def test_rows_of_an_interval_lie_where_their_bits_say() -> None:
         ("swizzle<2,4,0>", "only a higher bit"),
         ("xor(99->98)", "no multiple of"),
         ("stride(64)", "this stride"),
-        ("pad(0:+16)", "at least one byte"),
+        ("pad(0:+16)", "an interval has 1 to"),
         ("pad(1024:+16,rows=7777)", "does not hold rows|lie beyond"),
         ("pad(1024:+16,rows=448)", "lie beyond"),
         ("pad(1024:+16,rows=1)", "does not hold rows"),

@@ -104,6 +104,13 @@ def test_layouts_are_found_for_tiles_that_nobody_published(
     assert found.layout.num_bytes == tile[0] * found.layout.tile.row_bytes
 
 
+def test_reordered_rows_may_take_no_padding() -> None:
+    found = solve_layout("h100", 64, 16, "fp8", ["store_columns"], form="padding")
+    check(found, ["store_columns"])
+    assert (found.layout.pad, found.layout.num_bytes) == (0, 1024)
+    assert found.layout.row_bits
+
+
 def test_a_tile_without_a_layout_gets_the_rules_that_exclude_each_other() -> None:
     # Sixteen lanes read the same half of sixteen pieces of 16 bytes that stores keep whole: 8 places for 16 lanes.
     with pytest.raises(InfeasibleError) as refusal:
@@ -146,6 +153,7 @@ def test_the_problem_is_one_of_integers_that_any_back_end_can_solve() -> None:
         ({"interval": 1024}, UsageError, "for the form padding"),
         ({"interval": 100, "form": "padding"}, UsageError, "neither whole rows"),
         ({"interval": 0, "form": "padding"}, UsageError, "interval"),
+        ({"interval": 10**30, "form": "padding"}, UsageError, "interval"),
         ({"interval": "1024", "form": "padding"}, UsageError, "interval"),
         ({"gpu": "7900xtx", "accesses": ["store_rows"]}, UnsupportedError, "no source states"),
         ({"gpu": "mi210", "accesses": ["mfma_16x16x16"]}, UnsupportedError, "no source states"),
