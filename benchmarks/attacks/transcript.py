@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.attacks import asked_of, ended
-from benchmarks.attacks.endpoint import called
+from benchmarks.attacks.endpoint import told
 from tests.tune import tiny
 
 #: Values that replace others.
@@ -43,13 +43,13 @@ def attack(count: int, seed: int, folder: Path) -> Iterator[str]:
     """Replay changed transcripts; the faults found."""
     store, good = folder / "s.sqlite", folder / "good.jsonl"
     command = ["propose", "--gpu", "h200", "--kernel", f"{tiny.__file__}:SPEC", "--modelled", "--store", str(store)]
-    called("", [*command, "--rounds", "3", "--trials", "2", "--transcript", str(good)])
+    told("", *command, "--rounds", "3", "--trials", "2", "--transcript", str(good))
     for number in range(count):
         draw = random.Random(f"{seed}:{number}")
         path = folder / "changed.jsonl"
         path.write_bytes(changed(good.read_bytes(), draw))
         how = ["--replay", str(path)] if draw.random() < 0.8 else ["--transcript", str(path), "--resume"]
-        code, printed = called("", [*command, *how, *(["--json"] if draw.random() < 0.5 else [])])
+        code, printed = told("", *command, *how, *(["--json"] if draw.random() < 0.5 else []))
         if "Traceback" in printed or code not in (0, 1, 2):
             yield f"seed {seed}, case {number}: exit code {code}: {printed[-500:]}"
         elif not printed.replace("\n", "").isprintable():
@@ -74,11 +74,11 @@ def changed(text: bytes, draw: random.Random) -> bytes:
             text = b"\n".join(lines)
         else:
             try:
-                told = json.loads(lines[at])
-                _change(told, draw)
+                message = json.loads(lines[at])
+                _change(message, draw)
             except (ValueError, TypeError, RecursionError):
                 continue
-            lines[at] = json.dumps(told).encode()
+            lines[at] = json.dumps(message).encode()
             text = b"\n".join(lines)
     return text
 
