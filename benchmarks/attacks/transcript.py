@@ -74,26 +74,26 @@ def changed(text: bytes, draw: random.Random) -> bytes:
             text = b"\n".join(lines)
         else:
             try:
-                record = json.loads(lines[at])
-                _change(record, draw)
+                message = json.loads(lines[at])
+                _change(message, draw)
             except (ValueError, TypeError, RecursionError):
                 continue
-            lines[at] = json.dumps(record).encode()
+            lines[at] = json.dumps(message).encode()
             text = b"\n".join(lines)
     return text
 
 
-def _change(record: Any, draw: random.Random) -> None:
+def _change(told: Any, draw: random.Random) -> None:
     """Change one value of an object, or of one inside it."""
-    name = draw.choice(list(record))
-    if isinstance(record[name], dict) and record[name] and draw.random() < 0.8:
-        _change(record[name], draw)
+    name = draw.choice(list(told))
+    if isinstance(told[name], dict) and told[name] and draw.random() < 0.8:
+        _change(told[name], draw)
     elif name == "text" and draw.random() < 0.8:
-        record[name] = draw.choice(REPLIES).format(json.dumps(draw.choice(HOSTILE)))
+        told[name] = draw.choice(REPLIES).format(json.dumps(draw.choice(HOSTILE)))
     elif draw.random() < 0.1:
-        del record[name]
+        del told[name]
     else:
-        record[name] = draw.choice(HOSTILE)
+        told[name] = draw.choice(HOSTILE)
 
 
 def main() -> int:
