@@ -16,6 +16,7 @@ from constrint.hwmodels.assumed import (
     L2_PORT,
     LAUNCH,
     SUSTAINED,
+    SUSTAINED_OF,
     Bandwidth,
     assumption,
     l2_bandwidth,
@@ -48,6 +49,13 @@ BEST_MOVES = 0.22
 #: log2 of the exponent p = 8 of the norm in `overlap`. p = infinity is perfect overlap, p = 1 none. Chosen, not fitted:
 #: large exponents fit the measurements best, and a finite one also orders configurations with the same bottleneck.
 OVERLAP_LOG2 = 3
+
+#: Quantities that are stated for a GPU or its family, and their words in an answer.
+READ_OFF = {
+    LAUNCH: "a launch of {:.1e} s, one after another",
+    DRAM_SHARE: "{:.0%} of the DRAM's rate",
+    L2_PORT: "{:g} bytes per clock from the L2 to an SM",
+}
 
 PARTS = (
     "matrix units",
@@ -124,19 +132,25 @@ class CostColumns:
         return max(parts_s, key=lambda name: parts_s[name])
 
 
-def cost_assumptions(gpu: GpuModel, *, has_matrix_units: bool = True) -> list[str]:
+def cost_assumptions(gpu: GpuModel, dtype: str = "bf16", *, has_matrix_units: bool = True) -> list[str]:
     """Assumptions of the cost model about this GPU where no source states a value, one sentence each.
 
     Args:
         gpu: The hardware model.
+        dtype: Type of the operands.
         has_matrix_units: Whether matrix units do the arithmetic; their sustained share matters only then.
     """
     lines = [f"{gpu.figure('dram_latency_s') * 1e6:.2f} us load latency, {launch_s(gpu) * 1e6:.1f} us launch"]
     lines += filter(None, [target_note(gpu)])
+    for quantity, words in READ_OFF.items():
+        found = assumption(gpu, quantity)
+        if found is not None:
+            lines.append(f"{words.format(found.value)} ({found.source})")
     lines += nulls.lines_of(gpu, nulls.clock_hz, nulls.smem_bytes_per_clk, nulls.l2_bytes, nulls.last_level_bytes)
     lines += _cache_lines(gpu)
-    if has_matrix_units and gpu.compute.sustained_matrix_fraction is None:
-        sustained = assumption(gpu, SUSTAINED)
+    of_dtype = assumption(gpu, SUSTAINED_OF[dtype]) if dtype in SUSTAINED_OF else None
+    if has_matrix_units and (of_dtype is not None or gpu.compute.sustained_matrix_fraction is None):
+        sustained = of_dtype or assumption(gpu, SUSTAINED)
         if sustained is None:
             lines.append("sustained share of the peak unknown: the datasheet peak is used")
         else:

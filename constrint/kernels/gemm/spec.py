@@ -171,6 +171,10 @@ class GemmSpec(KernelSpec):
         """Options for which the first choice has tables of their own; by default one table serves all."""
         return {}
 
+    def stages(self, gpu: GpuModel) -> Stages:
+        """Stages of the first choice's table on this GPU."""
+        return self.table_shapes
+
     def serves(self, product: Product) -> bool:
         """Whether the first choice looks at the kernel's table for a product of such sizes."""
         return True
@@ -281,7 +285,7 @@ class GemmSpec(KernelSpec):
     def assumptions(self, gpu: GpuModel, workload: Workload) -> tuple[str, ...]:
         """Return the assumptions about this GPU that no source backs, a sentence each."""
         reason = self.uncalibrated()
-        return (*cost_assumptions(gpu), *([f"{self.full_name}: {reason}"] if reason else []))
+        return (*cost_assumptions(gpu, workload.dtype), *([f"{self.full_name}: {reason}"] if reason else []))
 
     def evidence(self, gpu: GpuModel, workload: Workload) -> str:
         """Times that others published, which the model was held against."""

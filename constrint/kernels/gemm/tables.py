@@ -272,7 +272,7 @@ def _make(gpu: GpuModel, key: TableKey) -> ConfigTable:
     table = ConfigTable.joined([whole_space(gpu, spec, sample) for sample in samples])
     leading = spec.leading_rows(gpu, samples[0], table.columns)
     table = table if leading is None else table.take(leading)
-    for shapes, best_of in spec.table_shapes:
+    for shapes, best_of in spec.stages(gpu):
         table = _among_best(table, [_sample(key, shape) for shape in shapes], best_of)
     return table
 

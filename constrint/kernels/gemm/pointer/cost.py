@@ -212,11 +212,11 @@ class _Blocks(ByRow):
         return np.where(self.is_split, constants.split_finish_s + constants.split_read_s * splits + read_s, 0.0)
 
 
-def pointer_assumptions(gpu: GpuModel) -> list[str]:
+def pointer_assumptions(gpu: GpuModel, dtype: str) -> list[str]:
     """Return the assumptions about this GPU that no source backs, a sentence each."""
     units = [gpu.dot_unit(dtype) for dtype in ELEMENT_BYTES]
     has_matrix_units = any(facts is not None and facts.kind != "fma" for facts in units)
-    lines = cost_assumptions(gpu, has_matrix_units=has_matrix_units)
+    lines = cost_assumptions(gpu, dtype, has_matrix_units=has_matrix_units)
     latencies_s = _latencies_s(gpu)
     if latencies_s is not None:
         hit, l2_miss, miss = (1e6 * latency_s for latency_s in latencies_s)
