@@ -24,7 +24,6 @@ from constrint.kernels.gemm.library.cost import (
     is_published,
     left_out_error,
     measured,
-    path_of,
     predicted_s,
     published_path,
 )
@@ -32,25 +31,30 @@ from constrint.kernels.gemm.library.cost import (
 #: The sources whose library times are shipped, and the library. Others time from the host, are a few rows, or are
 #: under a licence that asks for more than a name.
 SHIPPED = {"aiconfigurator": "cuBLAS", "aiter": "hipBLASLt", "vllm-tunableop": "hipBLASLt 0.6 (ROCm 6.0)"}
-#: Fewest rows of a table.
-FEWEST = 50
+#: GPUs that get a table, by their names in the data and as models: those with enough times of a library, and without a
+#: table of this project's own.
+NAMES = {
+    "a100": "A100-SXM4-80GB",
+    "b200": "B200",
+    "b300": "B300",
+    "gb200": "GB200",
+    "gb300": "GB300",
+    "l40s": "L40S",
+    "mi300x": "MI300X",
+    "mi355x": "MI355X",
+}
 #: GPUs and the number of products of each order of axes on which published tables' assumptions are checked.
 CHECKED, PRODUCTS = ("h200", "h100"), 400
 
 
 def write_tables() -> None:
-    """Write the table of every GPU that has a model, enough times, and no table of this project's own."""
-    by_gpu: dict[str, list[Time]] = {}
+    """Write the table of every GPU of `NAMES`, whether or not it has a model yet."""
+    by_gpu: dict[str, list[Time]] = {name: [] for name in NAMES}
     for time in times():
-        if time.what == LIBRARY and time.source in SHIPPED:
-            by_gpu.setdefault(time.gpu, []).append(time)
+        if time.gpu in NAMES and time.what == LIBRARY and time.source in SHIPPED:
+            by_gpu[time.gpu].append(time)
     for name, rows in by_gpu.items():
-        gpu = model_of(name)
-        if gpu is None or len(rows) < FEWEST or path_of(gpu.name).is_file():
-            reason = "no model" if gpu is None else f"{len(rows)} rows" if len(rows) < FEWEST else "measured here"
-            print(f"{name}: no table ({reason})")
-            continue
-        path = published_path(gpu.name)
+        path = published_path(NAMES[name])
         path.parent.mkdir(exist_ok=True)
         path.write_text("".join(_lines(name, rows)))
         print(f"{path.name}: {len(rows)} products, {path.stat().st_size // 1024} KiB")
