@@ -77,6 +77,7 @@ class Traits:
         least_pipelined_bytes: Narrowest load of a thread, in bytes, that can run ahead of its use.
         pipeline_stages: Depths of a load pipeline worth trying, the usual one first.
         compiler_knobs: Options of the Triton back-end that a kernel's space may hold as parameters.
+        product_library: Library of matrix products that torch calls: "cuBLAS", "hipBLASLt"; empty where none is known.
         code_family: GPUs of one family get register counts of one fit, such as "sm_9x".
     """
 
@@ -92,6 +93,7 @@ class Traits:
     least_pipelined_bytes: int
     pipeline_stages: tuple[int, ...]
     compiler_knobs: tuple[str, ...] = ()
+    product_library: str = ""
     code_family: str
 
 

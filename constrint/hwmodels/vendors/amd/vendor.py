@@ -267,6 +267,7 @@ class Amd(Vendor):
             deals_tall_dots_to_rows=False,
             least_pipelined_bytes=1,
             pipeline_stages=(2, 1, 3, 4, 5),
+            product_library="hipBLASLt",
             compiler_knobs=("matrix_instr_nonkdim", "waves_per_eu", "kpack"),
             code_family=gpu.arch.target[:4],
         )

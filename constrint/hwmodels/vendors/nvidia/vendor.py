@@ -229,6 +229,7 @@ class Nvidia(Vendor):
             deals_tall_dots_to_rows=True,
             least_pipelined_bytes=4,
             pipeline_stages=(3, 4, 2, 5, 6, 1),
+            product_library="cuBLAS",
             code_family="sm_8x" if capability < HOPPER else "sm_9x",
         )
 

@@ -115,7 +115,7 @@ def _no_composition(gpu: GpuModel | None, product: Product) -> str:
     """Reason why a plan cannot call the library for the product's sums; empty if it can."""
     if product.no_library:
         return product.no_library
-    if gpu is not None and gpu.vendor != "nvidia":
+    if gpu is not None and gpu.traits.product_library != "cuBLAS":
         return "plans call cuBLAS, and this GPU has another library"
     if product.dtype not in DIRECT_DTYPES or product.batch > 1:
         return "plans call cuBLAS for single products of 16-bit operands alone"
