@@ -27,13 +27,13 @@ class StandIn(NamedTuple):
 
 
 def clock_hz(gpu: GpuModel) -> StandIn:
-    """The boost clock, else the largest one, else the median of GPUs of the family, else of the vendor."""
+    """The boost clock, else the largest one, else the median of GPUs of the family, else of all."""
     device = gpu.device
     if device.boost_clock_hz is not None:
         return StandIn(float(device.boost_clock_hz), "")
     if device.max_clock_hz is not None:
         return StandIn(float(device.max_clock_hz), f"boost clock unconfirmed: the largest, {_ghz(device.max_clock_hz)}")
-    value, whose = _clock_of_relatives(gpu.vendor, gpu.arch.family)
+    value, whose = _clock_of_relatives(gpu.arch.family)
     return StandIn(value, f"clock unconfirmed: {_ghz(value)} assumed, {whose}")
 
 
@@ -87,13 +87,13 @@ def lines_of(gpu: GpuModel, *values: Callable[[GpuModel], StandIn]) -> Iterator[
 
 
 @functools.cache
-def _clock_of_relatives(vendor: str, family: str) -> tuple[float, str]:
+def _clock_of_relatives(family: str) -> tuple[float, str]:
     from constrint.hwmodels.load import load_all  # reads every shipped file: only where a clock is null
 
     stated = [gpu for gpu in load_all() if gpu.device.boost_clock_hz is not None]
     for whose, of in (
         (f"the median of {family}", [gpu for gpu in stated if gpu.arch.family == family]),
-        (f"the median of {vendor}'s", [gpu for gpu in stated if gpu.vendor == vendor]),
+        ("the median of all GPUs", stated),
     ):
         if of:
             return float(median(gpu.device.boost_clock_hz or 0 for gpu in of)), whose

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import numpy as np
 import pytest
 from msgspec.structs import replace
 
 from constrint.hwmodels import GpuModel, load_all, load_gpu, nulls
+from constrint.hwmodels.schema import Sm
 from constrint.kernels.registry import list_kernels, load_kernel
 from constrint.select.rank import rank
 
@@ -32,7 +35,9 @@ def full_of_nulls(name: str) -> GpuModel:
         gpu,
         name="NULLS",
         device=replace(gpu.device, boost_clock_hz=None, max_clock_hz=None, num_gpcs=None),
-        sm=replace(gpu.sm, smem_banks=None, smem_bank_width_bytes=None, special_functions_per_clk=None),
+        sm=cast(
+            Sm, replace(cast(Any, gpu.sm), smem_banks=None, smem_bank_width_bytes=None, special_functions_per_clk=None)
+        ),
         memory=replace(
             gpu.memory,
             l2=replace(gpu.memory.l2, **none),

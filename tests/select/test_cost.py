@@ -8,14 +8,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from constrint.hwmodels import load_all, load_gpu
+from constrint.hwmodels import load_gpu
+from constrint.hwmodels.assumed import sustained_matrix_fraction
 from constrint.kernels.gemm.pointer.cost import TileGrid, operand_traffic
 from constrint.select import TileWork, estimate
 from constrint.select.cost import (
     FITTED_SHARE,
+    LAUNCH_S,
     PARTS,
     cost_assumptions,
+    dram_bytes_per_s,
     l2_bytes_per_s,
+    launch_s,
     loaded_clock_hz,
     overlap,
     sustained_shares,
@@ -167,8 +171,22 @@ def test_a_gpu_that_keeps_up_less_of_its_peak_slows_as_a_whole() -> None:
     assert loaded_clock_hz(load_gpu("a100")) == 1.41e9
 
 
-def test_no_shipped_model_is_priced_with_an_assumed_clock() -> None:
-    assert [gpu.name for gpu in load_all() if gpu.device.boost_clock_hz is None] == []
+def test_launches_are_as_long_as_where_they_were_measured() -> None:
+    assert launch_s(load_gpu("h200")) == launch_s(load_gpu("h100")) == LAUNCH_S
+    for name in ("a100", "b200", "l40s", "mi300x", "mi355x"):
+        assert 1.5e-6 < launch_s(load_gpu(name)) < 3e-6, name
+        assert any("one after another" in line for line in cost_assumptions(load_gpu(name)))
+
+
+def test_a_share_of_the_peak_and_of_the_dram_is_that_of_the_dtype_and_the_family() -> None:
+    mi355x = load_gpu("mi355x")
+    shares = [sustained_matrix_fraction(mi355x, dtype) for dtype in ("bf16", "fp8", "int8")]
+    assert shares == sorted(shares, reverse=True)
+    assert dram_bytes_per_s(mi355x) < mi355x.memory.dram.bandwidth_bytes_per_s
+    assert dram_bytes_per_s(load_gpu("h200"), 0.79) == 0.79 * load_gpu("h200").memory.dram.bandwidth_bytes_per_s
+
+
+def test_the_two_gpus_of_one_chip_have_one_clock() -> None:
     h200, gh200 = load_gpu("h200").device, load_gpu("gh200").device
     assert (gh200.sm_count, gh200.boost_clock_hz) == (h200.sm_count, h200.boost_clock_hz)
 

@@ -7,6 +7,7 @@ import pytest
 
 from constrint.errors import InfeasibleError, UnknownNameError, UnsupportedError, UsageError
 from constrint.hwmodels import list_gpus, load_gpu
+from constrint.kernels.gemm.pointer.cost import alternates
 from constrint.kernels.gemm.spec import GemmSpec
 from constrint.kernels.gemm.units import ELEMENT_BYTES, unit
 from constrint.kernels.registry import list_kernels, load_kernel, load_spec
@@ -286,3 +287,48 @@ def test_a_bias_takes_no_more_than_its_row_where_the_pipeline_is_smaller() -> No
                 config = {name: next(iter(domain)) for name, domain in problem.variables.items()} | tiles
                 smem.append(use_of(spec, gpu, workload, problem).smem_bytes.value(config))
             assert smem[1] == (smem[0] if spec is CUDA else max(smem[0], added))
+
+
+@pytest.mark.parametrize(
+    ("name", "workload", "config"),
+    [
+        # More waves than instructions, deep slices, odd splits, five stages.
+        ("mi355x", gemm(16, 4096, 8192), {"tile_m": 16, "tile_n": 16, "tile_k": 512, "num_warps": 4, "num_stages": 2}),
+        ("mi355x", gemm(16, 4096, 8192), {"tile_m": 16, "tile_n": 64, "tile_k": 128, "split_k": 7, "num_stages": 5}),
+        ("mi300x", gemm(16, 4096, 8192, "fp8"), {"tile_m": 64, "tile_n": 32, "tile_k": 256, "split_k": 14}),
+        ("mi300x", gemm(16384, 4096, 4096), {"tile_m": 128, "tile_n": 128, "tile_k": 64, "group_m": 64}),
+        ("a100", gemm(16, 4096, 4096), {"tile_m": 16, "tile_n": 16, "tile_k": 128, "num_warps": 4}),
+    ],
+)
+def test_what_experts_found_best_is_in_the_space(name: str, workload: Workload, config: dict[str, int]) -> None:
+    gpu = load_gpu(name)
+    problem = POINTER.problem(gpu, workload)
+    for parameter, value in config.items():
+        problem = problem.with_domain(parameter, Domain.from_values([value]))
+    assert enumerate_space(problem).size > 0
+
+
+def test_waves_beyond_one_for_each_instruction_add_no_rate() -> None:
+    gpu, workload = load_gpu("mi300x"), gemm(4096, 4096, 4096)
+    tile = {"tile_m": 32, "tile_n": 32, "tile_k": 64, "num_stages": 2, "split_k": 1, "persistent": 0, "group_m": 8}
+    knobs = {"matrix_instr_nonkdim": 16, "waves_per_eu": 0, "kpack": 1, "xcd_chunk": 0}
+    warps = np.array([4, 8, 16])
+    columns = {name: np.full(3, value) for name, value in (tile | knobs).items()} | {"num_warps": warps}
+    each = predict(POINTER, gpu, workload, columns).parts_s["matrix units"] * np.ones(3)
+    assert each[0] <= each[1] <= each[2]
+
+
+#: Tiles, warps and stages that Triton 3.9 compiled for the MI355X, and whether the loop has a conditional barrier.
+COMPILED_TURNS = (
+    *(((256, 256, 32, 8, 3), True), ((128, 256, 64, 8, 3), True), ((128, 128, 16, 8, 3), True)),
+    *(((256, 256, 128, 8, 2), True), ((256, 256, 64, 8, 2), False), ((256, 256, 32, 8, 4), False)),
+    *(((64, 256, 64, 8, 3), False), ((256, 256, 32, 4, 3), False), ((128, 128, 128, 8, 3), False)),
+)
+
+
+def test_waves_take_turns_where_the_compiled_loop_has_a_conditional_barrier() -> None:
+    configs, turns = zip(*COMPILED_TURNS, strict=True)
+    names = ("tile_m", "tile_n", "tile_k", "num_warps", "num_stages")
+    columns = dict(zip(names, np.array(configs).T, strict=True))
+    assert alternates(load_gpu("mi355x"), columns).tolist() == list(turns)
+    assert not np.any(alternates(load_gpu("mi210"), columns))

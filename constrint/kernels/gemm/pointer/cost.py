@@ -133,7 +133,7 @@ class _Blocks(ByRow):
             ),
             load_instructions=a_bytes / a.width_bytes + b_bytes / b.width_bytes,
             store_bytes=c["tile_m"] * c["tile_n"] * np.where(self.is_split, PARTIAL_BYTES, output),
-            is_async=direct | _alternates(gpu, c),
+            is_async=direct | alternates(gpu, c),
             stages_in_flight=_stages_in_flight(gpu, c["num_stages"], direct, min(a.width_bytes, b.width_bytes)),
             is_persistent=c["persistent"],
             has_matrix_units=unit(gpu, dtype).kind != "fma",
@@ -280,7 +280,7 @@ def _is_direct(gpu: GpuModel, dtype: str, c: dict[str, Any]) -> Any:
     return async_share(matrix, variables).columns(whole) > 0
 
 
-def _alternates(gpu: GpuModel, c: dict[str, Any]) -> Any:
+def alternates(gpu: GpuModel, c: dict[str, Any]) -> Any:
     """Where two waves of a SIMD take turns: one multiplies while the other loads, so that neither waits for itself.
 
     Triton 3.9 schedules loops so where the tile is large enough; in the compiled loop `s_setprio` (CDNA3) or

@@ -59,7 +59,9 @@ class PointerSpec(GemmSpec):
         Where the compiler has knobs, its users' best configurations take depths of up to 1024 and any split of K.
         """
         stages, knobs = gpu.traits.pipeline_stages, gpu.traits.compiler_knobs
-        depths, splits, groups = (64, 32, 128, 16, 256), (1, 2, 4, 8, 16, 32), (8, 4, 16, 1, 2, 32)
+        depths: tuple[int, ...] = (64, 32, 128, 16, 256)
+        splits: tuple[int, ...] = (1, 2, 4, 8, 16, 32)
+        groups: tuple[int, ...] = (8, 4, 16, 1, 2, 32)
         parts = "powers of two up to 32"
         if not has_tma(gpu):
             groups = (*groups, 64)
