@@ -41,14 +41,13 @@ from constrint.kernels.gemm.operands import product_of, with_aligned_stride
 from constrint.kernels.gemm.pointwise.launch import pointwise_launch, sums_call
 from constrint.kernels.gemm.reference import DTYPE_NAMES, gemm_reference
 from constrint.kernels.launch.cuda.nvrtc import nvrtc_here
-from constrint.kernels.launch.device import describe, gpu_of, warn_once
+from constrint.kernels.launch.device import describe, gpu_of, warn_of_version, warn_once
 from constrint.kernels.launch.look import look
 from constrint.kernels.launch.plan.recipe import RecordedCall, recipe_of
 from constrint.kernels.launch.plan.scratch import NotedScratch
 from constrint.kernels.launch.plan.shape import NotPlannedError
 from constrint.kernels.launch.policy import Start, launch_what_fits
 from constrint.select.spec import Launch
-from constrint.select.triton_versions import caution
 
 #: Rows for which a kernel that serves any number of them is chosen.
 USUAL_ROWS = 512
@@ -197,9 +196,7 @@ def machine_of(device: torch.device) -> tuple[GpuModel | None, Machine]:
     """The model of a device, if there is one, and the figures that a launch needs."""
     import triton
 
-    other_version = caution(triton.__version__)
-    if other_version:
-        warn_once(other_version)
+    warn_of_version(triton.__version__)
     gpu = gpu_of(device)
     if gpu is not None:
         return gpu, Machine.of(gpu)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.hwmodels.detection import describe_torch_device
+from constrint.select.triton_versions import caution
 
 if TYPE_CHECKING:
     import torch
@@ -37,6 +38,13 @@ def describe(device: torch.device) -> DetectedDevice:
 @lru_cache(maxsize=64)
 def _describe_index(index: int) -> DetectedDevice:
     return describe_torch_device(index)
+
+
+def warn_of_version(version: str) -> None:
+    """Warn once of a version of Triton that the resource rules are not checked with."""
+    other = caution(version)
+    if other:
+        warn_once(other)
 
 
 @lru_cache(maxsize=256)

@@ -18,6 +18,7 @@ from constrint.kernels.registry import load_spec
 from constrint.kernels.rnn.spec import FusedSpec, workload_of
 from constrint.kernels.rnn.triton.registers import REGISTER_MODELS
 from constrint.model import Var
+from constrint.select.triton_versions import rules_of, triton_version
 from tests.support.compiled import Compiler
 from tests.support.decisions import begin_anew, choose_kernel, refuse_step
 from tests.support.fresh import check_fair_rows, check_most_fit, compiled_rows, fresh_rows, seed_of
@@ -59,7 +60,10 @@ def test_what_is_launched_compiles_clean_within_what_was_predicted(
     use = spec.use(gpu, workload, {name: Var(name) for name in config})
     assert use is not None
     assert compiled.instruction.startswith(instruction)
-    assert compiled.smem_bytes == use.smem_bytes.value(config) <= gpu.sm.max_smem_bytes_per_block
+    stated = use.smem_stated.value(config)
+    assert use.smem_needed.value(config) <= compiled.smem_bytes <= stated <= gpu.sm.max_smem_bytes_per_block
+    if not (rules_of(triton_version()).reads_weights_again and gpu.traits.has_async_copies):
+        assert compiled.smem_bytes == stated
     assert compiled.spill_bytes == 0
     # One estimate in ten is off by more than its band.
     assert use.spilling is not None

@@ -215,3 +215,27 @@ def test_decisions_follow_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
     Elsewhere.device = torch.device("cpu")
     with pytest.raises(UnsupportedError, match="backend 'triton': the fused kernels need a GPU, the device is cpu"):
         dispatch.decide_for("lstm", wx, "triton", "forward", recompute=False)
+
+
+def test_a_layers_kernels_warn_once_of_an_unknown_version_of_triton(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch", reason="needs the extra [torch]")
+    from constrint.kernels.launch import device
+    from constrint.kernels.rnn.triton import launch
+
+    class StopError(Exception):
+        """Raised where the launch would be made."""
+
+    def stop(choice: Any) -> Any:
+        raise StopError
+
+    device.warn_once.cache_clear()
+    monkeypatch.setattr(launch, "triton_version", lambda: "4.0.1")
+    monkeypatch.setattr(launch, "workload_of_choice", stop)
+    anything: Any = None
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            with pytest.raises(StopError):
+                launch.TritonBackend().loop("forward", anything, {}, anything, anything)
+    assert len(seen) == 1
+    assert "not with 4.0.1" in str(seen[0].message)

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from constrint.choose import Decision
 from constrint.hwmodels import GpuModel
+from constrint.kernels.launch.device import warn_of_version
 from constrint.kernels.launch.plan.scratch import TORCH_SCRATCH, Scratch
 from constrint.kernels.launch.triton import TritonLaunch
 from constrint.kernels.rnn import kernel_cells
@@ -24,6 +25,7 @@ from constrint.kernels.rnn.triton.kernel_backward import backward_kernel
 from constrint.kernels.rnn.triton.kernel_forward import forward_kernel
 from constrint.kernels.rnn.triton.layer import TritonLayer, padded_columns, padded_head_dim
 from constrint.select.candidate import CompiledKernel, Config
+from constrint.select.triton_versions import triton_version
 from constrint.select.workload import Workload
 from constrint.tune.compile import require_triton
 
@@ -151,6 +153,7 @@ class TritonBackend(FusedBackend):
         self, direction: str, choice: Decision, config: Config, tensors: Tensors, scratch: Scratch, **options: Any
     ) -> Sequence[TritonLaunch]:
         """See `FusedBackend.loop`."""
+        warn_of_version(triton_version())
         workload = workload_of_choice(choice)
         cell = CELLS[workload.operation.removesuffix(SUFFIX[direction])]
         layer = TritonLayer.of(cell, direction, workload)
