@@ -14,10 +14,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[1] / "constrint"
 #: Class names that stand for several classes, and how many: left to rename.
-SHARED_NAMES = {
-    "Operation": 2,
-    "Table": 2,
-}
+SHARED_NAMES: dict[str, int] = {}
 #: Docstrings that begin with "What" or "Of", by folder: left to reword.
 RIDDLES = {
     "tune": 1,
