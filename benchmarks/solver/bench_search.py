@@ -74,6 +74,58 @@ def at_most_three(number: int) -> Problem:
     return problem
 
 
+def under_cardinality(number: int, condition: str) -> str:
+    """0/1 variables of which at most three are 1, and a condition on a weighted sum of them."""
+    weighted = " + ".join(f"{(i * 37 + 11) % 101 + 1} * x{i}" for i in range(number))
+    declared = "".join(f"var x{i} in 0..1\n" for i in range(number))
+    return f"{declared}{' + '.join(f'x{i}' for i in range(number))} <= 3\n{condition.format(sum=f'({weighted})')}"
+
+
+def weights(number: int, total: int) -> str:
+    """0/1 variables whose weighted sum is one number."""
+    declared = "".join(f"var x{i} in 0..1\n" for i in range(number))
+    return declared + " + ".join(f"{1 + i * 37 % 101} * x{i}" for i in range(number)) + f" == {total}"
+
+
+def equation(text: str, most: int) -> str:
+    """An equation between variables from 1 to a number."""
+    return "".join(f"var {name} in 1..{most}\n" for name in "abcd" if name in text) + text
+
+
+def splits(size: int, parts: int) -> str:
+    """Three loops of one size, each split into factors, and bounds on the factors of all three together."""
+    divisors = ", ".join(str(by) for by in range(1, size + 1) if size % by == 0)
+    loops = [[f"{loop}{part}" for part in range(parts)] for loop in "fyx"]
+    declared = "".join(f"var {name} in {{{divisors}}}\n" for loop in loops for name in loop)
+    products = "".join(f"{' * '.join(loop)} == {size}\n" for loop in loops)
+    return f"{declared}{products}f1 * y1 * x1 <= 1024\nf2 * y2 * x2 <= 64"
+
+
+#: Conditions that no bound decides early.
+CONDITIONS = ("{sum} % 3 == 1", "{sum} in {{30, 60, 90, 120}}", "{sum} // 10 == 6", "max({sum}, 40) == 50")
+#: Equations, and how far their variables go.
+EQUATIONS = {
+    "a * b == c * d": (40, 80, 160, 320),
+    "a + b + c == d": (40, 160, 640),
+    "a * b % c == 7": (100, 200, 400, 800),
+}
+
+
+def families() -> Iterator[Case]:
+    """Counts of growing problems: time should grow as solutions do, or as the square of a domain."""
+    for number in (30, 200):
+        for condition in CONDITIONS:
+            name = f"{number} bits, sum <= 3, {condition.format(sum='weighted sum')}"
+            yield Case(name, partial(parse, under_cardinality(number, condition)), num_solutions, None)
+    for number, total in ((160, 480), (320, 960)):
+        yield Case(f"{number} weights == {total}", partial(parse, weights(number, total)), num_solutions, None)
+    for text, sizes in EQUATIONS.items():
+        for most in sizes:
+            yield Case(f"{text} to {most}", partial(parse, equation(text, most)), num_solutions, None)
+    for parts in (5, 6, 7):
+        yield Case(f"three splits of 512 into {parts}", partial(parse, splits(512, parts)), num_solutions, None)
+
+
 def odd(number: int) -> Problem:
     """Twice a sum is odd: there is no solution."""
     problem, variables = bits(number)
@@ -113,6 +165,7 @@ def cases() -> Iterator[Case]:
         known = sum(math.comb(n, k) for k in range(4))
         yield Case(f"count {n} bits, sum <= 3", partial(at_most_three, n), num_solutions, known)
         yield Case(f"list {n} bits, sum <= 3", partial(at_most_three, n), listed, known)
+    yield from families()
     for name, clues in SUDOKUS.items():
         yield Case(f"sudoku, {name}", partial(sudoku, clues), listed, 1, ("native", "python-constraint"))
     for n in (9, 12, 40):
