@@ -23,9 +23,9 @@ from constrint.model.constraint import (
 )
 from constrint.model.domain import Domain
 from constrint.model.expr import (
+    Calculation,
     Const,
     Expr,
-    Operation,
     Truth,
     Var,
     absolute,
@@ -39,7 +39,7 @@ from constrint.model.expr import (
 from constrint.model.logic import AllDifferent, Element, all_different, count, element, if_then_else, iff, junction, xor
 from constrint.model.problem import Objective, Problem, SoftConstraint
 from constrint.model.ratio import Ratio, Symbol, fractions
-from constrint.model.table import Table, table
+from constrint.model.table import InTable, table
 from constrint.model.text.render import render, render_constraint, render_expr
 
 if TYPE_CHECKING:
@@ -66,6 +66,7 @@ __all__ = [
     "AllDifferent",
     "AllOf",
     "AnyOf",
+    "Calculation",
     "Comparison",
     "Const",
     "Constraint",
@@ -75,15 +76,14 @@ __all__ = [
     "Element",
     "Expr",
     "Implies",
+    "InTable",
     "IsIn",
     "Not",
     "Objective",
-    "Operation",
     "Problem",
     "Ratio",
     "SoftConstraint",
     "Symbol",
-    "Table",
     "Truth",
     "Var",
     "absolute",

@@ -21,10 +21,10 @@ from constrint.errors import IntegerOverflowError, UndefinedValueError, UnknownN
 from constrint.model import constraint as c
 from constrint.model import intmath
 from constrint.model.encode import encode_expression
-from constrint.model.expr import Const, Expr, Operation, Truth, Var
+from constrint.model.expr import Calculation, Const, Expr, Truth, Var
 from constrint.model.logic import Element
 from constrint.model.operations import BINARY, TABLE, UNARY, Interval, fold
-from constrint.model.table import RowIndex, Table
+from constrint.model.table import InTable, RowIndex
 
 BoolArray = NDArray[np.bool_]
 # Encoding a shorter expression takes as long as evaluating it with numpy.
@@ -220,13 +220,13 @@ class _Shared:
         pending = [expr]
         while pending:
             for part in pending.pop().args:
-                if isinstance(part, Operation):
+                if isinstance(part, Calculation):
                     uses = self._uses.get(id(part), 0)
                     self._uses[id(part)] = uses + 1
                     if not uses:
                         pending.append(part)
 
-    def value(self, expr: Operation, columns: Mapping[str, ExactColumn]) -> ExactColumn:
+    def value(self, expr: Calculation, columns: Mapping[str, ExactColumn]) -> ExactColumn:
         # A result is dropped at its last use: memory that is freed and allocated again costs page faults.
         key = id(expr)
         result = self._results.get(key)
@@ -250,7 +250,7 @@ def evaluate(expr: Expr, columns: Mapping[str, ExactColumn], shared: _Shared | N
         return ExactColumn(expr.number, (expr.number, expr.number))
     if isinstance(expr, Truth):
         return _truth(test(expr.condition, columns))
-    assert isinstance(expr, Operation)
+    assert isinstance(expr, Calculation)
     if shared is None and expr.size >= _WORTH_SHARING:
         shared = _Shared(expr)
     if shared is not None:
@@ -293,7 +293,7 @@ def _between(column: ExactColumn, low: int, high: int) -> BoolArray:
     return np.asarray((np.asarray(column.values) >= low) & (np.asarray(column.values) <= high), dtype=bool)
 
 
-def _operation(expr: Operation, args: list[ExactColumn]) -> ExactColumn:
+def _operation(expr: Calculation, args: list[ExactColumn]) -> ExactColumn:
     if isinstance(expr, Element):
         return _element(args[0], args[1:])
     if expr.op == "mul" and len(args) > 2:
@@ -354,7 +354,7 @@ def _member(column: ExactColumn, domain: Any) -> Verdict:
     return _masked(verdict, column.defined)
 
 
-def _tabled(rule: Table, columns: Mapping[str, ExactColumn]) -> Verdict:
+def _tabled(rule: InTable, columns: Mapping[str, ExactColumn]) -> Verdict:
     """Looks rows up in a table."""
     if rule.index is None:
         rule.index = RowIndex(rule)
@@ -376,7 +376,7 @@ def test(constraint: c.Constraint, columns: Mapping[str, ExactColumn]) -> Verdic
         return _masked(rest.values == 0, rest.defined)
     if isinstance(constraint, c.IsIn):
         return _member(evaluate(constraint.expr, columns), constraint.domain)
-    if isinstance(constraint, Table):
+    if isinstance(constraint, InTable):
         return _tabled(constraint, columns)
     if isinstance(constraint, (c.AllOf, c.AnyOf)):
         return _many([test(p, columns) for p in constraint.parts], isinstance(constraint, c.AllOf))
@@ -417,7 +417,7 @@ def _taken(columns: Mapping[str, ArrayLike], names: frozenset[str]) -> tuple[dic
         raise UsageError(f"the columns must have one length, got {listed}.") from None
 
 
-def _by_core(expr: Operation, columns: Mapping[str, ArrayLike]) -> NDArray[np.int64] | None:
+def _by_core(expr: Calculation, columns: Mapping[str, ArrayLike]) -> NDArray[np.int64] | None:
     """Evaluates a long expression over int64 columns in the compiled core; None where the core declines."""
     if compiled is None or not expr.variables <= columns.keys():
         return None
@@ -436,7 +436,7 @@ def _by_core(expr: Operation, columns: Mapping[str, ArrayLike]) -> NDArray[np.in
 
 def expression_column(expr: Expr, columns: Mapping[str, ArrayLike]) -> NDArray[np.int64]:
     """Values of an expression in every row; see `Expr.columns`."""
-    if isinstance(expr, Operation) and expr.size >= _WORTH_ENCODING:
+    if isinstance(expr, Calculation) and expr.size >= _WORTH_ENCODING:
         by_core = _by_core(expr, columns)
         if by_core is not None:
             return by_core

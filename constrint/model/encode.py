@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from constrint.model.constraint import AllOf, AnyOf, Comparison, Constraint, Divides, Implies, IsIn, Not
-from constrint.model.expr import Const, Expr, Operation, Truth, Var
+from constrint.model.expr import Calculation, Const, Expr, Truth, Var
 from constrint.model.operations import TABLE
-from constrint.model.table import Table
+from constrint.model.table import InTable
 
 # The order is that of `Op` in the core's model.hpp.
 OPERATIONS: Final = (
@@ -86,7 +86,7 @@ class _Encoder:
             else:
                 self._add(_RANGE, 1, 3)
                 self.code += (domain.lower, domain.upper, domain.step)
-        elif isinstance(item, Table):
+        elif isinstance(item, InTable):
             for expr in item.exprs:
                 self.expression(expr)
             self._add(_TABLE, len(item.exprs), len(item.rows) * len(item.exprs))
@@ -116,7 +116,7 @@ class _Encoder:
 
     def expression(self, expr: Expr) -> None:
         """Writes an expression after its operands."""
-        if isinstance(expr, Operation):
+        if isinstance(expr, Calculation):
             written = self._written.get(id(expr))
             if written is not None:
                 self._add(_AGAIN, 0, written)

@@ -118,9 +118,9 @@ def as_expr(value: object) -> Expr:
 def _flat(op: str, parts: tuple[Expr, ...]) -> Expr:
     flat: list[Expr] = []
     for part in parts:
-        flat.extend(part.args if isinstance(part, Operation) and part.op == op else (part,))
+        flat.extend(part.args if isinstance(part, Calculation) and part.op == op else (part,))
         check_shape(1, len(flat))
-    return Operation(op, tuple(flat)) if len(flat) > 1 else flat[0]
+    return Calculation(op, tuple(flat)) if len(flat) > 1 else flat[0]
 
 
 def add(*terms: Expr) -> Expr:
@@ -137,9 +137,9 @@ def neg(expr: Expr) -> Expr:
     """Negates; an unnamed number becomes the negative number."""
     if isinstance(expr, Const) and not expr.name:
         return Const(-expr.number)
-    if isinstance(expr, Operation) and expr.op == "neg":
+    if isinstance(expr, Calculation) and expr.op == "neg":
         return expr.args[0]
-    return Operation("neg", (expr,))
+    return Calculation("neg", (expr,))
 
 
 def _both_ways(build: Callable[[Expr, Expr], Expr], sign: str = "") -> tuple[Callable[[Expr, object], Expr], ...]:
@@ -180,10 +180,10 @@ def _junction(sign: str) -> tuple[Callable[[Expr, Any], Any], ...]:
     def from_left(self: Expr, other: Any) -> Any:
         if self.is_condition or (isinstance(other, Node) and not isinstance(other, Expr)):
             return Expr.junction(sign, self, other)
-        return Operation(sign, (self, as_expr(other)))
+        return Calculation(sign, (self, as_expr(other)))
 
     def from_right(self: Expr, other: Any) -> Any:
-        return Operation(sign, (as_expr(other), self))
+        return Calculation(sign, (as_expr(other), self))
 
     return from_left, from_right
 
@@ -255,16 +255,16 @@ class Expr(Node):
     __add__, __radd__ = _both_ways(add, "+")
     __sub__, __rsub__ = _both_ways(lambda a, b: add(a, neg(b)), "-")
     __mul__, __rmul__ = _both_ways(mul, "*")
-    __floordiv__, __rfloordiv__ = _both_ways(lambda a, b: Operation("floordiv", (a, b)))
-    __truediv__, __rtruediv__ = _both_ways(lambda a, b: Operation("div", (a, b)), "/")
-    __mod__, __rmod__ = _both_ways(lambda a, b: Operation("mod", (a, b)))
-    __pow__, __rpow__ = _both_ways(lambda a, b: Operation("pow", (a, b)))
+    __floordiv__, __rfloordiv__ = _both_ways(lambda a, b: Calculation("floordiv", (a, b)))
+    __truediv__, __rtruediv__ = _both_ways(lambda a, b: Calculation("div", (a, b)), "/")
+    __mod__, __rmod__ = _both_ways(lambda a, b: Calculation("mod", (a, b)))
+    __pow__, __rpow__ = _both_ways(lambda a, b: Calculation("pow", (a, b)))
 
     __and__, __rand__ = _junction("bitand")
     __or__, __ror__ = _junction("bitor")
     __xor__, __rxor__ = _junction("bitxor")
-    __lshift__, __rlshift__ = _both_ways(lambda a, b: mul(a, Operation("pow", (Const(2), b))))
-    __rshift__, __rrshift__ = _both_ways(lambda a, b: Operation("floordiv", (a, Operation("pow", (Const(2), b)))))
+    __lshift__, __rlshift__ = _both_ways(lambda a, b: mul(a, Calculation("pow", (Const(2), b))))
+    __rshift__, __rrshift__ = _both_ways(lambda a, b: Calculation("floordiv", (a, Calculation("pow", (Const(2), b)))))
 
     def __neg__(self) -> Expr:
         return neg(self)
@@ -360,7 +360,7 @@ class Const(Expr):
         return self.number
 
 
-class Operation(Expr):
+class Calculation(Expr):
     """An operation on expressions; `op` is the name of one in `operations.TABLE`."""
 
     __slots__ = ("_args", "code", "op")
@@ -389,9 +389,9 @@ class Operation(Expr):
 
 def is_total(expr: Expr) -> bool:
     """Whether an expression has a value for all integer assignments."""
-    if isinstance(expr, Operation) and expr.op == "element":
+    if isinstance(expr, Calculation) and expr.op == "element":
         return False
-    if isinstance(expr, Operation) and expr.op in operations.BINARY and operations.BINARY[expr.op].partial:
+    if isinstance(expr, Calculation) and expr.op in operations.BINARY and operations.BINARY[expr.op].partial:
         right = expr.args[1]
         usable = isinstance(right, Const) and (right.number >= 0 if expr.op == "pow" else right.number != 0)
         if not usable or expr.op == "div":
@@ -406,13 +406,13 @@ def const(value: object, name: str = "") -> Const:
 
 def ceildiv(a: object, b: object) -> Expr:
     """Quotient a / b rounded up; no value where b is 0."""
-    return Operation("ceildiv", (as_expr(a), as_expr(b)))
+    return Calculation("ceildiv", (as_expr(a), as_expr(b)))
 
 
 def _nary(op: str, args: tuple[object, ...]) -> Expr:
     if not args:
         raise UsageError(f"{op} needs at least one argument.")
-    return Operation(op, tuple(as_expr(a) for a in args))
+    return Calculation(op, tuple(as_expr(a) for a in args))
 
 
 def minimum(*args: object) -> Expr:
@@ -437,4 +437,4 @@ def lcm(*args: object) -> Expr:
 
 def absolute(arg: object) -> Expr:
     """Absolute value."""
-    return Operation("abs", (as_expr(arg),))
+    return Calculation("abs", (as_expr(arg),))

@@ -9,7 +9,7 @@ from typing import Any
 from constrint.errors import UndefinedValueError, UsageError
 from constrint.model import intmath
 from constrint.model.constraint import AllOf, Comparison, Constraint, all_of, any_of, as_condition, negate
-from constrint.model.expr import Expr, Node, Operation, Truth, add, as_expr, check_shape, mul, neg
+from constrint.model.expr import Calculation, Expr, Node, Truth, add, as_expr, check_shape, mul, neg
 
 _SIGNS = {"bitand": "&", "bitor": "|", "bitxor": "^"}
 
@@ -93,7 +93,7 @@ def junction(sign: str, left: object, right: object) -> Constraint:
     return (all_of if sign == "bitand" else any_of)(first, second)
 
 
-class Element(Operation):
+class Element(Calculation):
     """The item at an index, counted from 0; undefined for an index out of range.
 
     Only the selected item is evaluated: others may be undefined.
@@ -112,13 +112,13 @@ class Element(Operation):
         return self._args[1 + at].value(assignment)
 
 
-def rebuilt(expr: Operation, args: tuple[Expr, ...]) -> Expr:
+def rebuilt(expr: Calculation, args: tuple[Expr, ...]) -> Expr:
     """Rebuild an operation on other operands; sums and products stay flat."""
     if expr.op in ("add", "mul"):
         return add(*args) if expr.op == "add" else mul(*args)
     if isinstance(expr, Element):
         return Element(args)
-    return neg(args[0]) if expr.op == "neg" else Operation(expr.op, args)
+    return neg(args[0]) if expr.op == "neg" else Calculation(expr.op, args)
 
 
 def element(index: object, items: Iterable[object]) -> Expr:

@@ -17,7 +17,7 @@ from constrint.model.intmath import INT64_MAX, INT64_MIN, as_int
 MAX_ROWS: Final = 1 << 20
 
 
-class Table(Constraint):
+class InTable(Constraint):
     """The constraint that the values of the expressions form one of the rows; false where one has no value.
 
     Attributes:
@@ -86,7 +86,7 @@ def table_of(exprs: tuple[Expr, ...], rows: Iterable[tuple[int, ...]]) -> Constr
         return AnyOf(())
     if not exprs:
         raise UsageError("a table needs at least one expression.")
-    return is_in(exprs[0], sorted({row[0] for row in listed})) if len(exprs) == 1 else Table(exprs, listed)
+    return is_in(exprs[0], sorted({row[0] for row in listed})) if len(exprs) == 1 else InTable(exprs, listed)
 
 
 def _tuples(rows: Iterable[Iterable[object]], width: int) -> Iterable[tuple[Any, ...]]:
@@ -102,7 +102,7 @@ def _tuples(rows: Iterable[Iterable[object]], width: int) -> Iterable[tuple[Any,
 class RowIndex:
     """The rows of a table as keys: every column's values are numbered, and a row is one number made of these."""
 
-    def __init__(self, rule: Table) -> None:
+    def __init__(self, rule: InTable) -> None:
         self.levels = [sorted({row[place] for row in rule.rows}) for place in range(len(rule.exprs))]
         self.arrays = [_listed(levels) for levels in self.levels]
         columns = zip(*rule.rows, strict=True)

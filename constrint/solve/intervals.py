@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterable
 from typing import ClassVar
 
-from constrint.model import Const, Constraint, Domain, Element, Expr, Operation, Truth, Var
+from constrint.model import Calculation, Const, Constraint, Domain, Element, Expr, Truth, Var
 from constrint.model.intmath import integer_root, step
 from constrint.model.operations import BINARY, UNARY, Interval, fold
 
@@ -28,7 +28,7 @@ class Domains:
         self.of = domains
         self.changed: set[str] = set()
         # Bounds of operations under the current domains, with the expression so that its id stays taken.
-        self._bounds: dict[int, tuple[Operation, Interval | None]] = {}
+        self._bounds: dict[int, tuple[Calculation, Interval | None]] = {}
 
     #: Narrows by a condition that holds (or does not); `propagation`, which imports this file, enters it.
     holding: ClassVar[Callable[[Domains, Constraint, bool], None]]
@@ -101,7 +101,7 @@ class Domains:
             return expr.number, expr.number
         if isinstance(expr, Truth):
             return 0, 1
-        assert isinstance(expr, Operation)
+        assert isinstance(expr, Calculation)
         cached = self._bounds.get(id(expr))
         if cached is None:
             args = [self.bounds(a) for a in expr.args]
@@ -146,7 +146,7 @@ def narrow(domains: Domains, expr: Expr, low: Bound, high: Bound) -> None:
         if low == 1 or high == 0:
             Domains.holding(domains, expr.condition, low == 1)
     else:
-        assert isinstance(expr, Operation)
+        assert isinstance(expr, Calculation)
         step()
         rule = _RULES.get(expr.op)
         if rule is not None:
@@ -157,7 +157,7 @@ def _minus(a: Bound, b: int) -> Bound:
     return None if a is None else a - b
 
 
-def _add(domains: Domains, expr: Operation, low: Bound, high: Bound) -> None:
+def _add(domains: Domains, expr: Calculation, low: Bound, high: Bound) -> None:
     bounds = [domains.bounds(a) for a in expr.args]
     if any(k is None for k in bounds):
         return
@@ -168,7 +168,7 @@ def _add(domains: Domains, expr: Operation, low: Bound, high: Bound) -> None:
             narrow(domains, arg, _minus(low, total_high - k[1]), _minus(high, total_low - k[0]))
 
 
-def _neg(domains: Domains, expr: Operation, low: Bound, high: Bound) -> None:
+def _neg(domains: Domains, expr: Calculation, low: Bound, high: Bound) -> None:
     narrow(domains, expr.args[0], None if high is None else -high, None if low is None else -low)
 
 
@@ -190,7 +190,7 @@ def _products(bounds: list[Interval | None]) -> list[Interval | None]:
     return products
 
 
-def _mul(domains: Domains, expr: Operation, low: Bound, high: Bound) -> None:
+def _mul(domains: Domains, expr: Calculation, low: Bound, high: Bound) -> None:
     bounds = [domains.bounds(a) for a in expr.args]
     before, after = _products(bounds), _products(bounds[::-1])[::-1]
     for i, arg in enumerate(expr.args):
@@ -211,7 +211,7 @@ def _scaled(value: Bound, divisor: Interval, smallest: bool) -> Bound:
     return min(value * divisor[0], value * divisor[1]) if smallest else max(value * divisor[0], value * divisor[1])
 
 
-def _floordiv(domains: Domains, expr: Operation, low: Bound, high: Bound) -> None:
+def _floordiv(domains: Domains, expr: Calculation, low: Bound, high: Bound) -> None:
     divisor = domains.bounds(expr.args[1])
     if divisor is None or not _positive(divisor):
         return
@@ -222,7 +222,7 @@ def _floordiv(domains: Domains, expr: Operation, low: Bound, high: Bound) -> Non
         narrow(domains, expr.args[1], None, number[1] // low)
 
 
-def _ceildiv(domains: Domains, expr: Operation, low: Bound, high: Bound) -> None:
+def _ceildiv(domains: Domains, expr: Calculation, low: Bound, high: Bound) -> None:
     divisor = domains.bounds(expr.args[1])
     if divisor is None or not _positive(divisor):
         return
@@ -230,14 +230,14 @@ def _ceildiv(domains: Domains, expr: Operation, low: Bound, high: Bound) -> None
     narrow(domains, expr.args[0], least, _scaled(high, divisor, smallest=False))
 
 
-def _div(domains: Domains, expr: Operation, low: Bound, high: Bound) -> None:
+def _div(domains: Domains, expr: Calculation, low: Bound, high: Bound) -> None:
     divisor = domains.bounds(expr.args[1])
     if divisor is None or not _positive(divisor):
         return
     narrow(domains, expr.args[0], _scaled(low, divisor, smallest=True), _scaled(high, divisor, smallest=False))
 
 
-def _pow(domains: Domains, expr: Operation, low: Bound, high: Bound) -> None:
+def _pow(domains: Domains, expr: Calculation, low: Bound, high: Bound) -> None:
     base, exponent = domains.bounds(expr.args[0]), domains.bounds(expr.args[1])
     if base is None or exponent is None or base[0] < 0 or exponent[0] < 0:
         return
@@ -252,17 +252,17 @@ def _pow(domains: Domains, expr: Operation, low: Bound, high: Bound) -> None:
         narrow(domains, expr.args[1], None, high.bit_length() // (base[0].bit_length() - 1))
 
 
-def _min(domains: Domains, expr: Operation, low: Bound, high: Bound) -> None:
+def _min(domains: Domains, expr: Calculation, low: Bound, high: Bound) -> None:
     for arg in expr.args:
         narrow(domains, arg, low, high if len(expr.args) == 1 else None)
 
 
-def _max(domains: Domains, expr: Operation, low: Bound, high: Bound) -> None:
+def _max(domains: Domains, expr: Calculation, low: Bound, high: Bound) -> None:
     for arg in expr.args:
         narrow(domains, arg, low if len(expr.args) == 1 else None, high)
 
 
-def _abs(domains: Domains, expr: Operation, low: Bound, high: Bound) -> None:
+def _abs(domains: Domains, expr: Calculation, low: Bound, high: Bound) -> None:
     if high is not None:
         narrow(domains, expr.args[0], -high, high)
     bounds = domains.bounds(expr.args[0])
@@ -272,7 +272,7 @@ def _abs(domains: Domains, expr: Operation, low: Bound, high: Bound) -> None:
         narrow(domains, expr.args[0], None, -low)
 
 
-def _element(domains: Domains, expr: Operation, low: Bound, high: Bound) -> None:
+def _element(domains: Domains, expr: Calculation, low: Bound, high: Bound) -> None:
     """The index selects an item that can lie in low..high; where one is left, that item does."""
     index, items = expr.args[0], expr.args[1:]
     bounds = domains.bounds(index)
@@ -293,7 +293,7 @@ def _meets(interval: Interval | None, low: Bound, high: Bound) -> bool:
     )
 
 
-_RULES: dict[str, Callable[[Domains, Operation, Bound, Bound], None]] = {
+_RULES: dict[str, Callable[[Domains, Calculation, Bound, Bound], None]] = {
     "add": _add,
     "neg": _neg,
     "mul": _mul,

@@ -9,6 +9,7 @@ from constrint.model import (
     AllDifferent,
     AllOf,
     AnyOf,
+    Calculation,
     Comparison,
     Const,
     Constraint,
@@ -16,10 +17,9 @@ from constrint.model import (
     Domain,
     Expr,
     Implies,
+    InTable,
     IsIn,
     Not,
-    Operation,
-    Table,
     Truth,
     Var,
 )
@@ -68,7 +68,12 @@ def is_implied(rule: Constraint, domains: Mapping[str, Domain]) -> bool:
         if a is not None and b is not None and decided(rule.op, a, b):
             return True
         remainder, number = rule.left, rule.right
-        if rule.op == "==" and isinstance(remainder, Operation) and remainder.op == "mod" and isinstance(number, Const):
+        if (
+            rule.op == "=="
+            and isinstance(remainder, Calculation)
+            and remainder.op == "mod"
+            and isinstance(number, Const)
+        ):
             modulus = state.bounds(remainder.args[1])
             return (
                 modulus is not None
@@ -128,7 +133,7 @@ def revise(state: Domains, rule: Constraint) -> None:
         _divides(state, rule.divisor, rule.number)
     elif isinstance(rule, IsIn):
         _member(state, rule)
-    elif isinstance(rule, Table):
+    elif isinstance(rule, InTable):
         _tabled(state, rule)
     elif isinstance(rule, AllOf):
         for part in rule.parts:
@@ -186,7 +191,7 @@ def _equal(state: Domains, left: Expr, right: Expr) -> None:
 
 def _equals_number(state: Domains, expr: Expr, number: int) -> None:
     """Uses expr == number: factors of a product divide it, a remainder of 0 is divisibility."""
-    if not isinstance(expr, Operation):
+    if not isinstance(expr, Calculation):
         return
     if expr.op == "mul" and number != 0:
         for factor in expr.args:
@@ -219,7 +224,7 @@ def _divides(state: Domains, divisor: Expr, number: Expr) -> None:
 
 def _divides_number(state: Domains, expr: Expr, number: int) -> None:
     """Uses that `expr` divides a number other than 0, and with it every factor of `expr`."""
-    if isinstance(expr, Operation) and expr.op in ("mul", "neg"):
+    if isinstance(expr, Calculation) and expr.op in ("mul", "neg"):
         for factor in expr.args:
             _divides_number(state, factor, number)
     elif isinstance(expr, Var):
@@ -249,7 +254,7 @@ def _member(state: Domains, rule: IsIn) -> None:
         state.congruent(name, domain.lower, domain.step)
 
 
-def _tabled(state: Domains, rule: Table) -> None:
+def _tabled(state: Domains, rule: InTable) -> None:
     """Keeps the values of the rows that every variable still allows."""
     rows = rule.rows
     if len(rows) > MAX_TABLE:
@@ -328,7 +333,7 @@ def _residues(expr: Expr, domains: Mapping[str, Domain], modulus: int) -> Residu
         return _of_domain(domains[expr.name], modulus)
     if isinstance(expr, Truth):
         return frozenset((0, 1 % modulus))
-    assert isinstance(expr, Operation)
+    assert isinstance(expr, Calculation)
     if expr.op == "neg":
         return frozenset(-a % modulus for a in _residues(expr.args[0], domains, modulus))
     if expr.op == "pow" and isinstance(expr.args[1], Const) and expr.args[1].number >= 0:
@@ -358,7 +363,7 @@ def substitute_expr(expr: Expr, name: str, value: Expr) -> Expr:
         return value
     if isinstance(expr, Truth):
         return Truth(substitute(expr.condition, name, value))
-    assert isinstance(expr, Operation)
+    assert isinstance(expr, Calculation)
     return rebuilt(expr, tuple(substitute_expr(a, name, value) for a in expr.args))
 
 
@@ -375,8 +380,8 @@ def substitute(item: Constraint, name: str, value: Expr) -> Constraint:
         new = IsIn(substitute_expr(item.expr, name, value), item.domain)
     elif isinstance(item, AllDifferent):
         new = AllDifferent(tuple(substitute_expr(e, name, value) for e in item.exprs))
-    elif isinstance(item, Table):
-        new = Table(tuple(substitute_expr(e, name, value) for e in item.exprs), item.rows)
+    elif isinstance(item, InTable):
+        new = InTable(tuple(substitute_expr(e, name, value) for e in item.exprs), item.rows)
     elif isinstance(item, (AllOf, AnyOf)):
         new = type(item)(tuple(substitute(p, name, value) for p in item.parts))
     elif isinstance(item, Not):

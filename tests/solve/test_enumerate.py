@@ -172,7 +172,7 @@ def test_limits_are_honest() -> None:
     problem = parse("x <= y")
     with pytest.raises(LimitReachedError, match=r"'x'.*max_values"):
         enumerate_space(problem)
-    wide = parse("var x in 1..3000; var y in 1..3000; x + y != 7")
+    wide = parse("var x in 1..3000; var y in 1..3000; x * y % (x + y) != 7")
     with pytest.raises(LimitReachedError, match="max_rows"):
         enumerate_space(wide, Limits(max_rows=1_000_000))
     with pytest.raises(LimitReachedError, match="max_seconds"):

@@ -14,7 +14,7 @@ constexpr double kFewCells = 1 << 17;
 constexpr int kRounds = 3;
 constexpr double kFirstCells = 1 << 19;
 constexpr int64_t kFirstDecisions = 1 << 10;
-constexpr size_t kFirstArcs = 1 << 15, kManyArcs = 1 << 19;
+constexpr size_t kFirstArcs = 1 << 15, kManyArcs = 1 << 20;
 constexpr int kGrowth = 3, kArcGrowth = 4;
 // Tables of more cells than these wait for a longer search, and for all rounds.
 constexpr double kManyCells = 1 << 22, kMostCells = 1 << 26, kHopeless = 1e15;
@@ -82,7 +82,7 @@ class Component {
     size_t arcs = kFirstArcs;
     for (int round = 0; round < kRounds; ++round) {
       if (sums && draw(arcs)) return;
-      if (tables_within(std::min(cells, kCellsPerStep * steps_left())) || search(decisions)) return;
+      if ((!hopeless && tables_within(std::min(cells, kCellsPerStep * steps_left()))) || search(decisions)) return;
       cells *= 1 << kGrowth;
       decisions <<= kGrowth;
       arcs <<= kArcGrowth;

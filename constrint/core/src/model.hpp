@@ -12,7 +12,7 @@
 namespace constrint {
 
 // Variables beyond this number, or values beyond this magnitude, are left to the Python path.
-constexpr int kMaxVariables = 256;
+constexpr int kMaxVariables = 384;
 constexpr int64_t kMaxMagnitude = int64_t{1} << 62;
 constexpr size_t kMaxDomain = 4096;
 constexpr int kMaxDepth = 200;

@@ -73,7 +73,7 @@ class Bounds:
             return domain.lower, domain.upper
         if isinstance(expr, e.Truth):
             return 0, 1
-        assert isinstance(expr, e.Operation)
+        assert isinstance(expr, e.Calculation)
         if isinstance(expr, Element):
             items = [self.of(a) for a in expr.args[1:]]
             return min(i[0] for i in items), max(i[1] for i in items)
@@ -96,7 +96,7 @@ class Bounds:
         if isinstance(expr, e.Var):
             domain = self.domains[expr.name]
             return domain.size <= _LISTED and all(map(_is_dyadic, domain))
-        if not isinstance(expr, e.Operation):
+        if not isinstance(expr, e.Calculation):
             return False
         if expr.op == "pow":
             return self.dyadic(expr.args[0]) and self.of(expr.args[1])[0] >= 0
@@ -205,7 +205,7 @@ class Arithmetic:
         self.prove(low >= 0, f"the exponent {exponent} may be negative ({low}), which gives a fraction in Python")
         if self.bounds.size(base) > 1 and (self.bounds.size(base).bit_length() - 1) * high > MAX_BITS:
             raise InexactError(f"the power {base} ** {exponent} has more than {MAX_BITS} bits")
-        return e.Operation("pow", (base, exponent))
+        return e.Calculation("pow", (base, exponent))
 
     def bitwise(self, left: Number, right: Number, sign: str) -> Number:
         """`& | ^` of integers or of conditions, and shifts."""
@@ -214,12 +214,12 @@ class Arithmetic:
         if isinstance(left, e.Truth) and isinstance(right, e.Truth) and sign in _BITWISE:
             return e.Truth(junction(_BITWISE[sign], left.condition, right.condition))
         if sign in _BITWISE:
-            return e.Operation(_BITWISE[sign], (left, right))
+            return e.Calculation(_BITWISE[sign], (left, right))
         # A shift by a negative number has no value, and neither has its power of two.
         if (self.bounds.size(left).bit_length() + 1) + self.bounds.of(right)[1] > MAX_BITS:
             raise InexactError(f"the shift {left} {sign} {right} may have more than {MAX_BITS} bits")
-        times = e.Operation("pow", (e.Const(2), right))
-        return e.mul(left, times) if sign == "<<" else e.Operation("floordiv", (left, times))
+        times = e.Calculation("pow", (e.Const(2), right))
+        return e.mul(left, times) if sign == "<<" else e.Calculation("floordiv", (left, times))
 
     def converted(self, name: str, value: Number) -> Number:
         """`int(value)`, which rounds towards 0, or `float(value)`."""
@@ -250,7 +250,7 @@ class Arithmetic:
         """`min`, `max` or `abs`."""
         numbers = [arg for arg in args if isinstance(arg, e.Expr)]
         if len(numbers) == len(args):
-            return e.Operation(name, tuple(numbers))
+            return e.Calculation(name, tuple(numbers))
         sides = [arg if isinstance(arg, Quotient) else self._lifted(arg) for arg in args]
         if name == "abs":
             num, den = (e.absolute(part) for part in sides[0][:2])
@@ -259,7 +259,7 @@ class Arithmetic:
         for side in map(self._positive, sides[1:]):
             # Rounding keeps the order, so the least of the rounded is the rounded least.
             parts = (_times(best.num, side.den), _times(side.num, best.den))
-            best = Quotient(e.Operation(name, parts), _times(best.den, side.den), best.rounded or side.rounded)
+            best = Quotient(e.Calculation(name, parts), _times(best.den, side.den), best.rounded or side.rounded)
         return best
 
     def _positive(self, value: Quotient) -> Quotient:

@@ -19,7 +19,7 @@ from constrint.model.domain import Coded, Domain
 from constrint.model.intmath import MAX_BITS
 from constrint.model.logic import Element
 from constrint.model.python.quotient import Bounds
-from constrint.model.table import Table
+from constrint.model.table import InTable
 
 #: Functions that written expressions call: no parameter may have one of these names.
 CALLED: Final = frozenset(("abs", "int", "max", "min", "range"))
@@ -128,7 +128,7 @@ class _Writer:
             return self._where_defined((item.divisor, item.number), rest, needed)
         if isinstance(item, c.IsIn):
             return self._where_defined((item.expr,), self._member(item, "in"))
-        if isinstance(item, Table):
+        if isinstance(item, InTable):
             return self._where_defined(item.exprs, self._table(item))
         if isinstance(item, (c.AllOf, c.AnyOf)):
             is_every = isinstance(item, c.AllOf)
@@ -193,7 +193,7 @@ class _Writer:
         step = f", {domain.step}" if domain.step != 1 else ""
         return f"{text} {sign} range({domain.lower}, {domain.upper + 1}{step})"
 
-    def _table(self, item: Table) -> str:
+    def _table(self, item: InTable) -> str:
         if len(item.rows) > MAX_ROWS:
             raise CannotWrite(f"a table of {len(item.rows):,} rows is longer than {MAX_ROWS:,}")
         heads, columns = [], []
@@ -222,7 +222,7 @@ class _Writer:
             return str(expr.number), _ATOM if expr.number >= 0 else _NEG
         if isinstance(expr, e.Truth):
             return f"({self.test(expr.condition)[0]})", _ATOM
-        assert isinstance(expr, e.Operation)
+        assert isinstance(expr, e.Calculation)
         if isinstance(expr, Element):
             return self._chosen(expr, lambda item: self._at(item, _OR)), _ATOM
         return self._operation(expr.op, expr.args, expr)
@@ -245,7 +245,7 @@ class _Writer:
         sign, strength = _SIGNS[op]
         text = self._at(args[0], strength)
         for arg in args[1:]:
-            if op == "add" and isinstance(arg, e.Operation) and arg.op == "neg":
+            if op == "add" and isinstance(arg, e.Calculation) and arg.op == "neg":
                 text += f" - {self._at(arg.args[0], _MUL)}"
             elif op == "add" and isinstance(arg, e.Const) and arg.number < 0:
                 text += f" - {-arg.number}"
@@ -281,7 +281,7 @@ class _Writer:
 
     def _needs(self, expr: e.Expr) -> list[str]:
         """Tests, in this order, that an expression has a value; none where it always has."""
-        if not isinstance(expr, e.Operation) or e.is_total(expr):
+        if not isinstance(expr, e.Calculation) or e.is_total(expr):
             return []
         if isinstance(expr, Element):
             return self._needs_of_choice(expr)

@@ -272,12 +272,12 @@ class Grammar(MemberReader):
         if num_arguments is not None and len(args) != num_arguments:
             raise self.error(f"{name.value} takes {num_arguments} argument(s), got {len(args)}", name)
         if name.value == "pow2":
-            return e.Operation("pow", (e.Const(2), args[0]))
+            return e.Calculation("pow", (e.Const(2), args[0]))
         if name.value == "element":
             if len(args) < 2:
                 raise self.error("element takes an index and at least one item: element(i, 10, 20)", name)
             return Element(tuple(args))
-        return e.Operation(name.value, tuple(args))
+        return e.Calculation(name.value, tuple(args))
 
     def _infix(self, left: Value, start: Token, operator: Token, level: int) -> Value:
         if level == _TEST:
@@ -288,7 +288,7 @@ class Grammar(MemberReader):
         self.skip_lines()
         if level == _POW:
             base = self._as_expr(left, start)
-            return e.Operation("pow", (base, self._as_expr(self.value(_NEG), operator)))
+            return e.Calculation("pow", (base, self._as_expr(self.value(_NEG), operator)))
         first = self._as_constraint(left, start)
         if level == _IMPLIES:
             return c.implies(first, self._as_constraint(self.value(_IMPLIES), operator))
@@ -322,7 +322,7 @@ class Grammar(MemberReader):
             if sign.value == "*":
                 factors.append(part)
                 continue
-            result = e.Operation(_ARITHMETIC[sign.value], (e.mul(*factors), part))
+            result = e.Calculation(_ARITHMETIC[sign.value], (e.mul(*factors), part))
             factors = [result]
         return e.mul(*factors)
 
@@ -341,7 +341,7 @@ class Grammar(MemberReader):
                 result = e.add(result, part if sign.value == "+" else e.neg(part))
             else:
                 result = (
-                    e.mul(result, part) if sign.value == "*" else e.Operation(_ARITHMETIC[sign.value], (result, part))
+                    e.mul(result, part) if sign.value == "*" else e.Calculation(_ARITHMETIC[sign.value], (result, part))
                 )
         return result
 

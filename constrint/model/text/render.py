@@ -7,11 +7,21 @@ from fractions import Fraction
 from constrint.errors import UsageError
 from constrint.model import constraint as c
 from constrint.model.domain import Coded, Domain, is_literal, literal, quoted
-from constrint.model.expr import DOTTED_PATTERN, NAME_PATTERN, RESERVED, Const, Expr, Operation, Truth, Var, is_total
+from constrint.model.expr import (
+    DOTTED_PATTERN,
+    NAME_PATTERN,
+    RESERVED,
+    Calculation,
+    Const,
+    Expr,
+    Truth,
+    Var,
+    is_total,
+)
 from constrint.model.logic import AllDifferent, Element
 from constrint.model.operations import BINARY
 from constrint.model.problem import Problem, SoftConstraint
-from constrint.model.table import Table
+from constrint.model.table import InTable
 
 # Binding strength, weakest first; `parse` reads the same order.
 _WHOLE, _ADD, _MUL, _NEG, _POW, _ATOM = 0, 1, 2, 3, 4, 5
@@ -57,7 +67,7 @@ def _expr(expr: Expr) -> tuple[str, int]:
         if expr.name:
             return constant(expr.name), _ATOM
         return str(expr.number), _ATOM if expr.number >= 0 else _NEG
-    assert isinstance(expr, Operation)
+    assert isinstance(expr, Calculation)
     args = expr.args
     if isinstance(expr, Element) and isinstance(args[0], Truth) and len(args) == 3 and not _conditions(args[1:]):
         test = render_constraint(args[0].condition)
@@ -73,7 +83,7 @@ def _expr(expr: Expr) -> tuple[str, int]:
     if sign:
         first = args[0]
         # A remainder gets brackets: the dialect "constrint" would read x % y * z as x % (y * z).
-        bracketed = isinstance(first, Operation) and first.op == "mod" and expr.op != "mod"
+        bracketed = isinstance(first, Calculation) and first.op == "mod" and expr.op != "mod"
         head = f"({_expr(first)[0]})" if bracketed else _at(first, _MUL)
         return f" {sign} ".join([head, *(_at(a, _NEG) for a in args[1:])]), _MUL
     return f"{expr.op}({', '.join(_expr(a)[0] for a in args)})", _ATOM
@@ -87,7 +97,7 @@ def _conditions(args: tuple[Expr, ...]) -> bool:
 def _sum(args: tuple[Expr, ...]) -> str:
     text = _at(args[0], _MUL)
     for arg in args[1:]:
-        if isinstance(arg, Operation) and arg.op == "neg":
+        if isinstance(arg, Calculation) and arg.op == "neg":
             text += f" - {_at(arg.args[0], _MUL)}"
         elif isinstance(arg, Const) and arg.number < 0 and not arg.name:
             text += f" - {-arg.number}"
@@ -117,7 +127,7 @@ def _logic(item: c.Constraint) -> tuple[str, int]:
         return f"{render_expr(item.divisor)} divides {render_expr(item.number)}", _TEST
     if isinstance(item, c.IsIn):
         return _member(item), _TEST
-    if isinstance(item, Table):
+    if isinstance(item, InTable):
         return _table(item), _TEST
     if isinstance(item, AllDifferent):
         return f"all_different({', '.join(_expr(e)[0] for e in item.exprs)})", _TEST
@@ -183,7 +193,7 @@ def _member(item: c.IsIn, word: str = "in") -> str:
     return f"{render_expr(side)} {word} {item.domain}"
 
 
-def _table(item: Table) -> str:
+def _table(item: InTable) -> str:
     heads, columns = [], []
     for place, expr in enumerate(item.exprs):
         codes = [row[place] for row in item.rows]

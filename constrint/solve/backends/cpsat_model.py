@@ -17,6 +17,7 @@ from constrint.model import (
     AllDifferent,
     AllOf,
     AnyOf,
+    Calculation,
     Comparison,
     Const,
     Constraint,
@@ -25,10 +26,9 @@ from constrint.model import (
     Element,
     Expr,
     Implies,
+    InTable,
     IsIn,
     Not,
-    Operation,
-    Table,
     Truth,
     Var,
 )
@@ -142,7 +142,7 @@ class ModelBuilder:
             return Term(expr.number, (expr.number, expr.number))
         if isinstance(expr, Truth):
             return Term(self.literal(expr.condition), (0, 1))
-        assert isinstance(expr, Operation)
+        assert isinstance(expr, Calculation)
         what = str(expr)
         if isinstance(expr, Element):
             return self._element(expr, what)
@@ -328,7 +328,7 @@ class ModelBuilder:
                 for literal in term.defined:
                     self.model.add(literal == 1)
             self.model.add_all_different([self._library.LinearExpr.sum([t.linear]) for t in terms])
-        elif isinstance(item, Table) and all(isinstance(e, Var) for e in item.exprs):
+        elif isinstance(item, InTable) and all(isinstance(e, Var) for e in item.exprs):
             self.model.add_allowed_assignments([self.term(e).linear for e in item.exprs], list(item.rows))
         elif isinstance(item, AllOf):
             for part in item.parts:
@@ -390,14 +390,14 @@ class ModelBuilder:
             verdict = self._decided(left.linear, item.op, right.linear)
             return self._all([*left.defined, *right.defined, verdict])
         if isinstance(item, Divides):
-            rest = self.term(Operation("mod", (item.number, item.divisor)))
+            rest = self.term(Calculation("mod", (item.number, item.divisor)))
             return self._all([*rest.defined, self._decided(rest.linear, "==", 0)])
-        if isinstance(item, Table):
+        if isinstance(item, InTable):
             return self._row_of(item)
         assert isinstance(item, IsIn)
         return self._member(item)
 
-    def _row_of(self, item: Table) -> Any:
+    def _row_of(self, item: InTable) -> Any:
         """A literal per value of a column, one per row that holds where all of its values do, and their disjunction."""
         if len(item.rows) > MAX_TABLE:
             raise UnsupportedError(
@@ -432,8 +432,8 @@ class ModelBuilder:
             self.model.add_linear_expression_in_domain(expr, inside).only_enforce_if(literal)
             self.model.add_linear_expression_in_domain(expr, inside.complement()).only_enforce_if(~literal)
             return self._all([*term.defined, literal])
-        offset = Operation("add", (item.expr, Const(-domain.lower)))
-        rest = self.term(Operation("mod", (offset, Const(domain.step))))
+        offset = Calculation("add", (item.expr, Const(-domain.lower)))
+        rest = self.term(Calculation("mod", (offset, Const(domain.step))))
         checks = [
             self._decided(term.linear, ">=", domain.lower),
             self._decided(term.linear, "<=", domain.upper),

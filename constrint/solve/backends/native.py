@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 
 from constrint.errors import CancelledError, LimitReachedError, UndefinedValueError, UnsupportedError
-from constrint.model import Comparison, Const, Domain, Objective, Operation, Problem, Var
+from constrint.model import Calculation, Comparison, Const, Domain, Objective, Problem, Var
 from constrint.model.columns import rows_with_value
 from constrint.solve.backends.backend import Backend, Columns
 from constrint.solve.budget import BETWEEN_LOOKS, Budget, Limits, is_cancelled
@@ -188,7 +188,7 @@ def in_order_of_objectives(problem: Problem, budget: Budget) -> Problem | None:
     directions: dict[str, bool] = {}
     for objective in problem.objectives:
         expr, rises = objective.expr, objective.maximise
-        if isinstance(expr, Operation) and expr.op == "neg":
+        if isinstance(expr, Calculation) and expr.op == "neg":
             (expr,), rises = expr.args, not rises
         if not isinstance(expr, Var):
             return None

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from constrint.errors import LimitReachedError
-from constrint.model import AllOf, Comparison, Constraint, Domain, Expr, Operation, Problem, Var, is_in
+from constrint.model import AllOf, Calculation, Comparison, Constraint, Domain, Expr, Problem, Var, is_in
 from constrint.model.columns import ExactColumn, test
 from constrint.model.expr import add, neg
 from constrint.solve.budget import Budget
@@ -173,7 +173,7 @@ def _definition(names: list[str], constraints: list[Constraint]) -> tuple[str, E
 
 
 def _terms(expr: Expr) -> list[Expr]:
-    return list(expr.args) if isinstance(expr, Operation) and expr.op == "add" else [expr]
+    return list(expr.args) if isinstance(expr, Calculation) and expr.op == "add" else [expr]
 
 
 def _isolated(name: str, equality: Comparison) -> Expr | None:
@@ -187,7 +187,7 @@ def _isolated(name: str, equality: Comparison) -> Expr | None:
     total = add(*rest)
     if isinstance(term, Var):
         return neg(total)
-    if isinstance(term, Operation) and term.op == "neg" and isinstance(term.args[0], Var):
+    if isinstance(term, Calculation) and term.op == "neg" and isinstance(term.args[0], Var):
         return total
     return None
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from constrint.errors import CancelledError, LimitReachedError
-from constrint.model import Comparison, Const, Constraint, Domain, Element, Expr, Operation, Problem, Truth, Var
+from constrint.model import Calculation, Comparison, Const, Constraint, Domain, Element, Expr, Problem, Truth, Var
 from constrint.model.columns import MAX, MIN, ExactColumn, evaluate, test, wide
 from constrint.model.operations import BINARY, UNARY, Interval, fold
 from constrint.solve.budget import Budget, Limits
@@ -306,11 +306,11 @@ def _range(expr: Expr, assigned: Mapping[str, ExactColumn], open_bounds: Mapping
         return _Range(0, 1, (0, 1))
     if isinstance(expr, Element) and not all(n in assigned for n in expr.variables):
         raise _Unknown
-    assert isinstance(expr, (Operation, Truth))
+    assert isinstance(expr, (Calculation, Truth))
     if all(n in assigned for n in expr.variables):
         column = evaluate(expr, assigned)
         return _Range(column.values, column.values, _small(column.bounds))
-    assert isinstance(expr, Operation)
+    assert isinstance(expr, Calculation)
     return fold(expr.op, [_range(a, assigned, open_bounds) for a in expr.args], _unary, _binary)
 
 

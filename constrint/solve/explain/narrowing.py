@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from constrint.errors import LimitReachedError
-from constrint.model import AllOf, Comparison, Const, Constraint, Domain, Expr, Operation, Var
+from constrint.model import AllOf, Calculation, Comparison, Const, Constraint, Domain, Expr, Var
 from constrint.model.columns import ExactColumn, test
 from constrint.solve.intervals import Contradiction, Domains
 from constrint.solve.propagation import normal, revise
@@ -257,10 +257,10 @@ def _collect(expr: Expr, factor: int, terms: _Terms) -> int:
     """Adds `factor` times an expression to the coefficients of terms; returns what is left as a number."""
     if isinstance(expr, Const):
         return factor * expr.number
-    if isinstance(expr, Operation) and expr.op in ("add", "neg"):
+    if isinstance(expr, Calculation) and expr.op in ("add", "neg"):
         sign = -factor if expr.op == "neg" else factor
         return sum(_collect(arg, sign, terms) for arg in expr.args)
-    if isinstance(expr, Operation) and expr.op == "mul":
+    if isinstance(expr, Calculation) and expr.op == "mul":
         numbers = [a.number for a in expr.args if isinstance(a, Const)]
         others = [a for a in expr.args if not isinstance(a, Const)]
         if len(others) == 1:

@@ -278,7 +278,7 @@ class Questions:
         self.undecided = 0
 
     def are_enough(self) -> bool:
-        """Whether so many questions stayed without an answer that no more are posed; a time limit says that itself."""
+        """Whether no more questions are posed, since many had no answer; where there is a time limit, it decides."""
         return self.budget.limits.max_seconds is None and self.undecided >= _MOST_UNDECIDED
 
     def check(self) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from constrint.errors import CancelledError, LimitReachedError, UndefinedValueError, UnknownNameError, UsageError
-from constrint.model import Comparison, Const, Constraint, Divides, Domain, Expr, IsIn, Problem, Table
+from constrint.model import Comparison, Const, Constraint, Divides, Domain, Expr, InTable, IsIn, Problem
 from constrint.model.coding import Coding
 from constrint.model.columns import ExactColumn, test
 from constrint.model.constraint import CERTAIN
@@ -200,7 +200,7 @@ def _broken(rule: Constraint, values: Mapping[str, int]) -> BrokenRule:
         listed = rule.domain.listed or ()
         members = f"{{{', '.join(code_text(rule.expr, v) for v in listed)}}}" if listed else str(rule.domain)
         numbers = f"{_written(left, rule.expr)} is not in {members}"
-    elif isinstance(rule, Table):
+    elif isinstance(rule, InTable):
         shown = ", ".join(_written(_value(e, values), e) for e in rule.exprs)
         numbers = f"({shown}) is not among the {len(rule.rows)} rows"
     else:
@@ -211,7 +211,7 @@ def _broken(rule: Constraint, values: Mapping[str, int]) -> BrokenRule:
 
 def _atoms(rule: Constraint) -> list[Constraint]:
     """Comparisons, divisibilities and memberships in a rule."""
-    if isinstance(rule, (Comparison, Divides, IsIn, Table)):
+    if isinstance(rule, (Comparison, Divides, IsIn, InTable)):
         return [rule]
     return [atom for part in rule.operands() if isinstance(part, Constraint) for atom in _atoms(part)]
 

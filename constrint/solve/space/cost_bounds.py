@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from constrint.model import Element, Expr, Operation, Truth, Var
+from constrint.model import Calculation, Element, Expr, Truth, Var
 from constrint.model.columns import ExactColumn, evaluate
 from constrint.model.operations import BINARY, UNARY, Interval, fold
 from constrint.solve.space.axes import Axis, AxisLayout, Rows, check_listing, total_type
@@ -77,7 +77,7 @@ class CostBounds:
             return self._of_group(place, expr, choice)
         if isinstance(expr, Truth):
             return Range(0, 1, (0, 1))
-        assert isinstance(expr, Operation)
+        assert isinstance(expr, Calculation)
         if isinstance(expr, Element):
             return self._of_items(expr, choice)
         args: Sequence[Expr] = expr.args
@@ -100,7 +100,7 @@ class CostBounds:
         """The open table below which all variables of an expression lie."""
         return next((p for p in choice.groups if expr.variables <= self._forest.tables[p].below), None)
 
-    def _bundled(self, expr: Operation, choice: PartialChoice) -> Sequence[Expr]:
+    def _bundled(self, expr: Calculation, choice: PartialChoice) -> Sequence[Expr]:
         """Operands that lie below one open table are taken together."""
         bundles: dict[int | None, list[Expr]] = {}
         rest: list[Expr] = []
@@ -111,7 +111,7 @@ class CostBounds:
                 bundles.setdefault(home, []).append(arg)
             else:
                 rest.append(arg)
-        return [*(b[0] if len(b) == 1 else Operation(expr.op, tuple(b)) for b in bundles.values()), *rest]
+        return [*(b[0] if len(b) == 1 else Calculation(expr.op, tuple(b)) for b in bundles.values()), *rest]
 
     def _of_group(self, place: int, expr: Expr, choice: PartialChoice) -> Range:
         whole = self.message(place, expr)
