@@ -222,12 +222,8 @@ def test_facts_that_others_compute_with() -> None:
     assert mi355x.sm.smem_alloc_granularity_bytes == 1280
     assert "tf32" not in mi355x.compute.matrix_flop_per_s
     assert [load_gpu(n).sm.warp_size for n in ("h200", "mi300x", "7900xtx")] == [32, 64, 32]
-<<<<<<< HEAD
-    assert load_gpu("b300").memory.l2.size_bytes is None
-=======
     assert load_gpu("l40s").memory.l2.size_bytes == 96 * 2**20
-    assert load_gpu("gh200").memory.l2.size_bytes is None
->>>>>>> truth
+    assert load_gpu("b300").memory.l2.size_bytes is None
 
 
 def test_unknown_dtypes_are_refused() -> None:
