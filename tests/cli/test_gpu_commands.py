@@ -41,7 +41,7 @@ def test_gpus_lists_every_model(call: Call) -> None:
     document = json.loads(out)
     assert document["schema"] == "constrint.gpus/1"
     assert [gpu["name"] for gpu in document["gpus"]] == list(list_gpus())
-    assert next(gpu for gpu in document["gpus"] if gpu["name"] == "L40S")["l2_bytes"] is None
+    assert next(gpu for gpu in document["gpus"] if gpu["name"] == "GH200")["l2_bytes"] is None
 
 
 def test_gpu_shows_sources_and_what_is_unconfirmed(call: Call) -> None:
