@@ -65,7 +65,7 @@ def _judge(args: argparse.Namespace) -> None:
         dated = f"Judged on {date}: {len(rows):,} products."
         written.fill(written.PAGE, "figures", [dated, "", *table_lines(rows)])
         written.fill(written.PAGE, "experts", experts.table_lines(list(experts.priced())))
-        written.fill(written.README, "elsewhere", [dated, "", *written.short_lines(rows)])
+        written.fill(written.README, "elsewhere", written.short_lines(rows))
 
 
 if __name__ == "__main__":

@@ -60,8 +60,10 @@ def source_of(rows: Iterable[Judged]) -> str:
 
 
 def short_lines(rows: Sequence[Judged]) -> list[str]:
-    """The README's table: a row per GPU, its types together."""
-    lines = ["| GPU | products | below 10 us | from 10 us | eight in ten from 10 us |", "|---|---|---|---|---|"]
+    """The README's table: a row per GPU, its types together but those whose times may include quantising."""
+    rows = [row for row in rows if row.time.what != QUANTISES]
+    lines = [f"Judged on {today()}: {len(rows):,} products.", ""]
+    lines += ["| GPU | products | below 10 us | from 10 us | eight in ten from 10 us |", "|---|---|---|---|---|"]
     for gpu, of_gpu in groups(sorted(rows, key=lambda row: row.gpu), lambda row: row.gpu).items():
         small = figures([row for row in of_gpu if row.size == SMALL])
         rest = figures([row for row in of_gpu if row.size != SMALL])
