@@ -183,11 +183,17 @@ def user_folder() -> Path | None:
     return None if chosen == "0" else Path(_home(chosen))
 
 
-def settings_folder() -> Path:
+def settings_folder(kind: str) -> Path:
     """The folder of what users state themselves, such as models of their GPUs; no cache, and nothing removes it."""
+    return _settings_of(kind, os.environ.get("HOME", ""), os.environ.get("XDG_CONFIG_HOME", ""))
+
+
+@lru_cache(maxsize=8)
+def _settings_of(kind: str, home: str, configured: str) -> Path:
+    """The folder of settings under these values of the environment, which platformdirs reads itself."""
     from platformdirs import user_config_path
 
-    return user_config_path("constrint")
+    return user_config_path("constrint") / kind
 
 
 def _home(chosen: str) -> str:

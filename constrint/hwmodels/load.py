@@ -90,7 +90,13 @@ _load_shipped = functools.cache(_load_file)
 
 
 def _load_found(path: Path) -> GpuModel:
-    return _load_shipped(path) if path.is_relative_to(names.DATA) else _load_file(path)
+    return _load_shipped(path) if _ships(path) else _load_file(path)
+
+
+@functools.lru_cache(maxsize=256)
+def _ships(path: Path) -> bool:
+    """Whether a file comes with constrint."""
+    return path.is_relative_to(names.DATA)
 
 
 def _read(path: Path, above: tuple[Path, ...] = ()) -> Any:

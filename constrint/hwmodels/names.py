@@ -14,11 +14,12 @@ import functools
 import os
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from constrint import cache
-from constrint.errors import HardwareModelError, UnknownNameError
+from constrint.errors import HardwareModelError, UnknownNameError, shortened
 from constrint.hwmodels.parse import parse_yaml
 
 DATA = Path(__file__).parent / "data"
@@ -61,15 +62,17 @@ def user_folders() -> tuple[Path, ...]:
     named = os.environ.get("CONSTRINT_GPU_PATH", "")
     if named:
         return tuple(Path(folder).expanduser() for folder in named.split(os.pathsep) if folder)
-    return (cache.settings_folder() / "gpus",)
+    return (cache.settings_folder("gpus"),)
 
 
 def user_index() -> Index:
     """Index of the user's own files, read anew: of one name in two folders the first holds."""
     found: dict[str, Path] = {}
     for folder in user_folders():
-        for path in sorted(folder.glob("*.yaml")):
-            found.setdefault(path.name, path)
+        with suppress(OSError):
+            for name in sorted(os.listdir(folder)):
+                if name.endswith(".yaml"):
+                    found.setdefault(name, folder / name)
     return _index_of(found.values())
 
 
@@ -124,7 +127,7 @@ def find(name: str, *, shipped_first: bool = False) -> Path:
     if found is None:
         known = {**index().files, **user_index().files}
         near = UnknownNameError("GPU", name, known, "`constrint gpus` lists them; a path names your own file.")
-        raise near if near.nearest else _nearest_alias(name, near)
+        raise _nearest_alias(name, near)
     return found
 
 
@@ -147,5 +150,8 @@ def _nearest_alias(name: str, fallback: UnknownNameError) -> UnknownNameError:
         return fallback
     error = UnknownNameError("GPU", name, index().files)
     error.nearest = tuple(canonical)[:3]
-    error.args = (f"unknown GPU {name!r}. Nearest: {', '.join(error.nearest)}. `constrint gpus` lists them.",)
+    error.args = (
+        f"unknown GPU {shortened(name)!r}. Nearest: {', '.join(error.nearest)}. `constrint gpus` lists them; a path "
+        "names your own file.",
+    )
     return error

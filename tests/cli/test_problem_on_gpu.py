@@ -110,7 +110,7 @@ def test_names_are_listed_with_their_values(run: Any) -> None:
     assert (document["schema"], document["gpu"]) == ("constrint.gpu.names/1", "H200-SXM")
     values = {entry["name"]: entry["value"] for entry in document["names"]}
     assert (values["gpu.sm_count"], values["gpu.l2_bandwidth_bytes_per_s"]) == (132, None)
-    assert "--names lists the numbers of a model" in run("gpu", "--detect", "--names")[2]
+    assert "--names and --yaml are about a model" in run("gpu", "--detect", "--names")[2]
 
 
 @pytest.mark.parametrize("command", ["solve", "explain", "sample"])

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 TILES = ROOT / "examples" / "tiles.constrint"
 NBODY = ROOT / "tests" / "data" / "spaces" / "bat_nbody.json"
 HUGE = ROOT / "tests" / "data" / "spaces" / "atf_gemm_10x500x64.json"
-KERNEL = ("--gpu", "mi300x", "--kernel", "gemm", "--m", 512, "--n", 512, "--k", 512)
+KERNEL = ("--gpu", "mi300x", "--kernel", "gemm.pointer", "--m", 512, "--n", 512, "--k", 512)
 WAYS = {"kernel": KERNEL, "problem": ("--problem", TILES), "space": ("--space", NBODY)}
 EACH_WAY = pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 

@@ -104,7 +104,7 @@ def test_arguments_that_do_not_belong_together_are_refused() -> None:
     expr = [*VAR, code("abs"), 1, 0]
     other = core.enumerate(core.build(ONE, []), 100, 100, 0, None)[1]
     assert core.best(model, other, expr, True) is None
-    assert core.evaluate(expr, [bytes(8)] * 300, 1) is None
+    assert core.evaluate(expr, [bytes(8)] * 400, 1) is None
     assert core.evaluate(expr, [b""], 2**61) is None
     assert core.evaluate(expr, [bytes(8)], 0) is None
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from constrint.kernels.gemm.sample import SAMPLE, SPECS
-from constrint.kernels.resources.check import check_fresh, check_rows
-from constrint.kernels.resources.sample import read_table
 
+from benchmarks.resources.check import check_fresh, check_rows
+from benchmarks.resources.gemm import SAMPLE, SPECS
+from benchmarks.resources.sample import read_table
 from constrint.kernels.gemm.pointer import spec as pointer
 
 DATA = Path(__file__).resolve().parents[2] / "data"

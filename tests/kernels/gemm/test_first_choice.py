@@ -120,10 +120,11 @@ def test_choice_is_the_best_of_the_whole_space_for_everyday_shapes() -> None:
 
 
 def test_a_new_shape_takes_a_thousand_calls_and_a_repeated_one_next_to_none() -> None:
-    choose("H200-SXM", product(4096, 4096, 4096))
+    gpu = load_gpu("H200-SXM")
+    decide_product(gpu, ours(product(4096, 4096, 4096)))
     fresh, again = [], []
     for m in range(1000, 1010):
-        asked = partial(choose, "H200-SXM", product(16 * m, 4096, 4096))
+        asked = partial(decide_product, gpu, ours(product(16 * m, 4096, 4096)))
         fresh.append(calls_of(asked))
         again.append(calls_of(asked))
     # A call takes about a microsecond, those that price a few hundred rows included.
