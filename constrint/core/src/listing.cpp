@@ -74,14 +74,14 @@ class Component {
     const bool vague = variables_.size() >= kManyVariables && all_cells_ > kManyCells;
     if (vague && ((sums && draw(kFirstArcs)) || search(kFirstDecisions) || (sums && draw(kManyArcs)))) return;
     const bool products = !sums && all_cells_ > kManyCells && suits_diagram(model_, prepared_, variables_, true);
-    if (products && draw(kMostArcs)) return;
+    if (products && vague && draw(kManyArcs)) return;
     const bool later = vague && all_cells_ > kMostCells;
     if (all_cells_ < kCellsPerStep * steps_left() && !later && tables_within(kNoEnd)) return;
     double cells = kFirstCells;
     int64_t decisions = kFirstDecisions;
     size_t arcs = kFirstArcs;
     for (int round = 0; round < kRounds; ++round) {
-      if (sums && draw(arcs)) return;
+      if ((sums || products) && draw(arcs)) return;
       if ((!hopeless && tables_within(std::min(cells, kCellsPerStep * steps_left()))) || search(decisions)) return;
       cells *= 1 << kGrowth;
       decisions <<= kGrowth;
