@@ -97,8 +97,12 @@ CASES = {
         (150, 304, 70), "rr", rounds=True, shift=8, config={"tile_m": 152, "tile_n": 128, "turned": 1, "consumers": 2}
     ),
     "a batch, results in boxes": Case((70, 72, 70), "rr", rounds=True, shift=8, batch=3, config={"tile_n": 72}),
-    "a batch, turned, with B for all": Case((20, 150, 70), "cr", batch=5, shared="b", config={"tile_m": 24, "turned": 1}),
-    "a batch, with A for all and a matrix to add": Case((70, 5, 70), "rc", rounds=True, batch=3, shared="a", source=True),
+    "a batch, turned, with B for all": Case(
+        (20, 150, 70), "cr", batch=5, shared="b", config={"tile_m": 24, "turned": 1}
+    ),
+    "a batch, with A for all and a matrix to add": Case(
+        (70, 5, 70), "rc", rounds=True, batch=3, shared="a", source=True
+    ),
     "a batch, K in parts": Case((64, 100, 901), "rr", blocks=8, batch=2, config={"split_k": 4}),
     "a batch, results of 16 bits in turns": Case(
         (70, 72, 130), "cc", rounds=True, batch=4, blocks=3, config={"consumers": 2, "in_turns": 1, "tile_n": 72}
