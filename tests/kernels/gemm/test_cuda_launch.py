@@ -213,7 +213,6 @@ def test_results_leave_in_boxes_where_their_rows_allow_it() -> None:
     [
         ({"machine": Machine(132, 1, True)}, "needs a model"),
         ({"precision": "tf32x3"}, "one pass"),
-        ({"a": torch.zeros(2, 64, 64, dtype=torch.bfloat16)}, "one product"),
         ({"a": torch.zeros(1, 64, 0, dtype=torch.bfloat16)}, "without elements"),
         ({"a": torch.zeros(1, 128, 64, dtype=torch.bfloat16)[:, ::2, ::2]}, "lie along K"),
         ({"out": torch.zeros(1, 64, 64, dtype=torch.float64)}, "results of torch.float64"),
