@@ -77,6 +77,8 @@ def _number(value: Any, kept: list[Any]) -> int:
     if isinstance(value, TensorMap):
         element = ELEMENTS[value.element][1]
         facts = (value.data_ptr(), *value.shape, value.stride * element, *value.box, value.swizzle)
+        matrices, step = value.batch or (1, 0)
+        facts = (*facts, matrices, step * element)
         kept.append(np.array(facts, dtype=np.int64))
         return int(kept[-1].ctypes.data)
     if hasattr(value, "data_ptr"):
