@@ -110,7 +110,8 @@ def _is_added_in_boxes(bias: Tensor | None, source: Tensor | None, out: Tensor, 
         return False
     if source is None:
         return True
-    is_like = source.dtype == out.dtype and source.stride(2) == 1 and source.stride(1) % 2 == 0
+    is_like = source.dtype == out.dtype and source.stride(2) == 1
+    is_like = is_like and source.stride(1) % 2 == 0 and source.stride(0) % 2 == 0
     return is_like and not turned and source.data_ptr() % (2 * source.element_size()) == 0
 
 
