@@ -58,12 +58,11 @@ def cuda_launches(call: GemmCall, config: Mapping[str, int]) -> list[CudaLaunch]
     ring = ring_bytes(config, dtype, a_is_k_major=layout.a_is_k_major, b_is_k_major=layout.b_is_k_major)
     buffers = 2 if second_buffers(gpu, ring, config["consumers"]) > 0 else 1
     bias, source = as_added(epilogue.bias), as_added(epilogue.source)
-    is_plain = bias is None and source is None and epilogue.activation is None and out.element_size() == 2
     # The TMA unit stores 16 bytes at a time. It would write beside rows of C that are not multiples of 16 bytes.
     steps = (out.stride(1), n, *([out.stride(0)] if batch > 1 else []))
     is_aligned = all(size * out.element_size() % ROW_BYTES == 0 for size in steps)
     is_aligned = is_aligned and out.data_ptr() % ROW_BYTES == 0
-    in_boxes = is_plain and is_aligned
+    in_boxes = out.element_size() == 2 and is_aligned and _is_added_in_boxes(bias, source, out, turned=turned)
     ends = CompiledEpilogue(OUTPUTS[out.dtype], name_of(bias), name_of(source), epilogue.activation, in_boxes, buffers)
     tile = WgmmaTile.of(config)
     sizes = (
@@ -100,6 +99,20 @@ def cuda_launches(call: GemmCall, config: Mapping[str, int]) -> list[CudaLaunch]
         cluster=tile.cluster,
     )
     return [as_resident(launch)]
+
+
+def _is_added_in_boxes(bias: Tensor | None, source: Tensor | None, out: Tensor, *, turned: bool) -> bool:
+    """Whether the end can be added to sums in the order of wgmma, which reads two elements at a time.
+
+    A source matrix has to lie by rows, as C does, and to have its type.
+    """
+    if bias is not None and bias.data_ptr() % (2 * bias.element_size()):
+        return False
+    if source is None:
+        return True
+    is_like = source.dtype == out.dtype and source.stride(2) == 1
+    is_like = is_like and source.stride(1) % 2 == 0 and source.stride(0) % 2 == 0
+    return is_like and not turned and source.data_ptr() % (2 * source.element_size()) == 0
 
 
 def _batch_arguments(

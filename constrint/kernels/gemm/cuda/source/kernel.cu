@@ -361,6 +361,12 @@ __device__ __forceinline__ void consume(
 #endif
     unsigned begun = 0;
     if (SPLITS && number >= s.whole && threadIdx.x % kWarpgroup == 0) begun = count(counters_of(u, counters, consumer));
+#if STORES_BOXES && SOURCE
+#if BATCHED
+    s.source = static_cast<const unsigned char*>(s.first_source) + u.batch * s.source_batch;
+#endif
+    prefetch_source(s, u.row + first_row, u.column + first_column);
+#endif
     multiply(sums, u, shared, place, first_row, first_column, rank);
     if constexpr (kCluster > 1) {
       // It arrives at no other block any more: those need not wait until its results are stored.
