@@ -134,9 +134,9 @@ def test_no_more_clusters_of_four_are_launched_than_the_device_holds(
         launch, arguments=(SimpleNamespace(device=torch.device("cuda"), data_ptr=None), *launch.arguments[1:])
     )
     monkeypatch.setattr(cuda_launch, "resident_blocks", lambda launch: there)
-    assert cuda_launch._as_resident(on_a_gpu).grid == (blocks,)
+    assert cuda_launch.as_resident(on_a_gpu).grid == (blocks,)
     # Pairs fill every GPC: nobody is asked.
-    assert cuda_launch._as_resident(replace(launch, cluster=2, grid=(132,))).grid == (132,)
+    assert cuda_launch.as_resident(replace(launch, cluster=2, grid=(132,))).grid == (132,)
 
 
 def quotient(number: int, by: np.uint64) -> int:
