@@ -23,6 +23,7 @@ from torch import Tensor
 from constrint.hwmodels import load_gpu
 from constrint.kernels.gemm.cuda.launch import cuda_launches
 from constrint.kernels.gemm.launch import Epilogue, GemmCall, Machine
+from constrint.kernels.gemm.reference import ACTIVATIONS, gemm_reference
 from constrint.kernels.launch.cuda import CudaLaunch
 from tests.support.cuda_gemm_on_cpu import built, run
 from tests.support.wgmma_on_cpu import Mistake
@@ -46,6 +47,7 @@ class Case:
         blocks: Blocks of the grid.
         spares: Whether to run the variant that is compiled where registers are short.
         config: What differs from `USUAL`.
+        end: What is added ("bias", "source"), and the activation's name; results in boxes alone.
     """
 
     shape: tuple[int, int, int]
@@ -57,6 +59,7 @@ class Case:
     blocks: int = 2
     spares: bool = False
     config: dict[str, int] = field(default_factory=dict)
+    end: tuple[str, ...] = ()
 
 
 #: Tiles with edges on all sides and several slices, every layout, every way of sharing work.
@@ -90,6 +93,28 @@ CASES = {
     "results in boxes, turned": Case(
         (150, 304, 70), "rr", rounds=True, shift=8, config={"tile_m": 152, "tile_n": 128, "turned": 1, "consumers": 2}
     ),
+    "boxes, bias and gelu": Case(
+        (130, 152, 70), "rr", rounds=True, shift=8, config={"tile_n": 152}, end=("bias", "gelu")
+    ),
+    "boxes, bias and silu, turned": Case(
+        (150, 304, 70),
+        "rr",
+        rounds=True,
+        shift=8,
+        config={"tile_m": 152, "tile_n": 128, "turned": 1, "consumers": 2},
+        end=("bias", "silu"),
+    ),
+    "boxes, everything, in turns": Case(
+        (130, 136, 70),
+        "rr",
+        rounds=True,
+        shift=8,
+        config={"tile_m": 64, "tile_n": 128, "in_turns": 1, "consumers": 2},
+        end=("bias", "source", "quick_gelu"),
+    ),
+    "boxes, source, K in parts": Case(
+        (64, 136, 901), "rr", rounds=True, shift=8, blocks=8, config={"split_k": 4, "tile_n": 72}, end=("source",)
+    ),
 }
 
 
@@ -113,7 +138,17 @@ def call_of(case: Case) -> GemmCall:
     if case.rounds:
         whole = torch.full((1, m, n + case.shift + 8 - case.shift % 8), torch.nan).to(case.dtype)
         out = whole[:, :, case.shift : case.shift + n]
-    return GemmCall(a[None], b[None], out, Machine.of(H200), Epilogue(), "tf32")
+    end = Epilogue()
+    if case.end:
+        bias = torch.randint(-9, 9, (n,)).to(case.dtype) if "bias" in case.end else None
+        source = None
+        if "source" in case.end:
+            source = torch.full((1, m, n + 6), torch.nan).to(case.dtype)[:, :, 2 : n + 2]
+            source.copy_(torch.randint(-9, 9, (1, m, n)))
+        activation = case.end[-1] if case.end[-1] in ACTIVATIONS else None
+        # Sums of many small numbers, so that activations are not all flat.
+        end = Epilogue(bias, source, 2.0**-5, 0.25, activation)
+    return GemmCall(a[None], b[None], out, Machine.of(H200), end, "tf32")
 
 
 def launch_of(case: Case, call: GemmCall) -> CudaLaunch:
@@ -132,8 +167,15 @@ def outcome(library: CDLL, case: Case, mistake: int = 0, seed: int = 1) -> tuple
     torch.manual_seed(seed)
     call = call_of(case)
     status = run(library, launch_of(case, call), case.blocks, seed, mistake)
-    exact = (call.a[0].double() @ call.b[0].double()).to(call.out.dtype)
-    is_exact = torch.equal(call.out[0], exact)
+    end = call.epilogue
+    operands_and_end = call.a[0].double(), call.b[0].double(), end.bias, None if end.source is None else end.source[0]
+    exact = gemm_reference(*operands_and_end, end.alpha, end.beta, end.activation)
+    if end.activation is None:
+        is_exact = torch.equal(call.out[0], exact.to(call.out.dtype))
+    else:
+        # Half a unit of bf16, and an eighth for the approximation: 2^-8 is a unit of the largest mantissa.
+        bound = exact.abs() * (2.0**-8 + 2.0**-11) + 2.0**-30
+        is_exact = bool(((call.out[0].double() - exact).abs() <= bound).all())
     call.out.fill_(torch.nan if call.out.is_floating_point() else 0)
     whole = call.out if call.out._base is None else call.out._base
     return status, is_exact and (not case.rounds or bool(whole.isnan().all()))
@@ -159,6 +201,19 @@ MISTAKES: dict[str, tuple[str, str, str, str, str]] = {
     "the TMA unit does not see what was stored": ("results in boxes", "store.cuh", "@", "fence_for_boxes();", ""),
     "boxes go where rows of wgmma are, though it is turned": (
         *("results in boxes, turned", "store.cuh", "const int x = @ ?", "TURNED", "!TURNED"),
+    ),
+    "the bias of other columns": (
+        *("boxes, bias and gelu", "store.cuh", "const int at = @;", "column + 8 * j", "column + 8 * (j ^ 1)"),
+    ),
+    "the bias of the other row, where it is turned": (
+        *("boxes, bias and silu, turned", "store.cuh", "const float bias = @ ?", "number % 2", "number % 2 == 0"),
+    ),
+    "the source of the other row": (
+        "boxes, everything, in turns",
+        "store.cuh",
+        "= (row + @) * s.end",
+        "8 * i",
+        "8 - 8 * i",
     ),
     "rows of C are taken for aligned": (
         *("results of 16 bits, narrow", "store.cuh", "if (@) {", "s.is_aligned", "true"),
