@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from constrint.hwmodels import GpuModel, nulls
+from constrint.kernels.gemm.epilogue.cost import activation_clk
 from constrint.kernels.gemm.measured import MEASURED, Measured
 from constrint.kernels.gemm.product import Product, has_tma
 from constrint.kernels.gemm.rules import MAX_TILE
@@ -24,7 +25,15 @@ from constrint.kernels.gemm.units import (
     unit,
 )
 from constrint.model import Var
-from constrint.select.cost import BlockTimes, CostColumns, cost_assumptions, dram_bytes_per_s, launch_offset_s, launch_s
+from constrint.select.cost import (
+    BlockTimes,
+    CostColumns,
+    cost_assumptions,
+    dram_bytes_per_s,
+    launch_offset_s,
+    launch_s,
+    loaded_clock_hz,
+)
 from constrint.select.spec import Columns
 from constrint.select.tile_work import BlockWork, ByRow, GridWork, derived_by_row
 
@@ -171,7 +180,7 @@ class _Blocks(ByRow):
             l2_bytes_per_s=_cache_rate(gpu, loaded, l2_miss, dram),
         )
         estimated = self.times.of_grid(grid)
-        seconds = estimated.seconds * self.slowdown
+        seconds = estimated.seconds * self.slowdown + self._activation_s(product, rows * cols)
         if self.has_tma:
             seconds = self._beside_tma(seconds, dram)
         return CostColumns(seconds, estimated.parts_s)
@@ -206,6 +215,14 @@ class _Blocks(ByRow):
         busy_s = np.maximum(seconds - launch_s, 0.0)
         waited_s = dram / dram_bytes_per_s(self.gpu, self.constants.pointer_dram_share)
         return np.maximum(seconds, launch_s + np.cbrt(busy_s**3 + waited_s**3))
+
+    def _activation_s(self, product: Product, tiles: Any) -> Any:
+        """Seconds in which the busiest SM activates results: blocks of a wave do so at about the same time."""
+        each_clk = activation_clk(self.gpu, product)
+        if not each_clk:
+            return 0.0
+        on_sm = np.ceil(tiles / self.gpu.device.sm_count)
+        return on_sm * self.tile_m * self.tile_n * each_clk / loaded_clock_hz(self.gpu, product.dtype)
 
     def _reduction_s(self, elements: int) -> Any:
         """Seconds in which the last block of each split tile learns that it is the last, and reads all partial sums."""
