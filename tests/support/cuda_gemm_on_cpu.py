@@ -38,7 +38,7 @@ def built(launch: CudaLaunch, folder: Path, changes: Sequence[tuple[str, str, st
     assert launch.cluster == 1, "the CPU has no clusters"
     folder.mkdir(parents=True, exist_ok=True)
     files = {"kernel_on_cpu.cu": (FOLDER / "kernel.cu").read_text(encoding="utf-8")}
-    shared = [FOLDER / name for name in ("epilogue.cuh", "parts.cuh", "store.cuh")]
+    shared = [FOLDER / name for name in ("epilogue.cuh", "groups.cuh", "parts.cuh", "store.cuh")]
     for path in (*shared, *sorted((SUPPORT / "gemm_on_cpu").iterdir()), SUPPORT / "grid_on_cpu" / "grid.h"):
         files[path.name] = path.read_text(encoding="utf-8")
     replaced = [("kernel_on_cpu.cu", *texts) for texts in ON_CPU.items()]

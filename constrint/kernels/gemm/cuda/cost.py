@@ -79,7 +79,9 @@ class CudaConstants:
     hand_over_bytes_per_clk: float
     sum_turn_s: float
     dram_share: float
+    batch_dram_share: float
     result_share: float
+    batch_result_share: float
     boundary_bytes: float
     kept_share: float
 
@@ -114,7 +116,7 @@ def cuda_cost(
     def model(columns: Columns, blocks_per_sm: NDArray[Any]) -> CudaModel:
         return CudaModel(gpu, product, columns, constants)
 
-    key = "cuda", product.dtype, product.a, product.b, leaves_plainly(product), id(constants)
+    key = "cuda", product.dtype, product.a, product.b, leaves_plainly(product), product.batch > 1, id(constants)
     return derived(columns, blocks_per_sm, key, model).cost(product)
 
 
@@ -148,7 +150,9 @@ class CudaModel:
         c = {name: column.astype(np.float64) for name, column in whole.items()}
         self.gpu, self.dtype, self.constants = gpu, product.dtype, constants
         self.clock = loaded_clock_hz(gpu, product.dtype)
-        self.dram_rate = dram_bytes_per_s(gpu, constants.dram_share)
+        is_batch = product.batch > 1
+        self.dram_rate = dram_bytes_per_s(gpu, constants.batch_dram_share if is_batch else constants.dram_share)
+        self.result_share = constants.batch_result_share if is_batch else constants.result_share
         self.l2_size = max(1.0, nulls.l2_bytes(gpu).value)
         self.shape = WgmmaTile.of(whole)
         self.parts = c["split_k"]
@@ -303,7 +307,7 @@ class CudaModel:
         rows_read = sum(size * (1 if side.is_shared else p.batch) for size, side in ((p.m, p.a), (p.n, p.b)))
         operands = float(rows_read * p.k * ELEMENT_BYTES[p.dtype])
         results = float(p.batch * p.m * p.n * p.output_bytes)
-        bytes_ = operands + results * (self.constants.result_share + p.has_source)
+        bytes_ = operands + results * (self.result_share + p.has_source)
         return bytes_ / self.dram_rate * self.clock
 
 

@@ -81,7 +81,7 @@ def cuda_launches(call: GemmCall, config: Mapping[str, int]) -> list[CudaLaunch]
         grid=(min(schedule.units, schedule.slots) * tile.cluster,),
         block=((config["consumers"] + 1) * WARPGROUP,),
         arguments=(
-            *_operand_maps(a, b, layout, config),
+            *operand_maps(a, b, layout, config),
             *(_boxes_of(out, int(tile.own_columns), turned=turned) if in_boxes else (out,)),
             bias,
             source,
@@ -98,7 +98,7 @@ def cuda_launches(call: GemmCall, config: Mapping[str, int]) -> list[CudaLaunch]
         smem_bytes=ring + (buffers - 1) * BOX_BYTES * config["consumers"],
         cluster=tile.cluster,
     )
-    return [_as_resident(launch)]
+    return [as_resident(launch)]
 
 
 def _is_added_in_boxes(config: Mapping[str, int], bias: Tensor | None, source: Tensor | None, out: Tensor) -> bool:
@@ -137,7 +137,7 @@ def _batch_arguments(
     )
 
 
-def _operand_maps(a: Tensor, b: Tensor, layout: OperandLayout, config: Mapping[str, int]) -> list[TensorMap]:
+def operand_maps(a: Tensor, b: Tensor, layout: OperandLayout, config: Mapping[str, int]) -> list[TensorMap]:
     """Tensor maps of A (batch, M, K) and B transposed (batch, N, K), that of wgmma's rows first."""
     maps = [
         _map_of(a, layout.a_is_k_major, config["tile_m"], config["cluster_n"], layout.dtype),
@@ -146,7 +146,7 @@ def _operand_maps(a: Tensor, b: Tensor, layout: OperandLayout, config: Mapping[s
     return maps[::-1] if config["turned"] else maps
 
 
-def _as_resident(launch: CudaLaunch) -> CudaLaunch:
+def as_resident(launch: CudaLaunch) -> CudaLaunch:
     """Limit the grid to the clusters that the device holds at once; they walk over all tiles.
 
     A cluster that starts only after others have ended would be alone with its tiles, and the grid would take twice as

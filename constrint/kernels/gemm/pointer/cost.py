@@ -182,7 +182,9 @@ class _Blocks(ByRow):
         estimated = self.times.of_grid(grid)
         seconds = estimated.seconds * self.slowdown + self._activation_s(product, rows * cols)
         if self.has_tma:
-            seconds = self._beside_tma(seconds, dram)
+            added = results * product.output_bytes * product.has_source
+            # A batch writes as much as it reads: results count, too.
+            seconds = self._beside_tma(seconds, dram + (stored + added if batch > 1 else 0.0))
         return CostColumns(seconds, estimated.parts_s)
 
     def _traffic(self, columns: Columns, rows: Any, cols: Any, depth_bytes: int, resident: Any) -> tuple[Any, Any]:

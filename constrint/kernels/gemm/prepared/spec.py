@@ -100,6 +100,8 @@ class PreparedSpec(CudaSpec):
             return f"rewritten operands would take more than {MOST_BYTES >> 30} GiB"
         if not product.is_three_pass and (product.a.is_scattered or product.b.is_scattered):
             return "it copies operands whose elements follow each other along an axis"
+        if product.batch > 1:
+            return "it rewrites the operands of one product"
         return super().refusal(gpu, multiplied(product))
 
     def table_options(self, product: Product) -> Mapping[str, int]:

@@ -19,6 +19,7 @@ from constrint.kernels.gemm.measured import read_constants
 from constrint.kernels.gemm.product import Product
 from constrint.kernels.gemm.skinny.shape import COLUMNS, LINE_BYTES, WARP, SkinnyTile, vector
 from constrint.kernels.gemm.units import ELEMENT_BYTES, PARTIAL_BYTES, WIDEST_BYTES
+from constrint.kernels.gemm.units import LINE_BYTES as L2_LINE_BYTES
 from constrint.select.cost import (
     OVERLAP_LOG2,
     PARTS,
@@ -58,6 +59,9 @@ class SkinnyConstants:
 CONSTANTS = read_constants(SkinnyConstants, FILE)
 ASSUMED = read_constants(SkinnyConstants, FILE, assumed=True)
 
+#: Measured over predicted time of batches whose long operand is read less than a line of the L2 at a time, along K
+#: (`python -m benchmarks.gemm.batches`, on an H100: 1.36 and 1.76 of predicted).
+TORN = 1.6
 #: FMAs of an SM per clock.
 FMA_PER_CLK = 128
 #: Split-K reduction, as in the source: partial sums per read, blocks per read, most groups of threads.
@@ -144,6 +148,10 @@ class SkinnyModel:
         # Lines that start anywhere are loaded in part by two lanes, and their sectors by two warps.
         self.slower = 1 + constants.shifted_share * of_long
         self.full_step = self.rows * self.tile_k
+        # Rows along K that are read a part of a line of the L2 at a time are read from memory more than once.
+        of_row = self.tile_k * element < L2_LINE_BYTES
+        is_along = np.where(self.turned, product.b.is_k_major, product.a.is_k_major)
+        self.torn = np.where(of_row & is_along, TORN, 1.0)
         # A vector of an operand that is not contiguous along K is loaded element by element.
         narrow_loads = np.where(self.turned, strided[0] * (1 + shifted[0]), strided[1] * (1 + shifted[1]))
         self.by_number = np.where(whole["mma"] > 0, 0.0, 1.0)
@@ -193,6 +201,8 @@ class SkinnyModel:
         # Numbers of fewer bits are converted to fp32 first.
         numbers = d.batch * d.long * k * (d.short + 2 * (element < 4)) / (sms * FMA_PER_CLK * clock * c.fma_share)
         from_l2 = d.batch * (large_bytes + d.tiles * d.short * k * element)
+        if d.batch > 1:
+            moved = moved * self.torn
         return {
             "DRAM": moved / self.dram_rate * (1 + needed * c.ramp_share),
             "L2 port": sm_bytes / (c.sm_bytes_per_clk * clock),
