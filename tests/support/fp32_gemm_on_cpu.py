@@ -29,12 +29,12 @@ ON_CPU = {
     'asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(second), "f"(first));': (
         "both = rounded_on_cpu(first) | rounded_on_cpu(second) << 16;"
     ),
-    "struct Work {": """inline unsigned rounded_on_cpu(float x) {
+    "constexpr int kConsumers =": """inline unsigned rounded_on_cpu(float x) {
   const unsigned word = __float_as_uint(x);
   return x != x ? 0x7FFF : (word + 0x7FFF + (word >> 16 & 1)) >> 16;
 }
 
-struct Work {""",
+constexpr int kConsumers =""",
 }
 
 
@@ -45,6 +45,7 @@ def built(launch: CudaLaunch, folder: Path, changes: Sequence[tuple[str, str]] =
     files = {"kernel_on_cpu.cu": (FOLDERS[0] / "kernel.cu").read_text(encoding="utf-8")}
     files["epilogue.cuh"] = (FOLDERS[1] / "epilogue.cuh").read_text(encoding="utf-8")
     files["base.cuh"] = (SUPPORT / "gemm_on_cpu" / "instructions.cuh").read_text(encoding="utf-8")
+    files["tiles.cuh"] = (FOLDERS[0] / "tiles.cuh").read_text(encoding="utf-8")
     for path in (*sorted((SUPPORT / "fp32_on_cpu").iterdir()), SUPPORT / "grid_on_cpu" / "grid.h"):
         files[path.name] = path.read_text(encoding="utf-8")
     replaced = [("kernel_on_cpu.cu", *texts) for texts in (*changes, *ON_CPU.items())]

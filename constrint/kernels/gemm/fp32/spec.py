@@ -69,7 +69,7 @@ class Fp32Spec(GemmSpec):
         from constrint.kernels.gemm.fp32.source import FOLDERS, SHARED
 
         of_parts = (Path(__file__).with_name("kernel.py"), Path(__file__).parents[1] / "prepared" / "kernel.py")
-        return (FOLDERS[0] / "kernel.cu", *(FOLDERS[1] / name for name in SHARED), *of_parts)
+        return (FOLDERS[0] / "kernel.cu", FOLDERS[0] / "tiles.cuh", *(FOLDERS[1] / name for name in SHARED), *of_parts)
 
     @property
     def compilers(self) -> Mapping[str, str]:

@@ -11,6 +11,8 @@
 
 #include "epilogue.cuh"
 
+#include "tiles.cuh"
+
 constexpr int kConsumers = CONSUMERS, kColumns = COLUMNS, kStages = STAGES;
 constexpr int kRows = 64 * kConsumers, kDepth = 32;          // of a tile, and of a slice along K
 constexpr int kParts = THREE ? 3 : 1;
@@ -22,35 +24,6 @@ constexpr int kSums = kColumns / 2;                          // of a thread
 constexpr int kRegisters = THREE ? 12 : 8;                   // of W's numbers, 16 along K
 constexpr int kThreads = 128;
 static_assert(kColumns % 8 == 0 && kColumns <= 128, "two sets of sums fit registers");
-
-struct Work {
-  int tile, row, column, first, last, part;  // slices from `first` up to `last`
-};
-
-struct Grid {
-  int row_tiles, column_tiles, parts, slices;
-};
-
-// The tiles of eight rows of tiles follow each other, so that they share what the L2 holds.
-__device__ __forceinline__ Work work_of(const Grid& grid, int unit) {
-  Work work;
-  const int tile = unit / grid.parts;
-  work.part = unit % grid.parts, work.tile = tile;
-  const int of_group = 8 * grid.column_tiles, group = tile / of_group;
-  const int height = min(8, grid.row_tiles - 8 * group), within = tile % of_group;
-  work.row = 8 * group + within % height, work.column = within / height;
-  work.first = static_cast<long long>(work.part) * grid.slices / grid.parts;
-  work.last = static_cast<long long>(work.part + 1) * grid.slices / grid.parts;
-  return work;
-}
-
-struct Place {
-  int stage = 0;
-  unsigned parity = 0;
-  __device__ __forceinline__ void next() {
-    if (++stage == kStages) stage = 0, parity ^= 1;
-  }
-};
 
 __device__ __forceinline__ float4 read4(unsigned from) {
   float4 x;
@@ -197,7 +170,7 @@ extern "C" __global__ void __launch_bounds__(kThreads * (kConsumers + 1), 1) fp3
     fewer_registers();
     if (thread != 0) return;
     prefetch_map(&rows_map), prefetch_map(&columns_map);
-    Place place;
+    RingPlace<kStages> place;
     for (int unit = blockIdx.x; unit < units; unit += gridDim.x) {
       const Work work = work_of(grid, unit);
       for (int slice = work.first; slice < work.last; ++slice, place.next()) {
@@ -224,7 +197,7 @@ extern "C" __global__ void __launch_bounds__(kThreads * (kConsumers + 1), 1) fp3
   const int warp = thread / 32, lane = thread % 32;
   const End end{bias, source, source_row, source_column, alpha, beta};
   const Raw raw{raw_rows, raw_columns, row_stride, row_k, column_stride, column_k};
-  Place place;
+  RingPlace<kStages> place;
   for (int unit = blockIdx.x; unit < units; unit += gridDim.x) {
     const Work work = work_of(grid, unit);
     float sums[kSums], small[THREE ? kSums : 1];
@@ -259,30 +232,9 @@ extern "C" __global__ void __launch_bounds__(kThreads * (kConsumers + 1), 1) fp3
 #pragma unroll
     for (int i = 0; i < kSums; ++i) sums[i] += small[i];
 #endif
-    if constexpr (SPLITS) {
-      const long long pitch = static_cast<long long>(kConsumers) * kSums * kThreads;
-      float* const own = partials + (static_cast<long long>(work.tile) * parts * kConsumers + group) * (kSums * kThreads) + thread;
-#pragma unroll
-      for (int i = 0; i < kSums; ++i) __stcg(own + work.part * pitch + i * kThreads, sums[i]);
-      __threadfence();
-      named_sync(1 + group, kThreads);
-      if (thread == 0) {
-        unsigned* const counter = counters + work.tile * kConsumers + group;
-        const bool last = atomicAdd(counter, 1u) == static_cast<unsigned>(parts - 1);
-        if (last) *counter = 0;
-        is_last[group] = last;
-        __threadfence();
-      }
-      named_sync(1 + group, kThreads);
-      if (!is_last[group]) continue;
-#pragma unroll
-      for (int i = 0; i < kSums; ++i) sums[i] = __ldcg(own + i * kThreads);
-#pragma unroll 1
-      for (int part = 1; part < parts; ++part) {
-#pragma unroll
-        for (int i = 0; i < kSums; ++i) sums[i] += __ldcg(own + part * pitch + i * kThreads);
-      }
-    }
+#if SPLITS
+    if (!add_parts<kSums, kConsumers>(sums, work, grid, partials, counters, is_last, group, thread)) continue;
+#endif
     const int first_row = work.row * kRows + 64 * group, first_column = work.column * kColumns + lane % 4 * 2;
     const int tile_rows[2] = {first_row + row_of(warp, lane / 4, 0), first_row + row_of(warp, lane / 4, 1)};
     unsigned long long odd = 0;  // the sums that are no numbers
