@@ -33,7 +33,8 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "constrint.kernels.gemm.prepared.spec",
         "constrint.kernels.gemm.library.spec",
         "constrint.kernels.gemm.pointer.spec",
-    )
+    ),
+    "scaled_gemm": ("constrint.kernels.gemm.scaled.spec",),
 } | {
     cell + direction: _RNN
     for cell in ("lstm", "gru", "slstm", "elman", "elman_relu")
