@@ -57,7 +57,7 @@ def pointer_cost(
         blocks_per_sm: Blocks that reside on one SM.
         constants: The measured figures.
     """
-    key = "pointer", product.dtype, id(constants), *_lying(gpu, product, constants)
+    key = "pointer", product.dtype, product.is_three_pass, id(constants), *_lying(gpu, product, constants)
 
     def blocks(columns: Columns, blocks_per_sm: NDArray[Any]) -> _Blocks:
         return _Blocks(gpu, product, columns, blocks_per_sm, constants)
@@ -120,6 +120,7 @@ class _Blocks(ByRow):
         efficiency, smem = _instruction(gpu, dtype, c, a_bytes, b_bytes, direct)
         if promotion_interval(gpu, dtype, 1) is not None:
             efficiency = efficiency * np.where(direct, constants.promoted_share, 1.0)
+        efficiency = efficiency / _slower(gpu, product, constants)
         a, b = product.a, product.b
         run_a = (c["tile_k"] if a.is_k_major else np.minimum(c["tile_m"], product.m)) * element
         run_b = (c["tile_k"] if b.is_k_major else np.minimum(c["tile_n"], product.n)) * element
@@ -349,6 +350,17 @@ def _instruction(
     from_smem = a_bytes + b_bytes * np.ceil(c["tile_m"] / rows_per_instruction)
     efficiency = np.where(direct, 1.0, FALLBACK_EFFICIENCY[matrix.kind])
     return efficiency, written + np.where(direct, from_smem, by_warps)
+
+
+def _slower(gpu: GpuModel, product: Product, constants: Measured) -> float:
+    """How much longer the matrix units take for fp32 in three passes, and for 32-bit operands across K."""
+    kind = unit(gpu, product.dtype).kind
+    if product.dtype != "tf32" or kind == "fma":
+        return 1.0
+    passes = constants.three_pass if product.is_three_pass else 1.0
+    if kind != "wgmma" or (product.a.is_k_major and product.b.is_k_major):
+        return passes
+    return passes * (constants.three_pass_across_k if product.is_three_pass else constants.across_k)
 
 
 Column = NDArray[np.float64]
