@@ -21,8 +21,6 @@ LIBRARY_EXCLUDED = {
 }
 #: Activations of an epilogue, by the names of `reference.ACTIVATIONS`.
 ACTIVATIONS = ("relu", "gelu", "silu")
-#: Reason why the library does not take activations.
-NO_ACTIVATION = "torch has no operator that ends in this activation, rounded once"
 
 
 @lru_cache(maxsize=1)
