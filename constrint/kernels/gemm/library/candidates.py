@@ -16,15 +16,15 @@ from constrint.kernels.gemm import implementations
 from constrint.kernels.gemm.library.cost import (
     Error,
     Kind,
+    copy_rate,
+    ended_s,
     is_published,
     left_out_error,
-    library_s,
     origin_of,
     place_of,
     table_name,
 )
-from constrint.kernels.gemm.library.spec import LIBRARY, has_ends, library_refusal
-from constrint.kernels.gemm.measured import MEASURED
+from constrint.kernels.gemm.library.spec import LIBRARY, library_refusal
 from constrint.kernels.gemm.product import Product
 from constrint.kernels.gemm.units import OUTPUT_BYTES
 from constrint.select.cost import launch_s
@@ -71,23 +71,6 @@ def unmeasured_library(gpu: GpuModel | None, product: Product) -> Program:
     seconds = None if gpu is None else ended_s(gpu, product)
     step = Step("product", LIBRARY, workload=product.workload, seconds=seconds)
     return Program(LIBRARY, (step,)) if gpu is None or seconds is None else _program(gpu, product, step)
-
-
-def ended_s(gpu: GpuModel, product: Product) -> float | None:
-    """Time of the library's product with its epilogue.
-
-    torch's operators were measured. Where they copy the matrix that is added first, and the library's own epilogue
-    reads it, the time of the plain product and the matrix' bytes counts, if it is less.
-    """
-    seconds = library_s(gpu, product)
-    if not (has_ends(gpu) and (product.has_source or product.has_bias)):
-        return seconds
-    plain = library_s(gpu, replace(product, has_bias=False, has_source=False))
-    if plain is None:
-        return seconds
-    source_bytes = product.batch * product.m * product.n * OUTPUT_BYTES[product.dtype] * product.has_source
-    fused = plain + source_bytes / _copy_rate(gpu)
-    return fused if seconds is None else min(seconds, fused)
 
 
 def _program(gpu: GpuModel, product: Product, step: Step) -> Program:
@@ -169,11 +152,7 @@ def pointwise_s(gpu: GpuModel, product: Product) -> float:
     is_source_left = product.has_source and bool(product.no_library_end)
     elements = 2 * product.output_bytes + OUTPUT_BYTES[product.dtype] * is_source_left
     moved = product.batch * product.m * product.n * elements
-    return FOLLOWING_SHARE * launch_s(gpu) + moved / _copy_rate(gpu)
-
-
-def _copy_rate(gpu: GpuModel) -> float:
-    return float(gpu.memory.dram.bandwidth_bytes_per_s * MEASURED.pack_share)
+    return FOLLOWING_SHARE * launch_s(gpu) + moved / copy_rate(gpu)
 
 
 @lru_cache(maxsize=256)

@@ -232,7 +232,7 @@ def refusal_of_call(a: Tensor, b: Tensor) -> str:
 
 
 def refusal_of_end(
-    dtype: torch.dtype, bias: Tensor | None, source: Tensor | None, alpha: float, kind: torch.dtype
+    dtype: torch.dtype, bias: Tensor | None, source: Tensor | None, alpha: float, kind: torch.dtype, batch: int
 ) -> str:
     """Reason why the library does not take the epilogue of a product of `dtype` into `kind`; empty if it does.
 
@@ -249,6 +249,8 @@ def refusal_of_end(
         return ""
     if bias is not None and source is not None:
         return "torch's operators add a row or a matrix, not both"
+    if bias is not None and batch > 1:
+        return "torch's batched operators add no row"
     if alpha != 1.0 and source is None:
         return "torch's operators have a factor where a matrix is added alone"
     if any(added is not None and added.dtype != dtype for added in (bias, source)):
