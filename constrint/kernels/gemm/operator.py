@@ -15,7 +15,7 @@ from torch import Tensor
 
 from constrint.errors import UsageError
 from constrint.kernels.gemm.implementations import AUTO, STEADY, config_text, kernel_names, kernel_of_gradients
-from constrint.kernels.gemm.reference import gemm_reference
+from constrint.kernels.gemm.reference import activation_gradient, gemm_reference
 from constrint.kernels.launch.plan.table import PlanTable
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ def gradients(
         gradient = torch.where(saved.output > 0, gradient, torch.zeros_like(gradient))
     elif activation is not None:
         z = multiply(a, b, saved.bias, saved.c, alpha, beta, None, out_dtype)
-        gradient = torch.ops.aten.gelu_backward(gradient, z) if activation == "gelu" else _silu_backward(gradient, z)
+        gradient = activation_gradient(activation, gradient, z)
     narrow = gradient if gradient.dtype == a.dtype else gradient.to(a.dtype)
     grad_a: Any = multiply(narrow, b.mT, None, None, alpha, 0.0, None, a.dtype) if needs[0] else None
     grad_b: Any = multiply(a.mT, narrow, None, None, alpha, 0.0, None, b.dtype) if needs[1] else None
@@ -174,13 +174,6 @@ def gradients(
     if needs[3] and saved.facts.c_dtype is not None:
         grad_c = (beta * gradient).to(saved.facts.c_dtype)
     return grad_a, grad_b, grad_bias, grad_c
-
-
-def _silu_backward(gradient: Tensor, z: Tensor) -> Tensor:
-    """Compute aten::silu_backward from operations that can be differentiated again."""
-    wide = z.to(_wide(z.dtype))
-    share = torch.sigmoid(wide)
-    return (gradient * (share * (1 + wide * (1 - share)))).to(gradient.dtype)
 
 
 def _wide(dtype: torch.dtype) -> torch.dtype:

@@ -42,4 +42,8 @@ def activation_kernel(
     places = tl.program_id(0).to(tl.int64) * tile + tl.arange(0, tile)
     inside = places < size
     values = tl.load(out_ptr + places, mask=inside, other=0.0).to(tl.float32)
-    tl.store(out_ptr + places, activate(values, activation).to(out_ptr.dtype.element_ty), mask=inside)
+    tl.store(
+        out_ptr + places,
+        activate(values, activation, out_ptr.dtype.element_ty).to(out_ptr.dtype.element_ty),
+        mask=inside,
+    )
