@@ -109,9 +109,7 @@ def _plan_of_backward(tensors: tuple[Tensor | None, ...], extra: Any) -> Recorde
         scratch = NotedScratch()
         old = None if saved is None else _matrix(saved)
         out = _matrix(before) if writes else None
-        # Blocks of the pass are dealt by SMs alone, so that a GPU without a model runs it too.
-        sm_count = torch.cuda.get_device_properties(a.device).multi_processor_count
-        launch = gradient_launch(rows, old, key.activation, out, grad_bias, sm_count, scratch)
+        launch = gradient_launch(rows, old, key.activation, out, grad_bias, _sm_count(a.device), scratch)
         parts.append(_Part([launch], scratch, None))
     slots = [*tensors, *results]
     for product in _products(a, weights, before, grad_a, None if grad_b is None else _given(grad_b, key)):
@@ -130,8 +128,14 @@ def _plan_of_activation(tensors: tuple[Tensor | None, ...], activation: Any) -> 
     if not z.numel() or not z.is_contiguous() or z.dtype not in DTYPES:
         raise NotPlannedError("not a tensor of these kernels")
     out = torch.empty_like(z)
-    sm_count = torch.cuda.get_device_properties(z.device).multi_processor_count
-    return recipe_of([activation_launch(z, activation, out, sm_count)], tensors, [out], NotedScratch(), activation)
+    launch = activation_launch(z, activation, out, _sm_count(z.device))
+    return recipe_of([launch], tensors, [out], NotedScratch(), activation)
+
+
+def _sm_count(device: torch.device) -> int:
+    from constrint.kernels.gemm import first_call  # loaded where no plan is on disk
+
+    return first_call.machine_of(device)[1].sm_count
 
 
 def activated(z: Tensor, activation: str) -> Tensor:
