@@ -29,6 +29,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "constrint.kernels.gemm.descriptor.spec",
         "constrint.kernels.gemm.cuda.spec",
         "constrint.kernels.gemm.skinny.spec",
+        "constrint.kernels.gemm.prepared.spec",
         "constrint.kernels.gemm.library.spec",
         "constrint.kernels.gemm.pointer.spec",
     )

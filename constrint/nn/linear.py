@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.compiler import is_compiling
 from torch.utils.weak import WeakIdKeyDictionary
 
-from constrint.errors import UnknownNameError
+from constrint.errors import UnknownNameError, UnsupportedError
 from constrint.kernels.gemm.linear import by_torch, end_of, linear
 from constrint.kernels.gemm.reference import ACTIVATIONS
 
@@ -28,7 +28,7 @@ class Linear(nn.Linear):
     devices, in other dtypes, under torch.compile (so that inductor fuses what surrounds the layer), in transforms of
     torch.func, and while a profiler or a mode observes them.
 
-    Where gradients of "gelu" or "silu" are recorded, the sum before the activation is rounded to the result's type and
+    Where gradients of other activations than "relu" are recorded, the sum before the activation is rounded to the result's type and
     stored, as torch's two modules do; without gradients it is rounded once, after the activation.
 
     Args:
@@ -37,7 +37,7 @@ class Linear(nn.Linear):
         bias: Whether there is a bias.
         device: Device of the parameters.
         dtype: Dtype of the parameters.
-        activation: "relu", "gelu" (exact) or "silu", computed in the same call; None for none.
+        activation: That of `matmul`, "gelu" for example, computed in the same call; None for none.
 
     Raises:
         UnknownNameError: For an unknown activation; lists the known ones.
@@ -77,8 +77,12 @@ class Linear(nn.Linear):
         """Torch's own modules with the same parameters, for torch.jit.script."""
         plain = nn.Module.__new__(nn.Linear)
         plain.__dict__.update(self.__dict__)
-        after = {"relu": nn.ReLU, "gelu": nn.GELU, "silu": nn.SiLU}
-        return plain if self.activation is None else nn.Sequential(plain, after[self.activation]())
+        if self.activation is not None:
+            raise UnsupportedError(
+                "torch.jit.script takes constrint.nn.Linear without an activation alone; put the activation into a "
+                "torch.nn.Sequential after the layer, or use torch.compile."
+            )
+        return plain
 
     def extra_repr(self) -> str:
         """Sizes, and the activation where there is one."""

@@ -12,12 +12,14 @@ from constrint.nn.linear import Linear, run
 
 #: Hooks of all modules, which torch calls around every call.
 _GLOBAL_HOOKS = tuple(f"_global_{name}_hooks" for name in ("backward", "backward_pre", "forward", "forward_pre"))
+#: Modules of torch by the activations that a product can end in; GELU has two.
+_ACTIVATIONS: dict[type[nn.Module], str] = {nn.ReLU: "relu", nn.SiLU: "silu", nn.Sigmoid: "sigmoid", nn.Tanh: "tanh"}
 
 
 class Sequential(nn.Sequential):
     """`torch.nn.Sequential`: same modules, same state dict.
 
-    A `constrint.nn.Linear` and the ReLU, GELU (exact) or SiLU that follows it run as one call, unless a hook of either
+    A `constrint.nn.Linear` and the ReLU, GELU, SiLU, Sigmoid or Tanh that follows it run as one call, unless a hook of either
     looks at what lies between them. Each module alone still computes what it did.
     """
 
@@ -57,8 +59,8 @@ def activation_of(module: nn.Module) -> str | None:
     """
     kind = type(module)
     if kind is nn.GELU:
-        return "gelu" if module.approximate == "none" else None
-    return {nn.ReLU: "relu", nn.SiLU: "silu"}.get(kind)
+        return {"none": "gelu", "tanh": "gelu_tanh"}.get(module.approximate)  # type: ignore[arg-type]
+    return _ACTIVATIONS.get(kind)
 
 
 def is_hooked(module: nn.Module) -> bool:

@@ -26,6 +26,12 @@ ON_CPU = {
 ENDS = {
     'asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));': "packed = packed_on_cpu(low, high);",
     'asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));': "packed = packed_on_cpu(low, high);",
+    'asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));': "y = exp2f(x);",
+    'asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));': "y = 1.0f / x;",
+    'asm("min.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(x), "f"(most));': "y = x > most ? most : x;",
+    'asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(x), "f"(0.0f));': "y = x < 0.0f ? 0.0f : x;",
+    'asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));': "y = tanhf(x);",
+    'asm volatile("prefetch.global.L2 [%0];" ::"l"(line));': "",
 }
 #: Switches between threads after which a run counts as a deadlock; no correct run here takes as many.
 MOST_TURNS = 8_000_000
@@ -71,6 +77,8 @@ def _number(value: Any, kept: list[Any]) -> int:
     if isinstance(value, TensorMap):
         element = ELEMENTS[value.element][1]
         facts = (value.data_ptr(), *value.shape, value.stride * element, *value.box, value.swizzle)
+        matrices, step = value.batch or (1, 0)
+        facts = (*facts, matrices, step * element)
         kept.append(np.array(facts, dtype=np.int64))
         return int(kept[-1].ctypes.data)
     if hasattr(value, "data_ptr"):

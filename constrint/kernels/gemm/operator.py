@@ -15,7 +15,7 @@ from torch import Tensor
 
 from constrint.errors import UsageError
 from constrint.kernels.gemm.implementations import AUTO, STEADY, config_text, kernel_names, kernel_of_gradients
-from constrint.kernels.gemm.reference import gemm_reference
+from constrint.kernels.gemm.reference import activation_gradient, gemm_reference
 from constrint.kernels.launch.plan.table import PlanTable
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ def gradients(
         z = None if torch.is_grad_enabled() else saved.z
         if z is None:
             z = multiply(a, b, saved.bias, saved.c, alpha, beta, None, out_dtype)
-        gradient = torch.ops.aten.gelu_backward(gradient, z) if activation == "gelu" else _silu_backward(gradient, z)
+        gradient = activation_gradient(activation, gradient, z)
     narrow = gradient if gradient.dtype == a.dtype else gradient.to(a.dtype)
     grad_a = _in_order_of(a, multiply, narrow, b.mT, alpha) if needs[0] else None
     grad_b = _in_order_of(b, multiply, a.mT, narrow, alpha) if needs[1] else None
@@ -188,13 +188,6 @@ def _in_order_of(t: Tensor, multiply: Multiply, left: Tensor, right: Tensor, alp
     if t.stride(-1) != 1 and t.stride(-2) == 1:
         return multiply(right.mT, left.mT, None, None, alpha, 0.0, None, t.dtype).mT
     return multiply(left, right, None, None, alpha, 0.0, None, t.dtype)
-
-
-def _silu_backward(gradient: Tensor, z: Tensor) -> Tensor:
-    """Compute aten::silu_backward from operations that can be differentiated again."""
-    wide = z.to(_wide(z.dtype))
-    share = torch.sigmoid(wide)
-    return (gradient * (share * (1 + wide * (1 - share)))).to(gradient.dtype)
 
 
 def _wide(dtype: torch.dtype) -> torch.dtype:

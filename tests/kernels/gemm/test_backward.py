@@ -41,6 +41,11 @@ PLANS: dict[str, dict[str, Any]] = {
     "relu": SMALL | {"activation": "relu", "bias": "fp16"},
     "gelu": SMALL | {"activation": "gelu", "bias": "fp16"},
     "silu": SMALL | {"activation": "silu"},
+    "tanh gelu": SMALL | {"activation": "gelu_tanh", "bias": "fp16"},
+    "sigmoid": SMALL | {"activation": "sigmoid"},
+    "quick gelu": SMALL | {"activation": "quick_gelu"},
+    "squared relu": SMALL | {"activation": "relu2"},
+    "tanh": SMALL | {"activation": "tanh"},
     "a layer": SMALL | {"activation": "gelu", "bias": "fp16", "is_linear": True},
     "a layer on three axes": SMALL | {"is_linear": True, "batch": [3], "bias": "fp16"},
     "both by columns": SMALL | {"by_columns": True},
@@ -82,7 +87,7 @@ def test_the_activation_alone_rounds_once(name: str, flat_outcomes: dict[str, bo
     assert flat_outcomes[name]
 
 
-@pytest.mark.parametrize("activation", [None, "relu", "gelu", "silu"])
+@pytest.mark.parametrize("activation", [None, *ACTIVATIONS])
 def test_the_pass_compiles_for_hopper_without_spills(activation: str | None) -> None:
     g = torch.empty(8192, 4096, dtype=torch.bfloat16, device="meta")
     sums = torch.empty(4096, dtype=torch.bfloat16, device="meta")

@@ -45,6 +45,9 @@ class Case:
         shift: Elements before the first of C, where it rounds; 8 let results leave through the TMA unit.
         blocks: Blocks of the grid.
         spares: Whether to run the variant that is compiled where registers are short.
+        batch: Products.
+        shared: Operands that all products share, "a" or "b".
+        source: Whether a matrix like C is added.
         config: What differs from `USUAL`.
     """
 
@@ -56,6 +59,9 @@ class Case:
     shift: int = 3
     blocks: int = 2
     spares: bool = False
+    batch: int = 1
+    shared: str = ""
+    source: bool = False
     config: dict[str, int] = field(default_factory=dict)
 
 
@@ -90,6 +96,17 @@ CASES = {
     "results in boxes, turned": Case(
         (150, 304, 70), "rr", rounds=True, shift=8, config={"tile_m": 152, "tile_n": 128, "turned": 1, "consumers": 2}
     ),
+    "a batch, results in boxes": Case((70, 72, 70), "rr", rounds=True, shift=8, batch=3, config={"tile_n": 72}),
+    "a batch, turned, with B for all": Case(
+        (20, 150, 70), "cr", batch=5, shared="b", config={"tile_m": 24, "turned": 1}
+    ),
+    "a batch, with A for all and a matrix to add": Case(
+        (70, 5, 70), "rc", rounds=True, batch=3, shared="a", source=True
+    ),
+    "a batch, K in parts": Case((64, 100, 901), "rr", blocks=8, batch=2, config={"split_k": 4}),
+    "a batch, results of 16 bits in turns": Case(
+        (70, 72, 130), "cc", rounds=True, batch=4, blocks=3, config={"consumers": 2, "in_turns": 1, "tile_n": 72}
+    ),
 }
 
 
@@ -107,13 +124,26 @@ def operand(rows: int, columns: int, by_rows: bool, gap: int, dtype: torch.dtype
 
 def call_of(case: Case) -> GemmCall:
     m, n, k = case.shape
-    a = operand(m, k, case.layout[0] == "r", case.gap[0], case.dtype)
-    b = operand(k, n, case.layout[1] == "r", case.gap[1], case.dtype)
-    out = torch.full((1, m, n), -7, dtype=torch.int32) if case.dtype == torch.int8 else torch.full((1, m, n), torch.nan)
+    a = operands("a" not in case.shared, case, (m, k), case.layout[0] == "r", case.gap[0])
+    b = operands("b" not in case.shared, case, (k, n), case.layout[1] == "r", case.gap[1])
+    size = case.batch, m, n
+    out = torch.full(size, -7, dtype=torch.int32) if case.dtype == torch.int8 else torch.full(size, torch.nan)
     if case.rounds:
-        whole = torch.full((1, m, n + case.shift + 8 - case.shift % 8), torch.nan).to(case.dtype)
-        out = whole[:, :, case.shift : case.shift + n]
-    return GemmCall(a[None], b[None], out, Machine.of(H200), Epilogue(), "tf32")
+        # Between two products there are rows that belong to neither.
+        whole = torch.full((case.batch, m + 1, n + case.shift + 8 - case.shift % 8), torch.nan).to(case.dtype)
+        out = whole[:, :m, case.shift : case.shift + n]
+    source = torch.randint(-9, 9, size).to(case.dtype) if case.source else None
+    return GemmCall(a, b, out, Machine.of(H200), Epilogue(source=source, beta=2.0 if case.source else 0.0), "tf32")
+
+
+def operands(is_own: bool, case: Case, shape: tuple[int, int], by_rows: bool, gap: int) -> Tensor:
+    """An operand (batch, *shape) for each product, or one that is expanded; what lies between two must not be read."""
+    if case.batch == 1 or not is_own:
+        return operand(*shape, by_rows, gap, case.dtype).expand(case.batch, *shape)
+    every = [operand(*shape, by_rows, gap, case.dtype) for _ in range(case.batch)]
+    memory = torch.cat([each._base if each._base._base is None else each._base._base for each in every])
+    strides = len(memory) // case.batch, *every[0].stride()
+    return memory.as_strided((case.batch, *shape), strides, every[0].storage_offset())
 
 
 def launch_of(case: Case, call: GemmCall) -> CudaLaunch:
@@ -132,8 +162,10 @@ def outcome(library: CDLL, case: Case, mistake: int = 0, seed: int = 1) -> tuple
     torch.manual_seed(seed)
     call = call_of(case)
     status = run(library, launch_of(case, call), case.blocks, seed, mistake)
-    exact = (call.a[0].double() @ call.b[0].double()).to(call.out.dtype)
-    is_exact = torch.equal(call.out[0], exact)
+    sums = call.a.double() @ call.b.double()
+    if call.epilogue.source is not None:
+        sums = sums + call.epilogue.beta * call.epilogue.source.double()
+    is_exact = torch.equal(call.out, sums.to(call.out.dtype))
     call.out.fill_(torch.nan if call.out.is_floating_point() else 0)
     whole = call.out if call.out._base is None else call.out._base
     return status, is_exact and (not case.rounds or bool(whole.isnan().all()))

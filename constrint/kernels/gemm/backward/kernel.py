@@ -29,24 +29,46 @@ def normal(z):
 
 
 @triton.jit
+def swish_slope(z, exponent, slope):
+    """The derivative of z * sigmoid(exponent), where `slope` is that of the exponent."""
+    share = 1.0 / (1.0 + tl.exp(-exponent))
+    # Far out one of the shares is 0, and z or its square may be infinite.
+    rest = tl.where(tl.abs(z) > 128.0, 0.0, z * slope) * (share * (1.0 - share))
+    return share + rest
+
+
+@triton.jit
 def pass_back(gradient, saved, activation: tl.constexpr):
     """The gradient before an activation, in fp32.
 
     Args:
         gradient: Gradient after it.
         saved: The activation's argument; its result for relu.
-        activation: "relu", "gelu", "silu" or None.
+        activation: A key of `reference.ACTIVATIONS`, or None.
     """
     if activation == "relu":
         return tl.where(saved <= 0, 0.0, gradient)
+    elif activation == "relu2":
+        return gradient * (2.0 * tl.where(saved < 0, 0.0, saved))
     elif activation == "gelu":
         distribution, density = normal(saved)
         # The density underflows to 0 before z overflows, but 0 * inf is no number.
         return gradient * (distribution + tl.where(tl.abs(saved) > 32.0, 0.0, saved * density))
     elif activation == "silu":
+        return gradient * swish_slope(saved, saved, 1.0)
+    elif activation == "quick_gelu":
+        return gradient * swish_slope(saved, 1.702 * saved, 1.702)
+    elif activation == "gelu_tanh":
+        square = saved * saved
+        exponent = saved * (1.5957691216057308 + 0.07135481627260025 * square)
+        return gradient * swish_slope(saved, exponent, 1.5957691216057308 + 0.21406444881780075 * square)
+    elif activation == "sigmoid":
         share = 1.0 / (1.0 + tl.exp(-saved))
-        # Far to the left the share is 0, and z may be -inf.
-        return gradient * (share + tl.where(share == 0.0, 0.0, saved * share * (1.0 - share)))
+        return gradient * (share * (1.0 - share))
+    elif activation == "tanh":
+        power = tl.exp(-2.0 * tl.abs(saved))
+        return gradient * (4.0 * power / ((1.0 + power) * (1.0 + power)))
+    tl.static_assert(activation is None, "this activation has no derivative here")
     return gradient
 
 
@@ -117,4 +139,8 @@ def activation_kernel(
     for at in range(tl.program_id(0), num_tiles, tl.num_programs(0)):
         offsets = tl.cast(at, tl.int64) * tile + tl.arange(0, tile)
         z = tl.load(z_ptr + offsets, mask=offsets < num, other=0.0).to(tl.float32)
-        tl.store(out_ptr + offsets, activate(z, activation).to(out_ptr.dtype.element_ty), mask=offsets < num)
+        tl.store(
+            out_ptr + offsets,
+            activate(z, activation, out_ptr.dtype.element_ty).to(out_ptr.dtype.element_ty),
+            mask=offsets < num,
+        )

@@ -212,9 +212,9 @@ class CudaModel:
         constants = self.constants
         steps = float(-(-p.k // depth(self.dtype)))
         rows, columns = np.ceil(p.m / self.over_m), np.ceil(p.n / self.over_n)
-        tiles = rows * columns
+        tiles = rows * columns * p.batch
         store = self._store_clk(p) + constants.tile_clk
-        bytes_ = self._again_bytes(p, rows, columns) + self._boundary_bytes(p, columns)
+        bytes_ = p.batch * (self._again_bytes(p, rows, columns) + self._boundary_bytes(p, columns))
         dram_clk = self._dram_clk(p) + bytes_ * (self.clock / self.dram_rate)
         full = tiles / self.slots
         if self.has_splits:
@@ -288,8 +288,9 @@ class CudaModel:
 
     def _dram_clk(self, p: Product) -> float:
         """Clocks of DRAM to read the operands and to write the share of results that reaches it."""
-        operands = float((p.m + p.n) * p.k * ELEMENT_BYTES[p.dtype])
-        results = float(p.m * p.n * p.output_bytes)
+        rows_read = sum(size * (1 if side.is_shared else p.batch) for size, side in ((p.m, p.a), (p.n, p.b)))
+        operands = float(rows_read * p.k * ELEMENT_BYTES[p.dtype])
+        results = float(p.batch * p.m * p.n * p.output_bytes)
         bytes_ = operands + results * (self.constants.result_share + p.has_source)
         return bytes_ / self.dram_rate * self.clock
 
@@ -315,7 +316,7 @@ def figures_of(gpu: GpuModel, p: Product, config: Config) -> dict[str, float]:
     """
     shape = WgmmaTile.of(config)
     over_m, over_n = config["tile_m"] * config["cluster_m"], config["tile_n"] * config["cluster_n"]
-    tiles = -(-p.m // over_m) * -(-p.n // over_n)
+    tiles = -(-p.m // over_m) * -(-p.n // over_n) * p.batch
     slots = int(cluster_slots(gpu, shape.cluster))
     whole = tiles if config["split_k"] == 1 else tiles // slots * slots if config["only_last"] else 0
     units = whole + (tiles - whole) * config["split_k"]
@@ -331,7 +332,7 @@ def figures_of(gpu: GpuModel, p: Product, config: Config) -> dict[str, float]:
         "clusters": tiles,
         "clusters_at_once": slots,
         "rounds": rounds,
-        "results_share": p.m * p.n / (in_tiles * slots * over_m * over_n),
+        "results_share": p.batch * p.m * p.n / (in_tiles * slots * over_m * over_n),
         "slice_bytes": of_a + of_b,
         "l2_slice_bytes": of_a / config["cluster_n"] + of_b / config["cluster_m"],
         "num_stages": config["num_stages"],

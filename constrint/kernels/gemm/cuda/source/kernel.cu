@@ -3,6 +3,10 @@
 //
 // "Rows" and "columns" are those of wgmma: 64 rows each, and columns in steps of 8. With TURNED the rows of wgmma are C's
 // columns. The grid is persistent: clusters walk over units of work, which are tiles, or parts along K of the last tiles.
+// With BATCHED there are several products of the same sizes, whose tiles follow each other; no tile crosses two of them.
+#ifndef BATCHED
+#define BATCHED 0
+#endif
 #include "instructions.cuh"
 
 #include "epilogue.cuh"
@@ -47,6 +51,14 @@ struct Sizes {
   End end;
   // How to divide by tiles of a group, by its rows, by those of the last group, and by parts; see `quotient`.
   const unsigned long long &by_group, &by_height, &by_last, &by_parts;
+#if BATCHED
+  const int& batch;                                // products
+  const int &rows_step, &columns_step;             // 1: each product has an operand of its own; 0: all share one
+  const long long &out_batch, &source_batch;       // from one product to the next: elements of C, bytes of the source
+  const unsigned long long& by_product;            // how to divide by the tiles of one product
+  const void* const& first_source;                 // the source of the first product
+  const void*& source;                             // that of the product that is stored, to which `end` refers
+#endif
 };
 
 // Where results go: to boxes of C, or to its address.
@@ -58,10 +70,17 @@ typedef out_t* To;
 
 struct Unit {
   int row, column, begin, end, part, parts, slot;
+#if BATCHED
+  int batch;  // which product
+#endif
 };
 
 __device__ __forceinline__ int num_units(const Sizes& s) {
+#if BATCHED
+  const int tiles = s.row_tiles * s.column_tiles * s.batch;
+#else
   const int tiles = s.row_tiles * s.column_tiles;
+#endif
   return SPLITS ? s.whole + (tiles - s.whole) * s.parts : tiles;
 }
 
@@ -86,6 +105,10 @@ __device__ __forceinline__ Unit unit_of(const Sizes& s, int number, int rank) {
     const int more = steps - each * s.parts;
     u.begin = u.part * each + min(u.part, more), u.end = u.begin + each + (u.part < more);
   }
+#if BATCHED
+  u.batch = quotient(tile, s.by_product);
+  tile -= u.batch * (s.row_tiles * s.column_tiles);
+#endif
   const int group = quotient(tile, s.by_group), first = group * s.group, place = tile - first * s.column_tiles;
   const bool is_last = s.row_tiles - first < s.group;
   const int height = is_last ? s.row_tiles - first : s.group;
@@ -119,7 +142,7 @@ struct Shared {
 // not be whole atoms of eight rows, blocks load the whole slice in turns, by the stage.
 template <bool kIsKMajor, int kWidth, int kShares>
 __device__ __forceinline__ void load_slice(
-    const TensorMap* map, unsigned to, unsigned barrier, int first, int k, int share, int stage, unsigned short mask) {
+    MatrixMap map, unsigned to, unsigned barrier, int first, int k, int share, int stage, unsigned short mask) {
   if constexpr (kIsKMajor && kWidth % (8 * kShares) != 0) {
     if (stage % kShares == share) load_box<true>(map, to, barrier, k, first, mask);
   } else if constexpr (kIsKMajor) {
@@ -150,15 +173,20 @@ __device__ __forceinline__ void produce(
   const int units = num_units(s), clusters = gridDim.x / kCluster;
   for (int number = blockIdx.x / kCluster; number < units; number += clusters) {
     const Unit u = unit_of(s, number, rank);
+#if BATCHED
+    const MatrixMap rows_from = {rows_map, u.batch * s.rows_step}, columns_from = {columns_map, u.batch * s.columns_step};
+#else
+    const MatrixMap rows_from = rows_map, columns_from = columns_map;
+#endif
     for (int step = u.begin; step < u.end; ++step, place.step()) {
       wait(shared.empty + 8 * place.stage, place.parity ^ 1);
       const unsigned full = shared.full + 8 * place.stage;
       expect(full, kStageBytes);
       const int k = step * kDepth;
       load_slice<ROWS_K_MAJOR, kRows, kClusterColumns>(
-          rows_map, shared.rows_of(place.stage), full, u.row, k, column_place, place.stage, rows_mask);
+          rows_from, shared.rows_of(place.stage), full, u.row, k, column_place, place.stage, rows_mask);
       load_slice<COLUMNS_K_MAJOR, kColumns, kClusterRows>(
-          columns_map, shared.columns_of(place.stage), full, u.column, k, row_place, place.stage, columns_mask);
+          columns_from, shared.columns_of(place.stage), full, u.column, k, row_place, place.stage, columns_mask);
     }
   }
 }
@@ -292,6 +320,12 @@ __device__ __forceinline__ void consume(
 #endif
     unsigned begun = 0;
     if (SPLITS && number >= s.whole && threadIdx.x % kWarpgroup == 0) begun = count(counters_of(u, counters, consumer));
+#if STORES_BOXES && SOURCE
+#if BATCHED
+    s.source = static_cast<const unsigned char*>(s.first_source) + u.batch * s.source_batch;
+#endif
+    prefetch_source(s, u.row + first_row, u.column + first_column);
+#endif
     multiply(sums, u, shared, place, first_row, first_column, rank);
     if constexpr (kCluster > 1) {
       // It arrives at no other block any more: those need not wait until its results are stored.
@@ -301,7 +335,19 @@ __device__ __forceinline__ void consume(
       // Which part this is takes registers beside all sums, unless it is found anew.
       if (!add_parts(sums, unit_of(s, anew(number), rank), workspace, counters, begun, consumer)) continue;
     }
-    store(sums, c, s, shared.staging, u.row + first_row, u.column + first_column);
+#if BATCHED
+    // Found anew, too: it takes no registers beside all sums.
+    const int batch = unit_of(s, anew(number), rank).batch;
+#if STORES_BOXES
+    const To to = {{c.whole.map, batch}, {c.rest.map, batch}};
+#else
+    const To to = c + batch * s.out_batch;
+    if constexpr (SOURCE != 0) s.source = static_cast<const unsigned char*>(s.first_source) + batch * s.source_batch;
+#endif
+#else
+    const To to = c;
+#endif
+    store(sums, to, s, shared.staging, u.row + first_row, u.column + first_column);
   }
   if constexpr (kCluster > 1) {
     // Whoever had no unit has not arrived yet.
@@ -325,12 +371,31 @@ extern "C" __global__ void __launch_bounds__((CONSUMERS + 1) * 128, RESIDENT)
          const __grid_constant__ long long source_column, const __grid_constant__ float alpha,
          const __grid_constant__ float beta, const __grid_constant__ unsigned long long by_group,
          const __grid_constant__ unsigned long long by_height, const __grid_constant__ unsigned long long by_last,
-         const __grid_constant__ unsigned long long by_parts) {
+         const __grid_constant__ unsigned long long by_parts
+#if BATCHED
+         ,
+         const __grid_constant__ int batch, const __grid_constant__ int rows_step,
+         const __grid_constant__ int columns_step, const __grid_constant__ long long out_batch,
+         const __grid_constant__ long long source_batch, const __grid_constant__ unsigned long long by_product
+#endif
+  ) {
+#if BATCHED
+  const void* own_source = source;
+#else
+  const void* const& own_source = source;
+#endif
   const Sizes s = {rows,  columns, depth,  row_tiles,  column_tiles,
                    group, whole,   parts,  stride,     is_aligned,
-                   {bias, source,  source_row, source_column, alpha, beta},
-                   by_group, by_height, by_last, by_parts};
-#if STORES_BOXES
+                   {bias, own_source,  source_row, source_column, alpha, beta},
+                   by_group, by_height, by_last, by_parts
+#if BATCHED
+                   ,
+                   batch, rows_step, columns_step, out_batch, source_batch, by_product, source, own_source
+#endif
+  };
+#if STORES_BOXES && BATCHED
+  const To c = {{&whole_map, 0}, {&rest_map, 0}};
+#elif STORES_BOXES
   const To c = {&whole_map, &rest_map};
 #endif
   extern __shared__ __align__(1024) unsigned char memory[];

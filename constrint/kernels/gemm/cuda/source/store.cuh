@@ -2,7 +2,72 @@
 #pragma once
 
 #if STORES_BOXES
-static_assert(IS_PLAIN, "boxes take sums as they are");
+static_assert(OUT < 2, "boxes take results of 16 bits");
+static_assert(SOURCE == 0 || (SOURCE == OUT + 1 && !TURNED), "a source matrix beside boxes lies like C");
+
+#if !IS_PLAIN
+// What is added to sums of a thread in 64 columns of wgmma: the bias of its columns, or of its rows where these are C's
+// columns, and elements of the source matrix. Loaded together, before whoever stored last is waited for.
+struct Added {
+  float2 bias[TURNED ? 1 : 8];  // where turned: of the thread's first and second row
+  unsigned source[SOURCE ? 16 : 1];
+};
+
+__device__ __forceinline__ Added load_addends(const Sizes& s, int row, int column, int columns) {
+  Added added = {};
+  if constexpr (BIAS != 0 && TURNED) {
+    added.bias[0].x = row < s.rows ? load_added<BIAS>(s.end.bias, row) : 0.0f;
+    added.bias[0].y = row + 8 < s.rows ? load_added<BIAS>(s.end.bias, row + 8) : 0.0f;
+  }
+#pragma unroll
+  for (int j = 0; j < 8 && 8 * j < columns; ++j) {
+    // C has whole units of eight columns.
+    const int at = column + 8 * j;
+    if constexpr (BIAS != 0 && !TURNED) {
+      if (at < s.columns) added.bias[j] = load_two<BIAS>(s.end.bias, at);
+    }
+    if constexpr (SOURCE != 0) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const long long place = (row + 8 * i) * s.end.source_row + at;
+        if (at < s.columns && row + 8 * i < s.rows)
+          added.source[2 * j + i] = __ldg(
+              reinterpret_cast<const unsigned*>(static_cast<const unsigned short*>(s.end.source) + place));
+      }
+    }
+  }
+  return added;
+}
+
+// Two results of a thread next to each other: number 2 * j of its first row and 2 * j + 1 of its second row.
+__device__ __forceinline__ unsigned finish_two(sum_t first, sum_t second, const End& end, const Added& added, int number) {
+  float x = end.alpha * static_cast<float>(first), y = end.alpha * static_cast<float>(second);
+  if constexpr (BIAS != 0 && TURNED) {
+    const float bias = number % 2 ? added.bias[0].y : added.bias[0].x;
+    x += bias, y += bias;
+  } else if constexpr (BIAS != 0) {
+    x += added.bias[number / 2].x, y += added.bias[number / 2].y;
+  }
+  if constexpr (SOURCE != 0) {
+    const float2 source = widened(added.source[number]);
+    x += end.beta * source.x, y += end.beta * source.y;
+  }
+  return narrow2(activate(x), activate(y));
+}
+
+// Asks the L2 for the source matrix of a tile, which is read once its sums are complete.
+__device__ __forceinline__ void prefetch_source(const Sizes& s, int first_row, int first_column) {
+  if constexpr (SOURCE != 0) {
+    constexpr int kLine = 64, kLines = (kOwnColumns + kLine - 1) / kLine;
+    for (int item = threadIdx.x % kWarpgroup; item < kBlocks * 64 * kLines; item += kWarpgroup) {
+      const int row = first_row + item / kLines, column = first_column + item % kLines * kLine;
+      if (row < s.rows && column < s.columns)
+        prefetch_line(static_cast<const unsigned short*>(s.end.source) + row * s.end.source_row + column);
+    }
+  }
+}
+#endif
+
 // 16-bit results go through shared memory to the TMA unit, in boxes of 64 rows and 64 columns of wgmma; what is left of a
 // row of sums is a box of its own. Rows of a box are 128 bytes, swizzled; those of a narrower one are not.
 __device__ __forceinline__ void store(
@@ -22,6 +87,10 @@ __device__ __forceinline__ void store(
       const int number = block * kChunks + chunk / 64, width = min(64, kOwnColumns - chunk);
       const bool is_narrow = !TURNED && width < 64;
       const unsigned to = own + number % BUFFERS * kStagingBytes;
+#if !IS_PLAIN
+      const Added added = load_addends(
+          s, first_row + 64 * block + 16 * warp + lane / 4, first_column + chunk + lane % 4 * 2, kOwnColumns - chunk);
+#endif
       // Whoever asked the unit to store what lay here knows when it was read.
       if (is_first) {
         if (number == 0) {
@@ -38,7 +107,11 @@ __device__ __forceinline__ void store(
         unsigned words[4] = {};
 #pragma unroll
         for (int i = 0; i < 4 && at + 2 * i < kSums; ++i)
+#if IS_PLAIN
           words[i] = narrow2(s.end.alpha * sums[block][at + 2 * i], s.end.alpha * sums[block][at + 2 * i + 1]);
+#else
+          words[i] = finish_two(sums[block][at + 2 * i], sums[block][at + 2 * i + 1], s.end, added, 2 * j + i);
+#endif
         // Of the matrices of 8 by 8, the second has the lower rows, and the third and fourth the next columns.
         const int row = TURNED ? 8 * (j + lane / 16) + lane % 8 : 16 * warp + lane % 16;
         const int unit = TURNED ? 2 * warp + lane / 8 % 2 : j + lane / 16;
