@@ -1,7 +1,8 @@
 """Stale entries of shipped tables, and the configurations whose machine code decides about each.
 
 A winner is decided by its own configuration. Corrections are fitted to thousands of rows, and layers have many rows:
-`PER_CLASS` configurations of every class are compared, those whose hashes come first. Classes of corrections are the
+`PER_CLASS` configurations of every class are compared, and no fewer than `LEAST` of a table, those whose hashes come
+first. Classes of corrections are the
 dtypes and the layouts of operands; those of layers are cells, dtypes and directions, for which the winners of the same
 GPU stand, or the best configuration by prediction where a class has no winner.
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -28,8 +30,8 @@ from constrint.kernels.rnn.spec import SUFFIX, workload_of
 from constrint.select import Workload, rank
 from constrint.select.winners import TunedEntry, read_tuned
 
-#: Configurations of a class that are compared where a table has many.
-PER_CLASS = 2
+#: Configurations of a class that are compared where a table has many, and the least of a table.
+PER_CLASS, LEAST = 2, 8
 
 
 @dataclass(frozen=True)
@@ -92,15 +94,20 @@ def _winners(gpu: str) -> Iterator[Stale]:
 
 
 def sampled(rows: Sequence[tuple[tuple[str, ...], dict[str, Any]]]) -> list[dict[str, Any]]:
-    """`PER_CLASS` jobs of every class, those whose identifiers come first.
+    """`PER_CLASS` jobs of every class and `LEAST` in all, if there are so many: those whose identifiers come first.
 
     Args:
         rows: Class and job of every row.
     """
-    by_class: dict[tuple[str, ...], dict[str, dict[str, Any]]] = {}
-    for kind, job in rows:
-        by_class.setdefault(kind, {})[job["id"]] = job
-    return [jobs[name] for _, jobs in sorted(by_class.items()) for name in sorted(jobs)[:PER_CLASS]]
+    chosen: dict[str, dict[str, Any]] = {}
+    of_class: Counter[tuple[str, ...]] = Counter()
+    in_order = sorted(rows, key=lambda row: str(row[1]["id"]))
+    for most, least in ((PER_CLASS, 0), (len(rows), LEAST)):
+        for kind, job in in_order:
+            if job["id"] not in chosen and of_class[kind] < most and not 0 < least <= len(chosen):
+                chosen[job["id"]] = job
+                of_class[kind] += 1
+    return list(chosen.values())
 
 
 def _corrected(name: str, gpu: str, kernel: str) -> tuple[list[dict[str, Any]], str]:
