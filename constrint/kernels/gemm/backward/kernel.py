@@ -68,8 +68,9 @@ def pass_back(gradient, saved, activation: tl.constexpr):
     elif activation == "tanh":
         power = tl.exp(-2.0 * tl.abs(saved))
         return gradient * (4.0 * power / ((1.0 + power) * (1.0 + power)))
-    tl.static_assert(activation is None, "this activation has no derivative here")
-    return gradient
+    else:
+        tl.static_assert(activation is None, "this activation has no derivative here")
+        return gradient
 
 
 @triton.jit(do_not_specialize=["m", "num_chunks", "tiles_per_chunk"])
