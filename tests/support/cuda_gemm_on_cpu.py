@@ -13,6 +13,7 @@ import numpy as np
 from constrint.kernels.gemm.cuda.source import FOLDER
 from constrint.kernels.launch.cuda import CudaLaunch, TensorMap
 from constrint.kernels.launch.cuda.tensor_map import ELEMENTS
+from tests.support.activations_on_cpu import ACTIVATING
 
 SUPPORT = Path(__file__).parent
 #: What replaces the declarations of shared memory in the kernel.
@@ -23,15 +24,9 @@ ON_CPU = {
     ),
 }
 #: What replaces instructions of the epilogue.
-ENDS = {
+ENDS = ACTIVATING | {
     'asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));': "packed = packed_on_cpu(low, high);",
     'asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));': "packed = packed_on_cpu(low, high);",
-    'asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));': "y = exp2f(x);",
-    'asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));': "y = 1.0f / x;",
-    'asm("min.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(x), "f"(most));': "y = x > most ? most : x;",
-    'asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(x), "f"(0.0f));': "y = x < 0.0f ? 0.0f : x;",
-    'asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));': "y = tanhf(x);",
-    'asm volatile("prefetch.global.L2 [%0];" ::"l"(line));': "",
 }
 #: Switches between threads after which a run counts as a deadlock; no correct run here takes as many.
 MOST_TURNS = 8_000_000
@@ -48,6 +43,7 @@ def built(launch: CudaLaunch, folder: Path, changes: Sequence[tuple[str, str, st
         files[path.name] = path.read_text(encoding="utf-8")
     replaced = [("kernel_on_cpu.cu", *texts) for texts in ON_CPU.items()]
     replaced += [("epilogue.cuh", *texts) for texts in ENDS.items()]
+    replaced += [("store.cuh", 'asm volatile("prefetch.global.L2 [%0];" ::"l"(line));', "")]
     for name, before, after in (*replaced, *changes):
         assert files[name].count(before) == 1, before
         files[name] = files[name].replace(before, after)

@@ -31,6 +31,8 @@ from constrint.kernels.gemm.cuda.shape import (
     slice_bytes,
     turns_of_sums,
 )
+from constrint.kernels.gemm.epilogue.compiled import SUMS_BESIDE_SOURCE
+from constrint.kernels.gemm.epilogue.cost import activation_clk, end_clk
 from constrint.kernels.gemm.measured import read_constants
 from constrint.kernels.gemm.product import MatrixLayout, Product
 from constrint.kernels.gemm.spec import matrix_peak_flop_per_s
@@ -87,6 +89,8 @@ class CudaConstants:
 CONSTANTS = read_constants(CudaConstants, FILE)
 ASSUMED = read_constants(CudaConstants, FILE, assumed=True)
 
+#: Bytes of a result that the TMA unit stores.
+BOX_ELEMENT_BYTES = 2
 #: Bytes that L2 and DRAM write at once, and bytes that the TMA unit stores at once.
 SECTOR_BYTES, ROW_BYTES = 32, 16
 #: Matrix instructions of a slice along K: each takes 32 of its 128 bytes.
@@ -187,7 +191,7 @@ class CudaModel:
         by_warp = -(-self.shape.own_columns // WARP_COLUMNS) * (ROWS * WARP_COLUMNS // WARPGROUP)
         by_all = self.shape.own_columns * (ROWS / WARPGROUP)
         self.stored_turns = blocks * np.where(self.is_turned, by_all, by_warp)
-        self.sums = sums * self.cluster
+        self.tile, self.sums = sums, sums * self.cluster
         self.start_s = constants.launch_s + launch_offset_s(gpu) + constants.cluster_s * (self.cluster > 1)
 
     def _matrix_clk(self) -> Any:
@@ -276,14 +280,22 @@ class CudaModel:
     def _store_clk(self, p: Product) -> Any:
         """Clocks in which a consumer stores a tile: in boxes through the TMA unit, or by its threads.
 
-        Boxes and vectors need rows of C that are multiples of 16 bytes. Rows of a tile beyond C's last are skipped.
+        Units that finish results in registers, before these are stored, work beside no matrix instruction of the same
+        tile. Boxes and vectors need rows of C that are multiples of 16 bytes. Rows of a tile beyond C's last are skipped.
         """
         is_odd = p.n * p.output_bytes % ROW_BYTES > 0
-        if self.is_plain and not is_odd:
-            return self.store_clk
+        activated = self.tile * activation_clk(self.gpu, p)
+        in_boxes = p.output_bytes == BOX_ELEMENT_BYTES and not is_odd
+        if in_boxes and not p.has_source:
+            return self.store_clk + self.tile * end_clk(self.gpu, p)
         rows = np.where(self.is_turned, np.minimum(1.0, p.m / self.shape.own_columns), min(1.0, p.m / WARP_ROWS))
         turns = self.stored_turns * rows * (1 + p.has_source)
-        return turns * (self.constants.odd_clk / (1 if is_odd else VECTOR))
+        by_threads = turns * (self.constants.odd_clk / (1 if is_odd else VECTOR)) + activated
+        if not in_boxes:
+            return by_threads
+        # A source matrix is added to sums in the order of wgmma where its rows lie as C's do and registers are left.
+        is_full = np.asarray(self.shape.sums) > SUMS_BESIDE_SOURCE
+        return np.where(self.is_turned | is_full, by_threads, self.store_clk + self.tile * end_clk(self.gpu, p))
 
     def _boundary_bytes(self, p: Product, column_tiles: Any) -> Any:
         """Extra bytes of DRAM where two tiles or two rows of C meet within one sector."""

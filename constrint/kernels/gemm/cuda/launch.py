@@ -29,7 +29,7 @@ from constrint.kernels.gemm.cuda.shape import (
 )
 from constrint.kernels.gemm.cuda.source import OperandLayout, source_of
 from constrint.kernels.gemm.epilogue.added import OUTPUTS, as_added, name_of
-from constrint.kernels.gemm.epilogue.compiled import CompiledEpilogue
+from constrint.kernels.gemm.epilogue.compiled import SUMS_BESIDE_SOURCE, CompiledEpilogue
 from constrint.kernels.gemm.launch import GemmCall
 from constrint.kernels.gemm.reference import DTYPE_NAMES
 from constrint.kernels.gemm.units import needs_k_major
@@ -62,7 +62,7 @@ def cuda_launches(call: GemmCall, config: Mapping[str, int]) -> list[CudaLaunch]
     steps = (out.stride(1), n, *([out.stride(0)] if batch > 1 else []))
     is_aligned = all(size * out.element_size() % ROW_BYTES == 0 for size in steps)
     is_aligned = is_aligned and out.data_ptr() % ROW_BYTES == 0
-    in_boxes = out.element_size() == 2 and is_aligned and _is_added_in_boxes(bias, source, out, turned=turned)
+    in_boxes = out.element_size() == 2 and is_aligned and _is_added_in_boxes(config, bias, source, out)
     ends = CompiledEpilogue(OUTPUTS[out.dtype], name_of(bias), name_of(source), epilogue.activation, in_boxes, buffers)
     tile = WgmmaTile.of(config)
     sizes = (
@@ -101,10 +101,10 @@ def cuda_launches(call: GemmCall, config: Mapping[str, int]) -> list[CudaLaunch]
     return [as_resident(launch)]
 
 
-def _is_added_in_boxes(bias: Tensor | None, source: Tensor | None, out: Tensor, *, turned: bool) -> bool:
+def _is_added_in_boxes(config: Mapping[str, int], bias: Tensor | None, source: Tensor | None, out: Tensor) -> bool:
     """Whether the end can be added to sums in the order of wgmma, which reads two elements at a time.
 
-    A source matrix has to lie by rows, as C does, and to have its type.
+    A source matrix has to lie by rows, as C does, and to have its type; its elements take registers beside the sums.
     """
     if bias is not None and bias.data_ptr() % (2 * bias.element_size()):
         return False
@@ -112,7 +112,8 @@ def _is_added_in_boxes(bias: Tensor | None, source: Tensor | None, out: Tensor, 
         return True
     is_like = source.dtype == out.dtype and source.stride(2) == 1
     is_like = is_like and source.stride(1) % 2 == 0 and source.stride(0) % 2 == 0
-    return is_like and not turned and source.data_ptr() % (2 * source.element_size()) == 0
+    has_room = not config["turned"] and WgmmaTile.of(config).sums <= SUMS_BESIDE_SOURCE
+    return is_like and has_room and source.data_ptr() % (2 * source.element_size()) == 0
 
 
 def _batch_arguments(

@@ -1,4 +1,4 @@
-"""The launches of a prepared product: the kernel that rewrites its operands, then the CUDA GEMM. Needs torch, triton."""
+"""The launches of a prepared product: its operands are rewritten, then the CUDA GEMM. Needs torch and triton."""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from constrint.hwmodels import GpuModel
+from constrint.kernels.gemm.epilogue.cost import activation_clk
 from constrint.kernels.gemm.measured import read_constants
 from constrint.kernels.gemm.product import Product
 from constrint.kernels.gemm.skinny.shape import COLUMNS, LINE_BYTES, WARP, SkinnyTile, vector
@@ -172,7 +173,7 @@ class SkinnyModel:
         own_long = np.where(self.turned, *(1.0 if side.is_shared else batch for side in (p.b, p.a)))
         dealt = _Schedule(tiles, steps, units, asked, long, short, batch, own_long)
         times = self._times(p, dealt)
-        rest = self._rest(dealt)
+        rest = self._rest(dealt) + self._activation_s(p, dealt)
         seconds = (
             overlap_of(np.stack(list(times.values()))) + rest + self.constants.launch_s + launch_offset_s(self.gpu)
         )
@@ -224,6 +225,13 @@ class SkinnyModel:
         turns = np.maximum(touched * on_sm / np.minimum(on_sm, self.resident) - 1, 0.0)
         handed = self._handed(self.rows * np.minimum(self.small, d.short), contributors)
         return c.end_s + turns * self.turn_s + handed
+
+    def _activation_s(self, p: Product, d: _Schedule) -> Any:
+        """Seconds in which the busiest SM activates the results of its tiles."""
+        each_clk = activation_clk(self.gpu, p)
+        if not each_clk:
+            return 0.0
+        return np.ceil(d.tiles / self.sms) * self.rows * np.minimum(self.small, d.short) * each_clk / self.clock
 
     def _handed(self, sums: Any, contributors: Any) -> Any:
         """Seconds to hand partial sums over to the last of a tile's blocks; in two stages with a fan-in."""

@@ -6,11 +6,46 @@ static_assert(OUT < 2, "boxes take results of 16 bits");
 static_assert(SOURCE == 0 || (SOURCE == OUT + 1 && !TURNED), "a source matrix beside boxes lies like C");
 
 #if !IS_PLAIN
-// What is added to sums of a thread in 64 columns of wgmma: the bias of its columns, or of its rows where these are C's
-// columns, and elements of the source matrix. Loaded together, before whoever stored last is waited for.
+// Two elements next to each other, the first of which starts at a multiple of their size.
+template <int kType>
+__device__ __forceinline__ float2 load_two(const void* from, long long at) {
+  if constexpr (kType == 2) {
+    const unsigned two = __ldg(reinterpret_cast<const unsigned*>(static_cast<const unsigned short*>(from) + at));
+    return make_float2(__uint_as_float(two << 16), __uint_as_float(two & 0xFFFF0000u));
+  } else if constexpr (kType == 3) {
+    return __ldg(reinterpret_cast<const float2*>(static_cast<const float*>(from) + at));
+  } else {
+    return make_float2(load_added<kType>(from, at), load_added<kType>(from, at + 1));
+  }
+}
+
+// Two numbers of a word of 16-bit results.
+#if OUT < 2
+__device__ __forceinline__ float2 widened(unsigned two) {
+#if OUT == 1
+  return make_float2(__uint_as_float(two << 16), __uint_as_float(two & 0xFFFF0000u));
+#else
+  float2 wide;
+  asm("{\n.reg .b16 low, high;\nmov.b32 {low, high}, %2;\ncvt.f32.f16 %0, low;\ncvt.f32.f16 %1, high;\n}"
+      : "=f"(wide.x), "=f"(wide.y)
+      : "r"(two));
+  return wide;
+#endif
+}
+#endif
+
+// Asks the L2 for a line.
+__device__ __forceinline__ void prefetch_line(const void* line) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(line));
+}
+
+// What is added to sums of a thread in a few columns of wgmma: the bias of its columns, or of its rows where these are
+// C's columns, and elements of the source matrix. Those of all 64 columns of a box are loaded together, before whoever
+// stored last is waited for, where registers are left for them.
+constexpr int kAhead = kConsumerRegisters - kBlocks * kSums < 96 ? 2 : 8;
 struct Added {
-  float2 bias[TURNED ? 1 : 8];  // where turned: of the thread's first and second row
-  unsigned source[SOURCE ? 16 : 1];
+  float2 bias[TURNED ? 1 : kAhead];  // where turned: of the thread's first and second row
+  unsigned source[SOURCE ? 2 * kAhead : 1];
 };
 
 __device__ __forceinline__ Added load_addends(const Sizes& s, int row, int column, int columns) {
@@ -20,7 +55,7 @@ __device__ __forceinline__ Added load_addends(const Sizes& s, int row, int colum
     added.bias[0].y = row + 8 < s.rows ? load_added<BIAS>(s.end.bias, row + 8) : 0.0f;
   }
 #pragma unroll
-  for (int j = 0; j < 8 && 8 * j < columns; ++j) {
+  for (int j = 0; j < kAhead && 8 * j < columns; ++j) {
     // C has whole units of eight columns.
     const int at = column + 8 * j;
     if constexpr (BIAS != 0 && !TURNED) {
@@ -88,8 +123,8 @@ __device__ __forceinline__ void store(
       const bool is_narrow = !TURNED && width < 64;
       const unsigned to = own + number % BUFFERS * kStagingBytes;
 #if !IS_PLAIN
-      const Added added = load_addends(
-          s, first_row + 64 * block + 16 * warp + lane / 4, first_column + chunk + lane % 4 * 2, kOwnColumns - chunk);
+      const int own_row = first_row + 64 * block + 16 * warp + lane / 4, own_column = first_column + lane % 4 * 2;
+      Added added = load_addends(s, own_row, own_column + chunk, kOwnColumns - chunk);
 #endif
       // Whoever asked the unit to store what lay here knows when it was read.
       if (is_first) {
@@ -105,12 +140,16 @@ __device__ __forceinline__ void store(
         const int at = 4 * (chunk / 8 + j);
         const bool is_pair = chunk + 8 * j + 8 < kOwnColumns;
         unsigned words[4] = {};
+#if !IS_PLAIN
+        if (j > 0 && j % kAhead == 0)
+          added = load_addends(s, own_row, own_column + chunk + 8 * j, kOwnColumns - chunk - 8 * j);
+#endif
 #pragma unroll
         for (int i = 0; i < 4 && at + 2 * i < kSums; ++i)
 #if IS_PLAIN
           words[i] = narrow2(s.end.alpha * sums[block][at + 2 * i], s.end.alpha * sums[block][at + 2 * i + 1]);
 #else
-          words[i] = finish_two(sums[block][at + 2 * i], sums[block][at + 2 * i + 1], s.end, added, 2 * j + i);
+          words[i] = finish_two(sums[block][at + 2 * i], sums[block][at + 2 * i + 1], s.end, added, 2 * (j % kAhead) + i);
 #endif
         // Of the matrices of 8 by 8, the second has the lower rows, and the third and fourth the next columns.
         const int row = TURNED ? 8 * (j + lane / 16) + lane % 8 : 16 * warp + lane % 16;
