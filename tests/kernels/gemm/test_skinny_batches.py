@@ -52,7 +52,7 @@ def run(call: GemmCall, config: dict[str, int], folder: Path) -> None:
     assert isinstance(launch, CudaLaunch)
     assert launch.source.macros["BATCHED"] == 1
     bias, source = launch.arguments[3:5]
-    ends = CompiledEpilogue("fp32", *("" if t is None else "bf16" for t in (bias, source)))
+    ends = CompiledEpilogue("fp32", "" if bias is None else "bf16", "" if source is None else "bf16")
     sides = SkinnyOperands.of_batch(call.a, call.b, call.out, turned=bool(config["turned"]))
     library = built(config, "bf16", sides.layout, ends, folder, batched=True)
     sizes = np.zeros((), SIZES)
