@@ -276,8 +276,8 @@ class CudaModel:
     def _store_clk(self, p: Product) -> Any:
         """Clocks in which a consumer stores a tile: in boxes through the TMA unit, or by its threads.
 
-        Units that finish results in registers, before these are stored, work beside no matrix instruction of the same
-        tile. Boxes and vectors need rows of C that are multiples of 16 bytes. Rows of a tile beyond C's last are skipped.
+        Boxes and vectors need rows of C that are multiples of 16 bytes. Threads skip rows of a tile beyond C's last.
+        What is done with sums takes instructions that no matrix instruction of the same tile covers.
         """
         is_odd = p.n * p.output_bytes % ROW_BYTES > 0
         activated = self.tile * activation_clk(self.gpu, p)
