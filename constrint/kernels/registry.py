@@ -29,9 +29,13 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "constrint.kernels.gemm.descriptor.spec",
         "constrint.kernels.gemm.cuda.spec",
         "constrint.kernels.gemm.skinny.spec",
+        "constrint.kernels.gemm.fp32.spec",
+        "constrint.kernels.gemm.prepared.spec",
         "constrint.kernels.gemm.library.spec",
         "constrint.kernels.gemm.pointer.spec",
-    )
+    ),
+    "grouped": ("constrint.kernels.grouped.spec",),
+    "scaled_gemm": ("constrint.kernels.gemm.scaled.spec",),
 } | {
     cell + direction: _RNN
     for cell in ("lstm", "gru", "slstm", "elman", "elman_relu")

@@ -38,7 +38,7 @@ def built(launch: CudaLaunch, folder: Path, changes: Sequence[tuple[str, str, st
     assert launch.cluster == 1, "the CPU has no clusters"
     folder.mkdir(parents=True, exist_ok=True)
     files = {"kernel_on_cpu.cu": (FOLDER / "kernel.cu").read_text(encoding="utf-8")}
-    shared = [FOLDER / name for name in ("epilogue.cuh", "parts.cuh", "store.cuh")]
+    shared = [FOLDER / name for name in ("epilogue.cuh", "groups.cuh", "parts.cuh", "store.cuh")]
     for path in (*shared, *sorted((SUPPORT / "gemm_on_cpu").iterdir()), SUPPORT / "grid_on_cpu" / "grid.h"):
         files[path.name] = path.read_text(encoding="utf-8")
     replaced = [("kernel_on_cpu.cu", *texts) for texts in ON_CPU.items()]
@@ -73,6 +73,8 @@ def _number(value: Any, kept: list[Any]) -> int:
     if isinstance(value, TensorMap):
         element = ELEMENTS[value.element][1]
         facts = (value.data_ptr(), *value.shape, value.stride * element, *value.box, value.swizzle)
+        matrices, step = value.batch or (1, 0)
+        facts = (*facts, matrices, step * element)
         kept.append(np.array(facts, dtype=np.int64))
         return int(kept[-1].ctypes.data)
     if hasattr(value, "data_ptr"):

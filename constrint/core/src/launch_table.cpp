@@ -378,6 +378,7 @@ PyMethodDef launch_methods[] = {
     {"launch", fast(launch_plan), METH_FASTCALL, nullptr},
     {"use_tensors", use_tensors, METH_VARARGS, nullptr},
     {"use_blas", use_blas_of, METH_VARARGS, nullptr},
+    {"use_matmul", use_matmul_of, METH_VARARGS, nullptr},
     {"table", make_table, METH_VARARGS, nullptr},
     {"table_call", fast(table_call), METH_FASTCALL, nullptr},
     {"table_insert", table_insert, METH_VARARGS, nullptr},

@@ -21,7 +21,7 @@ from constrint.choose.decision import Decision, ErrorBand, Evidence, Program, Re
 from constrint.errors import InfeasibleError, UnknownNameError, UnsupportedError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.correction import FIRST, Corrector, corrector_of, path_for
-from constrint.kernels.gemm.implementations import ACTIVATIONS, NO_ACTIVATION, gemm_spec, gemm_specs
+from constrint.kernels.gemm.implementations import ACTIVATIONS, gemm_spec, gemm_specs
 from constrint.kernels.gemm.library.candidates import (
     COMPOSED,
     COPIED_HOST_S,
@@ -85,7 +85,7 @@ def with_activation(request: Request, activation: str) -> Request:
     """
     if activation not in ACTIVATIONS:
         raise UnknownNameError("activation", activation, ACTIVATIONS)
-    product = replace(product_of_request(request), activation=activation, no_library_end=NO_ACTIVATION)
+    product = replace(product_of_request(request), activation=activation)
     return replace(request, detail=product)
 
 

@@ -34,11 +34,12 @@ from constrint.kernels.gemm.implementations import (
 )
 from constrint.kernels.gemm.launch import Epilogue, GemmCall, Machine, runtime_precision
 from constrint.kernels.gemm.library.candidates import COMPOSED
+from constrint.kernels.gemm.library.fused import split
 from constrint.kernels.gemm.library.launch import LibraryLaunch, refusal_of_call, refusal_of_end
 from constrint.kernels.gemm.library.planned import composed_plan, library_plan
 from constrint.kernels.gemm.library.spec import LIBRARY
 from constrint.kernels.gemm.operands import product_of, with_aligned_stride
-from constrint.kernels.gemm.pointwise.launch import pointwise_launch, sums_call
+from constrint.kernels.gemm.pointwise.launch import pointwise_launch
 from constrint.kernels.gemm.reference import DTYPE_NAMES, gemm_reference
 from constrint.kernels.launch.cuda.nvrtc import nvrtc_here
 from constrint.kernels.launch.device import describe, gpu_of, warn_of_version, warn_once
@@ -173,7 +174,7 @@ def inspect(
         is_three_pass=precision == "tf32x3",
         has_nvrtc=has_nvrtc(),
         no_library=LIBRARY_EXCLUDED.get(kernel) or refusal_of_call(a, b),
-        no_library_end=refusal_of_end(a.dtype, bias, source, end.alpha, end.activation, out.dtype),
+        no_library_end=refusal_of_end(a.dtype, bias, source, end.alpha, out.dtype, batch),
         activation=end.activation or "",
     )
     if kernel == STEADY:
@@ -241,8 +242,9 @@ def launches_of(program: Program, call: GemmCall) -> Sequence[Launch]:
         UsageError: For products that its kernel does not compute.
     """
     if program.name == COMPOSED:
-        sums = sums_call(call)
-        return [LibraryLaunch(sums), pointwise_launch(call, sums.out)]
+        product, rest = split(call)
+        assert rest is not None  # else the library alone were the program
+        return [LibraryLaunch(product), pointwise_launch(call, rest)]
     step = program.step("product")
     return gemm_spec(step.kernel).call_launches(call, step.config)
 

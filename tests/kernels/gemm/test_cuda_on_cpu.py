@@ -46,6 +46,8 @@ class Case:
         shift: Elements before the first of C, where it rounds; 8 let results leave through the TMA unit.
         blocks: Blocks of the grid.
         spares: Whether to run the variant that is compiled where registers are short.
+        batch: Products.
+        shared: Operands that all products share, "a" or "b".
         config: What differs from `USUAL`.
         end: What is added ("bias", "source"), and the activation's name; results in boxes alone.
     """
@@ -58,6 +60,8 @@ class Case:
     shift: int = 3
     blocks: int = 2
     spares: bool = False
+    batch: int = 1
+    shared: str = ""
     config: dict[str, int] = field(default_factory=dict)
     end: tuple[str, ...] = ()
 
@@ -92,6 +96,17 @@ CASES = {
     "results in boxes": Case((130, 152, 70), "rr", rounds=True, shift=8, config={"tile_n": 152}),
     "results in boxes, turned": Case(
         (150, 304, 70), "rr", rounds=True, shift=8, config={"tile_m": 152, "tile_n": 128, "turned": 1, "consumers": 2}
+    ),
+    "a batch, results in boxes": Case((70, 72, 70), "rr", rounds=True, shift=8, batch=3, config={"tile_n": 72}),
+    "a batch, turned, with B for all": Case(
+        (20, 150, 70), "cr", batch=5, shared="b", config={"tile_m": 24, "turned": 1}
+    ),
+    "a batch, with A for all and a matrix to add": Case(
+        (70, 5, 70), "rc", rounds=True, batch=3, shared="a", end=("source",)
+    ),
+    "a batch, K in parts": Case((64, 100, 901), "rr", blocks=8, batch=2, config={"split_k": 4}),
+    "a batch, results of 16 bits in turns": Case(
+        (70, 72, 130), "cc", rounds=True, batch=4, blocks=3, config={"consumers": 2, "in_turns": 1, "tile_n": 72}
     ),
     "boxes, bias and gelu": Case(
         (130, 152, 70), "rr", rounds=True, shift=8, config={"tile_n": 152}, end=("bias", "gelu")
@@ -132,23 +147,35 @@ def operand(rows: int, columns: int, by_rows: bool, gap: int, dtype: torch.dtype
 
 def call_of(case: Case) -> GemmCall:
     m, n, k = case.shape
-    a = operand(m, k, case.layout[0] == "r", case.gap[0], case.dtype)
-    b = operand(k, n, case.layout[1] == "r", case.gap[1], case.dtype)
-    out = torch.full((1, m, n), -7, dtype=torch.int32) if case.dtype == torch.int8 else torch.full((1, m, n), torch.nan)
+    a = operands("a" not in case.shared, case, (m, k), case.layout[0] == "r", case.gap[0])
+    b = operands("b" not in case.shared, case, (k, n), case.layout[1] == "r", case.gap[1])
+    size = case.batch, m, n
+    out = torch.full(size, -7, dtype=torch.int32) if case.dtype == torch.int8 else torch.full(size, torch.nan)
     if case.rounds:
-        whole = torch.full((1, m, n + case.shift + 8 - case.shift % 8), torch.nan).to(case.dtype)
-        out = whole[:, :, case.shift : case.shift + n]
+        # Between two products there are rows that belong to neither.
+        whole = torch.full((case.batch, m + 1, n + case.shift + 8 - case.shift % 8), torch.nan).to(case.dtype)
+        out = whole[:, :m, case.shift : case.shift + n]
     end = Epilogue()
     if case.end:
         bias = torch.randint(-9, 9, (n,)).to(case.dtype) if "bias" in case.end else None
         source = None
         if "source" in case.end:
-            source = torch.full((1, m, n + 6), torch.nan).to(case.dtype)[:, :, 2 : n + 2]
-            source.copy_(torch.randint(-9, 9, (1, m, n)))
+            source = torch.full((case.batch, m, n + 6), torch.nan).to(case.dtype)[:, :, 2 : n + 2]
+            source.copy_(torch.randint(-9, 9, size))
         activation = case.end[-1] if case.end[-1] in ACTIVATIONS else None
         # Sums of many small numbers, so that activations are not all flat.
         end = Epilogue(bias, source, 2.0**-5, 0.25, activation)
-    return GemmCall(a[None], b[None], out, Machine.of(H200), end, "tf32")
+    return GemmCall(a, b, out, Machine.of(H200), end, "tf32")
+
+
+def operands(is_own: bool, case: Case, shape: tuple[int, int], by_rows: bool, gap: int) -> Tensor:
+    """An operand (batch, *shape) for each product, or one that is expanded; what lies between two must not be read."""
+    if case.batch == 1 or not is_own:
+        return operand(*shape, by_rows, gap, case.dtype).expand(case.batch, *shape)
+    every = [operand(*shape, by_rows, gap, case.dtype) for _ in range(case.batch)]
+    memory = torch.cat([each._base if each._base._base is None else each._base._base for each in every])
+    strides = len(memory) // case.batch, *every[0].stride()
+    return memory.as_strided((case.batch, *shape), strides, every[0].storage_offset())
 
 
 def launch_of(case: Case, call: GemmCall) -> CudaLaunch:
@@ -168,14 +195,13 @@ def outcome(library: CDLL, case: Case, mistake: int = 0, seed: int = 1) -> tuple
     call = call_of(case)
     status = run(library, launch_of(case, call), case.blocks, seed, mistake)
     end = call.epilogue
-    operands_and_end = call.a[0].double(), call.b[0].double(), end.bias, None if end.source is None else end.source[0]
-    exact = gemm_reference(*operands_and_end, end.alpha, end.beta, end.activation)
+    exact = gemm_reference(call.a.double(), call.b.double(), end.bias, end.source, end.alpha, end.beta, end.activation)
     if end.activation is None:
-        is_exact = torch.equal(call.out[0], exact.to(call.out.dtype))
+        is_exact = torch.equal(call.out, exact.to(call.out.dtype))
     else:
         # Half a unit of bf16, and an eighth for the approximation: 2^-8 is a unit of the largest mantissa.
         bound = exact.abs() * (2.0**-8 + 2.0**-11) + 2.0**-30
-        is_exact = bool(((call.out[0].double() - exact).abs() <= bound).all())
+        is_exact = bool(((call.out.double() - exact).abs() <= bound).all())
     call.out.fill_(torch.nan if call.out.is_floating_point() else 0)
     whole = call.out if call.out._base is None else call.out._base
     return status, is_exact and (not case.rounds or bool(whole.isnan().all()))

@@ -79,7 +79,9 @@ class CudaConstants:
     hand_over_bytes_per_clk: float
     sum_turn_s: float
     dram_share: float
+    batch_dram_share: float
     result_share: float
+    batch_result_share: float
     boundary_bytes: float
     kept_share: float
 
@@ -117,7 +119,7 @@ def cuda_cost(
     def model(columns: Columns, blocks_per_sm: NDArray[Any]) -> CudaModel:
         return CudaModel(gpu, product, columns, constants)
 
-    key = "cuda", product.dtype, product.a, product.b, leaves_plainly(product), id(constants)
+    key = "cuda", product.dtype, product.a, product.b, leaves_plainly(product), product.batch > 1, id(constants)
     return derived(columns, blocks_per_sm, key, model).cost(product)
 
 
@@ -151,7 +153,9 @@ class CudaModel:
         c = {name: column.astype(np.float64) for name, column in whole.items()}
         self.gpu, self.dtype, self.constants = gpu, product.dtype, constants
         self.clock = loaded_clock_hz(gpu, product.dtype)
-        self.dram_rate = dram_bytes_per_s(gpu, constants.dram_share)
+        is_batch = product.batch > 1
+        self.dram_rate = dram_bytes_per_s(gpu, constants.batch_dram_share if is_batch else constants.dram_share)
+        self.result_share = constants.batch_result_share if is_batch else constants.result_share
         self.l2_size = max(1.0, nulls.l2_bytes(gpu).value)
         self.shape = WgmmaTile.of(whole)
         self.parts = c["split_k"]
@@ -219,9 +223,9 @@ class CudaModel:
         constants = self.constants
         steps = float(-(-p.k // depth(self.dtype)))
         rows, columns = np.ceil(p.m / self.over_m), np.ceil(p.n / self.over_n)
-        tiles = rows * columns
+        tiles = rows * columns * p.batch
         store = self._store_clk(p) + constants.tile_clk
-        bytes_ = self._again_bytes(p, rows, columns) + self._boundary_bytes(p, columns)
+        bytes_ = p.batch * (self._again_bytes(p, rows, columns) + self._boundary_bytes(p, columns))
         dram_clk = self._dram_clk(p) + bytes_ * (self.clock / self.dram_rate)
         full = tiles / self.slots
         if self.has_splits:
@@ -303,9 +307,10 @@ class CudaModel:
 
     def _dram_clk(self, p: Product) -> float:
         """Clocks of DRAM to read the operands and to write the share of results that reaches it."""
-        operands = float((p.m + p.n) * p.k * ELEMENT_BYTES[p.dtype])
-        results = float(p.m * p.n * p.output_bytes)
-        bytes_ = operands + results * (self.constants.result_share + p.has_source)
+        rows_read = sum(size * (1 if side.is_shared else p.batch) for size, side in ((p.m, p.a), (p.n, p.b)))
+        operands = float(rows_read * p.k * ELEMENT_BYTES[p.dtype])
+        results = float(p.batch * p.m * p.n * p.output_bytes)
+        bytes_ = operands + results * (self.result_share + p.has_source)
         return bytes_ / self.dram_rate * self.clock
 
 
@@ -330,7 +335,7 @@ def figures_of(gpu: GpuModel, p: Product, config: Config) -> dict[str, float]:
     """
     shape = WgmmaTile.of(config)
     over_m, over_n = config["tile_m"] * config["cluster_m"], config["tile_n"] * config["cluster_n"]
-    tiles = -(-p.m // over_m) * -(-p.n // over_n)
+    tiles = -(-p.m // over_m) * -(-p.n // over_n) * p.batch
     slots = int(cluster_slots(gpu, shape.cluster))
     whole = tiles if config["split_k"] == 1 else tiles // slots * slots if config["only_last"] else 0
     units = whole + (tiles - whole) * config["split_k"]
@@ -346,7 +351,7 @@ def figures_of(gpu: GpuModel, p: Product, config: Config) -> dict[str, float]:
         "clusters": tiles,
         "clusters_at_once": slots,
         "rounds": rounds,
-        "results_share": p.m * p.n / (in_tiles * slots * over_m * over_n),
+        "results_share": p.batch * p.m * p.n / (in_tiles * slots * over_m * over_n),
         "slice_bytes": of_a + of_b,
         "l2_slice_bytes": of_a / config["cluster_n"] + of_b / config["cluster_m"],
         "num_stages": config["num_stages"],

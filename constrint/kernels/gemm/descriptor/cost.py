@@ -49,9 +49,10 @@ def descriptor_cost(
     """Predicted time of every configuration; the order of tiles makes no difference here."""
 
     def model(columns: Columns, blocks_per_sm: NDArray[Any]) -> DescriptorModel:
-        return DescriptorModel(gpu, product.dtype, columns, blocks_per_sm, constants)
+        slower = constants.three_pass if product.is_three_pass else 1.0
+        return DescriptorModel(gpu, product.dtype, columns, blocks_per_sm, constants, slower)
 
-    key = "descriptor", product.dtype, id(constants)
+    key = "descriptor", product.dtype, product.is_three_pass, id(constants)
     return derived(columns, blocks_per_sm, key, model).cost(product)
 
 
@@ -73,11 +74,13 @@ class DescriptorModel:
         columns: Parameters, per configuration.
         blocks_per_sm: Blocks that reside on one SM, per configuration.
         constants: The measured constants.
+        slower: How much longer the matrix units take than for one pass.
     """
 
     def __init__(
-        self, gpu: GpuModel, dtype: str, columns: Columns, blocks_per_sm: NDArray[Any], constants: Measured
-    ) -> None:
+        self, gpu: GpuModel, dtype: str, columns: Columns, blocks_per_sm: NDArray[Any], constants: Measured,
+        slower: float = 1.0,
+    ) -> None:  # fmt: skip
         c = {name: np.asarray(column, dtype=np.float64) for name, column in columns.items()}
         self.gpu, self.dtype, self.c, self.constants = gpu, dtype, c, constants
         self.clock, self.num_sms = loaded_clock_hz(gpu, dtype), gpu.device.sm_count
@@ -92,7 +95,7 @@ class DescriptorModel:
         subtile = np.where(c["epilogue_subtile"] > 1, constants.subtile_epilogue, 1.0)
         area = c["tile_m"] * c["tile_n"]
         self.between_clk = area * OUTPUT_BYTES[dtype] / (constants.epilogue_bytes_per_clk / subtile)
-        self.matrix = self._matrix_clk()
+        self.matrix = slower * self._matrix_clk()
         self.has_waves, self.has_splits = not self.is_persistent.all(), bool((self.splits > 1).any())
         self.partial_bytes = c["tile_m"] * c["tile_n"] * PARTIAL_BYTES
         self.hand_over_rate = constants.hand_over_bytes_per_clk * self.clock

@@ -305,8 +305,11 @@ def size_rules(gpu: GpuModel, product: Product, v: Mapping[str, Any], algebra: A
     yield Rule(v["split_k"] <= steps, "split_k_in_k", "every part of K has a step", REDUNDANT)
     slots = gpu.device.sm_count * v["resident"]
     rounds = f"more than {MOST_ROUNDS} rounds of blocks need no splitting"
-    filled = algebra.any_of(v["split_k"] == 1, tiles * v["split_k"] <= MOST_ROUNDS * slots)
+    filled = algebra.any_of(v["split_k"] == 1, tiles * product.batch * v["split_k"] <= MOST_ROUNDS * slots)
     yield Rule(filled, "split_k_fills", rounds, REDUNDANT)
+    if product.batch > 1:
+        fills = "the products of a batch fill the device; blocks share the steps of one of them"
+        yield Rule(v["persistent"] == 0, "persistent_alone", fills, REDUNDANT)
     many = "blocks that share all steps evenly have more than one each"
     yield Rule(algebra.implies(v["persistent"] == 1, tiles * steps > slots), "persistent_many_steps", many, REDUNDANT)
     blocks = tiles * v["split_k"] + v["persistent"] * slots
