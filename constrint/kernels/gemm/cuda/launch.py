@@ -82,10 +82,10 @@ def cuda_launches(call: GemmCall, config: Mapping[str, int]) -> list[CudaLaunch]
         block=((config["consumers"] + 1) * WARPGROUP,),
         arguments=(
             *operand_maps(a, b, layout, config),
-            *(_boxes_of(out, int(tile.own_columns), turned=turned) if in_boxes else (out,)),
+            *(boxes_of(out, int(tile.own_columns), turned=turned) if in_boxes else (out,)),
             bias,
             source,
-            *_memory(call, config, schedule, tile),
+            *memory_of(call, config, schedule, tile),
             *(np.int32(size) for size in sizes),
             np.int64(out.stride(1)),
             np.int32(is_aligned),
@@ -271,7 +271,7 @@ def _matrices(tensor: Tensor, size: int) -> tuple[int, int] | None:
     return (batch, step) if step else (1, size)
 
 
-def _boxes_of(out: Tensor, own_columns: int, *, turned: bool) -> tuple[TensorMap, TensorMap]:
+def boxes_of(out: Tensor, own_columns: int, *, turned: bool) -> tuple[TensorMap, TensorMap]:
     """Return the maps by which the TMA unit stores results: boxes of 64 columns of wgmma, and the rest of them."""
     rest = own_columns % ROWS or ROWS
     shape, stride, kind = (out.shape[1], out.shape[2]), out.stride(1), OUTPUTS[out.dtype]
@@ -282,7 +282,7 @@ def _boxes_of(out: Tensor, own_columns: int, *, turned: bool) -> tuple[TensorMap
     return whole, TensorMap(out, kind, shape, stride, narrow, swizzle, batch)
 
 
-def _memory(
+def memory_of(
     call: GemmCall, config: Mapping[str, int], deal: TileSchedule, shape: Any
 ) -> tuple[Tensor | None, Tensor | None]:
     """Allocate partial sums, and two counters (begun, finished) for every consumer of a split tile; None without."""
