@@ -24,6 +24,7 @@ from constrint.kernels.gemm.library.cost import (
     place_of,
     table_name,
 )
+from constrint.kernels.gemm.library.estimate import band_of, estimated_s
 from constrint.kernels.gemm.library.spec import LIBRARY, library_refusal
 from constrint.kernels.gemm.product import Product
 from constrint.kernels.gemm.units import OUTPUT_BYTES
@@ -57,6 +58,28 @@ def library_program(gpu: GpuModel, product: Product) -> Program | None:
     if seconds is None:
         return None
     return _program(gpu, product, Step("product", LIBRARY, workload=product.workload, seconds=seconds))
+
+
+def estimated(gpu: GpuModel, product: Product) -> Program | None:
+    """The library's product, with a pointwise kernel where one is needed, by an estimate; None where none runs it.
+
+    No choice rests on it: it is tried beside our kernels.
+    """
+    if not library_refusal(gpu, product):
+        return _estimated(gpu, product)
+    if _no_composition(gpu, product):
+        return None
+    library = _estimated(gpu, begun(product))
+    return None if library is None else replace(_composed(gpu, product, library), note=library.note)
+
+
+def _estimated(gpu: GpuModel, product: Product) -> Program | None:
+    seconds = estimated_s(gpu, product)
+    if seconds is None:
+        return None
+    step = Step("product", LIBRARY, workload=product.workload, seconds=seconds)
+    note = "estimated from the roofline, as nothing near it was measured: it runs where a trial finds it faster"
+    return Program(LIBRARY, (step,), note=note, band=band_of(gpu, product))
 
 
 def unmeasured_library(gpu: GpuModel | None, product: Product) -> Program:

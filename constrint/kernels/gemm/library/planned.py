@@ -95,7 +95,7 @@ def composed_plan(call: GemmCall, tensors: tuple[Tensor | None, ...], out: Tenso
     if not is_captured(out.device):
         LibraryLaunch(product).run()
     launches = [pointwise_launch(call, rest)]
-    recipe, direct = recipe_of(launches, tensors, [out], NotedScratch(), note, may_spill=False)
+    recipe, direct, _ = recipe_of(launches, tensors, [out], NotedScratch(), note, may_spill=False)
     if not recipe.steps:
         raise NotPlannedError("there is no core to call the library")
     outputs = [*recipe.outputs, *workspace_of(step)]

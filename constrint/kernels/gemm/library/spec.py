@@ -145,8 +145,6 @@ def inability(product: Product, *, takes_ends: bool = False) -> str:
         takes_ends: Whether the library applies whole epilogues; else torch's operators, which add a row or a matrix.
     """
     p = product
-    if p.is_three_pass:
-        return "torch multiplies fp32 operands that must keep their precision on the vector units"
     if p.has_bias and p.has_source and not takes_ends:
         return "torch's operators add a row or a matrix, not both"
     if p.has_bias and p.batch > 1 and not takes_ends:
