@@ -25,10 +25,11 @@ from constrint.kernels.gemm.implementations import ACTIVATIONS, gemm_spec, gemm_
 from constrint.kernels.gemm.library.candidates import (
     COMPOSED,
     COPIED_HOST_S,
+    DIRECT_DTYPES,
+    LIBRARY_HOST_S,
     beats_library,
     composition,
     estimated,
-    library_host_s,
     library_program,
     reason_for,
     unmeasured_composition,
@@ -261,7 +262,7 @@ def _measured(gpu: GpuModel, product: Product, refused: Sequence[Refusal]) -> Pr
     entry = winner(able, gpu, workload) if able else None
     if entry is None or any(refusal.config == entry.config for refusal in refused):
         return None
-    if entry.kernel == LIBRARY and entry.seconds < library_host_s(product):
+    if entry.kernel == LIBRARY and product.dtype not in DIRECT_DTYPES and entry.seconds < LIBRARY_HOST_S:
         return None  # the library won on the device's time, but here the device waits for the host
     return _with_end(program_of_winner(entry, request_of(gpu, product)), product.activation)
 

@@ -1,8 +1,8 @@
 """The first call of a product, top to bottom: inspect, decide, compile and look, record a plan or run.
 
     matmul (`op.py`)            the call of a signature that has no plan yet
-      -> plan_of_call           inspect -> decide -> compile and look -> record; the table of plans runs it from then on;
-                                where predictions do not tell candidates apart, a trial first (`trial.py`)
+      -> plan_of_call           inspect -> decide -> compile and look -> record; the table of plans runs it from then
+                                on; where predictions do not tell candidates apart, a trial first (`trial.py`)
     constrint::gemm (operator)  a call that is traced, observed or transformed
       -> run                    inspect -> decide -> compile and look -> launch
 
