@@ -62,16 +62,17 @@ def _told(name: str, old: Any, new: Any) -> str:
 def _parts(cubin: bytes, symbol: str) -> dict[str, bytes]:
     """The sections that instructions and launches depend on, by names in which the kernel is called KERNEL."""
     sections, symbols = _sections(cubin)
+    names = [name.replace(symbol, "KERNEL") for name in symbols]
     parts = {}
     for name, section in sections.items():
         if not name or UNREAD.match(name):
             continue
         content = section.content or b"%d" % section.size
         if name.startswith(".nv.info"):
-            content = b"\n".join(sorted(_attributes(section.content, symbols)))
+            content = b"\n".join(sorted(_attributes(section.content, names)))
         elif name.startswith((".rela.", ".rel.")):
-            content = b"\n".join(sorted(_relocations(section.content, symbols, has_addend=name.startswith(".rela."))))
-        parts[name.replace(symbol, "KERNEL")] = content.replace(symbol.encode(), b"KERNEL")
+            content = b"\n".join(sorted(_relocations(section.content, names, has_addend=name.startswith(".rela."))))
+        parts[name.replace(symbol, "KERNEL")] = content
     return parts
 
 
@@ -142,7 +143,8 @@ def _reads_data(cubin: bytes) -> bool:
 def _instructions(assembly: bytes, symbol: str) -> list[str]:
     """Lines without comments, places in sources and names of files."""
     text = re.sub(r"\.debug_\w+.*?(?=^\s*\.(?:text|section|amdgpu_metadata))", "", assembly.decode(), flags=re.S | re.M)
-    lines = (line.partition(";")[0].strip().replace(symbol, "KERNEL") for line in text.splitlines())
+    text = re.sub(rf"(?<![\w.$]){re.escape(symbol)}(?![\w$])", "KERNEL", text)
+    lines = (line.partition(";")[0].strip() for line in text.splitlines())
     return [line for line in lines if line and not re.match(r"\.(loc|file|ident|cfi|Ltmp\w+:|Lfunc)", line)]
 
 
