@@ -45,8 +45,10 @@ def differences(old: bytes, new: bytes, form: str, symbols: tuple[str, str]) -> 
         return [] if _instructions(old, symbols[0]) == _instructions(new, symbols[1]) else ["the assembly"]
     before, after = _parts(old, symbols[0]), _parts(new, symbols[1])
     names = [name for name in sorted(before.keys() | after.keys()) if before.get(name) != after.get(name)]
-    if any(map(DATA.match, names)) and not _reads_data(old) and not _reads_data(new):
-        names = [name for name in names if not DATA.match(name)]
+    others = [name for name in names if not DATA.match(name)]
+    # Where all else is the same, one look at the instructions is enough for both.
+    if len(others) < len(names) and (others or not _reads_data(old)):
+        names = others
     return [_told(name, before.get(name), after.get(name)) for name in names]
 
 
