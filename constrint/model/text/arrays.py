@@ -66,16 +66,22 @@ class ArrayReader(MemberReader):
         following = self.tokens[min(after, len(self.tokens) - 1)]
         return following.kind == "sign" and following.value == "("
 
-    def looped(self) -> Each:
-        """Reads `(i in 1..n, j in i..n where ...) (body)`: the body's values."""
-        opening = self.at
-        end = self.closing(opening)
-        body = end + 1
+    def looped(self, numbered: bool) -> list[tuple[Value, Token]]:
+        """Reads `(i in 1..n, j in i..n where ...) (body)`: the body's values; `numbered`, after a number of its own."""
+        opening = self.next()
+        body = self.closing(self.at - 1) + 1
+        self.brackets += 1
+        before: list[tuple[Value, Token]] = []
+        if numbered:
+            before.append((self.expression(), opening))
+            self.expect(",", "between the number and the loop's variables")
+        start = self.at
+        self.brackets -= 1
         while self.tokens[body].kind == "newline":
             body += 1
         self.brackets += 1
         values, labels = [], []
-        for _ in self._rounds(opening + 1, ")"):
+        for _ in self._rounds(start, ")"):
             here = ",".join(str(number) for number in self.loops.values())
             self.at = body + 1
             value = self.anything()
@@ -86,7 +92,7 @@ class ArrayReader(MemberReader):
                 labels.append(label)
         self.at = self.closing(body) + 1
         self.brackets -= 1
-        return Each(tuple(values), tuple(labels))
+        return [*before, (Each(tuple(values), tuple(labels)), opening)]
 
     def _rounds(self, at: int, end: str) -> Iterator[None]:
         """Sets the variables of a loop to one combination of their values after the other."""

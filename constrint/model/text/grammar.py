@@ -17,7 +17,7 @@ from constrint.model import expr as e
 from constrint.model.operations import BINARY
 from constrint.model.ratio import Ratio, fractions
 from constrint.model.text.arrays import ArrayReader
-from constrint.model.text.functions import KNOWN, LOOPS, called, no_function
+from constrint.model.text.functions import CARDINALITIES, KNOWN, LOOPS, called, no_function
 from constrint.model.text.lexer import SourceText, Token
 from constrint.model.text.members import Array, Each, Listed, Literal, Number, Value, kind_of, shown
 
@@ -228,9 +228,11 @@ class Grammar(ArrayReader):
 
     def _call(self, name: Token) -> Value:
         """Reads the arguments of a function, or a loop that gives them."""
-        first = self.token
         if self.begins_loop(name.value in LOOPS):
-            return called(self, name, [(self.looped(), first)])
+            return called(self, name, self.looped(name.value in CARDINALITIES))
+        variable, sign = (self.tokens[min(self.at + ahead, len(self.tokens) - 1)] for ahead in (1, 2))
+        if name.value in LOOPS and variable.kind == "word" and (sign.kind, sign.value) == ("word", "in"):
+            raise self.error(f"what a loop repeats stands in brackets: {name.value}(i in 1..3) (x[i] > 1)", name)
         self.next()
         self.brackets += 1
         args: list[tuple[Value, Token]] = []
