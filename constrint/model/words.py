@@ -420,6 +420,7 @@ class Cumulative(Word):
             for place, (start, duration, demand) in enumerate(zip(starts, durations, demands, strict=True)):
                 if any(isinstance(e, Const) and e.number == 0 for e in (duration, demand)):
                     continue
+                runs: Constraint
                 if place == here:
                     runs = Comparison(duration, ">", Const(0))
                     is_sure = isinstance(duration, Const)
@@ -484,7 +485,7 @@ class Regular(Word):
             counts = following
         if sum(counts.values()) > min(_FEW_ROWS, _FEW_VALUES // len(layers)):
             return None
-        rows = [((), start)]
+        rows: list[tuple[tuple[int, ...], int]] = [((), start)]
         for layer in layers:
             rows = [((*row, value), then) for row, at in rows for state, value, then in layer if state == at]
         return [row for row, _ in rows]

@@ -97,7 +97,7 @@ class ArrayReader(MemberReader):
     def _rounds(self, at: int, end: str) -> Iterator[None]:
         """Sets the variables of a loop to one combination of their values after the other."""
         self.at = at
-        names = []
+        names: list[str] = []
         while not names or self.accept(","):
             token = self.next()
             if token.kind not in ("word", "name") or (token.kind == "word" and token.value in e.RESERVED):
@@ -171,7 +171,7 @@ class ArrayReader(MemberReader):
         if number > MAX_ITEMS:
             raise self.error(f"an array has at most {MAX_ITEMS:,} items", token)
 
-    def indexed(self, value: Array, start: Token) -> Value:
+    def indexed(self, value: Any, start: Token) -> Any:
         """Reads the indices after an array, as far as there are any."""
         while isinstance(value, Array) and self.token.kind == "sign" and self.token.value == "[":
             self.next()
@@ -198,7 +198,7 @@ class ArrayReader(MemberReader):
             raise self.error("the ends of a range of indices are fixed numbers", self.token)
         return first.value({}), last.value({})
 
-    def _chosen_items(self, array: Array, indices: Sequence[Any], start: Token) -> Value:
+    def _chosen_items(self, array: Array, indices: Sequence[Any], start: Token) -> Any:
         lower, size = array.lowers[0], array.sizes[0]
         index, *rest = indices
         step = math.prod(array.sizes[1:])
@@ -250,7 +250,8 @@ class ArrayReader(MemberReader):
         """Reads the sizes of a new array, `[9, 1..3]`: the lower index and the size of each dimension."""
         opening = self.expect("[", "before the sizes")
         self.brackets += 1
-        lowers, sizes = [], []
+        lowers: list[int] = []
+        sizes: list[int] = []
         while not sizes or self.accept(","):
             first = self.number()
             last = self.number() if self.accept("..") else None

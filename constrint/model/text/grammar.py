@@ -164,7 +164,7 @@ class Grammar(ArrayReader):
             return c.negate(self._as_constraint(self.value(_NOT), self.token))
         return self._atom()
 
-    def _atom(self) -> Value:
+    def _atom(self) -> Any:
         token = self.next()
         if token.kind == "number":
             return e.Const(int(token.value))
@@ -195,7 +195,7 @@ class Grammar(ArrayReader):
             raise self.error("write `==` to compare", token)
         raise self.error(f"expected a number, a name or a bracket, found {self.describe(token)}", token)
 
-    def _named(self, token: Token) -> Value:
+    def _named(self, token: Token) -> Any:
         """The variable, number or array of a name, or one of an array's items."""
         if token.value in self.loops:
             return e.Const(self.loops[token.value])
@@ -226,7 +226,7 @@ class Grammar(ArrayReader):
         self.brackets -= 1
         return Listed(tuple(parts)) if several else parts[0]
 
-    def _call(self, name: Token) -> Value:
+    def _call(self, name: Token) -> Any:
         """Reads the arguments of a function, or a loop that gives them."""
         if self.begins_loop(name.value in LOOPS):
             return called(self, name, self.looped(name.value in CARDINALITIES))
