@@ -86,8 +86,7 @@ def numbers() -> NDArray[np.float32]:
     draw = np.random.default_rng(7)
     exponents = np.exp2(draw.uniform(-40, 8, 400_000)) * draw.choice((-1.0, 1.0), 400_000)
     dense = np.linspace(-20, 20, 600_001)
-    every = np.concatenate([short[short.isfinite()].numpy(), exponents, dense]).astype(np.float32)
-    return every
+    return np.concatenate([short[short.isfinite()].numpy(), exponents, dense]).astype(np.float32, copy=False)
 
 
 def unit_of(exact: Tensor, output: str) -> Tensor:

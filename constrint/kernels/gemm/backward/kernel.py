@@ -140,8 +140,5 @@ def activation_kernel(
     for at in range(tl.program_id(0), num_tiles, tl.num_programs(0)):
         offsets = tl.cast(at, tl.int64) * tile + tl.arange(0, tile)
         z = tl.load(z_ptr + offsets, mask=offsets < num, other=0.0).to(tl.float32)
-        tl.store(
-            out_ptr + offsets,
-            activate(z, activation, out_ptr.dtype.element_ty).to(out_ptr.dtype.element_ty),
-            mask=offsets < num,
-        )
+        out = activate(z, activation, out_ptr.dtype.element_ty)
+        tl.store(out_ptr + offsets, out.to(out_ptr.dtype.element_ty), mask=offsets < num)

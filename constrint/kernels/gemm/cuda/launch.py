@@ -85,7 +85,7 @@ def cuda_launches(call: GemmCall, config: Mapping[str, int]) -> list[CudaLaunch]
             *(boxes_of(out, int(tile.own_columns), turned=turned) if in_boxes else (out,)),
             bias,
             source,
-            *_memory(call, config, schedule, tile),
+            *memory_of(call, config, schedule, tile),
             *(np.int32(size) for size in sizes),
             np.int64(out.stride(1)),
             np.int32(is_aligned),
@@ -282,7 +282,7 @@ def boxes_of(out: Tensor, own_columns: int, *, turned: bool) -> tuple[TensorMap,
     return whole, TensorMap(out, kind, shape, stride, narrow, swizzle, batch)
 
 
-def _memory(
+def memory_of(
     call: GemmCall, config: Mapping[str, int], deal: TileSchedule, shape: Any
 ) -> tuple[Tensor | None, Tensor | None]:
     """Allocate partial sums, and two counters (begun, finished) for every consumer of a split tile; None without."""

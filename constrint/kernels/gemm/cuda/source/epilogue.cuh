@@ -4,7 +4,12 @@
 // BIAS and SOURCE: 0 where there is none, else the type of its elements, numbered as in `load_added`.
 #pragma once
 
-#define IS_PLAIN (OUT < 2 && BIAS == 0 && SOURCE == 0 && ACTIVATION == 0)
+// 1 where results are activation(alpha * first + bias) * (alpha * second + other bias) of two sums; see `kernel.cu`.
+#ifndef GATED
+#define GATED 0
+#endif
+
+#define IS_PLAIN (OUT < 2 && BIAS == 0 && SOURCE == 0 && ACTIVATION == 0 && !GATED)
 
 #if OUT < 2
 typedef unsigned short out_t;

@@ -27,6 +27,9 @@ constexpr int kClusterRows = CLUSTER_ROWS, kClusterColumns = CLUSTER_COLUMNS, kC
 constexpr int kByColumns = IN_TURNS ? 1 : CONSUMERS_BY_COLUMNS, kByRows = IN_TURNS ? 1 : kConsumers / kByColumns;
 constexpr int kOwnRows = kRows / kByRows, kOwnColumns = kColumns / kByColumns, kBlocks = kOwnRows / 64;
 constexpr int kSums = kOwnColumns / 2;  // of a thread and a block of 64 rows
+// With GATED the first half of a tile's columns is of one operand and the second half of another: of both factors of a
+// result a thread has the sums. Columns of results are half as many.
+constexpr int kHalves = GATED ? 2 : 1, kOutColumns = kOwnColumns / kHalves;
 constexpr int kElement = ELEMENT_BYTES, kDepth = 128 / kElement;
 // An operand that is contiguous along K lies in rows of 128 bytes; another in slabs 128 bytes wide.
 constexpr int kSlabBytes = kDepth * 128;
@@ -39,6 +42,8 @@ constexpr int kWarpgroup = 128;
 constexpr int kMade = 7;
 static_assert(kOwnRows % 64 == 0 && kOwnColumns % 8 == 0 && kOwnColumns <= 256, "what wgmma takes");
 static_assert(!IN_TURNS || kConsumers == 2, "two take tiles in turns");
+static_assert(!GATED || (!TURNED && kByColumns == 1 && STORES_BOXES && !BATCHED && SOURCE == 0), "pairs leave in boxes");
+static_assert(!GATED || kColumns % (COLUMNS_K_MAJOR ? 16 * kClusterRows : 256 / kElement) == 0, "halves are whole boxes");
 static_assert(!GROUPED || (BATCHED && !SPLITS && SOURCE == 0), "tiles are whole, and end where their product's rows end");
 // A block counts who has read what it loaded. Of four blocks not all read from all: one that loads nothing for a
 // neighbour does not keep it from running ahead, so that the neighbour would be counted twice.
@@ -185,7 +190,11 @@ __device__ __forceinline__ void load_slice(
 }
 
 __device__ __forceinline__ void produce(
-    const TensorMap* rows_map, const TensorMap* columns_map, const Sizes& s, const Shared& shared, int rank) {
+    const TensorMap* rows_map, const TensorMap* columns_map,
+#if GATED
+    const TensorMap* others_map,
+#endif
+    const Sizes& s, const Shared& shared, int rank) {
   const int row_place = rank / kClusterColumns, column_place = rank % kClusterColumns;
   // The slice of rows is the same in all blocks beside each other, that of columns in all above each other.
   const unsigned short rows_mask = ((1 << kClusterColumns) - 1) << (row_place * kClusterColumns);
@@ -217,8 +226,16 @@ __device__ __forceinline__ void produce(
       const int k = step * kDepth;
       load_slice<ROWS_K_MAJOR, kRows, kClusterColumns>(
           rows_from, shared.rows_of(place.stage), full, u.row, k, column_place, place.stage, rows_mask);
+#if GATED
+      load_slice<COLUMNS_K_MAJOR, kColumns / 2, kClusterRows>(
+          columns_from, shared.columns_of(place.stage), full, u.column / 2, k, row_place, place.stage, columns_mask);
+      load_slice<COLUMNS_K_MAJOR, kColumns / 2, kClusterRows>(
+          others_map, shared.columns_of(place.stage) + kColumnsBytes / 2, full, u.column / 2, k, row_place, place.stage,
+          columns_mask);
+#else
       load_slice<COLUMNS_K_MAJOR, kColumns, kClusterRows>(
           columns_from, shared.columns_of(place.stage), full, u.column, k, row_place, place.stage, columns_mask);
+#endif
     }
   }
 }
@@ -406,7 +423,7 @@ __device__ __forceinline__ void consume(
 #else
     const To to = c;
 #endif
-    store(sums, to, s, shared.staging, u.row + first_row, u.column + first_column);
+    store(sums, to, s, shared.staging, u.row + first_row, (u.column + first_column) / kHalves);
   }
   if constexpr (kCluster > 1) {
     // Whoever had no unit has not arrived yet.
@@ -441,6 +458,10 @@ extern "C" __global__ void __launch_bounds__((CONSUMERS + 1) * 128, RESIDENT)
          ,
          const int* const __grid_constant__ offsets, const __grid_constant__ long long bias_batch,
          out_t* const __grid_constant__ out
+#endif
+#if GATED
+         ,
+         const __grid_constant__ TensorMap others_map
 #endif
   ) {
 #if GROUPED
@@ -489,6 +510,9 @@ extern "C" __global__ void __launch_bounds__((CONSUMERS + 1) * 128, RESIDENT)
     if (threadIdx.x % 32 == 0) {
       prefetch_map(&rows_map);
       prefetch_map(&columns_map);
+#if GATED
+      prefetch_map(&others_map);
+#endif
 #pragma unroll
       for (int i = 0; i < kStages; ++i) {
         barrier_init(shared.full + 8 * i, 1);
@@ -524,7 +548,11 @@ extern "C" __global__ void __launch_bounds__((CONSUMERS + 1) * 128, RESIDENT)
   if (threadIdx.x / kWarpgroup == kConsumers) {
     fewer_registers();
     if (threadIdx.x == kConsumers * kWarpgroup) {
+#if GATED
+      produce(&rows_map, &columns_map, &others_map, s, shared, rank);
+#else
       produce(&rows_map, &columns_map, s, shared, rank);
+#endif
     }
     __syncwarp();
     if constexpr (kCluster > 1) cluster_arrive();
