@@ -246,9 +246,10 @@ def _why_not_library(a: Tensor, b: Tensor, *, plain: bool) -> str:
 
 
 def workload_of_call(a: Tensor, b: Tensor, bias: Tensor | None) -> Workload:
-    """The workload for which a call's configuration is chosen: rows rounded up to a power of two, which many share."""
+    """The workload for which a call's configuration is chosen: rows rounded up by at most an eighth, which many share."""
     experts, k, n = b.shape
-    rows = max(experts, 1 << (a.shape[0] - 1).bit_length())
+    step = 1 << max(0, (a.shape[0] - 1).bit_length() - 4)
+    rows = max(experts, -(-a.shape[0] // step) * step)
     options = {"transpose_b": 1} if b.stride(1) == 1 and b.stride(2) != 1 else {}
     options |= {"bias": 1} if bias is not None else {}
     return Workload("grouped", {"m": rows, "n": n, "k": k, "experts": experts}, DTYPE_NAMES[a.dtype], options)
