@@ -136,9 +136,8 @@ def operands(case: Experts) -> tuple[Tensor, Tensor, Tensor]:
 def chosen(gpu: GpuModel, a: Tensor, b: Tensor) -> Iterator[tuple[Config, float]]:
     """The best configurations by the model that differ, with predicted seconds."""
     workload = workload_of_call(a, b, None)
-    sizes = {**workload.sizes, **workload.options}
     seen: set[tuple[object, ...]] = set()
-    for each in rank("grouped", gpu.name, dtype=workload.dtype, top=RANKED, **sizes).candidates:
+    for each in rank("grouped", gpu, workload, top=RANKED).candidates:
         c = each.config
         area = (c["tile_m"] * c["tile_n"]).bit_length()
         key = (c["turned"], c["in_turns"], c["cluster_m"] * c["cluster_n"] > 1, area)
@@ -165,7 +164,7 @@ def expected(a: Tensor, b: Tensor, ends: list[int]) -> tuple[Tensor, Tensor, Ten
     owners = torch.bucketize(picked, torch.tensor(ends, device="cuda"), right=True)
     exact = torch.empty((len(picked), b.shape[2]), device="cuda", dtype=torch.float64)
     bound = torch.empty_like(exact)
-    for expert in owners.unique().tolist():
+    for expert in sorted(set(owners.tolist())):
         own = owners == expert
         rows, weights = a[picked[own]].double(), b[expert].double()
         exact[own] = rows @ weights

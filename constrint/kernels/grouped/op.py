@@ -246,7 +246,7 @@ def _why_not_library(a: Tensor, b: Tensor, *, plain: bool) -> str:
 
 
 def workload_of_call(a: Tensor, b: Tensor, bias: Tensor | None) -> Workload:
-    """The workload for which a configuration is chosen: rows rounded up by at most an eighth, which many calls share."""
+    """The workload for which a configuration is chosen: rows rounded up by at most an eighth, which calls share."""
     experts, k, n = b.shape
     step = 1 << max(0, (a.shape[0] - 1).bit_length() - 4)
     rows = max(experts, -(-a.shape[0] // step) * step)
