@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from numpy.typing import NDArray
 
@@ -80,6 +80,7 @@ class GroupedSpec(KernelSpec):
     sizes = SIZES
     options = OPTIONS
     dtypes = ("bf16", "fp16")
+    actions: ClassVar[Mapping[str, tuple[str, ...]]] = CudaSpec.actions
 
     def __init__(self) -> None:
         self._gemm = CudaSpec()
