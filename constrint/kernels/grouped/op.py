@@ -88,13 +88,8 @@ def grouped_matmul(
         raise UnknownNameError("activation", str(activation), ACTIVATIONS)
     ends = {"activation": activation, "alpha": alpha, "out_dtype": out_dtype}
     given = None if config is None else tuple(config.items())
-    if (
-        offsets is not None
-        and sizes is None
-        and kernel in (AUTO, OWN)
-        and isinstance(a, Tensor)
-        and isinstance(b, Tensor)
-    ):
+    are_tensors = isinstance(offsets, Tensor) and (bias is None or isinstance(bias, Tensor))
+    if are_tensors and sizes is None and kernel in (AUTO, OWN) and isinstance(a, Tensor) and isinstance(b, Tensor):
         # Signatures that were checked before; a new one, or one that wants gradients, goes on below.
         planned: Any = _PLANS.call(False, (alpha, activation, str(out_dtype or a.dtype), given), a, b, offsets, bias)
         if isinstance(planned, Tensor):
@@ -153,6 +148,10 @@ def _offsets_of(a: Tensor, b: Tensor, offsets: Tensor | None, sizes: Tensor | Se
     if (offsets is None) == (sizes is None):
         raise UsageError("grouped_matmul: give either offsets, where the rows of each expert end, or sizes.")
     if offsets is not None:
+        if not isinstance(offsets, Tensor):
+            raise TypeError(
+                f"grouped_matmul: offsets are a tensor, got {type(offsets).__name__}; `sizes` may be numbers."
+            )
         return offsets
     if isinstance(sizes, Tensor):
         return sizes.to(a.device).cumsum(0).to(torch.int32)
@@ -166,6 +165,8 @@ def _offsets_of(a: Tensor, b: Tensor, offsets: Tensor | None, sizes: Tensor | Se
 
 def _check(a: Tensor, b: Tensor, offsets: Tensor, bias: Tensor | None) -> None:
     """Raise for arguments that do not go together. The values of offsets are not read."""
+    if bias is not None and not isinstance(bias, Tensor):
+        raise TypeError(f"grouped_matmul: bias is a tensor, got {type(bias).__name__}.")
     if a.dim() != 2 or b.dim() != 3 or a.shape[1] != b.shape[1]:
         raise RuntimeError(
             f"grouped_matmul: a (M, K) and b (experts, K, N) with one K, got {tuple(a.shape)} and {tuple(b.shape)}."

@@ -97,6 +97,8 @@ def test_gradients_of_lists_reach_each_tensor() -> None:
         ({"sizes": [1, 2, 3, 4]}, UsageError, "either offsets"),
         ({"offsets": None, "sizes": [1, -2, 3, 4]}, UsageError, "whole numbers from 0"),
         ({"offsets": None, "sizes": [1, 2, 30, 4]}, UsageError, "sum to at most 11"),
+        ({"offsets": [1, 2, 3, 4]}, TypeError, "offsets are a tensor"),
+        ({"bias": 1.0}, TypeError, "bias is a tensor"),
         ({"offsets": torch.tensor([1, 2, 3])}, RuntimeError, "one for each of 4"),
         ({"offsets": torch.tensor([1, 2, 3, 4])}, RuntimeError, "int32"),
         ({"b": torch.zeros(4, 6, 4, dtype=torch.float64)}, RuntimeError, "one K"),
