@@ -35,6 +35,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "constrint.kernels.gemm.pointer.spec",
     ),
     "scaled_gemm": ("constrint.kernels.gemm.scaled.spec",),
+    "quantised_gemm": ("constrint.kernels.gemm.quantised.spec",),
 } | {
     cell + direction: _RNN
     for cell in ("lstm", "gru", "slstm", "elman", "elman_relu")
