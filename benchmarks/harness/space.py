@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +14,8 @@ from numpy.typing import NDArray
 from benchmarks.harness.table import REMOVED, read_table
 from constrint.hwmodels import GpuModel
 from constrint.kernels.registry import load_kernel, load_spec
-from constrint.select import Operation, Workload, rank
+from constrint.kernels.rnn.triton.spec import TritonSpec
+from constrint.select import KernelSpec, Operation, Workload, rank
 from constrint.select.rank import predict
 
 #: Times in us, the best figure last.
@@ -35,18 +37,25 @@ class Measured:
         kernels: Full name of each row's kernel.
         columns: Parameters; -1 where a row's kernel lacks one.
         times: Figures in us, nan where there is none.
+        triton: The version of Triton that compiled them; empty where the table does not say.
     """
 
     workload: Workload
     kernels: NDArray[Any]
     columns: dict[str, NDArray[np.int64]]
     times: dict[str, NDArray[np.float64]]
+    triton: str = ""
 
     def take(self, rows: NDArray[Any]) -> Measured:
         """Some of the rows."""
         columns = {name: column[rows] for name, column in self.columns.items()}
         times = {name: column[rows] for name, column in self.times.items()}
-        return Measured(self.workload, self.kernels[rows], columns, times)
+        return Measured(self.workload, self.kernels[rows], columns, times, self.triton)
+
+    def spec(self, kernel: str) -> KernelSpec:
+        """A kernel by its full name, with the resource rules of the version of Triton that compiled the rows."""
+        spec = load_spec(kernel)
+        return spec.under(self.triton) if isinstance(spec, TritonSpec) else spec
 
     def by_kernel(self) -> Iterator[tuple[str, NDArray[np.int64]]]:
         """Every kernel with its rows."""
@@ -92,7 +101,7 @@ class Measured:
         """Return the models' times in microseconds, row by row."""
         seconds = np.full(len(self.kernels), np.nan)
         for kernel, rows in self.by_kernel():
-            seconds[rows] = predict(load_spec(kernel), gpu, self.workload, self.of_rows(rows)).seconds
+            seconds[rows] = predict(self.spec(kernel), gpu, self.workload, self.of_rows(rows)).seconds
         return np.asarray(1e6 * seconds)
 
 
@@ -115,7 +124,9 @@ def read_space(path: Path, *, only_ok: bool = True) -> list[Measured]:
     operations = np.full(len(kernels), "", dtype=object)
     for kernel in np.unique(kernels):
         operations[kernels == kernel] = load_spec(str(kernel)).operation
-    return list(_grouped(operations, kernels, dtypes, numbers, times))
+    version = re.search(r"\btriton ([0-9.]+[0-9])", note)
+    triton = "" if version is None else version[1]
+    return [replace(of, triton=triton) for of in _grouped(operations, kernels, dtypes, numbers, times)]
 
 
 def _grouped(

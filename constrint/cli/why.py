@@ -33,7 +33,7 @@ def _reads(words: list[str]) -> list[str]:
 def why(
     choice: Choice,
     activation: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Activation of a product: relu, gelu or silu.")
+        str | None, typer.Option(metavar="NAME", help="Activation of a product, such as relu, gelu or silu.")
     ] = None,
     inference: Annotated[
         bool, typer.Option("--inference", help="A layer's forward direction alone; both by default.")

@@ -34,6 +34,8 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "constrint.kernels.gemm.library.spec",
         "constrint.kernels.gemm.pointer.spec",
     ),
+    "grouped": ("constrint.kernels.grouped.spec",),
+    "gated": ("constrint.kernels.gemm.gated.spec",),
     "scaled_gemm": ("constrint.kernels.gemm.scaled.spec",),
     "quantised_gemm": ("constrint.kernels.gemm.quantised.spec",),
 } | {
@@ -42,7 +44,10 @@ _MODULES: dict[str, tuple[str, ...]] = {
     for direction in ("", "-backward")
 }
 #: Modules that contribute an operation's candidates to `constrint.choose`; others rank their whole spaces.
-_CONTRIBUTORS = {"gemm": "constrint.kernels.gemm.candidates"} | dict.fromkeys(
+_CONTRIBUTORS = {
+    "gemm": "constrint.kernels.gemm.candidates",
+    "gated": "constrint.kernels.gemm.gated.candidates",
+} | dict.fromkeys(
     ("lstm", "gru", "slstm", "elman", "elman_relu"), "constrint.kernels.rnn.candidates"
 )
 _RANKED = "constrint.choose.candidates"

@@ -36,11 +36,27 @@ from constrint.model.expr import (
     maximum,
     minimum,
 )
-from constrint.model.logic import AllDifferent, Element, all_different, count, element, if_then_else, iff, junction, xor
+from constrint.model.logic import Element, count, element, if_then_else, iff, junction, xor
 from constrint.model.problem import Objective, Problem, SoftConstraint
 from constrint.model.ratio import Ratio, Symbol, fractions
 from constrint.model.table import InTable, table
 from constrint.model.text.render import render, render_constraint, render_expr
+from constrint.model.words import (
+    AllDifferent,
+    Word,
+    all_different,
+    at_least,
+    at_most,
+    circuit,
+    cumulative,
+    exactly,
+    global_cardinality,
+    inverse,
+    lex_less,
+    lex_less_equal,
+    no_overlap,
+    regular,
+)
 
 if TYPE_CHECKING:
     from constrint.model.text.grammar import DialectWarning
@@ -86,27 +102,39 @@ __all__ = [
     "Symbol",
     "Truth",
     "Var",
+    "Word",
     "absolute",
     "all_different",
     "all_of",
     "any_of",
+    "at_least",
+    "at_most",
     "ceildiv",
+    "circuit",
     "const",
     "count",
+    "cumulative",
     "divides",
     "element",
+    "exactly",
     "gcd",
+    "global_cardinality",
     "if_then_else",
     "iff",
     "implies",
+    "inverse",
     "is_in",
     "lcm",
+    "lex_less",
+    "lex_less_equal",
     "maximum",
     "minimum",
     "negate",
+    "no_overlap",
     "not_in",
     "parse",
     "parse_constraint",
+    "regular",
     "render",
     "table",
     "xor",

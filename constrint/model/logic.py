@@ -1,49 +1,23 @@
-"""Constraints composed of others: equivalence, exclusive or, counting, all different; choice of an item by index."""
+"""Constraints composed of others: equivalence, exclusive or, counting; choice of an item by index."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from constrint.errors import UndefinedValueError, UsageError
 from constrint.model import intmath
-from constrint.model.constraint import AllOf, Comparison, Constraint, all_of, any_of, as_condition, negate
-from constrint.model.expr import Calculation, Expr, Node, Truth, add, as_expr, check_shape, mul, neg
+from constrint.model.constraint import Comparison, Constraint, all_of, any_of, as_condition, negate
+from constrint.model.expr import Calculation, Expr, Node, Truth, add, as_expr, mul, neg
 
 _SIGNS = {"bitand": "&", "bitor": "|", "bitxor": "^"}
 
 
-class AllDifferent(AllOf):
-    """No two of the expressions have the same value, and each has one: `!=` between every two of them."""
-
-    __slots__ = ("exprs",)
-
-    def __init__(self, exprs: tuple[Expr, ...]) -> None:
-        self.exprs = exprs
-        check_shape(1, sum(e.size for e in exprs) * max(1, len(exprs) - 1) + len(exprs))
-        super().__init__(tuple(Comparison(a, "!=", b) for a, b in itertools.combinations(exprs, 2)))
-
-    def key(self) -> tuple[Any, ...]:
-        """Structure: the expressions."""
-        if self._key is None:
-            self._key = ("all_different", *(e.key() for e in self.exprs))
-        return self._key
-
-
-def _listed(items: tuple[object, ...]) -> tuple[object, ...]:
+def listed_items(items: tuple[object, ...]) -> tuple[object, ...]:
     """The arguments, or the items of the only argument where that is a collection."""
     if len(items) == 1 and isinstance(items[0], Iterable) and not isinstance(items[0], (Node, str, bytes)):
         return tuple(items[0])
     return items
-
-
-def all_different(*exprs: object) -> Constraint:
-    """Build the constraint that no two expressions are equal: `all_different(x, y, z)` or `all_different(row)`.
-
-    It is true for fewer than two expressions, and false where some expression has no value.
-    """
-    return AllDifferent(tuple(as_expr(e) for e in _listed(exprs)))
 
 
 def iff(first: object, second: object) -> Constraint:
@@ -62,7 +36,7 @@ def _agree(first: object, op: str, second: object, where: str) -> Constraint:
 
 def count(*conditions: object) -> Expr:
     """Count the conditions that hold, as an expression: `count(x > 1, y > 1, z > 1) <= 2`."""
-    held = [Truth(as_condition(c, "count")) for c in _listed(conditions)]
+    held = [Truth(as_condition(c, "count")) for c in listed_items(conditions)]
     return add(*held) if held else as_expr(0)
 
 
@@ -124,8 +98,15 @@ def rebuilt(expr: Calculation, args: tuple[Expr, ...]) -> Expr:
 def element(index: object, items: Iterable[object]) -> Expr:
     """Select the item at an index, counted from 0: `element(i, [10, 20, x]) <= 20`.
 
-    The expression is undefined where the index is negative or beyond the last item.
+    Of two dimensions it takes two indices and a list of rows: `element((i, j), [[10, 20], [30, x]])`. The expression is
+    undefined where an index is negative or beyond the last item.
     """
+    if isinstance(index, tuple):
+        first, *others = index
+        if others:
+            place = others[0] if len(others) == 1 else tuple(others)
+            return element(first, [element(place, row) for row in items])  # type: ignore[arg-type]
+        index = first
     listed = tuple(as_expr(item) for item in items)
     if not listed:
         raise UsageError("element needs at least one item.")

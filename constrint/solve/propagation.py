@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from constrint.model import (
-    AllDifferent,
     AllOf,
     AnyOf,
     Calculation,
@@ -22,6 +21,7 @@ from constrint.model import (
     Not,
     Truth,
     Var,
+    Word,
 )
 from constrint.model.columns import decided
 from constrint.model.expr import is_total
@@ -378,8 +378,8 @@ def substitute(item: Constraint, name: str, value: Expr) -> Constraint:
         new = Divides(substitute_expr(item.divisor, name, value), substitute_expr(item.number, name, value))
     elif isinstance(item, IsIn):
         new = IsIn(substitute_expr(item.expr, name, value), item.domain)
-    elif isinstance(item, AllDifferent):
-        new = AllDifferent(tuple(substitute_expr(e, name, value) for e in item.exprs))
+    elif isinstance(item, Word):
+        new = item.changed(lambda node: (substitute_expr if isinstance(node, Expr) else substitute)(node, name, value))
     elif isinstance(item, InTable):
         new = InTable(tuple(substitute_expr(e, name, value) for e in item.exprs), item.rows)
     elif isinstance(item, (AllOf, AnyOf)):

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from constrint.errors import UnknownNameError, UsageError
+from constrint.kernels.gemm.epilogue.activations import ACTIVATIONS as ACTIVATIONS
 from constrint.kernels.gemm.spec import GemmSpec
 from constrint.kernels.registry import load_kernel
 
@@ -19,10 +20,6 @@ LIBRARY_EXCLUDED = {
     KERNELS: "the caller asked for kernels of this package",
     STEADY: "one kernel has to serve any number of rows at little cost to the host",
 }
-#: Activations of an epilogue, by the names of `reference.ACTIVATIONS`.
-ACTIVATIONS = ("relu", "gelu", "silu")
-#: Reason why the library does not take activations.
-NO_ACTIVATION = "torch has no operator that ends in this activation, rounded once"
 
 
 @lru_cache(maxsize=1)

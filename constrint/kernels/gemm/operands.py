@@ -109,7 +109,13 @@ def _operand(t: Tensor, depth: int, is_copied_k_major: bool | None) -> MatrixLay
         is_copied_k_major=bool(is_copied_k_major),
         is_expanded=0 in t.stride(),
         is_scattered=1 not in t.stride()[-2:],
+        is_shared=t.shape[0] > 1 and t.stride(0) == 0 and _is_loaded_alone(t, depth),
     )
+
+
+def _is_loaded_alone(t: Tensor, depth: int) -> bool:
+    """Whether the TMA unit loads one matrix of a batch as it lies."""
+    return 0 not in t.stride()[1:] and not _copying(t[:1], depth).is_copied
 
 
 def random_operands(gpu: GpuModel, product: Product, *, device: Any, seed: int) -> dict[str, Tensor]:

@@ -88,6 +88,8 @@ class MatrixLayout:
         is_copied_k_major: Whether that copy is contiguous along K, whatever the operand is.
         is_expanded: Whether elements are repeated by a stride of 0, so that a copy would be larger than the operand.
         is_scattered: Whether elements are next to each other along no axis.
+        is_shared: Whether all products of a batch read this one matrix (a batch stride of 0), which the TMA unit loads
+            as it lies. Kernels that do not know of it see an operand that is expanded and copied.
     """
 
     width_bytes: int = WIDEST_BYTES
@@ -97,6 +99,14 @@ class MatrixLayout:
     is_copied_k_major: bool = False
     is_expanded: bool = False
     is_scattered: bool = False
+    is_shared: bool = False
+
+    @property
+    def alone(self) -> MatrixLayout:
+        """One matrix of a batch, which a kernel that knows of shared operands loads without a copy."""
+        if not self.is_shared:
+            return self
+        return replace(self, is_copied=False, is_copied_k_major=False, is_expanded=False)
 
     @property
     def tma_step_bytes(self) -> int:
@@ -123,8 +133,9 @@ class Product:
         is_three_pass: Whether fp32 operands are multiplied in three tf32 passes.
         has_nvrtc: Whether there is a compiler for kernels in CUDA C++.
         no_library: Reason why torch's operators may not run it, besides sizes and layouts; empty where they may.
-        no_library_end: Reason why torch's operators do not take its epilogue, besides sizes and layouts; likewise.
-        activation: Name of the activation of its epilogue; empty for none. No model depends on it.
+        no_library_end: Reason why the library does not take its epilogue without the activation, besides sizes and
+            layouts; likewise.
+        activation: Name of the activation of its epilogue; empty for none.
         any_rows: Whether the kernel has to serve any number of rows; `m` is then the number to choose for.
     """
 
@@ -171,6 +182,13 @@ class Product:
     def alone(self) -> Product:
         """One product of the batch."""
         return replace(self, batch=1)
+
+    @property
+    def with_shared(self) -> Product:
+        """The product as a kernel sees it that loads an operand which all products share without a copy."""
+        if not (self.a.is_shared or self.b.is_shared):
+            return self
+        return replace(self, a=self.a.alone, b=self.b.alone)
 
     @property
     def workload(self) -> Workload:

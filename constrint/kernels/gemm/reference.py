@@ -3,16 +3,72 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-#: Activations by name; each takes and returns a tensor.
+
+def _gelu_tanh(x: Tensor) -> Tensor:
+    return functional.gelu(x, approximate="tanh")
+
+
+def _quick_gelu(x: Tensor) -> Tensor:
+    return x * torch.sigmoid(QUICK * x)
+
+
+def _relu2(x: Tensor) -> Tensor:
+    return functional.relu(x).square()
+
+
+#: The factor of x in quick_gelu's sigmoid.
+QUICK = 1.702
+#: Activations by the names of `epilogue/activations.py`; each takes and returns a tensor.
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": functional.relu,
     "gelu": functional.gelu,
     "silu": functional.silu,
+    "gelu_tanh": _gelu_tanh,
+    "sigmoid": torch.sigmoid,
+    "quick_gelu": _quick_gelu,
+    "relu2": _relu2,
+    "tanh": torch.tanh,
+}
+
+
+def activation_gradient(activation: str, gradient: Tensor, z: Tensor) -> Tensor:
+    """The gradient of what was activated, from operations that can be differentiated again.
+
+    Args:
+        activation: A key of ACTIVATIONS.
+        gradient: That of the result.
+        z: What was activated.
+
+    Returns:
+        A tensor of the gradient's dtype, computed in fp32 or fp64.
+    """
+    if activation in ("gelu", "gelu_tanh"):
+        approximate = "tanh" if activation == "gelu_tanh" else "none"
+        slope: Tensor = torch.ops.aten.gelu_backward(gradient, z, approximate=approximate)
+        return slope
+    wide = torch.float64 if z.dtype == torch.float64 else torch.float32
+    return (gradient * _SLOPES[activation](z.to(wide))).to(gradient.dtype)
+
+
+def _slope_of_times_sigmoid(z: Tensor, factor: float = 1.0) -> Tensor:
+    share = torch.sigmoid(factor * z)
+    return share * (1 + factor * z * (1 - share))
+
+
+#: Derivatives of activations but gelu, which torch has an operator for.
+_SLOPES: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": lambda z: (z > 0).to(z.dtype),
+    "silu": _slope_of_times_sigmoid,
+    "sigmoid": lambda z: torch.sigmoid(z) * (1 - torch.sigmoid(z)),
+    "quick_gelu": partial(_slope_of_times_sigmoid, factor=QUICK),
+    "relu2": lambda z: 2 * functional.relu(z),
+    "tanh": lambda z: 1 - torch.tanh(z).square(),
 }
 
 #: Names of dtypes in the space; fp32 operands go through the tf32 units.

@@ -7,20 +7,19 @@ as a <= b < c are allowed), `+ -`, `* / // %`, unary `-`, `^` `**` (to the right
 
 from __future__ import annotations
 
-import difflib
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from constrint.errors import ConstrintError, ParseError, shortened
+from constrint.errors import ConstrintError, ParseError
 from constrint.model import constraint as c
 from constrint.model import expr as e
-from constrint.model import logic
-from constrint.model.logic import Element
 from constrint.model.operations import BINARY
-from constrint.model.ratio import Ratio, Symbol, fractions
+from constrint.model.ratio import Ratio, fractions
+from constrint.model.text.arrays import ArrayReader
+from constrint.model.text.functions import CARDINALITIES, KNOWN, LOOPS, called, no_function
 from constrint.model.text.lexer import SourceText, Token
-from constrint.model.text.members import Listed, Literal, MemberReader, Number, Value, kind_of, shown
+from constrint.model.text.members import Array, Each, Listed, Literal, Number, Value, kind_of, shown
 
 MAX_NESTING: Final = 120
 
@@ -30,53 +29,13 @@ _LOGIC: Final = {"->": _IMPLIES, "or": _OR, "|": _OR, "and": _AND}
 _TESTS: Final = frozenset(("==", "!=", "<=", "<", ">=", ">", "in", "divides", "not"))
 #: The operations of the level of products, by their signs.
 _ARITHMETIC: Final = {rule.sign: name for name, rule in BINARY.items() if rule.sign and name not in ("add", "pow")}
-#: Functions and their numbers of arguments; None for any number.
-FUNCTIONS: Final[dict[str, int | None]] = {
-    **{name: None if rule.many else 2 for name, rule in BINARY.items() if not rule.sign},
-    "abs": 1,
-    "pow2": 1,
-    "element": None,
-}
-#: Functions with conditions among their arguments, and their numbers of arguments.
-LOGIC_FUNCTIONS: Final[dict[str, tuple[Callable[..., Any], int | None]]] = {
-    "all_different": (logic.all_different, None),
-    "count": (logic.count, None),
-    "iff": (logic.iff, 2),
-    "xor": (logic.xor, 2),
-    "if_then_else": (logic.if_then_else, 3),
-}
-
-
-#: Functions of other languages, and what is written instead of them.
-_INSTEAD: Final = {
-    "sum": "write a + b + c",
-    "exactly": "write count(a, b, c) == 2",
-    "at_least": "write count(a, b, c) >= 2",
-    "at_most": "write count(a, b, c) <= 2",
-    "implies": "write a -> b",
-    "mod": "write a % b",
-    "div": "write a // b",
-    "pow": "write a ^ b",
-}
-
-
-def _no_function(name: str) -> str:
-    """Says that there is no such function, and which one may be meant."""
-    known = (*FUNCTIONS, *LOGIC_FUNCTIONS)
-    plain = name.lower().replace("_", "")
-    near = [k for k in known if k.replace("_", "").startswith(plain) or plain == k.replace("_", "")]
-    near = near or difflib.get_close_matches(name.lower(), known, n=1)
-    hint = _INSTEAD.get(name.lower()) or (
-        f"did you mean `{near[0]}`?" if near else f"known: {', '.join(sorted(known))}"
-    )
-    return f"there is no function `{shortened(name)}`; {hint}"
 
 
 class DialectWarning(UserWarning):
     """Warns about text that the dialect "constrint" reads differently."""
 
 
-class Grammar(MemberReader):
+class Grammar(ArrayReader):
     """Reads expressions and constraints from tokens.
 
     Attributes:
@@ -88,7 +47,7 @@ class Grammar(MemberReader):
         self,
         source: SourceText,
         words: list[Token],
-        names: Callable[[str, int], e.Expr],
+        names: Callable[[str, int], Any],
         named_number: Callable[[str], e.Expr],
         constrint: bool = False,
     ) -> None:
@@ -96,10 +55,22 @@ class Grammar(MemberReader):
         self.names, self.named_number, self.constrint = names, named_number, constrint
         self.nesting = 0
 
+    def anything(self) -> Value:
+        """Reads a number, a condition, a list or another value."""
+        return self.value(_IMPLIES)
+
     def constraint(self) -> c.Constraint:
         """Reads a constraint."""
         token = self.token
         return self._as_constraint(self.value(_IMPLIES), token)
+
+    def rule(self) -> tuple[list[c.Constraint], tuple[str, ...]]:
+        """Reads a rule: a constraint, or those of a loop with their labels."""
+        token = self.token
+        value = self.value(_IMPLIES)
+        if isinstance(value, Each):
+            return list(value.parts), value.labels
+        return [self._as_constraint(value, token)], ("",)
 
     def expression(self) -> e.Expr:
         """Reads an integer expression."""
@@ -112,6 +83,8 @@ class Grammar(MemberReader):
         return self.as_number(self.value(_ADD), token)
 
     def _as_constraint(self, value: Value, token: Token) -> c.Constraint:
+        if isinstance(value, Each):
+            return c.all_of(*value.parts)
         if isinstance(value, c.Constraint):
             return value
         if isinstance(value, e.Expr) and value.is_condition:
@@ -191,7 +164,7 @@ class Grammar(MemberReader):
             return c.negate(self._as_constraint(self.value(_NOT), self.token))
         return self._atom()
 
-    def _atom(self) -> Value:
+    def _atom(self) -> Any:
         token = self.next()
         if token.kind == "number":
             return e.Const(int(token.value))
@@ -200,27 +173,37 @@ class Grammar(MemberReader):
         if token.kind == "text":
             return Literal(token.value)
         if token.kind == "name":
-            return self.names(token.value, token.start)
+            return self._named(token)
         if token.kind == "dotted":
             return self._dotted(token)
         if token.value == "(" and token.kind == "sign":
             return self._bracket()
+        if token.value == "[" and token.kind == "sign":
+            return self.indexed(self.listed(), token)
         if token.kind == "word":
             if token.value == "none":
                 return Literal(None)
             if token.value in ("true", "false"):
                 return c.AllOf(()) if token.value == "true" else c.AnyOf(())
-            if token.value in FUNCTIONS and self.token.value == "(" and self.token.kind == "sign":
-                return self._call(token)
-            if token.value in LOGIC_FUNCTIONS and self.token.value == "(" and self.token.kind == "sign":
-                return self._logic_call(token)
             if token.value not in e.RESERVED:
-                if self.token.value == "(" and self.token.kind == "sign":
-                    raise self.error(_no_function(token.value), token)
-                return self.names(token.value, token.start)
+                if self.token.value == "(" and self.token.kind == "sign" and token.value not in self.loops:
+                    if token.value not in KNOWN:
+                        raise self.error(no_function(token.value), token)
+                    return self._call(token)
+                return self._named(token)
         if token.value == "=":
             raise self.error("write `==` to compare", token)
         raise self.error(f"expected a number, a name or a bracket, found {self.describe(token)}", token)
+
+    def _named(self, token: Token) -> Any:
+        """The variable, number or array of a name, or one of an array's items."""
+        if token.value in self.loops:
+            return e.Const(self.loops[token.value])
+        value = self.names(token.value, token.start)
+        following = self.tokens[self.at]
+        if not isinstance(value, Array) and following.kind == "sign" and following.value == "[":
+            raise self.error(f"`{token.value[:40]}` is no array; declare one: var {token.value[:40]}[3] in 1..9", token)
+        return self.indexed(value, token) if isinstance(value, Array) else value
 
     def _dotted(self, token: Token) -> e.Expr:
         """Read a dotted name, which is always a named number."""
@@ -243,41 +226,23 @@ class Grammar(MemberReader):
         self.brackets -= 1
         return Listed(tuple(parts)) if several else parts[0]
 
-    def _logic_call(self, name: Token) -> Value:
+    def _call(self, name: Token) -> Any:
+        """Reads the arguments of a function, or a loop that gives them."""
+        if self.begins_loop(name.value in LOOPS):
+            return called(self, name, self.looped(name.value in CARDINALITIES))
+        variable, sign = (self.tokens[min(self.at + ahead, len(self.tokens) - 1)] for ahead in (1, 2))
+        if name.value in LOOPS and variable.kind == "word" and (sign.kind, sign.value) == ("word", "in"):
+            raise self.error(f"what a loop repeats stands in brackets: {name.value}(i in 1..3) (x[i] > 1)", name)
         self.next()
         self.brackets += 1
-        function, num_arguments = LOGIC_FUNCTIONS[name.value]
-        args: list[Any] = []
+        args: list[tuple[Value, Token]] = []
         while not self.accept(")"):
             if args:
                 self.expect(",", f"or `)` between the arguments of {name.value}")
-            args.append(self.value(_IMPLIES))
+            first = self.token
+            args.append((self.value(_IMPLIES), first))
         self.brackets -= 1
-        if num_arguments is not None and len(args) != num_arguments:
-            raise self.error(f"{name.value} takes {num_arguments} arguments, got {len(args)}", name)
-        for arg in args:
-            if isinstance(arg, (Literal, Listed, Symbol, Ratio)):
-                raise self.error(f"{kind_of(arg)}, which {name.value} does not take", name)
-        return function(*args)  # type: ignore[no-any-return]
-
-    def _call(self, name: Token) -> e.Expr:
-        self.next()
-        self.brackets += 1
-        args = [self.expression()]
-        while self.accept(","):
-            args.append(self.expression())
-        self.expect(")", f"after the arguments of {name.value}")
-        self.brackets -= 1
-        num_arguments = FUNCTIONS[name.value]
-        if num_arguments is not None and len(args) != num_arguments:
-            raise self.error(f"{name.value} takes {num_arguments} argument(s), got {len(args)}", name)
-        if name.value == "pow2":
-            return e.Calculation("pow", (e.Const(2), args[0]))
-        if name.value == "element":
-            if len(args) < 2:
-                raise self.error("element takes an index and at least one item: element(i, 10, 20)", name)
-            return Element(tuple(args))
-        return e.Calculation(name.value, tuple(args))
+        return called(self, name, args)
 
     def _infix(self, left: Value, start: Token, operator: Token, level: int) -> Value:
         if level == _TEST:

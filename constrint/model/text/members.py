@@ -27,6 +27,8 @@ class MemberReader(Cursor):
         """A condition counts as 1 where it holds and as 0 elsewhere."""
         if isinstance(value, (e.Expr, Ratio)):
             return value
+        if isinstance(value, Each):
+            value = c.all_of(*value.parts)
         if isinstance(value, c.Constraint):
             return e.Truth(value)
         raise self.error(f"{kind_of(value)}, and a number is expected", token)
@@ -169,7 +171,22 @@ class Listed(NamedTuple):
     parts: tuple[Any, ...]
 
 
-Value = e.Expr | c.Constraint | Ratio | Symbol | Literal | Listed
+class Array(NamedTuple):
+    """Values by their indices."""
+
+    lowers: tuple[int, ...]  #: The first index of each dimension.
+    sizes: tuple[int, ...]  #: The number of indices of each dimension.
+    items: tuple[Any, ...]  #: The values, the last index changing first.
+
+
+class Each(NamedTuple):
+    """What a loop repeats."""
+
+    parts: tuple[Any, ...]
+    labels: tuple[str, ...]  #: The numbers of the loop's variables: "1,2".
+
+
+Value = e.Expr | c.Constraint | Ratio | Symbol | Literal | Listed | Array | Each
 Number = e.Expr | Ratio
 
 
@@ -179,6 +196,11 @@ def kind_of(value: Value) -> str:
         return f"`{'none' if value.value is None else value.value[:40]}` is a fixed value"
     if isinstance(value, Listed):
         return "several values in brackets stand here, which only `in` takes"
+    if isinstance(value, Array):
+        first = ", ".join(map(str, value.lowers))
+        return f"this is an array (name one of its items, as in x[{first}], or give it to a function, as in sum(x))"
+    if isinstance(value, Each):
+        return "this is what a loop repeats"
     if isinstance(value, Symbol):
         return f"the values of `{value.name}` are no numbers"
     if isinstance(value, Ratio):

@@ -1,7 +1,7 @@
 """Reads the text language: a problem from declarations, constraints with reasons, and objectives.
 
 One statement per line; `;` also ends one, and a line that ends or begins with an operator goes on. `#` begins
-a comment. Undeclared names are positive integers. Errors name line and column.
+a comment. Where no variable is declared, names are positive integers. Errors name line and column.
 
     const smem_bytes = 101376
     var tile_m in {16, 32, 64} because "the matrix instruction takes m = 16"
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import difflib
 import itertools
+import math
 import re
 import warnings
 from collections.abc import Callable, Mapping
@@ -29,13 +30,20 @@ from constrint.model.problem import Problem
 from constrint.model.ratio import Ratio, expression_of
 from constrint.model.text.grammar import Grammar
 from constrint.model.text.lexer import SourceText, Token, tokens
-from constrint.model.text.members import Names, number_named
+from constrint.model.text.members import Array, Names, number_named
 
 DIALECTS: Final = ("standard", "constrint")
 _MARK: Final = re.compile(r"^[ \t]*#[ \t]*dialect:[ \t]*([A-Za-z0-9_-]+)[ \t]*\r?$", re.MULTILINE)
 
 
-def parse(text: str, *, dialect: str | None = None, source: str = "", names: Names | None = None) -> Problem:
+def parse(
+    text: str,
+    *,
+    dialect: str | None = None,
+    source: str = "",
+    names: Names | None = None,
+    implicit_variables: bool = False,
+) -> Problem:
     """Reads a problem.
 
     Args:
@@ -45,6 +53,8 @@ def parse(text: str, *, dialect: str | None = None, source: str = "", names: Nam
         source: Name of the file, for messages.
         names: Numbers that the text may use by names with dots, `gpu.sm_count`, beside its own constants
             (`constrint.hwmodels.gpu_names` has those of a GPU); text says why a number is not known.
+        implicit_variables: Whether a name without a declaration is a positive integer also where the text declares
+            variables, or a name that is much like it. In the dialect "constrint" it is.
 
     Raises:
         ParseError: Where the text is not in the language, with line, column and a caret.
@@ -56,7 +66,8 @@ def parse(text: str, *, dialect: str | None = None, source: str = "", names: Nam
     if chosen not in DIALECTS:
         raise UsageError(f"unknown dialect {chosen!r}; known: {', '.join(DIALECTS)}.")
     place = SourceText(text, source)
-    return _ProblemReader(place, tokens(place), chosen == "constrint", names).problem()
+    is_constrint = chosen == "constrint"
+    return _ProblemReader(place, tokens(place), is_constrint, names, implicit_variables or is_constrint).problem()
 
 
 def parse_constraint(
@@ -100,8 +111,12 @@ class UndeclaredNameWarning(UserWarning):
 
 
 class _ProblemReader:
-    def __init__(self, source: SourceText, words: list[Token], constrint: bool, names: Names | None) -> None:
+    def __init__(
+        self, source: SourceText, words: list[Token], constrint: bool, names: Names | None, implicit: bool
+    ) -> None:
         self.result = Problem()
+        self.implicit = implicit
+        self.arrays: dict[str, Array] = {}
         self.grammar = Grammar(source, words, self._resolve, self._named_number, constrint)
         self.names = names
         # Declarations may follow a use: names are collected before anything is read.
@@ -115,6 +130,10 @@ class _ProblemReader:
     def _resolve(self, name: str, start: int) -> Any:
         if name in self.constants:
             return self.constants[name]
+        if name in self.arrays:
+            return self.arrays[name]
+        if self.declared.get(name) == "array":
+            raise self.grammar.source.error(f"the array {name!r} is used before its declaration; move it up", start)
         if self.declared.get(name) == "const":
             raise self.grammar.source.error(f"the constant {name!r} is used before its definition; move it up", start)
         if name in self.result.variables:
@@ -126,15 +145,22 @@ class _ProblemReader:
         return e.Var(name)
 
     def _compare(self, name: str, start: int) -> None:
-        """Warns of a name without a declaration that looks like a declared one; numbered names differ on purpose."""
+        """Refuses, or warns of, a name without a declaration beside others; numbered names differ on purpose."""
         alike = {known.lower(): known for known in self.declared if _digits(known) == _digits(name)}
         near = difflib.get_close_matches(name.lower(), alike, n=1, cutoff=0.75)
+        own = shortened(name)
+        meant = f"did you mean `{shortened(alike[near[0]])}`? If not, declare" if near else "declare"
+        if not self.implicit and (near or "var" in self.declared.values() or "array" in self.declared.values()):
+            raise self.grammar.source.error(
+                f"`{own}` is not declared; {meant} it: var {own} in 1..100 (--implicit-variables takes any name "
+                "as a positive integer)",
+                start,
+            )
         if near:
             line, column = self.grammar.source.position(start)
-            own, other = shortened(name), shortened(alike[near[0]])
             warnings.warn(
                 f"{self.grammar.source.name or 'text'}:{line}:{column}: `{own}` is not declared, so it is any positive "
-                f"integer; did you mean `{other}`? If not, declare it: var {own}",
+                f"integer; {meant} it: var {own}",
                 UndeclaredNameWarning,
                 stacklevel=2,
             )
@@ -219,17 +245,56 @@ class _ProblemReader:
         self.grammar.next()
         token = self.grammar.token
         name = self._name("a variable")
+        shape = self.grammar.dimensions() if self._opens_list() else None
         domain = Domain.positive()
         if self.grammar.accept("in"):
             given = self.grammar.domain()
             if given is None:
                 raise self.grammar.error(f"variable {name!r} has no value: its domain is empty", token)
             domain = replace(given, because=self._because())
+        if shape is not None:
+            self._declare_array(name, *shape, domain)
+            return
         if domain.labels is not None and name in self.early:
             raise self.grammar.error(
                 f"variable {name!r} has values that are no integers; declare it before it is used", token
             )
         self.result.declare(name, domain)
+
+    def _opens_list(self) -> bool:
+        token = self.grammar.token
+        return token.kind == "sign" and token.value == "["
+
+    def _declare_array(self, name: str, lowers: list[int], sizes: list[int], domain: Domain) -> None:
+        """Declares the variables of an array: `x_0_1` is that of `x[0, 1]`."""
+        if name in self.arrays or name in self.result.variables or name in self.constants:
+            raise UsageError(f"the name {name!r} is declared twice; remove one declaration.")
+        ranges = (range(lower, lower + size) for lower, size in zip(lowers, sizes, strict=True))
+        items = []
+        for indices in itertools.product(*ranges):
+            full = "_".join((name, *map(str, indices)))
+            self.result.declare(full, domain)
+            items.append(expression_of(full, domain))
+        self.arrays[name] = Array(tuple(lowers), tuple(sizes), tuple(items))
+
+    def _constant_array(self, name: str, shape: tuple[list[int], list[int]] | None) -> None:
+        """Reads the numbers of an array of constants: `const cost[1..2, 2] = [[1, 2], [3, 4]]`."""
+        token = self.grammar.token
+        self.grammar.expect("[", "before the numbers of an array of constants")
+        array = self.grammar.listed()
+        if name in self.arrays or name in self.result.variables:
+            raise UsageError(f"the name {name!r} is declared twice; remove one declaration.")
+        for item in array.items:
+            if not isinstance(item, (e.Expr, Ratio)) or (
+                item.variables if isinstance(item, e.Expr) else item.num.variables
+            ):
+                raise self.grammar.error("an array of constants holds fixed numbers, lists of one length", token)
+        items = tuple(e.Const(item.value({})) if isinstance(item, e.Expr) else item for item in array.items)
+        lowers, sizes = (array.lowers, array.sizes) if shape is None else (tuple(shape[0]), tuple(shape[1]))
+        if sizes != array.sizes and not (len(sizes) > 1 and len(array.sizes) == 1 and math.prod(sizes) == len(items)):
+            written, given = (" x ".join(map(str, one)) for one in (sizes, array.sizes))
+            raise self.grammar.error(f"the array {name!r} has {written} numbers, and {given} are given", token)
+        self.arrays[name] = Array(lowers, sizes, items)
 
     def _constant(self) -> None:
         self.grammar.next()
@@ -238,7 +303,11 @@ class _ProblemReader:
             raise UsageError(f"{name!r} is known already, since a GPU was named; remove the definition or name no GPU.")
         if name in self.constants:
             raise UsageError(f"the constant {name!r} is defined twice; remove one definition.")
+        shape = self.grammar.dimensions() if self._opens_list() else None
         self.grammar.expect("=", "after the constant's name")
+        if shape is not None or self._opens_list():
+            self._constant_array(name, shape)
+            return
         self.constants[name] = self.result.constant(name, self.grammar.number())
 
     def _because(self) -> str:
@@ -277,11 +346,15 @@ class _ProblemReader:
                 raise grammar.error("a rule's name must be a plain word or quoted text", first)
             grammar.at += 2
             grammar.skip_lines()
-        constraint = grammar.constraint()
+        constraints, labels = grammar.rule()
         weight = 1 if soft else None
         if soft and grammar.accept("weight"):
             weight = grammar.number()
-        self.waiting.append((constraint, self._because(), name, weight, first))
+        because = self._because()
+        for constraint, label in zip(constraints, labels, strict=True):
+            # The rules of a loop are rules of their own, so that explanations name those that matter.
+            full = f"{name}[{label}]" if name and label else name
+            self.waiting.append((constraint, because, full, weight, first))
 
 
 def _digits(name: str) -> str:
@@ -289,11 +362,14 @@ def _digits(name: str) -> str:
 
 
 def _declared(words: list[Token]) -> dict[str, str]:
-    """Names after `var` and `const` at the beginning of a statement."""
+    """Names after `var` and `const` at the beginning of a statement: "var", "const", or "array" of variables."""
     declared: dict[str, str] = {}
     begins = True
-    for token, following in itertools.pairwise(words):
+    for place, (token, following) in enumerate(itertools.pairwise(words)):
         if begins and token.kind == "word" and token.value in ("var", "const") and following.kind in ("word", "name"):
             declared[following.value] = token.value
+            bracket = words[min(place + 2, len(words) - 1)]
+            if bracket.kind == "sign" and bracket.value == "[":
+                declared[following.value] = "array" if token.value == "var" else "const"
         begins = token.kind == "newline" or (token.kind == "sign" and token.value == ";")
     return declared

@@ -18,10 +18,11 @@ from constrint.model.expr import (
     Var,
     is_total,
 )
-from constrint.model.logic import AllDifferent, Element
+from constrint.model.logic import Element
 from constrint.model.operations import BINARY
 from constrint.model.problem import Problem, SoftConstraint
 from constrint.model.table import InTable
+from constrint.model.words import Word
 
 # Binding strength, weakest first; `parse` reads the same order.
 _WHOLE, _ADD, _MUL, _NEG, _POW, _ATOM = 0, 1, 2, 3, 4, 5
@@ -129,8 +130,8 @@ def _logic(item: c.Constraint) -> tuple[str, int]:
         return _member(item), _TEST
     if isinstance(item, InTable):
         return _table(item), _TEST
-    if isinstance(item, AllDifferent):
-        return f"all_different({', '.join(_expr(e)[0] for e in item.exprs)})", _TEST
+    if isinstance(item, Word):
+        return f"{item.word}({', '.join(_written(a) for a in item.written)})", _TEST
     if isinstance(item, (c.AllOf, c.AnyOf)):
         every = isinstance(item, c.AllOf)
         if not item.parts:
@@ -144,6 +145,15 @@ def _logic(item: c.Constraint) -> tuple[str, int]:
         return f"not {_logic_at(item.part, _NOT)}", _NOT
     assert isinstance(item, c.Implies)
     return f"{_logic_at(item.condition, _OR)} -> {_logic_at(item.consequence, _IMPLIES)}", _IMPLIES
+
+
+def _written(argument: object, opening: str = "[", closing: str = "]") -> str:
+    """Writes an argument of a word: a list in square brackets, rows of numbers within in round ones."""
+    if isinstance(argument, tuple):
+        return f"{opening}{', '.join(_written(one, '(', ')') for one in argument)}{closing}"
+    if isinstance(argument, Expr):
+        return _expr(argument)[0]
+    return render_constraint(argument) if isinstance(argument, c.Constraint) else str(argument)
 
 
 def _tests(parts: tuple[c.Constraint, ...], strength: int) -> list[str]:

@@ -11,9 +11,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from constrint.errors import ConstrintError, LimitReachedError, UndefinedValueError, UnsupportedError
-from constrint.model import Problem
+from constrint.model import Problem, Word
 from constrint.solve.backends.backend import Backend, Columns
 from constrint.solve.backends.cpsat_model import ModelBuilder
+from constrint.solve.backends.cpsat_words import WHOLE
 from constrint.solve.backends.listing import columns_of
 from constrint.solve.budget import BETWEEN_LOOKS, Budget, Limits
 from constrint.solve.engine.prepare import flatten
@@ -76,9 +77,10 @@ class CpSatBackend(Backend):
 
 
 def _built(problem: Problem, budget: Budget) -> ModelBuilder | None:
-    constraints = flatten(problem.constraints)
+    constraints = flatten(problem.constraints, WHOLE)
     with budget.watching():
-        domains = propagate(dict(problem.variables), constraints)
+        # Words that are not taken apart narrow nothing here; CP-SAT has its own propagation of them.
+        domains = propagate(dict(problem.variables), [c for c in constraints if not isinstance(c, Word)])
         if domains is None:
             return None
         builder = ModelBuilder(domains)
@@ -110,6 +112,8 @@ def _run(
         def on_solution_callback(self) -> None:
             solutions.append({n: int(self.value(v)) for n, v in built.variables.items()})
             try:
+                if budget.limits.incumbents is not None and not everything:
+                    budget.limits.incumbents.offer(solutions[-1])
                 budget.check_work()
                 budget.check_rows(len(solutions), tuple(built.variables))
             except ConstrintError as error:

@@ -14,7 +14,6 @@ from typing import Any, Final
 
 from constrint.errors import UndefinedValueError, UnsupportedError
 from constrint.model import (
-    AllDifferent,
     AllOf,
     AnyOf,
     Calculation,
@@ -31,6 +30,7 @@ from constrint.model import (
     Not,
     Truth,
     Var,
+    Word,
 )
 from constrint.model.constraint import OPERATORS
 from constrint.model.operations import (
@@ -46,6 +46,7 @@ from constrint.model.operations import (
     neg_bounds,
     pow_bounds,
 )
+from constrint.solve.backends.cpsat_words import require_word
 
 # CP-SAT adds up bounds in 64 bits; below this magnitude a handful of terms is safe.
 SAFE: Final = 1 << 50
@@ -72,7 +73,7 @@ class ModelBuilder:
     def __init__(self, domains: Mapping[str, Domain]) -> None:
         from ortools.sat.python import cp_model
 
-        self._library = cp_model
+        self.library = cp_model
         self.model: Any = cp_model.CpModel()
         self.domains = domains
         self.variables: dict[str, Any] = {n: self._variable(n, d) for n, d in domains.items()}
@@ -83,7 +84,7 @@ class ModelBuilder:
     def _variable(self, name: str, domain: Domain) -> Any:
         self._check((domain.lower, domain.upper), f"variable {name!r}")
         if domain.listed is not None:
-            return self.model.new_int_var_from_domain(self._library.Domain.from_values(domain.listed), name)
+            return self.model.new_int_var_from_domain(self.library.Domain.from_values(domain.listed), name)
         if domain.step == 1 or domain.size == 1:
             return self.model.new_int_var(domain.lower, domain.upper, name)
         var = self.model.new_int_var(domain.lower, domain.upper, name)
@@ -99,7 +100,8 @@ class ModelBuilder:
             )
         return bounds
 
-    def _new(self, bounds: Interval, what: str) -> Any:
+    def new(self, bounds: Interval, what: str) -> Any:
+        """A new variable of the model within bounds."""
         self._check(bounds, what)
         return self.model.new_int_var(*bounds, "")
 
@@ -161,8 +163,8 @@ class ModelBuilder:
             return Term(0, (0, 0), (self._constant(False),))
         items = [self.term(item) for item in expr.args[1 + low : 2 + high]]
         bounds = min(i.bounds[0] for i in items), max(i.bounds[1] for i in items)
-        target = self._new(bounds, what)
-        here = [self._decided(index.linear, "==", low + place) for place in range(len(items))]
+        target = self.new(bounds, what)
+        here = [self.decided(index.linear, "==", low + place) for place in range(len(items))]
         there = []
         for literal, item in zip(here, items, strict=True):
             self.model.add(target == item.linear).only_enforce_if(literal)
@@ -174,7 +176,7 @@ class ModelBuilder:
 
     def _absolute(self, a: Term, what: str) -> Term:
         bounds = abs_bounds(a.bounds)
-        target = self._new(bounds, what)
+        target = self.new(bounds, what)
         self.model.add_abs_equality(target, a.linear)
         return Term(target, bounds, a.defined)
 
@@ -187,7 +189,7 @@ class ModelBuilder:
             return self._product(a, b, what)
         if op in ("min", "max"):
             bounds = self._check(BINARY[op].bounds(a.bounds, b.bounds), what)
-            target = self._new(bounds, what)
+            target = self.new(bounds, what)
             equality = self.model.add_min_equality if op == "min" else self.model.add_max_equality
             equality(target, [a.linear, b.linear])
             return Term(target, bounds, defined)
@@ -205,7 +207,7 @@ class ModelBuilder:
         for one, other in ((a, b), (b, a)):
             if one.bounds[0] == one.bounds[1]:
                 return Term(other.linear * one.bounds[0], bounds, defined)
-        target = self._new(bounds, what)
+        target = self.new(bounds, what)
         self.model.add_multiplication_equality(target, [a.linear, b.linear])
         return Term(target, bounds, defined)
 
@@ -225,11 +227,11 @@ class ModelBuilder:
             defined = (*defined, nonzero)
         quotient_bounds = floordiv_bounds(a.bounds, b.bounds)
         rest_bounds = mod_bounds(a.bounds, b.bounds)
-        quotient = Term(self._new(quotient_bounds, what), quotient_bounds)
+        quotient = Term(self.new(quotient_bounds, what), quotient_bounds)
         # The product is a - r: its bounds follow from those, not from the corners of q * b.
         low, high = a.bounds[0] - rest_bounds[1], a.bounds[1] - rest_bounds[0]
-        product = self._new((low, high), what)
-        rest = self._new(rest_bounds, what)
+        product = self.new((low, high), what)
+        rest = self.new(rest_bounds, what)
         if b.bounds[0] == b.bounds[1]:
             self.model.add(product == quotient.linear * b.bounds[0])
         else:
@@ -240,14 +242,14 @@ class ModelBuilder:
         if op == "mod":
             return Term(rest, rest_bounds, defined)
         if op == "div":
-            defined = (*defined, self._decided(rest, "==", 0))
+            defined = (*defined, self.decided(rest, "==", 0))
         return Term(quotient.linear, quotient_bounds, defined)
 
     def _without_zero(self, b: Term, what: str) -> tuple[Term, Any]:
         """Replaces a divisor of 0 by 1; the literal says where it was another."""
-        nonzero = self._decided(b.linear, "!=", 0)
+        nonzero = self.decided(b.linear, "!=", 0)
         bounds = min(b.bounds[0], 1), max(b.bounds[1], 1)
-        safe = self._new(bounds, what)
+        safe = self.new(bounds, what)
         self.model.add(safe == b.linear).only_enforce_if(nonzero)
         self.model.add(safe == 1).only_enforce_if(~nonzero)
         self.model.add(safe != 0)
@@ -262,7 +264,7 @@ class ModelBuilder:
             self.model.add(rest <= 0)
             self.model.add(rest > b.linear)
             return
-        positive = self._decided(b.linear, ">=", 1)
+        positive = self.decided(b.linear, ">=", 1)
         self.model.add(rest >= 0).only_enforce_if(positive)
         self.model.add(rest < b.linear).only_enforce_if(positive)
         self.model.add(rest <= 0).only_enforce_if(~positive)
@@ -288,9 +290,9 @@ class ModelBuilder:
                 f"{what} has values beyond {TABLE_LIMIT}, which CP-SAT's tables do not hold; "
                 "bound it more tightly or use the native back-end."
             )
-        target = self._new(bounds, what)
+        target = self.new(bounds, what)
         has_value = self.model.new_bool_var("")
-        operands = [self._new(t.bounds, what) for t in (a, b)]
+        operands = [self.new(t.bounds, what) for t in (a, b)]
         for variable, t in zip(operands, (a, b), strict=True):
             self.model.add(variable == t.linear)
         self.model.add_allowed_assignments([*operands, target, has_value], rows)
@@ -299,7 +301,7 @@ class ModelBuilder:
 
     # Constraints
 
-    def _decided(self, left: Any, op: str, right: Any) -> Any:
+    def decided(self, left: Any, op: str, right: Any) -> Any:
         """A literal that holds exactly where `left op right` holds."""
         literal = self.model.new_bool_var("")
         self._enforce(left, op, right, literal)
@@ -322,12 +324,8 @@ class ModelBuilder:
             for literal in (*left.defined, *right.defined):
                 self.model.add(literal == 1)
             self.model.add(_related(left.linear, item.op, right.linear))
-        elif isinstance(item, AllDifferent):
-            terms = [self.term(e) for e in item.exprs]
-            for term in terms if len(terms) > 1 else ():
-                for literal in term.defined:
-                    self.model.add(literal == 1)
-            self.model.add_all_different([self._library.LinearExpr.sum([t.linear]) for t in terms])
+        elif isinstance(item, Word) and require_word(self, item):
+            return
         elif isinstance(item, InTable) and all(isinstance(e, Var) for e in item.exprs):
             self.model.add_allowed_assignments([self.term(e).linear for e in item.exprs], list(item.rows))
         elif isinstance(item, AllOf):
@@ -387,11 +385,11 @@ class ModelBuilder:
             if _is_number(left.linear) and _is_number(right.linear):
                 truth = bool(_related(left.linear, item.op, right.linear))
                 return self._all([*left.defined, *right.defined, self._constant(truth)])
-            verdict = self._decided(left.linear, item.op, right.linear)
+            verdict = self.decided(left.linear, item.op, right.linear)
             return self._all([*left.defined, *right.defined, verdict])
         if isinstance(item, Divides):
             rest = self.term(Calculation("mod", (item.number, item.divisor)))
-            return self._all([*rest.defined, self._decided(rest.linear, "==", 0)])
+            return self._all([*rest.defined, self.decided(rest.linear, "==", 0)])
         if isinstance(item, InTable):
             return self._row_of(item)
         assert isinstance(item, IsIn)
@@ -407,15 +405,16 @@ class ModelBuilder:
         terms = [self.term(e) for e in item.exprs]
         values: list[dict[int, Any]] = []
         for place, term in enumerate(terms):
-            values.append({v: self._is_value(term, v) for v in sorted({row[place] for row in item.rows})})
+            values.append({v: self.is_value(term, v) for v in sorted({row[place] for row in item.rows})})
         rows = [self._all([known[v] for known, v in zip(values, row, strict=True)]) for row in item.rows]
         return self._all([*(x for t in terms for x in t.defined), ~self._all([~row for row in rows])])
 
-    def _is_value(self, term: Term, value: int) -> Any:
+    def is_value(self, term: Term, value: int) -> Any:
+        """A literal that holds exactly where a term has a value."""
         if not term.bounds[0] <= value <= term.bounds[1]:
             return self._constant(False)
         return (
-            self._constant(term.linear == value) if _is_number(term.linear) else self._decided(term.linear, "==", value)
+            self._constant(term.linear == value) if _is_number(term.linear) else self.decided(term.linear, "==", value)
         )
 
     def _member(self, item: IsIn) -> Any:
@@ -425,19 +424,19 @@ class ModelBuilder:
         domain = item.domain
         self._check((domain.lower, domain.upper), str(item))
         if domain.listed is not None or domain.step == 1:
-            listed = self._library.Domain.from_values(domain.listed or ())
-            inside = listed if domain.listed is not None else self._library.Domain(domain.lower, domain.upper)
+            listed = self.library.Domain.from_values(domain.listed or ())
+            inside = listed if domain.listed is not None else self.library.Domain(domain.lower, domain.upper)
             literal = self.model.new_bool_var("")
-            expr = self._library.LinearExpr.sum([term.linear])
+            expr = self.library.LinearExpr.sum([term.linear])
             self.model.add_linear_expression_in_domain(expr, inside).only_enforce_if(literal)
             self.model.add_linear_expression_in_domain(expr, inside.complement()).only_enforce_if(~literal)
             return self._all([*term.defined, literal])
         offset = Calculation("add", (item.expr, Const(-domain.lower)))
         rest = self.term(Calculation("mod", (offset, Const(domain.step))))
         checks = [
-            self._decided(term.linear, ">=", domain.lower),
-            self._decided(term.linear, "<=", domain.upper),
-            self._decided(rest.linear, "==", 0),
+            self.decided(term.linear, ">=", domain.lower),
+            self.decided(term.linear, "<=", domain.upper),
+            self.decided(rest.linear, "==", 0),
         ]
         return self._all([*term.defined, *checks])
 

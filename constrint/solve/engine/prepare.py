@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 
 from constrint.errors import LimitReachedError
-from constrint.model import AllOf, Calculation, Comparison, Constraint, Domain, Expr, Problem, Var, is_in
+from constrint.model import AllOf, Calculation, Comparison, Constraint, Domain, Expr, Problem, Var, Word, is_in
 from constrint.model.columns import ExactColumn, test
 from constrint.model.expr import add, neg
 from constrint.solve.budget import Budget
@@ -36,11 +36,14 @@ class Prepared:
     feasible: bool = True  #: False when a contradiction was found already.
 
 
-def flatten(constraints: Iterable[Constraint]) -> list[Constraint]:
-    """Splits conjunctions into their parts."""
+def flatten(constraints: Iterable[Constraint], kept: Container[str] = ()) -> list[Constraint]:
+    """Splits conjunctions into their parts, except words (`all_different`, `circuit`) that are `kept`."""
     flat: list[Constraint] = []
     for constraint in constraints:
-        flat.extend(flatten(constraint.parts) if isinstance(constraint, AllOf) else (constraint,))
+        if isinstance(constraint, AllOf) and not (isinstance(constraint, Word) and constraint.word in kept):
+            flat.extend(flatten(constraint.parts, kept))
+        else:
+            flat.append(constraint)
     return flat
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from constrint.errors import CancelledError, LimitReachedError, UndefinedValueError, UnknownNameError, UsageError
-from constrint.model import Comparison, Const, Constraint, Divides, Domain, Expr, InTable, IsIn, Problem
+from constrint.model import Comparison, Const, Constraint, Divides, Domain, Expr, InTable, IsIn, Problem, Word
 from constrint.model.coding import Coding
 from constrint.model.columns import ExactColumn, test
 from constrint.model.constraint import CERTAIN
@@ -203,6 +203,8 @@ def _broken(rule: Constraint, values: Mapping[str, int]) -> BrokenRule:
     elif isinstance(rule, InTable):
         shown = ", ".join(_written(_value(e, values), e) for e in rule.exprs)
         numbers = f"({shown}) is not among the {len(rule.rows)} rows"
+    elif isinstance(rule, Word):
+        numbers = rule.broken(values)
     else:
         parts = [str(_broken(c, values).seen) for c in _atoms(rule) if not c.holds(values)]
         numbers = "; ".join(parts) if parts else "it does not hold"
@@ -211,7 +213,7 @@ def _broken(rule: Constraint, values: Mapping[str, int]) -> BrokenRule:
 
 def _atoms(rule: Constraint) -> list[Constraint]:
     """Comparisons, divisibilities and memberships in a rule."""
-    if isinstance(rule, (Comparison, Divides, IsIn, InTable)):
+    if isinstance(rule, (Comparison, Divides, IsIn, InTable, Word)):
         return [rule]
     return [atom for part in rule.operands() if isinstance(part, Constraint) for atom in _atoms(part)]
 

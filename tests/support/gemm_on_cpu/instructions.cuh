@@ -28,9 +28,22 @@ struct TensorMap {
   const unsigned char* base;
   long long rows, length, pitch, box_rows, box_length;  // elements, but the pitch in bytes
   long long swizzle;                                    // bytes of a box's row that are swizzled, or 0
+  long long matrices, step;                             // along a third axis, and bytes from one to the next
 };
+#if BATCHED
+struct MatrixMap {
+  const TensorMap* map;
+  int place;
+};
+inline const TensorMap& map_of(MatrixMap of) { return *of.map; }
+inline long long place_of(MatrixMap of) { return of.place; }
+#else
+typedef const TensorMap* MatrixMap;
+inline const TensorMap& map_of(MatrixMap of) { return *of; }
+inline long long place_of(MatrixMap) { return 0; }
+#endif
 struct OutMaps {
-  const TensorMap *whole, *rest;
+  MatrixMap whole, rest;
 };
 
 inline unsigned __umulhi(unsigned a, unsigned b) { return static_cast<unsigned long long>(a) * b >> 32; }
@@ -73,14 +86,16 @@ inline void wait(unsigned barrier, unsigned parity) {
 
 inline void prefetch_map(const TensorMap*) {}
 template <bool kIsShared>
-inline void load_box(const TensorMap* map, unsigned to, unsigned barrier, int x, int y, unsigned short) {
+inline void load_box(MatrixMap of, unsigned to, unsigned barrier, int x, int y, unsigned short) {
+  const TensorMap* const map = &map_of(of);
+  const long long place = place_of(of);
   for (int row = 0; row < map->box_rows; ++row)
     for (int i = 0; i < map->box_length; ++i) {
       const unsigned at = to + row * 128 + i * ELEMENT_BYTES;
       unsigned char* const put = shared_memory + (at ^ (at >> 7 & 7) << 4);
       std::memset(put, 0, ELEMENT_BYTES);
-      if (x + i < map->length && y + row < map->rows)
-        std::memcpy(put, map->base + (y + row) * map->pitch + (x + i) * ELEMENT_BYTES, ELEMENT_BYTES);
+      if (x + i < map->length && y + row < map->rows && place < map->matrices)
+        std::memcpy(put, map->base + place * map->step + (y + row) * map->pitch + (x + i) * ELEMENT_BYTES, ELEMENT_BYTES);
     }
   Arrivals& a = arrivals_of(barrier);
   a.bytes -= map->box_rows * map->box_length * ELEMENT_BYTES;
@@ -130,26 +145,27 @@ inline void fence_for_boxes() {
 }
 // A box that a thread has stored is read from shared memory as late as it may be: when the thread waits for it.
 struct Box {
-  const TensorMap* map;
+  MatrixMap map;
   unsigned from;
   int x, y;
 };
 static std::map<int, std::vector<Box>> boxes;
-inline void store_box(const TensorMap* map, unsigned from, int x, int y) {
+inline void store_box(MatrixMap map, unsigned from, int x, int y) {
   boxes[fibers::current].push_back({map, from, x, y});
 }
 template <int kLeft>
 inline void wait_stored() {
   auto& mine = boxes[fibers::current];
   for (; mine.size() > kLeft; mine.erase(mine.begin())) {
-    const TensorMap& map = *mine[0].map;
+    const TensorMap& map = map_of(mine[0].map);
+    unsigned char* const base = const_cast<unsigned char*>(map.base) + place_of(mine[0].map) * map.step;
     const int bytes = 2, row_bytes = map.box_length * bytes;
     for (int row = 0; row < map.box_rows; ++row)
       for (int i = 0; i < map.box_length; ++i) {
         unsigned at = mine[0].from + row * row_bytes + i * bytes;
         if (map.swizzle) at ^= (at >> 7 & 7) << 4;
         if (mine[0].x + i >= map.length || mine[0].y + row >= map.rows) continue;
-        std::memcpy(const_cast<unsigned char*>(map.base) + (mine[0].y + row) * map.pitch + (mine[0].x + i) * bytes,
+        std::memcpy(base + (mine[0].y + row) * map.pitch + (mine[0].x + i) * bytes,
                     shared_memory + at, bytes);
       }
   }

@@ -36,10 +36,32 @@ extern "C" int run(int mistake, int blocks, unsigned seed, long long most_switch
   const auto alpha = taken<float>(), beta = taken<float>();
   unsigned long long by[4];
   for (auto& each : by) each = taken<unsigned long long>();
+#if BATCHED
+  const auto batch = taken<int>(), rows_step = taken<int>(), columns_step = taken<int>();
+  const auto out_batch = taken<long long>(), source_batch = taken<long long>();
+  const auto by_product = taken<unsigned long long>();
+#define OF_BATCH , batch, rows_step, columns_step, out_batch, source_batch, by_product
+#else
+#define OF_BATCH
+#endif
+#if GROUPED
+  const auto offsets = taken<const int*>();
+  const auto bias_batch = taken<long long>();
+  const auto out = taken<out_t*>();
+#define OF_GROUPS , offsets, bias_batch, out
+#else
+#define OF_GROUPS
+#endif
+#if GATED
+  const TensorMap others_map = *taken<const TensorMap*>();
+#define OF_PAIRS , others_map
+#else
+#define OF_PAIRS
+#endif
   const auto kernel = [&] {
     gemm(rows_map, columns_map, RESULTS, bias, source, workspace, counters, sizes[0], sizes[1], sizes[2], sizes[3],
          sizes[4], sizes[5], sizes[6], sizes[7], stride, is_aligned, source_row, source_column, alpha, beta, by[0], by[1],
-         by[2], by[3]);
+         by[2], by[3] OF_BATCH OF_GROUPS OF_PAIRS);
   };
   return fibers::run(kernel, blocks, (CONSUMERS + 1) * 128, seed, most_switches);
 }

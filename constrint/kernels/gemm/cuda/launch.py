@@ -29,7 +29,7 @@ from constrint.kernels.gemm.cuda.shape import (
 )
 from constrint.kernels.gemm.cuda.source import OperandLayout, source_of
 from constrint.kernels.gemm.epilogue.added import OUTPUTS, as_added, name_of
-from constrint.kernels.gemm.epilogue.compiled import CompiledEpilogue
+from constrint.kernels.gemm.epilogue.compiled import SUMS_BESIDE_SOURCE, CompiledEpilogue
 from constrint.kernels.gemm.launch import GemmCall
 from constrint.kernels.gemm.reference import DTYPE_NAMES
 from constrint.kernels.gemm.units import needs_k_major
@@ -47,22 +47,22 @@ def cuda_launches(call: GemmCall, config: Mapping[str, int]) -> list[CudaLaunch]
     """State the one launch of a call.
 
     Raises:
-        UsageError: For a batch, a GPU without a model, other dtypes, and operands that the TMA unit cannot load.
+        UsageError: For a GPU without a model, other dtypes, and operands that the TMA unit cannot load.
     """
     gpu, dtype = _checked(call)
-    a, b, out, epilogue = call.a[0], call.b[0].T, call.out[0], call.epilogue
-    layout = OperandLayout(dtype, a.stride(1) == 1, b.stride(1) == 1)
-    (m, k), n, turned = a.shape, b.shape[0], bool(config["turned"])
+    a, b, out, epilogue = call.a, call.b.transpose(1, 2), call.out, call.epilogue
+    layout = OperandLayout(dtype, a.stride(2) == 1, b.stride(2) == 1)
+    (batch, m, k), n, turned = a.shape, b.shape[1], bool(config["turned"])
     rows, columns = (n, m) if turned else (m, n)
-    schedule = TileSchedule.of(gpu, config, rows, columns, -(-k // depth(dtype)))
+    schedule = TileSchedule.of(gpu, config, rows, columns, -(-k // depth(dtype)), batch)
     ring = ring_bytes(config, dtype, a_is_k_major=layout.a_is_k_major, b_is_k_major=layout.b_is_k_major)
     buffers = 2 if second_buffers(gpu, ring, config["consumers"]) > 0 else 1
     bias, source = as_added(epilogue.bias), as_added(epilogue.source)
-    is_plain = bias is None and source is None and epilogue.activation is None and out.element_size() == 2
     # The TMA unit stores 16 bytes at a time. It would write beside rows of C that are not multiples of 16 bytes.
-    is_aligned = all(size * out.element_size() % ROW_BYTES == 0 for size in (out.stride(0), n))
+    steps = (out.stride(1), n, *([out.stride(0)] if batch > 1 else []))
+    is_aligned = all(size * out.element_size() % ROW_BYTES == 0 for size in steps)
     is_aligned = is_aligned and out.data_ptr() % ROW_BYTES == 0
-    in_boxes = is_plain and is_aligned
+    in_boxes = out.element_size() == 2 and is_aligned and _is_added_in_boxes(config, bias, source, out)
     ends = CompiledEpilogue(OUTPUTS[out.dtype], name_of(bias), name_of(source), epilogue.activation, in_boxes, buffers)
     tile = WgmmaTile.of(config)
     sizes = (
@@ -77,31 +77,68 @@ def cuda_launches(call: GemmCall, config: Mapping[str, int]) -> list[CudaLaunch]
     )
     launch = CudaLaunch(
         gpu=gpu,
-        source=source_of(config, layout, ends, splits=schedule.parts > 1),
+        source=source_of(config, layout, ends, splits=schedule.parts > 1, batched=batch > 1),
         grid=(min(schedule.units, schedule.slots) * tile.cluster,),
         block=((config["consumers"] + 1) * WARPGROUP,),
         arguments=(
-            *_operand_maps(a, b, layout, config),
-            *(_boxes_of(out, int(tile.own_columns), turned=turned) if in_boxes else (out,)),
+            *operand_maps(a, b, layout, config),
+            *(boxes_of(out, int(tile.own_columns), turned=turned) if in_boxes else (out,)),
             bias,
             source,
-            *_memory(call, config, schedule, tile),
+            *memory_of(call, config, schedule, tile),
             *(np.int32(size) for size in sizes),
-            np.int64(out.stride(0)),
+            np.int64(out.stride(1)),
             np.int32(is_aligned),
             *(np.int64(stride) for stride in ((0, 0) if source is None else source.stride()[1:])),
             np.float32(epilogue.alpha),
             np.float32(epilogue.beta),
             *schedule.divisors,
+            *(_batch_arguments(a, b, out, source, schedule, turned=turned) if batch > 1 else ()),
         ),
         smem_bytes=ring + (buffers - 1) * BOX_BYTES * config["consumers"],
         cluster=tile.cluster,
     )
-    return [_as_resident(launch)]
+    return [as_resident(launch)]
 
 
-def _operand_maps(a: Tensor, b: Tensor, layout: OperandLayout, config: Mapping[str, int]) -> list[TensorMap]:
-    """Tensor maps of A (M, K) and B transposed (N, K), that of wgmma's rows first."""
+def _is_added_in_boxes(config: Mapping[str, int], bias: Tensor | None, source: Tensor | None, out: Tensor) -> bool:
+    """Whether the end can be added to sums in the order of wgmma, which reads two elements at a time.
+
+    A source matrix has to lie by rows, as C does, and to have its type; its elements take registers beside the sums.
+    """
+    if bias is not None and bias.data_ptr() % (2 * bias.element_size()):
+        return False
+    if source is None:
+        return True
+    is_like = source.dtype == out.dtype and source.stride(2) == 1
+    is_like = is_like and source.stride(1) % 2 == 0 and source.stride(0) % 2 == 0
+    has_room = not config["turned"] and WgmmaTile.of(config).sums <= SUMS_BESIDE_SOURCE
+    return is_like and has_room and source.data_ptr() % (2 * source.element_size()) == 0
+
+
+def _batch_arguments(
+    a: Tensor,  # (batch, M, K)
+    b: Tensor,  # (batch, N, K)
+    out: Tensor,  # (batch, M, N)
+    source: Tensor | None,  # (batch, M, N)
+    schedule: TileSchedule,
+    *,
+    turned: bool,
+) -> tuple[np.generic, ...]:
+    """Arguments of a batch: its size, steps of both operands (0: shared), of C and of the source, a divisor."""
+    steps = [np.int32(side.stride(0) > 0) for side in (a, b)]
+    source_bytes = 0 if source is None else source.stride(0) * source.element_size()
+    return (
+        np.int32(a.shape[0]),
+        *(steps[::-1] if turned else steps),
+        np.int64(out.stride(0)),
+        np.int64(source_bytes),
+        reciprocal(schedule.row_tiles * schedule.column_tiles),
+    )
+
+
+def operand_maps(a: Tensor, b: Tensor, layout: OperandLayout, config: Mapping[str, int]) -> list[TensorMap]:
+    """Tensor maps of A (batch, M, K) and B transposed (batch, N, K), that of wgmma's rows first."""
     maps = [
         _map_of(a, layout.a_is_k_major, config["tile_m"], config["cluster_n"], layout.dtype),
         _map_of(b, layout.b_is_k_major, config["tile_n"], config["cluster_m"], layout.dtype),
@@ -109,7 +146,7 @@ def _operand_maps(a: Tensor, b: Tensor, layout: OperandLayout, config: Mapping[s
     return maps[::-1] if config["turned"] else maps
 
 
-def _as_resident(launch: CudaLaunch) -> CudaLaunch:
+def as_resident(launch: CudaLaunch) -> CudaLaunch:
     """Limit the grid to the clusters that the device holds at once; they walk over all tiles.
 
     A cluster that starts only after others have ended would be alone with its tiles, and the grid would take twice as
@@ -130,6 +167,7 @@ class TileSchedule(NamedTuple):
         whole: Tiles that are not split; they come first.
         parts: Parts along K of each tile that is split.
         slots: Clusters that are resident at once.
+        batch: Products, whose tiles follow each other.
     """
 
     row_tiles: int
@@ -138,23 +176,26 @@ class TileSchedule(NamedTuple):
     whole: int
     parts: int
     slots: int
+    batch: int = 1
 
     @staticmethod
-    def of(gpu: GpuModel, config: Mapping[str, int], rows: int, columns: int, slices: int) -> TileSchedule:
+    def of(
+        gpu: GpuModel, config: Mapping[str, int], rows: int, columns: int, slices: int, batch: int = 1
+    ) -> TileSchedule:
         """Derive the schedule of a configuration for a product's rows and columns of wgmma and its slices along K."""
         shape = WgmmaTile.of(config)
         row_tiles = -(-rows // (shape.rows * shape.cluster_rows))
         column_tiles = -(-columns // (shape.columns * shape.cluster_columns))
-        tiles, slots = row_tiles * column_tiles, int(cluster_slots(gpu, shape.cluster))
+        tiles, slots = row_tiles * column_tiles * batch, int(cluster_slots(gpu, shape.cluster))
         # Every part has a slice: a kernel that was chosen for a longer K splits a shorter one into fewer parts.
         parts = min(config["split_k"], slices)
         whole = tiles if parts == 1 else tiles // slots * slots if config["only_last"] else 0
-        return TileSchedule(row_tiles, column_tiles, min(config["group_m"], row_tiles), whole, parts, slots)
+        return TileSchedule(row_tiles, column_tiles, min(config["group_m"], row_tiles), whole, parts, slots, batch)
 
     @property
     def split(self) -> int:
         """Tiles that are split."""
-        return self.row_tiles * self.column_tiles - self.whole
+        return self.row_tiles * self.column_tiles * self.batch - self.whole
 
     @property
     def units(self) -> int:
@@ -185,8 +226,8 @@ def _checked(call: GemmCall) -> tuple[GpuModel, str]:
     dtype, gpu = DTYPE_NAMES.get(call.a.dtype, ""), call.machine.gpu
     if gpu is None:
         raise UsageError("gemm.cuda needs a model of the device.")
-    if call.a.shape[0] != 1 or call.precision == "tf32x3":
-        raise UsageError("gemm.cuda is for one product at a time, and for fp32 in one pass.")
+    if call.precision == "tf32x3":
+        raise UsageError("gemm.cuda multiplies fp32 in one pass.")
     if not dtype or call.out.dtype not in OUTPUTS or (call.out.dtype == torch.int32 and dtype != "int8"):
         raise UsageError(f"gemm.cuda is not for {call.a.dtype} with results of {call.out.dtype}.")
     if not call.out.numel() or not call.a.shape[2]:
@@ -201,33 +242,47 @@ def _checked(call: GemmCall) -> tuple[GpuModel, str]:
 
 
 def _map_of(side: Tensor, is_k_major: bool, width: int, shares: int, dtype: str) -> TensorMap:
-    """Return the tensor map by which the TMA unit loads an operand (size, K): swizzled boxes 128 bytes wide.
+    """Return the tensor map by which the TMA unit loads an operand (batch, size, K): swizzled boxes 128 bytes wide.
 
     Args:
-        side: A, or B transposed.
+        side: A, or B transposed; a batch of them has a third axis, of one matrix where all products share it.
         is_k_major: Whether it is contiguous along K.
         width: Rows of it in a tile.
         shares: Blocks that load a part of each slice.
         dtype: The operands' dtype.
     """
     line = depth(dtype)
-    lies = side if is_k_major else side.T
+    lies = side if is_k_major else side.transpose(1, 2)
     rows = box_rows(width, shares) if is_k_major else line
-    shape = (lies.shape[0], lies.shape[1])
-    return TensorMap(side, LOADED.get(dtype, dtype), shape, lies.stride(0), (rows, line))
+    kind, shape, stride = LOADED.get(dtype, dtype), (lies.shape[1], lies.shape[2]), lies.stride(1)
+    return TensorMap(side, kind, shape, stride, (rows, line), batch=_matrices(side, shape[0] * stride))
 
 
-def _boxes_of(out: Tensor, own_columns: int, *, turned: bool) -> tuple[TensorMap, TensorMap]:
+def _matrices(tensor: Tensor, size: int) -> tuple[int, int] | None:
+    """The third axis of a map of (batch, rows, columns): matrices and elements from one to the next; None for one.
+
+    Args:
+        tensor: The batch; matrices that follow each other after 0 elements are one that all products share.
+        size: Elements of one matrix with the gaps behind its rows.
+    """
+    batch, step = tensor.shape[0], tensor.stride(0)
+    if batch == 1:
+        return None
+    return (batch, step) if step else (1, size)
+
+
+def boxes_of(out: Tensor, own_columns: int, *, turned: bool) -> tuple[TensorMap, TensorMap]:
     """Return the maps by which the TMA unit stores results: boxes of 64 columns of wgmma, and the rest of them."""
     rest = own_columns % ROWS or ROWS
-    shape, kind = (out.shape[0], out.shape[1]), OUTPUTS[out.dtype]
+    shape, stride, kind = (out.shape[1], out.shape[2]), out.stride(1), OUTPUTS[out.dtype]
+    batch = _matrices(out, shape[0] * stride)
     narrow = (rest, ROWS) if turned else (ROWS, rest)
     swizzle = LINE_BYTES if narrow[1] == ROWS else 0
-    whole = TensorMap(out, kind, shape, out.stride(0), (ROWS, ROWS))
-    return whole, TensorMap(out, kind, shape, out.stride(0), narrow, swizzle)
+    whole = TensorMap(out, kind, shape, stride, (ROWS, ROWS), batch=batch)
+    return whole, TensorMap(out, kind, shape, stride, narrow, swizzle, batch)
 
 
-def _memory(
+def memory_of(
     call: GemmCall, config: Mapping[str, int], deal: TileSchedule, shape: Any
 ) -> tuple[Tensor | None, Tensor | None]:
     """Allocate partial sums, and two counters (begun, finished) for every consumer of a split tile; None without."""

@@ -359,8 +359,8 @@ def size_rules(gpu: GpuModel, product: Product, v: Mapping[str, Any], algebra: A
         yield Rule(v["split_k"] <= steps, "split_k_in_k", filled, CERTAIN)
     rows = algebra.ceildiv(m, v["tile_m"] * v["cluster_m"])
     columns = algebra.ceildiv(n, v["tile_n"] * v["cluster_n"])
-    tiles = rows * columns
-    if -(-m // MIN_TILE) * -(-n // MIN_TILE) * MAX_PARTS > MAX_UNITS:
+    tiles = rows * columns * product.batch
+    if -(-m // MIN_TILE) * -(-n // MIN_TILE) * MAX_PARTS * product.batch > MAX_UNITS:
         counted = f"tiles and their parts are counted in 32 bits: up to {MAX_UNITS}"
         yield Rule(tiles * v["split_k"] <= MAX_UNITS, "units", counted, CERTAIN)
     slots = cluster_slots(gpu, v["cluster_m"] * v["cluster_n"])

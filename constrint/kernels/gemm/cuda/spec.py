@@ -103,8 +103,9 @@ class CudaSpec(GemmSpec):
             return f"it is written for Hopper's {INSTRUCTION}, not for {product.dtype} on {gpu.arch.target}"
         if not product.has_nvrtc:
             return NEEDS_NVRTC
-        if product.batch > 1 or product.is_three_pass:
-            return "it computes one product at a time and multiplies fp32 in one pass"
+        if product.is_three_pass:
+            return "it multiplies fp32 in one pass"
+        product = product.with_shared
         if product.a.is_copied or product.b.is_copied:
             return (
                 f"it copies no operand: rows start at multiples of {ROW_ALIGNMENT_BYTES} bytes, are no shorter than a "
@@ -140,7 +141,7 @@ class CudaSpec(GemmSpec):
         yield from tile_rules(gpu, product, v, least_smem_bytes(product, v))
 
     def size_rules(self, gpu: GpuModel, product: Product, v: Mapping[str, Any], algebra: Algebra) -> Iterator[Rule]:
-        """Rules on sizes."""
+        """Rules on sizes, which count the tiles of all products of a batch."""
         yield from size_rules(gpu, product, v, algebra)
 
     def table_options(self, product: Product) -> Mapping[str, int]:

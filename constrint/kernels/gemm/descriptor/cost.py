@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from constrint.hwmodels import GpuModel
 from constrint.hwmodels.assumed import sustained_matrix_fraction
+from constrint.kernels.gemm.epilogue.cost import activation_clk
 from constrint.kernels.gemm.measured import MEASURED, Measured
 from constrint.kernels.gemm.product import Product, rest_columns
 from constrint.kernels.gemm.rules import MAX_TILE
@@ -118,7 +119,7 @@ class DescriptorModel:
         steps = np.ceil(np.ceil(p.k / c["tile_k"]) / self.splits)
         bandwidth = self.gpu.memory.dram.bandwidth_bytes_per_s
         rate = dram_bytes_per_s(self.gpu, constants.dram_share)
-        sm_s = self._sm_s(loads, tiles, blocks, steps)
+        sm_s = self._sm_s(loads, tiles, blocks, steps) + self._activation_s(p, tiles)
         dram_s = loads.moved_bytes(p) / rate
         copied = p.copied_bytes * p.batch
         copy_s = constants.pack_s + 2 * copied / (bandwidth * constants.pack_share) if copied else 0.0
@@ -182,6 +183,14 @@ class DescriptorModel:
         tail = np.where(rest > 0, steps * loads.step_of(np.maximum(rest, 1.0)), 0.0)
         waves = full * (steps * loads.full_step + self.constants.wave_s * self.clock) + tail
         return np.where(self.is_persistent, walked, waves) / self.clock
+
+    def _activation_s(self, p: Product, tiles: Any) -> Any:
+        """Seconds in which the busiest SM activates results: blocks of a wave do so at about the same time."""
+        each_clk = activation_clk(self.gpu, p)
+        if not each_clk:
+            return 0.0
+        area = self.c["tile_m"] * self.c["tile_n"]
+        return np.ceil(tiles / self.num_sms) * area * each_clk / self.clock
 
     def _l2_s(self, p: Product, all_steps: Any) -> Any:
         """Seconds in which the L2 gives all blocks their operands and takes the result."""

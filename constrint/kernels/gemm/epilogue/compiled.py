@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from constrint.kernels.gemm.epilogue.activations import NUMBERS
+
 #: Numbers of types in `epilogue.cuh`.
 OUTPUTS = {"fp16": 0, "bf16": 1, "fp32": 2, "int32": 3}
 ADDED = {"": 0, "fp16": 1, "bf16": 2, "fp32": 3, "fp64": 4, "int32": 5}
-ACTIVATIONS = {None: 0, "relu": 1, "gelu": 2, "silu": 3}
+#: Sums of a thread of gemm.cuda beside which elements of the source matrix find registers in every variant.
+SUMS_BESIDE_SOURCE = 144
 
 
 @dataclass(frozen=True)
@@ -18,7 +21,7 @@ class CompiledEpilogue:
         output: Type of C.
         bias, source: Types of the bias row and the source matrix; empty where there is none.
         activation: Its name, or None.
-        in_boxes: Whether the TMA unit stores results: 16-bit results without further arithmetic, to aligned rows.
+        in_boxes: Whether the TMA unit stores results: those of 16 bits, to aligned rows.
         buffers: Staging buffers of a consumer.
     """
 
@@ -32,5 +35,5 @@ class CompiledEpilogue:
     @property
     def macros(self) -> dict[str, int]:
         """The macros of `epilogue.cuh`."""
-        numbers = {"OUT": OUTPUTS[self.output], "ACTIVATION": ACTIVATIONS[self.activation]}
+        numbers = {"OUT": OUTPUTS[self.output], "ACTIVATION": NUMBERS[self.activation]}
         return numbers | {"BIAS": ADDED[self.bias], "SOURCE": ADDED[self.source]}

@@ -46,14 +46,84 @@ def tile_coordinates(block, num_tiles_m, num_tiles_n, group_m, num_xcds: tl.cons
 
 
 @triton.jit
-def activate(x, activation: tl.constexpr):
-    """Apply `activation`; NaN stays NaN, as in torch."""
-    if activation == "relu":
+def gelu(x, out_dtype: tl.constexpr):
+    """x / 2 * (1 + erf(x / sqrt(2))) for a 16-bit type, as in `../cuda/source/epilogue.cuh`, which explains it."""
+    if out_dtype == tl.bfloat16:
+        m = tl.minimum(x, 6.3, propagate_nan=tl.PropagateNan.ALL)
+        t = tl.abs(m)
+        p = 0.005356020759791136 - 0.00027522296295501292 * t
+        p = -0.46656537055969240 + t * (-0.04654315114021301 + t * p)
+        p = -1.0002137422561646 + t * (-1.1479676961898804 + t * p)
+    else:
+        m = tl.minimum(x, 5.9, propagate_nan=tl.PropagateNan.ALL)
+        t = tl.abs(m)
+        p = 5.136106119607575e-05 - 1.1644308415270643e-06 * t
+        p = 0.008332228288054466 + t * (-0.00086984626250341530 + t * p)
+        p = -0.45863792300224304 + t * (-0.053703971207141876 + t * p)
+        p = -0.99999696016311650 + t * (-1.1512082815170288 + t * p)
+    return tl.maximum(x, 0.0) - t * tl.exp2(p)
+
+
+@triton.jit
+def times_sigmoid(x, m, exponent, out_dtype: tl.constexpr):
+    """x times a sigmoid for a 16-bit type, as in `../cuda/source/epilogue.cuh`, which explains it."""
+    e = tl.exp2(exponent)
+    if out_dtype == tl.bfloat16:
+        q = 0.4179317057132721 - 0.10448237508535385 * e
+        q = 0.9534180760383606 + e * (-0.7705665230751038 + e * q)
+        q = 0.9999489784240723 + e * (-0.9962753653526306 + e * q)
+    else:
+        q = 0.2457161247730255 - 0.049117110669612885 * e
+        q = 0.8362321257591248 + e * (-0.5654387474060059 + e * q)
+        q = 0.9957388043403625 + e * (-0.9633268117904663 + e * q)
+        q = 0.9999984502792358 + e * (-0.9998036026954651 + e * q)
+    return tl.maximum(x, 0.0) - tl.abs(m) * (e * q)
+
+
+@triton.jit
+def tanh(x):
+    """Tanh in fp32: a series near 0, where the difference of exponentials would lose its digits."""
+    t = tl.abs(x)
+    e = tl.exp2(-2.8853900817779268 * t)
+    far = (1.0 - e) / (1.0 + e)
+    s = t * t
+    near = t * (1.0 + s * (-1 / 3 + s * (2 / 15 + s * (-17 / 315 + s * (62 / 2835)))))
+    y = tl.where(t < 0.35, near, far)
+    return tl.where(x < 0, -y, y)
+
+
+@triton.jit
+def activate(x, activation: tl.constexpr, out_dtype: tl.constexpr):
+    """Apply `activation` of `activations.py` to fp32, to the accuracy of `out_dtype`; NaN stays NaN, as in torch."""
+    is_narrow: tl.constexpr = out_dtype == tl.bfloat16 or out_dtype == tl.float16
+    if activation == "relu":  # a constexpr chain: only the taken branch is compiled
         return tl.where(x < 0, 0.0, x)
-    elif activation == "gelu":  # a constexpr chain: only the taken branch is compiled
+    elif activation == "relu2":
+        x = tl.where(x < 0, 0.0, x)
+        return x * x
+    elif activation == "sigmoid":
+        return 1.0 / (1.0 + tl.exp2(-1.4426950408889634 * x))
+    elif activation == "tanh":
+        return tanh(x)
+    elif is_narrow:
+        if activation == "gelu":
+            return gelu(x, out_dtype)
+        m = tl.minimum(x, 100.0, propagate_nan=tl.PropagateNan.ALL)
+        t = tl.abs(m)
+        if activation == "silu":
+            return times_sigmoid(x, m, -1.4426950408889634 * t, out_dtype)
+        elif activation == "quick_gelu":
+            return times_sigmoid(x, m, -2.4554669595930157 * t, out_dtype)
+        elif activation == "gelu_tanh":
+            return times_sigmoid(x, m, t * (-2.302208198144325 - 0.1029432395800235 * (t * t)), out_dtype)
+    elif activation == "gelu":
         return 0.5 * x * (1.0 + tl.math.erf(x * 0.7071067811865476))
     elif activation == "silu":
         return x / (1.0 + tl.exp(-x))
+    elif activation == "quick_gelu":
+        return x / (1.0 + tl.exp(-1.702 * x))
+    elif activation == "gelu_tanh":
+        return 0.5 * x * (1.0 + tanh(x * (0.7978845608028654 + 0.035677408136300125 * (x * x))))
     return x
 
 
@@ -77,7 +147,7 @@ def finish(
         inside = (rows[:, None] < m) & (columns[None, :] < n)
         acc = acc.to(tl.float32) + beta * tl.load(source_ptr + offsets, mask=inside, other=0.0).to(tl.float32)
     if activation is not None:
-        acc = activate(acc.to(tl.float32), activation)
+        acc = activate(acc.to(tl.float32), activation, out_dtype)
     return acc.to(out_dtype)
 
 

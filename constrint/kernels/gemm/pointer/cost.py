@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from constrint.hwmodels import GpuModel, nulls
+from constrint.kernels.gemm.epilogue.cost import activation_clk
 from constrint.kernels.gemm.measured import MEASURED, Measured
 from constrint.kernels.gemm.product import Product, has_tma
 from constrint.kernels.gemm.rules import MAX_TILE
@@ -53,8 +54,7 @@ def pointer_cost(
 
     Args:
         gpu: The hardware model.
-        product: The product. A batch counts as one product with the rows of all; that is exact but for tiles that
-            would contain rows of two products.
+        product: The product, or a batch of them, each with tiles and operands of its own.
         columns: Parameters, per configuration.
         blocks_per_sm: Blocks that reside on one SM.
         constants: The measured figures.
@@ -73,7 +73,7 @@ def _lying(gpu: GpuModel, product: Product, constants: Measured) -> tuple[float,
     # Longer runs than a request take no less time per byte.
     longest = math.ceil(constants.request_bytes / ELEMENT_BYTES[product.dtype])
     facts: list[float] = []
-    for operand, size, side in ((product.a, product.m * product.batch, "tile_m"), (product.b, product.n, "tile_n")):
+    for operand, size, side in ((product.a, product.m, "tile_m"), (product.b, product.n, "tile_n")):
         run = 0 if operand.is_k_major else min(size, longest)
         facts += (
             operand.width_bytes,
@@ -116,7 +116,7 @@ class _Blocks(ByRow):
         self.resident = gpu.device.sm_count * resident
         self.is_split = c["split_k"] > 1
         a_bytes, b_bytes = (c[t] * c["tile_k"] * element for t in ("tile_m", "tile_n"))
-        self.rows, self.columns = _rows(gpu, self.tile_m, product.m * product.batch), _rows(gpu, self.tile_n, product.n)
+        self.rows, self.columns = _rows(gpu, self.tile_m, product.m), _rows(gpu, self.tile_n, product.n)
         self.slice_bytes = (self.rows + self.columns) * c["tile_k"] * element
         direct = _is_direct(gpu, dtype, c)
         efficiency, smem = _instruction(gpu, dtype, c, a_bytes, b_bytes, direct)
@@ -124,7 +124,7 @@ class _Blocks(ByRow):
             efficiency = efficiency * np.where(direct, constants.promoted_share, 1.0)
         efficiency = _beside_splitting(gpu, product, constants, c, efficiency, direct)
         a, b = product.a, product.b
-        run_a = (c["tile_k"] if a.is_k_major else np.minimum(c["tile_m"], product.m * product.batch)) * element
+        run_a = (c["tile_k"] if a.is_k_major else np.minimum(c["tile_m"], product.m)) * element
         run_b = (c["tile_k"] if b.is_k_major else np.minimum(c["tile_n"], product.n)) * element
         split = constants.pointer_split_lines, constants.pointer_split_sectors
         work = BlockWork(
@@ -161,13 +161,16 @@ class _Blocks(ByRow):
     def cost(self, product: Product, columns: Columns) -> CostColumns:
         """Predicted times of one product; `columns` may state the order of tiles."""
         gpu, splits = self.gpu, self.splits
-        m, n, k = product.m * product.batch, product.n, product.k
+        m, n, k, batch = product.m, product.n, product.k, product.batch
         rows, cols = np.ceil(m / self.tile_m), np.ceil(n / self.tile_n)
-        num_blocks = rows * cols * splits
+        num_blocks = batch * (rows * cols * splits)
         iterations = np.ceil(k / (self.tile_k * splits))
-        stored = m * n * OUTPUT_BYTES[product.dtype] + np.where(self.is_split, m * n * PARTIAL_BYTES * splits, 0.0)
-        resident = np.minimum(num_blocks, self.resident)
-        l2_miss, dram = self._traffic(columns, rows, cols, k * ELEMENT_BYTES[product.dtype], resident)
+        results = batch * m * n
+        stored = results * OUTPUT_BYTES[product.dtype] + np.where(self.is_split, results * PARTIAL_BYTES * splits, 0.0)
+        resident = np.minimum(num_blocks / batch, self.resident)
+        l2_miss, dram = (
+            batch * each for each in self._traffic(columns, rows, cols, k * ELEMENT_BYTES[product.dtype], resident)
+        )
         loaded = num_blocks * iterations * self.slice_bytes
         grid = GridWork(
             num_blocks=num_blocks,
@@ -175,14 +178,16 @@ class _Blocks(ByRow):
             l2_bytes=loaded + stored,
             last_level_bytes=l2_miss + stored,
             dram_bytes=dram + stored,
-            extra_s=self._reduction_s(m * n),
+            extra_s=self._reduction_s(results),
             load_latency_s=_latency_s(self.latencies_s, loaded, l2_miss, dram),
             l2_bytes_per_s=_cache_rate(gpu, loaded, l2_miss, dram),
         )
         estimated = self.times.of_grid(grid)
-        seconds = estimated.seconds * self.slowdown
+        seconds = estimated.seconds * self.slowdown + self._activation_s(product, rows * cols)
         if self.has_tma:
-            seconds = self._beside_tma(seconds, dram)
+            added = results * product.output_bytes * product.has_source
+            # A batch writes as much as it reads: results count, too.
+            seconds = self._beside_tma(seconds, dram + (stored + added if batch > 1 else 0.0))
         return CostColumns(seconds, estimated.parts_s)
 
     def _traffic(self, columns: Columns, rows: Any, cols: Any, depth_bytes: int, resident: Any) -> tuple[Any, Any]:
@@ -215,6 +220,14 @@ class _Blocks(ByRow):
         busy_s = np.maximum(seconds - launch_s, 0.0)
         waited_s = dram / dram_bytes_per_s(self.gpu, self.constants.pointer_dram_share)
         return np.maximum(seconds, launch_s + np.cbrt(busy_s**3 + waited_s**3))
+
+    def _activation_s(self, product: Product, tiles: Any) -> Any:
+        """Seconds in which the busiest SM activates results: blocks of a wave do so at about the same time."""
+        each_clk = activation_clk(self.gpu, product)
+        if not each_clk:
+            return 0.0
+        on_sm = np.ceil(tiles / self.gpu.device.sm_count)
+        return on_sm * self.tile_m * self.tile_n * each_clk / loaded_clock_hz(self.gpu, product.dtype)
 
     def _reduction_s(self, elements: int) -> Any:
         """Seconds in which the last block of each split tile learns that it is the last, and reads all partial sums."""

@@ -62,6 +62,8 @@ class PreparedSpec(CudaSpec):
             return "it would copy an operand that is repeated in memory as often"
         if product.a.is_scattered or product.b.is_scattered:
             return "it copies operands whose elements follow each other along an axis"
+        if product.batch > 1:
+            return "it copies the operands of one product"
         if product.copied_bytes > MOST_BYTES:
             return f"copies would take more than {MOST_BYTES >> 30} GiB"
         return super().refusal(gpu, multiplied(product))

@@ -14,10 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from constrint.hwmodels import GpuModel
+from constrint.kernels.gemm.epilogue.cost import activation_clk
 from constrint.kernels.gemm.measured import read_constants
 from constrint.kernels.gemm.product import Product
 from constrint.kernels.gemm.skinny.shape import COLUMNS, LINE_BYTES, WARP, SkinnyTile, vector
 from constrint.kernels.gemm.units import ELEMENT_BYTES, PARTIAL_BYTES, WIDEST_BYTES
+from constrint.kernels.gemm.units import LINE_BYTES as L2_LINE_BYTES
 from constrint.select.cost import (
     OVERLAP_LOG2,
     PARTS,
@@ -57,6 +59,9 @@ class SkinnyConstants:
 CONSTANTS = read_constants(SkinnyConstants, FILE)
 ASSUMED = read_constants(SkinnyConstants, FILE, assumed=True)
 
+#: Measured over predicted time of batches whose long operand is read less than a line of the L2 at a time, along K
+#: (`python -m benchmarks.gemm.batches`, on an H100: 1.36 and 1.76 of predicted).
+TORN = 1.6
 #: FMAs of an SM per clock.
 FMA_PER_CLK = 128
 #: Split-K reduction, as in the source: partial sums per read, blocks per read, most groups of threads.
@@ -90,7 +95,10 @@ def overlap_of(times_s: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 class _Schedule(NamedTuple):
-    """The schedule per configuration: tiles, steps of one tile and of all, blocks, and C's long and short side."""
+    """The schedule of one product per configuration: tiles, steps of one tile and of all, blocks, C's sides.
+
+    `batch` is the number of products, and `own_long` that of long operands: 1 where all products share one.
+    """
 
     tiles: Any
     steps: Any
@@ -98,6 +106,8 @@ class _Schedule(NamedTuple):
     blocks: Any
     long: Any
     short: Any
+    batch: float = 1.0
+    own_long: Any = 1.0
 
 
 class SkinnyModel:
@@ -138,6 +148,10 @@ class SkinnyModel:
         # Lines that start anywhere are loaded in part by two lanes, and their sectors by two warps.
         self.slower = 1 + constants.shifted_share * of_long
         self.full_step = self.rows * self.tile_k
+        # Rows along K that are read a part of a line of the L2 at a time are read from memory more than once.
+        of_row = self.tile_k * element < L2_LINE_BYTES
+        is_along = np.where(self.turned, product.b.is_k_major, product.a.is_k_major)
+        self.torn = np.where(of_row & is_along, TORN, 1.0)
         # A vector of an operand that is not contiguous along K is loaded element by element.
         narrow_loads = np.where(self.turned, strided[0] * (1 + shifted[0]), strided[1] * (1 + shifted[1]))
         self.by_number = np.where(whole["mma"] > 0, 0.0, 1.0)
@@ -154,9 +168,12 @@ class SkinnyModel:
         long, short = (np.where(self.turned, x, y) for x, y in ((p.n, p.m), (p.m, p.n)))
         tiles, steps = np.ceil(long / self.rows), np.ceil(float(p.k) / self.tile_k)
         units = tiles * steps
-        dealt = _Schedule(tiles, steps, units, self.blocks(tiles, units) if blocks is None else blocks, long, short)
+        asked = self.blocks(tiles, units) if blocks is None else blocks
+        batch = float(p.batch)
+        own_long = np.where(self.turned, *(1.0 if side.is_shared else batch for side in (p.b, p.a)))
+        dealt = _Schedule(tiles, steps, units, asked, long, short, batch, own_long)
         times = self._times(p, dealt)
-        rest = self._rest(dealt)
+        rest = self._rest(dealt) + self._activation_s(p, dealt)
         seconds = (
             overlap_of(np.stack(list(times.values()))) + rest + self.constants.launch_s + launch_offset_s(self.gpu)
         )
@@ -169,19 +186,23 @@ class SkinnyModel:
     def _times(self, p: Product, d: _Schedule) -> dict[str, Any]:
         """Seconds that each resource needs, by names of `PARTS`."""
         c, element, clock, sms, k = self.constants, self.element, self.clock, self.sms, float(p.k)
-        on_sm, each = np.ceil(d.blocks / sms), np.ceil(d.units / d.blocks)
+        blocks = d.blocks * d.batch
+        on_sm, each = np.ceil(blocks / sms), np.ceil(d.units / d.blocks)
         # Lanes beyond the end of K load nothing; lanes beyond the last row load what another lane loads.
         filled = k * d.long / (d.units * self.full_step)
         under_way = np.minimum(on_sm, self.resident) * self.under_way * filled
         large_bytes = d.long * k * element * self.slower
         narrow = self.narrow + self.each_narrow * np.minimum(self.small, d.short)
-        lines = d.tiles * self.warps_rows * np.ceil(k * element / LINE_BYTES)
-        moved = large_bytes + d.short * k * element + p.m * p.n * p.output_bytes * (1 + p.has_source)
-        needed = self.dram_rate * c.latency_s / (under_way * np.minimum(sms, d.blocks))
+        lines = d.batch * d.tiles * self.warps_rows * np.ceil(k * element / LINE_BYTES)
+        rest = d.short * k * element + p.m * p.n * p.output_bytes * (1 + p.has_source)
+        moved = d.own_long * large_bytes + d.batch * rest
+        needed = self.dram_rate * c.latency_s / (under_way * np.minimum(sms, blocks))
         sm_bytes = on_sm * each * filled * (self.full_step * element) * self.slower
         # Numbers of fewer bits are converted to fp32 first.
-        numbers = d.long * k * (d.short + 2 * (element < 4)) / (sms * FMA_PER_CLK * clock * c.fma_share)
-        from_l2 = large_bytes + d.tiles * d.short * k * element
+        numbers = d.batch * d.long * k * (d.short + 2 * (element < 4)) / (sms * FMA_PER_CLK * clock * c.fma_share)
+        from_l2 = d.batch * (large_bytes + d.tiles * d.short * k * element)
+        if d.batch > 1:
+            moved = moved * self.torn
         return {
             "DRAM": moved / self.dram_rate * (1 + needed * c.ramp_share),
             "L2 port": sm_bytes / (c.sm_bytes_per_clk * clock),
@@ -200,10 +221,17 @@ class SkinnyModel:
         contributors = np.where(is_whole, 1.0, sharing)
         # Between two tiles, the loads of an SM start anew.
         touched = np.ceil(each / d.steps) + (~is_whole & (d.blocks % d.tiles > 0))
-        on_sm = np.ceil(d.blocks / self.sms)
+        on_sm = np.ceil(d.blocks * d.batch / self.sms)
         turns = np.maximum(touched * on_sm / np.minimum(on_sm, self.resident) - 1, 0.0)
         handed = self._handed(self.rows * np.minimum(self.small, d.short), contributors)
         return c.end_s + turns * self.turn_s + handed
+
+    def _activation_s(self, p: Product, d: _Schedule) -> Any:
+        """Seconds in which the busiest SM activates the results of its tiles."""
+        each_clk = activation_clk(self.gpu, p)
+        if not each_clk:
+            return 0.0
+        return np.ceil(d.tiles / self.sms) * self.rows * np.minimum(self.small, d.short) * each_clk / self.clock
 
     def _handed(self, sums: Any, contributors: Any) -> Any:
         """Seconds to hand partial sums over to the last of a tile's blocks; in two stages with a fan-in."""

@@ -36,17 +36,21 @@ from constrint.kernels.launch.cuda.source_spec import CudaLaunch
 
 
 def skinny_launches(call: GemmCall, config: Mapping[str, int]) -> list[CudaLaunch]:
-    """State the one launch of a call.
+    """State the launches of a call: one, or several for a batch that exceeds the largest grid.
 
     Raises:
-        UsageError: For a batch, a GPU without a model, other dtypes, and a long operand that lies along no axis.
+        UsageError: For a GPU without a model, other dtypes, and a long operand that lies along no axis.
     """
+    return [_launch(part, config) for part in call.parts()]
+
+
+def _launch(call: GemmCall, config: Mapping[str, int]) -> CudaLaunch:
     gpu, dtype = _checked(call)
-    sides = SkinnyOperands.of(call.a[0], call.b[0], call.out[0], turned=bool(config["turned"]))
+    sides = SkinnyOperands.of_batch(call.a, call.b, call.out, turned=bool(config["turned"]))
     shape = shape_of(config, dtype, sides.layout)
     tiles = -(-sides.shape[0] // shape.rows)
     schedule = StepSchedule.of(shape, config, sides.shape, asked_blocks(config, tiles, gpu.device.sm_count))
-    return [launch_of(gpu, config, dtype, sides, schedule, call)]
+    return launch_of(gpu, config, dtype, sides, schedule, call)
 
 
 #: The fields of `Sizes` in the source, which the kernel takes as single arguments.
@@ -70,6 +74,8 @@ class SkinnyOperands:
         out: C, or its transpose, (rows, small).
         layout: Modes in which the kernel reads both operands.
         sizes: Sizes and strides, by names of `SIZES`.
+        batch: Products; the operands are those of the first one.
+        steps: Bytes from an operand of a product to that of the next, long and short, and elements of C; 0: shared.
     """
 
     large: Tensor
@@ -77,6 +83,8 @@ class SkinnyOperands:
     out: Tensor
     layout: SkinnyLayout
     sizes: Mapping[str, int]
+    batch: int = 1
+    steps: tuple[int, int, int] = (0, 0, 0)
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -91,12 +99,27 @@ class SkinnyOperands:
         *,
         turned: bool,
     ) -> SkinnyOperands:
+        """Assign the roles of the operands of one product; see `of_batch`."""
+        return SkinnyOperands.of_batch(a[None], b[None], out[None], turned=turned)
+
+    @staticmethod
+    def of_batch(
+        a: Tensor,  # (batch, M, K)
+        b: Tensor,  # (batch, K, N)
+        out: Tensor,  # (batch, M, N)
+        *,
+        turned: bool,
+    ) -> SkinnyOperands:
         """Assign the roles of the long and the short operand; where `turned`, the long side is N.
 
         Raises:
             UsageError: Where the elements of the long operand follow each other along neither axis.
         """
-        large, small, result = (b.T, a, out.T) if turned else (a, b.T, out)
+        all_b, all_out = b.transpose(1, 2), out.transpose(1, 2)
+        every = (all_b, a, all_out) if turned else (a, all_b, out)
+        large, small, result = (each[0] for each in every)
+        batch = a.shape[0]
+        steps = [each.stride(0) if batch > 1 else 0 for each in every]
         along_k, along_rows = large.stride(1) == 1, large.stride(0) == 1
         if not (along_k or along_rows):
             raise UsageError(
@@ -108,18 +131,20 @@ class SkinnyOperands:
         is_along = small.stride(1) == 1 or depth == 1
         layout = SkinnyLayout(
             along_k,
-            _mode(large.data_ptr(), lines, pitch * element),
-            _mode(small.data_ptr(), width, small.stride(0) * element) if is_along else STRIDED,
+            _mode(large.data_ptr(), lines, pitch * element, steps[0] * element),
+            _mode(small.data_ptr(), width, small.stride(0) * element, steps[1] * element) if is_along else STRIDED,
         )
+        between = steps[0] * element, steps[1] * element, steps[2]
         sizes = {"rows": rows, "small": width, "depth": depth, "pitch": pitch, "small_row": small.stride(0)}
         sizes |= {"small_step": 1 if is_along else small.stride(1)}
         sizes |= {"out_row": result.stride(0), "out_small": result.stride(1)}
-        return SkinnyOperands(large, small, result, layout, sizes)
+        return SkinnyOperands(large, small, result, layout, sizes, batch, between)
 
 
-def _mode(address: int, lines: int, pitch_bytes: int) -> int:
-    """Return `ALIGNED` if all lines begin at multiples of 16 bytes, else `SHIFTED`."""
-    return SHIFTED if address % WIDEST_BYTES or (lines > 1 and pitch_bytes % WIDEST_BYTES) else ALIGNED
+def _mode(address: int, lines: int, pitch_bytes: int, batch_bytes: int) -> int:
+    """Return `ALIGNED` if all lines of all products begin at multiples of 16 bytes, else `SHIFTED`."""
+    starts = (address, batch_bytes, pitch_bytes if lines > 1 else 0)
+    return SHIFTED if any(start % WIDEST_BYTES for start in starts) else ALIGNED
 
 
 def launch_of(
@@ -137,11 +162,12 @@ def launch_of(
     end = call.epilogue
     bias, source = as_added(end.bias), as_added(end.source)
     ends = CompiledEpilogue(OUTPUTS[call.out.dtype], name_of(bias), name_of(source), end.activation)
-    shape = shape_of(config, dtype, sides.layout)
+    shape, is_batched = shape_of(config, dtype, sides.layout), sides.batch > 1
+    source_bytes = 0 if source is None else source.stride(0) * source.element_size()
     return CudaLaunch(
         gpu=gpu,
-        source=source_of(config, dtype, sides.layout, ends),
-        grid=(schedule.blocks, schedule.columns),
+        source=source_of(config, dtype, sides.layout, ends, batched=is_batched),
+        grid=(schedule.blocks, schedule.columns, *([sides.batch] if is_batched else [])),
         block=(WARP * config["num_warps"],),
         arguments=(
             sides.large,
@@ -149,8 +175,9 @@ def launch_of(
             sides.out,
             bias,
             source,
-            *_memory(call, shape, schedule),
+            *_memory(call, shape, schedule, sides.batch),
             *kernel_sizes(sides, schedule, end, source)[()],
+            *(np.int64(step) for step in ((*sides.steps, source_bytes) if is_batched else ())),
         ),
         smem_bytes=dynamic_smem_bytes(shape, config["num_warps"]),
     )
@@ -175,17 +202,18 @@ def kernel_sizes(
     return sizes
 
 
-def memory_of(shape: SkinnyTile, schedule: StepSchedule) -> tuple[int, int]:
+def memory_of(shape: SkinnyTile, schedule: StepSchedule, batch: int = 1) -> tuple[int, int]:
     """Return the number of partial sums and of counters; both 0 where every block has whole tiles."""
     if schedule.is_whole:
         return 0, 0
-    return 2 * schedule.blocks * schedule.columns * int(
-        shape.rows * shape.small
-    ), schedule.tiles * schedule.columns * schedule.counters
+    groups = schedule.columns * batch
+    return 2 * schedule.blocks * groups * int(shape.rows * shape.small), schedule.tiles * groups * schedule.counters
 
 
-def _memory(call: GemmCall, shape: SkinnyTile, schedule: StepSchedule) -> tuple[Tensor | None, Tensor | None]:
-    num_sums, num_counters = memory_of(shape, schedule)
+def _memory(
+    call: GemmCall, shape: SkinnyTile, schedule: StepSchedule, batch: int
+) -> tuple[Tensor | None, Tensor | None]:
+    num_sums, num_counters = memory_of(shape, schedule, batch)
     if not num_counters:
         return None, None
     sums, device = torch.int32 if call.a.dtype == torch.int8 else torch.float32, call.a.device
@@ -197,8 +225,6 @@ def _checked(call: GemmCall) -> tuple[GpuModel, str]:
     dtype, gpu = DTYPE_NAMES.get(call.a.dtype, ""), call.machine.gpu
     if gpu is None:
         raise UsageError("gemm.skinny needs a model of the device.")
-    if call.a.shape[0] != 1:
-        raise UsageError("gemm.skinny is for one product at a time.")
     if not dtype or call.out.dtype not in OUTPUTS or (call.out.dtype == torch.int32 and dtype != "int8"):
         raise UsageError(f"gemm.skinny is not for {call.a.dtype} with results of {call.out.dtype}.")
     if not call.out.numel() or not call.a.shape[2]:

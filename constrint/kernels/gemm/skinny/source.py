@@ -19,9 +19,11 @@ DTYPES = ("fp16", "bf16", "tf32", "fp8", "int8")
 COMPILED = ("tile_m", "tile_n", "tile_k", "num_warps", "warps_k", "mma", "resident", "turned", "num_stages", "fan_in")
 
 
-def source_of(config: Mapping[str, int], dtype: str, layout: SkinnyLayout, ends: CompiledEpilogue) -> CudaSource:
-    """Return the source of a configuration for a layout and an epilogue."""
-    return _source_of(tuple((name, int(config[name])) for name in COMPILED), dtype, layout, ends)
+def source_of(
+    config: Mapping[str, int], dtype: str, layout: SkinnyLayout, ends: CompiledEpilogue, *, batched: bool = False
+) -> CudaSource:
+    """Return the source of a configuration for a layout and an epilogue, for one product or for a batch."""
+    return _source_of(tuple((name, int(config[name])) for name in COMPILED), dtype, layout, ends, batched)
 
 
 def shape_of(config: Mapping[str, int], dtype: str, layout: SkinnyLayout) -> SkinnyTile:
@@ -31,7 +33,7 @@ def shape_of(config: Mapping[str, int], dtype: str, layout: SkinnyLayout) -> Ski
 
 @lru_cache(maxsize=1024)
 def _source_of(
-    config: tuple[tuple[str, int], ...], dtype: str, layout: SkinnyLayout, ends: CompiledEpilogue
+    config: tuple[tuple[str, int], ...], dtype: str, layout: SkinnyLayout, ends: CompiledEpilogue, batched: bool
 ) -> CudaSource:
     values = dict(config)
     shape = shape_of(values, dtype, layout)
@@ -41,6 +43,7 @@ def _source_of(
     macros |= {"STAGES": values["num_stages"], "FAN_IN": values["fan_in"]}
     macros |= {"LARGE_MODE": layout.large, "SMALL_MODE": layout.small}
     macros |= ends.macros
+    macros |= {"BATCHED": 1} if batched else {}
     return CudaSource(_kernel(), "skinny", macros, ("-std=c++17",), FOLDERS, "skinny.cu", is_settled=True)
 
 

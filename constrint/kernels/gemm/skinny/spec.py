@@ -87,6 +87,7 @@ class SkinnySpec(GemmSpec):
     #: Measured over predicted time of 20 first choices for products drawn at random, the median
     #: (`benchmarks/results/h200/gemm_drawn.csv`): small products, and long operands across K, which no fit has seen.
     optimism = 1.14
+    batch_optimism = 1.0
     actions: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "tile": ("tile_m", "tile_n", "tile_k", "turned"),
         "vectorise": ("num_warps", "warps_k", "mma"),
@@ -124,7 +125,7 @@ class SkinnySpec(GemmSpec):
         return min(product.m, product.n) <= MEASURED_SHORT
 
     def refusal(self, gpu: GpuModel, product: Product) -> str:
-        """Other GPUs than NVIDIA's from Ampere on, several products at once, and operands that lie along no axis."""
+        """Other GPUs than NVIDIA's from Ampere on, and operands that lie along no axis."""
         matrix = gpu.dot_unit(product.dtype)
         if matrix is None or INSTRUCTION not in (matrix.kind, matrix.fallback):
             return (
@@ -132,8 +133,6 @@ class SkinnySpec(GemmSpec):
             )
         if not product.has_nvrtc:
             return NEEDS_NVRTC
-        if product.batch > 1:
-            return "it computes one product at a time"
         if max(product.m, product.n, product.k) > MOST_SIZE:
             return f"it counts rows in 32 bits, beyond their end: sizes of up to {MOST_SIZE}"
         long = product.b if product.n >= product.m else product.a

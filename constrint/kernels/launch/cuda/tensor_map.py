@@ -38,6 +38,8 @@ class TensorMap:
         stride: Elements from one row to the next.
         box: Rows and elements of each that are loaded at once.
         swizzle: Bytes of a row of a box by which shared memory is swizzled: 0, 32, 64 or 128.
+        batch: Matrices of this shape, and elements from one to the next, as a third axis of the map; None: one matrix
+            without such an axis. A box lies in one matrix.
     """
 
     tensor: Any
@@ -46,6 +48,7 @@ class TensorMap:
     stride: int
     box: tuple[int, int]
     swizzle: int = 128
+    batch: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
         size = ELEMENTS[self.element][1]
@@ -53,6 +56,11 @@ class TensorMap:
             raise UsageError(
                 f"the TMA unit loads rows at multiples of {ROW_BYTES} bytes, got rows {self.stride} elements of {size} "
                 f"bytes apart, from the address {self.tensor.data_ptr():#x} on. Copy the tensor."
+            )
+        if self.batch is not None and (self.batch[0] < 1 or self.batch[1] < 1 or self.batch[1] * size % ROW_BYTES):
+            raise UsageError(
+                f"the TMA unit loads matrices at multiples of {ROW_BYTES} bytes, got {self.batch[0]} matrices "
+                f"{self.batch[1]} elements of {size} bytes apart. Copy the tensor."
             )
         if not all(1 <= side <= MAX_BOX for side in self.box):
             raise UsageError(f"the TMA unit loads boxes of up to {MAX_BOX} rows and elements, got {self.box}.")
@@ -70,7 +78,17 @@ class TensorMap:
     def facts(self) -> tuple[Any, ...]:
         """Everything but the address, as plans of the compiled core take it."""
         number, size = ELEMENTS[self.element]
-        return number, size, SWIZZLES[self.swizzle], 0, list(self.box), list(self.shape), [self.stride, 1]
+        box, shape, strides = self._axes
+        return number, size, SWIZZLES[self.swizzle], 0, box, shape, strides
+
+    @property
+    def _axes(self) -> tuple[list[int], list[int], list[int]]:
+        """The box, the shape and the strides in elements, the slowest axis first."""
+        box, shape, strides = list(self.box), list(self.shape), [self.stride, 1]
+        if self.batch is None:
+            return box, shape, strides
+        matrices, step = self.batch
+        return [1, *box], [matrices, *shape], [step, *strides]
 
     def encoded(self, address: int | None = None) -> np.ndarray[Any, Any]:
         """The map as the driver encodes it, for this address or another one.
@@ -81,15 +99,16 @@ class TensorMap:
         from cuda.bindings import driver
 
         number, size = ELEMENTS[self.element]
-        (rows, row_length), kinds = self.shape, driver.CUtensorMapDataType
+        kinds = driver.CUtensorMapDataType
+        box, shape, strides = self._axes
         error, encoded = driver.cuTensorMapEncodeTiled(
             kinds(number),
-            2,
+            len(shape),
             self.data_ptr() if address is None else address,
-            [driver.cuuint64_t(length) for length in (row_length, rows)],
-            [driver.cuuint64_t(self.stride * size)],
-            [driver.cuuint32_t(side) for side in reversed(self.box)],
-            [driver.cuuint32_t(1)] * 2,
+            [driver.cuuint64_t(length) for length in reversed(shape)],
+            [driver.cuuint64_t(stride * size) for stride in reversed(strides[:-1])],
+            [driver.cuuint32_t(side) for side in reversed(box)],
+            [driver.cuuint32_t(1)] * len(shape),
             driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
             driver.CUtensorMapSwizzle(SWIZZLES[self.swizzle]),
             # The compiled core sets the same.
@@ -100,6 +119,7 @@ class TensorMap:
             raise UsageError(f"the driver makes no map of {self}: {error.name}")
         words = np.array([int(word) for word in encoded.opaque], dtype=np.uint64)
         _, version = driver.cuDriverGetVersion()
-        if version <= MARKING_VERSION and ((rows - 1) * self.stride + row_length) * size < SMALL_BYTES:
+        spanned = 1 + sum((length - 1) * stride for length, stride in zip(shape, strides, strict=True))
+        if version <= MARKING_VERSION and spanned * size < SMALL_BYTES:
             words[1] &= ~MARK
         return np.frombuffer(words.tobytes(), MAP)

@@ -1,10 +1,15 @@
 // What is done with sums: out = activation(alpha * sum + bias + beta * source), rounded once to the type of the result.
 //
-// OUT: 0 fp16, 1 bf16, 2 fp32, 3 int32 (the sums as they are). ACTIVATION: 0 none, 1 relu, 2 gelu, 3 silu.
+// OUT: 0 fp16, 1 bf16, 2 fp32, 3 int32 (the sums as they are). ACTIVATION: numbers of `epilogue/activations.py`.
 // BIAS and SOURCE: 0 where there is none, else the type of its elements, numbered as in `load_added`.
 #pragma once
 
-#define IS_PLAIN (OUT < 2 && BIAS == 0 && SOURCE == 0 && ACTIVATION == 0)
+// 1 where results are activation(alpha * first + bias) * (alpha * second + other bias) of two sums; see `kernel.cu`.
+#ifndef GATED
+#define GATED 0
+#endif
+
+#define IS_PLAIN (OUT < 2 && BIAS == 0 && SOURCE == 0 && ACTIVATION == 0 && !GATED)
 
 #if OUT < 2
 typedef unsigned short out_t;
@@ -40,11 +45,115 @@ __device__ __forceinline__ float load_added(const void* from, long long at) {
   }
 }
 
-// NaN stays NaN, as in torch.
+// Instructions of the unit for special functions; results below 2^-126 are 0.
+__device__ __forceinline__ float power_of_two(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+__device__ __forceinline__ float reciprocal(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// NaN stays NaN.
+__device__ __forceinline__ float at_most(float x, float most) {
+  float y;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(x), "f"(most));
+  return y;
+}
+
+__device__ __forceinline__ float at_least_0(float x) {
+  float y;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(x), "f"(0.0f));
+  return y;
+}
+
+// c[0] + c[1] * x + c[2] * x^2 ...
+template <int kNumber>
+__device__ __forceinline__ float polynomial(const float (&c)[kNumber], float x) {
+  float y = c[kNumber - 1];
+#pragma unroll
+  for (int i = kNumber - 2; i >= 0; --i) y = fmaf(y, x, c[i]);
+  return y;
+}
+
+// Results of 16 bits take approximations, whose errors `tests/kernels/gemm/test_activations.py` proves. Numbers x * s(x)
+// with s(x) = 1 - s(-x) are max(x, 0) - |x| * s(-|x|), so that only s of negative numbers is needed, with a small
+// relative error. As in torch, NaN stays NaN, infinity stays infinity, and -infinity becomes NaN: |x| is limited where x
+// is positive.
+
+// x / 2 * (1 + erf(x / sqrt(2))): the logarithm of s(-|x|) is smooth, so that a polynomial in |x| serves all x.
+__device__ __forceinline__ float gelu(float x) {
+#if OUT == 1
+  const float c[] = {-1.0002137422561646f, -1.1479676961898804f, -0.46656537055969240f,
+                     -0.04654315114021301f, 0.005356020759791136f, -0.00027522296295501292f};
+  const float m = at_most(x, 6.3f);
+#else
+  const float c[] = {-0.99999696016311650f, -1.1512082815170288f, -0.45863792300224304f, -0.053703971207141876f,
+                     0.008332228288054466f, -0.00086984626250341530f, 5.136106119607575e-05f,
+                     -1.1644308415270643e-06f};
+  const float m = at_most(x, 5.9f);
+#endif
+  return fmaf(-fabsf(m), power_of_two(polynomial(c, fabsf(m))), fmaxf(x, 0.0f));
+}
+
+// x times the sigmoid of a number with the sign of x whose exponential, exp(-|...|), is 2^exponent: that sigmoid of what
+// is negative is e / (1 + e). A polynomial takes fewer clocks than a reciprocal beside the power.
+__device__ __forceinline__ float times_sigmoid(float x, float m, float exponent) {
+#if OUT == 1
+  const float c[] = {0.9999489784240723f, -0.9962753653526306f, 0.9534180760383606f, -0.7705665230751038f,
+                     0.4179317057132721f, -0.10448237508535385f};
+#else
+  const float c[] = {0.9999984502792358f, -0.9998036026954651f, 0.9957388043403625f, -0.9633268117904663f,
+                     0.8362321257591248f, -0.5654387474060059f, 0.2457161247730255f, -0.049117110669612885f};
+#endif
+  const float e = power_of_two(exponent);
+  return fmaf(-fabsf(m), e * polynomial(c, e), fmaxf(x, 0.0f));
+}
+
+// Beyond it sigmoids are 0 or 1.
+constexpr float kFar = 100.0f, kLog2E = 1.4426950408889634f;
+
 __device__ __forceinline__ float activate(float x) {
-  if constexpr (ACTIVATION == 1) return x < 0 ? 0.0f : x;
-  if constexpr (ACTIVATION == 2) return 0.5f * x * (1.0f + erff(x * 0.7071067811865476f));
-  if constexpr (ACTIVATION == 3) return x / (1.0f + expf(-x));
+  [[maybe_unused]] constexpr bool kIsNarrow = OUT < 2;
+  if constexpr (ACTIVATION == 1) return at_least_0(x);
+  if constexpr (ACTIVATION == 2) {
+    if constexpr (kIsNarrow) return gelu(x);
+    return 0.5f * x * (1.0f + erff(x * 0.7071067811865476f));
+  }
+  if constexpr (ACTIVATION == 3) {
+    const float m = at_most(x, kFar);
+    if constexpr (kIsNarrow) return times_sigmoid(x, m, -kLog2E * fabsf(m));
+    return x / (1.0f + expf(-x));
+  }
+  if constexpr (ACTIVATION == 4) {  // gelu_tanh: x times the sigmoid of 2 * sqrt(2 / pi) * (x + 0.044715 * x^3)
+    constexpr float kFirst = 1.5957691216057308f, kThird = kFirst * 0.044715f;
+    const float m = at_most(x, kFar);
+    if constexpr (kIsNarrow)
+      return times_sigmoid(x, m, fabsf(m) * fmaf(m * m, -kThird * kLog2E, -kFirst * kLog2E));
+    return 0.5f * x * (1.0f + tanhf(0.5f * x * fmaf(x * x, kThird, kFirst)));
+  }
+  if constexpr (ACTIVATION == 5) {  // sigmoid
+    if constexpr (kIsNarrow) return reciprocal(1.0f + power_of_two(-kLog2E * x));
+    return 1.0f / (1.0f + expf(-x));
+  }
+  if constexpr (ACTIVATION == 6) {  // quick_gelu
+    const float m = at_most(x, kFar);
+    if constexpr (kIsNarrow) return times_sigmoid(x, m, -1.702f * kLog2E * fabsf(m));
+    return x / (1.0f + expf(-1.702f * x));
+  }
+  if constexpr (ACTIVATION == 7) return at_least_0(x) * at_least_0(x);
+  if constexpr (ACTIVATION == 8) {
+    if constexpr (OUT == 1) {
+      float y;
+      asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+      return y;
+    }
+    return tanhf(x);
+  }
   return x;
 }
 

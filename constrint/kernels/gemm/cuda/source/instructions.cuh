@@ -13,9 +13,19 @@ struct __align__(64) TensorMap {
   unsigned long long words[16];
 };
 
+// A map, and with BATCHED the place of a matrix along its third axis.
+#if BATCHED
+struct MatrixMap {
+  const TensorMap* map;
+  int place;
+};
+#else
+typedef const TensorMap* MatrixMap;
+#endif
+
 // Of C: boxes of 64 columns and rows, and of what is left of a row of sums.
 struct OutMaps {
-  const TensorMap *whole, *rest;
+  MatrixMap whole, rest;
 };
 
 __device__ __forceinline__ unsigned shared_address(const void* pointer) {
@@ -93,6 +103,33 @@ __device__ __forceinline__ void prefetch_map(const TensorMap* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 
+#if BATCHED
+template <bool kIsShared>
+__device__ __forceinline__ void load_box(
+    MatrixMap from, unsigned to, unsigned barrier, int x, int y, unsigned short mask) {
+  if constexpr (kIsShared) {
+    asm volatile(
+        "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
+        "[%0], [%1, {%3, %4, %5}], [%2], %6;" ::"r"(to),
+        "l"(from.map), "r"(barrier), "r"(x), "r"(y), "r"(from.place), "h"(mask)
+        : "memory");
+  } else {
+    asm volatile(
+        "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes "
+        "[%0], [%1, {%3, %4, %5}], [%2];" ::"r"(to),
+        "l"(from.map), "r"(barrier), "r"(x), "r"(y), "r"(from.place)
+        : "memory");
+  }
+}
+
+__device__ __forceinline__ void store_box(MatrixMap to, unsigned from, int x, int y) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%2, %3, %4}], [%1];\n"
+      "cp.async.bulk.commit_group;" ::"l"(to.map),
+      "r"(from), "r"(x), "r"(y), "r"(to.place)
+      : "memory");
+}
+#else
 template <bool kIsShared>
 __device__ __forceinline__ void load_box(
     const TensorMap* map, unsigned to, unsigned barrier, int x, int y, unsigned short mask) {
@@ -110,6 +147,15 @@ __device__ __forceinline__ void load_box(
         : "memory");
   }
 }
+
+__device__ __forceinline__ void store_box(const TensorMap* map, unsigned from, int x, int y) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2, %3}], [%1];\n"
+      "cp.async.bulk.commit_group;" ::"l"(map),
+      "r"(from), "r"(x), "r"(y)
+      : "memory");
+}
+#endif
 
 __device__ __forceinline__ void named_sync(int barrier, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
@@ -229,14 +275,6 @@ __device__ __forceinline__ void store_matrices(
 
 // What threads wrote to shared memory is seen by the TMA unit.
 __device__ __forceinline__ void fence_for_boxes() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
-
-__device__ __forceinline__ void store_box(const TensorMap* map, unsigned from, int x, int y) {
-  asm volatile(
-      "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2, %3}], [%1];\n"
-      "cp.async.bulk.commit_group;" ::"l"(map),
-      "r"(from), "r"(x), "r"(y)
-      : "memory");
-}
 
 // All but so many of the boxes that this thread stored were read.
 template <int kLeft>

@@ -7,9 +7,14 @@
 //
 // Work is counted in steps: a block's warps take one together, of a tile of rows. Blocks take even shares of all steps,
 // whatever tile they begin in. Where several share a tile, the last one to come adds their sums in the order of K.
+// With BATCHED there are several products of the same sizes: blocks with the same z compute one.
 #include "instructions.cuh"
 
 #include "epilogue.cuh"
+
+#ifndef BATCHED
+#define BATCHED 0
+#endif
 
 constexpr int kTiles = TILES, kUnroll = UNROLL, kSmall = SMALL, kFanIn = FAN_IN;
 constexpr int kVector = 16 / kElement, kLine = 4 * kVector;            // elements of 16 and of 64 bytes
@@ -281,6 +286,15 @@ __device__ __forceinline__ sum_t sum_of_warps(const sum_t* shared, int row, int 
   return sum;
 }
 
+// Among what all products and all groups of rows of X have, the place of this block's.
+__device__ __forceinline__ int own_group() {
+#if BATCHED
+  return blockIdx.z * gridDim.y + blockIdx.y;
+#else
+  return blockIdx.y;
+#endif
+}
+
 // Blocks that have steps of a tile: all between those of its first and its last one. The launch sees to it that steps
 // times blocks are less than 2^31.
 struct Share {
@@ -291,7 +305,7 @@ struct Share {
   }
   // A block leaves sums at two places: of the tile that it begins in the midst of or with, and of a later one.
   __device__ __forceinline__ long long place(int block) const {
-    return 2ll * (blockIdx.y * gridDim.x + block) + (begin(block) < first);
+    return 2ll * (own_group() * gridDim.x + block) + (begin(block) < first);
   }
 };
 
@@ -413,7 +427,7 @@ __device__ __forceinline__ void end_tile(
           c + of_w * s.out_row + of_x * s.out_small, one, end, TURNED ? of_x : of_w, TURNED ? of_w : of_x);
   };
   if (own_steps < s.steps) {
-    const int number = blockIdx.y * s.tiles + tile;
+    const int number = own_group() * s.tiles + tile;
     add_parts(share, s.steps, shared, workspace, counters + (kFanIn > 1 ? number * s.counters : number), width, store);
   } else {
     for (int i = threadIdx.x; i < kRows * width; i += kThreads) {
@@ -434,14 +448,30 @@ extern "C" __global__ void __launch_bounds__(kThreads, RESIDENT)
            const __grid_constant__ long long pitch, const __grid_constant__ long long small_row,
            const __grid_constant__ long long small_step, const __grid_constant__ long long out_row,
            const __grid_constant__ long long out_small, const __grid_constant__ long long source_row,
-           const __grid_constant__ long long source_column) {
+           const __grid_constant__ long long source_column
+#if BATCHED
+           ,
+           const __grid_constant__ long long large_batch, const __grid_constant__ long long small_batch,
+           const __grid_constant__ long long out_batch, const __grid_constant__ long long source_batch
+#endif
+  ) {
   const Sizes s = {num_rows,   num_small, depth,   num_tiles, num_steps,  num_counters,  alpha, beta, pitch,
                    small_row, small_step, out_row, out_small, source_row, source_column};
   extern __shared__ __align__(16) unsigned char memory[];
   sum_t* const shared = reinterpret_cast<sum_t*>(memory);
   const int warp = threadIdx.x / 32, warp_row = warp % WARPS_ROWS, warp_depth = warp / WARPS_ROWS;
   const int first_small = blockIdx.y * kSmall, width = min(kSmall, s.small - first_small);
-  const End finishing = {bias, source, s.source_row, s.source_column, s.alpha, s.beta};
+#if BATCHED
+  // From one product to the next: bytes, but elements of C.
+  large += blockIdx.z * large_batch;
+  small += blockIdx.z * small_batch;
+  c += blockIdx.z * out_batch;
+  const void* const own_source =
+      SOURCE != 0 ? static_cast<const unsigned char*>(source) + blockIdx.z * source_batch : nullptr;
+#else
+  const void* const& own_source = source;
+#endif
+  const End finishing = {bias, own_source, s.source_row, s.source_column, s.alpha, s.beta};
   Share share;
   share.all = static_cast<unsigned>(s.tiles) * s.steps;
   const unsigned end = share.begin(blockIdx.x + 1);
