@@ -92,18 +92,6 @@ extern "C" __global__ void __launch_bounds__(kThreads * (kConsumers + 1), 1) sca
 #endif
     for (int slice = work.first; slice < work.last; ++slice, place.next()) {
       const unsigned from = ring + place.stage * kStageBytes;
-#if BLOCKS && TURNED
-      const float shared = __ldg(shared_scale + slice * row_k);
-      float scales[kSums / 2];
-#pragma unroll
-      for (int i = 0; i < kSums / 2; ++i) {
-        const int column = min(first_column + i / 2 * 8 + i % 2, columns - 1);
-        scales[i] = shared * __ldg(column_scales + column * column_stride + slice * column_k);
-      }
-#elif BLOCKS
-      const float shared = __ldg(shared_scale + slice * column_k);
-      const float scales[2] = {shared * __ldg(own_scales[0] + slice * row_k), shared * __ldg(own_scales[1] + slice * row_k)};
-#endif
       float products[kSums];
       wait(full + 8 * place.stage, place.parity);
       wgmma_fence();
@@ -112,9 +100,26 @@ extern "C" __global__ void __launch_bounds__(kThreads * (kConsumers + 1), 1) sca
         wgmma(products, slice_descriptor(from + group * (64 * kDepth) + step * 32),
               slice_descriptor(from + kRowBytes + step * 32), step > 0);
       wgmma_commit();
+      // Scales arrive while products run.
+#if BLOCKS && TURNED
+      const float shared = __ldg(shared_scale + slice * row_k);
+      float scales[kSums / 2];
+#pragma unroll
+      for (int i = 0; i < kSums / 2; ++i)
+        scales[i] = __ldg(column_scales + min(first_column + i / 2 * 8 + i % 2, columns - 1) * column_stride + slice * column_k);
+#elif BLOCKS
+      const float shared = __ldg(shared_scale + slice * column_k);
+      float scales[2] = {__ldg(own_scales[0] + slice * row_k), __ldg(own_scales[1] + slice * row_k)};
+#endif
       wgmma_wait<0>();
       __syncwarp();
       if (lane == 0) arrive(empty + 8 * place.stage);
+#if BLOCKS && TURNED
+#pragma unroll
+      for (int i = 0; i < kSums / 2; ++i) scales[i] *= shared;
+#elif BLOCKS
+      scales[0] *= shared, scales[1] *= shared;
+#endif
 #pragma unroll
       for (int i = 0; i < kSums; ++i) {
 #if BLOCKS && TURNED
