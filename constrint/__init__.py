@@ -4,6 +4,8 @@ The main names of the packages below are offered here too, `from constrint impor
 rank`. `__init__.pyi` lists them; each is imported at its first use, so that `import constrint` stays light.
 """
 
+from importlib import import_module
+
 from constrint.lazy import from_stub
 
 __version__ = "0.1.0"
@@ -12,9 +14,7 @@ _load, __dir__, __all__ = from_stub(globals())
 
 
 def __getattr__(name: str) -> object:
-    if name == "solve":
-        # The package, which can be called like its function of the same name.
-        import constrint.solve
-
-        return constrint.solve
+    if name in ("nn", "patch", "solve"):
+        # Packages; the last two can be called like their functions of the same names.
+        return import_module(f"constrint.{name}")
     return _load(name)

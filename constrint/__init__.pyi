@@ -1,7 +1,7 @@
 # ruff: noqa: I001
 # The names of `constrint` by the module that defines each: the one list, for type checkers and for `constrint/lazy.py`.
 
-from constrint import solve as solve
+from constrint import nn as nn, patch as patch, solve as solve
 from constrint.choose.explain import why as why
 from constrint.errors import (
     CancelledError as CancelledError,

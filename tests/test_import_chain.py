@@ -46,6 +46,8 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     "kernels.choice": ({"model", "solve", "select", "choose", "hwmodels"}, {"numpy", "msgspec", "torch"}),
     "kernels.code": ({"tune", "select", "choose", "hwmodels"}, {"numpy", "torch", "triton", "cuda"}),
     "flashrnn": ({"kernels", "choose", "tune", "hwmodels"}, {"torch"}),
+    "nn": ({"kernels"}, {"torch"}),
+    "patch": ({"nn", "flashrnn"}, {"torch"}),
     "tune.llm": ({"model", "solve", "select", "hwmodels"}, {"numpy", "msgspec", "openai"}),
     "propose": ({"model", "select", "hwmodels", "tune", "kernels"}, {"numpy", "msgspec", "torch", "triton"}),
     "propose.candidates": (set(), {"torch", "triton"}),
@@ -174,7 +176,14 @@ def test_imports_follow_the_chain(path: Path) -> None:
             # Detecting a device may look for the vendors' libraries, inside a function.
             lazily = third_party | ({"torch", "pynvml"} if path.name == "detection.py" else set())
             assert top in (third_party if at_top else lazily), f"{where}: {part} may not import {top}"
-            if top in HEAVY and part not in ("kernels.code", "kernels.plan", "flashrnn", "propose.candidates"):
+            if top in HEAVY and part not in (
+                "kernels.code",
+                "kernels.plan",
+                "flashrnn",
+                "nn",
+                "patch",
+                "propose.candidates",
+            ):
                 assert not at_top, f"{where}: import it inside the function that uses it"
 
 

@@ -21,7 +21,7 @@ def run(code: str) -> str:
 def test_every_name_is_that_of_its_package(name: str) -> None:
     value = getattr(constrint, name)
     assert name in dir(constrint)
-    if name != "solve":
+    if name not in ("nn", "patch", "solve"):  # packages
         home = importlib.import_module(value.__module__)
         assert getattr(home, value.__name__) is value
 

@@ -198,7 +198,9 @@ class _Leader:
         config = {} if row is None else self.table.whole_config(product, row)
         steps = _with_copy(self.table.gpu, product, Step("product", self.name, config, product.workload, {}, least))
         if self.corrector is None:
-            return Program(self.name, steps, note=f"model's time x {self.table.spec.optimism:g}, the median error")
+            return Program(
+                self.name, steps, note=f"model's time x {self.table.spec.optimism_of(product):g}, the median error"
+            )
         file = path_for(self.table.gpu, product).name
         band = ErrorBand(*self.corrector.errors, f"gemm/corrections/{file}, products left out of the fit")
         return Program(self.name, steps, note="model's time, corrected by measured products", band=band)
@@ -322,7 +324,7 @@ def _leader(
     """The rows that lead by the model, with expected times; all rows where the kernel's errors were not measured."""
     corrector = corrector_of(gpu, table.spec.full_name, product)
     if corrector is None:
-        expected = seconds * table.spec.optimism
+        expected = seconds * table.spec.optimism_of(product)
     else:
         rows, expected = _corrected(gpu, product, table, rows, seconds, corrector, top)
     if counts_host and product.copied_bytes and table.spec.full_name in COPYING:
@@ -489,5 +491,5 @@ def _with_config(
     blocks = BlockColumns.of(gpu, use, columns, problem.estimates)
     slowdown = blocks.slowdown(gpu)
     seconds = float((spec.price(gpu, product, columns, blocks.blocks_per_sm).seconds * slowdown)[0])
-    step = Step("product", spec.full_name, dict(config), product.workload, {}, seconds * spec.optimism)
+    step = Step("product", spec.full_name, dict(config), product.workload, {}, seconds * spec.optimism_of(product))
     return Program(spec.full_name, _with_copy(gpu, product, step), note="named by the caller")

@@ -15,10 +15,13 @@ import torch
 from torch import Tensor
 from torch.compiler import is_compiling
 
+from constrint.kernels.gemm.backward.plans import KEEPS_SUM, activated
+from constrint.kernels.gemm.backward.run import by_operations, planned
 from constrint.kernels.gemm.checks import stack
 from constrint.kernels.gemm.implementations import (
     AUTO,
     check_kernel,
+    config_of,
     kernel_of_gradients,
 )
 from constrint.kernels.gemm.operator import (
@@ -27,8 +30,6 @@ from constrint.kernels.gemm.operator import (
     PLANS,
     STEADY_END,
     Saved,
-    SavedOptions,
-    gradients,
     plan_key,
     saved_of,
 )
@@ -68,7 +69,8 @@ def matmul(
         alpha: Factor of the product.
         beta: Factor of c; where it is 0, c is not read.
         c: Broadcastable to the result's shape.
-        activation: "relu", "gelu" (exact), "silu", "gelu_tanh", "sigmoid", "quick_gelu", "relu2" (squared relu) or "tanh".
+        activation: "relu", "gelu" (exact), "silu", "gelu_tanh", "sigmoid", "quick_gelu" (x * sigmoid(1.702 * x)),
+            "relu2" (relu squared) or "tanh".
         out_dtype: Type of the result; None: fp8 gives bf16, int8 gives int32, anything else its own type.
         kernel: "auto": the best candidate by evidence, of our kernels and torch's own product (cuBLAS, hipBLASLt);
             "kernels": of our kernels; "library": torch's own product, whose gradients are chosen among all;
@@ -214,54 +216,47 @@ def _multiply(a: Tensor, b: Tensor, bias: Tensor | None, c: Tensor | None, *end:
 
 
 class _Product(torch.autograd.Function):
-    """A product by its recorded plan, whose gradients are products by their plans."""
+    """A product by its recorded plan, whose gradients are one plan, too."""
 
     @staticmethod
     def forward(ctx: Any, a: Tensor, b: Tensor, bias: Tensor | None, c: Tensor | None, end: Any) -> Tensor:
-        out: Any = PLANS.call(True, end, a, b, bias, c)
+        alpha, beta, activation, out_dtype, kernel, config = end or PLAIN_END
+        # The argument of these is stored for the gradients, as torch stores it: the product ends before them.
+        keeps_sum = activation in KEEPS_SUM
+        first = plan_key(alpha, beta, None, out_dtype, kernel, config_of(config)) if keeps_sum else end
+        out: Any = PLANS.call(True, first, a, b, bias, c)
         if out is IS_NEW:
-            out = PLANS.learn(end, a, b, bias, c)
+            out = PLANS.learn(first, a, b, bias, c)
+        z = None
         if out is None:
             out = _through_operator(a, b, bias, c, *(end or PLAIN_END))
-        if end is PLAIN and bias is None:
-            ctx.save_for_backward(a, b)
-            ctx.facts = None
-        else:
-            alpha, beta, activation, out_dtype, kernel, _ = end or PLAIN_END
-            ctx.kernel = kernel_of_gradients(kernel)
-            full = (alpha, beta, activation, out_dtype or default_out_dtype(a.dtype))
-            tensors, ctx.facts = saved_of(a, b, bias, c, full, out)
-            ctx.save_for_backward(*tensors)
+        elif keeps_sum:
+            z, out = out, activated(out, str(activation))
+        full = (alpha, beta, activation, out_dtype or default_out_dtype(a.dtype))
+        tensors, ctx.facts = saved_of(a, b, bias, c, full, out)
+        ctx.kernel = kernel_of_gradients(kernel)
+        # The result itself is for relu alone, where z is None.
+        ctx.save_for_backward(*tensors[:4], tensors[4] if activation == "relu" else None, z)
         result: Tensor = out
         return result
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
-        if ctx.facts is None:
-            a, b = ctx.saved_tensors
-            if a.dim() == 2 and gradient.dtype == a.dtype:
-                # The common case, without a detour: the device may be waiting.
-                needs = ctx.needs_input_grad
-                grad_a = matmul(gradient, b.t()) if needs[0] else None
-                return grad_a, matmul(a.t(), gradient) if needs[1] else None, None, None, None
-            bias = c = output = None
-            facts, kernel = SavedOptions((1.0, 0.0, None, a.dtype), None, None), AUTO
-        else:
-            a, b, bias, c, output = ctx.saved_tensors
-            facts, kernel = ctx.facts, ctx.kernel
-        shape = a.shape
-        if b.dim() == 2 and len(shape) > 2:
-            # One B for all: the rows of every product are rows of one.
-            a, gradient = a.reshape(-1, shape[-1]), gradient.reshape(-1, gradient.shape[-1])
-            c = None if c is None else c.reshape(gradient.shape)
-            output = None if output is None else output.reshape(gradient.shape)
-        saved = Saved(a, b, bias, c, output, facts)
-        multiply = partial(_multiply, kernel=kernel)
-        grad_a, grad_b, grad_bias, grad_c = gradients(multiply, saved, gradient, ctx.needs_input_grad)
-        if a.shape != shape:
-            grad_a = None if grad_a is None else grad_a.reshape(shape)
-            grad_c = None if grad_c is None else grad_c.reshape((*shape[:-1], grad_c.shape[-1]))
-        return grad_a, grad_b, grad_bias, grad_c, None
+        a, b, bias, c, output, z = ctx.saved_tensors
+        facts, needs = ctx.facts, ctx.needs_input_grad
+        alpha, beta, activation, _ = facts.end
+        kept = output if z is None else z
+        of_c = needs[3] and facts.c_dtype is not None
+        # A gradient of c may be wider than the plan's gradient of the sum.
+        if (activation is None or kept is not None) and not (of_c and gradient.dtype != a.dtype):
+            options = alpha, activation, facts.bias_dtype, ctx.kernel
+            found = planned(gradient, a, b, kept, options, (*needs[:3], of_c and activation is not None))
+            if found is not None:
+                before = gradient if found[3] is None else found[3]
+                grad_c = (before if beta == 1.0 else beta * before).to(facts.c_dtype) if of_c else None
+                return *found[:3], grad_c, None
+        saved = Saved(a, b, bias, c, output, facts, z)
+        return *by_operations(partial(_multiply, kernel=ctx.kernel), saved, gradient, needs[:4], ctx.kernel), None
 
 
 #: `apply` without its look at functorch, which the table's listeners have taken.

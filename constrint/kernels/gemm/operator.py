@@ -138,6 +138,7 @@ class Saved(NamedTuple):
     c: Tensor | None
     output: Tensor | None
     facts: SavedOptions
+    z: Tensor | None = None  # the activation's argument, where the forward pass stored it
 
 
 def saved_of(
@@ -155,18 +156,24 @@ def saved_of(
 def gradients(
     multiply: Multiply, saved: Saved, gradient: Tensor, needs: Sequence[bool]
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None]:
-    """Gradients of a, b, bias and c; None where they are not needed."""
+    """Gradients of a, b, bias and c; None where they are not needed.
+
+    Every operation can be differentiated again: where that is asked for, the activation's argument is computed anew.
+    """
     a, b = saved.a, saved.b
     alpha, beta, activation, out_dtype = saved.facts.end
     if activation == "relu":
         assert saved.output is not None
-        gradient = torch.where(saved.output > 0, gradient, torch.zeros_like(gradient))
+        # NaN passes gradients on, as in torch.
+        gradient = torch.where(saved.output <= 0, torch.zeros_like(gradient), gradient)
     elif activation is not None:
-        z = multiply(a, b, saved.bias, saved.c, alpha, beta, None, out_dtype)
+        z = None if torch.is_grad_enabled() else saved.z
+        if z is None:
+            z = multiply(a, b, saved.bias, saved.c, alpha, beta, None, out_dtype)
         gradient = activation_gradient(activation, gradient, z)
     narrow = gradient if gradient.dtype == a.dtype else gradient.to(a.dtype)
-    grad_a: Any = multiply(narrow, b.mT, None, None, alpha, 0.0, None, a.dtype) if needs[0] else None
-    grad_b: Any = multiply(a.mT, narrow, None, None, alpha, 0.0, None, b.dtype) if needs[1] else None
+    grad_a = _in_order_of(a, multiply, narrow, b.mT, alpha) if needs[0] else None
+    grad_b = _in_order_of(b, multiply, a.mT, narrow, alpha) if needs[1] else None
     grad_bias, grad_c = None, None
     if needs[2] and saved.facts.bias_dtype is not None:
         every_row = tuple(range(gradient.dim() - 1))
@@ -174,6 +181,13 @@ def gradients(
     if needs[3] and saved.facts.c_dtype is not None:
         grad_c = (beta * gradient).to(saved.facts.c_dtype)
     return grad_a, grad_b, grad_bias, grad_c
+
+
+def _in_order_of(t: Tensor, multiply: Multiply, left: Tensor, right: Tensor, alpha: float) -> Tensor:
+    """alpha * left @ right, by columns where t is: autograd copies gradients of another order than their tensor's."""
+    if t.stride(-1) != 1 and t.stride(-2) == 1:
+        return multiply(right.mT, left.mT, None, None, alpha, 0.0, None, t.dtype).mT
+    return multiply(left, right, None, None, alpha, 0.0, None, t.dtype)
 
 
 def _wide(dtype: torch.dtype) -> torch.dtype:

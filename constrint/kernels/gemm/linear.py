@@ -1,0 +1,139 @@
+"""`linear`: activation(x @ weight^T + bias) by the plans of `matmul`, at little cost to the host.
+
+A table of its own takes the weight as a layer has it, (N, K), so that no call makes a view of it. Gradients are one
+plan (`backward/plans.py`). None stands for calls that torch runs itself: tensors on other devices, other dtypes,
+and calls that are traced, transformed or observed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from constrint.kernels.gemm.backward.plans import KEEPS_SUM, activated
+from constrint.kernels.gemm.backward.run import by_operations, planned
+from constrint.kernels.gemm.implementations import AUTO
+from constrint.kernels.gemm.op import _multiply as multiply
+from constrint.kernels.gemm.operator import PLAIN, Saved, SavedOptions, plan_key
+from constrint.kernels.gemm.reference import ACTIVATIONS
+from constrint.kernels.launch.plan.shape import NotPlannedError
+from constrint.kernels.launch.plan.table import IS_NEW, WANTS_GRAD, PlanTable
+
+if TYPE_CHECKING:
+    from constrint.kernels.launch.plan.recipe import RecordedCall
+
+#: Dtypes of layers that run by plans.
+DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+
+
+def _plan_of_linear(tensors: tuple[Tensor | None, ...], end: Any) -> RecordedCall:
+    """The plan of a layer on (x, weight, bias, None): that of the product on the transposed weight.
+
+    Raises:
+        NotPlannedError: When the shapes are not those of a layer, so that torch's own error is raised, or when no
+            kernel computes the product.
+    """
+    from constrint.kernels.gemm.first_call import plan_of_call  # loaded where no plan is on disk
+
+    x, weight, bias, _ = tensors
+    if x is None or weight is None or not is_layer(x, weight, bias):
+        raise NotPlannedError("these are no operands of a layer")
+    return plan_of_call((x, weight.t(), bias, None), end)
+
+
+def _library_function(stated: Mapping[str, Any]) -> Callable[..., Tensor]:
+    from constrint.kernels.gemm.library.planned import planned_function  # loaded where a plan calls torch
+
+    multiply = planned_function(stated)
+    return lambda x, weight, bias, c: multiply(x, weight.t(), bias, c)
+
+
+LINEARS = PlanTable("linear", _plan_of_linear, torch.get_float32_matmul_precision, _library_function)
+
+
+def is_layer(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
+    """Whether x (..., K), weight (N, K) and bias (N,) go together, and have one dtype that layers run in by plans."""
+    if x.dim() < 2 or weight.dim() != 2 or x.shape[-1] != weight.shape[1] or x.dtype != weight.dtype:
+        return False
+    is_bias = bias is None or (bias.dim() == 1 and bias.shape[0] == weight.shape[0] and bias.dtype == x.dtype)
+    return is_bias and x.dtype in DTYPES and x.numel() > 0 and weight.numel() > 0
+
+
+def end_of(activation: str | None) -> tuple[Any, ...] | None:
+    """The key of a layer's plans beside its tensors."""
+    return plan_key(1.0, 0.0, activation, None, AUTO, None)
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None, end: Any = PLAIN) -> Tensor | None:
+    """activation(x @ weight^T + bias), accumulated in 32 bits; None where torch has to run the call.
+
+    Args:
+        x: (..., K).
+        weight: (N, K), of the same dtype, on the same device.
+        bias: (N,), likewise, or None.
+        end: `end_of(activation)`.
+    """
+    out: Any = LINEARS.call(False, end, x, weight, bias, None)
+    if out is WANTS_GRAD:
+        if not is_layer(x, weight, bias):
+            return None
+        differentiable: Tensor = _apply(x, weight, bias, end)
+        return differentiable
+    if out is IS_NEW:
+        out = LINEARS.learn(end, x, weight, bias, None)
+    result: Tensor | None = out
+    return result
+
+
+def by_torch(x: Tensor, weight: Tensor, bias: Tensor | None, activation: str | None) -> Tensor:
+    """The same by torch's own functions."""
+    out = torch.nn.functional.linear(x, weight, bias)
+    return out if activation is None else ACTIVATIONS[activation](out)
+
+
+class _Layer(torch.autograd.Function):
+    """A layer by its recorded plan, whose gradients are one plan, too."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, end: Any) -> Tensor:
+        activation = None if end is PLAIN else end[2]
+        # The argument of these is stored for the gradients, as torch stores it: the product ends before them.
+        keeps_sum = activation in KEEPS_SUM
+        first = PLAIN if keeps_sum else end
+        out: Any = LINEARS.call(True, first, x, weight, bias, None)
+        if out is IS_NEW:
+            out = LINEARS.learn(first, x, weight, bias, None)
+        if out is None:
+            out = by_torch(x, weight, bias, None if keeps_sum else activation)
+        kept = None
+        if activation is not None:
+            kept = out
+            if keeps_sum:
+                out = activated(out, activation)
+        ctx.activation = activation
+        ctx.save_for_backward(x, weight, bias, kept)
+        result: Tensor = out
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        x, weight, bias, kept = ctx.saved_tensors
+        needs = (*ctx.needs_input_grad[:3], False)
+        activation, bias_dtype = ctx.activation, None if bias is None else bias.dtype
+        found = planned(gradient, x, weight, kept, (1.0, activation, bias_dtype, AUTO), needs, is_linear=True)
+        if found is None:
+            facts = SavedOptions((1.0, 0.0, activation, x.dtype), bias_dtype, None)
+            output, z = (None, kept) if activation in KEEPS_SUM else (kept, None)
+            saved = Saved(x, weight.t(), bias, None, output, facts, z)
+            found = by_operations(partial(multiply, kernel=AUTO), saved, gradient, needs, AUTO)
+            if found[1] is not None:
+                found = found[0], found[1].t(), *found[2:]
+        return *found[:3], None
+
+
+#: `apply` without its look at functorch, which the table's listeners have taken.
+_apply: Any = torch._C._FunctionBase.__dict__["apply"].__get__(None, _Layer)
