@@ -51,10 +51,8 @@ def tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     forget_tables()
 
 
-def decided(
-    *sizes: int, gpu: GpuModel = H200, device: Any = "cuda:0", activation: str = "", **options: int
-) -> Decision:
-    request = request_of(gpu, product(*sizes, **options), device=device)
+def decided(m: int, n: int, k: int, gpu: GpuModel = H200, device: Any = "cuda:0", activation: str = "") -> Decision:
+    request = request_of(gpu, product(m, n, k), device=device)
     return decide(with_activation(request, activation) if activation else request)
 
 

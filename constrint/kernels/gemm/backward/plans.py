@@ -271,7 +271,7 @@ def _joined(
         scratch.counted += part.scratch.counted
     launches = [launch for part in parts for launch in part.launches]
     steps = [part.step for part in parts if part.step is not None]
-    recipe, direct = recipe_of(launches, tensors, results, scratch, "backward")
+    recipe, direct, _ = recipe_of(launches, tensors, results, scratch, "backward")
     if steps and launches and not recipe.steps:
         raise NotPlannedError("there is no core to call the library")
     joined = [*recipe.steps, *steps]
