@@ -5,6 +5,7 @@
     python -m benchmarks.remake --into out                        # on another machine: one archive, remade-<gpu>.zip
     python -m benchmarks.remake --take out                        # puts the archive's tables into the package
     python -m benchmarks.remake --check                           # no GPU: which tables are stale; 1 if any is
+    python -m benchmarks.remake --same COMMIT                     # no GPU: tables hold where machine code is the same
     python -m benchmarks.remake --smoke                           # every part on one or two cases; installs nothing
 
 Parts by value: `library` (torch's own products), `winners` (the workloads of the shipped tables), `layers` (cuDNN's and
@@ -14,6 +15,12 @@ kept in `--work`: a run that is cut goes on there, and what was finished is in i
 exists keeps its rows of other products and layers, unless their device code has changed; corrections are fitted to new
 candidates and to those that `benchmarks/results` has of the GPU. The table of the library is put into the package at
 once, since later parts read it. Progress is printed on stderr.
+
+`--same` takes a commit, or a folder with a checkout, whose device code the tables were measured with. Configurations
+of stale entries are compiled with its code and with that of now, for the GPU of their table. Where the machine code and
+the launches are the same, the entry gets the fingerprint of now and a note of how it was carried over (`same_code_as`);
+other entries stay stale, and it says what differs. With `--check` it writes nothing. The exit status is 1 where
+anything stays stale. What was compiled is kept in `--work`: a run that is cut goes on there.
 """
 
 from __future__ import annotations
@@ -28,6 +35,9 @@ from pathlib import Path
 
 from benchmarks.remake import tables
 from benchmarks.remake.parts import PARTS, Run, Spent, fit_arguments, say
+from benchmarks.remake.same.carry import carry_over
+from benchmarks.remake.same.stale import stale_of
+from benchmarks.remake.same.trees import base_of
 from constrint.cli.tune import seconds_of
 from constrint.errors import ConstrintError
 from constrint.hwmodels import GpuModel, detect, load_gpu
@@ -72,6 +82,14 @@ def install(folder: Path) -> None:
         tables.note(gpu, f"corrections-{group}")
 
 
+def same(args: argparse.Namespace) -> int:
+    """Carry over what is stale from the checkout that `--same` names."""
+    gpus = tables.gpus() if args.gpu is None else [load_gpu(args.gpu).name]
+    entries = list(stale_of(gpus, args.only.__contains__))
+    with base_of(args.same) as base:
+        return carry_over(entries, base, args.work / "same", say, writes=not args.check)
+
+
 def parse() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -89,6 +107,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--take", type=Path, metavar="DIR", help="put the archives of a folder into the package")
     parser.add_argument("--check", action="store_true", help="say which shipped tables are stale")
     parser.add_argument(
+        "--same", metavar="BASE", help="carry tables over from a commit, or a checkout, with the same machine code"
+    )
+    parser.add_argument(
         "--smoke", action="store_true", help="try every part on one or two cases, in a minute or two; installs nothing"
     )
     args = parser.parse_args()
@@ -101,6 +122,8 @@ def parse() -> argparse.Namespace:
 def main() -> int:
     """Check, take or remake."""
     args = parse()
+    if args.same is not None:
+        return same(args)
     if args.check:
         return tables.print_check()
     if args.take is not None:

@@ -132,8 +132,7 @@ def evidence() -> dict[str, Any]:
 def states() -> Iterator[State]:
     """The state of every kernel in every shipped table."""
     recorded = evidence()
-    for gpu in sorted({file.stem.removeprefix("tuned-") for file in SHIPPED.glob("tuned-*.json")} | _others()):
-        model = load_gpu(gpu).name
+    for model in gpus():
         for name in names():
             if not path_of(name, model).is_file():
                 continue
@@ -147,9 +146,10 @@ def states() -> Iterator[State]:
                 yield State(f"{name} {model}", kernel, 0, stale)
 
 
-def _others() -> set[str]:
-    """GPUs that have a table of another kind."""
-    return {file.stem for file in MEASURED.glob("*.csv")}
+def gpus() -> list[str]:
+    """The GPUs that have tables."""
+    tuned = {file.stem.removeprefix("tuned-") for file in SHIPPED.glob("tuned-*.json")}
+    return [load_gpu(gpu).name for gpu in sorted(tuned | {file.stem for file in MEASURED.glob("*.csv")})]
 
 
 def _winners(gpu: str) -> Iterator[State]:
@@ -234,6 +234,27 @@ def note(gpu: str, name: str, facts: Mapping[str, Any] | None = None) -> None:
     """Record what a table was measured on, and that it is of the device code of now."""
     recorded, key = evidence(), f"{slug(gpu)}/{name}"
     recorded[key] = {**recorded.get(key, {}), **(facts or {}), "kernels": hashes_of(kernels_of(name, gpu))}
+    recorded[key].pop("same_code_as", None)
+    _record(recorded)
+
+
+def carry(gpu: str, name: str, kernel: str, code: str, note: str) -> None:
+    """Record that what a table has of a kernel holds for device code with this hash, too.
+
+    Args:
+        gpu, name: The table.
+        kernel: The kernel.
+        code: The hash.
+        note: What it was measured with, and how the code was compared.
+    """
+    recorded = evidence()
+    of_table = recorded.setdefault(f"{slug(gpu)}/{name}", {})
+    of_table.setdefault("kernels", {})[kernel] = code
+    of_table.setdefault("same_code_as", {}).setdefault(kernel, []).append(note)
+    _record(recorded)
+
+
+def _record(recorded: Mapping[str, Any]) -> None:
     EVIDENCE.write_text(json.dumps(recorded, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 

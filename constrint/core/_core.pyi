@@ -35,7 +35,9 @@ PlanTable = object
 LaunchArgument = Sequence[object]
 # ("fill", slot, shift, words of four bytes, what each becomes), or ("kernel", handle, grid, threads, shared bytes,
 # blocks of a cluster, whether all blocks run at once, whether it may begin before its predecessor ends, arguments), or
-# ("product", operations of A and B, (m, n, k), types of A, B and C, their strides, their slots), as cublasGemmEx does.
+# ("product", operations of A and B, (m, n, k), types of A, B and C, their strides, their slots), as cublasGemmEx does,
+# or ("matmul", handle, description, layouts of A, B, C and D, (alpha, beta), algorithm, bytes of workspace, slots of A,
+# B, C, D, the bias and the workspace, -1 for none of the last two), as cublasLtMatmul does.
 LaunchStep = Sequence[object]
 # What a slot's value must be: ("multiple", slot, of), ("equal", slot, to) or ("int32", slot, 0).
 Demand = Sequence[object]
@@ -146,6 +148,9 @@ def launch(plan: Plan, stream: int, *values: object) -> bool:
 def use_blas(multiply: int, set_math_mode: int, handle: Callable[[], int]) -> None:
     """States where cublasGemmEx and cublasSetMathMode are, and what gives this thread's handle on its stream."""
 
+def use_matmul(multiply: int, set_attribute: int) -> None:
+    """States where cublasLtMatmul and cublasLtMatmulDescSetAttribute are."""
+
 def use_tensors(exchange: object, tensor: type, parameter: type) -> bool:
     """States which classes' objects an exchange interface of DLPack reads; False where it is another version of it."""
 
@@ -181,6 +186,9 @@ def table_insert(
     The plan's slots are the addresses of the tensors, of what is allocated, and of the counters if there are any.
     False where the call was known or is of a kind that has no plans.
     """
+
+def table_drop(table: PlanTable, extra: object, tensors: tuple[object, ...]) -> bool:
+    """Forgets a call; False where it was not known."""
 
 def table_clear(table: PlanTable) -> None:
     """Forgets all calls."""

@@ -29,17 +29,24 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "constrint.kernels.gemm.descriptor.spec",
         "constrint.kernels.gemm.cuda.spec",
         "constrint.kernels.gemm.skinny.spec",
+        "constrint.kernels.gemm.fp32.spec",
         "constrint.kernels.gemm.prepared.spec",
         "constrint.kernels.gemm.library.spec",
         "constrint.kernels.gemm.pointer.spec",
-    )
+    ),
+    "grouped": ("constrint.kernels.grouped.spec",),
+    "gated": ("constrint.kernels.gemm.gated.spec",),
+    "scaled_gemm": ("constrint.kernels.gemm.scaled.spec",),
 } | {
     cell + direction: _RNN
     for cell in ("lstm", "gru", "slstm", "elman", "elman_relu")
     for direction in ("", "-backward")
 }
 #: Modules that contribute an operation's candidates to `constrint.choose`; others rank their whole spaces.
-_CONTRIBUTORS = {"gemm": "constrint.kernels.gemm.candidates"} | dict.fromkeys(
+_CONTRIBUTORS = {
+    "gemm": "constrint.kernels.gemm.candidates",
+    "gated": "constrint.kernels.gemm.gated.candidates",
+} | dict.fromkeys(
     ("lstm", "gru", "slstm", "elman", "elman_relu"), "constrint.kernels.rnn.candidates"
 )
 _RANKED = "constrint.choose.candidates"

@@ -78,6 +78,9 @@ class TunedEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         run: Identifier of the tuner's run that measured it.
         created: Time of the measurement, in seconds since 1970.
         fixed: Values of parameters that the tuning fixed; the configuration is the best among those with these values.
+        same_code_as: Left out where `source_hash` is of the code that was measured. Otherwise each time that it was
+            carried over to device code with the same machine code: the hash before, its commit, and the compilers that
+            both were compiled with (`python -m benchmarks.remake --same`).
     """
 
     kernel: str
@@ -93,6 +96,7 @@ class TunedEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     run: str
     created: float
     fixed: dict[str, int] = {}
+    same_code_as: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
 class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

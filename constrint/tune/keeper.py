@@ -107,6 +107,19 @@ def is_larger(root: int, most: int) -> bool:
     return quick > most and sum(1024 * _number(f"/proc/{pid}/smaps_rollup", r"^Pss: *(\d+)") for pid in below) > most
 
 
+def delays_of(root: int) -> dict[int, float]:
+    """Seconds that each thread of the processes below one has waited for a processor; none where the system is silent.
+
+    A thread that sleeps, or that waits for a device or a lock, waits for no processor.
+    """
+    found = {}
+    for pid in descendants(root):
+        with suppress(OSError, ValueError):
+            for thread in Path(f"/proc/{pid}/task").iterdir():
+                found[int(thread.name)] = 1e-9 * _number(f"{thread}/schedstat", r"\d+ (\d+)")
+    return found
+
+
 def _number(path: str, pattern: str) -> int:
     """A number of a file of the system; 0 where there is none."""
     with suppress(OSError):

@@ -92,7 +92,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_built_in_operations_have_their_implementations() -> None:
-    assert {"gemm", "lstm", "gru-backward"} <= set(list_kernels())
+    assert {"gemm", "grouped", "lstm", "gru-backward"} <= set(list_kernels())
     assert [s.full_name for s in load_kernel("gemm").implementations] == [
         "gemm.descriptor",
         "gemm.cuda",

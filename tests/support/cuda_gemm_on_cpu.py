@@ -13,6 +13,7 @@ import numpy as np
 from constrint.kernels.gemm.cuda.source import FOLDER
 from constrint.kernels.launch.cuda import CudaLaunch, TensorMap
 from constrint.kernels.launch.cuda.tensor_map import ELEMENTS
+from tests.support.activations_on_cpu import ACTIVATING
 
 SUPPORT = Path(__file__).parent
 #: What replaces the declarations of shared memory in the kernel.
@@ -23,15 +24,9 @@ ON_CPU = {
     ),
 }
 #: What replaces instructions of the epilogue.
-ENDS = {
+ENDS = ACTIVATING | {
     'asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));': "packed = packed_on_cpu(low, high);",
     'asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));': "packed = packed_on_cpu(low, high);",
-    'asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));': "y = exp2f(x);",
-    'asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));': "y = 1.0f / x;",
-    'asm("min.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(x), "f"(most));': "y = x > most ? most : x;",
-    'asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(x), "f"(0.0f));': "y = x < 0.0f ? 0.0f : x;",
-    'asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));': "y = tanhf(x);",
-    'asm volatile("prefetch.global.L2 [%0];" ::"l"(line));': "",
 }
 #: Switches between threads after which a run counts as a deadlock; no correct run here takes as many.
 MOST_TURNS = 8_000_000
@@ -43,11 +38,12 @@ def built(launch: CudaLaunch, folder: Path, changes: Sequence[tuple[str, str, st
     assert launch.cluster == 1, "the CPU has no clusters"
     folder.mkdir(parents=True, exist_ok=True)
     files = {"kernel_on_cpu.cu": (FOLDER / "kernel.cu").read_text(encoding="utf-8")}
-    shared = [FOLDER / name for name in ("epilogue.cuh", "parts.cuh", "store.cuh")]
+    shared = [FOLDER / name for name in ("epilogue.cuh", "groups.cuh", "parts.cuh", "store.cuh")]
     for path in (*shared, *sorted((SUPPORT / "gemm_on_cpu").iterdir()), SUPPORT / "grid_on_cpu" / "grid.h"):
         files[path.name] = path.read_text(encoding="utf-8")
     replaced = [("kernel_on_cpu.cu", *texts) for texts in ON_CPU.items()]
     replaced += [("epilogue.cuh", *texts) for texts in ENDS.items()]
+    replaced += [("store.cuh", 'asm volatile("prefetch.global.L2 [%0];" ::"l"(line));', "")]
     for name, before, after in (*replaced, *changes):
         assert files[name].count(before) == 1, before
         files[name] = files[name].replace(before, after)
@@ -76,10 +72,10 @@ def _number(value: Any, kept: list[Any]) -> int:
         return 0
     if isinstance(value, TensorMap):
         element = ELEMENTS[value.element][1]
-        facts = (value.data_ptr(), *value.shape, value.stride * element, *value.box, value.swizzle)
         matrices, step = value.batch or (1, 0)
-        facts = (*facts, matrices, step * element)
-        kept.append(np.array(facts, dtype=np.int64))
+        facts = (value.data_ptr(), *value.shape, value.stride * element, *value.box, value.swizzle)
+        facts_of_batch = matrices, step * element
+        kept.append(np.array((*facts, *facts_of_batch), dtype=np.int64))
         return int(kept[-1].ctypes.data)
     if hasattr(value, "data_ptr"):
         return int(value.data_ptr())

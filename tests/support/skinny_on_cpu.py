@@ -20,6 +20,7 @@ from constrint.kernels.gemm.launch import Epilogue
 from constrint.kernels.gemm.skinny.launch import kernel_sizes, memory_of
 from constrint.kernels.gemm.skinny.shape import SkinnyLayout
 from constrint.kernels.gemm.skinny.source import FOLDERS, SHARED, shape_of, source_of
+from tests.support.activations_on_cpu import ACTIVATING
 from tests.support.skinny_products import (
     PLAIN,
     Added,
@@ -42,7 +43,7 @@ COMPILER = ("g++", "-O0", "-w", "-std=c++17", "-fPIC")
 #: What the CPU's header has in its place.
 SHARED_MEMORY = "extern __shared__ __align__(16) unsigned char memory[];"
 #: Conversions of the shared end that are PTX, and the CPU's functions in their place.
-CONVERSIONS = {
+CONVERSIONS = ACTIVATING | {
     'asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));': "packed = narrowed(low, high);",
     'asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));': "packed = narrowed(low, high);",
     'asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(__ldg(static_cast<const unsigned short*>(from) + at)));': (

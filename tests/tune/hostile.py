@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from constrint.errors import UnsupportedError
@@ -185,4 +186,45 @@ class PatientSpec(HostileSpec):
             yield Rule(v["what"] != NAMES.index(name), name, "it would take all of its time")
 
 
-SPEC, ONCE, PATIENT = HostileSpec(), OnceSpec(), PatientSpec()
+#: A run of `HeldSpec` comes no further than this many candidates before there is a file `go` beside this one.
+FREE = 4
+
+
+@dataclass(frozen=True)
+class HeldLaunch(HostileLaunch):
+    """A launch that waits for the file, unless its candidate is one of the first to run."""
+
+    times: int = 0
+
+    def run(self) -> None:
+        folder = Path(__file__).parent
+        began = folder / f"began-{self.what}-{self.times}"
+        if not began.exists():
+            while len(list(folder.glob("began-*"))) >= FREE and not (folder / "go").exists():
+                time.sleep(0.01)
+            began.touch()
+        super().run()
+
+
+class HeldSpec(HostileSpec):
+    """A run of it does not end before it is told to, however quick it is: only a few candidates run before the file."""
+
+    times = (1, 2, 3, 4)
+
+    def rules(self, gpu: GpuModel, workload: Workload, v: Vars) -> Iterator[Rule]:
+        for name in NAMES:
+            if name not in ("right", "slow", "wrong", "raises"):
+                yield Rule(v["what"] != NAMES.index(name), name, "it takes its time, or a process")
+
+    def launches(
+        self,
+        gpu: GpuModel,
+        workload: Workload,
+        config: Config,
+        inputs: Mapping[str, Any],
+        outputs: Mapping[str, Any],
+    ) -> Sequence[Launch]:
+        return [HeldLaunch(inputs, outputs["y"], NAMES[config["what"]], config["times"])]  # type: ignore[list-item]
+
+
+SPEC, ONCE, PATIENT, HELD = HostileSpec(), OnceSpec(), PatientSpec(), HeldSpec()

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from constrint.propose.limits import exceeded
-from constrint.tune.keeper import descendants, is_larger, keep
+from constrint.tune.keeper import delays_of, descendants, is_larger, keep
 from tests.support.clock import wait_until
 
 if sys.platform != "linux":
@@ -110,3 +110,16 @@ def test_memory_is_counted_over_all_processes_below_one() -> None:
     with kept(takes) as pid:
         wait_until(lambda: is_larger(pid, kept_bytes), "what a process below the first one takes")
         assert not is_larger(pid, 64 << 30)
+
+
+def test_a_wait_for_a_processor_is_told_by_thread() -> None:
+    """Two processes that compute on one processor wait for each other."""
+
+    def computes() -> None:
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+        os.fork()
+        while True:
+            pass
+
+    with kept(computes) as pid:
+        wait_until(lambda: sum(delay > 0.2 for delay in delays_of(pid).values()) == 2, "two processes that waited")

@@ -1,5 +1,6 @@
 #include "blas.hpp"
 
+#include <mutex>
 #include <string>
 
 #include "driver.hpp"
@@ -12,12 +13,21 @@ using GemmEx = int (*)(void* handle, int operation_a, int operation_b, int m, in
                        const void* beta, void* c, int type_c, int stride_c, int compute, int algorithm);
 using SetMathMode = int (*)(void* handle, int mode);
 
+using LtMatmul = int (*)(void* handle, void* description, const void* alpha, const void* a, void* layout_a,
+                         const void* b, void* layout_b, const void* beta, const void* c, void* layout_c, void* d,
+                         void* layout_d, const void* algorithm, void* workspace, size_t workspace_bytes, void* stream);
+using SetAttribute = int (*)(void* description, int attribute, const void* value, size_t bytes);
+
 GemmEx g_multiply = nullptr;
 SetMathMode g_set_math_mode = nullptr;
+LtMatmul g_matmul = nullptr;
+SetAttribute g_set_attribute = nullptr;
+std::mutex g_bias_lock;  // held while the address of a bias is in a description, which several plans may share
 
 constexpr int kDefaultMath = 0;        // CUBLAS_DEFAULT_MATH
 constexpr int kWideReductions = 16;    // CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION
 constexpr int kComputeIn32Bits = 68;   // CUBLAS_COMPUTE_32F
+constexpr int kBiasPointer = 8;        // CUBLASLT_MATMUL_DESC_BIAS_POINTER
 constexpr int kDefaultAlgorithm = 99;  // CUBLAS_GEMM_DEFAULT_TENSOR_OP, as torch asks for
 
 void check(int status, const char* call) {
@@ -44,6 +54,26 @@ void multiply(const Product& product, void* handle, const void* a, const void* b
   const int after = g_set_math_mode(handle, kDefaultMath);
   check(status, "cublasGemmEx");
   check(after, "cublasSetMathMode");
+}
+
+void use_matmul(void* multiply, void* set_attribute) {
+  g_matmul = reinterpret_cast<LtMatmul>(multiply);
+  g_set_attribute = reinterpret_cast<SetAttribute>(set_attribute);
+}
+
+bool has_matmul() { return g_matmul && g_set_attribute; }
+
+void multiply(const Matmul& matmul, void* stream, void* const (&operands)[6]) {
+  std::unique_lock<std::mutex> lock(g_bias_lock, std::defer_lock);
+  if (matmul.has_bias) {
+    lock.lock();
+    const void* bias = operands[4];
+    check(g_set_attribute(matmul.description, kBiasPointer, &bias, sizeof bias), "cublasLtMatmulDescSetAttribute");
+  }
+  check(g_matmul(matmul.handle, matmul.description, &matmul.alpha, operands[0], matmul.layouts[0], operands[1],
+                 matmul.layouts[1], &matmul.beta, operands[2], matmul.layouts[2], operands[3], matmul.layouts[3],
+                 matmul.algorithm, operands[5], matmul.workspace_bytes, stream),
+        "cublasLtMatmul");
 }
 
 }  // namespace constrint

@@ -1,6 +1,7 @@
 // Products by the BLAS library that torch has loaded, stated here without its headers.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 namespace constrint {
@@ -19,5 +20,23 @@ bool has_blas();
 
 // Enqueues a product whose sums are of 32 bits, those of parts of K too, on the handle's stream; throws DriverError.
 void multiply(const Product& product, void* handle, const void* a, const void* b, void* c);
+
+// D = epilogue(alpha op(A) op(B) + beta C + bias) by cublasLtMatmul, with an algorithm that was chosen before.
+struct Matmul {
+  void* handle;          // cublasLtHandle_t
+  void* description;     // cublasLtMatmulDesc_t
+  void* layouts[4];      // cublasLtMatrixLayout_t of A, B, C and D
+  float alpha, beta;
+  uint64_t algorithm[8];  // cublasLtMatmulAlgo_t
+  size_t workspace_bytes;
+  bool has_bias;
+};
+
+// Addresses of cublasLtMatmul and cublasLtMatmulDescSetAttribute; set once.
+void use_matmul(void* multiply, void* set_attribute);
+bool has_matmul();
+
+// Enqueues a product with its epilogue; `operands` are A, B, C, D, the bias and the workspace. Throws DriverError.
+void multiply(const Matmul& matmul, void* stream, void* const (&operands)[6]);
 
 }  // namespace constrint

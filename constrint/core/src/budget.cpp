@@ -38,6 +38,10 @@ void Budget::take(int64_t more, const std::vector<int>& variables) {
   if (max_bytes && bytes > max_bytes) throw LimitReached{Limit::kBytes, bytes, variables};
 }
 
+void Budget::return_blocks() const {
+  Slab::mapped_from() = max_bytes && max_bytes < kLittleMemory ? 0 : Slab::kUsuallyMapped;
+}
+
 void Budget::add_rows(Table& table, int64_t more) {
   const size_t rows = table.num_rows + static_cast<size_t>(more);
   // Links between tables are numbers of 32 bits.
@@ -58,7 +62,7 @@ void Budget::grow(Table& table, size_t rows) {
   if (max_bytes && bytes + size(number * after) > max_bytes) after = rows + rows / 8;
   const int64_t moved = size(together(before) || together(after) ? number * before : before);
   take(size(number * (after - before)) + moved, table.variables);
-  Slab::mapped_from() = max_bytes && max_bytes < kLittleMemory ? 0 : Slab::kUsuallyMapped;
+  return_blocks();
   const Slab::Shared block(together(after) ? number : 1, size(after));
   for (SlabVector<uint16_t>& column : table.columns) {
     tick(static_cast<int64_t>(before));

@@ -101,22 +101,26 @@ bool is_separable(const Model& model, const Prepared& prepared, int node) {
   return true;
 }
 
-// States as rows of equally many words, each once and numbered in the order in which they came.
+// States as rows of equally many words, each once and numbered in the order in which they came. Memory is counted before
+// it is allocated, also what exists twice while it grows.
 class States {
  public:
-  explicit States(size_t width) : width_(width), slots_(64, kFree) {}
+  States(size_t width, Held& held) : width_(width), held_(held) { find_slots(64); }
+  States(const States&) = delete;
+  States& operator=(const States&) = delete;
+  ~States() { held_.give(bytes_of(room_) + slot_bytes()); }
   size_t size() const { return size_; }
-  size_t bytes() const { return words_.capacity() * sizeof(int64_t) + slots_.size() * sizeof(uint32_t); }
   const int64_t* operator[](size_t state) const { return words_.data() + state * width_; }
   uint32_t number(const int64_t* words) {
     uint64_t hash = 0x9E3779B97F4A7C15u;
     for (size_t i = 0; i < width_; ++i) hash = (hash ^ static_cast<uint64_t>(words[i])) * 0xD6E8FEB86659FD93u, hash ^= hash >> 32;
     for (size_t at = hash & (slots_.size() - 1);; at = (at + 1) & (slots_.size() - 1)) {
       if (slots_[at] == kFree) {
+        if (size_ == room_) make_room();
         slots_[at] = static_cast<uint32_t>(size_);
-        words_.insert(words_.end(), words, words + width_);
+        for (size_t i = 0; i < width_; ++i) words_.push_back(words[i]);
         hashes_.push_back(hash);
-        if (2 * ++size_ > slots_.size()) grow();
+        if (2 * ++size_ > slots_.size()) find_slots(4 * slots_.size());
         return static_cast<uint32_t>(size_ - 1);
       }
       if (std::equal(words, words + width_, (*this)[slots_[at]])) return slots_[at];
@@ -125,19 +129,49 @@ class States {
 
  private:
   static constexpr uint32_t kFree = UINT32_MAX;
-  void grow() {
-    slots_.assign(4 * slots_.size(), kFree);
+  int64_t bytes_of(size_t states) const { return static_cast<int64_t>(states * (width_ * sizeof(int64_t) + sizeof(uint64_t))); }
+  int64_t slot_bytes() const { return static_cast<int64_t>(slots_.size() * sizeof(uint32_t)); }
+  void make_room() {
+    const size_t room = room_ ? 2 * room_ : 32;
+    held_.take(bytes_of(room));
+    words_.reserve(room * width_);
+    hashes_.reserve(room);
+    held_.give(bytes_of(room_));
+    room_ = room;
+  }
+  void find_slots(size_t number) {
+    const int64_t before = slot_bytes();
+    held_.take(static_cast<int64_t>(number * sizeof(uint32_t)));
+    slots_.assign(number, kFree);
+    held_.give(before);
     for (size_t state = 0; state < size_; ++state) {
       size_t at = hashes_[state] & (slots_.size() - 1);
       while (slots_[at] != kFree) at = (at + 1) & (slots_.size() - 1);
       slots_[at] = static_cast<uint32_t>(state);
     }
   }
-  size_t width_, size_ = 0;
-  std::vector<int64_t> words_;
-  std::vector<uint64_t> hashes_;
-  std::vector<uint32_t> slots_;
+  size_t width_, size_ = 0, room_ = 0;
+  Held& held_;
+  SlabVector<int64_t> words_;
+  SlabVector<uint64_t> hashes_;
+  SlabVector<uint32_t> slots_;
 };
+
+// Room for more arcs of a layer, whose memory is counted as that of states.
+void make_room(Layer& layer, size_t room, Held& held) {
+  const int64_t before = static_cast<int64_t>(layer.from.capacity()) * kArcBytes;
+  held.take(static_cast<int64_t>(room) * kArcBytes);
+  layer.from.reserve(room), layer.to.reserve(room), layer.places.reserve(room);
+  held.give(before);
+}
+
+// Gives back the room that a layer has beyond its arcs.
+void fit(Layer& layer, Held& held) {
+  const int64_t before = static_cast<int64_t>(layer.from.capacity()) * kArcBytes, after = static_cast<int64_t>(layer.from.size()) * kArcBytes;
+  held.take(after);
+  layer.from.shrink_to_fit(), layer.to.shrink_to_fit(), layer.places.shrink_to_fit();
+  held.give(before);
+}
 
 class DiagramBuilder {
  public:
@@ -154,6 +188,7 @@ class DiagramBuilder {
 
   // The most variables in one sum, product or extreme.
   size_t most_terms() const {
+    if (!whole_) return 0;
     size_t most = 0;
     for (const SumRule& rule : sums_) most = std::max(most, rule.sum.variables.size());
     for (const Gathered& of : gathered_) {
@@ -163,22 +198,23 @@ class DiagramBuilder {
   }
 
   bool run(size_t max_arcs, int64_t tries, Budget& budget, Diagram* diagram) {
-    States states(0);
-    states.number(nullptr);
+    if (!whole_) throw Unsupported{};
+    budget.return_blocks();
+    Held held(budget, variables_);
+    auto states = std::make_unique<States>(0, held);
+    const int64_t nothing = 0;
+    states->number(&nothing);
     size_t num_arcs = 0;
     const bool holds = constants_hold();
-    Held held(budget, variables_);
     for (size_t level = 0; level < variables_.size(); ++level) {
       Layer layer;
       layer.variable = variables_[level];
-      layer.num_states = static_cast<uint32_t>(states.size());
-      States reached(active_[level + 1].size());
+      layer.num_states = static_cast<uint32_t>(states->size());
+      auto reached = std::make_unique<States>(active_[level + 1].size(), held);
       std::vector<int64_t> key(active_[level + 1].size());
-      int64_t counted = static_cast<int64_t>(states.bytes());
-      held.take(counted);
       const int all = static_cast<int>(prepared_.axes[layer.variable].values.size());
-      for (size_t s = 0; s < states.size(); ++s) {
-        for (size_t i = 0; i < active_[level].size(); ++i) before_[active_[level][i]] = states[s][i];
+      for (size_t s = 0; s < states->size(); ++s) {
+        for (size_t i = 0; i < active_[level].size(); ++i) before_[active_[level][i]] = (*states)[s][i];
         int first = 0, end = holds ? all : 0;
         if (holds) forced(level, &first, &end);
         budget.spend(1 + (end - first));
@@ -186,23 +222,20 @@ class DiagramBuilder {
         for (int place = first; place < end; ++place) {
           if (!follow(level, place)) continue;
           for (size_t i = 0; i < key.size(); ++i) key[i] = after_[active_[level + 1][i]];
+          if (layer.from.size() == layer.from.capacity()) make_room(layer, std::max<size_t>(16, 2 * layer.from.size()), held);
           layer.from.push_back(static_cast<uint32_t>(s));
           layer.places.push_back(static_cast<uint16_t>(place));
-          layer.to.push_back(reached.number(key.data()));
+          layer.to.push_back(reached->number(key.data()));
         }
         if (num_arcs + layer.from.size() > max_arcs || tries < 0) return false;
-        // Vectors double while both sizes exist.
-        const int64_t now = static_cast<int64_t>(layer.from.capacity()) * kArcBytes * 3 / 2 + 2 * static_cast<int64_t>(reached.bytes());
-        if (now > counted) held.take(now - counted), counted = now;
       }
       num_arcs += layer.from.size();
-      layer.from.shrink_to_fit(), layer.to.shrink_to_fit(), layer.places.shrink_to_fit();
-      held.give(counted + static_cast<int64_t>(states.bytes()));
-      held.take(static_cast<int64_t>(layer.from.size()) * kArcBytes);
+      fit(layer, held);
       diagram->layers.push_back(std::move(layer));
       states = std::move(reached);
     }
-    prune(diagram);
+    states.reset();
+    prune(diagram, held);
     return true;
   }
 
@@ -246,6 +279,7 @@ class DiagramBuilder {
       if (std::find(rule.gathered.begin(), rule.gathered.end(), at) == rule.gathered.end()) rule.gathered.push_back(at);
       return;
     }
+    if (model_.nodes[node].op == Op::kVar) whole_ = false;
     for (int a : model_.nodes[node].args) collect(a, rule);
     rule.nodes.push_back(node);
   }
@@ -563,10 +597,12 @@ class DiagramBuilder {
   }
 
   // Drops states from which no solution is reachable.
-  static void prune(Diagram* diagram) {
+  static void prune(Diagram* diagram, Held& held) {
     std::vector<uint32_t> renumbered = {0};
     for (size_t level = diagram->layers.size(); level-- > 0;) {
       Layer& layer = diagram->layers[level];
+      const int64_t numbers = static_cast<int64_t>((layer.num_states + renumbered.size()) * sizeof(uint32_t));
+      held.take(numbers);
       std::vector<uint32_t> above(layer.num_states, UINT32_MAX);
       size_t kept = 0;
       uint32_t num_states = 0;
@@ -581,9 +617,11 @@ class DiagramBuilder {
       layer.from.resize(kept);
       layer.to.resize(kept);
       layer.places.resize(kept);
+      fit(layer, held);
       layer.num_states = num_states;
       diagram->num_arcs += kept;
       renumbered = std::move(above);
+      held.give(numbers);
     }
   }
 
@@ -599,6 +637,8 @@ class DiagramBuilder {
   // Per level; a number is what is left of a sum, or what is gathered, numbered in this order.
   std::vector<std::vector<size_t>> sums_at_, gathered_at_, functions_at_, active_;
   std::vector<int64_t> before_, after_;
+  // False where some variable's values are too large to be gathered.
+  bool whole_ = true;
   std::vector<size_t> holding_;
   std::vector<std::vector<size_t>> users_;
   // Parts of the last level of a gathered number, and values of the last level of an equality, with their places.
@@ -622,13 +662,27 @@ std::vector<std::vector<int64_t>> Diagram::paths() const {
   return found;
 }
 
-std::vector<uint32_t> Diagram::num_paths() const {
+size_t Diagram::num_words() const {
   double bits = 1;
   for (const Layer& layer : layers) {
     const auto most = std::max_element(layer.places.begin(), layer.places.end());
-    bits += std::log2(most == layer.places.end() ? 1.0 : double{*most} + 1.0) + 1e-9;
+    bits += std::log2(most == layer.places.end() ? 1.0 : static_cast<double>(*most) + 1.0) + 1e-9;
   }
-  const size_t width = static_cast<size_t>(bits / 32) + 1;
+  return static_cast<size_t>(bits / 32) + 1;
+}
+
+int64_t Diagram::bytes_to_count() const {
+  const size_t width = num_words();
+  size_t all = 1, most = 0, below = 1;
+  for (size_t level = layers.size(); level-- > 0; below = layers[level].num_states) {
+    all += layers[level].num_states;
+    most = std::max(most, (layers[level].num_states + below) * width);
+  }
+  return static_cast<int64_t>(num_arcs) * kArcBytes + static_cast<int64_t>(std::max(all * sizeof(int64_t), most * sizeof(uint32_t)));
+}
+
+std::vector<uint32_t> Diagram::num_paths() const {
+  const size_t width = num_words();
   std::vector<uint32_t> below(width, 0), here;
   below[0] = 1;
   for (size_t level = layers.size(); level-- > 0;) {

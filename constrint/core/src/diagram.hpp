@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "propagate.hpp"
+#include "slab.hpp"
 
 namespace constrint {
 
@@ -13,8 +14,8 @@ struct Layer {
   // How many states the layer starts from, and the arcs from them, in order of their source and of the declared values:
   // from a state, with a place on the variable's axis, to a state of the next layer.
   uint32_t num_states = 0;
-  std::vector<uint32_t> from, to;
-  std::vector<uint16_t> places;
+  SlabVector<uint32_t> from, to;
+  SlabVector<uint16_t> places;
 };
 
 struct Diagram {
@@ -23,8 +24,11 @@ struct Diagram {
   size_t num_arcs = 0;
   // Paths from every state, layer by layer and after the last; Unsupported where there are more than 2^62.
   std::vector<std::vector<int64_t>> paths() const;
-  // The number of paths, in words of 32 bits, the lowest first.
+  // The number of paths, in words of 32 bits, the lowest first; and how many such words are enough.
   std::vector<uint32_t> num_paths() const;
+  size_t num_words() const;
+  // Memory of the arcs, and of counting the paths in either way.
+  int64_t bytes_to_count() const;
 };
 
 // Writes the values of all paths, each `inner` times in a row, as `list_columns` does.

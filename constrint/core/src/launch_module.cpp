@@ -244,9 +244,44 @@ Step product_of(Plan& plan, PyObject* given) {
   return step;
 }
 
+double real(PyObject* object) {
+  if (!PyFloat_Check(object)) throw Unsupported{};
+  return PyFloat_AsDouble(object);
+}
+
+// ("matmul", handle, description, layouts of A, B, C and D, (alpha, beta), algorithm, bytes of workspace,
+// slots of A, B, C, D, bias and workspace; -1 for a bias or a workspace that it lacks)
+Step matmul_of(Plan& plan, PyObject* given) {
+  if (!has_matmul()) throw DriverError{"there is no library for products with epilogues"};
+  Step step;
+  step.kind = Step::kMatmul;
+  auto matmul = std::make_shared<Matmul>();
+  matmul->handle = function_of(part(given, 1));
+  matmul->description = function_of(part(given, 2));
+  for (int which = 0; which < 4; ++which) matmul->layouts[which] = function_of(part(part(given, 3), which));
+  matmul->alpha = static_cast<float>(real(part(part(given, 4), 0)));
+  matmul->beta = static_cast<float>(real(part(part(given, 4), 1)));
+  char* data = nullptr;
+  Py_ssize_t size = 0;
+  if (PyBytes_AsStringAndSize(part(given, 5), &data, &size)) throw PythonError{};
+  if (size != static_cast<Py_ssize_t>(sizeof matmul->algorithm)) throw Unsupported{};
+  std::memcpy(matmul->algorithm, data, sizeof matmul->algorithm);
+  matmul->workspace_bytes = static_cast<size_t>(small(part(given, 6), 0, int64_t{1} << 40));
+  PyObject* slots = part(given, 7);
+  for (int which = 0; which < 6; ++which) {
+    const bool is_absent = which > 3 && integer(part(slots, which)) == -1;
+    step.operands[which] = is_absent ? kNoSlot : slot_of(plan, part(slots, which), SlotKind::kWord);
+  }
+  matmul->has_bias = step.operands[4] != kNoSlot;
+  if (matmul->workspace_bytes && step.operands[5] == kNoSlot) throw Unsupported{};
+  step.matmul = std::move(matmul);
+  return step;
+}
+
 Step step_of(Plan& plan, PyObject* given) {
   Step step;
   const std::string_view kind = text_of(part(given, 0));
+  if (kind == "matmul") return matmul_of(plan, given);
   if (kind == "product") return product_of(plan, given);
   if (kind == "fill") {
     step.kind = Step::kFill;
@@ -317,6 +352,16 @@ PyObject* use_blas_of(PyObject*, PyObject* args) {
     use_blas(function_of(multiply), function_of(set_math_mode));
     Py_INCREF(handle);  // never released
     g_blas_handle = handle;
+    Py_RETURN_NONE;
+  });
+}
+
+// use_matmul(address of cublasLtMatmul, address of cublasLtMatmulDescSetAttribute)
+PyObject* use_matmul_of(PyObject*, PyObject* args) {
+  PyObject *multiply, *set_attribute;
+  if (!PyArg_ParseTuple(args, "OO", &multiply, &set_attribute)) return nullptr;
+  return launching([&]() -> PyObject* {
+    use_matmul(function_of(multiply), function_of(set_attribute));
     Py_RETURN_NONE;
   });
 }

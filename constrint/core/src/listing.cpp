@@ -187,8 +187,8 @@ class Component {
                          diagram.get())) {
         return false;
       }
-      // Its arcs, and what counts the paths through it.
-      budget_.take(static_cast<int64_t>(diagram->num_arcs) * 20, variables_);
+      // It stays while the paths through it are counted.
+      budget_.take(diagram->bytes_to_count(), variables_);
     } catch (const LimitReached& limit) {
       if (limit.what != Limit::kBytes) throw;
       if (way_ == Way::kDiagram) throw;

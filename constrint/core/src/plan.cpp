@@ -88,6 +88,14 @@ void run(const Plan& plan, void* stream, const Value* values, void* blas) {
                  reinterpret_cast<const void*>(*operands[1]), reinterpret_cast<void*>(*operands[2]));
         break;
       }
+      case Step::kMatmul: {
+        void* operands[6] = {};
+        for (int which = 0; which < 6; ++which) {
+          if (step.operands[which] != kNoSlot) operands[which] = reinterpret_cast<void*>(values[step.operands[which]]);
+        }
+        multiply(*step.matmul, stream, operands);
+        break;
+      }
       case Step::kKernel:
         run_kernel(*plan.driver, step, stream, values);
     }

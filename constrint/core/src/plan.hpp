@@ -28,7 +28,7 @@ struct Demand {
 };
 
 struct Step {
-  enum Kind : uint8_t { kKernel, kFill, kProduct } kind = kKernel;
+  enum Kind : uint8_t { kKernel, kFill, kProduct, kMatmul } kind = kKernel;
   // filling
   uint32_t slot = 0;
   int64_t shift = 0;
@@ -41,13 +41,16 @@ struct Step {
   std::vector<Patch> patches;
   // a library's product of three slots
   Product product{};
-  uint32_t operands[3] = {};
+  uint32_t operands[6] = {};
+  // a library's product with its epilogue, of up to six slots; those that it lacks are kNoSlot
+  std::shared_ptr<const Matmul> matmul;
 };
 
 // Type of a slot's value; any where no step uses it.
 enum class SlotKind : uint8_t { kUnused, kWord, kFloat };
 
 constexpr uint32_t kMaxSlots = 256;
+constexpr uint32_t kNoSlot = kMaxSlots;
 constexpr int64_t kMaxWords = int64_t{1} << 40;  // filled by one step
 
 struct Plan {

@@ -42,6 +42,8 @@ class Budget {
   // Counts memory about to be allocated, and memory released.
   void take(int64_t more, const std::vector<int>& variables);
   void give(int64_t less) { bytes -= less; }
+  // Where memory is short, blocks of this thread go back to the system as soon as they are given back.
+  void return_blocks() const;
   // Counts more rows of a table, and makes room for them.
   void add_rows(Table& table, int64_t more);
 

@@ -20,8 +20,6 @@ LIBRARY_EXCLUDED = {
     KERNELS: "the caller asked for kernels of this package",
     STEADY: "one kernel has to serve any number of rows at little cost to the host",
 }
-#: Reason why the library does not take activations.
-NO_ACTIVATION = "torch has no operator that ends in this activation, rounded once"
 
 
 @lru_cache(maxsize=1)

@@ -68,6 +68,9 @@ class Measured:
     pointer_split_sectors: float
     pointer_split_lines: float
     promoted_share: float
+    three_pass: float
+    across_k: float
+    three_pass_across_k: float
     split_finish_s: float
     split_read_s: float
     request_bytes: float

@@ -69,7 +69,8 @@ def matmul(
         alpha: Factor of the product.
         beta: Factor of c; where it is 0, c is not read.
         c: Broadcastable to the result's shape.
-        activation: "relu", "gelu" (exact), "silu", "gelu_tanh", "sigmoid", "quick_gelu", "relu2" (squared relu) or "tanh".
+        activation: "relu", "gelu" (exact), "silu", "gelu_tanh", "sigmoid", "quick_gelu" (x * sigmoid(1.702 * x)),
+            "relu2" (relu squared) or "tanh".
         out_dtype: Type of the result; None: fp8 gives bf16, int8 gives int32, anything else its own type.
         kernel: "auto": the best candidate by evidence, of our kernels and torch's own product (cuBLAS, hipBLASLt);
             "kernels": of our kernels; "library": torch's own product, whose gradients are chosen among all;

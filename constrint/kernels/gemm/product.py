@@ -133,8 +133,9 @@ class Product:
         is_three_pass: Whether fp32 operands are multiplied in three tf32 passes.
         has_nvrtc: Whether there is a compiler for kernels in CUDA C++.
         no_library: Reason why torch's operators may not run it, besides sizes and layouts; empty where they may.
-        no_library_end: Reason why torch's operators do not take its epilogue, besides sizes and layouts; likewise.
-        activation: Name of the activation of its epilogue; empty for none. No model depends on it.
+        no_library_end: Reason why the library does not take its epilogue without the activation, besides sizes and
+            layouts; likewise.
+        activation: Name of the activation of its epilogue; empty for none.
         any_rows: Whether the kernel has to serve any number of rows; `m` is then the number to choose for.
     """
 

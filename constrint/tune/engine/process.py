@@ -21,7 +21,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from constrint.tune.keeper import is_larger, keep
+from constrint.tune.keeper import delays_of, is_larger, keep
 from constrint.tune.messages import (
     BrokenChannel,
     Channel,
@@ -39,6 +39,8 @@ from constrint.tune.trial import Outcome
 MAX_FILE_BYTES, MAX_MESSAGE_BYTES = 256 << 20, 1 << 20
 #: Time that a process has to end with all that it started, in seconds.
 END_S = 5.0
+#: Time that waiting for a processor adds to a time limit at most, in limits.
+MOST_DELAY = 4.0
 
 Asked = TypeVar("Asked")
 Told = TypeVar("Told")
@@ -82,6 +84,8 @@ class Worker(Generic[Asked, Told]):
         start_s: Time limit of the start, in seconds.
         max_memory_bytes: Limit of the memory of the process and of all that it starts.
 
+    On a busy machine a process waits for a processor; a request has that time besides its limit, within `MOST_DELAY`.
+
     Attributes:
         was_fresh: Whether the last request was the first one of its process.
     """
@@ -103,6 +107,8 @@ class Worker(Generic[Asked, Told]):
         self._pipes: list[Connection] = []
         self._channel: Channel | None = None
         self._until = 0.0
+        #: The waits of its threads for a processor at the start of the request.
+        self._delays: dict[int, float] = {}
         self._is_ready = False
         #: Unanswered requests with their time limits; the process works on the first, whose number is `_number`.
         self._open: deque[tuple[Asked, float]] = deque()
@@ -205,6 +211,7 @@ class Worker(Generic[Asked, Told]):
         """Start the clock of the next request."""
         if self._open:
             self._until = time.monotonic() + self._open[0][1]
+            self._delays = delays_of(self._process.pid)
 
     def _reply(self) -> WorkerReply | None:
         """The reply to the first request; None while there is none."""
@@ -249,11 +256,19 @@ class Worker(Generic[Asked, Told]):
             self._lose(Outcome.CRASHED, ending(self._process.exitcode))
         if self._is_closed and time.monotonic() > self._until:
             self._lose(Outcome.CRASHED, "it closed its pipes")
-        if time.monotonic() > self._until:
-            what = "started within" if not self._is_ready else "answered within"
-            self._lose(Outcome.TIMED_OUT, f"not {what} its time")
         if is_larger(self._process.pid, self._max_memory):
             self._lose(Outcome.CRASHED, f"took more than {self._max_memory / 2**30:.1f} GiB of the host's memory")
+        late = time.monotonic() - self._until
+        if late > 0 and late > self._delay():
+            what = "started within" if not self._is_ready else "answered within"
+            self._lose(Outcome.TIMED_OUT, f"not {what} its time")
+
+    def _delay(self) -> float:
+        """How long a thread has waited for a processor since the request began, within `MOST_DELAY` of its limit."""
+        if not self._is_ready:
+            return 0.0
+        waited = (delay - self._delays.get(thread, 0.0) for thread, delay in delays_of(self._process.pid).items())
+        return min(max(waited, default=0.0), MOST_DELAY * self._open[0][1])
 
     def _lose(self, outcome: Outcome, message: str) -> None:
         """End the process over the first request."""

@@ -69,6 +69,9 @@ ENDS = (
     CompiledEpilogue("fp16", "bf16", "", "gelu"),
     CompiledEpilogue("bf16", "", "fp64", "relu"),
     CompiledEpilogue("bf16", "", "", "silu"),
+    CompiledEpilogue("bf16", "bf16", "", "gelu", in_boxes=True, buffers=2),
+    CompiledEpilogue("fp16", "fp32", "", "gelu_tanh", in_boxes=True),
+    CompiledEpilogue("bf16", "fp32", "bf16", "gelu", in_boxes=True, buffers=2),
     CompiledEpilogue("int32"),
 )
 

@@ -23,6 +23,7 @@ from torch import Tensor
 from constrint.hwmodels import load_gpu
 from constrint.kernels.gemm.cuda.launch import cuda_launches
 from constrint.kernels.gemm.launch import Epilogue, GemmCall, Machine
+from constrint.kernels.gemm.reference import ACTIVATIONS, gemm_reference
 from constrint.kernels.launch.cuda import CudaLaunch
 from tests.support.cuda_gemm_on_cpu import built, run
 from tests.support.wgmma_on_cpu import Mistake
@@ -47,8 +48,8 @@ class Case:
         spares: Whether to run the variant that is compiled where registers are short.
         batch: Products.
         shared: Operands that all products share, "a" or "b".
-        source: Whether a matrix like C is added.
         config: What differs from `USUAL`.
+        end: What is added ("bias", "source"), and the activation's name; results in boxes alone.
     """
 
     shape: tuple[int, int, int]
@@ -61,8 +62,8 @@ class Case:
     spares: bool = False
     batch: int = 1
     shared: str = ""
-    source: bool = False
     config: dict[str, int] = field(default_factory=dict)
+    end: tuple[str, ...] = ()
 
 
 #: Tiles with edges on all sides and several slices, every layout, every way of sharing work.
@@ -101,11 +102,33 @@ CASES = {
         (20, 150, 70), "cr", batch=5, shared="b", config={"tile_m": 24, "turned": 1}
     ),
     "a batch, with A for all and a matrix to add": Case(
-        (70, 5, 70), "rc", rounds=True, batch=3, shared="a", source=True
+        (70, 5, 70), "rc", rounds=True, batch=3, shared="a", end=("source",)
     ),
     "a batch, K in parts": Case((64, 100, 901), "rr", blocks=8, batch=2, config={"split_k": 4}),
     "a batch, results of 16 bits in turns": Case(
         (70, 72, 130), "cc", rounds=True, batch=4, blocks=3, config={"consumers": 2, "in_turns": 1, "tile_n": 72}
+    ),
+    "boxes, bias and gelu": Case(
+        (130, 152, 70), "rr", rounds=True, shift=8, config={"tile_n": 152}, end=("bias", "gelu")
+    ),
+    "boxes, bias and silu, turned": Case(
+        (150, 304, 70),
+        "rr",
+        rounds=True,
+        shift=8,
+        config={"tile_m": 152, "tile_n": 128, "turned": 1, "consumers": 2},
+        end=("bias", "silu"),
+    ),
+    "boxes, everything, in turns": Case(
+        (130, 136, 70),
+        "rr",
+        rounds=True,
+        shift=8,
+        config={"tile_m": 64, "tile_n": 128, "in_turns": 1, "consumers": 2},
+        end=("bias", "source", "quick_gelu"),
+    ),
+    "boxes, source, K in parts": Case(
+        (64, 136, 901), "rr", rounds=True, shift=8, blocks=8, config={"split_k": 4, "tile_n": 72}, end=("source",)
     ),
 }
 
@@ -132,8 +155,17 @@ def call_of(case: Case) -> GemmCall:
         # Between two products there are rows that belong to neither.
         whole = torch.full((case.batch, m + 1, n + case.shift + 8 - case.shift % 8), torch.nan).to(case.dtype)
         out = whole[:, :m, case.shift : case.shift + n]
-    source = torch.randint(-9, 9, size).to(case.dtype) if case.source else None
-    return GemmCall(a, b, out, Machine.of(H200), Epilogue(source=source, beta=2.0 if case.source else 0.0), "tf32")
+    end = Epilogue()
+    if case.end:
+        bias = torch.randint(-9, 9, (n,)).to(case.dtype) if "bias" in case.end else None
+        source = None
+        if "source" in case.end:
+            source = torch.full((case.batch, m, n + 6), torch.nan).to(case.dtype)[:, :, 2 : n + 2]
+            source.copy_(torch.randint(-9, 9, size))
+        activation = case.end[-1] if case.end[-1] in ACTIVATIONS else None
+        # Sums of many small numbers, so that activations are not all flat.
+        end = Epilogue(bias, source, 2.0**-5, 0.25, activation)
+    return GemmCall(a, b, out, Machine.of(H200), end, "tf32")
 
 
 def operands(is_own: bool, case: Case, shape: tuple[int, int], by_rows: bool, gap: int) -> Tensor:
@@ -141,7 +173,9 @@ def operands(is_own: bool, case: Case, shape: tuple[int, int], by_rows: bool, ga
     if case.batch == 1 or not is_own:
         return operand(*shape, by_rows, gap, case.dtype).expand(case.batch, *shape)
     every = [operand(*shape, by_rows, gap, case.dtype) for _ in range(case.batch)]
-    memory = torch.cat([each._base if each._base._base is None else each._base._base for each in every])
+    memory = torch.cat(
+        [each.as_strided((each.untyped_storage().nbytes() // each.itemsize,), (1,), 0) for each in every]
+    )
     strides = len(memory) // case.batch, *every[0].stride()
     return memory.as_strided((case.batch, *shape), strides, every[0].storage_offset())
 
@@ -162,10 +196,14 @@ def outcome(library: CDLL, case: Case, mistake: int = 0, seed: int = 1) -> tuple
     torch.manual_seed(seed)
     call = call_of(case)
     status = run(library, launch_of(case, call), case.blocks, seed, mistake)
-    sums = call.a.double() @ call.b.double()
-    if call.epilogue.source is not None:
-        sums = sums + call.epilogue.beta * call.epilogue.source.double()
-    is_exact = torch.equal(call.out, sums.to(call.out.dtype))
+    end = call.epilogue
+    exact = gemm_reference(call.a.double(), call.b.double(), end.bias, end.source, end.alpha, end.beta, end.activation)
+    if end.activation is None:
+        is_exact = torch.equal(call.out, exact.to(call.out.dtype))
+    else:
+        # Half a unit of bf16, and an eighth for the approximation: 2^-8 is a unit of the largest mantissa.
+        bound = exact.abs() * (2.0**-8 + 2.0**-11) + 2.0**-30
+        is_exact = bool(((call.out.double() - exact).abs() <= bound).all())
     call.out.fill_(torch.nan if call.out.is_floating_point() else 0)
     whole = call.out if call.out._base is None else call.out._base
     return status, is_exact and (not case.rounds or bool(whole.isnan().all()))
@@ -191,6 +229,19 @@ MISTAKES: dict[str, tuple[str, str, str, str, str]] = {
     "the TMA unit does not see what was stored": ("results in boxes", "store.cuh", "@", "fence_for_boxes();", ""),
     "boxes go where rows of wgmma are, though it is turned": (
         *("results in boxes, turned", "store.cuh", "const int x = @ ?", "TURNED", "!TURNED"),
+    ),
+    "the bias of other columns": (
+        *("boxes, bias and gelu", "store.cuh", "const int at = @;", "column + 8 * j", "column + 8 * (j ^ 1)"),
+    ),
+    "the bias of the other row, where it is turned": (
+        *("boxes, bias and silu, turned", "store.cuh", "const float bias = @ ?", "number % 2", "number % 2 == 0"),
+    ),
+    "the source of the other row": (
+        "boxes, everything, in turns",
+        "store.cuh",
+        "= (row + @) * s.end",
+        "8 * i",
+        "8 - 8 * i",
     ),
     "rows of C are taken for aligned": (
         *("results of 16 bits, narrow", "store.cuh", "if (@) {", "s.is_aligned", "true"),

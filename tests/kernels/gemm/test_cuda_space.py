@@ -87,7 +87,7 @@ def test_of_four_blocks_each_loads_a_part_of_every_slice() -> None:
         ("a100", product(4096, 4096, 4096), "written for Hopper's wgmma"),
         ("b200", product(4096, 4096, 4096), "written for Hopper's wgmma"),
         ("mi300x", product(4096, 4096, 4096), "written for Hopper's wgmma"),
-        ("h200", product(64, 64, 64, batch=2), "one product at a time"),
+        ("h200", product(64, 64, 100, batch=2), "copies no operand"),
         ("h200", product(64, 64, 64, "tf32", three_pass=1, transpose_b=1), "fp32 in one pass"),
         ("h200", product(4096, 4096, 4097), "copies no operand"),
         ("h200", product(4096, 4097, 4096), "copies no operand"),
@@ -197,7 +197,6 @@ def test_tables_hold_valid_configurations_near_the_best_of_the_whole_space(
 def test_other_kernels_take_what_it_refuses() -> None:
     assert choose(product(5000, 5000, 5000)).kernel == CUDA.full_name
     assert choose(product(5000, 5001, 5000)).kernel != CUDA.full_name
-    assert choose(product(512, 512, 512, batch=8)).kernel != CUDA.full_name
 
 
 @pytest.mark.parametrize(

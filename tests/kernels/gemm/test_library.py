@@ -27,6 +27,8 @@ from constrint.kernels.gemm.library.cost import (
     FEWEST,
     PUBLISHED_COLUMNS,
     Kind,
+    copy_rate,
+    ended_s,
     left_out_error,
     left_out_ratios,
     library_s,
@@ -34,7 +36,7 @@ from constrint.kernels.gemm.library.cost import (
     place_of_row,
     points_of,
 )
-from constrint.kernels.gemm.library.spec import LIBRARY, inability
+from constrint.kernels.gemm.library.spec import LIBRARY, inability, library_refusal
 from constrint.kernels.gemm.product import MatrixLayout, Product
 from constrint.kernels.gemm.spec import GemmSpec
 from constrint.kernels.registry import load_kernel, load_spec
@@ -95,7 +97,6 @@ def _slower(line: str, factor: float) -> str:
         pytest.param(product(256, 256, 8192), id="deeper"),
         pytest.param(product(256, 256, 256, "fp16"), id="another type"),
         pytest.param(product(256, 256, 256, transpose_b=1), id="another order of axes"),
-        pytest.param(product(256, 256, 256, bias=1), id="another end"),
         pytest.param(product(256, 256, 256, wide_output=1), id="a wider result"),
         pytest.param(product(256, 256, 256, batch=4), id="a batch"),
         pytest.param(product(256, 255, 256), id="odd rows"),
@@ -180,9 +181,6 @@ def test_the_shipped_measurements_are_read_and_near_each_other() -> None:
 
 
 UNABLE: list[tuple[Product, str]] = [
-    (product(4096, 4096, 4096, "tf32", three_pass=1), "keep their precision"),
-    (product(256, 256, 256, bias=1, source=1), "not both"),
-    (product(256, 256, 256, bias=1, batch=2), "add no row"),
     (product(256, 256, 256, bias=1, wide_output=1), "plain 16-bit products alone"),
     (product(256, 256, 256, "fp8", transpose_b=1, bias=1), "one plain product"),
     (product(256, 256, 256, "fp8"), "B by columns"),
@@ -197,6 +195,34 @@ UNABLE: list[tuple[Product, str]] = [
 def test_what_no_operator_of_torch_computes_is_refused(asked: Product, reason: str) -> None:
     assert reason in inability(asked)
     assert reason in load_gemm_library().refusal(H200, asked)
+
+
+@pytest.mark.parametrize(
+    ("asked", "reason"),
+    [
+        (product(256, 256, 256, bias=1, source=1), "not both"),
+        (product(256, 256, 256, bias=1, batch=2), "add no row"),
+    ],
+    ids=["both", "a batch"],
+)
+def test_whole_epilogues_are_those_of_cublas(asked: Product, reason: str) -> None:
+    assert reason in inability(asked)
+    assert inability(asked, takes_ends=True) == ""
+    assert library_refusal(H200, asked) == library_refusal(None, asked) == ""
+    assert reason in library_refusal(load_gpu("mi300x"), asked)
+    for activation, is_taken in (("relu", True), ("gelu", False), ("silu", False)):
+        assert (library_refusal(H200, replace(asked, activation=activation)) == "") is is_taken
+
+
+def test_an_epilogue_costs_no_more_than_its_bytes(tables: Path) -> None:
+    """The table has plain products alone; cuBLAS adds a row in the same launch, and reads a matrix in it."""
+    write_table(tables, H200, 0.9)
+    plain, bias, both = (
+        ended_s(H200, product(256, 256, 256, **options)) for options in ({}, {"bias": 1}, {"bias": 1, "source": 1})
+    )
+    assert plain is not None
+    assert bias == plain
+    assert both == pytest.approx(plain + 2 * 256 * 256 / copy_rate(H200))
 
 
 def test_what_torch_computes_is_not_refused() -> None:

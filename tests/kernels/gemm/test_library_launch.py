@@ -83,7 +83,7 @@ def test_a_product_goes_to_the_library_where_it_is_faster(
     bias = randn(48) if end == "bias" else None
     c, beta = (randn(batch, 32, 48, seed=3), 0.5) if end == "source" else (None, 0.0)
     made = first_call.run(a, b, bias, c, End(1.0, beta, None, torch.float16))
-    is_possible = not (end == "bias" and batch > 1)
+    is_possible = not (end == "bias" and batch > 1)  # without cuBLASLt
     assert (as_h200 == [LIBRARY]) is is_possible
     if is_possible:
         close(made, a, b, bias, c, beta)
@@ -92,7 +92,7 @@ def test_a_product_goes_to_the_library_where_it_is_faster(
 def test_what_torch_does_not_compute_goes_to_our_kernels(as_h200: list[str]) -> None:
     a, b = randn(1, 64, 64), randn(1, 64, 64)
     cases: list[tuple[float, str | None, Tensor | None, torch.dtype]] = [
-        (1.0, "relu", None, torch.float16),
+        (1.0, "gelu", None, torch.float16),
         (2.0, None, None, torch.float16),
         (1.0, None, randn(64).float(), torch.float16),
         (1.0, None, None, torch.bfloat16),
@@ -113,8 +113,11 @@ def test_a_caller_chooses_between_ours_and_the_library(as_h200: list[str]) -> No
     odd_a, odd_b = randn(1, 7, 64), randn(1, 64, 5)
     close(first_call.run(odd_a, odd_b, None, None, End(*end, "library")), odd_a, odd_b)
     assert as_h200.pop() == LIBRARY, "measured or not"
+    activated = first_call.run(a, b, None, None, End(1.0, 0.0, "relu", torch.float16, "library"))
+    assert as_h200.pop() == LIBRARY
+    torch.testing.assert_close(activated, (a @ b).relu())
     with pytest.raises(UnsupportedError, match=r"kernel='library'.*activation"):
-        first_call.run(a, b, None, None, End(1.0, 0.0, "relu", torch.float16, "library"))
+        first_call.run(a, b, None, None, End(1.0, 0.0, "gelu", torch.float16, "library"))
 
 
 def test_deterministic_algorithms_are_ours(as_h200: list[str]) -> None:

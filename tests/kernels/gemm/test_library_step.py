@@ -23,8 +23,9 @@ from constrint.kernels.gemm.first_call import plan_of_call
 from constrint.kernels.gemm.launch import Epilogue, GemmCall, Machine
 from constrint.kernels.gemm.library import planned
 from constrint.kernels.gemm.library import planned as library_step
+from constrint.kernels.gemm.library.fused import Matrix, matrix_of
 from constrint.kernels.gemm.library.launch import LibraryLaunch
-from constrint.kernels.gemm.library.planned import Matrix, matrix_of, step_of
+from constrint.kernels.gemm.library.planned import step_of
 from constrint.kernels.launch.plan import driver
 from constrint.kernels.launch.plan.recipe import ProductStep, Recipe
 from constrint.kernels.launch.plan.shape import NotPlannedError

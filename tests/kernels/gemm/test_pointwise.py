@@ -1,8 +1,9 @@
-"""The library's product, then a pointwise kernel: when it is chosen, its results, and how a plan records it."""
+"""The library's product and a pointwise kernel on it: when they are chosen, their results, and their plan."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from tests.support.shared import SharedResults
 if missing_packages("torch", "triton"):
     pytest.skip("needs the extra [torch]: torch or triton is not installed", allow_module_level=True)
 
+import msgspec
 import torch
 
 from constrint.choose import Decision, decide
@@ -24,12 +26,15 @@ from constrint.kernels.gemm import first_call
 from constrint.kernels.gemm.candidates import request_of, with_activation
 from constrint.kernels.gemm.first_call import End
 from constrint.kernels.gemm.launch import Epilogue, GemmCall, Machine
-from constrint.kernels.gemm.library.candidates import COMPOSED, pointwise_s, sums_of
+from constrint.kernels.gemm.library.candidates import COMPOSED, begun, pointwise_s
 from constrint.kernels.gemm.library.cost import library_s
+from constrint.kernels.gemm.library.fused import divided, matmul_of
 from constrint.kernels.gemm.library.launch import LibraryLaunch
-from constrint.kernels.gemm.pointwise.launch import pointwise_launch, pointwise_reference, sums_call
+from constrint.kernels.gemm.pointwise.launch import pointwise_launch, pointwise_reference
 from constrint.kernels.gemm.product import Product
 from constrint.kernels.gemm.reference import gemm_reference
+from constrint.kernels.launch.plan import matmul_library
+from constrint.kernels.launch.plan.matmul_library import Algorithm, Matmul
 from tests.support.decisions import begin_anew
 from tests.support.gemm import product
 from tests.support.library_table import forget_tables, use_tables_of, write_table
@@ -41,7 +46,11 @@ CASES: dict[str, dict[str, Any]] = {
     "bias relu": {"bias": True, "activation": "relu"},
     "everything": {"bias": True, "source": True, "alpha": 0.5, "beta": 2.0, "activation": "silu"},
     "source by columns": {"source": True, "beta": -1.0, "by_columns": True},
-    "cast alone": {},
+    "a batch": {"batch": 3, "bias": True, "source": True, "beta": 0.5, "activation": "gelu"},
+    "a repeated matrix": {"batch": 2, "source": True, "beta": 0.5, "repeated": True},
+    "rows with gaps": {"gap": True, "activation": "gelu"},
+    "fp32": {"dtype": "float32", "activation": "silu"},
+    "fp32 with a bias": {"dtype": "float32", "bias": True, "activation": "gelu"},
     "one row": {"m": 1, "n": 77, "bias": True},
     "one column": {"m": 77, "n": 1, "activation": "relu"},
     "wide": {"m": 3, "n": 1500, "bias": True},
@@ -60,11 +69,10 @@ def test_the_kernel_rounds_once_what_the_reference_computes(name: str, outcomes:
 
 
 def test_the_reference_is_that_of_the_whole_product() -> None:
-    a, b, bias, source = (torch.randn(shape).half() for shape in ((1, 9, 16), (1, 16, 5), (5,), (1, 9, 5)))
-    end = Epilogue(bias, source, 0.5, 2.0, "gelu")
-    call = GemmCall(a, b, torch.empty(1, 9, 5).half(), Machine(4), end, "ieee")
+    a, b, bias, source = (torch.randn(shape).double() for shape in ((1, 9, 16), (1, 16, 5), (5,), (1, 9, 5)))
+    rest = Epilogue(bias, source, 0.5, 2.0, "gelu")
     expected = gemm_reference(a, b, bias, source, 0.5, 2.0, "gelu")
-    assert torch.equal(pointwise_reference(call, a.float() @ b.float()), expected)
+    torch.testing.assert_close(pointwise_reference(a @ b, rest), expected)
 
 
 @pytest.fixture
@@ -81,12 +89,12 @@ def decided(activation: str = "gelu", **options: int) -> Decision:
     return decide(with_activation(request, activation))
 
 
-def test_it_runs_where_it_is_clearly_faster_than_one_kernel(tables: Path) -> None:
+def test_it_runs_where_predictions_do_not_tell_that_one_kernel_is_faster(tables: Path) -> None:
     fused = decided()
     assert fused.program.name != COMPOSED
     assert COMPOSED not in [program.name for program in fused.passed_over], "without a table nothing is predicted"
     # A library three times as fast as it can be: the pointwise kernel does not matter.
-    write_table(tables, H200, 3.0, ends=("plain", "wide"))
+    write_table(tables, H200, 3.0)
     forget_tables()
     composed = decided()
     assert [(step.role, step.kernel) for step in composed.program.steps] == [
@@ -95,44 +103,128 @@ def test_it_runs_where_it_is_clearly_faster_than_one_kernel(tables: Path) -> Non
     ]
     asked = composed.request.detail
     assert isinstance(asked, Product)
-    seconds = library_s(H200, sums_of(asked))
+    seconds = library_s(H200, begun(asked))
     assert seconds is not None
     assert composed.seconds == pytest.approx(seconds + pointwise_s(H200, asked))
     assert composed.seconds < fused.seconds
     assert fused.program.name in [program.name for program in composed.passed_over]
-    assert "clearly faster by prediction" in composed.program.why
-    # At the fused kernel's own time it is passed over.
-    share = 3.0 * seconds / (fused.seconds - pointwise_s(H200, asked))
-    write_table(tables, H200, share, ends=("plain", "wide"))
+    assert "do not tell it from" in composed.program.why
+    # Where one kernel is predicted to take two thirds of its time, that one runs.
+    share = 3.0 * seconds / (1.5 * fused.seconds - pointwise_s(H200, asked))
+    write_table(tables, H200, share)
     forget_tables()
     assert decided().program.name == fused.program.name
 
 
-def test_it_is_no_candidate_where_the_library_takes_the_whole_product_or_no_plan_can_call_it(tables: Path) -> None:
-    write_table(tables, H200, 3.0, ends=("plain", "wide"), dtypes=("bf16", "tf32"), batches=(1, 4))
-    for asked in (product(4096, 4096, 4096), product(1024, 1024, 1024, "tf32", bias=1, source=1)):
+def test_it_is_no_candidate_where_the_library_takes_the_whole_product_or_none(tables: Path) -> None:
+    write_table(tables, H200, 3.0, dtypes=("bf16", "tf32"), batches=(1, 4))
+    for asked in (product(4096, 4096, 4096), product(1024, 1024, 1024, bias=1, source=1)):
         decision = decide(request_of(H200, asked))
         assert COMPOSED not in [program.name for program in decision.programs]
-    assert COMPOSED not in [program.name for program in decided(batch=4).programs]
-    with pytest.raises(UnsupportedError, match="single products of 16-bit operands alone"):
-        decide(request_of(H200, product(64, 64, 64, "tf32"), kernel="library+pointwise"))
+    assert decided("relu").kernel == "gemm.library"
+    assert COMPOSED in [program.name for program in decided(batch=4).programs]
+    with pytest.raises(UnsupportedError, match="16-bit and 32-bit operands alone"):
+        decide(with_activation(request_of(H200, product(64, 64, 64, "int8"), kernel="library+pointwise"), "gelu"))
+    with pytest.raises(UnsupportedError, match="its whole epilogue"):
+        decide(with_activation(request_of(H200, product(64, 64, 64), kernel="library+pointwise"), "relu"))
+
+
+def call_of(dtype: torch.dtype = torch.bfloat16, batch: int = 1, **options: Any) -> GemmCall:
+    """A call with a bias and a source matrix."""
+    a, b = torch.randn(batch, 64, 32).to(dtype), torch.randn(batch, 32, 48).to(dtype)
+    ends: dict[str, Any] = {"bias": torch.randn(48).to(dtype), "source": torch.randn(batch, 64, 48).to(dtype)}
+    end = Epilogue(**(ends | {"alpha": 0.5, "beta": 2.0} | options))
+    return GemmCall(a, b, torch.empty(batch, 64, 48).to(dtype), Machine(4), end, "ieee")
+
+
+def test_the_library_takes_what_it_can_of_an_epilogue() -> None:
+    whole = call_of(activation="relu")
+    assert divided(whole) == (whole, None)
+    call = call_of(activation="gelu")
+    inside, rest = divided(call)
+    assert inside.epilogue == replace(call.epilogue, activation=None)
+    assert rest == Epilogue(activation="gelu")
+    # A matrix by columns is left to the kernel, and so is what comes after it.
+    by_columns = torch.randn(1, 48, 64).bfloat16().mT
+    call = call_of(source=by_columns, activation="relu")
+    inside, rest = divided(call)
+    assert inside.epilogue == replace(call.epilogue, source=None, beta=0.0, activation=None)
+    assert rest == Epilogue(None, by_columns, 1.0, 2.0, "relu")
+    call = call_of(bias=torch.randn(48))
+    _, rest = divided(call)
+    assert rest == Epilogue(call.epilogue.bias)
+
+
+def multiplied(matmul: Matmul, operands: list[torch.Tensor], bias: torch.Tensor | None) -> torch.Tensor:
+    """As cublasLtMatmul would: matrices by columns; gives D' in fp64."""
+    m, n, k = matmul.sizes
+    turned = [operation == 1 for operation in matmul.operations]
+    shapes = [(k, m) if turned[0] else (m, k), (n, k) if turned[1] else (k, n), (m, n)]
+    seen = []
+    for (rows, columns), tensor, stride, step in zip(
+        shapes, operands, matmul.strides, matmul.batch_strides, strict=False
+    ):
+        assert stride >= rows, "a library refuses columns that overlap"
+        assert tensor.storage_offset() == 0
+        seen.append(tensor.as_strided((matmul.batch, rows, columns), (step, 1, stride)).double())
+    a, b = (each.mT if is_turned else each for each, is_turned in zip(seen, turned, strict=False))
+    alpha, beta = matmul.factors
+    d = alpha * (a @ b) + (beta * seen[2] if beta else 0.0)
+    d = d if bias is None else d + bias.double()[:, None]
+    return d.relu() if matmul.epilogue & matmul_library.RELU else d
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("layout", ["rr", "rc", "cr", "cc"])
+@pytest.mark.parametrize("end", [{}, {"source": None}, {"bias": None}, {"activation": "relu"}])
+def test_what_cublaslt_is_asked_for_is_the_product(batch: int, layout: str, end: dict[str, Any]) -> None:
+    call = call_of(torch.float16, batch, **end)
+    a, b = (t if order == "r" else t.mT.contiguous().mT for t, order in zip((call.a, call.b), layout, strict=True))
+    call = replace(call, a=a, b=b)
+    matmul = matmul_of(call)
+    assert matmul is not None
+    matmul = msgspec.msgpack.decode(msgspec.msgpack.encode(matmul), type=Matmul)
+    e = call.epilogue
+    source = call.out if e.source is None else e.source
+    found = multiplied(matmul, [call.b, call.a, source], e.bias).mT
+    bias, added = (None if t is None else t.double() for t in (e.bias, e.source))
+    beta = e.beta if e.source is not None else 0.0
+    expected = gemm_reference(a.double(), b.double(), bias, added, e.alpha, beta, e.activation)
+    torch.testing.assert_close(found, expected)
+    assert matmul.has_bias is (e.bias is not None)
+
+
+def test_what_cublaslt_does_not_take_has_no_step() -> None:
+    for call in (
+        call_of(torch.float64),
+        call_of(activation="gelu"),
+        call_of(source=torch.randn(1, 48, 64).bfloat16().mT),
+        replace(call_of(), a=torch.randn(1, 64, 64).bfloat16()[:, :, ::2]),
+    ):
+        assert matmul_of(call) is None
+    tf32 = matmul_of(replace(call_of(torch.float32), precision="tf32"))
+    exact = matmul_of(replace(call_of(torch.float32), precision="tf32x3"))
+    assert tf32 is not None
+    assert exact is not None
+    assert (tf32.compute, exact.compute) == (matmul_library.IN_TF32, matmul_library.IN_FP32)
 
 
 def test_its_plan_is_cublas_and_one_launch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The slots: a, b, bias, c, the result, the sums. Recorded here without a device."""
-    from constrint.kernels.gemm.library import planned
-    from constrint.kernels.launch.plan.recipe import FillStep, Recipe, RecordedCall
+    """The slots: a, b, bias, c, the result, the library's workspace. Recorded here without a device."""
+    from constrint.kernels.gemm.library import fused, launch, planned
+    from constrint.kernels.launch.plan.recipe import FillStep, MatmulStep, Recipe, RecordedCall
 
     launched: list[Any] = []
 
     def recorded(launches: Any, tensors: Any, results: Any, scratch: Any, note: str, **_: Any) -> RecordedCall:
         launched.extend(launches)
-        assert [piece.shape for piece in scratch.fresh] == [(1, 64, 48)]
-        outputs = [([64, 48], [48, 1], "bfloat16"), ([64 * 48 * 4], [1], "uint8")]
-        return RecordedCall(Recipe([FillStep(0, 0, 0)], outputs, 1, 0, note), [])
+        return RecordedCall(Recipe([FillStep(0, 0, 0)], [([64, 48], [48, 1], "bfloat16")], 1, 0, note), [])
 
     monkeypatch.setattr(planned, "recipe_of", recorded)
-    monkeypatch.setattr(planned, "has_blas", lambda: True)
+    for module in (matmul_library, launch):
+        monkeypatch.setattr(module, "has_matmul", lambda: True)
+    monkeypatch.setattr(matmul_library, "chosen", lambda *_: Algorithm(bytes(64), 1000, 7))
+    monkeypatch.setattr(fused, "_device_of", lambda _: 0)
     monkeypatch.setattr(LibraryLaunch, "run", lambda _: None)
     monkeypatch.setattr(first_call, "machine_of", lambda _: (H200, Machine.of(H200)))
     begin_anew(monkeypatch)
@@ -140,36 +232,45 @@ def test_its_plan_is_cublas_and_one_launch(monkeypatch: pytest.MonkeyPatch) -> N
     bias = torch.randn(48).bfloat16()
     end = (1.0, 0.0, "gelu", None, "library+pointwise", "")
     made = first_call.plan_of_call((a, b, bias, None), end)
-    step, _ = made.recipe.steps
-    assert step.slots == (1, 0, 5)  # type: ignore[union-attr]
-    assert step.types == (14, 14, 0)  # type: ignore[union-attr]
+    assert made.recipe.outputs == [([64, 48], [48, 1], "bfloat16"), ([1000], [1], "uint8")]
     assert made.recipe.note == COMPOSED
-    (launch,) = launched
-    assert launch.arguments["activation"] == "gelu"
-    assert launch.arguments["bias_ptr"] is bias
+    (launch_of_end,) = launched
+    assert launch_of_end.arguments["activation"] == "gelu"
+    assert "bias_ptr" not in launch_of_end.arguments
+    recipe = msgspec.msgpack.decode(msgspec.msgpack.encode(made.recipe), type=Recipe)
+    step, _ = recipe.steps
+    assert isinstance(step, MatmulStep)
+    assert step.slots == (1, 0, 4, 4, 2, 5)
+    assert step.matmul.epilogue == matmul_library.BIAS
+    relu = first_call.plan_of_call((a, b, bias, None), (1.0, 0.0, "relu", None, "library", ""))
+    (whole,) = relu.recipe.steps
+    assert isinstance(whole, MatmulStep)
+    assert whole.matmul.epilogue == matmul_library.BIAS | matmul_library.RELU
 
 
-def test_without_a_plan_both_are_launched(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_plan_both_are_launched() -> None:
     """As the operator runs them; the pointwise kernel's reference stands in for its launch on the CPU."""
     a, b, bias = torch.randn(1, 16, 32).half(), torch.randn(1, 32, 24).half(), torch.randn(24).half()
-    call = GemmCall(a, b, torch.empty(1, 16, 24).half(), Machine(4), Epilogue(bias, activation="relu"), "ieee")
+    end = Epilogue(bias, activation="silu")
+    call = GemmCall(a, b, torch.full((1, 16, 24), float("nan")).half(), Machine(4), end, "ieee")
     program = decide(
-        with_activation(request_of(H200, product(16, 24, 32, "fp16"), kernel="library+pointwise"), "relu")
+        with_activation(request_of(H200, product(16, 24, 32, "fp16"), kernel="library+pointwise"), "silu")
     ).program
-    monkeypatch.setattr(
-        LibraryLaunch, "run", lambda each: each.call.out.copy_(each.call.a.float() @ each.call.b.float())
-    )
     product_launch, pointwise = first_call.launches_of(program, call)
     product_launch.run()
-    sums = pointwise.arguments["sums_ptr"]  # type: ignore[attr-defined]
-    assert torch.equal(pointwise_reference(call, sums), gemm_reference(a, b, bias, activation="relu"))
+    assert pointwise.arguments["bias_ptr"] is bias, "without cuBLASLt the library computes the plain product"  # type: ignore[attr-defined]
+    found = pointwise_reference(call.out.float(), end)
+    torch.testing.assert_close(
+        found, gemm_reference(a.float(), b.float(), bias, activation="silu"), rtol=1e-2, atol=1e-2
+    )
 
 
-def test_the_kernel_compiles_for_hopper_without_spills() -> None:
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_the_kernels_compile_for_hopper_without_spills(is_whole: bool) -> None:
     shapes = (1, 4096, 512), (1, 512, 4096), (1, 4096, 4096), (4096,)
     a, b, out, bias = (torch.empty(shape, dtype=torch.bfloat16, device="meta") for shape in shapes)
-    call = GemmCall(a, b, out, Machine.of(H200), Epilogue(bias, out, 2.0, 0.5, "gelu"), "ieee")
-    compiled = pointwise_launch(call, sums_call(call).out).compile(H200)
+    rest = Epilogue(bias, out, 2.0, 0.5, "gelu") if is_whole else Epilogue(activation="gelu")
+    compiled = pointwise_launch(GemmCall(a, b, out, Machine.of(H200), rest, "ieee"), rest).compile(H200)
     assert compiled.spill_bytes == 0
 
 

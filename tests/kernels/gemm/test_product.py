@@ -83,7 +83,7 @@ REFUSED: list[tuple[GemmSpec, str, Product, str]] = [
     ),
     (DESCRIPTOR, "h200", EXPANDED, "repeated in memory, larger than the operand"),
     *((CUDA, name, product(64, 64, 64), "written for Hopper's wgmma") for name in ("b200", "a100", "mi300x")),
-    (CUDA, "h200", product(4096, 4096, 4096, batch=2), "one product at a time"),
+    (CUDA, "h200", replace(product(4096, 4096, 4096, batch=2), a=MatrixLayout(is_expanded=True)), "repeated in memory"),
     (CUDA, "h200", product(4096, 4096, 4096, "tf32", three_pass=1), "multiplies fp32 in one pass"),
     (CUDA, "h200", product(4096, 4096, 4100), "it copies no operand"),
     (CUDA, "h200", EXPANDED, "repeated in memory"),
@@ -103,6 +103,13 @@ def test_kernels_take_what_they_are_for() -> None:
     for dtype in POINTER.dtypes:
         assert DESCRIPTOR.refusal(H200, product(4096, 4096, 4096, dtype, batch=3, source=1, wide_output=1)) == ""
     assert POINTER.refusal(H200, EXPANDED) == ""
+
+
+def test_an_operand_that_all_products_share_is_loaded_in_place_by_kernels_that_know_of_it() -> None:
+    shared = MatrixLayout(is_expanded=True, is_copied=True, is_shared=True)
+    asked = replace(product(512, 512, 512, batch=8), a=shared)
+    assert CUDA.refusal(H200, asked) == ""
+    assert "repeated in memory" in DESCRIPTOR.refusal(H200, asked)
 
 
 def test_a_ranking_names_the_kernels_that_cannot_and_why() -> None:

@@ -87,7 +87,6 @@ def test_fp32_is_multiplied_as_it_is() -> None:
     [
         ("t4", product(4, 4096, 4096, "fp16"), "sm_80 and later"),
         ("mi300x", product(4, 4096, 4096), "sm_80 and later"),
-        ("h200", product(4, 64, 64, batch=2), "one product at a time"),
         ("h200", product(4, 2**30 + 8, 16), "sizes of up to 1073741824"),
         (
             "h200",

@@ -44,10 +44,24 @@ extern "C" int run(int mistake, int blocks, unsigned seed, long long most_switch
 #else
 #define OF_BATCH
 #endif
+#if GROUPED
+  const auto offsets = taken<const int*>();
+  const auto bias_batch = taken<long long>();
+  const auto out = taken<out_t*>();
+#define OF_GROUPS , offsets, bias_batch, out
+#else
+#define OF_GROUPS
+#endif
+#if GATED
+  const TensorMap others_map = *taken<const TensorMap*>();
+#define OF_PAIRS , others_map
+#else
+#define OF_PAIRS
+#endif
   const auto kernel = [&] {
     gemm(rows_map, columns_map, RESULTS, bias, source, workspace, counters, sizes[0], sizes[1], sizes[2], sizes[3],
          sizes[4], sizes[5], sizes[6], sizes[7], stride, is_aligned, source_row, source_column, alpha, beta, by[0], by[1],
-         by[2], by[3] OF_BATCH);
+         by[2], by[3] OF_BATCH OF_GROUPS OF_PAIRS);
   };
   return fibers::run(kernel, blocks, (CONSUMERS + 1) * 128, seed, most_switches);
 }

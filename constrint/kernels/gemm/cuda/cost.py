@@ -31,6 +31,8 @@ from constrint.kernels.gemm.cuda.shape import (
     slice_bytes,
     turns_of_sums,
 )
+from constrint.kernels.gemm.epilogue.compiled import SUMS_BESIDE_SOURCE
+from constrint.kernels.gemm.epilogue.cost import activation_clk, end_clk
 from constrint.kernels.gemm.measured import read_constants
 from constrint.kernels.gemm.product import MatrixLayout, Product
 from constrint.kernels.gemm.spec import matrix_peak_flop_per_s
@@ -77,7 +79,9 @@ class CudaConstants:
     hand_over_bytes_per_clk: float
     sum_turn_s: float
     dram_share: float
+    batch_dram_share: float
     result_share: float
+    batch_result_share: float
     boundary_bytes: float
     kept_share: float
 
@@ -85,6 +89,11 @@ class CudaConstants:
 CONSTANTS = read_constants(CudaConstants, FILE)
 ASSUMED = read_constants(CudaConstants, FILE, assumed=True)
 
+#: What threads that store results take longer for elements of a source matrix, which each loads by itself, in vectors of
+#: results (168x128 turned with c: 181 us where none takes 61, 8192x3072x768 bf16 on an H100).
+SOURCE_TURNS = 4
+#: Bytes of a result that the TMA unit stores.
+BOX_ELEMENT_BYTES = 2
 #: Bytes that L2 and DRAM write at once, and bytes that the TMA unit stores at once.
 SECTOR_BYTES, ROW_BYTES = 32, 16
 #: Matrix instructions of a slice along K: each takes 32 of its 128 bytes.
@@ -110,7 +119,7 @@ def cuda_cost(
     def model(columns: Columns, blocks_per_sm: NDArray[Any]) -> CudaModel:
         return CudaModel(gpu, product, columns, constants)
 
-    key = "cuda", product.dtype, product.a, product.b, leaves_plainly(product), id(constants)
+    key = "cuda", product.dtype, product.a, product.b, leaves_plainly(product), product.batch > 1, id(constants)
     return derived(columns, blocks_per_sm, key, model).cost(product)
 
 
@@ -144,7 +153,9 @@ class CudaModel:
         c = {name: column.astype(np.float64) for name, column in whole.items()}
         self.gpu, self.dtype, self.constants = gpu, product.dtype, constants
         self.clock = loaded_clock_hz(gpu, product.dtype)
-        self.dram_rate = dram_bytes_per_s(gpu, constants.dram_share)
+        is_batch = product.batch > 1
+        self.dram_rate = dram_bytes_per_s(gpu, constants.batch_dram_share if is_batch else constants.dram_share)
+        self.result_share = constants.batch_result_share if is_batch else constants.result_share
         self.l2_size = max(1.0, nulls.l2_bytes(gpu).value)
         self.shape = WgmmaTile.of(whole)
         self.parts = c["split_k"]
@@ -183,7 +194,7 @@ class CudaModel:
         by_warp = -(-self.shape.own_columns // WARP_COLUMNS) * (ROWS * WARP_COLUMNS // WARPGROUP)
         by_all = self.shape.own_columns * (ROWS / WARPGROUP)
         self.stored_turns = blocks * np.where(self.is_turned, by_all, by_warp)
-        self.sums = sums * self.cluster
+        self.tile, self.sums = sums, sums * self.cluster
         self.start_s = constants.launch_s + launch_offset_s(gpu) + constants.cluster_s * (self.cluster > 1)
 
     def _matrix_clk(self) -> Any:
@@ -272,14 +283,22 @@ class CudaModel:
     def _store_clk(self, p: Product) -> Any:
         """Clocks in which a consumer stores a tile: in boxes through the TMA unit, or by its threads.
 
-        Boxes and vectors need rows of C that are multiples of 16 bytes. Rows of a tile beyond C's last are skipped.
+        Boxes and vectors need rows of C that are multiples of 16 bytes. Threads skip rows of a tile beyond C's last.
+        What is done with sums takes instructions that no matrix instruction of the same tile covers.
         """
         is_odd = p.n * p.output_bytes % ROW_BYTES > 0
-        if self.is_plain and not is_odd:
-            return self.store_clk
+        activated = self.tile * activation_clk(self.gpu, p)
+        in_boxes = p.output_bytes == BOX_ELEMENT_BYTES and not is_odd
+        if in_boxes and not p.has_source:
+            return self.store_clk + self.tile * end_clk(self.gpu, p)
         rows = np.where(self.is_turned, np.minimum(1.0, p.m / self.shape.own_columns), min(1.0, p.m / WARP_ROWS))
-        turns = self.stored_turns * rows * (1 + p.has_source)
-        return turns * (self.constants.odd_clk / (1 if is_odd else VECTOR))
+        turns = self.stored_turns * rows * (1 + SOURCE_TURNS * p.has_source)
+        by_threads = turns * (self.constants.odd_clk / (1 if is_odd else VECTOR)) + activated
+        if not in_boxes:
+            return by_threads
+        # A source matrix is added to sums in the order of wgmma where its rows lie as C's do and registers are left.
+        is_full = np.asarray(self.shape.sums) > SUMS_BESIDE_SOURCE
+        return np.where(self.is_turned | is_full, by_threads, self.store_clk + self.tile * end_clk(self.gpu, p))
 
     def _boundary_bytes(self, p: Product, column_tiles: Any) -> Any:
         """Extra bytes of DRAM where two tiles or two rows of C meet within one sector."""
@@ -291,7 +310,7 @@ class CudaModel:
         rows_read = sum(size * (1 if side.is_shared else p.batch) for size, side in ((p.m, p.a), (p.n, p.b)))
         operands = float(rows_read * p.k * ELEMENT_BYTES[p.dtype])
         results = float(p.batch * p.m * p.n * p.output_bytes)
-        bytes_ = operands + results * (self.constants.result_share + p.has_source)
+        bytes_ = operands + results * (self.result_share + p.has_source)
         return bytes_ / self.dram_rate * self.clock
 
 

@@ -29,7 +29,7 @@ from constrint.kernels.gemm.cuda.shape import (
 )
 from constrint.kernels.gemm.cuda.source import OperandLayout, source_of
 from constrint.kernels.gemm.epilogue.added import OUTPUTS, as_added, name_of
-from constrint.kernels.gemm.epilogue.compiled import CompiledEpilogue
+from constrint.kernels.gemm.epilogue.compiled import SUMS_BESIDE_SOURCE, CompiledEpilogue
 from constrint.kernels.gemm.launch import GemmCall
 from constrint.kernels.gemm.reference import DTYPE_NAMES
 from constrint.kernels.gemm.units import needs_k_major
@@ -62,7 +62,7 @@ def cuda_launches(call: GemmCall, config: Mapping[str, int]) -> list[CudaLaunch]
     steps = (out.stride(1), n, *([out.stride(0)] if batch > 1 else []))
     is_aligned = all(size * out.element_size() % ROW_BYTES == 0 for size in steps)
     is_aligned = is_aligned and out.data_ptr() % ROW_BYTES == 0
-    in_boxes = out.element_size() == 2 and is_aligned and _is_added_in_boxes(bias, source, out, turned=turned)
+    in_boxes = out.element_size() == 2 and is_aligned and _is_added_in_boxes(config, bias, source, out)
     ends = CompiledEpilogue(OUTPUTS[out.dtype], name_of(bias), name_of(source), epilogue.activation, in_boxes, buffers)
     tile = WgmmaTile.of(config)
     sizes = (
@@ -81,11 +81,11 @@ def cuda_launches(call: GemmCall, config: Mapping[str, int]) -> list[CudaLaunch]
         grid=(min(schedule.units, schedule.slots) * tile.cluster,),
         block=((config["consumers"] + 1) * WARPGROUP,),
         arguments=(
-            *_operand_maps(a, b, layout, config),
-            *(_boxes_of(out, int(tile.own_columns), turned=turned) if in_boxes else (out,)),
+            *operand_maps(a, b, layout, config),
+            *(boxes_of(out, int(tile.own_columns), turned=turned) if in_boxes else (out,)),
             bias,
             source,
-            *_memory(call, config, schedule, tile),
+            *memory_of(call, config, schedule, tile),
             *(np.int32(size) for size in sizes),
             np.int64(out.stride(1)),
             np.int32(is_aligned),
@@ -98,13 +98,13 @@ def cuda_launches(call: GemmCall, config: Mapping[str, int]) -> list[CudaLaunch]
         smem_bytes=ring + (buffers - 1) * BOX_BYTES * config["consumers"],
         cluster=tile.cluster,
     )
-    return [_as_resident(launch)]
+    return [as_resident(launch)]
 
 
-def _is_added_in_boxes(bias: Tensor | None, source: Tensor | None, out: Tensor, *, turned: bool) -> bool:
+def _is_added_in_boxes(config: Mapping[str, int], bias: Tensor | None, source: Tensor | None, out: Tensor) -> bool:
     """Whether the end can be added to sums in the order of wgmma, which reads two elements at a time.
 
-    A source matrix has to lie by rows, as C does, and to have its type.
+    A source matrix has to lie by rows, as C does, and to have its type; its elements take registers beside the sums.
     """
     if bias is not None and bias.data_ptr() % (2 * bias.element_size()):
         return False
@@ -112,7 +112,8 @@ def _is_added_in_boxes(bias: Tensor | None, source: Tensor | None, out: Tensor, 
         return True
     is_like = source.dtype == out.dtype and source.stride(2) == 1
     is_like = is_like and source.stride(1) % 2 == 0 and source.stride(0) % 2 == 0
-    return is_like and not turned and source.data_ptr() % (2 * source.element_size()) == 0
+    has_room = not config["turned"] and WgmmaTile.of(config).sums <= SUMS_BESIDE_SOURCE
+    return is_like and has_room and source.data_ptr() % (2 * source.element_size()) == 0
 
 
 def _batch_arguments(
@@ -136,7 +137,7 @@ def _batch_arguments(
     )
 
 
-def _operand_maps(a: Tensor, b: Tensor, layout: OperandLayout, config: Mapping[str, int]) -> list[TensorMap]:
+def operand_maps(a: Tensor, b: Tensor, layout: OperandLayout, config: Mapping[str, int]) -> list[TensorMap]:
     """Tensor maps of A (batch, M, K) and B transposed (batch, N, K), that of wgmma's rows first."""
     maps = [
         _map_of(a, layout.a_is_k_major, config["tile_m"], config["cluster_n"], layout.dtype),
@@ -145,7 +146,7 @@ def _operand_maps(a: Tensor, b: Tensor, layout: OperandLayout, config: Mapping[s
     return maps[::-1] if config["turned"] else maps
 
 
-def _as_resident(launch: CudaLaunch) -> CudaLaunch:
+def as_resident(launch: CudaLaunch) -> CudaLaunch:
     """Limit the grid to the clusters that the device holds at once; they walk over all tiles.
 
     A cluster that starts only after others have ended would be alone with its tiles, and the grid would take twice as
@@ -270,7 +271,7 @@ def _matrices(tensor: Tensor, size: int) -> tuple[int, int] | None:
     return (batch, step) if step else (1, size)
 
 
-def _boxes_of(out: Tensor, own_columns: int, *, turned: bool) -> tuple[TensorMap, TensorMap]:
+def boxes_of(out: Tensor, own_columns: int, *, turned: bool) -> tuple[TensorMap, TensorMap]:
     """Return the maps by which the TMA unit stores results: boxes of 64 columns of wgmma, and the rest of them."""
     rest = own_columns % ROWS or ROWS
     shape, stride, kind = (out.shape[1], out.shape[2]), out.stride(1), OUTPUTS[out.dtype]
@@ -281,7 +282,7 @@ def _boxes_of(out: Tensor, own_columns: int, *, turned: bool) -> tuple[TensorMap
     return whole, TensorMap(out, kind, shape, stride, narrow, swizzle, batch)
 
 
-def _memory(
+def memory_of(
     call: GemmCall, config: Mapping[str, int], deal: TileSchedule, shape: Any
 ) -> tuple[Tensor | None, Tensor | None]:
     """Allocate partial sums, and two counters (begun, finished) for every consumer of a split tile; None without."""

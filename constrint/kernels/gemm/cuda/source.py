@@ -47,18 +47,30 @@ def source_of(
     *,
     splits: bool,
     batched: bool = False,
+    grouped: bool = False,
+    gated: bool = False,
 ) -> CudaSource:
     """Return the source of a configuration.
 
-    The schedule of tiles is an argument of the launch, except whether tiles are split and whether there is a batch.
+    The schedule of tiles is an argument of the launch, except whether tiles are split, and whether there is a batch, of
+    products whose numbers of rows the device alone knows where it is `grouped`. Where it is `gated`, both halves of a
+    tile's columns are factors of the same results.
     """
     names = ("tile_m", "tile_n", "cluster_m", "cluster_n", *COMPILED)
-    return _source_of(tuple((name, int(config[name])) for name in names), operands, ends, splits, batched)
+    return _source_of(
+        tuple((name, int(config[name])) for name in names), operands, ends, splits, batched or grouped, grouped, gated
+    )
 
 
 @lru_cache(maxsize=1024)
 def _source_of(
-    config: tuple[tuple[str, int], ...], operands: OperandLayout, ends: CompiledEpilogue, splits: bool, batched: bool
+    config: tuple[tuple[str, int], ...],
+    operands: OperandLayout,
+    ends: CompiledEpilogue,
+    splits: bool,
+    batched: bool,
+    grouped: bool,
+    gated: bool,
 ) -> CudaSource:
     values = dict(config)
     shape, dtype = WgmmaTile.of(values), operands.dtype
@@ -71,7 +83,8 @@ def _source_of(
     macros |= {"ROWS_K_MAJOR": int(rows_k_major), "COLUMNS_K_MAJOR": int(columns_k_major)}
     macros |= ends.macros
     macros |= {"SPLITS": int(splits), "STORES_BOXES": int(ends.in_boxes), "BUFFERS": ends.buffers}
-    macros |= {"BATCHED": 1} if batched else {}
+    macros |= ({"BATCHED": 1} if batched else {}) | ({"GROUPED": 1} if grouped else {})
+    macros |= {"GATED": 1} if gated else {}
     text = wgmma(shape.own_columns, dtype, rows_k_major=rows_k_major, columns_k_major=columns_k_major)
     # Where tiles are split, a kernel that spills registers is compiled again in the variant that spares them.
     whole, sparing = {**macros, "SPARES": 0}, {"SPARES": 1} if splits else {}

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from constrint.hwmodels import GpuModel
 from constrint.hwmodels.assumed import sustained_matrix_fraction
+from constrint.kernels.gemm.epilogue.cost import activation_clk
 from constrint.kernels.gemm.measured import MEASURED, Measured
 from constrint.kernels.gemm.product import Product, rest_columns
 from constrint.kernels.gemm.rules import MAX_TILE
@@ -48,9 +49,10 @@ def descriptor_cost(
     """Predicted time of every configuration; the order of tiles makes no difference here."""
 
     def model(columns: Columns, blocks_per_sm: NDArray[Any]) -> DescriptorModel:
-        return DescriptorModel(gpu, product.dtype, columns, blocks_per_sm, constants)
+        slower = constants.three_pass if product.is_three_pass else 1.0
+        return DescriptorModel(gpu, product.dtype, columns, blocks_per_sm, constants, slower)
 
-    key = "descriptor", product.dtype, id(constants)
+    key = "descriptor", product.dtype, product.is_three_pass, id(constants)
     return derived(columns, blocks_per_sm, key, model).cost(product)
 
 
@@ -72,11 +74,13 @@ class DescriptorModel:
         columns: Parameters, per configuration.
         blocks_per_sm: Blocks that reside on one SM, per configuration.
         constants: The measured constants.
+        slower: How much longer the matrix units take than for one pass.
     """
 
     def __init__(
-        self, gpu: GpuModel, dtype: str, columns: Columns, blocks_per_sm: NDArray[Any], constants: Measured
-    ) -> None:
+        self, gpu: GpuModel, dtype: str, columns: Columns, blocks_per_sm: NDArray[Any], constants: Measured,
+        slower: float = 1.0,
+    ) -> None:  # fmt: skip
         c = {name: np.asarray(column, dtype=np.float64) for name, column in columns.items()}
         self.gpu, self.dtype, self.c, self.constants = gpu, dtype, c, constants
         self.clock, self.num_sms = loaded_clock_hz(gpu, dtype), gpu.device.sm_count
@@ -91,7 +95,7 @@ class DescriptorModel:
         subtile = np.where(c["epilogue_subtile"] > 1, constants.subtile_epilogue, 1.0)
         area = c["tile_m"] * c["tile_n"]
         self.between_clk = area * OUTPUT_BYTES[dtype] / (constants.epilogue_bytes_per_clk / subtile)
-        self.matrix = self._matrix_clk()
+        self.matrix = slower * self._matrix_clk()
         self.has_waves, self.has_splits = not self.is_persistent.all(), bool((self.splits > 1).any())
         self.partial_bytes = c["tile_m"] * c["tile_n"] * PARTIAL_BYTES
         self.hand_over_rate = constants.hand_over_bytes_per_clk * self.clock
@@ -108,7 +112,7 @@ class DescriptorModel:
         steps = np.ceil(np.ceil(p.k / c["tile_k"]) / self.splits)
         bandwidth = self.gpu.memory.dram.bandwidth_bytes_per_s
         rate = dram_bytes_per_s(self.gpu, constants.dram_share)
-        sm_s = self._sm_s(loads, tiles, blocks, steps)
+        sm_s = self._sm_s(loads, tiles, blocks, steps) + self._activation_s(p, tiles)
         dram_s = loads.moved_bytes(p) / rate
         copied = p.copied_bytes * p.batch
         copy_s = constants.pack_s + 2 * copied / (bandwidth * constants.pack_share) if copied else 0.0
@@ -172,6 +176,14 @@ class DescriptorModel:
         tail = np.where(rest > 0, steps * loads.step_of(np.maximum(rest, 1.0)), 0.0)
         waves = full * (steps * loads.full_step + self.constants.wave_s * self.clock) + tail
         return np.where(self.is_persistent, walked, waves) / self.clock
+
+    def _activation_s(self, p: Product, tiles: Any) -> Any:
+        """Seconds in which the busiest SM activates results: blocks of a wave do so at about the same time."""
+        each_clk = activation_clk(self.gpu, p)
+        if not each_clk:
+            return 0.0
+        area = self.c["tile_m"] * self.c["tile_n"]
+        return np.ceil(tiles / self.num_sms) * area * each_clk / self.clock
 
     def _l2_s(self, p: Product, all_steps: Any) -> Any:
         """Seconds in which the L2 gives all blocks their operands and takes the result."""

@@ -6,7 +6,7 @@ Shared memory is read off Triton 3.6 and 3.9 and checked against kernels compile
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
@@ -100,6 +100,10 @@ class DescriptorSpec(GemmSpec):
             least_smem_bytes=least_smem_bytes(gpu, product, v),
             spilling=spilling(gpu, dtype, v, aligned, has_descriptors=True),
         )
+
+    def table_options(self, product: Product) -> Mapping[str, int]:
+        """Three passes, which decide how long matrix instructions take."""
+        return {"three_pass": 1} if product.is_three_pass else {}
 
     def price(self, gpu: GpuModel, product: Product, columns: Columns, blocks_per_sm: NDArray[Any]) -> CostColumns:
         """Predicted time per row; the order of tiles makes no difference."""

@@ -9,6 +9,8 @@ from constrint.kernels.gemm.epilogue.activations import NUMBERS
 #: Numbers of types in `epilogue.cuh`.
 OUTPUTS = {"fp16": 0, "bf16": 1, "fp32": 2, "int32": 3}
 ADDED = {"": 0, "fp16": 1, "bf16": 2, "fp32": 3, "fp64": 4, "int32": 5}
+#: Sums of a thread of gemm.cuda beside which elements of the source matrix find registers in every variant.
+SUMS_BESIDE_SOURCE = 144
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from math import exp, gcd, log, log2
 from pathlib import Path
@@ -25,6 +26,7 @@ from numpy.typing import NDArray
 
 from constrint.errors import ConstrintError
 from constrint.hwmodels import GpuModel, load_gpu
+from constrint.kernels.gemm.measured import MEASURED as CONSTANTS
 from constrint.kernels.gemm.product import Product
 from constrint.kernels.gemm.units import ELEMENT_BYTES, OUTPUT_BYTES, WIDEST_BYTES, width_bytes
 from constrint.select.cost import LAUNCH_S
@@ -49,7 +51,7 @@ JUDGED = 64
 def library_s(gpu: GpuModel, product: Product) -> float | None:
     """Predicted seconds of a product by torch's own operator; None where nothing near it was measured."""
     place = place_of(product)
-    points = points_of(gpu, place.kind)
+    points = None if product.is_three_pass else points_of(gpu, place.kind)  # fp32 was measured in tf32 alone
     if points is None:
         return None
     if is_published(gpu.name):
@@ -60,6 +62,33 @@ def library_s(gpu: GpuModel, product: Product) -> float | None:
             points.predicted.clear()
         points.predicted[place] = predicted_s(gpu, points, place)
     return points.predicted[place]
+
+
+def ended_s(gpu: GpuModel, product: Product) -> float | None:
+    """Time of the library's product with its epilogue.
+
+    torch's operators were measured. Where they copy the matrix that is added first, and the library's own epilogue
+    reads it, the time of the plain product and the matrix' bytes counts, if it is less.
+    """
+    seconds = library_s(gpu, product)
+    if not (has_ends(gpu) and (product.has_source or product.has_bias)):
+        return seconds
+    plain = library_s(gpu, replace(product, has_bias=False, has_source=False))
+    if plain is None:
+        return seconds
+    source_bytes = product.batch * product.m * product.n * OUTPUT_BYTES[product.dtype] * product.has_source
+    fused = plain + source_bytes / copy_rate(gpu)
+    return fused if seconds is None else min(seconds, fused)
+
+
+def has_ends(gpu: GpuModel | None) -> bool:
+    """Whether the library of a GPU applies whole epilogues: cuBLASLt does."""
+    return gpu is None or gpu.traits.product_library == "cuBLAS"
+
+
+def copy_rate(gpu: GpuModel) -> float:
+    """Bytes per second of copies and pointwise kernels."""
+    return float(gpu.memory.dram.bandwidth_bytes_per_s * CONSTANTS.pack_share)
 
 
 def points_of(gpu: GpuModel, kind: Kind) -> Points | None:

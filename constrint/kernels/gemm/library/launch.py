@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any
 
@@ -19,9 +19,10 @@ from torch import Tensor
 
 from constrint.errors import CompileError, UnsupportedError
 from constrint.hwmodels import GpuModel
-from constrint.kernels.gemm.implementations import NO_ACTIVATION
-from constrint.kernels.gemm.launch import GemmCall
-from constrint.kernels.gemm.reference import default_out_dtype
+from constrint.kernels.gemm.launch import Epilogue, GemmCall
+from constrint.kernels.gemm.library.fused import FusedLaunch, takes_bias, takes_source
+from constrint.kernels.gemm.reference import ACTIVATIONS, default_out_dtype
+from constrint.kernels.launch.plan.matmul_library import has_matmul
 from constrint.select.candidate import CompiledKernel
 
 #: Switches of torch that let a type's sums be narrower than 32 bits.
@@ -111,6 +112,7 @@ class Ask:
         is_batched: Whether the operands have three axes; else two.
         end: "plain", "bias" or "source".
         alpha, beta: Factors, where a matrix is added.
+        activation: Name of an activation that commutes with rounding, or None.
     """
 
     dtype: torch.dtype
@@ -119,6 +121,7 @@ class Ask:
     end: str
     alpha: float = 1.0
     beta: float = 0.0
+    activation: str | None = None
 
 
 def function_of(ask: Ask, device: torch.device | None = None) -> Callable[..., Tensor]:
@@ -126,6 +129,9 @@ def function_of(ask: Ask, device: torch.device | None = None) -> Callable[..., T
 
     The device is the current GPU if left out.
     """
+    if ask.activation is not None:
+        linear, activate = function_of(replace(ask, activation=None), device), ACTIVATIONS[ask.activation]
+        return lambda a, b, bias, c, **out: activate(linear(a, b, bias, c, **out), inplace=True)  # type: ignore[call-arg]
     if ask.dtype == torch.int8:
         return lambda a, b, bias, c, **out: torch._int_mm(a, b, **out)
     if ask.dtype.itemsize == 1:
@@ -173,12 +179,13 @@ def ask_of(call: GemmCall) -> Ask:
     """The options of the library for a call."""
     end = call.epilogue
     added = "source" if end.source is not None else "bias" if end.bias is not None else "plain"
-    return Ask(call.a.dtype, call.out.dtype, call.a.shape[0] > 1, added, float(end.alpha), float(end.beta))
+    factors = float(end.alpha), float(end.beta)
+    return Ask(call.a.dtype, call.out.dtype, call.a.shape[0] > 1, added, *factors, end.activation)
 
 
 @dataclass(frozen=True)
 class LibraryLaunch:
-    """A product by torch's operator; there is nothing to compile."""
+    """A product by torch's operator, or with an epilogue by cuBLASLt; there is nothing to compile."""
 
     call: GemmCall
 
@@ -188,6 +195,9 @@ class LibraryLaunch:
         Raises:
             CompileError: When the library does not take the product after all.
         """
+        if self.call.epilogue != Epilogue() and has_matmul():
+            FusedLaunch(self.call).run()
+            return
         call, ask = self.call, ask_of(self.call)
         a, b, out, source = call.a, call.b, call.out, call.epilogue.source
         if not ask.is_batched:
@@ -222,17 +232,27 @@ def refusal_of_call(a: Tensor, b: Tensor) -> str:
 
 
 def refusal_of_end(
-    dtype: torch.dtype, bias: Tensor | None, source: Tensor | None, alpha: float, activation: str | None,
-    kind: torch.dtype,
-) -> str:  # fmt: skip
-    """Reason why torch's operators do not take the epilogue of a product of `dtype` into `kind`; empty if they do."""
-    if activation is not None:
-        return NO_ACTIVATION
+    dtype: torch.dtype, bias: Tensor | None, source: Tensor | None, alpha: float, kind: torch.dtype, batch: int
+) -> str:
+    """Reason why the library does not take the epilogue of a product of `dtype` into `kind`; empty if it does.
+
+    An activation does not count.
+    """
+    is_wide = kind == torch.float32 and dtype in SWITCHES
+    if kind != default_out_dtype(dtype) and not is_wide:
+        return "torch's operators do not give this type of result"
+    if has_matmul() and dtype.is_floating_point and dtype.itemsize > 1:
+        if bias is not None and not takes_bias(bias, kind, dtype):
+            return "the library adds a row of the type of the operands and the result"
+        if source is not None and not takes_source(source, kind, dtype):
+            return "the library adds a matrix by rows of the type of the operands and the result"
+        return ""
+    if bias is not None and source is not None:
+        return "torch's operators add a row or a matrix, not both"
+    if bias is not None and batch > 1:
+        return "torch's batched operators add no row"
     if alpha != 1.0 and source is None:
         return "torch's operators have a factor where a matrix is added alone"
     if any(added is not None and added.dtype != dtype for added in (bias, source)):
         return "torch's operators add what has the type of the operands"
-    is_wide = kind == torch.float32 and dtype in SWITCHES
-    if kind != default_out_dtype(dtype) and not is_wide:
-        return "torch's operators do not give this type of result"
     return ""

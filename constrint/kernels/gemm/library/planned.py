@@ -1,4 +1,4 @@
-"""Torch's own product in a launch plan: a call of cuBLAS where torch would make that call, else torch's function.
+"""The library's product in a launch plan: a call of cuBLAS or cuBLASLt, else torch's function; or followed by a kernel.
 
 Needs torch.
 """
@@ -6,12 +6,21 @@ Needs torch.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from constrint.kernels.gemm.launch import GemmCall
+from constrint.kernels.gemm.library.fused import (
+    AS_IT_IS,
+    MOST,
+    TRANSPOSED,
+    TYPES,
+    matmul_step,
+    matrix_of,
+    split,
+)
 from constrint.kernels.gemm.library.launch import (
     NARROW_SUMS,
     Ask,
@@ -22,25 +31,20 @@ from constrint.kernels.gemm.library.launch import (
     is_captured,
 )
 from constrint.kernels.gemm.library.spec import LIBRARY
-from constrint.kernels.gemm.pointwise.launch import pointwise_launch, sums_call
+from constrint.kernels.gemm.pointwise.launch import pointwise_launch
 from constrint.kernels.launch.plan.driver import has_blas
-from constrint.kernels.launch.plan.recipe import ProductStep, Recipe, RecordedCall, output_of, recipe_of
+from constrint.kernels.launch.plan.recipe import MatmulStep, ProductStep, Recipe, RecordedCall, output_of, recipe_of
 from constrint.kernels.launch.plan.scratch import NotedScratch
 from constrint.kernels.launch.plan.shape import NotPlannedError
 
 #: Places of A, B, the bias and C among a call's tensors (a, b, bias, c).
-A, B, SOURCE = 0, 1, 3
-#: cudaDataType_t of operands and results. Torch multiplies others by other functions.
-OPERAND_TYPES = {torch.float16: 2, torch.bfloat16: 14}
-RESULT_TYPES = {**OPERAND_TYPES, torch.float32: 0}
-#: cublasOperation_t.
-AS_IT_IS, TRANSPOSED = 0, 1
-#: Sizes and strides are 32-bit integers.
-MOST = 2**31 - 1
+A, B, BIAS, SOURCE = 0, 1, 2, 3
+#: Operands of cublasGemmEx; torch multiplies others by other functions.
+OPERAND_TYPES = (torch.float16, torch.bfloat16)
 
 
 def library_plan(call: GemmCall, tensors: tuple[Tensor | None, ...], out: Tensor) -> RecordedCall:
-    """The plan of torch's own product, which is called once: cuBLAS where torch would call it, else torch's function.
+    """The plan of the library's product, which is called once: cuBLAS or cuBLASLt, else torch's function.
 
     Raises:
         NotPlannedError: When an operand is a copy.
@@ -49,34 +53,51 @@ def library_plan(call: GemmCall, tensors: tuple[Tensor | None, ...], out: Tensor
     stated = planned_of(call, tensors, out.shape)
     if not is_captured(out.device):
         LibraryLaunch(call).run()
-    step = step_of(call, A, B, len(tensors)) if has_blas() else None
-    if step is not None:
-        return RecordedCall(Recipe([step], [output_of(out)], 1, 0, LIBRARY), [])
-    return RecordedCall(Recipe([], [], 1, 0, LIBRARY, stated), [])
+    step = product_step(call, len(tensors))
+    if step is None:
+        return RecordedCall(Recipe([], [], 1, 0, LIBRARY, stated), [])
+    return RecordedCall(Recipe([step], [output_of(out), *workspace_of(step)], 1, 0, LIBRARY), [])
+
+
+def product_step(call: GemmCall, out_slot: int) -> ProductStep | MatmulStep | None:
+    """The step of the library's product of a call's tensors (a, b, bias, c); None where torch's function runs it.
+
+    cuBLASLt takes as long as cublasGemmEx, which torch calls for plain products, but costs the host 2 us less, since
+    its algorithm is chosen once.
+    """
+    try:
+        return matmul_step(call, (A, B, BIAS, SOURCE), out_slot, out_slot + 1)
+    except NotPlannedError:
+        return step_of(call, A, B, out_slot) if has_blas() else None
+
+
+def workspace_of(step: ProductStep | MatmulStep) -> list[tuple[list[int], list[int], str]]:
+    """The allocation of a step's workspace, which is the slot after the result; none where it takes none."""
+    size = step.algorithm.workspace_bytes if isinstance(step, MatmulStep) else 0
+    return [([size], [1], "uint8")] if size else []
 
 
 def composed_plan(call: GemmCall, tensors: tuple[Tensor | None, ...], out: Tensor, note: str) -> RecordedCall:
-    """The plan of cuBLAS's product into 32-bit sums and the pointwise kernel; compiles the kernel.
+    """The plan of the library's product into the result, and of the pointwise kernel on it; compiles the kernel.
 
     Raises:
-        NotPlannedError: When torch would call another library, or an operand is a copy.
+        NotPlannedError: When no plan can call the library, or an operand is a copy.
         CompileError: When the library does not take the product after all.
         SpilledError, triton.errors.TritonError: When the kernel spills or does not compile.
     """
     planned_of(call, tensors, out.shape)  # operands are those of the call
-    scratch = NotedScratch()
-    sums = sums_call(call.with_scratch(scratch))
-    # The sums are the only scratch memory: the slot after the result.
-    step = step_of(sums, A, B, len(tensors) + 1) if has_blas() else None
-    if step is None:
-        raise NotPlannedError("torch calls another library than cuBLAS")
+    product, rest = split(call)
+    step = product_step(product, len(tensors))
+    if step is None or rest is None:
+        raise NotPlannedError("no plan can call the library for this product")
     if not is_captured(out.device):
-        LibraryLaunch(sums).run()
-    recipe, direct = recipe_of([pointwise_launch(call, sums.out)], tensors, [out], scratch, note, may_spill=False)
+        LibraryLaunch(product).run()
+    launches = [pointwise_launch(call, rest)]
+    recipe, direct, _ = recipe_of(launches, tensors, [out], NotedScratch(), note, may_spill=False)
     if not recipe.steps:
-        raise NotPlannedError("there is no core to call cuBLAS")
-    steps = [step, *recipe.steps]
-    return RecordedCall(Recipe(steps, recipe.outputs, recipe.num_results, recipe.num_counters, note), direct)
+        raise NotPlannedError("there is no core to call the library")
+    outputs = [*recipe.outputs, *workspace_of(step)]
+    return RecordedCall(Recipe([step, *recipe.steps], outputs, 1, recipe.num_counters, note), direct)
 
 
 def planned_of(call: GemmCall, tensors: Sequence[Tensor | None], result_shape: Sequence[int]) -> dict[str, Any]:
@@ -93,6 +114,7 @@ def planned_of(call: GemmCall, tensors: Sequence[Tensor | None], result_shape: S
         "end": ask.end,
         "alpha": ask.alpha,
         "beta": ask.beta,
+        "activation": ask.activation,
         "views": {},
         "shape": None,
     }
@@ -122,7 +144,8 @@ def planned_function(stated: Mapping[str, Any]) -> Callable[..., Tensor]:
     is_scaled = dtype.is_floating_point and dtype.itemsize == 1
     if is_scaled and not has_scale(torch.device("cuda", torch.cuda.current_device())):
         raise NotPlannedError("there is no scale yet, and a graph is captured")
-    ask = Ask(dtype, kind, stated["is_batched"], stated["end"], stated["alpha"], stated["beta"])
+    factors = stated["alpha"], stated["beta"]
+    ask = Ask(dtype, kind, stated["is_batched"], stated["end"], *factors, stated["activation"])
     exact = _exactly(function_of(ask), dtype)
     views = {int(place): (tuple(shape), tuple(strides)) for place, (shape, strides) in stated["views"].items()}
     if not views and stated["shape"] is None:
@@ -163,29 +186,6 @@ def _name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-class Matrix(NamedTuple):
-    """Layout of a matrix in memory.
-
-    Args:
-        is_by_rows: Its rows are contiguous; else its columns are.
-        stride: Elements from row to row, or from column to column.
-    """
-
-    is_by_rows: bool
-    stride: int
-
-
-def matrix_of(tensor: Tensor) -> Matrix | None:
-    """The layout of a matrix, by rows where both apply; None where no BLAS takes the matrix as it is."""
-    rows, columns = tensor.shape
-    row_stride, column_stride = tensor.stride()
-    if (column_stride == 1 or columns == 1) and (row_stride >= columns or rows == 1):
-        return Matrix(True, max(1, columns) if rows == 1 else row_stride)
-    if (row_stride == 1 or rows == 1) and (column_stride >= rows or columns == 1):
-        return Matrix(False, max(1, rows) if columns == 1 else column_stride)
-    return None
-
-
 def step_of(call: GemmCall, a_slot: int, b_slot: int, out_slot: int) -> ProductStep | None:
     """The step of a call's product on three slots; None where the BLAS has no function for the call.
 
@@ -193,7 +193,7 @@ def step_of(call: GemmCall, a_slot: int, b_slot: int, out_slot: int) -> ProductS
     """
     end, types = call.epilogue, (call.b.dtype, call.a.dtype, call.out.dtype)
     is_plain = end.source is None and end.bias is None and end.activation is None and end.alpha == 1.0
-    if not is_plain or call.a.shape[0] > 1 or types[0] not in OPERAND_TYPES or types[2] not in RESULT_TYPES:
+    if not is_plain or call.a.shape[0] > 1 or types[0] not in OPERAND_TYPES or types[2] not in TYPES:
         return None
     a, b, out = (matrix_of(tensor[0]) for tensor in (call.a, call.b, call.out))
     if a is None or b is None or out is None or not out.is_by_rows:
@@ -206,7 +206,7 @@ def step_of(call: GemmCall, a_slot: int, b_slot: int, out_slot: int) -> ProductS
     return ProductStep(
         (first, second),
         (n, m, k),
-        (OPERAND_TYPES[types[0]], OPERAND_TYPES[types[1]], RESULT_TYPES[types[2]]),
+        (TYPES[types[0]], TYPES[types[1]], TYPES[types[2]]),
         strides,
         (b_slot, a_slot, out_slot),
     )

@@ -14,7 +14,15 @@ from numpy.typing import NDArray
 
 from constrint.errors import UnsupportedError
 from constrint.hwmodels import GpuModel
-from constrint.kernels.gemm.library.cost import has_table, left_out_error, library_s, origin_of, place_of, table_name
+from constrint.kernels.gemm.library.cost import (
+    ended_s,
+    has_ends,
+    has_table,
+    left_out_error,
+    origin_of,
+    place_of,
+    table_name,
+)
 from constrint.kernels.gemm.product import Product
 from constrint.kernels.gemm.spec import GemmSpec
 from constrint.kernels.gemm.units import OUTPUT_BYTES, WIDEST_BYTES
@@ -29,8 +37,12 @@ if TYPE_CHECKING:
     from constrint.kernels.gemm.launch import GemmCall
 
 LIBRARY = "gemm.library"
+#: Reason why the library does not take an activation.
+NO_ACTIVATION = "the library has no epilogue that ends in this activation, rounded once"
 #: The 8-bit operators of torch take sizes that are multiples of these along K and N, and more rows than this.
 FP8_MULTIPLE, INT8_MULTIPLE, INT8_ROWS = 16, 8, 16
+#: Activations that the library applies to its sums; `relu` alone is exact there, its gelu is the tanh approximation.
+IN_PRODUCT = ("relu",)
 
 
 class LibrarySpec(GemmSpec):
@@ -80,8 +92,8 @@ class LibrarySpec(GemmSpec):
 
     def refusal(self, gpu: GpuModel, product: Product) -> str:
         """Why it is no candidate: torch has no such operator, or the product was not measured."""
-        reason = product.no_library or product.no_library_end or inability(product)
-        if reason or library_s(gpu, product) is not None:
+        reason = library_refusal(gpu, product)
+        if reason or ended_s(gpu, product) is not None:
             return reason
         if not has_table(gpu):
             return f"torch's own product was not measured on {gpu.name}: nothing is predicted, so nothing is offered"
@@ -89,7 +101,7 @@ class LibrarySpec(GemmSpec):
 
     def price(self, gpu: GpuModel, product: Product, columns: Columns, blocks_per_sm: NDArray[Any]) -> CostColumns:
         """The measured time, interpolated; the library does not say what binds it."""
-        seconds = library_s(gpu, product) or float("inf")
+        seconds = ended_s(gpu, product) or float("inf")
         return CostColumns(np.array([seconds]), dict.fromkeys((*PARTS, "spilling"), 0.0) | {"latency": seconds})
 
     def assumptions(self, gpu: GpuModel, workload: Workload) -> tuple[str, ...]:
@@ -118,21 +130,37 @@ class LibrarySpec(GemmSpec):
         return [LibraryLaunch(call)]
 
 
-def inability(product: Product) -> str:
-    """Why no operator of torch computes a product in one call, with the accuracy of `matmul`; empty where one does."""
+def library_refusal(gpu: GpuModel | None, product: Product) -> str:
+    """Why one call of the library does not compute a product with its whole epilogue; empty where it does."""
+    if product.activation and product.activation not in IN_PRODUCT:
+        return NO_ACTIVATION
+    reason = product.no_library or product.no_library_end or inability(product, takes_ends=has_ends(gpu))
+    return reason or ("" if takes_bias(product) else "the library rounds products of such rows before it adds a row")
+
+
+def takes_bias(product: Product) -> bool:
+    """Whether the library adds the bias before it rounds: where rows are aligned."""
+    return not product.has_bias or min(product.aligned) == WIDEST_BYTES
+
+
+def inability(product: Product, *, takes_ends: bool = False) -> str:
+    """Why the library does not compute a product in one call, with the accuracy of `matmul`; empty where it does.
+
+    Args:
+        product: The product; its activation does not count.
+        takes_ends: Whether the library applies whole epilogues; else torch's operators, which add a row or a matrix.
+    """
     p = product
-    if p.is_three_pass:
-        return "torch multiplies fp32 operands that must keep their precision on the vector units"
-    if p.has_bias and p.has_source:
+    if p.has_bias and p.has_source and not takes_ends:
         return "torch's operators add a row or a matrix, not both"
-    if p.has_bias and p.batch > 1:
+    if p.has_bias and p.batch > 1 and not takes_ends:
         return "torch's batched operators add no row"
     is_wide = p.output_bytes != OUTPUT_BYTES[p.dtype]
     if is_wide and (p.has_bias or p.has_source or p.dtype in ("fp8", "int8")):
         return "torch's operators give this type of result for plain 16-bit products alone"
     if p.a.is_expanded or p.b.is_expanded:
         return "torch copies operands whose elements are repeated"
-    if p.dtype in ("fp8", "int8") and (p.has_bias or p.has_source or p.batch > 1):
+    if p.dtype in ("fp8", "int8") and (p.has_bias or p.has_source or p.activation or p.batch > 1):
         return "torch's operators for 8 bits take one plain product"
     if p.dtype == "fp8":
         return _fp8_inability(p)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from constrint.hwmodels import GpuModel, nulls
+from constrint.kernels.gemm.epilogue.cost import activation_clk
 from constrint.kernels.gemm.measured import MEASURED, Measured
 from constrint.kernels.gemm.product import Product, has_tma
 from constrint.kernels.gemm.rules import MAX_TILE
@@ -24,7 +25,15 @@ from constrint.kernels.gemm.units import (
     unit,
 )
 from constrint.model import Var
-from constrint.select.cost import BlockTimes, CostColumns, cost_assumptions, dram_bytes_per_s, launch_offset_s, launch_s
+from constrint.select.cost import (
+    BlockTimes,
+    CostColumns,
+    cost_assumptions,
+    dram_bytes_per_s,
+    launch_offset_s,
+    launch_s,
+    loaded_clock_hz,
+)
 from constrint.select.spec import Columns
 from constrint.select.tile_work import BlockWork, ByRow, GridWork, derived_by_row
 
@@ -48,7 +57,7 @@ def pointer_cost(
         blocks_per_sm: Blocks that reside on one SM.
         constants: The measured figures.
     """
-    key = "pointer", product.dtype, id(constants), *_lying(gpu, product, constants)
+    key = "pointer", product.dtype, product.is_three_pass, id(constants), *_lying(gpu, product, constants)
 
     def blocks(columns: Columns, blocks_per_sm: NDArray[Any]) -> _Blocks:
         return _Blocks(gpu, product, columns, blocks_per_sm, constants)
@@ -111,6 +120,7 @@ class _Blocks(ByRow):
         efficiency, smem = _instruction(gpu, dtype, c, a_bytes, b_bytes, direct)
         if promotion_interval(gpu, dtype, 1) is not None:
             efficiency = efficiency * np.where(direct, constants.promoted_share, 1.0)
+        efficiency = efficiency / _slower(gpu, product, constants)
         a, b = product.a, product.b
         run_a = (c["tile_k"] if a.is_k_major else np.minimum(c["tile_m"], product.m)) * element
         run_b = (c["tile_k"] if b.is_k_major else np.minimum(c["tile_n"], product.n)) * element
@@ -171,9 +181,11 @@ class _Blocks(ByRow):
             l2_bytes_per_s=_cache_rate(gpu, loaded, l2_miss, dram),
         )
         estimated = self.times.of_grid(grid)
-        seconds = estimated.seconds * self.slowdown
+        seconds = estimated.seconds * self.slowdown + self._activation_s(product, rows * cols)
         if self.has_tma:
-            seconds = self._beside_tma(seconds, dram)
+            added = results * product.output_bytes * product.has_source
+            # A batch writes as much as it reads: results count, too.
+            seconds = self._beside_tma(seconds, dram + (stored + added if batch > 1 else 0.0))
         return CostColumns(seconds, estimated.parts_s)
 
     def _traffic(self, columns: Columns, rows: Any, cols: Any, depth_bytes: int, resident: Any) -> tuple[Any, Any]:
@@ -206,6 +218,14 @@ class _Blocks(ByRow):
         busy_s = np.maximum(seconds - launch_s, 0.0)
         waited_s = dram / dram_bytes_per_s(self.gpu, self.constants.pointer_dram_share)
         return np.maximum(seconds, launch_s + np.cbrt(busy_s**3 + waited_s**3))
+
+    def _activation_s(self, product: Product, tiles: Any) -> Any:
+        """Seconds in which the busiest SM activates results: blocks of a wave do so at about the same time."""
+        each_clk = activation_clk(self.gpu, product)
+        if not each_clk:
+            return 0.0
+        on_sm = np.ceil(tiles / self.gpu.device.sm_count)
+        return on_sm * self.tile_m * self.tile_n * each_clk / loaded_clock_hz(self.gpu, product.dtype)
 
     def _reduction_s(self, elements: int) -> Any:
         """Seconds in which the last block of each split tile learns that it is the last, and reads all partial sums."""
@@ -330,6 +350,17 @@ def _instruction(
     from_smem = a_bytes + b_bytes * np.ceil(c["tile_m"] / rows_per_instruction)
     efficiency = np.where(direct, 1.0, FALLBACK_EFFICIENCY[matrix.kind])
     return efficiency, written + np.where(direct, from_smem, by_warps)
+
+
+def _slower(gpu: GpuModel, product: Product, constants: Measured) -> float:
+    """How much longer the matrix units take for fp32 in three passes, and for 32-bit operands across K."""
+    kind = unit(gpu, product.dtype).kind
+    if product.dtype != "tf32" or kind == "fma":
+        return 1.0
+    passes = constants.three_pass if product.is_three_pass else 1.0
+    if kind != "wgmma" or (product.a.is_k_major and product.b.is_k_major):
+        return passes
+    return passes * (constants.three_pass_across_k if product.is_three_pass else constants.across_k)
 
 
 Column = NDArray[np.float64]

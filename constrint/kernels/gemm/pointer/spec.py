@@ -7,7 +7,7 @@ the layouts of Triton 3.9 and checked against kernels compiled by 3.6 to 3.9 (`t
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from numpy.typing import NDArray
@@ -117,6 +117,13 @@ class PointerSpec(GemmSpec):
             least_registers=least_registers(gpu, dtype, v),
             spilling=spilling(gpu, dtype, v, aligned),
         )
+
+    def table_options(self, product: Product) -> Mapping[str, int]:
+        """For fp32 operands: passes, and whether both lie along K, which decide how long matrix instructions take."""
+        if product.dtype != "tf32":
+            return {}
+        is_along = product.a.is_k_major and product.b.is_k_major
+        return {"transpose_b": int(is_along), "three_pass": int(product.is_three_pass)}
 
     def price(self, gpu: GpuModel, product: Product, columns: Columns, blocks_per_sm: NDArray[Any]) -> CostColumns:
         """Predicted time per row; without `group_m` and `xcd_chunk`, the least over their values."""

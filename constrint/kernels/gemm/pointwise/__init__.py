@@ -1,1 +1,1 @@
-"""The epilogue of a product as a kernel of its own: 32-bit sums in, the result out, one pass."""
+"""The end of an epilogue as a kernel of its own, on the library's product in place, one pass."""

@@ -14,10 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from constrint.hwmodels import GpuModel
+from constrint.kernels.gemm.epilogue.cost import activation_clk
 from constrint.kernels.gemm.measured import read_constants
 from constrint.kernels.gemm.product import Product
 from constrint.kernels.gemm.skinny.shape import COLUMNS, LINE_BYTES, WARP, SkinnyTile, vector
 from constrint.kernels.gemm.units import ELEMENT_BYTES, PARTIAL_BYTES, WIDEST_BYTES
+from constrint.kernels.gemm.units import LINE_BYTES as L2_LINE_BYTES
 from constrint.select.cost import (
     OVERLAP_LOG2,
     PARTS,
@@ -57,6 +59,9 @@ class SkinnyConstants:
 CONSTANTS = read_constants(SkinnyConstants, FILE)
 ASSUMED = read_constants(SkinnyConstants, FILE, assumed=True)
 
+#: Measured over predicted time of batches whose long operand is read less than a line of the L2 at a time, along K
+#: (`python -m benchmarks.gemm.batches`, on an H100: 1.36 and 1.76 of predicted).
+TORN = 1.6
 #: FMAs of an SM per clock.
 FMA_PER_CLK = 128
 #: Split-K reduction, as in the source: partial sums per read, blocks per read, most groups of threads.
@@ -143,6 +148,10 @@ class SkinnyModel:
         # Lines that start anywhere are loaded in part by two lanes, and their sectors by two warps.
         self.slower = 1 + constants.shifted_share * of_long
         self.full_step = self.rows * self.tile_k
+        # Rows along K that are read a part of a line of the L2 at a time are read from memory more than once.
+        of_row = self.tile_k * element < L2_LINE_BYTES
+        is_along = np.where(self.turned, product.b.is_k_major, product.a.is_k_major)
+        self.torn = np.where(of_row & is_along, TORN, 1.0)
         # A vector of an operand that is not contiguous along K is loaded element by element.
         narrow_loads = np.where(self.turned, strided[0] * (1 + shifted[0]), strided[1] * (1 + shifted[1]))
         self.by_number = np.where(whole["mma"] > 0, 0.0, 1.0)
@@ -164,7 +173,7 @@ class SkinnyModel:
         own_long = np.where(self.turned, *(1.0 if side.is_shared else batch for side in (p.b, p.a)))
         dealt = _Schedule(tiles, steps, units, asked, long, short, batch, own_long)
         times = self._times(p, dealt)
-        rest = self._rest(dealt)
+        rest = self._rest(dealt) + self._activation_s(p, dealt)
         seconds = (
             overlap_of(np.stack(list(times.values()))) + rest + self.constants.launch_s + launch_offset_s(self.gpu)
         )
@@ -192,6 +201,8 @@ class SkinnyModel:
         # Numbers of fewer bits are converted to fp32 first.
         numbers = d.batch * d.long * k * (d.short + 2 * (element < 4)) / (sms * FMA_PER_CLK * clock * c.fma_share)
         from_l2 = d.batch * (large_bytes + d.tiles * d.short * k * element)
+        if d.batch > 1:
+            moved = moved * self.torn
         return {
             "DRAM": moved / self.dram_rate * (1 + needed * c.ramp_share),
             "L2 port": sm_bytes / (c.sm_bytes_per_clk * clock),
@@ -214,6 +225,13 @@ class SkinnyModel:
         turns = np.maximum(touched * on_sm / np.minimum(on_sm, self.resident) - 1, 0.0)
         handed = self._handed(self.rows * np.minimum(self.small, d.short), contributors)
         return c.end_s + turns * self.turn_s + handed
+
+    def _activation_s(self, p: Product, d: _Schedule) -> Any:
+        """Seconds in which the busiest SM activates the results of its tiles."""
+        each_clk = activation_clk(self.gpu, p)
+        if not each_clk:
+            return 0.0
+        return np.ceil(d.tiles / self.sms) * self.rows * np.minimum(self.small, d.short) * each_clk / self.clock
 
     def _handed(self, sums: Any, contributors: Any) -> Any:
         """Seconds to hand partial sums over to the last of a tile's blocks; in two stages with a fan-in."""

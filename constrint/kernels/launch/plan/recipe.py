@@ -21,8 +21,10 @@ from constrint.kernels.launch.plan.arguments import check_cuda_layout, check_lay
 from constrint.kernels.launch.plan.direct import DirectCuda, DirectFill, DirectLaunch, DirectStep
 from constrint.kernels.launch.plan.driver import driver, has_blas, reads_tensors
 from constrint.kernels.launch.plan.loaded import check_shape, keep_image, keep_triton, load_image
+from constrint.kernels.launch.plan.matmul_library import Algorithm, Matmul, has_matmul, prepared, version
 from constrint.kernels.launch.plan.scratch import NotedScratch
 from constrint.kernels.launch.plan.shape import LaunchShape, NotPlannedError
+from constrint.kernels.launch.plan.trial import Rivals
 
 #: Pieces of scratch memory start at multiples of this many bytes, as torch's own allocations do.
 PIECE_BYTES = 512
@@ -86,6 +88,31 @@ class ProductStep(msgspec.Struct, frozen=True, tag="product"):
         return "product", self.operations, self.sizes, self.types, self.strides, self.slots
 
 
+class MatmulStep(msgspec.Struct, frozen=True, tag="matmul"):
+    """A product with its epilogue by cuBLASLt.
+
+    Args:
+        matmul: The product.
+        algorithm: The library's algorithm for it.
+        slots: Slots of A, B, C, D, the bias and the workspace; -1 for a bias or a workspace that it lacks.
+    """
+
+    matmul: Matmul
+    algorithm: Algorithm
+    slots: tuple[int, int, int, int, int, int]
+
+    def for_core(self) -> tuple[Any, ...]:
+        """The step as plans of the core take it, on the current device.
+
+        Raises:
+            NotPlannedError: Where torch has another version of the library, or none.
+        """
+        if not has_matmul() or self.algorithm.version != version():
+            raise NotPlannedError("the algorithm is one of another version of cuBLASLt")
+        ready, algorithm = prepared(self.matmul, torch.cuda.current_device()), self.algorithm
+        return "matmul", *ready, self.matmul.factors, algorithm.data, algorithm.workspace_bytes, self.slots
+
+
 class Recipe(msgspec.Struct, frozen=True):
     """The steps and allocations of a call of one signature.
 
@@ -98,7 +125,7 @@ class Recipe(msgspec.Struct, frozen=True):
         function: Arguments of a function that runs the call instead of launches; `PlanTable.function_of` makes it.
     """
 
-    steps: list[KernelStep | FillStep | ProductStep]
+    steps: list[KernelStep | FillStep | ProductStep | MatmulStep]
     outputs: list[tuple[list[int], list[int], str]]
     num_results: int
     num_counters: int
@@ -107,10 +134,17 @@ class Recipe(msgspec.Struct, frozen=True):
 
 
 class RecordedCall(NamedTuple):
-    """A recipe; without the compiled core its steps are empty, and `direct` holds the launches."""
+    """A recipe; without the compiled core its steps are empty, and `direct` holds the launches.
+
+    Args:
+        recipe: The recipe.
+        direct: Its launches without the core.
+        rivals: Further recipes that are tried beside it; None where it is not to be tried.
+    """
 
     recipe: Recipe
     direct: list[DirectStep]
+    rivals: Rivals | None = None
 
 
 class Regions:
@@ -182,7 +216,7 @@ def recipe_of(
     by_kernel = list(zip(launches, compile_all(launches), strict=True))
     if not may_spill:
         look.check_spills(kernel for _, kernel in by_kernel)
-    steps: list[KernelStep | FillStep | ProductStep] = []
+    steps: list[KernelStep | FillStep | ProductStep | MatmulStep] = []
     direct: list[DirectStep] = []
     if compiled is not None and driver() is not None and reads_tensors():
         steps = [*zeroed, *(_step(launch, kernel, regions) for launch, kernel in by_kernel)]

@@ -4,7 +4,12 @@
 // BIAS and SOURCE: 0 where there is none, else the type of its elements, numbered as in `load_added`.
 #pragma once
 
-#define IS_PLAIN (OUT < 2 && BIAS == 0 && SOURCE == 0 && ACTIVATION == 0)
+// 1 where results are activation(alpha * first + bias) * (alpha * second + other bias) of two sums; see `kernel.cu`.
+#ifndef GATED
+#define GATED 0
+#endif
+
+#define IS_PLAIN (OUT < 2 && BIAS == 0 && SOURCE == 0 && ACTIVATION == 0 && !GATED)
 
 #if OUT < 2
 typedef unsigned short out_t;
@@ -38,39 +43,6 @@ __device__ __forceinline__ float load_added(const void* from, long long at) {
     static_assert(kType == 5, "types that are added");
     return static_cast<float>(__ldg(static_cast<const int*>(from) + at));
   }
-}
-
-// Two elements next to each other, the first of which starts at a multiple of their size.
-template <int kType>
-__device__ __forceinline__ float2 load_two(const void* from, long long at) {
-  if constexpr (kType == 2) {
-    const unsigned two = __ldg(reinterpret_cast<const unsigned*>(static_cast<const unsigned short*>(from) + at));
-    return make_float2(__uint_as_float(two << 16), __uint_as_float(two & 0xFFFF0000u));
-  } else if constexpr (kType == 3) {
-    return __ldg(reinterpret_cast<const float2*>(static_cast<const float*>(from) + at));
-  } else {
-    return make_float2(load_added<kType>(from, at), load_added<kType>(from, at + 1));
-  }
-}
-
-// Two numbers of a word of 16-bit results.
-#if OUT < 2
-__device__ __forceinline__ float2 widened(unsigned two) {
-#if OUT == 1
-  return make_float2(__uint_as_float(two << 16), __uint_as_float(two & 0xFFFF0000u));
-#else
-  float2 wide;
-  asm("{\n.reg .b16 low, high;\nmov.b32 {low, high}, %2;\ncvt.f32.f16 %0, low;\ncvt.f32.f16 %1, high;\n}"
-      : "=f"(wide.x), "=f"(wide.y)
-      : "r"(two));
-  return wide;
-#endif
-}
-#endif
-
-// Asks the L2 for a line.
-__device__ __forceinline__ void prefetch_line(const void* line) {
-  asm volatile("prefetch.global.L2 [%0];" ::"l"(line));
 }
 
 // Instructions of the unit for special functions; results below 2^-126 are 0.
@@ -132,11 +104,11 @@ __device__ __forceinline__ float gelu(float x) {
 // is negative is e / (1 + e). A polynomial takes fewer clocks than a reciprocal beside the power.
 __device__ __forceinline__ float times_sigmoid(float x, float m, float exponent) {
 #if OUT == 1
-  const float c[] = {0.9997026324272156f, -0.9848350882530212f, 0.8658939003944397f, -0.5328578352928162f,
-                     0.15224505960941315f};
+  const float c[] = {0.9999489784240723f, -0.9962753653526306f, 0.9534180760383606f, -0.7705665230751038f,
+                     0.4179317057132721f, -0.10448237508535385f};
 #else
-  const float c[] = {0.9999489784240723f, -0.9962754845619202f, 0.9534193277359009f, -0.7705696225166321f,
-                     0.41793450713157654f, -0.10448317974805832f};
+  const float c[] = {0.9999984502792358f, -0.9998036026954651f, 0.9957388043403625f, -0.9633268117904663f,
+                     0.8362321257591248f, -0.5654387474060059f, 0.2457161247730255f, -0.049117110669612885f};
 #endif
   const float e = power_of_two(exponent);
   return fmaf(-fabsf(m), e * polynomial(c, e), fmaxf(x, 0.0f));

@@ -4,8 +4,13 @@
 // "Rows" and "columns" are those of wgmma: 64 rows each, and columns in steps of 8. With TURNED the rows of wgmma are C's
 // columns. The grid is persistent: clusters walk over units of work, which are tiles, or parts along K of the last tiles.
 // With BATCHED there are several products of the same sizes, whose tiles follow each other; no tile crosses two of them.
+// With GROUPED, a batch too, rows of A (rows of wgmma, or with TURNED its columns) are dealt to products one after the
+// other, some to each: where those of a product end, the device alone knows.
 #ifndef BATCHED
 #define BATCHED 0
+#endif
+#ifndef GROUPED
+#define GROUPED 0
 #endif
 #include "instructions.cuh"
 
@@ -22,6 +27,9 @@ constexpr int kClusterRows = CLUSTER_ROWS, kClusterColumns = CLUSTER_COLUMNS, kC
 constexpr int kByColumns = IN_TURNS ? 1 : CONSUMERS_BY_COLUMNS, kByRows = IN_TURNS ? 1 : kConsumers / kByColumns;
 constexpr int kOwnRows = kRows / kByRows, kOwnColumns = kColumns / kByColumns, kBlocks = kOwnRows / 64;
 constexpr int kSums = kOwnColumns / 2;  // of a thread and a block of 64 rows
+// With GATED the first half of a tile's columns is of one operand and the second half of another: of both factors of a
+// result a thread has the sums. Columns of results are half as many.
+constexpr int kHalves = GATED ? 2 : 1, kOutColumns = kOwnColumns / kHalves;
 constexpr int kElement = ELEMENT_BYTES, kDepth = 128 / kElement;
 // An operand that is contiguous along K lies in rows of 128 bytes; another in slabs 128 bytes wide.
 constexpr int kSlabBytes = kDepth * 128;
@@ -34,6 +42,9 @@ constexpr int kWarpgroup = 128;
 constexpr int kMade = 7;
 static_assert(kOwnRows % 64 == 0 && kOwnColumns % 8 == 0 && kOwnColumns <= 256, "what wgmma takes");
 static_assert(!IN_TURNS || kConsumers == 2, "two take tiles in turns");
+static_assert(!GATED || (!TURNED && kByColumns == 1 && STORES_BOXES && !BATCHED && SOURCE == 0), "pairs leave in boxes");
+static_assert(!GATED || kColumns % (COLUMNS_K_MAJOR ? 16 * kClusterRows : 256 / kElement) == 0, "halves are whole boxes");
+static_assert(!GROUPED || (BATCHED && !SPLITS && SOURCE == 0), "tiles are whole, and end where their product's rows end");
 // A block counts who has read what it loaded. Of four blocks not all read from all: one that loads nothing for a
 // neighbour does not keep it from running ahead, so that the neighbour would be counted twice.
 constexpr bool kDealsRows = ROWS_K_MAJOR ? kRows % (8 * kClusterColumns) == 0 : kRows * kElement > 128;
@@ -59,6 +70,13 @@ struct Sizes {
   const void* const& first_source;                 // the source of the first product
   const void*& source;                             // that of the product that is stored, to which `end` refers
 #endif
+#if GROUPED
+  const long long& bias_batch;                     // from one product to the next: bytes of the bias
+  const void* const& first_bias;                   // the bias of the first product
+  const void*& bias;                               // that of the product that is stored
+  int& limit;                                      // where its rows end: what else is called rows, with TURNED columns
+  out_t* const& out;                               // C
+#endif
 };
 
 // Where results go: to boxes of C, or to its address.
@@ -75,6 +93,7 @@ struct Unit {
 #endif
 };
 
+#if !GROUPED
 __device__ __forceinline__ int num_units(const Sizes& s) {
 #if BATCHED
   const int tiles = s.row_tiles * s.column_tiles * s.batch;
@@ -83,6 +102,7 @@ __device__ __forceinline__ int num_units(const Sizes& s) {
 #endif
   return SPLITS ? s.whole + (tiles - s.whole) * s.parts : tiles;
 }
+#endif
 
 // A quotient by what the host knows: the upper word of a product with a rounded reciprocal, 2^(31 + bits) / divisor, is
 // exact below 2^31. Dividing by 1 has none. A division that the compiler makes takes ten times as long, between tiles.
@@ -91,6 +111,9 @@ __device__ __forceinline__ int quotient(int number, unsigned long long by) {
   return reciprocal == 0 ? number : static_cast<int>(__umulhi(static_cast<unsigned>(number), reciprocal) >> shift);
 }
 
+#if GROUPED
+#include "groups.cuh"
+#else
 __device__ __forceinline__ Unit unit_of(const Sizes& s, int number, int rank) {
   Unit u;
   int tile = number;
@@ -117,6 +140,7 @@ __device__ __forceinline__ Unit unit_of(const Sizes& s, int number, int rank) {
   u.column = (column * kClusterColumns + rank % kClusterColumns) * kColumns;
   return u;
 }
+#endif
 
 // A place in the ring: the stage, and the parity of how often the ring was walked before.
 struct Place {
@@ -134,6 +158,9 @@ struct Place {
 
 struct Shared {
   unsigned ring, staging, full, empty;  // addresses
+#if GROUPED
+  const int* groups;  // see `groups.cuh`
+#endif
   __device__ __forceinline__ unsigned rows_of(int stage) const { return ring + stage * kStageBytes; }
   __device__ __forceinline__ unsigned columns_of(int stage) const { return rows_of(stage) + kRowsBytes; }
 };
@@ -163,16 +190,30 @@ __device__ __forceinline__ void load_slice(
 }
 
 __device__ __forceinline__ void produce(
-    const TensorMap* rows_map, const TensorMap* columns_map, const Sizes& s, const Shared& shared, int rank) {
+    const TensorMap* rows_map, const TensorMap* columns_map,
+#if GATED
+    const TensorMap* others_map,
+#endif
+    const Sizes& s, const Shared& shared, int rank) {
   const int row_place = rank / kClusterColumns, column_place = rank % kClusterColumns;
   // The slice of rows is the same in all blocks beside each other, that of columns in all above each other.
   const unsigned short rows_mask = ((1 << kClusterColumns) - 1) << (row_place * kClusterColumns);
   unsigned short columns_mask = 0;
   for (int i = 0; i < kClusterRows; ++i) columns_mask |= 1 << (i * kClusterColumns + column_place);
   Place place;
+#if GROUPED
+  Walk walk;
+  const int units = num_units(s, shared.groups), clusters = gridDim.x / kCluster;
+#else
   const int units = num_units(s), clusters = gridDim.x / kCluster;
+#endif
   for (int number = blockIdx.x / kCluster; number < units; number += clusters) {
+#if GROUPED
+    walk.find(shared.groups, number);
+    const Unit u = unit_of(s, number, rank, walk);
+#else
     const Unit u = unit_of(s, number, rank);
+#endif
 #if BATCHED
     const MatrixMap rows_from = {rows_map, u.batch * s.rows_step}, columns_from = {columns_map, u.batch * s.columns_step};
 #else
@@ -185,8 +226,16 @@ __device__ __forceinline__ void produce(
       const int k = step * kDepth;
       load_slice<ROWS_K_MAJOR, kRows, kClusterColumns>(
           rows_from, shared.rows_of(place.stage), full, u.row, k, column_place, place.stage, rows_mask);
+#if GATED
+      load_slice<COLUMNS_K_MAJOR, kColumns / 2, kClusterRows>(
+          columns_from, shared.columns_of(place.stage), full, u.column / 2, k, row_place, place.stage, columns_mask);
+      load_slice<COLUMNS_K_MAJOR, kColumns / 2, kClusterRows>(
+          others_map, shared.columns_of(place.stage) + kColumnsBytes / 2, full, u.column / 2, k, row_place, place.stage,
+          columns_mask);
+#else
       load_slice<COLUMNS_K_MAJOR, kColumns, kClusterRows>(
           columns_from, shared.columns_of(place.stage), full, u.column, k, row_place, place.stage, columns_mask);
+#endif
     }
   }
 }
@@ -307,9 +356,19 @@ __device__ __forceinline__ void consume(
   if (consumer == 1) named_arrive(8, 2 * kWarpgroup);
 #endif
   int turn = 0;
+#if GROUPED
+  Walk walk;
+  const int units = num_units(s, shared.groups), clusters = gridDim.x / kCluster;
+#else
   const int units = num_units(s), clusters = gridDim.x / kCluster;
+#endif
   for (int number = blockIdx.x / kCluster; number < units; number += clusters, turn ^= 1) {
+#if GROUPED
+    walk.find(shared.groups, number);
+    const Unit u = unit_of(s, number, rank, walk);
+#else
     const Unit u = unit_of(s, number, rank);
+#endif
     if (IN_TURNS && turn != consumer) {
       place.skip(u.end - u.begin);
       continue;
@@ -331,11 +390,28 @@ __device__ __forceinline__ void consume(
       // It arrives at no other block any more: those need not wait until its results are stored.
       if (number + clusters * (IN_TURNS ? 2 : 1) >= units) cluster_arrive();
     }
+#if !GROUPED
     if (SPLITS && number >= s.whole) {
       // Which part this is takes registers beside all sums, unless it is found anew.
       if (!add_parts(sums, unit_of(s, anew(number), rank), workspace, counters, begun, consumer)) continue;
     }
-#if BATCHED
+#endif
+#if GROUPED
+    s.limit = walk.end;
+    if constexpr (BIAS != 0) s.bias = static_cast<const unsigned char*>(s.first_bias) + walk.product * s.bias_batch;
+#if STORES_BOXES
+    const bool is_whole = (TURNED ? u.column + first_column + kOwnColumns : u.row + first_row + kOwnRows) <= walk.end;
+    if (!is_whole) {
+      // A box would reach into rows of the next product. Its threads store where boxes wait to be stored.
+      if (threadIdx.x % kWarpgroup == 0) wait_stored<0>();
+      named_sync(1 + consumer, kWarpgroup);
+      store(sums, s.out, s, shared.staging, u.row + first_row, u.column + first_column);
+      named_sync(1 + consumer, kWarpgroup);
+      continue;
+    }
+#endif
+    const To to = c;
+#elif BATCHED
     // Found anew, too: it takes no registers beside all sums.
     const int batch = unit_of(s, anew(number), rank).batch;
 #if STORES_BOXES
@@ -347,7 +423,7 @@ __device__ __forceinline__ void consume(
 #else
     const To to = c;
 #endif
-    store(sums, to, s, shared.staging, u.row + first_row, u.column + first_column);
+    store(sums, to, s, shared.staging, u.row + first_row, (u.column + first_column) / kHalves);
   }
   if constexpr (kCluster > 1) {
     // Whoever had no unit has not arrived yet.
@@ -378,19 +454,41 @@ extern "C" __global__ void __launch_bounds__((CONSUMERS + 1) * 128, RESIDENT)
          const __grid_constant__ int columns_step, const __grid_constant__ long long out_batch,
          const __grid_constant__ long long source_batch, const __grid_constant__ unsigned long long by_product
 #endif
+#if GROUPED
+         ,
+         const int* const __grid_constant__ offsets, const __grid_constant__ long long bias_batch,
+         out_t* const __grid_constant__ out
+#endif
+#if GATED
+         ,
+         const __grid_constant__ TensorMap others_map
+#endif
   ) {
+#if GROUPED
+  // What every unit finds for itself, in place of parameters.
+  const void* own_bias = bias;
+  int limit = 0;
+  const int &c_rows = TURNED ? rows : limit, &c_columns = TURNED ? limit : columns;
+#else
+  const void* const& own_bias = bias;
+  const int &c_rows = rows, &c_columns = columns;
+#endif
 #if BATCHED
   const void* own_source = source;
 #else
   const void* const& own_source = source;
 #endif
-  const Sizes s = {rows,  columns, depth,  row_tiles,  column_tiles,
+  const Sizes s = {c_rows, c_columns, depth, row_tiles, column_tiles,
                    group, whole,   parts,  stride,     is_aligned,
-                   {bias, own_source,  source_row, source_column, alpha, beta},
+                   {own_bias, own_source,  source_row, source_column, alpha, beta},
                    by_group, by_height, by_last, by_parts
 #if BATCHED
                    ,
                    batch, rows_step, columns_step, out_batch, source_batch, by_product, source, own_source
+#endif
+#if GROUPED
+                   ,
+                   bias_batch, bias, own_bias, limit, out
 #endif
   };
 #if STORES_BOXES && BATCHED
@@ -412,6 +510,9 @@ extern "C" __global__ void __launch_bounds__((CONSUMERS + 1) * 128, RESIDENT)
     if (threadIdx.x % 32 == 0) {
       prefetch_map(&rows_map);
       prefetch_map(&columns_map);
+#if GATED
+      prefetch_map(&others_map);
+#endif
 #pragma unroll
       for (int i = 0; i < kStages; ++i) {
         barrier_init(shared.full + 8 * i, 1);
@@ -437,10 +538,21 @@ extern "C" __global__ void __launch_bounds__((CONSUMERS + 1) * 128, RESIDENT)
 #if OVERLAPS
   wait_for_launches();
 #endif
+#if GROUPED
+  int* const groups = reinterpret_cast<int*>(memory + kStages * kStageBytes + kConsumers * kStagingBytes * BUFFERS);
+  shared.groups = groups;
+  if (threadIdx.x / 32 == 0) find_groups(groups, offsets, s, TURNED ? columns : rows);
+  __syncthreads();
+  clear_rest(groups, s, TURNED ? columns : rows, TURNED ? rows : columns);
+#endif
   if (threadIdx.x / kWarpgroup == kConsumers) {
     fewer_registers();
     if (threadIdx.x == kConsumers * kWarpgroup) {
+#if GATED
+      produce(&rows_map, &columns_map, &others_map, s, shared, rank);
+#else
       produce(&rows_map, &columns_map, s, shared, rank);
+#endif
     }
     __syncwarp();
     if constexpr (kCluster > 1) cluster_arrive();

@@ -6,11 +6,47 @@ static_assert(OUT < 2, "boxes take results of 16 bits");
 static_assert(SOURCE == 0 || (SOURCE == OUT + 1 && !TURNED), "a source matrix beside boxes lies like C");
 
 #if !IS_PLAIN
-// What is added to sums of a thread in 64 columns of wgmma: the bias of its columns, or of its rows where these are C's
-// columns, and elements of the source matrix. Loaded together, before whoever stored last is waited for.
+// Two elements next to each other, the first of which starts at a multiple of their size.
+template <int kType>
+__device__ __forceinline__ float2 load_two(const void* from, long long at) {
+  if constexpr (kType == 2) {
+    const unsigned two = __ldg(reinterpret_cast<const unsigned*>(static_cast<const unsigned short*>(from) + at));
+    return make_float2(__uint_as_float(two << 16), __uint_as_float(two & 0xFFFF0000u));
+  } else if constexpr (kType == 3) {
+    return __ldg(reinterpret_cast<const float2*>(static_cast<const float*>(from) + at));
+  } else {
+    return make_float2(load_added<kType>(from, at), load_added<kType>(from, at + 1));
+  }
+}
+
+// Two numbers of a word of 16-bit results.
+#if OUT < 2
+__device__ __forceinline__ float2 widened(unsigned two) {
+#if OUT == 1
+  return make_float2(__uint_as_float(two << 16), __uint_as_float(two & 0xFFFF0000u));
+#else
+  float2 wide;
+  asm("{\n.reg .b16 low, high;\nmov.b32 {low, high}, %2;\ncvt.f32.f16 %0, low;\ncvt.f32.f16 %1, high;\n}"
+      : "=f"(wide.x), "=f"(wide.y)
+      : "r"(two));
+  return wide;
+#endif
+}
+#endif
+
+// Asks the L2 for a line.
+__device__ __forceinline__ void prefetch_line(const void* line) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(line));
+}
+
+// What is added to sums of a thread in a few columns of wgmma: the bias of its columns, or of its rows where these are
+// C's columns, and elements of the source matrix. Those of all 64 columns of a box are loaded together, before whoever
+// stored last is waited for, where registers are left for them.
+constexpr int kAhead = kConsumerRegisters - kBlocks * kSums < 96 ? 2 : 8;
 struct Added {
-  float2 bias[TURNED ? 1 : 8];  // where turned: of the thread's first and second row
-  unsigned source[SOURCE ? 16 : 1];
+  float2 bias[TURNED ? 1 : kAhead];  // where turned: of the thread's first and second row
+  unsigned source[SOURCE ? 2 * kAhead : 1];
+  float2 other[GATED ? kAhead : 1];  // the bias of second factors
 };
 
 __device__ __forceinline__ Added load_addends(const Sizes& s, int row, int column, int columns) {
@@ -20,11 +56,14 @@ __device__ __forceinline__ Added load_addends(const Sizes& s, int row, int colum
     added.bias[0].y = row + 8 < s.rows ? load_added<BIAS>(s.end.bias, row + 8) : 0.0f;
   }
 #pragma unroll
-  for (int j = 0; j < 8 && 8 * j < columns; ++j) {
+  for (int j = 0; j < kAhead && 8 * j < columns; ++j) {
     // C has whole units of eight columns.
     const int at = column + 8 * j;
     if constexpr (BIAS != 0 && !TURNED) {
       if (at < s.columns) added.bias[j] = load_two<BIAS>(s.end.bias, at);
+#if GATED
+      if (at < s.columns) added.other[j] = load_two<BIAS>(s.end.source, at);
+#endif
     }
     if constexpr (SOURCE != 0) {
 #pragma unroll
@@ -39,9 +78,11 @@ __device__ __forceinline__ Added load_addends(const Sizes& s, int row, int colum
   return added;
 }
 
-// Two results of a thread next to each other: number 2 * j of its first row and 2 * j + 1 of its second row.
-__device__ __forceinline__ unsigned finish_two(sum_t first, sum_t second, const End& end, const Added& added, int number) {
-  float x = end.alpha * static_cast<float>(first), y = end.alpha * static_cast<float>(second);
+// Two results of a thread next to each other: number 2 * j of its first row and 2 * j + 1 of its second row. With GATED
+// the sums of their second factors lie `kOther` further on.
+template <int kOther>
+__device__ __forceinline__ unsigned finish_two(const sum_t* sums, const End& end, const Added& added, int number) {
+  float x = end.alpha * static_cast<float>(sums[0]), y = end.alpha * static_cast<float>(sums[1]);
   if constexpr (BIAS != 0 && TURNED) {
     const float bias = number % 2 ? added.bias[0].y : added.bias[0].x;
     x += bias, y += bias;
@@ -52,7 +93,13 @@ __device__ __forceinline__ unsigned finish_two(sum_t first, sum_t second, const 
     const float2 source = widened(added.source[number]);
     x += end.beta * source.x, y += end.beta * source.y;
   }
-  return narrow2(activate(x), activate(y));
+  x = activate(x), y = activate(y);
+#if GATED
+  float other = end.alpha * static_cast<float>(sums[kOther]), next = end.alpha * static_cast<float>(sums[kOther + 1]);
+  if constexpr (BIAS != 0) other += added.other[number / 2].x, next += added.other[number / 2].y;
+  x *= other, y *= next;
+#endif
+  return narrow2(x, y);
 }
 
 // Asks the L2 for the source matrix of a tile, which is read once its sums are complete.
@@ -76,20 +123,20 @@ __device__ __forceinline__ void store(
   const int index = thread_anew(), lane = index % 32, warp = index / 32 % 4, consumer = index / kWarpgroup;
   const bool is_first = index % kWarpgroup == 0;
   const unsigned own = staging + consumer * kStagingBytes * BUFFERS;
-  constexpr int kRest = kOwnColumns % 64;
+  constexpr int kRest = kOutColumns % 64;
 #pragma unroll
   for (int block = 0; block < kBlocks; ++block) {
 #pragma unroll
-    for (int chunk = 0; chunk < kOwnColumns; chunk += 64) {
-      constexpr int kChunks = (kOwnColumns + 63) / 64;
+    for (int chunk = 0; chunk < kOutColumns; chunk += 64) {
+      constexpr int kChunks = (kOutColumns + 63) / 64;
       // Buffers are taken in turns; a unit of an odd number of boxes ends with the one that the next begins with.
       constexpr int kUnread = kBlocks * kChunks % 2 ? 0 : BUFFERS - 1;
-      const int number = block * kChunks + chunk / 64, width = min(64, kOwnColumns - chunk);
+      const int number = block * kChunks + chunk / 64, width = min(64, kOutColumns - chunk);
       const bool is_narrow = !TURNED && width < 64;
       const unsigned to = own + number % BUFFERS * kStagingBytes;
 #if !IS_PLAIN
-      const Added added = load_addends(
-          s, first_row + 64 * block + 16 * warp + lane / 4, first_column + chunk + lane % 4 * 2, kOwnColumns - chunk);
+      const int own_row = first_row + 64 * block + 16 * warp + lane / 4, own_column = first_column + lane % 4 * 2;
+      Added added = load_addends(s, own_row, own_column + chunk, kOutColumns - chunk);
 #endif
       // Whoever asked the unit to store what lay here knows when it was read.
       if (is_first) {
@@ -101,16 +148,20 @@ __device__ __forceinline__ void store(
       }
       named_sync(1 + consumer, kWarpgroup);
 #pragma unroll
-      for (int j = 0; j < 8 && chunk + 8 * j < kOwnColumns; j += 2) {
+      for (int j = 0; j < 8 && chunk + 8 * j < kOutColumns; j += 2) {
         const int at = 4 * (chunk / 8 + j);
-        const bool is_pair = chunk + 8 * j + 8 < kOwnColumns;
+        const bool is_pair = chunk + 8 * j + 8 < kOutColumns;
         unsigned words[4] = {};
+#if !IS_PLAIN
+        if (j > 0 && j % kAhead == 0)
+          added = load_addends(s, own_row, own_column + chunk + 8 * j, kOutColumns - chunk - 8 * j);
+#endif
 #pragma unroll
-        for (int i = 0; i < 4 && at + 2 * i < kSums; ++i)
+        for (int i = 0; i < 4 && at + 2 * i < kSums / kHalves; ++i)
 #if IS_PLAIN
           words[i] = narrow2(s.end.alpha * sums[block][at + 2 * i], s.end.alpha * sums[block][at + 2 * i + 1]);
 #else
-          words[i] = finish_two(sums[block][at + 2 * i], sums[block][at + 2 * i + 1], s.end, added, 2 * j + i);
+          words[i] = finish_two<kSums / kHalves>(&sums[block][at + 2 * i], s.end, added, 2 * (j % kAhead) + i);
 #endif
         // Of the matrices of 8 by 8, the second has the lower rows, and the third and fourth the next columns.
         const int row = TURNED ? 8 * (j + lane / 16) + lane % 8 : 16 * warp + lane % 16;
@@ -135,7 +186,10 @@ __device__ __forceinline__ void store(
   }
 }
 
-#else
+#endif
+
+// A grouped product has both: results in boxes, and tiles in the midst of which the rows of a product end.
+#if !STORES_BOXES || GROUPED
 // Sums go through shared memory, 24 columns of wgmma at a time, and are finished in the order of C: a loop that is not
 // unrolled takes few registers beside the sums that wait, and reads and writes rows of C.
 __device__ __forceinline__ void store(
