@@ -46,9 +46,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
 _CONTRIBUTORS = {
     "gemm": "constrint.kernels.gemm.candidates",
     "gated": "constrint.kernels.gemm.gated.candidates",
-} | dict.fromkeys(
-    ("lstm", "gru", "slstm", "elman", "elman_relu"), "constrint.kernels.rnn.candidates"
-)
+} | dict.fromkeys(("lstm", "gru", "slstm", "elman", "elman_relu"), "constrint.kernels.rnn.candidates")
 _RANKED = "constrint.choose.candidates"
 #: Built in, but options of a layer rather than operations of their own.
 _UNLISTED = ("elman_relu", "elman_relu-backward")

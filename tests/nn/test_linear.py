@@ -90,7 +90,7 @@ def test_torch_compile_sees_plain_operations_in_one_graph(activation: str | None
         return graph.forward
 
     x = torch.randn(5, 12)
-    compiled = torch.compile(ours, fullgraph=True, backend=backend)
+    compiled: Any = torch.compile(ours, fullgraph=True, backend=backend)
     torch.testing.assert_close(compiled(x), ours(x))
     (graph,) = graphs
     assert "constrint" not in graph.code
