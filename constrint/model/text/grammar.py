@@ -220,6 +220,8 @@ class Grammar(MemberReader):
                 return self.names(token.value, token.start)
         if token.value == "=":
             raise self.error("write `==` to compare", token)
+        if token.value == "divides":
+            raise self.error("`divides` stands between its numbers: write `7 divides a + b`", token)
         raise self.error(f"expected a number, a name or a bracket, found {self.describe(token)}", token)
 
     def _dotted(self, token: Token) -> e.Expr:
