@@ -193,6 +193,8 @@ class Grammar(ArrayReader):
                 return self._named(token)
         if token.value == "=":
             raise self.error("write `==` to compare", token)
+        if token.value == "divides":
+            raise self.error("`divides` stands between its numbers: write `7 divides a + b`", token)
         raise self.error(f"expected a number, a name or a bracket, found {self.describe(token)}", token)
 
     def _named(self, token: Token) -> Any:
