@@ -209,7 +209,8 @@ class AllDifferent(Word):
             (values,) = self.valued(assignment)
         except UndefinedValueError:
             return super().broken(assignment)
-        return "; ".join(f"{a} != {b} is false" for a, b in itertools.combinations(values, 2) if a == b)
+        equal = [f"{a} != {b} is false" for a, b in itertools.combinations(values, 2) if a == b]
+        return "; ".join(dict.fromkeys(equal))
 
 
 class _Cardinality(Word):

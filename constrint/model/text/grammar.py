@@ -108,7 +108,7 @@ class Grammar(ArrayReader):
         if self.nesting > MAX_NESTING:
             raise self.error(f"nested more than {MAX_NESTING} levels deep; split the statement up", token)
         try:
-            left = self._prefix(strength)
+            left: Value = self._prefix(strength)
             while True:
                 operator = self._operator()
                 level = self._level(operator)
@@ -150,7 +150,7 @@ class Grammar(ArrayReader):
             return _MOD if sign == "%" and self.constrint else _MUL
         return _POW if sign in ("^", "**") else 0
 
-    def _prefix(self, strength: int) -> Value:
+    def _prefix(self, strength: int) -> Any:
         token = self.token
         if self.accept("-"):
             self.skip_lines()
