@@ -19,7 +19,7 @@ from constrint.model.ratio import Ratio, fractions
 from constrint.model.text.arrays import ArrayReader
 from constrint.model.text.functions import CARDINALITIES, KNOWN, LOOPS, called, no_function
 from constrint.model.text.lexer import SourceText, Token
-from constrint.model.text.members import Array, Each, Listed, Literal, Number, Value, kind_of, shown
+from constrint.model.text.members import Each, Listed, Literal, Number, TextArray, Value, kind_of, shown
 
 MAX_NESTING: Final = 120
 
@@ -201,9 +201,9 @@ class Grammar(ArrayReader):
             return e.Const(self.loops[token.value])
         value = self.names(token.value, token.start)
         following = self.tokens[self.at]
-        if not isinstance(value, Array) and following.kind == "sign" and following.value == "[":
+        if not isinstance(value, TextArray) and following.kind == "sign" and following.value == "[":
             raise self.error(f"`{token.value[:40]}` is no array; declare one: var {token.value[:40]}[3] in 1..9", token)
-        return self.indexed(value, token) if isinstance(value, Array) else value
+        return self.indexed(value, token) if isinstance(value, TextArray) else value
 
     def _dotted(self, token: Token) -> e.Expr:
         """Read a dotted name, which is always a named number."""
