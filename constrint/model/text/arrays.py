@@ -134,7 +134,7 @@ class ArrayReader(MemberReader):
         self.expect(end, "after the condition of a loop")
         if condition.variables:
             raise self.error(
-                f"the condition of a loop is about fixed numbers; {min(condition.variables)} is none", token
+                f"the condition of a loop is about fixed numbers; {min(condition.variables)} is a variable", token
             )
         return condition.holds({})
 

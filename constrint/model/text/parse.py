@@ -255,6 +255,8 @@ class _ProblemReader:
         if shape is not None:
             self._declare_array(name, *shape, domain)
             return
+        if name in self.arrays:
+            raise UsageError(f"the name {name!r} is declared twice; remove one declaration.")
         if domain.labels is not None and name in self.early:
             raise self.grammar.error(
                 f"variable {name!r} has values that are no integers; declare it before it is used", token
