@@ -1,6 +1,7 @@
 """Arrays, lists and loops of the text language: what they are read as, and what is refused."""
 
 import pickle
+from typing import Any
 
 import pytest
 
@@ -8,6 +9,7 @@ from constrint.errors import LimitReachedError, ParseError, UsageError
 from constrint.model import Problem, circuit, cumulative, inverse, parse, regular, render
 from constrint.solve import brute_force, count, enumerate_space, solve
 
+NUMBER: Any = 3
 DECLARED = """
 var x[3] in 0..3
 var y[1..2, 1..2] in 0..3
@@ -127,8 +129,8 @@ def test_a_word_that_is_too_long_to_be_taken_apart_is_left_to_cpsat() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [lambda: circuit(3), lambda: inverse([1], [0, 1]), lambda: cumulative([1], [1, 2], 1, 1)]
+    "wrong", [lambda: circuit(NUMBER), lambda: inverse([1], [0, 1]), lambda: cumulative([1], [1, 2], 1, 1)]
 )
-def test_wrong_arguments_are_named(wrong: object) -> None:
+def test_wrong_arguments_are_named(wrong: Any) -> None:
     with pytest.raises(UsageError, match=r"circuit takes a list|lists of one length"):
-        wrong()  # type: ignore[operator]
+        wrong()
