@@ -63,7 +63,11 @@ CASES = {
 #: A mistake by what it is: a case, a file, a place in it with `@` for what stands there, this, and what is run instead.
 MISTAKES: dict[str, tuple[str, str, str, str, str]] = {
     "both halves of the same factor": (
-        *("silu, edges on all sides", "kernel_on_cpu.cu", "          @, shared.columns_of(place.stage) + kColumnsBytes"),
+        *(
+            "silu, edges on all sides",
+            "kernel_on_cpu.cu",
+            "          @, shared.columns_of(place.stage) + kColumnsBytes",
+        ),
         *("others_map", "columns_map"),
     ),
     "factors the other way round": (
