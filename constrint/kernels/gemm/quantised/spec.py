@@ -21,6 +21,7 @@ from constrint.kernels.gemm.quantised.shape import (
     packed_bytes,
     padded,
     rules,
+    takes,
 )
 from constrint.select.candidate import Config
 from constrint.select.cost import CostColumns, dram_bytes_per_s, launch_offset_s
@@ -74,9 +75,8 @@ class QuantisedSpec(KernelSpec):
                 f"{self.full_name}: it is written for {INSTRUCTION}.sync of NVIDIA's sm_80 and later."
             )
         if not takes(bits, group):
-            raise UnsupportedError(
-                f"{self.full_name}: it takes 4 or 8 bits, and groups of a power of two times 64 or 32."
-            )
+            groups = f"groups of a power of two times {READ[4]} numbers of 4 bits, or {READ[8]} of 8"
+            raise UnsupportedError(f"{self.full_name}: it takes {groups}, not {group} of {bits}.")
 
     def params(self, gpu: GpuModel, workload: Workload) -> Iterable[Param]:
         """Reads of a chunk, and blocks of an SM."""
@@ -125,24 +125,15 @@ class QuantisedSpec(KernelSpec):
 
     def inputs(self, gpu: GpuModel, workload: Workload, *, device: Any = "meta", seed: int = 0) -> dict[str, Any]:
         """X and packed weights."""
-        import torch
+        from constrint.kernels.gemm.quantised.weights import random_operands
 
-        from constrint.kernels.gemm.quantised.weights import random_weight
-
-        generator = None if torch.device(device).type == "meta" else torch.Generator(device).manual_seed(seed)
-        dtype = torch.bfloat16 if workload.dtype == "bf16" else torch.float16
         m, n, k = (workload.sizes[name] for name in ("m", "n", "k"))
-        bits, group = facts_of(workload)
-        x = torch.randn((m, k), device=device, generator=generator).to(dtype)
-        weight = random_weight(n, k, bits, group, dtype, device=device, generator=generator)
-        return {"x": x, "packed": weight.packed, "scales": weight.scales}
+        return random_operands(m, n, k, *facts_of(workload), workload.dtype, device=device, seed=seed)
 
     def outputs(self, gpu: GpuModel, workload: Workload, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """C, empty."""
-        import torch
-
         x = inputs["x"]
-        return {"out": torch.empty((x.shape[0], workload.sizes["n"]), dtype=x.dtype, device=x.device)}
+        return {"out": x.new_empty((x.shape[0], workload.sizes["n"]))}
 
     def launches(
         self, gpu: GpuModel, workload: Workload, config: Config, inputs: Mapping[str, Any], outputs: Mapping[str, Any]
@@ -153,31 +144,21 @@ class QuantisedSpec(KernelSpec):
 
         bits, group = facts_of(workload)
         sizes = workload.sizes["n"], workload.sizes["k"]
-        weight = QuantisedWeight(inputs["packed"], inputs["scales"], *sizes, bits, group)
-        return quantised_launches(gpu, inputs["x"], weight, outputs["out"], config)
+        x = inputs["x"]
+        weight = QuantisedWeight(inputs["packed"], inputs["scales"], *sizes, bits, group, x.dtype)
+        return quantised_launches(gpu, x, weight, outputs["out"], config)
 
     def reference(self, workload: Workload, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """C in fp64."""
-        import torch
-
-        from constrint.kernels.gemm.quantised.weights import QuantisedWeight
+        from constrint.kernels.gemm.quantised.weights import exact_product
 
         sizes = workload.sizes["n"], workload.sizes["k"]
-        weight = QuantisedWeight(inputs["packed"], inputs["scales"], *sizes, *facts_of(workload))
-        return {"out": inputs["x"].double() @ weight.dense(torch.float64).T}
+        return {"out": exact_product(inputs["x"], inputs["packed"], inputs["scales"], *sizes, *facts_of(workload))}
 
 
 def facts_of(workload: Workload) -> tuple[int, int]:
     """Bits of a weight, and the size of a group."""
     return workload.options.get("bits", 4), workload.options.get("group", 128)
-
-
-def takes(bits: int, group: int) -> bool:
-    """Whether the kernel takes such weights: a group has whole reads of a warp, a power of two of them."""
-    if bits not in READ or group % READ[bits]:
-        return False
-    reads = group // READ[bits]
-    return reads & (reads - 1) == 0
 
 
 SPECS = (QuantisedSpec(),)
