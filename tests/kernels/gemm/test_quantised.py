@@ -89,7 +89,7 @@ def test_bad_weights_and_operands_are_refused() -> None:
         ({"numbers": numbers.float()}, "whole numbers"),
     ):
         with pytest.raises(UsageError, match=told):
-            QuantisedWeight.of(**({"numbers": numbers, "scales": scales} | arguments))  # type: ignore[arg-type]
+            QuantisedWeight.of(**({"numbers": numbers, "scales": scales} | arguments))
     weight = QuantisedWeight.of(numbers, scales)
     with pytest.raises(UsageError, match=r"\(..., 128\)"):
         quantised_matmul(torch.ones(1, 64).bfloat16(), weight)
