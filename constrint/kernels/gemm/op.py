@@ -66,8 +66,8 @@ def matmul(
     the operands, and the fastest one runs from then on (`CONSTRINT_TRIALS=0`, or deterministic algorithms: never).
 
     Dimensions and batches are those of `torch.matmul`. Operands may have any strides. fp32 operands are multiplied in
-    tf32 where `torch.get_float32_matmul_precision()` allows it, else in fp32 (three tf32 passes on NVIDIA's units).
-    Under `torch.autocast` operands are converted as those of `torch.matmul` are.
+    tf32 where `torch.get_float32_matmul_precision()` allows it, else in fp32 (three tf32 passes on NVIDIA's units, or
+    six of bf16). Under `torch.autocast` operands are converted as those of `torch.matmul` are.
 
     Args:
         a: (..., M, K) or (K,): fp16, bf16, fp32, fp64, fp8 (e4m3) or int8.
