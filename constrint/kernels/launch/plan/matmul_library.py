@@ -1,7 +1,7 @@
 """cuBLASLt as torch has loaded it: products with epilogues whose algorithm is chosen once and then launched again.
 
 A product is stated as `Matmul`, by columns as BLAS libraries read matrices. `chosen` asks the library for its first
-algorithm; `Prepared` holds the library's descriptors, which live as long as the process. Plans of the compiled core
+algorithm; `Descriptors` are the library's own, which live as long as the process. Plans of the compiled core
 launch them without Python; `enqueue` does so from Python. Needs torch.
 """
 
@@ -26,8 +26,8 @@ from constrint.kernels.launch.plan.shape import NotPlannedError
 FP32, FP16, BF16 = 0, 2, 14
 #: cublasComputeType_t: sums of 32 bits, of fp32 operands in tf32.
 IN_FP32, IN_TF32 = 68, 77
-#: cublasLtEpilogue_t; a bias and relu are joined by `|`.
-NO_EPILOGUE, RELU, BIAS = 1, 2, 4
+#: cublasLtEpilogue_t; a bias and an activation are joined by `|`; its gelu is the tanh approximation.
+NO_EPILOGUE, RELU, BIAS, GELU = 1, 2, 4, 32
 #: cublasLtMatmulDescAttributes_t.
 _TRANSPOSE_A, _TRANSPOSE_B, _EPILOGUE, _BIAS_POINTER = 3, 4, 7, 8
 #: cublasLtMatrixLayoutAttribute_t.
@@ -83,7 +83,7 @@ class Algorithm(msgspec.Struct, frozen=True):
     version: int
 
 
-class Prepared(NamedTuple):
+class Descriptors(NamedTuple):
     """The library's handle and descriptors of a product: addresses that stay valid."""
 
     handle: int
@@ -180,7 +180,7 @@ def _set(name: str, of: Any, attribute: int, value: Any) -> None:
 
 
 @lru_cache(maxsize=8192)
-def prepared(matmul: Matmul, device: int, *, is_in_core: bool = True) -> Prepared:
+def prepared(matmul: Matmul, device: int, *, is_in_core: bool = True) -> Descriptors:
     """Create the descriptors of a product; they are never destroyed, since a plan may hold them.
 
     Args:
@@ -213,7 +213,7 @@ def prepared(matmul: Matmul, device: int, *, is_in_core: bool = True) -> Prepare
             _set("cublasLtMatrixLayoutSetAttribute", layout, _BATCH_STRIDE, c_int64(step))
         layouts.append(layout.value or 0)
     a, b, c, d = layouts
-    return Prepared(_handle(device), description.value or 0, (a, b, c, d))
+    return Descriptors(_handle(device), description.value or 0, (a, b, c, d))
 
 
 def chosen(matmul: Matmul, device: int, bias: int = 0) -> Algorithm:
