@@ -140,7 +140,7 @@ def library_refusal(gpu: GpuModel | None, product: Product) -> str:
 
 
 def takes_activation(activation: str | None, output_bytes: int) -> bool:
-    """Whether the library applies an activation to results of so many bytes, to their accuracy."""
+    """Whether the library applies an activation to results of a size, to their accuracy."""
     return not activation or output_bytes <= IN_PRODUCT.get(activation, 0)
 
 
