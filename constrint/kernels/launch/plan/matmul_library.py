@@ -38,6 +38,8 @@ _WORKSPACE_BYTES, _REDUCTIONS, _ALIGNMENT_A = 1, 3, 5
 _IN_COMPUTE_TYPE = 2
 #: Bytes of workspace that an algorithm may take, torch's own limit on Hopper.
 MOST_WORKSPACE_BYTES = 32 << 20
+#: Largest alignment of an address that the library heeds.
+LARGEST_ALIGNMENT = 256
 #: Bytes of a cublasLtMatmulAlgo_t, which the library lets a user store for the same version of it.
 ALGORITHM_BYTES = 64
 
@@ -227,6 +229,12 @@ def chosen(matmul: Matmul, device: int, bias: int = 0) -> Algorithm:
     Raises:
         NotPlannedError: When the library has none.
     """
+    return _chosen(matmul, device, bias % LARGEST_ALIGNMENT + LARGEST_ALIGNMENT)
+
+
+@lru_cache(maxsize=8192)
+def _chosen(matmul: Matmul, device: int, bias: int) -> Algorithm:
+    """`chosen` for any address of the same alignment as `bias`."""
     ready = prepared(matmul, device, is_in_core=False)
     preference, count, found = c_void_p(), c_int(), _Heuristic()
     _called("cublasLtMatmulPreferenceCreate", byref(preference))
