@@ -161,6 +161,8 @@ class PlanTable:
             if made is not None and plan is not None:
                 if made.rivals is None or not self._try(key, extra, tensors, made, plan):
                     self._insert(extra, tensors, made.recipe, plan)
+                    if made.rivals is not None:
+                        cache.store_soon(self.name, key, msgspec.msgpack.encode(made.recipe))
                 return
         self._insert(extra, tensors, None, None)
 
