@@ -194,7 +194,7 @@ def inspect(
         is_three_pass=precision == "tf32x3",
         has_nvrtc=has_nvrtc(),
         no_library=LIBRARY_EXCLUDED.get(kernel) or refusal_of_call(a, b),
-        no_library_end=refusal_of_end(a.dtype, bias, source, end.alpha, out.dtype, batch, end.activation),
+        no_library_end=refusal_of_end(a.dtype, bias, source, end.alpha, out.dtype, batch),
         activation=end.activation or "",
     )
     if kernel == STEADY:

@@ -30,7 +30,7 @@ ENDS: dict[str, dict[str, Any]] = {
     "gelu": {"activation": "gelu"},
     "bias gelu": {"bias": True, "activation": "gelu"},
     "all silu": {"bias": True, "c": True, "alpha": 2.0**-4, "beta": 2.0, "activation": "silu"},
-    "c by columns": {"c": True, "by_columns": True, "alpha": 0.25, "beta": 2.0},
+    "c by columns": {"c": True, "by_columns": True, "alpha": 0.25, "beta": 2.0, "activation": "silu"},
 }
 
 

@@ -35,7 +35,7 @@ TYPES = {
     torch.float32: matmul_library.FP32,
 }
 #: Epilogues by the activations that are taken.
-EPILOGUES = {None: 0, "relu": matmul_library.RELU, "gelu_tanh": matmul_library.GELU}
+EPILOGUES = {None: 0, "relu": matmul_library.RELU}
 #: Sizes and strides are 32-bit integers.
 MOST = 2**31 - 1
 AS_IT_IS, TRANSPOSED = 0, 1

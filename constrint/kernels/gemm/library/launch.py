@@ -21,7 +21,6 @@ from constrint.errors import CompileError, UnsupportedError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.launch import Epilogue, GemmCall
 from constrint.kernels.gemm.library.fused import FusedLaunch, takes_bias, takes_source
-from constrint.kernels.gemm.library.spec import IN_PRODUCT
 from constrint.kernels.gemm.reference import ACTIVATIONS, default_out_dtype
 from constrint.kernels.launch.plan.matmul_library import has_matmul
 from constrint.select.candidate import CompiledKernel
@@ -233,15 +232,12 @@ def refusal_of_call(a: Tensor, b: Tensor) -> str:
 
 
 def refusal_of_end(
-    dtype: torch.dtype, bias: Tensor | None, source: Tensor | None, alpha: float, kind: torch.dtype, batch: int,
-    activation: str | None = None,
-) -> str:  # fmt: skip
+    dtype: torch.dtype, bias: Tensor | None, source: Tensor | None, alpha: float, kind: torch.dtype, batch: int
+) -> str:
     """Reason why the library does not take the epilogue of a product of `dtype` into `kind`; empty if it does.
 
-    An activation counts where cuBLASLt alone could apply it.
+    An activation does not count.
     """
-    if activation in IN_PRODUCT and activation != "relu" and not has_matmul():
-        return "cuBLASLt is not there, and torch has no operator that ends in this activation"
     is_wide = kind == torch.float32 and dtype in SWITCHES
     if kind != default_out_dtype(dtype) and not is_wide:
         return "torch's operators do not give this type of result"

@@ -41,9 +41,9 @@ LIBRARY = "gemm.library"
 NO_ACTIVATION = "the library has no epilogue that ends in this activation, rounded once"
 #: The 8-bit operators of torch take sizes that are multiples of these along K and N, and more rows than this.
 FP8_MULTIPLE, INT8_MULTIPLE, INT8_ROWS = 16, 8, 16
-#: Activations that the library applies to its sums, and the most bytes of a result for which it does so exactly: its
-#: tanh is good for 16 bits alone.
-IN_PRODUCT = {"relu": 4, "gelu_tanh": 2}
+#: Activations that the library applies to its sums, and the most bytes of a result for which it does so exactly. Its
+#: gelu is the tanh approximation, which nobody has checked on values that are not finite.
+IN_PRODUCT = {"relu": 4}
 
 
 class LibrarySpec(GemmSpec):

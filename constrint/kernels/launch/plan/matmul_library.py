@@ -26,8 +26,8 @@ from constrint.kernels.launch.plan.shape import NotPlannedError
 FP32, FP16, BF16 = 0, 2, 14
 #: cublasComputeType_t: sums of 32 bits, of fp32 operands in tf32.
 IN_FP32, IN_TF32 = 68, 77
-#: cublasLtEpilogue_t; a bias and an activation are joined by `|`; its gelu is the tanh approximation.
-NO_EPILOGUE, RELU, BIAS, GELU = 1, 2, 4, 32
+#: cublasLtEpilogue_t; a bias and relu are joined by `|`.
+NO_EPILOGUE, RELU, BIAS = 1, 2, 4
 #: cublasLtMatmulDescAttributes_t.
 _TRANSPOSE_A, _TRANSPOSE_B, _EPILOGUE, _BIAS_POINTER = 3, 4, 7, 8
 #: cublasLtMatrixLayoutAttribute_t.
