@@ -41,8 +41,9 @@ LIBRARY = "gemm.library"
 NO_ACTIVATION = "the library has no epilogue that ends in this activation, rounded once"
 #: The 8-bit operators of torch take sizes that are multiples of these along K and N, and more rows than this.
 FP8_MULTIPLE, INT8_MULTIPLE, INT8_ROWS = 16, 8, 16
-#: Activations that the library applies to its sums; `relu` alone is exact there, its gelu is the tanh approximation.
-IN_PRODUCT = ("relu",)
+#: Activations that the library applies to its sums, and the most bytes of a result for which it does so exactly. Its
+#: gelu is the tanh approximation, which nobody has checked on values that are not finite.
+IN_PRODUCT = {"relu": 4}
 
 
 class LibrarySpec(GemmSpec):
@@ -132,10 +133,15 @@ class LibrarySpec(GemmSpec):
 
 def library_refusal(gpu: GpuModel | None, product: Product) -> str:
     """Why one call of the library does not compute a product with its whole epilogue; empty where it does."""
-    if product.activation and product.activation not in IN_PRODUCT:
+    if product.activation and not (has_ends(gpu) and takes_activation(product.activation, product.output_bytes)):
         return NO_ACTIVATION
     reason = product.no_library or product.no_library_end or inability(product, takes_ends=has_ends(gpu))
     return reason or ("" if takes_bias(product) else "the library rounds products of such rows before it adds a row")
+
+
+def takes_activation(activation: str | None, output_bytes: int) -> bool:
+    """Whether the library applies an activation to results of a size, to their accuracy."""
+    return not activation or output_bytes <= IN_PRODUCT.get(activation, 0)
 
 
 def takes_bias(product: Product) -> bool:
