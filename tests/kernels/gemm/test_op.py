@@ -241,8 +241,8 @@ def test_a_compiled_product_with_gradients_stores_its_sum_and_multiplies_three_t
     def layer(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         return matmul(x, w.T, activation="gelu")
 
-    from functorch.compile import make_boxed_func
     from torch._dynamo.backends.common import aot_autograd
+    from torch._functorch._aot_autograd.utils import make_boxed_func
 
     x, w = randn(6, 4).requires_grad_(), randn(5, 4, seed=1).requires_grad_()
     backend: Any = aot_autograd(fw_compiler=noted, bw_compiler=noted)
