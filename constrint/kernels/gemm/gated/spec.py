@@ -1,4 +1,4 @@
-"""The parameter space of gated pairs: that of the CUDA GEMM for 2 N columns, of which a tile has as many of both factors.
+"""The parameter space of gated pairs: that of the CUDA GEMM for 2 N columns, half of a tile's being of either factor.
 
 A tile of `tile_n` columns gives `tile_n` / 2 columns of C. No torch.
 """
