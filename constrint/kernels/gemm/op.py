@@ -33,7 +33,7 @@ from constrint.kernels.gemm.operator import (
     plan_key,
     saved_of,
 )
-from constrint.kernels.gemm.reference import default_out_dtype, gemm_reference
+from constrint.kernels.gemm.reference import ACTIVATIONS, default_out_dtype, gemm_reference
 from constrint.kernels.launch.plan.table import IS_NEW, WANTS_GRAD
 
 if TYPE_CHECKING:
@@ -202,8 +202,18 @@ def _through_operator(
     if not is_compiling() and torch._C._are_functorch_transforms_active():
         # Transforms of torch.func work on plain PyTorch; an operator would need a rule for each of them.
         return gemm_reference(operands.a, operands.b, bias, operands.c, *end).reshape(operands.result_shape)
+    after = activation if is_compiling() and activation in KEEPS_SUM and _may_train(a, b, bias, c) else None
+    if after is not None:
+        # The sum is stored for the gradients, and torch's compiler fuses the rest with what surrounds it.
+        end = (alpha, beta, None, operands.kind)
     out: Tensor = torch.ops.constrint.gemm(operands.a, operands.b, bias, operands.c, *end, kernel, config)
+    if after is not None:
+        out = ACTIVATIONS[after](out)
     return out.reshape(operands.result_shape)
+
+
+def _may_train(*tensors: Tensor | None) -> bool:
+    return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
 
 
 def _keeps_batch(a: Tensor, b: Tensor, c: Tensor | None) -> bool:
