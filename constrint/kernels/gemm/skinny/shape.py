@@ -231,7 +231,7 @@ FEWEST_WARPS = 2
 CLEAR_PERCENT = {"fp8": 75, "int8": 83, "tf32": 60}
 USUAL_CLEAR_PERCENT = 93
 #: Less for a target of which a kernel at 92.2 % spilled, by NVRTC 13.5.
-TARGET_CLEAR_PERCENT = {"sm_120": 92}
+TARGET_CLEAR_PERCENT = {"sm_120a": 92}
 #: Most rounds of blocks with split K: more only add hand-overs.
 MOST_ROUNDS = 4
 #: Limit of steps times blocks, which the kernel counts in 32 bits, and the largest size.
@@ -259,7 +259,7 @@ def tile_rules(gpu: GpuModel, product: Product, v: Vars) -> Iterator[Rule]:
     there = gpu.sm.smem_bytes_per_sm
     fits = f"an SM of {gpu.name} has {there:,} bytes of {gpu.terms.smem} for the blocks that it is to hold"
     yield Rule(smem <= there, "resident_smem", fits, CERTAIN)
-    usual = next((p for name, p in TARGET_CLEAR_PERCENT.items() if gpu.arch.target.startswith(name)), USUAL_CLEAR_PERCENT)
+    usual = TARGET_CLEAR_PERCENT.get(gpu.arch.target, USUAL_CLEAR_PERCENT)
     percent = CLEAR_PERCENT.get(dtype, usual)
     clear = (
         f"sums, vectors under way and addresses take up to {percent} % of the registers that the blocks of an SM leave "
