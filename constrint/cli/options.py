@@ -67,7 +67,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON (`constrint docs 
 #: Options that name a problem in a file instead of a kernel.
 FILE_OPTIONS = ("--problem", "--space")
 #: Fields of `ProblemOptions` about files, and about rules that the user adds.
-OF_FILES, OF_RULES = ("problem", "space", "dialect"), ("set_", "where", "strict")
+OF_FILES, OF_RULES = ("problem", "space", "dialect", "implicit_variables"), ("set_", "where", "strict")
 
 
 @dataclass(frozen=True)
@@ -118,6 +118,10 @@ class ProblemOptions:
             help="How the text is read: standard, or constrint (`%` splits terms).",
             autocompletion=complete_dialect,
         ),
+    ] = None
+    implicit_variables: Annotated[
+        bool | None,
+        typer.Option("--implicit-variables", help="A name that the text does not declare is a positive integer."),
     ] = None
 
 

@@ -48,7 +48,7 @@ def question_of(choice: Choice) -> Question:
         raise UsageError("name a file with --space FILE.json.")
     names = None if choice.gpu is None else gpu_names(load_gpu(choice.gpu))
     if choice.problem:
-        problem = load_problem(path, choice.dialect, names)
+        problem = load_problem(path, choice.dialect, names, implicit_variables=bool(choice.implicit_variables))
     else:
         from constrint.model.python.restrictions import load_space
 
@@ -72,6 +72,8 @@ def _check(choice: Choice) -> None:
     extra = [option for option, value in of_kernels.items() if value is not None]
     if extra and (choice.gpu is None or choice.problem):
         raise UsageError(f"{named[-1]} takes no {', '.join(extra)}; these belong to a kernel on a --gpu.")
+    if choice.implicit_variables and choice.problem is None:
+        raise UsageError("--implicit-variables goes with --problem FILE.")
     if choice.dialect is not None:
         from constrint.model.text.parse import DIALECTS  # the text language is loaded where text is read
 
@@ -132,6 +134,7 @@ def _arguments(choice: Choice) -> tuple[str, ...]:
     for option, texts in (("--set", choice.set_), ("--where", choice.where)):
         words += [word for text in texts or () for word in (option, text)]
     words += ["--dialect", choice.dialect] if choice.dialect else []
+    words += ["--implicit-variables"] if choice.implicit_variables else []
     return (*words, *(["--strict"] if choice.strict else []))
 
 
@@ -150,14 +153,16 @@ def check_backend(name: str) -> None:
         raise UnknownNameError("back-end", name, list_backends())
 
 
-def load_problem(path: Path, dialect: str | None = None, names: Names | None = None) -> Problem:
+def load_problem(
+    path: Path, dialect: str | None = None, names: Names | None = None, *, implicit_variables: bool = False
+) -> Problem:
     """Read and parse a problem file; `names` are numbers of a GPU that it may use. Parser warnings go to stderr."""
     from constrint.model.text.lexer import MAX_TEXT, read_text
     from constrint.model.text.parse import parse
 
     text = read_text(path, "the problem file", MAX_TEXT)
     with shown_warnings():
-        return parse(text, dialect=dialect, source=str(path), names=names)
+        return parse(text, dialect=dialect, source=str(path), names=names, implicit_variables=implicit_variables)
 
 
 #: Largest domain whose values a message lists.

@@ -20,7 +20,7 @@ import typer
 from constrint.answers.terminal import printable
 from constrint.cli.options import bytes_of, seconds_of
 from constrint.errors import LimitReachedError
-from constrint.solve import Limits, SearchStats
+from constrint.solve import Limits, SearchStats, Solution
 
 _Item = TypeVar("_Item")
 
@@ -71,6 +71,18 @@ class Run:
             progress=self._searched if self.progress.is_shown else None,
             started=self.started,
         )
+
+    def better(self, answer: Solution) -> None:
+        """Prints a line on stderr, on a terminal, for a better solution of a search that takes a while."""
+        after = time.perf_counter() - self.started
+        if self.progress.is_shown and after > AFTER_S:
+            self.progress.close()
+            found = [f"{answer.penalty} of broken soft rules"] * (answer.penalty is not None)
+            found += [
+                f"{objective} = {value}"
+                for objective, value in zip(answer.problem.objectives, answer.values, strict=False)
+            ]
+            print(printable(f"{after:.1f} s: {', '.join(found)}"), file=sys.stderr)
 
     def last_limits(self, seconds: float) -> Limits:
         """The limits of a last short search after the run was asked to stop."""

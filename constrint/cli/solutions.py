@@ -30,13 +30,15 @@ from constrint.model.coding import Coding
 from constrint.model.domain import literal
 from constrint.solve import Limits, SearchSpace, Solution, Status, best_solutions, solutions_in_order, solve
 from constrint.solve.budget import Budget
-from constrint.solve.optimise import DEFAULT_SECONDS, best_order
+from constrint.solve.optimise import DEFAULT_SECONDS, as_good_as, best_order
 
 #: Most solutions that are sorted by an objective.
 MAX_RANKED = 5_000_000
 SCHEMA = "constrint.solutions/1"
 #: Share of the time limit for listing all solutions; the rest is for a search for one.
 LIST_SHARE: Final = 0.5
+#: Seconds for listing all solutions where there are objectives and no time limit.
+LIST_SECONDS: Final = 20.0
 #: Combinations that a walk to the first solutions may look at before the tables are asked.
 WALK_CELLS: Final = 1 << 22
 #: Seconds of that search after the user asked to stop.
@@ -51,8 +53,11 @@ def print_best(question: Question, top: int, backend: str, run: Run, output: Out
     with run:
         try:
             limits = run.limits(LIST_SHARE)
+            if limits.max_seconds is None and (problem.objectives or problem.soft_constraints):
+                # Its best solutions may be known long before all are listed.
+                limits = replace(limits, max_seconds=LIST_SECONDS, started=None)
             ((_, space),) = question.spaces(backend, limits)
-            rows = _best_rows(stated, space, top, limits)
+            rows = _best_rows(stated, space, top, limits, run)
             size: int | None = space.size
         except LimitReachedError as error:
             answer = _one(question, backend, run)
@@ -111,18 +116,18 @@ def _one(question: Question, backend: str, run: Run) -> Solution:
     elif limits.max_seconds is None:
         # The default limit of `solve`, counted from now.
         limits = replace(limits, max_seconds=DEFAULT_SECONDS, started=None)
-    answer = solve(question.problems[0].problem, limits, stated)
+    answer = solve(question.problems[0].problem, limits, stated, on_better=run.better)
     if answer.status is Status.INFEASIBLE:
         raise question.infeasible()
     return answer
 
 
-def _best_rows(stated: StatedProblem, space: SearchSpace, top: int, limits: Limits) -> list[dict[str, int]]:
+def _best_rows(stated: StatedProblem, space: SearchSpace, top: int, limits: Limits, run: Run) -> list[dict[str, int]]:
     problem, objective = stated.problem, stated.problem.objective
     if objective is None and not problem.soft_constraints:
         return _first_rows(problem, space, top, limits)
     if objective is None or len(problem.objectives) > 1 or problem.soft_constraints:
-        answers = best_solutions(problem, top, limits)
+        answers = best_solutions(problem, top, limits, on_better=run.better)
         for answer in answers:
             if answer.status is Status.LIMIT_REACHED:
                 raise LimitReachedError(answer.message)
@@ -146,9 +151,20 @@ def _first_rows(problem: Problem, space: SearchSpace, top: int, limits: Limits) 
     return rows
 
 
-def print_all(question: Question, backend: str, run: Run, output: Output) -> None:
-    """Print every solution on stdout, and their number on stderr."""
+def _of_optima(question: Question, backend: str, run: Run) -> Question:
+    """The question about the solutions of a problem that are best by its objectives and soft rules."""
+    (stated,) = question.problems
+    answer = _one(question, backend, run)
+    if answer.status is Status.LIMIT_REACHED:
+        raise LimitReachedError(answer.message)
+    return replace(question, problems=(replace(stated, problem=as_good_as(stated.problem, answer)),))
+
+
+def print_all(question: Question, backend: str, run: Run, output: Output, *, only_best: bool = False) -> None:
+    """Print every solution, or every one of the best, on stdout, and their number on stderr."""
     with run:
+        if only_best:
+            question = _of_optima(question, backend, run)
         try:
             solutions = Solutions(question, backend, run.limits(LIST_SHARE))
         except CancelledError:

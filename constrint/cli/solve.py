@@ -52,6 +52,9 @@ def solve(
     all_: Annotated[
         bool, typer.Option("--all", help="Print every valid configuration, unranked; with --json one per line.")
     ] = False,
+    all_optima: Annotated[
+        bool, typer.Option("--all-optima", help="Print every solution of a file that is best by its objectives.")
+    ] = False,
     compile_: Annotated[
         int,
         typer.Option(
@@ -82,6 +85,8 @@ def solve(
 ) -> None:
     """Rank the configurations of a kernel that fit a GPU, with no device present; or solve a problem."""
     _check(choice, top, compile_, is_all=all_, backend=backend, is_export=export is not None)
+    if all_optima and (choice.operation is not None or all_ or export is not None):
+        raise UsageError("--all-optima goes with --problem FILE or --space FILE.json, without --all and --export.")
     run = Run("solving", max_seconds, max_memory)
     if export is not None or output is not None or rename or force:
         if printed.option:
@@ -99,8 +104,8 @@ def solve(
     elif all_ or choice.operation is None:
         from constrint.cli.solutions import print_all, print_best
 
-        if all_:
-            print_all(question_of(choice), backend, run, printed)
+        if all_ or all_optima:
+            print_all(question_of(choice), backend, run, printed, only_best=all_optima)
         else:
             print_best(question_of(choice), top, backend, run, printed)
     elif backend != "native":

@@ -187,6 +187,9 @@ def table_insert(
     False where the call was known or is of a kind that has no plans.
     """
 
+def table_drop(table: PlanTable, extra: object, tensors: tuple[object, ...]) -> bool:
+    """Forgets a call; False where it was not known."""
+
 def table_clear(table: PlanTable) -> None:
     """Forgets all calls."""
 

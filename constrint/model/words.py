@@ -83,8 +83,7 @@ class Word(AllOf):
         """
         if self._made is None:
             try:
-                partial = (Comparison(e, "==", e) for e in self._terms if isinstance(e, Expr) and not is_total(e))
-                made = tuple(itertools.islice(itertools.chain(partial, self.apart()), MAX_PARTS + 1))
+                made = tuple(itertools.islice(itertools.chain(self._have_values(), self.apart()), MAX_PARTS + 1))
             except UsageError:
                 made = ()
                 too_large = True
@@ -97,6 +96,9 @@ class Word(AllOf):
                 )
             self._made = made
         return self._made
+
+    def _have_values(self) -> Iterable[Constraint]:
+        return (Comparison(e, "==", e) for e in self._terms if isinstance(e, Expr) and not is_total(e))
 
     def apart(self) -> Iterable[Constraint]:
         """The constraints of `parts`, where all arguments have values."""
@@ -146,6 +148,9 @@ class Word(AllOf):
         twin.because, twin.name, twin.kind = because, name, kind
         return twin
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (type(self), self.arguments, self.because, self.name, self.kind)
+
     def key(self) -> tuple[Any, ...]:
         """Structure: the word and its arguments."""
         if self._key is None:
@@ -153,8 +158,17 @@ class Word(AllOf):
         return self._key
 
 
+def _restored(kind: type[Word], arguments: tuple[Argument, ...], because: str, name: str, sort: str) -> Word:
+    """A word that was pickled or copied."""
+    word: Word = kind(*arguments).labelled(because, name, sort)
+    return word
+
+
 class AllDifferent(Word):
-    """No two of the expressions have the same value, and each has one: `!=` between every two of them."""
+    """No two of the expressions have the same value, and each has one: `!=` between every two of them.
+
+    It is true for fewer than two expressions.
+    """
 
     __slots__ = ()
     word = "all_different"
@@ -173,6 +187,13 @@ class AllDifferent(Word):
         """The expressions."""
         listed: tuple[Expr, ...] = self.arguments[0]
         return listed
+
+    def _have_values(self) -> Iterable[Constraint]:
+        return ()
+
+    def holds(self, assignment: Mapping[str, int]) -> bool:
+        """No value occurs twice."""
+        return len(self.exprs) < 2 or super().holds(assignment)
 
     def apart(self) -> Iterable[Constraint]:
         """`!=` between every two."""
@@ -399,6 +420,7 @@ class Cumulative(Word):
             for place, (start, duration, demand) in enumerate(zip(starts, durations, demands, strict=True)):
                 if any(isinstance(e, Const) and e.number == 0 for e in (duration, demand)):
                     continue
+                runs: Constraint
                 if place == here:
                     runs = Comparison(duration, ">", Const(0))
                     is_sure = isinstance(duration, Const)
@@ -463,7 +485,7 @@ class Regular(Word):
             counts = following
         if sum(counts.values()) > min(_FEW_ROWS, _FEW_VALUES // len(layers)):
             return None
-        rows = [((), start)]
+        rows: list[tuple[tuple[int, ...], int]] = [((), start)]
         for layer in layers:
             rows = [((*row, value), then) for row, at in rows for state, value, then in layer if state == at]
         return [row for row, _ in rows]

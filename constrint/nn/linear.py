@@ -28,8 +28,8 @@ class Linear(nn.Linear):
     devices, in other dtypes, under torch.compile (so that inductor fuses what surrounds the layer), in transforms of
     torch.func, and while a profiler or a mode observes them.
 
-    Where gradients of other activations than "relu" are recorded, the sum before the activation is rounded to the result's type and
-    stored, as torch's two modules do; without gradients it is rounded once, after the activation.
+    Where gradients of other activations than "relu" are recorded, the sum before the activation is rounded to the
+    result's type and stored, as torch's two modules do; without gradients it is rounded once, after the activation.
 
     Args:
         in_features: K, features of the input.

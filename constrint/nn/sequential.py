@@ -19,8 +19,8 @@ _ACTIVATIONS: dict[type[nn.Module], str] = {nn.ReLU: "relu", nn.SiLU: "silu", nn
 class Sequential(nn.Sequential):
     """`torch.nn.Sequential`: same modules, same state dict.
 
-    A `constrint.nn.Linear` and the ReLU, GELU, SiLU, Sigmoid or Tanh that follows it run as one call, unless a hook of either
-    looks at what lies between them. Each module alone still computes what it did.
+    A `constrint.nn.Linear` and the ReLU, GELU, SiLU, Sigmoid or Tanh that follows it run as one call, unless a hook of
+    either looks at what lies between them. Each module alone still computes what it did.
     """
 
     def forward(self, input: Any) -> Any:
@@ -59,7 +59,7 @@ def activation_of(module: nn.Module) -> str | None:
     """
     kind = type(module)
     if kind is nn.GELU:
-        return {"none": "gelu", "tanh": "gelu_tanh"}.get(module.approximate)  # type: ignore[arg-type]
+        return {"none": "gelu", "tanh": "gelu_tanh"}.get(str(module.approximate))
     return _ACTIVATIONS.get(kind)
 
 

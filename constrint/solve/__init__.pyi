@@ -27,7 +27,7 @@ from constrint.solve.explain.why_not import (
     why_not as why_not,
     would_remove as would_remove,
 )
-from constrint.solve.optimise import best_solutions as best_solutions, solve as solve
+from constrint.solve.optimise import all_optima as all_optima, best_solutions as best_solutions, solve as solve
 from constrint.solve.solution import Solution as Solution
 from constrint.solve.space.best import Ranked as Ranked
 from constrint.solve.space.space import SearchSpace as SearchSpace

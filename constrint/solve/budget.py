@@ -9,10 +9,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from threading import Event
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from constrint.errors import CancelledError, LimitReachedError, UsageError
 from constrint.model.intmath import as_int, watched
+
+if TYPE_CHECKING:
+    from constrint.solve.incumbents import Incumbents
 
 #: Seconds between two checks of the clock, of signals and of the caller's cancellation.
 BETWEEN_LOOKS: Final = 0.02
@@ -41,6 +44,7 @@ class Limits:
         max_bytes: Memory of all tables of one search, in bytes; None for half of the available memory.
         cancel: Ends the search once it returns True (a callable) or is set (an event).
         progress: Called from time to time with the cost of the search so far.
+        incumbents: Takes the better solutions of an optimisation as they are found.
         started: Start of the whole search of which this is a step, by `time.perf_counter`; None for now.
 
     Raises:
@@ -55,6 +59,7 @@ class Limits:
     max_bytes: int | None = None
     cancel: Callable[[], bool] | Event | None = None
     progress: Callable[[SearchStats], None] | None = None
+    incumbents: Incumbents | None = field(default=None, repr=False, compare=False, kw_only=True)
     started: float | None = field(default=None, repr=False, compare=False, kw_only=True)
 
     def __post_init__(self) -> None:
@@ -120,6 +125,8 @@ class Budget:
         if self.limits.progress is not None:
             self.stats.seconds = self.elapsed_seconds()
             self.limits.progress(self.stats)
+        if self.limits.incumbents is not None:
+            self.limits.incumbents.announce()
         if is_cancelled(self.limits):
             raise CancelledError(f"the search was cancelled after {self.elapsed_seconds():.3g} s.")
         if self.stats.cells > self.limits.max_cells:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -11,16 +11,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from constrint.errors import LimitReachedError, UnknownNameError, UsageError
-from constrint.model import Expr, Problem, any_of, negate
+from constrint.model import Comparison, Const, Expr, Problem, Truth, any_of, negate
 from constrint.model.coding import Coding
 from constrint.model.columns import rows_with_value
 from constrint.model.expr import add
 from constrint.model.intmath import as_int
 from constrint.model.problem import Objective
 from constrint.solve.backends.backend import get_backend, solution_of
-from constrint.solve.budget import Budget, Limits
+from constrint.solve.budget import Budget, Limits, Status
+from constrint.solve.enumeration import enumerate_space
 from constrint.solve.explain.conflict import conflict_of_infeasible
+from constrint.solve.incumbents import Incumbents
 from constrint.solve.solution import SearchResult, Solution
+from constrint.solve.space.space import SearchSpace
 
 #: Default time limit of an optimisation, in seconds: its best solution so far is of use. Listing has no default limit,
 #: since a partial list is of no use.
@@ -33,6 +36,7 @@ def solve(
     backend: str = "auto",
     *,
     hint: Mapping[str, object] | None = None,
+    on_better: Callable[[Solution], None] | None = None,
 ) -> Solution:
     """Finds the best solution by the objectives; without one, the first in declared order.
 
@@ -47,11 +51,13 @@ def solve(
             "python-constraint" or "brute". A back-end of another library gives any solution where there is no
             objective.
         hint: Values of some variables that may be good; they are tried first and forbid nothing.
+        on_better: Called with every better solution that a search for the best one finds, LIMIT_REACHED since it is
+            not proven best, in the caller's thread. What it raises ends the search.
 
     Raises:
         UndefinedValueError: When there are solutions and an objective has a value in none of them.
     """
-    result, budget, solver = _search(problem, 1, limits, backend, hint)
+    result, budget, solver = _search(problem, 1, limits, backend, hint, on_better)
     # The caller's cancellation belongs to this search, not to later explanations.
     later = replace(limits or Limits(), cancel=None, progress=None)
     answer = _with_values(problem, solution_of(problem, result, budget, solver))
@@ -65,6 +71,7 @@ def best_solutions(
     backend: str = "auto",
     *,
     hint: Mapping[str, object] | None = None,
+    on_better: Callable[[Solution], None] | None = None,
 ) -> tuple[Solution, ...]:
     """Finds the `number` best solutions by the objectives, the best first; without one, the first in declared order.
 
@@ -76,6 +83,7 @@ def best_solutions(
         limits: Limits of the search; without them at most `DEFAULT_SECONDS` seconds.
         backend: As for `solve`.
         hint: As for `solve`.
+        on_better: As for `solve`; for the best one of the solutions.
 
     Raises:
         LimitReachedError: When a limit ended the search before any solution was found. Where some were, their status is
@@ -84,11 +92,39 @@ def best_solutions(
     count = as_int(number, "the number of solutions")
     if count < 1:
         raise UsageError(f"best_solutions finds at least 1 solution, not {count}.")
-    result, budget, solver = _search(problem, count, limits, backend, hint)
+    result, budget, solver = _search(problem, count, limits, backend, hint, on_better)
     if not result.complete and not result.assignments:
         raise LimitReachedError(result.message)
     answers = (solution_of(problem, result, budget, solver, place) for place in range(len(result.assignments)))
     return tuple(_with_values(problem, answer) for answer in answers)
+
+
+def all_optima(problem: Problem, limits: Limits | None = None, backend: str = "auto") -> SearchSpace:
+    """Finds all solutions that are best by soft rules and objectives, in factored form; without these, all solutions.
+
+    Args:
+        problem: The problem.
+        limits: Limits of each of the two searches; without them, of `DEFAULT_SECONDS` for the best value.
+        backend: As for `solve`.
+
+    Raises:
+        LimitReachedError: When a limit ended a search before the answer was known.
+    """
+    best = solve(problem, limits, backend)
+    if best.status is Status.LIMIT_REACHED:
+        raise LimitReachedError(best.message)
+    return enumerate_space(as_good_as(problem, best), limits, backend)
+
+
+def as_good_as(problem: Problem, best: Solution) -> Problem:
+    """The problem whose solutions are those that are as good as one; the same problem where it has none."""
+    twin = problem.without_objective()
+    if best.status is Status.FEASIBLE and problem.soft_constraints:
+        price = (soft.weight * Truth(negate(soft.constraint)) for soft in problem.soft_constraints)
+        twin.add(Comparison(add(*price), "==", Const(best.penalty)), because="the penalty is the least one")
+    for objective, value in zip(problem.objectives, best.values, strict=False):
+        twin.add(Comparison(objective.expr, "==", Const(value)), because=f"{objective}: no better value")
+    return twin
 
 
 def _with_values(problem: Problem, answer: Solution) -> Solution:
@@ -98,7 +134,12 @@ def _with_values(problem: Problem, answer: Solution) -> Solution:
 
 
 def _search(
-    problem: Problem, number: int, limits: Limits | None, backend: str, hint: Mapping[str, object] | None
+    problem: Problem,
+    number: int,
+    limits: Limits | None,
+    backend: str,
+    hint: Mapping[str, object] | None,
+    on_better: Callable[[Solution], None] | None,
 ) -> tuple[SearchResult, Budget, str]:
     tried: dict[str, int] = {}
     coding = Coding.of(problem)
@@ -111,8 +152,21 @@ def _search(
                 tried[name] = wanted
         elif (code := coding.code(name, value)) is not None:
             tried[name] = code
-    budget = Budget(limits or Limits(max_seconds=DEFAULT_SECONDS))
-    result = get_backend(backend).find(hardened(problem), budget, number, tried)
+    hard = hardened(problem)
+    limits = limits or Limits(max_seconds=DEFAULT_SECONDS)
+    if on_better is not None and hard.objectives:
+        budget = Budget(limits)
+
+        def told(assignment: Mapping[str, int]) -> None:
+            found = SearchResult((dict(assignment),), False, message="the search goes on")
+            on_better(_with_values(problem, solution_of(problem, found, budget, backend)))
+
+        limits = replace(limits, incumbents=Incumbents(hard.objectives, told), started=budget.started)
+    budget = Budget(limits)
+    result = get_backend(backend).find(hard, budget, number, tried)
+    if limits.incumbents is not None and result.assignments:
+        limits.incumbents.offer(result.assignments[0])
+        limits.incumbents.announce()
     budget.stats.seconds = budget.elapsed_seconds()
     return result, budget, backend
 

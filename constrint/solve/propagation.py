@@ -379,9 +379,7 @@ def substitute(item: Constraint, name: str, value: Expr) -> Constraint:
     elif isinstance(item, IsIn):
         new = IsIn(substitute_expr(item.expr, name, value), item.domain)
     elif isinstance(item, Word):
-        new = item.changed(
-            lambda node: (substitute_expr if isinstance(node, Expr) else substitute)(node, name, value)  # type: ignore[operator]
-        )
+        new = item.changed(lambda node: (substitute_expr if isinstance(node, Expr) else substitute)(node, name, value))
     elif isinstance(item, InTable):
         new = InTable(tuple(substitute_expr(e, name, value) for e in item.exprs), item.rows)
     elif isinstance(item, (AllOf, AnyOf)):

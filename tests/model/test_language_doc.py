@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import warnings
@@ -14,13 +15,13 @@ from constrint.errors import ParseError
 from constrint.model import DialectWarning, parse, render
 from constrint.model.expr import RESERVED
 from constrint.model.python.restrictions import problem_from_space
-from constrint.model.text.grammar import FUNCTIONS, LOGIC_FUNCTIONS
+from constrint.model.text.functions import KNOWN
 from constrint.solve import enumerate_space, solve
 
 DOCS = Path(__file__).parents[2] / "docs"
 TEXT = "".join((DOCS / name).read_text() for name in ("guides/problem.md", "reference/language.md"))
 BLOCKS = re.findall(r"```constrint[^\n]*\n(.*?)```", TEXT, re.DOTALL)
-EXAMPLE, SOFT, VALUES, UNDEFINED, DIALECT = BLOCKS
+EXAMPLE, SOFT, VALUES, ARRAYS, UNDEFINED, DIALECT = BLOCKS
 
 
 @pytest.mark.parametrize("text", BLOCKS)
@@ -42,6 +43,20 @@ def test_soft_rules_and_objectives_in_order() -> None:
     answer = solve(parse(SOFT))
     assert answer.assignment == {"tile_m": 64, "tile_n": 64}
     assert (answer.values, answer.penalty) == ((4096, 64), 0)
+
+
+def test_arrays_and_loops() -> None:
+    problem = parse(ARRAYS)
+    assert [c.name for c in problem.constraints if c.name] == [
+        f"apart[{pair}]" for pair in ("1,2", "1,3", "2,3", "2,4", "3,4")
+    ]
+    expected = [
+        p
+        for p in itertools.permutations(range(1, 5))
+        if all(abs(p[i] - p[j]) != j - i for i in range(4) for j in range(i + 1, 4))
+        and sum(p[i] > i + 1 for i in range(4)) <= 2
+    ]
+    assert sorted(tuple(row.values())[:4] for row in enumerate_space(problem)) == expected
 
 
 def test_undefined_values() -> None:
@@ -87,7 +102,7 @@ def test_the_dialects_differ_as_described() -> None:
 def test_the_tables_name_every_word() -> None:
     (listed,) = re.findall(r"Reserved words: `(.*)`", TEXT)
     assert set(listed.split()) == RESERVED
-    assert all(f"`{name}(" in TEXT for name in (*FUNCTIONS, *LOGIC_FUNCTIONS))
+    assert all(f"`{name}(" in TEXT for name in KNOWN)
 
 
 @pytest.mark.parametrize(

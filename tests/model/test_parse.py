@@ -138,7 +138,7 @@ def test_a_whole_file() -> None:
         var stages in 1..4
         smem: stages * tile * 64 <= smem_bytes
             because "all stages are \\"resident\\""
-        stages >= 2; tile * other >= 3
+        stages >= 2; var other; tile * other >= 3
         maximise tile * stages
         """
     )

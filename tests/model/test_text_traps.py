@@ -36,22 +36,36 @@ def test_a_variable_named_soft_keeps_its_name() -> None:
 
 @pytest.mark.parametrize(("used", "meant"), [("Tile", "tile"), ("num_stage", "num_stages"), ("tlie", "tile")])
 def test_a_name_that_looks_like_a_declared_one_is_asked_about(used: str, meant: str) -> None:
-    with pytest.warns(UndeclaredNameWarning, match=f"text:3:1: `{used}` is not declared.*did you mean `{meant}`"):
-        parse(f"var tile in 1..4\nvar num_stages in 1..4\n{used} > 1")
+    said = f"text:3:1: `{used}` is not declared.*did you mean `{meant}`"
+    text = f"var tile in 1..4\nvar num_stages in 1..4\n{used} > 1"
+    with pytest.raises(ParseError, match=said):
+        parse(text)
+    with pytest.warns(UndeclaredNameWarning, match=said):
+        assert used in parse(text, implicit_variables=True).variables
 
 
 def test_names_that_differ_in_their_number_are_not_asked_about() -> None:
-    assert parse("var x1 in 1..4\nx1 < x2; other > 3").names == ("x1", "x2", "other")
+    text = "var x1 in 1..4\nx1 < x2; other > 3"
+    assert parse(text, implicit_variables=True).names == ("x1", "x2", "other")
+    with pytest.raises(ParseError, match="`x2` is not declared; declare it: var x2"):
+        parse(text)
+
+
+def test_names_are_positive_integers_where_no_variable_is_declared() -> None:
+    assert parse("const size = 4\na < b; a * b <= size").names == ("a", "b")
+    assert parse("# dialect: constrint\nvar x in 1..4; x < y").names == ("x", "y")
+    with pytest.raises(ParseError, match="did you mean `size`"):
+        parse("const size = 4\na < b; a * b <= sise")
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("sum(a, b) <= 3", "there is no function `sum`; write a + b + c"),
+        ("gcc(a, b) <= 3", "there is no function `gcc`; write global_cardinality(x, [1, 2], [n, m])"),
         ("alldifferent(a, b)", "there is no function `alldifferent`; did you mean `all_different`?"),
-        ("AllDiff(a, b)", "did you mean `all_different`?"),
+        ("AllDiff(a, b)", "write all_different(x)"),
         ("a > 1 and maximum(a, b) > 2", "did you mean `max`?"),
-        ("exactly(2, a, b)", "write count"),
+        ("exact(2, a, b)", "did you mean `exactly`?"),
         ("frobnicate(a)", "known: abs, all_different"),
     ],
 )

@@ -155,7 +155,7 @@ def test_values_beyond_64_bits_are_exact() -> None:
 
 
 def test_variables_that_follow_from_others_need_no_table() -> None:
-    problem = parse("var x in 1..300; var y in 1..300; z == x * y + 1; w == z * z; z % 7 == 0")
+    problem = parse("var x in 1..300; var y in 1..300; var z; var w; z == x * y + 1; w == z * z; z % 7 == 0")
     space = enumerate_space(problem)
     expected = {(x, y) for x in range(1, 301) for y in range(1, 301) if (x * y + 1) % 7 == 0}
     assert {(s["x"], s["y"]) for s in itertools.islice(space, space.size)} == expected

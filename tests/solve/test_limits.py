@@ -42,7 +42,7 @@ SLOW = {
     "squares": "x^2 + y^2 == 1000000016000000063",
     "long numbers": f"var x in {listed(60, 8000)}; var y in {listed(60, 7900)}; x ^ 4 * y % (x ^ 2 + y) == 5",
     "long multiples": f"var x in {listed(60, 5000)}; var y in 1..5; lcm(x * y, x + 1, x + 2, x * x + y) % 3 == 1",
-    "long roots": f"var x in {listed(60, 8000)}; var y in 2..10; z ^ 7 == x ^ 4 + y",
+    "long roots": f"var x in {listed(60, 8000)}; var y in 2..10; var z; z ^ 7 == x ^ 4 + y",
     "factors": f"x * y == {(2**38 + 7) * (2**39 + 23)}; x > 1; y > x; x * x > y + 99999",
     "a long chain": variables(100, "0..100000000") + "\n".join(f"v{i} < v{(i + 1) % 100}" for i in range(100)),
     "alternatives": "var x in 0..10^15; var y in 0..10^15\n"

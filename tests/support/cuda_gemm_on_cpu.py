@@ -72,10 +72,10 @@ def _number(value: Any, kept: list[Any]) -> int:
         return 0
     if isinstance(value, TensorMap):
         element = ELEMENTS[value.element][1]
-        facts = (value.data_ptr(), *value.shape, value.stride * element, *value.box, value.swizzle)
         matrices, step = value.batch or (1, 0)
-        facts = (*facts, matrices, step * element)
-        kept.append(np.array(facts, dtype=np.int64))
+        facts = (value.data_ptr(), *value.shape, value.stride * element, *value.box, value.swizzle)
+        facts_of_batch = matrices, step * element
+        kept.append(np.array((*facts, *facts_of_batch), dtype=np.int64))
         return int(kept[-1].ctypes.data)
     if hasattr(value, "data_ptr"):
         return int(value.data_ptr())

@@ -45,8 +45,10 @@ def differences(old: bytes, new: bytes, form: str, symbols: tuple[str, str]) -> 
         return [] if _instructions(old, symbols[0]) == _instructions(new, symbols[1]) else ["the assembly"]
     before, after = _parts(old, symbols[0]), _parts(new, symbols[1])
     names = [name for name in sorted(before.keys() | after.keys()) if before.get(name) != after.get(name)]
-    if any(map(DATA.match, names)) and not _reads_data(old) and not _reads_data(new):
-        names = [name for name in names if not DATA.match(name)]
+    others = [name for name in names if not DATA.match(name)]
+    # Where all else is the same, one look at the instructions is enough for both.
+    if len(others) < len(names) and (others or not _reads_data(old)):
+        names = others
     return [_told(name, before.get(name), after.get(name)) for name in names]
 
 
@@ -62,16 +64,17 @@ def _told(name: str, old: Any, new: Any) -> str:
 def _parts(cubin: bytes, symbol: str) -> dict[str, bytes]:
     """The sections that instructions and launches depend on, by names in which the kernel is called KERNEL."""
     sections, symbols = _sections(cubin)
+    names = [name.replace(symbol, "KERNEL") for name in symbols]
     parts = {}
     for name, section in sections.items():
         if not name or UNREAD.match(name):
             continue
         content = section.content or b"%d" % section.size
         if name.startswith(".nv.info"):
-            content = b"\n".join(sorted(_attributes(section.content, symbols)))
+            content = b"\n".join(sorted(_attributes(section.content, names)))
         elif name.startswith((".rela.", ".rel.")):
-            content = b"\n".join(sorted(_relocations(section.content, symbols, has_addend=name.startswith(".rela."))))
-        parts[name.replace(symbol, "KERNEL")] = content.replace(symbol.encode(), b"KERNEL")
+            content = b"\n".join(sorted(_relocations(section.content, names, has_addend=name.startswith(".rela."))))
+        parts[name.replace(symbol, "KERNEL")] = content
     return parts
 
 
@@ -142,7 +145,8 @@ def _reads_data(cubin: bytes) -> bool:
 def _instructions(assembly: bytes, symbol: str) -> list[str]:
     """Lines without comments, places in sources and names of files."""
     text = re.sub(r"\.debug_\w+.*?(?=^\s*\.(?:text|section|amdgpu_metadata))", "", assembly.decode(), flags=re.S | re.M)
-    lines = (line.partition(";")[0].strip().replace(symbol, "KERNEL") for line in text.splitlines())
+    text = re.sub(rf"(?<![\w.$]){re.escape(symbol)}(?![\w$])", "KERNEL", text)
+    lines = (line.partition(";")[0].strip() for line in text.splitlines())
     return [line for line in lines if line and not re.match(r"\.(loc|file|ident|cfi|Ltmp\w+:|Lfunc)", line)]
 
 

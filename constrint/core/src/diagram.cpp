@@ -188,6 +188,7 @@ class DiagramBuilder {
 
   // The most variables in one sum, product or extreme.
   size_t most_terms() const {
+    if (!whole_) return 0;
     size_t most = 0;
     for (const SumRule& rule : sums_) most = std::max(most, rule.sum.variables.size());
     for (const Gathered& of : gathered_) {
@@ -197,6 +198,7 @@ class DiagramBuilder {
   }
 
   bool run(size_t max_arcs, int64_t tries, Budget& budget, Diagram* diagram) {
+    if (!whole_) throw Unsupported{};
     budget.return_blocks();
     Held held(budget, variables_);
     auto states = std::make_unique<States>(0, held);
@@ -277,6 +279,7 @@ class DiagramBuilder {
       if (std::find(rule.gathered.begin(), rule.gathered.end(), at) == rule.gathered.end()) rule.gathered.push_back(at);
       return;
     }
+    if (model_.nodes[node].op == Op::kVar) whole_ = false;
     for (int a : model_.nodes[node].args) collect(a, rule);
     rule.nodes.push_back(node);
   }
@@ -634,6 +637,8 @@ class DiagramBuilder {
   // Per level; a number is what is left of a sum, or what is gathered, numbered in this order.
   std::vector<std::vector<size_t>> sums_at_, gathered_at_, functions_at_, active_;
   std::vector<int64_t> before_, after_;
+  // False where some variable's values are too large to be gathered.
+  bool whole_ = true;
   std::vector<size_t> holding_;
   std::vector<std::vector<size_t>> users_;
   // Parts of the last level of a gathered number, and values of the last level of an equality, with their places.

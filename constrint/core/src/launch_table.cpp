@@ -343,6 +343,32 @@ PyObject* table_insert(PyObject*, PyObject* args) {
   });
 }
 
+// table_drop(table, extra, tensors): whether there was an entry of the call, which is dropped
+PyObject* table_drop(PyObject*, PyObject* args) {
+  PyObject *object, *extra, *tensors;
+  if (!PyArg_ParseTuple(args, "OOO!", &object, &extra, &PyTuple_Type, &tensors)) return nullptr;
+  return launching([&]() -> PyObject* {
+    PlanTable& table = held<PlanTable>(object);
+    const Py_ssize_t number = PyTuple_Size(tensors);
+    if (number > kMaxTensors) throw Unsupported{};
+    PyObject* each[kMaxTensors];
+    for (Py_ssize_t i = 0; i < number; ++i) each[i] = PyTuple_GetItem(tensors, i);
+    Call call;
+    call.read(table, extra, each, number);
+    const std::shared_ptr<Entry> entry = call.is_plain ? find(table, call) : nullptr;
+    const auto range = entry ? table.places.equal_range(entry->hash)
+                             : std::make_pair(table.places.end(), table.places.end());
+    for (auto at = range.first; at != range.second; ++at) {
+      if (*at->second != entry) continue;
+      ++table.changes;
+      table.order.erase(at->second);  // `entry` keeps its objects, which may run code when they go
+      table.places.erase(at);
+      Py_RETURN_TRUE;
+    }
+    Py_RETURN_FALSE;
+  });
+}
+
 PyObject* table_clear(PyObject*, PyObject* object) {
   return launching([&]() -> PyObject* {
     PlanTable& table = held<PlanTable>(object);
@@ -382,6 +408,7 @@ PyMethodDef launch_methods[] = {
     {"table", make_table, METH_VARARGS, nullptr},
     {"table_call", fast(table_call), METH_FASTCALL, nullptr},
     {"table_insert", table_insert, METH_VARARGS, nullptr},
+    {"table_drop", table_drop, METH_VARARGS, nullptr},
     {"table_clear", table_clear, METH_O, nullptr},
     {"table_state", table_state, METH_O, nullptr},
     {nullptr, nullptr, 0, nullptr},

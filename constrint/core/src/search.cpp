@@ -51,8 +51,9 @@ bool DepthFirst::improve() {
   for (const Relaxation& relaxation : relaxations_) {
     if (!relaxation.least(rules_.store, &bound_)) return false;
   }
-  if (best_.size() < num_best_) return true;
-  const std::vector<int64_t>& worst = best_.back().costs;
+  const bool full = best_.size() >= num_best_;
+  if (!full && elsewhere_.empty()) return true;
+  const std::vector<int64_t>& worst = full && (elsewhere_.empty() || best_.back().costs < elsewhere_) ? best_.back().costs : elsewhere_;
   for (size_t i = 0; i < goals_.size(); ++i) {
     int64_t allowed = worst[i] - (i + 1 == goals_.size());
     int64_t least = i == 0 ? bound_ : least_cost(i);
@@ -246,10 +247,12 @@ DepthFirst::Outcome DepthFirst::next(Budget& budget, int64_t max_decisions) {
 
 int64_t DepthFirst::bound() const {
   if (goals_.empty()) return -kMaxMagnitude;
+  if (done_ && !elsewhere_.empty()) return std::min(elsewhere_[0], best_.empty() ? elsewhere_[0] : best_.front().costs[0]);
   if (done_) return best_.empty() ? root_bound_ : best_.front().costs[0];
   int64_t least = bound_;
   for (const Frame& frame : stack_) least = std::min(least, frame.bound);
   if (!best_.empty()) least = std::min(least, best_.front().costs[0]);
+  if (!elsewhere_.empty()) least = std::min(least, elsewhere_[0]);
   return std::max(least, root_bound_);
 }
 

@@ -58,6 +58,8 @@ class DepthFirst {
     std::vector<int> positions;
   };
   const std::vector<Found>& best() const { return best_; }
+  // Makes every next solution better than one with these costs, which was found elsewhere.
+  void below(std::vector<int64_t> costs) { elsewhere_ = std::move(costs); }
   // No solution has a smaller first cost (the value, or its negative where it is maximised).
   int64_t bound() const;
   // Whether a solution was left out because an objective had no value.
@@ -98,6 +100,7 @@ class DepthFirst {
   std::vector<Frame> stack_;
   std::vector<int> positions_;
   std::vector<Found> best_;
+  std::vector<int64_t> elsewhere_;
   std::vector<Interval> trial_;
   int64_t bound_, root_bound_;
   double progress_ = 0, share_ = 1;

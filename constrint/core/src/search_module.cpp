@@ -109,6 +109,18 @@ PyObject* best_run(PyObject*, PyObject* args) {
   });
 }
 
+// Makes a search look for solutions that are better than one with these costs.
+PyObject* best_below(PyObject*, PyObject* args) {
+  PyObject *object, *costs;
+  if (!PyArg_ParseTuple(args, "OO", &object, &costs)) return nullptr;
+  return guarded([&]() -> PyObject* {
+    BestSearch& search = held<BestSearch>(object);
+    Use alone(search.users, 1);
+    if (search.main) search.main->below(integers(costs));
+    return PyBool_FromLong(search.main != nullptr);
+  });
+}
+
 // The best solutions so far (a value of every variable), a bound on the first objective's cost, decisions, and whether
 // some objective had no value in a solution.
 PyObject* best_state(PyObject*, PyObject* args) {
@@ -191,6 +203,7 @@ PyMethodDef search_methods[] = {
     {"enumerate_by", enumerate_by, METH_VARARGS, nullptr},
     {"best_search", best_search, METH_VARARGS, nullptr},
     {"best_run", best_run, METH_VARARGS, nullptr},
+    {"best_below", best_below, METH_VARARGS, nullptr},
     {"best_state", best_state, METH_VARARGS, nullptr},
     {"walk_to_end", walk_to_end, METH_VARARGS, nullptr},
     {"walk_state", walk_state, METH_VARARGS, nullptr},

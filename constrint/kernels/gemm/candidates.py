@@ -25,9 +25,11 @@ from constrint.kernels.gemm.implementations import ACTIVATIONS, gemm_spec, gemm_
 from constrint.kernels.gemm.library.candidates import (
     COMPOSED,
     COPIED_HOST_S,
+    DIRECT_DTYPES,
+    LIBRARY_HOST_S,
     beats_library,
     composition,
-    library_host_s,
+    estimated,
     library_program,
     reason_for,
     unmeasured_composition,
@@ -128,7 +130,7 @@ def candidates(request: Request, refused: Sequence[Refusal]) -> list[Program]:
     if gpu is None:
         return [_conservative()]
     try:
-        return _compared(gpu, product, refused)
+        return _compared(gpu, product, refused, is_here=request.device is not None)
     except InfeasibleError as error:
         if refused:
             error = InfeasibleError(f"{refused[-1]}, and nothing else is left. {error}")
@@ -137,8 +139,11 @@ def candidates(request: Request, refused: Sequence[Refusal]) -> list[Program]:
         return [_conservative()]
 
 
-def _compared(gpu: GpuModel, product: Product, refused: Sequence[Refusal]) -> list[Program]:
-    """All candidates on a GPU: the first one runs, the others follow by expected time."""
+def _compared(gpu: GpuModel, product: Product, refused: Sequence[Refusal], *, is_here: bool) -> list[Program]:
+    """All candidates on a GPU: the first one runs, the others follow by expected time.
+
+    On a device of this machine the library follows by an estimate where nothing near the product was measured.
+    """
     measured = _measured(gpu, product, refused)
     leaders = _leaders(gpu, product, refused)
     libraries = [p for p in (library_program(gpu, product), composition(gpu, product)) if p and _is_left(p, refused)]
@@ -149,6 +154,8 @@ def _compared(gpu: GpuModel, product: Product, refused: Sequence[Refusal]) -> li
         first = _for_any_rows(gpu, product, first, refused)
     passed_over = [leader.program(product) for leader in leaders if leader.name != first.name]
     passed_over += [program for program in libraries if program.name != first.name]
+    if is_here and not libraries:
+        passed_over += [p for p in (estimated(gpu, product),) if p and _is_left(p, refused) and p.name != first.name]
     passed_over.sort(key=lambda program: program.seconds or 0.0)
     shown = {first.name, *(program.name for program in passed_over)}
     return [first, *passed_over, *(p for p in _unable(gpu, product) if p.name not in shown)]
@@ -191,7 +198,9 @@ class _Leader:
         config = {} if row is None else self.table.whole_config(product, row)
         steps = _with_copy(self.table.gpu, product, Step("product", self.name, config, product.workload, {}, least))
         if self.corrector is None:
-            return Program(self.name, steps, note=f"model's time x {self.table.spec.optimism:g}, the median error")
+            return Program(
+                self.name, steps, note=f"model's time x {self.table.spec.optimism_of(product):g}, the median error"
+            )
         file = path_for(self.table.gpu, product).name
         band = ErrorBand(*self.corrector.errors, f"gemm/corrections/{file}, products left out of the fit")
         return Program(self.name, steps, note="model's time, corrected by measured products", band=band)
@@ -255,7 +264,7 @@ def _measured(gpu: GpuModel, product: Product, refused: Sequence[Refusal]) -> Pr
     entry = winner(able, gpu, workload) if able else None
     if entry is None or any(refusal.config == entry.config for refusal in refused):
         return None
-    if entry.kernel == LIBRARY and entry.seconds < library_host_s(product):
+    if entry.kernel == LIBRARY and product.dtype not in DIRECT_DTYPES and entry.seconds < LIBRARY_HOST_S:
         return None  # the library won on the device's time, but here the device waits for the host
     return _with_end(program_of_winner(entry, request_of(gpu, product)), product.activation)
 
@@ -315,7 +324,7 @@ def _leader(
     """The rows that lead by the model, with expected times; all rows where the kernel's errors were not measured."""
     corrector = corrector_of(gpu, table.spec.full_name, product)
     if corrector is None:
-        expected = seconds * table.spec.optimism
+        expected = seconds * table.spec.optimism_of(product)
     else:
         rows, expected = _corrected(gpu, product, table, rows, seconds, corrector, top)
     if counts_host and product.copied_bytes and table.spec.full_name in COPYING:
@@ -399,7 +408,7 @@ def best_configs(gpu: GpuModel, product: Product, top: int, refused: Sequence[Re
     for leader in _leaders(gpu, product, refused, max(top + 1, FIRST)):
         places = np.argsort(leader.seconds, kind="stable")[: top + 1]
         ranked += [(float(leader.seconds[at]), leader, int(leader.rows[at])) for at in places]
-    programs = _compared(gpu, product, refused)[:1]
+    programs = _compared(gpu, product, refused, is_here=False)[:1]
     for expected_s, of_leader, row in sorted(ranked, key=lambda one: one[0]):
         program = library if of_leader is None else of_leader.program(product, row, expected_s)
         if program is not None and all(_launched(program) != _launched(other) for other in programs):
@@ -482,5 +491,5 @@ def _with_config(
     blocks = BlockColumns.of(gpu, use, columns, problem.estimates)
     slowdown = blocks.slowdown(gpu)
     seconds = float((spec.price(gpu, product, columns, blocks.blocks_per_sm).seconds * slowdown)[0])
-    step = Step("product", spec.full_name, dict(config), product.workload, {}, seconds * spec.optimism)
+    step = Step("product", spec.full_name, dict(config), product.workload, {}, seconds * spec.optimism_of(product))
     return Program(spec.full_name, _with_copy(gpu, product, step), note="named by the caller")

@@ -1,7 +1,8 @@
 """The first call of a product, top to bottom: inspect, decide, compile and look, record a plan or run.
 
     matmul (`op.py`)            the call of a signature that has no plan yet
-      -> plan_of_call           inspect -> decide -> compile and look -> record; the table of plans runs it from then on
+      -> plan_of_call           inspect -> decide -> compile and look -> record; the table of plans runs it from then
+                                on; where predictions do not tell candidates apart, a trial first (`trial.py`)
     constrint::gemm (operator)  a call that is traced, observed or transformed
       -> run                    inspect -> decide -> compile and look -> launch
 
@@ -11,6 +12,7 @@ Needs torch; triton is loaded where a kernel of it is compiled.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -19,8 +21,9 @@ import torch
 from torch import Tensor
 
 from constrint.choose import Decision, Program, Request, decide
-from constrint.errors import UnsupportedError, UsageError
+from constrint.errors import CompileError, DoesNotFitError, UnsupportedError, UsageError
 from constrint.hwmodels import GpuModel
+from constrint.kernels.gemm import trial
 from constrint.kernels.gemm.candidates import request_of
 from constrint.kernels.gemm.checks import stack
 from constrint.kernels.gemm.implementations import (
@@ -43,7 +46,7 @@ from constrint.kernels.gemm.pointwise.launch import pointwise_launch
 from constrint.kernels.gemm.reference import DTYPE_NAMES, gemm_reference
 from constrint.kernels.launch.cuda.nvrtc import nvrtc_here
 from constrint.kernels.launch.device import describe, gpu_of, warn_of_version, warn_once
-from constrint.kernels.launch.look import look
+from constrint.kernels.launch.look import SpilledError, look
 from constrint.kernels.launch.plan.recipe import RecordedCall, recipe_of
 from constrint.kernels.launch.plan.scratch import NotedScratch
 from constrint.kernels.launch.plan.shape import NotPlannedError
@@ -100,13 +103,30 @@ def plan_of_call(tensors: tuple[Tensor | None, ...], end: Any) -> RecordedCall:
     decision = None if inspected is None else decide_or_none(inspected.request)
     if inspected is None or decision is None:
         raise NotPlannedError("no kernel computes this product")
-    recorded: list[RecordedCall] = []
+    recorded: list[tuple[RecordedCall, Decision]] = []
+
+    def plan_of_program(program: Program, *, may_spill: bool = False) -> RecordedCall:
+        return _recorded(program, inspected.call, tensors, out, may_spill=may_spill)
 
     def record(chosen: Decision, /, *, may_spill: bool) -> None:
-        recorded[:] = [_recorded(chosen.program, inspected.call, tensors, out, may_spill=may_spill)]
+        recorded[:] = [(plan_of_program(chosen.program, may_spill=may_spill), chosen)]
 
+    tried = trial.fastest(inspected.request)
+    if tried is not None:
+        with suppress(*_refusals()):
+            return plan_of_program(tried)
     _launch_or_next(decision, record, end.activation)
-    return recorded[0]
+    made, chosen = recorded[0]
+    if not trial.is_due(chosen):
+        return made
+    return trial.with_rivals(made, chosen, plan_of_program, label_of, _refusals())
+
+
+def _refusals() -> tuple[type[Exception], ...]:
+    """Exceptions by which a compiler or a device refuses a program."""
+    from triton.errors import TritonError
+
+    return NotPlannedError, SpilledError, CompileError, DoesNotFitError, TritonError
 
 
 def run(

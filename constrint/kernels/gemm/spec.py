@@ -135,6 +135,8 @@ class GemmSpec(KernelSpec):
     #: Measured over predicted time of its first choices, in the median: 189 of Triton's kernels with a cold L2
     #: (`python -m benchmarks.gemm.library --gpu h200 --judge` prints it).
     optimism: ClassVar[float] = 1.10
+    #: The same for batches (`python -m benchmarks.gemm.batches`); 0: as for single products.
+    batch_optimism: ClassVar[float] = 0.0
     #: Whether `block_use` counts all that an epilogue takes; otherwise estimated rules add it.
     counts_ends: ClassVar[bool] = False
     #: Bytes an element of a matrix to add that a persistent block holds beside the next tile's loads, at most.
@@ -182,6 +184,10 @@ class GemmSpec(KernelSpec):
     def leading_rows(self, gpu: GpuModel, product: Product, columns: Columns) -> NDArray[np.int64] | None:
         """Configurations that others beat for no size, at which the first choice looks; None where nothing tells."""
         return None
+
+    def optimism_of(self, product: Product) -> float:
+        """Measured over predicted time of first choices for products like one."""
+        return self.batch_optimism if product.batch > 1 and self.batch_optimism else self.optimism
 
     def uncalibrated(self) -> str:
         """Why `matmul` does not choose the kernel by its predicted times; empty where these rest on measurements.

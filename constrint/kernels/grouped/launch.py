@@ -11,8 +11,8 @@ from torch import Tensor
 
 from constrint.errors import UsageError
 from constrint.hwmodels import GpuModel
-from constrint.kernels.gemm.cuda.launch import as_resident, operand_maps, reciprocal
-from constrint.kernels.gemm.cuda.shape import WARPGROUP, WgmmaTile, cluster_slots, ring_bytes
+from constrint.kernels.gemm.cuda.launch import as_resident, boxes_of, operand_maps, reciprocal
+from constrint.kernels.gemm.cuda.shape import BOX_BYTES, WARPGROUP, WgmmaTile, cluster_slots, ring_bytes, second_buffers
 from constrint.kernels.gemm.cuda.source import OperandLayout, source_of
 from constrint.kernels.gemm.epilogue.added import OUTPUTS, as_added, name_of
 from constrint.kernels.gemm.epilogue.compiled import CompiledEpilogue
@@ -63,7 +63,12 @@ def grouped_launch(gpu: GpuModel, call: GroupedCall, config: Mapping[str, int]) 
     ring = ring_bytes(config, dtype, a_is_k_major=layout.a_is_k_major, b_is_k_major=layout.b_is_k_major)
     is_aligned = out.data_ptr() % ROW_BYTES == 0
     is_aligned = is_aligned and all(size * out.element_size() % ROW_BYTES == 0 for size in (out.stride(0), n))
-    ends = CompiledEpilogue(OUTPUTS[out.dtype], name_of(bias), "", call.activation)
+    bias_step = bias.stride(0) if bias is not None and bias.dim() == 2 else 0
+    is_paired = bias is None or all(start % 2 == 0 for start in (bias.data_ptr() // bias.element_size(), bias_step))
+    in_boxes = is_aligned and is_paired and out.element_size() == 2
+    table = EXPERT_BYTES * experts
+    buffers = 2 if in_boxes and second_buffers(gpu, ring + table, config["consumers"]) > 0 else 1
+    ends = CompiledEpilogue(OUTPUTS[out.dtype], name_of(bias), "", call.activation, in_boxes, buffers)
     steps = (0, 1 if b.stride(0) else 0)
     launch = CudaLaunch(
         gpu=gpu,
@@ -72,7 +77,8 @@ def grouped_launch(gpu: GpuModel, call: GroupedCall, config: Mapping[str, int]) 
         block=((config["consumers"] + 1) * WARPGROUP,),
         arguments=(
             *(_with_place(each) for each in operand_maps(a, b, layout, config)),
-            *(out, bias, None, None, None),
+            *(_boxes_of_all(out, int(tile.own_columns), turned=turned) if in_boxes else (out,)),
+            *(bias, None, None, None),
             *(np.int32(size) for size in (rows, columns, k)),
             *(np.int32(size) for size in ((across, 0) if turned else (0, across))),
             *(np.int32(size) for size in (group, 0, 1)),
@@ -86,12 +92,18 @@ def grouped_launch(gpu: GpuModel, call: GroupedCall, config: Mapping[str, int]) 
             *(np.int32(step) for step in (steps[::-1] if turned else steps)),
             *(np.int64(0), np.int64(0), np.uint64(0)),
             call.offsets,
-            np.int64(bias.stride(0) * bias.element_size() if bias is not None and bias.dim() == 2 else 0),
+            np.int64(0 if bias is None else bias_step * bias.element_size()),
+            out,
         ),
-        smem_bytes=ring + EXPERT_BYTES * experts,
+        smem_bytes=ring + (buffers - 1) * BOX_BYTES * config["consumers"] + table,
         cluster=int(tile.cluster),
     )
     return as_resident(launch)
+
+
+def _boxes_of_all(out: Tensor, own_columns: int, *, turned: bool) -> list[TensorMap]:
+    """The maps by which the TMA unit stores results of tiles that are whole."""
+    return [_with_place(each) for each in boxes_of(out[None], own_columns, turned=turned)]
 
 
 def _with_place(tensor_map: TensorMap) -> TensorMap:

@@ -83,7 +83,7 @@ def grouped_matmul(
     wants = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (a, b, bias))
     options = (alpha, activation, out_dtype or a.dtype, kernel, None if config is None else tuple(config.items()))
     if wants:
-        out: Tensor = _Grouped.apply(a, b, offsets, bias, options)
+        out: Tensor = _Grouped.apply(a, b, offsets, bias, options)  # type: ignore[no-untyped-call]
         return out
     return _run(a, b, offsets, bias, *options)
 

@@ -174,8 +174,8 @@ class GroupedSpec(KernelSpec):
         """C in fp64."""
         from constrint.kernels.grouped.reference import grouped_reference
 
-        wide = {name: None if t is None else t.double() for name, t in inputs.items() if name != "offsets"}
-        return {"c": grouped_reference(wide["a"], wide["b"], inputs["offsets"], wide.get("bias"))}
+        bias = inputs["bias"].double() if "bias" in inputs else None
+        return {"c": grouped_reference(inputs["a"].double(), inputs["b"].double(), inputs["offsets"], bias)}
 
 
 SPECS = (GroupedSpec(),)

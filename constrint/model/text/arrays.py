@@ -66,16 +66,22 @@ class ArrayReader(MemberReader):
         following = self.tokens[min(after, len(self.tokens) - 1)]
         return following.kind == "sign" and following.value == "("
 
-    def looped(self) -> Each:
-        """Reads `(i in 1..n, j in i..n where ...) (body)`: the body's values."""
-        opening = self.at
-        end = self.closing(opening)
-        body = end + 1
+    def looped(self, numbered: bool) -> list[tuple[Value, Token]]:
+        """Reads `(i in 1..n, j in i..n where ...) (body)`: the body's values; `numbered`, after a number of its own."""
+        opening = self.next()
+        body = self.closing(self.at - 1) + 1
+        self.brackets += 1
+        before: list[tuple[Value, Token]] = []
+        if numbered:
+            before.append((self.expression(), opening))
+            self.expect(",", "between the number and the loop's variables")
+        start = self.at
+        self.brackets -= 1
         while self.tokens[body].kind == "newline":
             body += 1
         self.brackets += 1
         values, labels = [], []
-        for _ in self._rounds(opening + 1, ")"):
+        for _ in self._rounds(start, ")"):
             here = ",".join(str(number) for number in self.loops.values())
             self.at = body + 1
             value = self.anything()
@@ -86,12 +92,12 @@ class ArrayReader(MemberReader):
                 labels.append(label)
         self.at = self.closing(body) + 1
         self.brackets -= 1
-        return Each(tuple(values), tuple(labels))
+        return [*before, (Each(tuple(values), tuple(labels)), opening)]
 
     def _rounds(self, at: int, end: str) -> Iterator[None]:
         """Sets the variables of a loop to one combination of their values after the other."""
         self.at = at
-        names = []
+        names: list[str] = []
         while not names or self.accept(","):
             token = self.next()
             if token.kind not in ("word", "name") or (token.kind == "word" and token.value in e.RESERVED):
@@ -165,7 +171,7 @@ class ArrayReader(MemberReader):
         if number > MAX_ITEMS:
             raise self.error(f"an array has at most {MAX_ITEMS:,} items", token)
 
-    def indexed(self, value: Array, start: Token) -> Value:
+    def indexed(self, value: Any, start: Token) -> Any:
         """Reads the indices after an array, as far as there are any."""
         while isinstance(value, Array) and self.token.kind == "sign" and self.token.value == "[":
             self.next()
@@ -192,7 +198,7 @@ class ArrayReader(MemberReader):
             raise self.error("the ends of a range of indices are fixed numbers", self.token)
         return first.value({}), last.value({})
 
-    def _chosen_items(self, array: Array, indices: Sequence[Any], start: Token) -> Value:
+    def _chosen_items(self, array: Array, indices: Sequence[Any], start: Token) -> Any:
         lower, size = array.lowers[0], array.sizes[0]
         index, *rest = indices
         step = math.prod(array.sizes[1:])
@@ -244,7 +250,8 @@ class ArrayReader(MemberReader):
         """Reads the sizes of a new array, `[9, 1..3]`: the lower index and the size of each dimension."""
         opening = self.expect("[", "before the sizes")
         self.brackets += 1
-        lowers, sizes = [], []
+        lowers: list[int] = []
+        sizes: list[int] = []
         while not sizes or self.accept(","):
             first = self.number()
             last = self.number() if self.accept("..") else None

@@ -52,6 +52,9 @@ KNOWN: Final = (*FUNCTIONS, *LOGIC_FUNCTIONS, *LIST_FUNCTIONS, "forall", "sum")
 #: Functions whose loop may have its body on the next line: they take nothing else that could end there.
 LOOPS: Final = frozenset(("forall", "exists", "sum"))
 
+#: Functions of a number and conditions; in a loop, `exactly(2, i in 1..n) (x[i] > 1)`, the number comes first.
+CARDINALITIES: Final = ("exactly", "at_least", "at_most")
+
 #: Functions of other languages, and what is written instead of them.
 _INSTEAD: Final = {
     "implies": "write a -> b",
@@ -107,7 +110,7 @@ def called(reader: ArrayReader, name: Token, args: Sequence[tuple[Any, Token]]) 
         function, num_arguments = LOGIC_FUNCTIONS.get(word, (None, None))
         if num_arguments is not None and len(given) != num_arguments:
             raise reader.error(f"{word} takes {num_arguments} arguments, got {len(given)}", name)
-        if word in ("exactly", "at_least", "at_most") and not given:
+        if word in CARDINALITIES and not given:
             raise reader.error(f"{word} takes a number and conditions: {word}(2, a > 1, b > 1)", name)
         if function is None:
             conditions = tuple(c.as_condition(value, "forall") for value in given)

@@ -17,7 +17,7 @@ from constrint.model import expr as e
 from constrint.model.operations import BINARY
 from constrint.model.ratio import Ratio, fractions
 from constrint.model.text.arrays import ArrayReader
-from constrint.model.text.functions import KNOWN, LOOPS, called, no_function
+from constrint.model.text.functions import CARDINALITIES, KNOWN, LOOPS, called, no_function
 from constrint.model.text.lexer import SourceText, Token
 from constrint.model.text.members import Array, Each, Listed, Literal, Number, Value, kind_of, shown
 
@@ -164,7 +164,7 @@ class Grammar(ArrayReader):
             return c.negate(self._as_constraint(self.value(_NOT), self.token))
         return self._atom()
 
-    def _atom(self) -> Value:
+    def _atom(self) -> Any:
         token = self.next()
         if token.kind == "number":
             return e.Const(int(token.value))
@@ -195,7 +195,7 @@ class Grammar(ArrayReader):
             raise self.error("write `==` to compare", token)
         raise self.error(f"expected a number, a name or a bracket, found {self.describe(token)}", token)
 
-    def _named(self, token: Token) -> Value:
+    def _named(self, token: Token) -> Any:
         """The variable, number or array of a name, or one of an array's items."""
         if token.value in self.loops:
             return e.Const(self.loops[token.value])
@@ -226,11 +226,13 @@ class Grammar(ArrayReader):
         self.brackets -= 1
         return Listed(tuple(parts)) if several else parts[0]
 
-    def _call(self, name: Token) -> Value:
+    def _call(self, name: Token) -> Any:
         """Reads the arguments of a function, or a loop that gives them."""
-        first = self.token
         if self.begins_loop(name.value in LOOPS):
-            return called(self, name, [(self.looped(), first)])
+            return called(self, name, self.looped(name.value in CARDINALITIES))
+        variable, sign = (self.tokens[min(self.at + ahead, len(self.tokens) - 1)] for ahead in (1, 2))
+        if name.value in LOOPS and variable.kind == "word" and (sign.kind, sign.value) == ("word", "in"):
+            raise self.error(f"what a loop repeats stands in brackets: {name.value}(i in 1..3) (x[i] > 1)", name)
         self.next()
         self.brackets += 1
         args: list[tuple[Value, Token]] = []

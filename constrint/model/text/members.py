@@ -198,7 +198,7 @@ def kind_of(value: Value) -> str:
         return "several values in brackets stand here, which only `in` takes"
     if isinstance(value, Array):
         first = ", ".join(map(str, value.lowers))
-        return f"this is an array; name one of its items, as in x[{first}], or give it to a function, as in sum(x)"
+        return f"this is an array (name one of its items, as in x[{first}], or give it to a function, as in sum(x))"
     if isinstance(value, Each):
         return "this is what a loop repeats"
     if isinstance(value, Symbol):

@@ -112,6 +112,8 @@ def _run(
         def on_solution_callback(self) -> None:
             solutions.append({n: int(self.value(v)) for n, v in built.variables.items()})
             try:
+                if budget.limits.incumbents is not None and not everything:
+                    budget.limits.incumbents.offer(solutions[-1])
                 budget.check_work()
                 budget.check_rows(len(solutions), tuple(built.variables))
             except ConstrintError as error:

@@ -39,6 +39,8 @@ def _variable(builder: ModelBuilder, term: Term) -> Any:
 
 
 def _all_different(builder: ModelBuilder, exprs: Sequence[Any]) -> bool:
+    if len(exprs) < 2:
+        return False
     terms = _terms(builder, exprs)
     builder.model.add_all_different([builder.library.LinearExpr.sum([t.linear]) for t in terms])
     return True

@@ -26,6 +26,7 @@ from constrint.solve.engine.compiled import MAX_VALUES, BranchAndBound, best_ass
 from constrint.solve.engine.factored import factored_space, search_one
 from constrint.solve.engine.prepare import flatten
 from constrint.solve.engine.walk import solutions_in_order
+from constrint.solve.incumbents import Incumbents
 from constrint.solve.intervals import Domains
 from constrint.solve.propagation import impossible, propagate
 from constrint.solve.solution import SearchResult, StoppedEarlyError
@@ -129,7 +130,9 @@ class NativeBackend(Backend):
             return search.result(str(error))
         except LimitReachedError:
             pass  # The tables are too large or the time is over; the search below handles both.
-        return search.result() if search.done else run_within(search, budget)
+        if search.done:
+            return search.result()
+        return run_within(search, budget, budget.limits.incumbents, only_best=number == 1)
 
     def _walked(self, problem: Problem, budget: Budget, number: int) -> SearchResult | None:
         """The best solutions where objectives are variables: the first ones of a problem declared in this order.
@@ -332,6 +335,8 @@ class AutoBackend(Backend):
         from constrint.solve.backends.cpsat import CpSatBackend
 
         incumbent = native.assignments[0] if native.assignments else hint
+        if number == 1 and problem.objectives and budget.limits.incumbents is None:
+            budget = Budget(budget.rest(incumbents=Incumbents(problem.objectives)), budget.stats)
         beside = _Beside(self._native, problem, budget, number, incumbent)
         try:
             limits = budget.rest(cancel=lambda: beside.is_complete() or is_cancelled(budget.limits))

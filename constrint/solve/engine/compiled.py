@@ -16,6 +16,7 @@ from constrint.model import Problem
 from constrint.model.encode import encode_all, encode_expression
 from constrint.solve.budget import LARGE_BYTES, Budget
 from constrint.solve.engine.prepare import flatten
+from constrint.solve.incumbents import Incumbents
 from constrint.solve.propagation import propagate
 from constrint.solve.solution import SearchResult
 from constrint.solve.space.axes import Axis, AxisLayout, axis_of, check_listing, dtype_for, position_type
@@ -352,6 +353,15 @@ class BranchAndBound:
         finally:
             budget.stats.nodes += self._state()[2] - before
 
+    def share(self, incumbents: Incumbents, *, only_better: bool) -> None:
+        """Gives the best solution so far to other engines; with `only_better`, looks for better ones than theirs."""
+        solutions = self._state()[0]
+        if solutions:
+            incumbents.offer(dict(zip(self._problem.names, solutions[0], strict=True)))
+        costs = incumbents.costs
+        if costs and only_better and core is not None and all(abs(cost) < _UNBOUNDED for cost in costs):
+            core.best_below(self._search, list(costs))
+
     def result(self, message: str = "") -> SearchResult:
         """The best solutions and the bound so far.
 
@@ -382,14 +392,33 @@ def _poll_search(budget: Budget, spent: int) -> Any:
     return poll
 
 
-def run_within(search: BranchAndBound, budget: Budget) -> SearchResult:
-    """Runs a search to its end or to a limit, and says what it found."""
+# Decisions between two looks at the solutions of other engines.
+_BETWEEN_SHARES: Final = 1 << 12
+
+
+def run_within(
+    search: BranchAndBound, budget: Budget, incumbents: Incumbents | None = None, *, only_best: bool = False
+) -> SearchResult:
+    """Runs a search to its end or to a limit, and says what it found.
+
+    Args:
+        search: The search.
+        budget: Remaining work.
+        incumbents: Takes its better solutions; they are by the same objectives.
+        only_best: Whether the one best solution is wanted, so that those of other engines count, too.
+    """
     try:
-        search.run(budget, max(0, budget.limits.max_nodes - budget.stats.nodes))
+        while not search.done and budget.stats.nodes < budget.limits.max_nodes:
+            left = budget.limits.max_nodes - budget.stats.nodes
+            search.run(budget, left if incumbents is None else min(left, _BETWEEN_SHARES))
+            if incumbents is not None:
+                search.share(incumbents, only_better=only_best)
     except LimitReachedError as error:
         return search.result(str(error))
     if search.done:
-        return search.result()
+        # Another engine's solution that was not beaten is the best one.
+        best = incumbents.best if incumbents is not None and only_best else None
+        return search.result() if best is None else SearchResult((best,))
     return search.result(
         f"no proof after max_nodes={budget.limits.max_nodes} assignments; narrow the variables or raise max_nodes."
     )

@@ -40,8 +40,10 @@ def flatten(constraints: Iterable[Constraint], kept: Container[str] = ()) -> lis
     """Splits conjunctions into their parts, except words (`all_different`, `circuit`) that are `kept`."""
     flat: list[Constraint] = []
     for constraint in constraints:
-        whole = not isinstance(constraint, AllOf) or (isinstance(constraint, Word) and constraint.word in kept)
-        flat.extend((constraint,) if whole else flatten(constraint.parts, kept))
+        if isinstance(constraint, AllOf) and not (isinstance(constraint, Word) and constraint.word in kept):
+            flat.extend(flatten(constraint.parts, kept))
+        else:
+            flat.append(constraint)
     return flat
 
 

@@ -176,7 +176,9 @@ def test_without_plans_gradients_are_operations_that_can_be_differentiated_again
     tensors = [torch.randn(s, generator=generator, dtype=torch.float64, requires_grad=True) for s in shapes]
 
     def call(*operands: torch.Tensor) -> torch.Tensor:
-        out: torch.Tensor = _Product.apply(*operands, (0.5, 2.0, activation, None, "auto", ""))
+        out: torch.Tensor = _Product.apply(  # type: ignore[no-untyped-call]
+            *operands, (0.5, 2.0, activation, None, "auto", "")
+        )
         return out
 
     assert torch.autograd.gradcheck(call, tensors)

@@ -173,7 +173,9 @@ def operands(is_own: bool, case: Case, shape: tuple[int, int], by_rows: bool, ga
     if case.batch == 1 or not is_own:
         return operand(*shape, by_rows, gap, case.dtype).expand(case.batch, *shape)
     every = [operand(*shape, by_rows, gap, case.dtype) for _ in range(case.batch)]
-    memory = torch.cat([each._base if each._base._base is None else each._base._base for each in every])
+    memory = torch.cat(
+        [each.as_strided((each.untyped_storage().nbytes() // each.itemsize,), (1,), 0) for each in every]
+    )
     strides = len(memory) // case.batch, *every[0].stride()
     return memory.as_strided((case.batch, *shape), strides, every[0].storage_offset())
 

@@ -79,6 +79,30 @@ def test_nothing_spills_in_a_sample_of_all_layouts() -> None:
             check(H200, workload, config)
 
 
+@pytest.mark.parametrize(
+    ("name", "sizes", "transpose_a", "tile"),
+    [
+        ("b200", (8, 4096, 4096), 0, (8, 128, 256, 2, 1, 1, 4)),
+        ("b300", (65536, 4, 65536), 0, (64, 8, 1024, 4, 4, 1, 1)),
+        ("rtx-5090", (16, 65536, 65536), 0, (16, 128, 512, 4, 1, 1, 2)),
+        ("h200", (16, 65536, 65536), 1, (16, 64, 256, 4, 1, 1, 4)),
+        ("a100", (8, 65536, 65536), 1, (8, 64, 512, 4, 1, 0, 2)),
+    ],
+)
+def test_what_once_spilled_is_not_valid_or_spills_no_more(
+    name: str, sizes: tuple[int, int, int], transpose_a: int, tile: tuple[int, ...]
+) -> None:
+    """Kernels of int8 that load four lines or more at a time, by NVRTC 13.5."""
+    gpu, workload = load_gpu(name), gemm(*sizes, "int8", transpose_a=transpose_a, transpose_b=1)
+    names = ("tile_m", "tile_n", "tile_k", "num_warps", "warps_k", "mma", "resident")
+    config = dict(zip(names, tile, strict=True)) | {
+        "turned": int(sizes[1] >= sizes[0]), "num_stages": 1, "split_k": 1, "fan_in": 0, "persistent": 0
+    }  # fmt: skip
+    problem = SKINNY.problem(gpu, workload)
+    if all(rule.holds(config) for rule in problem.constraints):
+        check(gpu, workload, config)
+
+
 @pytest.mark.parametrize("name", ["a100", "l40s", "b200", "rtx-5090"])
 def test_it_compiles_for_nvidia_gpus_from_ampere_on(name: str) -> None:
     gpu = load_gpu(name)

@@ -36,6 +36,7 @@ class Case:
         b_along_k: Whether weights lie along K.
         bias: Rows of the bias: 0 for none, 1 for one of all experts, or one of each.
         blocks: Blocks of the grid.
+        in_boxes: Whether C has 16 bits an element, in rows that the TMA unit stores.
         config: What differs from `USUAL`.
     """
 
@@ -46,6 +47,7 @@ class Case:
     b_along_k: bool = False
     bias: int = 0
     blocks: int = 3
+    in_boxes: bool = False
     config: dict[str, int] = field(default_factory=dict)
 
 
@@ -61,6 +63,13 @@ CASES = {
         130, 24, 64, (-5, 70, 20, 500, 90), blocks=1, config={"tile_n": 24}
     ),
     "rows of no expert": Case(130, 24, 64, (10, 75), bias=2, config={"tile_n": 24}),
+    "boxes, and rows where an expert ends": Case(
+        230, 72, 70, (0, 64, 100, 229, 230), bias=5, in_boxes=True, config={"tile_n": 72}
+    ),
+    "boxes, turned": Case(90, 136, 70, (24, 50, 74, 90), b_along_k=True, in_boxes=True, config=TURNED),
+    "boxes, consumers that share a tile": Case(
+        190, 64, 70, (100, 190), in_boxes=True, config={"tile_m": 128, "consumers": 2}
+    ),
     "three rows, odd columns": Case(3, 21, 64, (1, 3), config={"tile_n": 24}),
 }
 
@@ -78,7 +87,14 @@ MISTAKES: dict[str, tuple[str, str, str, str]] = {
         *("end = max(end, other);", "end = end;"),
     ),
     "rows of no expert stay as they were": (
-        *("rows of no expert", "groups.cuh", "c[row * s.stride + column] = 0;", ";"),
+        *("rows of no expert", "groups.cuh", "s.out[row * s.stride + column] = 0;", ";"),
+    ),
+    "a box reaches into rows of the next expert": (
+        *("boxes, and rows where an expert ends", "kernel_on_cpu.cu", "!is_whole", "false"),
+    ),
+    "threads store where boxes are still read": (
+        *("boxes, and rows where an expert ends", "kernel_on_cpu.cu"),
+        *("if (threadIdx.x % kWarpgroup == 0) wait_stored<0>();\n      named_sync(1 + consumer, kWarpgroup);", ";"),
     ),
     "experts beyond those of a warp start anew": (
         *("more experts than a warp has threads", "groups.cuh", "units += __shfl_sync(~0u, own, 31);", "units = 0;"),
@@ -102,7 +118,8 @@ def call_of(case: Case, seed: int) -> tuple[GroupedCall, torch.Tensor]:
     b = b[:, :length, : case.k if case.b_along_k else case.n]
     b.copy_(numbers(*b.shape))
     bias = numbers(case.n) if case.bias == 1 else numbers(experts, case.n) if case.bias else None
-    whole = torch.full((case.rows + 2, case.n + 8), torch.nan, dtype=torch.float32)
+    kind = torch.bfloat16 if case.in_boxes else torch.float32
+    whole = torch.full((case.rows + 2, case.n + 8), torch.nan, dtype=kind)
     out = whole[1 : case.rows + 1, : case.n]
     offsets = torch.tensor(case.ends, dtype=torch.int32)
     weights = b.transpose(1, 2) if case.b_along_k else b
@@ -118,12 +135,14 @@ def test_results_are_exact_nothing_else_is_written_and_every_mistake_is_seen(nam
         for number, (_, file, text, instead) in own.items()
     ]
     config = USUAL | case.config
-    library = built(grouped_launch(H200, call_of(case, 1)[0], config), tmp_path, changes)
+    launch = grouped_launch(H200, call_of(case, 1)[0], config)
+    assert bool(launch.source.macros["STORES_BOXES"]) == case.in_boxes
+    library = built(launch, tmp_path, changes)
     for mistake in (0, *own):
         call, whole = call_of(case, 1)
         status = run(library, grouped_launch(H200, call, config), case.blocks, 1, mistake)
         wide = (call.a.double(), call.b.double(), call.offsets, None if call.bias is None else call.bias.double())
-        is_exact = torch.equal(call.out.double(), grouped_reference(*wide))
+        is_exact = torch.equal(call.out, grouped_reference(*wide).to(call.out.dtype))
         call.out.fill_(torch.nan)
         is_right = status == 0 and is_exact and bool(whole.isnan().all())
         assert is_right == (mistake == 0), mistake

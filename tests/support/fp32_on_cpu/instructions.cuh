@@ -47,12 +47,12 @@ struct FromRegisters {
   int number;
   const unsigned* rows;
   unsigned long long columns;
-  int group;
+  int adds, group;
 };
 static std::map<int, std::vector<FromRegisters>> from_registers;
 template <int kNumber>
-inline void wgmma(float (&sums)[kNumber], const unsigned* rows, unsigned long long columns) {
-  from_registers[fibers::current].push_back({sums, kNumber, rows, columns, fibers::self().groups});
+inline void wgmma(float (&sums)[kNumber], const unsigned* rows, unsigned long long columns, int adds) {
+  from_registers[fibers::current].push_back({sums, kNumber, rows, columns, adds, fibers::self().groups});
 }
 
 inline float number_of(unsigned word, int half) { return __uint_as_float(half ? word & 0xffff0000u : word << 16); }
@@ -86,7 +86,7 @@ inline void wgmma_wait() {
   for (; done < mine.size() && mine[done].group < fibers::self().groups - kGroups; ++done)
     for (int j = 0; j < mine[done].number; ++j) {
       const int row = lane / 4 + j % 4 / 2 * 8, column = j / 4 * 8 + lane % 4 * 2 + j % 2;
-      float sum = mine[done].sums[j];
+      float sum = mine[done].adds ? mine[done].sums[j] : 0.0f;
       for (int k = 0; k < (THREE ? 16 : 8); ++k)
         sum += row_element(done, row, k) * column_element(mine[done].columns, column, k);
       mine[done].sums[j] = sum;

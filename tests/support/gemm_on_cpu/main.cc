@@ -47,7 +47,8 @@ extern "C" int run(int mistake, int blocks, unsigned seed, long long most_switch
 #if GROUPED
   const auto offsets = taken<const int*>();
   const auto bias_batch = taken<long long>();
-#define OF_GROUPS , offsets, bias_batch
+  const auto out = taken<out_t*>();
+#define OF_GROUPS , offsets, bias_batch, out
 #else
 #define OF_GROUPS
 #endif

@@ -68,8 +68,9 @@ def pass_back(gradient, saved, activation: tl.constexpr):
     elif activation == "tanh":
         power = tl.exp(-2.0 * tl.abs(saved))
         return gradient * (4.0 * power / ((1.0 + power) * (1.0 + power)))
-    tl.static_assert(activation is None, "this activation has no derivative here")
-    return gradient
+    else:
+        tl.static_assert(activation is None, "this activation has no derivative here")
+        return gradient
 
 
 @triton.jit(do_not_specialize=["m", "num_chunks", "tiles_per_chunk"])
@@ -139,8 +140,5 @@ def activation_kernel(
     for at in range(tl.program_id(0), num_tiles, tl.num_programs(0)):
         offsets = tl.cast(at, tl.int64) * tile + tl.arange(0, tile)
         z = tl.load(z_ptr + offsets, mask=offsets < num, other=0.0).to(tl.float32)
-        tl.store(
-            out_ptr + offsets,
-            activate(z, activation, out_ptr.dtype.element_ty).to(out_ptr.dtype.element_ty),
-            mask=offsets < num,
-        )
+        out = activate(z, activation, out_ptr.dtype.element_ty)
+        tl.store(out_ptr + offsets, out.to(out_ptr.dtype.element_ty), mask=offsets < num)

@@ -8,7 +8,24 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from constrint.kernels.gemm.prepared.kernel import in_three
+
+@triton.jit
+def in_three(x):
+    """The three parts of fp32 numbers, which hold 24 bits together.
+
+    Numbers that round to infinity are cut off instead. Infinities and NaN have no other parts.
+    """
+    bits = x.to(tl.int32, bitcast=True)
+    magnitude = bits & 0x7FFFFFFF
+    cut = (bits & -65536).to(tl.float32, bitcast=True)
+    is_finite = magnitude < 0x7F800000
+    rounded = x.to(tl.bfloat16)
+    high = tl.where(magnitude >= 0x7F7F8000, cut.to(tl.bfloat16), rounded)
+    high = tl.where(magnitude > 0x7F800000, rounded, high)
+    rest = tl.where(is_finite, x - high.to(tl.float32), 0.0)
+    middle = rest.to(tl.bfloat16)
+    low = (rest - middle.to(tl.float32)).to(tl.bfloat16)
+    return high, middle, low
 
 
 @triton.jit
@@ -35,7 +52,7 @@ def split_columns_kernel(
     is_column = column[:, None] < columns
     offsets = column[:, None] * stride_column + k[None, :] * stride_k
     x = tl.load(source_ptr + offsets, mask=is_column & (k[None, :] < depth), other=0.0)
-    high, _, middle, low = in_three(x)
+    high, middle, low = in_three(x)
     to = target_ptr + column[:, None] * (3 * padded) + place[None, :]
     is_inside = is_column & (place[None, :] < padded)
     tl.store(to, high, mask=is_inside)

@@ -59,11 +59,11 @@ def wgmma(columns: int, *, is_three_pass: bool) -> str:
     operands = ", ".join(f'"+f"(sums[{i}])' for i in range(number))
     return f"""
 __device__ __forceinline__ void wgmma(
-    float (&sums)[{number}], const unsigned* rows, unsigned long long columns) {{
-  asm volatile("{{\\n.reg .pred adds;\\nsetp.ne.b32 adds, %{number + 5}, 0;\\n"
+    float (&sums)[{number}], const unsigned* rows, unsigned long long columns, int adds) {{
+  asm volatile("{{\\n.reg .pred does;\\nsetp.ne.b32 does, %{number + 5}, 0;\\n"
       "wgmma.mma_async.sync.aligned.m64n{columns}k{depth}.f32.{name}.{name} {{{sums}}}, "
-      "{{{rows}}}, %{number + 4}, adds{scales};\\n}}\\n"
+      "{{{rows}}}, %{number + 4}, does{scales};\\n}}\\n"
       : {operands}
-      : "r"(rows[0]), "r"(rows[1]), "r"(rows[2]), "r"(rows[3]), "l"(columns), "n"(1));
+      : "r"(rows[0]), "r"(rows[1]), "r"(rows[2]), "r"(rows[3]), "l"(columns), "r"(adds));
 }}
 """

@@ -68,7 +68,7 @@ class Fp32Spec(GemmSpec):
         """Its source, those of the CUDA GEMM that it includes, and the kernel that splits an operand."""
         from constrint.kernels.gemm.fp32.source import FOLDERS, SHARED
 
-        of_parts = (Path(__file__).with_name("kernel.py"), Path(__file__).parents[1] / "prepared" / "kernel.py")
+        of_parts = (Path(__file__).with_name("kernel.py"),)
         return (FOLDERS[0] / "kernel.cu", FOLDERS[0] / "tiles.cuh", *(FOLDERS[1] / name for name in SHARED), *of_parts)
 
     @property

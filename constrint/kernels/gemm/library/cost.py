@@ -51,7 +51,7 @@ JUDGED = 64
 def library_s(gpu: GpuModel, product: Product) -> float | None:
     """Predicted seconds of a product by torch's own operator; None where nothing near it was measured."""
     place = place_of(product)
-    points = points_of(gpu, place.kind)
+    points = None if product.is_three_pass else points_of(gpu, place.kind)  # fp32 was measured in tf32 alone
     if points is None:
         return None
     if is_published(gpu.name):

@@ -1,7 +1,9 @@
 """A product with its epilogue as one launch of cuBLASLt, and the parts of an epilogue that it takes. Needs torch.
 
 cuBLASLt computes activation(alpha A B + beta C + bias) with sums of 32 bits and rounds once, as the kernels of this
-package do. `split` divides the epilogue of a call between the product and a pointwise kernel that follows it.
+package do; but where rows are not aligned it rounds the product before the bias is added, so that the bias is left to
+the pointwise kernel there. `split` divides the epilogue of a call between the product and a pointwise kernel that
+follows it.
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ from constrint.errors import CompileError, UnsupportedError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.launch import Epilogue, GemmCall
 from constrint.kernels.gemm.library.spec import IN_PRODUCT
+from constrint.kernels.gemm.operands import rows_of
+from constrint.kernels.gemm.units import WIDEST_BYTES
 from constrint.kernels.launch.plan import matmul_library
 from constrint.kernels.launch.plan.direct import ADDRESS_STEP
 from constrint.kernels.launch.plan.matmul_library import Matmul
@@ -59,8 +63,13 @@ def matrix_of(tensor: Tensor) -> Matrix | None:
 
 
 def takes_bias(bias: Tensor, kind: torch.dtype, dtype: torch.dtype) -> bool:
-    """Whether cuBLASLt adds a bias to results of `kind` of operands of `dtype`."""
+    """Whether cuBLASLt adds a bias to results of `kind` of operands of `dtype`; their rows are another question."""
     return bias.dtype == kind == dtype and bias.stride(0) == 1
+
+
+def has_aligned_rows(call: GemmCall) -> bool:
+    """Whether the rows of A, B and C allow accesses of 16 bytes."""
+    return all(rows_of(tensor).width_bytes == WIDEST_BYTES for tensor in (call.a, call.b, call.out))
 
 
 def takes_source(source: Tensor, kind: torch.dtype, dtype: torch.dtype) -> bool:
@@ -84,7 +93,7 @@ def split(call: GemmCall) -> tuple[GemmCall, Epilogue | None]:
 def divided(call: GemmCall) -> tuple[GemmCall, Epilogue | None]:
     """`split` where cuBLASLt is there."""
     end, kind, dtype = call.epilogue, call.out.dtype, call.a.dtype
-    bias_inside = end.bias is None or takes_bias(end.bias, kind, dtype)
+    bias_inside = end.bias is None or (takes_bias(end.bias, kind, dtype) and has_aligned_rows(call))
     source_inside = end.source is None or takes_source(end.source, kind, dtype)
     is_linear = bias_inside and source_inside
     activation = end.activation if is_linear and end.activation in IN_PRODUCT else None

@@ -134,7 +134,13 @@ def library_refusal(gpu: GpuModel | None, product: Product) -> str:
     """Why one call of the library does not compute a product with its whole epilogue; empty where it does."""
     if product.activation and product.activation not in IN_PRODUCT:
         return NO_ACTIVATION
-    return product.no_library or product.no_library_end or inability(product, takes_ends=has_ends(gpu))
+    reason = product.no_library or product.no_library_end or inability(product, takes_ends=has_ends(gpu))
+    return reason or ("" if takes_bias(product) else "the library rounds products of such rows before it adds a row")
+
+
+def takes_bias(product: Product) -> bool:
+    """Whether the library adds the bias before it rounds: where rows are aligned."""
+    return not product.has_bias or min(product.aligned) == WIDEST_BYTES
 
 
 def inability(product: Product, *, takes_ends: bool = False) -> str:
@@ -145,8 +151,6 @@ def inability(product: Product, *, takes_ends: bool = False) -> str:
         takes_ends: Whether the library applies whole epilogues; else torch's operators, which add a row or a matrix.
     """
     p = product
-    if p.is_three_pass:
-        return "torch multiplies fp32 operands that must keep their precision on the vector units"
     if p.has_bias and p.has_source and not takes_ends:
         return "torch's operators add a row or a matrix, not both"
     if p.has_bias and p.batch > 1 and not takes_ends:

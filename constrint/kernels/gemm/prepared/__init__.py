@@ -1,1 +1,1 @@
-"""The GEMM whose operands are rewritten first: fp32 as six products of bf16, tf32 with both operands along K."""
+"""The CUDA GEMM with operands that are copied along K first: tf32, which wgmma takes along K alone."""

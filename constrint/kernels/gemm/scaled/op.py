@@ -106,14 +106,12 @@ def _build(tensors: tuple[Tensor | None, ...], extra: Any) -> RecordedCall:
         NotPlannedError: For calls that no kernel computes.
     """
     a, b, scale_a, scale_b, bias = tensors
-    assert a is not None and b is not None and scale_a is not None and scale_b is not None
+    if a is None or b is None or scale_a is None or scale_b is None:
+        raise NotPlannedError("an operand is missing")
     gpu = gpu_of(a.device)
     name, in_blocks = extra
     along_k = a.stride(1) == 1 and b.stride(0) == 1
-    aligned = all(t.data_ptr() % ROW_BYTES == 0 for t in (a, b))
-    aligned = (
-        aligned and a.stride(0) % ROW_BYTES == 0 and b.stride(1) % ROW_BYTES == 0 and min(a.stride(0), b.stride(1)) > 0
-    )
+    aligned = _is_loadable(a) and _is_loadable(b.T)
     if gpu is None or not nvrtc_here() or not along_k or not aligned or not a.shape[0] * a.shape[1] * b.shape[1]:
         raise NotPlannedError("no kernel computes this product")
     out_dtype = getattr(torch, name.removeprefix("torch."))
@@ -128,6 +126,11 @@ def _build(tensors: tuple[Tensor | None, ...], extra: Any) -> RecordedCall:
     call = ScaledCall(a, b, scale_a, scale_b, out, bias, scratch)
     launches = scaled_launches(gpu, call, config, in_blocks=in_blocks)
     return recipe_of(launches, tensors, [out], scratch, f"scaled_gemm.cuda {dict(config)}")
+
+
+def _is_loadable(rows: Tensor) -> bool:
+    """Whether the TMA unit loads rows: their starts are multiples of 16 bytes."""
+    return rows.data_ptr() % ROW_BYTES == 0 and rows.stride(0) % ROW_BYTES == 0 and rows.stride(0) > 0
 
 
 _PLANS = PlanTable("scaled_matmul", _build, torch.get_float32_matmul_precision)

@@ -23,7 +23,7 @@ MOST_STAGES = 8
 #: Sums of a thread and their products take as many registers as a slice's columns: with up to two consumers, and three.
 MOST_COLUMNS, MOST_COLUMNS_OF_THREE = 192, 128
 #: Columns with scales of their own, which take registers too.
-MOST_SCALED_COLUMNS = 128
+MOST_SCALED_COLUMNS = 64
 MAX_UNITS = 2**31 - 1
 
 

@@ -1,4 +1,4 @@
-"""The scaled GEMM as an operation: (A * scale_a) @ (B * scale_b) of fp8 on Hopper, its space, its cost, its reference."""
+"""The scaled GEMM as an operation, (A * scale_a) @ (B * scale_b) of fp8 on Hopper: space, cost and reference."""
 
 from __future__ import annotations
 

@@ -30,6 +30,8 @@ ROWS, COLUMNS = 16, 8
 ALIGNED, SHIFTED, STRIDED = range(3)
 #: Registers of a thread beside those that are counted here.
 OTHER_REGISTERS = 40
+#: Registers of every four lines of 8-bit integers that a warp loads at a time, as compiled kernels show.
+BEGUN_REGISTERS = 8
 #: Registers are granted in steps, and thread 255 of 256 at most; static shared memory beside the sums.
 REGISTER_STEP, FLAG_BYTES = 8, 16
 
@@ -182,11 +184,12 @@ def needed_registers(product: Product, v: Vars) -> Expr:
     # Vectors of the short operand for matrix instructions, or single numbers of both operands for FMAs.
     of_matrices, of_numbers = shape.small // 2 * minimum(shape.unroll, 2), 7 * shape.small + 16
     operands = of_numbers + mma * (of_matrices - of_numbers)
-    # 8-bit floats are widened to fp16 before they are multiplied.
+    # 8-bit floats are widened to fp16 before they are multiplied. Of 8-bit integers the compiler begins several lines
+    # at once where it loads four or more.
     widened = 48 if product.dtype == "fp8" else 0
-    taken: Expr = (
-        shape.sums + 4 * doubled * shape.vectors * v["num_stages"] + addresses + operands + widened + OTHER_REGISTERS
-    )
+    begun = BEGUN_REGISTERS * (shape.unroll // 4) if product.dtype == "int8" else 0
+    vectors = 4 * doubled * shape.vectors * v["num_stages"]
+    taken: Expr = shape.sums + vectors + addresses + operands + widened + begun + OTHER_REGISTERS
     return taken
 
 

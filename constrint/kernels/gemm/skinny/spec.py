@@ -87,6 +87,7 @@ class SkinnySpec(GemmSpec):
     #: Measured over predicted time of 20 first choices for products drawn at random, the median
     #: (`benchmarks/results/h200/gemm_drawn.csv`): small products, and long operands across K, which no fit has seen.
     optimism = 1.14
+    batch_optimism = 1.0
     actions: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "tile": ("tile_m", "tile_n", "tile_k", "turned"),
         "vectorise": ("num_warps", "warps_k", "mma"),

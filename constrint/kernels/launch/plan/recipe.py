@@ -24,6 +24,7 @@ from constrint.kernels.launch.plan.loaded import check_shape, keep_image, keep_t
 from constrint.kernels.launch.plan.matmul_library import Algorithm, Matmul, has_matmul, prepared, version
 from constrint.kernels.launch.plan.scratch import NotedScratch
 from constrint.kernels.launch.plan.shape import LaunchShape, NotPlannedError
+from constrint.kernels.launch.plan.trial import Rivals
 
 #: Pieces of scratch memory start at multiples of this many bytes, as torch's own allocations do.
 PIECE_BYTES = 512
@@ -133,10 +134,17 @@ class Recipe(msgspec.Struct, frozen=True):
 
 
 class RecordedCall(NamedTuple):
-    """A recipe; without the compiled core its steps are empty, and `direct` holds the launches."""
+    """A recipe; without the compiled core its steps are empty, and `direct` holds the launches.
+
+    Args:
+        recipe: The recipe.
+        direct: Its launches without the core.
+        rivals: Further recipes that are tried beside it; None where it is not to be tried.
+    """
 
     recipe: Recipe
     direct: list[DirectStep]
+    rivals: Rivals | None = None
 
 
 class Regions:

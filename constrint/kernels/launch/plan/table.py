@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Callable, Hashable, Mapping
-from functools import lru_cache
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import suppress
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -27,6 +28,7 @@ from constrint.kernels.launch.plan.driver import driver, fast_allocator, reads_t
 from constrint.kernels.launch.plan.recipe import Recipe, RecordedCall, extent, plan_of
 from constrint.kernels.launch.plan.scratch import COUNTERS
 from constrint.kernels.launch.plan.shape import NotPlannedError
+from constrint.kernels.launch.plan.trial import Trial, no_trials, rounds_of
 from constrint.select.toolchain import compilers
 from constrint.select.winners import stamp, when_reloaded
 
@@ -97,7 +99,10 @@ class PlanTable:
         if launches_are_seen():
             return NO_PLAN
         result = self.call(True, extra, *tensors)
-        return self.learn(extra, *tensors) if result is IS_NEW else result
+        if result is not IS_NEW:
+            return result
+        with no_trials():  # the call may come from a compiled graph
+            return self.learn(extra, *tensors)
 
     def learn(self, extra: Hashable, *tensors: Tensor | None) -> Any:
         """Record the plan of a new call and run it; None where calls of its signature have no plan.
@@ -116,8 +121,8 @@ class PlanTable:
 
     def note(self, extra: Hashable, *tensors: Tensor | None) -> str:
         """The note of a call's recorded recipe; empty where none is on disk."""
-        recipe = self._stored(self._key(extra, tensors), extra, tensors)
-        return "" if recipe is None else recipe.note
+        made = self._stored(self._key(extra, tensors), extra, tensors)
+        return "" if made is None else made.recipe.note
 
     def clear(self) -> None:
         """Forget every plan; recipes on disk stay."""
@@ -146,22 +151,63 @@ class PlanTable:
         return True
 
     def _learn_recipe(self, extra: Hashable, tensors: tuple[Tensor | None, ...]) -> None:
-        recipe, plan = None, None
         key = self._key(extra, tensors)
         for source in (self._stored, self._recorded):
             try:
-                recipe = source(key, extra, tensors)
-                plan = None if recipe is None else self._plan(recipe, len(tensors))
+                made = source(key, extra, tensors)
+                plan = None if made is None else self._plan(made.recipe, len(tensors))
             except NotPlannedError:
                 continue
-            if plan is not None:
-                break
+            if made is not None and plan is not None:
+                if made.rivals is None or not self._try(key, extra, tensors, made, plan):
+                    self._insert(extra, tensors, made.recipe, plan)
+                return
+        self._insert(extra, tensors, None, None)
+
+    def _insert(self, extra: Hashable, tensors: tuple[Tensor | None, ...], recipe: Recipe | None, plan: Any) -> None:
+        """Insert a plan of the core or a function; None where calls of the signature have no plan."""
         outputs: tuple[Any, ...] = ()
         results, counters = 0, 0
         if recipe is not None and plan is not None and recipe.function is None:
             outputs, results, counters = outputs_of(recipe), recipe.num_results, recipe.num_counters
         assert compiled is not None
         compiled.table_insert(self._table, extra, tensors, plan, outputs, results, counters)
+
+    def _try(
+        self, key: bytes, extra: Hashable, tensors: tuple[Tensor | None, ...], made: RecordedCall, plan: Any
+    ) -> bool:
+        """Insert a trial of a recorded call beside its rivals, each under a key of its own; False without a rival.
+
+        The recipe of the fastest candidate is stored on disk when the trial is over.
+        """
+        assert made.rivals is not None
+        plans, places = [(made.recipe, plan)], [0]
+        for place, recipe in enumerate(made.rivals.recipes, 1):
+            with suppress(NotPlannedError):
+                plans.append((recipe, self._plan(recipe, len(tensors))))
+                places.append(place)
+        if len(plans) == 1 or not hasattr(compiled, "table_drop"):
+            return False
+        keys = [(_TRIAL, place, extra) for place in range(len(plans))]
+        for under, (recipe, each) in zip(keys, plans, strict=True):
+            self._insert(under, tensors, recipe, each)
+        rivals = made.rivals
+
+        def settle(of_call: tuple[Any, ...], seconds: Sequence[float], best: int) -> None:
+            assert compiled is not None
+            for under in (*keys, extra):
+                compiled.table_drop(self._table, under, of_call)
+            labels = [rivals.labels[place] for place in places]
+            recipe = msgspec.structs.replace(plans[best][0], note=_note_of(labels, seconds, best))
+            self._insert(extra, of_call, recipe, plans[best][1])
+            cache.store_soon(self.name, key, msgspec.msgpack.encode(recipe))
+            every = dict(zip(places, seconds, strict=True))
+            rivals.settled([every.get(place, float("inf")) for place in range(len(rivals.labels))], places[best])
+
+        runs = [partial(self.call, True, under) for under in keys]
+        trial = Trial(runs, rounds_of([rivals.seconds[place] for place in places]), settle)
+        self._insert(extra, tensors, None, trial)
+        return True
 
     def _plan(self, recipe: Recipe, num_tensors: int) -> Any:
         """The core's plan of a recipe, or the function that runs the call instead.
@@ -178,7 +224,7 @@ class PlanTable:
     def _entry(self, extra: Hashable, tensors: tuple[Tensor | None, ...]) -> PlanEntry:
         index = torch.cuda.current_device()
         try:
-            recipe, direct = self.build(apart(tensors), extra)
+            recipe, direct, _ = self.build(apart(tensors), extra)
         except NotPlannedError:
             return PlanEntry([], (), 0, 0, index)
         counts = recipe.num_results, recipe.num_counters
@@ -197,19 +243,30 @@ class PlanTable:
             (self.name, seen, extra, self.precision(), _device_facts(device.index), compilers(), _tables(device))
         ).encode()
 
-    def _stored(self, key: bytes, extra: Hashable, tensors: tuple[Tensor | None, ...]) -> Recipe | None:
+    def _stored(self, key: bytes, extra: Hashable, tensors: tuple[Tensor | None, ...]) -> RecordedCall | None:
         data = cache.load(self.name, key)
         if data is None:
             return None
         try:
-            return msgspec.msgpack.decode(data, type=Recipe)
+            return RecordedCall(msgspec.msgpack.decode(data, type=Recipe), [])
         except msgspec.MsgspecError:
             return None
 
-    def _recorded(self, key: bytes, extra: Hashable, tensors: tuple[Tensor | None, ...]) -> Recipe:
-        recipe = self.build(apart(tensors), extra).recipe
-        cache.store_soon(self.name, key, msgspec.msgpack.encode(recipe))
-        return recipe
+    def _recorded(self, key: bytes, extra: Hashable, tensors: tuple[Tensor | None, ...]) -> RecordedCall:
+        made = self.build(apart(tensors), extra)
+        if made.rivals is None:
+            cache.store_soon(self.name, key, msgspec.msgpack.encode(made.recipe))
+        return made
+
+
+#: Marks the keys of a trial's candidates.
+_TRIAL = "trial"
+
+
+def _note_of(labels: Sequence[str], seconds: Sequence[float], best: int) -> str:
+    """The label of a trial's fastest candidate with the measured times of all."""
+    others = [f"{labels[i]} {1e6 * seconds[i]:.1f} us" for i in range(len(labels)) if i != best]
+    return f"{labels[best]}, measured here: {1e6 * seconds[best]:.1f} us; " + "; ".join(others)
 
 
 _TABLES: weakref.WeakSet[PlanTable] = weakref.WeakSet()

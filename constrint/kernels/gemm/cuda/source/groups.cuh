@@ -39,10 +39,10 @@ __device__ __forceinline__ void find_groups(int* groups, const int* offsets, con
 }
 
 // Rows behind those of the last product are zeros.
-__device__ __forceinline__ void clear_rest(const int* groups, out_t* c, const Sizes& s, int all_rows, int columns) {
+__device__ __forceinline__ void clear_rest(const int* groups, const Sizes& s, int all_rows, int columns) {
   for (int row = groups[2 * s.batch - 2] + blockIdx.x; row < all_rows; row += gridDim.x)
     for (int column = threadIdx.x; column < columns; column += (kConsumers + 1) * kWarpgroup)
-      c[row * s.stride + column] = 0;
+      s.out[row * s.stride + column] = 0;
 }
 
 __device__ __forceinline__ int num_units(const Sizes& s, const int* groups) { return groups[2 * s.batch - 1]; }

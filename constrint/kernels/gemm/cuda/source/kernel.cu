@@ -44,7 +44,7 @@ static_assert(kOwnRows % 64 == 0 && kOwnColumns % 8 == 0 && kOwnColumns <= 256, 
 static_assert(!IN_TURNS || kConsumers == 2, "two take tiles in turns");
 static_assert(!GATED || (!TURNED && kByColumns == 1 && STORES_BOXES && !BATCHED && SOURCE == 0), "pairs leave in boxes");
 static_assert(!GATED || kColumns % (COLUMNS_K_MAJOR ? 16 * kClusterRows : 256 / kElement) == 0, "halves are whole boxes");
-static_assert(!GROUPED || (BATCHED && !SPLITS && !STORES_BOXES), "tiles are whole, and end where their product's rows end");
+static_assert(!GROUPED || (BATCHED && !SPLITS && SOURCE == 0), "tiles are whole, and end where their product's rows end");
 // A block counts who has read what it loaded. Of four blocks not all read from all: one that loads nothing for a
 // neighbour does not keep it from running ahead, so that the neighbour would be counted twice.
 constexpr bool kDealsRows = ROWS_K_MAJOR ? kRows % (8 * kClusterColumns) == 0 : kRows * kElement > 128;
@@ -75,6 +75,7 @@ struct Sizes {
   const void* const& first_bias;                   // the bias of the first product
   const void*& bias;                               // that of the product that is stored
   int& limit;                                      // where its rows end: what else is called rows, with TURNED columns
+  out_t* const& out;                               // C
 #endif
 };
 
@@ -396,9 +397,20 @@ __device__ __forceinline__ void consume(
     }
 #endif
 #if GROUPED
-    const To to = c;
     s.limit = walk.end;
     if constexpr (BIAS != 0) s.bias = static_cast<const unsigned char*>(s.first_bias) + walk.product * s.bias_batch;
+#if STORES_BOXES
+    const bool is_whole = (TURNED ? u.column + first_column + kOwnColumns : u.row + first_row + kOwnRows) <= walk.end;
+    if (!is_whole) {
+      // A box would reach into rows of the next product. Its threads store where boxes wait to be stored.
+      if (threadIdx.x % kWarpgroup == 0) wait_stored<0>();
+      named_sync(1 + consumer, kWarpgroup);
+      store(sums, s.out, s, shared.staging, u.row + first_row, u.column + first_column);
+      named_sync(1 + consumer, kWarpgroup);
+      continue;
+    }
+#endif
+    const To to = c;
 #elif BATCHED
     // Found anew, too: it takes no registers beside all sums.
     const int batch = unit_of(s, anew(number), rank).batch;
@@ -444,7 +456,8 @@ extern "C" __global__ void __launch_bounds__((CONSUMERS + 1) * 128, RESIDENT)
 #endif
 #if GROUPED
          ,
-         const int* const __grid_constant__ offsets, const __grid_constant__ long long bias_batch
+         const int* const __grid_constant__ offsets, const __grid_constant__ long long bias_batch,
+         out_t* const __grid_constant__ out
 #endif
 #if GATED
          ,
@@ -475,7 +488,7 @@ extern "C" __global__ void __launch_bounds__((CONSUMERS + 1) * 128, RESIDENT)
 #endif
 #if GROUPED
                    ,
-                   bias_batch, bias, own_bias, limit
+                   bias_batch, bias, own_bias, limit, out
 #endif
   };
 #if STORES_BOXES && BATCHED
@@ -530,7 +543,7 @@ extern "C" __global__ void __launch_bounds__((CONSUMERS + 1) * 128, RESIDENT)
   shared.groups = groups;
   if (threadIdx.x / 32 == 0) find_groups(groups, offsets, s, TURNED ? columns : rows);
   __syncthreads();
-  clear_rest(groups, c, s, TURNED ? columns : rows, TURNED ? rows : columns);
+  clear_rest(groups, s, TURNED ? columns : rows, TURNED ? rows : columns);
 #endif
   if (threadIdx.x / kWarpgroup == kConsumers) {
     fewer_registers();

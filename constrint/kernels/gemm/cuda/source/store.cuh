@@ -186,7 +186,10 @@ __device__ __forceinline__ void store(
   }
 }
 
-#else
+#endif
+
+// A grouped product has both: results in boxes, and tiles in the midst of which the rows of a product end.
+#if !STORES_BOXES || GROUPED
 // Sums go through shared memory, 24 columns of wgmma at a time, and are finished in the order of C: a loop that is not
 // unrolled takes few registers beside the sums that wait, and reads and writes rows of C.
 __device__ __forceinline__ void store(

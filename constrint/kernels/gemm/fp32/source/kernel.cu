@@ -3,8 +3,8 @@
 // wgmma reads from shared memory, along K.
 //
 // THREE: every number is the sum of three of bf16, x = high + middle + low. W is split in registers, X was split before
-// into three segments of its rows. Of nine products those of the least terms, 2^-23 of all, are left out. The product of
-// both first parts has sums of its own, so that the small ones lose nothing. Otherwise numbers are multiplied as tf32.
+// into three segments of its rows. Of nine products those of the least terms, 2^-23 of all, are left out. Otherwise numbers
+// are multiplied as tf32.
 //
 // Blocks walk over tiles, or over parts of tiles along K. The last block that comes to a tile adds all parts in order.
 #include "instructions.cuh"
@@ -23,7 +23,10 @@ constexpr int kSlab = 32;                                    // rows of W in 128
 constexpr int kSums = kColumns / 2;                          // of a thread
 constexpr int kRegisters = THREE ? 12 : 8;                   // of W's numbers, 16 along K
 constexpr int kThreads = 128;
-static_assert(kColumns % 8 == 0 && kColumns <= 128, "two sets of sums fit registers");
+// Slices whose products wgmma adds up. It cuts off what fp32 does not hold, so that long sums would become too small: they
+// are added in fp32, rounded.
+constexpr int kRun = 2;
+static_assert(kColumns % 8 == 0 && kColumns <= 128, "sums and products fit registers");
 
 __device__ __forceinline__ float4 read4(unsigned from) {
   float4 x;
@@ -98,25 +101,23 @@ __device__ __forceinline__ unsigned long long columns_descriptor(unsigned from) 
   return static_cast<unsigned long long>((from & 0x3ffff) >> 4) | 1ull << 16 | (kAtom >> 4) << 32 | kSwizzle << 62;
 }
 
-#if THREE
+// The first product of a run sets the sums.
 __device__ __forceinline__ void multiply(
-    float (&sums)[kSums], float (&small)[kSums], const unsigned (&rows)[kRegisters], unsigned columns) {
+    float (&sums)[kSums], const unsigned (&rows)[kRegisters], unsigned columns, int adds) {
+#if THREE
   const unsigned *const high = rows, *const middle = rows + 4, *const low = rows + 8;
   const auto part = [&](int which) { return columns_descriptor(columns + which * kPartBytes); };
-  wgmma(small, low, part(0));
-  wgmma(small, high, part(2));
-  wgmma(small, middle, part(1));
-  wgmma(small, middle, part(0));
-  wgmma(small, high, part(1));
-  wgmma(sums, high, part(0));
-}
+  wgmma(sums, low, part(0), adds);
+  wgmma(sums, high, part(2), 1);
+  wgmma(sums, middle, part(1), 1);
+  wgmma(sums, middle, part(0), 1);
+  wgmma(sums, high, part(1), 1);
+  wgmma(sums, high, part(0), 1);
 #else
-__device__ __forceinline__ void multiply(
-    float (&sums)[kSums], float (&)[1], const unsigned (&rows)[kRegisters], unsigned columns) {
-  wgmma(sums, rows, columns_descriptor(columns));
-  wgmma(sums, rows + 4, columns_descriptor(columns + 32));
-}
+  wgmma(sums, rows, columns_descriptor(columns), adds);
+  wgmma(sums, rows + 4, columns_descriptor(columns + 32), 1);
 #endif
+}
 
 struct Raw {  // the operands as they are, for the rare sum that no parts give
   const float *rows, *columns;
@@ -200,38 +201,53 @@ extern "C" __global__ void __launch_bounds__(kThreads * (kConsumers + 1), 1) fp3
   RingPlace<kStages> place;
   for (int unit = blockIdx.x; unit < units; unit += gridDim.x) {
     const Work work = work_of(grid, unit);
-    float sums[kSums], small[THREE ? kSums : 1];
+    float sums[kSums];
+#if THREE
+    float products[kSums];
 #pragma unroll
-    for (int i = 0; i < kSums; ++i) {
-      sums[i] = 0.0f;
-      if (THREE || i == 0) small[i] = 0.0f;
-    }
+    for (int i = 0; i < kSums; ++i) sums[i] = 0.0f;
+#else
+    auto& products = sums;
+#endif
     unsigned held[2][kRegisters];
     unsigned before = 0;  // the stage of the slice before, whose products may still run
-    for (int slice = work.first; slice < work.last; ++slice, place.next()) {
+    const int own_rows = group * (64 * 128);
+    wait(full + 8 * place.stage, place.parity);
+    read_rows(held[0], ring + place.stage * kStageBytes + own_rows, warp, lane, 0);
+    for (int slice = work.first; slice < work.last; ++slice) {
       const unsigned from = ring + place.stage * kStageBytes;
-      wait(full + 8 * place.stage, place.parity);
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        read_rows(held[half], from + group * (64 * 128), warp, lane, half);
-        wgmma_fence();
-        multiply(sums, small, held[half], from + kRowBytes + half * (THREE ? 32 : 64));
-        wgmma_commit();
-        wgmma_wait<1>();
-        if (half == 0 && slice > work.first) {
-          __syncwarp();
-          if (lane == 0) arrive(before);
-        }
+      const bool begins = THREE ? (slice - work.first) % kRun == 0 : slice == work.first;
+      const bool ends = slice + 1 == work.last || (THREE && (slice - work.first) % kRun == kRun - 1);
+      // While products run, what the next ones take is read and split.
+      wgmma_fence();
+      multiply(products, held[0], from + kRowBytes, !begins);
+      wgmma_commit();
+      wgmma_wait<1>();
+      if (slice > work.first) {
+        __syncwarp();
+        if (lane == 0) arrive(before);
       }
+      read_rows(held[1], from + own_rows, warp, lane, 1);
+      wgmma_fence();
+      multiply(products, held[1], from + kRowBytes + (THREE ? 32 : 64), 1);
+      wgmma_commit();
+      wgmma_wait<1>();
       before = empty + 8 * place.stage;
-    }
-    wgmma_wait<0>();
-    __syncwarp();
-    if (lane == 0) arrive(before);
+      place.next();
+      if (slice + 1 < work.last) {
+        wait(full + 8 * place.stage, place.parity);
+        read_rows(held[0], ring + place.stage * kStageBytes + own_rows, warp, lane, 0);
+      }
+      if (ends) {
+        wgmma_wait<0>();
 #if THREE
 #pragma unroll
-    for (int i = 0; i < kSums; ++i) sums[i] += small[i];
+        for (int i = 0; i < kSums; ++i) sums[i] += products[i];
 #endif
+      }
+    }
+    __syncwarp();
+    if (lane == 0) arrive(before);
 #if SPLITS
     if (!add_parts<kSums, kConsumers>(sums, work, grid, partials, counters, is_last, group, thread)) continue;
 #endif

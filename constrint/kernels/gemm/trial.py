@@ -1,0 +1,134 @@
+"""The candidates of a product that its first calls try: those whose predictions do not tell which one is faster.
+
+A product is tried where its decision rests on predictions, or on measurements of other sizes or machines, and other
+programs are within the error of theirs. The library is always among them where it computes the product. The outcome is
+remembered by product in memory, and as the call's plan on disk; `launch/plan/trial.py` measures. Needs torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from constrint.choose import Decision, Evidence, Program, Request, decide
+from constrint.errors import ConstrintError
+from constrint.kernels.gemm.library.candidates import COMPOSED
+from constrint.kernels.gemm.library.spec import LIBRARY
+from constrint.kernels.gemm.product import Product
+from constrint.kernels.launch.plan.recipe import RecordedCall
+from constrint.kernels.launch.plan.trial import Rivals, trials_are_on
+
+#: Candidates of our own beside the one that was chosen, at most: each is compiled during the first call.
+MOST_COMPILED = 2
+#: Error, nine times in ten, of predictions that state none, and the largest that counts.
+UNSTATED_ERROR, MOST_ERROR = 0.3, 0.5
+#: The library is tried where its predicted time is at most this multiple of the chosen one's.
+LIBRARY_REACH = 3.0
+#: Outcomes in memory, at most.
+CAPACITY = 65536
+
+#: The program that was fastest, by device and product.
+_FASTEST: dict[tuple[Hashable, ...], Program] = {}
+
+
+def is_due(decision: Decision) -> bool:
+    """Whether the first calls of a decision try its candidates."""
+    request, product = decision.request, decision.request.detail
+    if not trials_are_on() or request.gpu is None or request.device is None or request.kernel:
+        return False
+    if not isinstance(product, Product) or product.any_rows or decision.program.evidence is Evidence.MEASURED:
+        return False
+    if torch.are_deterministic_algorithms_enabled() or torch.compiler.is_compiling():
+        return False
+    return not (torch.cuda.is_available() and torch.cuda.is_current_stream_capturing())
+
+
+def fastest(request: Request) -> Program | None:
+    """The program that was fastest in an earlier trial of the product on the device; None where there was none."""
+    return _FASTEST.get(_key(request)) if trials_are_on() and not request.kernel else None
+
+
+def forget_trials() -> None:
+    """Drop the outcomes of all trials in memory; plans on disk stay."""
+    _FASTEST.clear()
+
+
+def _key(request: Request) -> tuple[Hashable, ...]:
+    return request.device, request.detail
+
+
+def rivals_of(decision: Decision) -> list[Program]:
+    """The candidates to try beside the chosen one, with their configurations, by predicted time."""
+    chosen = decision.program
+    limit = (1 + _error(chosen)) * (chosen.seconds or 0.0)
+    able = [p for p in decision.passed_over if not p.refusal and not p.needs and p.seconds is not None]
+    libraries = [p for p in able if is_library(p) and _seconds(p) <= LIBRARY_REACH * max(limit, _seconds(chosen))]
+    ours = [p for p in able if not is_library(p) and (1 - _error(p)) * _seconds(p) <= limit]
+    ours.sort(key=_seconds)
+    complete = []
+    for program in ours[:MOST_COMPILED]:
+        request = replace(decision.request, kernel=program.name.partition(".")[2], config=None)
+        try:
+            complete.append(decide(request).program)
+        except ConstrintError:  # a device has refused all that it has
+            continue
+    return libraries + complete
+
+
+def is_library(program: Program) -> bool:
+    """Whether a program is the library's product, alone or followed by a pointwise kernel."""
+    return program.name in (LIBRARY, COMPOSED)
+
+
+def _seconds(program: Program) -> float:
+    return program.seconds or 0.0
+
+
+def _error(program: Program) -> float:
+    """The error of a program's predicted time, nine times in ten."""
+    return min(MOST_ERROR, UNSTATED_ERROR if program.band is None else program.band.nine_in_ten)
+
+
+def with_rivals(
+    made: RecordedCall,
+    decision: Decision,
+    record: Callable[[Program], RecordedCall],
+    label: Callable[[Program], str],
+    refusals: tuple[type[Exception], ...],
+) -> RecordedCall:
+    """A recorded call with the recipes of the candidates that it is tried against.
+
+    Args:
+        made: The recorded call of the decision.
+        decision: The decision.
+        record: Records the plan of another program; compiles its kernels.
+        label: The name of a program in notes.
+        refusals: Exceptions of `record` for programs that do not run.
+    """
+    if not made.recipe.steps and made.recipe.function is None:
+        return made  # without the core there are no trials
+    programs, recipes = [decision.program], []
+    for program in rivals_of(decision):
+        try:
+            recipes.append(record(program).recipe)
+        except refusals:
+            continue
+        programs.append(program)
+    if not recipes:
+        return made
+    seconds = [_seconds(program) for program in programs]
+
+    def settled(measured: Sequence[float], best: int) -> None:
+        if len(_FASTEST) >= CAPACITY:
+            _FASTEST.clear()
+        program = programs[best]
+        steps: Any = program.steps
+        if len(steps) == 1:
+            steps = (replace(steps[0], seconds=measured[best], evidence=Evidence.MEASURED),)
+        _FASTEST[_key(decision.request)] = replace(program, steps=steps, note="fastest in a trial on this device")
+
+    rivals = Rivals(recipes, [label(program) for program in programs], seconds, settled)
+    return made._replace(rivals=rivals)
