@@ -271,8 +271,9 @@ def _joined(
         scratch.counted += part.scratch.counted
     launches = [launch for part in parts for launch in part.launches]
     steps = [part.step for part in parts if part.step is not None]
-    recipe, direct = recipe_of(launches, tensors, results, scratch, "backward")
+    recorded = recipe_of(launches, tensors, results, scratch, "backward")
+    recipe = recorded.recipe
     if steps and launches and not recipe.steps:
         raise NotPlannedError("there is no core to call the library")
     joined = [*recipe.steps, *steps]
-    return RecordedCall(Recipe(joined, recipe.outputs, num_results, recipe.num_counters, recipe.note), direct)
+    return recorded._replace(recipe=Recipe(joined, recipe.outputs, num_results, recipe.num_counters, recipe.note))
