@@ -1,7 +1,7 @@
 # ruff: noqa: I001
 # The names of `constrint` by the module that defines each: the one list, for type checkers and for `constrint/lazy.py`.
 
-from constrint import nn as nn, patch as patch, solve as solve
+from constrint import nn as nn, solve as solve
 from constrint.choose.explain import why as why
 from constrint.errors import (
     CancelledError as CancelledError,
@@ -51,6 +51,7 @@ from constrint.model import (
     xor as xor,
 )
 from constrint.model.python.restrictions import load_space as load_space, problem_from_space as problem_from_space
+from constrint.patch.apply import patch as patch
 from constrint.ranking import rank as rank
 from constrint.select.layouts import solve_layout as solve_layout
 from constrint.select import Operation as Operation, Ranking as Ranking, Workload as Workload

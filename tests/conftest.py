@@ -17,6 +17,8 @@ from tests.support.shared import SharedResults, use_few_shapes, use_whole_tables
 
 # Nothing that a test computes, with patched constants perhaps, reaches later runs or the user's own cache.
 os.environ["CONSTRINT_CACHE"] = "0"
+# Which kernel runs does not depend on how busy the GPU is; tests of trials switch them on.
+os.environ["CONSTRINT_TRIALS"] = "0"
 # No GPU models but those that ship: the user's own could bear any name.
 os.environ["CONSTRINT_GPU_PATH"] = os.path.join(os.path.dirname(__file__), "no-such-folder")
 

@@ -52,6 +52,7 @@ class ConfigVerdict(msgspec.Struct, kw_only=True):
         broken, doubts: The pruning rules and the estimated rules that it breaks.
         spill_chance: The estimated chance that it spills; None for a file.
         changes: For each parameter the values with which the configuration is valid.
+        together: Where there is none, the fewest changes that are enough together; absent elsewhere.
     """
 
     kernel: str | UnsetType = UNSET
@@ -62,6 +63,7 @@ class ConfigVerdict(msgspec.Struct, kw_only=True):
     doubts: list[RuleVerdict]
     spill_chance: float | None
     changes: dict[str, list[Any]]
+    together: dict[str, Any] | UnsetType = UNSET
 
     @classmethod
     def of(cls, stated: StatedProblem, answer: WhyNot, *, names_kernel: bool) -> ConfigVerdict:
@@ -75,6 +77,7 @@ class ConfigVerdict(msgspec.Struct, kw_only=True):
             doubts=[RuleVerdict.of(stated, broken) for broken in answer.doubts],
             spill_chance=_chance(stated, answer),
             changes={name: list(values) for name, values in answer.changes.items()},
+            together=answer.together or UNSET,
         )
 
 

@@ -5,13 +5,13 @@ Rules of a kernel or a GPU are fixed, so no advice changes them. In a file all r
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from constrint.answers.question import StatedProblem
 from constrint.errors import LimitReachedError, RulesInConflict
-from constrint.model import Constraint, Problem, Var
+from constrint.model import Constraint
 from constrint.model.problem import named_constants
-from constrint.solve import Limits, Relaxation, Status, relaxations, solve
+from constrint.solve import Limits, Relaxation, changes_together, relaxations
 
 
 def ways_out(stated: StatedProblem, conflict: RulesInConflict | None, limits: Limits | None = None) -> list[str]:
@@ -28,10 +28,11 @@ def _ways_out(stated: StatedProblem, conflict: RulesInConflict, limits: Limits |
     if stated.request is None:
         # Limits of a GPU are fixed, too.
         ways = relaxations(stated.problem, conflict, limits, among=lambda member: not _names_a_gpu(member.constraint))
-        return [str(relaxation) for relaxation in ways or relaxations(stated.problem, conflict, limits)]
+        ways = ways or relaxations(stated.problem, conflict, limits)
+        return [str(relaxation) for relaxation in ways] or _together(stated, stated.problem.constraints, limits)
     own = {id(rule) for rule in stated.own}
     ways = relaxations(stated.problem, conflict, limits, among=lambda member: id(member.constraint) in own)
-    return [_phrase(stated, relaxation) for relaxation in ways] or _several_changes(stated)
+    return [_phrase(stated, relaxation) for relaxation in ways] or _together(stated, stated.own, limits)
 
 
 def _names_a_gpu(rule: Constraint | None) -> bool:
@@ -49,48 +50,20 @@ def _phrase(stated: StatedProblem, relaxation: Relaxation) -> str:
     return _changed(name, relaxation.solution[name], rule) if name else relaxation.text
 
 
-def _several_changes(stated: StatedProblem) -> list[str]:
-    """One way to change several of the user's rules if no single change is enough; a greedy, not a minimal choice.
-
-    In their order, each rule that cannot hold beside the earlier ones changes: a setting takes the nearest value that
-    can hold, another rule is dropped.
-    """
-    problem = stated.problem.without(*stated.own)
-    if not _has_solution(problem):
+def _together(stated: StatedProblem, rules: Sequence[Constraint], limits: Limits | None) -> list[str]:
+    """The fewest of some rules that have to change together, as one phrase; empty where that is not enough."""
+    changes = changes_together(stated.problem, limits, rules)
+    if changes is None:
         return []
-    held: list[Constraint] = []
-    refused: list[Constraint] = []
-    for rule in stated.own:
-        (held if _has_solution(problem, *held, rule) else refused).append(rule)
-    changes = []
-    for rule in refused:
-        name = _setting(rule)
-        value = _nearest(problem, held, name, rule) if name else None
-        if value is None:
-            changes.append(f"without {_option(rule)}")
+    few = "" if changes.is_smallest else " (not shown to be the fewest)"
+    phrases = []
+    for change in changes.rules:
+        name = _setting(change.rule) if stated.request is not None else ""
+        if name and stated.problem.variables[name].labels is None:
+            phrases.append(_changed(name, changes.solution[name], change.rule))
         else:
-            held.append(Var(name) == value)
-            changes.append(_changed(name, value, rule))
-    return [" and ".join(changes)] if changes else []
-
-
-def _nearest(problem: Problem, held: Iterable[Constraint], name: str, rule: Constraint) -> int | None:
-    """The value nearest to those of a setting with which the problem and the held rules have a solution."""
-    stated = _values(rule)
-    if problem.variables[name].labels is not None:
-        # Labels have no distance.
-        return None
-    for value in sorted(problem.variables[name].values, key=lambda v: (min(abs(v - w) for w in stated), -v)):
-        if _has_solution(problem, *held, Var(name) == value):
-            return value
-    return None
-
-
-def _has_solution(problem: Problem, *rules: Constraint) -> bool:
-    stated = problem.copy()
-    for rule in rules:
-        stated.add(rule)
-    return solve(stated).status is Status.FEASIBLE
+            phrases.append(change.text if stated.request is None else f"without {_option(change.rule)}")
+    return [" and ".join(phrases) + few]
 
 
 def _setting(rule: Constraint) -> str:

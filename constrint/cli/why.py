@@ -19,14 +19,28 @@ from constrint.select.workload import workload_of
 SCHEMA = "constrint.why/1"
 #: Options that a caller of a kernel sets by naming them: `--bias` is `--bias 1`.
 SWITCHES = {"--bias": 1, "--source": 1, "--transpose-a": 1, "--transpose-b": 1, "--wide-output": 1, "--three-pass": 1}
+#: Options without a value.
+FLAGS = ("--inference", "--json", "--help")
 
 
 def _reads(words: list[str]) -> list[str]:
-    """The kernel as an option: `why matmul --bias` is `why --kernel gemm --bias=1`."""
+    """The kernel as an option: `why matmul --bias` and `why --bias matmul` are `why --kernel gemm --bias=1`."""
     from constrint.choose.explain import ALIASES
 
-    named = ["--kernel", ALIASES.get(words[0], words[0])] if words and not words[0].startswith("-") else []
-    return with_counts([*named, *words[bool(named) :]], SWITCHES)
+    words = list(words)
+    places = [at for at, word in enumerate(words) if not word.startswith("-") and not _is_value(words, at)]
+    if places and not any(word.partition("=")[0] == "--kernel" for word in words):
+        named = words.pop(places[0])
+        words[:0] = ["--kernel", ALIASES.get(named, named)]
+    return with_counts(words, SWITCHES)
+
+
+def _is_value(words: list[str], at: int) -> bool:
+    """Whether a word is the value of the option before it."""
+    before = words[at - 1] if at else ""
+    if before in SWITCHES:
+        return words[at].isdigit()
+    return before.startswith("-") and "=" not in before and before not in FLAGS
 
 
 @KernelCommand.taking(files=False, rules=False, reads=_reads)

@@ -39,6 +39,7 @@ from constrint.model.expr import (
 from constrint.model.logic import Element, count, element, if_then_else, iff, junction, xor
 from constrint.model.problem import Objective, Problem, SoftConstraint
 from constrint.model.ratio import Ratio, Symbol, fractions
+from constrint.model.sequences import circuit, cumulative, inverse, no_overlap, regular
 from constrint.model.table import InTable, table
 from constrint.model.text.render import render, render_constraint, render_expr
 from constrint.model.words import (
@@ -47,15 +48,10 @@ from constrint.model.words import (
     all_different,
     at_least,
     at_most,
-    circuit,
-    cumulative,
     exactly,
     global_cardinality,
-    inverse,
     lex_less,
     lex_less_equal,
-    no_overlap,
-    regular,
 )
 
 if TYPE_CHECKING:

@@ -112,6 +112,9 @@ def as_expr(value: object) -> Expr:
         raise UsageError(f"{value} is a fraction, and an integer is needed here; multiply it by its denominator.")
     if hasattr(type(value), "one_of"):
         raise UsageError(f"the values of {value} are no numbers; compare it by ==, != or one_of.")
+    if callable(value):
+        name = getattr(value, "__name__", repr(value))
+        raise UsageError(f"{name} is a function, and a number is needed here; call it, as in {name}([a, b]).")
     return Const(intmath.as_int(value, "an operand"))
 
 

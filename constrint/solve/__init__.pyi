@@ -19,6 +19,7 @@ from constrint.solve.explain.conflict import (
     relaxations as relaxations,
     ways_out as ways_out,
 )
+from constrint.solve.explain.together import Changes as Changes, changes_together as changes_together
 from constrint.solve.explain.why_not import (
     BrokenRule as BrokenRule,
     RulePruning as RulePruning,

@@ -35,6 +35,27 @@ def test_it_says_what_runs_on_which_evidence_and_what_was_passed_over(run: Any) 
     assert max(map(len, lines)) <= WIDTH
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--gpu", "a100", "lstm", "--inference"),
+        ("--inference", "lstm", "--gpu=a100"),
+        ("--dtype", "fp16", "--inference", "--gpu", "a100", "lstm"),
+    ],
+)
+def test_options_may_come_before_the_operation(run: Any, words: tuple[str, ...]) -> None:
+    code, out, err = run("why", *words)
+    assert code == 0, err
+    assert out.startswith("decision    lstm ")
+
+
+@pytest.mark.parametrize("words", [("matmul", "lstm"), ("matmul", "--kernel", "lstm")])
+def test_one_operation_is_named(run: Any, words: tuple[str, ...]) -> None:
+    code, _, err = run("why", "--gpu", "a100", *words)
+    assert code == 2
+    assert "unexpected extra argument" in err
+
+
 def test_json_has_the_same(run: Any) -> None:
     code, out, _ = run("why", "matmul", *PRODUCT, "--json")
     document = json.loads(out)

@@ -60,6 +60,12 @@ def test_operands_that_are_no_integers_are_refused(wrong: Any) -> None:
         X + wrong
 
 
+def test_a_function_in_the_place_of_its_result_is_named() -> None:
+    with pytest.raises(UsageError, match=r"sum is a function, and a number is needed here; call it, as in sum\("):
+        divides(7, sum)
+    assert str(divides(7, sum([X, Y]))) == "7 divides 0 + x + y"
+
+
 def test_numpy_integers_work_on_both_sides() -> None:
     assert str(np.int64(3) * X) == "3 * x"
     assert str(np.int32(4) >= X) == "x <= 4"

@@ -176,6 +176,7 @@ def test_a_whole_file() -> None:
         ("const k = 1 / 0", 1, 11, "not an integer"),
         ("const k = 9 ^ 9 ^ 9", 1, 11, "bits"),
         ("x == 1 & y == 2", 1, 8, "`and`"),
+        ("divides(7, x + y)", 1, 1, "write `7 divides a \\+ b`"),
         ('x == 1 because "open', 1, 16, "not closed"),
     ],
 )

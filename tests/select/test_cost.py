@@ -173,9 +173,10 @@ def test_a_gpu_that_keeps_up_less_of_its_peak_slows_as_a_whole() -> None:
 
 def test_launches_are_as_long_as_where_they_were_measured() -> None:
     assert launch_s(load_gpu("h200")) == launch_s(load_gpu("h100")) == LAUNCH_S
-    for name in ("a100", "b200", "l40s", "mi300x", "mi355x"):
+    for name in ("a100", "b200", "b300", "gb300", "l40s", "mi300x", "mi355x"):
         assert 1.5e-6 < launch_s(load_gpu(name)) < 3e-6, name
         assert any("one after another" in line for line in cost_assumptions(load_gpu(name)))
+    assert launch_s(load_gpu("b300")) == launch_s(load_gpu("gb300")) == launch_s(load_gpu("b200"))
 
 
 def test_a_share_of_the_peak_and_of_the_dram_is_that_of_the_dtype_and_the_family() -> None:

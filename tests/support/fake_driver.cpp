@@ -238,6 +238,27 @@ int cublasGemmEx(void* handle, int operation_a, int operation_b, int m, int n, i
                                {"strides", list(strides, 3)},
                                {"how", list(how, 2)}});
 }
+int cublasLtMatmulDescSetAttribute(void* description, int attribute, const void* value, size_t bytes) {
+  void* address = nullptr;
+  std::memcpy(&address, value, bytes < sizeof address ? bytes : sizeof address);
+  return note("cublasLtMatmulDescSetAttribute", {{"description", number(description)},
+                                                 {"attribute", std::to_string(attribute)},
+                                                 {"value", number(address)}});
+}
+int cublasLtMatmul(void* handle, void* description, const float* alpha, const void* a, void* layout_a, const void* b,
+                   void* layout_b, const float* beta, const void* c, void* layout_c, void* d, void* layout_d,
+                   const uint64_t* algorithm, void* workspace, size_t workspace_bytes, void* stream) {
+  return note("cublasLtMatmul",
+              {{"handle", number(handle)},
+               {"description", number(description)},
+               {"factors", "[" + std::to_string(*alpha) + "," + std::to_string(*beta) + "]"},
+               {"addresses", "[" + number(a) + "," + number(b) + "," + number(c) + "," + number(d) + "]"},
+               {"layouts", "[" + number(layout_a) + "," + number(layout_b) + "," + number(layout_c) + "," +
+                               number(layout_d) + "]"},
+               {"algorithm", list(algorithm, 8)},
+               {"workspace", "[" + number(workspace) + "," + number(uint64_t{workspace_bytes}) + "]"},
+               {"stream", number(stream)}});
+}
 
 #else  // FAKE_HIP
 

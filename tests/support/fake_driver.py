@@ -140,6 +140,12 @@ class FakeDriver:
         multiply, set_math_mode = (int(ctypes.cast(each, ctypes.c_void_p).value or 0) for each in functions)
         return multiply, set_math_mode
 
+    def matmul(self) -> tuple[int, int]:
+        """Where it has cublasLtMatmul and cublasLtMatmulDescSetAttribute."""
+        functions = self.library.cublasLtMatmul, self.library.cublasLtMatmulDescSetAttribute
+        multiply, set_attribute = (int(ctypes.cast(each, ctypes.c_void_p).value or 0) for each in functions)
+        return multiply, set_attribute
+
     def version(self, version: int) -> None:
         """Be of another version."""
         self.library.fake_version(version)

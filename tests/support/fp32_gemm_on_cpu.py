@@ -36,6 +36,11 @@ ON_CPU = {
 
 constexpr int kConsumers =""",
 }
+#: The same in the walk over tiles.
+COUNTED = (
+    'asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], 1;" : "=r"(before) : "l"(counter) : "memory");',
+    "before = (*counter)++;",
+)
 
 
 def built(launch: CudaLaunch, folder: Path, changes: Sequence[tuple[str, str]] = ()) -> ctypes.CDLL:
@@ -49,6 +54,7 @@ def built(launch: CudaLaunch, folder: Path, changes: Sequence[tuple[str, str]] =
     for path in (*sorted((SUPPORT / "fp32_on_cpu").iterdir()), SUPPORT / "grid_on_cpu" / "grid.h"):
         files[path.name] = path.read_text(encoding="utf-8")
     replaced = [("kernel_on_cpu.cu", *texts) for texts in (*changes, *ON_CPU.items())]
+    replaced += [("tiles.cuh", *COUNTED)]
     replaced += [("epilogue.cuh", *texts) for texts in ENDS.items()]
     for name, before, after in replaced:
         assert files[name].count(before) == 1, before

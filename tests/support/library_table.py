@@ -10,7 +10,7 @@ import pytest
 
 from constrint.choose import forget
 from constrint.hwmodels import GpuModel
-from constrint.kernels.gemm.library import candidates, cost
+from constrint.kernels.gemm.library import candidates, cost, estimate
 from constrint.kernels.gemm.library.cost import COLUMNS, floor_s, place_of, place_of_row
 from constrint.kernels.gemm.product import Product
 from tests.support.decisions import begin_anew
@@ -67,4 +67,6 @@ def forget_tables() -> None:
     """Let tables be read, and choices be made anew."""
     read_anew()
     candidates.error_of.cache_clear()
+    estimate.slowdown_of.cache_clear()
+    estimate.ratios_of.cache_clear()
     forget()

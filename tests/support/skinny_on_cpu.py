@@ -68,10 +68,17 @@ def _headers() -> tempfile.TemporaryDirectory[str]:
 
 
 def built(
-    config: Config, dtype: str, layout: SkinnyLayout, ends: CompiledEpilogue, folder: Path, text: str = ""
+    config: Config,
+    dtype: str,
+    layout: SkinnyLayout,
+    ends: CompiledEpilogue,
+    folder: Path,
+    text: str = "",
+    *,
+    batched: bool = False,
 ) -> ctypes.CDLL:
     """The kernel as a library; `text` stands for another source."""
-    source = source_of(config, dtype, layout, ends)
+    source = source_of(config, dtype, layout, ends, batched=batched)
     assert SHARED_MEMORY in source.text
     folder.mkdir(exist_ok=True)
     (folder / "kernel.cc").write_text((text or source.text).replace(SHARED_MEMORY, ""), encoding="utf-8")
@@ -138,7 +145,9 @@ def error_on_cpu(library: ctypes.CDLL, config: Config, case: Case, blocks: int, 
             for t in (sides.large, sides.small, sides.out, added.bias, added.source)
         ]
         arrays = [ctypes.c_void_p(x.ctypes.data) for x in (workspace, counters, sizes, spans)]
-        strays = library.run(dealt.blocks, dealt.columns, ctypes.c_void_p(order.ctypes.data), *tensors, *arrays)
+        strays = library.run(
+            dealt.blocks, dealt.columns, ctypes.c_void_p(order.ctypes.data), *tensors, *arrays, 1, None
+        )
         if strays:
             return float("inf")
         found.append(made.out.clone())

@@ -68,9 +68,8 @@ class Measured:
     pointer_split_sectors: float
     pointer_split_lines: float
     promoted_share: float
-    three_pass: float
-    across_k: float
-    three_pass_across_k: float
+    split_clk: float
+    across_clk: float
     split_finish_s: float
     split_read_s: float
     request_bytes: float

@@ -56,7 +56,14 @@ def matmul(
     kernel: str = AUTO,
     config: Mapping[str, int] | None = None,
 ) -> Tensor:
-    """activation(alpha * a @ b + bias + beta * c), accumulated in 32 bits and rounded once.
+    """activation(alpha * a @ b + bias + beta * c), accumulated in 32 bits.
+
+    The result is rounded once, except where the library computes the product and a pointwise kernel the rest: then the
+    product is rounded to the result's type first, as by torch's own two calls, which adds an error of at most half a
+    unit of what the kernel reads. `kernel="kernels"` rounds once always; an `out_dtype` of 32 bits makes both small.
+
+    A new product whose decision rests on predictions is tried during its first calls: the best candidates are timed on
+    the operands, and the fastest one runs from then on (`CONSTRINT_TRIALS=0`, or deterministic algorithms: never).
 
     Dimensions and batches are those of `torch.matmul`. Operands may have any strides. fp32 operands are multiplied in
     tf32 where `torch.get_float32_matmul_precision()` allows it, else in fp32 (three tf32 passes on NVIDIA's units).
@@ -74,8 +81,8 @@ def matmul(
         out_dtype: Type of the result; None: fp8 gives bf16, int8 gives int32, anything else its own type.
         kernel: "auto": the best candidate by evidence, of our kernels and torch's own product (cuBLAS, hipBLASLt);
             "kernels": of our kernels; "library": torch's own product, whose gradients are chosen among all;
-            "library+pointwise": the same with the epilogue as a kernel of its own; the name of one of our kernels,
-            such as "cuda". Tensors on the CPU run the reference, whatever is named.
+            "library+pointwise": the same, then a pointwise kernel for what it leaves of the epilogue; the name of one
+            of our kernels, such as "cuda". Tensors on the CPU run the reference, whatever is named.
         config: Values of all parameters of the named kernel, which then runs with them.
 
     Returns:

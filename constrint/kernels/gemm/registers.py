@@ -205,7 +205,7 @@ def _fragment_terms(kind: TermKind, v: Vars) -> dict[str, Expr]:
     element = ELEMENT_BYTES[kind.dtype]
     if kind.is_direct and (element == 2 or kind.has_descriptors):
         return {}
-    rows = minimum(v["num_warps"], v["tile_m"] // 16) if kind.is_direct else mma_warp_rows(v)
+    rows = minimum(v["num_warps"], maximum(1, v["tile_m"] // 16)) if kind.is_direct else mma_warp_rows(v)
     columns = maximum(1, v["num_warps"] // rows)
     own = {"a": maximum(16, v["tile_m"] // rows), "b": maximum(8, v["tile_n"] // columns)}
     lanes = 4 * kind.warp_size

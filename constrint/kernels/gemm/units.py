@@ -132,7 +132,7 @@ def mma_warp_rows(v: Vars) -> Expr:
 
     Triton halves the longer of tile_m / 16 and tile_n / 8 for every doubling of the warps, tile_m when they are equal.
     """
-    reps_m, reps_n = v["tile_m"] // 16, v["tile_n"] // 8
+    reps_m, reps_n = maximum(1, v["tile_m"] // 16), maximum(1, v["tile_n"] // 8)
     taller, wider = maximum(1, reps_m // reps_n), maximum(1, reps_n // reps_m)
     # Once both are equal, further doublings go to M and N in turns, to M first: 2, 4 -> 2; 8, 16 -> 4.
     left = maximum(1, v["num_warps"] // (taller * wider))
@@ -163,7 +163,7 @@ def _reordered(gpu: GpuModel, matrix: DotUnit, v: Vars, output: int, *, is_vecto
     stored = num_threads * vector
     rows_stored = maximum(1, stored // v["tile_n"])
     use = async_share(matrix, v) if matrix.fallback is not None else const(0)
-    warp_rows = use * minimum(v["num_warps"], v["tile_m"] // 16) + (1 - use) * mma_warp_rows(v)
+    warp_rows = use * minimum(v["num_warps"], maximum(1, v["tile_m"] // 16)) + (1 - use) * mma_warp_rows(v)
     # One row of mma.sync and wgmma sits in two registers, eight rows apart.
     common_rows = (1 + minimum(1, 8 // rows_stored)) * maximum(1, v["tile_m"] // maximum(16 * warp_rows, rows_stored))
     columns_computed = 8 * maximum(1, v["num_warps"] // warp_rows)

@@ -9,7 +9,14 @@ import torch
 from torch import Tensor
 
 from constrint.choose import Request, decide
-from constrint.errors import CompileError, InfeasibleError, UnknownNameError, UnsupportedError, UsageError
+from constrint.errors import (
+    CompileError,
+    ConstrintError,
+    InfeasibleError,
+    UnknownNameError,
+    UnsupportedError,
+    UsageError,
+)
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm import matmul
 from constrint.kernels.gemm.first_call import has_nvrtc, machine_of
@@ -18,6 +25,10 @@ from constrint.kernels.gemm.reference import ACTIVATIONS, DTYPE_NAMES
 from constrint.kernels.grouped.launch import GroupedCall, grouped_launch
 from constrint.kernels.grouped.reference import clamped_ends, grouped_reference
 from constrint.kernels.grouped.spec import MOST_EXPERTS
+from constrint.kernels.launch.plan.recipe import RecordedCall, recipe_of
+from constrint.kernels.launch.plan.scratch import NotedScratch
+from constrint.kernels.launch.plan.shape import NotPlannedError
+from constrint.kernels.launch.plan.table import IS_NEW, PlanTable
 from constrint.select.candidate import Config
 from constrint.select.workload import Workload
 
@@ -76,12 +87,24 @@ def grouped_matmul(
     if activation is not None and activation not in ACTIVATIONS:
         raise UnknownNameError("activation", str(activation), ACTIVATIONS)
     ends = {"activation": activation, "alpha": alpha, "out_dtype": out_dtype}
+    given = None if config is None else tuple(config.items())
+    if (
+        offsets is not None
+        and sizes is None
+        and kernel in (AUTO, OWN)
+        and isinstance(a, Tensor)
+        and isinstance(b, Tensor)
+    ):
+        # Signatures that were checked before; a new one, or one that wants gradients, goes on below.
+        planned: Any = _PLANS.call(False, (alpha, activation, str(out_dtype or a.dtype), given), a, b, offsets, bias)
+        if isinstance(planned, Tensor):
+            return planned
     if not isinstance(a, Tensor) or not isinstance(b, Tensor):
         return _of_lists(a, b, offsets, sizes, bias, ends, kernel, config)
     offsets = _offsets_of(a, b, offsets, sizes)
     _check(a, b, offsets, bias)
     wants = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (a, b, bias))
-    options = (alpha, activation, out_dtype or a.dtype, kernel, None if config is None else tuple(config.items()))
+    options = (alpha, activation, out_dtype or a.dtype, kernel, given)
     if wants:
         out: Tensor = _Grouped.apply(a, b, offsets, bias, options)  # type: ignore[no-untyped-call]
         return out
@@ -235,16 +258,61 @@ def _own(
     a: Tensor, b: Tensor, offsets: Tensor, bias: Tensor | None, alpha: float, activation: str | None,
     out_dtype: torch.dtype, config: tuple[tuple[str, int], ...] | None,
 ) -> Tensor:  # fmt: skip
-    gpu: GpuModel | None = machine_of(a.device)[0]
-    assert gpu is not None  # `_why_not_own` has looked
+    """The kernel of this package: by its plan, else stated and launched for this call alone."""
+    extra = (alpha, activation, str(out_dtype), config)
+    planned: Any = _PLANS.call(True, extra, a, b, offsets, bias)
+    if planned is IS_NEW:
+        planned = _PLANS.learn(extra, a, b, offsets, bias)
+    if isinstance(planned, Tensor):
+        return planned
     out = torch.empty((a.shape[0], b.shape[2]), dtype=out_dtype, device=a.device)
     if bias is not None and bias.stride(-1) != 1:
         bias = bias.contiguous()
-    call = GroupedCall(a, b, offsets.contiguous(), out, bias, alpha, activation)
-    given = None if config is None else dict(config)
-    decision = decide(Request("grouped", workload_of_call(a, b, bias), gpu, kernel=OWN, config=given))
-    grouped_launch(gpu, call, decision.config).run()
+    gpu, chosen = _chosen(a, b, bias, config)
+    grouped_launch(gpu, GroupedCall(a, b, offsets.contiguous(), out, bias, alpha, activation), chosen).run()
     return out
+
+
+def _chosen(
+    a: Tensor, b: Tensor, bias: Tensor | None, config: tuple[tuple[str, int], ...] | None
+) -> tuple[GpuModel, Config]:
+    """The device's model, and the configuration for a call.
+
+    Raises:
+        InfeasibleError: When nothing is valid.
+        UsageError: When the named configuration is not valid.
+    """
+    gpu: GpuModel | None = machine_of(a.device)[0]
+    if gpu is None:
+        raise UnsupportedError("grouped_matmul: there is no hardware model of the device.")
+    given = None if config is None else dict(config)
+    return gpu, decide(Request("grouped", workload_of_call(a, b, bias), gpu, kernel=OWN, config=given)).config
+
+
+def _build(tensors: tuple[Tensor | None, ...], extra: Any) -> RecordedCall:
+    """The plan of a call.
+
+    Raises:
+        NotPlannedError: For calls that the kernel of this package does not compute, or not as operands lie.
+    """
+    a, b, offsets, bias = tensors
+    alpha, activation, kind, config = extra
+    if a is None or b is None or offsets is None:
+        raise NotPlannedError("operands are missing")
+    out_dtype = getattr(torch, kind.removeprefix("torch."))
+    reason = _why_not_own(a, b, out_dtype)
+    if reason or not a.numel() or not b.numel() or not offsets.is_contiguous():
+        raise NotPlannedError(reason or "nothing to compute, or offsets that do not follow each other")
+    out = torch.empty((a.shape[0], b.shape[2]), dtype=out_dtype, device=a.device)
+    try:
+        gpu, chosen = _chosen(a, b, bias, config)
+        launch = grouped_launch(gpu, GroupedCall(a, b, offsets, out, bias, alpha, activation), chosen)
+    except ConstrintError as error:
+        raise NotPlannedError(str(error)) from error
+    return recipe_of([launch], tensors, [out], NotedScratch(), f"grouped.cuda {dict(chosen)}")
+
+
+_PLANS = PlanTable("grouped_matmul", _build, torch.get_float32_matmul_precision)
 
 
 def _loop(

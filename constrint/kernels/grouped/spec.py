@@ -55,15 +55,16 @@ OPTIONS = (
 
 
 def product_of_group(workload: Workload) -> Product:
-    """The batch of equal products that stands for a workload: each has the mean number of rows.
-
-    Results never leave through the TMA unit, which would write rows of the next expert: as with a bias.
-    """
+    """The batch of equal products that stands for a workload: each has the mean number of rows."""
     sizes = workload.sizes
     mean = -(-sizes["m"] // sizes["experts"])
-    options = {"batch": sizes["experts"], "transpose_b": workload.options.get("transpose_b", 0), "bias": 1}
-    product = Product.of(Workload("gemm", {"m": mean, "n": sizes["n"], "k": sizes["k"]}, workload.dtype, options))
-    return replace(product, has_bias=True)
+    options = {"batch": sizes["experts"], **{option.name: workload.options.get(option.name, 0) for option in OPTIONS}}
+    return Product.of(Workload("gemm", {"m": mean, "n": sizes["n"], "k": sizes["k"]}, workload.dtype, options))
+
+
+def bounded_product(workload: Workload) -> Product:
+    """The same for rules and resources: tiles in which rows of an expert end are stored by threads, as with a bias."""
+    return replace(product_of_group(workload), has_bias=True)
 
 
 class GroupedSpec(KernelSpec):
@@ -105,13 +106,13 @@ class GroupedSpec(KernelSpec):
 
     def rules(self, gpu: GpuModel, workload: Workload, v: Vars) -> Iterator[Rule]:
         """Those of the CUDA GEMM for a batch of equal products."""
-        product = product_of_group(workload)
+        product = bounded_product(workload)
         yield from self._gemm.tile_rules(gpu, product, v)
         yield from self._gemm.size_rules(gpu, product, v, EXPRESSIONS)
 
     def use(self, gpu: GpuModel, workload: Workload, v: Vars) -> BlockUse:
         """Those of a block of the CUDA GEMM with one buffer for results, and the experts' table."""
-        product = product_of_group(workload)
+        product = bounded_product(workload)
         table = EXPERT_BYTES * workload.sizes["experts"]
         return replace(self._gemm.block_use(gpu, product, v), smem_bytes=least_smem_bytes(product, v) + table)
 

@@ -17,7 +17,7 @@ from constrint.model import expr as e
 from constrint.model.domain import Domain
 from constrint.model.logic import element
 from constrint.model.text.lexer import Token
-from constrint.model.text.members import Array, Each, Listed, MemberReader, Value, kind_of
+from constrint.model.text.members import Each, Listed, MemberReader, TextArray, Value, kind_of
 
 #: Times that the bodies of all loops of a text may be read, and items of one array.
 MAX_STEPS: Final = 200_000
@@ -134,11 +134,11 @@ class ArrayReader(MemberReader):
         self.expect(end, "after the condition of a loop")
         if condition.variables:
             raise self.error(
-                f"the condition of a loop is about fixed numbers; {min(condition.variables)} is none", token
+                f"the condition of a loop is about fixed numbers; {min(condition.variables)} is a variable", token
             )
         return condition.holds({})
 
-    def listed(self) -> Array:
+    def listed(self) -> TextArray:
         """Reads `[a, b, c]`, `[[a, b], [c, d]]` or `[body for i in 1..n where ...]`; the opening bracket was read."""
         opening = self.at - 1
         end = self.closing(opening)
@@ -173,7 +173,7 @@ class ArrayReader(MemberReader):
 
     def indexed(self, value: Any, start: Token) -> Any:
         """Reads the indices after an array, as far as there are any."""
-        while isinstance(value, Array) and self.token.kind == "sign" and self.token.value == "[":
+        while isinstance(value, TextArray) and self.token.kind == "sign" and self.token.value == "[":
             self.next()
             self.brackets += 1
             indices: list[Any] = []
@@ -198,15 +198,15 @@ class ArrayReader(MemberReader):
             raise self.error("the ends of a range of indices are fixed numbers", self.token)
         return first.value({}), last.value({})
 
-    def _chosen_items(self, array: Array, indices: Sequence[Any], start: Token) -> Any:
+    def _chosen_items(self, array: TextArray, indices: Sequence[Any], start: Token) -> Any:
         lower, size = array.lowers[0], array.sizes[0]
         index, *rest = indices
         step = math.prod(array.sizes[1:])
         rows = [array.items[at * step : (at + 1) * step] for at in range(size)]
         below = [
-            self._chosen_items(Array(array.lowers[1:], array.sizes[1:], row), rest, start)
+            self._chosen_items(TextArray(array.lowers[1:], array.sizes[1:], row), rest, start)
             if rest
-            else Array(array.lowers[1:], array.sizes[1:], row)
+            else TextArray(array.lowers[1:], array.sizes[1:], row)
             if len(array.sizes) > 1
             else row[0]
             for row in rows
@@ -220,7 +220,7 @@ class ArrayReader(MemberReader):
             number = index.value({})
             self._inside(number, lower, size, start)
             return below[number - lower]
-        if any(isinstance(one, Array) for one in below):
+        if any(isinstance(one, TextArray) for one in below):
             return self._row(index, lower, below, start)
         numbers = [self.as_number(one, start) for one in below]
         if not all(isinstance(one, e.Expr) for one in numbers):
@@ -229,7 +229,7 @@ class ArrayReader(MemberReader):
         are_conditions = all(isinstance(one, c.Constraint) or getattr(one, "is_condition", False) for one in below)
         return c.Comparison(chosen, "==", e.Const(1)) if are_conditions else chosen
 
-    def _row(self, index: e.Expr, lower: int, rows: Sequence[Any], start: Token) -> Array:
+    def _row(self, index: e.Expr, lower: int, rows: Sequence[Any], start: Token) -> TextArray:
         """The row at an index that is a variable: an element per column."""
         columns = zip(*(row.items for row in rows), strict=True)
         at = index - lower if lower else index
@@ -239,7 +239,7 @@ class ArrayReader(MemberReader):
             if not all(isinstance(one, e.Expr) for one in numbers):
                 raise self.error("an array that is indexed by a variable holds integers or conditions", start)
             items.append(element(at, numbers))
-        return Array(rows[0].lowers, rows[0].sizes, tuple(items))
+        return TextArray(rows[0].lowers, rows[0].sizes, tuple(items))
 
     def _inside(self, number: int, lower: int, size: int, start: Token) -> None:
         if not lower <= number < lower + size:
@@ -268,9 +268,11 @@ class ArrayReader(MemberReader):
         """Arguments with the items of arrays and loops in their places."""
         found: list[tuple[Any, Token]] = []
         for value, token in values:
-            parts = value.items if isinstance(value, Array) else value.parts if isinstance(value, Each) else (value,)
+            parts = (
+                value.items if isinstance(value, TextArray) else value.parts if isinstance(value, Each) else (value,)
+            )
             for part in parts:
-                if isinstance(part, (Array, Each)):
+                if isinstance(part, (TextArray, Each)):
                     found += self.flat([(part, token)])
                 else:
                     found.append((part, token))
@@ -278,8 +280,8 @@ class ArrayReader(MemberReader):
 
     def plain(self, value: Any, token: Token) -> Any:
         """A list or a number as an argument of a word: tuples of expressions, conditions and numbers."""
-        if isinstance(value, (Array, Each)):
-            parts = value.items if isinstance(value, Array) else value.parts
+        if isinstance(value, (TextArray, Each)):
+            parts = value.items if isinstance(value, TextArray) else value.parts
             return tuple(self.plain(part, token) for part in parts)
         if isinstance(value, Listed):
             return tuple(self.plain(part, token) for part in value.parts)
@@ -289,11 +291,11 @@ class ArrayReader(MemberReader):
         return number
 
 
-def array_of(values: Sequence[Any], lower: int = 0) -> Array:
+def array_of(values: Sequence[Any], lower: int = 0) -> TextArray:
     """A list of values as an array; lists of one size become another dimension."""
-    shapes = {(one.lowers, one.sizes) if isinstance(one, Array) else None for one in values}
-    if len(shapes) == 1 and values and isinstance(values[0], Array):
+    shapes = {(one.lowers, one.sizes) if isinstance(one, TextArray) else None for one in values}
+    if len(shapes) == 1 and values and isinstance(values[0], TextArray):
         first = values[0]
         items = tuple(item for one in values for item in one.items)
-        return Array((lower, *first.lowers), (len(values), *first.sizes), items)
-    return Array((lower,), (len(values),), tuple(values))
+        return TextArray((lower, *first.lowers), (len(values), *first.sizes), items)
+    return TextArray((lower,), (len(values),), tuple(values))

@@ -9,13 +9,13 @@ from typing import Any, Final
 from constrint.errors import shortened
 from constrint.model import constraint as c
 from constrint.model import expr as e
-from constrint.model import logic, words
+from constrint.model import logic, sequences, words
 from constrint.model.logic import Element
 from constrint.model.operations import BINARY
 from constrint.model.ratio import Ratio, Symbol, fractions
 from constrint.model.text.arrays import ArrayReader
 from constrint.model.text.lexer import Token
-from constrint.model.text.members import Array, Each, Listed, Literal, kind_of
+from constrint.model.text.members import Each, Listed, Literal, TextArray, kind_of
 
 #: Functions of integers and their numbers of arguments; None for any number, also of items of arrays.
 FUNCTIONS: Final[dict[str, int | None]] = {
@@ -41,11 +41,11 @@ LIST_FUNCTIONS: Final[dict[str, tuple[Callable[..., Any], int]]] = {
     "global_cardinality": (words.global_cardinality, 3),
     "lex_less": (words.lex_less, 2),
     "lex_less_equal": (words.lex_less_equal, 2),
-    "inverse": (words.inverse, 2),
-    "circuit": (words.circuit, 1),
-    "no_overlap": (words.no_overlap, 2),
-    "cumulative": (words.cumulative, 4),
-    "regular": (words.regular, 4),
+    "inverse": (sequences.inverse, 2),
+    "circuit": (sequences.circuit, 1),
+    "no_overlap": (sequences.no_overlap, 2),
+    "cumulative": (sequences.cumulative, 4),
+    "regular": (sequences.regular, 4),
 }
 #: `forall` and `sum` take any numbers of arguments, items of arrays or a loop.
 KNOWN: Final = (*FUNCTIONS, *LOGIC_FUNCTIONS, *LIST_FUNCTIONS, "forall", "sum")
@@ -156,7 +156,7 @@ def _of_lists(reader: ArrayReader, name: Token, args: Sequence[tuple[Any, Token]
         raise reader.error(f"{word} takes {num_arguments} argument(s), got {len(args)}", name)
     lists = [reader.plain(value, token) for value, token in args]
     if word in ("circuit", "inverse"):
-        lowers = [value.lowers[0] if isinstance(value, Array) else 0 for value, _ in args]
+        lowers = [value.lowers[0] if isinstance(value, TextArray) else 0 for value, _ in args]
         # The numbers in one list are the indices of the other one.
         lists = [_from_0(one, lower) for one, lower in zip(lists, reversed(lowers), strict=True)]
     if word == "regular":

@@ -19,7 +19,7 @@ from constrint.model.ratio import Ratio, fractions
 from constrint.model.text.arrays import ArrayReader
 from constrint.model.text.functions import CARDINALITIES, KNOWN, LOOPS, called, no_function
 from constrint.model.text.lexer import SourceText, Token
-from constrint.model.text.members import Array, Each, Listed, Literal, Number, Value, kind_of, shown
+from constrint.model.text.members import Each, Listed, Literal, Number, TextArray, Value, kind_of, shown
 
 MAX_NESTING: Final = 120
 
@@ -108,7 +108,7 @@ class Grammar(ArrayReader):
         if self.nesting > MAX_NESTING:
             raise self.error(f"nested more than {MAX_NESTING} levels deep; split the statement up", token)
         try:
-            left = self._prefix(strength)
+            left: Value = self._prefix(strength)
             while True:
                 operator = self._operator()
                 level = self._level(operator)
@@ -150,7 +150,7 @@ class Grammar(ArrayReader):
             return _MOD if sign == "%" and self.constrint else _MUL
         return _POW if sign in ("^", "**") else 0
 
-    def _prefix(self, strength: int) -> Value:
+    def _prefix(self, strength: int) -> Any:
         token = self.token
         if self.accept("-"):
             self.skip_lines()
@@ -193,6 +193,8 @@ class Grammar(ArrayReader):
                 return self._named(token)
         if token.value == "=":
             raise self.error("write `==` to compare", token)
+        if token.value == "divides":
+            raise self.error("`divides` stands between its numbers: write `7 divides a + b`", token)
         raise self.error(f"expected a number, a name or a bracket, found {self.describe(token)}", token)
 
     def _named(self, token: Token) -> Any:
@@ -201,9 +203,9 @@ class Grammar(ArrayReader):
             return e.Const(self.loops[token.value])
         value = self.names(token.value, token.start)
         following = self.tokens[self.at]
-        if not isinstance(value, Array) and following.kind == "sign" and following.value == "[":
+        if not isinstance(value, TextArray) and following.kind == "sign" and following.value == "[":
             raise self.error(f"`{token.value[:40]}` is no array; declare one: var {token.value[:40]}[3] in 1..9", token)
-        return self.indexed(value, token) if isinstance(value, Array) else value
+        return self.indexed(value, token) if isinstance(value, TextArray) else value
 
     def _dotted(self, token: Token) -> e.Expr:
         """Read a dotted name, which is always a named number."""

@@ -171,7 +171,7 @@ class Listed(NamedTuple):
     parts: tuple[Any, ...]
 
 
-class Array(NamedTuple):
+class TextArray(NamedTuple):
     """Values by their indices."""
 
     lowers: tuple[int, ...]  #: The first index of each dimension.
@@ -180,13 +180,13 @@ class Array(NamedTuple):
 
 
 class Each(NamedTuple):
-    """What a loop repeats."""
+    """The values that a loop repeats, with labels."""
 
     parts: tuple[Any, ...]
     labels: tuple[str, ...]  #: The numbers of the loop's variables: "1,2".
 
 
-Value = e.Expr | c.Constraint | Ratio | Symbol | Literal | Listed | Array | Each
+Value = e.Expr | c.Constraint | Ratio | Symbol | Literal | Listed | TextArray | Each
 Number = e.Expr | Ratio
 
 
@@ -196,7 +196,7 @@ def kind_of(value: Value) -> str:
         return f"`{'none' if value.value is None else value.value[:40]}` is a fixed value"
     if isinstance(value, Listed):
         return "several values in brackets stand here, which only `in` takes"
-    if isinstance(value, Array):
+    if isinstance(value, TextArray):
         first = ", ".join(map(str, value.lowers))
         return f"this is an array (name one of its items, as in x[{first}], or give it to a function, as in sum(x))"
     if isinstance(value, Each):

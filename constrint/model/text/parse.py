@@ -30,7 +30,7 @@ from constrint.model.problem import Problem
 from constrint.model.ratio import Ratio, expression_of
 from constrint.model.text.grammar import Grammar
 from constrint.model.text.lexer import SourceText, Token, tokens
-from constrint.model.text.members import Array, Names, number_named
+from constrint.model.text.members import Names, TextArray, number_named
 
 DIALECTS: Final = ("standard", "constrint")
 _MARK: Final = re.compile(r"^[ \t]*#[ \t]*dialect:[ \t]*([A-Za-z0-9_-]+)[ \t]*\r?$", re.MULTILINE)
@@ -116,7 +116,7 @@ class _ProblemReader:
     ) -> None:
         self.result = Problem()
         self.implicit = implicit
-        self.arrays: dict[str, Array] = {}
+        self.arrays: dict[str, TextArray] = {}
         self.grammar = Grammar(source, words, self._resolve, self._named_number, constrint)
         self.names = names
         # Declarations may follow a use: names are collected before anything is read.
@@ -255,6 +255,8 @@ class _ProblemReader:
         if shape is not None:
             self._declare_array(name, *shape, domain)
             return
+        if name in self.arrays:
+            raise UsageError(f"the name {name!r} is declared twice; remove one declaration.")
         if domain.labels is not None and name in self.early:
             raise self.grammar.error(
                 f"variable {name!r} has values that are no integers; declare it before it is used", token
@@ -275,7 +277,7 @@ class _ProblemReader:
             full = "_".join((name, *map(str, indices)))
             self.result.declare(full, domain)
             items.append(expression_of(full, domain))
-        self.arrays[name] = Array(tuple(lowers), tuple(sizes), tuple(items))
+        self.arrays[name] = TextArray(tuple(lowers), tuple(sizes), tuple(items))
 
     def _constant_array(self, name: str, shape: tuple[list[int], list[int]] | None) -> None:
         """Reads the numbers of an array of constants: `const cost[1..2, 2] = [[1, 2], [3, 4]]`."""
@@ -294,7 +296,7 @@ class _ProblemReader:
         if sizes != array.sizes and not (len(sizes) > 1 and len(array.sizes) == 1 and math.prod(sizes) == len(items)):
             written, given = (" x ".join(map(str, one)) for one in (sizes, array.sizes))
             raise self.grammar.error(f"the array {name!r} has {written} numbers, and {given} are given", token)
-        self.arrays[name] = Array(lowers, sizes, items)
+        self.arrays[name] = TextArray(lowers, sizes, items)
 
     def _constant(self) -> None:
         self.grammar.next()

@@ -66,12 +66,17 @@ class WhyNot:
         broken: The rules that it breaks; empty for a valid configuration.
         doubts: The estimated rules that it breaks, which do not make it invalid.
         changes: Per variable, the values that would make it valid if only that variable changed.
+        together: Where no single change is enough, the fewest variables that have to change, with values near the
+            present ones; empty where none were found within the limits.
+        is_fewest: Whether fewer than these are not enough; False where a limit came before that was shown.
     """
 
     config: dict[str, Any]
     broken: tuple[BrokenRule, ...]
     changes: dict[str, tuple[Any, ...]] = field(default_factory=dict)
     doubts: tuple[BrokenRule, ...] = ()
+    together: dict[str, Any] = field(default_factory=dict)
+    is_fewest: bool = True
     _domains: Mapping[str, Domain] = field(default_factory=dict, repr=False)
 
     def __bool__(self) -> bool:
@@ -85,8 +90,12 @@ class WhyNot:
 
     @property
     def ways_out(self) -> str:
-        """The single changes as a sentence: "fits if num_stages <= 2, or tile_k <= 32"; "" when none is enough."""
+        """The changes as a sentence: "fits if num_stages <= 2, or tile_k <= 32"; "" when none is known."""
         phrases = [_phrase(n, values, self._domains[n], self.config[n]) for n, values in self.changes.items()]
+        if not phrases and self.together:
+            few = "" if self.is_fewest else ", or perhaps fewer changes"
+            pairs = " and ".join(f"{name} = {literal(value)}" for name, value in self.together.items())
+            return f"no single change is enough; fits if {pairs}{few}"
         return f"fits if {', or '.join(phrases)}" if phrases else ""
 
     def __str__(self) -> str:
@@ -114,9 +123,23 @@ def why_not(problem: Problem, config: Mapping[str, Any], limits: Limits | None =
     broken = _outside(problem, values)
     broken += [_broken(c, values) for c in problem.constraints if not c.holds(values)]
     changes = _changes(problem, values, budget) if broken else {}
+    together, is_fewest = _together(problem, values, budget) if broken and not changes else ({}, True)
     inside = all(values[n] in d for n, d in problem.variables.items())
     doubts = tuple(_broken(c, values) for c in problem.estimates if inside and not c.holds(values))
-    return WhyNot(values, tuple(broken), changes, doubts, dict(problem.variables))
+    return WhyNot(values, tuple(broken), changes, doubts, together, is_fewest, dict(problem.variables))
+
+
+def _together(problem: Problem, values: Mapping[str, int], budget: Budget) -> tuple[dict[str, int], bool]:
+    """The fewest changes that make a configuration valid together, where they are found within the limits."""
+    from constrint.solve.explain.together import nearest_valid  # it solves, which most questions here do not need
+
+    try:
+        budget.check_work()
+    except CancelledError:
+        raise
+    except LimitReachedError:
+        return {}, True
+    return nearest_valid(problem, values, budget.rest()) or ({}, True)
 
 
 def _outside(problem: Problem, values: Mapping[str, Any]) -> list[BrokenRule]:
@@ -146,14 +169,19 @@ def _why_not_of_values(problem: Problem, config: dict[str, Any], coding: Coding,
     decoded = {key: replace(rule, values=coding.decoded(rule.values)) for key, rule in rules.items()}
     broken = outside + [decoded[id(c)] for c in problem.constraints if id(c) in decoded]
     changes: dict[str, tuple[Any, ...]] = {}
+    together: dict[str, Any] = {}
+    is_fewest = True
     if broken:
         # A variable without a code takes any: only its own change can mend the configuration.
         known_codes = {n: codes.get(n, problem.variables[n].lower) for n in config}
         for name, found in _changes(problem, known_codes, budget).items():
             if not outside or [b.variable for b in outside] == [name]:
                 changes[name] = tuple(problem.variables[name].value_of(code) for code in found)
+        if not changes and not outside:
+            coded, is_fewest = _together(problem, known_codes, budget)
+            together = {name: problem.variables[name].value_of(code) for name, code in coded.items()}
     doubts = tuple(decoded[id(c)] for c in problem.estimates if not outside and id(c) in decoded)
-    return WhyNot(config, tuple(broken), changes, doubts, dict(problem.variables))
+    return WhyNot(config, tuple(broken), changes, doubts, together, is_fewest, dict(problem.variables))
 
 
 def _checked(problem: Problem, config: Mapping[str, Any]) -> dict[str, Any]:

@@ -254,3 +254,16 @@ def test_weights_by_other_names_give_the_same_figure() -> None:
         shifted = {name: variable + 0 for name, variable in VARIABLES.items()} | {"tile_m": Var("tile_m") * 2}
         doubled = weighted(weights, kind, VARIABLES).value(config | {"tile_m": 256})
         assert weighted(weights, kind, shifted).value(config) == doubled
+
+
+@pytest.mark.parametrize("name", ["mi355x", "a100", "h200", "b200"])
+@pytest.mark.parametrize(("tile_m", "tile_n"), [(8, 64), (64, 4), (8, 8)])
+def test_tiles_smaller_than_an_instruction_have_an_estimate(name: str, tile_m: int, tile_n: int) -> None:
+    gpu, config = load_gpu(name), {"tile_m": tile_m, "tile_n": tile_n, "tile_k": 64, "num_warps": 4, "num_stages": 2}
+    for dtype in ("bf16", "int8"):
+        workload = gemm(4096, 64, 4096, dtype)
+        problem = POINTER.problem(gpu, workload)
+        use = use_of(POINTER, gpu, workload, problem)
+        values = {**dict.fromkeys(problem.variables, 1), **config}
+        assert 0 < use.registers_per_thread.value(values) < 256
+        assert use.smem_stated.value(values) > 0

@@ -15,12 +15,6 @@ struct alignas(16) float4 {
 };
 inline float __int_as_float(int bits) { return __uint_as_float(bits); }
 inline int __ffsll(unsigned long long bits) { return __builtin_ffsll(bits); }
-inline void __threadfence() {}
-inline unsigned atomicAdd(unsigned* to, unsigned number) {
-  const unsigned before = *to;
-  *to += number;
-  return before;
-}
 inline void __stcg(float* to, float x) { *to = x; }
 inline float __ldcg(const float* from) { return *from; }
 

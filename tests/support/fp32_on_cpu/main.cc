@@ -25,13 +25,13 @@ extern "C" int run(int mistake, int blocks, unsigned seed, long long most_switch
   const auto rows = taken<const float*>(), columns = taken<const float*>();
   int sizes[8];
   for (int& size : sizes) size = taken<int>();
-  long long strides[8];
+  long long strides[7];
   for (auto& stride : strides) stride = taken<long long>();
   const auto alpha = taken<float>(), beta = taken<float>();
   const auto kernel = [&] {
     fp32_gemm(rows_map, columns_map, out, bias, source, partials, counters, rows, columns, sizes[0], sizes[1], sizes[2],
               sizes[3], sizes[4], sizes[5], sizes[6], sizes[7], strides[0], strides[1], strides[2], strides[3],
-              strides[4], strides[5], strides[6], strides[7], alpha, beta);
+              strides[4], strides[5], strides[6], alpha, beta);
   };
   return fibers::run(kernel, blocks, (CONSUMERS + 1) * 128, seed, most_switches);
 }

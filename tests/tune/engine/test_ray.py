@@ -97,19 +97,29 @@ def cluster(started: Any) -> Any:
 
 
 def actors() -> list[int]:
-    """The processes of this cluster's actors; tests in other processes may have clusters of their own."""
-    found = []
+    """The processes of this cluster's actors; tests in other processes may have clusters of their own.
+
+    What an actor has forked has its name until it runs a program of its own.
+    """
+    parents = {}
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):
             if path.read_bytes().startswith(b"ray::Host") and TOKEN.encode() in (path.parent / "environ").read_bytes():
-                found.append(int(path.parent.name))
-    return found
+                after_name = (path.parent / "stat").read_text().rpartition(")")[2]
+                parents[int(path.parent.name)] = int(after_name.split()[1])
+    return [pid for pid, parent in parents.items() if parent not in parents]
 
 
 def wait_for_actors(number: int) -> list[int]:
     """So many of them, once those of an engine that was closed are gone."""
-    wait_until(lambda: len(actors()) == number, f"{number} actors")
-    return actors()
+    found: list[int] = []
+
+    def are_there() -> bool:
+        found[:] = actors()
+        return len(found) == number
+
+    wait_until(are_there, f"{number} actors")
+    return found
 
 
 @dataclass

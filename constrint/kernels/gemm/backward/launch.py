@@ -10,8 +10,8 @@ from torch import Tensor
 from constrint.kernels.launch.plan.scratch import Scratch
 from constrint.kernels.launch.triton import TritonLaunch
 
-#: Elements of a block's tile: four warps load 16 or 32 elements a thread, in pieces of 16 bytes along a row.
-TILE_ELEMENTS, NUM_WARPS = 4096, 4
+#: Elements of a block's tile: four warps load 16 elements a thread, in pieces of 16 bytes along a row.
+TILE_ELEMENTS, NUM_WARPS = 2048, 4
 #: Columns of a block, at most and at least.
 MOST_COLUMNS, LEAST_COLUMNS = 128, 16
 #: Blocks per SM over which rows are dealt: as many as are resident at once, so that all end at about the same time.

@@ -4,33 +4,41 @@
     d(a)   = alpha * d(sum) @ b^T,   d(b) = alpha * a^T @ d(sum)
 
 Gradients have the order of axes of their tensors, so that autograd accumulates them without a copy. Each product is
-chosen like any other: the library competes. A backward pass with a product that no plan can run (batches or fp32 by
-the library) runs as a plan of the pass, and calls of `matmul`.
+chosen like any other: the library competes, and where predictions do not tell candidates apart, the first calls try
+them. A backward pass with a product that no plan can run runs as a plan of the pass, and calls of `matmul`.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
 import torch
 from torch import Tensor
 
+from constrint.errors import CompileError, DoesNotFitError
 from constrint.kernels.gemm.backward.launch import activation_launch, gradient_launch
 from constrint.kernels.gemm.reference import ACTIVATIONS
-from constrint.kernels.launch.plan.recipe import ProductStep, Recipe, RecordedCall, recipe_of
+from constrint.kernels.launch.look import SpilledError
+from constrint.kernels.launch.plan.recipe import MatmulStep, ProductStep, Recipe, RecordedCall, recipe_of
 from constrint.kernels.launch.plan.scratch import NotedScratch
 from constrint.kernels.launch.plan.shape import NotPlannedError
 from constrint.kernels.launch.plan.table import IS_NEW, PlanTable
+from constrint.kernels.launch.plan.trial import Rivals
 
 if TYPE_CHECKING:
-    from constrint.choose import Decision
+    from constrint.choose import Decision, Program
     from constrint.kernels.gemm.launch import GemmCall
 
 #: Activations whose argument a forward pass with gradients saves: relu's derivative can be read off its result.
 KEEPS_SUM = frozenset(ACTIVATIONS) - {"relu"}
 #: Types of operands whose backward passes are planned.
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+#: Candidates of a product that the first calls try, at most.
+MOST_CANDIDATES = 3
 
 
 class BackwardKey(NamedTuple):
@@ -65,11 +73,13 @@ class _Multiplied(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """The launches of one product, or its call of the library."""
+    """The launches of one product or of the pass, or a call of the library."""
 
     launches: Sequence[Any]
     scratch: NotedScratch
-    step: ProductStep | None
+    step: ProductStep | MatmulStep | None = None
+    label: str = ""
+    seconds: float = 0.0
 
 
 def _plan_of_backward(tensors: tuple[Tensor | None, ...], extra: Any) -> RecordedCall:
@@ -104,17 +114,26 @@ def _plan_of_backward(tensors: tuple[Tensor | None, ...], extra: Any) -> Recorde
     num_results = len(results)
     if writes and not key.of_sum:
         results.append(before)  # not returned, but memory of its own, which the library can be given
-    parts: list[_Part] = []
+    first: list[_Part] = []
     if writes or grad_bias is not None:
         scratch = NotedScratch()
         old = None if saved is None else _matrix(saved)
         out = _matrix(before) if writes else None
         launch = gradient_launch(rows, old, key.activation, out, grad_bias, _sm_count(a.device), scratch)
-        parts.append(_Part([launch], scratch, None))
+        first.append(_Part([launch], scratch))
     slots = [*tensors, *results]
-    for product in _products(a, weights, before, grad_a, None if grad_b is None else _given(grad_b, key)):
-        parts.append(_chosen(product, key, slots, results))
-    return _joined(parts, tensors, results, num_results)
+    given = None if grad_b is None or not key.is_linear else grad_b.mT
+    products = _products(a, weights, before, grad_a, grad_b if given is None else given)
+    choices = [_candidates(product, key, slots) for product in products]
+    every = [[*first, *parts] for parts in itertools.product(*choices)]
+    made = _joined(every[0], tensors, results, num_results)
+    if len(every) == 1:
+        return made
+    # Which product is chosen hardly changes the time of the other, but both share the L2: all pairs are tried.
+    others = [_joined(parts, tensors, results, num_results).recipe for parts in every[1:]]
+    labels = [", ".join(part.label for part in parts if part.label) for parts in every]
+    seconds = [sum(part.seconds for part in parts) for parts in every]
+    return made._replace(rivals=Rivals(others, labels, seconds, lambda measured, best: None))
 
 
 def _plan_of_activation(tensors: tuple[Tensor | None, ...], activation: Any) -> RecordedCall:
@@ -170,10 +189,6 @@ def _like(t: Tensor) -> Tensor:
     return torch.empty(t.shape, dtype=t.dtype, device=t.device)
 
 
-def _given(grad_b: Tensor, key: BackwardKey) -> Tensor:
-    return grad_b.mT if key.is_linear else grad_b
-
-
 def _products(
     a: Tensor, b: Tensor, before: Tensor, grad_a: Tensor | None, grad_b: Tensor | None
 ) -> list[_Multiplied]:  # fmt: skip
@@ -206,58 +221,81 @@ def _by_rows(left: Tensor, right: Tensor, out: Tensor) -> _Multiplied:
     return _Multiplied(right.mT, left.mT, out.mT)
 
 
-def _chosen(product: _Multiplied, key: BackwardKey, slots: Sequence[Tensor | None], results: Sequence[Tensor]) -> _Part:
-    """The launches of one product: decided, compiled and looked at; where one is refused, those of the next candidate.
+def _candidates(product: _Multiplied, key: BackwardKey, slots: Sequence[Tensor | None]) -> list[_Part]:
+    """The launches of one product: decided, compiled and looked at; then those that a trial has to compare it with.
 
     Raises:
         NotPlannedError: When no plan can run the product.
     """
-    from constrint.kernels.gemm import first_call
+    from triton.errors import TritonError
+
+    from constrint.kernels.gemm import first_call, trial
     from constrint.kernels.gemm.library.spec import LIBRARY
     from constrint.kernels.launch.policy import launch_what_fits
 
+    refusals = NotPlannedError, SpilledError, CompileError, DoesNotFitError, TritonError
     end = first_call.End(alpha=key.alpha, out_dtype=product.out.dtype, kernel=key.kernel)
     inspected = first_call.inspect(product.left, product.right, None, None, end, product.out)
     decision = None if inspected is None else first_call.decide_or_none(inspected.request)
     if inspected is None or decision is None:
         raise NotPlannedError("no kernel computes a product of the pass")
     call = inspected.call
-    chosen: list[_Part] = []
+
+    def part_of(program: Program, *, may_spill: bool = False) -> _Part:
+        scratch = NotedScratch()
+        label, seconds = first_call.label_of(program), program.seconds or 0.0
+        if program.name == LIBRARY:
+            return _Part([], scratch, _library_step(call, slots), label, seconds)
+        launches = first_call.launches_of(program, call.with_scratch(scratch))
+        recipe_of(launches, slots, [], scratch, may_spill=may_spill)
+        return _Part(launches, scratch, None, label, seconds)
+
+    fastest = trial.fastest(inspected.request)
+    if fastest is not None:
+        with suppress(*refusals):
+            return [part_of(fastest)]
+    chosen: list[tuple[_Part, Decision]] = []
 
     def record(decided: Decision, /, *, may_spill: bool) -> None:
-        scratch = NotedScratch()
-        if decided.program.name == LIBRARY:
-            chosen[:] = [_Part([], scratch, _library_step(call, slots))]
-            return
-        launches = first_call.launches_of(decided.program, call.with_scratch(scratch))
-        recipe_of(launches, slots, [], scratch, may_spill=may_spill)
-        chosen[:] = [_Part(launches, scratch, None)]
+        chosen[:] = [(part_of(decided.program, may_spill=may_spill), decided)]
 
     launch_what_fits(decision, record)
-    return chosen[0]
+    part, decided = chosen[0]
+    parts = [part]
+    for program in trial.rivals_of(decided) if trial.is_due(decided) else ():
+        with suppress(*refusals):
+            parts.append(part_of(program))
+    return parts[:MOST_CANDIDATES]
 
 
-def _library_step(call: GemmCall, slots: Sequence[Tensor | None]) -> ProductStep:
+def _library_step(call: GemmCall, slots: Sequence[Tensor | None]) -> ProductStep | MatmulStep:
     """The library's product on slots of the plan; calls it once.
 
     Raises:
         NotPlannedError: When the plan cannot call the library for it.
         CompileError: When the library does not take the product.
     """
+    from constrint.kernels.gemm.library.fused import matmul_step
     from constrint.kernels.gemm.library.launch import LibraryLaunch, is_captured
     from constrint.kernels.gemm.library.planned import step_of
     from constrint.kernels.launch.plan.driver import has_blas
 
     places = {tensor.data_ptr(): slot for slot, tensor in enumerate(slots) if tensor is not None}
-    of_call = [places.get(tensor.data_ptr()) for tensor in (call.a, call.b, call.out)]
-    if not has_blas() or None in of_call:
-        raise NotPlannedError("there is no BLAS library for plans")
-    step = step_of(call, *of_call)  # type: ignore[arg-type]
-    if step is None:
+    a, b, out = (places.get(tensor.data_ptr(), -1) for tensor in (call.a, call.b, call.out))
+    step: ProductStep | MatmulStep | None
+    try:
+        step = matmul_step(call, (a, b, -1, -1), out, _WORKSPACE)
+    except NotPlannedError:
+        step = step_of(call, a, b, out) if has_blas() else None
+    if step is None or min(a, b, out) < 0:
         raise NotPlannedError("the library has no function for plans that computes a product of the pass")
     if not is_captured(call.out.device):
         LibraryLaunch(call).run()
     return step
+
+
+#: Slot of the library's workspace until all parts of a plan are known.
+_WORKSPACE = 1 << 16
 
 
 def _joined(
@@ -271,9 +309,21 @@ def _joined(
         scratch.counted += part.scratch.counted
     launches = [launch for part in parts for launch in part.launches]
     steps = [part.step for part in parts if part.step is not None]
-    recorded = recipe_of(launches, tensors, results, scratch, "backward")
-    recipe = recorded.recipe
+    workspace_bytes = max((s.algorithm.workspace_bytes for s in steps if isinstance(s, MatmulStep)), default=0)
+    if workspace_bytes:
+        results = [*results, torch.empty(workspace_bytes, dtype=torch.uint8, device=results[0].device)]
+    slot = len(tensors) + len(results) - 1
+    steps = [_with_workspace(step, slot) for step in steps]
+    recipe, direct, _ = recipe_of(launches, tensors, results, scratch, "backward")
     if steps and launches and not recipe.steps:
         raise NotPlannedError("there is no core to call the library")
+    note = ", ".join(part.label for part in parts if part.label)
     joined = [*recipe.steps, *steps]
-    return recorded._replace(recipe=Recipe(joined, recipe.outputs, num_results, recipe.num_counters, recipe.note))
+    return RecordedCall(Recipe(joined, recipe.outputs, num_results, recipe.num_counters, note), direct)
+
+
+def _with_workspace(step: ProductStep | MatmulStep, slot: int) -> ProductStep | MatmulStep:
+    """The step with the slot of the workspace that the calls of a plan share, one after the other."""
+    if not isinstance(step, MatmulStep) or step.slots[5] != _WORKSPACE:
+        return step
+    return msgspec.structs.replace(step, slots=(*step.slots[:5], slot))

@@ -42,6 +42,9 @@ from constrint.select.cost import overlap as overlap_of_device
 from constrint.select.spec import Columns
 from constrint.select.tile_work import MAX_DERIVED, derived
 
+#: Products of tf32 for one of fp32.
+PASSES = 3
+
 
 def descriptor_cost(
     gpu: GpuModel, product: Product, columns: Columns, blocks_per_sm: NDArray[Any], constants: Measured = MEASURED
@@ -49,8 +52,9 @@ def descriptor_cost(
     """Predicted time of every configuration; the order of tiles makes no difference here."""
 
     def model(columns: Columns, blocks_per_sm: NDArray[Any]) -> DescriptorModel:
-        slower = constants.three_pass if product.is_three_pass else 1.0
-        return DescriptorModel(gpu, product.dtype, columns, blocks_per_sm, constants, slower)
+        return DescriptorModel(
+            gpu, product.dtype, columns, blocks_per_sm, constants, is_three_pass=product.is_three_pass
+        )
 
     key = "descriptor", product.dtype, product.is_three_pass, id(constants)
     return derived(columns, blocks_per_sm, key, model).cost(product)
@@ -74,12 +78,12 @@ class DescriptorModel:
         columns: Parameters, per configuration.
         blocks_per_sm: Blocks that reside on one SM, per configuration.
         constants: The measured constants.
-        slower: How much longer the matrix units take than for one pass.
+        is_three_pass: Whether fp32 operands are split and multiplied three times.
     """
 
     def __init__(
         self, gpu: GpuModel, dtype: str, columns: Columns, blocks_per_sm: NDArray[Any], constants: Measured,
-        slower: float = 1.0,
+        *, is_three_pass: bool = False,
     ) -> None:  # fmt: skip
         c = {name: np.asarray(column, dtype=np.float64) for name, column in columns.items()}
         self.gpu, self.dtype, self.c, self.constants = gpu, dtype, c, constants
@@ -95,7 +99,10 @@ class DescriptorModel:
         subtile = np.where(c["epilogue_subtile"] > 1, constants.subtile_epilogue, 1.0)
         area = c["tile_m"] * c["tile_n"]
         self.between_clk = area * OUTPUT_BYTES[dtype] / (constants.epilogue_bytes_per_clk / subtile)
-        self.matrix = slower * self._matrix_clk()
+        self.matrix = self._matrix_clk()
+        if is_three_pass:
+            split = constants.split_clk * (c["tile_m"] + c["tile_n"]) * c["tile_k"]
+            self.matrix = PASSES * self.matrix + split * self.alone
         self.has_waves, self.has_splits = not self.is_persistent.all(), bool((self.splits > 1).any())
         self.partial_bytes = c["tile_m"] * c["tile_n"] * PARTIAL_BYTES
         self.hand_over_rate = constants.hand_over_bytes_per_clk * self.clock

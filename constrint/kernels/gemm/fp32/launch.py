@@ -42,10 +42,12 @@ def fp32_launches(call: GemmCall, config: Mapping[str, int]) -> list[Launch]:
         raise UsageError("gemm.fp32 computes no product without elements.")
     is_three_pass, turned = call.precision == "tf32x3", bool(config["turned"])
     a, b, out, end = call.a[0], call.b[0].T, call.out[0], call.epilogue
-    rows, columns, result = (b, a, out.T) if turned else (a, b, out)
+    rows, columns = (b, a) if turned else (a, b)
     is_k_major = rows.stride(1) == 1
     if not is_k_major and rows.stride(0) != 1:
         raise UsageError(f"gemm.fp32 loads rows whose elements follow each other, got strides {rows.stride()}.")
+    if out.stride(1) != 1 and out.shape[1] > 1:
+        raise UsageError(f"gemm.fp32 stores rows whose elements follow each other, got strides {out.stride()}.")
     if not is_three_pass and (is_k_major or columns.stride(1) != 1):
         raise UsageError("gemm.fp32 multiplies tf32 where one operand lies across K and the other one along it.")
     (num_rows, depth), num_columns = rows.shape, columns.shape[0]
@@ -71,7 +73,7 @@ def fp32_launches(call: GemmCall, config: Mapping[str, int]) -> list[Launch]:
         ),
     )
     source_strides = (0, 0) if source is None else source.stride()[1:]
-    strides = (*result.stride(), *source_strides, *rows.stride(), *columns.stride())
+    strides = (out.stride(0), *source_strides, *rows.stride(), *columns.stride())
     launch = CudaLaunch(
         gpu=gpu,
         source=source_of(config, ends, is_three_pass=is_three_pass, is_k_major=is_k_major, splits=parts > 1),

@@ -64,7 +64,7 @@ def _reference(gpu: GpuModel) -> str:
 @lru_cache(maxsize=256)
 def slowdown_of(reference: str, dtype: str, is_aligned: bool, size: int) -> tuple[float, float, float] | None:
     """Measured over roofline time of a class: the median, and the errors of half and of nine in ten; None for none."""
-    by_class = _ratios(reference, dtype)
+    by_class = ratios_of(reference, dtype)
     ratios = by_class.get((is_aligned, size), [])
     if len(ratios) < FEWEST:
         ratios = [ratio for each in by_class.values() for ratio in each]
@@ -77,7 +77,7 @@ def slowdown_of(reference: str, dtype: str, is_aligned: bool, size: int) -> tupl
 
 
 @lru_cache(maxsize=16)
-def _ratios(reference: str, dtype: str) -> dict[tuple[bool, int], list[float]]:
+def ratios_of(reference: str, dtype: str) -> dict[tuple[bool, int], list[float]]:
     """Measured over roofline times of all plain products of a type, by alignment and class of size."""
     gpu = load_gpu(reference)
     found: dict[tuple[bool, int], list[float]] = {}

@@ -43,6 +43,8 @@ FALLBACK_EFFICIENCY = {"wgmma": 0.63, "tcgen05": 0.28}
 
 #: Share of the plain units' peak left for FMA beside loads from shared memory and widening to fp32. Assumed.
 FMA_EFFICIENCY = 0.75
+#: Products of tf32 for one of fp32.
+PASSES = 3
 
 
 def pointer_cost(
@@ -120,7 +122,7 @@ class _Blocks(ByRow):
         efficiency, smem = _instruction(gpu, dtype, c, a_bytes, b_bytes, direct)
         if promotion_interval(gpu, dtype, 1) is not None:
             efficiency = efficiency * np.where(direct, constants.promoted_share, 1.0)
-        efficiency = efficiency / _slower(gpu, product, constants)
+        efficiency = _beside_splitting(gpu, product, constants, c, efficiency, direct)
         a, b = product.a, product.b
         run_a = (c["tile_k"] if a.is_k_major else np.minimum(c["tile_m"], product.m)) * element
         run_b = (c["tile_k"] if b.is_k_major else np.minimum(c["tile_n"], product.n)) * element
@@ -352,15 +354,27 @@ def _instruction(
     return efficiency, written + np.where(direct, from_smem, by_warps)
 
 
-def _slower(gpu: GpuModel, product: Product, constants: Measured) -> float:
-    """How much longer the matrix units take for fp32 in three passes, and for 32-bit operands across K."""
+def _beside_splitting(
+    gpu: GpuModel, product: Product, constants: Measured, c: dict[str, Any], efficiency: Any, direct: Any
+) -> Any:
+    """The share of the peak that is left beside what is done to fp32 operands first, which nothing overlaps."""
     kind = unit(gpu, product.dtype).kind
     if product.dtype != "tf32" or kind == "fma":
-        return 1.0
-    passes = constants.three_pass if product.is_three_pass else 1.0
-    if kind != "wgmma" or (product.a.is_k_major and product.b.is_k_major):
-        return passes
-    return passes * (constants.three_pass_across_k if product.is_three_pass else constants.across_k)
+        return efficiency
+    clk: Any = 0.0
+    if product.is_three_pass:
+        clk = constants.split_clk * (c["tile_m"] + c["tile_n"]) * c["tile_k"] * np.maximum(1.0, 4 / c["num_warps"])
+        efficiency = efficiency / PASSES
+    if kind == "wgmma":
+        for operand, side in ((product.a, "tile_m"), (product.b, "tile_n")):
+            # What is split is in registers anyway.
+            share = direct * (not operand.is_k_major) / (2 if product.is_three_pass else 1)
+            clk = clk + constants.across_clk * c[side] * c["tile_k"] * share
+    flop_per_clk = (
+        matrix_peak_flop_per_s(gpu, product.dtype) / gpu.device.sm_count / loaded_clock_hz(gpu, product.dtype)
+    )
+    flop = 2.0 * c["tile_m"] * c["tile_n"] * c["tile_k"]
+    return flop / (flop / efficiency + clk * flop_per_clk)
 
 
 Column = NDArray[np.float64]

@@ -1,6 +1,6 @@
 """Predicted time of the scaled GEMM: rounds of tiles on the busiest SM, each the sum of its slices and its end.
 
-No torch. Its constants are assumptions, most of them those that were measured for the CUDA GEMM.
+No torch. Its constants are set by a few times, others those that were measured for the CUDA GEMM.
 """
 
 from __future__ import annotations
@@ -18,14 +18,31 @@ from constrint.kernels.gemm.units import PARTIAL_BYTES
 from constrint.select.cost import CostColumns, Later, dram_bytes_per_s, launch_offset_s, loaded_clock_hz, overlap
 from constrint.select.spec import Columns
 
-#: Clocks from a consumer's last product of a slice to its first of the next one, beside its additions; clocks of the
-#: store of a result of each thread; share of DRAM's bandwidth. Assumed.
-CHAIN_CLK, RESULT_CLK, DRAM_SHARE = 180.0, 5.0, 0.8
-#: Wait of the last block of a split tile for the others. Assumed.
-HAND_OVER_S = 1.5e-6
+#: Start and end of a launch; clocks from a consumer's last product of a slice to its first of the next one, beside its
+#: additions, and with scales of blocks; clocks of the store of a result of each thread; shares of DRAM's bandwidth and
+#: of the bytes that arrive at an SM. From times of 17 products on an H100, by eye.
+LAUNCH_S, CHAIN_CLK, BLOCKS_CLK, RESULT_CLK, DRAM_SHARE, PORT_BYTES_PER_CLK = 6.7e-6, 230.0, 60.0, 30.0, 0.6, 40.0
+#: Wait of the last block of a split tile for the others, and bytes of sums of a clock. Likewise.
+HAND_OVER_S, HAND_OVER_BYTES_PER_CLK = 1.0e-6, 12.0
+#: torch's own operator: start and end, shares of the matrix units' peak and of the bandwidth, the share of the SMs that
+#: need a tile of 128 columns to reach it. From times of the same products.
+LIBRARY_LAUNCH_S, LIBRARY_PEAK_SHARE, LIBRARY_DRAM_SHARE, LIBRARY_SM_SHARE = 7e-6, 0.64, 0.65, 0.38
 
 
-def scaled_cost(gpu: GpuModel, sizes: Mapping[str, int], columns: Columns, out_bytes: int) -> CostColumns:
+def library_s(gpu: GpuModel, sizes: Mapping[str, int], out_bytes: int) -> float:
+    """Estimated time of torch._scaled_mm."""
+    m, n, k = (sizes[name] for name in ("m", "n", "k"))
+    tiles = -(-m // 128) * -(-n // 128)
+    busy = min(1.0, tiles / (LIBRARY_SM_SHARE * gpu.device.sm_count))
+    moved = m * k + k * n + m * n * out_bytes
+    dram_s = moved / (gpu.memory.dram.bandwidth_bytes_per_s * LIBRARY_DRAM_SHARE * busy)
+    matrix_s = 2 * m * n * k / (matrix_peak_flop_per_s(gpu, "fp8") * LIBRARY_PEAK_SHARE * busy)
+    return LIBRARY_LAUNCH_S + max(dram_s, matrix_s)
+
+
+def scaled_cost(
+    gpu: GpuModel, sizes: Mapping[str, int], columns: Columns, out_bytes: int, *, in_blocks: bool
+) -> CostColumns:
     """Predicted time of every configuration."""
     v = {name: np.asarray(column, dtype=np.float64) for name, column in columns.items()}
     m, n, k = (sizes[name] for name in ("m", "n", "k"))
@@ -35,15 +52,15 @@ def scaled_cost(gpu: GpuModel, sizes: Mapping[str, int], columns: Columns, out_b
     units, slices = tiles * v["split_k"], np.ceil(np.ceil(k / DEPTH) / v["split_k"])
     peak = matrix_peak_flop_per_s(gpu, "fp8") / sms / clock * CONSTANTS.matrix_share
     own = 2 * OWN_ROWS * DEPTH * np.maximum(wide, 16.0) / peak
-    port = stage_bytes(v) / CONSTANTS.port_bytes_per_clk
-    step = np.maximum(overlap(consumers * own, port), own + wide / 2 + CHAIN_CLK)
+    port = stage_bytes(v) / PORT_BYTES_PER_CLK
+    step = np.maximum(overlap(consumers * own, port), own + wide / 2 + CHAIN_CLK + BLOCKS_CLK * in_blocks)
     rounds = np.ceil(units / sms)
     end = CONSTANTS.tile_clk + wide / 2 * RESULT_CLK
     sums_bytes = rows_of(v) * wide * PARTIAL_BYTES
-    handed = HAND_OVER_S + (1 + v["split_k"]) * sums_bytes / CONSTANTS.hand_over_bytes_per_clk / clock
+    handed = HAND_OVER_S + (1 + v["split_k"]) * sums_bytes / HAND_OVER_BYTES_PER_CLK / clock
     sm_s = rounds * (slices * step + end) / clock + np.where(v["split_k"] > 1, handed, 0.0)
     dram_s = float(m * k + k * n + m * n * out_bytes) / dram_bytes_per_s(gpu, DRAM_SHARE)
-    seconds = CONSTANTS.launch_s + launch_offset_s(gpu) + overlap(sm_s, dram_s)
+    seconds = LAUNCH_S + launch_offset_s(gpu) + overlap(sm_s, dram_s)
 
     def parts() -> dict[str, Any]:
         shared = units * slices / sms / clock

@@ -59,7 +59,7 @@ def scaled_launches(gpu: GpuModel, call: ScaledCall, config: Mapping[str, int], 
     parts = min(config["split_k"], slices)
     bias = as_added(call.bias)
     ends = CompiledEpilogue(OUTPUTS[out.dtype], name_of(bias))
-    in_pairs = not turned and out.stride(0) % 2 == 0 and out.data_ptr() % 8 == 0
+    in_pairs = call.out.stride(0) % 2 == 0 and out.data_ptr() % 8 == 0
     maps = (
         TensorMap(side, "uint8", (side.shape[0], side.shape[1]), side.stride(0), (width, DEPTH))
         for side, width in zip(sides, (tile_rows, tile_columns), strict=True)
@@ -83,7 +83,7 @@ def scaled_launches(gpu: GpuModel, call: ScaledCall, config: Mapping[str, int], 
                 *memory,
                 *scales,
                 *map(np.int32, numbers),
-                *map(np.int64, (*out.stride(), *scales[0].stride(), *scales[1].stride())),
+                *map(np.int64, (call.out.stride(0), *scales[0].stride(), *scales[1].stride())),
             ),
             smem_bytes=int(dynamic_smem_bytes(config)),
         )

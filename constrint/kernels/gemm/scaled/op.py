@@ -5,6 +5,7 @@ Later calls of a signature run a plan: one look-up, the result's memory, the lau
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -12,6 +13,8 @@ from torch import Tensor
 
 from constrint.choose import Request, decide
 from constrint.errors import ConstrintError, UsageError
+from constrint.hwmodels import GpuModel
+from constrint.kernels.gemm.scaled.cost import library_s
 from constrint.kernels.gemm.scaled.launch import ScaledCall, scaled_launches
 from constrint.kernels.gemm.scaled.reference import scaled_reference
 from constrint.kernels.gemm.scaled.shape import BLOCK, DEPTH
@@ -25,6 +28,10 @@ from constrint.select.workload import Workload
 
 #: Types of results.
 RESULTS = (torch.bfloat16, torch.float16, torch.float32)
+#: torch's own operator takes multiples of this many columns of both operands.
+LIBRARY_MULTIPLE = 16
+#: Share of its time that our kernel has to save at least: neither estimate is better than that.
+LEAST_SHARE = 0.15
 #: The TMA unit loads rows that start at multiples of this many bytes.
 ROW_BYTES = 16
 
@@ -49,8 +56,8 @@ def scaled_matmul(
         out_dtype: bf16, fp16 or fp32.
 
     Returns:
-        A new tensor (M, N). Products that no kernel computes (GPUs other than Hopper, operands across K, the CPU) are
-        those of the reference in plain PyTorch.
+        A new tensor (M, N). torch._scaled_mm computes what it takes and is expected to be faster at; products that no
+        kernel computes (GPUs other than Hopper, operands across K, the CPU) are those of the reference in PyTorch.
 
     Raises:
         UsageError: For shapes and dtypes that do not go together; says what was seen. The product has no gradients.
@@ -58,6 +65,10 @@ def scaled_matmul(
     in_blocks = _check(a, b, scale_a, scale_b, bias, out_dtype)
     if any(t is not None and t.requires_grad for t in (scale_a, scale_b, bias)) and torch.is_grad_enabled():
         raise UsageError("scaled_matmul has no gradients: call it in torch.no_grad(), or detach its scales and bias.")
+    if a.is_cuda and _prefers_library(a, b, bias, out_dtype, in_blocks):
+        theirs = _by_library(a, b, scale_a, scale_b, out_dtype, in_blocks)
+        if theirs is not None:
+            return theirs
     out: Any = _PLANS.call(False, (str(out_dtype), in_blocks), a, b, scale_a, scale_b, bias)
     if out is IS_NEW:
         out = _PLANS.learn((str(out_dtype), in_blocks), a, b, scale_a, scale_b, bias)
@@ -65,6 +76,57 @@ def scaled_matmul(
         out = scaled_reference(a, b, scale_a, scale_b, bias, out_dtype)
     result: Tensor = out
     return result
+
+
+def _prefers_library(a: Tensor, b: Tensor, bias: Tensor | None, out_dtype: torch.dtype, in_blocks: bool) -> bool:
+    """Whether torch's own operator takes the product and is expected to be faster."""
+    if bias is not None or a.stride(1) != 1 or b.stride(0) != 1:
+        return False
+    return _is_faster(a.device, a.shape[0], b.shape[1], a.shape[1], out_dtype, in_blocks)
+
+
+@lru_cache(maxsize=4096)
+def _is_faster(device: torch.device, m: int, n: int, k: int, out_dtype: torch.dtype, in_blocks: bool) -> bool:
+    gpu = gpu_of(device)
+    if gpu is None or n % LIBRARY_MULTIPLE or k % LIBRARY_MULTIPLE or out_dtype.itemsize != 2:
+        return False
+    if (in_blocks, device.index) in _REFUSED:
+        return False
+    sizes = {"m": m, "n": n, "k": k}
+    try:
+        ours = decide(_request(gpu, device, sizes, out_dtype, in_blocks)).program.seconds
+    except ConstrintError:
+        return True
+    return ours is None or (1 - LEAST_SHARE) * library_s(gpu, sizes, out_dtype.itemsize) < ours
+
+
+#: Kinds of products, by blocks and device, that torch's operator refused.
+_REFUSED: set[tuple[bool, int | None]] = set()
+
+
+def _by_library(
+    a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, out_dtype: torch.dtype, in_blocks: bool
+) -> Tensor | None:
+    """torch's own product; None where it refuses the call."""
+    if in_blocks:
+        # It takes scales of blocks by columns.
+        scale_a, scale_b = (t.t().contiguous().t() for t in (scale_a, scale_b))
+    else:
+        scale_a, scale_b = scale_a.contiguous(), scale_b.contiguous()
+    try:
+        out: Tensor = torch._scaled_mm(a, b, scale_a, scale_b, out_dtype=out_dtype)
+    except RuntimeError:
+        _REFUSED.add((in_blocks, a.device.index))
+        _is_faster.cache_clear()
+        return None
+    return out
+
+
+def _request(
+    gpu: GpuModel, device: torch.device, sizes: dict[str, int], out_dtype: torch.dtype, in_blocks: bool
+) -> Request:
+    options = {name: 1 for name, is_set in (("blocks", in_blocks), ("wide_output", out_dtype.itemsize == 4)) if is_set}
+    return Request("scaled_gemm", Workload("scaled_gemm", sizes, "fp8", options), gpu, device)
 
 
 def _check(a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, bias: Tensor | None, out_dtype: torch.dtype) -> bool:
@@ -116,9 +178,8 @@ def _build(tensors: tuple[Tensor | None, ...], extra: Any) -> RecordedCall:
         raise NotPlannedError("no kernel computes this product")
     out_dtype = getattr(torch, name.removeprefix("torch."))
     sizes = {"m": a.shape[0], "n": b.shape[1], "k": a.shape[1]}
-    options = {name: 1 for name, is_set in (("blocks", in_blocks), ("wide_output", out_dtype.itemsize == 4)) if is_set}
     try:
-        config = decide(Request("scaled_gemm", Workload("scaled_gemm", sizes, "fp8", options), gpu, a.device)).config
+        config = decide(_request(gpu, a.device, sizes, out_dtype, in_blocks)).config
     except ConstrintError as error:
         raise NotPlannedError(str(error)) from error
     scratch = NotedScratch()

@@ -30,8 +30,9 @@ ROWS, COLUMNS = 16, 8
 ALIGNED, SHIFTED, STRIDED = range(3)
 #: Registers of a thread beside those that are counted here.
 OTHER_REGISTERS = 40
-#: Registers of every four lines of 8-bit integers that a warp loads at a time, as compiled kernels show.
-BEGUN_REGISTERS = 8
+#: Registers of every four lines of 8-bit integers that a warp loads at a time, and of the bytes of a short operand that
+#: is read element by element, as compiled kernels show.
+BEGUN_REGISTERS, GATHERED_REGISTERS = 8, 16
 #: Registers are granted in steps, and thread 255 of 256 at most; static shared memory beside the sums.
 REGISTER_STEP, FLAG_BYTES = 8, 16
 
@@ -187,7 +188,10 @@ def needed_registers(product: Product, v: Vars) -> Expr:
     # 8-bit floats are widened to fp16 before they are multiplied. Of 8-bit integers the compiler begins several lines
     # at once where it loads four or more.
     widened = 48 if product.dtype == "fp8" else 0
-    begun = BEGUN_REGISTERS * (shape.unroll // 4) if product.dtype == "int8" else 0
+    # Where the short operand is read element by element, the bytes of a vector are there before they are one.
+    gathered = [0 if side.is_k_major else GATHERED_REGISTERS for side in sides]
+    of_short = gathered[1] + turned * (gathered[0] - gathered[1])
+    begun = BEGUN_REGISTERS * (shape.unroll // 4) + of_short if product.dtype == "int8" else 0
     vectors = 4 * doubled * shape.vectors * v["num_stages"]
     taken: Expr = shape.sums + vectors + addresses + operands + widened + begun + OTHER_REGISTERS
     return taken

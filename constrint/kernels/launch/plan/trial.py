@@ -1,14 +1,16 @@
 """Trials: several plans of one call, timed in turn on the user's operands while the first calls run.
 
 The first call enqueues a burst: every candidate once, so that its code is loaded, then all in turn with events around
-each. Nothing waits for it. Calls run the candidate that was chosen by its prediction until the events are complete;
-then the fastest one takes the place of the trial in the table. The burst begins behind a pause of the device during
-which the host gets ahead, so that times are the device's, with operands in the L2 as calls that follow each other find
-them. A trial is never begun while a graph is captured, and never looked at then.
+each, with operands in the L2 as calls that follow each other find them, and with an L2 that something else has used,
+as a call among others finds it. Nothing waits for it. Calls run the candidate that was chosen by its prediction until
+the events are complete; then the one with the least geometric mean of both times takes the place of the trial in the
+table. The burst begins behind a pause of the device during which the host gets ahead, so that times are the device's.
+A trial is never begun while a graph is captured, and never looked at then.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -20,9 +22,13 @@ import torch
 #: Environment variable that switches trials off: `0`.
 VARIABLE = "CONSTRINT_TRIALS"
 #: Clocks of the device's pause, in which the host enqueues the burst.
-PAUSE_CLK = 600_000
+PAUSE_CLK = 1_000_000
+#: Bytes that are written where torch does not state the size of the L2.
+UNSTATED_L2_BYTES = 1 << 26
 #: Rounds of a burst, at most and at least; the time that a burst may take beyond the least.
 MOST_ROUNDS, LEAST_ROUNDS, BURST_S = 5, 1, 4e-3
+#: Time that emptying the L2 takes, about.
+EVICT_S = 2e-5
 #: A candidate has to be faster than the one chosen by prediction by this share.
 LEAST_GAIN = 0.01
 
@@ -89,6 +95,9 @@ class Device(Protocol):
     def pause(self) -> None:
         """Let the device wait while the host enqueues the burst."""
 
+    def evict(self) -> None:
+        """Enqueue what takes the place of the operands in the L2."""
+
     def is_captured(self) -> bool:
         """Whether launches are captured into a graph."""
 
@@ -106,6 +115,12 @@ class CurrentDevice:
         pause: Any = torch.cuda._sleep
         pause(PAUSE_CLK)
 
+    def evict(self) -> None:
+        """See `Device`."""
+        facts = torch.cuda.get_device_properties(torch.cuda.current_device())
+        size = getattr(facts, "L2_cache_size", 0) or UNSTATED_L2_BYTES
+        torch.empty(size, dtype=torch.uint8, device="cuda").zero_()
+
     def is_captured(self) -> bool:
         """See `Device`."""
         return torch.cuda.is_current_stream_capturing()
@@ -113,7 +128,8 @@ class CurrentDevice:
 
 def rounds_of(seconds: Sequence[float]) -> int:
     """Timed rounds of a burst, by the predicted times of the candidates."""
-    return max(LEAST_ROUNDS, min(MOST_ROUNDS, int(BURST_S / max(sum(seconds), 1e-9)) - 1))
+    of_round = 2 * sum(seconds) + len(seconds) * EVICT_S
+    return max(LEAST_ROUNDS, min(MOST_ROUNDS, int(BURST_S / max(of_round, 1e-9))))
 
 
 class Trial:
@@ -138,7 +154,7 @@ class Trial:
         self._rounds = rounds
         self._settle = settle
         self._device: Device = device or CurrentDevice()
-        self._events: list[list[tuple[Event, Event]]] | None = None
+        self._events: list[list[tuple[Event, Event]]] | None = None  # of a round: all warm, then all cold
         self._is_over = False
 
     def __call__(self, *tensors: Any) -> Any:
@@ -159,29 +175,34 @@ class Trial:
                     break  # a plan does not run in this context
             else:
                 self._time(tensors)
-        self._is_over = not self._events or len(self._events[-1]) < len(self._runs)
+        self._is_over = not self._events or len(self._events[-1]) < 2 * len(self._runs)
 
     def _time(self, tensors: tuple[Any, ...]) -> None:
         """Enqueue the timed rounds."""
         assert self._events is not None
         self._device.pause()
         for _ in range(self._rounds):
-            of_round = []
+            of_round = [self._timed(place, tensors) for place in range(len(self._runs))]
             for place in range(len(self._runs)):
-                start, end = self._device.event(), self._device.event()
-                start.record()
-                self._run(place, tensors)
-                end.record()
-                of_round.append((start, end))
+                self._device.evict()
+                of_round.append(self._timed(place, tensors))
             self._events.append(of_round)
+
+    def _timed(self, place: int, tensors: tuple[Any, ...]) -> tuple[Event, Event]:
+        start, end = self._device.event(), self._device.event()
+        start.record()
+        self._run(place, tensors)
+        end.record()
+        return start, end
 
     def _end(self, tensors: tuple[Any, ...]) -> Any:
         self._is_over = True
-        events = self._events or []
-        seconds = [
-            1e-3 * min(start.elapsed_time(end) for start, end in (of_round[place] for of_round in events))
-            for place in range(len(self._runs))
+        events, number = self._events or [], len(self._runs)
+        times = [
+            1e-3 * min(start.elapsed_time(end) for start, end in (of_round[at] for of_round in events))
+            for at in range(2 * number)
         ]
+        seconds = [math.sqrt(warm * cold) for warm, cold in zip(times[:number], times[number:], strict=True)]
         place = best_of(seconds)
         result = self._run(place, tensors)
         self._settle(tensors, seconds, place)

@@ -149,7 +149,7 @@ extern "C" __global__ void __launch_bounds__(kThreads * (kConsumers + 1), 1) fp3
     const __grid_constant__ TensorMap rows_map, const __grid_constant__ TensorMap columns_map, out_t* out,
     const void* bias, const void* source, float* partials, unsigned* counters, const float* raw_rows,
     const float* raw_columns, int rows, int columns, int depth, int padded, int row_tiles, int column_tiles, int parts,
-    int slices, long long out_row, long long out_column, long long source_row, long long source_column,
+    int slices, long long pitch, long long source_row, long long source_column,
     long long row_stride, long long row_k, long long column_stride, long long column_k, float alpha, float beta) {
   extern __shared__ unsigned char memory[];
   __shared__ unsigned long long barriers[2 * kStages];
@@ -254,20 +254,31 @@ extern "C" __global__ void __launch_bounds__(kThreads * (kConsumers + 1), 1) fp3
     const int first_row = work.row * kRows + 64 * group, first_column = work.column * kColumns + lane % 4 * 2;
     const int tile_rows[2] = {first_row + row_of(warp, lane / 4, 0), first_row + row_of(warp, lane / 4, 1)};
     unsigned long long odd = 0;  // the sums that are no numbers
+    const bool is_whole = first_row + 64 <= rows && (work.column + 1) * kColumns <= columns;
+    out_t* to[2];  // of both rows, or of two neighbouring columns where they are rows of C
 #pragma unroll
-    for (int i = 0; i < kSums; ++i) {
-      const int row = tile_rows[i / 2 % 2], column = first_column + i / 4 * 8 + i % 2;
-      if (row < rows && column < columns) {
-        if (THREE && !(fabsf(sums[i]) < __int_as_float(0x7f800000))) odd |= 1ull << i;
-        store_result(out + row * out_row + column * out_column, sums[i], end, row, column);
+    for (int i = 0; i < 2; ++i)
+      to[i] = TURNED ? out + (first_column + i) * pitch : out + tile_rows[i] * pitch + first_column;
+#pragma unroll
+    for (int block = 0; block < kSums / 4; ++block) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int row = tile_rows[i / 2], column = first_column + block * 8 + i % 2;
+        const float sum = sums[block * 4 + i];
+        if (is_whole || (row < rows && column < columns)) {
+          if (THREE && !(fabsf(sum) < __int_as_float(0x7f800000))) odd |= 1ull << (block * 4 + i);
+          store_result(TURNED ? to[i % 2] + row : to[i / 2] + block * 8 + i % 2, sum, end, row, column);
+        }
       }
+      if (TURNED) to[0] += 8 * pitch, to[1] += 8 * pitch;
     }
 #pragma unroll 1
     while (THREE && odd) {
       const int i = __ffsll(odd) - 1;
       odd &= odd - 1;
       const int row = i / 2 % 2 ? tile_rows[1] : tile_rows[0], column = first_column + i / 4 * 8 + i % 2;
-      store_result(out + row * out_row + column * out_column, sum_of(raw, row, column, depth), end, row, column);
+      out_t* const there = TURNED ? out + column * pitch + row : out + row * pitch + column;
+      store_result(there, sum_of(raw, row, column, depth), end, row, column);
     }
   }
 }

@@ -32,6 +32,13 @@ struct RingPlace {
   }
 };
 
+// Adds one, and says what was there: what this thread knows of is in memory before, and what others told is seen after.
+__device__ __forceinline__ unsigned count_in_order(unsigned* counter) {
+  unsigned before;
+  asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], 1;" : "=r"(before) : "l"(counter) : "memory");
+  return before;
+}
+
 // Hands a part's sums over, and adds those of all parts, in order, where this consumer is the last one of its tile.
 template <int kSums, int kConsumers>
 __device__ __forceinline__ bool add_parts(
@@ -43,14 +50,13 @@ __device__ __forceinline__ bool add_parts(
       partials + (static_cast<long long>(work.tile) * grid.parts * kConsumers + group) * (kSums * kThreads) + thread;
 #pragma unroll
   for (int i = 0; i < kSums; ++i) __stcg(own + work.part * pitch + i * kThreads, sums[i]);
-  __threadfence();
+  // One thread speaks for all that it has synchronised with.
   named_sync(1 + group, kThreads);
   if (thread == 0) {
     unsigned* const counter = counters + work.tile * kConsumers + group;
-    const bool last = atomicAdd(counter, 1u) == static_cast<unsigned>(grid.parts - 1);
+    const bool last = count_in_order(counter) == static_cast<unsigned>(grid.parts - 1);
     if (last) *counter = 0;
     is_last[group] = last;
-    __threadfence();
   }
   named_sync(1 + group, kThreads);
   if (!is_last[group]) return false;

@@ -19,20 +19,85 @@ constexpr int kSums = kColumns / 2, kThreads = 128;
 static_assert(kColumns % 8 == 0 && kColumns <= 256, "a matrix instruction");
 static_assert(!BLOCKS || TURNED || kBlock % kColumns == 0, "a tile's columns share scales");
 
+#if OUT < 2
+typedef unsigned pair_t;
+#else
+typedef float2 pair_t;
+#endif
+
+// Scales of rows and columns, for sums at their end.
 struct Scales {
   const float *rows, *columns;
-  long long row_stride, row_k, column_stride, column_k;  // of blocks of 128 where they are the weights'
+  long long row_stride, column_stride;
 };
 
 __device__ __forceinline__ unsigned long long slice_descriptor(unsigned from) {
   return static_cast<unsigned long long>((from & 0x3ffff) >> 4) | 1ull << 16 | (1024ull >> 4) << 32 | 1ull << 62;
 }
 
+// Finishes and stores a thread's sums. Where the tile is whole nothing is asked, so that loads and stores overlap.
+template <bool kIsWhole>
+__device__ __forceinline__ void store_tile(
+    const float (&sums)[kSums], const Scales& scales, const End& end, out_t* out, long long pitch, int in_pairs,
+    const int (&tile_rows)[2], int first_column, int rows, int columns) {
+#if !BLOCKS
+  const float of_rows[2] = {__ldg(scales.rows + min(tile_rows[0], rows - 1) * scales.row_stride),
+                            __ldg(scales.rows + min(tile_rows[1], rows - 1) * scales.row_stride)};
+#endif
+  out_t* to[2];  // of both rows, or of two neighbouring columns where they are rows of C
+#pragma unroll
+  for (int i = 0; i < 2; ++i)
+    to[i] = TURNED ? out + (first_column + i) * pitch : out + tile_rows[i] * pitch + first_column;
+#pragma unroll
+  for (int block = 0; block < kSums / 4; ++block) {
+    const int column = first_column + block * 8;
+#if !BLOCKS
+    const float of_columns[2] = {
+        __ldg(scales.columns + (kIsWhole ? column : min(column, columns - 1)) * scales.column_stride),
+        __ldg(scales.columns + (kIsWhole ? column + 1 : min(column + 1, columns - 1)) * scales.column_stride)};
+#endif
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = tile_rows[half];
+      float results[2];
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        float sum = sums[block * 4 + half * 2 + i];
+#if !BLOCKS
+        sum *= of_rows[half] * of_columns[i];
+#endif
+        const int at = kIsWhole ? column + i : min(column + i, columns - 1);
+        const int own = kIsWhole ? row : min(row, rows - 1);
+        results[i] = finish(sum, end, TURNED ? at : own, TURNED ? own : at);
+      }
+      const bool is_first = kIsWhole || (row < rows && column < columns);
+      const bool is_second = kIsWhole || (row < rows && column + 1 < columns);
+#if OUT < 2
+      const unsigned packed = narrow2(results[0], results[1]);
+      const unsigned short parts[2] = {static_cast<unsigned short>(packed), static_cast<unsigned short>(packed >> 16)};
+#else
+      const float2 packed = make_float2(results[0], results[1]);
+      const float* const parts = results;
+#endif
+      if (TURNED) {
+        if (is_first) to[0][row] = parts[0];
+        if (is_second) to[1][row] = parts[1];
+      } else if (in_pairs && is_second) {
+        *reinterpret_cast<pair_t*>(to[half] + block * 8) = packed;
+      } else {
+        if (is_first) to[half][block * 8] = parts[0];
+        if (is_second) to[half][block * 8 + 1] = parts[1];
+      }
+    }
+    if (TURNED) to[0] += 8 * pitch, to[1] += 8 * pitch;
+  }
+}
+
 extern "C" __global__ void __launch_bounds__(kThreads * (kConsumers + 1), 1) scaled_gemm(
     const __grid_constant__ TensorMap rows_map, const __grid_constant__ TensorMap columns_map, out_t* out,
     const void* bias, float* partials, unsigned* counters, const float* row_scales, const float* column_scales, int rows,
-    int columns, int row_tiles, int column_tiles, int parts, int slices, int in_pairs, long long out_row,
-    long long out_column, long long row_stride, long long row_k, long long column_stride, long long column_k) {
+    int columns, int row_tiles, int column_tiles, int parts, int slices, int in_pairs, long long pitch,
+    long long row_stride, long long row_k, long long column_stride, long long column_k) {
   extern __shared__ unsigned char memory[];
   __shared__ unsigned long long barriers[2 * kStages];
   __shared__ unsigned is_last[kConsumers];
@@ -72,6 +137,7 @@ extern "C" __global__ void __launch_bounds__(kThreads * (kConsumers + 1), 1) sca
   const long long no_stride = 0;
   const float one = 1.0f, zero = 0.0f;
   const End end{bias, none, no_stride, no_stride, one, zero};
+  const Scales scales_of_ends{row_scales, column_scales, row_stride, column_stride};
   RingPlace<kStages> place;
   for (int unit = blockIdx.x; unit < units; unit += gridDim.x) {
     const Work work = work_of(grid, unit);
@@ -92,18 +158,6 @@ extern "C" __global__ void __launch_bounds__(kThreads * (kConsumers + 1), 1) sca
 #endif
     for (int slice = work.first; slice < work.last; ++slice, place.next()) {
       const unsigned from = ring + place.stage * kStageBytes;
-#if BLOCKS && TURNED
-      const float shared = __ldg(shared_scale + slice * row_k);
-      float scales[kSums / 2];
-#pragma unroll
-      for (int i = 0; i < kSums / 2; ++i) {
-        const int column = min(first_column + i / 2 * 8 + i % 2, columns - 1);
-        scales[i] = shared * __ldg(column_scales + column * column_stride + slice * column_k);
-      }
-#elif BLOCKS
-      const float shared = __ldg(shared_scale + slice * column_k);
-      const float scales[2] = {shared * __ldg(own_scales[0] + slice * row_k), shared * __ldg(own_scales[1] + slice * row_k)};
-#endif
       float products[kSums];
       wait(full + 8 * place.stage, place.parity);
       wgmma_fence();
@@ -112,9 +166,26 @@ extern "C" __global__ void __launch_bounds__(kThreads * (kConsumers + 1), 1) sca
         wgmma(products, slice_descriptor(from + group * (64 * kDepth) + step * 32),
               slice_descriptor(from + kRowBytes + step * 32), step > 0);
       wgmma_commit();
+      // Scales arrive while products run.
+#if BLOCKS && TURNED
+      const float shared = __ldg(shared_scale + slice * row_k);
+      float scales[kSums / 2];
+#pragma unroll
+      for (int i = 0; i < kSums / 2; ++i)
+        scales[i] = __ldg(column_scales + min(first_column + i / 2 * 8 + i % 2, columns - 1) * column_stride + slice * column_k);
+#elif BLOCKS
+      const float shared = __ldg(shared_scale + slice * column_k);
+      float scales[2] = {__ldg(own_scales[0] + slice * row_k), __ldg(own_scales[1] + slice * row_k)};
+#endif
       wgmma_wait<0>();
       __syncwarp();
       if (lane == 0) arrive(empty + 8 * place.stage);
+#if BLOCKS && TURNED
+#pragma unroll
+      for (int i = 0; i < kSums / 2; ++i) scales[i] *= shared;
+#elif BLOCKS
+      scales[0] *= shared, scales[1] *= shared;
+#endif
 #pragma unroll
       for (int i = 0; i < kSums; ++i) {
 #if BLOCKS && TURNED
@@ -129,41 +200,11 @@ extern "C" __global__ void __launch_bounds__(kThreads * (kConsumers + 1), 1) sca
 #if SPLITS
     if (!add_parts<kSums, kConsumers>(sums, work, grid, partials, counters, is_last, group, thread)) continue;
 #endif
-#if !BLOCKS
-    const float of_rows[2] = {__ldg(row_scales + min(tile_rows[0], rows - 1) * row_stride),
-                              __ldg(row_scales + min(tile_rows[1], rows - 1) * row_stride)};
-#endif
-#pragma unroll
-    for (int i = 0; i < kSums; i += 2) {
-      const int row = tile_rows[i / 2 % 2], column = first_column + i / 4 * 8;
-      if (row >= rows || column >= columns) continue;
-      float pair[2] = {sums[i], sums[i + 1]};
-#if !BLOCKS
-#pragma unroll
-      for (int j = 0; j < 2; ++j)
-        pair[j] *= of_rows[i / 2 % 2] * __ldg(column_scales + min(column + j, columns - 1) * column_stride);
-#endif
-      const bool both = column + 1 < columns;
-      const float first = finish(pair[0], end, TURNED ? column : row, TURNED ? row : column);
-      const float second =
-          both ? finish(pair[1], end, TURNED ? column + 1 : row, TURNED ? row : column + 1) : 0.0f;
-      out_t* const to = out + row * out_row + column * out_column;
-#if OUT < 2
-      const unsigned packed = narrow2(first, second);
-      if (in_pairs && both) {
-        *reinterpret_cast<unsigned*>(to) = packed;
-      } else {
-        to[0] = static_cast<unsigned short>(packed);
-        if (both) to[out_column] = static_cast<unsigned short>(packed >> 16);
-      }
-#else
-      if (in_pairs && both) {
-        *reinterpret_cast<float2*>(to) = make_float2(first, second);
-      } else {
-        to[0] = first;
-        if (both) to[out_column] = second;
-      }
-#endif
+    const bool is_whole = first_row + 64 <= rows && (work.column + 1) * kColumns <= columns;
+    if (is_whole) {
+      store_tile<true>(sums, scales_of_ends, end, out, pitch, in_pairs, tile_rows, first_column, rows, columns);
+    } else {
+      store_tile<false>(sums, scales_of_ends, end, out, pitch, in_pairs, tile_rows, first_column, rows, columns);
     }
   }
 }

@@ -1,0 +1,95 @@
+"""`quantised_matmul`: few rows times weights of 4 or 8 bits in groups, at the speed of memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from constrint.choose import Request, decide
+from constrint.errors import ConstrintError, UsageError
+from constrint.kernels.gemm.quantised.launch import quantised_launches
+from constrint.kernels.gemm.quantised.shape import MOST_ROWS
+from constrint.kernels.gemm.quantised.weights import BEYOND, QuantisedWeight
+from constrint.kernels.launch.cuda.nvrtc import nvrtc_here
+from constrint.kernels.launch.device import gpu_of
+from constrint.kernels.launch.plan.recipe import RecordedCall, recipe_of
+from constrint.kernels.launch.plan.scratch import NotedScratch
+from constrint.kernels.launch.plan.shape import NotPlannedError
+from constrint.kernels.launch.plan.table import IS_NEW, WANTS_GRAD, PlanTable
+from constrint.select.workload import Workload
+
+
+def quantised_matmul(x: Tensor, weight: QuantisedWeight, bias: Tensor | None = None) -> Tensor:
+    """x @ W^T + bias, W being (numbers - zeros) * scales; added up in fp32, rounded once.
+
+    Args:
+        x: (..., K), of the type that the weight was packed for.
+        weight: W (N, K), packed: `QuantisedWeight.of`, `quantise`.
+        bias: (N,).
+
+    Returns:
+        A new tensor (..., N). More than 16 rows are multiplied by `matmul` with W unpacked; without a kernel (the CPU,
+        other GPUs) by torch.
+
+    Raises:
+        UsageError: For shapes and types that do not go together. The product has no gradients.
+    """
+    if not isinstance(x, Tensor) or not isinstance(weight, QuantisedWeight):
+        raise UsageError("quantised_matmul takes a tensor and a QuantisedWeight.")
+    if x.dim() < 1 or x.shape[-1] != weight.k or x.dtype != weight.dtype or x.dtype not in BEYOND:
+        raise UsageError(
+            f"quantised_matmul takes x (..., {weight.k}) of {weight.dtype}, got {tuple(x.shape)} of {x.dtype}."
+        )
+    if bias is not None and tuple(bias.shape) != (weight.n,):
+        raise UsageError(f"quantised_matmul takes a bias ({weight.n},), got {tuple(bias.shape)}.")
+    if torch.is_grad_enabled() and (x.requires_grad or (bias is not None and bias.requires_grad)):
+        raise UsageError("quantised_matmul has no gradients: call it in torch.no_grad().")
+    rows = x.reshape(-1, weight.k)
+    if rows.shape[0] > MOST_ROWS:
+        from constrint.kernels.gemm.op import matmul  # loaded where there are many rows
+
+        return matmul(rows, weight.dense(x.dtype).T, bias).view(*x.shape[:-1], weight.n)
+    if rows.stride(-1) != 1:
+        rows = rows.contiguous()
+    extra = weight.n, weight.k, weight.bits, weight.group
+    out: Any = _PLANS.call(False, extra, rows, weight.packed, weight.scales, bias)
+    if out is IS_NEW:
+        out = _PLANS.learn(extra, rows, weight.packed, weight.scales, bias)
+    if out is None or out is WANTS_GRAD:
+        wide = rows.float() @ weight.dense(torch.float32).T
+        out = (wide if bias is None else wide + bias.float()).to(x.dtype)
+    result: Tensor = out
+    return result.view(*x.shape[:-1], weight.n)
+
+
+def _build(tensors: tuple[Tensor | None, ...], extra: Any) -> RecordedCall:
+    """The plan of a call.
+
+    Raises:
+        NotPlannedError: For calls that no kernel computes.
+    """
+    x, packed, scales, bias = tensors
+    if x is None or packed is None or scales is None:
+        raise NotPlannedError("an operand is missing")
+    n, k, bits, group = extra
+    gpu = gpu_of(x.device)
+    if gpu is None or not nvrtc_here() or not x.numel():
+        raise NotPlannedError("no kernel computes this product")
+    weight = QuantisedWeight(packed, scales, n, k, bits, group, x.dtype)
+    dtype = "bf16" if x.dtype == torch.bfloat16 else "fp16"
+    sizes, options = {"m": x.shape[0], "n": n, "k": k}, {"bits": bits, "group": group}
+    try:
+        config = decide(
+            Request("quantised_gemm", Workload("quantised_gemm", sizes, dtype, options), gpu, x.device)
+        ).config
+    except ConstrintError as error:
+        raise NotPlannedError(str(error)) from error
+    scratch = NotedScratch()
+    out = torch.empty((x.shape[0], n), dtype=x.dtype, device=x.device)
+    launches = quantised_launches(gpu, x, weight, out, config, bias, scratch)
+    return recipe_of(launches, tensors, [out], scratch, f"quantised_gemm.cuda {dict(config)}")
+
+
+_PLANS = PlanTable("quantised_matmul", _build, torch.get_float32_matmul_precision)

@@ -1,0 +1,183 @@
+"""The quantised GEMM as an operation: X (M, K) of 16 bits times weights of 4 or 8 bits in groups, for up to 16 rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from constrint.errors import UnsupportedError
+from constrint.hwmodels import GpuModel
+from constrint.kernels.gemm.quantised.shape import (
+    MOST_ROWS,
+    READ,
+    ROWS,
+    block_use,
+    chunk_of,
+    packed_bytes,
+    padded,
+    rules,
+)
+from constrint.select.candidate import Config
+from constrint.select.cost import CostColumns, dram_bytes_per_s, launch_offset_s
+from constrint.select.limits import BlockUse
+from constrint.select.spec import Columns, KernelSpec, Launch, Param, Rule, Vars
+from constrint.select.workload import Size, Workload
+
+INSTRUCTION = "mma"
+#: Start and end of a launch, the last chunk of a block, and the share of the bandwidth that reads reach. Assumed.
+LAUNCH_S, CHUNK_S, DRAM_SHARE = 5e-6, 1e-6, 0.9
+#: Bytes that an SM has to have under way to read at its share of the bandwidth. Assumed: a microsecond of latency.
+LATENCY_S = 1e-6
+
+
+class QuantisedSpec(KernelSpec):
+    """Warps read weights once, in the order in which matrix instructions take them."""
+
+    operation = "quantised_gemm"
+    name = "cuda"
+    summary = f"C[M,N] = X[M,K] @ W[N,K]^T with W of 4 or 8 bits in groups, M up to {MOST_ROWS}, CUDA C++"
+    dtypes = ("bf16", "fp16")
+    sizes = (
+        Size("m", 1, "rows of X and C", 1, MOST_ROWS),
+        Size("n", 4096, "rows of W, columns of C"),
+        Size("k", 4096, "columns of X and W"),
+    )
+    options = (
+        Size("bits", 4, "bits of a weight, 4 or 8", 4, 8),
+        Size("group", 128, "numbers along K that share a scale and a zero", 32, 1 << 20),
+    )
+
+    @cached_property
+    def device_files(self) -> tuple[Path, ...]:
+        """Its source, and the epilogue that it shares with the CUDA GEMM."""
+        folder = Path(__file__).parent
+        return (folder / "source" / "kernel.cu", folder.parent / "cuda" / "source" / "epilogue.cuh")
+
+    @property
+    def compilers(self) -> Mapping[str, str]:
+        """NVRTC."""
+        from constrint.kernels.launch.cuda.nvrtc import nvrtc_here
+
+        return nvrtc_here()
+
+    def check_dtype(self, gpu: GpuModel, workload: Workload) -> None:
+        """Raise UnsupportedError for GPUs without mma.sync, and for bits and groups that the kernel does not take."""
+        matrix = gpu.dot_unit(workload.dtype)
+        bits, group = facts_of(workload)
+        if matrix is None or INSTRUCTION not in (matrix.kind, matrix.fallback):
+            raise UnsupportedError(
+                f"{self.full_name}: it is written for {INSTRUCTION}.sync of NVIDIA's sm_80 and later."
+            )
+        if not takes(bits, group):
+            raise UnsupportedError(
+                f"{self.full_name}: it takes 4 or 8 bits, and groups of a power of two times 64 or 32."
+            )
+
+    def params(self, gpu: GpuModel, workload: Workload) -> Iterable[Param]:
+        """Reads of a chunk, and blocks of an SM."""
+        power = "powers of two, as groups are"
+        return (
+            Param("tiles", (8, 4, 16), "reads of a warp for a chunk", power, "t"),
+            Param("resident", (2, 3, 1, 4), "blocks that an SM is to hold", "leaves threads so many registers", "res"),
+        )
+
+    def rules(self, gpu: GpuModel, workload: Workload, v: Vars) -> Iterator[Rule]:
+        """Rules of the kernel."""
+        yield from rules(gpu, workload.sizes["m"], *facts_of(workload), v)
+
+    def use(self, gpu: GpuModel, workload: Workload, v: Vars) -> BlockUse:
+        """Warps, registers and shared memory of one block."""
+        return block_use(gpu, v, workload.sizes["m"], facts_of(workload)[0])
+
+    def moved_bytes(self, workload: Workload) -> int:
+        """Bytes of packed weights with scales and zeros, X and C."""
+        m, n, k = (workload.sizes[name] for name in ("m", "n", "k"))
+        return packed_bytes(n, k, *facts_of(workload)) + 2 * m * (k + n)
+
+    def num_operations(self, workload: Workload) -> int:
+        """Multiplications and additions."""
+        return 2 * workload.sizes["m"] * workload.sizes["n"] * workload.sizes["k"]
+
+    def num_terms(self, workload: Workload) -> int:
+        """K."""
+        return workload.sizes["k"]
+
+    def cost(self, gpu: GpuModel, workload: Workload, columns: Columns, blocks_per_sm: NDArray[Any]) -> CostColumns:
+        """Predicted time per row: what is read at a rate that grows with what is under way, whole chunks a block."""
+        v = {name: np.asarray(column, dtype=np.float64) for name, column in columns.items()}
+        bits, _ = facts_of(workload)
+        rows, depth = padded(workload.sizes["n"], workload.sizes["k"], bits)
+        units, slots = rows / ROWS * (depth / chunk_of(v, bits)), gpu.device.sm_count * v["resident"]
+        share = np.ceil(units / slots) / (units / slots)
+        rate = dram_bytes_per_s(gpu, DRAM_SHARE)
+        under_way = np.minimum(units, slots) * v["tiles"] * 8 * 512 / LATENCY_S
+        seconds = self.moved_bytes(workload) * share / np.minimum(rate, under_way) + CHUNK_S * v["resident"] / 2
+        return CostColumns(LAUNCH_S + launch_offset_s(gpu) + seconds, {"DRAM": seconds})
+
+    def assumptions(self, gpu: GpuModel, workload: Workload) -> tuple[str, ...]:
+        """Its times rest on assumptions."""
+        return (f"{self.full_name}: no time of it was fitted; its constants are assumed",)
+
+    def inputs(self, gpu: GpuModel, workload: Workload, *, device: Any = "meta", seed: int = 0) -> dict[str, Any]:
+        """X and packed weights."""
+        import torch
+
+        from constrint.kernels.gemm.quantised.weights import random_weight
+
+        generator = None if torch.device(device).type == "meta" else torch.Generator(device).manual_seed(seed)
+        dtype = torch.bfloat16 if workload.dtype == "bf16" else torch.float16
+        m, n, k = (workload.sizes[name] for name in ("m", "n", "k"))
+        bits, group = facts_of(workload)
+        x = torch.randn((m, k), device=device, generator=generator).to(dtype)
+        weight = random_weight(n, k, bits, group, dtype, device=device, generator=generator)
+        return {"x": x, "packed": weight.packed, "scales": weight.scales}
+
+    def outputs(self, gpu: GpuModel, workload: Workload, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """C, empty."""
+        import torch
+
+        x = inputs["x"]
+        return {"out": torch.empty((x.shape[0], workload.sizes["n"]), dtype=x.dtype, device=x.device)}
+
+    def launches(
+        self, gpu: GpuModel, workload: Workload, config: Config, inputs: Mapping[str, Any], outputs: Mapping[str, Any]
+    ) -> Sequence[Launch]:
+        """The one launch. Needs torch."""
+        from constrint.kernels.gemm.quantised.launch import quantised_launches
+        from constrint.kernels.gemm.quantised.weights import QuantisedWeight
+
+        bits, group = facts_of(workload)
+        sizes = workload.sizes["n"], workload.sizes["k"]
+        weight = QuantisedWeight(inputs["packed"], inputs["scales"], *sizes, bits, group)
+        return quantised_launches(gpu, inputs["x"], weight, outputs["out"], config)
+
+    def reference(self, workload: Workload, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """C in fp64."""
+        import torch
+
+        from constrint.kernels.gemm.quantised.weights import QuantisedWeight
+
+        sizes = workload.sizes["n"], workload.sizes["k"]
+        weight = QuantisedWeight(inputs["packed"], inputs["scales"], *sizes, *facts_of(workload))
+        return {"out": inputs["x"].double() @ weight.dense(torch.float64).T}
+
+
+def facts_of(workload: Workload) -> tuple[int, int]:
+    """Bits of a weight, and the size of a group."""
+    return workload.options.get("bits", 4), workload.options.get("group", 128)
+
+
+def takes(bits: int, group: int) -> bool:
+    """Whether the kernel takes such weights: a group has whole reads of a warp, a power of two of them."""
+    if bits not in READ or group % READ[bits]:
+        return False
+    reads = group // READ[bits]
+    return reads & (reads - 1) == 0
+
+
+SPECS = (QuantisedSpec(),)
