@@ -56,14 +56,15 @@ def in_cuda(x: NDArray[np.float32], activation: str, output: str, folder: Path) 
     macros = [f"-DOUT={OUTPUTS[output]}", f"-DACTIVATION={NUMBERS[activation]}"]
     options = ["-O2", "-w", "-std=c++17", "-mfma", "-ffp-contract=off", "-shared", "-fPIC"]
     subprocess.run(["g++", *options, *macros, "activate.cc", "-o", "activate.so"], cwd=folder, check=True)
-    made = np.ascontiguousarray(x, dtype=np.float32).copy()
+    made: NDArray[np.float32] = np.ascontiguousarray(x, dtype=np.float32).copy()
     library = ctypes.CDLL(str(folder / "activate.so"))
     library.run(ctypes.c_void_p(made.ctypes.data), ctypes.c_longlong(len(made)))
     return made
 
 
 def _sigmoid(x: Tensor) -> Tensor:
-    return torch.special.expit(x)
+    exact: Tensor = torch.special.expit(x)
+    return exact
 
 
 #: Exact values in fp64, with a small relative error however small they are.

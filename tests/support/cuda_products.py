@@ -66,7 +66,7 @@ class End(NamedTuple):
             has_bias=draw.random() < 0.5,
             has_source=source,
             source_by_columns=draw.random() < 0.3,
-            activation=draw.choice((None, "relu", "gelu", "silu")),
+            activation=draw.choice((None, "relu", "gelu", "silu", "gelu_tanh", "sigmoid", "quick_gelu")),
             result=draw.choice(("float32", "bfloat16", "float16") if dtype != "int8" else ("float32", "bfloat16")),
         )
 
@@ -176,7 +176,9 @@ def exact_product(given: Made, dtype: str, end: End) -> tuple[Any, Any]:
     # 1.13 is the steepest slope of gelu; arithmetic in fp32 adds a few roundings where more is done with sums.
     after = 0.0 if end.is_plain else 2.0**-21
     error = 1.13 * (each * size + after * (size + terms))
-    return exact, ROUNDOFF[kind] * exact.abs() * 1.01 + error + least + (after > 0) * 2.0**-24
+    # Activations for bf16 may miss by a sixteenth of a unit before they are rounded (`test_activations.py`).
+    share = 1.125 if kind == "bfloat16" and end.activation else 1.01
+    return exact, ROUNDOFF[kind] * exact.abs() * share + error + least + (after > 0) * 2.0**-24
 
 
 def share_of(allowed: tuple[Any, Any], given: Made) -> float:

@@ -13,8 +13,8 @@ from tests.kernels.gemm.test_activations import missed
 from tests.support.activations_on_cpu import numbers
 
 
-@triton.jit
-def activating(x_ptr, number, name: tl.constexpr, out_dtype: tl.constexpr, block: tl.constexpr):
+@triton.jit  # type: ignore[untyped-decorator]
+def activating(x_ptr: Any, number: Any, name: tl.constexpr, out_dtype: tl.constexpr, block: tl.constexpr) -> None:
     """Activate numbers in place, in fp32."""
     at = tl.program_id(0) * block + tl.arange(0, block)
     x = tl.load(x_ptr + at, mask=at < number, other=0.0)

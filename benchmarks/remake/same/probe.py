@@ -102,7 +102,8 @@ def facts_of_launch(launch: Any, gpu: Any, memory: dict[Any, int], code: Path) -
 def facts_of(value: Any, memory: dict[Any, int]) -> Any:
     """A value as JSON that is equal for equal values: tensors by type, shape, strides and whose memory they are.
 
-    Axes of one element change nothing of what a kernel gets, nor do facts that are None: the other checkout may lack them.
+    Axes of one element change nothing of what a kernel gets, nor do facts that are None, which the other checkout may
+    lack.
     """
     if isinstance(value, Mapping):
         return {str(name): facts_of(each, memory) for name, each in value.items()}

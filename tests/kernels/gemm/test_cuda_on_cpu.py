@@ -160,7 +160,7 @@ def call_of(case: Case) -> GemmCall:
         bias = torch.randint(-9, 9, (n,)).to(case.dtype) if "bias" in case.end else None
         source = None
         if "source" in case.end:
-            source = torch.full((case.batch, m, n + 6), torch.nan).to(case.dtype)[:, :, 2 : n + 2]
+            source = torch.full((case.batch, m, n + 8), torch.nan).to(case.dtype)[:, :, 8:]
             source.copy_(torch.randint(-9, 9, size))
         activation = case.end[-1] if case.end[-1] in ACTIVATIONS else None
         # Sums of many small numbers, so that activations are not all flat.
@@ -236,12 +236,8 @@ MISTAKES: dict[str, tuple[str, str, str, str, str]] = {
     "the bias of the other row, where it is turned": (
         *("boxes, bias and silu, turned", "store.cuh", "const float bias = @ ?", "number % 2", "number % 2 == 0"),
     ),
-    "the source of the other row": (
-        "boxes, everything, in turns",
-        "store.cuh",
-        "= (row + @) * s.end",
-        "8 * i",
-        "8 - 8 * i",
+    "the source of other rows": (
+        *("boxes, everything, in turns", "store.cuh", "      const int row = lane / 8 + @;", "4 * i", "4 * (3 - i)"),
     ),
     "rows of C are taken for aligned": (
         *("results of 16 bits, narrow", "store.cuh", "if (@) {", "s.is_aligned", "true"),

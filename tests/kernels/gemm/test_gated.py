@@ -46,7 +46,8 @@ def test_gradients_are_right(activation: str) -> None:
     tensors = operands(grad=True)
 
     def function(a: Tensor, gate: Tensor, up: Tensor, bias_gate: Tensor, bias_up: Tensor) -> Tensor:
-        return gated_matmul(a, gate, up, activation=activation, bias_gate=bias_gate, bias_up=bias_up)
+        out: Tensor = gated_matmul(a, gate, up, activation=activation, bias_gate=bias_gate, bias_up=bias_up)
+        return out
 
     assert torch.autograd.gradcheck(function, tensors)
 
@@ -55,7 +56,8 @@ def test_torch_compile_sees_one_operator() -> None:
     a, gate, up, *_ = operands(dtype=torch.float32)
 
     def function(x: Tensor) -> Tensor:
-        return gated_matmul(x, gate, up, activation="gelu") + 1
+        out: Tensor = gated_matmul(x, gate, up, activation="gelu") + 1
+        return out
 
     compiled = torch.compile(function, fullgraph=True, backend="eager")
     torch.testing.assert_close(compiled(a), gated_matmul(a, gate, up, activation="gelu") + 1)
@@ -95,15 +97,15 @@ def test_what_does_not_go_together_is_refused() -> None:
 
 def test_why_decides_between_one_launch_and_a_composition() -> None:
     a, weights = torch.empty(8192, 768, dtype=torch.bfloat16), torch.empty(2 * 3072, 768, dtype=torch.bfloat16)
-    decision = gated_matmul.why(a, weights.t(), gpu="h200")  # type: ignore[attr-defined]
+    decision = gated_matmul.why(a, weights.t(), gpu="h200")
     assert {program.name for program in decision.programs} == {"gated.cuda", "gated.composition"}
     assert decision.program.name == "gated.cuda"
     assert "gated.composition" in str(decision)
-    elsewhere = gated_matmul.why(a, weights.t(), gpu="a100-sxm4-80gb")  # type: ignore[attr-defined]
+    elsewhere = gated_matmul.why(a, weights.t(), gpu="a100-sxm4-80gb")
     assert elsewhere.program.name == "gated.composition"
     assert elsewhere.program_of("gated.cuda").refusal
     with pytest.raises(UsageError, match="name a GPU"):
-        gated_matmul.why(a, weights.t())  # type: ignore[attr-defined]
+        gated_matmul.why(a, weights.t())
 
 
 def test_a_named_kernel_that_cannot_run_says_why() -> None:

@@ -107,7 +107,9 @@ def test_products(name: str, layout: str, shape: tuple[int, int, int, int], epil
     # 1.13 is the steepest slope of gelu; fp32 arithmetic of the epilogue adds a few roundings.
     error = 1.13 * sums * (PRODUCT_ERROR.get(name, 0.0) + k * 2.0**-24 * (name != "int8")) + 2.0**-22 * terms
     least = 2.0**-24 if kind.is_floating_point else 0.0
-    bound = 1.01 * error * kind.is_floating_point + ROUNDOFF[kind] * z.abs() + least
+    # Activations for bf16 may miss by a sixteenth of a unit before they are rounded (`test_activations.py`).
+    rounding = ROUNDOFF[kind] * (1.125 if "activation" in options and kind == torch.bfloat16 else 1.0)
+    bound = 1.01 * error * kind.is_floating_point + rounding * z.abs() + least
     excess = ((out.double() - z).abs() / bound.clamp(min=1e-300)).nan_to_num(float("inf"))
     assert int((excess > 1).sum()) == 0, f"beyond the bound, the worst by {excess.max().item():.2g}"
 

@@ -65,8 +65,10 @@ def excess(dtype: torch.dtype, shape: tuple[int, int, int], end: dict[str, Any],
             read = torch.maximum(read, z.abs())
     z = ACTIVATIONS[activation](z) if activation else z
     # 1.13 is the steepest slope of gelu.
+    # Activations for bf16 may miss by a sixteenth of a unit before they are rounded (`test_activations.py`).
+    rounding = ROUNDOFF[dtype] * (1.125 if activation and dtype == torch.bfloat16 else 1.0)
     arithmetic = sums * k * 2.0**-24 + 2.0**-22 * terms
-    bound = 1.01 * 1.13 * (arithmetic + ROUNDOFF[dtype] * read) + ROUNDOFF[dtype] * z.abs() + 2.0**-24
+    bound = 1.01 * 1.13 * (arithmetic + ROUNDOFF[dtype] * read) + rounding * z.abs() + 2.0**-24
     worst = 0.0
     for _ in range(3):  # the first call records the plan, later ones run it
         out = matmul(a, b, bias, c=c, alpha=alpha, beta=beta, activation=activation, kernel=COMPOSED)

@@ -192,6 +192,16 @@ inline void store_matrices(unsigned to, Words_... words) {
       unfenced[fibers::current].push_back({line + 2 * (kIsTransposed ? row : column), number});
     }
 }
+template <typename... Words_>
+inline void load_matrices(unsigned from, Words_&... words) {
+  unsigned* const own[] = {&words...};
+  const int lane = fibers::self().thread % 32;
+  for (int i = 0; i < static_cast<int>(sizeof...(words)); ++i) {
+    const unsigned line = __shfl_sync(~0u, from, 8 * i + lane / 4);
+    std::memcpy(own[i], shared_memory + line + lane % 4 * 4, 4);
+  }
+}
+inline void store_unit(unsigned to, uint4 unit) { std::memcpy(shared_memory + to, &unit, 16); }
 inline void store_shared(unsigned to, sum_t value) { std::memcpy(shared_memory + to, &value, 4); }
 inline void store_shared(unsigned to, sum_t first, sum_t second) {
   store_shared(to, first), store_shared(to + 4, second);

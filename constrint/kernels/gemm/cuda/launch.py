@@ -102,18 +102,20 @@ def cuda_launches(call: GemmCall, config: Mapping[str, int]) -> list[CudaLaunch]
 
 
 def _is_added_in_boxes(config: Mapping[str, int], bias: Tensor | None, source: Tensor | None, out: Tensor) -> bool:
-    """Whether the end can be added to sums in the order of wgmma, which reads two elements at a time.
+    """Whether the end can be added to sums in the order of wgmma, which reads two elements of the bias at a time.
 
-    A source matrix has to lie by rows, as C does, and to have its type; its elements take registers beside the sums.
+    A source matrix has to lie by rows of whole vectors, as C does, and to have its type; its elements take registers
+    beside the sums.
     """
     if bias is not None and bias.data_ptr() % (2 * bias.element_size()):
         return False
     if source is None:
         return True
-    is_like = source.dtype == out.dtype and source.stride(2) == 1
-    is_like = is_like and source.stride(1) % 2 == 0 and source.stride(0) % 2 == 0
+    own = source.stride(0) if source.shape[0] > 1 else 0
+    steps = source.data_ptr(), own * source.element_size(), source.stride(1) * source.element_size()
+    is_like = source.dtype == out.dtype and source.stride(2) == 1 and all(step % ROW_BYTES == 0 for step in steps)
     has_room = not config["turned"] and WgmmaTile.of(config).sums <= SUMS_BESIDE_SOURCE
-    return is_like and has_room and source.data_ptr() % (2 * source.element_size()) == 0
+    return is_like and has_room
 
 
 def _batch_arguments(

@@ -36,10 +36,10 @@ class Activation:
 ACTIVATIONS: dict[str, Activation] = {
     "relu": Activation(1, "max(x, 0)", 0, 0, 1, 0),
     "gelu": Activation(2, "x / 2 * (1 + erf(x / sqrt(2)))", 9, 1, 27, 1),
-    "silu": Activation(3, "x / (1 + exp(-x))", 11, 1, 14, 2),
-    "gelu_tanh": Activation(4, "x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3)))", 13, 1, 26, 2),
+    "silu": Activation(3, "x / (1 + exp(-x))", 5, 2, 14, 2),
+    "gelu_tanh": Activation(4, "x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3)))", 7, 2, 26, 2),
     "sigmoid": Activation(5, "1 / (1 + exp(-x))", 4, 2, 13, 2),
-    "quick_gelu": Activation(6, "x / (1 + exp(-1.702 * x))", 11, 1, 15, 2),
+    "quick_gelu": Activation(6, "x / (1 + exp(-1.702 * x))", 5, 2, 15, 2),
     "relu2": Activation(7, "max(x, 0)^2", 2, 0, 2, 0),
     "tanh": Activation(8, "tanh(x)", 1, 1, 22, 2),
 }

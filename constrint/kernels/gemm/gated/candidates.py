@@ -23,8 +23,9 @@ from constrint.select.workload import Workload
 
 FUSED, COMPOSITION = "cuda", "composition"
 NAMES = (FUSED, COMPOSITION)
-#: Share of the fused kernel's time that the composition has to save at least.
-LEAST_SHARE = 0.05
+#: Share of the fused kernel's predicted time that the composition has to save at least. Of five pairs on an H100 the
+#: fused kernel took 0.65 to 0.92 of the composition's time, and predictions said 0.64 to 1.15.
+LEAST_SHARE = 0.2
 
 
 def candidates(request: Request, refused: Sequence[Refusal]) -> list[Program]:

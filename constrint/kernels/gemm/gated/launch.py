@@ -34,8 +34,8 @@ class GatedCall:
     """One pair to launch: out = activation(a @ gate + bias_gate) * (a @ up + bias_up).
 
     Args:
-        a: (M, K), rows or columns contiguous, rows at multiples of 16 bytes.
-        gate, up: (K, N), likewise, with the same strides.
+        a: (M, K), contiguous rows at multiples of 16 bytes.
+        gate, up: (K, N), rows or columns contiguous, likewise, with the same strides.
         out: (M, N), contiguous rows at multiples of 16 bytes.
         bias_gate, bias_up: (N,), contiguous and of one dtype, both or none.
         activation: Its name.
@@ -108,6 +108,8 @@ def why_not(call: GatedCall) -> str:
         along = 1 if t.stride(1) == 1 else 0
         if t.stride(along) != 1 or t.data_ptr() % ROW_BYTES or t.stride(1 - along) * t.element_size() % ROW_BYTES:
             return f"rows or columns of {name} start at multiples of {ROW_BYTES} bytes"
+    if a.stride(1) != 1:
+        return f"a lies along K, got strides {a.stride()}"
     if out.stride(1) != 1 or out.shape[1] * out.element_size() % ROW_BYTES:
         return f"rows of the result are multiples of {ROW_BYTES} bytes, got {out.shape[1]} columns"
     biases = [bias for bias in (call.bias_gate, call.bias_up) if bias is not None]

@@ -246,11 +246,11 @@ def _on_gpu(
 
 def _launched(tensors: tuple[Any, ...], activation: str, config: str) -> Tensor:
     """A call of the fused kernel without a plan, where launches are observed."""
-    a, gate, _, bias_gate, bias_up = tensors
+    a, gate, up, bias_gate, bias_up = tensors
     out = torch.empty((a.shape[0], gate.shape[1]), dtype=a.dtype, device=a.device)
     decision = decide(_request(a, gate, bias_gate, bias_up, activation, FUSED, config))
     assert decision.gpu is not None
-    gated_launch(decision.gpu, GatedCall(*tensors[:3], out, bias_gate, bias_up, activation), decision.config).run()
+    gated_launch(decision.gpu, GatedCall(a, gate, up, out, bias_gate, bias_up, activation), decision.config).run()
     return out
 
 

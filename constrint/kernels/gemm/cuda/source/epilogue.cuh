@@ -80,12 +80,12 @@ __device__ __forceinline__ float polynomial(const float (&c)[kNumber], float x) 
   return y;
 }
 
-// Results of 16 bits take approximations, whose errors `tests/kernels/gemm/test_activations.py` proves. Numbers x * s(x)
-// with s(x) = 1 - s(-x) are max(x, 0) - |x| * s(-|x|), so that only s of negative numbers is needed, with a small
-// relative error. As in torch, NaN stays NaN, infinity stays infinity, and -infinity becomes NaN: |x| is limited where x
-// is positive.
+// Results of 16 bits take approximations, whose errors `tests/kernels/gemm/test_activations.py` proves. Every instruction
+// counts, even where another consumer multiplies meanwhile: both read the same registers' ports. As in torch, NaN stays
+// NaN, infinity stays infinity, and -infinity becomes NaN where x is a factor.
 
-// x / 2 * (1 + erf(x / sqrt(2))): the logarithm of s(-|x|) is smooth, so that a polynomial in |x| serves all x.
+// x / 2 * (1 + erf(x / sqrt(2))) = x * s(x) with s(x) = 1 - s(-x), which is max(x, 0) - |x| * s(-|x|). The logarithm of
+// s(-|x|) is smooth, so that a polynomial in |x| serves all x. |x| is limited where x is positive, for infinity's sake.
 __device__ __forceinline__ float gelu(float x) {
 #if OUT == 1
   const float c[] = {-1.0002137422561646f, -1.1479676961898804f, -0.46656537055969240f,
@@ -100,22 +100,9 @@ __device__ __forceinline__ float gelu(float x) {
   return fmaf(-fabsf(m), power_of_two(polynomial(c, fabsf(m))), fmaxf(x, 0.0f));
 }
 
-// x times the sigmoid of a number with the sign of x whose exponential, exp(-|...|), is 2^exponent: that sigmoid of what
-// is negative is e / (1 + e). A polynomial takes fewer clocks than a reciprocal beside the power.
-__device__ __forceinline__ float times_sigmoid(float x, float m, float exponent) {
-#if OUT == 1
-  const float c[] = {0.9999489784240723f, -0.9962753653526306f, 0.9534180760383606f, -0.7705665230751038f,
-                     0.4179317057132721f, -0.10448237508535385f};
-#else
-  const float c[] = {0.9999984502792358f, -0.9998036026954651f, 0.9957388043403625f, -0.9633268117904663f,
-                     0.8362321257591248f, -0.5654387474060059f, 0.2457161247730255f, -0.049117110669612885f};
-#endif
-  const float e = power_of_two(exponent);
-  return fmaf(-fabsf(m), e * polynomial(c, e), fmaxf(x, 0.0f));
-}
-
-// Beyond it sigmoids are 0 or 1.
-constexpr float kFar = 100.0f, kLog2E = 1.4426950408889634f;
+// 1 / (1 + 2^exponent), the sigmoid of -exponent * ln(2).
+__device__ __forceinline__ float sigmoid(float exponent) { return reciprocal(1.0f + power_of_two(exponent)); }
+constexpr float kLog2E = 1.4426950408889634f;
 
 __device__ __forceinline__ float activate(float x) {
   [[maybe_unused]] constexpr bool kIsNarrow = OUT < 2;
@@ -125,24 +112,20 @@ __device__ __forceinline__ float activate(float x) {
     return 0.5f * x * (1.0f + erff(x * 0.7071067811865476f));
   }
   if constexpr (ACTIVATION == 3) {
-    const float m = at_most(x, kFar);
-    if constexpr (kIsNarrow) return times_sigmoid(x, m, -kLog2E * fabsf(m));
+    if constexpr (kIsNarrow) return x * sigmoid(-kLog2E * x);
     return x / (1.0f + expf(-x));
   }
   if constexpr (ACTIVATION == 4) {  // gelu_tanh: x times the sigmoid of 2 * sqrt(2 / pi) * (x + 0.044715 * x^3)
     constexpr float kFirst = 1.5957691216057308f, kThird = kFirst * 0.044715f;
-    const float m = at_most(x, kFar);
-    if constexpr (kIsNarrow)
-      return times_sigmoid(x, m, fabsf(m) * fmaf(m * m, -kThird * kLog2E, -kFirst * kLog2E));
+    if constexpr (kIsNarrow) return x * sigmoid(x * fmaf(x * x, -kThird * kLog2E, -kFirst * kLog2E));
     return 0.5f * x * (1.0f + tanhf(0.5f * x * fmaf(x * x, kThird, kFirst)));
   }
   if constexpr (ACTIVATION == 5) {  // sigmoid
-    if constexpr (kIsNarrow) return reciprocal(1.0f + power_of_two(-kLog2E * x));
+    if constexpr (kIsNarrow) return sigmoid(-kLog2E * x);
     return 1.0f / (1.0f + expf(-x));
   }
   if constexpr (ACTIVATION == 6) {  // quick_gelu
-    const float m = at_most(x, kFar);
-    if constexpr (kIsNarrow) return times_sigmoid(x, m, -1.702f * kLog2E * fabsf(m));
+    if constexpr (kIsNarrow) return x * sigmoid(-1.702f * kLog2E * x);
     return x / (1.0f + expf(-1.702f * x));
   }
   if constexpr (ACTIVATION == 7) return at_least_0(x) * at_least_0(x);

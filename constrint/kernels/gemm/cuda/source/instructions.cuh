@@ -273,6 +273,25 @@ __device__ __forceinline__ void store_matrices(
   }
 }
 
+// Loads matrices as `store_matrices` stores them.
+__device__ __forceinline__ void load_matrices(unsigned from, unsigned& first, unsigned& second) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];" : "=r"(first), "=r"(second) : "r"(from)
+               : "memory");
+}
+
+__device__ __forceinline__ void load_matrices(
+    unsigned from, unsigned& first, unsigned& second, unsigned& third, unsigned& fourth) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(first), "=r"(second), "=r"(third), "=r"(fourth)
+               : "r"(from)
+               : "memory");
+}
+
+__device__ __forceinline__ void store_unit(unsigned to, uint4 unit) {
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(unit.x), "r"(unit.y), "r"(unit.z), "r"(unit.w)
+               : "memory");
+}
+
 // What threads wrote to shared memory is seen by the TMA unit.
 __device__ __forceinline__ void fence_for_boxes() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 

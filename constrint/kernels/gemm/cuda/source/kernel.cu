@@ -379,11 +379,11 @@ __device__ __forceinline__ void consume(
 #endif
     unsigned begun = 0;
     if (SPLITS && number >= s.whole && threadIdx.x % kWarpgroup == 0) begun = count(counters_of(u, counters, consumer));
-#if STORES_BOXES && SOURCE
-#if BATCHED
+#if STORES_BOXES && !IS_PLAIN
+#if BATCHED && SOURCE
     s.source = static_cast<const unsigned char*>(s.first_source) + u.batch * s.source_batch;
 #endif
-    prefetch_source(s, u.row + first_row, u.column + first_column);
+    prefetch_addends(s, u.row + first_row, (u.column + first_column) / kHalves);
 #endif
     multiply(sums, u, shared, place, first_row, first_column, rank);
     if constexpr (kCluster > 1) {

@@ -39,14 +39,18 @@ __device__ __forceinline__ void prefetch_line(const void* line) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(line));
 }
 
-// What is added to sums of a thread in a few columns of wgmma: the bias of its columns, or of its rows where these are
-// C's columns, and elements of the source matrix. Those of all 64 columns of a box are loaded together, before whoever
-// stored last is waited for, where registers are left for them.
-constexpr int kAhead = kConsumerRegisters - kBlocks * kSums < 96 ? 2 : 8;
+// Brings a line to the L1 by a load that nobody waits for.
+__device__ __forceinline__ void touch_line(const void* line) {
+  unsigned short unused;
+  asm volatile("ld.global.nc.u16 %0, [%1];" : "=h"(unused) : "l"(line));
+}
+
+// The bias of a thread's columns, or of its rows where these are C's columns. That of all 64 columns of a box is loaded at
+// once, before whoever stored last is waited for, where registers are left for it.
+constexpr int kAhead = kConsumerRegisters - kBlocks * kSums < (SOURCE ? 112 : 96) ? 2 : 8;
 struct Added {
-  float2 bias[TURNED ? 1 : kAhead];  // where turned: of the thread's first and second row
-  unsigned source[SOURCE ? 2 * kAhead : 1];
-  float2 other[GATED ? kAhead : 1];  // the bias of second factors
+  float2 bias[TURNED ? 1 : kAhead];    // where turned: of the thread's first and second row
+  float2 other[GATED ? kAhead : 1];    // of second factors
 };
 
 __device__ __forceinline__ Added load_addends(const Sizes& s, int row, int column, int columns) {
@@ -54,34 +58,59 @@ __device__ __forceinline__ Added load_addends(const Sizes& s, int row, int colum
   if constexpr (BIAS != 0 && TURNED) {
     added.bias[0].x = row < s.rows ? load_added<BIAS>(s.end.bias, row) : 0.0f;
     added.bias[0].y = row + 8 < s.rows ? load_added<BIAS>(s.end.bias, row + 8) : 0.0f;
-  }
+  } else if constexpr (BIAS != 0) {
 #pragma unroll
-  for (int j = 0; j < kAhead && 8 * j < columns; ++j) {
-    // C has whole units of eight columns.
-    const int at = column + 8 * j;
-    if constexpr (BIAS != 0 && !TURNED) {
+    for (int j = 0; j < kAhead && 8 * j < columns; ++j) {
+      // C has whole units of eight columns.
+      const int at = column + 8 * j;
       if (at < s.columns) added.bias[j] = load_two<BIAS>(s.end.bias, at);
 #if GATED
       if (at < s.columns) added.other[j] = load_two<BIAS>(s.end.source, at);
 #endif
     }
-    if constexpr (SOURCE != 0) {
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const long long place = (row + 8 * i) * s.end.source_row + at;
-        if (at < s.columns && row + 8 * i < s.rows)
-          added.source[2 * j + i] = __ldg(
-              reinterpret_cast<const unsigned*>(static_cast<const unsigned short*>(s.end.source) + place));
-      }
-    }
   }
   return added;
+}
+
+// A warp's rows of the source matrix in the columns of a box: whole units of eight columns, four rows at a time.
+struct Units {
+  uint4 of[SOURCE ? 4 : 1];
+};
+
+__device__ __forceinline__ Units load_source(const Sizes& s, int first_row, int first_column, int lane, int columns) {
+  Units units = {};
+  if constexpr (SOURCE != 0) {
+    const int column = lane % 8 * 8;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int row = first_row + lane / 8 + 4 * i;
+      const long long at = row * s.end.source_row + first_column + column;
+      if (row < s.rows && column < columns && first_column + column < s.columns)
+        units.of[i] = __ldg(reinterpret_cast<const uint4*>(static_cast<const unsigned short*>(s.end.source) + at));
+    }
+  }
+  return units;
+}
+
+// Puts them where the box's results will be, so that every thread finds the elements of its sums.
+__device__ __forceinline__ void place_source(const Units& units, unsigned to, int warp, int lane, int pitch, int columns) {
+  if constexpr (SOURCE != 0) {
+    const int unit = lane % 8;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int row = lane / 8 + 4 * i;
+      if (unit * 8 < columns)
+        store_unit(to + (16 * warp + row) * pitch + (pitch == 128 ? (unit ^ row % 8) * 16 : unit * 16), units.of[i]);
+    }
+    __syncwarp();
+  }
 }
 
 // Two results of a thread next to each other: number 2 * j of its first row and 2 * j + 1 of its second row. With GATED
 // the sums of their second factors lie `kOther` further on.
 template <int kOther>
-__device__ __forceinline__ unsigned finish_two(const sum_t* sums, const End& end, const Added& added, int number) {
+__device__ __forceinline__ unsigned finish_two(
+    const sum_t* sums, const End& end, const Added& added, int number, unsigned source) {
   float x = end.alpha * static_cast<float>(sums[0]), y = end.alpha * static_cast<float>(sums[1]);
   if constexpr (BIAS != 0 && TURNED) {
     const float bias = number % 2 ? added.bias[0].y : added.bias[0].x;
@@ -90,8 +119,8 @@ __device__ __forceinline__ unsigned finish_two(const sum_t* sums, const End& end
     x += added.bias[number / 2].x, y += added.bias[number / 2].y;
   }
   if constexpr (SOURCE != 0) {
-    const float2 source = widened(added.source[number]);
-    x += end.beta * source.x, y += end.beta * source.y;
+    const float2 two = widened(source);
+    x += end.beta * two.x, y += end.beta * two.y;
   }
   x = activate(x), y = activate(y);
 #if GATED
@@ -102,14 +131,27 @@ __device__ __forceinline__ unsigned finish_two(const sum_t* sums, const End& end
   return narrow2(x, y);
 }
 
-// Asks the L2 for the source matrix of a tile, which is read once its sums are complete.
-__device__ __forceinline__ void prefetch_source(const Sizes& s, int first_row, int first_column) {
+// What is read once a tile's sums are complete: asks the L2 for its source matrix, and the L1 for its bias.
+__device__ __forceinline__ void prefetch_addends(const Sizes& s, int first_row, int first_column) {
+  constexpr int kLine = 128;
+  const int thread = threadIdx.x % kWarpgroup;
   if constexpr (SOURCE != 0) {
-    constexpr int kLine = 64, kLines = (kOwnColumns + kLine - 1) / kLine;
-    for (int item = threadIdx.x % kWarpgroup; item < kBlocks * 64 * kLines; item += kWarpgroup) {
-      const int row = first_row + item / kLines, column = first_column + item % kLines * kLine;
+    constexpr int kLines = (kOutColumns * 2 + kLine - 1) / kLine;
+    for (int item = thread; item < kBlocks * 64 * kLines; item += kWarpgroup) {
+      const int row = first_row + item / kLines, column = first_column + item % kLines * (kLine / 2);
       if (row < s.rows && column < s.columns)
         prefetch_line(static_cast<const unsigned short*>(s.end.source) + row * s.end.source_row + column);
+    }
+  }
+  if constexpr (BIAS != 0) {
+    constexpr int kBytes = BIAS == 4 ? 8 : BIAS == 3 || BIAS == 5 ? 4 : 2, kNumber = TURNED ? kOwnRows : kOutColumns;
+    const int first = TURNED ? first_row : first_column, left = (TURNED ? s.rows : s.columns) - first;
+    const int at = thread * (kLine / kBytes);
+    if (at < kNumber && at < left) {
+      touch_line(static_cast<const unsigned char*>(s.end.bias) + static_cast<long long>(first + at) * kBytes);
+#if GATED
+      touch_line(static_cast<const unsigned char*>(s.end.source) + static_cast<long long>(first + at) * kBytes);
+#endif
     }
   }
 }
@@ -124,6 +166,9 @@ __device__ __forceinline__ void store(
   const bool is_first = index % kWarpgroup == 0;
   const unsigned own = staging + consumer * kStagingBytes * BUFFERS;
   constexpr int kRest = kOutColumns % 64;
+#if SOURCE
+  Units units = load_source(s, first_row + 16 * warp, first_column, lane, kOutColumns);
+#endif
 #pragma unroll
   for (int block = 0; block < kBlocks; ++block) {
 #pragma unroll
@@ -147,6 +192,16 @@ __device__ __forceinline__ void store(
         }
       }
       named_sync(1 + consumer, kWarpgroup);
+#if SOURCE
+      place_source(units, to, warp, lane, is_narrow ? kRest * 2 : 128, width);
+      // The next box's elements are under way while this one is finished.
+      if (chunk + 64 < kOutColumns) {
+        units = load_source(
+            s, first_row + 64 * block + 16 * warp, first_column + chunk + 64, lane, kOutColumns - chunk - 64);
+      } else if (block + 1 < kBlocks) {
+        units = load_source(s, first_row + 64 * (block + 1) + 16 * warp, first_column, lane, kOutColumns);
+      }
+#endif
 #pragma unroll
       for (int j = 0; j < 8 && chunk + 8 * j < kOutColumns; j += 2) {
         const int at = 4 * (chunk / 8 + j);
@@ -156,12 +211,25 @@ __device__ __forceinline__ void store(
         if (j > 0 && j % kAhead == 0)
           added = load_addends(s, own_row, own_column + chunk + 8 * j, kOutColumns - chunk - 8 * j);
 #endif
+#if !IS_PLAIN
+        unsigned source[4] = {};
+#endif
+#if SOURCE
+        // See below.
+        const unsigned from = is_narrow ? to + (16 * warp + lane % 16) * (kRest * 2) + (j + lane / 16) * 16
+                                        : to + (16 * warp + lane % 16) * 128 + ((j + lane / 16) ^ lane % 8) * 16;
+        if (is_pair) {
+          load_matrices(from, source[0], source[1], source[2], source[3]);
+        } else {
+          load_matrices(from, source[0], source[1]);
+        }
+#endif
 #pragma unroll
         for (int i = 0; i < 4 && at + 2 * i < kSums / kHalves; ++i)
 #if IS_PLAIN
           words[i] = narrow2(s.end.alpha * sums[block][at + 2 * i], s.end.alpha * sums[block][at + 2 * i + 1]);
 #else
-          words[i] = finish_two<kSums / kHalves>(&sums[block][at + 2 * i], s.end, added, 2 * (j % kAhead) + i);
+          words[i] = finish_two<kSums / kHalves>(&sums[block][at + 2 * i], s.end, added, 2 * (j % kAhead) + i, source[i]);
 #endif
         // Of the matrices of 8 by 8, the second has the lower rows, and the third and fourth the next columns.
         const int row = TURNED ? 8 * (j + lane / 16) + lane % 8 : 16 * warp + lane % 16;
