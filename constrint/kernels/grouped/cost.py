@@ -19,6 +19,10 @@ from constrint.select.cost import CostColumns
 from constrint.select.spec import Columns
 from constrint.select.tile_work import derived
 
+#: Bytes of a block's shared memory for each expert: where its rows end, and its units.
+EXPERT_BYTES = 8
+#: The most experts.
+MOST_EXPERTS = 1024
 GROUPED = replace(CONSTANTS, batch_dram_share=0.9)
 #: Tiles of an expert beyond those that its rows would fill: its last one is half full, wherever its rows end.
 UNFILLED = 0.5

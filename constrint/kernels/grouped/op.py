@@ -22,9 +22,9 @@ from constrint.kernels.gemm import matmul
 from constrint.kernels.gemm.first_call import has_nvrtc, machine_of
 from constrint.kernels.gemm.operands import can_describe
 from constrint.kernels.gemm.reference import ACTIVATIONS, DTYPE_NAMES
+from constrint.kernels.grouped.cost import MOST_EXPERTS
 from constrint.kernels.grouped.launch import GroupedCall, grouped_launch
 from constrint.kernels.grouped.reference import clamped_ends, grouped_reference
-from constrint.kernels.grouped.spec import MOST_EXPERTS
 from constrint.kernels.launch.plan.recipe import RecordedCall, recipe_of
 from constrint.kernels.launch.plan.scratch import NotedScratch
 from constrint.kernels.launch.plan.shape import NotPlannedError

@@ -21,7 +21,7 @@ from constrint.kernels.gemm.cuda.spec import CudaSpec
 from constrint.kernels.gemm.product import Product
 from constrint.kernels.gemm.rules import EXPRESSIONS
 from constrint.kernels.gemm.units import ELEMENT_BYTES
-from constrint.kernels.grouped.cost import grouped_cost
+from constrint.kernels.grouped.cost import EXPERT_BYTES, MOST_EXPERTS, grouped_cost
 from constrint.select.candidate import Config
 from constrint.select.cost import CostColumns
 from constrint.select.limits import BlockUse
@@ -31,10 +31,6 @@ from constrint.select.workload import Size, Workload
 if TYPE_CHECKING:
     from constrint.kernels.launch.cuda.source_spec import CudaLaunch
 
-#: Bytes of a block's shared memory for each expert: where its rows end, and its units.
-EXPERT_BYTES = 8
-#: The most experts.
-MOST_EXPERTS = 1024
 #: Parameters of the CUDA GEMM that have one value here: tiles are whole, and tiles of up to 16 rows of them are walked
 #: together, so that weights are read once for as many rows of an expert.
 FIXED = {"split_k": 1, "only_last": 0, "group_m": 16}

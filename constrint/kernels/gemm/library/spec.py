@@ -23,6 +23,7 @@ from constrint.kernels.gemm.library.cost import (
     place_of,
     table_name,
 )
+from constrint.kernels.gemm.library.ends import takes_activation
 from constrint.kernels.gemm.product import Product
 from constrint.kernels.gemm.spec import GemmSpec
 from constrint.kernels.gemm.units import OUTPUT_BYTES, WIDEST_BYTES
@@ -41,9 +42,6 @@ LIBRARY = "gemm.library"
 NO_ACTIVATION = "the library has no epilogue that ends in this activation, rounded once"
 #: The 8-bit operators of torch take sizes that are multiples of these along K and N, and more rows than this.
 FP8_MULTIPLE, INT8_MULTIPLE, INT8_ROWS = 16, 8, 16
-#: Activations that the library applies to its sums, and the most bytes of a result for which it does so exactly. Its
-#: gelu is the tanh approximation, which nobody has checked on values that are not finite.
-IN_PRODUCT = {"relu": 4}
 
 
 class LibrarySpec(GemmSpec):
@@ -137,11 +135,6 @@ def library_refusal(gpu: GpuModel | None, product: Product) -> str:
         return NO_ACTIVATION
     reason = product.no_library or product.no_library_end or inability(product, takes_ends=has_ends(gpu))
     return reason or ("" if takes_bias(product) else "the library rounds products of such rows before it adds a row")
-
-
-def takes_activation(activation: str | None, output_bytes: int) -> bool:
-    """Whether the library applies an activation to results of a size, to their accuracy."""
-    return not activation or output_bytes <= IN_PRODUCT.get(activation, 0)
 
 
 def takes_bias(product: Product) -> bool:
