@@ -49,7 +49,8 @@ def excess(dtype: torch.dtype, shape: tuple[int, int, int], activation: str | No
     """Errors of the result and all gradients over their bounds.
 
     The sum before the activation is rounded where it is stored, which moves the derivative by its steepest slope; the
-    gradient before the activation is rounded once, and every result once; sums are of 32 bits.
+    gradient before the activation is rounded once, and every result once; sums are of 32 bits. The first call is torch's
+    own, which may round the product before it adds the bias.
     """
     x, weight, bias, gradient = operands(shape, dtype, *batch)
     unit, (m, k, n) = HALF_UNIT[dtype], shape
@@ -57,12 +58,13 @@ def excess(dtype: torch.dtype, shape: tuple[int, int, int], activation: str | No
     wide = [t.detach().double() for t in (x.flatten(0, -2), weight, bias, gradient.flatten(0, -2))]
     wx, ww, wb, wg = wide
     z = wx @ ww.T + wb
-    moved = unit * z.abs() + k * 2.0**-23 * (wx.abs() @ ww.abs().T + wb.abs())
+    moved = unit * (z.abs() + (z - wb).abs()) + k * 2.0**-23 * (wx.abs() @ ww.abs().T + wb.abs())
     worst: dict[str, float] = {}
     for _ in range(5):  # torch's own call, the first of a plan, those of a trial, and the plan that stays
         out = run(x, weight, bias, activation)
         found = torch.autograd.grad(out, (x, weight, bias), gradient)
         before, step = wg, torch.zeros_like(wg)
+        slope = 2.0 * (z.abs() + moved) if activation == "relu2" else 1.2
         exact = z
         if activation == "relu":
             before, exact = torch.where(out.flatten(0, -2) > 0, wg, 0.0), z.relu()
@@ -75,7 +77,7 @@ def excess(dtype: torch.dtype, shape: tuple[int, int, int], activation: str | No
             step = step + unit * before.abs()
         of_x, of_weight, of_bias = before @ ww, before.T @ wx, before.sum(0)
         pairs: dict[str, tuple[Tensor, Tensor, Tensor]] = {
-            "out": (out, exact.detach(), 1.2 * moved),
+            "out": (out.detach(), exact.detach(), slope * moved),
             "x": (found[0], of_x, step @ ww.abs() + n * 2.0**-23 * (before.abs() @ ww.abs())),
             "weight": (found[1], of_weight, step.T @ wx.abs() + rows * 2.0**-23 * (before.abs().T @ wx.abs())),
             "bias": (found[2], of_bias, step.sum(0) + rows * 2.0**-23 * before.abs().sum(0)),

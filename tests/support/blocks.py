@@ -100,7 +100,7 @@ class Experts(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Weighted results of the two best experts of each token."""
         weights, chosen = self.gate(x).softmax(-1).topk(2)
-        shares = torch.zeros(*x.shape[:-1], 4).scatter(-1, chosen, weights)
+        shares = x.new_zeros(*x.shape[:-1], 4).scatter(-1, chosen, weights)
         return sum((shares[..., i, None] * expert(x) for i, expert in enumerate(self.experts)), torch.zeros_like(x))
 
 

@@ -20,6 +20,7 @@ from constrint.kernels.gemm.backward.run import by_operations, planned
 from constrint.kernels.gemm.checks import stack
 from constrint.kernels.gemm.implementations import (
     AUTO,
+    COMPOSED,
     check_kernel,
     config_of,
     kernel_of_gradients,
@@ -240,7 +241,9 @@ class _Product(torch.autograd.Function):
         alpha, beta, activation, out_dtype, kernel, config = end or PLAIN_END
         # The argument of these is stored for the gradients, as torch stores it: the product ends before them.
         keeps_sum = activation in KEEPS_SUM
-        first = plan_key(alpha, beta, None, out_dtype, kernel, config_of(config)) if keeps_sum else end
+        # A composition has nothing to compose then.
+        of_sum = AUTO if kernel == COMPOSED else kernel
+        first = plan_key(alpha, beta, None, out_dtype, of_sum, config_of(config)) if keeps_sum else end
         out: Any = PLANS.call(True, first, a, b, bias, c)
         if out is IS_NEW:
             out = PLANS.learn(first, a, b, bias, c)

@@ -73,6 +73,7 @@ def test_a_graph_is_captured_while_a_trial_waits() -> None:
     assert is_right(matmul(a, b), a, b)
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")  # of torch itself
 def test_no_trial_where_the_same_result_is_asked_for_always() -> None:
     a, b = operands(88, 104, 264)
     torch.use_deterministic_algorithms(True)

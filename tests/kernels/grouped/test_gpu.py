@@ -12,6 +12,7 @@ if missing_packages("torch", "triton"):
 import torch
 from torch import Tensor
 
+from constrint.errors import UnsupportedError
 from constrint.kernels.gemm import matmul
 from constrint.kernels.grouped import grouped_matmul
 from constrint.kernels.grouped.reference import grouped_reference
@@ -68,6 +69,10 @@ def test_grouped_products(ends: tuple[int, ...], columns: int, kernel: str) -> N
             weight = grouped_reference(
                 a.double().abs(), b.double().abs(), offsets, None if wide is None else wide.abs()
             )
+            if kernel == "cuda" and columns % 8:
+                with pytest.raises(UnsupportedError, match="rows start at multiples of 16 bytes"):
+                    grouped_matmul(a, b, offsets, bias=bias, kernel=kernel)
+                continue
             for _ in range(2):
                 assert is_right(grouped_matmul(a, b, offsets, bias=bias, kernel=kernel), exact, weight, 200)
 
