@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 #: Activations that the library applies to its sums, and the most bytes of a result for which it does so exactly. Its
-#: relu makes 0 of NaN in batches of 32-bit results (seen on an H100). Its gelu is the tanh approximation, which nobody has
-#: checked on values that are not finite.
+#: relu makes 0 of NaN in batches of 32-bit results (seen on an H100). Its gelu is the tanh approximation, which nobody
+#: has checked on values that are not finite.
 IN_PRODUCT = {"relu": 2}
 
 
