@@ -86,7 +86,7 @@ def configs_of(gpu: GpuModel, product: Product) -> list[dict[str, int]]:
     found: dict[tuple[int, int], dict[str, int]] = {}
     for at in np.argsort(seconds, kind="stable"):
         config = table.whole_config(product, int(rows[at]))
-        found.setdefault((config["tile_m"], config["tile_n"]), config)
+        found.setdefault((config["tile_m"], config["tile_n"]), dict(config))
         if len(found) == EACH:
             break
     chosen = list(found.values())
@@ -145,8 +145,8 @@ def read_measured(path: Path) -> list[Measured]:
     by_product: dict[Product, list[tuple[dict[str, int], float]]] = defaultdict(list)
     for row in read_rows(path):
         if row["outcome"] == "ok":
-            sizes = (int(row[name]) for name in ("m", "n", "k"))
-            product = Product.of(workload_of(*sizes, row["layout"], three_pass=row["three_pass"] == "1"))
+            m, n, k = (int(row[name]) for name in ("m", "n", "k"))
+            product = Product.of(workload_of(m, n, k, row["layout"], three_pass=row["three_pass"] == "1"))
             by_product[product].append((config_of(row), 1e-6 * float(row["us"])))
     return [
         Measured(

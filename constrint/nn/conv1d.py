@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.compiler import is_compiling
 
-from constrint.kernels.gemm.linear import DTYPES
+from constrint.kernels.gemm.linear import DTYPES, recurs
 from constrint.kernels.gemm.op import matmul
 
 
@@ -29,7 +29,8 @@ class Conv1D(nn.Module):
         """Compute (..., out) of (..., in)."""
         weight, bias = self.weight, self.bias
         is_ours = not is_compiling() and x.is_cuda and x.dtype in DTYPES and x.dtype == weight.dtype == bias.dtype
-        if is_ours and x.shape[-1] == weight.shape[0] and not torch.is_autocast_enabled("cuda"):
+        is_ours = is_ours and x.shape[-1] == weight.shape[0] and not torch.is_autocast_enabled("cuda")
+        if is_ours and recurs(x, weight, None):
             return matmul(x, weight, bias)
         out: Tensor = self.original.forward(self, x)
         return out

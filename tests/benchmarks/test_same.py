@@ -124,7 +124,8 @@ def test_a_comment_and_an_untaken_branch_are_the_same_code_and_another_function_
     def wider(text: str) -> str:
         return text.replace('triton.cdiv(workload.sizes["m"]', 'triton.cdiv(workload.sizes["m"] + 1')
 
-    trees = [tree(tmp_path / f"tree{at}", change) for at, change in enumerate((str, reworded, another, wider))]
+    changes: tuple[Callable[[str], str], ...] = (str, reworded, another, wider)
+    trees = [tree(tmp_path / f"tree{at}", change) for at, change in enumerate(changes)]
     workload = Workload("softmax", {"m": 4096, "n": 1024}, "bf16")
     jobs = [job_of("kernels.py:SPEC", "h200", workload, {"tile_m": 1, "tile_n": 1024, "num_warps": 4})]
     said: list[str] = []

@@ -30,7 +30,7 @@ def test_it_says_what_runs_on_which_evidence_and_what_was_passed_over(run: Any) 
     for label in ("evidence", "error", "answered", "passed over", "force"):
         assert any(line.startswith(label) for line in lines), label
     assert "gemm.library" in out
-    assert "no operator that ends in this activation" in " ".join(out.split())
+    assert "no epilogue that ends in this activation" in " ".join(out.split())
     assert 'kernel="' in out
     assert max(map(len, lines)) <= WIDTH
 

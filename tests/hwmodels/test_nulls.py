@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from constrint.errors import UnsupportedError
 from constrint.hwmodels import GpuModel, load_all, load_gpu, nulls
 from constrint.hwmodels.schema import Sm
 from constrint.kernels.registry import list_kernels, load_kernel
@@ -65,7 +66,11 @@ def test_every_answer_about_a_gpu_full_of_nulls_says_what_it_assumed() -> None:
     for name in ("h200", "a100", "mi300x", "7900xtx"):
         gpu = full_of_nulls(name)
         for kernel in filter(ships, list_kernels()):
-            found = rank(load_kernel(kernel), gpu, top=1)
+            try:
+                found = rank(load_kernel(kernel), gpu, top=1)
+            except UnsupportedError:  # an operation that has kernels for some GPUs alone
+                assert kernel in ("grouped", "scaled_gemm", "gated"), (name, kernel)
+                continue
             assert found.candidates[0].cost.seconds > 0
             words = " ".join(found.assumptions)
             assert "clock unconfirmed" in words, (name, kernel)

@@ -155,7 +155,7 @@ def test_the_function_behind_it_is_differentiable_twice_without_plans(activation
 def test_a_plan_that_calls_torch_is_given_the_weight_transposed() -> None:
     stated = {"dtype": "float32", "kind": "float32", "is_batched": False, "end": "bias", "alpha": 1.0, "beta": 0.0}
     x, weight, bias = torch.randn(3, 4), torch.randn(5, 4), torch.randn(5)
-    found = _library_function(stated | {"views": {}, "shape": None})(x, weight, bias, None)
+    found = _library_function(stated | {"views": {}, "shape": None, "activation": None})(x, weight, bias, None)
     torch.testing.assert_close(found, nn.functional.linear(x, weight, bias))
 
 
@@ -223,3 +223,23 @@ def test_pairs_are_one_call_unless_a_hook_looks_between_them(monkeypatch: pytest
     ends.clear()
     ours(x)
     assert ends == ["gelu", "gelu_tanh"]
+
+
+def test_a_shape_has_plans_from_its_second_call_on_and_a_weight_not_for_every_shape(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module_of_linear, "_RECURRING", {})
+    monkeypatch.setattr(module_of_linear, "_NUM_PLANNED", {})
+    weight, other = torch.empty(5, 4), torch.empty(6, 4)
+    x = torch.empty(3, 4)
+    assert [module_of_linear.recurs(x, weight, None) for _ in range(3)] == [False, True, True]
+    assert not module_of_linear.recurs(x, weight, end_of("gelu"))
+    assert not module_of_linear.recurs(x.half(), weight, None)
+    most = module_of_linear.MOST_SHAPES
+    planned = 0
+    for rows in range(10, 10 + most + 5):
+        module_of_linear.recurs(torch.empty(rows, 4), weight, None)
+        planned += module_of_linear.recurs(torch.empty(rows, 4), weight, None)
+    assert planned == most - 1
+    assert [module_of_linear.recurs(x, other, None) for _ in range(2)] == [False, True]
+    assert module_of_linear.recurs(x, weight, None)

@@ -289,3 +289,28 @@ def test_limits_hold_in_a_search() -> None:
             enumerate_space(problem, Limits(max_seconds=0.5))
 
     within(1.0, ask)
+
+
+def test_values_too_large_for_a_diagram_are_left_to_other_ways() -> None:
+    large = "{2305843009213693960, -2305843009213693951, 7}"
+    problem = parse(f"var a in {large}; var b in {{3, 4, 6}}; element(b % 2, a) < 9")
+    assert count(problem) == len(brute_force(problem)) == 4
+    assert listed_by(problem, "diagram") is None
+
+
+@pytest.mark.parametrize("length", [10, 40])
+def test_an_automaton_is_counted_by_its_states(length: int) -> None:
+    # Words of a and b without three b in a row.
+    states = "[(0, 0, 0), (0, 1, 1), (1, 1, 2), (1, 0, 0), (2, 0, 0)]"
+    problem = parse(f"var x[{length}] in 0..1; regular(x, 0, [0, 1, 2], {states})")
+    ways = [1, 0, 0]
+    for _ in range(length):
+        ways = [sum(ways), ways[0], ways[1]]
+    assert within(0.5, lambda: count(problem)) == sum(ways)
+
+
+def test_lists_in_order_are_counted_where_their_items_alternate() -> None:
+    text = "\n".join(f"var x_{i} in 0..3; var y_{i} in 0..3" for i in range(30))
+    left, right = (", ".join(f"{name}_{i}" for i in range(30)) for name in "xy")
+    problem = parse(f"{text}\nlex_less([{left}], [{right}])")
+    assert within(1.0, lambda: count(problem)) == (16**30 - 4**30) // 2

@@ -100,7 +100,11 @@ def facts_of_launch(launch: Any, gpu: Any, memory: dict[Any, int], code: Path) -
 
 
 def facts_of(value: Any, memory: dict[Any, int]) -> Any:
-    """A value as JSON that is equal for equal values: tensors by type, shape, strides and whose memory they are."""
+    """A value as JSON that is equal for equal values: tensors by type, shape, strides and whose memory they are.
+
+    Axes of one element change nothing of what a kernel gets, nor do facts that are None, which the other checkout may
+    lack.
+    """
     if isinstance(value, Mapping):
         return {str(name): facts_of(each, memory) for name, each in value.items()}
     if isinstance(value, list | tuple):
@@ -110,11 +114,13 @@ def facts_of(value: Any, memory: dict[Any, int]) -> Any:
         storage = value.untyped_storage()
         place = memory.setdefault(storage._cdata, len(memory))
         memory.setdefault(("kept", place), storage)
-        return ["tensor", place, str(value.dtype), list(value.shape), list(value.stride()), value.storage_offset()]
+        axes = [axis for axis in zip(value.shape, value.stride(), strict=True) if axis[0] != 1]
+        return ["tensor", place, str(value.dtype), axes, value.storage_offset()]
     if value is None or isinstance(value, bool | int | float | str):
         return repr(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: facts_of(getattr(value, field.name), memory) for field in dataclasses.fields(value)}
+        stated = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        return {name: facts_of(each, memory) for name, each in stated.items() if each is not None}
     if hasattr(value, "tobytes"):
         return [type(value).__name__, value.tobytes().hex()]
     return repr(value)

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <unordered_map>
 
 namespace constrint {
 
@@ -17,6 +18,8 @@ constexpr int64_t kArcBytes = 10;
 // Marks a number whose rules hold whatever comes.
 constexpr int64_t kSettled = INT64_MAX;
 constexpr int64_t kMostModulus = int64_t{1} << 31;
+// Words of a chained rule: a node that is computed anew, and one that has no value.
+constexpr int64_t kOpen = INT64_MIN, kNever = INT64_MIN + 1;
 
 // A rule between a sum of variables and a number.
 struct SumRule {
@@ -52,6 +55,18 @@ struct FunctionRule {
   std::vector<int> nodes;
   // None where its variables cancel out.
   int last_level = -1;
+  // Of a rule about single variables not those are kept, but the nodes that are known and still looked at: the state of
+  // an automaton, the beginning of a comparison in order.
+  bool chained = false;
+  struct Known {
+    int node, gathered;
+    int first_level, last_level;
+    // The last level of a node above.
+    int used_until;
+  };
+  // Gathered numbers, then the nodes in order; the first of their words.
+  std::vector<Known> known;
+  size_t first_word = 0;
 };
 
 bool is_sum(const Model& model, const Prepared& prepared, int check, SumRule* rule) {
@@ -190,6 +205,7 @@ class DiagramBuilder {
   size_t most_terms() const {
     if (!whole_) return 0;
     size_t most = 0;
+    for (const FunctionRule& rule : functions_) most = std::max(most, rule.chained ? rule.gathered.size() : 0);
     for (const SumRule& rule : sums_) most = std::max(most, rule.sum.variables.size());
     for (const Gathered& of : gathered_) {
       most = std::max<size_t>(most, std::count_if(of.parts.begin(), of.parts.end(), [](const auto& part) { return !part.empty(); }));
@@ -227,7 +243,7 @@ class DiagramBuilder {
           layer.places.push_back(static_cast<uint16_t>(place));
           layer.to.push_back(reached->number(key.data()));
         }
-        if (num_arcs + layer.from.size() > max_arcs || tries < 0) return false;
+        if (num_arcs + layer.from.size() > max_arcs || tries < 0 || vague_) return false;
       }
       num_arcs += layer.from.size();
       fit(layer, held);
@@ -247,7 +263,12 @@ class DiagramBuilder {
       FunctionRule function;
       collect(check, function);
       for (int g : function.gathered) function.last_level = std::max(function.last_level, gathered_[g].last_level);
-      for (int g : function.gathered) gathered_[g].used_until = std::max(gathered_[g].used_until, function.last_level);
+      function.chained = function.gathered.size() > 2;
+      for (int g : function.gathered) function.chained &= gathered_[g].first_level == gathered_[g].last_level;
+      for (int g : function.gathered) {
+        if (!function.chained) gathered_[g].used_until = std::max(gathered_[g].used_until, function.last_level);
+      }
+      if (function.chained) chain(function);
       functions_.push_back(std::move(function));
       return;
     }
@@ -265,6 +286,36 @@ class DiagramBuilder {
       rule.most[level] = rule.most[level + 1] + (c > 0 ? c * x.upper : c * x.lower);
     }
     sums_.push_back(std::move(rule));
+  }
+
+  // The levels between which each node of a rule is kept.
+  void chain(FunctionRule& rule) {
+    for (int g : rule.gathered) {
+      const Gathered& of = gathered_[g];
+      rule.known.push_back({of.node, g, of.first_level, of.last_level, -1});
+    }
+    for (int node : rule.nodes) {
+      FunctionRule::Known here{node, -1, static_cast<int>(variables_.size()), -1, -1};
+      const Set open = model_.nodes[node].variables & ~prepared_.fixed;
+      for (size_t level = 0; level < variables_.size(); ++level) {
+        if (!open[variables_[level]]) continue;
+        here.first_level = std::min(here.first_level, static_cast<int>(level));
+        here.last_level = static_cast<int>(level);
+      }
+      rule.known.push_back(here);
+    }
+    std::unordered_map<int, size_t> place;
+    for (size_t i = 0; i < rule.known.size(); ++i) place[rule.known[i].node] = i;
+    for (const FunctionRule::Known& above : rule.known) {
+      if (above.gathered >= 0) continue;
+      for (int a : model_.nodes[above.node].args) {
+        const auto below = place.find(a);
+        if (below == place.end()) continue;
+        int& until = rule.known[below->second].used_until;
+        until = std::max(until, above.last_level);
+      }
+    }
+    rule.known.back().used_until = rule.last_level;
   }
 
   // Gathers what the condition is about; its nodes above are computed from that.
@@ -425,7 +476,19 @@ class DiagramBuilder {
       }
     }
     ranges_.resize(gathered_.size());
-    before_.assign(sums_.size() + gathered_.size(), 0);
+    size_t num_words = sums_.size() + gathered_.size();
+    for (FunctionRule& rule : functions_) {
+      rule.first_word = num_words;
+      if (!rule.chained) continue;
+      num_words += rule.known.size();
+      for (size_t level = 0; level < levels; ++level) {
+        for (size_t i = 0; i < rule.known.size(); ++i) {
+          const FunctionRule::Known& here = rule.known[i];
+          if (is_kept(here, level)) active_[level].push_back(rule.first_word + i);
+        }
+      }
+    }
+    before_.assign(num_words, kOpen);
     after_ = before_;
     for (size_t r = 0; r < sums_.size(); ++r) before_[r] = sums_[r].sum.number;
     for (size_t g = 0; g < gathered_.size(); ++g) before_[sums_.size() + g] = gathered_[g].start;
@@ -447,6 +510,68 @@ class DiagramBuilder {
     }
   }
 
+  static bool is_kept(const FunctionRule::Known& here, size_t level) {
+    return here.first_level >= 0 && here.first_level < static_cast<int>(level) && here.used_until >= static_cast<int>(level);
+  }
+
+  // Follows a chained rule one value further: 0 where it fails, 1 where it may hold. Sets its words.
+  bool follow_chain(const FunctionRule& rule, size_t level) {
+    int64_t* words = after_.data() + rule.first_word;
+    const size_t last = rule.known.size() - 1;
+    if (words[last] == 1) return true;
+    kept_.clear();
+    for (size_t i = 0; i <= last; ++i) {
+      const FunctionRule::Known& here = rule.known[i];
+      Interval found;
+      if (words[i] == kNever) {
+        found.undefined = found.never = true;
+      } else if (words[i] != kOpen) {
+        found = {words[i], words[i], false};
+      } else if (here.gathered < 0) {
+        found = model_.bounds_of(model_.nodes[here.node], known_, known_);
+      } else {
+        const Gathered& of = gathered_[static_cast<size_t>(here.gathered)];
+        const int64_t word = after_[sums_.size() + static_cast<size_t>(here.gathered)];
+        if (here.first_level == static_cast<int>(level)) found = {word, word, false};
+        else if (of.modulus) found = {0, of.modulus - 1, false};
+        else found = joined(of.op, Interval{of.start, of.start, false}, of.later[0]);
+      }
+      kept_.push_back(known_[here.node]);
+      known_[here.node] = found;
+    }
+    const Interval truth = known_[rule.known[last].node];
+    const bool over = rule.last_level == static_cast<int>(level);
+    const bool holds = truth.upper != 0 && (!over || truth.lower == 1);
+    if (holds) keep_chain(rule, level, truth.lower == 1, words);
+    for (size_t i = 0; i <= last; ++i) known_[rule.known[i].node] = kept_[i];
+    return holds;
+  }
+
+  // Keeps the nodes that are known and that others which are not known look at.
+  void keep_chain(const FunctionRule& rule, size_t level, bool settled, int64_t* words) {
+    const size_t last = rule.known.size() - 1;
+    auto is_known = [&](int node) { return known_[node].point() || known_[node].never; };
+    wanted_.assign(rule.known.size(), 0);
+    wanted_[last] = 1;
+    for (size_t i = last + 1; i-- > 0 && !settled;) {
+      const FunctionRule::Known& here = rule.known[i];
+      if (!wanted_[i] || here.gathered >= 0 || is_known(here.node)) continue;
+      for (int a : model_.nodes[here.node].args) {
+        for (size_t j = 0; j < i; ++j) {
+          if (rule.known[j].node == a) wanted_[j] = 1;
+        }
+      }
+    }
+    for (size_t i = 0; i <= last; ++i) {
+      const FunctionRule::Known& here = rule.known[i];
+      words[i] = kOpen;
+      if (!wanted_[i] || !is_kept(here, level + 1)) continue;
+      if (known_[here.node].never) words[i] = kNever;
+      else if (known_[here.node].point()) words[i] = known_[here.node].lower;
+      else if (here.last_level <= static_cast<int>(level)) vague_ = true;
+    }
+  }
+
   // Where an equality leaves one place for the level's variable at most, the range of places becomes that one or none.
   void forced(size_t level, int* first, int* end) {
     auto only = [&](const std::vector<std::pair<int64_t, int>>& places, int64_t value) {
@@ -465,7 +590,7 @@ class DiagramBuilder {
     for (size_t f : functions_at_[level]) {
       const FunctionRule& rule = functions_[f];
       const Node& check = model_.nodes[rule.nodes.back()];
-      if (check.op != Op::kEq || rule.last_level != static_cast<int>(level)) continue;
+      if (rule.chained || check.op != Op::kEq || rule.last_level != static_cast<int>(level)) continue;
       for (int side = 0; side < 2; ++side) {
         const int g = gathered_of_[check.args[side]], other = check.args[1 - side];
         if (g < 0 || gathered_[g].modulus || gathered_[g].parts[level].empty()) continue;
@@ -563,6 +688,10 @@ class DiagramBuilder {
     holding_.clear();
     for (size_t f : functions_at_[level]) {
       const FunctionRule& rule = functions_[f];
+      if (rule.chained) {
+        if (!follow_chain(rule, level)) return false;
+        continue;
+      }
       if (!evaluate(rule, after_, level + 1)) continue;
       const Interval& truth = known_[rule.nodes.back()];
       if (truth.upper == 0 || !may_divide(rule, level + 1)) return false;
@@ -639,6 +768,10 @@ class DiagramBuilder {
   std::vector<int64_t> before_, after_;
   // False where some variable's values are too large to be gathered.
   bool whole_ = true;
+  // True where a number was not known after all of its variables.
+  bool vague_ = false;
+  std::vector<Interval> kept_;
+  std::vector<uint8_t> wanted_;
   std::vector<size_t> holding_;
   std::vector<std::vector<size_t>> users_;
   // Parts of the last level of a gathered number, and values of the last level of an equality, with their places.

@@ -123,10 +123,10 @@ def plan_of_call(tensors: tuple[Tensor | None, ...], end: Any) -> RecordedCall:
 
 
 def _refusals() -> tuple[type[Exception], ...]:
-    """Exceptions by which a compiler or a device refuses a program."""
+    """Exceptions by which a compiler or a device refuses a program; Triton's passes and memory fail as RuntimeError."""
     from triton.errors import TritonError
 
-    return NotPlannedError, SpilledError, CompileError, DoesNotFitError, TritonError
+    return NotPlannedError, SpilledError, CompileError, DoesNotFitError, TritonError, RuntimeError
 
 
 def run(

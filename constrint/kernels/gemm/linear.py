@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 #: Dtypes of layers that run by plans.
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+#: Shapes of inputs that have plans for one weight, at most, and shapes that are remembered.
+MOST_SHAPES, CAPACITY = 64, 65536
 
 
 def _plan_of_linear(tensors: tuple[Tensor | None, ...], end: Any) -> RecordedCall:
@@ -68,8 +70,38 @@ def end_of(activation: str | None) -> tuple[Any, ...] | None:
     return plan_key(1.0, 0.0, activation, None, AUTO, None)
 
 
+def recurs(x: Tensor, weight: Tensor, end: Any) -> bool:
+    """Whether calls on operands of these shapes run by plans: from the second one on.
+
+    To choose and to compile takes longer than many calls, so that sequences of ever new lengths must not pay for it.
+    """
+    key = x.shape, weight.shape, x.dtype, end
+    has_plans = _RECURRING.get(key)
+    if has_plans:
+        return True
+    if has_plans is None:
+        if len(_RECURRING) >= CAPACITY:
+            _RECURRING.clear()
+            _NUM_PLANNED.clear()
+        _RECURRING[key] = False
+        return False
+    number = _NUM_PLANNED.get(key[1:], 0)
+    if number >= MOST_SHAPES:
+        return False
+    _NUM_PLANNED[key[1:]] = number + 1
+    _RECURRING[key] = True
+    return True
+
+
+#: Shapes that were seen, and whether their calls run by plans; the number of those that do, by weight.
+_RECURRING: dict[tuple[Any, ...], bool] = {}
+_NUM_PLANNED: dict[tuple[Any, ...], int] = {}
+
+
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None, end: Any = PLAIN) -> Tensor | None:
     """activation(x @ weight^T + bias), accumulated in 32 bits; None where torch has to run the call.
+
+    The first call of a shape is torch's; see `recurs`.
 
     Args:
         x: (..., K).
@@ -79,12 +111,12 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None, end: Any = PLAIN) -> 
     """
     out: Any = LINEARS.call(False, end, x, weight, bias, None)
     if out is WANTS_GRAD:
-        if not is_layer(x, weight, bias):
+        if not recurs(x, weight, end) or not is_layer(x, weight, bias):
             return None
         differentiable: Tensor = _apply(x, weight, bias, end)
         return differentiable
     if out is IS_NEW:
-        out = LINEARS.learn(end, x, weight, bias, None)
+        out = LINEARS.learn(end, x, weight, bias, None) if recurs(x, weight, end) else None
     result: Tensor | None = out
     return result
 

@@ -33,7 +33,7 @@ from constrint.kernels.gemm.operator import (
     plan_key,
     saved_of,
 )
-from constrint.kernels.gemm.reference import default_out_dtype, gemm_reference
+from constrint.kernels.gemm.reference import ACTIVATIONS, default_out_dtype, gemm_reference
 from constrint.kernels.launch.plan.table import IS_NEW, WANTS_GRAD
 
 if TYPE_CHECKING:
@@ -66,8 +66,8 @@ def matmul(
     the operands, and the fastest one runs from then on (`CONSTRINT_TRIALS=0`, or deterministic algorithms: never).
 
     Dimensions and batches are those of `torch.matmul`. Operands may have any strides. fp32 operands are multiplied in
-    tf32 where `torch.get_float32_matmul_precision()` allows it, else in fp32 (three tf32 passes on NVIDIA's units).
-    Under `torch.autocast` operands are converted as those of `torch.matmul` are.
+    tf32 where `torch.get_float32_matmul_precision()` allows it, else in fp32 (three tf32 passes on NVIDIA's units, or
+    six of bf16). Under `torch.autocast` operands are converted as those of `torch.matmul` are.
 
     Args:
         a: (..., M, K) or (K,): fp16, bf16, fp32, fp64, fp8 (e4m3) or int8.
@@ -202,8 +202,18 @@ def _through_operator(
     if not is_compiling() and torch._C._are_functorch_transforms_active():
         # Transforms of torch.func work on plain PyTorch; an operator would need a rule for each of them.
         return gemm_reference(operands.a, operands.b, bias, operands.c, *end).reshape(operands.result_shape)
+    after = activation if is_compiling() and activation in KEEPS_SUM and _may_train(a, b, bias, c) else None
+    if after is not None:
+        # The sum is stored for the gradients, and torch's compiler fuses the rest with what surrounds it.
+        end = (alpha, beta, None, operands.kind)
     out: Tensor = torch.ops.constrint.gemm(operands.a, operands.b, bias, operands.c, *end, kernel, config)
+    if after is not None:
+        out = ACTIVATIONS[after](out)
     return out.reshape(operands.result_shape)
+
+
+def _may_train(*tensors: Tensor | None) -> bool:
+    return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
 
 
 def _keeps_batch(a: Tensor, b: Tensor, c: Tensor | None) -> bool:

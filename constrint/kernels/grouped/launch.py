@@ -17,7 +17,7 @@ from constrint.kernels.gemm.cuda.source import OperandLayout, source_of
 from constrint.kernels.gemm.epilogue.added import OUTPUTS, as_added, name_of
 from constrint.kernels.gemm.epilogue.compiled import CompiledEpilogue
 from constrint.kernels.gemm.reference import DTYPE_NAMES
-from constrint.kernels.grouped.spec import EXPERT_BYTES, MOST_EXPERTS
+from constrint.kernels.grouped.cost import EXPERT_BYTES, MOST_EXPERTS
 from constrint.kernels.launch.cuda.source_spec import CudaLaunch
 from constrint.kernels.launch.cuda.tensor_map import ROW_BYTES, TensorMap
 

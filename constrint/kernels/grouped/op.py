@@ -22,9 +22,9 @@ from constrint.kernels.gemm import matmul
 from constrint.kernels.gemm.first_call import has_nvrtc, machine_of
 from constrint.kernels.gemm.operands import can_describe
 from constrint.kernels.gemm.reference import ACTIVATIONS, DTYPE_NAMES
+from constrint.kernels.grouped.cost import MOST_EXPERTS
 from constrint.kernels.grouped.launch import GroupedCall, grouped_launch
 from constrint.kernels.grouped.reference import clamped_ends, grouped_reference
-from constrint.kernels.grouped.spec import MOST_EXPERTS
 from constrint.kernels.launch.plan.recipe import RecordedCall, recipe_of
 from constrint.kernels.launch.plan.scratch import NotedScratch
 from constrint.kernels.launch.plan.shape import NotPlannedError
@@ -88,13 +88,8 @@ def grouped_matmul(
         raise UnknownNameError("activation", str(activation), ACTIVATIONS)
     ends = {"activation": activation, "alpha": alpha, "out_dtype": out_dtype}
     given = None if config is None else tuple(config.items())
-    if (
-        offsets is not None
-        and sizes is None
-        and kernel in (AUTO, OWN)
-        and isinstance(a, Tensor)
-        and isinstance(b, Tensor)
-    ):
+    are_tensors = isinstance(offsets, Tensor) and (bias is None or isinstance(bias, Tensor))
+    if are_tensors and sizes is None and kernel in (AUTO, OWN) and isinstance(a, Tensor) and isinstance(b, Tensor):
         # Signatures that were checked before; a new one, or one that wants gradients, goes on below.
         planned: Any = _PLANS.call(False, (alpha, activation, str(out_dtype or a.dtype), given), a, b, offsets, bias)
         if isinstance(planned, Tensor):
@@ -153,6 +148,10 @@ def _offsets_of(a: Tensor, b: Tensor, offsets: Tensor | None, sizes: Tensor | Se
     if (offsets is None) == (sizes is None):
         raise UsageError("grouped_matmul: give either offsets, where the rows of each expert end, or sizes.")
     if offsets is not None:
+        if not isinstance(offsets, Tensor):
+            raise TypeError(
+                f"grouped_matmul: offsets are a tensor, got {type(offsets).__name__}; `sizes` may be numbers."
+            )
         return offsets
     if isinstance(sizes, Tensor):
         return sizes.to(a.device).cumsum(0).to(torch.int32)
@@ -166,6 +165,8 @@ def _offsets_of(a: Tensor, b: Tensor, offsets: Tensor | None, sizes: Tensor | Se
 
 def _check(a: Tensor, b: Tensor, offsets: Tensor, bias: Tensor | None) -> None:
     """Raise for arguments that do not go together. The values of offsets are not read."""
+    if bias is not None and not isinstance(bias, Tensor):
+        raise TypeError(f"grouped_matmul: bias is a tensor, got {type(bias).__name__}.")
     if a.dim() != 2 or b.dim() != 3 or a.shape[1] != b.shape[1]:
         raise RuntimeError(
             f"grouped_matmul: a (M, K) and b (experts, K, N) with one K, got {tuple(a.shape)} and {tuple(b.shape)}."
@@ -246,9 +247,10 @@ def _why_not_library(a: Tensor, b: Tensor, *, plain: bool) -> str:
 
 
 def workload_of_call(a: Tensor, b: Tensor, bias: Tensor | None) -> Workload:
-    """The workload for which a call's configuration is chosen: rows rounded up to a power of two, which many share."""
+    """The workload for which a configuration is chosen: rows rounded up by at most an eighth, which calls share."""
     experts, k, n = b.shape
-    rows = max(experts, 1 << (a.shape[0] - 1).bit_length())
+    step = 1 << max(0, (a.shape[0] - 1).bit_length() - 4)
+    rows = max(experts, -(-a.shape[0] // step) * step)
     options = {"transpose_b": 1} if b.stride(1) == 1 and b.stride(2) != 1 else {}
     options |= {"bias": 1} if bias is not None else {}
     return Workload("grouped", {"m": rows, "n": n, "k": k, "experts": experts}, DTYPE_NAMES[a.dtype], options)

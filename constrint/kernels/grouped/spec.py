@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from numpy.typing import NDArray
 
@@ -21,6 +21,7 @@ from constrint.kernels.gemm.cuda.spec import CudaSpec
 from constrint.kernels.gemm.product import Product
 from constrint.kernels.gemm.rules import EXPRESSIONS
 from constrint.kernels.gemm.units import ELEMENT_BYTES
+from constrint.kernels.grouped.cost import EXPERT_BYTES, MOST_EXPERTS, grouped_cost
 from constrint.select.candidate import Config
 from constrint.select.cost import CostColumns
 from constrint.select.limits import BlockUse
@@ -30,12 +31,11 @@ from constrint.select.workload import Size, Workload
 if TYPE_CHECKING:
     from constrint.kernels.launch.cuda.source_spec import CudaLaunch
 
-#: Bytes of a block's shared memory for each expert: where its rows end, and its units.
-EXPERT_BYTES = 8
-#: The most experts.
-MOST_EXPERTS = 1024
-#: Parameters of the CUDA GEMM that have one value here: tiles are whole.
-WHOLE_TILES = {"split_k": 1, "only_last": 0}
+#: Parameters of the CUDA GEMM that have one value here: tiles are whole, and tiles of up to 16 rows of them are walked
+#: together, so that weights are read once for as many rows of an expert.
+FIXED = {"split_k": 1, "only_last": 0, "group_m": 16}
+#: The rule that compares `group_m` with the rows of a grid, which are not known here.
+OF_GRID = "group_in_grid"
 #: Sizes (rows, n, k, experts) that are tuned by default: both products of Mixtral's and DeepSeek's MLPs.
 USUAL_SHAPES = (
     *((2048, 14336, 4096, 8), (2048, 4096, 14336, 8), (16384, 14336, 4096, 8)),
@@ -76,7 +76,7 @@ class GroupedSpec(KernelSpec):
     sizes = SIZES
     options = OPTIONS
     dtypes = ("bf16", "fp16")
-    order_params = ("group_m",)
+    actions: ClassVar[Mapping[str, tuple[str, ...]]] = CudaSpec.actions
 
     def __init__(self) -> None:
         self._gemm = CudaSpec()
@@ -100,15 +100,15 @@ class GroupedSpec(KernelSpec):
     def params(self, gpu: GpuModel, workload: Workload) -> Iterable[Param]:
         """Those of the CUDA GEMM; no tile is split."""
         for param in self._gemm.tile_params(gpu, workload.dtype):
-            if param.name in WHOLE_TILES:
-                param = replace(param, values=(WHOLE_TILES[param.name],), because="where rows end is not known before")
+            if param.name in FIXED:
+                param = replace(param, values=(FIXED[param.name],), because="where rows end is not known before")
             yield param
 
     def rules(self, gpu: GpuModel, workload: Workload, v: Vars) -> Iterator[Rule]:
         """Those of the CUDA GEMM for a batch of equal products."""
         product = bounded_product(workload)
         yield from self._gemm.tile_rules(gpu, product, v)
-        yield from self._gemm.size_rules(gpu, product, v, EXPRESSIONS)
+        yield from (r for r in self._gemm.size_rules(gpu, product, v, EXPRESSIONS) if r.name != OF_GRID)
 
     def use(self, gpu: GpuModel, workload: Workload, v: Vars) -> BlockUse:
         """Those of a block of the CUDA GEMM with one buffer for results, and the experts' table."""
@@ -117,8 +117,8 @@ class GroupedSpec(KernelSpec):
         return replace(self._gemm.block_use(gpu, product, v), smem_bytes=least_smem_bytes(product, v) + table)
 
     def cost(self, gpu: GpuModel, workload: Workload, columns: Columns, blocks_per_sm: NDArray[Any]) -> CostColumns:
-        """The CUDA GEMM's for a batch of equal products."""
-        return self._gemm.price(gpu, product_of_group(workload), columns, blocks_per_sm)
+        """See `cost.py`."""
+        return grouped_cost(gpu, product_of_group(workload), columns, blocks_per_sm)
 
     def roofline_s(self, gpu: GpuModel, workload: Workload) -> float:
         """max(operations / the device's peak, compulsory bytes / DRAM bandwidth)."""

@@ -139,11 +139,11 @@ class NativeBackend(Backend):
 
         None where an objective is something else, or where the walk takes long.
         """
-        turned = in_order_of_objectives(problem, budget)
-        if turned is None:
-            return None
         limits = budget.rest(max_cells=min(budget.limits.max_cells, _WALK_CELLS))
         try:
+            turned = in_order_of_objectives(problem, budget)
+            if turned is None:
+                return None
             found = list(itertools.islice(solutions_in_order(turned, limits, self.name), number))
         except CancelledError:
             raise

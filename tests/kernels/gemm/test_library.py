@@ -210,7 +210,7 @@ def test_whole_epilogues_are_those_of_cublas(asked: Product, reason: str) -> Non
     assert inability(asked, takes_ends=True) == ""
     assert library_refusal(H200, asked) == library_refusal(None, asked) == ""
     assert reason in library_refusal(load_gpu("mi300x"), asked)
-    for activation, is_taken in (("relu", True), ("gelu", False), ("silu", False)):
+    for activation, is_taken in (("relu", True), ("gelu_tanh", False), ("gelu", False), ("silu", False)):
         assert (library_refusal(H200, replace(asked, activation=activation)) == "") is is_taken
 
 

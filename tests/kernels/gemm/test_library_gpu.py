@@ -19,12 +19,12 @@ from torch import Tensor
 from constrint.errors import UnsupportedError
 from constrint.kernels.gemm import matmul
 from constrint.kernels.gemm.first_call import plan_of_call
-from constrint.kernels.gemm.library.launch import exact_sums
 from constrint.kernels.gemm.operator import PLAIN_END, PLANS
 from constrint.kernels.gemm.reference import default_out_dtype
 from constrint.kernels.launch.device import gpu_of
 from constrint.kernels.launch.plan.driver import has_blas
-from constrint.kernels.launch.plan.recipe import ProductStep
+from constrint.kernels.launch.plan.matmul_library import has_matmul
+from constrint.kernels.launch.plan.recipe import MatmulStep
 from constrint.kernels.launch.plan.table import clear_plans
 from tests.kernels.gemm.test_matmul_gpu import PRODUCT_ERROR, ROUNDOFF, operands
 from tests.support.library_table import forget_tables, use_tables_of, write_table
@@ -102,6 +102,24 @@ def test_ends_that_torch_has(name: str) -> None:
     wide = matmul(a, b, out_dtype=torch.float32, kernel="library")
     assert wide.dtype == torch.float32
     check(wide, a, b, name)
+
+
+@pytest.mark.skipif(torch.version.hip is not None, reason="hipBLASLt goes through torch's operators")
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("name", ["bf16", "fp16", "tf32"])
+def test_whole_ends_are_one_launch(name: str, batch: int) -> None:
+    a, b = operands(name, "rc", (batch, 200, 136, 264))
+    bias = torch.randn(136, device="cuda").to(a.dtype)
+    c = torch.randn(batch, 200, 136, device="cuda").to(a.dtype)
+    added = bias.double() + 0.5 * c.double()
+    check(matmul(a, b, bias, c=c, alpha=2.0, beta=0.5, kernel="library"), 2.0 * a, b, name, added)
+    for _ in range(2):
+        made = matmul(a, b, bias, c=c, beta=0.5, activation="relu", kernel="library")
+        exact = (a.double() @ b.double() + added).relu()
+        assert bool((made >= 0).all())
+        assert float((made.double() - exact).abs().max()) <= (4.0 if name != "tf32" else 0.5) * 2.0**-4
+    a[:, 3, 4] = float("nan")
+    assert bool(matmul(a, b, bias, activation="relu", kernel="library")[:, 3].isnan().all()), "as by torch's relu"
 
 
 @pytest.mark.usefixtures("fast_library")
@@ -184,16 +202,13 @@ def test_sums_of_deep_products_are_of_32_bits_and_the_switch_is_put_back() -> No
 @pytest.mark.parametrize("shape", [(256, 384, 512), (333, 777, 1555), (1, 4096, 512), (512, 1, 300), (64, 64, 65536)])
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("name", ["bf16", "fp16"])
-def test_a_plan_calls_the_kernel_that_torch_calls(name: str, layout: str, shape: tuple[int, int, int]) -> None:
+def test_plans_call_cublaslt_and_are_right(name: str, layout: str, shape: tuple[int, int, int]) -> None:
     a, b = (operand[0] for operand in operands(name, layout, (1, *shape)))
     end = (*PLAIN_END[:4], "library")
-    if has_blas():
-        assert [type(step) for step in plan_of_call((a, b, None, None), end).recipe.steps] == [ProductStep]
+    if has_matmul():
+        assert [type(step) for step in plan_of_call((a, b, None, None), end).recipe.steps] == [MatmulStep]
     for _ in range(2):
-        made = matmul(a, b, kernel="library")
-    with exact_sums(a.dtype):
-        expected = torch.mm(a, b)
-    assert torch.equal(made, expected)
+        check(matmul(a, b, kernel="library"), a, b, name)
     wide = matmul(a, b, out_dtype=torch.float32, kernel="library")
     check(wide, a, b, name)
 
@@ -202,6 +217,7 @@ def test_the_device_has_cublas_for_plans() -> None:
     if torch.version.hip is not None:
         pytest.skip("hipBLASLt goes through torch")
     assert has_blas()
+    assert has_matmul()
 
 
 def test_each_stream_has_its_own_workspace() -> None:

@@ -228,3 +228,28 @@ def test_compiles_with_gradients_and_dynamic_shapes() -> None:
         torch.autograd.backward(compiled(a, b).sum())
         expected = (a.detach() @ b.detach() > 0).double() @ b.detach().T
         torch.testing.assert_close(a.grad, expected)
+
+
+def test_a_compiled_product_with_gradients_stores_its_sum_and_multiplies_three_times() -> None:
+    """The activation and its gradient are torch's own operations there, which its compiler fuses."""
+    graphs: list[str] = []
+
+    def noted(graph: Any, inputs: Any) -> Any:
+        graphs.append(graph.code)
+        return make_boxed_func(graph.forward)
+
+    def layer(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return matmul(x, w.T, activation="gelu")
+
+    from torch._dynamo.backends.common import aot_autograd
+    from torch._functorch._aot_autograd.utils import make_boxed_func
+
+    x, w = randn(6, 4).requires_grad_(), randn(5, 4, seed=1).requires_grad_()
+    backend: Any = aot_autograd(fw_compiler=noted, bw_compiler=noted)
+    compiled: Any = torch.compile(layer, fullgraph=True, backend=backend)
+    found = torch.autograd.grad(compiled(x, w).sum(), (x, w))
+    expected = torch.autograd.grad(torch.nn.functional.gelu(x @ w.T).sum(), (x, w))
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other)
+    forward, backward = graphs
+    assert (forward.count("constrint.gemm"), backward.count("constrint.gemm")) == (1, 2)

@@ -97,6 +97,8 @@ def test_gradients_of_lists_reach_each_tensor() -> None:
         ({"sizes": [1, 2, 3, 4]}, UsageError, "either offsets"),
         ({"offsets": None, "sizes": [1, -2, 3, 4]}, UsageError, "whole numbers from 0"),
         ({"offsets": None, "sizes": [1, 2, 30, 4]}, UsageError, "sum to at most 11"),
+        ({"offsets": [1, 2, 3, 4]}, TypeError, "offsets are a tensor"),
+        ({"bias": 1.0}, TypeError, "bias is a tensor"),
         ({"offsets": torch.tensor([1, 2, 3])}, RuntimeError, "one for each of 4"),
         ({"offsets": torch.tensor([1, 2, 3, 4])}, RuntimeError, "int32"),
         ({"b": torch.zeros(4, 6, 4, dtype=torch.float64)}, RuntimeError, "one K"),
@@ -137,8 +139,15 @@ def test_a_launch_is_stated_for_what_the_device_finds() -> None:
         grouped_launch(load_gpu("h200"), GroupedCall(a, b, offsets.long(), out), config)
 
 
-def test_rows_that_are_chosen_for_are_powers_of_two() -> None:
+def test_calls_of_similar_numbers_of_rows_share_a_choice() -> None:
     a, b = torch.zeros(100, 64, dtype=torch.bfloat16), torch.zeros(8, 256, 64, dtype=torch.bfloat16).transpose(1, 2)
     workload = workload_of_call(a, b, None)
-    assert workload.sizes == {"m": 128, "n": 256, "k": 64, "experts": 8}
+    assert workload.sizes == {"m": 104, "n": 256, "k": 64, "experts": 8}
     assert workload.options == {"transpose_b": 1}
+    assert workload_of_call(a[:97], b, None) == workload
+    for rows in (1, 7, 8, 9, 1000, 12345):
+        assert (
+            rows
+            <= workload_of_call(torch.empty(rows, 64, dtype=torch.bfloat16), b, None).sizes["m"]
+            <= rows * 9 / 8 + 8
+        )

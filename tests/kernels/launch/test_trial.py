@@ -15,7 +15,15 @@ if missing_packages("torch"):
 import torch
 
 from constrint.kernels.launch.plan import trial
-from constrint.kernels.launch.plan.trial import BURST_S, MOST_ROUNDS, Trial, best_of, no_trials, rounds_of, use_trials
+from constrint.kernels.launch.plan.trial import (
+    BURST_S,
+    MOST_ROUNDS,
+    CallTrial,
+    best_of,
+    no_trials,
+    rounds_of,
+    use_trials,
+)
 
 
 class FakeDevice:
@@ -28,6 +36,8 @@ class FakeDevice:
     def __init__(self, *seconds: Sequence[float]) -> None:
         self.seconds = seconds
         self.log: list[str] = []
+        self.host = 0.0
+        self.host_seconds = [0.0] * len(seconds)
         self.now = 0.0
         self.is_done = False
         self.is_capturing = False
@@ -36,6 +46,7 @@ class FakeDevice:
     def run(self, place: int) -> Any:
         def run(*tensors: Any) -> Any:
             times = self.seconds[place]
+            self.host += self.host_seconds[place]
             self.now += times[min(self.runs[place], len(times) - 1)]
             self.runs[place] += 1
             self.log.append(f"run {place}")
@@ -51,6 +62,9 @@ class FakeDevice:
 
     def evict(self) -> None:
         self.log.append("evict")
+
+    def host_s(self) -> float:
+        return self.host
 
     def is_captured(self) -> bool:
         return self.is_capturing
@@ -72,9 +86,9 @@ class FakeEvent:
         return 1e3 * float(end.at - self.at)
 
 
-def begun(device: FakeDevice, rounds: int = 2) -> tuple[Trial, list[tuple[Any, ...]]]:
+def begun(device: FakeDevice, rounds: int = 2) -> tuple[CallTrial, list[tuple[Any, ...]]]:
     settled: list[tuple[Any, ...]] = []
-    made = Trial(
+    made = CallTrial(
         [device.run(place) for place in range(len(device.seconds))],
         rounds,
         lambda *given: settled.append(given),
@@ -104,6 +118,18 @@ def test_the_fastest_of_the_burst_takes_over_once_the_device_has_run_it() -> Non
     assert len(settled) == 1
 
 
+def test_the_host_bounds_calls_that_follow_each_other() -> None:
+    device = FakeDevice([1.0], [0.5])
+    device.host_seconds = [2.0, 8.0]
+    tried, settled = begun(device)
+    tried("a")
+    device.is_done = True
+    tried("a")
+    ((_, seconds, place),) = settled
+    assert place == 0
+    assert seconds == pytest.approx([2.0**0.5, 2.0])
+
+
 def test_no_trial_begins_or_ends_while_a_graph_is_captured() -> None:
     device = FakeDevice([2.0], [1.0])
     tried, settled = begun(device)
@@ -124,7 +150,9 @@ def test_a_candidate_that_does_not_run_ends_the_trial() -> None:
     device = FakeDevice([2.0], [1.0])
     settled: list[Any] = []
     for missing in (None, False):
-        tried = Trial([device.run(0), lambda *_, made=missing: made], 2, lambda *given: settled.append(given), device)
+        tried = CallTrial(
+            [device.run(0), lambda *_, made=missing: made], 2, lambda *given: settled.append(given), device
+        )
         device.is_done = True
         for _ in range(3):
             assert tried("a") == "result 0 of ('a',)"
@@ -142,7 +170,7 @@ def test_too_little_memory_ends_the_trial() -> None:
             raise torch.cuda.OutOfMemoryError("no")
         return "result"
 
-    tried = Trial([device.run(0), full], 2, lambda *_: pytest.fail("nothing was measured"), device)
+    tried = CallTrial([device.run(0), full], 2, lambda *_: pytest.fail("nothing was measured"), device)
     device.is_done = True
     for _ in range(3):
         assert tried("a") == "result 0 of ('a',)"
@@ -157,8 +185,8 @@ def test_long_calls_have_short_bursts() -> None:
 
 
 def test_ties_go_to_the_predicted_one() -> None:
-    assert best_of([1.0, 0.995, 2.0]) == 0
-    assert best_of([1.0, 0.98, 0.97]) == 2
+    assert best_of([1.0, 0.975, 2.0]) == 0
+    assert best_of([1.0, 0.95, 0.94]) == 2
     assert best_of([3.0]) == 0
 
 

@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import msgspec
 import torch
 from torch import Tensor
 
@@ -326,4 +325,4 @@ def _with_workspace(step: ProductStep | MatmulStep, slot: int) -> ProductStep | 
     """The step with the slot of the workspace that the calls of a plan share, one after the other."""
     if not isinstance(step, MatmulStep) or step.slots[5] != _WORKSPACE:
         return step
-    return msgspec.structs.replace(step, slots=(*step.slots[:5], slot))
+    return MatmulStep(step.matmul, step.algorithm, (*step.slots[:5], slot))

@@ -218,11 +218,15 @@ class CudaModel:
             clk = clk * np.where((self.shape.consumers > 1) & ~self.in_turns, 1.1, 1.6)
         return clk
 
+    def _tiles(self, p: Product) -> tuple[Any, Any]:
+        """Rows and columns of tiles of one product."""
+        return np.ceil(p.m / self.over_m), np.ceil(p.n / self.over_n)
+
     def cost(self, p: Product) -> CostColumns:
         """Predicted time of every configuration for one product."""
         constants = self.constants
         steps = float(-(-p.k // depth(self.dtype)))
-        rows, columns = np.ceil(p.m / self.over_m), np.ceil(p.n / self.over_n)
+        rows, columns = self._tiles(p)
         tiles = rows * columns * p.batch
         store = self._store_clk(p) + constants.tile_clk
         bytes_ = p.batch * (self._again_bytes(p, rows, columns) + self._boundary_bytes(p, columns))

@@ -1,7 +1,7 @@
-"""What an activation costs: clocks in which an SM's units apply it. Every kernel's model adds it where it counts.
+"""The cost of an activation: clocks in which an SM's units apply it. Every kernel's model adds it where it counts.
 
-A partition of an SM issues one instruction of 32 lanes a clock; its unit for special functions (ex2, rcp, tanh) has a
-quarter of a sixteenth of the SM's lanes, so that an instruction occupies it for 8 clocks. Instructions of an element
+A partition of an SM issues one instruction of 32 lanes a clock; its unit for special functions (ex2, rcp, tanh) has 4
+lanes, so that an instruction occupies it for 8 clocks. Instructions of an element
 are counted in the machine code (`activations.py`).
 """
 

@@ -48,6 +48,7 @@ class Fp32Constants:
     split_clk: float
     read_clk: float
     chain_clk: float
+    alone_clk: float
     port_bytes_per_clk: float
     dram_share: float
     tile_clk: float
@@ -80,7 +81,9 @@ def fp32_cost(
     matrix = consumers * (2 * OWN_ROWS * DEPTH * (PRODUCTS if three else 1)) * wide / peak
     issue = consumers * (constants.split_clk if three else constants.read_clk)
     port = loaded_bytes(v, is_three_pass=three) / constants.port_bytes_per_clk
-    step = np.maximum(overlap(matrix, issue, port), constants.chain_clk if three else 0.0)
+    # A consumer's own products wait for what it splits, and the other way round, at the end of each run of slices.
+    chain = matrix / consumers + constants.chain_clk if three else 0.0
+    step = np.maximum(overlap(matrix, issue, port), chain) + constants.alone_clk * (consumers < 2)
     # Rounds: the busiest SM has whole units.
     rounds = np.ceil(units / sms)
     results = rows_of(v) * columns_of(v) / (consumers * OWN_ROWS * 2)

@@ -18,7 +18,6 @@ from constrint.kernels.gemm.launch import GemmCall
 from constrint.kernels.launch.cuda.source_spec import CudaLaunch
 from constrint.kernels.launch.cuda.tensor_map import TensorMap
 from constrint.kernels.launch.triton import TritonLaunch
-from constrint.select.spec import Launch
 
 #: Threads of a warpgroup.
 WARPGROUP = 128
@@ -26,8 +25,8 @@ WARPGROUP = 128
 TILE_COLUMNS, TILE_K, PARTS = 32, 64, 3
 
 
-def fp32_launches(call: GemmCall, config: Mapping[str, int]) -> list[Launch]:
-    """State the launches of a call.
+def fp32_launches(call: GemmCall, config: Mapping[str, int]) -> list[Any]:
+    """State the launches of a call: the split of wgmma's columns where fp32 keeps its precision, and the product.
 
     Raises:
         UsageError: For a batch, operands that are not fp32, a GPU without a model, and rows that the TMA unit cannot

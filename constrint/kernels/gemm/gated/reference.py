@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from constrint.kernels.gemm.reference import ACTIVATIONS
+from constrint.select.workload import Workload
 
 
 def gated_reference(
@@ -32,3 +35,21 @@ def gated_reference(
     first = first if bias_gate is None else first + bias_gate.to(wide)
     second = second if bias_up is None else second + bias_up.to(wide)
     return (ACTIVATIONS[activation](first) * second).to(a.dtype)
+
+
+def random_inputs(workload: Workload, *, device: Any, seed: int) -> dict[str, Any]:
+    """A (M, K), gate and up (K, N) with columns of unit length on average, biases (N,)."""
+    dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}[workload.dtype]
+    m, n, k = (workload.sizes[name] for name in ("m", "n", "k"))
+    draw = None if torch.device(device).type == "meta" else torch.Generator(device).manual_seed(seed)
+    by_columns = bool(workload.options.get("transpose_b", 0))
+
+    def matrix(*shape: int) -> Tensor:
+        return torch.randn(shape, device=device, generator=draw)
+
+    weights = [matrix(*((n, k) if by_columns else (k, n))) / k**0.5 for _ in range(2)]
+    gate, up = (w.to(dtype).T if by_columns else w.to(dtype) for w in weights)
+    inputs = {"a": matrix(m, k).to(dtype), "gate": gate, "up": up}
+    if workload.options.get("bias", 0):
+        inputs |= {name: matrix(n).to(dtype) for name in ("bias_gate", "bias_up")}
+    return inputs

@@ -151,22 +151,9 @@ class GatedSpec(KernelSpec):
 
     def inputs(self, gpu: GpuModel, workload: Workload, *, device: Any = "meta", seed: int = 0) -> dict[str, Any]:
         """A (M, K), gate and up (K, N) with columns of unit length on average, biases (N,)."""
-        import torch
+        from constrint.kernels.gemm.gated.reference import random_inputs
 
-        dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}[workload.dtype]
-        m, n, k = (workload.sizes[name] for name in ("m", "n", "k"))
-        draw = None if torch.device(device).type == "meta" else torch.Generator(device).manual_seed(seed)
-        by_columns = bool(workload.options.get("transpose_b", 0))
-
-        def matrix(*shape: int) -> Any:
-            return torch.randn(shape, device=device, generator=draw)
-
-        weights = [matrix(*((n, k) if by_columns else (k, n))) / k**0.5 for _ in range(2)]
-        gate, up = (w.to(dtype).T if by_columns else w.to(dtype) for w in weights)
-        inputs = {"a": matrix(m, k).to(dtype), "gate": gate, "up": up}
-        if workload.options.get("bias", 0):
-            inputs |= {name: matrix(n).to(dtype) for name in ("bias_gate", "bias_up")}
-        return inputs
+        return random_inputs(workload, device=device, seed=seed)
 
     def outputs(self, gpu: GpuModel, workload: Workload, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """C (M, N), empty."""

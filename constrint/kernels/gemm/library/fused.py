@@ -18,7 +18,7 @@ from torch import Tensor
 from constrint.errors import CompileError, UnsupportedError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.launch import Epilogue, GemmCall
-from constrint.kernels.gemm.library.spec import IN_PRODUCT
+from constrint.kernels.gemm.library.ends import takes_activation
 from constrint.kernels.gemm.operands import rows_of
 from constrint.kernels.gemm.units import WIDEST_BYTES
 from constrint.kernels.launch.plan import matmul_library
@@ -34,6 +34,8 @@ TYPES = {
     torch.bfloat16: matmul_library.BF16,
     torch.float32: matmul_library.FP32,
 }
+#: Epilogues by the activations that are taken.
+EPILOGUES = {None: 0, "relu": matmul_library.RELU}
 #: Sizes and strides are 32-bit integers.
 MOST = 2**31 - 1
 AS_IT_IS, TRANSPOSED = 0, 1
@@ -96,7 +98,7 @@ def divided(call: GemmCall) -> tuple[GemmCall, Epilogue | None]:
     bias_inside = end.bias is None or (takes_bias(end.bias, kind, dtype) and has_aligned_rows(call))
     source_inside = end.source is None or takes_source(end.source, kind, dtype)
     is_linear = bias_inside and source_inside
-    activation = end.activation if is_linear and end.activation in IN_PRODUCT else None
+    activation = end.activation if is_linear and takes_activation(end.activation, kind.itemsize) else None
     bias, source = (end.bias if bias_inside else None), (end.source if source_inside else None)
     inside = Epilogue(bias, source, end.alpha, end.beta if source is not None else 0.0, activation)
     if is_linear and activation == end.activation:
@@ -137,7 +139,7 @@ def matmul_of(call: GemmCall) -> Matmul | None:
     first, second = (AS_IT_IS if matrix.is_by_rows else TRANSPOSED for matrix in matrices[:2])
     kinds = [TYPES[each.dtype] for each in operands]
     is_tf32 = a.dtype == torch.float32 and call.precision == "tf32"
-    epilogue = matmul_library.RELU if end.activation == "relu" else 0
+    epilogue = EPILOGUES[end.activation]
     epilogue |= matmul_library.BIAS if end.bias is not None else 0
     aligned = [gcd(each.data_ptr() % ADDRESS_STEP or ADDRESS_STEP, ADDRESS_STEP) for each in operands]
     return Matmul(

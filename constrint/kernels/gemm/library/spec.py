@@ -23,6 +23,7 @@ from constrint.kernels.gemm.library.cost import (
     place_of,
     table_name,
 )
+from constrint.kernels.gemm.library.ends import takes_activation
 from constrint.kernels.gemm.product import Product
 from constrint.kernels.gemm.spec import GemmSpec
 from constrint.kernels.gemm.units import OUTPUT_BYTES, WIDEST_BYTES
@@ -41,8 +42,6 @@ LIBRARY = "gemm.library"
 NO_ACTIVATION = "the library has no epilogue that ends in this activation, rounded once"
 #: The 8-bit operators of torch take sizes that are multiples of these along K and N, and more rows than this.
 FP8_MULTIPLE, INT8_MULTIPLE, INT8_ROWS = 16, 8, 16
-#: Activations that the library applies to its sums; `relu` alone is exact there, its gelu is the tanh approximation.
-IN_PRODUCT = ("relu",)
 
 
 class LibrarySpec(GemmSpec):
@@ -132,7 +131,7 @@ class LibrarySpec(GemmSpec):
 
 def library_refusal(gpu: GpuModel | None, product: Product) -> str:
     """Why one call of the library does not compute a product with its whole epilogue; empty where it does."""
-    if product.activation and product.activation not in IN_PRODUCT:
+    if product.activation and not (has_ends(gpu) and takes_activation(product.activation, product.output_bytes)):
         return NO_ACTIVATION
     reason = product.no_library or product.no_library_end or inability(product, takes_ends=has_ends(gpu))
     return reason or ("" if takes_bias(product) else "the library rounds products of such rows before it adds a row")

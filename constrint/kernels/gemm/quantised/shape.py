@@ -39,6 +39,14 @@ def chunk_of(v: Mapping[str, Any], bits: int) -> Any:
     return v["tiles"] * READ[bits]
 
 
+def takes(bits: int, group: int) -> bool:
+    """Whether the kernel takes such weights: a group has whole reads of a warp, a power of two of them."""
+    if bits not in READ or group % READ[bits]:
+        return False
+    reads = group // READ[bits]
+    return reads & (reads - 1) == 0
+
+
 def padded(n: int, k: int, bits: int) -> tuple[int, int]:
     """Rows and numbers along K of packed weights."""
     return -(-n // ROWS) * ROWS, -(-k // STEP[bits]) * STEP[bits]

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from constrint.errors import UsageError
-from constrint.kernels.gemm.quantised.shape import READ, padded
-from constrint.kernels.gemm.quantised.spec import takes
+from constrint.kernels.gemm.quantised.shape import READ, padded, takes
 
 #: What is added to a number of four bits where it is widened, by the type of X.
 BEYOND = {torch.bfloat16: 128, torch.float16: 1024}
@@ -119,6 +118,23 @@ def random_weight(
     numbers, zeros = (torch.randint(0, top, (n, w), device=device, generator=generator) for w in (k, groups))
     scales = torch.rand((n, groups), device=device, generator=generator) * 0.05 + 0.01
     return QuantisedWeight.of(numbers, scales, zeros, bits=bits, group=group, dtype=dtype)
+
+
+def random_operands(
+    m: int, n: int, k: int, bits: int, group: int, dtype: str, *, device: Any, seed: int
+) -> dict[str, Tensor]:
+    """X (M, K), and a random weight's packed numbers and scales, by name; without data on `meta`."""
+    generator = None if torch.device(device).type == "meta" else torch.Generator(device).manual_seed(seed)
+    kind = torch.bfloat16 if dtype == "bf16" else torch.float16
+    x = torch.randn((m, k), device=device, generator=generator).to(kind)
+    weight = random_weight(n, k, bits, group, kind, device=device, generator=generator)
+    return {"x": x, "packed": weight.packed, "scales": weight.scales}
+
+
+def exact_product(x: Tensor, packed: Tensor, scales: Tensor, n: int, k: int, bits: int, group: int) -> Tensor:
+    """x @ W^T in fp64."""
+    weight = QuantisedWeight(packed, scales, n, k, bits, group, x.dtype)
+    return x.double() @ weight.dense(torch.float64).T
 
 
 def _joined(scales: Tensor, zeros: Tensor, bits: int) -> Tensor:

@@ -20,10 +20,10 @@ from constrint.select.spec import Columns
 
 #: Start and end of a launch; clocks from a consumer's last product of a slice to its first of the next one, beside its
 #: additions, and with scales of blocks; clocks of the store of a result of each thread; shares of DRAM's bandwidth and
-#: of the bytes that arrive at an SM. From times of 17 products on an H100, by eye.
-LAUNCH_S, CHAIN_CLK, BLOCKS_CLK, RESULT_CLK, DRAM_SHARE, PORT_BYTES_PER_CLK = 6.7e-6, 230.0, 60.0, 30.0, 0.6, 40.0
+#: of the bytes that arrive at an SM. From times of 17 products on an H100.
+LAUNCH_S, CHAIN_CLK, BLOCKS_CLK, RESULT_CLK, DRAM_SHARE, PORT_BYTES_PER_CLK = 6.6e-6, 310.0, 620.0, 70.0, 0.55, 36.5
 #: Wait of the last block of a split tile for the others, and bytes of sums of a clock. Likewise.
-HAND_OVER_S, HAND_OVER_BYTES_PER_CLK = 1.0e-6, 12.0
+HAND_OVER_S, HAND_OVER_BYTES_PER_CLK = 0.75e-6, 12.0
 #: torch's own operator: start and end, shares of the matrix units' peak and of the bandwidth, the share of the SMs that
 #: need a tile of 128 columns to reach it. From times of the same products.
 LIBRARY_LAUNCH_S, LIBRARY_PEAK_SHARE, LIBRARY_DRAM_SHARE, LIBRARY_SM_SHARE = 7e-6, 0.64, 0.65, 0.38

@@ -117,23 +117,16 @@ class ScaledSpec(KernelSpec):
 
     def inputs(self, gpu: GpuModel, workload: Workload, *, device: Any = "meta", seed: int = 0) -> dict[str, Any]:
         """A and B along K, and positive scales."""
-        import torch
+        from constrint.kernels.gemm.scaled.reference import random_operands
 
-        m, n, k = (workload.sizes[name] for name in ("m", "n", "k"))
-        generator = None if torch.device(device).type == "meta" else torch.Generator(device).manual_seed(seed)
-        of_k, of_n = (-(-k // DEPTH), -(-n // BLOCK)) if workload.options.get("blocks", 0) else (1, n)
-        shapes = {"scale_a": (m, of_k), "scale_b": (of_k, of_n)}
-        drawn = {name: torch.rand(shape, device=device, generator=generator) + 0.5 for name, shape in shapes.items()}
-        a, b = (torch.randn(rows, k, device=device, generator=generator).to(torch.float8_e4m3fn) for rows in (m, n))
-        return {"a": a, "b": b.T, **drawn}
+        sizes = (workload.sizes[name] for name in ("m", "n", "k"))
+        return random_operands(*sizes, in_blocks=bool(workload.options.get("blocks", 0)), device=device, seed=seed)
 
     def outputs(self, gpu: GpuModel, workload: Workload, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """C, empty."""
-        import torch
+        from constrint.kernels.gemm.scaled.reference import empty_result
 
-        dtype = torch.float32 if workload.options.get("wide_output", 0) else torch.bfloat16
-        shape = workload.sizes["m"], workload.sizes["n"]
-        return {"out": torch.empty(shape, dtype=dtype, device=inputs["a"].device)}
+        return {"out": empty_result(inputs["a"], inputs["b"], is_wide=bool(workload.options.get("wide_output", 0)))}
 
     def launches(
         self, gpu: GpuModel, workload: Workload, config: Config, inputs: Mapping[str, Any], outputs: Mapping[str, Any]
@@ -146,11 +139,9 @@ class ScaledSpec(KernelSpec):
 
     def reference(self, workload: Workload, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """C in fp64."""
-        import torch
+        from constrint.kernels.gemm.scaled.reference import exact_result
 
-        from constrint.kernels.gemm.scaled.reference import scaled_reference
-
-        return {"out": scaled_reference(**inputs, out_dtype=torch.float64, sums=torch.float64)}
+        return {"out": exact_result(inputs)}
 
 
 def _out_bytes(workload: Workload) -> int:

@@ -230,6 +230,8 @@ FEWEST_WARPS = 2
 #: (`tests/kernels/gemm/test_skinny_compiled.py`).
 CLEAR_PERCENT = {"fp8": 75, "int8": 83, "tf32": 60}
 USUAL_CLEAR_PERCENT = 93
+#: Less for a target of which a kernel at 92.2 % spilled, by NVRTC 13.5.
+TARGET_CLEAR_PERCENT = {"sm_120a": 92}
 #: Most rounds of blocks with split K: more only add hand-overs.
 MOST_ROUNDS = 4
 #: Limit of steps times blocks, which the kernel counts in 32 bits, and the largest size.
@@ -257,7 +259,8 @@ def tile_rules(gpu: GpuModel, product: Product, v: Vars) -> Iterator[Rule]:
     there = gpu.sm.smem_bytes_per_sm
     fits = f"an SM of {gpu.name} has {there:,} bytes of {gpu.terms.smem} for the blocks that it is to hold"
     yield Rule(smem <= there, "resident_smem", fits, CERTAIN)
-    percent = CLEAR_PERCENT.get(dtype, USUAL_CLEAR_PERCENT)
+    usual = TARGET_CLEAR_PERCENT.get(gpu.arch.target, USUAL_CLEAR_PERCENT)
+    percent = CLEAR_PERCENT.get(dtype, usual)
     clear = (
         f"sums, vectors under way and addresses take up to {percent} % of the registers that the blocks of an SM leave "
         "a thread: beyond, the compiler spills some"

@@ -1,7 +1,7 @@
 """cuBLASLt as torch has loaded it: products with epilogues whose algorithm is chosen once and then launched again.
 
 A product is stated as `Matmul`, by columns as BLAS libraries read matrices. `chosen` asks the library for its first
-algorithm; `Prepared` holds the library's descriptors, which live as long as the process. Plans of the compiled core
+algorithm; `Descriptors` are the library's own, which live as long as the process. Plans of the compiled core
 launch them without Python; `enqueue` does so from Python. Needs torch.
 """
 
@@ -38,6 +38,8 @@ _WORKSPACE_BYTES, _REDUCTIONS, _ALIGNMENT_A = 1, 3, 5
 _IN_COMPUTE_TYPE = 2
 #: Bytes of workspace that an algorithm may take, torch's own limit on Hopper.
 MOST_WORKSPACE_BYTES = 32 << 20
+#: Largest alignment of an address that the library heeds.
+LARGEST_ALIGNMENT = 256
 #: Bytes of a cublasLtMatmulAlgo_t, which the library lets a user store for the same version of it.
 ALGORITHM_BYTES = 64
 
@@ -83,7 +85,7 @@ class Algorithm(msgspec.Struct, frozen=True):
     version: int
 
 
-class Prepared(NamedTuple):
+class Descriptors(NamedTuple):
     """The library's handle and descriptors of a product: addresses that stay valid."""
 
     handle: int
@@ -180,7 +182,7 @@ def _set(name: str, of: Any, attribute: int, value: Any) -> None:
 
 
 @lru_cache(maxsize=8192)
-def prepared(matmul: Matmul, device: int, *, is_in_core: bool = True) -> Prepared:
+def prepared(matmul: Matmul, device: int, *, is_in_core: bool = True) -> Descriptors:
     """Create the descriptors of a product; they are never destroyed, since a plan may hold them.
 
     Args:
@@ -213,7 +215,7 @@ def prepared(matmul: Matmul, device: int, *, is_in_core: bool = True) -> Prepare
             _set("cublasLtMatrixLayoutSetAttribute", layout, _BATCH_STRIDE, c_int64(step))
         layouts.append(layout.value or 0)
     a, b, c, d = layouts
-    return Prepared(_handle(device), description.value or 0, (a, b, c, d))
+    return Descriptors(_handle(device), description.value or 0, (a, b, c, d))
 
 
 def chosen(matmul: Matmul, device: int, bias: int = 0) -> Algorithm:
@@ -227,6 +229,12 @@ def chosen(matmul: Matmul, device: int, bias: int = 0) -> Algorithm:
     Raises:
         NotPlannedError: When the library has none.
     """
+    return _chosen(matmul, device, bias % LARGEST_ALIGNMENT + LARGEST_ALIGNMENT)
+
+
+@lru_cache(maxsize=8192)
+def _chosen(matmul: Matmul, device: int, bias: int) -> Algorithm:
+    """`chosen` for any address of the same alignment as `bias`."""
     ready = prepared(matmul, device, is_in_core=False)
     preference, count, found = c_void_p(), c_int(), _Heuristic()
     _called("cublasLtMatmulPreferenceCreate", byref(preference))

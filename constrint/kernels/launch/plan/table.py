@@ -28,7 +28,7 @@ from constrint.kernels.launch.plan.driver import driver, fast_allocator, reads_t
 from constrint.kernels.launch.plan.recipe import Recipe, RecordedCall, extent, plan_of
 from constrint.kernels.launch.plan.scratch import COUNTERS
 from constrint.kernels.launch.plan.shape import NotPlannedError
-from constrint.kernels.launch.plan.trial import Trial, no_trials, rounds_of
+from constrint.kernels.launch.plan.trial import CallTrial, no_trials, rounds_of
 from constrint.select.toolchain import compilers
 from constrint.select.winners import stamp, when_reloaded
 
@@ -161,6 +161,8 @@ class PlanTable:
             if made is not None and plan is not None:
                 if made.rivals is None or not self._try(key, extra, tensors, made, plan):
                     self._insert(extra, tensors, made.recipe, plan)
+                    if made.rivals is not None:
+                        cache.store_soon(self.name, key, msgspec.msgpack.encode(made.recipe))
                 return
         self._insert(extra, tensors, None, None)
 
@@ -205,7 +207,7 @@ class PlanTable:
             rivals.settled([every.get(place, float("inf")) for place in range(len(rivals.labels))], places[best])
 
         runs = [partial(self.call, True, under) for under in keys]
-        trial = Trial(runs, rounds_of([rivals.seconds[place] for place in places]), settle)
+        trial = CallTrial(runs, rounds_of([rivals.seconds[place] for place in places]), settle)
         self._insert(extra, tensors, None, trial)
         return True
 

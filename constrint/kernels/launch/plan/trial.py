@@ -4,8 +4,9 @@ The first call enqueues a burst: every candidate once, so that its code is loade
 each, with operands in the L2 as calls that follow each other find them, and with an L2 that something else has used,
 as a call among others finds it. Nothing waits for it. Calls run the candidate that was chosen by its prediction until
 the events are complete; then the one with the least geometric mean of both times takes the place of the trial in the
-table. The burst begins behind a pause of the device during which the host gets ahead, so that times are the device's.
-A trial is never begun while a graph is captured, and never looked at then.
+table. Calls that follow each other take the host's time where it is the longer one, so that it is measured, too, and
+bounds the warm time. The burst begins behind a pause of the device during which the host gets ahead, so that times are
+the device's. A trial is never begun while a graph is captured, and never looked at then.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import math
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple, Protocol
@@ -30,7 +32,7 @@ MOST_ROUNDS, LEAST_ROUNDS, BURST_S = 5, 1, 4e-3
 #: Time that emptying the L2 takes, about.
 EVICT_S = 2e-5
 #: A candidate has to be faster than the one chosen by prediction by this share.
-LEAST_GAIN = 0.01
+LEAST_GAIN = 0.03
 
 _is_on = os.environ.get(VARIABLE, "") != "0"
 _HELD = threading.local()
@@ -86,7 +88,7 @@ class Event(Protocol):
         """Milliseconds from this event to another."""
 
 
-class Device(Protocol):
+class TimedDevice(Protocol):
     """The device that a trial runs on."""
 
     def event(self) -> Event:
@@ -98,6 +100,9 @@ class Device(Protocol):
     def evict(self) -> None:
         """Enqueue what takes the place of the operands in the L2."""
 
+    def host_s(self) -> float:
+        """Seconds of the host's clock."""
+
     def is_captured(self) -> bool:
         """Whether launches are captured into a graph."""
 
@@ -106,23 +111,27 @@ class CurrentDevice:
     """The current GPU and stream."""
 
     def event(self) -> Any:
-        """See `Device`."""
+        """See `TimedDevice`."""
         make: Any = torch.cuda.Event
         return make(enable_timing=True)
 
     def pause(self) -> None:
-        """See `Device`."""
+        """See `TimedDevice`."""
         pause: Any = torch.cuda._sleep
         pause(PAUSE_CLK)
 
     def evict(self) -> None:
-        """See `Device`."""
+        """See `TimedDevice`."""
         facts = torch.cuda.get_device_properties(torch.cuda.current_device())
         size = getattr(facts, "L2_cache_size", 0) or UNSTATED_L2_BYTES
         torch.empty(size, dtype=torch.uint8, device="cuda").zero_()
 
+    def host_s(self) -> float:
+        """See `TimedDevice`."""
+        return time.perf_counter()
+
     def is_captured(self) -> bool:
-        """See `Device`."""
+        """See `TimedDevice`."""
         return torch.cuda.is_current_stream_capturing()
 
 
@@ -132,7 +141,7 @@ def rounds_of(seconds: Sequence[float]) -> int:
     return max(LEAST_ROUNDS, min(MOST_ROUNDS, int(BURST_S / max(of_round, 1e-9))))
 
 
-class Trial:
+class CallTrial:
     """The entry of a call in a table while its candidates are tried: a function of the call's tensors.
 
     Args:
@@ -148,13 +157,14 @@ class Trial:
         runs: Sequence[Callable[..., Any]],
         rounds: int,
         settle: Callable[[tuple[Any, ...], Sequence[float], int], None],
-        device: Device | None = None,
+        device: TimedDevice | None = None,
     ) -> None:
         self._runs = list(runs)
         self._rounds = rounds
         self._settle = settle
-        self._device: Device = device or CurrentDevice()
+        self._device: TimedDevice = device or CurrentDevice()
         self._events: list[list[tuple[Event, Event]]] | None = None  # of a round: all warm, then all cold
+        self._host_s = [math.inf] * len(self._runs)  # least time that a call took the host
         self._is_over = False
 
     def __call__(self, *tensors: Any) -> Any:
@@ -191,7 +201,9 @@ class Trial:
     def _timed(self, place: int, tensors: tuple[Any, ...]) -> tuple[Event, Event]:
         start, end = self._device.event(), self._device.event()
         start.record()
+        before = self._device.host_s()
         self._run(place, tensors)
+        self._host_s[place] = min(self._host_s[place], self._device.host_s() - before)
         end.record()
         return start, end
 
@@ -202,7 +214,8 @@ class Trial:
             1e-3 * min(start.elapsed_time(end) for start, end in (of_round[at] for of_round in events))
             for at in range(2 * number)
         ]
-        seconds = [math.sqrt(warm * cold) for warm, cold in zip(times[:number], times[number:], strict=True)]
+        warm = [max(pair) for pair in zip(times[:number], self._host_s, strict=True)]
+        seconds = [math.sqrt(one * other) for one, other in zip(warm, times[number:], strict=True)]
         place = best_of(seconds)
         result = self._run(place, tensors)
         self._settle(tensors, seconds, place)

@@ -1,0 +1,108 @@
+"""Weights of 4 and 8 bits in groups: packing, the product on the CPU, and what the kernel compiles to."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.needs import missing_packages, needs_nvrtc
+
+if missing_packages("torch", "triton"):
+    pytest.skip("needs the extra [torch]", allow_module_level=True)
+
+import torch
+
+from constrint.errors import UsageError
+from constrint.hwmodels import load_gpu
+from constrint.kernels.gemm.quantised import QuantisedWeight, quantise, quantised_matmul
+from constrint.kernels.gemm.quantised.shape import READ
+from constrint.kernels.registry import load_spec
+from constrint.select import Workload
+from constrint.solve import enumerate_space
+
+SPEC = load_spec("quantised_gemm.cuda")
+DTYPES = [torch.bfloat16, torch.float16]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(("bits", "group"), [(4, 64), (4, 128), (4, 2048), (8, 32), (8, 128)])
+def test_what_was_packed_is_what_the_weight_is(bits: int, group: int, dtype: torch.dtype) -> None:
+    torch.manual_seed(bits + group)
+    n, k = 150, 700
+    groups = -(-k // group)
+    numbers, zeros = torch.randint(0, 1 << bits, (n, k)), torch.randint(0, 1 << bits, (n, groups))
+    scales = torch.rand(n, groups) + 0.1
+    weight = QuantisedWeight.of(numbers, scales, zeros, bits=bits, group=group, dtype=dtype)
+    of_group = torch.arange(k) // group
+    expected = (numbers - zeros[:, of_group]).double() * scales.to(dtype).double()[:, of_group]
+    assert torch.equal(weight.dense(torch.float64), expected)
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_a_lane_finds_its_numbers_where_the_kernel_reads_them(bits: int) -> None:
+    """Lane 4 g + j of a warp has rows g and g + 8; which of its 16 bytes is what, as `kernel.cu` widens them."""
+    n, k, read = 128, 2 * READ[bits], READ[bits]
+    numbers = torch.randint(0, 1 << bits, (n, k))
+    packed = QuantisedWeight.of(numbers, torch.ones(n, 1), bits=bits, group=READ[bits] * 2).packed
+    depth = packed.numel() * 32 // bits // n
+    words = packed.view(n // 16, depth // read, 32, 4).long() & 0xFFFFFFFF
+    for tile, at, lane in ((0, 0, 0), (3, 1, 17), (7, 0, 31)):
+        g, j = lane // 4, lane % 4
+        own = words[tile, at, lane]
+        for step in range(read // 16):
+            for pair in range(4):  # registers of the instruction: rows g, g + 8, g, g + 8
+                row = 16 * tile + g + 8 * (pair % 2)
+                for half in range(2):
+                    along = 4 * step + 2 * (pair // 2) + half
+                    if bits == 4:
+                        seen = own[step] >> 4 * pair + 16 * half & 15
+                        k_at = read * at + 16 * j + along
+                    else:
+                        seen = own[2 * step + pair % 2] >> 8 * (2 * (pair // 2) + half) & 255
+                        k_at = read * at + 8 * j + along
+                    assert int(seen) == int(numbers[row, k_at])
+
+
+def test_rounding_to_groups_is_off_by_half_a_step() -> None:
+    weight = torch.randn(64, 300)
+    for bits in (4, 8):
+        packed = quantise(weight, bits=bits, group=64)
+        step = (weight.max() - weight.min()) / ((1 << bits) - 1)
+        assert (packed.dense(torch.float32) - weight).abs().max() <= 0.75 * step
+
+
+def test_the_product_on_the_cpu() -> None:
+    weight, x = quantise(torch.randn(70, 200)), torch.randn(2, 3, 200).bfloat16()
+    out = quantised_matmul(x, weight, torch.ones(70))
+    expected = x.float() @ weight.dense(torch.float32).T + 1
+    assert out.shape == (2, 3, 70)
+    torch.testing.assert_close(out.float(), expected, rtol=2e-2, atol=2e-2)
+    assert quantised_matmul(torch.randn(40, 200).bfloat16(), weight).shape == (40, 70)
+
+
+def test_bad_weights_and_operands_are_refused() -> None:
+    numbers, scales = torch.randint(0, 16, (8, 128)), torch.ones(8, 1)
+    for arguments, told in (
+        ({"bits": 5}, "4 or 8 bits"),
+        ({"group": 96}, "power of two"),
+        ({"scales": torch.ones(8, 2)}, r"scales are \(8, 1\)"),
+        ({"numbers": numbers + 1}, "numbers are from 0 to 15"),
+        ({"numbers": numbers.float()}, "whole numbers"),
+    ):
+        with pytest.raises(UsageError, match=told):
+            QuantisedWeight.of(**({"numbers": numbers, "scales": scales} | arguments))
+    weight = QuantisedWeight.of(numbers, scales)
+    with pytest.raises(UsageError, match=r"\(..., 128\)"):
+        quantised_matmul(torch.ones(1, 64).bfloat16(), weight)
+    with pytest.raises(UsageError, match="float16"):
+        quantised_matmul(torch.ones(1, 128).half(), weight)
+
+
+@needs_nvrtc
+@pytest.mark.parametrize(("m", "bits", "group"), [(1, 4, 128), (16, 4, 64), (16, 8, 128)])
+def test_nothing_spills(m: int, bits: int, group: int) -> None:
+    gpu = load_gpu("h200")
+    asked = Workload("quantised_gemm", {"m": m, "n": 256, "k": 2048}, "bf16", {"bits": bits, "group": group})
+    columns, _ = enumerate_space(SPEC.problem(gpu, asked)).project(["tiles", "resident"])
+    for tiles, resident in zip(columns["tiles"].tolist(), columns["resident"].tolist(), strict=True):
+        compiled = SPEC.compile(gpu, asked, {"tiles": tiles, "resident": resident})
+        assert compiled.spill_bytes == 0, (tiles, resident)

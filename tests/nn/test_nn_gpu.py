@@ -1,0 +1,169 @@
+"""Layers and their gradients on the GPU of this machine, against fp64 and beside torch; a patched block in training."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from tests.support.needs import missing_packages
+
+if missing_packages("torch", "triton"):
+    pytest.skip("needs the extra [torch]: torch or triton is not installed", allow_module_level=True)
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+import constrint
+from constrint.kernels.gemm.backward.plans import BACKWARD
+from constrint.kernels.gemm.linear import LINEARS
+from constrint.kernels.gemm.reference import ACTIVATIONS
+from constrint.nn.linear import run
+from tests.support.blocks import BLOCKS
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU on this machine"),
+]
+
+#: Half a unit in the last place, relative.
+HALF_UNIT = {torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8}
+SHAPES = ((512, 768, 1024), (333, 200, 136), (70, 45, 33), (1, 512, 256), (129, 515, 1000))
+
+
+def operands(shape: tuple[int, int, int], dtype: torch.dtype, *batch: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    m, k, n = shape
+    generator = torch.Generator("cuda").manual_seed(sum(shape))
+
+    def randn(*sizes: int) -> Tensor:
+        return torch.randn(sizes, device="cuda", generator=generator)
+
+    leaves = [randn(*batch, m, k), randn(n, k) * k**-0.5, randn(n)]
+    x, weight, bias = (t.to(dtype).requires_grad_() for t in leaves)
+    return x, weight, bias, randn(*batch, m, n).to(dtype)
+
+
+def excess(dtype: torch.dtype, shape: tuple[int, int, int], activation: str | None, *batch: int) -> dict[str, float]:
+    """Errors of the result and all gradients over their bounds.
+
+    The sum before the activation is rounded where it is stored, which moves the derivative by its steepest slope; the
+    gradient before the activation is rounded once, and every result once; sums are of 32 bits.
+    """
+    x, weight, bias, gradient = operands(shape, dtype, *batch)
+    unit, (m, k, n) = HALF_UNIT[dtype], shape
+    rows = m * (batch[0] if batch else 1)
+    wide = [t.detach().double() for t in (x.flatten(0, -2), weight, bias, gradient.flatten(0, -2))]
+    wx, ww, wb, wg = wide
+    z = wx @ ww.T + wb
+    moved = unit * z.abs() + k * 2.0**-23 * (wx.abs() @ ww.abs().T + wb.abs())
+    worst: dict[str, float] = {}
+    for _ in range(5):  # torch's own call, the first of a plan, those of a trial, and the plan that stays
+        out = run(x, weight, bias, activation)
+        found = torch.autograd.grad(out, (x, weight, bias), gradient)
+        before, step = wg, torch.zeros_like(wg)
+        exact = z
+        if activation == "relu":
+            before, exact = torch.where(out.flatten(0, -2) > 0, wg, 0.0), z.relu()
+        elif activation is not None:
+            argument = z.clone().requires_grad_()
+            exact = ACTIVATIONS[activation](argument)
+            (before,) = torch.autograd.grad(exact, argument, wg)
+            step = wg.abs() * (2.0 * moved + 2.0**-20)
+        if activation is not None:
+            step = step + unit * before.abs()
+        of_x, of_weight, of_bias = before @ ww, before.T @ wx, before.sum(0)
+        pairs: dict[str, tuple[Tensor, Tensor, Tensor]] = {
+            "out": (out, exact.detach(), 1.2 * moved),
+            "x": (found[0], of_x, step @ ww.abs() + n * 2.0**-23 * (before.abs() @ ww.abs())),
+            "weight": (found[1], of_weight, step.T @ wx.abs() + rows * 2.0**-23 * (before.abs().T @ wx.abs())),
+            "bias": (found[2], of_bias, step.sum(0) + rows * 2.0**-23 * before.abs().sum(0)),
+        }
+        for name, (given, right, bound) in pairs.items():
+            error = (given.double().reshape(right.shape) - right).abs() / (bound + 1.05 * unit * right.abs() + 2.0**-24)
+            worst[name] = max(worst.get(name, 0.0), float(error.nan_to_num(float("inf")).max()))
+    return worst
+
+
+@pytest.mark.parametrize("activation", [None, *ACTIVATIONS])
+@pytest.mark.parametrize("dtype", list(HALF_UNIT), ids=str)
+def test_results_and_gradients_are_right(dtype: torch.dtype, activation: str | None) -> None:
+    for shape in SHAPES:
+        for name, error in excess(dtype, shape, activation).items():
+            assert error <= 1.0, (shape, name)
+    for name, error in excess(dtype, (65, 264, 136), activation, 3).items():
+        assert error <= 1.0, ("three axes", name)
+
+
+def test_the_plans_ran(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One call of each table for a step, and no kernel of torch's for the bias."""
+    x, weight, bias, gradient = operands((256, 512, 384), torch.bfloat16)
+    for _ in range(2):  # torch's own, and the one that chooses
+        torch.autograd.grad(run(x, weight, bias, "gelu"), (x, weight, bias), gradient)
+    before = LINEARS.state().hits, BACKWARD.state().hits
+    for _ in range(3):
+        torch.autograd.grad(run(x, weight, bias, "gelu"), (x, weight, bias), gradient)
+    assert LINEARS.state().hits - before[0] >= 3
+    assert BACKWARD.state().hits - before[1] >= 3
+
+
+def test_gradients_have_the_order_of_their_tensors_and_the_same_bits_in_every_run() -> None:
+    x, weight, bias, gradient = operands((2048, 256, 320), torch.bfloat16)
+    found: list[tuple[Tensor, ...]] = []
+    for _ in range(8):
+        found.append(torch.autograd.grad(run(x, weight, bias, "gelu"), (x, weight, bias), gradient))
+        torch.cuda.synchronize()
+    assert [t.stride() for t in found[-1]] == [t.stride() for t in (x, weight, bias)]
+    for one, other in zip(found[-1], found[-2], strict=True):
+        assert torch.equal(one, other)
+
+
+def test_a_gradient_of_gradients_is_that_of_torch() -> None:
+    x, weight, bias, _ = operands((64, 128, 96), torch.float16)
+
+    def twice(function: Any) -> tuple[Tensor, ...]:
+        (first,) = torch.autograd.grad(function().float().square().sum() / 64, x, create_graph=True)
+        return torch.autograd.grad(first.float().square().sum(), (x, weight))
+
+    ours = twice(lambda: run(x, weight, bias, "gelu"))
+    theirs = twice(lambda: functional.gelu(functional.linear(x, weight, bias)))
+    for one, other in zip(ours, theirs, strict=True):
+        scale = float(other.abs().max())
+        torch.testing.assert_close(one, other, rtol=0.0, atol=0.02 * scale)
+
+
+def test_autocast_gives_the_types_of_torch() -> None:
+    layer = nn.Linear(256, 128, device="cuda")
+    ours = copy.deepcopy(layer)
+    constrint.patch(ours)
+    x = torch.randn(64, 256, device="cuda")
+    for has_gradients in (True, False):
+        with torch.set_grad_enabled(has_gradients), torch.autocast("cuda", dtype=torch.bfloat16):
+            one, other = ours(x), layer(x)
+        assert one.dtype == other.dtype
+        torch.testing.assert_close(one, other, rtol=2.0**-6, atol=2.0**-6)
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        ours(x).float().square().mean().backward()
+    assert ours.weight.grad is not None
+    assert ours.weight.grad.dtype == torch.float32
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_a_patched_block_trains_as_before(name: str) -> None:
+    torch.manual_seed(0)
+    block = BLOCKS[name]().to("cuda", torch.bfloat16)
+    exact = copy.deepcopy(block).double()
+    x = torch.randn(4, 64, 32, device="cuda", dtype=torch.bfloat16)
+    errors = []
+    for _ in range(2):
+        out = block(x)
+        gradients = torch.autograd.grad(out.float().square().mean(), list(block.parameters()))
+        wide = exact(x.double())
+        right = torch.autograd.grad(wide.square().mean(), list(exact.parameters()))
+        apart = [float((a.double() - b).norm() / (b.norm() + 1e-9)) for a, b in zip(gradients, right, strict=True)]
+        errors.append((float((out.double() - wide).norm() / wide.norm()), max(apart)))
+        constrint.patch(block)
+    (before, of_before), (after, of_after) = errors
+    assert after <= 1.5 * before + 2.0**-9
+    assert of_after <= 1.5 * of_before + 2.0**-6
