@@ -68,6 +68,7 @@ def excess(out: torch.Tensor, tensors: tuple[Any, ...], options: dict[str, Any],
     if not is_fused:
         # A library may round what is activated, before and after its bias is added.
         off[0] = off[0] + 2 * unit * z.abs() + unit * (z - wide.get("bias_gate", 0.0)).abs()
+        off[1] = off[1] + unit * u.abs() + unit * (u - wide.get("bias_up", 0.0)).abs()
     bound = exact.abs() * unit * roundings + slope * off[0] * u.abs() + (act.abs() + off[0]) * off[1] + 2.0**-24
     return float(((out.double() - exact).abs() / bound).nan_to_num(float("inf")).max())
 
