@@ -12,7 +12,7 @@ import pytest
 from constrint.hwmodels import load_gpu
 from constrint.kernels.gemm.cuda.shape import WgmmaTile
 from constrint.kernels.gemm.cuda.source import OperandLayout, source_of
-from constrint.kernels.gemm.epilogue.compiled import CompiledEpilogue
+from constrint.kernels.gemm.epilogue.compiled import SUMS_BESIDE_SOURCE, CompiledEpilogue
 from constrint.kernels.launch.cuda import compile_cuda
 from constrint.select import Workload
 from constrint.solve import enumerate_space
@@ -82,6 +82,10 @@ def test_every_end_compiles_without_spilling(ends: CompiledEpilogue, turned: int
     config |= {"cluster_m": 2, "cluster_n": 1, "turned": 0}
     if turned:
         config |= {"tile_m": 144, "tile_n": 256, "cluster_m": 1, "cluster_n": 2, "turned": 1}
+    if ends.in_boxes and ends.source:
+        # With more sums `launch.py` leaves the source matrix to threads that store results.
+        config |= {"tile_n": SUMS_BESIDE_SOURCE}
+        assert WgmmaTile.of(config).sums == SUMS_BESIDE_SOURCE
     source = source_of(
         config, OperandLayout("int8" if ends.output == "int32" else "bf16", True, True), ends, splits=True
     )

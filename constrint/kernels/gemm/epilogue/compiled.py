@@ -10,7 +10,7 @@ from constrint.kernels.gemm.epilogue.activations import NUMBERS
 OUTPUTS = {"fp16": 0, "bf16": 1, "fp32": 2, "int32": 3}
 ADDED = {"": 0, "fp16": 1, "bf16": 2, "fp32": 3, "fp64": 4, "int32": 5}
 #: Sums of a thread of gemm.cuda beside which elements of the source matrix find registers in every variant.
-SUMS_BESIDE_SOURCE = 144
+SUMS_BESIDE_SOURCE = 128
 
 
 @dataclass(frozen=True)
