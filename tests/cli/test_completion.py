@@ -55,7 +55,7 @@ def test_names(ask: Ask) -> None:
         assert ask(*words, "") == gpus
     assert ask("solve", "--gpu", "MI300x") == ["MI300x"]
     assert ask("solve", "--kernel", "") == list(list_kernels())
-    assert ask("kernels", "gemm.p") == ["gemm.pointer"]
+    assert ask("kernels", "gemm.po") == ["gemm.pointer"]
     assert ask("solve", "--kernel", "lstm", "--dtype", "f") == ["fp16", "fp32", "fp64"]
     assert ask("solve", "--format", "j") == ["json", "jsonl"]
     assert ask("count", "--backend", "na") == ["native"]

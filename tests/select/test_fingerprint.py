@@ -130,7 +130,7 @@ def test_an_operation_or_a_constant_changes_the_kernels_that_have_it(copied: Pat
     after = shown(copied)
     changed = {name for name in before if after[name][0] != before[name][0]}
     cells = {f"{operation}.{name}" for operation in ("lstm", "gru-backward") for name in ("triton", "alternating")}
-    assert changed == {"gemm.pointer", "gemm.cuda", "lstm.wgmma"} | cells
+    assert changed == {"gemm.pointer", "gemm.cuda", "gemm.prepared", "gemm.fp32", "lstm.wgmma"} | cells
     assert after["gemm.descriptor"][1] != before["gemm.descriptor"][1]
     own = {source for name, (source, _) in before.items() if name not in LIBRARIES and not name.startswith("gru")}
     assert len(own) == len([name for name in before if name not in LIBRARIES and not name.startswith("gru")])

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from numpy.typing import NDArray
 
@@ -62,6 +62,7 @@ class GatedSpec(KernelSpec):
 
     operation = "gated"
     name = "cuda"
+    actions: ClassVar[Mapping[str, tuple[str, ...]]] = CudaSpec.actions
     summary = "C[M,N] = activation(A[M,K] @ gate[K,N]) * (A @ up[K,N]) in one launch, CUDA C++"
     sizes = SIZES
     options = OPTIONS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,7 @@ from constrint.kernels.gemm.quantised.shape import (
     takes,
 )
 from constrint.select.candidate import Config
-from constrint.select.cost import CostColumns, dram_bytes_per_s, launch_offset_s, loaded_clock_hz
+from constrint.select.cost import CostColumns, cost_assumptions, dram_bytes_per_s, launch_offset_s, loaded_clock_hz
 from constrint.select.limits import BlockUse
 from constrint.select.spec import Columns, KernelSpec, Launch, Param, Rule, Vars
 from constrint.select.workload import Size, Workload
@@ -42,6 +42,10 @@ class QuantisedSpec(KernelSpec):
 
     operation = "quantised_gemm"
     name = "cuda"
+    actions: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "tile": ("tiles",),
+        "vectorise": ("resident",),
+    }
     summary = f"C[M,N] = X[M,K] @ W[N,K]^T with W of 4 or 8 bits in groups, M up to {MOST_ROWS}, CUDA C++"
     dtypes = ("bf16", "fp16")
     sizes = (
@@ -124,8 +128,9 @@ class QuantisedSpec(KernelSpec):
         return CostColumns(LAUNCH_S + launch_offset_s(gpu) + seconds, {"DRAM": seconds})
 
     def assumptions(self, gpu: GpuModel, workload: Workload) -> tuple[str, ...]:
-        """Its times rest on assumptions."""
-        return (f"{self.full_name}: its constants were set by a few times on an H100, not fitted",)
+        """Those of every kernel, and one on the constants of its model."""
+        constants = f"{self.full_name}: its constants were set by a few times on an H100, not fitted"
+        return (*cost_assumptions(gpu, workload.dtype), constants)
 
     def inputs(self, gpu: GpuModel, workload: Workload, *, device: Any = "meta", seed: int = 0) -> dict[str, Any]:
         """X and packed weights."""

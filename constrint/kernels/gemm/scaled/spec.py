@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from numpy.typing import NDArray
 
@@ -14,7 +14,7 @@ from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.scaled.cost import scaled_cost
 from constrint.kernels.gemm.scaled.shape import BLOCK, DEPTH, MOST_STAGES, block_use, rules
 from constrint.select.candidate import Config
-from constrint.select.cost import CostColumns
+from constrint.select.cost import CostColumns, cost_assumptions
 from constrint.select.limits import BlockUse
 from constrint.select.spec import Columns, KernelSpec, Launch, Param, Rule, Vars
 from constrint.select.workload import Size, Workload
@@ -30,6 +30,11 @@ class ScaledSpec(KernelSpec):
 
     operation = "scaled_gemm"
     name = "cuda"
+    actions: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "tile": ("tile_m", "tile_n", "tile_k", "turned"),
+        "vectorise": ("consumers",),
+        "split": ("split_k",),
+    }
     summary = "C[M,N] = (A[M,K] * scale_a) @ (B[K,N] * scale_b) of fp8, with scales of rows or of blocks, CUDA C++"
     dtypes = ("fp8",)
     sizes = (
@@ -112,8 +117,9 @@ class ScaledSpec(KernelSpec):
         return scaled_cost(gpu, workload.sizes, columns, _out_bytes(workload), in_blocks=in_blocks)
 
     def assumptions(self, gpu: GpuModel, workload: Workload) -> tuple[str, ...]:
-        """Its times rest on assumptions."""
-        return (f"{self.full_name}: its constants were set by a few times on an H100, not fitted",)
+        """Those of every kernel, and one on the constants of its model."""
+        constants = f"{self.full_name}: its constants were set by a few times on an H100, not fitted"
+        return (*cost_assumptions(gpu, workload.dtype), constants)
 
     def inputs(self, gpu: GpuModel, workload: Workload, *, device: Any = "meta", seed: int = 0) -> dict[str, Any]:
         """A and B along K, and positive scales."""
