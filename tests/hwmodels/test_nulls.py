@@ -69,7 +69,9 @@ def test_every_answer_about_a_gpu_full_of_nulls_says_what_it_assumed() -> None:
             try:
                 found = rank(load_kernel(kernel), gpu, top=1)
             except UnsupportedError:  # an operation that has kernels for some GPUs alone
-                assert kernel in ("grouped", "scaled_gemm", "gated"), (name, kernel)
+                on_ampere = kernel == "quantised_gemm" and name in ("mi300x", "7900xtx")
+                on_hopper = kernel in ("grouped", "scaled_gemm", "gated") and name != "h200"
+                assert on_ampere or on_hopper, (name, kernel)
                 continue
             assert found.candidates[0].cost.seconds > 0
             words = " ".join(found.assumptions)
