@@ -80,9 +80,9 @@ __device__ __forceinline__ float polynomial(const float (&c)[kNumber], float x) 
   return y;
 }
 
-// Results of 16 bits take approximations, whose errors `tests/kernels/gemm/test_activations.py` proves. Every instruction
-// counts, even where another consumer multiplies meanwhile: both read the same registers' ports. As in torch, NaN stays
-// NaN, infinity stays infinity, and -infinity becomes NaN where x is a factor.
+// Results of 16 bits take approximations, whose errors `tests/kernels/gemm/test_activations.py` proves. On an H100
+// the time grew with the instructions even where another consumer multiplies meanwhile; why is not known. As in torch, NaN
+// stays NaN, infinity stays infinity, and -infinity becomes NaN where x is a factor.
 
 // x / 2 * (1 + erf(x / sqrt(2))) = x * s(x) with s(x) = 1 - s(-x), which is max(x, 0) - |x| * s(-|x|). The logarithm of
 // s(-|x|) is smooth, so that a polynomial in |x| serves all x. |x| is limited where x is positive, for infinity's sake.
