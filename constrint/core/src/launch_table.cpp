@@ -293,6 +293,16 @@ bool takes_only_addresses(const Plan& plan) {
   return !has_float && plan.narrow.empty();
 }
 
+// Reads a call whose tensors are a tuple; returns their number.
+Py_ssize_t read_tuple(PlanTable& table, PyObject* extra, PyObject* tensors, Call* call) {
+  const Py_ssize_t number = PyTuple_Size(tensors);
+  if (number > kMaxTensors) throw Unsupported{};
+  PyObject* each[kMaxTensors];
+  for (Py_ssize_t i = 0; i < number; ++i) each[i] = PyTuple_GetItem(tensors, i);
+  call->read(table, extra, each, number);
+  return number;
+}
+
 // table_insert(table, extra, tensors, plan or function or None, outputs, results, counters)
 PyObject* table_insert(PyObject*, PyObject* args) {
   PyObject *object, *extra, *tensors, *plan, *outputs;
@@ -304,12 +314,8 @@ PyObject* table_insert(PyObject*, PyObject* args) {
   }
   return launching([&]() -> PyObject* {
     PlanTable& table = held<PlanTable>(object);
-    const Py_ssize_t number = PyTuple_Size(tensors);
-    if (number > kMaxTensors) throw Unsupported{};
-    PyObject* each[kMaxTensors];
-    for (Py_ssize_t i = 0; i < number; ++i) each[i] = PyTuple_GetItem(tensors, i);
     Call call;
-    call.read(table, extra, each, number);
+    const Py_ssize_t number = read_tuple(table, extra, tensors, &call);
     if (!call.is_plain || find(table, call)) Py_RETURN_FALSE;
     auto entry = std::make_shared<Entry>();
     entry->hash = call.signature.hash;
@@ -349,12 +355,8 @@ PyObject* table_drop(PyObject*, PyObject* args) {
   if (!PyArg_ParseTuple(args, "OOO!", &object, &extra, &PyTuple_Type, &tensors)) return nullptr;
   return launching([&]() -> PyObject* {
     PlanTable& table = held<PlanTable>(object);
-    const Py_ssize_t number = PyTuple_Size(tensors);
-    if (number > kMaxTensors) throw Unsupported{};
-    PyObject* each[kMaxTensors];
-    for (Py_ssize_t i = 0; i < number; ++i) each[i] = PyTuple_GetItem(tensors, i);
     Call call;
-    call.read(table, extra, each, number);
+    read_tuple(table, extra, tensors, &call);
     const std::shared_ptr<Entry> entry = call.is_plain ? find(table, call) : nullptr;
     const auto range = entry ? table.places.equal_range(entry->hash)
                              : std::make_pair(table.places.end(), table.places.end());

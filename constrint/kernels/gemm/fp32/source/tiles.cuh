@@ -32,6 +32,19 @@ struct RingPlace {
   }
 };
 
+// Readies a ring for one warp that fills it and the warps of all consumers, which empty it; called by all threads.
+template <int kStages, int kConsumers>
+__device__ __forceinline__ void begin_ring(unsigned full, unsigned empty) {
+  if (threadIdx.x == 0) {
+    for (int stage = 0; stage < kStages; ++stage) {
+      barrier_init(full + 8 * stage, 1);
+      barrier_init(empty + 8 * stage, 4 * kConsumers);
+    }
+    fence_barrier_init();
+  }
+  __syncthreads();
+}
+
 // Adds one, and says what was there: what this thread knows of is in memory before, and what others told is seen after.
 __device__ __forceinline__ unsigned count_in_order(unsigned* counter) {
   unsigned before;

@@ -105,14 +105,7 @@ extern "C" __global__ void __launch_bounds__(kThreads * (kConsumers + 1), 1) sca
   const unsigned empty = full + 8 * kStages;
   const Grid grid = {row_tiles, column_tiles, parts, slices};
   const int units = row_tiles * column_tiles * parts;
-  if (threadIdx.x == 0) {
-    for (int stage = 0; stage < kStages; ++stage) {
-      barrier_init(full + 8 * stage, 1);
-      barrier_init(empty + 8 * stage, 4 * kConsumers);
-    }
-    fence_barrier_init();
-  }
-  __syncthreads();
+  begin_ring<kStages, kConsumers>(full, empty);
   const int group = threadIdx.x / kThreads, thread = threadIdx.x % kThreads;
   if (group == kConsumers) {
     fewer_registers();
