@@ -61,7 +61,8 @@ def matmul(
 
     The result is rounded once, except where the library computes the product and a pointwise kernel the rest: then the
     product is rounded to the result's type first, as by torch's own two calls, which adds an error of at most half a
-    unit of what the kernel reads. `kernel="kernels"` rounds once always; an `out_dtype` of 32 bits makes both small.
+    unit of what the kernel reads. `kernel="kernels"` rounds once; an `out_dtype` of 32 bits makes both small. Where
+    gradients are wanted, activations other than relu start from the sum as it is stored, rounded, as torch's do.
 
     A new product whose decision rests on predictions is tried during its first calls: the best candidates are timed on
     the operands, and the fastest one runs from then on (`CONSTRINT_TRIALS=0`, or deterministic algorithms: never).
