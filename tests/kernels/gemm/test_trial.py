@@ -26,7 +26,7 @@ from constrint.kernels.gemm.launch import Machine
 from constrint.kernels.gemm.library.candidates import COMPOSED
 from constrint.kernels.gemm.library.cost import library_s
 from constrint.kernels.gemm.library.estimate import REFERENCE, band_of, estimated_s
-from constrint.kernels.gemm.library.spec import LIBRARY
+from constrint.kernels.gemm.library.spec import ALGORITHM, BY_GEMM_EX, LIBRARY
 from constrint.kernels.gemm.operator import PLAIN, STEADY_END
 from constrint.kernels.launch.plan.recipe import FillStep, Recipe, RecordedCall
 from constrint.kernels.launch.plan.trial import no_trials, use_trials
@@ -86,8 +86,10 @@ def test_rivals_are_the_library_and_what_the_error_reaches(tables: Path) -> None
     forget_tables()
     decision = decided(256, 256, 256)
     rivals = trial.rivals_of(decision)
-    names = [decision.program.name, *(program.name for program in rivals)]
-    assert len(set(names)) == len(names)
+    every = [decision.program, *rivals]
+    names = [program.name for program in every]
+    assert len({(p.name, str(p.step("product").config)) for p in every}) == len(every)
+    assert len(set(names)) == len([p for p in every if not trial.is_library(p) or not p.step("product").config])
     assert LIBRARY in names
     assert 1 <= sum(not trial.is_library(program) for program in rivals) <= trial.MOST_COMPILED
     limit = (1 + trial.MOST_ERROR) * decision.seconds
@@ -100,6 +102,24 @@ def test_rivals_are_the_library_and_what_the_error_reaches(tables: Path) -> None
     write_table(tables, H200, 0.05)
     forget_tables()
     assert LIBRARY not in [program.name for program in trial.rivals_of(decided(1024, 1024, 1024))]
+
+
+def test_the_library_is_tried_as_torch_calls_it_and_by_further_algorithms(tables: Path) -> None:
+    write_table(tables, H200, 0.9)
+    forget_tables()
+    decision = decided(256, 256, 256)
+    programs = [decision.program, *trial.rivals_of(decision)]
+    configs = [program.step("product").config for program in programs if program.name == LIBRARY]
+    assert configs[0] == {}, "its own first algorithm"
+    assert configs[1] == BY_GEMM_EX
+    assert configs[2:] == [{ALGORITHM: place} for place in range(1, 1 + trial.MORE_ALGORITHMS)]
+    standards = [program.step("product").config for program in programs if trial.is_standard(program)]
+    assert standards == [{}, BY_GEMM_EX]
+    # A library that takes twice as long is tried by one call alone.
+    write_table(tables, H200, 0.25)
+    forget_tables()
+    rivals = trial.rivals_of(decided(1024, 1024, 1024))
+    assert [program.name for program in rivals].count(LIBRARY) == 1
 
 
 def test_without_any_table_nothing_is_estimated(tables: Path) -> None:
