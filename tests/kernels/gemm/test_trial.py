@@ -26,7 +26,7 @@ from constrint.kernels.gemm.launch import Machine
 from constrint.kernels.gemm.library.candidates import COMPOSED
 from constrint.kernels.gemm.library.cost import library_s
 from constrint.kernels.gemm.library.estimate import REFERENCE, band_of, estimated_s
-from constrint.kernels.gemm.library.spec import ALGORITHM, BY_GEMM_EX, LIBRARY
+from constrint.kernels.gemm.library.spec import ALGORITHM, LIBRARY
 from constrint.kernels.gemm.operator import PLAIN, STEADY_END
 from constrint.kernels.launch.plan.recipe import FillStep, Recipe, RecordedCall
 from constrint.kernels.launch.plan.trial import no_trials, use_trials
@@ -104,21 +104,20 @@ def test_rivals_are_the_library_and_what_the_error_reaches(tables: Path) -> None
     assert LIBRARY not in [program.name for program in trial.rivals_of(decided(1024, 1024, 1024))]
 
 
-def test_the_library_is_tried_as_torch_calls_it_and_by_further_algorithms(tables: Path) -> None:
+def test_the_library_is_tried_by_further_algorithms_where_they_are_worth_it(tables: Path) -> None:
     write_table(tables, H200, 0.9)
     forget_tables()
-    decision = decided(256, 256, 256)
+    decision = decided(4096, 1024, 4096)
     programs = [decision.program, *trial.rivals_of(decision)]
     configs = [program.step("product").config for program in programs if program.name == LIBRARY]
-    assert configs[0] == {}, "its own first algorithm"
-    assert configs[1] == BY_GEMM_EX
-    assert configs[2:] == [{ALGORITHM: place} for place in range(1, 1 + trial.MORE_ALGORITHMS)]
-    standards = [program.step("product").config for program in programs if trial.is_standard(program)]
-    assert standards == [{}, BY_GEMM_EX]
-    # A library that takes twice as long is tried by one call alone.
+    assert configs == [{}, *({ALGORITHM: place} for place in range(1, 1 + trial.MORE_ALGORITHMS))]
+    assert [program.step("product").config for program in programs if trial.is_standard(program)] == [{}]
+    # Neither where the product is short, nor where the library takes twice as long.
+    short = decided(256, 256, 256)
+    assert [p.name for p in (short.program, *trial.rivals_of(short))].count(LIBRARY) == 1
     write_table(tables, H200, 0.25)
     forget_tables()
-    rivals = trial.rivals_of(decided(1024, 1024, 1024))
+    rivals = trial.rivals_of(decided(4096, 1024, 4096))
     assert [program.name for program in rivals].count(LIBRARY) == 1
 
 

@@ -33,6 +33,7 @@ TYPES = {
     torch.float16: matmul_library.FP16,
     torch.bfloat16: matmul_library.BF16,
     torch.float32: matmul_library.FP32,
+    torch.float8_e4m3fn: matmul_library.E4M3,
 }
 #: Epilogues by the activations that are taken.
 EPILOGUES = {None: 0, "relu": matmul_library.RELU}

@@ -31,7 +31,7 @@ from constrint.kernels.gemm.library.launch import (
     has_scale,
     is_captured,
 )
-from constrint.kernels.gemm.library.spec import ALGORITHM, BY_GEMM_EX, LIBRARY
+from constrint.kernels.gemm.library.spec import ALGORITHM, LIBRARY
 from constrint.kernels.gemm.pointwise.launch import pointwise_launch
 from constrint.kernels.launch.plan.driver import has_blas
 from constrint.kernels.launch.plan.recipe import MatmulStep, ProductStep, Recipe, RecordedCall, output_of, recipe_of
@@ -57,10 +57,10 @@ def library_plan(
     Args:
         call, tensors, out: The call, its tensors (a, b, bias, c), and its result.
         note: The note of the plan.
-        config: How the library is called, as in `spec.py`; empty: by cuBLASLt's first algorithm where it has one.
+        config: The algorithm of cuBLASLt's (`ALGORITHM`); empty: its first one, if it takes the product.
 
     Raises:
-        NotPlannedError: When an operand is a copy, or the library cannot be called as `config` says.
+        NotPlannedError: When an operand is a copy, or the library has no algorithm that `config` names.
         CompileError: When the library does not take the product after all.
     """
     stated = planned_of(call, tensors, out.shape)
@@ -87,24 +87,19 @@ def run_once(call: GemmCall, step: ProductStep | MatmulStep | None) -> None:
 def product_step(call: GemmCall, out_slot: int, config: Config | None = None) -> ProductStep | MatmulStep | None:
     """The step of the library's product of a call's tensors (a, b, bias, c); None where torch's function runs it.
 
-    cuBLASLt costs the host 2 us less than cublasGemmEx, which torch calls for plain products, since its algorithm is
-    chosen once; the algorithms are not always the same.
+    cuBLASLt takes as long as cublasGemmEx, which torch calls for plain products, but costs the host 2 us less, since
+    its algorithm is chosen once.
 
     Raises:
-        NotPlannedError: When the library cannot be called as `config` says.
+        NotPlannedError: When the library has no algorithm that `config` names.
     """
-    config = config or {}
-    by_gemm_ex = step_of(call, A, B, out_slot) if has_blas() else None
-    if config == BY_GEMM_EX:
-        if by_gemm_ex is None:
-            raise NotPlannedError("torch does not call cublasGemmEx for this product")
-        return by_gemm_ex
+    place = (config or {}).get(ALGORITHM, 0)
     try:
-        return matmul_step(call, (A, B, BIAS, SOURCE), out_slot, out_slot + 1, config.get(ALGORITHM, 0))
+        return matmul_step(call, (A, B, BIAS, SOURCE), out_slot, out_slot + 1, place)
     except NotPlannedError:
-        if config:
+        if place:
             raise
-        return by_gemm_ex
+        return step_of(call, A, B, out_slot) if has_blas() else None
 
 
 def workspace_of(step: ProductStep | MatmulStep) -> list[tuple[list[int], list[int], str]]:
