@@ -31,6 +31,12 @@ struct Scales {
   long long row_stride, column_stride;
 };
 
+// A slice's: that of the block of B, and those of a thread's own rows, or columns where they are rows of A.
+constexpr int kOwn = TURNED ? kSums / 2 : 2;
+struct SliceScales {
+  float shared, own[kOwn];
+};
+
 __device__ __forceinline__ unsigned long long slice_descriptor(unsigned from) {
   return static_cast<unsigned long long>((from & 0x3ffff) >> 4) | 1ull << 16 | (1024ull >> 4) << 32 | 1ull << 62;
 }
@@ -149,9 +155,29 @@ extern "C" __global__ void __launch_bounds__(kThreads * (kConsumers + 1), 1) sca
                                         row_scales + min(tile_rows[1], rows - 1) * row_stride};
 #endif
 #endif
+#if BLOCKS
+    SliceScales scales, ahead;
+    const auto load_scales = [&](SliceScales& to, int slice) {
+#if TURNED
+      to.shared = __ldg(shared_scale + slice * row_k);
+#pragma unroll
+      for (int i = 0; i < kOwn; ++i)
+        to.own[i] = __ldg(column_scales + min(first_column + i / 2 * 8 + i % 2, columns - 1) * column_stride + slice * column_k);
+#else
+      to.shared = __ldg(shared_scale + slice * column_k);
+#pragma unroll
+      for (int i = 0; i < kOwn; ++i) to.own[i] = __ldg(own_scales[i] + slice * row_k);
+#endif
+    };
+    load_scales(scales, work.first);
+#endif
     for (int slice = work.first; slice < work.last; ++slice, place.next()) {
       const unsigned from = ring + place.stage * kStageBytes;
       float products[kSums];
+#if BLOCKS
+      // Scales come from the L2: they are asked for a slice ahead.
+      load_scales(ahead, min(slice + 1, work.last - 1));
+#endif
       wait(full + 8 * place.stage, place.parity);
       wgmma_fence();
 #pragma unroll
@@ -159,36 +185,24 @@ extern "C" __global__ void __launch_bounds__(kThreads * (kConsumers + 1), 1) sca
         wgmma(products, slice_descriptor(from + group * (64 * kDepth) + step * 32),
               slice_descriptor(from + kRowBytes + step * 32), step > 0);
       wgmma_commit();
-      // Scales arrive while products run.
-#if BLOCKS && TURNED
-      const float shared = __ldg(shared_scale + slice * row_k);
-      float scales[kSums / 2];
+#if BLOCKS
 #pragma unroll
-      for (int i = 0; i < kSums / 2; ++i)
-        scales[i] = __ldg(column_scales + min(first_column + i / 2 * 8 + i % 2, columns - 1) * column_stride + slice * column_k);
-#elif BLOCKS
-      const float shared = __ldg(shared_scale + slice * column_k);
-      float scales[2] = {__ldg(own_scales[0] + slice * row_k), __ldg(own_scales[1] + slice * row_k)};
+      for (int i = 0; i < kOwn; ++i) scales.own[i] *= scales.shared;
 #endif
       wgmma_wait<0>();
       __syncwarp();
       if (lane == 0) arrive(empty + 8 * place.stage);
-#if BLOCKS && TURNED
-#pragma unroll
-      for (int i = 0; i < kSums / 2; ++i) scales[i] *= shared;
-#elif BLOCKS
-      scales[0] *= shared, scales[1] *= shared;
-#endif
 #pragma unroll
       for (int i = 0; i < kSums; ++i) {
-#if BLOCKS && TURNED
-        sums[i] = fmaf(products[i], scales[i / 4 * 2 + i % 2], sums[i]);
-#elif BLOCKS
-        sums[i] = fmaf(products[i], scales[i / 2 % 2], sums[i]);
+#if BLOCKS
+        sums[i] = fmaf(products[i], scales.own[TURNED ? i / 4 * 2 + i % 2 : i / 2 % 2], sums[i]);
 #else
         sums[i] += products[i];
 #endif
       }
+#if BLOCKS
+      scales = ahead;
+#endif
     }
 #if SPLITS
     if (!add_parts<kSums, kConsumers>(sums, work, grid, partials, counters, is_last, group, thread)) continue;
