@@ -22,7 +22,7 @@ RING_ALIGNMENT, STATIC_BYTES = 1024, 256
 MOST_STAGES = 8
 #: Sums of a thread and their products take as many registers as a slice's columns: with up to two consumers, and three.
 MOST_COLUMNS, MOST_COLUMNS_OF_THREE = 192, 128
-#: Columns with scales of their own, which take registers too, for this slice and the next: with two consumers, and three.
+#: Columns with scales of their own, which take registers for this slice and the next: with two consumers, and three.
 MOST_SCALED_COLUMNS, MOST_SCALED_OF_THREE = 64, 48
 #: Most blocks of a cluster.
 MOST_BLOCKS = 2
@@ -80,7 +80,7 @@ def rules(gpu: GpuModel, sizes: Mapping[str, int], v: Vars, *, in_blocks: bool) 
         shared = f"a tile's columns of C share scales of B: they divide {BLOCK}, or come in steps of {BLOCK // 2}"
         divide = any_of(v["turned"] == 1, BLOCK % columns == 0, columns % (BLOCK // 2) == 0)
         yield Rule(divide, "block_columns", shared, CERTAIN)
-        few = f"columns with scales of their own: up to {MOST_SCALED_COLUMNS}, {MOST_SCALED_OF_THREE} of three consumers"
+        few = f"columns with scales of their own: up to {MOST_SCALED_COLUMNS}, {MOST_SCALED_OF_THREE} of three"
         yield Rule(implies(v["turned"] == 1, columns <= MOST_SCALED_COLUMNS), "scaled_columns", few, CERTAIN)
         of_three = any_of(v["turned"] == 0, v["consumers"] < 3, columns <= MOST_SCALED_OF_THREE)
         yield Rule(of_three, "scaled_columns_of_three", few, CERTAIN)
