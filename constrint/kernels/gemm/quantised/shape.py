@@ -104,13 +104,20 @@ def rules(gpu: GpuModel, sizes: Mapping[str, int], bits: int, group: int, v: Var
     reads = depth // READ[bits]
     shared = "every warp of a cluster has reads of its own"
     yield Rule(
-        any_of(v["warps"] == min(WARPS), v["split_k"] * v["warps"] * v["tiles"] <= reads), "own_reads", shared, REDUNDANT
+        any_of(v["warps"] == min(WARPS), v["split_k"] * v["warps"] * v["tiles"] <= reads),
+        "own_reads",
+        shared,
+        REDUNDANT,
     )
     one = "blocks of a cluster divide K where they are more than tiles"
-    yield Rule(any_of(v["split_k"] == 1, v["tiles"] * v["split_k"] * v["warps"] <= reads), "split_reads", one, REDUNDANT)
+    yield Rule(
+        any_of(v["split_k"] == 1, v["tiles"] * v["split_k"] * v["warps"] <= reads), "split_reads", one, REDUNDANT
+    )
     slots = gpu.device.sm_count * v["resident"]
     filled = "K is divided where tiles alone leave blocks idle"
     yield Rule(any_of(v["split_k"] == 1, tiles_of(n) < 2 * slots), "split_fills", filled, REDUNDANT)
     few = "a block takes no more tiles at a time than it has"
     blocks = minimum(const(tiles_of(n)), slots // v["split_k"])
-    yield Rule(any_of(v["rows"] == 1, v["rows"] <= ceildiv(const(tiles_of(n)), blocks)), "rows_in_share", few, REDUNDANT)
+    yield Rule(
+        any_of(v["rows"] == 1, v["rows"] <= ceildiv(const(tiles_of(n)), blocks)), "rows_in_share", few, REDUNDANT
+    )
