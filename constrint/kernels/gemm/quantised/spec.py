@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from constrint.errors import UnsupportedError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.quantised.shape import (
+    AHEAD,
     MOST_ROWS,
     READ,
     READ_BYTES,
@@ -33,8 +34,8 @@ from constrint.select.spec import Columns, KernelSpec, Launch, Param, Rule, Vars
 from constrint.select.workload import Size, Workload
 
 INSTRUCTION = "mma"
-#: Start and end of a launch; a read; a turn of a warp beside its reads; sums of warps, and of a cluster; the share of the
-#: bandwidth that reads reach, and bytes that arrive at an SM per clock. By eye.
+#: Start and end of a launch; a read; a turn of a warp beside its reads; sums of warps, and of a cluster; the share of
+#: the bandwidth that reads reach, and bytes that arrive at an SM per clock. By eye.
 LAUNCH_S, LATENCY_S, TURN_S, GROUP_S, CLUSTER_S = 6.0e-6, 1.2e-6, 0.05e-6, 0.4e-6, 1.2e-6
 DRAM_SHARE, PORT_BYTES_PER_CLK = 0.85, 40.0
 #: Bytes of weights that a warp widens and multiplies per clock, by their bits. Likewise.
@@ -51,6 +52,7 @@ class QuantisedSpec(KernelSpec):
     actions: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "tile": ("rows", "tiles"),
         "vectorise": ("warps", "resident"),
+        "pipeline": ("ahead",),
         "split": ("split_k",),
     }
     summary = f"C[M,N] = X[M,K] @ W[N,K]^T with W of 4 or 8 bits in groups, M up to {MOST_ROWS}, CUDA C++"
@@ -98,6 +100,7 @@ class QuantisedSpec(KernelSpec):
             Param("tiles", (1, 2, 4, 8), "reads of a warp in turn along K", power, "t"),
             Param("warps", WARPS, "warps of a block, which divide K", "more read more at a time", "w"),
             Param("resident", (1, 2, 3, 4), "blocks that an SM is to hold", "leaves threads so many registers", "res"),
+            Param("ahead", AHEAD, "turns that the L2 is asked for ahead", "registers alone hold too few", "a"),
             Param("split_k", (1, 2, 4, 8), "blocks of a cluster, which divide K", "few rows fill no GPU", "sk"),
         )
 
@@ -123,7 +126,7 @@ class QuantisedSpec(KernelSpec):
         return workload.sizes["k"]
 
     def cost(self, gpu: GpuModel, workload: Workload, columns: Columns, blocks_per_sm: NDArray[Any]) -> CostColumns:
-        """Predicted time per row: the busiest SM's reads, at the rate of what is under way, of its warps and of DRAM."""
+        """Predicted time per row: the busiest SM's reads, at the rate of what is under way, of its warps, of DRAM."""
         v = {name: np.asarray(column, dtype=np.float64) for name, column in columns.items()}
         (bits, group), (m, n, k) = facts_of(workload), (workload.sizes[name] for name in ("m", "n", "k"))
         _, depth = padded(n, k, bits)
@@ -136,6 +139,7 @@ class QuantisedSpec(KernelSpec):
         x_bytes = 2 * m * depth * np.ceil(of_block / v["rows"])
         busiest = per_sm * (of_block * tile_bytes + x_bytes) / v["split_k"]
         under_way = per_sm * v["warps"] * v["tiles"] * np.minimum(v["rows"], of_block) * READ_BYTES
+        under_way = under_way * (1 + v["ahead"])
         rate = np.minimum(under_way / LATENCY_S, per_sm * v["warps"] * WARP_BYTES_PER_CLK[bits] * clock)
         sm_s = busiest / np.minimum(rate, PORT_BYTES_PER_CLK * clock)
         groups = np.ceil(of_block / v["rows"])

@@ -5,7 +5,7 @@
 // bytes a lane. Numbers less their zeros are whole and have 8 bits: they are multiplied as they are, and the sums of a group
 // take its scale in fp32. A block has an even share of all tiles of 16 rows and takes ROWS of them at a time; its warps, and
 // the blocks of its cluster, divide K among them, TILES reads each in turn, and add up their sums at the end. No warp waits
-// for another one before: each reads as far ahead as its registers hold.
+// for another one before: each reads as far ahead as its registers hold, and asks the L2 for AHEAD turns more.
 typedef float sum_t;
 
 #include "epilogue.cuh"
@@ -82,6 +82,31 @@ __device__ __forceinline__ void load(
       scales + (static_cast<long long>(tile) * s.groups + read / (GROUP / kTile)) * 16 + lane / 4;
 #pragma unroll
   for (int i = 0; i < kGroups; ++i) to.upper[i] = __ldg(both + i * 16), to.lower[i] = __ldg(both + i * 16 + 8);
+}
+
+// Where a warp is: the first of its tiles, and its read.
+struct Place {
+  int tile, read;
+  __device__ __forceinline__ void next(int first, int last) {
+    read += kWarps * kTiles;
+    if (read >= last) read = first, tile += kRows;
+  }
+};
+
+// Asks the L2 for what the warp reads at a place, each lane for a tile.
+__device__ __forceinline__ void ask_ahead(
+    const uint4* weights, const unsigned* scales, const Sizes& s, const Place& at, int end, int lane) {
+#if AHEAD > 0 && __CUDA_ARCH__ >= 900
+  if (lane < kRows && at.tile + lane < end) {
+    const long long tile = at.tile + lane;
+    const uint4* const words = weights + (tile * s.reads + at.read) * 32;
+    const unsigned* const both = scales + (tile * s.groups + at.read / (GROUP / kTile)) * 16;
+    asm volatile(
+        "cp.async.bulk.prefetch.L2.global [%0], %2;\n"
+        "cp.async.bulk.prefetch.L2.global [%1], %3;" ::"l"(words), "l"(both), "n"(kTiles * 512), "n"(kGroups * 64)
+        : "memory");
+  }
+#endif
 }
 
 // What a thread multiplies of X: 16 or 32 bytes of a row for each read, zeros beyond the edges.
@@ -208,6 +233,12 @@ extern "C" __global__ void __launch_bounds__(kThreads, RESIDENT) quantised_gemm(
       if (begin + i < end) load(held[i], weights, scales, s, begin + i, first, lane);
     load_rows(vectors, x, x_stride, s, first, lane, is_aligned);
   }
+  Place asked = {begin, first};
+#pragma unroll
+  for (int i = 0; i < AHEAD; ++i) {
+    asked.next(first, last);
+    if (first < last) ask_ahead(weights, scales, s, asked, end, lane);
+  }
 #pragma unroll 1
   for (int tile = begin; tile < end; tile += kRows) {
     float sums[kRows][kSums];
@@ -215,14 +246,16 @@ extern "C" __global__ void __launch_bounds__(kThreads, RESIDENT) quantised_gemm(
     for (int i = 0; i < kRows * kSums; ++i) sums[i / kSums][i % kSums] = 0.0f;
 #pragma unroll 1
     for (int read = first; read < last; read += kWarps * kTiles) {
-      const bool is_last = read + kWarps * kTiles >= last;
-      const int next_read = is_last ? first : read + kWarps * kTiles, next_tile = is_last ? tile + kRows : tile;
+      Place after = {tile, read};
+      after.next(first, last);
+      asked.next(first, last);
+      ask_ahead(weights, scales, s, asked, end, lane);
       Vectors next = vectors;
-      if (next_read != read && next_tile < end) load_rows(next, x, x_stride, s, next_read, lane, is_aligned);
+      if (after.read != read && after.tile < end) load_rows(next, x, x_stride, s, after.read, lane, is_aligned);
 #pragma unroll
       for (int i = 0; i < kRows; ++i) {
         if (tile + i < end) multiply_held(sums[i], held[i], vectors);
-        if (next_tile + i < end) load(held[i], weights, scales, s, next_tile + i, next_read, lane);
+        if (after.tile + i < end) load(held[i], weights, scales, s, after.tile + i, after.read, lane);
       }
       vectors = next;
     }
