@@ -1,9 +1,9 @@
 """Launch random products of every kind, and compare each result with fp64.
 
-    python -m benchmarks.launches --count 10000 --out launches.jsonl     # on a GPU, in 16 processes; goes on where it ended
-    python -m benchmarks.launches --seed 3 --only 3:128                  # one group of launches again
-    python -m benchmarks.launches --device cpu --count 300               # the references, which needs no GPU
-    compute-sanitizer --tool memcheck python -m benchmarks.launches --sanitizer    # a few launches of every kernel
+    python -m benchmarks.launches --count 10000 --out rows.jsonl   # on a GPU, in 16 processes; goes on where it ended
+    python -m benchmarks.launches --only 3:128                     # one group of launches again: SEED:GROUP
+    python -m benchmarks.launches --device cpu --count 300         # the references, which needs no GPU
+    compute-sanitizer --tool memcheck python -m benchmarks.launches --sanitizer   # a few launches of every kernel
 
 Results lie among poison, operands among NaN; values are whole numbers (whose sums are exact), normal, subnormal, of one
 sign, large, zeros, or hold infinities and NaN; calls are repeated, run on three streams at once, in graphs, with

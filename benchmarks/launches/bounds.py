@@ -43,7 +43,7 @@ def share_of_sums(dtype: torch.dtype, precision: str, depth: int) -> float:
     """Error of a sum of `depth` products, as a share of the sum of their absolute values.
 
     Matrix units add 32 bytes along K at a time and cut to a fraction of 23 bits (fp8: 13 bits, sums of 128 in fp32).
-    fp32 as three tf32 or six bf16 products drops the smallest of them; tf32 cuts both operands to a fraction of 10 bits.
+    fp32 as three tf32 or six bf16 products drops the smallest of them; tf32 cuts operands to a fraction of 10 bits.
     """
     if dtype == torch.float64:
         return 2.0**-52 * (4 + depth)

@@ -1,4 +1,4 @@
-"""A group of launches of one drawn product: again, with other values, on several streams, in a graph, with gradients."""
+"""Launches of one drawn product: again, with other values, on several streams, in a graph, with gradients."""
 
 from __future__ import annotations
 
@@ -217,7 +217,7 @@ class Group:
         sets = [self._operands(self.draw.choice(("ints", "normal"))) for _ in range(STREAMS)]
         modes = ["normal"] * STREAMS
         exacts = [self.drawn.exact({name: one.view for name, one in each.items()}, False) for each in sets]
-        streams: list[Any] = [torch.cuda.Stream() for _ in range(STREAMS)]
+        streams: list[Any] = [_stream() for _ in range(STREAMS)]
         torch.cuda.synchronize()
         outs: list[tuple[int, Any]] = []
         for _ in range(2):
@@ -231,7 +231,7 @@ class Group:
     def _in_graph(self, operands: dict[str, Guarded]) -> None:
         views = {name: one.view for name, one in operands.items()}
         self._fill(operands, "normal")
-        side: Any = torch.cuda.Stream()
+        side: Any = _stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             self.drawn.call(views)
@@ -259,6 +259,11 @@ class Group:
             yield
         finally:
             torch.use_deterministic_algorithms(False)
+
+
+def _stream() -> Any:
+    make: Any = torch.cuda.Stream
+    return make()
 
 
 def _tensor(out: Any) -> Tensor:

@@ -10,12 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.launches.bounds import Sums, finished, share_of_sums, sums_of
+from benchmarks.launches.bounds import BENDS, HALF_UNIT, SLOPES, finished, share_of_sums, sums_of
 from benchmarks.launches.memory import Guarded, Place
 from constrint.kernels.gemm import matmul
 from constrint.kernels.gemm.checks import common_batch
 from constrint.kernels.gemm.epilogue.activations import ACTIVATIONS
 from constrint.kernels.gemm.implementations import gemm_specs
+from constrint.kernels.gemm.reference import ACTIVATIONS as REFERENCES
 from constrint.kernels.gemm.reference import default_out_dtype
 
 Operands = Mapping[str, Tensor]
@@ -35,7 +36,7 @@ class Drawn:
         text: What is called.
         places: Operands by name.
         call: Computes it from operands; a tensor, or a tensor with the memory around it.
-        exact: From operands, and whether values are whole numbers: the result in fp64, its bound, and what was activated.
+        exact: From operands, and whether values are whole numbers: the result in fp64, its bound, what was activated.
         activation: Its name, or None.
         precision: torch's setting for fp32 products.
         repeats: Whether two calls give the same bits.
@@ -107,8 +108,8 @@ def drawn_matmul(draw: random.Random, *, with_gradients: bool = False) -> Drawn:
     dtype = _dtype_of(draw, kernel, with_gradients)
     precision = _precision_of(draw, dtype, kernel)
     m, n, k = sizes_drawn(draw, kernel=kernel, may_be_empty=kernel == "auto" and not with_gradients)
-    aligned = kernel in ("cuda", "descriptor", "tma") or draw.random() < 0.3
-    along_k = kernel == "cuda" and dtype.itemsize != 2 or kernel == "fp32" and precision == "high"
+    aligned = kernel in ("cuda", "descriptor") or draw.random() < (0.6 if kernel == "fp32" else 0.3)
+    along_k = (kernel == "cuda" and dtype.itemsize != 2) or (kernel == "fp32" and precision == "high")
     lies = (False, True) if along_k else (draw.random() < 0.5, draw.random() < 0.5)
     if kernel == "prepared":
         lies = draw.choice(((True, False), (False, False), (True, True)))
@@ -142,10 +143,10 @@ def drawn_matmul(draw: random.Random, *, with_gradients: bool = False) -> Drawn:
 
     def call(operands: Operands) -> Tensor:
         if config_seed is not None and "config" not in chosen:
-            chosen["config"] = config_drawn(kernel, operands, out_dtype, precision, config_seed)
-        more = {"config": chosen["config"]} if chosen else {}
-        tensors = operands["a"], operands["b"], operands.get("bias")
-        return matmul(*tensors, c=operands.get("c"), **options, kernel=kernel, **more)
+            chosen["config"] = config_drawn(kernel, operands, out_dtype, precision, config_seed, end["activation"])
+        more: dict[str, Any] = {"config": chosen["config"]} if chosen else {}
+        more |= {"c": operands.get("c"), "kernel": kernel, **options}
+        return matmul(operands["a"], operands["b"], operands.get("bias"), **more)
 
     def exact(operands: Operands, is_exact: bool) -> Exact:
         sums = sums_of(operands["a"], operands["b"], precision=precision, is_exact=is_exact)
@@ -162,7 +163,7 @@ def drawn_matmul(draw: random.Random, *, with_gradients: bool = False) -> Drawn:
     )  # fmt: skip
     if with_gradients:
         found.grads = tuple(name for name in places if draw.random() < 0.8) or ("a",)
-        found.gradient = _gradient_of(end, out_dtype, precision)
+        found.gradient = gradient_of(end, out_dtype, precision)
         found.in_graphs = False
     return found
 
@@ -177,7 +178,9 @@ class RefusedError(Exception):
     """The named kernel does not compute the product."""
 
 
-def config_drawn(kernel: str, operands: Operands, out_dtype: torch.dtype, precision: str, seed: int) -> dict[str, int]:
+def config_drawn(
+    kernel: str, operands: Operands, out_dtype: torch.dtype, precision: str, seed: int, activation: str | None = None
+) -> dict[str, int]:
     """A configuration of a kernel that is valid for a product."""
     from constrint.kernels.gemm.checks import stack
     from constrint.kernels.gemm.implementations import gemm_spec
@@ -192,7 +195,7 @@ def config_drawn(kernel: str, operands: Operands, out_dtype: torch.dtype, precis
     stacked = stack(a, b, None, operands.get("c"), 1.0, float("c" in operands), None, torch.float32)
     product = product_of(
         with_aligned_stride(stacked.a), with_aligned_stride(stacked.b), operands.get("bias"), stacked.c, out_dtype,
-        is_three_pass=a.dtype == torch.float32 and precision == "highest",
+        is_three_pass=a.dtype == torch.float32 and precision == "highest", activation=activation or "",
     )  # fmt: skip
     spec = gemm_spec(f"gemm.{kernel}")
     refusal = spec.refusal(gpu, product)
@@ -218,7 +221,8 @@ def _dtype_of(draw: random.Random, kernel: str, with_gradients: bool) -> torch.d
     if with_gradients:
         return draw.choice((*HALVES, *HALVES, torch.float32))
     wide = (torch.float64,) if kernel == "auto" else ()
-    return draw.choice((*HALVES, *HALVES, torch.float32, torch.float32, torch.float8_e4m3fn, torch.int8, *wide))
+    kinds: tuple[torch.dtype, ...] = (*HALVES, *HALVES, torch.float32, torch.float32, torch.float8_e4m3fn, torch.int8)
+    return draw.choice((*kinds, *wide))
 
 
 def _precision_of(draw: random.Random, dtype: torch.dtype, kernel: str) -> str:
@@ -265,23 +269,19 @@ def _end_of(draw: random.Random, dtype: torch.dtype, kernel: str) -> dict[str, A
     end["alpha"] = draw.choice((1.0, 1.0, 0.5, -2.0))
     end["beta"] = draw.choice((1.0, -0.5, 2.0)) if end["c"] else 0.0
     end["activation"] = draw.choice((None, *NAMES))
-    if dtype == torch.int8:
-        end["out_dtype"] = draw.choice((torch.float16, torch.bfloat16, torch.float32))
-    elif draw.random() < 0.2:
+    if dtype == torch.int8 or draw.random() < 0.2:
         end["out_dtype"] = draw.choice((torch.float16, torch.bfloat16, torch.float32))
     return end
 
 
-def _gradient_of(end: Mapping[str, Any], out_dtype: torch.dtype, precision: str) -> Any:
+def gradient_of(end: Mapping[str, Any], out_dtype: torch.dtype, precision: str) -> Any:
     """Gradients of a call of `matmul` in fp64, and their bounds.
 
     The sum's gradient is rounded to the operands' type; the activation's argument was rounded as it was stored.
     """
-    from benchmarks.launches.bounds import BENDS, HALF_UNIT, SLOPES
 
     def gradients(operands: Operands, gradient: Tensor, is_exact: bool) -> dict[str, tuple[Tensor, Tensor]]:
         wide = {name: t.detach().double().requires_grad_() for name, t in operands.items()}
-        plain = {**end, "activation": None}
         sums = sums_of(operands["a"].detach(), operands["b"].detach(), precision=precision, is_exact=is_exact)
         ends = {"bias": operands.get("bias"), "c": operands.get("c"), "alpha": end["alpha"], "beta": end["beta"]}
         z, z_error, _ = finished(sums, out_dtype, **ends, may_round_before=True)
@@ -292,9 +292,7 @@ def _gradient_of(end: Mapping[str, Any], out_dtype: torch.dtype, precision: str)
         if end["activation"] is None:
             dz, dz_error = g, torch.zeros_like(g)
         else:
-            from constrint.kernels.gemm.reference import ACTIVATIONS as FUNCTIONS
-
-            (dz,) = torch.autograd.grad(FUNCTIONS[end["activation"]](z_wide), z_wide, g)
+            (dz,) = torch.autograd.grad(REFERENCES[end["activation"]](z_wide), z_wide, g)
             bend = BENDS[end["activation"]]
             jump = torch.where(z.abs() <= z_error, 1.0, 0.0) if end["activation"] == "relu" else bend * z_error
             slope = 2 * z.abs() if end["activation"] == "relu2" else SLOPES[end["activation"]]
@@ -312,7 +310,7 @@ def _gradient_of(end: Mapping[str, Any], out_dtype: torch.dtype, precision: str)
             value = sign * (left @ right)
             size = left.abs() @ right.abs()
             error = left_error @ right.abs() if left_error is not None else left.abs() @ scaled_error
-            error = error + share_of_sums(dtype, precision, depth * _rows_beside(operands, name)) * size + FLOUR
+            error = error + share_of_sums(dtype, precision, depth * _rows_beside(operands, name)) * size + SUBNORMAL
             found[name] = _reduced(value, operands[name].shape), _reduced(error, operands[name].shape)
         if "bias" in operands:
             n = operands["bias"].shape
@@ -326,14 +324,13 @@ def _gradient_of(end: Mapping[str, Any], out_dtype: torch.dtype, precision: str)
                 _reduced(end["beta"] * dz, shape),
                 _reduced(abs(end["beta"]) * dz_error + narrow * dz.abs(), shape),
             )
-        assert plain["activation"] is None
         return found
 
     return gradients
 
 
 #: The least error of gradients: fp32's subnormal numbers.
-FLOUR = 2.0**-110
+SUBNORMAL = 2.0**-110
 
 
 def _rows_beside(operands: Operands, name: str) -> int:
@@ -359,7 +356,7 @@ def drawn_direct(draw: random.Random, *, kernel: str = "") -> Drawn:
     dtype = _dtype_of(draw, kernel, False)
     precision = _precision_of(draw, dtype, kernel)
     m, n, k = sizes_drawn(draw, kernel=kernel)
-    along_k = kernel == "cuda" and dtype.itemsize != 2 or kernel == "fp32" and precision == "high"
+    along_k = (kernel == "cuda" and dtype.itemsize != 2) or (kernel == "fp32" and precision == "high")
     lies = (False, True) if along_k else (draw.random() < 0.5, draw.random() < 0.5)
     if kernel == "prepared":
         lies = draw.choice(((True, False), (False, False), (True, True)))
@@ -368,7 +365,7 @@ def drawn_direct(draw: random.Random, *, kernel: str = "") -> Drawn:
         batch = max(
             1, min(draw.choice((2, 3, 7, 16)), MOST_WORK // (m * n * k), MOST_ELEMENTS // max(m * n, m * k, n * k))
         )
-    aligned = kernel in ("cuda", "descriptor", "tma") or draw.random() < 0.3
+    aligned = kernel in ("cuda", "descriptor") or draw.random() < (0.6 if kernel == "fp32" else 0.3)
     places = {
         "a": Place.drawn(draw, (batch, m, k), dtype, by_columns=lies[0], aligned=aligned),
         "b": Place.drawn(draw, (batch, k, n), dtype, by_columns=lies[1], aligned=aligned),
@@ -398,7 +395,7 @@ def drawn_direct(draw: random.Random, *, kernel: str = "") -> Drawn:
         from constrint.kernels.launch.look import look
 
         if "config" not in chosen:
-            chosen["config"] = config_drawn(kernel, operands, out_dtype, precision, seed)
+            chosen["config"] = config_drawn(kernel, operands, out_dtype, precision, seed, end["activation"])
         out = Guarded.at(place, operands["a"].device)
         gpu = gpu_of(operands["a"].device)
         assert gpu is not None

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.launches.bounds import FLUSHED, HALF_UNIT, Sums, activated, finished, share_of_sums, sums_of
-from benchmarks.launches.kinds import HALVES, NAMES, Drawn, Exact, Operands, _gradient_of, sizes_drawn
+from benchmarks.launches.kinds import HALVES, NAMES, Drawn, Exact, Operands, gradient_of, sizes_drawn
 from benchmarks.launches.memory import Place, values_of
 
 #: Largest group of experts that is drawn.
@@ -41,8 +41,9 @@ def drawn_gated(draw: random.Random) -> Drawn:
 
     def call(operands: Operands) -> Tensor:
         options: dict[str, Any] = {name: operands.get(name) for name in ("bias_gate", "bias_up")}
-        pair = (operands["gate"],) if is_joined else (operands["gate"], operands["up"])
-        return gated_matmul(operands["a"], *pair, activation=activation, **options, kernel=kernel)
+        pair = operands["gate"], None if is_joined else operands["up"]
+        out: Tensor = gated_matmul(operands["a"], *pair, activation=activation, **options, kernel=kernel)
+        return out
 
     def exact(operands: Operands, is_exact: bool) -> Exact:
         gate = operands["gate"]
@@ -146,18 +147,14 @@ def drawn_scaled(draw: random.Random) -> Drawn:
     if draw.random() < 0.8:
         k = -(-k // 16) * 16
     in_blocks, out_dtype = draw.random() < 0.5, draw.choice((*HALVES, torch.float32))
-    along = -(-k // 128)
+    along, lies = -(-k // 128), draw.random() < 0.3
     scales = ((m, along), (along, -(-n // 128))) if in_blocks else ((m, 1), (1, n))
     aligned = draw.random() < 0.8
     places = {
         "a": Place.drawn(draw, (m, k), dtype, aligned=aligned),
         "b": Place.drawn(draw, (k, n), dtype, by_columns=draw.random() < 0.9, aligned=aligned),
-        "scale_a": Place.drawn(
-            draw, scales[0], torch.float32, by_columns=draw.random() < 0.3, plain=draw.random() < 0.5
-        ),
-        "scale_b": Place.drawn(
-            draw, scales[1], torch.float32, by_columns=draw.random() < 0.3, plain=draw.random() < 0.5
-        ),
+        "scale_a": Place.drawn(draw, scales[0], torch.float32, by_columns=lies, plain=draw.random() < 0.5),
+        "scale_b": Place.drawn(draw, scales[1], torch.float32, by_columns=lies, plain=draw.random() < 0.5),
     }
     if draw.random() < 0.4:
         places["bias"] = Place.drawn(draw, (n,), draw.choice((out_dtype, torch.float32)), plain=True)
@@ -173,8 +170,8 @@ def drawn_scaled(draw: random.Random) -> Drawn:
         return fill
 
     def call(operands: Operands) -> Tensor:
-        tensors = (operands[name] for name in ("a", "b", "scale_a", "scale_b"))
-        return scaled_matmul(*tensors, operands.get("bias"), out_dtype=out_dtype)
+        a, b, of_a, of_b = (operands[name] for name in ("a", "b", "scale_a", "scale_b"))
+        return scaled_matmul(a, b, of_a, of_b, operands.get("bias"), out_dtype=out_dtype)
 
     def exact(operands: Operands, is_exact: bool) -> Exact:
         a, b = operands["a"].double(), operands["b"].double()
@@ -248,7 +245,7 @@ def drawn_quantised(draw: random.Random) -> Drawn:
         narrow = Sums(sums.exact, share * sums.size + FLUSHED, sums.size)
         return finished(narrow, dtype, bias=operands.get("bias"), may_round_before=m > 16)
 
-    fills = {"numbers": number, "scales": scale, "zeros": zero}
+    fills: dict[str, Any] = {"numbers": number, "scales": scale, "zeros": zero}
     text = f"quantised_matmul(bits={bits}, group={group})"
     return Drawn("quantised", text, places, call, exact, repeats=m <= 16, fills=fills, in_graphs=False)
 
@@ -284,7 +281,7 @@ def drawn_linear(draw: random.Random) -> Drawn:
         return finished(sums, dtype, bias=operands.get("bias"), activation=activation, may_round_before=True)
 
     def gradient(operands: Operands, g: Tensor, is_exact: bool) -> dict[str, tuple[Tensor, Tensor]]:
-        found = _gradient_of(end, dtype, precision)(turned(operands), g, is_exact)
+        found = gradient_of(end, dtype, precision)(turned(operands), g, is_exact)
         value, bound = found.pop("b")
         return {**found, "weight": (value.t(), bound.t())}
 

@@ -40,7 +40,7 @@ def work(place: int, counter: Any, results: Any, options: dict[str, Any]) -> Non
         started = time.time()
         try:
             outcome = run_group(options["seed"], number, options["device"], options["kind"])
-        except Exception as error:  # the device is lost: another process goes on
+        except Exception as error:  # noqa: BLE001 - the device is lost, and another process goes on
             results.put(("lost", place, number, f"{type(error).__name__}: {str(error)[:400]}"))
             results.close()
             results.join_thread()

@@ -6,6 +6,7 @@ import os
 import random
 import time
 from collections.abc import Callable
+from functools import partial
 
 from benchmarks.launches.group import KINDS, Group, Outcome
 from benchmarks.launches.kinds import CONFIGURED, LIMITS, Drawn, RefusedError, drawn_direct
@@ -31,7 +32,7 @@ def run_sanitized(device: str, part: str = "1/1", seconds: float = 1e9) -> int:
     LIMITS.side = SIDE
     first, of = (int(number) for number in part.split("/"))
     makers: list[tuple[str, Callable[[random.Random], Drawn]]] = [
-        (f"gemm.{kernel}", lambda draw, kernel=kernel: drawn_direct(draw, kernel=kernel)) for kernel in CONFIGURED
+        (f"gemm.{kernel}", partial(drawn_direct, kernel=kernel)) for kernel in CONFIGURED
     ]
     makers += [(kind, KINDS[kind][1]) for kind in ("gated", "grouped", "scaled", "quantised", "gradients", "matmul")]
     outcome, begun = Outcome(), time.monotonic()
