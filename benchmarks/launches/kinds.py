@@ -222,7 +222,8 @@ def _dtype_of(draw: random.Random, kernel: str, with_gradients: bool) -> torch.d
         return draw.choice((*HALVES, *HALVES, torch.float32))
     wide = (torch.float64,) if kernel == "auto" else ()
     kinds: tuple[torch.dtype, ...] = (*HALVES, *HALVES, torch.float32, torch.float32, torch.float8_e4m3fn, torch.int8)
-    return draw.choice((*kinds, *wide))
+    found: torch.dtype = draw.choice((*kinds, *wide))
+    return found
 
 
 def _precision_of(draw: random.Random, dtype: torch.dtype, kernel: str) -> str:
