@@ -167,7 +167,7 @@ def test_what_is_slower_than_the_standard_warm_or_cold_does_not_run() -> None:
     # The second is the quickest by the mean, but slower than the library when the L2 is cold.
     assert best_of([10.0, 5.0, 8.0], [6.0, 6.6, 6.0]) == 1
     assert best_of([10.0, 5.0, 8.0], [6.0, 6.6, 6.0], standards=(0,)) == 2
-    assert best_of([10.0, 5.0, 8.0], [6.0, 6.1, 6.0], standards=(0,)) == 1, "the same within the noise"
+    assert best_of([10.0, 5.0, 8.0], [6.0, 6.05, 6.0], standards=(0,)) == 1, "the same within the noise"
     # The best of several standards counts, and one of them runs where nothing else is as fast.
     assert best_of([9.0, 8.0, 10.0], [6.0, 7.0, 6.5], standards=(1, 2)) == 1
     assert best_of([1.0, 3.0], [2.0, 1.0], standards=(1,)) == 1

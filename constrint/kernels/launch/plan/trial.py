@@ -38,7 +38,7 @@ EVICT_S = 4e-5
 #: A candidate has to be faster than the one chosen by prediction by this share.
 LEAST_GAIN = 0.01
 #: Measured times that differ by no more than this share are the same.
-SAME = 0.02
+SAME = 0.01
 
 _is_on = os.environ.get(VARIABLE, "") != "0"
 _HELD = threading.local()
