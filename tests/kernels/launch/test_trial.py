@@ -214,14 +214,15 @@ def test_a_candidate_that_does_not_run_ends_the_trial() -> None:
     assert "pause" not in device.log
 
 
-def test_too_little_memory_ends_the_trial() -> None:
+@pytest.mark.parametrize("error", [torch.cuda.OutOfMemoryError("no"), RuntimeError("a library refuses")])
+def test_a_failure_ends_the_trial_and_the_call_runs(error: RuntimeError) -> None:
     device = FakeDevice([2.0], [1.0])
     calls = []
 
     def full(*_: Any) -> Any:
         calls.append(1)
         if len(calls) > 1:
-            raise torch.cuda.OutOfMemoryError("no")
+            raise error
         return "result"
 
     tried = CallTrial([device.run(0), full], 2, lambda *_: pytest.fail("nothing was measured"), device)
