@@ -25,13 +25,13 @@ __device__ __forceinline__ void load_words(const void* from, unsigned (&words)[k
 }
 
 // Elements next to each other, the first of which lies at a multiple of their bytes, or of 16.
-template <int kType>
-__device__ __forceinline__ void load_vector(const void* from, long long at, float (&x)[kVector]) {
-  if constexpr (kVector > 1 && (kType == 1 || kType == 2)) {
-    unsigned words[kVector / 2];
-    load_words<kVector * 2>(static_cast<const unsigned short*>(from) + at, words);
+template <int kType, int kNumber>
+__device__ __forceinline__ void load_vector(const void* from, long long at, float (&x)[kNumber]) {
+  if constexpr (kNumber > 1 && (kType == 1 || kType == 2)) {
+    unsigned words[kNumber / 2];
+    load_words<kNumber * 2>(static_cast<const unsigned short*>(from) + at, words);
 #pragma unroll
-    for (int i = 0; i < kVector; ++i) {
+    for (int i = 0; i < kNumber; ++i) {
       const unsigned short element = static_cast<unsigned short>(words[i / 2] >> (i % 2 * 16));
       if constexpr (kType == 2) {
         x[i] = __uint_as_float(static_cast<unsigned>(element) << 16);
@@ -39,41 +39,42 @@ __device__ __forceinline__ void load_vector(const void* from, long long at, floa
         asm("cvt.f32.f16 %0, %1;" : "=f"(x[i]) : "h"(element));
       }
     }
-  } else if constexpr (kVector > 1 && kType == 3) {
-    unsigned words[kVector];
-    load_words<kVector * 4>(static_cast<const float*>(from) + at, words);
+  } else if constexpr (kNumber > 1 && kType == 3) {
+    unsigned words[kNumber];
+    load_words<kNumber * 4>(static_cast<const float*>(from) + at, words);
 #pragma unroll
-    for (int i = 0; i < kVector; ++i) x[i] = __uint_as_float(words[i]);
+    for (int i = 0; i < kNumber; ++i) x[i] = __uint_as_float(words[i]);
   } else {
 #pragma unroll
-    for (int i = 0; i < kVector; ++i) x[i] = load_added<kType>(from, at + i);
+    for (int i = 0; i < kNumber; ++i) x[i] = load_added<kType>(from, at + i);
   }
 }
 
-__device__ __forceinline__ void store_vector(out_t* to, const float (&y)[kVector]) {
+template <int kNumber>
+__device__ __forceinline__ void store_vector(out_t* to, const float (&y)[kNumber]) {
 #if OUT < 2
-  if constexpr (kVector == 1) {
+  if constexpr (kNumber == 1) {
     *to = static_cast<unsigned short>(narrow2(y[0], 0.0f));
   } else {
-    unsigned words[kVector / 2];
+    unsigned words[kNumber / 2];
 #pragma unroll
-    for (int i = 0; i < kVector / 2; ++i) words[i] = narrow2(y[2 * i], y[2 * i + 1]);
-    if constexpr (kVector == 8) {
+    for (int i = 0; i < kNumber / 2; ++i) words[i] = narrow2(y[2 * i], y[2 * i + 1]);
+    if constexpr (kNumber == 8) {
       *reinterpret_cast<uint4*>(to) = make_uint4(words[0], words[1], words[2], words[3]);
-    } else if constexpr (kVector == 4) {
+    } else if constexpr (kNumber == 4) {
       *reinterpret_cast<uint2*>(to) = make_uint2(words[0], words[1]);
     } else {
       *reinterpret_cast<unsigned*>(to) = words[0];
     }
   }
 #else
-  if constexpr (kVector % 4 == 0) {
+  if constexpr (kNumber % 4 == 0) {
 #pragma unroll
-    for (int i = 0; i < kVector / 4; ++i)
+    for (int i = 0; i < kNumber / 4; ++i)
       reinterpret_cast<float4*>(to)[i] = make_float4(y[4 * i], y[4 * i + 1], y[4 * i + 2], y[4 * i + 3]);
   } else {
 #pragma unroll
-    for (int i = 0; i < kVector; ++i) to[i] = y[i];
+    for (int i = 0; i < kNumber; ++i) to[i] = y[i];
   }
 #endif
 }
