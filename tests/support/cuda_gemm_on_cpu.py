@@ -42,7 +42,8 @@ def built(launch: CudaLaunch, folder: Path, changes: Sequence[tuple[str, str, st
     assert launch.smem_bytes <= launch.gpu.sm.max_smem_bytes_per_block
     assert launch.cluster == 1, "the CPU has no clusters"
     folder.mkdir(parents=True, exist_ok=True)
-    files = {"kernel_on_cpu.cu": (FOLDER / "kernel.cu").read_text(encoding="utf-8")}
+    kernel = (FOLDER / "kernel.cu").read_text(encoding="utf-8")
+    files = {"kernel_on_cpu.cu": _with_epilogue(kernel, launch)}
     shared = [FOLDER / name for name in ("epilogue.cuh", "groups.cuh", "parts.cuh", "store.cuh")]
     for path in (*shared, *sorted((SUPPORT / "gemm_on_cpu").iterdir()), SUPPORT / "grid_on_cpu" / "grid.h"):
         files[path.name] = path.read_text(encoding="utf-8")
@@ -58,6 +59,16 @@ def built(launch: CudaLaunch, folder: Path, changes: Sequence[tuple[str, str, st
     options = ["-O1", "-w", "-std=c++17", "-fno-gnu-unique", "-shared", "-fPIC"]
     subprocess.run(["g++", *options, *macros, "main.cc", "-o", "kernel.so"], cwd=folder, check=True)
     return ctypes.CDLL(str(folder / "kernel.so"))
+
+
+def _with_epilogue(kernel: str, launch: CudaLaunch) -> str:
+    """The kernel between what its launch puts ahead of it and behind it for a user's epilogue, if it has one."""
+    ahead, behind = launch.source.text.split(kernel)
+    ahead = ahead[: ahead.index('#include "instructions.cuh"')]
+    numbers = range(ahead.count("const void* const&"))
+    taken = " ".join(f"const auto from{i} = taken<const void*>(); const auto by{i} = taken<long long>();" for i in numbers)
+    passed = "".join(f", from{i}, by{i}" for i in numbers)
+    return f"{ahead}#define TAKEN_FOR_EPILOGUE {taken}\n#define OF_EPILOGUE {passed}\n{kernel}{behind}"
 
 
 def run(library: ctypes.CDLL, launch: CudaLaunch, blocks: int, seed: int, mistake: int = 0) -> int:
