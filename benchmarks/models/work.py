@@ -199,5 +199,5 @@ def trials_wait() -> Iterator[None]:
     """Calls inside compile the candidates of trials, but time none of them: other processes use the GPU, too."""
     from constrint.kernels.launch.plan.trial import CurrentDevice
 
-    with mock.patch.object(CurrentDevice, "is_captured", lambda self: True):
+    with mock.patch.object(CurrentDevice, "is_captured", return_value=True):
         yield
