@@ -148,7 +148,7 @@ class Trained:
             found = {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
             if found.keys() != right.keys():
                 return {"outcome": "gradients are missing"}
-            # A gradient may be nothing but rounding, that of a key's bias for one: a hundredth of a usual one is no less.
+            # A gradient may be nothing but rounding, that of a key's bias for one: see `least`.
             of_gradients.append({n: _apart(found[n], right[n], least) for n in right})
             with torch.no_grad():
                 errors.append(_apart(self.output(run), exact))
