@@ -114,8 +114,8 @@ def mlp_rule(module: nn.Module) -> Verdict:
     reason = _own_forward(module) or _of_layers(module, stages)
     gains = sorted({f"{'gate' if stage.up else 'end'} {stage.activation}" for stage in stages if stage.activation})
     names = ", ".join(gains).replace("end ", "").replace("gate ", "gated ")
-    gain = f"linear layers end in {names} within one call"
-    return reason or Change(mlp_class(type(module), stages), gain)
+    kind: Any = type(module)
+    return reason or Change(mlp_class(kind, stages), f"linear layers end in {names} within one call")
 
 
 def is_layer(module: nn.Module | None) -> bool:

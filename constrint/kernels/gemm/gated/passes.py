@@ -60,7 +60,7 @@ def gate_launch(z: Tensor, u: Tensor | None, out: Tensor, activation: str) -> Tr
         out: (M, N).
         activation: A key of `ACTIVATIONS`.
     """
-    from constrint.kernels.gemm.gated.pass_kernel import gate_kernel
+    from constrint.kernels.gemm.gated.kernel import gate_kernel
 
     arguments: dict[str, Any] = {"z_ptr": z, "u_ptr": u, "out_ptr": out, "activation": activation}
     return _launch(gate_kernel, arguments, out, z.stride(0))
@@ -70,7 +70,7 @@ def gate_gradient_launch(
     gradient: Tensor, z: Tensor, u: Tensor | None, of_z: Tensor, of_u: Tensor | None, activation: str
 ) -> TritonLaunch:
     """The launch of both gradients: `gradient` (M, N), and `of_z`, `of_u` laid out as `z` and `u`."""
-    from constrint.kernels.gemm.gated.pass_kernel import gate_gradient_kernel
+    from constrint.kernels.gemm.gated.kernel import gate_gradient_kernel
 
     arguments: dict[str, Any] = {"gradient_ptr": gradient, "z_ptr": z, "u_ptr": u, "of_z_ptr": of_z, "of_u_ptr": of_u}
     return _launch(gate_gradient_kernel, arguments | {"activation": activation}, gradient, z.stride(0))
