@@ -88,7 +88,7 @@ def _build(tensors: tuple[Tensor | None, ...], extra: Any) -> RecordedCall:
         raise NotPlannedError(str(error)) from error
     scratch = NotedScratch()
     out = torch.empty((x.shape[0], n), dtype=x.dtype, device=x.device)
-    launches = quantised_launches(gpu, x, weight, out, config, bias, scratch)
+    launches = quantised_launches(gpu, x, weight, out, config, bias)
     return recipe_of(launches, tensors, [out], scratch, f"quantised_gemm.cuda {dict(config)}")
 
 

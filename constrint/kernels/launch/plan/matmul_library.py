@@ -23,7 +23,7 @@ from constrint.kernels.launch.plan.driver import driver, reads_tensors
 from constrint.kernels.launch.plan.shape import NotPlannedError
 
 #: cudaDataType_t of the numbers of a product.
-FP32, FP16, BF16 = 0, 2, 14
+FP32, FP16, BF16, E4M3 = 0, 2, 14, 28
 #: cublasComputeType_t: sums of 32 bits, of fp32 operands in tf32.
 IN_FP32, IN_TF32 = 68, 77
 #: cublasLtEpilogue_t; a bias and relu are joined by `|`.

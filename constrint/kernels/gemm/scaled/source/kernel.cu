@@ -62,8 +62,17 @@ __device__ __forceinline__ void load_side(const TensorMap* map, unsigned to, uns
   }
 }
 
-__device__ __forceinline__ unsigned long long slice_descriptor(unsigned from) {
-  return static_cast<unsigned long long>((from & 0x3ffff) >> 4) | 1ull << 16 | (1024ull >> 4) << 32 | 1ull << 62;
+// The half of a matrix descriptor that says where, and all of it.
+__device__ __forceinline__ unsigned place_of(unsigned from) { return (from & 0x3ffff) >> 4 | 1u << 16; }
+__device__ __forceinline__ unsigned long long descriptor(unsigned place) {
+  return static_cast<unsigned long long>(1024u >> 4 | 1u << 30) << 32 | place;
+}
+
+// A scale that is asked for here, and not where it is used.
+__device__ __forceinline__ float ask(const float* from) {
+  float scale;
+  asm volatile("ld.global.nc.f32 %0, [%1];" : "=f"(scale) : "l"(from));
+  return scale;
 }
 
 // Finishes and stores a thread's sums. Where the tile is whole nothing is asked, so that loads and stores overlap.
@@ -143,7 +152,7 @@ extern "C" __global__ void __launch_bounds__(kThreads * (kConsumers + 1), 1) sca
     cluster_arrive();
     cluster_wait();
   }
-  const int group = threadIdx.x / kThreads, thread = threadIdx.x % kThreads;
+  const int group = __shfl_sync(0xffffffff, threadIdx.x / kThreads, 0), thread = threadIdx.x % kThreads;
   if (group == kConsumers) {
     fewer_registers();
     if (thread != 0) return;
@@ -163,6 +172,7 @@ extern "C" __global__ void __launch_bounds__(kThreads * (kConsumers + 1), 1) sca
     return;
   }
   more_registers();
+  const unsigned own_rows = anew(place_of(ring + group * (64 * kDepth))), own_columns = anew(place_of(ring + kRowBytes));
   const int warp = thread / 32, lane = thread % 32;
   const void* const none = nullptr;
   const long long no_stride = 0;
@@ -179,48 +189,51 @@ extern "C" __global__ void __launch_bounds__(kThreads * (kConsumers + 1), 1) sca
     for (int i = 0; i < kSums; ++i) sums[i] = 0.0f;
 #if BLOCKS
     // Scales of rows and columns beyond the edge are those of the last ones.
+    SliceScales scales, ahead;
+    const float *shared_scales[kShared], *own_scales[TURNED ? 1 : 2];
 #if TURNED
-    const float* const shared_scales[1] = {row_scales + min(first_row, rows - 1) / kBlock * row_stride};
-    const long long shared_k = row_k;
+    const long long shared_k = row_k, own_k = column_k;
+    shared_scales[0] = row_scales + min(first_row, rows - 1) / kBlock * row_stride + work.first * row_k;
+    own_scales[0] = column_scales + work.first * column_k;
 #else
-    const float* shared_scales[kShared];
+    const long long shared_k = column_k, own_k = row_k;
 #pragma unroll
     for (int i = 0; i < kShared; ++i)
-      shared_scales[i] = column_scales + min(work.column * kColumns + 64 * i, columns - 1) / kBlock * column_stride;
-    const long long shared_k = column_k;
-    const float* const own_scales[2] = {row_scales + min(tile_rows[0], rows - 1) * row_stride,
-                                        row_scales + min(tile_rows[1], rows - 1) * row_stride};
-#endif
-#endif
-#if BLOCKS
-    SliceScales scales, ahead;
-    const auto load_scales = [&](SliceScales& to, int slice) {
+      shared_scales[i] = column_scales + min(work.column * kColumns + 64 * i, columns - 1) / kBlock * column_stride +
+                         work.first * column_k;
 #pragma unroll
-      for (int i = 0; i < kShared; ++i) to.shared[i] = __ldg(shared_scales[i] + slice * shared_k);
-#if TURNED
+    for (int i = 0; i < 2; ++i)
+      own_scales[i] = row_scales + min(tile_rows[i], rows - 1) * row_stride + work.first * row_k;
+#endif
+    const auto ask_scales = [&](SliceScales& to) {
+#pragma unroll
+      for (int i = 0; i < kShared; ++i) to.shared[i] = ask(shared_scales[i]);
 #pragma unroll
       for (int i = 0; i < kOwn; ++i)
-        to.own[i] = __ldg(column_scales + min(first_column + i / 2 * 8 + i % 2, columns - 1) * column_stride + slice * column_k);
-#else
-#pragma unroll
-      for (int i = 0; i < kOwn; ++i) to.own[i] = __ldg(own_scales[i] + slice * row_k);
-#endif
+        to.own[i] = TURNED ? ask(own_scales[0] + min(first_column + i / 2 * 8 + i % 2, columns - 1) * column_stride)
+                           : ask(own_scales[TURNED ? 0 : i]);
     };
-    load_scales(scales, work.first);
+    ask_scales(scales);
 #endif
     for (int slice = work.first; slice < work.last; ++slice, place.next()) {
-      const unsigned from = ring + place.stage * kStageBytes;
+      const unsigned to_rows = own_rows + place.stage * (kStageBytes / 16);
+      const unsigned to_columns = own_columns + place.stage * (kStageBytes / 16);
       float products[kSums];
 #if BLOCKS
       // Scales come from the L2: they are asked for a slice ahead.
-      load_scales(ahead, min(slice + 1, work.last - 1));
+      if (slice + 1 < work.last) {
+#pragma unroll
+        for (int i = 0; i < kShared; ++i) shared_scales[i] += shared_k;
+#pragma unroll
+        for (int i = 0; i < (TURNED ? 1 : 2); ++i) own_scales[i] += own_k;
+      }
+      ask_scales(ahead);
 #endif
       wait(full + 8 * place.stage, place.parity);
       wgmma_fence();
 #pragma unroll
       for (int step = 0; step < 4; ++step)
-        wgmma(products, slice_descriptor(from + group * (64 * kDepth) + step * 32),
-              slice_descriptor(from + kRowBytes + step * 32), step > 0);
+        wgmma(products, descriptor(to_rows + 2 * step), descriptor(to_columns + 2 * step), step > 0);
       wgmma_commit();
 #if BLOCKS
       float factors[kShared][kOwn];
