@@ -42,9 +42,9 @@ class Sums(NamedTuple):
 def share_of_sums(dtype: torch.dtype, precision: str, depth: int) -> float:
     """Error of a sum of `depth` products, as a share of the sum of their absolute values.
 
-    Matrix units add 32 bytes along K at a time and cut to a fraction of 23 bits. fp8: 33 addends are cut to 13 bits below
-    the largest, and four such steps are added up before their sum goes to fp32, so that 33 (1 + 2 + 3 + 4) / 4 units
-    of the sum may be lost.
+    Matrix units add 32 bytes along K at a time and cut to a fraction of 23 bits. fp8: 33 addends are cut to 13 bits
+    below the largest, and four such steps are added up before their sum goes to fp32, so that 33 (1 + 2 + 3 + 4) / 4
+    units of the sum may be lost.
     fp32 as three tf32 or six bf16 products drops the smallest of them; tf32 cuts operands to a fraction of 10 bits.
     """
     if dtype == torch.float64:

@@ -123,7 +123,7 @@ class Guarded:
         for byte in range(size):
             inside.as_strided(self.base.shape, strides, self.base.storage_offset() * size + byte).fill_(True)
         found = ((self.whole != POISON) & ~inside).nonzero()[:12, 0]
-        return [int(place) - self.base.storage_offset() * size for place in found]
+        return [int(place) - int(self.base.storage_offset()) * size for place in found]
 
 
 def values_of(mode: str, place: Place, generator: torch.Generator, device: Any) -> Tensor:
