@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from constrint.errors import UnsupportedError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.quantised.shape import (
-    AHEAD,
     MOST_ROWS,
     READ,
     READ_BYTES,
@@ -52,7 +51,6 @@ class QuantisedSpec(KernelSpec):
     actions: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "tile": ("rows", "tiles"),
         "vectorise": ("warps", "resident"),
-        "pipeline": ("ahead",),
         "split": ("split_k",),
     }
     summary = f"C[M,N] = X[M,K] @ W[N,K]^T with W of 4 or 8 bits in groups, M up to {MOST_ROWS}, CUDA C++"
@@ -100,8 +98,7 @@ class QuantisedSpec(KernelSpec):
             Param("tiles", (1, 2, 4, 8), "reads of a warp in turn along K", power, "t"),
             Param("warps", WARPS, "warps of a block, which divide K", "more read more at a time", "w"),
             Param("resident", (1, 2, 3, 4), "blocks that an SM is to hold", "leaves threads so many registers", "res"),
-            Param("ahead", AHEAD, "turns that the L2 is asked for ahead", "registers alone hold too few", "a"),
-            Param("split_k", (1, 2, 4, 8), "blocks of a cluster, which divide K", "few rows fill no GPU", "sk"),
+            Param("split_k", (1, 2, 4), "blocks of a cluster, which divide K", "few rows fill no GPU", "sk"),
         )
 
     def rules(self, gpu: GpuModel, workload: Workload, v: Vars) -> Iterator[Rule]:
@@ -139,7 +136,6 @@ class QuantisedSpec(KernelSpec):
         x_bytes = 2 * m * depth * np.ceil(of_block / v["rows"])
         busiest = per_sm * (of_block * tile_bytes + x_bytes) / v["split_k"]
         under_way = per_sm * v["warps"] * v["tiles"] * np.minimum(v["rows"], of_block) * READ_BYTES
-        under_way = under_way * (1 + v["ahead"])
         rate = np.minimum(under_way / LATENCY_S, per_sm * v["warps"] * WARP_BYTES_PER_CLK[bits] * clock)
         sm_s = busiest / np.minimum(rate, PORT_BYTES_PER_CLK * clock)
         groups = np.ceil(of_block / v["rows"])
