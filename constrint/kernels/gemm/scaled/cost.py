@@ -60,7 +60,7 @@ def scaled_cost(
     own = 2 * OWN_ROWS * DEPTH * np.maximum(wide, 16.0) / peak
     # What two blocks share leaves the L2 once.
     port = DEPTH * (rows_of(v) / over_columns + wide / over_rows) / PORT_BYTES_PER_CLK
-    # Scales of more rows than the L1 holds lines of come from the L2; turned, every thread asks for those of its columns.
+    # Scales of more rows than the L1 has lines for come from the L2; turned, each thread asks for those of its columns.
     asked = np.where(v["turned"] > 0, COLUMN_CLK * wide / 2, np.where(consumers > 2, BLOCKS_CLK, 0.0)) * in_blocks
     step = np.maximum(overlap(consumers * own, port), own + wide / 2 + CHAIN_CLK + asked)
     rounds = np.ceil(units / sms)

@@ -27,9 +27,7 @@ def gated_kernel(
 ):  # fmt: skip
     """activation(a @ gate + bias_gate) * (a @ up + bias_up); a block has `tile_n` columns of both; grid (tiles,)."""
     num_tiles_m, num_tiles_n = tl.cdiv(m, tile_m), tl.cdiv(n, tile_n)
-    tile_row, tile_column = tile_coordinates(
-        tl.program_id(0), num_tiles_m, num_tiles_n, group_m, num_xcds, xcd_chunk
-    )
+    tile_row, tile_column = tile_coordinates(tl.program_id(0), num_tiles_m, num_tiles_n, group_m, num_xcds, xcd_chunk)
     rows = tile_row * tile_m + tl.arange(0, tile_m)
     columns = tile_column * tile_n + tl.arange(0, tile_n)
     k_of_a, k_of_b, m_of_a, n_of_b = k, k, m, n
