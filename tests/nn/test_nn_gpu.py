@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -184,7 +185,7 @@ def test_a_gate_and_its_gradients_are_right(dtype: torch.dtype, is_one: bool) ->
     assert GRADIENTS.state().hits
 
 
-PERCEPTRONS = {
+PERCEPTRONS: dict[str, Callable[[], nn.Module]] = {
     "silu, gated": lambda: Gated(nn.SiLU(), 512, 1280),
     "gelu, gated": lambda: Gated(nn.GELU("tanh"), 512, 1280),
     "gelu": lambda: Mlp(nn.GELU(), nn.Linear, 512, 1280),
