@@ -140,7 +140,8 @@ def used_lines() -> list[str]:
     for gpu, name in GPUS.items():
         note, _, rows = read_table(RESULTS / gpu / "gemm_used.csv")
         cases = len({(row[0], row[1]) for row in rows})
-        lines += [f"{name}, {cases} drawn cases ({note}):", ""]
+        tools = ", ".join(re.findall(r"(?:torch|triton) [\w.+]+", note))
+        lines += [f"{name}, {cases} drawn cases, {tools}:", ""]
         lines += ["| kind | cases | cold L2 | calls in a loop |", "|---|---|---|---|"]
         for kind, words in KINDS.items():
             cold, loop = (used(gpu, (kind,), how) for how in ("cold", "loop"))
