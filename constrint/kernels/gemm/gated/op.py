@@ -8,6 +8,7 @@ implementation and gradients. CPU tensors run the reference.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -29,6 +30,7 @@ from constrint.kernels.launch.plan.recipe import RecordedCall, recipe_of
 from constrint.kernels.launch.plan.scratch import NotedScratch
 from constrint.kernels.launch.plan.shape import NotPlannedError
 from constrint.kernels.launch.plan.table import IS_NEW, WANTS_GRAD, PlanTable
+from constrint.kernels.launch.policy import record_what_fits
 from constrint.select.spec import Launch
 from constrint.select.workload import Workload
 
@@ -202,15 +204,20 @@ def _build(tensors: tuple[Tensor | None, ...], extra: Any) -> RecordedCall:
     request = _request(a, gate, bias_gate, bias_up, activation, kernel, config)
     if request.gpu is None:
         raise NotPlannedError("there is no model of the device")
-    try:
-        decision = decide(request)
-        chosen = decision.program.name.removeprefix("gated.")
+    gpu = request.gpu
+
+    def record(decided: Decision, may_spill: bool) -> RecordedCall:
+        chosen = decided.program.name.removeprefix("gated.")
         reason = "two products have plans of their own" if chosen == COMPOSITION else _refusal(chosen, call)
         if reason:
             raise NotPlannedError(reason)
-        launch = _launch(chosen, request.gpu, call, decision.config)
-        label = f"{decision.program.name} {dict(decision.config)}"
-        return recipe_of([launch], tensors, [out], scratch, label)
+        scratch = NotedScratch()
+        launch = _launch(chosen, gpu, replace(call, scratch=scratch), decided.config)
+        label = f"{decided.program.name} {dict(decided.config)}"
+        return recipe_of([launch], tensors, [out], scratch, label, may_spill=may_spill)
+
+    try:
+        return record_what_fits(decide(request), record, (activation,))
     except ConstrintError as error:
         if kernel in KERNELS:
             raise
