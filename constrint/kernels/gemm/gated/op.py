@@ -206,14 +206,14 @@ def _build(tensors: tuple[Tensor | None, ...], extra: Any) -> RecordedCall:
         raise NotPlannedError("there is no model of the device")
     gpu = request.gpu
 
-    def record(decision: Decision, may_spill: bool) -> RecordedCall:
-        chosen = decision.program.name.removeprefix("gated.")
+    def record(decided: Decision, may_spill: bool) -> RecordedCall:
+        chosen = decided.program.name.removeprefix("gated.")
         reason = "two products have plans of their own" if chosen == COMPOSITION else _refusal(chosen, call)
         if reason:
             raise NotPlannedError(reason)
         scratch = NotedScratch()
-        launch = _launch(chosen, gpu, replace(call, scratch=scratch), decision.config)
-        label = f"{decision.program.name} {dict(decision.config)}"
+        launch = _launch(chosen, gpu, replace(call, scratch=scratch), decided.config)
+        label = f"{decided.program.name} {dict(decided.config)}"
         return recipe_of([launch], tensors, [out], scratch, label, may_spill=may_spill)
 
     try:

@@ -17,7 +17,7 @@ from constrint.kernels.gemm.pointer.spec import PointerSpec
 from constrint.kernels.gemm.rules import EXPRESSIONS
 from constrint.kernels.gemm.units import unit
 from constrint.model import any_of
-from constrint.model.constraint import CERTAIN, ESTIMATED
+from constrint.model.constraint import CERTAIN, REDUNDANT
 from constrint.select.candidate import Config
 from constrint.select.cost import CostColumns
 from constrint.select.limits import BlockUse
@@ -83,10 +83,10 @@ class GatedPointerSpec(GatedSpec):
         spilled = "operands of two products beside most sums are spilled, as compiles for sm_80 and CDNA show"
         if matrix.kind == "mma":
             few = any_of(v["tile_n"] <= v["tile_m"], sums < MOST_SUMS * WARP * v["num_warps"])
-            yield Rule(few, "operands_beside_sums", spilled, ESTIMATED)
+            yield Rule(few, "operands_beside_sums", spilled, REDUNDANT)
         elif matrix.kind == "mfma":
             few = any_of(v["tile_k"] <= 32, sums < MOST_SUMS * 2 * WARP * v["num_warps"])
-            yield Rule(few, "operands_beside_sums", spilled, ESTIMATED)
+            yield Rule(few, "operands_beside_sums", spilled, REDUNDANT)
         yield from self._gemm.promise_rules(gpu, self.use(gpu, workload, v), v)
 
     def use(self, gpu: GpuModel, workload: Workload, v: Vars) -> BlockUse:
