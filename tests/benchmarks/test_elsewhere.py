@@ -130,7 +130,7 @@ def test_what_is_written_is_read_by_the_package(tmp_path: Path, monkeypatch: pyt
 
 def test_the_shipped_file_and_the_pages_are_of_one_run() -> None:
     date = held.held_file().date
-    readme, page = written.README.read_text(), written.PAGE.read_text()
+    readme, page = written.FIGURES.read_text(), written.PAGE.read_text()
     judged_on = f"Judged on {date}: "
     assert judged_on in readme
     assert judged_on in page

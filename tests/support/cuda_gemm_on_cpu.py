@@ -41,7 +41,8 @@ def built(launch: CudaLaunch, folder: Path, changes: Sequence[tuple[str, str, st
     """The kernel of a launch as a library; each change is a file, a text in it, and the text in its place."""
     assert launch.smem_bytes <= launch.gpu.sm.max_smem_bytes_per_block
     assert launch.cluster == 1, "the CPU has no clusters"
-    files = {"kernel_on_cpu.cu": (FOLDER / "kernel.cu").read_text(encoding="utf-8")}
+    kernel = (FOLDER / "kernel.cu").read_text(encoding="utf-8")
+    files = {"kernel_on_cpu.cu": _with_epilogue(kernel, launch)}
     shared = [FOLDER / name for name in ("epilogue.cuh", "groups.cuh", "parts.cuh", "store.cuh")]
     for path in (*shared, *sorted((SUPPORT / "gemm_on_cpu").iterdir()), HEADERS / "arguments.h"):
         files[path.name] = path.read_text(encoding="utf-8")
@@ -49,6 +50,16 @@ def built(launch: CudaLaunch, folder: Path, changes: Sequence[tuple[str, str, st
     on_cpu += [("epilogue.cuh", *texts) for texts in ENDS.items()]
     on_cpu += [("store.cuh", text, "") for text in PREFETCHES]
     return built_on_grid(replaced(files, (*on_cpu, *changes)), launch.source.macros, folder)
+
+
+def _with_epilogue(kernel: str, launch: CudaLaunch) -> str:
+    """The kernel between what its launch puts ahead of it and behind it for a user's epilogue, if it has one."""
+    ahead, behind = launch.source.text.split(kernel)
+    ahead = ahead[: ahead.index('#include "instructions.cuh"')]
+    numbers = range(ahead.count("const void* const&"))
+    taken = " ".join(f"const auto from{i} = taken<const void*>(); const auto by{i} = taken<long long>();" for i in numbers)
+    passed = "".join(f", from{i}, by{i}" for i in numbers)
+    return f"{ahead}#define TAKEN_FOR_EPILOGUE {taken}\n#define OF_EPILOGUE {passed}\n{kernel}{behind}"
 
 
 def run(library: ctypes.CDLL, launch: CudaLaunch, blocks: int, seed: int, mistake: int = 0) -> int:

@@ -50,10 +50,11 @@ extern "C" int run(int mistake, int blocks, unsigned seed, long long most_switch
 #else
 #define OF_PAIRS
 #endif
+  TAKEN_FOR_EPILOGUE
   const auto kernel = [&] {
     gemm(rows_map, columns_map, RESULTS, bias, source, workspace, counters, sizes[0], sizes[1], sizes[2], sizes[3],
          sizes[4], sizes[5], sizes[6], sizes[7], stride, is_aligned, source_row, source_column, alpha, beta, by[0], by[1],
-         by[2], by[3] OF_BATCH OF_GROUPS OF_PAIRS);
+         by[2], by[3] OF_BATCH OF_GROUPS OF_PAIRS OF_EPILOGUE);
   };
   return fibers::run(kernel, blocks, (CONSUMERS + 1) * 128, seed, most_switches);
 }

@@ -8,6 +8,7 @@ implementation and gradients. CPU tensors run the reference.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -28,6 +29,7 @@ from constrint.kernels.launch.plan.recipe import RecordedCall, recipe_of
 from constrint.kernels.launch.plan.scratch import NotedScratch
 from constrint.kernels.launch.plan.shape import NotPlannedError
 from constrint.kernels.launch.plan.table import IS_NEW, WANTS_GRAD, PlanTable
+from constrint.kernels.launch.policy import record_what_fits
 from constrint.select.workload import Workload
 
 AUTO = "auto"
@@ -199,13 +201,18 @@ def _build(tensors: tuple[Tensor | None, ...], extra: Any) -> RecordedCall:
     request = None if reason else _request(a, gate, bias_gate, bias_up, activation, kernel, config)
     if request is None or request.gpu is None:
         raise NotPlannedError(reason or "there is no model of the device")
-    try:
-        decision = decide(request)
-        if decision.program.name != f"gated.{FUSED}":
+    gpu = request.gpu
+
+    def record(chosen: Decision, may_spill: bool) -> RecordedCall:
+        if chosen.program.name != f"gated.{FUSED}":
             raise NotPlannedError("two products have plans of their own")
-        launch = gated_launch(request.gpu, call, decision.config)
-        label = f"{decision.program.name} {dict(decision.config)}"
-        return recipe_of([launch], tensors, [out], scratch, label)
+        scratch = NotedScratch()
+        launch = gated_launch(gpu, replace(call, scratch=scratch), chosen.config)
+        label = f"{chosen.program.name} {dict(chosen.config)}"
+        return recipe_of([launch], tensors, [out], scratch, label, may_spill=may_spill)
+
+    try:
+        return record_what_fits(decide(request), record, (activation,))
     except ConstrintError as error:
         if kernel == FUSED:
             raise

@@ -12,7 +12,7 @@ import numpy as np
 
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.cuda.cost import CONSTANTS
-from constrint.kernels.gemm.scaled.shape import DEPTH, OWN_ROWS, columns_of, rows_of, stage_bytes
+from constrint.kernels.gemm.scaled.shape import DEPTH, OWN_ROWS, clusters_of, columns_of, rows_of
 from constrint.kernels.gemm.spec import matrix_peak_flop_per_s
 from constrint.kernels.gemm.units import PARTIAL_BYTES
 from constrint.select.cost import CostColumns, Later, dram_bytes_per_s, launch_offset_s, loaded_clock_hz, overlap
@@ -48,11 +48,14 @@ def scaled_cost(
     m, n, k = (sizes[name] for name in ("m", "n", "k"))
     clock, sms = loaded_clock_hz(gpu, "fp8"), gpu.device.sm_count
     wide, consumers = columns_of(v), v["consumers"]
-    tiles = np.ceil(m / v["tile_m"]) * np.ceil(n / v["tile_n"])
+    over_rows, over_columns = clusters_of(v)
+    cluster = over_rows * over_columns
+    tiles = np.ceil(m / v["tile_m"] / v["cluster_m"]) * np.ceil(n / v["tile_n"] / v["cluster_n"]) * cluster
     units, slices = tiles * v["split_k"], np.ceil(np.ceil(k / DEPTH) / v["split_k"])
     peak = matrix_peak_flop_per_s(gpu, "fp8") / sms / clock * CONSTANTS.matrix_share
     own = 2 * OWN_ROWS * DEPTH * np.maximum(wide, 16.0) / peak
-    port = stage_bytes(v) / PORT_BYTES_PER_CLK
+    # What two blocks share leaves the L2 once.
+    port = DEPTH * (rows_of(v) / over_columns + wide / over_rows) / PORT_BYTES_PER_CLK
     step = np.maximum(overlap(consumers * own, port), own + wide / 2 + CHAIN_CLK + BLOCKS_CLK * in_blocks)
     rounds = np.ceil(units / sms)
     end = CONSTANTS.tile_clk + wide / 2 * RESULT_CLK

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from constrint.choose import Request, decide
+from constrint.choose import Decision, Request, decide
 from constrint.errors import ConstrintError, UsageError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.scaled.cost import library_s
@@ -24,6 +24,7 @@ from constrint.kernels.launch.plan.recipe import RecordedCall, recipe_of
 from constrint.kernels.launch.plan.scratch import NotedScratch
 from constrint.kernels.launch.plan.shape import NotPlannedError
 from constrint.kernels.launch.plan.table import IS_NEW, WANTS_GRAD, PlanTable
+from constrint.kernels.launch.policy import record_what_fits
 from constrint.select.workload import Workload
 
 #: Types of results.
@@ -178,15 +179,20 @@ def _build(tensors: tuple[Tensor | None, ...], extra: Any) -> RecordedCall:
         raise NotPlannedError("no kernel computes this product")
     out_dtype = getattr(torch, name.removeprefix("torch."))
     sizes = {"m": a.shape[0], "n": b.shape[1], "k": a.shape[1]}
+    out = torch.empty((sizes["m"], sizes["n"]), dtype=out_dtype, device=a.device)
+
+    def record(chosen: Decision, may_spill: bool) -> RecordedCall:
+        scratch = NotedScratch()
+        call = ScaledCall(a, b, scale_a, scale_b, out, bias, scratch)
+        launches = scaled_launches(gpu, call, chosen.config, in_blocks=in_blocks)
+        label = f"scaled_gemm.cuda {dict(chosen.config)}"
+        return recipe_of(launches, tensors, [out], scratch, label, may_spill=may_spill)
+
     try:
-        config = decide(_request(gpu, a.device, sizes, out_dtype, in_blocks)).config
+        decision = decide(_request(gpu, a.device, sizes, out_dtype, in_blocks))
+        return record_what_fits(decision, record, () if bias is None else ("bias",))
     except ConstrintError as error:
         raise NotPlannedError(str(error)) from error
-    scratch = NotedScratch()
-    out = torch.empty((sizes["m"], sizes["n"]), dtype=out_dtype, device=a.device)
-    call = ScaledCall(a, b, scale_a, scale_b, out, bias, scratch)
-    launches = scaled_launches(gpu, call, config, in_blocks=in_blocks)
-    return recipe_of(launches, tensors, [out], scratch, f"scaled_gemm.cuda {dict(config)}")
 
 
 def _is_loadable(rows: Tensor) -> bool:
