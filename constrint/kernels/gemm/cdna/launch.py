@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Any
 
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.cdna.layouts import LANES, SIDE, element_flips, offset_bases, solved_layout
-from constrint.kernels.gemm.cdna.shape import WAVES, is_scaled, lane_elements
+from constrint.kernels.gemm.cdna.shape import WAVES, fills_accumulators, is_scaled, lane_elements
 from constrint.kernels.gemm.launch import GemmCall
 from constrint.kernels.launch.triton import TritonLaunch
 from constrint.select.layouts import SharedLayout
@@ -38,8 +37,8 @@ def _launch(call: GemmCall, config: Mapping[str, int]) -> TritonLaunch:
     arguments |= {"stride_cm": out.stride(1), "alpha": float(call.epilogue.alpha)}
     arguments |= {"has_alpha": call.epilogue.alpha != 1.0, "odd_steps": k // config["tile_k"] % 2 == 1}
     dtype = dtype_of(a)
-    arguments |= layout_arguments(gpu, dtype, config["tile_m"], config["tile_n"], config["tile_k"],
-                                  config["num_warps"], is_along)  # fmt: skip
+    arguments |= layout_arguments(gpu, dtype, config, is_along=is_along)
+    arguments["sums_in"] = "a" if fills_accumulators(gpu, config) else None
     options = {"num_warps": config["num_warps"]}
     if gpu.arch.target == "gfx942":
         return TritonLaunch(gemm_cdna3_kernel, (tiles, batch), arguments, options)
@@ -55,24 +54,17 @@ def dtype_of(tensor: Any) -> str:
     return "bf16" if str(tensor.dtype).endswith("bfloat16") else "fp16"
 
 
-@lru_cache(maxsize=64)
-def _layouts(target: str, dtype: str, num_warps: int, k_width: int, instruction_k: int) -> Any:
+def layout_arguments(gpu: GpuModel, dtype: str, config: Mapping[str, int], *, is_along: bool) -> dict[str, Any]:
+    """The layouts as Gluon takes them: of the sums, of slices in LDS and on their way there."""
     from triton.experimental.gluon.language.amd import AMDMFMALayout
 
-    version = 4 if target == "gfx950" else 3
-    # Transposed sums: a lane has four columns of a row, which it stores together.
-    waves = WAVES[num_warps]
-    return AMDMFMALayout(version, [SIDE, SIDE, instruction_k], transposed=True, warps_per_cta=list(waves))
-
-
-def layout_arguments(
-    gpu: GpuModel, dtype: str, tile_m: int, tile_n: int, tile_k: int, num_warps: int, is_along: bool
-) -> dict[str, Any]:
-    """The layouts as Gluon takes them: of the sums, of slices in LDS and on their way there."""
     k_width, instruction_k = lane_elements(gpu, dtype)
-    mfma = _layouts(gpu.arch.target, dtype, num_warps, k_width, instruction_k)
-    a = solved_layout(gpu, tile_m // 2, tile_k, dtype)
-    b = solved_layout(gpu, tile_n // 2, tile_k, dtype, is_k_major=is_along)
+    version, num_warps = 4 if gpu.arch.target == "gfx950" else 3, config["num_warps"]
+    waves = list(WAVES[num_warps])
+    # Transposed sums: a lane has four columns of a row, which it stores together.
+    mfma = AMDMFMALayout(version, [SIDE, SIDE, instruction_k], transposed=True, warps_per_cta=waves)
+    a = solved_layout(gpu, config["tile_m"] // 2, config["tile_k"], dtype)
+    b = solved_layout(gpu, config["tile_n"] // 2, config["tile_k"], dtype, is_k_major=is_along)
     arguments: dict[str, Any] = {"mfma": mfma, "k_width": k_width}
     for name, layout in (("a", a), ("b", b)):
         arguments[f"place_{name}"] = shared_linear(offset_bases(layout))

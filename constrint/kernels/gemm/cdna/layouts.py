@@ -51,7 +51,7 @@ def accesses(gpu: GpuModel, tile: Tile, *, is_k_major: bool) -> list[TileAccess]
 
 
 #: Solutions by everything that decides them, None for tiles that have none.
-_SOLVED: dict[tuple[str, int, Tile, bool], SharedLayout | None] = {}
+_SOLVED: dict[tuple[str, int | None, Tile, bool], SharedLayout | None] = {}
 
 
 def _solved(gpu: GpuModel, tile: Tile, *, is_k_major: bool) -> SharedLayout | None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.units import ELEMENT_BYTES
-from constrint.model import Expr, ceildiv
+from constrint.model import Expr, ceildiv, minimum
 from constrint.select.spec import Vars
 
 #: Rows and columns of waves in a tile, by the number of waves.
@@ -78,6 +79,29 @@ def staged_registers(gpu: GpuModel, dtype: str, v: Vars) -> Expr | int:
 def live_registers(gpu: GpuModel, dtype: str, v: Vars) -> Expr:
     """Registers that a wave cannot do without: sums, operands, what is on its way."""
     return sum_registers(v) + operand_registers(dtype, v) + staged_registers(gpu, dtype, v)
+
+
+def estimated_registers(gpu: GpuModel, dtype: str, v: Vars) -> Expr:
+    """Registers that the compiler takes: what is live and addresses; with four waves it also reads a step ahead.
+
+    Where sums fill half of a wave's share, the other half is there to be used, and is used.
+    """
+    live, share = live_registers(gpu, dtype, v) + ADDRESSES, gpu.register_file.capacity * 4 // v["num_warps"]
+    if gpu.arch.target != "gfx950":
+        return live
+    ahead = 8 // v["num_warps"] - 1
+    is_half = minimum(1, 2 * sum_registers(v) // share)
+    return is_half * share + (1 - is_half) * (live + ahead * operand_registers(dtype, v))
+
+
+def fills_accumulators(gpu: GpuModel, config: Mapping[str, int]) -> bool:
+    """Whether sums take half of a wave's registers on gfx950: all accumulation registers, which are asked for then.
+
+    Asked for elsewhere, LLVM moves sums between both kinds of registers in every step (compiled on gfx942, and for
+    four waves with smaller tiles on gfx950).
+    """
+    sums = config["tile_m"] * config["tile_n"] // (LANES * config["num_warps"])
+    return gpu.arch.target == "gfx950" and 2 * sums == int(share_of_registers(gpu, config["num_warps"]))
 
 
 def share_of_registers(gpu: GpuModel, num_waves: Any) -> Any:

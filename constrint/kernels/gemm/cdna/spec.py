@@ -20,6 +20,7 @@ from constrint.kernels.gemm.cdna.shape import (
     TARGETS,
     WAVES,
     depths,
+    estimated_registers,
     lane_elements,
     live_registers,
     share_of_registers,
@@ -29,8 +30,8 @@ from constrint.kernels.gemm.product import Product
 from constrint.kernels.gemm.rules import Algebra
 from constrint.kernels.gemm.spec import GemmSpec
 from constrint.kernels.gemm.units import ELEMENT_BYTES, WIDEST_BYTES
-from constrint.model import const, divides, implies
-from constrint.model.constraint import CERTAIN, REDUNDANT
+from constrint.model import divides, implies
+from constrint.model.constraint import CERTAIN
 from constrint.select.candidate import Config
 from constrint.select.cost import CostColumns
 from constrint.select.limits import BlockUse
@@ -120,7 +121,8 @@ class CdnaSpec(GemmSpec):
         """Waves, registers and LDS of one block."""
         live = live_registers(gpu, product.dtype, v)
         smem = smem_bytes(product.dtype, v)
-        return BlockUse(v["num_warps"], live + const(ADDRESSES), smem, least_registers=live, spilling=None)
+        taken = estimated_registers(gpu, product.dtype, v)
+        return BlockUse(v["num_warps"], taken, smem, least_registers=live, spilling=None)
 
     def price(self, gpu: GpuModel, product: Product, columns: Columns, blocks_per_sm: NDArray[Any]) -> CostColumns:
         """Predicted time per row; without `group_m` and `xcd_chunk`, the least over their values."""
