@@ -175,6 +175,9 @@ def gemm_cdna4_kernel(
     """C = A @ B on gfx950; grid (tiles, batch). K is a multiple of `tile_k`, with at least two steps."""
     half_m: gl.constexpr = tile_m // 2
     width: gl.constexpr = 128 // a_ptr.dtype.element_ty.primitive_bitwidth
+    # Rows start at multiples of 16 bytes; Triton tells the compiler of strides that are multiples of 16 alone.
+    stride_am, stride_b = stride_am // width * width, stride_b // width * width
+    stride_ab, stride_bb = stride_ab // width * width, stride_bb // width * width
     half_n: gl.constexpr = tile_n // 2
     b_shape: gl.constexpr = [half_n, tile_k] if b_turned else [tile_k, half_n]
     dot_a: gl.constexpr = gl.DotOperandLayout(0, mfma, k_width)
@@ -304,6 +307,9 @@ def gemm_cdna3_kernel(
     """C = A @ B on gfx942; grid (tiles, batch). K is a multiple of `tile_k`, with at least two steps."""
     half_m: gl.constexpr = tile_m // 2
     width: gl.constexpr = 128 // a_ptr.dtype.element_ty.primitive_bitwidth
+    # Rows start at multiples of 16 bytes; Triton tells the compiler of strides that are multiples of 16 alone.
+    stride_am, stride_b = stride_am // width * width, stride_b // width * width
+    stride_ab, stride_bb = stride_ab // width * width, stride_bb // width * width
     half_n: gl.constexpr = tile_n // 2
     dot_a: gl.constexpr = gl.DotOperandLayout(0, mfma, k_width)
     dot_b: gl.constexpr = gl.DotOperandLayout(1, mfma, k_width)
