@@ -1,9 +1,9 @@
 """Runs a block of an AMD kernel's assembly (gfx942, gfx950) on the CPU: the instructions that the CDNA GEMM uses.
 
-Every wave is a program of its own; waves meet at `s_barrier`. Memory is as late as the machine allows: what a wave reads
-from LDS reaches its registers, what it copies reaches LDS, and what it loads from memory reaches its registers only when
-`s_waitcnt` asks for it. Until then registers that wait are marked, and an instruction that touches one is an error. So a
-missing wait or a missing barrier is a wrong result or an error here, whatever a device would make of it.
+Every wave is a program of its own; waves meet at `s_barrier`. Memory is as late as the machine allows: what a wave
+reads from LDS reaches its registers, what it copies reaches LDS, and what it loads from memory reaches its registers
+only when `s_waitcnt` asks for it. Until then these registers are marked, and an instruction that touches one is an
+error. So a missing wait or barrier is a wrong result or an error here, whatever a device would make of it.
 
 Each access to LDS is recorded with the addresses of all lanes, from which conflicts are counted.
 """
@@ -274,14 +274,14 @@ class Block:
     def load(self, addresses: np.ndarray[Any, Any], num_bytes: int) -> np.ndarray[Any, Any]:
         """Words of global memory, (num_bytes / 4, lanes)."""
         places = addresses.astype(np.int64)[None, :] - self.base + np.arange(num_bytes)[:, None]
-        assert places.min() >= 0 and places.max() < self.memory.size, "a load outside of memory"
+        assert 0 <= places.min() <= places.max() < self.memory.size, "a load outside of memory"
         return np.ascontiguousarray(self.memory[places].T).view(U32).T.copy()
 
     def store(self, addresses: np.ndarray[Any, Any], words: np.ndarray[Any, Any], num_bytes: int) -> None:
         """Store the lowest bytes of words, (count, lanes)."""
         data = np.ascontiguousarray(words.T).view(np.uint8).reshape(len(addresses), -1)[:, :num_bytes]
         places = addresses.astype(np.int64)[:, None] - self.base + np.arange(num_bytes)[None, :]
-        assert places.min() >= 0 and places.max() < self.memory.size, "a store outside of memory"
+        assert 0 <= places.min() <= places.max() < self.memory.size, "a store outside of memory"
         self.memory[places] = data
 
 

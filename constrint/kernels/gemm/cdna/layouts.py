@@ -14,10 +14,7 @@ import numpy as np
 from constrint.errors import InfeasibleError
 from constrint.hwmodels import GpuModel
 from constrint.hwmodels.bank_accesses import WIDEST_BYTES, Tile, TileAccess, check_tile, tile_access
-from constrint.select.layouts import SharedLayout
-from constrint.select.layouts.solve import SECONDS, layout_of, layout_problem
-from constrint.solve.budget import Limits, Status
-from constrint.solve.optimise import solve
+from constrint.select.layouts import SharedLayout, xor_layout
 
 #: Rows of A, columns of B of the matrix instruction.
 SIDE = 16
@@ -57,10 +54,7 @@ _SOLVED: dict[tuple[str, int | None, Tile, bool], SharedLayout | None] = {}
 def _solved(gpu: GpuModel, tile: Tile, *, is_k_major: bool) -> SharedLayout | None:
     key = gpu.arch.target, gpu.sm.smem_banks, tile, is_k_major
     if key not in _SOLVED:
-        problem = layout_problem(gpu, tile, accesses(gpu, tile, is_k_major=is_k_major), "xor")
-        found = solve(problem, Limits(max_seconds=SECONDS))
-        is_none = found.status is Status.INFEASIBLE
-        _SOLVED[key] = None if is_none else layout_of(tile, found.require(), "xor")
+        _SOLVED[key] = xor_layout(gpu, tile, accesses(gpu, tile, is_k_major=is_k_major))
     return _SOLVED[key]
 
 

@@ -34,7 +34,7 @@ class Variant(NamedTuple):
     tflops: int
 
 
-class Order(NamedTuple):
+class PublishedOrder(NamedTuple):
     """Published hit rates of the L2 and the last level in percent, TB/s, and TFLOP/s, of tiles in an order."""
 
     l2_percent: int
@@ -50,9 +50,17 @@ VARIANTS = {
     "0+8, 256x256": Variant(0, 8, 256, 256, 1610),
 }
 #: Tiles of 192x256x64, by size, then by window and chunk; (1, 0) is row by row.
-WINDOWS: dict[int, dict[tuple[int, int], Order]] = {
-    9216: {(1, 0): Order(55, 95, 15.1, 1113), (7, 216): Order(79, 24, 14.9, 991), (5, 25): Order(75, 93, 18.3, 1145)},
-    14592: {(1, 0): Order(36, 76, 10.7, 900), (8, 542): Order(79, 7, 13.9, 980), (8, 64): Order(78, 55, 16.6, 1068)},
+WINDOWS: dict[int, dict[tuple[int, int], PublishedOrder]] = {
+    9216: {
+        (1, 0): PublishedOrder(55, 95, 15.1, 1113),
+        (7, 216): PublishedOrder(79, 24, 14.9, 991),
+        (5, 25): PublishedOrder(75, 93, 18.3, 1145),
+    },
+    14592: {
+        (1, 0): PublishedOrder(36, 76, 10.7, 900),
+        (8, 542): PublishedOrder(79, 7, 13.9, 980),
+        (8, 64): PublishedOrder(78, 55, 16.6, 1068),
+    },
 }
 
 
