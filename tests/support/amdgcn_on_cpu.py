@@ -398,6 +398,13 @@ def _arithmetic(wave: Wave, name: str, ops: list[str]) -> None:
     elif core == "bfe_u32":
         full = a >> (b & 31) & (1 << (b >> 16 & 127)) - 1
         scc = int(full != 0)
+    elif core in ("sext_i32_i16", "sext_i32_i8"):
+        width = int(core.rpartition("i")[2])
+        full = _signed(a & (1 << width) - 1, width)
+    elif core == "bfe_i32":
+        width = b >> 16 & 127
+        full = _signed(a >> (b & 31) & (1 << width) - 1, width) if width else 0
+        scc = int(full != 0)
     elif core in ("min_i32", "max_i32", "min_u32", "max_u32"):
         sign = _signed if core.endswith("i32") else int
         first = sign(a) <= sign(b) if core.startswith("min") else sign(a) >= sign(b)

@@ -24,18 +24,23 @@ from tests.support.amdgcn_on_cpu import E4M3, E4M3_FNUZ, Block, to_bf16  # noqa:
 
 SPEC = load_spec("gemm.cdna")
 #: GPU, dtype, whether B's rows run along K, tile and waves.
-BEST = [
+BEST: list[Any] = [
     ("mi355x", "bf16", 1, (256, 256, 64), 8),
-    ("mi355x", "bf16", 1, (256, 256, 64), 4),
+    pytest.param(("mi355x", "bf16", 1, (256, 256, 64), 4), marks=pytest.mark.slow),
     ("mi300x", "bf16", 1, (256, 256, 32), 8),
 ]
-SMALL = [
+SMALL: list[Any] = [
     ("mi355x", "bf16", 1, (128, 128, 64), 8),
-    ("mi355x", "bf16", 1, (128, 128, 64), 4),
-    ("mi355x", "fp16", 0, (128, 128, 64), 8),
-    ("mi355x", "fp8", 1, (128, 128, 128), 8),
     ("mi300x", "bf16", 1, (128, 128, 32), 8),
-    ("mi300x", "fp8", 1, (128, 128, 64), 8),
+    *(
+        pytest.param(case, marks=pytest.mark.slow)
+        for case in (
+            ("mi355x", "bf16", 1, (128, 128, 64), 4),
+            ("mi355x", "fp16", 0, (128, 128, 64), 8),
+            ("mi355x", "fp8", 1, (128, 128, 128), 8),
+            ("mi300x", "fp8", 1, (128, 128, 64), 8),
+        )
+    ),
 ]
 Case = tuple[str, str, int, tuple[int, int, int], int]
 TYPES = {"i32": np.int32, "i64": np.int64, "fp32": np.float32}
@@ -43,7 +48,7 @@ TYPES = {"i32": np.int32, "i64": np.int64, "fp32": np.float32}
 
 def _config(case: Case) -> dict[str, int]:
     (m, n, k), waves = case[3], case[4]
-    order = {"num_stages": 2, "group_m": 2, "xcd_chunk": 0}
+    order = {"num_stages": 2, "group_m": 5, "xcd_chunk": 25}
     return {"tile_m": m, "tile_n": n, "tile_k": k, "num_warps": waves, **order}
 
 
@@ -147,39 +152,69 @@ def _arguments(launch: Any, places: dict[str, int]) -> bytes:
     return data.ljust(512, b"\0")
 
 
-@pytest.mark.parametrize("copies_early", [False, True], ids=["late", "early"])
-@pytest.mark.parametrize("case", SMALL, ids=lambda case: f"{case[0]}-{case[1]}-{case[4]}waves")
-def test_assembly_computes_the_product(case: Case, copies_early: bool) -> None:
-    """Ragged M and N, an odd number of steps; memory as late, and copies as early, as the waits allow."""
+def _run(case: Case, *, copies_early: bool, change: tuple[str, str] = ("", "")) -> tuple[Any, Any, list[Any]]:
+    """Run every block of a ragged product with an odd number of steps.
+
+    Returns:
+        The errors of C relative to their bounds, C itself, and every access to LDS.
+    """
     m, n, k = sizes = (200, 144, 5 * case[3][2])
     built, launch = _built(case, sizes)
     a, b, exact_a, exact_b = _operands(case, sizes)
     stored = b if case[2] else np.ascontiguousarray(b.T)
-    offsets = {"a_ptr": 0, "b_ptr": 1 << 20, "c_ptr": 2 << 20}
+    base, offsets = 1 << 20, {"a_ptr": 0, "b_ptr": 1 << 20, "c_ptr": 2 << 20}
     memory = np.full(3 << 20, 0xFF, dtype=np.uint8)
     for name, data in (("a_ptr", a), ("b_ptr", stored)):
         flat = np.ascontiguousarray(data).view(np.uint8).ravel()
         memory[offsets[name] : offsets[name] + flat.size] = flat
-    base = 1 << 20
     arguments = _arguments(launch, {name: base + offset for name, offset in offsets.items()})
-    accesses = []
-    for block in range(launch.grid[0]):
-        each = Block(
-            built.asm["amdgcn"], memory, arguments, case[4], block, built.taken.smem_bytes, base=base, seed=block,
+    text = re.sub(*change, built.asm["amdgcn"]) if change[0] else built.asm["amdgcn"]
+    accesses: list[Any] = []
+    for index in range(launch.grid[0]):
+        block = Block(
+            text, memory, arguments, case[4], index, built.taken.smem_bytes, base=base, seed=index,
             copies_early=copies_early,
         )  # fmt: skip
-        each.run()
-        accesses += each.accesses
-    halves = memory[2 << 20 :][: 2 * m * n].view(np.uint16)
+        block.run()
+        accesses += block.accesses
+    assert np.all(memory[offsets["c_ptr"] + 2 * m * n :] == 0xFF), "a store beyond C"
+    halves = memory[offsets["c_ptr"] :][: 2 * m * n].view(np.uint16)
     is_bf16 = str(launch.arguments["c_ptr"].dtype) == "torch.bfloat16"
     wide = (halves.astype(np.uint32) << np.uint32(16)).view(np.float32) if is_bf16 else halves.view(np.float16)
-    found = wide.astype(np.float64).reshape(m, n)
-    expected = exact_a @ exact_b.T
+    found, expected = wide.astype(np.float64).reshape(m, n), exact_a @ exact_b.T
     # fp32 sums in any order, then one rounding of the result.
     bound = np.abs(exact_a) @ np.abs(exact_b).T * k * 2.0**-24 + np.abs(expected) * 2.0 ** (-8 if is_bf16 else -11)
-    assert np.all(np.abs(found - expected) <= bound + 1e-30)
+    return np.abs(found - expected) / (bound + 1e-30), found, accesses
+
+
+@pytest.mark.parametrize("copies_early", [False, True], ids=["late", "early"])
+@pytest.mark.parametrize("case", SMALL, ids=lambda case: f"{case[0]}-{case[1]}-{case[4]}waves")
+def test_assembly_computes_the_product(case: Case, copies_early: bool) -> None:
+    """Ragged M and N, an odd number of steps; memory as late, and copies as early, as the waits allow."""
+    errors, found, accesses = _run(case, copies_early=copies_early)
     assert not np.any(np.isnan(found))
+    assert errors.max() <= 1
     assert _worst_conflict(case[0], accesses) == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [(r"vmcnt\(\d+\)", "vmcnt(63)"), (r"lgkmcnt\(\d+\)", "lgkmcnt(15)")],
+    ids=["no wait for copies", "no wait for reads"],
+)
+def test_missing_waits_are_seen(change: tuple[str, str]) -> None:
+    case = SMALL[0]
+    assert re.search(change[0], _built(case, (200, 144, 320))[0].asm["amdgcn"])
+    assert _is_wrong(case, change)
+
+
+def _is_wrong(case: Case, change: tuple[str, str]) -> bool:
+    """Whether a changed kernel touches data that has not arrived, or computes something else."""
+    try:
+        errors, _, _ = _run(case, copies_early=False, change=change)
+    except AssertionError as error:
+        return "not waited for" in str(error)
+    return not errors.max() <= 1
 
 
 def _worst_conflict(gpu_name: str, accesses: list[Any]) -> int:

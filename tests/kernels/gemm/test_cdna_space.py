@@ -30,6 +30,12 @@ MI355X, MI300X = load_gpu("mi355x"), load_gpu("mi300x")
 SPEC = load_spec("gemm.cdna")
 
 
+@pytest.fixture(autouse=True)
+def _newest_triton(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The space is that of Triton 3.9, whatever is installed."""
+    monkeypatch.setattr("constrint.kernels.gemm.cdna.spec.triton_version", lambda: "3.9.0")
+
+
 def _tiles() -> list[tuple[str, int, int, str, bool]]:
     tiles = []
     for gpu, dtypes in ((MI355X, ("bf16", "fp8")), (MI300X, ("bf16", "fp8"))):
@@ -127,3 +133,15 @@ def test_it_refuses_in_words(gpu_name: str, dtype: str, options: dict[str, int],
     workload = Workload("gemm", {"m": 4096, "n": 4096, "k": 4096}, dtype, options)
     with pytest.raises(UnsupportedError, match=words):
         SPEC.check_dtype(load_gpu(gpu_name), workload)
+
+
+def test_it_refuses_an_older_triton(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("constrint.kernels.gemm.cdna.spec.triton_version", lambda: "3.6.0")
+    workload = Workload("gemm", {"m": 4096, "n": 4096, "k": 4096}, "bf16", {"transpose_b": 1})
+    with pytest.raises(UnsupportedError, match=r"Triton 3\.9"):
+        SPEC.check_dtype(MI355X, workload)
+
+
+def test_k_has_to_be_whole_steps() -> None:
+    found = rank("gemm.cdna", "mi355x", m=4096, n=4096, k=4096 + 64, transpose_b=1, top=200)
+    assert {(4096 + 64) % candidate.config["tile_k"] for candidate in found.candidates} == {0}
