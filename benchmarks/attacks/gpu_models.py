@@ -157,7 +157,7 @@ def _nonsense(out: str, gpu: GpuModel) -> str:
 def attack(count: int, seed: int, folder: Path, first: int = 0) -> tuple[Counter[str], list[str]]:
     """The outcomes of a number of mutated files, `first` of which are passed over, and the finds."""
     outcomes: Counter[str] = Counter()
-    finds = []
+    finds: list[str] = []
     for number in range(first, first + count):
         if number % 100 == 99:
             print(f"{number + 1} of {first + count}: {len(finds)} finds", file=sys.stderr, flush=True)

@@ -148,13 +148,12 @@ def test_what_a_limit_leaves_open_is_not_called_minimal() -> None:
     assert not hopeless.minimal
 
 
-@pytest.mark.parametrize("rules", [30, 60])
-def test_sums_that_contradict_each_other_on_wide_domains_are_minimal_by_counted_work(rules: int) -> None:
+def test_sums_that_contradict_each_other_on_wide_domains_are_minimal_by_counted_work() -> None:
     """No propagation sees it, since every sum has room; no domain has a part in it."""
     pytest.importorskip("ortools", reason="the native engine alone leaves this open")
-    conflict = minimal_conflict(parse(conflicts.sums(random.Random(rules), rules)))
+    conflict = minimal_conflict(parse(conflicts.sums(random.Random(30), 30)))
     assert conflict.minimal
-    assert len(conflict.members) == rules
+    assert len(conflict.members) == 30
     assert all(member.constraint is not None for member in conflict.members)
 
 
@@ -178,7 +177,8 @@ def test_a_core_of_assumptions_is_contradictory_and_other_rules_are_left_out() -
     widest = {name: widened(domain) for name, domain in problem.variables.items()}
     model = Assumed(problem.constraints, widest, dict(problem.variables), Budget(Limits()))
     core = model.ask(model.members, Budget(Limits()))
-    assert core == {id(rule) for rule in problem.constraints[:3]}
+    assert isinstance(core, frozenset)
+    assert core == frozenset(id(rule) for rule in problem.constraints[:3])
     values = model.ask([id(rule) for rule in problem.constraints[1:]], Budget(Limits()))
     assert isinstance(values, dict)
     assert all(rule.holds(values) for rule in problem.constraints[1:])
