@@ -66,15 +66,22 @@ class UsedCase:
         out, (expected, most) = call(), self._expected
         return bool(((out.double() - expected).abs() <= most).all())
 
+    def forget(self) -> None:
+        """Drop the operands and the reference."""
+        self._made = self._expected = None
+
     def program(self) -> str:
-        """The program that `auto` chooses, with its configuration."""
+        """The program that runs, with the times of a trial where there was one; else the one that `auto` chooses."""
         why = getattr(self._operands()[1], "why", None)
         if why is None:
             return ""
         try:
-            program = why().program
+            decision = why()
         except ConstrintError as error:
             return str(error).splitlines()[0]
+        if decision.recorded:
+            return str(decision.recorded)
+        program = decision.program
         steps = (" ".join(f"{name}={value}" for name, value in step.config.items()) for step in program.steps)
         return f"{program.name} {' '.join(steps)}".strip()
 

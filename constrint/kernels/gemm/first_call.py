@@ -290,10 +290,9 @@ def _recorded(
         SpilledError, CompileError, DoesNotFitError, triton.errors.TritonError: For `launch_what_fits`, which
             decides again.
     """
-    if program.name == LIBRARY:
-        return library_plan(call, tensors, out)
-    if program.name == COMPOSED:
-        return composed_plan(call, tensors, out, label_of(program))
+    if program.name in (LIBRARY, COMPOSED):
+        plan = library_plan if program.name == LIBRARY else composed_plan
+        return plan(call, tensors, out, label_of(program), program.step("product").config)
     scratch = NotedScratch()
     launches = launches_of(program, call.with_scratch(scratch))
     return recipe_of(launches, tensors, [out], scratch, label_of(program), may_spill=may_spill)

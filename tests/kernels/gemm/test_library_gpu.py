@@ -18,12 +18,13 @@ from torch import Tensor
 
 from constrint.errors import UnsupportedError
 from constrint.kernels.gemm import matmul
-from constrint.kernels.gemm.first_call import plan_of_call
+from constrint.kernels.gemm.first_call import End, inspect, plan_of_call
+from constrint.kernels.gemm.library.fused import FusedLaunch, matmul_of
 from constrint.kernels.gemm.operator import PLAIN_END, PLANS
 from constrint.kernels.gemm.reference import default_out_dtype
 from constrint.kernels.launch.device import gpu_of
 from constrint.kernels.launch.plan.driver import has_blas
-from constrint.kernels.launch.plan.matmul_library import has_matmul
+from constrint.kernels.launch.plan.matmul_library import algorithms, chosen, has_matmul
 from constrint.kernels.launch.plan.recipe import MatmulStep
 from constrint.kernels.launch.plan.table import clear_plans
 from tests.kernels.gemm.test_matmul_gpu import PRODUCT_ERROR, ROUNDOFF, operands
@@ -218,6 +219,28 @@ def test_plans_call_cublaslt_and_are_right(name: str, layout: str, shape: tuple[
         check(matmul(a, b, kernel="library"), a, b, name)
     wide = matmul(a, b, out_dtype=torch.float32, kernel="library")
     check(wide, a, b, name)
+
+
+@pytest.mark.parametrize("shape", [(1, 333, 96, 11008), (1, 16, 4096, 512), (3, 200, 208, 80)], ids=str)
+@pytest.mark.parametrize("name", ["bf16", "fp16", "tf32", "fp8"])
+def test_further_algorithms_are_right(name: str, shape: tuple[int, int, int, int]) -> None:
+    if not has_matmul():
+        pytest.skip("there is no cuBLASLt")
+    if name == "fp8" and shape[0] > 1:
+        pytest.skip("the library multiplies one pair of 8-bit operands")
+    batch, m, n, _ = shape
+    a, b = (each.view(batch, *each.shape[-2:]) for each in operands(name, "rc", shape))
+    out = torch.empty(batch, m, n, dtype=default_out_dtype(a.dtype), device="cuda")
+    inspected = inspect(a, b, None, None, End(out_dtype=out.dtype), out)
+    assert inspected is not None
+    matmul_step = matmul_of(inspected.call)
+    assert matmul_step is not None
+    found = algorithms(matmul_step, torch.cuda.current_device())
+    assert found[0] == chosen(matmul_step, torch.cuda.current_device())
+    for algorithm in found:
+        out.fill_(float("nan"))
+        FusedLaunch(inspected.call, algorithm).run()
+        check(out, a, b, name)
 
 
 def test_the_device_has_cublas_for_plans() -> None:

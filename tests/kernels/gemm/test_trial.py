@@ -26,7 +26,7 @@ from constrint.kernels.gemm.launch import Machine
 from constrint.kernels.gemm.library.candidates import COMPOSED
 from constrint.kernels.gemm.library.cost import library_s
 from constrint.kernels.gemm.library.estimate import REFERENCE, band_of, estimated_s
-from constrint.kernels.gemm.library.spec import LIBRARY
+from constrint.kernels.gemm.library.spec import ALGORITHM, LIBRARY
 from constrint.kernels.gemm.operator import PLAIN, STEADY_END
 from constrint.kernels.launch.plan.recipe import FillStep, Recipe, RecordedCall
 from constrint.kernels.launch.plan.trial import no_trials, use_trials
@@ -86,8 +86,10 @@ def test_rivals_are_the_library_and_what_the_error_reaches(tables: Path) -> None
     forget_tables()
     decision = decided(256, 256, 256)
     rivals = trial.rivals_of(decision)
-    names = [decision.program.name, *(program.name for program in rivals)]
-    assert len(set(names)) == len(names)
+    every = [decision.program, *rivals]
+    names = [program.name for program in every]
+    assert len({(p.name, str(p.step("product").config)) for p in every}) == len(every)
+    assert len(set(names)) == len([p for p in every if not trial.is_library(p) or not p.step("product").config])
     assert LIBRARY in names
     assert 1 <= sum(not trial.is_library(program) for program in rivals) <= trial.MOST_COMPILED
     limit = (1 + trial.MOST_ERROR) * decision.seconds
@@ -100,6 +102,23 @@ def test_rivals_are_the_library_and_what_the_error_reaches(tables: Path) -> None
     write_table(tables, H200, 0.05)
     forget_tables()
     assert LIBRARY not in [program.name for program in trial.rivals_of(decided(1024, 1024, 1024))]
+
+
+def test_the_library_is_tried_by_further_algorithms_where_they_are_worth_it(tables: Path) -> None:
+    write_table(tables, H200, 0.9)
+    forget_tables()
+    decision = decided(4096, 1024, 4096)
+    programs = [decision.program, *trial.rivals_of(decision)]
+    configs = [program.step("product").config for program in programs if program.name == LIBRARY]
+    assert configs == [{}, *({ALGORITHM: place} for place in range(1, 1 + trial.MORE_ALGORITHMS))]
+    assert [program.step("product").config for program in programs if trial.is_standard(program)] == [{}]
+    # Neither where the product is short, nor where the library takes twice as long.
+    short = decided(256, 256, 256)
+    assert [p.name for p in (short.program, *trial.rivals_of(short))].count(LIBRARY) == 1
+    write_table(tables, H200, 0.25)
+    forget_tables()
+    rivals = trial.rivals_of(decided(4096, 1024, 4096))
+    assert [program.name for program in rivals].count(LIBRARY) == 1
 
 
 def test_without_any_table_nothing_is_estimated(tables: Path) -> None:

@@ -41,7 +41,9 @@ UNKNOWN_SHARE = 0.2
 OUR_HOST_S, COPIED_HOST_S, LIBRARY_HOST_S = 10e-6, 15e-6, 22e-6
 #: Host time of products that a plan calls cuBLASLt for: 12 us on an H100's host, as torch's own product, where a plan
 #: of ours took 7.4.
-DIRECT_HOST_S, DIRECT_DTYPES = 16e-6, ("bf16", "fp16", "tf32")
+DIRECT_HOST_S, DIRECT_DTYPES = 16e-6, ("bf16", "fp16", "tf32", "fp8")
+#: Types of products that a pointwise kernel follows.
+COMPOSED_DTYPES = ("bf16", "fp16", "tf32")
 #: The library, then a pointwise kernel.
 COMPOSED = f"gemm.{implementations.COMPOSED}"
 #: Share of a launch that a kernel takes which follows another one on the stream, beside its bytes, and share of the
@@ -143,8 +145,8 @@ def _no_composition(gpu: GpuModel | None, product: Product) -> str:
         return product.no_library
     if gpu is not None and gpu.traits.product_library != "cuBLAS":
         return "plans call cuBLAS, and this GPU has another library"
-    if product.dtype not in DIRECT_DTYPES:
-        return "plans call cuBLAS for products of 16-bit and 32-bit operands alone"
+    if product.dtype not in COMPOSED_DTYPES:
+        return "a pointwise kernel follows products of 16-bit and 32-bit operands alone"
     if product.batch > MAX_BATCH:
         return f"the pointwise kernel takes at most {MAX_BATCH} products"
     return library_refusal(gpu, begun(product))
@@ -200,7 +202,12 @@ def library_host_s(product: Product) -> float:
 
 
 def beats_library(gpu: GpuModel, product: Product, ours: Program, library: Program) -> bool:
-    """Whether our kernel runs rather than a program of the library's, by device and host time."""
+    """Whether our kernel runs rather than a program of the library's, by device and host time.
+
+    By the device's alone it takes no longer: where the device has other work, nobody waits for the host.
+    """
+    if (ours.seconds or 0.0) > (library.seconds or 0.0):
+        return False
     ours_s = max(ours.seconds or 0.0, OUR_HOST_S)
     is_composed = library.name == COMPOSED
     host_s = DIRECT_HOST_S + COPIED_HOST_S - OUR_HOST_S if is_composed else library_host_s(product)

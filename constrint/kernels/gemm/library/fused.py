@@ -23,7 +23,7 @@ from constrint.kernels.gemm.operands import rows_of
 from constrint.kernels.gemm.units import WIDEST_BYTES
 from constrint.kernels.launch.plan import matmul_library
 from constrint.kernels.launch.plan.direct import ADDRESS_STEP
-from constrint.kernels.launch.plan.matmul_library import Matmul
+from constrint.kernels.launch.plan.matmul_library import Algorithm, Matmul
 from constrint.kernels.launch.plan.recipe import MatmulStep
 from constrint.kernels.launch.plan.shape import NotPlannedError
 from constrint.select.candidate import CompiledKernel
@@ -33,6 +33,7 @@ TYPES = {
     torch.float16: matmul_library.FP16,
     torch.bfloat16: matmul_library.BF16,
     torch.float32: matmul_library.FP32,
+    torch.float8_e4m3fn: matmul_library.E4M3,
 }
 #: Epilogues by the activations that are taken.
 EPILOGUES = {None: 0, "relu": matmul_library.RELU}
@@ -156,17 +157,22 @@ def matmul_of(call: GemmCall) -> Matmul | None:
     )
 
 
-def matmul_step(call: GemmCall, slots: tuple[int, int, int, int], out_slot: int, workspace_slot: int) -> MatmulStep:
-    """The step of a call whose tensors (a, b, bias, c) have these slots.
+def matmul_step(
+    call: GemmCall, slots: tuple[int, int, int, int], out_slot: int, workspace_slot: int, place: int = 0
+) -> MatmulStep:
+    """The step of a call whose tensors (a, b, bias, c) have these slots, by one of the heuristic's algorithms.
 
     Raises:
-        NotPlannedError: When cuBLASLt is not there, or does not take the call.
+        NotPlannedError: When cuBLASLt is not there, does not take the call, or has fewer algorithms for it.
     """
     matmul = matmul_of(call) if matmul_library.has_matmul() else None
     if matmul is None:
         raise NotPlannedError("cuBLASLt does not take this product")
     bias, source = call.epilogue.bias, call.epilogue.source
-    algorithm = matmul_library.chosen(matmul, _device_of(call), 0 if bias is None else bias.data_ptr())
+    found = matmul_library.algorithms(matmul, _device_of(call), 0 if bias is None else bias.data_ptr())
+    if place >= len(found):
+        raise NotPlannedError("cuBLASLt has no further algorithm for this product")
+    algorithm = found[place]
     a, b, at_bias, at_source = slots
     return MatmulStep(
         matmul,
@@ -188,12 +194,13 @@ def _device_of(call: GemmCall) -> int:
 
 @dataclass(frozen=True)
 class FusedLaunch:
-    """A product with its epilogue by cuBLASLt; there is nothing to compile."""
+    """A product with its epilogue by cuBLASLt, by its first algorithm or another; there is nothing to compile."""
 
     call: GemmCall
+    algorithm: Algorithm | None = None
 
     def run(self) -> None:
-        """Enqueue it on the current stream, by the library's first algorithm.
+        """Enqueue it on the current stream.
 
         Raises:
             CompileError: When the library does not take the product after all.
@@ -204,7 +211,9 @@ class FusedLaunch:
         try:
             if matmul is None:
                 raise NotPlannedError("cuBLASLt does not take this product")
-            algorithm = matmul_library.chosen(matmul, device, 0 if bias is None else bias.data_ptr())
+            algorithm = self.algorithm
+            if algorithm is None:
+                algorithm = matmul_library.chosen(matmul, device, 0 if bias is None else bias.data_ptr())
             source = call.out if end.source is None else end.source
             addresses = [each.data_ptr() for each in (call.b, call.a, source, call.out)]
             workspace = torch.empty(algorithm.workspace_bytes, dtype=torch.uint8, device=call.a.device)

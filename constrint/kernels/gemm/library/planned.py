@@ -17,6 +17,7 @@ from constrint.kernels.gemm.library.fused import (
     MOST,
     TRANSPOSED,
     TYPES,
+    FusedLaunch,
     matmul_step,
     matrix_of,
     split,
@@ -30,12 +31,13 @@ from constrint.kernels.gemm.library.launch import (
     has_scale,
     is_captured,
 )
-from constrint.kernels.gemm.library.spec import LIBRARY
+from constrint.kernels.gemm.library.spec import ALGORITHM, LIBRARY
 from constrint.kernels.gemm.pointwise.launch import pointwise_launch
 from constrint.kernels.launch.plan.driver import has_blas
 from constrint.kernels.launch.plan.recipe import MatmulStep, ProductStep, Recipe, RecordedCall, output_of, recipe_of
 from constrint.kernels.launch.plan.scratch import NotedScratch
 from constrint.kernels.launch.plan.shape import NotPlannedError
+from constrint.select.candidate import Config
 
 #: Places of A, B, the bias and C among a call's tensors (a, b, bias, c).
 A, B, BIAS, SOURCE = 0, 1, 2, 3
@@ -43,31 +45,60 @@ A, B, BIAS, SOURCE = 0, 1, 2, 3
 OPERAND_TYPES = (torch.float16, torch.bfloat16)
 
 
-def library_plan(call: GemmCall, tensors: tuple[Tensor | None, ...], out: Tensor) -> RecordedCall:
+def library_plan(
+    call: GemmCall,
+    tensors: tuple[Tensor | None, ...],
+    out: Tensor,
+    note: str = LIBRARY,
+    config: Config | None = None,
+) -> RecordedCall:
     """The plan of the library's product, which is called once: cuBLAS or cuBLASLt, else torch's function.
 
+    Args:
+        call, tensors, out: The call, its tensors (a, b, bias, c), and its result.
+        note: The note of the plan.
+        config: The algorithm of cuBLASLt's (`ALGORITHM`); empty: its first one, if it takes the product.
+
     Raises:
-        NotPlannedError: When an operand is a copy.
+        NotPlannedError: When an operand is a copy, or the library has no algorithm that `config` names.
         CompileError: When the library does not take the product after all.
     """
     stated = planned_of(call, tensors, out.shape)
+    step = product_step(call, len(tensors), config)
     if not is_captured(out.device):
-        LibraryLaunch(call).run()
-    step = product_step(call, len(tensors))
+        run_once(call, step, config)
     if step is None:
-        return RecordedCall(Recipe([], [], 1, 0, LIBRARY, stated), [])
-    return RecordedCall(Recipe([step], [output_of(out), *workspace_of(step)], 1, 0, LIBRARY), [])
+        return RecordedCall(Recipe([], [], 1, 0, note, stated), [])
+    return RecordedCall(Recipe([step], [output_of(out), *workspace_of(step)], 1, 0, note), [])
 
 
-def product_step(call: GemmCall, out_slot: int) -> ProductStep | MatmulStep | None:
+def run_once(call: GemmCall, step: ProductStep | MatmulStep | None, config: Config | None) -> None:
+    """Call the library's product by torch's operator, or by the algorithm of a step that `config` names.
+
+    Raises:
+        CompileError: When the library does not take the product after all.
+    """
+    if config and isinstance(step, MatmulStep):
+        FusedLaunch(call, step.algorithm).run()
+    else:
+        LibraryLaunch(call).run()
+
+
+def product_step(call: GemmCall, out_slot: int, config: Config | None = None) -> ProductStep | MatmulStep | None:
     """The step of the library's product of a call's tensors (a, b, bias, c); None where torch's function runs it.
 
     cuBLASLt takes as long as cublasGemmEx, which torch calls for plain products, but costs the host 2 us less, since
     its algorithm is chosen once.
+
+    Raises:
+        NotPlannedError: When the library has no algorithm that `config` names.
     """
+    place = (config or {}).get(ALGORITHM, 0)
     try:
-        return matmul_step(call, (A, B, BIAS, SOURCE), out_slot, out_slot + 1)
+        return matmul_step(call, (A, B, BIAS, SOURCE), out_slot, out_slot + 1, place)
     except NotPlannedError:
+        if place:
+            raise
         return step_of(call, A, B, out_slot) if has_blas() else None
 
 
@@ -77,8 +108,12 @@ def workspace_of(step: ProductStep | MatmulStep) -> list[tuple[list[int], list[i
     return [([size], [1], "uint8")] if size else []
 
 
-def composed_plan(call: GemmCall, tensors: tuple[Tensor | None, ...], out: Tensor, note: str) -> RecordedCall:
+def composed_plan(
+    call: GemmCall, tensors: tuple[Tensor | None, ...], out: Tensor, note: str, config: Config | None = None
+) -> RecordedCall:
     """The plan of the library's product into the result, and of the pointwise kernel on it; compiles the kernel.
+
+    Arguments are those of `library_plan`.
 
     Raises:
         NotPlannedError: When no plan can call the library, or an operand is a copy.
@@ -87,11 +122,11 @@ def composed_plan(call: GemmCall, tensors: tuple[Tensor | None, ...], out: Tenso
     """
     planned_of(call, tensors, out.shape)  # operands are those of the call
     product, rest = split(call)
-    step = product_step(product, len(tensors))
+    step = product_step(product, len(tensors), config)
     if step is None or rest is None:
         raise NotPlannedError("no plan can call the library for this product")
     if not is_captured(out.device):
-        LibraryLaunch(product).run()
+        run_once(product, step, config)
     launches = [pointwise_launch(call, rest)]
     recipe, direct, _ = recipe_of(launches, tensors, [out], NotedScratch(), note, may_spill=False)
     if not recipe.steps:

@@ -38,6 +38,9 @@ if TYPE_CHECKING:
     from constrint.kernels.gemm.launch import GemmCall
 
 LIBRARY = "gemm.library"
+#: In the configuration of the library's product that a trial measures: the place of cuBLASLt's algorithm among those of
+#: its heuristic; the first one if left out, which takes as long as torch's own call.
+ALGORITHM = "algorithm"
 #: Reason why the library does not take an activation.
 NO_ACTIVATION = "the library has no epilogue that ends in this activation, rounded once"
 #: The 8-bit operators of torch take sizes that are multiples of these along K and N, and more rows than this.

@@ -14,69 +14,62 @@ from torch import Tensor
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.epilogue.added import OUTPUTS, as_added, name_of
 from constrint.kernels.gemm.epilogue.compiled import CompiledEpilogue
-from constrint.kernels.gemm.quantised.shape import ROWS, THREADS, chunk_of, columns_of, padded
+from constrint.kernels.gemm.quantised.shape import READ, WARP, columns_of, padded, smem_bytes, tiles_of
 from constrint.kernels.launch.cuda.nvrtc import CudaSource
 from constrint.kernels.launch.cuda.source_spec import CudaLaunch
-from constrint.kernels.launch.plan.scratch import TORCH_SCRATCH, Scratch
 
 if TYPE_CHECKING:
     from constrint.kernels.gemm.quantised.weights import QuantisedWeight
 
 #: Folders of the sources: its own, and that of the epilogue which the kernels in CUDA C++ share.
 FOLDERS = (Path(__file__).with_name("source"), Path(__file__).parents[1] / "cuda" / "source")
+#: Four bits of each half of a word.
+MASK = 0x000F000F
 #: Vectors of X have 16 bytes.
 VECTOR_BYTES = 16
 
 
 def quantised_launches(
     gpu: GpuModel, x: Tensor, weight: QuantisedWeight, out: Tensor, config: Mapping[str, int],
-    bias: Tensor | None = None, scratch: Scratch = TORCH_SCRATCH,
+    bias: Tensor | None = None,
 ) -> list[CudaLaunch]:  # fmt: skip
     """State the one launch of out (M, N) = x (M, K) @ W^T + bias; rows of x are contiguous."""
     (m, k), n, bits = x.shape, weight.n, weight.bits
-    rows, depth = padded(n, k, bits)
-    chunk = int(chunk_of(config, bits))
-    row_blocks, chunks = rows // ROWS, depth // chunk
-    units = row_blocks * chunks
-    blocks = min(units, gpu.device.sm_count * config["resident"])
-    columns = columns_of(m)
+    _, depth = padded(n, k, bits)
+    tiles, split = tiles_of(n), config["split_k"]
+    blocks = min(tiles, max(gpu.device.sm_count * config["resident"] // split, 1))
     added = as_added(bias)
     ends = CompiledEpilogue(OUTPUTS[out.dtype], name_of(added))
-    sums: Tensor | None = None
-    counters: Tensor | None = None
-    if units % blocks or units // blocks % chunks:
-        # Two shares of rows of each block, its first and its last.
-        sums = scratch.empty((2 * blocks * columns * ROWS,), torch.float32, x.device)
-        counters = scratch.counters(row_blocks, x.device)
     pitch = x.stride(0)
     is_aligned = (m == 1 or pitch * 2 % VECTOR_BYTES == 0) and x.data_ptr() % VECTOR_BYTES == 0
-    numbers = (m, n, k, row_blocks, chunks, weight.scales.shape[1], is_aligned)
-    facts = (bits, config["tiles"], columns, weight.group, config["resident"], x.dtype == torch.bfloat16)
+    numbers = (m, n, k, tiles, depth // READ[bits], weight.scales.shape[1], is_aligned)
+    facts = {"BITS": bits, "COLUMNS": columns_of(m), "GROUP": weight.group, "IS_BF16": x.dtype == torch.bfloat16}
+    facts |= {name.upper(): config[name] for name in ("rows", "tiles", "warps", "resident", "split_k")}
     return [
         CudaLaunch(
             gpu=gpu,
-            source=_source_of(tuple(map(int, facts)), ends),
-            grid=(blocks,),
-            block=(THREADS,),
+            source=_source_of(tuple((name, int(fact)) for name, fact in facts.items()), ends),
+            grid=(blocks * split,),
+            block=(WARP * config["warps"],),
             arguments=(
                 weight.packed,
                 weight.scales,
                 x,
                 out,
                 added,
-                sums,
-                counters,
                 *map(np.int32, numbers),
+                np.uint32(MASK),
                 np.int64(pitch),
                 np.int64(out.stride(0)),
             ),
+            smem_bytes=int(smem_bytes(config, m)),
+            cluster=split,
         )
     ]
 
 
 @lru_cache(maxsize=256)
-def _source_of(facts: tuple[int, ...], ends: CompiledEpilogue) -> CudaSource:
-    names = ("BITS", "TILES", "COLUMNS", "GROUP", "RESIDENT", "IS_BF16")
-    macros = dict(zip(names, facts, strict=True)) | ends.macros
+def _source_of(facts: tuple[tuple[str, int], ...], ends: CompiledEpilogue) -> CudaSource:
+    macros = dict(facts) | ends.macros
     text = (FOLDERS[0] / "kernel.cu").read_text(encoding="utf-8")
     return CudaSource(text, "quantised_gemm", macros, ("-std=c++17",), FOLDERS, "quantised.cu", is_settled=True)

@@ -6,27 +6,25 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from constrint.hwmodels import GpuModel
-from constrint.model import const, minimum
-from constrint.model.constraint import CERTAIN
+from constrint.model import any_of, ceildiv, const, maximum, minimum
+from constrint.model.constraint import CERTAIN, REDUNDANT
 from constrint.select.limits import BlockUse
 from constrint.select.spec import Rule, Vars
 
-#: Warps of a block, rows of W of a warp and of a block, and bytes that a warp reads at a time.
-WARPS, WARP_ROWS, READ_BYTES = 8, 16, 512
-ROWS, THREADS = WARPS * WARP_ROWS, 32 * WARPS
+#: Rows of W of a warp's read, and its bytes; rows of a row of tiles that weights are padded to.
+WARP_ROWS, READ_BYTES, PADDED_ROWS = 16, 512, 128
+WARP = 32
 #: Most rows of X, and rows of a matrix instruction.
 MOST_ROWS, NARROW = 16, 8
-#: Weights are padded along K to a multiple of this many numbers, by their bits: whole chunks of any configuration.
+#: Weights are padded along K to a multiple of this many numbers, by their bits.
 STEP = {4: 1024, 8: 512}
 #: Numbers along K of one read of a warp, by their bits.
 READ = {4: 64, 8: 32}
-#: Bytes of a scale and a zero.
-SCALE_BYTES = 4
-#: Bytes behind a row of X in shared memory, which spread rows over its banks.
-GAP = {4: 16, 8: 64}
-STATIC_BYTES = 16
+#: Bytes of a scale and a zero, and of a sum.
+SCALE_BYTES, SUM_BYTES = 4, 4
 #: Registers of a thread beside those that are counted.
-OTHER_REGISTERS = 40
+OTHER_REGISTERS = 36
+WARPS = (16, 8, 4)
 
 
 def columns_of(m: int) -> int:
@@ -34,9 +32,9 @@ def columns_of(m: int) -> int:
     return NARROW if m <= NARROW else MOST_ROWS
 
 
-def chunk_of(v: Mapping[str, Any], bits: int) -> Any:
-    """Numbers along K of a chunk."""
-    return v["tiles"] * READ[bits]
+def tiles_of(n: int) -> int:
+    """Tiles of 16 rows of W."""
+    return -(-n // WARP_ROWS)
 
 
 def takes(bits: int, group: int) -> bool:
@@ -49,7 +47,7 @@ def takes(bits: int, group: int) -> bool:
 
 def padded(n: int, k: int, bits: int) -> tuple[int, int]:
     """Rows and numbers along K of packed weights."""
-    return -(-n // ROWS) * ROWS, -(-k // STEP[bits]) * STEP[bits]
+    return -(-n // PADDED_ROWS) * PADDED_ROWS, -(-k // STEP[bits]) * STEP[bits]
 
 
 def packed_bytes(n: int, k: int, bits: int, group: int) -> int:
@@ -58,40 +56,60 @@ def packed_bytes(n: int, k: int, bits: int, group: int) -> int:
     return rows * (depth * bits // 8 + -(-depth // group) * SCALE_BYTES)
 
 
-def smem_bytes(v: Mapping[str, Any], m: int, bits: int) -> Any:
-    """Shared memory of a block: two chunks of X."""
-    return 2 * columns_of(m) * (chunk_of(v, bits) * 2 + GAP[bits]) + STATIC_BYTES
+def smem_bytes(v: Mapping[str, Any], m: int) -> Any:
+    """Shared memory of a block: the sums of its warps."""
+    return v["warps"] * v["rows"] * WARP_ROWS * columns_of(m) * SUM_BYTES
 
 
 def launched_registers(gpu: GpuModel, v: Mapping[str, Any]) -> Any:
     """Registers that the compiler may give a thread, so that an SM holds `resident` blocks."""
     whole = gpu.sm.num_partitions * gpu.register_file.capacity
-    return minimum(const(gpu.sm.max_registers_per_thread), whole // (THREADS * v["resident"]) // 8 * 8)
+    return minimum(const(gpu.sm.max_registers_per_thread), whole // (WARP * v["warps"] * v["resident"]) // 8 * 8)
 
 
-def block_use(gpu: GpuModel, v: Vars, m: int, bits: int) -> BlockUse:
+def block_use(gpu: GpuModel, v: Vars, m: int) -> BlockUse:
     """Warps, registers and shared memory of one block."""
     registers = launched_registers(gpu, v)
     return BlockUse(
-        warps=const(WARPS),
+        warps=v["warps"],
         registers_per_thread=registers,
-        smem_bytes=smem_bytes(v, m, bits),
+        smem_bytes=smem_bytes(v, m),
         least_registers=registers,
         spilling=None,
     )
 
 
-def rules(gpu: GpuModel, m: int, bits: int, group: int, v: Vars) -> Iterator[Rule]:
+def held_registers(v: Mapping[str, Any], m: int, bits: int, group: int) -> Any:
+    """Registers of a thread: reads under way with their scales, vectors of X for these and the next, and sums."""
+    narrow = columns_of(m) // NARROW
+    of_tile = 4 * v["tiles"] + 2 * maximum(const(1), v["tiles"] // max(1, group // READ[bits])) + 4 * narrow
+    return OTHER_REGISTERS + v["rows"] * of_tile + 2 * v["tiles"] * narrow * 4 * (READ[bits] // 32)
+
+
+def rules(gpu: GpuModel, sizes: Mapping[str, int], bits: int, group: int, v: Vars) -> Iterator[Rule]:
     """Every rule of the kernel."""
-    threads = "threads of a block are dealt whole vectors of a chunk of X"
-    yield Rule(columns_of(m) * chunk_of(v, bits) % (8 * THREADS) == 0, "vectors", threads, CERTAIN)
-    smem = (smem_bytes(v, m, bits) + gpu.sm.smem_reserved_bytes_per_block) * v["resident"]
+    m, n, k = (sizes[name] for name in ("m", "n", "k"))
+    smem = (smem_bytes(v, m) + gpu.sm.smem_reserved_bytes_per_block) * v["resident"]
     there = gpu.sm.smem_bytes_per_sm
     fits = f"an SM of {gpu.name} has {there:,} bytes of {gpu.terms.smem} for the blocks that it is to hold"
     yield Rule(smem <= there, "resident_smem", fits, CERTAIN)
-    columns = columns_of(m)
-    taken = OTHER_REGISTERS + 4 * v["tiles"] + v["tiles"] * columns // 4 + 4 * (columns - NARROW)
-    # A scale and a zero of both rows for each group of a chunk.
-    taken = taken + 2 * v["tiles"] // max(1, group // READ[bits])
+    most = f"a block of {gpu.name} has up to {gpu.sm.max_smem_bytes_per_block:,} bytes of {gpu.terms.smem}"
+    yield Rule(smem_bytes(v, m) <= gpu.sm.max_smem_bytes_per_block, "block_smem", most, CERTAIN)
+    held = held_registers(v, m, bits, group)
     clear = "vectors under way, those of X and sums fit the registers that the blocks of an SM leave a thread"
-    yield Rule(taken <= launched_registers(gpu, v), "registers_under_way", clear, CERTAIN)
+    yield Rule(held <= launched_registers(gpu, v), "registers_under_way", clear, CERTAIN)
+    portable = gpu.device.max_cluster_blocks_portable or 1
+    yield Rule(v["split_k"] <= portable, "cluster", f"{gpu.name} has clusters of up to {portable}", CERTAIN)
+    _, depth = padded(n, k, bits)
+    reads = depth // READ[bits]
+    shared = "every warp of a cluster has reads of its own"
+    own = v["split_k"] * v["warps"] * v["tiles"] <= reads
+    yield Rule(any_of(v["split_k"] * v["warps"] == min(WARPS), own), "own_reads", shared, REDUNDANT)
+    slots = gpu.device.sm_count * v["resident"]
+    filled = "K is divided where tiles alone leave blocks idle"
+    yield Rule(any_of(v["split_k"] == 1, tiles_of(n) < 2 * slots), "split_fills", filled, REDUNDANT)
+    few = "a block takes no more tiles at a time than it has"
+    blocks = minimum(const(tiles_of(n)), slots // v["split_k"])
+    yield Rule(
+        any_of(v["rows"] == 1, v["rows"] <= ceildiv(const(tiles_of(n)), blocks)), "rows_in_share", few, REDUNDANT
+    )

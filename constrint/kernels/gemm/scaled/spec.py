@@ -33,7 +33,7 @@ class ScaledSpec(KernelSpec):
     actions: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "tile": ("tile_m", "tile_n", "tile_k", "turned"),
         "vectorise": ("consumers",),
-        "split": ("split_k",),
+        "split": ("split_k", "cluster_m", "cluster_n"),
     }
     summary = "C[M,N] = (A[M,K] * scale_a) @ (B[K,N] * scale_b) of fp8, with scales of rows or of blocks, CUDA C++"
     dtypes = ("fp8",)
@@ -80,6 +80,8 @@ class ScaledSpec(KernelSpec):
             Param("num_stages", (4, 5, 6, 3, 7, MOST_STAGES, 2), "stages of the ring", "more cover no more", "st"),
             Param("consumers", (2, 3, 1), "warpgroups that multiply", "registers hold the sums of three", "cw"),
             Param("turned", (0, 1), "1: wgmma's rows are columns of C", "few rows fill no 64", "t"),
+            Param("cluster_m", (1, 2), "tiles of a cluster along M", "blocks that share columns load them once", "cm"),
+            Param("cluster_n", (1, 2), "tiles of a cluster along N", "blocks that share rows load them once", "cn"),
             Param("split_k", PARTS, "parts of a tile's K", "parts of few tiles fill a GPU", "sk"),
         )
 

@@ -23,7 +23,7 @@ from constrint.kernels.launch.plan.driver import driver, reads_tensors
 from constrint.kernels.launch.plan.shape import NotPlannedError
 
 #: cudaDataType_t of the numbers of a product.
-FP32, FP16, BF16 = 0, 2, 14
+FP32, FP16, BF16, E4M3 = 0, 2, 14, 28
 #: cublasComputeType_t: sums of 32 bits, of fp32 operands in tf32.
 IN_FP32, IN_TF32 = 68, 77
 #: cublasLtEpilogue_t; a bias and relu are joined by `|`.
@@ -40,6 +40,8 @@ _IN_COMPUTE_TYPE = 2
 MOST_WORKSPACE_BYTES = 32 << 20
 #: Largest alignment of an address that the library heeds.
 LARGEST_ALIGNMENT = 256
+#: Algorithms that the library's heuristic is asked for.
+MOST_ALGORITHMS = 4
 #: Bytes of a cublasLtMatmulAlgo_t, which the library lets a user store for the same version of it.
 ALGORITHM_BYTES = 64
 
@@ -219,7 +221,12 @@ def prepared(matmul: Matmul, device: int, *, is_in_core: bool = True) -> Descrip
 
 
 def chosen(matmul: Matmul, device: int, bias: int = 0) -> Algorithm:
-    """The algorithm that the library's heuristic puts first, whose sums are of 32 bits.
+    """The algorithm that the library's heuristic puts first; see `algorithms`."""
+    return algorithms(matmul, device, bias)[0]
+
+
+def algorithms(matmul: Matmul, device: int, bias: int = 0) -> tuple[Algorithm, ...]:
+    """The first algorithms of the library's heuristic, the first one first, whose sums are of 32 bits.
 
     Args:
         matmul: The product.
@@ -229,14 +236,14 @@ def chosen(matmul: Matmul, device: int, bias: int = 0) -> Algorithm:
     Raises:
         NotPlannedError: When the library has none.
     """
-    return _chosen(matmul, device, bias % LARGEST_ALIGNMENT + LARGEST_ALIGNMENT)
+    return _algorithms(matmul, device, bias % LARGEST_ALIGNMENT + LARGEST_ALIGNMENT)
 
 
 @lru_cache(maxsize=8192)
-def _chosen(matmul: Matmul, device: int, bias: int) -> Algorithm:
-    """`chosen` for any address of the same alignment as `bias`."""
+def _algorithms(matmul: Matmul, device: int, bias: int) -> tuple[Algorithm, ...]:
+    """`algorithms` for any address of the same alignment as `bias`."""
     ready = prepared(matmul, device, is_in_core=False)
-    preference, count, found = c_void_p(), c_int(), _Heuristic()
+    preference, count, found = c_void_p(), c_int(), (_Heuristic * MOST_ALGORITHMS)()
     _called("cublasLtMatmulPreferenceCreate", byref(preference))
     try:
         limits: list[tuple[int, Any]] = [(_WORKSPACE_BYTES, c_uint64(MOST_WORKSPACE_BYTES))]
@@ -247,13 +254,15 @@ def _chosen(matmul: Matmul, device: int, bias: int) -> Algorithm:
         with _LOCK:
             if matmul.has_bias:
                 _set("cublasLtMatmulDescSetAttribute", ready.description, _BIAS_POINTER, c_void_p(bias))
-            rest = (*ready.layouts, preference, 1, byref(found), byref(count))
+            rest = (*ready.layouts, preference, MOST_ALGORITHMS, byref(found), byref(count))
             _called("cublasLtMatmulAlgoGetHeuristic", ready.handle, ready.description, *rest)
     finally:
         library().cublasLtMatmulPreferenceDestroy(preference)
-    if not count.value or found.state:
+    able = [each for each in found[: count.value] if not each.state]
+    if not able:
         raise NotPlannedError("cuBLASLt has no algorithm for this product")
-    return Algorithm(bytes(found.algorithm), int(found.workspace_bytes), version())
+    every = [Algorithm(bytes(each.algorithm), int(each.workspace_bytes), version()) for each in able]
+    return tuple(dict.fromkeys(every))
 
 
 @lru_cache(maxsize=1)

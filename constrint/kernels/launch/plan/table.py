@@ -207,7 +207,9 @@ class PlanTable:
             rivals.settled([every.get(place, float("inf")) for place in range(len(rivals.labels))], places[best])
 
         runs = [partial(self.call, True, under) for under in keys]
-        trial = CallTrial(runs, rounds_of([rivals.seconds[place] for place in places]), settle)
+        standards = [at for at, place in enumerate(places) if place in rivals.standards]
+        rounds = rounds_of([rivals.seconds[place] for place in places])
+        trial = CallTrial(runs, rounds, settle, standards=standards)
         self._insert(extra, tensors, None, trial)
         return True
 

@@ -3,23 +3,21 @@
 //
 // W lies in the order in which mma.sync takes it: a warp reads 512 bytes at a time, 16 rows by 1024 / BITS / 2 along K, 16
 // bytes a lane. Numbers less their zeros are whole and have 8 bits: they are multiplied as they are, and the sums of a group
-// take its scale in fp32. A block has 128 rows of W and walks along K in chunks of `TILES` such reads. Blocks take even
-// shares of all chunks; where several share rows, the last one to come adds their sums in order.
+// take its scale in fp32. A block has an even share of all tiles of 16 rows and takes ROWS of them at a time; its warps, and
+// the blocks of its cluster, divide K among them, TILES reads each in turn, and add up their sums at the end. No warp waits
+// for another one before: each reads as far ahead as its registers hold.
 typedef float sum_t;
 
 #include "epilogue.cuh"
 
-constexpr int kWarps = 8, kRows = 16 * kWarps, kThreads = 32 * kWarps;
-constexpr int kTile = BITS == 4 ? 64 : 32, kTiles = TILES, kChunk = kTile * kTiles;  // along K
-constexpr int kColumns = COLUMNS, kNarrow = kColumns / 8;                           // rows of X, a matrix instruction's
-constexpr int kGroups = kChunk > GROUP ? kChunk / GROUP : 1;                        // of a chunk
+constexpr int kWarps = WARPS, kThreads = 32 * kWarps, kRows = ROWS, kCluster = SPLIT_K;
+constexpr int kTile = BITS == 4 ? 64 : 32, kTiles = TILES;  // numbers along K of a read, and reads in turn
+constexpr int kNarrow = COLUMNS / 8;                        // matrix instructions of the rows of X
+constexpr int kGroups = kTile * kTiles > GROUP ? kTile * kTiles / GROUP : 1;  // of such reads
 constexpr int kGroupTiles = kTiles / kGroups;
-// Rows of X in shared memory start at banks of their own.
-constexpr int kPitch = kChunk * 2 + (BITS == 4 ? 16 : 64);
-constexpr int kVectors = kColumns * kChunk / 8 / kThreads;  // of 16 bytes of X, for each thread
-constexpr int kSums = 4 * kNarrow;
-static_assert(kColumns * kChunk / 8 % kThreads == 0 && kTiles % kGroups == 0, "threads and groups are dealt evenly");
-static_assert(GROUP % kTile == 0, "a read lies in one group");
+constexpr int kParts = kTile / 32;                      // of 16 bytes of X, for each thread and read
+constexpr int kSums = 4 * kNarrow, kShare = kRows * kSums * 32;  // of a thread and a tile, and of a warp
+static_assert(kTiles % kGroups == 0 && GROUP % kTile == 0, "a read lies in one group");
 
 __device__ __forceinline__ uint4 read_once(const uint4* from) {
   uint4 x;
@@ -38,21 +36,42 @@ __device__ __forceinline__ void multiply(float (&sums)[4], const unsigned (&w)[4
 }
 
 #if BITS == 4
-// 128 (bf16) or 1024 (fp16) and a number of four bits, less 128 or 1024 and the zero: no bit is lost.
-__device__ __forceinline__ unsigned widen(unsigned word, int pair, unsigned less) {
+// Masks of four bits of each half, which the compiler does not know: it would load a constant for each use.
+struct Masks {
+  unsigned low, high;  // 0x000f000f, 0x00f000f0
+};
+
+#if IS_BF16
+typedef unsigned less_t;
+#else
+struct less_t {
+  unsigned less, sixteenth;  // -(1024 + zero), -(64 + zero)
+};
+#endif
+
+// 128 (bf16) or 1024 (fp16) and a number of four bits, less 128 or 1024 and the zero: no bit is lost. In fp16 odd pairs
+// lie four bits higher, as 1024 and sixteen times the number.
+__device__ __forceinline__ unsigned widen(unsigned word, int pair, const less_t& less, const Masks& masks) {
   unsigned made;
 #if IS_BF16
-  const unsigned high = (word >> 4 * pair & 0x000f000fu) | 0x43004300u;
+  const unsigned high = (word >> 4 * pair & masks.low) | 0x43004300u;
   asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(made) : "r"(high), "r"(0x3f803f80u), "r"(less));
 #else
-  const unsigned high = (word >> 4 * pair & 0x000f000fu) | 0x64006400u;
-  asm("add.rn.f16x2 %0, %1, %2;" : "=r"(made) : "r"(high), "r"(less));
+  const unsigned shifted = word >> pair / 2 * 8;
+  if (pair % 2) {
+    const unsigned high = (shifted & masks.high) | 0x64006400u;
+    asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(made) : "r"(high), "r"(0x2c002c00u), "r"(less.sixteenth));
+  } else {
+    const unsigned high = (shifted & masks.low) | 0x64006400u;
+    asm("add.rn.f16x2 %0, %1, %2;" : "=r"(made) : "r"(high), "r"(less.less));
+  }
 #endif
   return made;
 }
 #else
 // 2^23 and a byte, less 2^23 and the zero, two of them as 16 bits.
-__device__ __forceinline__ unsigned widen(unsigned word, int pair, float less) {
+struct Masks {};
+__device__ __forceinline__ unsigned widen(unsigned word, int pair, float less, const Masks&) {
   const float first = __uint_as_float(__byte_perm(word, 0x4b000000u, pair ? 0x7652 : 0x7650)) + less;
   const float second = __uint_as_float(__byte_perm(word, 0x4b000000u, pair ? 0x7653 : 0x7651)) + less;
   unsigned made;
@@ -65,54 +84,64 @@ __device__ __forceinline__ unsigned widen(unsigned word, int pair, float less) {
 }
 #endif
 
-struct Chunk {  // what a warp has of W: numbers, and of each group the scale (low) and the zero (high) of two rows
+// What a warp holds of a tile of W: numbers, and of each group the scale (low) and the zero (high) of two rows.
+struct Held {
   uint4 words[kTiles];
   unsigned upper[kGroups], lower[kGroups];
 };
 
 struct Sizes {
-  int m, n, k, row_blocks, chunks, groups;  // groups of a row
+  int m, n, k, reads, groups;  // reads and groups of a row
 };
 
-// Where a warp's part of a chunk begins.
-struct From {
-  const uint4* words;
-  const unsigned* scales;
-};
-
-__device__ __forceinline__ From from_of(
-    const uint4* weights, const unsigned* scales, const Sizes& s, int unit, int warp, int lane) {
-  const long long tile = static_cast<long long>(unit / s.chunks) * kWarps + warp, chunk = unit % s.chunks;
-  return {weights + (tile * s.chunks + chunk) * (kTiles * 32) + lane,
-          scales + (tile * s.groups + chunk * kChunk / GROUP) * 16 + lane / 4};
+__device__ __forceinline__ void load(
+    Held& to, const uint4* weights, const unsigned* scales, const Sizes& s, int tile, int read, int lane) {
+  const uint4* const words = weights + (static_cast<long long>(tile) * s.reads + read) * 32 + lane;
+#pragma unroll
+  for (int i = 0; i < kTiles; ++i) to.words[i] = read_once(words + i * 32);
+  const unsigned* const both =
+      scales + (static_cast<long long>(tile) * s.groups + read / (GROUP / kTile)) * 16 + lane / 4;
+#pragma unroll
+  for (int i = 0; i < kGroups; ++i) to.upper[i] = __ldg(both + i * 16), to.lower[i] = __ldg(both + i * 16 + 8);
 }
 
-__device__ __forceinline__ void load_group(Chunk& to, const From& from, int group) {
-#pragma unroll
-  for (int i = group * kGroupTiles; i < (group + 1) * kGroupTiles; ++i) to.words[i] = read_once(from.words + i * 32);
-  to.upper[group] = __ldg(from.scales + group * 16), to.lower[group] = __ldg(from.scales + group * 16 + 8);
-}
-
-// 16 bytes of X for each thread, zeros beyond its edges.
-__device__ __forceinline__ void load_rows(
-    uint4 (&to)[kVectors], const unsigned short* x, long long stride, const Sizes& s, int chunk, int is_aligned) {
-#pragma unroll
-  for (int i = 0; i < kVectors; ++i) {
-    const int vector = threadIdx.x + i * kThreads, row = vector / (kChunk / 8);
-    const int k = chunk * kChunk + vector % (kChunk / 8) * 8;
-    to[i] = make_uint4(0, 0, 0, 0);
-    if (row >= s.m || k >= s.k) continue;
-    const unsigned short* const from = x + row * stride + k;
-    if (is_aligned && k + 8 <= s.k) {
-      to[i] = __ldg(reinterpret_cast<const uint4*>(from));
-    } else {
-      unsigned words[4] = {0, 0, 0, 0};
-#pragma unroll
-      for (int j = 0; j < 8; ++j)
-        if (k + j < s.k) words[j / 2] |= static_cast<unsigned>(__ldg(from + j)) << 16 * (j % 2);
-      to[i] = make_uint4(words[0], words[1], words[2], words[3]);
-    }
+// Where a warp is: the first of its tiles, and its read.
+struct Place {
+  int tile, read;
+  __device__ __forceinline__ void next(int first, int last) {
+    read += kWarps * kTiles;
+    if (read >= last) read = first, tile += kRows;
   }
+};
+
+// What a thread multiplies of X: 16 or 32 bytes of a row for each read, zeros beyond the edges.
+struct Vectors {
+  uint4 of[kTiles][kNarrow][kParts];
+};
+
+__device__ __forceinline__ void load_rows(
+    Vectors& to, const unsigned short* x, long long stride, const Sizes& s, int read, int lane, int is_aligned) {
+#pragma unroll
+  for (int i = 0; i < kTiles; ++i)
+#pragma unroll
+    for (int j = 0; j < kNarrow; ++j)
+#pragma unroll
+      for (int part = 0; part < kParts; ++part) {
+        const int row = j * 8 + lane / 4, k = (read + i) * kTile + lane % 4 * (8 * kParts) + part * 8;
+        uint4& vector = to.of[i][j][part];
+        vector = make_uint4(0, 0, 0, 0);
+        if (row >= s.m || k >= s.k) continue;
+        const unsigned short* const from = x + row * stride + k;
+        if (is_aligned && k + 8 <= s.k) {
+          vector = __ldg(reinterpret_cast<const uint4*>(from));
+        } else {
+          unsigned words[4] = {0, 0, 0, 0};
+#pragma unroll
+          for (int at = 0; at < 8; ++at)
+            if (k + at < s.k) words[at / 2] |= static_cast<unsigned>(__ldg(from + at)) << 16 * (at % 2);
+          vector = make_uint4(words[0], words[1], words[2], words[3]);
+        }
+      }
 }
 
 __device__ __forceinline__ float scale_of(unsigned both) {
@@ -127,15 +156,22 @@ __device__ __forceinline__ float scale_of(unsigned both) {
 
 // The zero as what is added to a widened number: both halves of a word, or a float.
 #if BITS == 4
-__device__ __forceinline__ unsigned less_of(unsigned both) { return __byte_perm(both, 0, 0x3232); }
+__device__ __forceinline__ less_t less_of(unsigned both) {
+  const unsigned less = __byte_perm(both, 0, 0x3232);
+#if IS_BF16
+  return less;
+#else
+  less_t made = {less, 0};
+  asm("add.rn.f16x2 %0, %1, %2;" : "=r"(made.sixteenth) : "r"(less), "r"(0x63806380u));  // 960
+  return made;
+#endif
+}
 #else
 __device__ __forceinline__ float less_of(unsigned both) { return -8388608.0f - static_cast<float>(both >> 16); }
 #endif
 
-// Each group is loaded anew for the next chunk as soon as it was used.
-__device__ __forceinline__ void multiply_chunk(
-    float (&sums)[kNarrow][4], Chunk& w, const unsigned char* rows, int lane, const From& next, bool has_next) {
-  const unsigned char* const own = rows + lane / 4 * kPitch + lane % 4 * (kTile / 2);
+__device__ __forceinline__ void multiply_held(
+    float (&sums)[kSums], const Held& w, const Vectors& x, const Masks& masks) {
 #pragma unroll
   for (int group = 0; group < kGroups; ++group) {
     const auto upper = less_of(w.upper[group]), lower = less_of(w.lower[group]);
@@ -143,130 +179,139 @@ __device__ __forceinline__ void multiply_chunk(
 #pragma unroll
     for (int i = group * kGroupTiles; i < (group + 1) * kGroupTiles; ++i) {
       const unsigned words[4] = {w.words[i].x, w.words[i].y, w.words[i].z, w.words[i].w};
-      uint4 x[kNarrow][kTile / 32];
-#pragma unroll
-      for (int j = 0; j < kNarrow; ++j)
-#pragma unroll
-        for (int part = 0; part < kTile / 32; ++part)
-          x[j][part] = *reinterpret_cast<const uint4*>(own + j * 8 * kPitch + i * kTile * 2 + part * 16);
 #pragma unroll
       for (int step = 0; step < kTile / 16; ++step) {
 #if BITS == 4
-        const unsigned widened[4] = {widen(words[step], 0, upper), widen(words[step], 1, lower),
-                                     widen(words[step], 2, upper), widen(words[step], 3, lower)};
+        const unsigned widened[4] = {widen(words[step], 0, upper, masks), widen(words[step], 1, lower, masks),
+                                     widen(words[step], 2, upper, masks), widen(words[step], 3, lower, masks)};
 #else
-        const unsigned widened[4] = {widen(words[2 * step], 0, upper), widen(words[2 * step + 1], 0, lower),
-                                     widen(words[2 * step], 1, upper), widen(words[2 * step + 1], 1, lower)};
+        const unsigned widened[4] = {widen(words[2 * step], 0, upper, masks), widen(words[2 * step + 1], 0, lower, masks),
+                                     widen(words[2 * step], 1, upper, masks), widen(words[2 * step + 1], 1, lower, masks)};
 #endif
 #pragma unroll
         for (int j = 0; j < kNarrow; ++j) {
-          const uint4& pair = x[j][step / 2];
+          const uint4& pair = x.of[i][j][step / 2];
           multiply(products[j], widened, step % 2 ? pair.z : pair.x, step % 2 ? pair.w : pair.y);
         }
       }
     }
     const float of_upper = scale_of(w.upper[group]), of_lower = scale_of(w.lower[group]);
 #pragma unroll
-    for (int j = 0; j < kNarrow; ++j)
-#pragma unroll
-      for (int i = 0; i < 4; ++i) sums[j][i] = fmaf(products[j][i], i < 2 ? of_upper : of_lower, sums[j][i]);
-    if (has_next) load_group(w, next, group);
+    for (int i = 0; i < kSums; ++i) sums[i] = fmaf(products[i / 4][i % 4], i % 4 < 2 ? of_upper : of_lower, sums[i]);
   }
 }
 
-// The first unit of a block's share.
-__device__ __forceinline__ int share_of(int block, int blocks, int units) {
-  return static_cast<int>(static_cast<long long>(block) * units / blocks);
+#if SPLIT_K > 1
+__device__ __forceinline__ void meet_cluster() {
+  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
+// A number in the shared memory of a block of the cluster.
+__device__ __forceinline__ float read_of(const float* own, int rank) {
+  float number;
+  asm volatile(
+      "{\n.reg .b32 there;\n"
+      "mapa.shared::cluster.u32 there, %1, %2;\n"
+      "ld.shared::cluster.f32 %0, [there];\n}\n"
+      : "=f"(number)
+      : "r"(static_cast<unsigned>(__cvta_generic_to_shared(own))), "r"(rank)
+      : "memory");
+  return number;
+}
+#endif
+
+// The first of a share of `count` things, dealt evenly.
+__device__ __forceinline__ int share_of(int which, int shares, int count) {
+  return static_cast<int>(static_cast<long long>(which) * count / shares);
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, RESIDENT) quantised_gemm(
-    const uint4* weights, const unsigned* scales, const unsigned short* x, out_t* out, const void* bias, float* partials,
-    unsigned* counters, int m, int n, int k, int row_blocks, int chunks, int groups, int is_aligned, long long x_stride,
-    long long out_stride) {
-  __shared__ __align__(16) unsigned char rows[2][kColumns * kPitch];
-  __shared__ unsigned is_last;
-  const Sizes s = {m, n, k, row_blocks, chunks, groups};
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, blocks = gridDim.x, block = blockIdx.x;
-  const int units = row_blocks * chunks, begin = share_of(block, blocks, units), end = share_of(block + 1, blocks, units);
-  if (begin >= end) return;
+    const uint4* weights, const unsigned* scales, const unsigned short* x, out_t* out, const void* bias, int m, int n, int k,
+    int tiles, int reads, int groups, int is_aligned, unsigned mask, long long x_stride, long long out_stride) {
+  extern __shared__ float shares[];  // sums of each warp, in the order of warps
+  const Sizes s = {m, n, k, reads, groups};
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int rank = blockIdx.x % kCluster, block = blockIdx.x / kCluster, blocks = gridDim.x / kCluster;
+  const int begin = share_of(block, blocks, tiles), end = share_of(block + 1, blocks, tiles);
+  // Reads of this warp: kTiles in turn.
+  const int first = (share_of(rank, kCluster, reads / kTiles) + warp) * kTiles;
+  const int last = share_of(rank + 1, kCluster, reads / kTiles) * kTiles;
   const void* const none = nullptr;
   const long long no_stride = 0;
   const float one = 1.0f, zero = 0.0f;
   const End ending{bias, none, no_stride, no_stride, one, zero};
-  Chunk held_words;
-  uint4 vectors[kVectors];
-  const From at_first = from_of(weights, scales, s, begin, warp, lane);
-#pragma unroll
-  for (int group = 0; group < kGroups; ++group) load_group(held_words, at_first, group);
-  load_rows(vectors, x, x_stride, s, begin % chunks, is_aligned);
-  float sums[kNarrow][4] = {};
-#pragma unroll 1
-  for (int unit = begin; unit < end; ++unit) {
-    unsigned char* const held = rows[(unit - begin) & 1];
-#pragma unroll
-    for (int i = 0; i < kVectors; ++i) {
-      const int vector = threadIdx.x + i * kThreads;
-      *reinterpret_cast<uint4*>(held + vector / (kChunk / 8) * kPitch + vector % (kChunk / 8) * 16) = vectors[i];
-    }
-    const bool has_next = unit + 1 < end;
-    if (has_next) load_rows(vectors, x, x_stride, s, (unit + 1) % chunks, is_aligned);
-    __syncthreads();
-    const From next = from_of(weights, scales, s, has_next ? unit + 1 : unit, warp, lane);
-    multiply_chunk(sums, held_words, held, lane, next, has_next);
-    const int row_block = unit / chunks;
-    if (unit + 1 < end && (unit + 1) / chunks == row_block) continue;
-    // The rows' last chunk of this block.
-    bool is_mine = true;
-    const int from = row_block * chunks, first = max(from, begin);
-    if (first > from || unit + 1 < from + chunks) {
-      // Blocks that share these rows, from the one with the first chunk to the one with the last.
-      const auto owner = [&](int which) {
-        return static_cast<int>(((static_cast<long long>(which) + 1) * blocks - 1) / units);
-      };
-      const int front = owner(from), back = owner(from + chunks - 1);
-      const auto slot = [&](int of) {
-        const bool is_first = share_of(of, blocks, units) / chunks == row_block;
-        return partials + (2ll * of + (is_first ? 0 : 1)) * (kSums * kThreads) + threadIdx.x;
-      };
-      float* const own = slot(block);
-#pragma unroll
-      for (int i = 0; i < kSums; ++i) __stcg(own + i * kThreads, sums[i / 4][i % 4]);
-      __threadfence();
-      __syncthreads();
-      if (threadIdx.x == 0) {
-        is_last = atomicAdd(counters + row_block, 1u) == static_cast<unsigned>(back - front);
-        if (is_last) counters[row_block] = 0;
-        __threadfence();
-      }
-      __syncthreads();
-      is_mine = is_last;
-      if (is_mine) {
-#pragma unroll
-        for (int i = 0; i < kSums; ++i) sums[i / 4][i % 4] = 0.0f;
-#pragma unroll 1
-        for (int of = front; of <= back; ++of) {
-          const float* const other = slot(of);
-#pragma unroll
-          for (int i = 0; i < kSums; ++i) sums[i / 4][i % 4] += __ldcg(other + i * kThreads);
-        }
-      }
-    }
-    if (is_mine) {
-#pragma unroll
-      for (int i = 0; i < kSums; ++i) {
-        const int row = i / 4 * 8 + lane % 4 * 2 + i % 2;
-        const int column = row_block * kRows + warp * 16 + lane / 4 + i % 4 / 2 * 8;
-        if (row < m && column < n) {
-          const float result = finish(sums[i / 4][i % 4], ending, row, column);
-#if OUT < 2
-          out[row * out_stride + column] = static_cast<unsigned short>(narrow2(result, 0.0f));
+#if BITS == 4
+  const Masks masks = {mask, mask << 4};
 #else
-          out[row * out_stride + column] = result;
+  const Masks masks;
 #endif
-        }
+  Held held[kRows];
+  Vectors vectors;
+  if (first < last) {
+#pragma unroll
+    for (int i = 0; i < kRows; ++i)
+      if (begin + i < end) load(held[i], weights, scales, s, begin + i, first, lane);
+    load_rows(vectors, x, x_stride, s, first, lane, is_aligned);
+  }
+#pragma unroll 1
+  for (int tile = begin; tile < end; tile += kRows) {
+    float sums[kRows][kSums];
+#pragma unroll
+    for (int i = 0; i < kRows * kSums; ++i) sums[i / kSums][i % kSums] = 0.0f;
+#pragma unroll 1
+    for (int read = first; read < last; read += kWarps * kTiles) {
+      Place after = {tile, read};
+      after.next(first, last);
+      Vectors next = vectors;
+      if (after.read != read && after.tile < end) load_rows(next, x, x_stride, s, after.read, lane, is_aligned);
+#pragma unroll
+      for (int i = 0; i < kRows; ++i) {
+        if (tile + i < end) multiply_held(sums[i], held[i], vectors, masks);
+        if (after.tile + i < end) load(held[i], weights, scales, s, after.tile + i, after.read, lane);
+      }
+      vectors = next;
+    }
+    // Sums of all warps, in their order, and of all blocks of a cluster, in theirs.
+    float* const own = shares + warp * kShare + lane;
+#pragma unroll
+    for (int i = 0; i < kRows * kSums; ++i) own[i * 32] = sums[i / kSums][i % kSums];
+    __syncthreads();
+#if SPLIT_K > 1
+#pragma unroll 1
+    for (int at = threadIdx.x; at < kShare; at += kThreads) {
+      float sum = shares[at];
+#pragma unroll
+      for (int i = 1; i < kWarps; ++i) sum += shares[i * kShare + at];
+      shares[at] = sum;
+    }
+    meet_cluster();
+#endif
+#pragma unroll 1
+    for (int at = rank * kThreads + threadIdx.x; at < kShare; at += kCluster * kThreads) {
+#if SPLIT_K > 1
+      float sum = read_of(shares + at, 0);
+#pragma unroll
+      for (int i = 1; i < kCluster; ++i) sum += read_of(shares + at, i);
+#else
+      float sum = shares[at];
+#pragma unroll
+      for (int i = 1; i < kWarps; ++i) sum += shares[i * kShare + at];
+#endif
+      const int which = at / 32 % kSums, of = tile + at / 32 / kSums;
+      const int row = which / 4 * 8 + at % 4 * 2 + which % 2, column = of * 16 + at % 32 / 4 + which % 4 / 2 * 8;
+      if (of < end && row < m && column < n) {
+        const float result = finish(sum, ending, row, column);
+#if OUT < 2
+        out[row * out_stride + column] = static_cast<unsigned short>(narrow2(result, 0.0f));
+#else
+        out[row * out_stride + column] = result;
+#endif
       }
     }
-#pragma unroll
-    for (int i = 0; i < kSums; ++i) sums[i / 4][i % 4] = 0.0f;
+#if SPLIT_K > 1
+    meet_cluster();
+#else
+    if (tile + kRows < end) __syncthreads();
+#endif
   }
 }

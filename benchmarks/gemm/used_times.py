@@ -1,0 +1,90 @@
+"""Times of `benchmarks.gemm.used`: calls of several callers in turn, with a cold L2 and back to back."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+
+import torch
+
+Run = Callable[[], object]
+#: Rounds of calls between events, calls of a loop, and rounds of loops.
+COLD_ROUNDS, LOOP_CALLS, LOOP_ROUNDS = 21, 20, 7
+#: Bytes that are overwritten so that no operand stays in the L2.
+FLUSHED = 1 << 28
+#: Half of the distance of the quartiles, as a share of the median, beyond which a measurement is made again; and how
+#: often it is made at most. A machine that others use, too, stops the host for longer than the L2 takes to overwrite.
+DISTURBED, ATTEMPTS = 0.15, 3
+#: Clocks of the device's pause before a round of calls, in which the host gets ahead.
+PAUSE_CLK = 200_000
+
+Figures = dict[str, tuple[float, float]]
+
+
+def quiet(measure: Callable[[], Figures]) -> Figures:
+    """The quietest of up to `ATTEMPTS` measurements: as soon as one is not disturbed no other is made."""
+    seen: list[tuple[float, Figures]] = []
+    while len(seen) < ATTEMPTS:
+        figures = measure()
+        seen.append((max(spread / median for median, spread in figures.values()), figures))
+        if seen[-1][0] <= DISTURBED:
+            break
+    return min(seen, key=lambda one: one[0])[1]
+
+
+def cold(calls: Mapping[str, Run], flush: Run) -> Figures:
+    """Median and spread in us of calls between events, each after the L2 was overwritten; everyone in turn."""
+    pause: Callable[[int], None] = torch.cuda._sleep
+    seen: dict[str, list[tuple[torch.cuda.Event, torch.cuda.Event]]] = {who: [] for who in calls}
+    for _ in range(COLD_ROUNDS):
+        pause(PAUSE_CLK)
+        for who, call in calls.items():
+            start, end = _events()
+            flush()
+            start.record()
+            call()
+            end.record()
+            seen[who].append((start, end))
+    torch.cuda.synchronize()
+    return {who: _figure([1e3 * a.elapsed_time(b) for a, b in pairs]) for who, pairs in seen.items()}
+
+
+def loop(calls: Mapping[str, Run]) -> Figures:
+    """Median and spread in us per call of calls back to back; everyone in turn."""
+    seen: dict[str, list[float]] = {who: [] for who in calls}
+    for _ in range(LOOP_ROUNDS):
+        for who, call in calls.items():
+            start, end = _events()
+            torch.cuda.synchronize()
+            start.record()
+            for _ in range(LOOP_CALLS):
+                call()
+            end.record()
+            torch.cuda.synchronize()
+            seen[who].append(1e3 * start.elapsed_time(end) / LOOP_CALLS)
+    return {who: _figure(values) for who, values in seen.items()}
+
+
+def host(calls: Mapping[str, Run]) -> Figures:
+    """Median and spread in us that a call takes the host, with an idle device; everyone in turn."""
+    seen: dict[str, list[float]] = {who: [] for who in calls}
+    for _ in range(LOOP_ROUNDS):
+        for who, call in calls.items():
+            torch.cuda.synchronize()
+            before = time.perf_counter()
+            for _ in range(LOOP_CALLS):
+                call()
+            seen[who].append(1e6 * (time.perf_counter() - before) / LOOP_CALLS)
+    torch.cuda.synchronize()
+    return {who: _figure(values) for who, values in seen.items()}
+
+
+def _events() -> tuple[torch.cuda.Event, torch.cuda.Event]:
+    new: Callable[..., torch.cuda.Event] = torch.cuda.Event
+    return new(enable_timing=True), new(enable_timing=True)
+
+
+def _figure(values: list[float]) -> tuple[float, float]:
+    low, middle, high = statistics.quantiles(values, n=4)
+    return middle, (high - low) / 2
