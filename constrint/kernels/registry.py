@@ -35,7 +35,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "constrint.kernels.gemm.pointer.spec",
     ),
     "grouped": ("constrint.kernels.grouped.spec",),
-    "gated": ("constrint.kernels.gemm.gated.spec",),
+    "gated": ("constrint.kernels.gemm.gated.spec", "constrint.kernels.gemm.gated.pointer.spec"),
     "scaled_gemm": ("constrint.kernels.gemm.scaled.spec",),
     "quantised_gemm": ("constrint.kernels.gemm.quantised.spec",),
 } | {
@@ -47,6 +47,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
 _CONTRIBUTORS = {
     "gemm": "constrint.kernels.gemm.candidates",
     "gated": "constrint.kernels.gemm.gated.candidates",
+    "traced_gemm": "constrint.kernels.gemm.traced.candidates",
 } | dict.fromkeys(("lstm", "gru", "slstm", "elman", "elman_relu"), "constrint.kernels.rnn.candidates")
 _RANKED = "constrint.choose.candidates"
 #: Built in, but options of a layer rather than operations of their own.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -18,17 +18,22 @@ from constrint.kernels.gemm.product import Product
 from constrint.kernels.gemm.units import FP8_PROMOTION_INTERVAL
 from constrint.kernels.launch.plan.scratch import TORCH_SCRATCH, Scratch
 
+if TYPE_CHECKING:
+    from constrint.kernels.gemm.traced.text import TracedEnd
+
 #: Blocks along the second grid dimension, on both vendors.
 MAX_GRID_BATCH = 65535
 
 
 @dataclass(frozen=True)
 class Epilogue:
-    """out = activation(alpha * A @ B + bias + beta * source).
+    """out = activation(alpha * A @ B + bias + beta * source), or a user's epilogue of A @ B.
 
     Args:
         bias: (N,), or None.
         source: (batch, M, N), any strides, or None.
+        traced: A user's epilogue, for gemm.cuda alone, which replaces the activation and both factors.
+        operands: Its operands besides the bias and the source, in the order of `traced.extras`.
     """
 
     bias: Tensor | None = None
@@ -36,6 +41,8 @@ class Epilogue:
     alpha: float = 1.0
     beta: float = 0.0
     activation: str | None = None
+    traced: TracedEnd | None = None
+    operands: tuple[Tensor, ...] = ()
 
 
 @dataclass(frozen=True)

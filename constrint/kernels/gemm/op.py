@@ -7,7 +7,7 @@ devices, go through the operator `constrint::gemm` (`operator.py`). `matmul.why`
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.compiler import is_compiling
 
+from constrint.errors import UsageError
 from constrint.kernels.gemm.backward.plans import KEEPS_SUM, activated
 from constrint.kernels.gemm.backward.run import by_operations, planned
 from constrint.kernels.gemm.checks import stack
@@ -53,11 +54,13 @@ def matmul(
     beta: float = 0.0,
     c: Tensor | None = None,
     activation: str | None = None,
+    epilogue: str | Callable[..., Any] | None = None,
+    operands: Mapping[str, Tensor | float] | None = None,
     out_dtype: torch.dtype | None = None,
     kernel: str = AUTO,
     config: Mapping[str, int] | None = None,
 ) -> Tensor:
-    """activation(alpha * a @ b + bias + beta * c), accumulated in 32 bits.
+    """activation(alpha * a @ b + bias + beta * c), or epilogue(a @ b, ...), accumulated in 32 bits.
 
     The result is rounded once, except where the library computes the product and a pointwise kernel the rest: then the
     product is rounded to the result's type first, as by torch's own two calls, which adds an error of at most half a
@@ -80,6 +83,10 @@ def matmul(
         c: Broadcastable to the result's shape.
         activation: "relu", "gelu" (exact), "silu", "gelu_tanh", "sigmoid", "quick_gelu" (x * sigmoid(1.702 * x)),
             "relu2" (relu squared) or "tanh".
+        epilogue: In place of bias, factors, c and activation a function of the sum and of operands by name, traced once
+            (`lambda acc, bias, r: gelu(acc + bias) * r`, with torch's functions), or a text, "gelu(acc + bias) * r".
+        operands: Its operands by name: tensors of one element, (M, 1), (N,) or of the result's shape; or numbers, which
+            are compiled in. `bias` and `c` may be given as arguments, too.
         out_dtype: Type of the result; None: fp8 gives bf16, int8 gives int32, anything else its own type.
         kernel: "auto": the best candidate by evidence, of our kernels and torch's own product (cuBLAS, hipBLASLt);
             "kernels": of our kernels; "library": torch's own product, whose gradients are chosen among all;
@@ -100,6 +107,9 @@ def matmul(
     """
     if torch._C._is_any_autocast_enabled():
         a, b = _autocast(a, b)
+    if epilogue is not None or operands is not None:
+        ends = alpha, beta, activation
+        return _with_epilogue(a, b, bias, c, epilogue, operands, ends, out_dtype=out_dtype, kernel=kernel, config=config)
     if not is_compiling() and (c is None or beta != 0.0):
         # Inline, since every call passes here; `plan_key` says the same.
         is_plain = alpha == 1.0 and beta == 0.0 and activation is None and out_dtype is None
@@ -120,6 +130,42 @@ def matmul(
             return result
     end = plan_key(alpha, beta, activation, out_dtype, kernel, config)
     return _through_operator(a, b, bias, c, *(end or PLAIN_END))
+
+
+def _with_epilogue(
+    a: Tensor, b: Tensor, bias: Tensor | None, c: Tensor | None, epilogue: Any, operands: Any,
+    ends: tuple[float, float, str | None], **options: Any,
+) -> Tensor:  # fmt: skip
+    """`matmul` with a user's epilogue.
+
+    Raises:
+        UsageError: Beside factors or an activation, and for operands without an epilogue.
+    """
+    from constrint.kernels.gemm.traced.op import traced_matmul  # loaded where an epilogue is given
+
+    return traced_matmul(a, b, epilogue, all_operands(bias, c, epilogue, operands, ends), **options)
+
+
+def all_operands(
+    bias: Tensor | None, c: Tensor | None, epilogue: Any, operands: Any, ends: tuple[float, float, str | None]
+) -> dict[str, Any]:
+    """Operands of a user's epilogue, with `bias` and `c` among them.
+
+    Raises:
+        TypeError, UsageError: Beside factors or an activation, for operands without an epilogue, and for one twice.
+    """
+    if epilogue is None:
+        raise UsageError("matmul: operands belong to an epilogue; give epilogue=, a function or a text.")
+    if ends != (1.0, 0.0, None):
+        raise UsageError("matmul: an epilogue stands in place of alpha, beta and activation; write them into it.")
+    if operands is not None and not isinstance(operands, Mapping):
+        raise TypeError(f"matmul: operands is a mapping of names to tensors, got {type(operands).__name__}.")
+    every = dict(operands or {})
+    for name, value in (("bias", bias), ("c", c)):
+        if value is not None and name in every:
+            raise UsageError(f"matmul: {name} is given as an argument and in operands.")
+        every |= {} if value is None else {name: value}
+    return every
 
 
 def small_linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor | None:

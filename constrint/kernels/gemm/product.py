@@ -135,7 +135,8 @@ class Product:
         no_library: Reason why torch's operators may not run it, besides sizes and layouts; empty where they may.
         no_library_end: Reason why the library does not take its epilogue without the activation, besides sizes and
             layouts; likewise.
-        activation: Name of the activation of its epilogue; empty for none.
+        activation: Name of the activation of its epilogue, or the tape of a user's epilogue (`traced/expression.py`);
+            empty for none.
         any_rows: Whether the kernel has to serve any number of rows; `m` is then the number to choose for.
     """
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -28,6 +29,8 @@ def why(
     beta: float = 0.0,
     c: Tensor | None = None,
     activation: str | None = None,
+    epilogue: str | Callable[..., Any] | None = None,
+    operands: Mapping[str, Tensor | float] | None = None,
     out_dtype: torch.dtype | None = None,
     kernel: str = AUTO,
     config: Mapping[str, int] | None = None,
@@ -39,13 +42,20 @@ def why(
     recorded plan of the call, if there is one. Nothing is launched or compiled.
 
     Args:
-        a, b, bias, alpha, beta, c, activation, out_dtype, kernel, config: Those of `matmul`.
+        a, b, bias, alpha, beta, c, activation, epilogue, operands, out_dtype, kernel, config: Those of `matmul`.
         gpu: A GPU by name, or its model, to decide for instead; needed for tensors on the CPU.
 
     Raises:
         UsageError: When no kernel computes the product (fp64, a size of 0), or the tensors are on the CPU and no GPU
             is named.
     """
+    if epilogue is not None or operands is not None:
+        from constrint.kernels.gemm.op import all_operands  # which loads this module
+        from constrint.kernels.gemm.traced.op import why as traced_why
+
+        every = all_operands(bias, c, epilogue, operands, (alpha, beta, activation))
+        model = load_gpu(gpu) if isinstance(gpu, (str, Path)) else gpu
+        return traced_why(a, b, epilogue, every, out_dtype=out_dtype, kernel=kernel, config=config, gpu=model)  # type: ignore[arg-type]
     key = plan_key(alpha, beta, activation, out_dtype, kernel, config)
     end = End(*(key or ()))
     operands = stack(a, b, bias, c, *end[:4])

@@ -30,8 +30,9 @@ from constrint.kernels.gemm.cuda.shape import (
 from constrint.kernels.gemm.cuda.source import OperandLayout, source_of
 from constrint.kernels.gemm.epilogue.added import OUTPUTS, as_added, name_of
 from constrint.kernels.gemm.epilogue.compiled import SUMS_BESIDE_SOURCE, CompiledEpilogue
-from constrint.kernels.gemm.launch import GemmCall
+from constrint.kernels.gemm.launch import Epilogue, GemmCall
 from constrint.kernels.gemm.reference import DTYPE_NAMES
+from constrint.kernels.gemm.traced.text import COLUMN
 from constrint.kernels.gemm.units import needs_k_major
 from constrint.kernels.launch.cuda.source_spec import CudaLaunch
 from constrint.kernels.launch.cuda.tensor_map import ROW_BYTES, TensorMap
@@ -62,8 +63,9 @@ def cuda_launches(call: GemmCall, config: Mapping[str, int]) -> list[CudaLaunch]
     steps = (out.stride(1), n, *([out.stride(0)] if batch > 1 else []))
     is_aligned = all(size * out.element_size() % ROW_BYTES == 0 for size in steps)
     is_aligned = is_aligned and out.data_ptr() % ROW_BYTES == 0
-    in_boxes = out.element_size() == 2 and is_aligned and _is_added_in_boxes(config, bias, source, out)
-    ends = CompiledEpilogue(OUTPUTS[out.dtype], name_of(bias), name_of(source), epilogue.activation, in_boxes, buffers)
+    in_boxes = out.element_size() == 2 and is_aligned and is_added_in_boxes(config, bias, source, out)
+    added = OUTPUTS[out.dtype], name_of(bias), name_of(source)
+    ends = CompiledEpilogue(*added, epilogue.activation, in_boxes, buffers, epilogue.traced)
     tile = WgmmaTile.of(config)
     sizes = (
         rows,
@@ -94,6 +96,7 @@ def cuda_launches(call: GemmCall, config: Mapping[str, int]) -> list[CudaLaunch]
             np.float32(epilogue.beta),
             *schedule.divisors,
             *(_batch_arguments(a, b, out, source, schedule, turned=turned) if batch > 1 else ()),
+            *operand_arguments(epilogue),
         ),
         smem_bytes=ring + (buffers - 1) * BOX_BYTES * config["consumers"],
         cluster=tile.cluster,
@@ -101,7 +104,15 @@ def cuda_launches(call: GemmCall, config: Mapping[str, int]) -> list[CudaLaunch]
     return [as_resident(launch)]
 
 
-def _is_added_in_boxes(config: Mapping[str, int], bias: Tensor | None, source: Tensor | None, out: Tensor) -> bool:
+def operand_arguments(epilogue: Epilogue) -> list[Any]:
+    """Arguments of a user's epilogue: each operand and its step, from column to column or else from row to row."""
+    arguments: list[Any] = []
+    for placed, tensor in zip(epilogue.traced.extras if epilogue.traced else (), epilogue.operands, strict=True):
+        arguments += [tensor, np.int64(tensor.stride(-1 if placed.lies == COLUMN else 0) if tensor.dim() else 0)]
+    return arguments
+
+
+def is_added_in_boxes(config: Mapping[str, int], bias: Tensor | None, source: Tensor | None, out: Tensor) -> bool:
     """Whether the end can be added to sums in the order of wgmma, which reads two elements of the bias at a time.
 
     A source matrix has to lie by rows of whole vectors, as C does, and to have its type; its elements take registers

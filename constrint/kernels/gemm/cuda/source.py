@@ -9,6 +9,7 @@ from pathlib import Path
 
 from constrint.kernels.gemm.cuda.shape import WgmmaTile, promotes
 from constrint.kernels.gemm.epilogue.compiled import CompiledEpilogue
+from constrint.kernels.gemm.traced.text import ahead_of_kernel, behind_kernel
 from constrint.kernels.gemm.units import ELEMENT_BYTES, needs_k_major
 from constrint.kernels.launch.cuda.nvrtc import CudaSource
 
@@ -88,8 +89,11 @@ def _source_of(
     text = wgmma(shape.own_columns, dtype, rows_k_major=rows_k_major, columns_k_major=columns_k_major)
     # Where tiles are split, a kernel that spills registers is compiled again in the variant that spares them.
     whole, sparing = {**macros, "SPARES": 0}, {"SPARES": 1} if splits else {}
+    text += _kernel()
+    if ends.traced is not None:
+        text = ahead_of_kernel(ends.traced) + text + behind_kernel(ends.traced)
     return CudaSource(
-        text + _kernel(), "gemm", whole, ("-std=c++17",), (FOLDER,), "gemm.cu", is_settled=True, sparing=sparing
+        text, "gemm", whole, ("-std=c++17",), (FOLDER,), "gemm.cu", is_settled=True, sparing=sparing
     )
 
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from constrint.kernels.gemm.epilogue.activations import NUMBERS
+
+if TYPE_CHECKING:
+    from constrint.kernels.gemm.traced.text import TracedEnd
 
 #: Numbers of types in `epilogue.cuh`.
 OUTPUTS = {"fp16": 0, "bf16": 1, "fp32": 2, "int32": 3}
@@ -23,6 +27,7 @@ class CompiledEpilogue:
         activation: Its name, or None.
         in_boxes: Whether the TMA unit stores results: those of 16 bits, to aligned rows.
         buffers: Staging buffers of a consumer.
+        traced: A user's epilogue in place of the activation, where there is one.
     """
 
     output: str
@@ -31,6 +36,7 @@ class CompiledEpilogue:
     activation: str | None = None
     in_boxes: bool = False
     buffers: int = 1
+    traced: TracedEnd | None = None
 
     @property
     def macros(self) -> dict[str, int]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.epilogue.activations import ACTIVATIONS
 from constrint.kernels.gemm.product import Product
+from constrint.kernels.gemm.traced.expression import Expression
 
 #: Lanes of a partition that apply an instruction in a clock, and those of its unit for special functions.
 LANES, SPECIAL_LANES = 32, 4
@@ -21,16 +22,20 @@ WIDE_BYTES = 4
 
 
 def activation_clk(gpu: GpuModel, product: Product) -> float:
-    """Clocks in which an SM applies the product's activation to one element; 0 without one.
+    """Clocks in which an SM applies the product's activation, or a user's epilogue, to one element; 0 without one.
 
     Whether a kernel hides them behind matrix instructions is for its model to say.
     """
-    activation = ACTIVATIONS.get(product.activation)
-    if activation is None:
+    if not product.activation:
         return 0.0
+    activation = ACTIVATIONS.get(product.activation)
     is_wide = product.output_bytes >= WIDE_BYTES
-    instructions = activation.wide_instructions if is_wide else activation.instructions
-    special = activation.wide_special if is_wide else activation.special
+    if activation is None:
+        expression = Expression.of_text(product.activation)
+        instructions, special = expression.instructions, expression.special
+    else:
+        instructions = activation.wide_instructions if is_wide else activation.instructions
+        special = activation.wide_special if is_wide else activation.special
     return max(instructions / LANES, special / SPECIAL_LANES) / gpu.sm.num_partitions
 
 

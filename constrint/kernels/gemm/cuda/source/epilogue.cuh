@@ -9,7 +9,13 @@
 #define GATED 0
 #endif
 
-#define IS_PLAIN (OUT < 2 && BIAS == 0 && SOURCE == 0 && ACTIVATION == 0 && !GATED)
+// 1 where results are a function `traced` of the sum and of operands, whose text stands ahead of the kernel and behind it;
+// see `gemm/traced/text.py`.
+#ifndef TRACED
+#define TRACED 0
+#endif
+
+#define IS_PLAIN (OUT < 2 && BIAS == 0 && SOURCE == 0 && ACTIVATION == 0 && !GATED && !TRACED)
 
 #if OUT < 2
 typedef unsigned short out_t;
@@ -25,6 +31,9 @@ struct End {
   const void* const &source;                            // a matrix like C
   const long long &source_row, &source_column;          // its strides, in elements
   const float &alpha, &beta;
+#if TRACED
+  const Operands& operands;
+#endif
 };
 
 template <int kType>
@@ -104,32 +113,33 @@ __device__ __forceinline__ float gelu(float x) {
 __device__ __forceinline__ float sigmoid(float exponent) { return reciprocal(1.0f + power_of_two(exponent)); }
 constexpr float kLog2E = 1.4426950408889634f;
 
-__device__ __forceinline__ float activate(float x) {
+template <int kActivation>
+__device__ __forceinline__ float activate_as(float x) {
   [[maybe_unused]] constexpr bool kIsNarrow = OUT < 2;
-  if constexpr (ACTIVATION == 1) return at_least_0(x);
-  if constexpr (ACTIVATION == 2) {
+  if constexpr (kActivation == 1) return at_least_0(x);
+  if constexpr (kActivation == 2) {
     if constexpr (kIsNarrow) return gelu(x);
     return 0.5f * x * (1.0f + erff(x * 0.7071067811865476f));
   }
-  if constexpr (ACTIVATION == 3) {
+  if constexpr (kActivation == 3) {
     if constexpr (kIsNarrow) return x * sigmoid(-kLog2E * x);
     return x / (1.0f + expf(-x));
   }
-  if constexpr (ACTIVATION == 4) {  // gelu_tanh: x times the sigmoid of 2 * sqrt(2 / pi) * (x + 0.044715 * x^3)
+  if constexpr (kActivation == 4) {  // gelu_tanh: x times the sigmoid of 2 * sqrt(2 / pi) * (x + 0.044715 * x^3)
     constexpr float kFirst = 1.5957691216057308f, kThird = kFirst * 0.044715f;
     if constexpr (kIsNarrow) return x * sigmoid(x * fmaf(x * x, -kThird * kLog2E, -kFirst * kLog2E));
     return 0.5f * x * (1.0f + tanhf(0.5f * x * fmaf(x * x, kThird, kFirst)));
   }
-  if constexpr (ACTIVATION == 5) {  // sigmoid
+  if constexpr (kActivation == 5) {  // sigmoid
     if constexpr (kIsNarrow) return sigmoid(-kLog2E * x);
     return 1.0f / (1.0f + expf(-x));
   }
-  if constexpr (ACTIVATION == 6) {  // quick_gelu
+  if constexpr (kActivation == 6) {  // quick_gelu
     if constexpr (kIsNarrow) return x * sigmoid(-1.702f * kLog2E * x);
     return x / (1.0f + expf(-1.702f * x));
   }
-  if constexpr (ACTIVATION == 7) return at_least_0(x) * at_least_0(x);
-  if constexpr (ACTIVATION == 8) {
+  if constexpr (kActivation == 7) return at_least_0(x) * at_least_0(x);
+  if constexpr (kActivation == 8) {
     if constexpr (OUT == 1) {
       float y;
       asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -140,9 +150,25 @@ __device__ __forceinline__ float activate(float x) {
   return x;
 }
 
+__device__ __forceinline__ float activate(float x) { return activate_as<ACTIVATION>(x); }
+
+// NaN stays NaN.
+__device__ __forceinline__ float at_least(float x, float least) { return -at_most(-x, -least); }
+
+#if TRACED
+// The epilogue of a sum whose result is at (row, column) of C.
+__device__ __forceinline__ float traced(float sum, float bias, float source, const Operands& operands, int row, int column);
+#endif
+
 // The result of a sum at (row, column) of C.
 #if OUT < 3
 __device__ __forceinline__ float finish(sum_t sum, const End& end, int row, int column) {
+#if TRACED
+  float bias = 0.0f, source = 0.0f;
+  if constexpr (BIAS != 0) bias = load_added<BIAS>(end.bias, column);
+  if constexpr (SOURCE != 0) source = load_added<SOURCE>(end.source, row * end.source_row + column * end.source_column);
+  return traced(static_cast<float>(sum), bias, source, end.operands, row, column);
+#endif
   float x = end.alpha * static_cast<float>(sum);
   if constexpr (BIAS != 0) x += load_added<BIAS>(end.bias, column);
   if constexpr (SOURCE != 0)

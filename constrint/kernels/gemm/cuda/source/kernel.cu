@@ -44,6 +44,7 @@ static_assert(kOwnRows % 64 == 0 && kOwnColumns % 8 == 0 && kOwnColumns <= 256, 
 static_assert(!IN_TURNS || kConsumers == 2, "two take tiles in turns");
 static_assert(!GATED || (!TURNED && kByColumns == 1 && STORES_BOXES && !BATCHED && SOURCE == 0), "pairs leave in boxes");
 static_assert(!GATED || kColumns % (COLUMNS_K_MAJOR ? 16 * kClusterRows : 256 / kElement) == 0, "halves are whole boxes");
+static_assert(!TRACED || (!BATCHED && !GATED), "a traced epilogue ends one product");
 static_assert(!GROUPED || (BATCHED && !SPLITS && SOURCE == 0), "tiles are whole, and end where their product's rows end");
 // A block counts who has read what it loaded. Of four blocks not all read from all: one that loads nothing for a
 // neighbour does not keep it from running ahead, so that the neighbour would be counted twice.
@@ -463,6 +464,9 @@ extern "C" __global__ void __launch_bounds__((CONSUMERS + 1) * 128, RESIDENT)
          ,
          const __grid_constant__ TensorMap others_map
 #endif
+#if TRACED
+         TRACED_PARAMETERS
+#endif
   ) {
 #if GROUPED
   // What every unit finds for itself, in place of parameters.
@@ -478,9 +482,17 @@ extern "C" __global__ void __launch_bounds__((CONSUMERS + 1) * 128, RESIDENT)
 #else
   const void* const& own_source = source;
 #endif
+#if TRACED
+  const Operands operands = TRACED_VALUES;
+#endif
   const Sizes s = {c_rows, c_columns, depth, row_tiles, column_tiles,
                    group, whole,   parts,  stride,     is_aligned,
-                   {own_bias, own_source,  source_row, source_column, alpha, beta},
+                   {own_bias, own_source,  source_row, source_column, alpha, beta
+#if TRACED
+                    ,
+                    operands
+#endif
+                   },
                    by_group, by_height, by_last, by_parts
 #if BATCHED
                    ,

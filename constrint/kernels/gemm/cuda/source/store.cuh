@@ -131,6 +131,33 @@ __device__ __forceinline__ unsigned finish_two(
   return narrow2(x, y);
 }
 
+#if TRACED
+// Two results of a thread next to each other, the first of which is at a row and a column of wgmma. Sums beyond C are
+// finished with operands of its last row and column, and no box stores them.
+__device__ __forceinline__ unsigned trace_two(
+    const sum_t* sums, const Sizes& s, const Added& added, int number, unsigned source, int row, int column) {
+  float bias[2] = {}, other[2] = {};
+  if constexpr (BIAS != 0 && TURNED) {
+    bias[0] = bias[1] = number % 2 ? added.bias[0].y : added.bias[0].x;
+  } else if constexpr (BIAS != 0) {
+    bias[0] = added.bias[number / 2].x, bias[1] = added.bias[number / 2].y;
+  }
+  if constexpr (SOURCE != 0) {
+    const float2 two = widened(source);
+    other[0] = two.x, other[1] = two.y;
+  }
+  float results[2];
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const int at_row = min(row, s.rows - 1), at_column = min(column + i, s.columns - 1);
+    results[i] = traced(
+        static_cast<float>(sums[i]), bias[i], other[i], s.end.operands, TURNED ? at_column : at_row,
+        TURNED ? at_row : at_column);
+  }
+  return narrow2(results[0], results[1]);
+}
+#endif
+
 // What is read once a tile's sums are complete: asks the L2 for its source matrix, and the L1 for its bias.
 __device__ __forceinline__ void prefetch_addends(const Sizes& s, int first_row, int first_column) {
   constexpr int kLine = 128;
@@ -228,6 +255,9 @@ __device__ __forceinline__ void store(
         for (int i = 0; i < 4 && at + 2 * i < kSums / kHalves; ++i)
 #if IS_PLAIN
           words[i] = narrow2(s.end.alpha * sums[block][at + 2 * i], s.end.alpha * sums[block][at + 2 * i + 1]);
+#elif TRACED
+          words[i] = trace_two(&sums[block][at + 2 * i], s, added, 2 * (j % kAhead) + i, source[i], own_row + i % 2 * 8,
+                               own_column + chunk + 8 * (j + i / 2));
 #else
           words[i] = finish_two<kSums / kHalves>(&sums[block][at + 2 * i], s.end, added, 2 * (j % kAhead) + i, source[i]);
 #endif

@@ -1,0 +1,463 @@
+"""`matmul` with a user's epilogue: epilogue(a @ b, operands) by the program that `constrint.choose.decide` chooses.
+
+Later calls of a signature whose program is the fused kernel run a plan. Calls that are traced, and those that need
+gradients, run the operator `constrint::traced_gemm`, which has a fake implementation and gradients: the product is
+computed again, and the epilogue's derivative is plain PyTorch. CPU tensors run the reference. Needs torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.compiler import is_compiling
+
+from constrint.choose import Decision, Request, decide
+from constrint.errors import ConstrintError, UnknownNameError, UnsupportedError, UsageError
+from constrint.hwmodels import GpuModel, load_gpu
+from constrint.kernels.gemm.checks import check_shapes, check_types, common_batch
+from constrint.kernels.gemm.first_call import has_nvrtc, machine_of
+from constrint.kernels.gemm.implementations import config_of, config_text
+from constrint.kernels.gemm.launch import runtime_precision
+from constrint.kernels.gemm.library.launch import refusal_of_call
+from constrint.kernels.gemm.operands import product_of, with_aligned_stride
+from constrint.kernels.gemm.reference import default_out_dtype, gemm_reference
+from constrint.kernels.gemm.traced.candidates import FUSED, NAMES, OPERATION, Traced
+from constrint.kernels.gemm.traced.expression import Expression, Tape
+from constrint.kernels.gemm.traced.launch import TracedCall, fused_launch, lies_of, pass_launch, readable
+from constrint.kernels.gemm.traced.parse import parsed
+from constrint.kernels.gemm.traced.reference import evaluated, gradients
+from constrint.kernels.gemm.traced.text import COLUMN, FULL
+from constrint.kernels.gemm.traced.trace import traced
+from constrint.kernels.launch.plan.recipe import RecordedCall, recipe_of
+from constrint.kernels.launch.plan.scratch import NotedScratch
+from constrint.kernels.launch.plan.shape import NotPlannedError
+from constrint.kernels.launch.plan.table import IS_NEW, WANTS_GRAD, PlanTable
+
+AUTO = "auto"
+Epilogue = str | Callable[..., Any]
+#: Types of results that the kernels and the pass store.
+RESULTS = (torch.float16, torch.bfloat16, torch.float32)
+
+
+class Asked(NamedTuple):
+    """A checked call.
+
+    Args:
+        a: (..., M, K), at least two axes.
+        b: (..., K, N), likewise.
+        text: The epilogue's tape.
+        operands: Its operands in the order of the tape: of 0 axes, or broadcast to a matrix (rows of C, N).
+        kind: Type of the result.
+        shape: Shape of the result.
+    """
+
+    a: Tensor
+    b: Tensor
+    text: str
+    operands: tuple[Tensor, ...]
+    kind: torch.dtype
+    shape: tuple[int, ...]
+
+
+def traced_matmul(
+    a: Tensor,
+    b: Tensor,
+    epilogue: Epilogue,
+    operands: Mapping[str, Tensor | float],
+    *,
+    out_dtype: torch.dtype | None = None,
+    kernel: str = AUTO,
+    config: Mapping[str, int] | None = None,
+) -> Tensor:
+    """epilogue(a @ b, operands); arguments and errors are those of `matmul`."""
+    asked = checked(a, b, epilogue, operands, out_dtype, kernel, config)
+    options = asked.text, asked.kind, kernel, config_text(config)
+    if not is_compiling() and torch._C._are_functorch_transforms_active():
+        # Transforms of torch.func work on plain PyTorch; an operator would need a rule for each of them.
+        return _reference(asked.a, asked.b, asked.operands, *options[:2]).reshape(asked.shape)
+    out: Any = WANTS_GRAD
+    flat = _flat(asked.a) if asked.b.dim() == 2 else None
+    if flat is not None and not is_compiling():
+        tensors = flat, asked.b, *asked.operands
+        out = _PLANS.call(False, options, *tensors)
+        if out is IS_NEW:
+            out = _PLANS.learn(options, *tensors)
+    if out is None or out is WANTS_GRAD:
+        first = asked.a if flat is None else flat
+        out = torch.ops.constrint.traced_gemm(first, asked.b, list(asked.operands), *options)
+    result: Tensor = out.reshape(asked.shape)
+    return result
+
+
+def why(
+    a: Tensor,
+    b: Tensor,
+    epilogue: Epilogue,
+    operands: Mapping[str, Tensor | float],
+    *,
+    out_dtype: torch.dtype | None = None,
+    kernel: str = AUTO,
+    config: Mapping[str, int] | None = None,
+    gpu: GpuModel | str | None = None,
+) -> Decision:
+    """The decision for the same arguments.
+
+    Raises:
+        UsageError: When the tensors are on no GPU and none is named, or nothing is chosen for the product.
+    """
+    asked = checked(a, b, epilogue, operands, out_dtype, kernel, config)
+    if gpu is None and not a.is_cuda:
+        raise UsageError("matmul.why: tensors on the CPU run the reference in plain PyTorch; name a GPU, gpu='h200'.")
+    model = gpu if isinstance(gpu, GpuModel) or gpu is None else load_gpu(gpu)
+    first = _flat(asked.a) if asked.b.dim() == 2 else asked.a
+    reason = _no_kernel(first, asked.b, asked.kind)
+    if reason:
+        raise UsageError(f"matmul.why: {reason}; plain PyTorch computes it, and nothing is chosen.")
+    options = Expression.of_text(asked.text), asked.kind, kernel, config_text(config)
+    return decide(request_for(first, asked.b, asked.operands, *options, model))
+
+
+# Check.
+
+
+def checked(
+    a: Any, b: Any, epilogue: Any, operands: Any, out_dtype: Any, kernel: str, config: Mapping[str, int] | None
+) -> Asked:
+    """The call with its epilogue traced.
+
+    Raises:
+        RuntimeError, TypeError, UnknownNameError, UsageError: For arguments that do not go together; see `matmul`.
+    """
+    check_types(a, b, None, None, out_dtype)
+    kernel = kernel.removeprefix("gemm.") if isinstance(kernel, str) else kernel
+    if kernel not in (AUTO, *NAMES):
+        raise UnknownNameError("kernel", str(kernel), (AUTO, *NAMES))
+    if config is not None and kernel != FUSED:
+        raise UsageError(f'matmul: with an epilogue, config needs kernel="{FUSED}", got kernel={kernel!r}.')
+    kind = out_dtype or (default_out_dtype(a.dtype) if a.dtype != torch.int8 else torch.float32)
+    if kind not in (*RESULTS, torch.float64):
+        raise TypeError(f"matmul: with an epilogue, out_dtype is a float of 16 to 64 bits, got {kind}.")
+    if b.dim() < 2:
+        raise RuntimeError("matmul: with an epilogue, b has two axes at least.")
+    lead = a if a.dim() != 1 else a[None]
+    check_shapes(lead, b, None)
+    shape = (*common_batch(lead.shape[:-2], b.shape[:-2]), lead.shape[-2], b.shape[-1])
+    text, named, order = _expression(epilogue, operands)
+    laid = tuple([_laid(name, named[name], a, shape) for name in order])
+    return Asked(lead, b, text, laid, kind, shape if a.dim() != 1 else (*shape[:-2], shape[-1]))
+
+
+def _expression(epilogue: Any, operands: Any) -> tuple[str, dict[str, Tensor], tuple[str, ...]]:
+    """The tape with numbers in place, the tensors of the other operands, and their names in its order."""
+    if not isinstance(operands, Mapping):
+        raise TypeError(f"matmul: operands is a mapping of names to tensors, got {type(operands).__name__}.")
+    text, names = _tape_of(epilogue)
+    given = set(operands)
+    if given != set(names):
+        wanted, got = (", ".join(sorted(map(str, each))) or "none" for each in (names, given))
+        raise UsageError(f"matmul: the epilogue's operands are {wanted}; operands has {got}.")
+    tensors, numbers = {}, []
+    for name, value in operands.items():
+        if isinstance(value, Tensor):
+            tensors[name] = value
+        elif isinstance(value, (int, float)) and not isinstance(value, bool):
+            numbers.append((name, float(value)))
+        else:
+            raise TypeError(f"matmul: operand {name!r} is a tensor or a number, got {type(value).__name__}.")
+    if numbers:
+        text = _with_numbers(text, tuple(numbers))
+    return text, tensors, _order_of(text)
+
+
+# Under torch.compile these run while a graph is made, on arguments that are constants of it.
+
+
+@torch.compiler.assume_constant_result
+def _tape_of(epilogue: Any) -> tuple[str, tuple[str, ...]]:
+    """The tape of a function or a text, and the names of its operands."""
+    if isinstance(epilogue, str):
+        expression = parsed(epilogue)
+        return expression.text, expression.operands
+    expression, names = traced(epilogue)
+    return expression.text, names
+
+
+@torch.compiler.assume_constant_result
+def _order_of(text: str) -> tuple[str, ...]:
+    """Names of operands in the tape's order."""
+    return Expression.of_text(text).operands
+
+
+@torch.compiler.assume_constant_result
+def _with_numbers(text: str, values: tuple[tuple[str, float], ...]) -> str:
+    """The tape with constants in place of operands that are numbers."""
+    tape, places, numbers = Tape(), [], dict(values)
+    for step in Expression.of_text(text).steps:
+        if step.op == "operand":
+            places.append(tape.constant(numbers[step.name]) if step.name in numbers else tape.operand(step.name))
+        elif step.op == "constant":
+            places.append(tape.constant(step.value))
+        else:
+            places.append(tape.operation(step.op, *(places[at] for at in step.args)))
+    return tape.ended(places[-1]).text
+
+
+def _laid(name: str, t: Tensor, a: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """An operand as the kernels read it: of 0 axes, (M, 1), (1, N) or (M, N), M being all rows of C."""
+    if t.device != a.device:
+        raise RuntimeError(f"matmul: a is on {a.device}, operand {name!r} on {t.device}.")
+    if t.is_complex():
+        raise TypeError(f"matmul: operand {name!r} is complex.")
+    if t.numel() == 1 and t.dim() <= len(shape):
+        return t.reshape(())
+    try:
+        broadcast = torch.broadcast_shapes(t.shape, shape)  # type: ignore[no-untyped-call]
+    except RuntimeError:
+        broadcast = None
+    if broadcast is None or tuple(broadcast) != shape:
+        raise RuntimeError(
+            f"matmul: operand {name!r} is of shape {tuple(t.shape)}, which is not broadcast to the result's {shape}: one "
+            "element, a column (M, 1), a row (N,) or a matrix (M, N)."
+        )
+    columns = shape[-1]
+    if t.shape[-1] == columns and t.numel() == columns:
+        return t.reshape(1, columns)
+    if t.shape[-1] == 1:
+        return t.expand(*shape[:-1], 1).reshape(-1, 1)
+    return t.expand(shape).reshape(-1, columns)
+
+
+def _flat(a: Tensor) -> Tensor:
+    return a if a.dim() == 2 else a.reshape(-1, a.shape[-1])
+
+
+# Decide.
+
+
+def _no_kernel(a: Tensor, b: Tensor, kind: torch.dtype) -> str:
+    """Why no kernel of ours computes a call; empty if one may."""
+    if torch.float64 in (a.dtype, kind):
+        return "products of fp64 are torch's"
+    if not a.numel() or not b.numel():
+        return "there is no product without elements"
+    return ""
+
+
+def request_for(
+    a: Tensor, b: Tensor, operands: Sequence[Tensor], expression: Expression, kind: torch.dtype, kernel: str,
+    config: str, gpu: GpuModel | None = None,
+) -> Request:  # fmt: skip
+    """The request for a call; on the device of its tensors where no GPU is named."""
+    here, device = (gpu, None) if gpu is not None else (machine_of(a.device)[0], a.device)
+    batch = common_batch(a.shape[:-2], b.shape[:-2])
+    wide_a, wide_b = (t.expand(*batch, *t.shape[-2:]).reshape(-1, *t.shape[-2:]) for t in (a, b))
+    lies = [lies_of(t, b.shape[-1]) for t in operands]
+    first = [next((i for i, each in enumerate(lies) if each == kind_), None) for kind_ in (COLUMN, FULL)]
+    ahead = (None if first[0] is None else operands[first[0]][0]), (None if first[1] is None else operands[first[1]])
+    sizes = [t.numel() * t.element_size() for t in operands]
+    extra = sum(size for i, size in enumerate(sizes) if i not in first)
+    source = None if ahead[1] is None or len(wide_a) > 1 else ahead[1][None]
+    product = product_of(
+        with_aligned_stride(wide_a),
+        with_aligned_stride(wide_b),
+        ahead[0],
+        source,
+        kind,
+        is_three_pass=runtime_precision(a.dtype) == "tf32x3",
+        has_nvrtc=has_nvrtc(),
+        no_library=refusal_of_call(wide_a, wide_b),
+        activation=expression.text,
+    )
+    detail = Traced(product, sum(sizes), extra, "" if b.dim() == 2 else "a batch ends in a pass")
+    named = "" if kernel == AUTO else kernel.removeprefix("gemm.")
+    return Request(OPERATION, product.workload, here, device, kernel=named, config=config_of(config), detail=detail)
+
+
+# Launch.
+
+
+def _build(tensors: tuple[Tensor | None, ...], extra: Any) -> RecordedCall:
+    """The plan of a call that the fused kernel computes.
+
+    Raises:
+        NotPlannedError: For other calls.
+        UnsupportedError: When the caller named the kernel, and it does not compute the call.
+    """
+    a, b, *operands = tensors
+    text, kind, kernel, config = extra
+    assert a is not None
+    assert b is not None
+    expression = Expression.of_text(text)
+    reason = _no_kernel(a, b, kind) or _copied(a, b, operands)
+    if reason and kernel.endswith(FUSED):
+        raise UnsupportedError(f"gemm.cuda does not compute this product: {reason}.")
+    if reason:
+        raise NotPlannedError(reason)
+    decision = decide(request_for(a, b, operands, expression, kind, kernel, config))  # type: ignore[arg-type]
+    if decision.program.name != f"gemm.{FUSED}" or decision.gpu is None:
+        raise NotPlannedError("the product and the pass have plans of their own")
+    scratch = NotedScratch()
+    out = torch.empty((a.shape[0], b.shape[1]), dtype=kind, device=a.device)
+    call = TracedCall(a, b, out, expression, dict(zip(expression.operands, operands, strict=True)), scratch)  # type: ignore[arg-type]
+    try:
+        launch = fused_launch(decision.gpu, call, decision.config)
+        return recipe_of([launch], tensors, [out], scratch, f"{decision.program.name} {dict(decision.config)}")
+    except ConstrintError as error:
+        if kernel.endswith(FUSED):
+            raise
+        raise NotPlannedError(str(error)) from error
+
+
+def _copied(a: Tensor, b: Tensor, operands: Sequence[Tensor | None]) -> str:
+    """Why the operands would have to be copied for the fused kernel; empty if not."""
+    if any(with_aligned_stride(t[None]).data_ptr() != t.data_ptr() for t in (a, b)):
+        return "an operand would be copied"
+    if any(t is not None and readable(t) is not t for t in operands):
+        return "an operand of the epilogue would be copied"
+    return ""
+
+
+_PLANS = PlanTable("traced_matmul", _build, torch.get_float32_matmul_precision)
+
+
+def _build_pass(tensors: tuple[Tensor | None, ...], extra: Any) -> RecordedCall:
+    """The plan of a pass on a product (M, N).
+
+    Raises:
+        NotPlannedError: Where plain PyTorch computes it.
+    """
+    product, *operands = tensors
+    text, kind = extra
+    assert product is not None
+    gpu = machine_of(product.device)[0]
+    if gpu is None or not has_nvrtc() or not product.numel() or product.dtype not in RESULTS or kind not in RESULTS:
+        raise NotPlannedError("the pass is compiled by NVRTC for a device with a model, and stores 16 or 32 bits")
+    expression = Expression.of_text(text)
+    used = [t for t in operands if t is not None]
+    if not product.is_contiguous() or any(readable(t) is not t for t in used):
+        raise NotPlannedError("an operand would be copied")
+    out = torch.empty(product.shape, dtype=kind, device=product.device)
+    try:
+        launch = pass_launch(gpu, product, out, expression, dict(zip(expression.operands, used, strict=True)))
+        if launch is None:
+            raise NotPlannedError("more elements than a launch of the pass takes")
+        return recipe_of([launch], tensors, [out], NotedScratch(), "gemm.traced pass")
+    except ConstrintError as error:
+        raise NotPlannedError(str(error)) from error
+
+
+_PASSES = PlanTable("traced_pass", _build_pass, lambda: None)
+
+
+def _composed(a: Tensor, b: Tensor, operands: Sequence[Tensor], text: str, kind: torch.dtype) -> Tensor:
+    """The product by `matmul`, rounded to the result's type, then the pass; (M, N) with all rows of C."""
+    from constrint.kernels.gemm.op import matmul  # which calls this module
+
+    product: Tensor = matmul(a, b, out_dtype=kind)
+    product = product.reshape(-1, product.shape[-1])
+    read = [readable(t) for t in operands]
+    out: Tensor | None = _PASSES.run((text, kind), product, *read)
+    if out is not None:
+        return out
+    expression = Expression.of_text(text)
+    return evaluated(expression, product, dict(zip(expression.operands, operands, strict=True)), kind)
+
+
+def _reference(a: Tensor, b: Tensor, operands: Sequence[Tensor], text: str, kind: torch.dtype) -> Tensor:
+    """The call in plain PyTorch; (M, N) with all rows of C."""
+    expression = Expression.of_text(text)
+    wide = torch.float64 if torch.float64 in (a.dtype, kind) else torch.float32
+    acc = gemm_reference(a, b, out_dtype=wide)
+    acc = acc.reshape(-1, acc.shape[-1])
+    return evaluated(expression, acc, dict(zip(expression.operands, operands, strict=True)), kind)
+
+
+torch.library.define(
+    "constrint::traced_gemm",
+    "(Tensor a, Tensor b, Tensor[] operands, str epilogue, ScalarType out_dtype, str implementation,"
+    " str config) -> Tensor",
+)
+
+
+@torch.library.impl("constrint::traced_gemm", "CUDA")
+def _on_gpu(
+    a: Tensor, b: Tensor, operands: list[Tensor], epilogue: str, out_dtype: torch.dtype, implementation: str,
+    config: str,
+) -> Tensor:  # fmt: skip
+    if b.dim() == 2:
+        out: Tensor | None = _PLANS.run((epilogue, out_dtype, implementation, config), a, b, *operands)
+        if out is not None:
+            return out
+    if implementation.endswith(FUSED) and not _no_kernel(a, b, out_dtype):
+        return _launched(a, b, operands, epilogue, out_dtype, config)
+    return _composed(a, b, operands, epilogue, out_dtype)
+
+
+def _launched(
+    a: Tensor, b: Tensor, operands: Sequence[Tensor], text: str, kind: torch.dtype, config: str
+) -> Tensor:
+    """A call of the fused kernel without a plan, where launches are observed or operands are copied."""
+    expression, read = Expression.of_text(text), [readable(t) for t in operands]
+    decision = decide(request_for(a, b, read, expression, kind, FUSED, config))
+    assert decision.gpu is not None
+    out = torch.empty((a.shape[0], b.shape[1]), dtype=kind, device=a.device)
+    call = TracedCall(a, b, out, expression, dict(zip(expression.operands, read, strict=True)))
+    fused_launch(decision.gpu, call, decision.config).run()
+    return out
+
+
+@torch.library.impl("constrint::traced_gemm", "CPU")
+def _on_cpu(
+    a: Tensor, b: Tensor, operands: list[Tensor], epilogue: str, out_dtype: torch.dtype, implementation: str,
+    config: str,
+) -> Tensor:  # fmt: skip
+    return _reference(a, b, operands, epilogue, out_dtype).contiguous()
+
+
+@torch.library.register_fake("constrint::traced_gemm")  # type: ignore[untyped-decorator]
+def _fake(
+    a: Tensor, b: Tensor, operands: list[Tensor], epilogue: str, out_dtype: torch.dtype, implementation: str,
+    config: str,
+) -> Tensor:  # fmt: skip
+    rows = a.shape[-2]
+    for size in torch.broadcast_shapes(a.shape[:-2], b.shape[:-2]):  # type: ignore[no-untyped-call]
+        rows = rows * size
+    return a.new_empty((rows, b.shape[-1]), dtype=out_dtype)
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    a, b, operands, ctx.epilogue = inputs[:4]
+    ctx.save_for_backward(a, b, *operands)
+
+
+def _backward(ctx: Any, gradient: Tensor) -> Any:
+    """The product is computed again in 32 bits or more; products of the gradients are `matmul`'s."""
+    from constrint.kernels.gemm.op import matmul  # which calls this module
+
+    a, b, *operands = ctx.saved_tensors
+    expression = Expression.of_text(ctx.epilogue)
+    wide = torch.float64 if torch.float64 in (a.dtype, gradient.dtype) else torch.float32
+    acc = matmul(a, b, out_dtype=wide)
+    named = dict(zip(expression.operands, operands, strict=True))
+    of_acc, of_operands = gradients(expression, acc.reshape(gradient.shape), named, gradient)
+    grad_a, grad_b = None, None
+    if of_acc is not None:
+        slope = of_acc.reshape(acc.shape).to(a.dtype)
+        grad_a = _summed(matmul(slope, b.mT), a) if ctx.needs_input_grad[0] else None
+        grad_b = _summed(matmul(a.mT, slope), b) if ctx.needs_input_grad[1] else None
+    found = [of_operands.get(name) for name in expression.operands]
+    of_each = [
+        slope.to(t.dtype) if slope is not None and t.is_floating_point() else None
+        for slope, t in zip(found, operands, strict=True)
+    ]
+    return grad_a, grad_b, of_each, None, None, None, None
+
+
+def _summed(slope: Tensor, like: Tensor) -> Tensor:
+    return slope.sum_to_size(like.shape)  # type: ignore[no-untyped-call,no-any-return]
+
+
+torch.library.register_autograd("constrint::traced_gemm", _backward, setup_context=_save)

@@ -1,0 +1,261 @@
+"""A Python function traced on symbols: it is called once with symbols, and what it does with them is the tape. No torch.
+
+Symbols know Python's operators, methods named as the operations are, and the functions of torch that compute the same
+(`torch.exp`, `torch.nn.functional.gelu`, `torch.where`), through `__torch_function__`. Whatever else a function does
+runs once, when it is traced: branches on a symbol are refused.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Hashable, Mapping
+from types import FunctionType
+from typing import Any, NoReturn
+
+from constrint.errors import UsageError
+from constrint.kernels.gemm.traced.expression import ACC, OPERATIONS, Expression, Tape
+
+#: Names by which torch and Python call operations.
+NAMES = {
+    "add": "add", "__add__": "add", "sub": "sub", "subtract": "sub", "mul": "mul", "multiply": "mul", "div": "div",
+    "divide": "div", "true_divide": "div", "neg": "neg", "negative": "neg", "abs": "abs", "absolute": "abs",
+    "minimum": "min", "maximum": "max", "where": "where", "lt": "lt", "le": "le", "eq": "eq", "ne": "ne",
+    "less": "lt", "less_equal": "le", "not_equal": "ne", "logical_and": "and", "logical_or": "or",
+    "logical_not": "not", "exp": "exp", "log": "log", "sqrt": "sqrt", "rsqrt": "rsqrt", "erf": "erf", "tanh": "tanh",
+    "sigmoid": "sigmoid", "relu": "relu", "silu": "silu", "gelu": "gelu",
+}  # fmt: skip
+#: Powers that are other operations.
+POWERS = {0.5: "sqrt", -0.5: "rsqrt"}
+NUMBERS = (int, float)
+
+
+class Symbol:
+    """A place of a tape, as a function sees it."""
+
+    __slots__ = ("_place", "_tape")
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, tape: Tape, place: int) -> None:
+        self._tape, self._place = tape, place
+
+    def _apply(self, op: str, *others: Any, is_reversed: bool = False) -> Symbol:
+        values = (self, *others)
+        return apply(op, *(values[::-1] if is_reversed else values))
+
+    def __add__(self, other: Any) -> Symbol:
+        return self._apply("add", other)
+
+    def __radd__(self, other: Any) -> Symbol:
+        return self._apply("add", other, is_reversed=True)
+
+    def __sub__(self, other: Any) -> Symbol:
+        return self._apply("sub", other)
+
+    def __rsub__(self, other: Any) -> Symbol:
+        return self._apply("sub", other, is_reversed=True)
+
+    def __mul__(self, other: Any) -> Symbol:
+        return self._apply("mul", other)
+
+    def __rmul__(self, other: Any) -> Symbol:
+        return self._apply("mul", other, is_reversed=True)
+
+    def __truediv__(self, other: Any) -> Symbol:
+        return self._apply("div", other)
+
+    def __rtruediv__(self, other: Any) -> Symbol:
+        return self._apply("div", other, is_reversed=True)
+
+    def __neg__(self) -> Symbol:
+        return self._apply("neg")
+
+    def __pos__(self) -> Symbol:
+        return self
+
+    def __abs__(self) -> Symbol:
+        return self._apply("abs")
+
+    def __pow__(self, power: Any) -> Symbol:
+        power = power if isinstance(power, NUMBERS) else None
+        if power in POWERS:
+            return self._apply(POWERS[power])
+        if power in (2, 3, 4):
+            square = self * self
+            return square if power == 2 else square * (self if power == 3 else square)
+        raise UsageError(f"matmul: powers in an epilogue are 2, 3, 4, 0.5 and -0.5, got {power!r}.")
+
+    def __lt__(self, other: Any) -> Symbol:
+        return self._apply("lt", other)
+
+    def __le__(self, other: Any) -> Symbol:
+        return self._apply("le", other)
+
+    def __gt__(self, other: Any) -> Symbol:
+        return self._apply("lt", other, is_reversed=True)
+
+    def __ge__(self, other: Any) -> Symbol:
+        return self._apply("le", other, is_reversed=True)
+
+    def __eq__(self, other: Any) -> Symbol:  # type: ignore[override]
+        return self._apply("eq", other)
+
+    def __ne__(self, other: Any) -> Symbol:  # type: ignore[override]
+        return self._apply("ne", other)
+
+    def __and__(self, other: Any) -> Symbol:
+        return self._apply("and", other)
+
+    def __or__(self, other: Any) -> Symbol:
+        return self._apply("or", other)
+
+    def __invert__(self) -> Symbol:
+        return self._apply("not")
+
+    def __bool__(self) -> NoReturn:
+        raise UsageError(
+            "matmul: an epilogue is traced once, so it cannot branch on a value (if, and, or, min, max): use "
+            "torch.where(condition, x, y), &, |, torch.minimum and torch.maximum."
+        )
+
+    def __getattr__(self, name: str) -> Callable[..., Symbol]:
+        op = name if name in OPERATIONS and name not in ("and", "or", "not") else NAMES.get(name)
+        if op is None:
+            known = ", ".join(name for name in OPERATIONS if name not in ("and", "or", "not"))
+            raise UsageError(f"matmul: a value of an epilogue has no {name!r}; there are {known}.")
+        return lambda *others: apply(op, self, *others)
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Symbol:
+        name, options = getattr(function, "__name__", str(function)), dict(kwargs or {})
+        if name == "gelu" and options.pop("approximate", "none") == "tanh":
+            name = "gelu_tanh"
+        if options.pop("inplace", False):
+            raise UsageError(f"matmul: {name} changes nothing in place in an epilogue.")
+        if name in ("clamp", "clip"):
+            return _clamped(*args, **options)
+        if name in ("gt", "greater", "ge", "greater_equal") and len(args) == 2 and not options:
+            return apply("lt" if name.startswith("g") and name in ("gt", "greater") else "le", *args[::-1])
+        if name == "square" and len(args) == 1 and not options:
+            return apply("mul", args[0], args[0])
+        op = name if name == "gelu_tanh" else NAMES.get(name)
+        if op is None or options:
+            what = f"the option {next(iter(options))!r} of {name}" if op is not None else f"torch's function {name!r}"
+            raise UsageError(f"matmul: an epilogue has no {what}; there are {', '.join(OPERATIONS)}.")
+        return apply(op, *args)
+
+
+def _clamped(value: Any, min: Any = None, max: Any = None) -> Symbol:
+    if min is not None:
+        value = apply("max", value, min)
+    if max is not None:
+        value = apply("min", value, max)
+    if not isinstance(value, Symbol):
+        raise UsageError("matmul: clamp in an epilogue takes a least or a largest value.")
+    return value
+
+
+def apply(op: str, *values: Any) -> Symbol:
+    """The symbol of an operation on symbols and numbers.
+
+    Raises:
+        UsageError: For anything else, tensors among them: these are operands, by name.
+    """
+    tape = next(value._tape for value in values if isinstance(value, Symbol))
+    places = []
+    for value in values:
+        if isinstance(value, Symbol):
+            if value._tape is not tape:
+                raise UsageError("matmul: an epilogue mixes values of two tracings.")
+            places.append(value._place)
+        elif isinstance(value, NUMBERS) and not isinstance(value, bool):
+            try:
+                places.append(tape.constant(float(value)))
+            except OverflowError as error:
+                raise UsageError(f"matmul: {value!r} is too large for a constant of an epilogue.") from error
+        else:
+            raise UsageError(
+                f"matmul: an epilogue computes with its parameters and numbers, got {type(value).__name__}; a tensor is "
+                "an operand: name a parameter after it, and give it in operands={...}."
+            )
+    return Symbol(tape, tape.operation(op, *places))
+
+
+def parameters_of(function: Callable[..., Any]) -> tuple[str, ...]:
+    """Names of the parameters of an epilogue, the sum's first.
+
+    Raises:
+        UsageError: For a function without plain parameters.
+    """
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"matmul: epilogue is a function or a text, got {type(function).__name__}.") from error
+    plain = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    names = tuple(p.name for p in parameters if p.kind in plain and p.default is inspect.Parameter.empty)
+    starred = [p.name for p in parameters if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    if not names or starred:
+        raise UsageError("matmul: an epilogue's parameters are the sum, then operands by name, without * and **.")
+    return names
+
+
+def traced(function: Callable[..., Any]) -> tuple[Expression, tuple[str, ...]]:
+    """The expression of a function, and the names of its operands; from memory where nothing that it reads can change.
+
+    Raises:
+        UsageError: When the function does what an epilogue cannot; says what.
+    """
+    key = _key(function)
+    found = None if key is None else _TRACED.get(key)
+    if found is None:
+        found = _trace(function)
+        if key is not None:
+            if len(_TRACED) >= CAPACITY:
+                _TRACED.clear()
+            _TRACED[key] = found
+    return found
+
+
+def _trace(function: Callable[..., Any]) -> tuple[Expression, tuple[str, ...]]:
+    names, tape = parameters_of(function), Tape()
+    if ACC in names[1:]:
+        raise UsageError(f"matmul: {ACC!r} is the name of the sum, which comes first.")
+    symbols = [Symbol(tape, tape.operand(name)) for name in (ACC, *names[1:])]
+    result = function(*symbols)
+    if isinstance(result, NUMBERS) and not isinstance(result, bool):
+        return tape.ended(tape.constant(float(result))), names[1:]
+    if not isinstance(result, Symbol) or result._tape is not tape:
+        raise UsageError(f"matmul: an epilogue returns a value computed from its parameters, got {result!r:.80}.")
+    return tape.ended(result._place), names[1:]
+
+
+_TRACED: dict[Hashable, tuple[Expression, tuple[str, ...]]] = {}
+CAPACITY = 1024
+
+
+def _key(function: Any) -> Hashable:
+    """Key of a function whose code and everything that it reads are the key; None for others, traced at every call."""
+    if not isinstance(function, FunctionType):
+        return None
+    reads: list[Hashable] = []
+    code = function.__code__
+    values: Mapping[str, Any] = function.__globals__
+    try:
+        cells = [cell.cell_contents for cell in function.__closure__ or ()]
+    except ValueError:  # an empty cell
+        return None
+    for value in (*cells, *(values.get(name) for name in code.co_names), *(function.__defaults__ or ())):
+        if value is None or isinstance(value, (*NUMBERS, str)):
+            reads.append((type(value), value))
+        elif str(getattr(value, "__module__", "")).partition(".")[0] == "torch" or _is_torch(value):
+            reads.append(id(value))
+        else:
+            return None
+    has_code = any(hasattr(each, "co_code") for each in code.co_consts)
+    return None if has_code or function.__kwdefaults__ else (code, *reads)
+
+
+def _is_torch(value: Any) -> bool:
+    """Whether a value is torch, or one of its modules or built-in functions, which do not change."""
+    name = getattr(value, "__name__", "")
+    owner = getattr(getattr(value, "__self__", None), "__name__", "")
+    return str(name).partition(".")[0] == "torch" or "torch" in str(owner)
