@@ -204,15 +204,17 @@ def _build(tensors: tuple[Tensor | None, ...], extra: Any) -> RecordedCall:
     gpu = request.gpu
 
     def record(chosen: Decision, may_spill: bool) -> RecordedCall:
-        if chosen.program.name != f"gated.{FUSED}":
-            raise NotPlannedError("two products have plans of their own")
         scratch = NotedScratch()
         launch = gated_launch(gpu, replace(call, scratch=scratch), chosen.config)
         label = f"{chosen.program.name} {dict(chosen.config)}"
         return recipe_of([launch], tensors, [out], scratch, label, may_spill=may_spill)
 
     try:
-        return record_what_fits(decide(request), record, (activation,))
+        if decide(request).program.name != f"gated.{FUSED}":
+            raise NotPlannedError("two products have plans of their own")
+        # What a device refuses is refused to the kernel alone, so that every decision with it is made anew.
+        own = Request(f"gated.{FUSED}", request.workload, gpu, request.device, config=request.config)
+        return record_what_fits(decide(own), record, (activation,))
     except ConstrintError as error:
         if kernel == FUSED:
             raise
