@@ -34,7 +34,7 @@ REQUESTS = {
     ("operation", "fault"),
     [
         *((operation, "spills") for operation in REQUESTS),
-        # All configurations of the quantised kernel take the same shared memory.
+        # A block of the quantised kernel takes some kilobytes: no device refuses it for those.
         *((operation, "does not fit") for operation in REQUESTS if operation != "quantised_gemm"),
     ],
 )
