@@ -71,7 +71,9 @@ def run_pass(launch: CudaLaunch, folder: Path, change: tuple[str, str] = ("", ""
             text = text.replace(before, after)
         (folder / name.name).write_text(text, encoding="utf-8")
     values = launch.arguments[2:]
-    types = ["int" if isinstance(v, np.int32) else "long long" if isinstance(v, np.int64) else "const void*" for v in values]
+    types = [
+        "int" if isinstance(v, np.int32) else "long long" if isinstance(v, np.int64) else "const void*" for v in values
+    ]
     taken = "".join(f", ({kind}) n[{2 + i}]" for i, kind in enumerate(types))
     body = f"""{ABOUT_CPU}{launch.source.text}
 extern "C" void run(int blocks, const long long* n) {{

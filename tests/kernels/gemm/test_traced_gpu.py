@@ -126,4 +126,6 @@ def test_batches_end_in_a_pass() -> None:
     r = torch.randn(3, 40, 48, device="cuda").bfloat16()
     out = matmul(a, b, epilogue="relu(acc) + r", operands={"r": r})
     expected = (a.double() @ b.double()).relu() + r.double()
-    assert ((out.double() - expected).abs() <= 2.0**-7 * (expected.abs() + (a.double() @ b.double()).abs()) + 1e-3).all()
+    assert (
+        (out.double() - expected).abs() <= 2.0**-7 * (expected.abs() + (a.double() @ b.double()).abs()) + 1e-3
+    ).all()

@@ -52,7 +52,9 @@ class Case:
 B, S = torch.bfloat16, torch.float32
 CASES = {
     "residual after a bias": Case("gelu(acc + bias) * r + r2", {"bias": (COLUMN, B), "r": (FULL, B), "r2": (FULL, B)}),
-    "scales of rows and columns": Case("acc * s * t", {"s": (ROW, S), "t": (COLUMN, S)}, config={"in_turns": 1, "consumers": 2}),
+    "scales of rows and columns": Case(
+        "acc * s * t", {"s": (ROW, S), "t": (COLUMN, S)}, config={"in_turns": 1, "consumers": 2}
+    ),
     "turned": Case(
         "silu(acc + b) * s + r", {"b": (COLUMN, S), "s": (ROW, B), "r": (FULL, B)}, (40, 104, 72), config={"turned": 1}
     ),
@@ -126,7 +128,11 @@ def test_the_pass_finishes_a_product(name: str, tmp_path: Path) -> None:
     assert bool(((out.double() - exact).abs() <= bound).all())
     if operands:
         out.fill_(torch.nan)
-        run_pass(launch, tmp_path / "mistake", ("const long long row = item / per_row,", "const long long row = (item + 1) / per_row,"))
+        run_pass(
+            launch,
+            tmp_path / "mistake",
+            ("const long long row = item / per_row,", "const long long row = (item + 1) / per_row,"),
+        )
         assert not bool(((out.double() - exact).abs() <= bound).all())
 
 

@@ -97,7 +97,9 @@ def _composition(request: Request, traced: Traced) -> Program:
     """The plain product by the program that `matmul` chooses, then one pass."""
     name, gpu = f"gemm.{COMPOSITION}", request.gpu
     plain = replace(traced.product, activation="", has_bias=False, has_source=False, no_library_end="")
-    note = f"{Expression.of_text(traced.product.activation)}: the product as matmul chooses it, and the pass by its bytes"
+    note = (
+        f"{Expression.of_text(traced.product.activation)}: the product as matmul chooses it, and the pass by its bytes"
+    )
     if gpu is None:
         steps: tuple[Step, ...] = (Step("product", "gemm.pointer", workload=plain.workload),)
         return Program(name, (*steps, Step("pointwise", "gemm.traced")), note=note)

@@ -396,9 +396,7 @@ def _on_gpu(
     return _composed(a, b, operands, epilogue, out_dtype)
 
 
-def _launched(
-    a: Tensor, b: Tensor, operands: Sequence[Tensor], text: str, kind: torch.dtype, config: str
-) -> Tensor:
+def _launched(a: Tensor, b: Tensor, operands: Sequence[Tensor], text: str, kind: torch.dtype, config: str) -> Tensor:
     """A call of the fused kernel without a plan, where launches are observed or operands are copied."""
     expression, read = Expression.of_text(text), [readable(t) for t in operands]
     decision = decide(request_for(a, b, read, expression, kind, FUSED, config))

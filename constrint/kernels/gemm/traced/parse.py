@@ -77,7 +77,9 @@ class _Reader:
             return apply("where", *(self._symbol(part) for part in (node.test, node.body, node.orelse)))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.keywords:
             if node.func.id in CALLS:
-                return apply(node.func.id, *(self._symbol(part) for part in node.args)) if node.args else self._none(node)
+                return (
+                    apply(node.func.id, *(self._symbol(part) for part in node.args)) if node.args else self._none(node)
+                )
         raise self._refused(node)
 
     def _none(self, node: ast.expr) -> Symbol:

@@ -84,7 +84,9 @@ def gradients(
         step, slope = expression.steps[at], slopes[at]
         if slope is None or step.op in ("operand", "constant"):
             continue
-        for place, part in zip(step.args, _parts(step.op, slope, [values[i] for i in step.args], values[at]), strict=True):
+        for place, part in zip(
+            step.args, _parts(step.op, slope, [values[i] for i in step.args], values[at]), strict=True
+        ):
             if part is not None:
                 before = slopes[place]
                 slopes[place] = part if before is None else before + part
