@@ -1,4 +1,4 @@
-"""`matmul` with a user's epilogue on the CPU: tracing, texts, refusals, results, gradients, torch.compile, decisions."""
+"""`matmul` with a user's epilogue on the CPU: tracing, texts, refusals, results, gradients, and decisions."""
 
 from __future__ import annotations
 
@@ -133,11 +133,15 @@ def test_other_texts_are_refused(text: str) -> None:
         parsed(text)
 
 
-@pytest.mark.parametrize("function", [
-    lambda acc: acc if acc > 0 else -acc, lambda acc: min(acc, 1), lambda acc: torch.cumsum(acc, 0), lambda acc: acc.sum(),
-    lambda acc: acc + torch.ones(3), lambda acc: None, lambda *acc: acc[0], lambda: 1, lambda acc: acc > 0,
-    lambda acc: acc**5, lambda acc: functional.gelu(acc, approximate="other"), lambda acc: acc + True, lambda acc: acc + 10**400,
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "function",
+    [
+        *(lambda acc: acc if acc > 0 else -acc, lambda acc: min(acc, 1), lambda acc: torch.cumsum(acc, 0)),
+        *(lambda acc: acc.sum(), lambda acc: acc + torch.ones(3), lambda acc: None, lambda *acc: acc[0], lambda: 1),
+        *(lambda acc: acc > 0, lambda acc: acc**5, lambda acc: functional.gelu(acc, approximate="other")),
+        *(lambda acc: acc + True, lambda acc: acc + 10**400),
+    ],
+)
 def test_other_functions_are_refused(function: Callable[..., Any]) -> None:
     with pytest.raises((UsageError, TypeError)):
         traced(function)
@@ -193,8 +197,8 @@ def test_transforms_and_batches_run_plain_torch() -> None:
 
 
 def test_the_decision_compares_one_launch_with_a_product_and_a_pass() -> None:
-    options = {"dtype": torch.bfloat16, "device": "meta"}
-    a, b, r = (torch.empty(shape, **options) for shape in ((8192, 768), (768, 3072), (8192, 3072)))  # type: ignore[arg-type]
+    shapes = (8192, 768), (768, 3072), (8192, 3072)
+    a, b, r = (torch.empty(shape, dtype=torch.bfloat16, device="meta") for shape in shapes)
 
     def why(text: str, gpu: str, kernel: str = "auto", **given: Tensor) -> Any:
         return matmul.why(a, b, epilogue=text, operands=given, gpu=gpu, kernel=kernel)  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""A user's epilogue in the CUDA GEMM and as a pass, run on the CPU thread by thread: right results, mistakes are seen."""
+"""A user's epilogue in the CUDA GEMM and as a pass, run on the CPU: right results, and mistakes are seen."""
 
 from __future__ import annotations
 
@@ -66,8 +66,12 @@ CASES = {
 }
 #: A mistake by what it is: a case, a file, a text, and what stands there instead.
 MISTAKES = {
-    "a row's scale of the next row": ("scales of rows and columns", "store.cuh", "TURNED ? at_column : at_row,", "at_row + 1,"),
-    "two columns of one operand": ("residual after a bias", "store.cuh", "min(column + i, s.columns - 1)", "min(column, s.columns - 1)"),
+    "a row's scale of the next row": (
+        *("scales of rows and columns", "store.cuh", "TURNED ? at_column : at_row,", "at_row + 1,"),
+    ),
+    "two columns of one operand": (
+        *("residual after a bias", "store.cuh", "min(column + i, s.columns - 1)", "min(column, s.columns - 1)"),
+    ),
     "rows eight further": ("residual after a bias", "store.cuh", "own_row + i % 2 * 8,", "own_row,"),
     "turned, but not its operands": ("turned", "store.cuh", "TURNED ? at_row : at_column);", "at_column);"),
     "no bias": ("residual after a bias", "store.cuh", "bias[0] = added.bias[number / 2].x,", ""),

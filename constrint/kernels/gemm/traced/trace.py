@@ -1,4 +1,4 @@
-"""A Python function traced on symbols: it is called once with symbols, and what it does with them is the tape. No torch.
+"""A Python function traced on symbols: called once with symbols, and what it does with them is the tape. No torch.
 
 Symbols know Python's operators, methods named as the operations are, and the functions of torch that compute the same
 (`torch.exp`, `torch.nn.functional.gelu`, `torch.where`), through `__torch_function__`. Whatever else a function does
@@ -144,7 +144,7 @@ class Symbol:
         return apply(op, *args)
 
 
-def _clamped(value: Any, min: Any = None, max: Any = None) -> Symbol:  # noqa: A002  (torch's names)
+def _clamped(value: Any, min: Any = None, max: Any = None) -> Symbol:
     if min is not None:
         value = apply("max", value, min)
     if max is not None:
@@ -174,8 +174,8 @@ def apply(op: str, *values: Any) -> Symbol:
                 raise UsageError(f"matmul: {value!r} is too large for a constant of an epilogue.") from error
         else:
             raise UsageError(
-                f"matmul: an epilogue computes with its parameters and numbers, got {type(value).__name__}; a tensor is "
-                "an operand: name a parameter after it, and give it in operands={...}."
+                f"matmul: an epilogue computes with its parameters and numbers, got {type(value).__name__}; a tensor "
+                "is an operand: name a parameter after it, and give it in operands={...}."
             )
     return Symbol(tape, tape.operation(op, *places))
 
