@@ -1,7 +1,7 @@
 """Hold the models' times of products against those that others published on GPUs that this project never had.
 
     python -m benchmarks.elsewhere                 # the table: predicted over published time
-    python -m benchmarks.elsewhere --write         # the same into the docs, the README, the picture and the package
+    python -m benchmarks.elsewhere --write         # the same into the docs, the picture and the package
     python -m benchmarks.elsewhere experts         # experts' configurations: in the space, at which price
     python -m benchmarks.elsewhere library         # writes the shipped tables of libraries, and says their error
     python -m benchmarks.elsewhere peers           # Origami and nvMatmulHeuristics beside the models of this package
@@ -33,7 +33,7 @@ def main() -> None:
     parser.add_argument("--half", choices=[JUDGING, FITTED, BOTH], default=JUDGING, help="the shapes that are judged")
     parser.add_argument("--sample", action="store_true", help="a sample of the shapes, which takes a tenth of the time")
     parser.add_argument("--picture", type=Path, help="draw the picture into this PNG file (needs matplotlib)")
-    parser.add_argument("--write", action="store_true", help="write docs, README, picture and the held-against file")
+    parser.add_argument("--write", action="store_true", help="write docs, picture and the held-against file")
     parser.add_argument("--peers", type=Path, default=None, help="a Python that has the peers' packages installed")
     args = parser.parse_args()
     if args.write and (args.gpu or args.sample or args.half != JUDGING):
@@ -65,7 +65,7 @@ def _judge(args: argparse.Namespace) -> None:
         dated = f"Judged on {date}: {len(rows):,} products."
         written.fill(written.PAGE, "figures", [dated, "", *table_lines(rows)])
         written.fill(written.PAGE, "experts", experts.table_lines(list(experts.priced())))
-        written.fill(written.README, "elsewhere", written.short_lines(rows))
+        written.fill(written.FIGURES, "elsewhere", written.short_lines(rows))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Files and pages that hold what was judged: the held-against file of the package, the page of figures, the README."""
+"""Files and pages that hold what was judged: the held-against file of the package, the pages of figures."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from benchmarks.elsewhere.judge import CLASSES, SMALL, Judged, by_gpu_and_type, 
 from constrint.kernels.gemm.library.held import FILE
 
 ROOT = Path(__file__).parents[2]
-PAGE, README = ROOT / "docs" / "explanations" / "elsewhere.md", ROOT / "README.md"
+PAGE, FIGURES = ROOT / "docs" / "explanations" / "elsewhere.md", ROOT / "docs" / "figures.md"
 PICTURE = PAGE.with_suffix(".png")
 #: Significant digits of figures.
 DIGITS = 3
@@ -60,7 +60,7 @@ def source_of(rows: Iterable[Judged]) -> str:
 
 
 def short_lines(rows: Sequence[Judged]) -> list[str]:
-    """The README's table: a row per GPU, its types together but those whose times may include quantising."""
+    """The table of `FIGURES`: a row per GPU, its types together but those whose times may include quantising."""
     rows = [row for row in rows if row.time.what != QUANTISES]
     lines = [f"Judged on {today()}: {len(rows):,} products.", ""]
     lines += ["| GPU | products | below 10 us | from 10 us | eight in ten from 10 us |", "|---|---|---|---|---|"]

@@ -45,8 +45,8 @@ CACHES = Path(tempfile.gettempdir())
 EACH = ("cuda", "descriptor", "pointer", "skinny", "library", "library+pointwise")
 #: Calls before a case is timed.
 FIRST_CALLS = 3
-#: Share of `--seconds` in which kernels are compiled, and seconds that a process takes to begin, about.
-PREPARING, BEGINNING_S = 0.7, 12.0
+#: Share of `--seconds` in which kernels are compiled.
+PREPARING = 0.55
 #: Bytes that torch may keep in a process that compiles, many of which share a GPU.
 KEPT_BYTES = 1 << 31
 #: Spread over median beyond which a figure of a table is called disturbed.

@@ -71,7 +71,7 @@ def main() -> int:
     if args.sanitizer:
         from benchmarks.launches.sanitized import run_sanitized
 
-        return run_sanitized(args.device, args.part, args.seconds)
+        return run_sanitized(args.device, args.part, args.seconds, args.kind)
     if args.only:
         from benchmarks.launches.group import run_group
 

@@ -42,7 +42,9 @@ class Sums(NamedTuple):
 def share_of_sums(dtype: torch.dtype, precision: str, depth: int) -> float:
     """Error of a sum of `depth` products, as a share of the sum of their absolute values.
 
-    Matrix units add 32 bytes along K at a time and cut to a fraction of 23 bits (fp8: 13 bits, sums of 128 in fp32).
+    Matrix units add 32 bytes along K at a time and cut to a fraction of 23 bits. fp8: 33 addends are cut to 13 bits
+    below the largest, and four such steps are added up before their sum goes to fp32, so that 33 (1 + 2 + 3 + 4) / 4
+    units of the sum may be lost.
     fp32 as three tf32 or six bf16 products drops the smallest of them; tf32 cuts operands to a fraction of 10 bits.
     """
     if dtype == torch.float64:
@@ -50,11 +52,11 @@ def share_of_sums(dtype: torch.dtype, precision: str, depth: int) -> float:
     if not dtype.is_floating_point:
         return 0.0
     if dtype.itemsize == 1:
-        return 2.0**-13 * 5 + 2.0**-23 * depth / 32
+        return 2.0**-13 * 83 + 2.0**-23 * depth / 32
     steps = 2.0**-23 * (4 + depth * dtype.itemsize / 16)
     if dtype != torch.float32:
         return steps
-    return steps + (2.0**-9 if precision == "tf32" else 2.0**-20)
+    return steps + (2.0**-9 if precision == "high" else 2.0**-20)
 
 
 def sums_of(a: Tensor, b: Tensor, *, precision: str, is_exact: bool) -> Sums:
@@ -116,7 +118,7 @@ def worst_of(
     Args:
         out: The result.
         exact, bound: Exact values and bounds in fp64.
-        before: What was activated, for values at minus infinity.
+        before: What was activated, for values at minus infinity; NaN where a result is not finite, whichever it is.
     """
     if out.shape != exact.shape:
         return f"shape {tuple(out.shape)}, expected {tuple(exact.shape)}"
@@ -126,6 +128,8 @@ def worst_of(
     if out.dtype.is_floating_point:
         low, high, seen = low.to(out.dtype).double(), high.to(out.dtype).double(), out.double()
         right = (seen >= low) & (seen <= high) | (exact.isnan() & seen.isnan())
+        if before is not None:
+            right |= before.isnan() & ~seen.isfinite()
         if before is not None and activation in VANISHING:
             right |= (before == -torch.inf) & (seen.isnan() | (seen == 0))
     else:

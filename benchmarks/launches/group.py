@@ -175,8 +175,9 @@ class Group:
         self.outcome.launches += 1
         self.outcome.counts[f"{self.drawn.kind} {how}"] += 1
         self.outcome.counts[f"values {mode}"] += 1
-        if isinstance(out, Guarded) and not out.is_guard_kept():
-            self._fail(mode, how, "memory beside the result was written")
+        beside = out.written_beside() if isinstance(out, Guarded) else []
+        if beside:
+            self._fail(mode, how, f"bytes beside the result were written: {beside}, by {self.drawn.chosen}")
         why = worst_of(_tensor(out), exact[0], exact[1], exact[2], self.drawn.activation)
         if why:
             self._fail(mode, how, why)

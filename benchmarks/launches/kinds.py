@@ -43,6 +43,7 @@ class Drawn:
         grads: Operands whose gradients are compared; `gradient` computes them from operands and the result's gradient.
         fills: Values of operands that are not drawn like others: name -> a function of the generator and the mode.
         in_graphs: Whether the call can be captured.
+        chosen: The configuration, once it was drawn.
     """
 
     kind: str
@@ -57,6 +58,7 @@ class Drawn:
     gradient: Callable[[Operands, Tensor, bool], dict[str, tuple[Tensor, Tensor]]] | None = None
     fills: dict[str, Callable[[torch.Generator, str], Tensor]] = field(default_factory=dict)
     in_graphs: bool = True
+    chosen: dict[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
         tensors = ", ".join(f"{name}={place}" for name, place in self.places.items())
@@ -422,4 +424,4 @@ def drawn_direct(draw: random.Random, *, kernel: str = "") -> Drawn:
 
     shown = {key: value for key, value in end.items() if key not in ("bias", "c") and value is not None}
     text = f"gemm.{kernel} {shown} config drawn by {seed}, out {place}"
-    return Drawn("direct", text, places, call, exact, end["activation"], precision, repeats=True)
+    return Drawn("direct", text, places, call, exact, end["activation"], precision, repeats=True, chosen=chosen)

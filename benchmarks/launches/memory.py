@@ -115,14 +115,15 @@ class Guarded:
         """Fill the tensor and everything around it."""
         self.whole.fill_(POISON)
 
-    def is_guard_kept(self) -> bool:
-        """Whether nothing was written but the tensor itself."""
+    def written_beside(self) -> list[int]:
+        """Places of the first bytes that were written beside the tensor, counted from its first one."""
         inside = torch.zeros(self.whole.shape, dtype=torch.bool, device=self.whole.device)
         size = self.base.element_size()
         strides = [stride * size for stride in self.base.stride()]
         for byte in range(size):
             inside.as_strided(self.base.shape, strides, self.base.storage_offset() * size + byte).fill_(True)
-        return bool(((self.whole == POISON) | inside).all())
+        found = ((self.whole != POISON) & ~inside).nonzero()[:12, 0]
+        return [int(place) - int(self.base.storage_offset()) * size for place in found]
 
 
 def values_of(mode: str, place: Place, generator: torch.Generator, device: Any) -> Tensor:

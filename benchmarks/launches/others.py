@@ -62,8 +62,10 @@ def drawn_gated(draw: random.Random) -> Drawn:
             bound = bound + 1.01 * HALF_UNIT[dtype] * value.abs()
         whole = value * zs[1]
         bound = bound * zs[1].abs() + (value.abs() + bound) * errors[1] + 2.0**-23 * whole.abs() + FLUSHED
-        # At minus infinity an activation that vanishes may be 0 or NaN, and a product with it as well.
-        return whole, torch.where(whole.isfinite(), bound, 0.0), zs[0]
+        # At minus infinity an activation that vanishes may be 0 or NaN, and a product with it as well; where it is so
+        # small that fp64 has 0 for it, its product with infinity is NaN there.
+        before = torch.where((value.abs() < 2.0**-24) & zs[1].isinf(), torch.nan, zs[0])
+        return whole, torch.where(whole.isfinite(), bound, 0.0), before
 
     text = f"gated_matmul(activation={activation!r}, kernel={kernel!r}, joined={is_joined})"
     return Drawn("gated", text, places, call, exact, activation, precision, repeats=kernel != "auto")

@@ -16,16 +16,17 @@ from constrint.kernels.launch.look import SpilledError
 #: Largest side of a product: blocks at the edge and whole ones, several along K.
 SIDE = 300
 #: Products of each kernel, and draws until one is computed.
-EACH, MOST_DRAWS = 4, 40
+EACH, MANY, MOST_DRAWS = 4, 200, 40
 
 
-def run_sanitized(device: str, part: str = "1/1", seconds: float = 1e9) -> int:
+def run_sanitized(device: str, part: str = "1/1", seconds: float = 1e9, kind: str = "") -> int:
     """Launch them; the number of wrong results.
 
     Args:
         device: The device.
         part: Which part of the kernels, "1/4" for the first quarter.
         seconds: Begin nothing after this time.
+        kind: One kind alone, many times.
     """
     # Every tensor has memory of its own, so that the sanitizer sees what lies beyond it.
     os.environ["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "1"
@@ -36,7 +37,8 @@ def run_sanitized(device: str, part: str = "1/1", seconds: float = 1e9) -> int:
     ]
     makers += [(kind, KINDS[kind][1]) for kind in ("gated", "grouped", "scaled", "quantised", "gradients", "matmul")]
     outcome, begun = Outcome(), time.monotonic()
-    jobs = [(name, make, number) for number in range(EACH) for name, make in makers]
+    each = MANY if kind else EACH
+    jobs = [(name, make, number) for number in range(each) for name, make in makers if kind in ("", name)]
     for place, (name, make, number) in enumerate(jobs):
         if place % of != first - 1 or time.monotonic() - begun > seconds:
             continue
@@ -44,6 +46,7 @@ def run_sanitized(device: str, part: str = "1/1", seconds: float = 1e9) -> int:
         for attempt in range(MOST_DRAWS):
             try:
                 drawn = make(draw)
+                print(f"begins {drawn}", flush=True)
                 Group(0, place, attempt, drawn, device, outcome, draw).run_twice()
             except (RefusedError, SpilledError, ConstrintError):
                 continue

@@ -1,8 +1,9 @@
-"""The eight blocks: models of transformers with random weights, one entry each, and their inputs. Needs transformers."""
+"""The eight blocks: models of transformers with random weights, one entry each, and their inputs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from typing import Any, NamedTuple
 
 import torch
@@ -25,8 +26,7 @@ def _decoder(model: str, sizes: Mapping[str, Any], small: Mapping[str, Any], bat
     """A model that reads tokens: `<model>Model` of a `<model>Config`."""
 
     def make(layers: int, is_small: bool) -> Block:
-        import transformers
-
+        transformers = import_module("transformers")
         config = getattr(transformers, f"{model}Config")(
             **{**sizes, **(small if is_small else {})}, num_hidden_layers=layers, vocab_size=WORDS, use_cache=False
         )
@@ -40,8 +40,7 @@ def _tokens(batch: tuple[int, int], is_small: bool) -> dict[str, Tensor]:
 
 
 def _bert(layers: int, is_small: bool) -> Block:
-    import transformers
-
+    transformers = import_module("transformers")
     sizes = {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4} if is_small else {}
     dropped = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     config = transformers.BertConfig(**sizes, **dropped, num_hidden_layers=layers, vocab_size=WORDS)
@@ -49,8 +48,7 @@ def _bert(layers: int, is_small: bool) -> Block:
 
 
 def _vit(layers: int, is_small: bool) -> Block:
-    import transformers
-
+    transformers = import_module("transformers")
     sizes = {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4, "image_size": 32} if is_small else {}
     config = transformers.ViTConfig(**sizes, num_hidden_layers=layers)
     images = torch.randn(2 if is_small else 32, 3, config.image_size, config.image_size)
@@ -58,8 +56,7 @@ def _vit(layers: int, is_small: bool) -> Block:
 
 
 def _t5(layers: int, is_small: bool) -> Block:
-    import transformers
-
+    transformers = import_module("transformers")
     sizes = {"d_model": 64, "d_ff": 96, "num_heads": 4, "d_kv": 16} if is_small else {}
     large = {"d_model": 1024, "d_ff": 2816, "num_heads": 16, "d_kv": 64}  # flan-t5-large
     ending = {"feed_forward_proj": "gated-gelu", "dropout_rate": 0.0}
@@ -68,19 +65,17 @@ def _t5(layers: int, is_small: bool) -> Block:
 
 
 def _whisper(layers: int, is_small: bool) -> Block:
-    import transformers
-    from transformers.models.whisper.modeling_whisper import WhisperEncoder
-
+    transformers = import_module("transformers")
+    encoder = import_module("transformers.models.whisper.modeling_whisper").WhisperEncoder
     sizes = {"d_model": 64, "encoder_ffn_dim": 96, "encoder_attention_heads": 4, "max_source_positions": 16}
     medium = {"d_model": 1024, "encoder_ffn_dim": 4096, "encoder_attention_heads": 16}
     config = transformers.WhisperConfig(**(sizes if is_small else medium), encoder_layers=layers, dropout=0.0)
     sound = torch.randn(2 if is_small else 4, config.num_mel_bins, 2 * config.max_source_positions)
-    return Block(WhisperEncoder(config), {"input_features": sound})
+    return Block(encoder(config), {"input_features": sound})
 
 
 def _gpt2(layers: int, is_small: bool) -> Block:
-    import transformers
-
+    transformers = import_module("transformers")
     sizes = {"n_embd": 64, "n_head": 4} if is_small else {"n_embd": 1024, "n_head": 16}  # gpt2-medium
     dropped = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
     ends = {"bos_token_id": 0, "eos_token_id": 0, "use_cache": False}

@@ -140,6 +140,7 @@ class Trained:
         wide.zero_grad(set_to_none=True)
         exact.backward(self.gradient.float())
         right = {n: p.grad for n, p in wide.named_parameters() if p.grad is not None}
+        least = 0.01 * statistics.median(float(t.double().norm()) for t in right.values())
         errors, of_gradients = [], []
         for run, model in zip(self.runs, (self.before, self.after), strict=True):
             out = self.step(run)
@@ -147,7 +148,8 @@ class Trained:
             found = {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
             if found.keys() != right.keys():
                 return {"outcome": "gradients are missing"}
-            of_gradients.append({n: _apart(found[n], right[n]) for n in right})
+            # A gradient may be nothing but rounding, that of a key's bias for one: see `least`.
+            of_gradients.append({n: _apart(found[n], right[n], least) for n in right})
             with torch.no_grad():
                 errors.append(_apart(self.output(run), exact))
         of_step, of_forward, after_step, after_forward = errors
@@ -186,11 +188,10 @@ class Trained:
             torch.cuda.synchronize()
 
 
-def _apart(found: Any, right: Any) -> float:
-    """The relative distance of two tensors in the 2-norm; infinite where one is not finite."""
-    distance = float(
-        (found.detach().double() - right.detach().double()).norm() / (right.detach().double().norm() + 1e-30)
-    )
+def _apart(found: Any, right: Any, least: float = 1e-30) -> float:
+    """The distance of two tensors over the norm of the second, or `least`; infinite where one is not finite."""
+    wide = right.detach().double()
+    distance = float((found.detach().double() - wide).norm()) / max(float(wide.norm()), least)
     return distance if distance == distance else float("inf")
 
 
@@ -199,5 +200,5 @@ def trials_wait() -> Iterator[None]:
     """Calls inside compile the candidates of trials, but time none of them: other processes use the GPU, too."""
     from constrint.kernels.launch.plan.trial import CurrentDevice
 
-    with mock.patch.object(CurrentDevice, "is_captured", lambda self: True):
+    with mock.patch.object(CurrentDevice, "is_captured", return_value=True):
         yield

@@ -1,21 +1,18 @@
 """Fit the cost model of the recurrent CUDA kernels to measured loops, and judge it on sizes that were left out.
 
     python -m benchmarks.rnn.fit_cuda benchmarks/results/h200/rnn_cuda_space.csv --gpu h200
-    python -m benchmarks.rnn.fit_cuda benchmarks/results/h200/rnn_cuda_space.csv --gpu h200 --rows new.jsonl --write
+    python -m benchmarks.rnn.fit_cuda benchmarks/results/h200/rnn_cuda_space.csv --gpu h200 --write
 
 Fits the figures of `constrint/kernels/rnn/cuda/step.json`, which `--write` replaces, by least squares over the
 logarithms of the times of loops; slow configurations count less. Then each layer is judged by figures that are fitted
 without it and a sixth of the others: the median error of its times, and how fast the configuration is that would be
-chosen, as a share of the fastest. `--rows` first makes the table anew of lines of JSON with the macros of a kernel
-(`c`), `B`, `N`, `save` and `ms`. Needs scipy.
+chosen, as a share of the fastest. `python -m benchmarks.rnn.measure_cuda` makes the table. Needs scipy.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
 import json
-import statistics
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,48 +22,26 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import least_squares
 
+from benchmarks.harness.loops import Judgement, fitted_figures, print_judged
 from benchmarks.harness.table import read_rows
 from constrint.hwmodels import GpuModel, load_gpu, nulls
 from constrint.kernels.rnn.cells import CELLS
 from constrint.kernels.rnn.cuda import cost
-from constrint.kernels.rnn.cuda.shape import (
-    DTYPE_NUMBERS,
-    FENCE,
-    GRID,
-    RING,
-    STREAMING_WINDOW,
-    VECTOR_BYTES,
-    VECTORS_OF_PAIR,
-    WINDOW,
-)
 from constrint.kernels.rnn.cuda.spec import HARMLESS_SPILL_BYTES, SPECS
 from constrint.kernels.rnn.spec import workload_of
 from constrint.model import Var
 from constrint.select import Workload
 from constrint.select.core_space import BlockColumns
 from constrint.select.cost import LAUNCH_S
-from constrint.select.workload import ELEMENT_BYTES
 
 TIME = 1024
-DTYPES = {number: name for name, number in DTYPE_NUMBERS.items()}
 LAYER = ("cell", "batch", "heads", "head_dim", "dtype", "direction")
-#: Macro of the device code -> column of the table.
-MACROS = {
-    "PLACEMENT": "placement",
-    "UNITS": "units",
-    "TILE_BATCH": "tile_batch",
-    "TILES": "num_tiles",
-    "WARPS_ROWS": "warps_rows",
-    "WARPS_DEPTH": "warps_depth",
-    "REGISTER_PAIRS": "register_pairs",
-    "STREAMED_PAIRS": "streamed_pairs",
-    "PREFETCH": "prefetch",
-}
-KEYS = (*MACROS.values(), "recompute")
-#: Macros that no configuration changes: loops that were timed with other values are left out.
-USUAL = {"WINDOW": WINDOW, "RING": RING, "FENCE": FENCE}
+#: Parameters of a kernel, as columns of the table.
+KEYS = (
+    *("placement", "units", "tile_batch", "num_tiles", "warps_rows", "warps_depth"),
+    *("register_pairs", "streamed_pairs", "prefetch", "recompute"),
+)
 RESULTS = ("registers", "spill_bytes", "smem_bytes", "loop_ms")
 #: What a figure starts at; parts that the counts are good for begin at one.
 START = {"fixed": 150.0, "cluster": 400.0, "grid": 900.0, "grid_blocks": 1.0, "poll_chain": 30.0, "loads": 1500.0}
@@ -74,8 +49,6 @@ START = {"fixed": 150.0, "cluster": 400.0, "grid": 900.0, "grid_blocks": 1.0, "p
 FOLDS = 6
 #: Bytes that a thread spills, from and to.
 SPILLED = ((0, 0), (1, 32), (33, 64), (65, 128), (129, 256), (257, 999))
-#: Relative error from which on a configuration counts less than its square.
-OUTLIER = 0.1
 
 
 @dataclass(frozen=True)
@@ -121,6 +94,10 @@ class Loops:
         step = cost.step_clk(self.parts, figures, self.columns, self.sharing)["step"]
         return np.asarray(self.rounds * TIME * step / self.clock_hz + self.other_s)
 
+    def judged(self, figures: Mapping[str, Mapping[str, float]]) -> Judgement:
+        """Quality of the figures of both directions on these loops."""
+        return Judgement.of(f"{self.name} {self.direction}", self.predicted(figures[self.direction]), self.seconds)
+
     @property
     def weights(self) -> NDArray[np.float64]:
         """Weight of each loop: fast ones count most, those of a layer with many loops less."""
@@ -143,25 +120,6 @@ class Loops:
             other_s=join(lambda each: each.other_s),
             seconds=join(lambda each: each.seconds),
         )
-
-
-@dataclass(frozen=True)
-class Judgement:
-    """Quality of figures on one layer and direction: errors of the times, and fastest over chosen."""
-
-    name: str
-    median_error: float
-    worst_error: float
-    share: float
-
-    @staticmethod
-    def of(loops: Loops, figures: Mapping[str, float]) -> Judgement:
-        """Of measured loops."""
-        predicted = loops.predicted(figures)
-        error = np.abs(predicted / loops.seconds - 1.0)
-        share = float(loops.seconds.min() / loops.seconds[int(np.argmin(predicted))])
-        name = f"{loops.name} {loops.direction}"
-        return Judgement(name, float(np.median(error)), float(error.max()), share)
 
 
 def workload_of_row(row: Mapping[str, str]) -> Workload:
@@ -196,18 +154,12 @@ def print_spilled(path: Path, gpu: GpuModel, figures: Mapping[str, Mapping[str, 
 
 def fit(loops: Sequence[Loops]) -> dict[str, float]:
     """Figures of one direction, none below zero."""
-    start = np.array([START.get(name, 1.0) for name in cost.FIGURES])
     every, weights = Loops.joined(loops), np.concatenate([each.weights for each in loops])
 
-    def errors(scaled: NDArray[np.float64]) -> NDArray[np.float64]:
-        figures = dict(zip(cost.FIGURES, scaled * start, strict=True))
+    def errors(figures: Mapping[str, float]) -> NDArray[np.float64]:
         return np.asarray(weights * np.log(every.predicted(figures) / every.seconds))
 
-    found = least_squares(errors, np.ones(len(start)), bounds=(0, np.inf), loss="soft_l1", f_scale=OUTLIER)
-    return {
-        n: float(f"{value:.3g}") if value > 1e-3 else 0.0
-        for n, value in zip(cost.FIGURES, found.x * start, strict=True)
-    }
+    return fitted_figures(cost.FIGURES, START, errors, least=1e-3)
 
 
 def fitted(loops: Iterable[Loops]) -> dict[str, dict[str, float]]:
@@ -222,54 +174,8 @@ def left_out(loops: Sequence[Loops]) -> list[Judgement]:
     for first in range(FOLDS):
         away = set(names[first::FOLDS])
         others = fitted(each for each in loops if each.name not in away)
-        judged += [Judgement.of(each, others[each.direction]) for each in loops if each.name in away]
+        judged += [each.judged(others) for each in loops if each.name in away]
     return judged
-
-
-def print_judged(what: str, judged: Sequence[Judgement]) -> None:
-    """A line for each, and a summary."""
-    print(f"# {what}: median and largest error of times, fastest / chosen")
-    for each in judged:
-        print(f"  {each.name:40} {each.median_error:6.1%} {each.worst_error:6.1%} {each.share:6.3f}")
-    shares = [each.share for each in judged]
-    errors = statistics.median(each.median_error for each in judged)
-    print(f"  all: median error {errors:.1%}, chosen {statistics.geometric_mean(shares):.3f}, worst {min(shares):.3f}")
-
-
-def write_table(lines: Iterable[str], path: Path, note: str) -> None:
-    """Make the table of lines of JSON; of loops that were timed several times the last counts."""
-    rows: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for line in lines:
-        read = json.loads(line)
-        if "c" not in read or not read.get("ms") or not _is_usual(read["c"]):
-            continue
-        row = _row(read)
-        rows[tuple(row[name] for name in (*LAYER, *KEYS))] = row
-    with path.open("w", newline="") as file:
-        file.write(f"# {note}\n")
-        writer = csv.DictWriter(file, (*LAYER, *KEYS, *RESULTS), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows.values())
-
-
-def _is_usual(macros: Mapping[str, int]) -> bool:
-    """Whether nothing but what a configuration says was changed; these macros count on the grid alone."""
-    usual = USUAL | ({"WINDOW": STREAMING_WINDOW} if macros["STREAMED_PAIRS"] else {})
-    return macros["PLACEMENT"] != GRID or all(macros.get(name, value) == value for name, value in usual.items())
-
-
-def _row(read: Mapping[str, Any]) -> dict[str, Any]:
-    c = read["c"]
-    direction = "backward" if c["IS_BACKWARD"] else "forward"
-    dtype = DTYPES[c["DTYPE"]] if "DTYPE" in c else "bf16" if c["IS_BF16"] else "fp16"
-    layer = (tuple(CELLS)[c["CELL"]], read["B"], read["N"], c["HEAD_DIM"], dtype, direction)
-    values = {column: c[macro] for macro, column in MACROS.items()}
-    depth = c["HEAD_DIM"] * (CELLS[layer[0]].num_gates if c["IS_BACKWARD"] else 1)
-    pairs = depth // (VECTORS_OF_PAIR * VECTOR_BYTES // ELEMENT_BYTES[dtype])
-    values["register_pairs"] = min(values["register_pairs"], -(-pairs // c["WARPS_DEPTH"]))
-    row = dict(zip(LAYER, layer, strict=True)) | values | {"recompute": int(not read.get("save"))}
-    taken = (read["regs"], read["spill"], read["smem"], f"{read['ms']:.4f}")
-    return row | dict(zip(RESULTS, taken, strict=True))
 
 
 def main() -> None:
@@ -277,16 +183,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("table", type=Path)
     parser.add_argument("--gpu", required=True)
-    parser.add_argument("--rows", type=Path, nargs="*", help="lines of JSON of which the table is made anew")
-    parser.add_argument("--note", default="measured: one H200, 1980 MHz; kernels alone, T=1024", help="of the table")
     parser.add_argument("--write", action="store_true", help="replace the figures in use")
     args = parser.parse_args()
-    if args.rows:
-        write_table((line for path in args.rows for line in path.read_text().splitlines()), args.table, args.note)
     loops = read_loops(args.table, load_gpu(args.gpu))
     figures = fitted(loops)
     print(json.dumps(figures, indent=1))
-    print_judged("fitted to all", [Judgement.of(each, figures[each.direction]) for each in loops])
+    print_judged("fitted to all", [each.judged(figures) for each in loops])
     print_spilled(args.table, load_gpu(args.gpu), figures)
     print_judged("each by a fit without it and some others", left_out(loops))
     if args.write:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,8 +21,8 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import least_squares
 
+from benchmarks.harness.loops import Judgement, fitted_figures, print_judged
 from benchmarks.harness.table import read_rows
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.registry import load_spec
@@ -37,8 +36,6 @@ from constrint.select.cost import LAUNCH_S
 Row = Mapping[str, str]
 #: What a figure starts at; parts that the counts are good for begin at one.
 START = {"fixed": 2000.0, "chunks": 100.0, "later_chunks": 300.0, "refill": 300.0, "together": 100.0}
-#: Relative error from which on a loop counts less than its square.
-OUTLIER = 0.1
 #: Bytes that a thread spills, from and to.
 SPILLED = ((0, 0), (1, HARMLESS_SPILL_BYTES), (HARMLESS_SPILL_BYTES + 1, 9999))
 
@@ -82,6 +79,10 @@ class Loops:
         """Seconds of the whole loops."""
         return np.asarray(self.steps * cost.step_clk(self.parts, figures)["step"] / self.clock_hz + self.other_s)
 
+    def judged(self, figures: Mapping[str, float]) -> Judgement:
+        """Quality of figures on these loops."""
+        return Judgement.of(str(self.workload), self.predicted(figures), self.seconds)
+
     def errors(self, figures: Mapping[str, float]) -> NDArray[np.float64]:
         """Logarithms of predicted over measured times; fast loops count most."""
         weights = self.seconds.min() / self.seconds
@@ -115,29 +116,7 @@ def loops_of(gpu: GpuModel, rows: Sequence[Row], least: int = 0, most: int = HAR
 
 def fit(loops: Sequence[Loops]) -> dict[str, float]:
     """Figures, none below zero."""
-    start = np.array([START.get(name, 1.0) for name in cost.FIGURES])
-
-    def errors(scaled: NDArray[np.float64]) -> NDArray[np.float64]:
-        figures = dict(zip(cost.FIGURES, scaled * start, strict=True))
-        return np.concatenate([each.errors(figures) for each in loops])
-
-    found = least_squares(errors, np.ones(len(start)), bounds=(0, np.inf), loss="soft_l1", f_scale=OUTLIER)
-    return {n: float(f"{value:.3g}") for n, value in zip(cost.FIGURES, found.x * start, strict=True)}
-
-
-def print_judged(what: str, judged: Sequence[tuple[Loops, Mapping[str, float]]]) -> None:
-    """A line for each layer with the figures that judge it, and a summary."""
-    print(f"# {what}: median and largest error of times, fastest / chosen, predicted of the first choice / fastest")
-    medians, shares = [], []
-    for loops, figures in judged:
-        predicted, seconds = loops.predicted(figures), loops.seconds
-        error = np.abs(predicted / seconds - 1.0)
-        medians.append(float(np.median(error)))
-        shares.append(float(seconds.min() / seconds[int(np.argmin(predicted))]))
-        first = predicted.min() / seconds.min()
-        print(f"  {loops.workload!s:52} {medians[-1]:6.1%} {error.max():6.1%} {shares[-1]:6.3f} {first:6.3f}")
-    chosen = statistics.geometric_mean(shares)
-    print(f"  all: median error {statistics.median(medians):.1%}, chosen {chosen:.3f}, worst {min(shares):.3f}")
+    return fitted_figures(cost.FIGURES, START, lambda figures: np.concatenate([each.errors(figures) for each in loops]))
 
 
 def print_spilled(gpu: GpuModel, rows: Sequence[Row], figures: Mapping[str, float]) -> None:
@@ -179,10 +158,10 @@ def main() -> None:
     loops = loops_of(gpu, rows)
     figures = fit(loops)
     print(json.dumps(figures, indent=1))
-    print_judged("fitted to all", [(each, figures) for each in loops])
+    print_judged("fitted to all", [each.judged(figures) for each in loops])
     print_judged(
         "each by a fit to the others",
-        [(each, fit([other for other in loops if other is not each])) for each in loops],
+        [each.judged(fit([other for other in loops if other is not each])) for each in loops],
     )
     print_spilled(gpu, rows, figures)
     print_beside_cuda(gpu, rows, loops, figures)

@@ -1,7 +1,9 @@
 """Loads GPU models: by name from the user's own files and those that ship with constrint, or by path.
 
-A file is put together with its base (`base.py`) and passes three stages: the schema's types (`explain` turns a
-violation into an error with the way out), the checks that types cannot express (`checks.py`), and the vendor's own.
+A file with `base: NAME` takes `arch`, `sm`, `memory.l1` and `matrix` from that GPU, key by key, with the sources and
+unconfirmed entries that belong to them; whatever belongs to the device (`device`, `memory.l2`, `memory.dram`,
+`compute`) it states itself. It then passes three stages: the schema's types (`explain` turns a violation into an error
+with the way out), the checks that types cannot express (`checks.py`), and the vendor's own.
 """
 
 from __future__ import annotations
@@ -18,7 +20,6 @@ import msgspec
 
 from constrint.errors import HardwareModelError, UnknownNameError, UsageError, shortened
 from constrint.hwmodels import names
-from constrint.hwmodels.base import find_base, merge
 from constrint.hwmodels.checks import findings
 from constrint.hwmodels.parse import read_yaml
 from constrint.hwmodels.schema import GpuModel
@@ -27,6 +28,9 @@ from constrint.hwmodels.vendors import BUILT_IN, Vendor, get_vendor
 
 #: Largest m or n of a matrix instruction; bounds how far `[8, 16, ..., 256]` is written out.
 MAX_SIZE = 4096
+
+#: Paths of the blocks that a base gives.
+_INHERITED = ("arch", "sm", "memory.l1", "matrix")
 
 
 def load_gpu(name_or_path: str | Path) -> GpuModel:
@@ -102,12 +106,107 @@ def _ships(path: Path) -> bool:
 def _read(path: Path, above: tuple[Path, ...] = ()) -> Any:
     """A file as parsed, with what its base states; `above` are the files whose base it is."""
     raw = read_yaml(path)
-    base = find_base(raw, path, above)
+    base = _find_base(raw, path, above)
     if base is None:
         return raw
     stated = _read(base, (*above, path))
     _load_found(base)  # the base is checked first: its errors are its own
-    return merge(raw, stated, path)
+    return _merge(raw, stated, path)
+
+
+def _find_base(raw: Any, path: Path, above: tuple[Path, ...]) -> Path | None:
+    """The file that `base` names; None where a file names none.
+
+    Args:
+        raw: The parsed file, from which the key is taken.
+        path: The file.
+        above: Files that name this one as their base.
+
+    Raises:
+        HardwareModelError: When there is no such GPU, or the file is its own base.
+    """
+    if not isinstance(raw, dict) or "base" not in raw:
+        return None
+    name = raw.pop("base")
+    if not isinstance(name, str):
+        raise HardwareModelError(f"{path}: base: must be the name of a GPU, in quotes; it is {name!r}.")
+    try:
+        base = names.find(name, shipped_first=True)
+    except UnknownNameError as error:
+        raise HardwareModelError(f"{path}: base: {error}") from None
+    if base.resolve() in [file.resolve() for file in (path, *above)]:
+        raise HardwareModelError(f"{path}: base: {shortened(name)} leads back to this file; name another GPU.")
+    return base
+
+
+def _merge(raw: dict[str, Any], base: dict[str, Any], path: Path) -> dict[str, Any]:
+    """The file with the base's blocks; a key that the file states stays as it is.
+
+    Args:
+        raw: The parsed file without `base`.
+        base: The base's, which loads.
+        path: The file, for messages.
+
+    Raises:
+        HardwareModelError: When the two are of different vendors, or one source key has two texts.
+    """
+    if raw.get("vendor") != base["vendor"]:
+        raise HardwareModelError(
+            f"{path}: base: {base['name']} is of the vendor {base['vendor']}; a base is of the file's own."
+        )
+    merged = dict(raw)
+    used: dict[str, None] = {}
+    taken: set[str] = set()
+    for block in _INHERITED:
+        *outer, key = block.split(".")
+        above, base_above = merged, base
+        for step in outer:
+            above[step] = dict(inner) if isinstance(inner := above.get(step, {}), dict) else inner
+            above, base_above = above[step], base_above[step]
+        own, other = (above.get(key, {}), base_above[key]) if isinstance(above, dict) else (None, {})
+        if not isinstance(own, dict):
+            continue  # the schema says what is wrong with it
+        missing = {inner: value for inner, value in other.items() if inner not in own and inner != "sources"}
+        if missing:
+            used |= dict.fromkeys(other["sources"])
+            taken |= set(_paths(missing, block))
+            stated = own.get("sources", [])
+            sources = [*dict.fromkeys([*stated, *other["sources"]])] if isinstance(stated, list) else stated
+            above[key] = {**own, **missing, "sources": sources}
+    _take_texts(merged, base, used, taken, path)
+    notes = raw.get("notes", [])
+    if isinstance(notes, list):
+        merged["notes"] = [
+            *notes,
+            f"what this file does not state of {', '.join(_INHERITED)} is that of {base['name']}",
+        ]
+    return merged
+
+
+def _take_texts(
+    merged: dict[str, Any], base: dict[str, Any], used: dict[str, None], taken: set[str], path: Path
+) -> None:
+    """Add the texts of the sources that came with blocks, and the unconfirmed entries of inherited keys."""
+    own = merged.get("sources", {})
+    if isinstance(own, dict):
+        for key in used:
+            if own.get(key, base["sources"][key]) != base["sources"][key]:
+                raise HardwareModelError(
+                    f"{path}: sources.{key}: the base has another text for this key; give yours another name."
+                )
+        merged["sources"] = {**own, **{key: base["sources"][key] for key in used}}
+    entries = merged.get("unconfirmed", [])
+    if isinstance(entries, list):
+        inherited = [entry for entry in base["unconfirmed"] if entry.partition(":")[0].strip() in taken]
+        merged["unconfirmed"] = [*entries, *inherited]
+
+
+def _paths(value: Any, path: str) -> Iterator[str]:
+    """Paths of all keys below a block."""
+    for key, inner in value.items():
+        yield f"{path}.{key}"
+        if isinstance(inner, dict):
+            yield from _paths(inner, f"{path}.{key}")
 
 
 def check_file(path: Path) -> tuple[GpuModel | None, list[str]]:

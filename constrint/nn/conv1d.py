@@ -27,16 +27,23 @@ class Conv1D(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Compute (..., out) of (..., in)."""
-        weight, bias = self.weight, self.bias
-        is_ours = not is_compiling() and x.is_cuda and x.dtype in DTYPES and x.dtype == weight.dtype == bias.dtype
-        is_ours = is_ours and x.shape[-1] == weight.shape[0] and not torch.is_autocast_enabled("cuda")
-        if is_ours and recurs(x, weight, None):
-            return matmul(x, weight, bias)
+        found = run_conv1d(x, self.weight, self.bias, None)
+        if found is not None:
+            return found
         out: Tensor = self.original.forward(self, x)
         return out
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         return _rebuilt, (self.original,), self.__dict__
+
+
+def run_conv1d(x: Tensor, weight: Tensor, bias: Tensor, activation: str | None) -> Tensor | None:
+    """activation(x @ weight + bias) by `matmul`; None where torch runs the call."""
+    is_ours = not is_compiling() and x.is_cuda and x.dtype in DTYPES and x.dtype == weight.dtype == bias.dtype
+    is_ours = is_ours and x.shape[-1] == weight.shape[0] and not torch.is_autocast_enabled("cuda")
+    if is_ours and recurs(x, weight, activation):
+        return matmul(x, weight, bias, activation=activation)
+    return None
 
 
 @lru_cache(maxsize=64)

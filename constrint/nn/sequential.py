@@ -8,12 +8,11 @@ from typing import Any
 from torch import nn
 from torch.compiler import is_compiling
 
+from constrint.nn.activations import activation_of
 from constrint.nn.linear import Linear, run
 
 #: Hooks of all modules, which torch calls around every call.
 _GLOBAL_HOOKS = tuple(f"_global_{name}_hooks" for name in ("backward", "backward_pre", "forward", "forward_pre"))
-#: Modules of torch by the activations that a product can end in; GELU has two.
-_ACTIVATIONS: dict[type[nn.Module], str] = {nn.ReLU: "relu", nn.SiLU: "silu", nn.Sigmoid: "sigmoid", nn.Tanh: "tanh"}
 
 
 class Sequential(nn.Sequential):
@@ -25,7 +24,7 @@ class Sequential(nn.Sequential):
 
     def forward(self, input: Any) -> Any:
         """Run the modules in order."""
-        if is_compiling() or _are_hooked_globally():
+        if is_compiling() or are_hooked_globally():
             return super().forward(input)  # type: ignore[no-untyped-call]
         modules = iter(self)
         for module in modules:
@@ -52,17 +51,6 @@ def _through(module: nn.Module, rest: Iterator[nn.Module], x: Any) -> Any:
     return run(x, module.weight, module.bias, activation)
 
 
-def activation_of(module: nn.Module) -> str | None:
-    """The name of the activation that a module computes, if a product can end in it.
-
-    An activation in place overwrites what nobody sees.
-    """
-    kind = type(module)
-    if kind is nn.GELU:
-        return {"none": "gelu", "tanh": "gelu_tanh"}.get(str(module.approximate))
-    return _ACTIVATIONS.get(kind)
-
-
 def is_hooked(module: nn.Module) -> bool:
     """Whether code of others runs before or after the module's own."""
     hooks: Any = module
@@ -70,5 +58,6 @@ def is_hooked(module: nn.Module) -> bool:
     return bool(has_hooks) or "forward" in module.__dict__
 
 
-def _are_hooked_globally() -> bool:
+def are_hooked_globally() -> bool:
+    """Whether code of others runs around every module."""
     return any(getattr(nn.modules.module, name) for name in _GLOBAL_HOOKS)

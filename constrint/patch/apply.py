@@ -25,7 +25,9 @@ def patch(
     Args:
         model: The model, on any device.
         linear: Replace `torch.nn.Linear`, and GPT-2's `Conv1D`.
-        activations: Let linear layers in a `torch.nn.Sequential` end in the activation that follows them.
+        activations: Let linear layers in a `torch.nn.Sequential`, or in any module that calls its children one after
+            the other, end in the activation that follows them, alone or as a gated pair, and let the gate of
+            transformers' layers of experts be one pass.
         recurrent: Replace `torch.nn.LSTM`, `GRU` and `RNN`.
 
     Returns:

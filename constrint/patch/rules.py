@@ -1,7 +1,7 @@
 """Which modules are replaced, by what, and the reasons why others are left.
 
 Each rule looks at one module and returns None where the module is not of its kind, the reason why it stays, or the
-change. To replace a further kind of module (a gated MLP by one kernel), write a rule and add it to `RULES`. A change
+change. To replace a further kind of module, write a rule and add it to `RULES`. A change
 swaps the class of the module in place: parameters, buffers, hooks, names in the state dict, and the identity of all of
 these stay. Needs torch.
 """
@@ -17,9 +17,13 @@ from torch import nn
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
 from constrint import flashrnn
+from constrint.nn.activations import activation_of
 from constrint.nn.conv1d import Conv1D, conv1d_class
+from constrint.nn.experts import Experts, experts_class
 from constrint.nn.linear import Linear
-from constrint.nn.sequential import Sequential, activation_of
+from constrint.nn.mlp import Mlp, Stage, mlp_class
+from constrint.nn.sequential import Sequential
+from constrint.patch.structure import stages_of
 
 #: Dtypes of weights that this package computes with.
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
@@ -30,7 +34,7 @@ RECURRENT: dict[type[nn.Module], type[nn.Module]] = {
 }
 CELLS = {nn.LSTM: "lstm", nn.GRU: "gru"}
 #: Modules that belong to this package already.
-OURS = (Linear, Sequential, Conv1D, *RECURRENT.values())
+OURS = (Linear, Sequential, Conv1D, Mlp, Experts, *RECURRENT.values())
 
 
 class Change(NamedTuple):
@@ -100,6 +104,59 @@ def conv1d_rule(module: nn.Module) -> Verdict:
     return _own_forward(module) or _weights(module, ("weight", "bias")) or change
 
 
+def mlp_rule(module: nn.Module) -> Verdict:
+    """A module of any other class whose forward pass is children one after the other, with activations or a gate."""
+    if isinstance(module, (*OURS, nn.Sequential, nn.ModuleList, nn.ModuleDict)) or is_of_torch(module):
+        return None
+    stages = stages_of(module, is_layer)
+    if not stages:
+        return None
+    reason = _own_forward(module) or _of_layers(module, stages)
+    gains = sorted({f"{'gate' if stage.up else 'end'} {stage.activation}" for stage in stages if stage.activation})
+    names = ", ".join(gains).replace("end ", "").replace("gate ", "gated ")
+    kind: Any = type(module)
+    return reason or Change(mlp_class(kind, stages), f"linear layers end in {names} within one call")
+
+
+def is_layer(module: nn.Module | None) -> bool:
+    """Whether a child is a linear layer, or GPT-2's."""
+    return isinstance(module, nn.Linear | Conv1D) or (module is not None and isinstance(conv1d_rule(module), Change))
+
+
+def is_of_torch(module: nn.Module) -> bool:
+    """Whether the class of a module is torch's own."""
+    return type(module).__module__.partition(".")[0] == "torch"
+
+
+def _of_layers(module: nn.Module, stages: tuple[Stage, ...]) -> str:
+    """Reason to leave a module by the linear layers of its stages."""
+    names = [name for stage in stages if stage.activation for name in (stage.module, stage.up) if name]
+    layers = [module._modules[name] for name in names]
+    for layer in layers:
+        if isinstance(layer, nn.Linear) and type(layer) not in (nn.Linear, Linear):
+            return "its linear layers are of a subclass, which is not known here"
+    if len({p.dtype for p in module.parameters()}) > 1:
+        return "its weights have more than one dtype"
+    return ""
+
+
+def experts_rule(module: nn.Module) -> Verdict:
+    """A layer of experts of transformers, known by its method for the gate and by how weights are laid out."""
+    kind: Any = type(module)
+    applied = getattr(kind, "_apply_gate", None)
+    if applied is None or "gate_up_proj" not in module._parameters:
+        return None
+    if isinstance(module, Experts):
+        return ALREADY
+    activation = activation_of(getattr(module, "act_fn", module))
+    if getattr(applied, "__name__", "") != "_default_apply_gate" or not getattr(module, "is_concatenated", False):
+        return "its gate is one of its own"
+    if activation is None:
+        return "no kernel computes the activation of its gate"
+    change = Change(experts_class(kind, activation), f"the gate with {activation} is one pass")
+    return _own_forward(module) or _weights(module, ("gate_up_proj",)) or change
+
+
 def recurrent_rule(module: nn.Module) -> Verdict:
     """`torch.nn.LSTM`, `GRU` and `RNN`, exactly."""
     if not isinstance(module, nn.RNNBase):
@@ -122,6 +179,8 @@ RULES = (
     PatchRule("linear", linear_rule),
     PatchRule("linear", conv1d_rule),
     PatchRule("activations", sequential_rule),
+    PatchRule("activations", mlp_rule),
+    PatchRule("activations", experts_rule),
     PatchRule("recurrent", recurrent_rule),
 )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -18,10 +19,11 @@ from torch.nn import functional
 
 import constrint
 from constrint.kernels.gemm.backward.plans import BACKWARD
+from constrint.kernels.gemm.gated.passes import GATES, GRADIENTS, gate
 from constrint.kernels.gemm.linear import LINEARS
 from constrint.kernels.gemm.reference import ACTIVATIONS
 from constrint.nn.linear import run
-from tests.support.blocks import BLOCKS
+from tests.support.blocks import BLOCKS, Conv1D, Gated, Mlp
 
 pytestmark = [
     pytest.mark.gpu,
@@ -114,6 +116,23 @@ def test_the_plans_ran(monkeypatch: pytest.MonkeyPatch) -> None:
     assert BACKWARD.state().hits - before[1] >= 3
 
 
+@pytest.mark.filterwarnings("ignore:Deterministic behavior was enabled:UserWarning")
+def test_deterministic_algorithms_are_torch_s_in_all_calls() -> None:
+    x, weight, bias, _ = operands((256, 512, 384), torch.bfloat16)
+    layer = nn.Linear(512, 384, device="cuda", dtype=torch.bfloat16)
+    layer.weight, layer.bias = nn.Parameter(weight.detach()), nn.Parameter(bias.detach())
+    constrint.patch(layer)
+    right = functional.linear(x, weight, bias)
+    torch.use_deterministic_algorithms(True, warn_only=True)  # CUBLAS_WORKSPACE_CONFIG may be unset
+    try:
+        for _ in range(4):
+            assert torch.equal(layer(x), right)
+            with torch.no_grad():
+                assert torch.equal(layer(x), right)
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
 def test_gradients_have_the_order_of_their_tensors_and_the_same_bits_in_every_run() -> None:
     x, weight, bias, gradient = operands((2048, 256, 320), torch.bfloat16)
     found: list[tuple[Tensor, ...]] = []
@@ -153,6 +172,66 @@ def test_autocast_gives_the_types_of_torch() -> None:
         ours(x).float().square().mean().backward()
     assert ours.weight.grad is not None
     assert ours.weight.grad.dtype == torch.float32
+
+
+@pytest.mark.parametrize("is_one", [False, True], ids=["two tensors", "side by side"])
+@pytest.mark.parametrize("dtype", [*HALF_UNIT, torch.float32], ids=str)
+def test_a_gate_and_its_gradients_are_right(dtype: torch.dtype, is_one: bool) -> None:
+    """Each result is rounded once; activations of 16-bit results are right to a sixteenth of half a unit more."""
+    unit = HALF_UNIT.get(dtype, 2.0**-22)
+    for shape in ((3, 65, 264), (1, 48), (4097, 1030), (7, 13)):
+        generator = torch.Generator("cuda").manual_seed(shape[-1])
+        z, u, gradient = (2 * torch.randn(shape, device="cuda", generator=generator).to(dtype) for _ in range(3))
+        for activation in ACTIVATIONS:
+            wide = [t.double().requires_grad_() for t in (z, u)]
+            exact = ACTIVATIONS[activation](wide[0]) * wide[1]
+            right = [exact, *torch.autograd.grad(exact, wide, gradient.double())]
+            leaves = [torch.cat((z, u), -1)] if is_one else [z.clone(), u.clone()]
+            with torch.no_grad():
+                inner = gate(leaves[0], None if is_one else leaves[1], activation)
+            out = gate(leaves[0].requires_grad_(), None if is_one else leaves[1].requires_grad_(), activation)
+            found = torch.autograd.grad(out, leaves, gradient)
+            assert torch.equal(inner, out)
+            parts = found[0].chunk(2, dim=-1) if is_one else found
+            # Activations and derivatives are right to 2^-18 of what they are multiplied with.
+            scales = [(one * other).abs().double() for one, other in ((z, u), (gradient, u), (gradient, z))]
+            for given, wanted, scale in zip((out, *parts), right, scales, strict=True):
+                bound = 1.13 * unit * wanted.abs() + 2.0**-18 * scale + 2.0**-21
+                assert bool(((given.double() - wanted).abs() <= bound).all()), (shape, activation)
+    assert GATES.state().hits
+    assert GRADIENTS.state().hits
+
+
+PERCEPTRONS: dict[str, Callable[[], nn.Module]] = {
+    "silu, gated": lambda: Gated(nn.SiLU(), 512, 1280),
+    "gelu, gated": lambda: Gated(nn.GELU("tanh"), 512, 1280),
+    "gelu": lambda: Mlp(nn.GELU(), nn.Linear, 512, 1280),
+    "gelu of GPT-2": lambda: Mlp(nn.GELU("tanh"), lambda inner, outer: Conv1D(outer, inner), 512, 1280),
+}
+
+
+@pytest.mark.parametrize("name", PERCEPTRONS)
+def test_a_perceptron_and_its_gradients_are_right(name: str) -> None:
+    """Before and after the patch against fp64, without gradients (one launch) and with them (two, and a pass)."""
+    torch.manual_seed(0)
+    before = PERCEPTRONS[name]().to("cuda", torch.bfloat16)
+    exact, after = copy.deepcopy(before).double(), copy.deepcopy(before)
+    (replaced,) = (each for each in constrint.patch(after).replaced if not each.name)
+    assert "within one call" in replaced.gain
+    for shape in ((4, 96, 512), (700, 512), (1, 512)):
+        x = torch.randn(shape, device="cuda", dtype=torch.bfloat16)
+        wide, errors = exact(x.double()), []
+        for model in (before, after, after, after):
+            with torch.no_grad():
+                inner = model(x)
+            outs = inner, model(x)
+            of = torch.autograd.grad(outs[1].float().square().mean(), list(model.parameters()))
+            right = torch.autograd.grad(wide.square().mean(), list(exact.parameters()), retain_graph=True)
+            pairs = [(out, wide) for out in outs] + list(zip(of, right, strict=True))
+            errors.append([float((a.double() - b).norm() / b.norm()) for a, b in pairs])
+        for found in errors[1:]:
+            for error, usual in zip(found, errors[0], strict=True):
+                assert error <= 1.25 * usual + 2.0**-9
 
 
 @pytest.mark.parametrize("name", BLOCKS)

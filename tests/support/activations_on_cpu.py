@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import subprocess
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from torch import Tensor
 from constrint.kernels.gemm.cuda.source import FOLDER
 from constrint.kernels.gemm.epilogue.activations import NUMBERS
 from constrint.kernels.gemm.epilogue.compiled import OUTPUTS
+from tests.support.shared import files_once
 
 #: Instructions that activations take, and the CPU's in their place.
 ACTIVATING = {
@@ -26,15 +28,24 @@ ACTIVATING = {
 }
 #: The relative errors of these instructions on the GPU, as PTX states them; flushed results beside them.
 POWER_ERROR, RECIPROCAL_ERROR, TANH_ERROR = 2.0**-22, 2.0**-23, 2.0**-10.987
-#: Around the function, for g++.
+#: Types of outputs whose activations are compiled.
+ROUNDED = ("bf16", "fp16", "fp32")
+#: Before the functions, for g++, and each of them.
 BEFORE = """#include <cmath>
 #define __device__
 #define __forceinline__ inline
 """
-AFTER = """
-extern "C" void run(float* x, long long number) {
-  for (long long i = 0; i < number; ++i) x[i] = activate(x[i]);
-}
+EACH = """
+#define OUT {out}
+#define ACTIVATION {activation}
+namespace of_{name} {{
+{text}
+}}
+extern "C" void {name}(float* x, long long number) {{
+  for (long long i = 0; i < number; ++i) x[i] = of_{name}::activate(x[i]);
+}}
+#undef OUT
+#undef ACTIVATION
 """
 
 
@@ -49,16 +60,23 @@ def device_text() -> str:
     return text
 
 
-def in_cuda(x: NDArray[np.float32], activation: str, output: str, folder: Path) -> NDArray[np.float32]:
-    """What `activate` of the kernels in CUDA C++ makes of numbers, before they are rounded to the output's type."""
-    folder.mkdir(exist_ok=True, parents=True)
-    (folder / "activate.cc").write_text(BEFORE + device_text() + AFTER, encoding="utf-8")
-    macros = [f"-DOUT={OUTPUTS[output]}", f"-DACTIVATION={NUMBERS[activation]}"]
+def _compile(folder: Path) -> None:
+    """Every activation before every type of output, as functions of one library."""
+    text = BEFORE + "".join(
+        EACH.format(out=OUTPUTS[output], activation=number, name=f"{name}_{output}", text=device_text())
+        for name, number in NUMBERS.items()
+        for output in ROUNDED
+    )
+    (folder / "activate.cc").write_text(text, encoding="utf-8")
     options = ["-O2", "-w", "-std=c++17", "-mfma", "-ffp-contract=off", "-shared", "-fPIC"]
-    subprocess.run(["g++", *options, *macros, "activate.cc", "-o", "activate.so"], cwd=folder, check=True)
+    subprocess.run(["g++", *options, "activate.cc", "-o", "activate.so"], cwd=folder, check=True)
+
+
+def in_cuda(x: NDArray[np.float32], activation: str, output: str) -> NDArray[np.float32]:
+    """What `activate` of the kernels in CUDA C++ makes of numbers, before they are rounded to the output's type."""
     made: NDArray[np.float32] = np.ascontiguousarray(x, dtype=np.float32).copy()
-    library = ctypes.CDLL(str(folder / "activate.so"))
-    library.run(ctypes.c_void_p(made.ctypes.data), ctypes.c_longlong(len(made)))
+    library = ctypes.CDLL(str(files_once("activations", _compile) / "activate.so"))
+    library[f"{activation}_{output}"](ctypes.c_void_p(made.ctypes.data), ctypes.c_longlong(len(made)))
     return made
 
 
@@ -80,6 +98,7 @@ EXACT: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
+@cache
 def numbers() -> NDArray[np.float32]:
     """Every finite number of bf16 and of fp16, and a million of fp32 spread over exponents and over [-20, 20]."""
     bits = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16)

@@ -65,10 +65,10 @@ class FusedAttention(nn.Module):
 class Gated(nn.Module):
     """down(act(gate(x)) * up(x)): Llama, Qwen, an expert of Mixtral, T5 1.1."""
 
-    def __init__(self, activation: nn.Module) -> None:
+    def __init__(self, activation: nn.Module, width: int = WIDTH, inner: int = INNER) -> None:
         super().__init__()
-        self.gate_proj, self.up_proj = (nn.Linear(WIDTH, INNER, bias=False) for _ in range(2))
-        self.down_proj, self.act_fn = nn.Linear(INNER, WIDTH, bias=False), activation
+        self.gate_proj, self.up_proj = (nn.Linear(width, inner, bias=False) for _ in range(2))
+        self.down_proj, self.act_fn = nn.Linear(inner, width, bias=False), activation
 
     def forward(self, x: Tensor) -> Tensor:
         """The gated pair."""
@@ -79,9 +79,12 @@ class Gated(nn.Module):
 class Mlp(nn.Module):
     """Two layers with an activation between them: BERT, ViT, Whisper, and GPT-2 with its `Conv1D`."""
 
-    def __init__(self, activation: nn.Module, layer: Callable[[int, int], nn.Module] = nn.Linear) -> None:
+    def __init__(
+        self, activation: nn.Module, layer: Callable[[int, int], nn.Module] = nn.Linear, width: int = WIDTH,
+        inner: int = INNER,
+    ) -> None:  # fmt: skip
         super().__init__()
-        self.fc1, self.act, self.fc2 = layer(WIDTH, INNER), activation, layer(INNER, WIDTH)
+        self.fc1, self.act, self.fc2 = layer(width, inner), activation, layer(inner, width)
 
     def forward(self, x: Tensor) -> Tensor:
         """The layers in order."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from constrint.kernels.gemm.cuda.source import FOLDER
 from constrint.kernels.launch.cuda import CudaLaunch, TensorMap
 from constrint.kernels.launch.cuda.tensor_map import ELEMENTS
 from tests.support.activations_on_cpu import ACTIVATING
+from tests.support.grid import HEADERS, built_on_grid, replaced
 
 SUPPORT = Path(__file__).parent
 #: What replaces the declarations of shared memory in the kernel.
@@ -41,24 +41,15 @@ def built(launch: CudaLaunch, folder: Path, changes: Sequence[tuple[str, str, st
     """The kernel of a launch as a library; each change is a file, a text in it, and the text in its place."""
     assert launch.smem_bytes <= launch.gpu.sm.max_smem_bytes_per_block
     assert launch.cluster == 1, "the CPU has no clusters"
-    folder.mkdir(parents=True, exist_ok=True)
     kernel = (FOLDER / "kernel.cu").read_text(encoding="utf-8")
     files = {"kernel_on_cpu.cu": _with_epilogue(kernel, launch)}
     shared = [FOLDER / name for name in ("epilogue.cuh", "groups.cuh", "parts.cuh", "store.cuh")]
-    for path in (*shared, *sorted((SUPPORT / "gemm_on_cpu").iterdir()), SUPPORT / "grid_on_cpu" / "grid.h"):
+    for path in (*shared, *sorted((SUPPORT / "gemm_on_cpu").iterdir()), HEADERS / "arguments.h"):
         files[path.name] = path.read_text(encoding="utf-8")
-    replaced = [("kernel_on_cpu.cu", *texts) for texts in ON_CPU.items()]
-    replaced += [("epilogue.cuh", *texts) for texts in ENDS.items()]
-    replaced += [("store.cuh", text, "") for text in PREFETCHES]
-    for name, before, after in (*replaced, *changes):
-        assert files[name].count(before) == 1, before
-        files[name] = files[name].replace(before, after)
-    for name, content in files.items():
-        (folder / name).write_text(content, encoding="utf-8")
-    macros = [f"-D{name}={value}" for name, value in launch.source.macros.items()]
-    options = ["-O1", "-w", "-std=c++17", "-fno-gnu-unique", "-shared", "-fPIC"]
-    subprocess.run(["g++", *options, *macros, "main.cc", "-o", "kernel.so"], cwd=folder, check=True)
-    return ctypes.CDLL(str(folder / "kernel.so"))
+    on_cpu = [("kernel_on_cpu.cu", *texts) for texts in ON_CPU.items()]
+    on_cpu += [("epilogue.cuh", *texts) for texts in ENDS.items()]
+    on_cpu += [("store.cuh", text, "") for text in PREFETCHES]
+    return built_on_grid(replaced(files, (*on_cpu, *changes)), launch.source.macros, folder)
 
 
 def _with_epilogue(kernel: str, launch: CudaLaunch) -> str:

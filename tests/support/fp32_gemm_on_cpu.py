@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
 from constrint.kernels.gemm.fp32.source import FOLDERS
 from constrint.kernels.launch.cuda import CudaLaunch
 from tests.support.cuda_gemm_on_cpu import ENDS
+from tests.support.grid import HEADERS, built_on_grid, replaced
 
 SUPPORT = Path(__file__).parent
 #: What replaces declarations of shared memory and instructions in the kernel.
@@ -46,22 +46,13 @@ COUNTED = (
 def built(launch: CudaLaunch, folder: Path, changes: Sequence[tuple[str, str]] = ()) -> ctypes.CDLL:
     """The kernel of a launch as a library; each change is a text of the kernel, and the text in its place."""
     assert launch.smem_bytes <= launch.gpu.sm.max_smem_bytes_per_block
-    folder.mkdir(parents=True, exist_ok=True)
     files = {"kernel_on_cpu.cu": (FOLDERS[0] / "kernel.cu").read_text(encoding="utf-8")}
     files["epilogue.cuh"] = (FOLDERS[1] / "epilogue.cuh").read_text(encoding="utf-8")
     files["base.cuh"] = (SUPPORT / "gemm_on_cpu" / "instructions.cuh").read_text(encoding="utf-8")
     files["tiles.cuh"] = (FOLDERS[0] / "tiles.cuh").read_text(encoding="utf-8")
-    for path in (*sorted((SUPPORT / "fp32_on_cpu").iterdir()), SUPPORT / "grid_on_cpu" / "grid.h"):
+    for path in (*sorted((SUPPORT / "fp32_on_cpu").iterdir()), HEADERS / "arguments.h"):
         files[path.name] = path.read_text(encoding="utf-8")
-    replaced = [("kernel_on_cpu.cu", *texts) for texts in (*changes, *ON_CPU.items())]
-    replaced += [("tiles.cuh", *COUNTED)]
-    replaced += [("epilogue.cuh", *texts) for texts in ENDS.items()]
-    for name, before, after in replaced:
-        assert files[name].count(before) == 1, before
-        files[name] = files[name].replace(before, after)
-    for name, content in files.items():
-        (folder / name).write_text(content, encoding="utf-8")
-    macros = [f"-D{name}={value}" for name, value in launch.source.macros.items()]
-    options = ["-O1", "-w", "-std=c++17", "-fno-gnu-unique", "-shared", "-fPIC"]
-    subprocess.run(["g++", *options, *macros, "main.cc", "-o", "kernel.so"], cwd=folder, check=True)
-    return ctypes.CDLL(str(folder / "kernel.so"))
+    on_cpu = [("kernel_on_cpu.cu", *texts) for texts in (*changes, *ON_CPU.items())]
+    on_cpu += [("tiles.cuh", *COUNTED)]
+    on_cpu += [("epilogue.cuh", *texts) for texts in ENDS.items()]
+    return built_on_grid(replaced(files, on_cpu), launch.source.macros, folder)

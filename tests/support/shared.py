@@ -6,13 +6,15 @@ import fcntl
 import hashlib
 import json
 import os
+import tempfile
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from constrint import cache
+from constrint import cache as results_on_disk
 from constrint.choose import forget
 from constrint.kernels.gemm import candidates, tables
 from constrint.kernels.gemm.implementations import gemm_specs
@@ -32,7 +34,19 @@ class SharedResults:
     def of_run(factory: pytest.TempPathFactory) -> SharedResults:
         """Those of this run; a worker of pytest-xdist has a folder below the one that all have."""
         base = factory.getbasetemp()
-        return SharedResults(base.parent if "PYTEST_XDIST_WORKER" in os.environ else base)
+        _RUN.append(SharedResults(base.parent if "PYTEST_XDIST_WORKER" in os.environ else base))
+        return _RUN[-1]
+
+    def files_once(self, name: str, make: Callable[[Path], None]) -> Path:
+        """The folder that `make` filled, in the process that was first to ask for this name."""
+        folder = self.folder / f"files-{name}"
+        with folder.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not folder.exists():
+                part = Path(tempfile.mkdtemp(dir=self.folder))
+                make(part)
+                part.replace(folder)
+        return folder
 
     def once(self, name: str, work: Callable[[], Any]) -> Any:
         """What `work` returned, as JSON keeps it, in the process that was first to ask for this name."""
@@ -42,6 +56,18 @@ class SharedResults:
             if not file.exists():
                 file.write_text(json.dumps(work()))
             return json.loads(file.read_text())
+
+
+#: Those of this run, once a test has begun.
+_RUN: list[SharedResults] = []
+
+
+@cache
+def files_once(name: str, make: Callable[[Path], None]) -> Path:
+    """A folder that one process of this run fills for all; outside of a run, for this process."""
+    if _RUN:
+        return _RUN[-1].files_once(name, make)
+    return SharedResults(Path(tempfile.mkdtemp(prefix="constrint-tests-"))).files_once(name, make)
 
 
 class SharedTables:
@@ -61,8 +87,8 @@ class SharedTables:
 
     def load(self, kind: str, key: bytes) -> bytes | None:
         """The entry of a kind under a key; None where there is none."""
-        if cache.folder() is not None and not self._always:
-            return cache.load(kind, key)
+        if results_on_disk.folder() is not None and not self._always:
+            return results_on_disk.load(kind, key)
         try:
             return self._file(kind, key).read_bytes()
         except OSError:
@@ -70,8 +96,8 @@ class SharedTables:
 
     def store(self, kind: str, key: bytes, data: bytes) -> None:
         """Keep an entry; it is whole or absent for every other process."""
-        if cache.folder() is not None and not self._always:
-            cache.store(kind, key, data)
+        if results_on_disk.folder() is not None and not self._always:
+            results_on_disk.store(kind, key, data)
             return
         part = self._folder / f"part-{os.getpid()}"
         part.write_bytes(data)

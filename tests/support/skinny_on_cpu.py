@@ -6,8 +6,6 @@ import ctypes
 import random
 import shutil
 import subprocess
-import tempfile
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +19,7 @@ from constrint.kernels.gemm.skinny.launch import kernel_sizes, memory_of
 from constrint.kernels.gemm.skinny.shape import SkinnyLayout
 from constrint.kernels.gemm.skinny.source import FOLDERS, SHARED, shape_of, source_of
 from tests.support.activations_on_cpu import ACTIVATING
+from tests.support.shared import files_once
 from tests.support.skinny_products import (
     PLAIN,
     Added,
@@ -58,13 +57,9 @@ def ends_of(made: Made, end: End, added: Added) -> CompiledEpilogue:
     return CompiledEpilogue(OUTPUTS[made.out.dtype], bias, source, end.activation)
 
 
-@cache
-def _headers() -> tempfile.TemporaryDirectory[str]:
-    """A folder, while this process lives, with the CPU's header precompiled: the standard library's take longest."""
-    folder = tempfile.TemporaryDirectory(prefix="cuda-on-cpu-")
-    shutil.copy(HEADERS / "cuda.h", folder.name)
-    subprocess.run([*COMPILER, "-x", "c++-header", "cuda.h", "-o", "cuda.h.gch"], cwd=folder.name, check=True)
-    return folder
+def _precompile(folder: Path) -> None:
+    shutil.copy(HEADERS / "cuda.h", folder)
+    subprocess.run([*COMPILER, "-x", "c++-header", "cuda.h", "-o", "cuda.h.gch"], cwd=folder, check=True)
 
 
 def built(
@@ -88,7 +83,7 @@ def built(
     for name in SHARED:
         (folder / name).write_text(_for_cpu((FOLDERS[1] / name).read_text(encoding="utf-8")), encoding="utf-8")
     macros = [f"-D{name}={value}" for name, value in source.macros.items()]
-    headers = f"-I{_headers().name}", "-include", "cuda.h"
+    headers = f"-I{files_once('headers', _precompile)}", "-include", "cuda.h"
     subprocess.run([*COMPILER, *headers, "-shared", *macros, "main.cc", "-o", "kernel.so"], cwd=folder, check=True)
     return ctypes.CDLL(str(folder / "kernel.so"))
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import shutil
-import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,9 +18,9 @@ from constrint.kernels.rnn.gradients import recompute_gates, states_before
 from constrint.kernels.rnn.reference import rnn_reference
 from constrint.kernels.rnn.wgmma.launch import source_of
 from constrint.kernels.rnn.wgmma.shape import CELLS_SOURCE, SOURCE
+from tests.support.grid import HEADERS, built_on_grid
 
 H200 = load_gpu("h200")
-HEADERS = Path(__file__).parent / "grid_on_cpu"
 #: Headers of the cells that are no instructions; the CPU's own stand for the others.
 SHARED = ("cells.cuh", "shape.cuh")
 #: What the CPU's header has in its place.
@@ -82,9 +80,8 @@ class Result:
 
 def built(case: Case, folder: Path, mistakes: Sequence[Mistake] = ()) -> ctypes.CDLL:
     """The kernel as a library that can make one of the mistakes, by its number from 1 on."""
-    folder.mkdir(parents=True, exist_ok=True)
-    sources = [*SOURCE.iterdir(), *(CELLS_SOURCE / name for name in SHARED)]
-    for path in sources:
+    files: dict[str, str] = {}
+    for path in (*SOURCE.iterdir(), *(CELLS_SOURCE / name for name in SHARED)):
         text = path.read_text(encoding="utf-8").replace(SHARED_MEMORY, "")
         switched: dict[str, str] = {}
         for number, mistake in enumerate(mistakes, 1):
@@ -93,16 +90,10 @@ def built(case: Case, folder: Path, mistakes: Sequence[Mistake] = ()) -> ctypes.
                 switched[mistake.text] = mistake.switched(number, switched.get(mistake.text, mistake.text))
         for right, either in switched.items():
             text = text.replace(right, either)
-        (folder / path.name).write_text(text, encoding="utf-8")
-    for path in HEADERS.iterdir():
-        shutil.copy(path, folder)
+        files[path.name] = text
+    files |= {name: (HEADERS / name).read_text(encoding="utf-8") for name in ("main.cc", "ptx.cuh", "instructions.cuh")}
     source = source_of(CELLS[case.cell], case.dim, case.dtype, tuple(sorted(case.config.items()))).source
-    macros = [f"-D{name}={value}" for name, value in source.macros.items()]
-    # Libraries of other configurations have the same names, of which each is its own.
-    options = ["-O1", "-U_FORTIFY_SOURCE", "-w", "-std=c++17", "-fno-gnu-unique", "-shared", "-fPIC"]
-    command = ["g++", *options, *macros, "main.cc", "-o", "kernel.so"]
-    subprocess.run(command, cwd=folder, check=True)
-    return ctypes.CDLL(str(folder / "kernel.so"))
+    return built_on_grid(files, source.macros, folder)
 
 
 def run(library: ctypes.CDLL, case: Case, seed: int, mistake: int = 0) -> Result:

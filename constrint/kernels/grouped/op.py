@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from constrint.choose import Request, decide
+from constrint.choose import Decision, Request, decide
 from constrint.errors import (
     CompileError,
     ConstrintError,
@@ -25,10 +25,12 @@ from constrint.kernels.gemm.reference import ACTIVATIONS, DTYPE_NAMES
 from constrint.kernels.grouped.cost import MOST_EXPERTS
 from constrint.kernels.grouped.launch import GroupedCall, grouped_launch
 from constrint.kernels.grouped.reference import clamped_ends, grouped_reference
+from constrint.kernels.launch.look import look
 from constrint.kernels.launch.plan.recipe import RecordedCall, recipe_of
 from constrint.kernels.launch.plan.scratch import NotedScratch
 from constrint.kernels.launch.plan.shape import NotPlannedError
 from constrint.kernels.launch.plan.table import IS_NEW, PlanTable
+from constrint.kernels.launch.policy import launch_what_fits, record_what_fits
 from constrint.select.candidate import Config
 from constrint.select.workload import Workload
 
@@ -201,6 +203,9 @@ def _run(
     if not a.numel() or not b.numel() or a.device.type != "cuda":
         return grouped_reference(a, b, offsets, bias, alpha, activation, out_dtype)
     plain = alpha == 1.0 and activation is None and bias is None and out_dtype == a.dtype
+    if kernel in (AUTO, OWN) and a.stride(1) != 1:
+        # The space counts memory of slices along K; those across it take more.
+        a = a.contiguous()
     own = _why_not_own(a, b, out_dtype)
     if kernel == OWN and own:
         raise UnsupportedError(f"grouped.cuda does not compute these products: {own}.")
@@ -270,15 +275,20 @@ def _own(
     out = torch.empty((a.shape[0], b.shape[2]), dtype=out_dtype, device=a.device)
     if bias is not None and bias.stride(-1) != 1:
         bias = bias.contiguous()
-    gpu, chosen = _chosen(a, b, bias, config)
-    grouped_launch(gpu, GroupedCall(a, b, offsets.contiguous(), out, bias, alpha, activation), chosen).run()
+    decision = _decided(a, b, bias, config)
+    call = GroupedCall(a, b, offsets.contiguous(), out, bias, alpha, activation)
+
+    def start(chosen: Decision, /, *, may_spill: bool) -> None:
+        launch = grouped_launch(_gpu_of(chosen), call, chosen.config)
+        look([launch], may_spill=may_spill)
+        launch.run()
+
+    launch_what_fits(decision, start, optional=_traits(activation, out))
     return out
 
 
-def _chosen(
-    a: Tensor, b: Tensor, bias: Tensor | None, config: tuple[tuple[str, int], ...] | None
-) -> tuple[GpuModel, Config]:
-    """The device's model, and the configuration for a call.
+def _decided(a: Tensor, b: Tensor, bias: Tensor | None, config: tuple[tuple[str, int], ...] | None) -> Decision:
+    """The decision for a call.
 
     Raises:
         InfeasibleError: When nothing is valid.
@@ -288,7 +298,17 @@ def _chosen(
     if gpu is None:
         raise UnsupportedError("grouped_matmul: there is no hardware model of the device.")
     given = None if config is None else dict(config)
-    return gpu, decide(Request("grouped", workload_of_call(a, b, bias), gpu, kernel=OWN, config=given)).config
+    return decide(Request("grouped", workload_of_call(a, b, bias), gpu, kernel=OWN, config=given))
+
+
+def _gpu_of(decision: Decision) -> GpuModel:
+    assert decision.gpu is not None  # `_decided` has asked for it
+    return decision.gpu
+
+
+def _traits(activation: str | None, out: Tensor) -> tuple[str, ...]:
+    """Traits of a call that the kernel is compiled for, beside its workload."""
+    return (*([activation] if activation else []), str(out.dtype))
 
 
 def _build(tensors: tuple[Tensor | None, ...], extra: Any) -> RecordedCall:
@@ -306,12 +326,17 @@ def _build(tensors: tuple[Tensor | None, ...], extra: Any) -> RecordedCall:
     if reason or not a.numel() or not b.numel() or not offsets.is_contiguous():
         raise NotPlannedError(reason or "nothing to compute, or offsets that do not follow each other")
     out = torch.empty((a.shape[0], b.shape[2]), dtype=out_dtype, device=a.device)
+    call = GroupedCall(a, b, offsets, out, bias, alpha, activation)
+
+    def record(chosen: Decision, may_spill: bool) -> RecordedCall:
+        launch = grouped_launch(_gpu_of(chosen), call, chosen.config)
+        label = f"grouped.cuda {dict(chosen.config)}"
+        return recipe_of([launch], tensors, [out], NotedScratch(), label, may_spill=may_spill)
+
     try:
-        gpu, chosen = _chosen(a, b, bias, config)
-        launch = grouped_launch(gpu, GroupedCall(a, b, offsets, out, bias, alpha, activation), chosen)
+        return record_what_fits(_decided(a, b, bias, config), record, _traits(activation, out))
     except ConstrintError as error:
         raise NotPlannedError(str(error)) from error
-    return recipe_of([launch], tensors, [out], NotedScratch(), f"grouped.cuda {dict(chosen)}")
 
 
 _PLANS = PlanTable("grouped_matmul", _build, torch.get_float32_matmul_precision)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from constrint.choose import REGISTERS, Decision, Refusal
 from constrint.choose import refuse as decide_again
@@ -23,6 +23,9 @@ from constrint.select.compiled import keep, recall
 from constrint.select.limits import SPILLS
 from constrint.select.spec import KernelSpec
 from constrint.select.workload import Workload
+
+if TYPE_CHECKING:
+    from constrint.kernels.launch.plan.recipe import RecordedCall
 
 #: Decisions that spill and are passed over before the one that spills least is launched.
 MOST_NEXT = 3
@@ -118,6 +121,28 @@ def launch_what_fits(
     # `decide` returns this decision from now on: it spills, and nothing else speaks against it.
     _note(decision, optional, _Looked(least, may_spill=True))
     return least
+
+
+def record_what_fits(
+    decision: Decision, record: Callable[[Decision, bool], RecordedCall], optional: Sequence[str] = ()
+) -> RecordedCall:
+    """Record the plan of a decision; where it spills, does not compile or does not fit, that of the next one.
+
+    Args:
+        decision: The first decision.
+        record: Compiles and records the plan of a decision; takes whether its kernels may spill.
+        optional: See `launch_what_fits`.
+
+    Raises:
+        ConstrintError: When nothing runs.
+    """
+    made: list[RecordedCall] = []
+
+    def start(chosen: Decision, /, *, may_spill: bool) -> None:
+        made[:] = [record(chosen, may_spill)]
+
+    launch_what_fits(decision, start, optional=optional)
+    return made[0]
 
 
 class _Looked(NamedTuple):

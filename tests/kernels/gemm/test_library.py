@@ -266,11 +266,20 @@ def test_our_kernels_are_not_chosen_where_they_save_next_to_nothing(tables: Path
 def test_what_the_device_does_faster_than_the_host_calls_the_library_is_left_to_our_kernels(
     tables: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write_table(tables, H200, 1.0)
-    for sides, library_host_s, is_left in ((1024, 0.0, True), (1024, 3e-5, False), (4096, 3e-5, True)):
+    """Where the device alone takes as long by either, and the host less by ours."""
+    for sides, share, library_host_s, is_left in (
+        (1024, 1.0, 0.0, True),
+        (1024, 0.999, 3e-5, False),
+        (1024, 1.001, 3e-5, True),
+        (4096, 0.999, 3e-5, True),
+    ):
+        asked = product(sides, sides, sides)
+        ours = decide_product(H200, replace(asked, no_library="the caller says so"))
+        write_table(tables, H200, share * smooth_s(H200, asked) / ours.seconds)
+        forget_tables()
         monkeypatch.setattr(library_candidates, "DIRECT_HOST_S", library_host_s)
         forget()
-        assert (decide_product(H200, product(sides, sides, sides)).kernel == LIBRARY) is is_left
+        assert (decide_product(H200, asked).kernel == LIBRARY) is is_left
 
 
 def test_it_is_never_chosen_for_a_gpu_without_a_table(tables: Path) -> None:

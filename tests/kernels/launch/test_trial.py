@@ -167,7 +167,7 @@ def test_what_is_slower_than_the_standard_warm_or_cold_does_not_run() -> None:
     # The second is the quickest by the mean, but slower than the library when the L2 is cold.
     assert best_of([10.0, 5.0, 8.0], [6.0, 6.6, 6.0]) == 1
     assert best_of([10.0, 5.0, 8.0], [6.0, 6.6, 6.0], standards=(0,)) == 2
-    assert best_of([10.0, 5.0, 8.0], [6.0, 6.1, 6.0], standards=(0,)) == 1, "the same within the noise"
+    assert best_of([10.0, 5.0, 8.0], [6.0, 6.05, 6.0], standards=(0,)) == 1, "the same within the noise"
     # The best of several standards counts, and one of them runs where nothing else is as fast.
     assert best_of([9.0, 8.0, 10.0], [6.0, 7.0, 6.5], standards=(1, 2)) == 1
     assert best_of([1.0, 3.0], [2.0, 1.0], standards=(1,)) == 1
@@ -214,14 +214,15 @@ def test_a_candidate_that_does_not_run_ends_the_trial() -> None:
     assert "pause" not in device.log
 
 
-def test_too_little_memory_ends_the_trial() -> None:
+@pytest.mark.parametrize("error", [torch.cuda.OutOfMemoryError("no"), RuntimeError("a library refuses")])
+def test_a_failure_ends_the_trial_and_the_call_runs(error: RuntimeError) -> None:
     device = FakeDevice([2.0], [1.0])
     calls = []
 
     def full(*_: Any) -> Any:
         calls.append(1)
         if len(calls) > 1:
-            raise torch.cuda.OutOfMemoryError("no")
+            raise error
         return "result"
 
     tried = CallTrial([device.run(0), full], 2, lambda *_: pytest.fail("nothing was measured"), device)

@@ -3,20 +3,12 @@
 
 #include "kernel_on_cpu.cu"
 
-static const long long* next_argument;
-template <typename T>
-T taken() {
-  T made;
-  std::memcpy(&made, next_argument++, sizeof made);
-  return made;
-}
+#include "arguments.h"
 
 // Returns 1 for a deadlock: threads took turns for too long.
 extern "C" int run(int mistake, int blocks, unsigned seed, long long most_switches, const long long* arguments) {
-  fibers::mistake = mistake;
-  next_argument = arguments;
+  begin(mistake, arguments, blocks);
   arrivals.clear(), from_registers.clear();
-  gridDim = {blocks, 1, 1};
   const TensorMap rows_map = *taken<const TensorMap*>(), columns_map = *taken<const TensorMap*>();
   const auto out = taken<out_t*>();
   const auto bias = taken<const void*>(), source = taken<const void*>();
@@ -24,9 +16,9 @@ extern "C" int run(int mistake, int blocks, unsigned seed, long long most_switch
   const auto counters = taken<unsigned*>();
   const auto rows = taken<const float*>(), columns = taken<const float*>();
   int sizes[8];
-  for (int& size : sizes) size = taken<int>();
+  take(sizes);
   long long strides[7];
-  for (auto& stride : strides) stride = taken<long long>();
+  take(strides);
   const auto alpha = taken<float>(), beta = taken<float>();
   const auto kernel = [&] {
     fp32_gemm(rows_map, columns_map, out, bias, source, partials, counters, rows, columns, sizes[0], sizes[1], sizes[2],

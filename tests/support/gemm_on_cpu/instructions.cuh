@@ -4,10 +4,6 @@
 #pragma once
 #include "grid.h"
 
-#include <algorithm>
-#include <map>
-#include <vector>
-
 #define __grid_constant__
 #define __align__(n) alignas(n)
 
@@ -20,7 +16,6 @@ typedef float sum_t;
 
 using std::max;
 using std::min;
-static Place gridDim;
 #define Place RingPlace  // of the kernel: its name is taken
 
 // A matrix as the TMA unit knows it.

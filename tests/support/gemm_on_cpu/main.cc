@@ -3,20 +3,12 @@
 
 #include "kernel_on_cpu.cu"
 
-static const long long* next_argument;
-template <typename T>
-T taken() {
-  T made;
-  std::memcpy(&made, next_argument++, sizeof made);
-  return made;
-}
+#include "arguments.h"
 
 // Returns 1 for a deadlock: threads took turns for too long.
 extern "C" int run(int mistake, int blocks, unsigned seed, long long most_switches, const long long* arguments) {
-  fibers::mistake = mistake;
-  next_argument = arguments;
+  begin(mistake, arguments, blocks);
   arrivals.clear(), issued.clear(), boxes.clear(), unfenced.clear();
-  gridDim = {blocks, 1, 1};
   const TensorMap rows_map = *taken<const TensorMap*>(), columns_map = *taken<const TensorMap*>();
 #if STORES_BOXES
   const TensorMap whole_map = *taken<const TensorMap*>(), rest_map = *taken<const TensorMap*>();
@@ -29,13 +21,13 @@ extern "C" int run(int mistake, int blocks, unsigned seed, long long most_switch
   const auto workspace = taken<sum_t*>();
   const auto counters = taken<unsigned*>();
   int sizes[8];
-  for (int& size : sizes) size = taken<int>();
+  take(sizes);
   const auto stride = taken<long long>();
   const auto is_aligned = taken<int>();
   const auto source_row = taken<long long>(), source_column = taken<long long>();
   const auto alpha = taken<float>(), beta = taken<float>();
   unsigned long long by[4];
-  for (auto& each : by) each = taken<unsigned long long>();
+  take(by);
 #if BATCHED
   const auto batch = taken<int>(), rows_step = taken<int>(), columns_step = taken<int>();
   const auto out_batch = taken<long long>(), source_batch = taken<long long>();

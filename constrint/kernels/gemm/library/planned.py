@@ -66,19 +66,19 @@ def library_plan(
     stated = planned_of(call, tensors, out.shape)
     step = product_step(call, len(tensors), config)
     if not is_captured(out.device):
-        run_once(call, step)
+        run_once(call, step, config)
     if step is None:
         return RecordedCall(Recipe([], [], 1, 0, note, stated), [])
     return RecordedCall(Recipe([step], [output_of(out), *workspace_of(step)], 1, 0, note), [])
 
 
-def run_once(call: GemmCall, step: ProductStep | MatmulStep | None) -> None:
-    """Call the library as a plan will.
+def run_once(call: GemmCall, step: ProductStep | MatmulStep | None, config: Config | None) -> None:
+    """Call the library's product by torch's operator, or by the algorithm of a step that `config` names.
 
     Raises:
         CompileError: When the library does not take the product after all.
     """
-    if isinstance(step, MatmulStep):
+    if config and isinstance(step, MatmulStep):
         FusedLaunch(call, step.algorithm).run()
     else:
         LibraryLaunch(call).run()
@@ -126,7 +126,7 @@ def composed_plan(
     if step is None or rest is None:
         raise NotPlannedError("no plan can call the library for this product")
     if not is_captured(out.device):
-        run_once(product, step)
+        run_once(product, step, config)
     launches = [pointwise_launch(call, rest)]
     recipe, direct, _ = recipe_of(launches, tensors, [out], NotedScratch(), note, may_spill=False)
     if not recipe.steps:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from constrint.choose import Request, decide
+from constrint.choose import Decision, Request, decide
 from constrint.errors import ConstrintError, UsageError
 from constrint.kernels.gemm.quantised.launch import quantised_launches
 from constrint.kernels.gemm.quantised.shape import MOST_ROWS
@@ -18,6 +18,7 @@ from constrint.kernels.launch.plan.recipe import RecordedCall, recipe_of
 from constrint.kernels.launch.plan.scratch import NotedScratch
 from constrint.kernels.launch.plan.shape import NotPlannedError
 from constrint.kernels.launch.plan.table import IS_NEW, WANTS_GRAD, PlanTable
+from constrint.kernels.launch.policy import record_what_fits
 from constrint.select.workload import Workload
 
 
@@ -80,16 +81,18 @@ def _build(tensors: tuple[Tensor | None, ...], extra: Any) -> RecordedCall:
     weight = QuantisedWeight(packed, scales, n, k, bits, group, x.dtype)
     dtype = "bf16" if x.dtype == torch.bfloat16 else "fp16"
     sizes, options = {"m": x.shape[0], "n": n, "k": k}, {"bits": bits, "group": group}
+    out = torch.empty((x.shape[0], n), dtype=x.dtype, device=x.device)
+    request = Request("quantised_gemm", Workload("quantised_gemm", sizes, dtype, options), gpu, x.device)
+
+    def record(chosen: Decision, may_spill: bool) -> RecordedCall:
+        launches = quantised_launches(gpu, x, weight, out, chosen.config, bias)
+        label = f"quantised_gemm.cuda {dict(chosen.config)}"
+        return recipe_of(launches, tensors, [out], NotedScratch(), label, may_spill=may_spill)
+
     try:
-        config = decide(
-            Request("quantised_gemm", Workload("quantised_gemm", sizes, dtype, options), gpu, x.device)
-        ).config
+        return record_what_fits(decide(request), record, () if bias is None else ("bias",))
     except ConstrintError as error:
         raise NotPlannedError(str(error)) from error
-    scratch = NotedScratch()
-    out = torch.empty((x.shape[0], n), dtype=x.dtype, device=x.device)
-    launches = quantised_launches(gpu, x, weight, out, config, bias)
-    return recipe_of(launches, tensors, [out], scratch, f"quantised_gemm.cuda {dict(config)}")
 
 
 _PLANS = PlanTable("quantised_matmul", _build, torch.get_float32_matmul_precision)

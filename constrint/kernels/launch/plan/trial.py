@@ -27,6 +27,8 @@ import torch
 VARIABLE = "CONSTRINT_TRIALS"
 #: Clocks of the device in a second, about, of which a pause is counted.
 CLOCKS_PER_S = 1.9e9
+#: The same on AMD GPUs, where a counter of 100 MHz may be meant: pauses are then too short, not 20 times as long.
+AMD_CLOCKS_PER_S = 1e8
 #: Times of the host's that a pause lasts which it took for the round before, and the shortest and the longest pause.
 PAUSE_SHARE, LEAST_PAUSE_S, MOST_PAUSE_S = 1.5, 5e-5, 3e-3
 #: Bytes of an L2 where torch does not state its size, and how many times as much is written to empty it.
@@ -38,7 +40,7 @@ EVICT_S = 4e-5
 #: A candidate has to be faster than the one chosen by prediction by this share.
 LEAST_GAIN = 0.01
 #: Measured times that differ by no more than this share are the same.
-SAME = 0.02
+SAME = 0.01
 
 _is_on = os.environ.get(VARIABLE, "") != "0"
 _HELD = threading.local()
@@ -129,7 +131,7 @@ class CurrentDevice:
     def pause(self, seconds: float) -> None:
         """See `TimedDevice`."""
         pause: Any = torch.cuda._sleep
-        pause(int(seconds * CLOCKS_PER_S))
+        pause(int(seconds * (CLOCKS_PER_S if torch.version.hip is None else AMD_CLOCKS_PER_S)))
 
     def evict(self) -> None:
         """See `TimedDevice`."""
@@ -195,8 +197,8 @@ class CallTrial:
 
     def _begin(self, tensors: tuple[Any, ...]) -> None:
         self._events = []
-        # Whatever fails here, the call itself runs; memory for one more result may be missing.
-        with suppress(torch.cuda.OutOfMemoryError):
+        # Whatever fails here, the call itself runs: memory for one more result may be missing, a library may refuse.
+        with suppress(RuntimeError):
             for place in range(len(self._runs)):
                 if self._run(place, tensors) is None:
                     break  # a plan does not run in this context

@@ -64,12 +64,9 @@ def test_any_rule_is_refused_or_leaves_what_can_run(rule: str) -> None:
         _check(resolver.resolve(space, 2))
 
 
-FACTS = product_resolver().facts
-
-
 @st.composite
 def spaces(draw: st.DrawFn) -> SpaceProposal:
-    kernel = draw(st.sampled_from([kernel for kernel in FACTS.kernels if kernel.params]))
+    kernel = draw(st.sampled_from([kernel for kernel in product_resolver().facts.kernels if kernel.params]))
     chosen = draw(st.lists(st.sampled_from(kernel.params), unique_by=lambda param: param.name, max_size=4))
     values = []
     for param in chosen:
