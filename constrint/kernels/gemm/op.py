@@ -110,7 +110,9 @@ def matmul(
         a, b = _autocast(a, b)
     if epilogue is not None or operands is not None:
         ends = alpha, beta, activation
-        return _with_epilogue(a, b, bias, c, epilogue, operands, ends, out_dtype=out_dtype, kernel=kernel, config=config)
+        return _with_epilogue(
+            a, b, bias, c, epilogue, operands, ends, out_dtype=out_dtype, kernel=kernel, config=config
+        )
     if not is_compiling() and (c is None or beta != 0.0):
         # Inline, since every call passes here; `plan_key` says the same.
         is_plain = alpha == 1.0 and beta == 0.0 and activation is None and out_dtype is None
