@@ -4,7 +4,7 @@
     python -m benchmarks.figures --write    # put them into README.md and docs/figures.md
     python -m benchmarks.figures --picture  # draw docs/report.png: `constrint report` in a headless Chromium
 
-It needs no GPU. The results are CSV files of `benchmarks/results/`; `benchmarks/results/README.md` names their programs.
+It needs no GPU. Results are the CSV files of `benchmarks/results/`, whose README names their programs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from benchmarks.elsewhere.written import fill
 from benchmarks.harness.table import read_rows, read_table
@@ -60,6 +60,8 @@ SIXTEEN = ("bf16", "fp16")
 #: GPUs of the README's table of predicted over published times, by their names in the page of figures.
 PUBLISHED = ("A100-SXM4-80GB", "B200", "H100-SXM5", "L40S", "MI300X", "MI355X")
 REPORT = ("report", "--gpu", "mi300x", "--kernel", "gemm", "--m", "4096", "--n", "4096", "--k", "4096")
+#: Sequences of a layer where a table says nothing else.
+USUAL_BATCH = 16
 #: Size of the picture, in pixels.
 WINDOW = (1280, 1500)
 
@@ -112,7 +114,8 @@ def layers(column: str) -> Ratios:
 
 def result_lines() -> list[str]:
     """The README's table: public calls beside torch and cuDNN."""
-    lines = [f"| public calls | beside | {' | '.join(f'{name}: cold L2' for name in GPUS.values())} |", "|---|---|---|---|"]
+    lines = [f"| public calls | beside | {' | '.join(f'{name}: cold L2' for name in GPUS.values())} |"]
+    lines.append("|---|---|---|---|")
     for name, kinds in TOGETHER.items():
         found = " | ".join(used(gpu, kinds, "cold").brief for gpu in GPUS)
         lines.append(f"| {name} | torch | {found} |")
@@ -137,7 +140,8 @@ def used_lines() -> list[str]:
     for gpu, name in GPUS.items():
         note, _, rows = read_table(RESULTS / gpu / "gemm_used.csv")
         cases = len({(row[0], row[1]) for row in rows})
-        lines += [f"{name}, {cases} drawn cases ({note}):", ""]
+        tools = ", ".join(re.findall(r"(?:torch|triton) [\w.+]+", note))
+        lines += [f"{name}, {cases} drawn cases, {tools}:", ""]
         lines += ["| kind | cases | cold L2 | calls in a loop |", "|---|---|---|---|"]
         for kind, words in KINDS.items():
             cold, loop = (used(gpu, (kind,), how) for how in ("cold", "loop"))
@@ -153,15 +157,14 @@ def layer_lines() -> list[str]:
         "alternating": ("rnn alternating", "bf16"), "cuDNN": ("torch.nn", "bf16"), "cuDNN, fp16": ("torch.nn", "fp16"),
     }  # fmt: skip
     rows = read_rows(RESULTS / "h200" / "rnn_sweep.csv")
-    found: dict[tuple[str, ...], dict[tuple[str, str], str]] = {}
+    found: dict[tuple[str, str, str, str, str, str], dict[tuple[str, str], str]] = {}
     for row in rows:
         key = row["cell"], row["heads"], row["head_dim"], row["batch"], row["time"], row["layers"]
         if row["forward_ms"] and row["both_ms"] and row["time"] == "1024" and row["layers"] == "1":
             text = f"{float(row['forward_ms']):.2f} / {float(row['both_ms']):.2f}"
             found.setdefault(key, {})[row["implementation"], row["dtype"]] = text
     lines = [f"| layer | {' | '.join(names)} |", f"|---|{'---|' * len(names)}"]
-    order = sorted(found, key=lambda key: (key[0] != "lstm", key[1] == "1", int(key[3]) != 16, int(key[2]), int(key[3])))
-    for key in order:
+    for key in sorted(found, key=_order_of_layer):
         cells = [found[key].get(column, "") for column in names.values()]
         if any(cells):
             cell, heads, units, batch, *_ = key
@@ -169,6 +172,12 @@ def layer_lines() -> list[str]:
             more = "" if batch == "16" else f", {batch} sequence{'s' if batch != '1' else ''}"
             lines.append(f"| {cell.upper()}, {what}{more} | {' | '.join(cells)} |")
     return lines
+
+
+def _order_of_layer(key: tuple[str, str, str, str, str, str]) -> tuple[Any, ...]:
+    """LSTMs first, in several heads first, by units and sequences."""
+    cell, heads, units, batch, *_ = key
+    return cell != "lstm", heads == "1", int(batch) != USUAL_BATCH, int(units), int(batch)
 
 
 #: What is written where.
@@ -193,8 +202,8 @@ def draw_picture() -> None:
         page = Path(folder) / "report.html"
         subprocess.run([sys.executable, "-m", "constrint", *REPORT, "--out", str(page)], check=True)
         flags = ("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--virtual-time-budget=20000")
-        size = f"--window-size={WINDOW[0]},{WINDOW[1]}"
-        subprocess.run([browser, *flags, size, f"--screenshot={PICTURE}", page.as_uri()], check=True, capture_output=True)
+        shot = f"--window-size={WINDOW[0]},{WINDOW[1]}", f"--screenshot={PICTURE}"
+        subprocess.run([browser, *flags, *shot, page.as_uri()], check=True, capture_output=True)
 
 
 def main() -> None:

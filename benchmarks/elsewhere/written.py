@@ -60,7 +60,7 @@ def source_of(rows: Iterable[Judged]) -> str:
 
 
 def short_lines(rows: Sequence[Judged]) -> list[str]:
-    """The table of the page of figures: a row per GPU, its types together but those whose times may include quantising."""
+    """The table of `FIGURES`: a row per GPU, its types together but those whose times may include quantising."""
     rows = [row for row in rows if row.time.what != QUANTISES]
     lines = [f"Judged on {today()}: {len(rows):,} products.", ""]
     lines += ["| GPU | products | below 10 us | from 10 us | eight in ten from 10 us |", "|---|---|---|---|---|"]

@@ -35,7 +35,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "constrint.kernels.gemm.pointer.spec",
     ),
     "grouped": ("constrint.kernels.grouped.spec",),
-    "gated": ("constrint.kernels.gemm.gated.spec",),
+    "gated": ("constrint.kernels.gemm.gated.spec", "constrint.kernels.gemm.gated.pointer.spec"),
     "scaled_gemm": ("constrint.kernels.gemm.scaled.spec",),
     "quantised_gemm": ("constrint.kernels.gemm.quantised.spec",),
 } | {

@@ -26,7 +26,8 @@ class Linear(nn.Linear):
     On a GPU calls in fp16, bf16 and fp32 run by the program that `constrint.kernels.gemm.matmul` chooses, and gradients
     by one plan for both products, the bias' sum and the activation's derivative. Other calls are torch's own: on other
     devices, in other dtypes, under torch.compile (so that inductor fuses what surrounds the layer), in transforms of
-    torch.func, and while a profiler or a mode observes them.
+    torch.func, while a profiler or a mode observes them, and under torch.use_deterministic_algorithms. So is the first
+    call of a shape, whose bits may therefore differ from those of later calls.
 
     Where gradients of other activations than "relu" are recorded, the sum before the activation is rounded to the
     result's type and stored, as torch's two modules do; without gradients it is rounded once, after the activation.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -115,6 +116,23 @@ def test_the_plans_ran(monkeypatch: pytest.MonkeyPatch) -> None:
     assert BACKWARD.state().hits - before[1] >= 3
 
 
+@pytest.mark.filterwarnings("ignore:Deterministic behavior was enabled:UserWarning")
+def test_deterministic_algorithms_are_torch_s_in_all_calls() -> None:
+    x, weight, bias, _ = operands((256, 512, 384), torch.bfloat16)
+    layer = nn.Linear(512, 384, device="cuda", dtype=torch.bfloat16)
+    layer.weight, layer.bias = nn.Parameter(weight.detach()), nn.Parameter(bias.detach())
+    constrint.patch(layer)
+    right = functional.linear(x, weight, bias)
+    torch.use_deterministic_algorithms(True, warn_only=True)  # CUBLAS_WORKSPACE_CONFIG may be unset
+    try:
+        for _ in range(4):
+            assert torch.equal(layer(x), right)
+            with torch.no_grad():
+                assert torch.equal(layer(x), right)
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
 def test_gradients_have_the_order_of_their_tensors_and_the_same_bits_in_every_run() -> None:
     x, weight, bias, gradient = operands((2048, 256, 320), torch.bfloat16)
     found: list[tuple[Tensor, ...]] = []
@@ -184,7 +202,7 @@ def test_a_gate_and_its_gradients_are_right(dtype: torch.dtype, is_one: bool) ->
     assert GRADIENTS.state().hits
 
 
-PERCEPTRONS = {
+PERCEPTRONS: dict[str, Callable[[], nn.Module]] = {
     "silu, gated": lambda: Gated(nn.SiLU(), 512, 1280),
     "gelu, gated": lambda: Gated(nn.GELU("tanh"), 512, 1280),
     "gelu": lambda: Mlp(nn.GELU(), nn.Linear, 512, 1280),

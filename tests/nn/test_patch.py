@@ -17,13 +17,14 @@ if missing_packages("torch", "triton"):
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.nn.utils import parametrizations
 
 import constrint
 from constrint import flashrnn
 from constrint.errors import UsageError
 from constrint.patch import PatchReport
-from tests.support.blocks import BLOCKS, Conv1D
+from tests.support.blocks import BLOCKS, Conv1D, Gated, Mlp
 
 
 class Many(nn.Module):
@@ -222,16 +223,106 @@ def test_blocks_of_language_and_vision_models_compute_the_same(name: str) -> Non
     torch.testing.assert_close(compiled(x), expected)
 
 
+@pytest.mark.parametrize("name", ["llama", "bert", "t5", "gpt2"])
+def test_perceptrons_are_replaced_whole_and_given_back(name: str) -> None:
+    torch.manual_seed(0)
+    block, x = BLOCKS[name](), torch.randn(2, 6, 32)
+    expected, before = block(x), type(block.rest)
+    report = constrint.patch(block)
+    (gain,) = (each.gain for each in report.replaced if each.name == "rest")
+    assert ("gated" in gain) == (name in ("llama", "t5"))
+    assert isinstance(block.rest, before)
+    assert type(block.rest) is not before
+    for other in (copy.deepcopy(block), pickle.loads(pickle.dumps(block))):
+        assert type(other.rest) is type(block.rest)
+        torch.testing.assert_close(other(x), expected)
+    report.undo()
+    assert type(block.rest) is before
+    torch.testing.assert_close(block(x), expected)
+
+
+def test_hooks_inside_a_perceptron_see_what_they_saw() -> None:
+    seen: list[Tensor] = []
+    mlp = Mlp(nn.GELU())
+    x = torch.randn(3, 32)
+    constrint.patch(mlp)
+    mlp(x)
+    handle = mlp.fc1.register_forward_hook(lambda _, __, out: seen.append(out))
+    mlp(x)
+    handle.remove()
+    mlp(x)
+    (found,) = seen
+    torch.testing.assert_close(found, mlp.fc1(x))
+
+
+class Odd(Mlp):
+    """Forward passes that are more than children one after the other."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(nn.GELU())
+        self.kind = kind
+
+    def forward(self, x: Tensor) -> Tensor:
+        inner = self.fc1(x)
+        if self.kind == "residual":
+            inner = self.act(inner) + inner
+        elif self.kind == "dropout":
+            inner = functional.dropout(self.act(inner), 0.5, self.training)
+        elif self.kind == "mode":
+            inner = self.act(inner) if self.training else inner
+        elif self.kind == "values":
+            inner = self.act(inner) if bool(x.sum() > 0) else inner
+        elif self.kind == "factor":
+            inner = self.act(inner) * 2.0
+        elif self.kind == "own factor":
+            inner = self.act(inner) * inner
+        return self.fc2(inner)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("kind", ["residual", "dropout", "mode", "values", "factor", "own factor"])
+def test_other_forward_passes_are_left(kind: str) -> None:
+    torch.manual_seed(0)
+    odd, x = Odd(kind).eval(), torch.randn(3, 32)
+    expected = odd(x)
+    report = constrint.patch(odd)
+    assert type(odd) is Odd
+    assert [each.name for each in report.replaced] == ["fc1", "fc2"]
+    torch.testing.assert_close(odd(x), expected)
+
+
+def test_a_perceptron_without_layers_of_this_package_computes_the_same() -> None:
+    gated, x = Gated(nn.SiLU()), torch.randn(3, 32)
+    expected = gated(x)
+    constrint.patch(gated, linear=False)
+    assert type(gated) is not Gated
+    torch.testing.assert_close(gated(x), expected)
+    torch.testing.assert_close(gated(x=x), expected)
+
+
 def test_models_of_transformers_compute_the_same() -> None:
     if missing_packages("transformers"):
         pytest.skip("transformers is not installed")
-    from transformers import GPT2Config, GPT2Model, LlamaConfig, LlamaModel  # type: ignore[import-not-found,unused-ignore]
+    from transformers import (  # type: ignore[import-not-found,unused-ignore]
+        GPT2Config,
+        GPT2Model,
+        LlamaConfig,
+        LlamaModel,
+        MixtralConfig,
+        MixtralModel,
+        T5Config,
+        T5EncoderModel,
+    )
 
     small = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 1, "num_attention_heads": 4}
     llama = LlamaModel(LlamaConfig(**small, num_key_value_heads=2, vocab_size=50))
     gpt2 = GPT2Model(GPT2Config(n_embd=64, n_layer=1, n_head=4, vocab_size=50, bos_token_id=0, eos_token_id=0))
     ids = torch.randint(0, 50, (2, 9))
-    for model, number in ((llama, 7), (gpt2, 4)):
+    sizes = {"num_key_value_heads": 2, "vocab_size": 50, "num_local_experts": 4}
+    mixtral = MixtralModel(MixtralConfig(**small, **sizes))
+    t5 = T5EncoderModel(
+        T5Config(d_model=64, d_ff=96, num_layers=1, num_heads=4, d_kv=16, feed_forward_proj="gated-gelu", vocab_size=50)
+    )
+    for model, number in ((llama, 8), (gpt2, 5), (mixtral, 5), (t5, 8)):
         model.eval()
         with torch.no_grad():
             expected = model(input_ids=ids).last_hidden_state

@@ -15,6 +15,7 @@ from constrint.hwmodels import load_gpu
 from constrint.kernels.gemm import first_call
 from constrint.kernels.gemm.backward import plans
 from constrint.kernels.gemm.backward.launch import activation_launch
+from constrint.kernels.gemm.gated.passes import gate_gradient_launch, gate_launch
 from constrint.kernels.gemm.launch import Machine
 from constrint.kernels.gemm.reference import ACTIVATIONS
 from constrint.kernels.launch.plan.recipe import Recipe, RecordedCall
@@ -116,3 +117,31 @@ def activation_is_right(case: dict[str, Any]) -> bool:
     return bool(
         ((out.double() - exact).abs() <= 1.1 * 2.0**-11 * exact.abs() + 2.0**-21 * z.double().abs() + 2.0**-24).all()
     )
+
+
+def gate_is_right(case: dict[str, Any]) -> bool:
+    """activation(z) * u and both gradients, each rounded once, from two tensors or from one with both side by side."""
+    dtype, (m, n), activation = DTYPES[case.get("dtype", "fp16")], case["sizes"], case["activation"]
+    generator = torch.Generator().manual_seed(m * n)
+    z, u, gradient = (torch.randn((m, n), generator=generator).to(dtype) for _ in range(3))
+    out = torch.full_like(z, float("nan"))
+    if case["is_one"]:
+        both = torch.cat((z, u), dim=1)
+        of_both = torch.full_like(both, float("nan"))
+        gate_launch(both, None, out, activation).run()
+        gate_gradient_launch(gradient, both, None, of_both, None, activation).run()
+        of_z, of_u = of_both.chunk(2, dim=1)
+    else:
+        of_z, of_u = torch.full_like(z, float("nan")), torch.full_like(z, float("nan"))
+        gate_launch(z, u, out, activation).run()
+        gate_gradient_launch(gradient, z, u, of_z, of_u, activation).run()
+    wide = [t.double().requires_grad_() for t in (z, u)]
+    exact = ACTIVATIONS[activation](wide[0]) * wide[1]
+    right = [exact, *torch.autograd.grad(exact, wide, gradient.double())]
+    # Activations and derivatives are right to 2^-18 of what they are multiplied with.
+    scales = [(one * other).abs().double() for one, other in ((z, u), (gradient, u), (gradient, z))]
+    for found, wanted, scale in zip((out, of_z, of_u), right, scales, strict=True):
+        bound = 1.1 * ROUNDOFF[dtype] * wanted.abs() + 2.0**-18 * scale + 2.0**-24
+        if not bool(((found.double() - wanted).abs() <= bound).all()):
+            return False
+    return True

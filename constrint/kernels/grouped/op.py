@@ -307,7 +307,7 @@ def _gpu_of(decision: Decision) -> GpuModel:
 
 
 def _traits(activation: str | None, out: Tensor) -> tuple[str, ...]:
-    """What the kernel is compiled for beside its workload."""
+    """Traits of a call that the kernel is compiled for, beside its workload."""
     return (*([activation] if activation else []), str(out.dtype))
 
 

@@ -88,7 +88,7 @@ def test_what_does_not_go_together_is_refused() -> None:
     with pytest.raises(UnknownNameError, match="activation"):
         gated_matmul(a, gate, up, activation="swish")
     with pytest.raises(UnknownNameError, match="kernel"):
-        gated_matmul(a, gate, up, kernel="pointer")
+        gated_matmul(a, gate, up, kernel="skinny")
     with pytest.raises(UsageError, match="config needs"):
         gated_matmul(a, gate, up, config={"tile_m": 64})
     with pytest.raises(TypeError, match="must be a tensor"):
@@ -102,8 +102,9 @@ def test_why_decides_between_one_launch_and_a_composition() -> None:
     assert decision.program.name == "gated.cuda"
     assert "gated.composition" in str(decision)
     elsewhere = gated_matmul.why(a, weights.t(), gpu="a100-sxm4-80gb")
-    assert elsewhere.program.name == "gated.composition"
+    assert {program.name for program in elsewhere.programs} == {"gated.cuda", "gated.pointer", "gated.composition"}
     assert elsewhere.program_of("gated.cuda").refusal
+    assert elsewhere.program_of("gated.pointer").seconds
     with pytest.raises(UsageError, match="name a GPU"):
         gated_matmul.why(a, weights.t())
 

@@ -84,6 +84,19 @@ def test_pairs_in_one_launch_are_right_in_the_first_call_and_later(seed: int) ->
         assert excess(out, tensors, options, is_fused=True) <= 1.0
 
 
+@pytest.mark.parametrize("seed", range(200, 216))
+def test_pairs_in_triton_are_right_in_the_first_call_and_later(seed: int) -> None:
+    tensors, options = drawn(seed)
+    if seed % 2:
+        # Rows of odd length, and sizes that no tile divides.
+        tensors = (tensors[0][:, :-3], *(weights[:-3] for weights in tensors[1:]))
+    for _ in range(2):
+        poison = torch.full((tensors[0].shape[0], 4096), float("nan"), device="cuda", dtype=tensors[0].dtype)
+        del poison
+        out = gated_matmul(*tensors, kernel="pointer", **options)
+        assert excess(out, tensors, options, is_fused=True) <= 1.0
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_pairs_that_are_decided_and_composed_are_right(seed: int) -> None:
     tensors, options = drawn(100 + seed)

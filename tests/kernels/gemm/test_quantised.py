@@ -102,7 +102,7 @@ def test_bad_weights_and_operands_are_refused() -> None:
 def test_nothing_spills(m: int, bits: int, group: int) -> None:
     gpu = load_gpu("h200")
     asked = Workload("quantised_gemm", {"m": m, "n": 256, "k": 2048}, "bf16", {"bits": bits, "group": group})
-    names = ["rows", "tiles", "warps", "resident", "ahead", "split_k"]
+    names = ["rows", "tiles", "warps", "resident", "split_k"]
     columns, _ = enumerate_space(SPEC.problem(gpu, asked)).project(names)
     rows = list(zip(*(columns[name].tolist() for name in names), strict=True))
     # The fullest of all: none that holds less is near the registers' end.

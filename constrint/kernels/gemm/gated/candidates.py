@@ -1,4 +1,4 @@
-"""The candidates for a gated pair: one launch of gemm.cuda's kernel, or two products and a pointwise pass. No torch.
+"""The candidates for a gated pair: one launch, or two products and a pointwise pass. No torch.
 
 The composition takes the programs that `matmul` chooses for both factors; its pointwise pass is a multiplication by
 torch, whose time is its bytes at the rate that copies reach. The fused kernel runs where it is not predicted to be
@@ -22,7 +22,11 @@ from constrint.select.cost import LAUNCH_S
 from constrint.select.workload import Workload
 
 FUSED, COMPOSITION = "cuda", "composition"
-NAMES = (FUSED, COMPOSITION)
+#: Kernels that compute a pair in one launch, preferred ones first; the others run where it is not written for the GPU.
+KERNELS = (FUSED, "pointer")
+NAMES = (*KERNELS, COMPOSITION)
+#: Measured over predicted time of Triton's kernels (`GemmSpec.optimism`): a pair in Triton has to be faster by that.
+TRITON_OPTIMISM = 1.1
 #: Share of the fused kernel's predicted time that the composition has to save at least. Of five pairs on an H100 the
 #: fused kernel took 0.65 to 0.92 of the composition's time, and predictions said 0.64 to 1.15.
 LEAST_SHARE = 0.2
@@ -39,14 +43,22 @@ def candidates(request: Request, refused: Sequence[Refusal]) -> list[Program]:
     """
     if request.kernel and request.kernel not in NAMES:
         raise UnknownNameError("kernel", request.kernel, ("auto", *NAMES))
-    fused = _fused(request) if request.kernel != COMPOSITION else None
-    if request.kernel == FUSED:
-        if fused is None or fused.refusal:
-            raise UnsupportedError(fused.refusal if fused else "gated.cuda needs a model of the device.")
-        return [fused]
+    if request.kernel in KERNELS:
+        named = _fused(request, request.kernel)
+        if named is None or named.refusal:
+            raise UnsupportedError(named.refusal if named else f"gated.{request.kernel} needs a model of the device.")
+        return [named]
+    fused = _fused(request, FUSED) if request.kernel != COMPOSITION else None
     composition = _composition(request.gpu, request.workload, str(request.detail or "silu"))
-    if fused is None or fused.refusal:
-        return [composition, *([fused] if fused else [])]
+    if fused is None:
+        return [composition]
+    if fused.refusal:
+        other = _fused(request, KERNELS[1])
+        if other is None or other.refusal or other.seconds is None:
+            return [composition, fused, *([other] if other else [])]
+        if composition.seconds is not None and composition.seconds <= TRITON_OPTIMISM * other.seconds:
+            return [composition, other, fused]
+        return [other, composition, fused]
     if any(refusal.kernel == fused.name for refusal in refused) and fused.seconds is None:
         raise InfeasibleError("the device refused every configuration of gated.cuda")
     least = (1 - LEAST_SHARE) * (fused.seconds or 0.0)
@@ -62,16 +74,16 @@ def force_hint(decision: Decision) -> str:
     return f"gated_matmul(..., kernel={names}), with config={{...}} for one configuration of gated.cuda"
 
 
-def _fused(request: Request) -> Program | None:
-    """The best configuration of the fused kernel, or why it does not run; None without a model of the device."""
+def _fused(request: Request, name: str) -> Program | None:
+    """The best configuration of a fused kernel, or why it does not run; None without a model of the device."""
     if request.gpu is None:
         return None
-    own = Request("gated.cuda", request.workload, request.gpu, request.device, config=request.config)
+    own = Request(f"gated.{name}", request.workload, request.gpu, request.device, config=request.config)
     try:
         program = decide(own).program
     except (UnsupportedError, InfeasibleError) as error:
-        return Program("gated.cuda", refusal=str(error))
-    return replace(program, note="modelled: gemm.cuda's time for both factors")
+        return Program(f"gated.{name}", refusal=str(error))
+    return replace(program, note=f"modelled: gemm.{name}'s time for both factors")
 
 
 def _composition(gpu: GpuModel | None, workload: Workload, activation: str) -> Program:

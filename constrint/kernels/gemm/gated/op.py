@@ -19,8 +19,9 @@ from constrint.choose import Decision, Request, decide
 from constrint.errors import ConstrintError, UnknownNameError, UnsupportedError, UsageError
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.gemm.first_call import has_nvrtc, machine_of
-from constrint.kernels.gemm.gated.candidates import COMPOSITION, FUSED, NAMES
+from constrint.kernels.gemm.gated.candidates import COMPOSITION, FUSED, KERNELS, NAMES
 from constrint.kernels.gemm.gated.launch import GatedCall, gated_launch, why_not
+from constrint.kernels.gemm.gated.pointer import launch as pointer
 from constrint.kernels.gemm.gated.reference import gated_reference
 from constrint.kernels.gemm.implementations import config_of, config_text
 from constrint.kernels.gemm.op import matmul
@@ -30,6 +31,7 @@ from constrint.kernels.launch.plan.scratch import NotedScratch
 from constrint.kernels.launch.plan.shape import NotPlannedError
 from constrint.kernels.launch.plan.table import IS_NEW, WANTS_GRAD, PlanTable
 from constrint.kernels.launch.policy import record_what_fits
+from constrint.select.spec import Launch
 from constrint.select.workload import Workload
 
 AUTO = "auto"
@@ -55,9 +57,10 @@ def gated_matmul(
         up: (K, N), or None.
         activation: One that `matmul` takes.
         bias_gate, bias_up: (N,), or None.
-        kernel: "auto"; "cuda": one launch, whose tiles hold columns of both factors, accumulated in fp32 and rounded
-            once; "composition": two products by `matmul`, each rounded, and their product.
-        config: Values of all parameters of "cuda", which then runs with them.
+        kernel: "auto"; "cuda", "pointer": one launch, whose tiles hold columns of both factors, accumulated in fp32 and
+            rounded once, in CUDA C++ for Hopper, in Triton for any GPU; "composition": two products by `matmul`, each
+            rounded, and their product.
+        config: Values of all parameters of "cuda" or "pointer", which then runs with them.
 
     Returns:
         A new tensor (..., N).
@@ -67,11 +70,11 @@ def gated_matmul(
         TypeError: For arguments that are no tensors.
         UnknownNameError: For an unknown activation or kernel.
         UnsupportedError: When the named kernel does not compute the pair; says why.
-        UsageError: When `config` is not valid, or comes without kernel="cuda".
+        UsageError: When `config` is not valid, or comes without a kernel that has one.
     """
     gate, up = _checked(a, gate, up, bias_gate, bias_up, activation, kernel)
-    if config is not None and kernel != FUSED:
-        raise UsageError(f'gated_matmul: config needs kernel="{FUSED}", got kernel={kernel!r}.')
+    if config is not None and kernel not in KERNELS:
+        raise UsageError(f"gated_matmul: config needs a kernel of {', '.join(KERNELS)}, got kernel={kernel!r}.")
     if torch._C._is_any_autocast_enabled() and torch.is_autocast_enabled(a.device.type) and a.dtype != torch.float64:
         a, gate, up = (t.to(torch.get_autocast_dtype(a.device.type)) for t in (a, gate, up))
     flat = a.reshape(-1, a.shape[-1])
@@ -195,28 +198,42 @@ def _build(tensors: tuple[Tensor | None, ...], extra: Any) -> RecordedCall:
     scratch = NotedScratch()
     out = torch.empty((a.shape[0], gate.shape[1]), dtype=a.dtype, device=a.device)
     call = GatedCall(a, gate, up, out, bias_gate, bias_up, activation, scratch)
-    reason = why_not(call) or ("" if has_nvrtc() else "NVRTC is not installed: pip install 'constrint[cuda]'")
-    if reason and kernel == FUSED:
-        raise UnsupportedError(f"gated.cuda does not compute this pair: {reason}.")
-    request = None if reason else _request(a, gate, bias_gate, bias_up, activation, kernel, config)
-    if request is None or request.gpu is None:
-        raise NotPlannedError(reason or "there is no model of the device")
+    reason = _refusal(kernel, call) if kernel in KERNELS else ""
+    if reason:
+        raise UnsupportedError(f"gated.{kernel} does not compute this pair: {reason}.")
+    request = _request(a, gate, bias_gate, bias_up, activation, kernel, config)
+    if request.gpu is None:
+        raise NotPlannedError("there is no model of the device")
     gpu = request.gpu
 
-    def record(chosen: Decision, may_spill: bool) -> RecordedCall:
-        if chosen.program.name != f"gated.{FUSED}":
-            raise NotPlannedError("two products have plans of their own")
+    def record(decided: Decision, may_spill: bool) -> RecordedCall:
+        chosen = decided.program.name.removeprefix("gated.")
+        reason = "two products have plans of their own" if chosen == COMPOSITION else _refusal(chosen, call)
+        if reason:
+            raise NotPlannedError(reason)
         scratch = NotedScratch()
-        launch = gated_launch(gpu, replace(call, scratch=scratch), chosen.config)
-        label = f"{chosen.program.name} {dict(chosen.config)}"
+        launch = _launch(chosen, gpu, replace(call, scratch=scratch), decided.config)
+        label = f"{decided.program.name} {dict(decided.config)}"
         return recipe_of([launch], tensors, [out], scratch, label, may_spill=may_spill)
 
     try:
         return record_what_fits(decide(request), record, (activation,))
     except ConstrintError as error:
-        if kernel == FUSED:
+        if kernel in KERNELS:
             raise
         raise NotPlannedError(str(error)) from error
+
+
+def _refusal(kernel: str, call: GatedCall) -> str:
+    """Why a fused kernel does not compute a call here; empty if it does."""
+    if kernel != FUSED:
+        return pointer.why_not(call)
+    return why_not(call) or ("" if has_nvrtc() else "NVRTC is not installed: pip install 'constrint[cuda]'")
+
+
+def _launch(kernel: str, gpu: GpuModel, call: GatedCall, config: Mapping[str, int]) -> Launch:
+    """The launch of a fused kernel."""
+    return (gated_launch if kernel == FUSED else pointer.gated_launch)(gpu, call, config)
 
 
 _PLANS = PlanTable("gated_matmul", _build, torch.get_float32_matmul_precision)
@@ -246,18 +263,19 @@ def _on_gpu(
     out: Tensor | None = _PLANS.run((activation, implementation, config), *tensors)
     if out is not None:
         return out
-    if implementation == FUSED and a.numel() and gate.numel():
-        return _launched(tensors, activation, config)
+    if implementation in KERNELS and a.numel() and gate.numel():
+        return _launched(tensors, activation, implementation, config)
     return _composed(*tensors, activation)
 
 
-def _launched(tensors: tuple[Any, ...], activation: str, config: str) -> Tensor:
-    """A call of the fused kernel without a plan, where launches are observed."""
+def _launched(tensors: tuple[Any, ...], activation: str, kernel: str, config: str) -> Tensor:
+    """A call of a fused kernel without a plan, where launches are observed."""
     a, gate, up, bias_gate, bias_up = tensors
     out = torch.empty((a.shape[0], gate.shape[1]), dtype=a.dtype, device=a.device)
-    decision = decide(_request(a, gate, bias_gate, bias_up, activation, FUSED, config))
+    decision = decide(_request(a, gate, bias_gate, bias_up, activation, kernel, config))
     assert decision.gpu is not None
-    gated_launch(decision.gpu, GatedCall(a, gate, up, out, bias_gate, bias_up, activation), decision.config).run()
+    call = GatedCall(a, gate, up, out, bias_gate, bias_up, activation)
+    _launch(kernel, decision.gpu, call, decision.config).run()
     return out
 
 

@@ -19,6 +19,7 @@ from constrint.kernels.gemm.cuda.shape import LINE_BYTES
 from constrint.kernels.gemm.cuda.spec import CudaSpec
 from constrint.kernels.gemm.product import ROW_ALIGNMENT_BYTES, Product
 from constrint.kernels.gemm.rules import EXPRESSIONS
+from constrint.kernels.gemm.spec import GemmSpec
 from constrint.kernels.gemm.units import ELEMENT_BYTES
 from constrint.model import all_of, any_of
 from constrint.model.constraint import CERTAIN
@@ -67,10 +68,10 @@ class GatedSpec(KernelSpec):
     sizes = SIZES
     options = OPTIONS
     dtypes = ("bf16", "fp16")
-    order_params = ("group_m",)
+    order_params: tuple[str, ...] = ("group_m",)
 
     def __init__(self) -> None:
-        self._gemm = CudaSpec()
+        self._gemm: GemmSpec = CudaSpec()
 
     @cached_property
     def device_files(self) -> tuple[Path, ...]:

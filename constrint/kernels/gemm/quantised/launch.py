@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 #: Folders of the sources: its own, and that of the epilogue which the kernels in CUDA C++ share.
 FOLDERS = (Path(__file__).with_name("source"), Path(__file__).parents[1] / "cuda" / "source")
+#: Four bits of each half of a word.
+MASK = 0x000F000F
 #: Vectors of X have 16 bytes.
 VECTOR_BYTES = 16
 
@@ -42,7 +44,7 @@ def quantised_launches(
     is_aligned = (m == 1 or pitch * 2 % VECTOR_BYTES == 0) and x.data_ptr() % VECTOR_BYTES == 0
     numbers = (m, n, k, tiles, depth // READ[bits], weight.scales.shape[1], is_aligned)
     facts = {"BITS": bits, "COLUMNS": columns_of(m), "GROUP": weight.group, "IS_BF16": x.dtype == torch.bfloat16}
-    facts |= {name.upper(): config[name] for name in ("rows", "tiles", "warps", "resident", "ahead", "split_k")}
+    facts |= {name.upper(): config[name] for name in ("rows", "tiles", "warps", "resident", "split_k")}
     return [
         CudaLaunch(
             gpu=gpu,
@@ -56,6 +58,7 @@ def quantised_launches(
                 out,
                 added,
                 *map(np.int32, numbers),
+                np.uint32(MASK),
                 np.int64(pitch),
                 np.int64(out.stride(0)),
             ),

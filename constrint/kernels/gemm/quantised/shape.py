@@ -24,7 +24,7 @@ READ = {4: 64, 8: 32}
 SCALE_BYTES, SUM_BYTES = 4, 4
 #: Registers of a thread beside those that are counted.
 OTHER_REGISTERS = 36
-WARPS, AHEAD = (16, 8, 4), (0, 2, 4)
+WARPS = (16, 8, 4)
 
 
 def columns_of(m: int) -> int:
@@ -105,8 +105,6 @@ def rules(gpu: GpuModel, sizes: Mapping[str, int], bits: int, group: int, v: Var
     shared = "every warp of a cluster has reads of its own"
     own = v["split_k"] * v["warps"] * v["tiles"] <= reads
     yield Rule(any_of(v["split_k"] * v["warps"] == min(WARPS), own), "own_reads", shared, REDUNDANT)
-    clusters = "the L2 is asked ahead by bulk copies, which GPUs with clusters have"
-    yield Rule(v["ahead"] <= AHEAD[-1] * (portable > 1), "ahead", clusters, CERTAIN)
     slots = gpu.device.sm_count * v["resident"]
     filled = "K is divided where tiles alone leave blocks idle"
     yield Rule(any_of(v["split_k"] == 1, tiles_of(n) < 2 * slots), "split_fills", filled, REDUNDANT)

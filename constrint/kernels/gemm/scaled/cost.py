@@ -19,14 +19,18 @@ from constrint.select.cost import CostColumns, Later, dram_bytes_per_s, launch_o
 from constrint.select.spec import Columns
 
 #: Start and end of a launch; clocks from a consumer's last product of a slice to its first of the next one, beside its
-#: additions, and with scales of blocks; clocks of the store of a result of each thread; shares of DRAM's bandwidth and
-#: of the bytes that arrive at an SM. From times of 17 products on an H100.
-LAUNCH_S, CHAIN_CLK, BLOCKS_CLK, RESULT_CLK, DRAM_SHARE, PORT_BYTES_PER_CLK = 6.6e-6, 310.0, 620.0, 70.0, 0.55, 36.5
+#: additions; with scales of blocks, of three consumers, and for each column that has its own; clocks of the store of a
+#: result of each thread; shares of DRAM's bandwidth and of the bytes that arrive at an SM. From times of 250
+#: configurations for 34 products on an H200: measured over predicted 0.76 to 1.29, first over best of them 1.04.
+LAUNCH_S, CHAIN_CLK, BLOCKS_CLK, COLUMN_CLK, RESULT_CLK = 6.9e-6, 310.0, 540.0, 21.0, 80.0
+DRAM_SHARE, PORT_BYTES_PER_CLK = 0.52, 30.5
 #: Wait of the last block of a split tile for the others, and bytes of sums of a clock. Likewise.
-HAND_OVER_S, HAND_OVER_BYTES_PER_CLK = 0.75e-6, 12.0
+HAND_OVER_S, HAND_OVER_BYTES_PER_CLK = 0.81e-6, 13.4
 #: torch's own operator: start and end, shares of the matrix units' peak and of the bandwidth, the share of the SMs that
-#: need a tile of 128 columns to reach it. From times of the same products.
-LIBRARY_LAUNCH_S, LIBRARY_PEAK_SHARE, LIBRARY_DRAM_SHARE, LIBRARY_SM_SHARE = 7e-6, 0.64, 0.65, 0.38
+#: need a tile of 128 columns to reach it. From 62 times on an H100 and an H200: off by 8 % in the mean.
+LIBRARY_LAUNCH_S, LIBRARY_PEAK_SHARE, LIBRARY_DRAM_SHARE, LIBRARY_SM_SHARE = 8.6e-6, 0.634, 0.63, 0.351
+#: A launch that copies scales, beside others of its stream. From the same runs.
+COPY_S = 2.2e-6
 
 
 def library_s(gpu: GpuModel, sizes: Mapping[str, int], out_bytes: int) -> float:
@@ -56,7 +60,9 @@ def scaled_cost(
     own = 2 * OWN_ROWS * DEPTH * np.maximum(wide, 16.0) / peak
     # What two blocks share leaves the L2 once.
     port = DEPTH * (rows_of(v) / over_columns + wide / over_rows) / PORT_BYTES_PER_CLK
-    step = np.maximum(overlap(consumers * own, port), own + wide / 2 + CHAIN_CLK + BLOCKS_CLK * in_blocks)
+    # Scales of more rows than the L1 has lines for come from the L2; turned, each thread asks for those of its columns.
+    asked = np.where(v["turned"] > 0, COLUMN_CLK * wide / 2, np.where(consumers > 2, BLOCKS_CLK, 0.0)) * in_blocks
+    step = np.maximum(overlap(consumers * own, port), own + wide / 2 + CHAIN_CLK + asked)
     rounds = np.ceil(units / sms)
     end = CONSTANTS.tile_clk + wide / 2 * RESULT_CLK
     sums_bytes = rows_of(v) * wide * PARTIAL_BYTES

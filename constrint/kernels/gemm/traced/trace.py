@@ -144,7 +144,7 @@ class Symbol:
         return apply(op, *args)
 
 
-def _clamped(value: Any, min: Any = None, max: Any = None) -> Symbol:  # noqa: A002  (torch's names)
+def _clamped(value: Any, min: Any = None, max: Any = None) -> Symbol:
     if min is not None:
         value = apply("max", value, min)
     if max is not None:

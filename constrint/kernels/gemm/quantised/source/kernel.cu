@@ -5,7 +5,7 @@
 // bytes a lane. Numbers less their zeros are whole and have 8 bits: they are multiplied as they are, and the sums of a group
 // take its scale in fp32. A block has an even share of all tiles of 16 rows and takes ROWS of them at a time; its warps, and
 // the blocks of its cluster, divide K among them, TILES reads each in turn, and add up their sums at the end. No warp waits
-// for another one before: each reads as far ahead as its registers hold, and asks the L2 for AHEAD turns more.
+// for another one before: each reads as far ahead as its registers hold.
 typedef float sum_t;
 
 #include "epilogue.cuh"
@@ -36,21 +36,42 @@ __device__ __forceinline__ void multiply(float (&sums)[4], const unsigned (&w)[4
 }
 
 #if BITS == 4
-// 128 (bf16) or 1024 (fp16) and a number of four bits, less 128 or 1024 and the zero: no bit is lost.
-__device__ __forceinline__ unsigned widen(unsigned word, int pair, unsigned less) {
+// Masks of four bits of each half, which the compiler does not know: it would load a constant for each use.
+struct Masks {
+  unsigned low, high;  // 0x000f000f, 0x00f000f0
+};
+
+#if IS_BF16
+typedef unsigned less_t;
+#else
+struct less_t {
+  unsigned less, sixteenth;  // -(1024 + zero), -(64 + zero)
+};
+#endif
+
+// 128 (bf16) or 1024 (fp16) and a number of four bits, less 128 or 1024 and the zero: no bit is lost. In fp16 odd pairs
+// lie four bits higher, as 1024 and sixteen times the number.
+__device__ __forceinline__ unsigned widen(unsigned word, int pair, const less_t& less, const Masks& masks) {
   unsigned made;
 #if IS_BF16
-  const unsigned high = (word >> 4 * pair & 0x000f000fu) | 0x43004300u;
+  const unsigned high = (word >> 4 * pair & masks.low) | 0x43004300u;
   asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(made) : "r"(high), "r"(0x3f803f80u), "r"(less));
 #else
-  const unsigned high = (word >> 4 * pair & 0x000f000fu) | 0x64006400u;
-  asm("add.rn.f16x2 %0, %1, %2;" : "=r"(made) : "r"(high), "r"(less));
+  const unsigned shifted = word >> pair / 2 * 8;
+  if (pair % 2) {
+    const unsigned high = (shifted & masks.high) | 0x64006400u;
+    asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(made) : "r"(high), "r"(0x2c002c00u), "r"(less.sixteenth));
+  } else {
+    const unsigned high = (shifted & masks.low) | 0x64006400u;
+    asm("add.rn.f16x2 %0, %1, %2;" : "=r"(made) : "r"(high), "r"(less.less));
+  }
 #endif
   return made;
 }
 #else
 // 2^23 and a byte, less 2^23 and the zero, two of them as 16 bits.
-__device__ __forceinline__ unsigned widen(unsigned word, int pair, float less) {
+struct Masks {};
+__device__ __forceinline__ unsigned widen(unsigned word, int pair, float less, const Masks&) {
   const float first = __uint_as_float(__byte_perm(word, 0x4b000000u, pair ? 0x7652 : 0x7650)) + less;
   const float second = __uint_as_float(__byte_perm(word, 0x4b000000u, pair ? 0x7653 : 0x7651)) + less;
   unsigned made;
@@ -92,22 +113,6 @@ struct Place {
     if (read >= last) read = first, tile += kRows;
   }
 };
-
-// Asks the L2 for what the warp reads at a place, each lane for a tile.
-__device__ __forceinline__ void ask_ahead(
-    const uint4* weights, const unsigned* scales, const Sizes& s, const Place& at, int end, int lane) {
-#if AHEAD > 0 && __CUDA_ARCH__ >= 900
-  if (lane < kRows && at.tile + lane < end) {
-    const long long tile = at.tile + lane;
-    const uint4* const words = weights + (tile * s.reads + at.read) * 32;
-    const unsigned* const both = scales + (tile * s.groups + at.read / (GROUP / kTile)) * 16;
-    asm volatile(
-        "cp.async.bulk.prefetch.L2.global [%0], %2;\n"
-        "cp.async.bulk.prefetch.L2.global [%1], %3;" ::"l"(words), "l"(both), "n"(kTiles * 512), "n"(kGroups * 64)
-        : "memory");
-  }
-#endif
-}
 
 // What a thread multiplies of X: 16 or 32 bytes of a row for each read, zeros beyond the edges.
 struct Vectors {
@@ -151,12 +156,22 @@ __device__ __forceinline__ float scale_of(unsigned both) {
 
 // The zero as what is added to a widened number: both halves of a word, or a float.
 #if BITS == 4
-__device__ __forceinline__ unsigned less_of(unsigned both) { return __byte_perm(both, 0, 0x3232); }
+__device__ __forceinline__ less_t less_of(unsigned both) {
+  const unsigned less = __byte_perm(both, 0, 0x3232);
+#if IS_BF16
+  return less;
+#else
+  less_t made = {less, 0};
+  asm("add.rn.f16x2 %0, %1, %2;" : "=r"(made.sixteenth) : "r"(less), "r"(0x63806380u));  // 960
+  return made;
+#endif
+}
 #else
 __device__ __forceinline__ float less_of(unsigned both) { return -8388608.0f - static_cast<float>(both >> 16); }
 #endif
 
-__device__ __forceinline__ void multiply_held(float (&sums)[kSums], const Held& w, const Vectors& x) {
+__device__ __forceinline__ void multiply_held(
+    float (&sums)[kSums], const Held& w, const Vectors& x, const Masks& masks) {
 #pragma unroll
   for (int group = 0; group < kGroups; ++group) {
     const auto upper = less_of(w.upper[group]), lower = less_of(w.lower[group]);
@@ -167,11 +182,11 @@ __device__ __forceinline__ void multiply_held(float (&sums)[kSums], const Held& 
 #pragma unroll
       for (int step = 0; step < kTile / 16; ++step) {
 #if BITS == 4
-        const unsigned widened[4] = {widen(words[step], 0, upper), widen(words[step], 1, lower),
-                                     widen(words[step], 2, upper), widen(words[step], 3, lower)};
+        const unsigned widened[4] = {widen(words[step], 0, upper, masks), widen(words[step], 1, lower, masks),
+                                     widen(words[step], 2, upper, masks), widen(words[step], 3, lower, masks)};
 #else
-        const unsigned widened[4] = {widen(words[2 * step], 0, upper), widen(words[2 * step + 1], 0, lower),
-                                     widen(words[2 * step], 1, upper), widen(words[2 * step + 1], 1, lower)};
+        const unsigned widened[4] = {widen(words[2 * step], 0, upper, masks), widen(words[2 * step + 1], 0, lower, masks),
+                                     widen(words[2 * step], 1, upper, masks), widen(words[2 * step + 1], 1, lower, masks)};
 #endif
 #pragma unroll
         for (int j = 0; j < kNarrow; ++j) {
@@ -212,7 +227,7 @@ __device__ __forceinline__ int share_of(int which, int shares, int count) {
 
 extern "C" __global__ void __launch_bounds__(kThreads, RESIDENT) quantised_gemm(
     const uint4* weights, const unsigned* scales, const unsigned short* x, out_t* out, const void* bias, int m, int n, int k,
-    int tiles, int reads, int groups, int is_aligned, long long x_stride, long long out_stride) {
+    int tiles, int reads, int groups, int is_aligned, unsigned mask, long long x_stride, long long out_stride) {
   extern __shared__ float shares[];  // sums of each warp, in the order of warps
   const Sizes s = {m, n, k, reads, groups};
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -225,6 +240,11 @@ extern "C" __global__ void __launch_bounds__(kThreads, RESIDENT) quantised_gemm(
   const long long no_stride = 0;
   const float one = 1.0f, zero = 0.0f;
   const End ending{bias, none, no_stride, no_stride, one, zero};
+#if BITS == 4
+  const Masks masks = {mask, mask << 4};
+#else
+  const Masks masks;
+#endif
   Held held[kRows];
   Vectors vectors;
   if (first < last) {
@@ -232,12 +252,6 @@ extern "C" __global__ void __launch_bounds__(kThreads, RESIDENT) quantised_gemm(
     for (int i = 0; i < kRows; ++i)
       if (begin + i < end) load(held[i], weights, scales, s, begin + i, first, lane);
     load_rows(vectors, x, x_stride, s, first, lane, is_aligned);
-  }
-  Place asked = {begin, first};
-#pragma unroll
-  for (int i = 0; i < AHEAD; ++i) {
-    asked.next(first, last);
-    if (first < last) ask_ahead(weights, scales, s, asked, end, lane);
   }
 #pragma unroll 1
   for (int tile = begin; tile < end; tile += kRows) {
@@ -248,13 +262,11 @@ extern "C" __global__ void __launch_bounds__(kThreads, RESIDENT) quantised_gemm(
     for (int read = first; read < last; read += kWarps * kTiles) {
       Place after = {tile, read};
       after.next(first, last);
-      asked.next(first, last);
-      ask_ahead(weights, scales, s, asked, end, lane);
       Vectors next = vectors;
       if (after.read != read && after.tile < end) load_rows(next, x, x_stride, s, after.read, lane, is_aligned);
 #pragma unroll
       for (int i = 0; i < kRows; ++i) {
-        if (tile + i < end) multiply_held(sums[i], held[i], vectors);
+        if (tile + i < end) multiply_held(sums[i], held[i], vectors, masks);
         if (after.tile + i < end) load(held[i], weights, scales, s, after.tile + i, after.read, lane);
       }
       vectors = next;

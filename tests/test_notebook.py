@@ -1,0 +1,36 @@
+"""The notebook runs from its first cell to its last, without a GPU and without torch, well within five minutes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+NOTEBOOK = Path(__file__).parents[1] / "examples" / "first_minutes.ipynb"
+MOST_S = 300.0
+
+
+def cells(kind: str) -> list[str]:
+    book = json.loads(NOTEBOOK.read_text(encoding="utf-8"))
+    assert book["nbformat"] == 4
+    return ["".join(cell["source"]) for cell in book["cells"] if cell["cell_type"] == kind]
+
+
+def test_every_cell_runs_in_turn(tmp_path: Path) -> None:
+    whole = "\n".join(cells("code")) + "\nimport sys\nassert 'torch' not in sys.modules\n"
+    program = tmp_path / "cells.py"
+    program.write_text(whole, encoding="utf-8")
+    ran = subprocess.run(
+        [sys.executable, str(program)], capture_output=True, text=True, timeout=MOST_S, cwd=NOTEBOOK.parents[1]
+    )
+    assert ran.returncode == 0, ran.stderr
+    for shown in ("mi300x", "blocks an SM", "passed over", "valid;"):
+        assert shown in ran.stdout
+
+
+def test_it_is_stored_without_outputs_and_says_what_it_needs() -> None:
+    book = json.loads(NOTEBOOK.read_text(encoding="utf-8"))
+    assert all(not cell["outputs"] for cell in book["cells"] if cell["cell_type"] == "code")
+    assert "No GPU" in cells("markdown")[0]
+    assert len(cells("markdown")) >= len(cells("code"))
