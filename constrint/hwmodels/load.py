@@ -133,7 +133,9 @@ def _find_base(raw: Any, path: Path, above: tuple[Path, ...]) -> Path | None:
     try:
         base = names.find(name, shipped_first=True)
     except UnknownNameError as error:
-        raise HardwareModelError(f"{path}: base: {error}") from None
+        # Where no name is near, all that are known would make a long message of one about a file.
+        text = str(error) if error.nearest else f"unknown GPU {shortened(name)!r}; `constrint gpu` lists all."
+        raise HardwareModelError(f"{path}: base: {text}") from None
     if base.resolve() in [file.resolve() for file in (path, *above)]:
         raise HardwareModelError(f"{path}: base: {shortened(name)} leads back to this file; name another GPU.")
     return base

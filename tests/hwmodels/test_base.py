@@ -56,6 +56,7 @@ def test_sources_and_unconfirmed_entries_come_with_what_is_inherited(name: str) 
     ("old", "new", "message"),
     [
         ("base: RTX-5090", "base: RTX-5999", "base: unknown GPU 'RTX-5999'. Nearest: RTX-5090"),
+        ("base: RTX-5090", "base: wgmma", "base: unknown GPU 'wgmma'; `constrint gpu` lists all."),
         ("base: RTX-5090", "base: 5", "base: must be the name of a GPU, in quotes; it is 5."),
         ("base: RTX-5090", "base: [RTX-5090]", "base: must be the name of a GPU, in quotes; it is ['RTX-5090']."),
         ("base: RTX-5090", "base: MI300X", "base: MI300X is of the vendor amd; a base is of the file's own."),
