@@ -19,6 +19,8 @@ from typing import Any
 import numpy as np
 
 LANES = 64
+#: Values by lane, or by register and lane.
+Lanes = Any
 U32 = np.uint32
 _NUM = re.compile(r"-?(?:0x[0-9a-f]+|\d+)")
 _RANGE = re.compile(r"([sva])\[(\d+):(\d+)\]|([sva])(\d+)")
@@ -52,13 +54,14 @@ class LdsAccess:
 
     kind: str
     width_bits: int
-    addresses: np.ndarray[Any, Any]
+    addresses: Lanes
     copies: bool = False
 
 
 def parse(text: str) -> tuple[list[Statement], dict[str, int]]:
     """The statements of the one kernel in a text of assembly, and its labels."""
-    body, labels = [], {}
+    body: list[Statement] = []
+    labels: dict[str, int] = {}
     for line in text[: text.index(".section\t.rodata") if ".section\t.rodata" in text else len(text)].splitlines():
         code = line.split(";")[0].strip()
         if code.endswith(":"):
@@ -131,7 +134,7 @@ class Wave:
             for i in range(bits // 32):
                 self.s[first + i] = value >> 32 * i & 0xFFFFFFFF
 
-    def vector(self, text: str) -> np.ndarray[Any, Any]:
+    def vector(self, text: str) -> Lanes:
         """A 32-bit operand of a vector instruction, in all lanes."""
         if text.startswith(("v", "a")) and text != "vcc":
             kind, first, _ = self.span(text)
@@ -141,7 +144,7 @@ class Wave:
             return np.full(LANES, struct.unpack("<I", struct.pack("<f", float(text)))[0], dtype=U32)
         return np.full(LANES, self.scalar(text), dtype=U32)
 
-    def vector64(self, text: str) -> np.ndarray[Any, Any]:
+    def vector64(self, text: str) -> Lanes:
         """A 64-bit operand."""
         if text.startswith("v["):
             _, first, _ = self.span(text)
@@ -150,7 +153,7 @@ class Wave:
         return np.full(LANES, self.scalar(text, 64), dtype=np.uint64)
 
     @property
-    def active(self) -> np.ndarray[Any, Any]:
+    def active(self) -> Lanes:
         """Lanes in which vector instructions act."""
         return np.array([self.exec >> lane & 1 for lane in range(LANES)], dtype=bool)
 
@@ -161,13 +164,13 @@ class Wave:
         file = self.v if kind == "v" else self.a
         file[first][self.active] = np.asarray(value).astype(U32)[self.active]
 
-    def set_vector64(self, text: str, value: np.ndarray[Any, Any]) -> None:
+    def set_vector64(self, text: str, value: Lanes) -> None:
         """Write two registers."""
         _, first, _ = self.span(text)
         for i in range(2):
             self.v[first + i][self.active] = (value >> np.uint64(32 * i)).astype(U32)[self.active]
 
-    def block_of(self, text: str) -> np.ndarray[Any, Any]:
+    def block_of(self, text: str) -> Lanes:
         """Registers of an operand as (count, lanes)."""
         if _NUM.fullmatch(text):
             return np.zeros((4, LANES), dtype=U32)
@@ -175,7 +178,7 @@ class Wave:
         self.check(kind, first, count)
         return (self.v if kind == "v" else self.a)[first : first + count].copy()
 
-    def arrive(self, queue: list[Callable[[], None]], text: str, values: np.ndarray[Any, Any]) -> None:
+    def arrive(self, queue: list[Callable[[], None]], text: str, values: Lanes) -> None:
         """Put data into registers later, and mark these until then."""
         kind, first, count = self.span(text)
         self.check(kind, first, count)
@@ -213,7 +216,7 @@ class Block:
     """
 
     text: str
-    memory: np.ndarray[Any, Any]
+    memory: Lanes
     arguments: bytes
     num_waves: int
     block: int
@@ -271,13 +274,13 @@ class Block:
             target = execute(self, wave, statement)
             wave.pc = self.labels[target] if target is not None else wave.pc + 1
 
-    def load(self, addresses: np.ndarray[Any, Any], num_bytes: int) -> np.ndarray[Any, Any]:
+    def load(self, addresses: Lanes, num_bytes: int) -> Lanes:
         """Words of global memory, (num_bytes / 4, lanes)."""
         places = addresses.astype(np.int64)[None, :] - self.base + np.arange(num_bytes)[:, None]
         assert 0 <= places.min() <= places.max() < self.memory.size, "a load outside of memory"
         return np.ascontiguousarray(self.memory[places].T).view(U32).T.copy()
 
-    def store(self, addresses: np.ndarray[Any, Any], words: np.ndarray[Any, Any], num_bytes: int) -> None:
+    def store(self, addresses: Lanes, words: Lanes, num_bytes: int) -> None:
         """Store the lowest bytes of words, (count, lanes)."""
         data = np.ascontiguousarray(words.T).view(np.uint8).reshape(len(addresses), -1)[:, :num_bytes]
         places = addresses.astype(np.int64)[:, None] - self.base + np.arange(num_bytes)[None, :]
@@ -480,12 +483,10 @@ def _vector(wave: Wave, name: str, ops: list[str], modifiers: dict[str, str]) ->
         chosen = wave.scalar(ops[3], 64)
         lanes = np.array([chosen >> lane & 1 for lane in range(LANES)], dtype=bool)
         first, second = wave.vector(ops[1]), wave.vector(ops[2])
-        for source, sel in (("src0_sel", "first"), ("src1_sel", "second")):
-            if modifiers.get(source) == "WORD_1":
-                if sel == "first":
-                    first = first >> U32(16)
-                else:
-                    second = second >> U32(16)
+        if modifiers.get("src0_sel") == "WORD_1":
+            first = first >> U32(16)
+        if modifiers.get("src1_sel") == "WORD_1":
+            second = second >> U32(16)
         wave.set_vector(ops[0], np.where(lanes, second, first))
         return
     wave.set_vector(ops[0], _lanes(core, [wave.vector(op) for op in ops[1:]], modifiers))

@@ -57,7 +57,7 @@ def _built(case: Case, sizes: tuple[int, int, int]) -> tuple[BuiltKernel, Any]:
     gpu = load_gpu(case[0])
     workload = Workload("gemm", dict(zip("mnk", sizes, strict=True)), case[1], {"transpose_b": 1} if case[2] else {})
     inputs = SPEC.inputs(gpu, workload)
-    launch = SPEC.launches(gpu, workload, _config(case), inputs, SPEC.outputs(gpu, workload, inputs))[0]
+    launch: Any = SPEC.launches(gpu, workload, _config(case), inputs, SPEC.outputs(gpu, workload, inputs))[0]
     return build_triton(gpu, launch.source()), launch
 
 
@@ -85,6 +85,7 @@ def test_inner_loop(case: Case) -> None:
     config = _config(case)
     workload = Workload("gemm", {"m": 1024, "n": 1024, "k": 1024}, case[1], {"transpose_b": 1})
     use = SPEC.use(gpu, workload, {})
+    assert use is not None
     assert built.taken.smem_bytes == use.smem_bytes.value(config) == 4 * (m + n) * k
     assert built.taken.registers_per_thread == pytest.approx(use.registers_per_thread.value(config), rel=0.05)
     assert built.taken.registers_per_thread <= 512 // (waves // 4)
@@ -128,15 +129,15 @@ def _operands(case: Case, sizes: tuple[int, int, int]) -> tuple[Any, Any, Any, A
     if case[1] == "fp8":
         codes = [rng.integers(0, 0x60, shape) | rng.integers(0, 2, shape) << 7 for shape in ((m, k), (n, k))]
         table = E4M3 if case[0] == "mi355x" else E4M3_FNUZ
-        raw = [each.astype(np.uint8) for each in codes]
-        return *raw, *(table[each] for each in raw)
+        first, second = (each.astype(np.uint8) for each in codes)
+        return first, second, table[first], table[second]
     values = [rng.standard_normal(shape).astype(np.float32) for shape in ((m, k), (n, k))]
     if case[1] == "fp16":
-        halves = [each.astype(np.float16) for each in values]
-        return *(each.view(np.uint16) for each in halves), *(each.astype(np.float64) for each in halves)
-    words = [to_bf16(each) for each in values]
-    exact = [(each << np.uint32(16)).view(np.float32).astype(np.float64) for each in words]
-    return *(each.astype(np.uint16) for each in words), *exact
+        left, right = (each.astype(np.float16) for each in values)
+        return left.view(np.uint16), right.view(np.uint16), left.astype(np.float64), right.astype(np.float64)
+    a, b = (to_bf16(each) for each in values)
+    exact_a, exact_b = ((each << np.uint32(16)).view(np.float32).astype(np.float64) for each in (a, b))
+    return a.astype(np.uint16), b.astype(np.uint16), exact_a, exact_b
 
 
 def _arguments(launch: Any, places: dict[str, int]) -> bytes:
