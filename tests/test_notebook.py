@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 NOTEBOOK = Path(__file__).parents[1] / "examples" / "first_minutes.ipynb"
 MOST_S = 300.0
 
@@ -17,6 +19,7 @@ def cells(kind: str) -> list[str]:
     return ["".join(cell["source"]) for cell in book["cells"] if cell["cell_type"] == kind]
 
 
+@pytest.mark.slow
 def test_every_cell_runs_in_turn(tmp_path: Path) -> None:
     whole = "\n".join(cells("code")) + "\nimport sys\nassert 'torch' not in sys.modules\n"
     program = tmp_path / "cells.py"

@@ -283,7 +283,10 @@ def _own(
         look([launch], may_spill=may_spill)
         launch.run()
 
-    launch_what_fits(decision, start, optional=_traits(activation, out))
+    if config is not None:
+        start(decision, may_spill=True)
+    else:
+        launch_what_fits(decision, start, optional=_traits(activation, out))
     return out
 
 

@@ -128,6 +128,8 @@ def record_what_fits(
 ) -> RecordedCall:
     """Record the plan of a decision; where it spills, does not compile or does not fit, that of the next one.
 
+    A configuration that the caller named runs as it is.
+
     Args:
         decision: The first decision.
         record: Compiles and records the plan of a decision; takes whether its kernels may spill.
@@ -136,6 +138,8 @@ def record_what_fits(
     Raises:
         ConstrintError: When nothing runs.
     """
+    if decision.request.config is not None:
+        return record(decision, True)
     made: list[RecordedCall] = []
 
     def start(chosen: Decision, /, *, may_spill: bool) -> None:

@@ -208,7 +208,7 @@ def _build(tensors: tuple[Tensor | None, ...], extra: Any) -> RecordedCall:
 
     def record(decided: Decision, may_spill: bool) -> RecordedCall:
         chosen = decided.program.name.removeprefix("gated.")
-        reason = "two products have plans of their own" if chosen == COMPOSITION else _refusal(chosen, call)
+        reason = _refusal(chosen, call)
         if reason:
             raise NotPlannedError(reason)
         scratch = NotedScratch()
@@ -217,7 +217,12 @@ def _build(tensors: tuple[Tensor | None, ...], extra: Any) -> RecordedCall:
         return recipe_of([launch], tensors, [out], scratch, label, may_spill=may_spill)
 
     try:
-        return record_what_fits(decide(request), record, (activation,))
+        name = decide(request).program.name
+        if name == f"gated.{COMPOSITION}":
+            raise NotPlannedError("two products have plans of their own")
+        # What a device refuses is refused to the kernel alone, so that every decision with it is made anew.
+        own = Request(name, request.workload, gpu, request.device, config=request.config)
+        return record_what_fits(decide(own), record, (activation,))
     except ConstrintError as error:
         if kernel in KERNELS:
             raise
