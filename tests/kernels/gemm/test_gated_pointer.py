@@ -52,6 +52,13 @@ def test_the_best_configurations_fit_and_do_not_spill(
             break
 
 
+def test_few_columns_have_configurations() -> None:
+    for columns in (1, 16, 40):
+        workload = Workload("gated", {"m": 69, "n": columns, "k": 1813}, "fp16", {"transpose_b": 1, "bias": 1})
+        decision = decide(Request("gated", workload, load_gpu("h200"), kernel="pointer"))
+        assert decision.config["tile_n"] >= 64
+
+
 def test_a_gpu_without_the_cuda_kernel_has_one_launch_to_compare() -> None:
     workload = Workload("gated", {"m": 2048, "n": 1024, "k": 512}, "bf16", {"transpose_b": 1})
     for gpu_name in GPUS:

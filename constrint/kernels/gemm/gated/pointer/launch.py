@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from constrint.errors import UsageError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.gated.launch import GatedCall
 from constrint.kernels.gemm.launch import Machine
@@ -16,9 +17,16 @@ from constrint.kernels.launch.triton import TritonLaunch
 
 
 def gated_launch(gpu: GpuModel, call: GatedCall, config: Mapping[str, int]) -> TritonLaunch:
-    """State the one launch of a call; `tile_n` of a configuration counts columns of both factors."""
+    """State the one launch of a call; `tile_n` of a configuration counts columns of both factors.
+
+    Raises:
+        UsageError: For dtypes, layouts and biases that the kernel does not take.
+    """
     from constrint.kernels.gemm.gated.pointer.kernel import gated_kernel
 
+    reason = why_not(call)
+    if reason:
+        raise UsageError(f"gated.pointer does not compute this pair: {reason}.")
     a, gate, machine = call.a, call.gate, Machine.of(gpu)
     (m, k), n = a.shape, gate.shape[1]
     tile_m, tile_n, tile_k = config["tile_m"], config["tile_n"] // 2, config["tile_k"]

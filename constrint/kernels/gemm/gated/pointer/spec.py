@@ -75,7 +75,10 @@ class GatedPointerSpec(GatedSpec):
         """Those of the pointer kernel, and on halves of tiles."""
         product = product_of_pair(workload, has_end=False)
         yield from self._gemm.tile_rules(gpu, product, v)
-        yield from self._gemm.size_rules(gpu, product, v, EXPRESSIONS)
+        # Fewer columns than a tile has at least are padded to these.
+        sizes = {**workload.sizes, "n": max(workload.sizes["n"], LEAST_COLUMNS // 2)}
+        padded = product_of_pair(replace(workload, sizes=sizes), has_end=False)
+        yield from self._gemm.size_rules(gpu, padded, v, EXPRESSIONS)
         because = f"each half of a tile's columns is one of the factors: at least {LEAST_COLUMNS} of both"
         yield Rule(v["tile_n"] >= LEAST_COLUMNS, "halves", because, CERTAIN)
         matrix = unit(gpu, workload.dtype)
