@@ -7,7 +7,8 @@
     python -m benchmarks.models --small                        # small sizes, for a machine without a GPU
 
 A forward pass has no gradients; a training step is a forward and a backward pass, without an optimizer. Times are the
-host's and the device's together, calls back to back, before and after the patch in turn. Outputs and gradients in bf16
+host's and the device's together, calls back to back, before and after the patch in turn; the ratio is the median of
+those of the rounds. Outputs and gradients in bf16
 are held against the same model in fp32: errors after the patch have to be at most 1.5 times those before it, and half a
 unit. Every block is compiled in a process of its own, all at once; then each has the GPU alone.
 """
@@ -30,7 +31,7 @@ from benchmarks.models.work import Task, serve
 KINDS = ("Llama", "Qwen", "Mixtral", "BERT", "ViT", "T5", "Whisper", "GPT-2")
 HOWS = ("eager", "compile")
 COLUMNS = (
-    "model", "layers", "how", "what", "before_us", "after_us", "spread_us", "ratio", "replaced", "left",
+    "model", "layers", "how", "what", "before_us", "after_us", "spread", "ratio", "replaced", "left",
     "error_before", "error_after", "gradient_before", "gradient_after", "outcome", "ready_s",
 )  # fmt: skip
 
