@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 from benchmarks.elsewhere.written import fill
 from benchmarks.harness.table import read_rows, read_table
+from benchmarks.models.__main__ import table_lines
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -55,6 +56,8 @@ TOGETHER = {
 }
 #: Recurrent layers on an H200, and the columns of ratios beside cuDNN in the same dtype.
 LAYERS = "h200/rnn_sweep_long.csv"
+#: Blocks of transformers before and after the patch.
+MODELS = "h200/models.csv"
 DIRECTIONS = {"LSTM and GRU, forward": "same_forward", "the same, forward and backward": "same_both"}
 SIXTEEN = ("bf16", "fp16")
 #: GPUs of the README's table of predicted over published times, by their names in the page of figures.
@@ -134,6 +137,11 @@ def published_lines() -> list[str]:
     return lines
 
 
+def model_lines() -> list[str]:
+    """The README's table of models before and after `constrint.patch`, on an H200."""
+    return table_lines(read_rows(RESULTS / MODELS))
+
+
 def used_lines() -> list[str]:
     """All kinds of products, on all GPUs, with a cold L2 and in a loop."""
     lines = []
@@ -183,6 +191,7 @@ def _order_of_layer(key: tuple[str, str, str, str, str, str]) -> tuple[Any, ...]
 #: What is written where.
 TABLES: dict[str, tuple[Path, Callable[[], list[str]]]] = {
     "results": (README, result_lines),
+    "models": (README, model_lines),
     "published": (README, published_lines),
     "used": (PAGE, used_lines),
     "layers": (PAGE, layer_lines),

@@ -7,7 +7,8 @@
     python -m benchmarks.models --small                        # small sizes, for a machine without a GPU
 
 A forward pass has no gradients; a training step is a forward and a backward pass, without an optimizer. Times are the
-host's and the device's together, calls back to back, before and after the patch in turn. Outputs and gradients in bf16
+host's and the device's together, calls back to back, before and after the patch in turn; the ratio is the median of
+those of the rounds. Outputs and gradients in bf16
 are held against the same model in fp32: errors after the patch have to be at most 1.5 times those before it, and half a
 unit. Every block is compiled in a process of its own, all at once; then each has the GPU alone.
 """
@@ -30,7 +31,7 @@ from benchmarks.models.work import Task, serve
 KINDS = ("Llama", "Qwen", "Mixtral", "BERT", "ViT", "T5", "Whisper", "GPT-2")
 HOWS = ("eager", "compile")
 COLUMNS = (
-    "model", "layers", "how", "what", "before_us", "after_us", "spread_us", "ratio", "replaced", "left",
+    "model", "layers", "how", "what", "before_us", "after_us", "spread", "ratio", "replaced", "left",
     "error_before", "error_after", "gradient_before", "gradient_after", "outcome", "ready_s",
 )  # fmt: skip
 
@@ -49,7 +50,8 @@ def main() -> None:
     args = parser.parse_args()
     if args.show or args.table:
         note, rows = read_whole(args.show or args.table)
-        print(table_of(note, rows) if args.table else summary_of(rows), end="")
+        lines = [*table_lines(rows), "", f"ms before and after the patch, and their ratio; {note}.", ""]
+        print("\n".join(lines) if args.table else summary_of(rows), end="")
         return
     tasks = [Task(name, how, args.layers, args.small) for how in args.how for name in args.kinds]
     with Table(args.out, COLUMNS, f"{described()}, transformers {_version()}") as table:
@@ -152,18 +154,18 @@ def _groups(rows: list[dict[str, str]]) -> Iterator[tuple[str, str, list[dict[st
                 yield how, what, group
 
 
-def table_of(note: str, rows: list[dict[str, str]]) -> str:
+def table_lines(rows: list[dict[str, str]]) -> list[str]:
     """The table in Markdown: ms before and after, and their ratio, of every block."""
     heads = [(how, what) for how, what, _ in _groups(rows)]
     names = [f"{what}, {'eager' if how == 'eager' else 'torch.compile'}" for how, what in heads]
     lines = [f"| block | {' | '.join(names)} |", "|---|" + "---|" * len(names)]
-    for model in dict.fromkeys(row["model"] for row in rows):
+    for model in (kind for kind in KINDS if any(row["model"] == kind for row in rows)):
         cells = []
         for how, what in heads:
             of = (row for row in rows if (row["model"], row["how"], row["what"]) == (model, how, what) and row["ratio"])
             cells.append(next((_cell(row) for row in of), ""))
         lines.append(f"| {model} | {' | '.join(cells)} |")
-    return "\n".join(lines) + f"\n\nms before and after the patch, and their ratio; {note}.\n"
+    return lines
 
 
 def _cell(row: dict[str, str]) -> str:

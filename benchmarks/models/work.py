@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 #: Calls of a round of timing, rounds, and calls until every trial is over.
-CALLS, ROUNDS, SETTLING = 5, 7, 8
+CALLS, ROUNDS, SETTLING = 6, 11, 8
 #: Bounds of errors against fp32: this multiple of the unpatched model's, and this much more, of outputs and gradients.
 SHARE, OF_OUTPUT, OF_GRADIENT = 1.5, 2.0**-9, 2.0**-6
 
@@ -125,9 +125,7 @@ class Trained:
         facts |= {"replaced": len(self.report.replaced), "left": len(self.report.left)}
         rows = []
         for what, function in (("forward", self.forward), ("step", self.step)):
-            before, after, spread = self.timed(function)
-            times = {"before_us": before, "after_us": after, "spread_us": spread, "ratio": before / after}
-            rows.append({"what": what, **times, **facts})
+            rows.append({"what": what, **self.timed(function), **facts})
         return rows
 
     def checked(self) -> dict[str, Any]:
@@ -165,8 +163,8 @@ class Trained:
             "outcome": outcome,
         }  # fmt: skip
 
-    def timed(self, function: Callable[[Any], object]) -> tuple[float, float, float]:
-        """Median us of a call before and after the patch, in turn, and half the quartiles' distance of the latter."""
+    def timed(self, function: Callable[[Any], object]) -> dict[str, float]:
+        """Median us of a call before and after the patch, in turn; the rounds' median ratio, and its spread."""
         seen: list[list[float]] = [[], []]
         calls, rounds = (1, 2) if self.task.is_small else (CALLS, ROUNDS)
         for _ in range(rounds):
@@ -178,8 +176,10 @@ class Trained:
                     function(run)
                 self._wait()
                 times.append(1e6 * (time.perf_counter() - began) / calls)
-        low, _, high = statistics.quantiles(seen[1], n=4)
-        return statistics.median(seen[0]), statistics.median(seen[1]), (high - low) / 2
+        ratios = [before / after for before, after in zip(*seen, strict=True)]
+        low, middle, high = statistics.quantiles(ratios, n=4)
+        before, after = (statistics.median(times) for times in seen)
+        return {"before_us": before, "after_us": after, "ratio": middle, "spread": (high - low) / 2}
 
     def _wait(self) -> None:
         import torch

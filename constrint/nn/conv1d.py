@@ -33,6 +33,12 @@ class Conv1D(nn.Module):
         out: Tensor = self.original.forward(self, x)
         return out
 
+    def __prepare_scriptable__(self) -> nn.Module:
+        """A module of the model's own class with the same parameters, for torch.jit.script."""
+        plain: nn.Module = self.original.__new__(self.original)
+        plain.__dict__.update(self.__dict__)
+        return plain
+
     def __reduce_ex__(self, protocol: Any) -> Any:
         return _rebuilt, (self.original,), self.__dict__
 

@@ -60,6 +60,12 @@ class Mlp(nn.Module):
         names += [stage.up for stage in self.stages if stage.up]
         return not any(is_hooked(child) for child in (self._modules[name] for name in names) if child is not None)
 
+    def __prepare_scriptable__(self) -> nn.Module:
+        """A module of the model's own class with the same parameters, for torch.jit.script."""
+        plain: nn.Module = self.original.__new__(self.original)
+        plain.__dict__.update(self.__dict__)
+        return plain
+
     def __reduce_ex__(self, protocol: Any) -> Any:
         return _rebuilt, (self.original, self.stages), self.__dict__
 

@@ -42,7 +42,7 @@ def stages_of(module: nn.Module, is_layer: IsLayer) -> tuple[Stage, ...]:
     return found if found and any(stage.activation for stage in found) else ()
 
 
-class _Symbol(fx.Proxy):
+class _TracedInput(fx.Proxy):
     """A symbol that knows its dtype: that of the module's weights."""
 
     @property
@@ -62,7 +62,7 @@ class _Tracer(fx.Tracer):
 
     def proxy(self, node: fx.Node) -> fx.Proxy:
         """A symbol for a node."""
-        return _Symbol(node, self)
+        return _TracedInput(node, self)
 
 
 def _graph(module: Any, is_training: bool) -> fx.Graph | None:

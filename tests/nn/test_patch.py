@@ -201,6 +201,14 @@ def test_copies_and_pickles_of_a_patched_model_run(model: Many) -> None:
         assert [type(m) for m in other.values()] == [type(m) for m in plain.values()]
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
+def test_a_patched_perceptron_can_be_scripted() -> None:
+    mlp, x = Mlp(nn.GELU()), torch.randn(3, 32)
+    expected = mlp(x)
+    constrint.patch(mlp)
+    torch.testing.assert_close(torch.jit.script(mlp)(x), expected)
+
+
 @pytest.mark.parametrize("name", BLOCKS)
 def test_blocks_of_language_and_vision_models_compute_the_same(name: str) -> None:
     """Small copies of the structures of transformers, random weights."""
