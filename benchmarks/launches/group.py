@@ -21,6 +21,7 @@ from benchmarks.launches.others import (
     drawn_linear,
     drawn_quantised,
     drawn_scaled,
+    drawn_traced,
     values_for,
 )
 from constrint.errors import InfeasibleError, UnsupportedError
@@ -33,6 +34,7 @@ KINDS: dict[str, tuple[int, Callable[[random.Random], Drawn]]] = {
     "gradients": (10, lambda draw: drawn_matmul(draw, with_gradients=True)),
     "linear": (6, drawn_linear),
     "gated": (9, drawn_gated),
+    "traced": (6, drawn_traced),
     "grouped": (8, drawn_grouped),
     "scaled": (9, drawn_scaled),
     "quantised": (9, drawn_quantised),
