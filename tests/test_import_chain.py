@@ -204,7 +204,14 @@ def implementations() -> dict[Path, Path]:
 
 
 #: Implementations that are made of others: they multiply by its kernel, or share its instructions and its walk.
-MADE_OF = {"prepared": {"cuda"}, "fp32": {"cuda"}, "scaled": {"cuda"}, "gated": {"cuda"}}
+#: `cdna` prices the order of tiles by the pointer kernel's model of caches.
+MADE_OF = {
+    "cdna": {"pointer"},
+    "prepared": {"cuda"},
+    "fp32": {"cuda"},
+    "scaled": {"cuda"},
+    "gated": {"cuda", "pointer"},
+}
 
 
 def test_no_implementation_knows_another() -> None:

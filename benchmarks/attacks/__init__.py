@@ -29,6 +29,18 @@ def asked_of(description: str | None, count: int, arguments: Sequence[str] | Non
     return parser_of(description, count).parse_args(arguments)
 
 
+def resumed_of(description: str | None, count: int, arguments: Sequence[str] | None = None) -> Any:
+    """As `asked_of`, and of `--first`: the number of the first case, so that a run that was stopped can go on."""
+    parser = parser_of(description, count)
+    parser.add_argument("--first", type=int, default=0, help="how many cases are drawn before, and not tried")
+    return parser.parse_args(arguments)
+
+
+def said(text: str) -> None:
+    """Print at once, beside the summary: what was found, or how far an attack has come."""
+    print(text, file=sys.stderr, flush=True)
+
+
 def ended(finds: Collection[str], summary: str) -> int:
     """Print the finds and the summary of an attack, and return its exit code."""
     for find in finds:

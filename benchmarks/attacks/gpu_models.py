@@ -154,11 +154,13 @@ def _nonsense(out: str, gpu: GpuModel) -> str:
     return ""
 
 
-def attack(count: int, seed: int, folder: Path) -> tuple[Counter[str], list[str]]:
-    """The outcomes of a number of mutated files, and the finds."""
+def attack(count: int, seed: int, folder: Path, first: int = 0) -> tuple[Counter[str], list[str]]:
+    """The outcomes of a number of mutated files, `first` of which are passed over, and the finds."""
     outcomes: Counter[str] = Counter()
-    finds = []
-    for number in range(count):
+    finds: list[str] = []
+    for number in range(first, first + count):
+        if number % 100 == 99:
+            print(f"{number + 1} of {first + count}: {len(finds)} finds", file=sys.stderr, flush=True)
         draw = random.Random(f"{seed}-{number}")
         path = folder / f"gpu-{seed}-{number}.yaml"
         path.write_bytes(mutated(draw).encode("utf-8", "surrogatepass"))
@@ -174,10 +176,11 @@ def attack(count: int, seed: int, folder: Path) -> tuple[Counter[str], list[str]
 def main() -> None:
     """Run the attack; exit code 1 where anything was found."""
     options = parser_of(__doc__, 200)
+    options.add_argument("--first", type=int, default=0, help="how many cases are passed over, to go on with a run")
     options.add_argument("--folder", type=Path, help="where the files of finds stay")
     given = options.parse_args()
     folder = given.folder or Path(tempfile.mkdtemp(prefix="gpu-models-"))
-    outcomes, finds = attack(given.count, given.seed, folder)
+    outcomes, finds = attack(given.count, given.seed, folder, given.first)
     for find in finds[:10]:
         lines = find.splitlines()
         print("\n".join([lines[0][:300], *lines[-8:]] if len(lines) > 9 else [find[:2000]]), file=sys.stderr)

@@ -14,13 +14,15 @@ import ast
 import importlib
 import random
 import sys
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from types import ModuleType
 from typing import Any, NamedTuple
 from unittest import mock
 
-from benchmarks.attacks import asked_of, ended
+from benchmarks.attacks import resumed_of, said
 from constrint.hwmodels import load_gpu
 from constrint.propose import GateSettings, find_task
 from constrint.propose.allowed import words
@@ -72,25 +74,43 @@ class Case(NamedTuple):
 
 def main() -> int:
     """Draw, judge, and print what got through."""
-    options = asked_of(__doc__, 200)
-    counts, found = attack(options.count, options.seed)
+    options = resumed_of(__doc__, 200)
+    counts, found = attack(options.count, options.seed, options.first, said)
     told = ", ".join(f"{count} {what}" for what, count in sorted(counts.items()))
-    finds = [f"--- {gate or 'passed'}: {message}\n{source}" for source, gate, message in found]
-    return ended(
-        finds, f"triton_source: {options.count} candidates, seed {options.seed}: {told}; {len(found)} got through"
-    )
+    first = f" from number {options.first}" if options.first else ""
+    summary = f"triton_source: {options.count} candidates{first}, seed {options.seed}: {told}; {len(found)} got through"
+    print(summary)
+    return 1 if found else 0
 
 
-def attack(count: int, seed: int) -> tuple[Counter[str], list[tuple[str, str, str]]]:
-    """The verdicts on drawn candidates by kind and gate, and those that are wrong with their text."""
+def attack(
+    count: int, seed: int, first: int = 0, say: Callable[[str], None] = lambda _: None
+) -> tuple[Counter[str], list[tuple[str, str, str]]]:
+    """Judge drawn candidates.
+
+    Args:
+        count: The number of candidates.
+        seed: What they are drawn by.
+        first: How many are drawn before, and not judged.
+        say: Takes each find at once, and how far the attack has come.
+
+    Returns:
+        The verdicts by kind and gate, and those that are wrong with their text; an exception of the judge is one.
+    """
     counts: Counter[str] = Counter()
     found = []
     with mock.patch("constrint.propose.examination.SandboxWorker", ForkedWorker):
-        for case in cases(count, seed):
-            gate, message = judged(case)
+        for number, case in enumerate(islice(cases(first + count, seed), first, None), first):
+            try:
+                gate, message = judged(case)
+            except Exception:  # noqa: BLE001 - nothing that a candidate does may end its judge
+                gate, message = "the judge ended", traceback.format_exc()
             counts[f"{case.kind}: {gate or 'passed'}"] += 1
-            if not case.is_right(gate, message):
+            if gate == "the judge ended" or not case.is_right(gate, message):
                 found.append((case.source, gate, message))
+                say(f"--- {number}, {gate or 'passed'}: {message}\n{case.source}")
+            if number % 20 == 19:
+                say(f"{number + 1} of {first + count}: {len(found)} got through")
     return counts, found
 
 

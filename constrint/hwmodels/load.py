@@ -171,7 +171,9 @@ def _merge(raw: dict[str, Any], base: dict[str, Any], path: Path) -> dict[str, A
             used |= dict.fromkeys(other["sources"])
             taken |= set(_paths(missing, block))
             stated = own.get("sources", [])
-            sources = [*dict.fromkeys([*stated, *other["sources"]])] if isinstance(stated, list) else stated
+            # What a file states may be anything: the schema says later what is no key of a source.
+            more = [source for source in other["sources"] if source not in stated] if isinstance(stated, list) else []
+            sources = [*stated, *more] if isinstance(stated, list) else stated
             above[key] = {**own, **missing, "sources": sources}
     _take_texts(merged, base, used, taken, path)
     notes = raw.get("notes", [])

@@ -28,6 +28,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "gemm": (
         "constrint.kernels.gemm.descriptor.spec",
         "constrint.kernels.gemm.cuda.spec",
+        "constrint.kernels.gemm.cdna.spec",
         "constrint.kernels.gemm.skinny.spec",
         "constrint.kernels.gemm.fp32.spec",
         "constrint.kernels.gemm.prepared.spec",

@@ -15,6 +15,7 @@ from constrint.hwmodels.assumed import (
     DRAM_SHARE,
     L2_PORT,
     LAUNCH,
+    LAUNCH_IN_ROW,
     SUSTAINED,
     SUSTAINED_OF,
     Bandwidth,
@@ -214,6 +215,12 @@ def launch_s(gpu: GpuModel) -> float:
     """Seconds to start a kernel and to drain it: of the GPU or its family where stated, else of the fitted GPU."""
     assumed = assumption(gpu, LAUNCH)
     return LAUNCH_S if assumed is None else assumed.value
+
+
+def launch_in_row_s(gpu: GpuModel) -> float:
+    """The same among launches one after another."""
+    assumed = assumption(gpu, LAUNCH_IN_ROW)
+    return launch_s(gpu) if assumed is None else assumed.value
 
 
 def launch_offset_s(gpu: GpuModel) -> float:

@@ -64,6 +64,7 @@ def test_sources_and_unconfirmed_entries_come_with_what_is_inherited(name: str) 
         ("  BW_TUNE: ", "  CUDA_PG: 'mine'\n  BW_TUNE: ", "sources.CUDA_PG: the base has another text for this key"),
         ("memory:\n", "sm: 7\nmemory:\n", "sm: must be a mapping of keys to values; it is 7"),
         ("memory:\n", "sm: {max_warps_per_sm: 7}\nmemory:\n", "sm.max_threads_per_sm: must be max_warps_per_sm times"),
+        ("memory:\n", "sm: {sources: [[], RTX_ARCH]}\nmemory:\n", "sm.sources[0]: must be text, in quotes; it is []."),
         ("device:\n", "devices:\n", "devices: unknown key. Did you mean 'device'"),
     ],
 )

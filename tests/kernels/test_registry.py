@@ -96,6 +96,7 @@ def test_built_in_operations_have_their_implementations() -> None:
     assert [s.full_name for s in load_kernel("gemm").implementations] == [
         "gemm.descriptor",
         "gemm.cuda",
+        "gemm.cdna",
         "gemm.skinny",
         "gemm.fp32",
         "gemm.prepared",

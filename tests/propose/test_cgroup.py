@@ -1,12 +1,22 @@
-"""Control groups of workers: the files that the kernel reads, and where no group can be made."""
+"""Control groups of workers: the files that the kernel reads, where no group can be made, and the kernel itself.
+
+What asks the kernel needs a tree of version 2 in which this user may make groups, and for limits one whose controllers
+of memory and processes are passed on; the rest is about files that stand for them.
+"""
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from constrint.propose.cgroup import ControlGroup
+from tests.support.clock import wait_until
 
 TOTALS = {"memory_bytes": 16 << 30, "processes": 128}
 FILES = ("memory.max", "memory.swap.max", "memory.oom.group", "pids.max", "cgroup.procs", "cgroup.kill")
@@ -72,3 +82,64 @@ def test_a_group_that_the_kernel_does_not_let_have_processes_is_taken_away(
     monkeypatch.setattr("tests.propose.test_cgroup.FILES", ())
     assert grouped(tree, "0::/user/session\n", 17) is None
     assert list(tree.rglob("constrint-*")) == []
+
+
+def mounted() -> Path | None:
+    """This process's own group of version 2 in the kernel's tree, where it may make groups below; else None."""
+    try:
+        mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
+        own = next(line[4:] for line in Path("/proc/self/cgroup").read_text().splitlines() if line.startswith("0::/"))
+        root = next(Path(mount[1]) for mount in mounts if mount[2] == "cgroup2")
+    except (OSError, StopIteration):
+        return None
+    group = root / own
+    return group if os.access(group, os.W_OK) and os.access(group / "cgroup.procs", os.W_OK) else None
+
+
+@pytest.fixture
+def kernels_group() -> Iterator[ControlGroup]:
+    """A group of the kernel without limits."""
+    parent = mounted()
+    if parent is None:
+        pytest.skip("needs a tree of control groups of version 2 in which this user may make groups")
+    group = ControlGroup(parent / f"constrint-test-{os.getpid()}")
+    try:
+        group.folder.mkdir()
+    except OSError as error:
+        pytest.skip(f"this user may make no control group: {error}")
+    yield group
+    group.end()
+    group.remove()
+
+
+#: A process with a child that left its session; both would go on for minutes.
+WITH_A_CHILD = (
+    "import os, sys, time; sys.stdin.readline(); os.fork() or os.setsid(); print('x', flush=True); time.sleep(300)"
+)
+
+
+def test_the_kernel_ends_whatever_a_group_has_started(kernels_group: ControlGroup) -> None:
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", WITH_A_CHILD], text=True, **pipes) as process:  # type: ignore[call-overload]
+        kernels_group._set("cgroup.procs", process.pid)
+        process.stdin.write("go\n")
+        process.stdin.flush()
+        assert [process.stdout.readline() for _ in range(2)] == ["x\n", "x\n"]
+        assert len((kernels_group.folder / "cgroup.procs").read_text().split()) == 2
+        kernels_group.end()
+        assert process.wait(10) == -signal.SIGKILL
+    wait_until(lambda: not kernels_group._has_processes(), "the end of a group's processes")
+    kernels_group.remove()
+    assert not kernels_group.folder.exists()
+
+
+def test_the_kernel_keeps_the_limits_of_a_group() -> None:
+    take = "import sys; sys.stdin.readline(); x = bytearray(400 << 20); print(len(x))"
+    with subprocess.Popen([sys.executable, "-c", take], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        group = ControlGroup.around((process.pid,), {"memory_bytes": 100 << 20, "processes": 4})
+        if group is None:
+            process.kill()
+            pytest.skip("no control group passes its controllers of memory and processes on to this user")
+        out, _ = process.communicate(b"go\n", timeout=60)
+        group.remove()
+    assert (out, process.returncode) == (b"", -signal.SIGKILL)

@@ -57,7 +57,9 @@ def _with_epilogue(kernel: str, launch: CudaLaunch) -> str:
     ahead, behind = launch.source.text.split(kernel)
     ahead = ahead[: ahead.index('#include "instructions.cuh"')]
     numbers = range(ahead.count("const void* const&"))
-    taken = " ".join(f"const auto from{i} = taken<const void*>(); const auto by{i} = taken<long long>();" for i in numbers)
+    taken = " ".join(
+        f"const auto from{i} = taken<const void*>(); const auto by{i} = taken<long long>();" for i in numbers
+    )
     passed = "".join(f", from{i}, by{i}" for i in numbers)
     return f"{ahead}#define TAKEN_FOR_EPILOGUE {taken}\n#define OF_EPILOGUE {passed}\n{kernel}{behind}"
 

@@ -79,7 +79,10 @@ class ForkedWorker:
         return bytes(got)
 
     def _how(self) -> str:
-        code = os.waitstatus_to_exitcode(int(self._status.readline()))
+        status = self._status.readline()
+        if not status:
+            return "nobody saw how"
+        code = os.waitstatus_to_exitcode(int(status))
         return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
 
     def _lost(self, what: str) -> WorkerLost:
@@ -142,6 +145,10 @@ def _watch(kind: bytes, messages: int, status: int) -> None:
     pid = os.fork()
     if pid == 0:
         os.close(status)
+        # What a candidate prints, or the system of it when it crashes, is not the judge's output.
+        nothing = os.open(os.devnull, os.O_RDWR)
+        os.dup2(nothing, 1)
+        os.dup2(nothing, 2)
         with suppress(BaseException):
             _serve(bool(kind[0]), bool(kind[1]), socket.socket(fileno=messages))
         os._exit(0)
@@ -166,6 +173,7 @@ def _serve(is_open: bool, uses_gpu: bool, connection: socket.socket) -> None:
     server = (OpenServer if is_open else Server)(uses_gpu)
     while (body := read_message(connection.fileno())) is not None:
         write_message(connection.fileno(), worker._answer(server, body))
+    os._exit(0)  # as `worker.main`: nothing is freed that a candidate may have written over
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from tests.support.cuda_gemm_on_cpu import ENDS
 #: Unit roundoffs of types of results.
 ROUNDING = {torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8, torch.float32: 2.0**-24}
 #: Errors of the activations in kernels for 16 bits, as shares of a rounding: a sixteenth of a unit in the last place
-#: (`tests/kernels/gemm/test_activations.py` proves it), which is two roundings; an eighth for tanh. Beside that, errors of
+#: (`tests/kernels/gemm/test_activations.py` proves it), an eighth for tanh. Beside that, errors of
 #: torch's own functions, and of those for 32 bits: of an argument or a value, whichever is larger, in units of fp32's
 #: rounding.
 ACTIVATION_SHARE, TANH_SHARE, WIDE_UNITS = 1 / 8, 1 / 4, 16.0
@@ -71,12 +71,15 @@ def run_pass(launch: CudaLaunch, folder: Path, change: tuple[str, str] = ("", ""
             text = text.replace(before, after)
         (folder / name.name).write_text(text, encoding="utf-8")
     values = launch.arguments[2:]
-    types = ["int" if isinstance(v, np.int32) else "long long" if isinstance(v, np.int64) else "const void*" for v in values]
+    types = [
+        "int" if isinstance(v, np.int32) else "long long" if isinstance(v, np.int64) else "const void*" for v in values
+    ]
     taken = "".join(f", ({kind}) n[{2 + i}]" for i, kind in enumerate(types))
     body = f"""{ABOUT_CPU}{launch.source.text}
 extern "C" void run(int blocks, const long long* n) {{
   for (blockIdx.x = 0; blockIdx.x < blocks; ++blockIdx.x)
-    for (threadIdx.x = 0; threadIdx.x < {launch.block[0]}; ++threadIdx.x) epilogue_pass((const void*) n[0], (out_t*) n[1]{taken});
+    for (threadIdx.x = 0; threadIdx.x < {launch.block[0]}; ++threadIdx.x)
+      epilogue_pass((const void*) n[0], (out_t*) n[1]{taken});
 }}
 """
     (folder / "main.cc").write_text(body, encoding="utf-8")
@@ -90,7 +93,7 @@ extern "C" void run(int blocks, const long long* n) {{
 def exact_and_bound(
     expression: Expression, acc: Tensor, operands: Mapping[str, Tensor], kind: torch.dtype, acc_error: Any
 ) -> tuple[Tensor, Tensor]:
-    """The exact result, and how far a kernel may be off: the errors of all steps, carried to the result, and a rounding.
+    """The exact result, and how far a kernel may be off: errors of all steps, carried to the result, and a rounding.
 
     Args:
         expression: The epilogue, smooth near the values.

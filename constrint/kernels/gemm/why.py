@@ -53,18 +53,18 @@ def why(
         from constrint.kernels.gemm.op import all_operands  # which loads this module
         from constrint.kernels.gemm.traced.op import why as traced_why
 
-        every = all_operands(bias, c, epilogue, operands, (alpha, beta, activation))
+        named = all_operands(bias, c, epilogue, operands, (alpha, beta, activation))
         model = load_gpu(gpu) if isinstance(gpu, (str, Path)) else gpu
-        return traced_why(a, b, epilogue, every, out_dtype=out_dtype, kernel=kernel, config=config, gpu=model)  # type: ignore[arg-type]
+        return traced_why(a, b, epilogue, named, out_dtype=out_dtype, kernel=kernel, config=config, gpu=model)  # type: ignore[arg-type]
     key = plan_key(alpha, beta, activation, out_dtype, kernel, config)
     end = End(*(key or ()))
-    operands = stack(a, b, bias, c, *end[:4])
+    stacked = stack(a, b, bias, c, *end[:4])
     if gpu is None and not a.is_cuda:
         raise UsageError("matmul.why: tensors on the CPU run the reference in plain PyTorch; name a GPU, gpu='h200'.")
-    shape = operands.a.shape[0], operands.a.shape[1], operands.b.shape[2]
-    out = torch.empty(shape, dtype=operands.kind, device="meta")
+    shape = stacked.a.shape[0], stacked.a.shape[1], stacked.b.shape[2]
+    out = torch.empty(shape, dtype=stacked.kind, device="meta")
     model = gpu if gpu is None or isinstance(gpu, GpuModel) else load_gpu(gpu)
-    inspected = inspect(operands.a, operands.b, bias, operands.c, end, out, model)
+    inspected = inspect(stacked.a, stacked.b, bias, stacked.c, end, out, model)
     if inspected is None:
         raise UsageError(f"matmul.why: no kernel computes {a.dtype} products of these sizes; plain PyTorch does.")
     decision = explained(inspected.request)

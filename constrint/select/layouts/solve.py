@@ -107,6 +107,18 @@ def solve_layout(
     raise InfeasibleError("\n\n".join(map(str, refusals)), refusals[0].conflict)
 
 
+def xor_layout(gpu: GpuModel, tile: Tile, accesses: Sequence[TileAccess]) -> SharedLayout | None:
+    """The layout by XOR with the fewest flips in which accesses, named or a kernel's own, are free of conflicts.
+
+    None where there is no such layout.
+
+    Raises:
+        LimitReachedError: When the search ended before it had an answer.
+    """
+    found = solve(layout_problem(gpu, tile, accesses, "xor"), Limits(max_seconds=SECONDS))
+    return None if found.status is Status.INFEASIBLE else layout_of(tile, found.require(), "xor")
+
+
 def _refusal(gpu: GpuModel, tile: Tile, accesses: Sequence[TileAccess], problem: Problem, form: str) -> InfeasibleError:
     """Why no layout of the form is without conflicts: the rules that exclude each other, in words."""
     conflict = minimal_conflict(problem, Limits(max_seconds=SECONDS), domains_in_force=True)

@@ -26,9 +26,16 @@ _PATIENCE: Final = 0.2
 
 
 class CpSatBackend(Backend):
-    """One CP-SAT model per question."""
+    """One CP-SAT model per question.
+
+    Args:
+        work: Most work of a search for one solution, in CP-SAT's deterministic seconds; None for no limit.
+    """
 
     name = "cpsat"
+
+    def __init__(self, work: float | None = None) -> None:
+        self._work = work
 
     def solutions(self, problem: Problem, limits: Limits) -> Columns:
         """Lists every solution."""
@@ -57,7 +64,7 @@ class CpSatBackend(Backend):
         improving: list[dict[str, int]] = []
         bounds: list[int] = []
         try:
-            status = _run(built, budget, improving, everything=False, bounds=bounds)
+            status = _run(built, budget, improving, everything=False, bounds=bounds, work=self._work)
         except LimitReachedError as error:
             raise StoppedEarlyError(
                 str(error), improving[-1] if improving else None, bounds[0] if bounds else None
@@ -96,6 +103,7 @@ def _run(
     solutions: list[dict[str, int]],
     everything: bool,
     bounds: list[int] | None = None,
+    work: float | None = None,
 ) -> str:
     """Solves, adds every solution to `solutions` and the bound to `bounds`; returns the name of CP-SAT's status."""
     from ortools.sat.python import cp_model
@@ -126,6 +134,8 @@ def _run(
     # OR-tools 9.15 loses solutions in presolve where it is to list all: of 30 for two variables and a literal for
     # `a - c in {21474836502, 21474836503}` 23 are left (tests/solve/test_backends.py).
     solver.parameters.cp_model_presolve = not everything
+    if work is not None:
+        solver.parameters.max_deterministic_time = work
     if budget.limits.max_seconds is not None:
         solver.parameters.max_time_in_seconds = max(0.0, budget.limits.max_seconds - budget.elapsed_seconds())
     # The library's own handler would ignore two Ctrl-C and end the process at the third.
@@ -138,6 +148,31 @@ def _run(
         raise stopped[0]
     if everything and status == "FEASIBLE":
         return "UNKNOWN"
+    return status
+
+
+def run_counted(model: Any, solver: Any, budget: Budget, work: float) -> str:
+    """Solve a model of CP-SAT with work that is counted, and return the name of its status.
+
+    Args:
+        model: The model.
+        solver: The solver, which has the answer afterwards.
+        budget: Limits of time and signals.
+        work: Most work, in CP-SAT's deterministic seconds: it is the same on any machine, however busy that is.
+
+    Raises:
+        LimitReachedError, CancelledError: When the time is over, or the caller's signal came.
+    """
+    solver.parameters.num_workers = 1
+    solver.parameters.max_deterministic_time = work
+    solver.parameters.catch_sigint_signal = False
+    left = budget.seconds_left()
+    if left is not None:
+        solver.parameters.max_time_in_seconds = left
+    stopped: list[ConstrintError] = []
+    status = str(solver.status_name(_solved(budget, solver, lambda: solver.solve(model), stopped)))
+    if stopped:
+        raise stopped[0]
     return status
 
 

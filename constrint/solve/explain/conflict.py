@@ -13,7 +13,7 @@ from constrint.model import Comparison, Const, Constraint, Domain, Expr, IsIn, P
 from constrint.model.coding import Coding
 from constrint.model.domain import literal
 from constrint.model.problem import named_constants
-from constrint.solve.backends.native import NativeBackend
+from constrint.solve.backends.native import AutoBackend, NativeBackend
 from constrint.solve.budget import Budget, Limits, Status
 from constrint.solve.explain.reduction import Questions, Reduction, Rules, widened
 
@@ -181,7 +181,9 @@ def _reduced(reduction: Reduction, questions: Questions, *, together: bool) -> C
 
 def _check_infeasible(problem: Problem, questions: Questions) -> None:
     budget = questions.budget
-    answer = NativeBackend().solve(problem.without_objective(), budget.rest())
+    # A problem that no single rule contradicts may be hard for the native engine, and easy for CP-SAT beside it.
+    backend = AutoBackend() if questions.may_assume() else NativeBackend()
+    answer = backend.solve(problem.without_objective(), budget.rest())
     if answer.status is Status.FEASIBLE:
         coding = Coding.of(problem)
         found = answer.assignment if coding is None else coding.decoded(answer.assignment)

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from constrint.errors import CancelledError, LimitReachedError, UndefinedValueError
+from constrint.errors import CancelledError, LimitReachedError, UndefinedValueError, UnsupportedError
 from constrint.model import Constraint, Domain, Expr, Problem
 from constrint.solve.backends.native import NativeBackend
 from constrint.solve.budget import Budget, Limits, Status
+from constrint.solve.explain.assumed import WORK, Assumed, Member, assumed_or_none, has_cpsat
 from constrint.solve.explain.narrowing import Core, Differences, Narrowing
 from constrint.solve.solution import Solution
 
@@ -88,14 +89,17 @@ class Rules:
         )
 
 
-#: A constraint by its id, or a variable whose domain it is.
-Member = int | str
-
 # Without a time limit: undecided questions after which no more are posed.
 _MOST_UNDECIDED: Final = 10
 # Distance, in values, up to which a value counts as near.
 _NEAR: Final = 40
 _MOST_NEAR: Final = 2
+# Rules that are reduced one by one from the start; cores that are looked for one after the other; the share of the
+# members that is left, above which a further core, or a model without the others, is not worth its work.
+_FEW_RULES: Final = 8
+_MOST_CORES: Final = 4
+_MOST_IN_VAIN: Final = 4
+_WORTH: Final = 0.8
 
 
 class Reduction:
@@ -113,9 +117,19 @@ class Reduction:
         # Per solution that was found: the rules that it breaks.
         self._broken: list[frozenset[Member]] = []
         self._needed: set[Member] = set()
+        # Members of rules in which no contradiction is seen without search; nor is one in fewer of them.
+        self._unseen: frozenset[Member] = frozenset()
+        # The rules as assumptions of CP-SAT, once a question was too hard for the native engine; None before.
+        self._assumed: Assumed | None = None
+        self._is_hard = False
+        # Questions about several members at once, one after the other, after which all of them stayed.
+        self._in_vain = 0
 
     def contradiction(self, rules: Rules) -> Core | None:
         """A contradiction that is seen without search."""
+        members: frozenset[Member] = frozenset({*map(id, rules.constraints), *rules.domains})
+        if members <= self._unseen:
+            return None
         domains = rules.in_scope()
         differences = Differences(domains, rules.constraints, self._questions.check)
         if differences.core is not None:
@@ -123,6 +137,7 @@ class Reduction:
         self._learn({**{n: d.lower for n, d in domains.items()}, **differences.values})
         narrowing = Narrowing(domains, rules.constraints, self._questions.check)
         if narrowing.core is None:
+            self._unseen = members
             for values in _corners(narrowing.domains):
                 self._learn(values)
         return narrowing.core
@@ -149,6 +164,8 @@ class Reduction:
         Returns:
             Whether every remaining rule is needed; False where that is undecided.
         """
+        if together and len(self.rules.constraints) > _FEW_RULES and self._shrunk():
+            together = False
         constraints = [id(c) for c in sorted(self.rules.constraints, key=lambda c: bool(c.because))]
         variables = self.rules.problem.variables
         named = [n for n in variables if n in self.rules.domains and not self.rules.facts]
@@ -166,6 +183,52 @@ class Reduction:
                 self._drop([member])
         return self._open.keys() <= self._needed
 
+    def _shrunk(self) -> bool:
+        """Keep, of rules that are too hard for the native engine, those of contradictions that CP-SAT finds."""
+        if self._questions.decide(self.rules.as_problem()).status is not Status.LIMIT_REACHED:
+            return False
+        self._is_hard = True
+        is_shrunk = False
+        for _ in range(_MOST_CORES):
+            before, answer = self._size(), self._by_assumptions(self.rules)
+            if not isinstance(answer, Rules):
+                break
+            self.rules, is_shrunk = answer, True
+            if self._size() > _WORTH * before:
+                break
+        return is_shrunk
+
+    def _by_assumptions(self, rules: Rules) -> Status | Rules | None:
+        """As `_status`, by CP-SAT; None where it is not there, cannot express the rules, or has no answer in time."""
+        if not self._questions.may_assume():
+            return None
+        budget, domains = self._questions.budget, rules.in_scope()
+        own = {} if rules.facts else {name: domains[name] for name in domains if name in rules.domains}
+        members: list[Member] = [*map(id, rules.constraints), *own]
+        model = self._assumed
+        # Rules that are left out still cost CP-SAT work.
+        if model is None or not model.members.issuperset(members) or len(members) < _WORTH * len(model.members):
+            widest = {n: widened(d) if n in own else d for n, d in domains.items()}
+            self._assumed = model = assumed_or_none(rules.constraints, widest, own, budget)
+        answer = None if model is None else model.ask(members, budget)
+        if isinstance(answer, frozenset):
+            places = frozenset(place for place, c in enumerate(rules.constraints) if id(c) in answer)
+            return rules.reduced(Core(places, frozenset(n for n in own if n in answer)))
+        if answer is not None:
+            self._learn(answer)
+            if any(not broken.intersection(members) for broken in self._broken):
+                return Status.FEASIBLE
+        # Rules of which none is optional are easier: sums of inequalities contradict each other in their linear
+        # relaxation, which says little of rules that may not hold.
+        plain = self._questions.decide_by_cpsat(rules.as_problem())
+        if isinstance(plain, Mapping):
+            self._learn(plain)
+            return Status.FEASIBLE
+        if plain is Status.INFEASIBLE:
+            return rules
+        self._questions.not_assumed()
+        return None
+
     def _size(self) -> int:
         return len(self.rules.constraints) + len(self.rules.domains)
 
@@ -180,11 +243,14 @@ class Reduction:
         fewer = self.rules.without(members)
         answer = self._status(fewer)
         if isinstance(answer, Rules):
+            self._in_vain = 0
             self.rules = answer
         elif len(members) > 1:
-            half = len(members) // 2
-            self._drop(members[:half])
-            self._drop(members[half:])
+            self._in_vain += 1
+            # Where nearly all are needed, several at once are never dropped.
+            half = len(members) // 2 if self._in_vain < _MOST_IN_VAIN else 1
+            for start in range(0, len(members), half):
+                self._drop(members[start : start + half])
         elif answer is Status.LIMIT_REACHED:
             self._open[members[0]] = self._size()
         else:
@@ -195,6 +261,8 @@ class Reduction:
         mine = {*map(id, rules.constraints), *rules.domains}
         if any(not broken & mine for broken in self._broken):
             return Status.FEASIBLE
+        if self._is_hard and (decided := self._by_assumptions(rules)) is not None:
+            return decided
         core = self.contradiction(rules)
         if core is not None:
             return rules.reduced(core)
@@ -205,6 +273,12 @@ class Reduction:
         answer = self._questions.decide(near) if near is not None else None
         if answer is None or answer.status is not Status.FEASIBLE:
             answer = self._questions.decide(rules.as_problem())
+        if answer.status is Status.LIMIT_REACHED and not self._is_hard:
+            self._is_hard = True
+            decided = self._by_assumptions(rules)
+            if decided is not None:
+                self._questions.undecided -= 1
+                return decided
         if answer.status is Status.FEASIBLE:
             self._learn(answer.assignment)
         return rules if answer.status is Status.INFEASIBLE else answer.status
@@ -262,6 +336,11 @@ _MAX_CELLS: Final = 1 << 20
 # Variables with more values than this are hardly ever searched through; few nodes show whether there is a quick answer.
 _SEARCHED: Final = 4096
 _FEW_NODES: Final = 40
+# Where CP-SAT is asked next: a node costs propagation through ranges that hardly shrink.
+_FEWEST_NODES: Final = 3
+# Questions to which CP-SAT had no answer, after which it is not asked; seconds that loading it may take.
+_MOST_NOT_ASSUMED: Final = 4
+_LOADING_S: Final = 1.0
 # Share of the caller's time that one question may take.
 _SHARE: Final = 0.25
 
@@ -276,10 +355,35 @@ class Questions:
     def __init__(self, limits: Limits | None) -> None:
         self.budget = Budget(limits or Limits())
         self.undecided = 0
+        self._not_assumed = 0
+
+    def may_assume(self) -> bool:
+        """Whether CP-SAT may be asked: it is installed, has had answers, and there is time to load it."""
+        left = self.budget.seconds_left()
+        return self._not_assumed < _MOST_NOT_ASSUMED and (left is None or left > _LOADING_S) and has_cpsat()
+
+    def not_assumed(self) -> None:
+        """Count a question to which CP-SAT had no answer."""
+        self._not_assumed += 1
 
     def are_enough(self) -> bool:
         """Whether no more questions are posed, since many had no answer; where there is a time limit, it decides."""
         return self.budget.limits.max_seconds is None and self.undecided >= _MOST_UNDECIDED
+
+    def decide_by_cpsat(self, problem: Problem) -> Status | Mapping[str, int] | None:
+        """INFEASIBLE, or a solution, by CP-SAT with counted work; None where that was not enough."""
+        from constrint.solve.backends.cpsat import CpSatBackend
+
+        left = self.budget.seconds_left()
+        limits = self.budget.rest() if left is None else self.budget.part(_SHARE * left)
+        try:
+            values = CpSatBackend(WORK).best(problem, Budget(limits))
+        except CancelledError:
+            raise
+        except (LimitReachedError, UnsupportedError):
+            self.check()
+            return None
+        return Status.INFEASIBLE if values is None else values
 
     def check(self) -> None:
         """Ends the explanation where its limit is reached.
@@ -297,11 +401,12 @@ class Questions:
         self.check()
         limits = self.budget.limits
         left = self.budget.seconds_left()
+        few = _FEWEST_NODES if objective is None and self.may_assume() else _FEW_NODES
         is_wide = any(d.size > _SEARCHED for d in question.variables.values())
         mine = replace(
             self.budget.rest() if left is None else self.budget.part(_SHARE * left),
             max_rows=min(limits.max_rows, _MAX_ROWS),
-            max_nodes=min(limits.max_nodes, _FEW_NODES if is_wide else _MAX_NODES),
+            max_nodes=min(limits.max_nodes, few if is_wide else _MAX_NODES),
             max_cells=min(limits.max_cells, _MAX_CELLS),
         )
         try:

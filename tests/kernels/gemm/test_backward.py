@@ -24,7 +24,7 @@ from constrint.kernels.gemm.backward.launch import activation_launch, gradient_l
 from constrint.kernels.gemm.candidates import request_of
 from constrint.kernels.gemm.launch import Machine
 from constrint.kernels.gemm.library.launch import LibraryLaunch
-from constrint.kernels.gemm.op import _Product
+from constrint.kernels.gemm.op import _Plain, _Product
 from constrint.kernels.gemm.reference import ACTIVATIONS
 from constrint.kernels.launch.plan.recipe import FillStep, ProductStep, Recipe, RecordedCall
 from constrint.kernels.launch.plan.scratch import NotedScratch
@@ -179,6 +179,21 @@ def test_without_plans_gradients_are_operations_that_can_be_differentiated_again
         out: torch.Tensor = _Product.apply(  # type: ignore[no-untyped-call]
             *operands, (0.5, 2.0, activation, None, "auto", "")
         )
+        return out
+
+    assert torch.autograd.gradcheck(call, tensors)
+    assert torch.autograd.gradgradcheck(call, tensors)
+
+
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_a_plain_product_s_gradients_can_be_differentiated_again(has_bias: bool) -> None:
+    """`_Plain` on CPU tensors, likewise."""
+    generator = torch.Generator().manual_seed(3)
+    shapes = ((2, 3, 4), (4, 5), (5,))[: 2 + has_bias]
+    tensors = [torch.randn(s, generator=generator, dtype=torch.float64, requires_grad=True) for s in shapes]
+
+    def call(*operands: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = _Plain.apply(*operands, *[None] * (not has_bias))  # type: ignore[no-untyped-call]
         return out
 
     assert torch.autograd.gradcheck(call, tensors)

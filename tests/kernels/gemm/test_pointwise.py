@@ -30,11 +30,13 @@ from constrint.kernels.gemm.library.candidates import COMPOSED, begun, pointwise
 from constrint.kernels.gemm.library.cost import library_s
 from constrint.kernels.gemm.library.fused import divided, matmul_of
 from constrint.kernels.gemm.library.launch import LibraryLaunch
+from constrint.kernels.gemm.library.spec import ALGORITHM
 from constrint.kernels.gemm.pointwise.launch import pointwise_launch, pointwise_reference
 from constrint.kernels.gemm.product import Product
 from constrint.kernels.gemm.reference import gemm_reference
 from constrint.kernels.launch.plan import matmul_library
 from constrint.kernels.launch.plan.matmul_library import Algorithm, Matmul
+from constrint.kernels.launch.plan.shape import NotPlannedError
 from tests.support.decisions import begin_anew
 from tests.support.gemm import product
 from tests.support.library_table import forget_tables, use_tables_of, write_table
@@ -209,6 +211,43 @@ def test_what_cublaslt_does_not_take_has_no_step() -> None:
     assert (tf32.compute, exact.compute) == (matmul_library.IN_TF32, matmul_library.IN_FP32)
 
 
+def test_8_bit_operands_are_multiplied_as_the_library_takes_them() -> None:
+    a, b = torch.randn(1, 32, 64).to(torch.float8_e4m3fn), torch.randn(1, 48, 64).to(torch.float8_e4m3fn).mT
+    out = torch.empty(1, 32, 48).bfloat16()
+    matmul = matmul_of(GemmCall(a, b, out, Machine.of(H200), Epilogue(), "ieee"))
+    assert matmul is not None
+    assert matmul.types == (matmul_library.E4M3, matmul_library.E4M3, matmul_library.BF16, matmul_library.BF16)
+    assert matmul.operations == (1, 0), "both along K, the only order of axes that it has"
+    found = multiplied(matmul, [b, a, out], None).mT
+    torch.testing.assert_close(found, a.double() @ b.double())
+    assert matmul_of(GemmCall(a, b, out, Machine.of(H200), Epilogue(torch.randn(48).bfloat16()), "ieee")) is None
+
+
+def test_a_plan_has_the_algorithm_that_its_program_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    from constrint.kernels.gemm.library import fused, planned
+    from constrint.kernels.launch.plan.recipe import MatmulStep
+
+    found = tuple(Algorithm(bytes([place] * 64), 1000 * place, 7) for place in range(2))
+    ran: list[Any] = []
+    monkeypatch.setattr(matmul_library, "has_matmul", lambda: True)
+    monkeypatch.setattr(matmul_library, "algorithms", lambda *_: found)
+    monkeypatch.setattr(fused, "_device_of", lambda _: 0)
+    monkeypatch.setattr(LibraryLaunch, "run", lambda _: ran.append("torch"))
+    monkeypatch.setattr(fused.FusedLaunch, "run", lambda self: ran.append(self.algorithm))
+    a, b, out = torch.randn(64, 32).half(), torch.randn(32, 48).half(), torch.empty(64, 48).half()
+    call = GemmCall(a[None], b[None], out[None], Machine.of(H200), Epilogue(), "ieee")
+    for config, algorithm, called in (({}, found[0], "torch"), ({ALGORITHM: 1}, found[1], found[1])):
+        ran.clear()
+        recipe = planned.library_plan(call, (a, b, None, None), out, "a note", config).recipe
+        (step,) = recipe.steps
+        assert isinstance(step, MatmulStep)
+        assert step.algorithm == algorithm
+        assert (ran, recipe.note) == ([called], "a note"), "it is called once while it is recorded"
+        assert len(recipe.outputs) == 1 + bool(algorithm.workspace_bytes)
+    with pytest.raises(NotPlannedError, match="no further algorithm"):
+        planned.library_plan(call, (a, b, None, None), out, "a note", {ALGORITHM: 2})
+
+
 def test_its_plan_is_cublas_and_one_launch(monkeypatch: pytest.MonkeyPatch) -> None:
     """The slots: a, b, bias, c, the result, the library's workspace. Recorded here without a device."""
     from constrint.kernels.gemm.library import fused, launch, planned
@@ -223,7 +262,7 @@ def test_its_plan_is_cublas_and_one_launch(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(planned, "recipe_of", recorded)
     for module in (matmul_library, launch):
         monkeypatch.setattr(module, "has_matmul", lambda: True)
-    monkeypatch.setattr(matmul_library, "chosen", lambda *_: Algorithm(bytes(64), 1000, 7))
+    monkeypatch.setattr(matmul_library, "algorithms", lambda *_: (Algorithm(bytes(64), 1000, 7),))
     monkeypatch.setattr(fused, "_device_of", lambda _: 0)
     monkeypatch.setattr(LibraryLaunch, "run", lambda _: None)
     monkeypatch.setattr(first_call, "machine_of", lambda _: (H200, Machine.of(H200)))

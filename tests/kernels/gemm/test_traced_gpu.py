@@ -109,9 +109,9 @@ def test_a_traced_function_a_graph_and_gradients() -> None:
     compiled = torch.compile(lambda a, b: matmul(a, b, bias, epilogue=end, operands={"r": r}) + 1, fullgraph=True)
     torch.testing.assert_close(compiled(a, b), out + 1, rtol=2**-6, atol=2**-6)
     leaves = [t.detach().requires_grad_() for t in (a, b, bias, r)]
-    matmul(leaves[0], leaves[1], leaves[2], epilogue=end, operands={"r": leaves[3]}).sum().backward()
+    matmul(leaves[0], leaves[1], leaves[2], epilogue=end, operands={"r": leaves[3]}).sum().backward()  # type: ignore[no-untyped-call]
     wide = [t.detach().double().requires_grad_() for t in (a, b, bias, r)]
-    (functional.gelu(wide[0] @ wide[1] + wide[2]) * wide[3]).sum().backward()
+    (functional.gelu(wide[0] @ wide[1] + wide[2]) * wide[3]).sum().backward()  # type: ignore[no-untyped-call]
     for narrow, exact in zip(leaves, wide, strict=True):
         assert narrow.grad is not None
         assert exact.grad is not None
@@ -126,4 +126,6 @@ def test_batches_end_in_a_pass() -> None:
     r = torch.randn(3, 40, 48, device="cuda").bfloat16()
     out = matmul(a, b, epilogue="relu(acc) + r", operands={"r": r})
     expected = (a.double() @ b.double()).relu() + r.double()
-    assert ((out.double() - expected).abs() <= 2.0**-7 * (expected.abs() + (a.double() @ b.double()).abs()) + 1e-3).all()
+    assert (
+        (out.double() - expected).abs() <= 2.0**-7 * (expected.abs() + (a.double() @ b.double()).abs()) + 1e-3
+    ).all()

@@ -1,4 +1,4 @@
-"""A user's epilogue in the CUDA GEMM and as a pass, run on the CPU thread by thread: right results, mistakes are seen."""
+"""A user's epilogue in the CUDA GEMM and as a pass, run on the CPU: right results, and mistakes are seen."""
 
 from __future__ import annotations
 
@@ -52,7 +52,9 @@ class Case:
 B, S = torch.bfloat16, torch.float32
 CASES = {
     "residual after a bias": Case("gelu(acc + bias) * r + r2", {"bias": (COLUMN, B), "r": (FULL, B), "r2": (FULL, B)}),
-    "scales of rows and columns": Case("acc * s * t", {"s": (ROW, S), "t": (COLUMN, S)}, config={"in_turns": 1, "consumers": 2}),
+    "scales of rows and columns": Case(
+        "acc * s * t", {"s": (ROW, S), "t": (COLUMN, S)}, config={"in_turns": 1, "consumers": 2}
+    ),
     "turned": Case(
         "silu(acc + b) * s + r", {"b": (COLUMN, S), "s": (ROW, B), "r": (FULL, B)}, (40, 104, 72), config={"turned": 1}
     ),
@@ -64,8 +66,12 @@ CASES = {
 }
 #: A mistake by what it is: a case, a file, a text, and what stands there instead.
 MISTAKES = {
-    "a row's scale of the next row": ("scales of rows and columns", "store.cuh", "TURNED ? at_column : at_row,", "at_row + 1,"),
-    "two columns of one operand": ("residual after a bias", "store.cuh", "min(column + i, s.columns - 1)", "min(column, s.columns - 1)"),
+    "a row's scale of the next row": (
+        *("scales of rows and columns", "store.cuh", "TURNED ? at_column : at_row,", "at_row + 1,"),
+    ),
+    "two columns of one operand": (
+        *("residual after a bias", "store.cuh", "min(column + i, s.columns - 1)", "min(column, s.columns - 1)"),
+    ),
     "rows eight further": ("residual after a bias", "store.cuh", "own_row + i % 2 * 8,", "own_row,"),
     "turned, but not its operands": ("turned", "store.cuh", "TURNED ? at_row : at_column);", "at_column);"),
     "no bias": ("residual after a bias", "store.cuh", "bias[0] = added.bias[number / 2].x,", ""),
@@ -126,7 +132,11 @@ def test_the_pass_finishes_a_product(name: str, tmp_path: Path) -> None:
     assert bool(((out.double() - exact).abs() <= bound).all())
     if operands:
         out.fill_(torch.nan)
-        run_pass(launch, tmp_path / "mistake", ("const long long row = item / per_row,", "const long long row = (item + 1) / per_row,"))
+        run_pass(
+            launch,
+            tmp_path / "mistake",
+            ("const long long row = item / per_row,", "const long long row = (item + 1) / per_row,"),
+        )
         assert not bool(((out.double() - exact).abs() <= bound).all())
 
 

@@ -50,6 +50,8 @@ def planned(
         out = BACKWARD.learn(key, gradient, a, b, saved)
     if out is None or out is WANTS_GRAD:
         return None
+    if of_a and of_b and bias_dtype is None and not of_sum:
+        return *out, None, None
     results = iter(out if type(out) is tuple else (out,))
     return (
         next(results) if of_a else None,

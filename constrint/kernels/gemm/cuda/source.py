@@ -92,9 +92,7 @@ def _source_of(
     text += _kernel()
     if ends.traced is not None:
         text = ahead_of_kernel(ends.traced) + text + behind_kernel(ends.traced)
-    return CudaSource(
-        text, "gemm", whole, ("-std=c++17",), (FOLDER,), "gemm.cu", is_settled=True, sparing=sparing
-    )
+    return CudaSource(text, "gemm", whole, ("-std=c++17",), (FOLDER,), "gemm.cu", is_settled=True, sparing=sparing)
 
 
 @lru_cache(maxsize=1)

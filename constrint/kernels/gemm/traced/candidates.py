@@ -1,4 +1,4 @@
-"""The candidates for a product with a user's epilogue: gemm.cuda with it compiled in, or a product and a pass. No torch.
+"""Candidates for a product with a user's epilogue: gemm.cuda with it compiled in, or a product and a pass. No torch.
 
 The composition takes the program that `matmul` chooses for the plain product; the pass that follows costs its bytes at
 the rate of copies. The fused kernel, which rounds once, runs where the composition is not predicted to be clearly
@@ -89,7 +89,8 @@ def _fused(request: Request, traced: Traced) -> Program:
         return Program(name, refusal=str(error))
     extra_s = traced.extra_bytes / gpu.memory.dram.bandwidth_bytes_per_s
     steps = tuple(replace(step, seconds=(step.seconds or 0.0) + extra_s) for step in program.steps)
-    note = f"{Expression.of_text(traced.product.activation)}: the model's time with the epilogue's instructions, and the bytes of its operands beside a row and a matrix"
+    shown = Expression.of_text(traced.product.activation)
+    note = f"{shown}: the model's time with its instructions, and the bytes of operands beside a row and a matrix"
     return replace(program, steps=steps, band=None, note=note)
 
 
@@ -97,7 +98,9 @@ def _composition(request: Request, traced: Traced) -> Program:
     """The plain product by the program that `matmul` chooses, then one pass."""
     name, gpu = f"gemm.{COMPOSITION}", request.gpu
     plain = replace(traced.product, activation="", has_bias=False, has_source=False, no_library_end="")
-    note = f"{Expression.of_text(traced.product.activation)}: the product as matmul chooses it, and the pass by its bytes"
+    note = (
+        f"{Expression.of_text(traced.product.activation)}: the product as matmul chooses it, and the pass by its bytes"
+    )
     if gpu is None:
         steps: tuple[Step, ...] = (Step("product", "gemm.pointer", workload=plain.workload),)
         return Program(name, (*steps, Step("pointwise", "gemm.traced")), note=note)

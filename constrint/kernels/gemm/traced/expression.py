@@ -91,7 +91,7 @@ class Step(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """"n" for a number, "c" for a condition."""
+        """ "n" for a number, "c" for a condition."""
         return OPERATIONS[self.op].gives if self.op in OPERATIONS else "n"
 
 

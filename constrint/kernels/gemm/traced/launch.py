@@ -84,7 +84,7 @@ def fused_launch(gpu: GpuModel, call: TracedCall, config: Mapping[str, int]) -> 
 
 
 def epilogue_of(call: TracedCall, config: Mapping[str, int]) -> Epilogue:
-    """The operands in their places: one row and one matrix where gemm.cuda reads these ahead, the others beside them."""
+    """The operands in their places: a row and a matrix where gemm.cuda reads these ahead, others beside them."""
     bias: Tensor | None = None
     source: Tensor | None = None
     placed, extras = [], []

@@ -175,7 +175,7 @@ def _expression(epilogue: Any, operands: Any) -> tuple[str, dict[str, Tensor], t
 # Under torch.compile these run while a graph is made, on arguments that are constants of it.
 
 
-@torch.compiler.assume_constant_result
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _tape_of(epilogue: Any) -> tuple[str, tuple[str, ...]]:
     """The tape of a function or a text, and the names of its operands."""
     if isinstance(epilogue, str):
@@ -185,13 +185,13 @@ def _tape_of(epilogue: Any) -> tuple[str, tuple[str, ...]]:
     return expression.text, names
 
 
-@torch.compiler.assume_constant_result
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _order_of(text: str) -> tuple[str, ...]:
     """Names of operands in the tape's order."""
     return Expression.of_text(text).operands
 
 
-@torch.compiler.assume_constant_result
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _with_numbers(text: str, values: tuple[tuple[str, float], ...]) -> str:
     """The tape with constants in place of operands that are numbers."""
     tape, places, numbers = Tape(), [], dict(values)
@@ -219,7 +219,7 @@ def _laid(name: str, t: Tensor, a: Tensor, shape: tuple[int, ...]) -> Tensor:
         broadcast = None
     if broadcast is None or tuple(broadcast) != shape:
         raise RuntimeError(
-            f"matmul: operand {name!r} is of shape {tuple(t.shape)}, which is not broadcast to the result's {shape}: one "
+            f"matmul: operand {name!r} is of shape {tuple(t.shape)}, not broadcast to the result's {shape}: one "
             "element, a column (M, 1), a row (N,) or a matrix (M, N)."
         )
     columns = shape[-1]
@@ -396,9 +396,7 @@ def _on_gpu(
     return _composed(a, b, operands, epilogue, out_dtype)
 
 
-def _launched(
-    a: Tensor, b: Tensor, operands: Sequence[Tensor], text: str, kind: torch.dtype, config: str
-) -> Tensor:
+def _launched(a: Tensor, b: Tensor, operands: Sequence[Tensor], text: str, kind: torch.dtype, config: str) -> Tensor:
     """A call of the fused kernel without a plan, where launches are observed or operands are copied."""
     expression, read = Expression.of_text(text), [readable(t) for t in operands]
     decision = decide(request_for(a, b, read, expression, kind, FUSED, config))
@@ -457,7 +455,7 @@ def _backward(ctx: Any, gradient: Tensor) -> Any:
 
 
 def _summed(slope: Tensor, like: Tensor) -> Tensor:
-    return slope.sum_to_size(like.shape)  # type: ignore[no-untyped-call,no-any-return]
+    return slope.sum_to_size(like.shape)
 
 
 torch.library.register_autograd("constrint::traced_gemm", _backward, setup_context=_save)

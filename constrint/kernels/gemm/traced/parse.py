@@ -76,12 +76,13 @@ class _Reader:
         if isinstance(node, ast.IfExp):
             return apply("where", *(self._symbol(part) for part in (node.test, node.body, node.orelse)))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.keywords:
-            if node.func.id in CALLS:
-                return apply(node.func.id, *(self._symbol(part) for part in node.args)) if node.args else self._none(node)
+            return self._called(node, node.func.id)
         raise self._refused(node)
 
-    def _none(self, node: ast.expr) -> Symbol:
-        raise self._refused(node)
+    def _called(self, node: ast.Call, name: str) -> Symbol:
+        if name not in CALLS or not node.args:
+            raise self._refused(node)
+        return apply(name, *(self._symbol(part) for part in node.args))
 
     def _symbol(self, node: ast.expr) -> Symbol:
         value = self.read(node)
@@ -125,6 +126,6 @@ class _Reader:
     def _refused(self, node: ast.expr) -> UsageError:
         shown = ast.unparse(node)
         return UsageError(
-            f"matmul: an epilogue has no {shown!r:.80}; it consists of {ACC}, operands, numbers, + - * / **, comparisons, "
-            f"and, or, not, x if c else y, and {', '.join(CALLS)}."
+            f"matmul: an epilogue has no {shown!r:.80}; it consists of {ACC}, operands, numbers, + - * / **, "
+            f"comparisons, and, or, not, x if c else y, and {', '.join(CALLS)}."
         )

@@ -84,7 +84,9 @@ def gradients(
         step, slope = expression.steps[at], slopes[at]
         if slope is None or step.op in ("operand", "constant"):
             continue
-        for place, part in zip(step.args, _parts(step.op, slope, [values[i] for i in step.args], values[at]), strict=True):
+        for place, part in zip(
+            step.args, _parts(step.op, slope, [values[i] for i in step.args], values[at]), strict=True
+        ):
             if part is not None:
                 before = slopes[place]
                 slopes[place] = part if before is None else before + part
@@ -100,15 +102,21 @@ def gradients(
 
 def _summed(slope: Tensor, like: Tensor) -> Tensor:
     """A gradient summed over the axes along which its tensor was broadcast."""
-    return slope.expand(torch.broadcast_shapes(slope.shape, like.shape)).sum_to_size(like.shape)  # type: ignore[no-untyped-call]
+    return slope.expand(_common(slope, like)).sum_to_size(like.shape)
+
+
+def _common(first: Tensor, second: Tensor) -> torch.Size:
+    """The shape that both are broadcast to."""
+    shape: torch.Size = torch.broadcast_shapes(first.shape, second.shape)  # type: ignore[no-untyped-call]
+    return shape
 
 
 def _parts(op: str, slope: Tensor, args: Sequence[Tensor], value: Tensor) -> tuple[Tensor | None, ...]:
     """The gradients of an operation's arguments, as those of torch: halves to both of equal numbers."""
     x = args[0]
     if op in ACTIVATIONS:
-        return (activation_gradient(op, slope.expand(torch.broadcast_shapes(slope.shape, x.shape)), x.expand(
-            torch.broadcast_shapes(slope.shape, x.shape))),)  # type: ignore[no-untyped-call]  # fmt: skip
+        shape = _common(slope, x)
+        return (activation_gradient(op, slope.expand(shape), x.expand(shape)),)
     if op in ("min", "max"):
         first = (x < args[1]) if op == "min" else (x > args[1])
         share = torch.where(x == args[1], 0.5, first.to(slope.dtype)).to(slope.dtype)

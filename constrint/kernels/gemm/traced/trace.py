@@ -1,4 +1,4 @@
-"""A Python function traced on symbols: it is called once with symbols, and what it does with them is the tape. No torch.
+"""A Python function traced on symbols: called once with symbols, and what it does with them is the tape. No torch.
 
 Symbols know Python's operators, methods named as the operations are, and the functions of torch that compute the same
 (`torch.exp`, `torch.nn.functional.gelu`, `torch.where`), through `__torch_function__`. Whatever else a function does
@@ -127,14 +127,14 @@ class Symbol:
     @classmethod
     def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Symbol:
         name, options = getattr(function, "__name__", str(function)), dict(kwargs or {})
-        if name == "gelu" and options.pop("approximate", "none") == "tanh":
-            name = "gelu_tanh"
+        if name == "gelu" and options.get("approximate", "none") in ("none", "tanh"):
+            name = "gelu_tanh" if options.pop("approximate", "none") == "tanh" else name
         if options.pop("inplace", False):
             raise UsageError(f"matmul: {name} changes nothing in place in an epilogue.")
         if name in ("clamp", "clip"):
             return _clamped(*args, **options)
         if name in ("gt", "greater", "ge", "greater_equal") and len(args) == 2 and not options:
-            return apply("lt" if name.startswith("g") and name in ("gt", "greater") else "le", *args[::-1])
+            return apply("lt" if name in ("gt", "greater") else "le", *args[::-1])
         if name == "square" and len(args) == 1 and not options:
             return apply("mul", args[0], args[0])
         op = name if name == "gelu_tanh" else NAMES.get(name)
@@ -174,8 +174,8 @@ def apply(op: str, *values: Any) -> Symbol:
                 raise UsageError(f"matmul: {value!r} is too large for a constant of an epilogue.") from error
         else:
             raise UsageError(
-                f"matmul: an epilogue computes with its parameters and numbers, got {type(value).__name__}; a tensor is "
-                "an operand: name a parameter after it, and give it in operands={...}."
+                f"matmul: an epilogue computes with its parameters and numbers, got {type(value).__name__}; a tensor "
+                "is an operand: name a parameter after it, and give it in operands={...}."
             )
     return Symbol(tape, tape.operation(op, *places))
 
