@@ -119,8 +119,38 @@ def result_lines() -> list[str]:
     for name, kinds in TOGETHER.items():
         found = " | ".join(used(gpu, kinds, "cold").brief for gpu in GPUS)
         lines.append(f"| {name} | torch | {found} |")
+    for name, what in (("blocks of models, `constrint.patch`", "forward"), ("the same, a training step", "step")):
+        found = " | ".join(Ratios(list(models(gpu, what).values())).brief for gpu in GPUS)
+        lines.append(f"| {name} | torch, eager | {found} |")
     for name, column in DIRECTIONS.items():
         lines.append(f"| {name} | cuDNN | {layers(column).brief} | not measured |")
+    return lines
+
+
+def models(gpu: str, what: str, how: str = "eager") -> dict[str, float]:
+    """Ratios of torch's time over that of the patched model, by model; empty where none was measured.
+
+    Args:
+        gpu: The folder of results.
+        what: "forward" or "step", a training step.
+        how: "eager" or "compile".
+    """
+    file = RESULTS / gpu / "models.csv"
+    rows = read_rows(file) if file.is_file() else []
+    return {r["model"]: float(r["ratio"]) for r in rows if (r["what"], r["how"]) == (what, how) and r["ratio"]}
+
+
+def model_lines() -> list[str]:
+    """Blocks of models, patched, beside the same without it."""
+    columns = [(gpu, how, what) for gpu in GPUS for how in ("eager", "compile") for what in ("forward", "step")]
+    found = {column: models(column[0], column[2], column[1]) for column in columns}
+    columns = [column for column in columns if found[column]]
+    names = sorted({name for column in columns for name in found[column]})
+    titles = [f"{GPUS[gpu]}, {how}, {what}" for gpu, how, what in columns]
+    lines = [f"| block | {' | '.join(titles)} |", f"|---|{'---|' * len(columns)}"]
+    for name in names:
+        cells = [f"{found[column][name]:.2f}" if name in found[column] else "" for column in columns]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
     return lines
 
 
@@ -186,6 +216,7 @@ TABLES: dict[str, tuple[Path, Callable[[], list[str]]]] = {
     "published": (README, published_lines),
     "used": (PAGE, used_lines),
     "layers": (PAGE, layer_lines),
+    "models": (PAGE, model_lines),
 }
 
 
