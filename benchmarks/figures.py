@@ -114,7 +114,7 @@ def layers(column: str) -> Ratios:
 
 def result_lines() -> list[str]:
     """The README's table: public calls beside torch and cuDNN."""
-    lines = [f"| public calls | beside | {' | '.join(f'{name}: cold L2' for name in GPUS.values())} |"]
+    lines = [f"| public calls | beside | {' | '.join(GPUS.values())} |"]
     lines.append("|---|---|---|---|")
     for name, kinds in TOGETHER.items():
         found = " | ".join(used(gpu, kinds, "cold").brief for gpu in GPUS)
