@@ -117,14 +117,30 @@ def layers(column: str) -> Ratios:
 
 def result_lines() -> list[str]:
     """The README's table: public calls beside torch and cuDNN."""
-    lines = [f"| public calls | beside | {' | '.join(f'{name}: cold L2' for name in GPUS.values())} |"]
+    lines = [f"| public calls | beside | {' | '.join(GPUS.values())} |"]
     lines.append("|---|---|---|---|")
     for name, kinds in TOGETHER.items():
         found = " | ".join(used(gpu, kinds, "cold").brief for gpu in GPUS)
         lines.append(f"| {name} | torch | {found} |")
+    for name, what in (("blocks of models, `constrint.patch`", "forward"), ("the same, a training step", "step")):
+        found = " | ".join(Ratios(list(models(gpu, what).values())).brief for gpu in GPUS)
+        lines.append(f"| {name} | torch, eager | {found} |")
     for name, column in DIRECTIONS.items():
         lines.append(f"| {name} | cuDNN | {layers(column).brief} | not measured |")
     return lines
+
+
+def models(gpu: str, what: str, how: str = "eager") -> dict[str, float]:
+    """Ratios of torch's time over that of the patched model, by model; empty where none was measured.
+
+    Args:
+        gpu: The folder of results.
+        what: "forward" or "step", a training step.
+        how: "eager" or "compile".
+    """
+    file = RESULTS / gpu / "models.csv"
+    rows = read_rows(file) if file.is_file() else []
+    return {r["model"]: float(r["ratio"]) for r in rows if (r["what"], r["how"]) == (what, how) and r["ratio"]}
 
 
 def published_lines() -> list[str]:

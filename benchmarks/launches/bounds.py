@@ -15,6 +15,8 @@ from constrint.kernels.gemm.reference import ACTIVATIONS
 
 #: Half the distance of neighbouring numbers, as a share of them.
 HALF_UNIT = {torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8, torch.float32: 2.0**-24, torch.float64: 2.0**-53}
+#: Half the distance of neighbouring subnormal numbers.
+LEAST_HALF = {torch.float16: 2.0**-25, torch.bfloat16: 2.0**-134, torch.float32: 2.0**-150, torch.float64: 0.0}
 #: Steepest slopes of activations, and of their derivatives. That of relu2 is twice its argument.
 SLOPES = {"relu": 1.0, "gelu": 1.13, "silu": 1.1, "gelu_tanh": 1.13, "sigmoid": 0.25, "quick_gelu": 1.1, "tanh": 1.0}
 BENDS = {"relu": 1.0, "gelu": 0.8, "silu": 0.5, "gelu_tanh": 0.85, "sigmoid": 0.1, "quick_gelu": 0.86, "tanh": 0.78,
@@ -81,7 +83,7 @@ def finished(
     unit = HALF_UNIT.get(out_dtype, 0.0)
     is_plain = alpha == 1.0 and bias is None and (c is None or beta == 0.0) and activation is None
     if may_round_before:
-        error = error + 2.02 * unit * z.abs()
+        error = error + 2.02 * unit * z.abs() + 2 * LEAST_HALF.get(out_dtype, 0.0)
     if bias is not None:
         z, terms = z + bias.double(), terms + bias.double().abs()
     if c is not None and beta != 0.0:

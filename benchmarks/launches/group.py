@@ -21,6 +21,7 @@ from benchmarks.launches.others import (
     drawn_linear,
     drawn_quantised,
     drawn_scaled,
+    drawn_traced,
     values_for,
 )
 from constrint.errors import InfeasibleError, UnsupportedError
@@ -33,14 +34,17 @@ KINDS: dict[str, tuple[int, Callable[[random.Random], Drawn]]] = {
     "gradients": (10, lambda draw: drawn_matmul(draw, with_gradients=True)),
     "linear": (6, drawn_linear),
     "gated": (9, drawn_gated),
+    "traced": (6, drawn_traced),
     "grouped": (8, drawn_grouped),
     "scaled": (9, drawn_scaled),
     "quantised": (9, drawn_quantised),
 }
 #: Products of a group that are drawn until one is computed, at most.
 MOST_DRAWS = 12
-#: Streams at once.
-STREAMS = 3
+#: Streams at once, and modes of values of a group beside whole numbers.
+STREAMS, NUM_MODES = 3, 5
+#: Shares of groups on streams, and in graphs.
+ON_STREAMS, IN_GRAPHS = 0.7, 0.6
 
 
 @dataclass
@@ -108,16 +112,16 @@ class Group:
             first = self._operands("ints")
             self._called(first, "ints", "first")
             self._called(first, "ints", "again")
-            for mode in self.draw.sample(MODES[1:], 3):
+            for mode in self.draw.sample(MODES[1:], NUM_MODES):
                 if mode == "special" and not self.on_gpu:
                     continue  # torch's own activations on the CPU lose infinities
                 self._fill(first, mode)
                 if self.drawn.grads and mode in ("special", "large", "denormal"):
                     continue
                 self._called(first, mode, "values")
-            if self.on_gpu and not self.drawn.grads and self.draw.random() < 0.6:
+            if self.on_gpu and not self.drawn.grads and self.draw.random() < ON_STREAMS:
                 self._on_streams()
-            if self.on_gpu and self.drawn.in_graphs and self.draw.random() < 0.5:
+            if self.on_gpu and self.drawn.in_graphs and self.draw.random() < IN_GRAPHS:
                 self._in_graph(first)
             self._fill(first, "ints")
             self._called(first, "ints", "last")

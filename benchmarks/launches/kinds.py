@@ -379,7 +379,7 @@ def drawn_direct(draw: random.Random, *, kernel: str = "") -> Drawn:
     if dtype == torch.int8 and end["out_dtype"] is None:
         end["bias"] = end["c"] = False
     if end["bias"]:
-        places["bias"] = Place.drawn(draw, (n,), added, plain=draw.random() < 0.7)
+        places["bias"] = Place.drawn(draw, (n,), added, plain=True)
     if end["c"]:
         places["c"] = Place.drawn(draw, (batch, m, n), added, by_columns=draw.random() < 0.3)
     else:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.launches.bounds import FLUSHED, HALF_UNIT, Sums, activated, finished, share_of_sums, sums_of
+from benchmarks.launches.bounds import FLUSHED, HALF_UNIT, LEAST_HALF, Sums, activated, finished, share_of_sums, sums_of
 from benchmarks.launches.kinds import HALVES, NAMES, Drawn, Exact, Operands, gradient_of, sizes_drawn
 from benchmarks.launches.memory import Place, values_of
 
@@ -20,7 +20,8 @@ def drawn_gated(draw: random.Random) -> Drawn:
     """A call of `gated_matmul`."""
     from constrint.kernels.gemm.gated import gated_matmul
 
-    kernel = draw.choice(("auto", "auto", "cuda", "cuda", "cuda", "composition"))
+    kernel = draw.choice(("auto", "auto", "cuda", "cuda", "cuda", "pointer", "composition"))
+    is_fused = kernel in ("cuda", "pointer")
     dtype = draw.choice((*HALVES, *HALVES, torch.float32)) if kernel == "auto" else draw.choice(HALVES)
     m, n, k = sizes_drawn(draw, may_be_empty=kernel == "auto")
     aligned, by_columns = kernel == "cuda" or draw.random() < 0.4, draw.random() < 0.6
@@ -52,19 +53,23 @@ def drawn_gated(draw: random.Random) -> Drawn:
         for weight, name in ((gate, "bias_gate"), (up, "bias_up")):
             sums = sums_of(operands["a"], weight, precision=precision, is_exact=is_exact)
             z, error, _ = finished(
-                sums, dtype, bias=operands.get(name), may_round_before=kernel != "cuda", alpha=1.0
+                sums, dtype, bias=operands.get(name), may_round_before=not is_fused, alpha=1.0
             )  # fmt: skip
             zs.append(z)
-            more = (0.0 if kernel == "cuda" else HALF_UNIT[dtype] * 1.01) * z.abs()
+            more = 0.0 * z if is_fused else HALF_UNIT[dtype] * 1.01 * z.abs() + LEAST_HALF[dtype]
             errors.append(torch.where(z.isfinite(), error + more, 0.0))
         value, bound = activated(zs[0], errors[0], activation, dtype)
-        if kernel != "cuda":
-            bound = bound + 1.01 * HALF_UNIT[dtype] * value.abs()
+        if not is_fused:
+            bound = bound + 1.01 * HALF_UNIT[dtype] * value.abs() + LEAST_HALF[dtype]
         whole = value * zs[1]
         bound = bound * zs[1].abs() + (value.abs() + bound) * errors[1] + 2.0**-23 * whole.abs() + FLUSHED
         # At minus infinity an activation that vanishes may be 0 or NaN, and a product with it as well; where it is so
         # small that fp64 has 0 for it, its product with infinity is NaN there.
-        before = torch.where((value.abs() < 2.0**-24) & zs[1].isinf(), torch.nan, zs[0])
+        loose = (value.abs() < 2.0**-24) & zs[1].isinf()
+        if not is_fused:
+            # Factors are rounded, and may be infinite where their product is not.
+            loose |= torch.maximum(value.abs() + bound, zs[1].abs() + errors[1]) > torch.finfo(dtype).max
+        before = torch.where(loose, torch.nan, zs[0])
         return whole, torch.where(whole.isfinite(), bound, 0.0), before
 
     text = f"gated_matmul(activation={activation!r}, kernel={kernel!r}, joined={is_joined})"
@@ -250,6 +255,59 @@ def drawn_quantised(draw: random.Random) -> Drawn:
     fills: dict[str, Any] = {"numbers": number, "scales": scale, "zeros": zero}
     text = f"quantised_matmul(bits={bits}, group={group})"
     return Drawn("quantised", text, places, call, exact, repeats=m <= 16, fills=fills, in_graphs=False)
+
+
+#: Epilogues as texts: of the sum, a row, a column and a matrix.
+TRACED = (
+    "gelu(acc + row)",
+    "silu(acc + row) * full",
+    "acc * column + row",
+    "(acc * column) * full",
+    "relu(acc) + full",
+)
+
+
+def drawn_traced(draw: random.Random) -> Drawn:
+    """A call of `matmul` with an epilogue of its own."""
+    from constrint.kernels.gemm.op import matmul
+
+    kernel, text = draw.choice(("auto", "auto", "cuda")), draw.choice(TRACED)
+    dtype = draw.choice((*HALVES, *HALVES, torch.float32)) if kernel == "auto" else draw.choice(HALVES)
+    m, n, k = sizes_drawn(draw)
+    aligned = kernel == "cuda" or draw.random() < 0.5
+    places = {
+        "a": Place.drawn(draw, (m, k), dtype, aligned=aligned),
+        "b": Place.drawn(draw, (k, n), dtype, by_columns=draw.random() < 0.6, aligned=aligned),
+    }
+    shapes = {"row": (n,), "column": (m, 1), "full": (m, n)}
+    names = [name for name in shapes if name in text]
+    for name in names:
+        places[name] = Place.drawn(draw, shapes[name], dtype, plain=name == "column" or draw.random() < 0.5)
+
+    def call(operands: Operands) -> Tensor:
+        more = {name: operands[name] for name in names}
+        return matmul(operands["a"], operands["b"], epilogue=text, operands=more, kernel=kernel)
+
+    def exact(operands: Operands, is_exact: bool) -> Exact:
+        sums = sums_of(operands["a"], operands["b"], precision="highest", is_exact=is_exact)
+        row, column, full = (operands[name].double() if name in operands else None for name in shapes)
+        error = sums.error + 2.02 * HALF_UNIT[dtype] * sums.exact.abs() + 2 * LEAST_HALF[dtype]
+        z, terms = sums.exact, sums.size
+        if column is not None:
+            z, error, terms = z * column, error * column.abs(), terms * column.abs()
+        if row is not None:
+            z, terms = z + row, terms + row.abs()
+        error = error + 2.0**-21 * terms + FLUSHED
+        activation = text.partition("(")[0]
+        value, bound = activated(z, error, activation if activation in NAMES else None, dtype)
+        if full is not None:
+            times = "*" in text.rpartition("full")[0][-4:]
+            value, bound = (value * full, bound * full.abs()) if times else (value + full, bound)
+            bound = bound + 2.0**-21 * (value.abs() + full.abs())
+        # Where it is not finite, the order of operations says whether it is infinite or NaN.
+        return value, torch.where(value.isfinite(), bound, 0.0), torch.where(value.isfinite(), 0.0, torch.nan)
+
+    return Drawn("traced", f"matmul(epilogue={text!r}, kernel={kernel!r})", places, call, exact)
 
 
 def drawn_linear(draw: random.Random) -> Drawn:

@@ -97,6 +97,8 @@ def plan_of_call(tensors: tuple[Tensor | None, ...], end: Any) -> RecordedCall:
         raise UsageError("matmul: a and b must be tensors, got None.")
     end = End(*(end or ()))
     operands = stack(a, b, bias, c, *end[:4])
+    if bias is not None and not bias.is_contiguous():
+        raise NotPlannedError("the bias has to be copied first: kernels read one whose elements follow each other")
     out = torch.empty(operands.result_shape, dtype=operands.kind, device=a.device)
     flat = out.view(operands.a.shape[0], operands.a.shape[1], operands.b.shape[2])
     inspected = inspect(operands.a, operands.b, bias, operands.c, end, flat)
@@ -138,6 +140,7 @@ def run(
 ) -> Tensor:
     """Compute (batch, M, N) without a plan; a product that no kernel computes runs as plain PyTorch on its device."""
     out = torch.empty((a.shape[0], a.shape[1], b.shape[2]), dtype=end.out_dtype, device=a.device)
+    bias = None if bias is None else bias.contiguous()
     inspected = inspect(a, b, bias, c, end, out)
     decision = None if inspected is None else decide_or_none(inspected.request)
     if inspected is None or decision is None:

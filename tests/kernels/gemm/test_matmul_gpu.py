@@ -204,3 +204,17 @@ def test_offsets_beyond_32_bits() -> None:
     rows = torch.tensor([0, 35000, 65535, 69999], device="cuda")
     actual, exact = matmul(tall, tall[:64].T)[rows], tall[rows].double() @ tall[:64].T.double()
     assert torch.allclose(actual.double(), exact, rtol=2e-3, atol=0.5)
+
+
+@pytest.mark.parametrize("kernel", ["auto", "pointer", "descriptor", "cuda"])
+def test_a_bias_whose_elements_do_not_follow_each_other(kernel: str) -> None:
+    if kernel in ("descriptor", "cuda") and torch.cuda.get_device_capability()[0] != 9:
+        pytest.skip("needs a Hopper GPU")
+    torch.manual_seed(4)
+    a, b = torch.randn(96, 64, device="cuda").bfloat16(), torch.randn(128, 64, device="cuda").bfloat16().T
+    wide = torch.full((128, 3), float("nan"), device="cuda", dtype=torch.bfloat16)
+    wide[:, 0] = torch.randn(128, device="cuda").bfloat16()
+    exact = a.double() @ b.double() + wide[:, 0].double()
+    for _ in range(2):
+        out = matmul(a, b, wide[:, 0], kernel=kernel)
+        assert (out.double() - exact).abs().max() <= 2.0**-6 * exact.abs().max()

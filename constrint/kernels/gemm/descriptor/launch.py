@@ -13,6 +13,10 @@ from constrint.kernels.gemm.operands import can_describe, copies_needed, pack
 from constrint.kernels.gemm.product import rest_columns
 from constrint.kernels.launch.triton import TritonLaunch
 
+#: Shortest rows of C that leave through the TMA unit: of a row of one element in 16 bits it wrote 16 bytes on an H200
+#:, over what followed.
+LEAST_ROW_BYTES = 16
+
 
 def descriptor_launches(call: GemmCall, config: Mapping[str, int]) -> list[TritonLaunch]:
     """State the launches of a call: copies of operands that no descriptor can hold, then the kernel; per batch part."""
@@ -41,7 +45,7 @@ def _descriptors(call: GemmCall, config: Mapping[str, int]) -> dict[str, Any]:
     b_desc, b_is_transposed = _describe(call.b, config["tile_k"], widest, is_batched)
     b_rest_desc = _describe(call.b, config["tile_k"], rest, is_batched)[0] if rest else None
     c_desc, c_rest_desc = None, None
-    if can_describe(call.out):
+    if can_describe(call.out) and call.out.shape[2] * call.out.element_size() >= LEAST_ROW_BYTES:
         c_desc, _ = _describe(call.out, config["tile_m"], widest // config["epilogue_subtile"], is_batched)
         c_rest_desc = _describe(call.out, config["tile_m"], rest, is_batched)[0] if rest else None
     operands = {"a_desc": a_desc, "b_desc": b_desc, "b_rest_desc": b_rest_desc}
