@@ -120,7 +120,7 @@ def exact_and_bound(
             if step.op in APPROXIMATED and kind != torch.float32:
                 error = error + {"tanh": TANH_SHARE}.get(step.op, ACTIVATION_SHARE) * rounding * value.abs()
             error = acc_error if step.op == "operand" and step.name == ACC else error
-            shift = torch.zeros(acc.shape, dtype=torch.float64, requires_grad=True)
+            shift = torch.zeros(acc.shape, dtype=torch.float64, device=acc.device, requires_grad=True)
             parts.append((shift, error))
             value = value + shift
         values.append(value)

@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 from torch.compiler import is_compiling
 
-from constrint.errors import UsageError
 from constrint.kernels.gemm.backward.plans import KEEPS_SUM, activated
 from constrint.kernels.gemm.backward.run import by_operations, planned
 from constrint.kernels.gemm.checks import stack
@@ -144,31 +143,9 @@ def _with_epilogue(
     Raises:
         UsageError: Beside factors or an activation, and for operands without an epilogue.
     """
-    from constrint.kernels.gemm.traced.op import traced_matmul  # loaded where an epilogue is given
+    from constrint.kernels.gemm.traced.op import all_operands, traced_matmul  # loaded where an epilogue is given
 
     return traced_matmul(a, b, epilogue, all_operands(bias, c, epilogue, operands, ends), **options)
-
-
-def all_operands(
-    bias: Tensor | None, c: Tensor | None, epilogue: Any, operands: Any, ends: tuple[float, float, str | None]
-) -> dict[str, Any]:
-    """Operands of a user's epilogue, with `bias` and `c` among them.
-
-    Raises:
-        TypeError, UsageError: Beside factors or an activation, for operands without an epilogue, and for one twice.
-    """
-    if epilogue is None:
-        raise UsageError("matmul: operands belong to an epilogue; give epilogue=, a function or a text.")
-    if ends != (1.0, 0.0, None):
-        raise UsageError("matmul: an epilogue stands in place of alpha, beta and activation; write them into it.")
-    if operands is not None and not isinstance(operands, Mapping):
-        raise TypeError(f"matmul: operands is a mapping of names to tensors, got {type(operands).__name__}.")
-    every = dict(operands or {})
-    for name, value in (("bias", bias), ("c", c)):
-        if value is not None and name in every:
-            raise UsageError(f"matmul: {name} is given as an argument and in operands.")
-        every |= {} if value is None else {name: value}
-    return every
 
 
 def small_linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor | None:

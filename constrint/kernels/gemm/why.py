@@ -50,7 +50,7 @@ def why(
             is named.
     """
     if epilogue is not None or operands is not None:
-        from constrint.kernels.gemm.op import all_operands  # which loads this module
+        from constrint.kernels.gemm.traced.op import all_operands
         from constrint.kernels.gemm.traced.op import why as traced_why
 
         named = all_operands(bias, c, epilogue, operands, (alpha, beta, activation))

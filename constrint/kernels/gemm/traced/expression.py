@@ -21,7 +21,7 @@ ACC = "acc"
 MOST_OPERATIONS, MOST_OPERANDS = 64, 8
 
 
-class Operation(NamedTuple):
+class TapeOperation(NamedTuple):
     """An operation on numbers or conditions.
 
     Args:
@@ -40,41 +40,41 @@ class Operation(NamedTuple):
 
 
 #: All operations. Instructions of activations are those of `epilogue/activations.py`; those of others are estimates.
-OPERATIONS: dict[str, Operation] = {
-    "add": Operation("nn", "n", 1, 0, "({0} + {1})"),
-    "sub": Operation("nn", "n", 1, 0, "({0} - {1})"),
-    "mul": Operation("nn", "n", 1, 0, "({0} * {1})"),
-    "div": Operation("nn", "n", 10, 1, "({0} / {1})"),
-    "neg": Operation("n", "n", 1, 0, "(-{0})"),
-    "min": Operation("nn", "n", 1, 0, "min({0}, {1})"),
-    "max": Operation("nn", "n", 1, 0, "max({0}, {1})"),
-    "abs": Operation("n", "n", 1, 0, "abs({0})"),
-    "exp": Operation("n", "n", 2, 1, "exp({0})"),
-    "log": Operation("n", "n", 20, 0, "log({0})"),
-    "sqrt": Operation("n", "n", 8, 1, "sqrt({0})"),
-    "rsqrt": Operation("n", "n", 4, 1, "rsqrt({0})"),
-    "erf": Operation("n", "n", 24, 1, "erf({0})"),
-    "tanh": Operation("n", "n", 1, 1, "tanh({0})"),
-    "sigmoid": Operation("n", "n", 4, 2, "sigmoid({0})"),
-    "relu": Operation("n", "n", 1, 0, "relu({0})"),
-    "relu2": Operation("n", "n", 2, 0, "relu2({0})"),
-    "gelu": Operation("n", "n", 9, 1, "gelu({0})"),
-    "gelu_tanh": Operation("n", "n", 7, 2, "gelu_tanh({0})"),
-    "silu": Operation("n", "n", 5, 2, "silu({0})"),
-    "quick_gelu": Operation("n", "n", 5, 2, "quick_gelu({0})"),
-    "where": Operation("cnn", "n", 1, 0, "where({0}, {1}, {2})"),
-    "lt": Operation("nn", "c", 1, 0, "({0} < {1})"),
-    "le": Operation("nn", "c", 1, 0, "({0} <= {1})"),
-    "eq": Operation("nn", "c", 1, 0, "({0} == {1})"),
-    "ne": Operation("nn", "c", 1, 0, "({0} != {1})"),
-    "and": Operation("cc", "c", 1, 0, "({0} and {1})"),
-    "or": Operation("cc", "c", 1, 0, "({0} or {1})"),
-    "not": Operation("c", "c", 1, 0, "(not {0})"),
+OPERATIONS: dict[str, TapeOperation] = {
+    "add": TapeOperation("nn", "n", 1, 0, "({0} + {1})"),
+    "sub": TapeOperation("nn", "n", 1, 0, "({0} - {1})"),
+    "mul": TapeOperation("nn", "n", 1, 0, "({0} * {1})"),
+    "div": TapeOperation("nn", "n", 10, 1, "({0} / {1})"),
+    "neg": TapeOperation("n", "n", 1, 0, "(-{0})"),
+    "min": TapeOperation("nn", "n", 1, 0, "min({0}, {1})"),
+    "max": TapeOperation("nn", "n", 1, 0, "max({0}, {1})"),
+    "abs": TapeOperation("n", "n", 1, 0, "abs({0})"),
+    "exp": TapeOperation("n", "n", 2, 1, "exp({0})"),
+    "log": TapeOperation("n", "n", 20, 0, "log({0})"),
+    "sqrt": TapeOperation("n", "n", 8, 1, "sqrt({0})"),
+    "rsqrt": TapeOperation("n", "n", 4, 1, "rsqrt({0})"),
+    "erf": TapeOperation("n", "n", 24, 1, "erf({0})"),
+    "tanh": TapeOperation("n", "n", 1, 1, "tanh({0})"),
+    "sigmoid": TapeOperation("n", "n", 4, 2, "sigmoid({0})"),
+    "relu": TapeOperation("n", "n", 1, 0, "relu({0})"),
+    "relu2": TapeOperation("n", "n", 2, 0, "relu2({0})"),
+    "gelu": TapeOperation("n", "n", 9, 1, "gelu({0})"),
+    "gelu_tanh": TapeOperation("n", "n", 7, 2, "gelu_tanh({0})"),
+    "silu": TapeOperation("n", "n", 5, 2, "silu({0})"),
+    "quick_gelu": TapeOperation("n", "n", 5, 2, "quick_gelu({0})"),
+    "where": TapeOperation("cnn", "n", 1, 0, "where({0}, {1}, {2})"),
+    "lt": TapeOperation("nn", "c", 1, 0, "({0} < {1})"),
+    "le": TapeOperation("nn", "c", 1, 0, "({0} <= {1})"),
+    "eq": TapeOperation("nn", "c", 1, 0, "({0} == {1})"),
+    "ne": TapeOperation("nn", "c", 1, 0, "({0} != {1})"),
+    "and": TapeOperation("cc", "c", 1, 0, "({0} and {1})"),
+    "or": TapeOperation("cc", "c", 1, 0, "({0} or {1})"),
+    "not": TapeOperation("c", "c", 1, 0, "(not {0})"),
 }
 KINDS = {"n": "a number", "c": "a condition"}
 
 
-class Step(NamedTuple):
+class TapeStep(NamedTuple):
     """One place of a tape.
 
     Args:
@@ -99,7 +99,7 @@ class Tape:
     """A tape that is being written; equal steps are written once."""
 
     def __init__(self) -> None:
-        self.steps: list[Step] = []
+        self.steps: list[TapeStep] = []
         self._places: dict[tuple[object, ...], int] = {}
 
     def operand(self, name: str) -> int:
@@ -110,14 +110,14 @@ class Tape:
         """
         if not (isinstance(name, str) and name.isidentifier() and name.isascii()):
             raise UsageError(f"matmul: an operand of an epilogue has an ASCII identifier as its name, got {name!r}.")
-        place = self._place(Step("operand", name=name))
+        place = self._place(TapeStep("operand", name=name))
         if sum(step.op == "operand" and step.name != ACC for step in self.steps) > MOST_OPERANDS:
             raise UsageError(f"matmul: an epilogue reads at most {MOST_OPERANDS} operands; compute some ahead of it.")
         return place
 
     def constant(self, value: float) -> int:
         """The place of a constant, rounded to 32 bits where it is used in 32 bits."""
-        return self._place(Step("constant", value=float(value)))
+        return self._place(TapeStep("constant", value=float(value)))
 
     def operation(self, op: str, *args: int) -> int:
         """The place of an operation on earlier places.
@@ -132,7 +132,7 @@ class Tape:
         if kinds != known.takes:
             takes, got = (", ".join(KINDS[kind] for kind in each) for each in (known.takes, kinds))
             raise UsageError(f"matmul: {op!r} in an epilogue takes {takes}; got {got or 'nothing'}.")
-        place = self._place(Step(op, args))
+        place = self._place(TapeStep(op, args))
         if sum(step.op in OPERATIONS for step in self.steps) > MOST_OPERATIONS:
             raise UsageError(f"matmul: an epilogue has at most {MOST_OPERATIONS} operations.")
         return place
@@ -153,7 +153,7 @@ class Tape:
         steps = (self.steps[at] for at in sorted(needed))
         return Expression(tuple(step._replace(args=tuple(order[at] for at in step.args)) for step in steps))
 
-    def _place(self, step: Step) -> int:
+    def _place(self, step: TapeStep) -> int:
         # -0.0 and 0.0 are equal, and NaN is not: constants are told apart by their digits.
         key = step.op, step.args, step.name, step.value.hex()
         if key not in self._places:
@@ -166,7 +166,7 @@ class Tape:
 class Expression:
     """A complete tape; its value is that of the last step."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[TapeStep, ...]
 
     @staticmethod
     @lru_cache(maxsize=1024)

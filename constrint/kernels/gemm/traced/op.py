@@ -17,12 +17,13 @@ from torch.compiler import is_compiling
 from constrint.choose import Decision, Request, decide
 from constrint.errors import ConstrintError, UnknownNameError, UnsupportedError, UsageError
 from constrint.hwmodels import GpuModel, load_gpu
-from constrint.kernels.gemm.checks import check_shapes, check_types, common_batch
+from constrint.kernels.gemm.checks import check_shapes, check_types, common_batch, stack
 from constrint.kernels.gemm.first_call import has_nvrtc, machine_of
 from constrint.kernels.gemm.implementations import config_of, config_text
 from constrint.kernels.gemm.launch import runtime_precision
 from constrint.kernels.gemm.library.launch import refusal_of_call
 from constrint.kernels.gemm.operands import product_of, with_aligned_stride
+from constrint.kernels.gemm.operator import PLAIN_END
 from constrint.kernels.gemm.reference import default_out_dtype, gemm_reference
 from constrint.kernels.gemm.traced.candidates import FUSED, NAMES, OPERATION, Traced
 from constrint.kernels.gemm.traced.expression import Expression, Tape
@@ -121,6 +122,28 @@ def why(
 
 
 # Check.
+
+
+def all_operands(
+    bias: Tensor | None, c: Tensor | None, epilogue: Any, operands: Any, ends: tuple[float, float, str | None]
+) -> dict[str, Any]:
+    """Operands of a user's epilogue, with `bias` and `c` among them.
+
+    Raises:
+        TypeError, UsageError: Beside factors or an activation, for operands without an epilogue, and for one twice.
+    """
+    if epilogue is None:
+        raise UsageError("matmul: operands belong to an epilogue; give epilogue=, a function or a text.")
+    if ends != (1.0, 0.0, None):
+        raise UsageError("matmul: an epilogue stands in place of alpha, beta and activation; write them into it.")
+    if operands is not None and not isinstance(operands, Mapping):
+        raise TypeError(f"matmul: operands is a mapping of names to tensors, got {type(operands).__name__}.")
+    every = dict(operands or {})
+    for name, value in (("bias", bias), ("c", c)):
+        if value is not None and name in every:
+            raise UsageError(f"matmul: {name} is given as an argument and in operands.")
+        every |= {} if value is None else {name: value}
+    return every
 
 
 def checked(
@@ -352,11 +375,17 @@ def _build_pass(tensors: tuple[Tensor | None, ...], extra: Any) -> RecordedCall:
 _PASSES = PlanTable("traced_pass", _build_pass, lambda: None)
 
 
+def _product(a: Tensor, b: Tensor, kind: torch.dtype) -> Tensor:
+    """a @ b by the operator of `matmul`, in `kind`."""
+    stacked = stack(a, b, None, None, 1.0, 0.0, None, kind)
+    end = None, None, *PLAIN_END[:3], stacked.kind, *PLAIN_END[4:]
+    out: Tensor = torch.ops.constrint.gemm(stacked.a, stacked.b, *end)
+    return out.reshape(stacked.result_shape)
+
+
 def _composed(a: Tensor, b: Tensor, operands: Sequence[Tensor], text: str, kind: torch.dtype) -> Tensor:
     """The product by `matmul`, rounded to the result's type, then the pass; (M, N) with all rows of C."""
-    from constrint.kernels.gemm.op import matmul  # which calls this module
-
-    product: Tensor = matmul(a, b, out_dtype=kind)
+    product = _product(a, b, kind)
     product = product.reshape(-1, product.shape[-1])
     read = [readable(t) for t in operands]
     out: Tensor | None = _PASSES.run((text, kind), product, *read)
@@ -433,19 +462,17 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 def _backward(ctx: Any, gradient: Tensor) -> Any:
     """The product is computed again in 32 bits or more; products of the gradients are `matmul`'s."""
-    from constrint.kernels.gemm.op import matmul  # which calls this module
-
     a, b, *operands = ctx.saved_tensors
     expression = Expression.of_text(ctx.epilogue)
     wide = torch.float64 if torch.float64 in (a.dtype, gradient.dtype) else torch.float32
-    acc = matmul(a, b, out_dtype=wide)
+    acc = _product(a, b, wide)
     named = dict(zip(expression.operands, operands, strict=True))
     of_acc, of_operands = gradients(expression, acc.reshape(gradient.shape), named, gradient)
     grad_a, grad_b = None, None
     if of_acc is not None:
         slope = of_acc.reshape(acc.shape).to(a.dtype)
-        grad_a = _summed(matmul(slope, b.mT), a) if ctx.needs_input_grad[0] else None
-        grad_b = _summed(matmul(a.mT, slope), b) if ctx.needs_input_grad[1] else None
+        grad_a = _summed(_product(slope, b.mT, a.dtype), a) if ctx.needs_input_grad[0] else None
+        grad_b = _summed(_product(a.mT, slope, b.dtype), b) if ctx.needs_input_grad[1] else None
     found = [of_operands.get(name) for name in expression.operands]
     of_each = [
         slope.to(t.dtype) if slope is not None and t.is_floating_point() else None

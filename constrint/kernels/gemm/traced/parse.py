@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from constrint.errors import UsageError
 from constrint.kernels.gemm.traced.expression import ACC, OPERATIONS, Expression, Tape
-from constrint.kernels.gemm.traced.trace import Symbol, apply
+from constrint.kernels.gemm.traced.trace import TracedValue, apply
 
 #: Letters of a text, at most.
 LONGEST = 2000
@@ -41,7 +41,7 @@ def parsed(text: str) -> Expression:
         value = _Reader(tape).read(tree.body)
     except RecursionError as error:
         raise UsageError(f"matmul: the epilogue {text!r:.80} is nested too deeply.") from error
-    if not isinstance(value, Symbol):
+    if not isinstance(value, TracedValue):
         return tape.ended(tape.constant(value))
     return tape.ended(value._place)
 
@@ -52,7 +52,7 @@ class _Reader:
     def __init__(self, tape: Tape) -> None:
         self.tape = tape
 
-    def read(self, node: ast.expr) -> Symbol | float:
+    def read(self, node: ast.expr) -> TracedValue | float:
         """The value of a part of the text."""
         if isinstance(node, ast.Constant) and type(node.value) in (int, float):
             try:
@@ -60,7 +60,7 @@ class _Reader:
             except OverflowError as error:
                 raise self._refused(node) from error
         if isinstance(node, ast.Name):
-            return Symbol(self.tape, self.tape.operand(node.id))
+            return TracedValue(self.tape, self.tape.operand(node.id))
         if isinstance(node, ast.UnaryOp):
             return self._unary(node)
         if isinstance(node, ast.BinOp):
@@ -79,16 +79,16 @@ class _Reader:
             return self._called(node, node.func.id)
         raise self._refused(node)
 
-    def _called(self, node: ast.Call, name: str) -> Symbol:
+    def _called(self, node: ast.Call, name: str) -> TracedValue:
         if name not in CALLS or not node.args:
             raise self._refused(node)
         return apply(name, *(self._symbol(part) for part in node.args))
 
-    def _symbol(self, node: ast.expr) -> Symbol:
+    def _symbol(self, node: ast.expr) -> TracedValue:
         value = self.read(node)
-        return value if isinstance(value, Symbol) else Symbol(self.tape, self.tape.constant(value))
+        return value if isinstance(value, TracedValue) else TracedValue(self.tape, self.tape.constant(value))
 
-    def _unary(self, node: ast.UnaryOp) -> Symbol | float:
+    def _unary(self, node: ast.UnaryOp) -> TracedValue | float:
         if isinstance(node.op, ast.Not):
             return apply("not", self._symbol(node.operand))
         value = self.read(node.operand)
@@ -98,21 +98,21 @@ class _Reader:
             return -value
         raise self._refused(node)
 
-    def _binary(self, node: ast.BinOp) -> Symbol | float:
+    def _binary(self, node: ast.BinOp) -> TracedValue | float:
         if isinstance(node.op, ast.Pow):
             power = self.read(node.right)
-            if isinstance(power, Symbol):
+            if isinstance(power, TracedValue):
                 raise self._refused(node)
-            raised: Symbol = self._symbol(node.left) ** power
+            raised: TracedValue = self._symbol(node.left) ** power
             return raised
         op = _BINARY.get(type(node.op))
         if op is None:
             raise self._refused(node)
         return apply(op, self._symbol(node.left), self._symbol(node.right))
 
-    def _compared(self, node: ast.Compare) -> Symbol:
+    def _compared(self, node: ast.Compare) -> TracedValue:
         values = [self._symbol(part) for part in (node.left, *node.comparators)]
-        result: Symbol | None = None
+        result: TracedValue | None = None
         for op, left, right in zip(node.ops, values, values[1:], strict=False):
             pair = (right, left) if type(op) in _SWAPPED else (left, right)
             name = _COMPARED.get(type(op)) or _SWAPPED.get(type(op))

@@ -29,7 +29,7 @@ POWERS = {0.5: "sqrt", -0.5: "rsqrt"}
 NUMBERS = (int, float)
 
 
-class Symbol:
+class TracedValue:
     """A place of a tape, as a function sees it."""
 
     __slots__ = ("_place", "_tape")
@@ -38,44 +38,44 @@ class Symbol:
     def __init__(self, tape: Tape, place: int) -> None:
         self._tape, self._place = tape, place
 
-    def _apply(self, op: str, *others: Any, is_reversed: bool = False) -> Symbol:
+    def _apply(self, op: str, *others: Any, is_reversed: bool = False) -> TracedValue:
         values = (self, *others)
         return apply(op, *(values[::-1] if is_reversed else values))
 
-    def __add__(self, other: Any) -> Symbol:
+    def __add__(self, other: Any) -> TracedValue:
         return self._apply("add", other)
 
-    def __radd__(self, other: Any) -> Symbol:
+    def __radd__(self, other: Any) -> TracedValue:
         return self._apply("add", other, is_reversed=True)
 
-    def __sub__(self, other: Any) -> Symbol:
+    def __sub__(self, other: Any) -> TracedValue:
         return self._apply("sub", other)
 
-    def __rsub__(self, other: Any) -> Symbol:
+    def __rsub__(self, other: Any) -> TracedValue:
         return self._apply("sub", other, is_reversed=True)
 
-    def __mul__(self, other: Any) -> Symbol:
+    def __mul__(self, other: Any) -> TracedValue:
         return self._apply("mul", other)
 
-    def __rmul__(self, other: Any) -> Symbol:
+    def __rmul__(self, other: Any) -> TracedValue:
         return self._apply("mul", other, is_reversed=True)
 
-    def __truediv__(self, other: Any) -> Symbol:
+    def __truediv__(self, other: Any) -> TracedValue:
         return self._apply("div", other)
 
-    def __rtruediv__(self, other: Any) -> Symbol:
+    def __rtruediv__(self, other: Any) -> TracedValue:
         return self._apply("div", other, is_reversed=True)
 
-    def __neg__(self) -> Symbol:
+    def __neg__(self) -> TracedValue:
         return self._apply("neg")
 
-    def __pos__(self) -> Symbol:
+    def __pos__(self) -> TracedValue:
         return self
 
-    def __abs__(self) -> Symbol:
+    def __abs__(self) -> TracedValue:
         return self._apply("abs")
 
-    def __pow__(self, power: Any) -> Symbol:
+    def __pow__(self, power: Any) -> TracedValue:
         power = power if isinstance(power, NUMBERS) else None
         if power in POWERS:
             return self._apply(POWERS[power])
@@ -84,31 +84,31 @@ class Symbol:
             return square if power == 2 else square * (self if power == 3 else square)
         raise UsageError(f"matmul: powers in an epilogue are 2, 3, 4, 0.5 and -0.5, got {power!r}.")
 
-    def __lt__(self, other: Any) -> Symbol:
+    def __lt__(self, other: Any) -> TracedValue:
         return self._apply("lt", other)
 
-    def __le__(self, other: Any) -> Symbol:
+    def __le__(self, other: Any) -> TracedValue:
         return self._apply("le", other)
 
-    def __gt__(self, other: Any) -> Symbol:
+    def __gt__(self, other: Any) -> TracedValue:
         return self._apply("lt", other, is_reversed=True)
 
-    def __ge__(self, other: Any) -> Symbol:
+    def __ge__(self, other: Any) -> TracedValue:
         return self._apply("le", other, is_reversed=True)
 
-    def __eq__(self, other: Any) -> Symbol:  # type: ignore[override]
+    def __eq__(self, other: Any) -> TracedValue:  # type: ignore[override]
         return self._apply("eq", other)
 
-    def __ne__(self, other: Any) -> Symbol:  # type: ignore[override]
+    def __ne__(self, other: Any) -> TracedValue:  # type: ignore[override]
         return self._apply("ne", other)
 
-    def __and__(self, other: Any) -> Symbol:
+    def __and__(self, other: Any) -> TracedValue:
         return self._apply("and", other)
 
-    def __or__(self, other: Any) -> Symbol:
+    def __or__(self, other: Any) -> TracedValue:
         return self._apply("or", other)
 
-    def __invert__(self) -> Symbol:
+    def __invert__(self) -> TracedValue:
         return self._apply("not")
 
     def __bool__(self) -> NoReturn:
@@ -117,7 +117,7 @@ class Symbol:
             "torch.where(condition, x, y), &, |, torch.minimum and torch.maximum."
         )
 
-    def __getattr__(self, name: str) -> Callable[..., Symbol]:
+    def __getattr__(self, name: str) -> Callable[..., TracedValue]:
         op = name if name in OPERATIONS and name not in ("and", "or", "not") else NAMES.get(name)
         if op is None:
             known = ", ".join(name for name in OPERATIONS if name not in ("and", "or", "not"))
@@ -125,7 +125,7 @@ class Symbol:
         return lambda *others: apply(op, self, *others)
 
     @classmethod
-    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Symbol:
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> TracedValue:
         name, options = getattr(function, "__name__", str(function)), dict(kwargs or {})
         if name == "gelu" and options.get("approximate", "none") in ("none", "tanh"):
             name = "gelu_tanh" if options.pop("approximate", "none") == "tanh" else name
@@ -144,26 +144,26 @@ class Symbol:
         return apply(op, *args)
 
 
-def _clamped(value: Any, min: Any = None, max: Any = None) -> Symbol:
+def _clamped(value: Any, min: Any = None, max: Any = None) -> TracedValue:
     if min is not None:
         value = apply("max", value, min)
     if max is not None:
         value = apply("min", value, max)
-    if not isinstance(value, Symbol):
+    if not isinstance(value, TracedValue):
         raise UsageError("matmul: clamp in an epilogue takes a least or a largest value.")
     return value
 
 
-def apply(op: str, *values: Any) -> Symbol:
+def apply(op: str, *values: Any) -> TracedValue:
     """The symbol of an operation on symbols and numbers.
 
     Raises:
         UsageError: For anything else, tensors among them: these are operands, by name.
     """
-    tape = next(value._tape for value in values if isinstance(value, Symbol))
+    tape = next(value._tape for value in values if isinstance(value, TracedValue))
     places = []
     for value in values:
-        if isinstance(value, Symbol):
+        if isinstance(value, TracedValue):
             if value._tape is not tape:
                 raise UsageError("matmul: an epilogue mixes values of two tracings.")
             places.append(value._place)
@@ -177,7 +177,7 @@ def apply(op: str, *values: Any) -> Symbol:
                 f"matmul: an epilogue computes with its parameters and numbers, got {type(value).__name__}; a tensor "
                 "is an operand: name a parameter after it, and give it in operands={...}."
             )
-    return Symbol(tape, tape.operation(op, *places))
+    return TracedValue(tape, tape.operation(op, *places))
 
 
 def parameters_of(function: Callable[..., Any]) -> tuple[str, ...]:
@@ -219,11 +219,11 @@ def _trace(function: Callable[..., Any]) -> tuple[Expression, tuple[str, ...]]:
     names, tape = parameters_of(function), Tape()
     if ACC in names[1:]:
         raise UsageError(f"matmul: {ACC!r} is the name of the sum, which comes first.")
-    symbols = [Symbol(tape, tape.operand(name)) for name in (ACC, *names[1:])]
+    symbols = [TracedValue(tape, tape.operand(name)) for name in (ACC, *names[1:])]
     result = function(*symbols)
     if isinstance(result, NUMBERS) and not isinstance(result, bool):
         return tape.ended(tape.constant(float(result))), names[1:]
-    if not isinstance(result, Symbol) or result._tape is not tape:
+    if not isinstance(result, TracedValue) or result._tape is not tape:
         raise UsageError(f"matmul: an epilogue returns a value computed from its parameters, got {result!r:.80}.")
     return tape.ended(result._place), names[1:]
 
