@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.elsewhere.written import fill
-from benchmarks.harness.table import read_rows, read_table
+from benchmarks.harness.table import DISTURBED, read_rows, read_table
 from benchmarks.models.__main__ import table_lines
 
 ROOT = Path(__file__).parents[1]
@@ -96,7 +96,7 @@ class Ratios(NamedTuple):
 
 
 def used(gpu: str, kinds: Sequence[str], how: str) -> Ratios:
-    """Ratios of torch's time over that of `matmul`, by public calls.
+    """Ratios of torch's time over that of `matmul`, by public calls; cases whose times were disturbed are left out.
 
     Args:
         gpu: The folder of results.
@@ -104,7 +104,9 @@ def used(gpu: str, kinds: Sequence[str], how: str) -> Ratios:
         how: "cold", with an L2 that something else has used, or "loop", calls back to back.
     """
     rows = read_rows(RESULTS / gpu / "gemm_used.csv")
-    mine = (r for r in rows if r["who"] == "ours" and r["how"] == how and r["kind"] in kinds and r["ratio"])
+    rows = [row for row in rows if row["how"] == how and row["kind"] in kinds and row["ratio"]]
+    noisy = {(r["kind"], r["case"]) for r in rows if float(r["spread_us"]) > DISTURBED * float(r["median_us"])}
+    mine = (row for row in rows if row["who"] == "ours" and (row["kind"], row["case"]) not in noisy)
     return Ratios([float(row["ratio"]) for row in mine])
 
 

@@ -34,7 +34,7 @@ import torch
 from benchmarks.gemm.used_cases import KINDS, UsedCase, drawn
 from benchmarks.gemm.used_hidden import hide_tables
 from benchmarks.gemm.used_times import FLUSHED, cold, loop, quiet
-from benchmarks.harness.table import Table, described, print_ratios, read_rows, read_whole
+from benchmarks.harness.table import DISTURBED, Table, described, print_ratios, read_rows, read_whole
 from constrint.kernels.launch.plan.trial import use_trials
 
 COLUMNS = ("kind", "case", "who", "how", "median_us", "spread_us", "ratio", "outcome", "program")
@@ -49,8 +49,6 @@ FIRST_CALLS = 3
 PREPARING = 0.55
 #: Bytes that torch may keep in a process that compiles, many of which share a GPU.
 KEPT_BYTES = 1 << 31
-#: Spread over median beyond which a figure of a table is called disturbed.
-DISTURBED = 0.25
 
 Run = Callable[[], object]
 

@@ -16,8 +16,9 @@ FLUSHED = 1 << 28
 #: Half of the distance of the quartiles, as a share of the median, beyond which a measurement is made again; and how
 #: often it is made at most. A machine that others use, too, stops the host for longer than the L2 takes to overwrite.
 DISTURBED, ATTEMPTS = 0.15, 3
-#: Clocks of the device's pause before a round of calls, in which the host gets ahead.
-PAUSE_CLK = 200_000
+#: Clocks of the device's pause before each call, in which the host gets ahead of it: a third of a millisecond, more
+#: than the host takes for a forward and a backward pass.
+PAUSE_CLK = 600_000
 
 Figures = dict[str, tuple[float, float]]
 
@@ -38,9 +39,9 @@ def cold(calls: Mapping[str, Run], flush: Run) -> Figures:
     pause: Callable[[int], None] = torch.cuda._sleep
     seen: dict[str, list[tuple[torch.cuda.Event, torch.cuda.Event]]] = {who: [] for who in calls}
     for _ in range(COLD_ROUNDS):
-        pause(PAUSE_CLK)
         for who, call in calls.items():
             start, end = _events()
+            pause(PAUSE_CLK)
             flush()
             start.record()
             call()

@@ -16,6 +16,8 @@ from typing import IO, Any
 
 #: Kernels that were removed. Tables of results still name them; programs that need the kernel of a row skip such rows.
 REMOVED = frozenset({"gemm.producer", "gemm.unaligned"})
+#: Spread over median beyond which a figure is called disturbed: other users of the machine had a part in it.
+DISTURBED = 0.25
 
 
 class Table:
