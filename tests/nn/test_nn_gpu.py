@@ -53,9 +53,9 @@ def excess(dtype: torch.dtype, shape: tuple[int, int, int], activation: str | No
     """Errors of the result and all gradients over their bounds.
 
     The sum before the activation is rounded where it is stored, which moves the derivative by its steepest slope; the
-    gradient before the activation is rounded once, and every result once; sums are of 32 bits. Where the library computes
-    a product of unaligned rows it may round it before it adds the bias, as torch's own call does. The first call, which is
-    torch's own, has to be equal to torch's.
+    gradient before the activation is rounded once, and every result once; sums are of 32 bits. Where the library
+    computes a product of unaligned rows, it may round it before it adds the bias, as torch's own call does. The first
+    call, which is torch's own, has to be equal to torch's.
     """
     x, weight, bias, gradient = operands(shape, dtype, *batch)
     unit, (m, k, n) = HALF_UNIT[dtype], shape
