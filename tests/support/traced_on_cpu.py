@@ -19,8 +19,9 @@ from constrint.kernels.gemm.traced.reference import FUNCTIONS
 from constrint.kernels.launch.cuda import CudaLaunch
 from tests.support.cuda_gemm_on_cpu import ENDS
 
-#: Unit roundoffs of types of results.
+#: Unit roundoffs of types of results, and half of the least step between two values of fp16 next to 0.
 ROUNDING = {torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8, torch.float32: 2.0**-24}
+LEAST_OF_FP16 = 2.0**-25
 #: Errors of the activations in kernels for 16 bits, as shares of a rounding: a sixteenth of a unit in the last place
 #: (`tests/kernels/gemm/test_activations.py` proves it), an eighth for tanh. Beside that, errors of
 #: torch's own functions, and of those for 32 bits: of an argument or a value, whichever is larger, in units of fp32's
@@ -102,7 +103,7 @@ def exact_and_bound(
         kind: The type of the result.
         acc_error: How far the kernel's sum may be off.
     """
-    rounding = ROUNDING[kind]
+    rounding, least = ROUNDING[kind], LEAST_OF_FP16 if kind == torch.float16 else 0.0
     values: list[Tensor] = []
     parts: list[tuple[Tensor, Tensor | float]] = []
     for step in expression.steps:
@@ -118,7 +119,8 @@ def exact_and_bound(
             if step.op in APPROXIMATED:
                 error = error + WIDE_UNITS * 2.0**-24 * torch.maximum(args[0].abs(), value.abs())
             if step.op in APPROXIMATED and kind != torch.float32:
-                error = error + {"tanh": TANH_SHARE}.get(step.op, ACTIVATION_SHARE) * rounding * value.abs()
+                share = {"tanh": TANH_SHARE}.get(step.op, ACTIVATION_SHARE)
+                error = error + share * (rounding * value.abs()).clamp(min=least)
             error = acc_error if step.op == "operand" and step.name == ACC else error
             shift = torch.zeros(acc.shape, dtype=torch.float64, device=acc.device, requires_grad=True)
             parts.append((shift, error))
@@ -129,4 +131,4 @@ def exact_and_bound(
     used = [(slope, error) for slope, (_, error) in zip(slopes, parts, strict=True) if slope is not None]
     carried: Any = sum(slope.abs() * error for slope, error in used)
     # Errors of the first order; those of the second are far below a hundredth of these.
-    return exact, (1.01 * (carried + rounding * exact.abs()) + 2.0**-30).detach()
+    return exact, (1.01 * (carried + (rounding * exact.abs()).clamp(min=least)) + 2.0**-30).detach()

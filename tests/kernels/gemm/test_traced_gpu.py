@@ -82,14 +82,15 @@ def test_results_are_right_by_every_program(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(100, 140))
 def test_the_fused_kernel_rounds_once(seed: int) -> None:
     a, b, text, operands, kind = drawn(seed)
-    if (b.shape[1] if b.stride(1) == 1 else 8) % 8 or a.shape[1] < 64:
-        b = b.t().contiguous().t()
+    if b.stride(1) == 1 and (b.shape[1] % 8 or b.shape[1] < 64):
+        b = b.t().contiguous().t()  # the fused kernel takes no shorter rows across K
     poison = torch.full((a.shape[0], b.shape[1]), torch.nan, device="cuda", dtype=kind)
     del poison
     out = matmul(a, b, epilogue=text, operands=operands, out_dtype=kind, kernel="cuda")
     assert excess(out, a, b, text, operands, is_rounded=False) <= 1
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")  # of torch itself
 def test_a_traced_function_a_graph_and_gradients() -> None:
     torch.manual_seed(0)
     options: dict[str, Any] = {"device": "cuda", "dtype": torch.bfloat16}
