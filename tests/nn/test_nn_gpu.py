@@ -53,15 +53,9 @@ def excess(dtype: torch.dtype, shape: tuple[int, int, int], activation: str | No
     """Errors of the result and all gradients over their bounds.
 
     The sum before the activation is rounded where it is stored, which moves the derivative by its steepest slope; the
-<<<<<<< HEAD
-    gradient before the activation is rounded once, and every result once; sums are of 32 bits. Where the library
-    computes a product of unaligned rows, it may round it before it adds the bias, as torch's own call does. The first
-    call, which is torch's own, has to be equal to torch's.
-=======
     gradient before the activation is rounded once, and every result once; sums are of 32 bits. Where rows do not start
     at multiples of 16 bytes, torch's library adds the bias to the rounded product. The first call, which is torch's
     own, has to be equal to torch's.
->>>>>>> integ
     """
     x, weight, bias, gradient = operands(shape, dtype, *batch)
     unit, (m, k, n) = HALF_UNIT[dtype], shape
@@ -69,13 +63,9 @@ def excess(dtype: torch.dtype, shape: tuple[int, int, int], activation: str | No
     wide = [t.detach().double() for t in (x.flatten(0, -2), weight, bias, gradient.flatten(0, -2))]
     wx, ww, wb, wg = wide
     z = wx @ ww.T + wb
-<<<<<<< HEAD
-    moved = unit * (z.abs() + (z - wb).abs()) + k * 2.0**-23 * (wx.abs() @ ww.abs().T + wb.abs())
-=======
     moved = unit * z.abs() + k * 2.0**-23 * (wx.abs() @ ww.abs().T + wb.abs())
     if k % 8 or n % 8:
         moved += unit * (z - wb).abs()
->>>>>>> integ
     worst: dict[str, float] = {}
     first, own = run(x, weight, bias, activation), functional.linear(x, weight, bias)
     assert torch.equal(first, own if activation is None else ACTIVATIONS[activation](own))
@@ -241,11 +231,7 @@ def test_a_perceptron_and_its_gradients_are_right(name: str) -> None:
             of = torch.autograd.grad(outs[1].float().square().mean(), list(model.parameters()))
             right = torch.autograd.grad(wide.square().mean(), list(exact.parameters()), retain_graph=True)
             pairs = [(out, wide) for out in outs] + list(zip(of, right, strict=True))
-<<<<<<< HEAD
-            errors.append([float(((a.double() - b).norm() / b.norm()).detach()) for a, b in pairs])
-=======
             errors.append([float((a.double() - b).detach().norm() / b.detach().norm()) for a, b in pairs])
->>>>>>> integ
         for found in errors[1:]:
             for error, usual in zip(found, errors[0], strict=True):
                 assert error <= 1.25 * usual + 2.0**-9
