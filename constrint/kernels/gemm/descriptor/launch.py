@@ -13,9 +13,9 @@ from constrint.kernels.gemm.operands import can_describe, copies_needed, pack
 from constrint.kernels.gemm.product import rest_columns
 from constrint.kernels.launch.triton import TritonLaunch
 
-#: Shortest rows of C that leave through the TMA unit: of a row of one element in 16 bits it wrote 16 bytes on an H200
-#:, over what followed.
-LEAST_ROW_BYTES = 16
+#: Rows of C that leave through the TMA unit have a multiple of these bytes: on an H100 and an H200 it wrote the last
+#: 16 bytes of a shorter row whole, over what stood between the rows.
+ROW_BYTES = 16
 
 
 def descriptor_launches(call: GemmCall, config: Mapping[str, int]) -> list[TritonLaunch]:
@@ -45,7 +45,8 @@ def _descriptors(call: GemmCall, config: Mapping[str, int]) -> dict[str, Any]:
     b_desc, b_is_transposed = _describe(call.b, config["tile_k"], widest, is_batched)
     b_rest_desc = _describe(call.b, config["tile_k"], rest, is_batched)[0] if rest else None
     c_desc, c_rest_desc = None, None
-    if can_describe(call.out) and call.out.shape[2] * call.out.element_size() >= LEAST_ROW_BYTES:
+    row = call.out.shape[2 if call.out.stride(2) == 1 else 1]
+    if can_describe(call.out) and row * call.out.element_size() % ROW_BYTES == 0:
         c_desc, _ = _describe(call.out, config["tile_m"], widest // config["epilogue_subtile"], is_batched)
         c_rest_desc = _describe(call.out, config["tile_m"], rest, is_batched)[0] if rest else None
     operands = {"a_desc": a_desc, "b_desc": b_desc, "b_rest_desc": b_rest_desc}
