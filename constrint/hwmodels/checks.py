@@ -149,12 +149,17 @@ def _magnitudes(model: GpuModel) -> Iterator[Finding]:
         if value is not None and not least <= value <= most:
             yield path, f"must be between {least:,} and {most:,} in the unit of the key; it is {value:,}"
     clock_hz = model.device.boost_clock_hz or model.device.max_clock_hz
+    slow_hz, fast_hz = (clock_hz, clock_hz) if clock_hz else _PLAUSIBLE["device.max_clock_hz"]
     slowest, fastest = _FLOP_PER_CLK
     for block in ("matrix", "vector", "packed_vector", "matrix_fp16_accumulate"):
         rates = getattr(model.compute, f"{block}_flop_per_s") or {}
         for dtype, rate in rates.items():
-            per_clk = slowest if rate is None or clock_hz is None else rate / clock_hz / model.device.sm_count
-            if not slowest <= per_clk <= fastest:
+            if rate is None:
+                continue
+            # With an unknown clock, at the slowest and at the fastest that a GPU may have.
+            high, low = (rate / hz / model.device.sm_count for hz in (slow_hz, fast_hz))
+            if high < slowest or low > fastest:
+                per_clk = high if high < slowest else low
                 rule = f"{rate:g} is {per_clk:,.3g} operations a clock of each {model.terms.sm}"
                 yield f"compute.{block}_flop_per_s.{dtype}", f"{rule}; {slowest} to {fastest:,} are possible"
 

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 from benchmarks.attacks.gpu_models import attack
 from constrint.errors import HardwareModelError
@@ -62,6 +63,19 @@ def test_a_quantity_that_no_gpu_has_is_refused_with_its_key_rule_and_value(
     assert str(refused.value).startswith(f"{path}: ")
     assert message in str(refused.value)
     assert len(str(refused.value)) < 600
+
+
+def test_a_peak_that_no_gpu_has_is_refused_without_a_clock(tmp_path: Path) -> None:
+    """The H20's file states no clock; with this peak the time of a product would be infinite."""
+    raw = yaml.safe_load((DATA / "nvidia" / "h20.yaml").read_text(encoding="utf-8"))
+    assert raw["device"]["boost_clock_hz"] is None
+    raw["compute"]["matrix_flop_per_s"]["bf16"] = 1e-300
+    path = tmp_path / "h20.yaml"
+    path.write_text(yaml.safe_dump(raw), encoding="utf-8")
+    with pytest.raises(
+        HardwareModelError, match=r"bf16: 1e-300 is .* operations a clock of each SM"
+    ):
+        load_gpu(path)
 
 
 def test_a_gpu_on_which_no_kernel_fits_is_told_so(run: Call, tmp_path: Path) -> None:
