@@ -72,9 +72,7 @@ def test_a_peak_that_no_gpu_has_is_refused_without_a_clock(tmp_path: Path) -> No
     raw["compute"]["matrix_flop_per_s"]["bf16"] = 1e-300
     path = tmp_path / "h20.yaml"
     path.write_text(yaml.safe_dump(raw), encoding="utf-8")
-    with pytest.raises(
-        HardwareModelError, match=r"bf16: 1e-300 is .* operations a clock of each SM"
-    ):
+    with pytest.raises(HardwareModelError, match=r"bf16: 1e-300 is .* operations a clock of each SM"):
         load_gpu(path)
 
 
