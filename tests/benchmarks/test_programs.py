@@ -60,7 +60,7 @@ def test_the_guides_figures_of_drawn_products_are_those_of_the_file(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run(monkeypatch, "gemm.bench", "--show", str(RESULTS / "gemm_drawn.csv.gz"))
-    shown, guide = capsys.readouterr().out, (ROOT / "docs/guides/gemm.md").read_text(encoding="utf-8")
+    shown, guide = capsys.readouterr().out, (ROOT / "docs/figures.md").read_text(encoding="utf-8")
     for which in ("kernels, cold", "matmul, call"):
         for dtype in ("bf16", "fp16"):
             (line,) = (line for line in shown.splitlines() if line.startswith(f"{dtype}: cublas / {which}: "))

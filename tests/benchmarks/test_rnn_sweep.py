@@ -175,7 +175,7 @@ def test_batches_fit_the_memory_of_a_gpu_and_the_list_is_kept() -> None:
 
 
 def test_the_guides_figures_of_many_sequences_are_those_of_the_file() -> None:
-    guide = (ROOT / "docs/guides/layers.md").read_text(encoding="utf-8")
+    guide = (ROOT / "docs/figures.md").read_text(encoding="utf-8")
     rows = {
         (row["batch"], row["implementation"], row["dtype"]): row for row in read_rows(RESULTS / "rnn_table_many.csv")
     }

@@ -21,4 +21,4 @@ def test_the_table_of_the_gpus_is_what_the_command_prints() -> None:
 
 def test_the_readme_counts_the_gpus() -> None:
     text = " ".join((ROOT / "README.md").read_text().split())
-    assert f"of {len(list_gpus())} NVIDIA and AMD GPUs" in text
+    assert f"models {len(list_gpus())} NVIDIA and AMD GPUs" in text

@@ -33,7 +33,7 @@ BY_NAME = {spec.full_name: spec for spec in KERNELS}
 
 def test_registry_knows_the_kernels_and_the_nearest_name() -> None:
     assert "gemm" in list_kernels()
-    others = ("library", "skinny", "fp32", "prepared")
+    others = ("library", "skinny", "fp32", "prepared", "cdna")
     known = [spec for spec in load_kernel("GEMM").implementations if spec.name not in others]
     assert known == list(KERNELS)
     assert load_kernel("gemm.Pointer").implementations == (POINTER,)

@@ -234,7 +234,7 @@ def test_the_figures_of_the_model_are_what_the_fit_gives() -> None:
 
 
 def test_the_guide_says_what_the_file_says() -> None:
-    text = (Path(__file__).parents[3] / "docs/guides/layers.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[3] / "docs/figures.md").read_text(encoding="utf-8")
     table = text.partition("### Many sequences")[2].partition("\nTuned then")[0]
     fastest, seen = {layer: 1e3 * min(times.values()) for layer, times in loops().items()}, 0
     rows = {(row["kind"], int(row["dim"]), int(row["batch"])): row for row in read_rows(MEASURED)}
