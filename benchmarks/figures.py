@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -95,6 +96,12 @@ class Ratios(NamedTuple):
         return f"{statistics.geometric_mean(ordered):.3f}, {low:.3f}, {ordered[0]:.3f}"
 
 
+@cache
+def used_rows(gpu: str) -> list[dict[str, str]]:
+    """All times of `benchmarks.gemm.used` on a GPU."""
+    return read_rows(RESULTS / gpu / "gemm_used.csv")
+
+
 def used(gpu: str, kinds: Sequence[str], how: str) -> Ratios:
     """Ratios of torch's time over that of `matmul`, by public calls; cases whose times were disturbed are left out.
 
@@ -103,8 +110,7 @@ def used(gpu: str, kinds: Sequence[str], how: str) -> Ratios:
         kinds: Kinds of products.
         how: "cold", with an L2 that something else has used, or "loop", calls back to back.
     """
-    rows = read_rows(RESULTS / gpu / "gemm_used.csv")
-    rows = [row for row in rows if row["how"] == how and row["kind"] in kinds and row["ratio"]]
+    rows = [row for row in used_rows(gpu) if row["how"] == how and row["kind"] in kinds and row["ratio"]]
     noisy = {(r["kind"], r["case"]) for r in rows if float(r["spread_us"]) > DISTURBED * float(r["median_us"])}
     mine = (row for row in rows if row["who"] == "ours" and (row["kind"], row["case"]) not in noisy)
     return Ratios([float(row["ratio"]) for row in mine])

@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from benchmarks.harness.device import gpu_here
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm import matmul
 from constrint.kernels.gemm.candidates import priced
@@ -27,7 +28,6 @@ from constrint.kernels.gemm.implementations import gemm_spec
 from constrint.kernels.gemm.launch import Epilogue, GemmCall, Machine
 from constrint.kernels.gemm.operands import product_of
 from constrint.kernels.gemm.product import Product
-from constrint.kernels.launch.device import gpu_of
 from constrint.tune.measure import Timer, call_of
 
 #: Configurations of a kernel that are run for each batch; one of any other kernel.
@@ -89,9 +89,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="part of a name")
     args = parser.parse_args()
-    gpu = gpu_of(torch.device("cuda"))
-    if gpu is None:
-        raise SystemExit("there is no hardware model of this device")
+    gpu = gpu_here()
     shares: dict[str, list[float]] = defaultdict(list)
     timer = Timer()
     for batch in (each for each in BATCHES if args.only in each.name):

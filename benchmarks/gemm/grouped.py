@@ -16,12 +16,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from benchmarks.harness.device import gpu_here
 from constrint import rank
 from constrint.hwmodels import GpuModel
 from constrint.kernels.grouped import grouped_matmul
 from constrint.kernels.grouped.launch import GroupedCall, grouped_launch
 from constrint.kernels.grouped.op import workload_of_call
-from constrint.kernels.launch.device import gpu_of
 from constrint.select.candidate import Config
 from constrint.tune.measure import Timer
 
@@ -72,9 +72,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="part of a name")
     args = parser.parse_args()
-    gpu = gpu_of(torch.device("cuda"))
-    if gpu is None:
-        raise SystemExit("there is no hardware model of this device")
+    gpu = gpu_here()
     timer = Timer()
     for case in (each for each in CASES if args.only in each.name):
         run(case, gpu, timer)

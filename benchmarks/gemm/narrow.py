@@ -18,10 +18,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from benchmarks.harness.device import gpu_here
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.quantised import QuantisedWeight, quantised_matmul
 from constrint.kernels.gemm.scaled import scaled_matmul
-from constrint.kernels.launch.device import gpu_of
 from constrint.kernels.registry import load_spec
 from constrint.select.workload import Workload
 from constrint.solve import enumerate_space
@@ -42,9 +42,7 @@ def main() -> None:
     parser.add_argument("--kind", choices=("scaled", "quantised"), help="one kind only")
     parser.add_argument("--best", type=int, default=3, help="configurations that are timed beside the public call")
     args = parser.parse_args()
-    gpu = gpu_of(torch.device("cuda"))
-    if gpu is None:
-        raise SystemExit("there is no hardware model of this device")
+    gpu = gpu_here()
     timer = Timer()
     if args.kind != "quantised":
         for sizes in SCALED:

@@ -12,9 +12,9 @@ from constrint.kernels.gemm.cdna.shape import WAVES
 from constrint.kernels.gemm.pointer.cost import (
     TileGrid,
     Traffic,
-    _cache_rate,
-    _latencies_s,
-    _latency_s,
+    cache_bytes_per_s,
+    cache_latencies_s,
+    loaded_latency_s,
     operand_traffic,
 )
 from constrint.kernels.gemm.product import Product
@@ -56,8 +56,8 @@ def cdna_cost(gpu: GpuModel, product: Product, columns: Columns, blocks_per_sm: 
         l2_bytes=loaded + stored,
         last_level_bytes=l2_miss + stored,
         dram_bytes=dram + stored,
-        load_latency_s=_latency_s(_latencies_s(gpu), loaded, l2_miss, dram),
-        l2_bytes_per_s=_cache_rate(gpu, loaded, l2_miss, dram),
+        load_latency_s=loaded_latency_s(cache_latencies_s(gpu), loaded, l2_miss, dram),
+        l2_bytes_per_s=cache_bytes_per_s(gpu, loaded, l2_miss, dram),
     )
     return times.of_grid(grid)
 

@@ -11,11 +11,8 @@ from torch import Tensor
 from constrint.kernels.gemm.launch import GemmCall, compiler_options, grid_arguments
 from constrint.kernels.gemm.operands import can_describe, copies_needed, pack
 from constrint.kernels.gemm.product import rest_columns
+from constrint.kernels.launch.cuda.tensor_map import ROW_BYTES
 from constrint.kernels.launch.triton import TritonLaunch
-
-#: Rows of C that leave through the TMA unit have a multiple of these bytes: on an H100 and an H200 it wrote the last
-#: 16 bytes of a shorter row whole, over what stood between the rows.
-ROW_BYTES = 16
 
 
 def descriptor_launches(call: GemmCall, config: Mapping[str, int]) -> list[TritonLaunch]:
@@ -45,6 +42,8 @@ def _descriptors(call: GemmCall, config: Mapping[str, int]) -> dict[str, Any]:
     b_desc, b_is_transposed = _describe(call.b, config["tile_k"], widest, is_batched)
     b_rest_desc = _describe(call.b, config["tile_k"], rest, is_batched)[0] if rest else None
     c_desc, c_rest_desc = None, None
+    # Of rows with another length the TMA unit wrote the last 16 bytes whole, on an H100 and an H200, over what stood
+    # between the rows.
     row = call.out.shape[2 if call.out.stride(2) == 1 else 1]
     if can_describe(call.out) and row * call.out.element_size() % ROW_BYTES == 0:
         c_desc, _ = _describe(call.out, config["tile_m"], widest // config["epilogue_subtile"], is_batched)

@@ -95,8 +95,8 @@ def gated_launch(gpu: GpuModel, call: GatedCall, config: Mapping[str, int]) -> C
     return as_resident(launch)
 
 
-def why_not(call: GatedCall) -> str:
-    """Why the kernel does not compute a call; empty if it does."""
+def why_no_kernel(call: GatedCall) -> str:
+    """Why no kernel of one launch computes a call; empty where that depends on the kernel."""
     a, gate, up, out = call.a, call.gate, call.up, call.out
     if a.dtype not in (torch.float16, torch.bfloat16) or {gate.dtype, up.dtype, out.dtype} != {a.dtype}:
         return f"it is for fp16 and bf16, got {a.dtype}, {gate.dtype}, {up.dtype} and results of {out.dtype}"
@@ -104,6 +104,15 @@ def why_not(call: GatedCall) -> str:
         return "it computes no product without elements"
     if gate.stride() != up.stride() or gate.shape != up.shape:
         return f"both factors lie alike, got strides {gate.stride()} and {up.stride()}"
+    return ""
+
+
+def why_not(call: GatedCall) -> str:
+    """Why the kernel does not compute a call; empty if it does."""
+    reason = why_no_kernel(call)
+    if reason:
+        return reason
+    a, gate, up, out = call.a, call.gate, call.up, call.out
     for name, t in (("a", a), ("gate", gate), ("up", up), ("the result", out)):
         along = 1 if t.stride(1) == 1 else 0
         if t.stride(along) != 1 or t.data_ptr() % ROW_BYTES or t.stride(1 - along) * t.element_size() % ROW_BYTES:

@@ -12,8 +12,7 @@ from constrint.errors import ConstrintError
 from constrint.kernels.gemm.first_call import has_nvrtc
 from constrint.kernels.gemm.gated.candidates import FUSED
 from constrint.kernels.gemm.gated.launch import GatedCall, gated_launch, why_not
-from constrint.kernels.gemm.gated.op import AUTO
-from constrint.kernels.gemm.gated.op import _request as request_of
+from constrint.kernels.gemm.gated.op import AUTO, request_of
 from constrint.kernels.gemm.linear import is_layer, recurs
 from constrint.kernels.launch.plan.recipe import RecordedCall, recipe_of
 from constrint.kernels.launch.plan.scratch import NotedScratch

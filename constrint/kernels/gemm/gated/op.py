@@ -121,7 +121,7 @@ def _why(
         raise UsageError(f"gated_matmul.why: {a.dtype} runs as two products and their product; nothing is chosen.")
     model = gpu if isinstance(gpu, GpuModel) or gpu is None else load_gpu(gpu)
     flat = a.reshape(-1, a.shape[-1])
-    return decide(_request(flat, gate, bias_gate, bias_up, activation, kernel, "", model))
+    return decide(request_of(flat, gate, bias_gate, bias_up, activation, kernel, "", model))
 
 
 gated_matmul.why = _why  # type: ignore[attr-defined]
@@ -167,7 +167,7 @@ def _checked(
     return gate, up
 
 
-def _request(
+def request_of(
     a: Tensor, gate: Tensor, bias_gate: Tensor | None, bias_up: Tensor | None, activation: str, kernel: str,
     config: str, gpu: GpuModel | None = None,
 ) -> Request:  # fmt: skip
@@ -201,7 +201,7 @@ def _build(tensors: tuple[Tensor | None, ...], extra: Any) -> RecordedCall:
     reason = _refusal(kernel, call) if kernel in KERNELS else ""
     if reason:
         raise UnsupportedError(f"gated.{kernel} does not compute this pair: {reason}.")
-    request = _request(a, gate, bias_gate, bias_up, activation, kernel, config)
+    request = request_of(a, gate, bias_gate, bias_up, activation, kernel, config)
     if request.gpu is None:
         raise NotPlannedError("there is no model of the device")
     gpu = request.gpu
@@ -277,7 +277,7 @@ def _launched(tensors: tuple[Any, ...], activation: str, kernel: str, config: st
     """A call of a fused kernel without a plan, where launches are observed."""
     a, gate, up, bias_gate, bias_up = tensors
     out = torch.empty((a.shape[0], gate.shape[1]), dtype=a.dtype, device=a.device)
-    decision = decide(_request(a, gate, bias_gate, bias_up, activation, kernel, config))
+    decision = decide(request_of(a, gate, bias_gate, bias_up, activation, kernel, config))
     assert decision.gpu is not None
     call = GatedCall(a, gate, up, out, bias_gate, bias_up, activation)
     _launch(kernel, decision.gpu, call, decision.config).run()

@@ -155,7 +155,7 @@ class _Blocks(ByRow):
         if gpu.has_figure("one_stage_slowdown"):
             self.slowdown = np.where(c["num_stages"] == 1, gpu.figure("one_stage_slowdown"), 1.0)
         self.has_tma = has_tma(gpu)
-        self.latencies_s = _latencies_s(gpu)
+        self.latencies_s = cache_latencies_s(gpu)
         self.dram_bytes_per_s = dram_bytes_per_s(gpu)
 
     def cost(self, product: Product, columns: Columns) -> CostColumns:
@@ -179,8 +179,8 @@ class _Blocks(ByRow):
             last_level_bytes=l2_miss + stored,
             dram_bytes=dram + stored,
             extra_s=self._reduction_s(results),
-            load_latency_s=_latency_s(self.latencies_s, loaded, l2_miss, dram),
-            l2_bytes_per_s=_cache_rate(gpu, loaded, l2_miss, dram),
+            load_latency_s=loaded_latency_s(self.latencies_s, loaded, l2_miss, dram),
+            l2_bytes_per_s=cache_bytes_per_s(gpu, loaded, l2_miss, dram),
         )
         estimated = self.times.of_grid(grid)
         seconds = estimated.seconds * self.slowdown + self._activation_s(product, rows * cols)
@@ -241,14 +241,14 @@ def pointer_assumptions(gpu: GpuModel, dtype: str) -> list[str]:
     units = [gpu.dot_unit(dtype) for dtype in ELEMENT_BYTES]
     has_matrix_units = any(facts is not None and facts.kind != "fma" for facts in units)
     lines = cost_assumptions(gpu, dtype, has_matrix_units=has_matrix_units)
-    latencies_s = _latencies_s(gpu)
+    latencies_s = cache_latencies_s(gpu)
     if latencies_s is not None:
         hit, l2_miss, miss = (1e6 * latency_s for latency_s in latencies_s)
         added = f"{l2_miss:.1f} and {miss:.1f} us more per miss of L2 and last level"
         lines[0] = f"{hit:.1f} us load latency, {added}, {launch_s(gpu) * 1e6:.1f} us launch"
     assumed = _assumed_rates(gpu)
     if assumed is not None:
-        # Both rates together, as `_cache_rate` combines them.
+        # Both rates together, as `cache_bytes_per_s` combines them.
         rates = (assumed[0] / 1e12, assumed[1] / 1e12)
         lines = [line for line in lines if not line.startswith(("L2 of", "last-level cache of"))]
         source = gpu.sources[gpu.memory.l2.sources[-1]]
@@ -256,14 +256,14 @@ def pointer_assumptions(gpu: GpuModel, dtype: str) -> list[str]:
     return lines
 
 
-def _latencies_s(gpu: GpuModel) -> tuple[float, float, float] | None:
+def cache_latencies_s(gpu: GpuModel) -> tuple[float, float, float] | None:
     """Latency of an L2 hit, and additional latency of misses there and in the last level; None where not stated."""
     if not gpu.has_figure("l2_hit_latency_s"):
         return None
     return gpu.figure("l2_hit_latency_s"), gpu.figure("l2_miss_s"), gpu.figure("last_level_miss_s")
 
 
-def _latency_s(latencies_s: tuple[float, float, float] | None, loaded: Any, l2_miss: Any, dram: Any) -> Any:
+def loaded_latency_s(latencies_s: tuple[float, float, float] | None, loaded: Any, l2_miss: Any, dram: Any) -> Any:
     """Mean latency of a load under the cache hits of its block order; None where the vendor's mean stands."""
     if latencies_s is None:
         return None
@@ -272,7 +272,7 @@ def _latency_s(latencies_s: tuple[float, float, float] | None, loaded: Any, l2_m
     return hit_s + l2_miss_s * np.minimum(1.0, l2_miss / loaded) + last_level_s
 
 
-def _cache_rate(gpu: GpuModel, loaded: Any, l2_miss: Any, dram: Any) -> Any:
+def cache_bytes_per_s(gpu: GpuModel, loaded: Any, l2_miss: Any, dram: Any) -> Any:
     """Bytes per second that L2 and last level deliver together at these hit rates, where both rates are assumed.
 
     Each assumed rate is that of a cache in which everything hits:

@@ -19,6 +19,7 @@ from constrint.kernels.gemm.scaled.launch import ScaledCall, scaled_launches
 from constrint.kernels.gemm.scaled.reference import scaled_reference
 from constrint.kernels.gemm.scaled.shape import BLOCK, DEPTH
 from constrint.kernels.launch.cuda.nvrtc import nvrtc_here
+from constrint.kernels.launch.cuda.tensor_map import ROW_BYTES
 from constrint.kernels.launch.device import gpu_of
 from constrint.kernels.launch.plan.recipe import RecordedCall, recipe_of
 from constrint.kernels.launch.plan.scratch import NotedScratch
@@ -33,8 +34,6 @@ RESULTS = (torch.bfloat16, torch.float16, torch.float32)
 LIBRARY_MULTIPLE = 16
 #: Share of its time that our kernel has to save at least: neither estimate is better than that.
 LEAST_SHARE = 0.05
-#: The TMA unit loads rows that start at multiples of this many bytes.
-ROW_BYTES = 16
 
 
 def scaled_matmul(

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import torch
-
 from constrint.errors import UsageError
 from constrint.hwmodels import GpuModel
-from constrint.kernels.gemm.gated.launch import GatedCall
+from constrint.kernels.gemm.gated.launch import GatedCall, why_no_kernel
 from constrint.kernels.gemm.launch import Machine
 from constrint.kernels.gemm.operands import rows_of
 from constrint.kernels.gemm.pointer.launch import MAX_TILE_STRIDE
@@ -55,15 +53,11 @@ def gated_launch(gpu: GpuModel, call: GatedCall, config: Mapping[str, int]) -> T
 
 def why_not(call: GatedCall) -> str:
     """Why the kernel does not compute a call; empty if it does."""
-    a, gate, up, out = call.a, call.gate, call.up, call.out
-    if a.dtype not in (torch.float16, torch.bfloat16) or {gate.dtype, up.dtype, out.dtype} != {a.dtype}:
-        return f"it is for fp16 and bf16, got {a.dtype}, {gate.dtype}, {up.dtype} and results of {out.dtype}"
-    if not a.numel() or not gate.numel():
-        return "it computes no product without elements"
-    if gate.stride() != up.stride() or gate.shape != up.shape:
-        return f"both factors lie alike, got strides {gate.stride()} and {up.stride()}"
-    if out.stride(1) != 1:
-        return f"rows of the result are contiguous, got strides {out.stride()}"
+    reason = why_no_kernel(call)
+    if reason:
+        return reason
+    if call.out.stride(1) != 1:
+        return f"rows of the result are contiguous, got strides {call.out.stride()}"
     biases = [bias for bias in (call.bias_gate, call.bias_up) if bias is not None]
     if any(bias.stride(0) != 1 for bias in biases):
         return "it reads contiguous biases"
