@@ -44,12 +44,23 @@ _MODULES: dict[str, tuple[str, ...]] = {
     for cell in ("lstm", "gru", "slstm", "elman", "elman_relu")
     for direction in ("", "-backward")
 }
+#: Folders beside this file that hold an operation of the folder's name: `spec.py` has `SPECS`, and `candidates.py`, if
+#: there is one, contributes the operation's candidates. A new operation is a new folder.
+_FOLDERS = [
+    path
+    for path in sorted(Path(__file__).parent.iterdir())
+    if path.name not in (*_MODULES, "rnn") and (path / "spec.py").is_file()
+]
+_MODULES |= {path.name: (f"constrint.kernels.{path.name}.spec",) for path in _FOLDERS}
 #: Modules that contribute an operation's candidates to `constrint.choose`; others rank their whole spaces.
 _CONTRIBUTORS = {
     "gemm": "constrint.kernels.gemm.candidates",
     "gated": "constrint.kernels.gemm.gated.candidates",
     "traced_gemm": "constrint.kernels.gemm.traced.candidates",
 } | dict.fromkeys(("lstm", "gru", "slstm", "elman", "elman_relu"), "constrint.kernels.rnn.candidates")
+_CONTRIBUTORS |= {
+    path.name: f"constrint.kernels.{path.name}.candidates" for path in _FOLDERS if (path / "candidates.py").is_file()
+}
 _RANKED = "constrint.choose.candidates"
 #: Built in, but options of a layer rather than operations of their own.
 _UNLISTED = ("elman_relu", "elman_relu-backward")
