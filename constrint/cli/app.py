@@ -59,6 +59,7 @@ COMMANDS = (
     "tune",
     "propose",
     "records",
+    "doctor",
     "docs",
 )
 #: Widest help text, in columns.
@@ -111,7 +112,7 @@ def _run(before: Callable[[], object] | None) -> None:
         if isinstance(called, KernelCommand):
             arguments[1:] = called.reads(arguments[1:])
         app, operation = application(arguments)
-        if arguments and arguments[0] in COMMANDS and not HELP & set(arguments):
+        if arguments and arguments[0] in COMMANDS and arguments[0] != "doctor" and not HELP & set(arguments):
             _SETTINGS.read()
         if before is not None:
             before()
