@@ -259,6 +259,12 @@ class Command(TyperCommand):
             args = [*self._settings({param.opts[0] for param in order}), *args]
         return super().parse_args(ctx, args)
 
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write examples, arguments and options."""
+        from constrint.cli.help import write_help  # only help texts need it
+
+        write_help(self, ctx, formatter)
+
     def _settings(self, typed: set[str]) -> list[str]:
         """The words of the user's settings for options that were not typed."""
         words: list[str] = []
