@@ -15,15 +15,19 @@ def axpy_kernel(
     vector: tl.constexpr,  # elements of one load
     is_even: tl.constexpr,  # whether every tile is whole
     is_wide: tl.constexpr,  # whether places need 64 bits
+    is_flat: tl.constexpr,  # whether there is one row
 ):  # fmt: skip
-    """Grid (ceil(columns / tile), rows)."""
+    """Grid (rows * ceil(columns / tile),)."""
     kind: tl.constexpr = tl.float64 if x_ptr.dtype.element_ty == tl.float64 else tl.float32
-    row = tl.program_id(1).to(tl.int64)
+    across = tl.cdiv(columns, tile)
+    block = tl.program_id(0)
+    row = tl.zeros((), tl.int64) if is_flat else (block // across).to(tl.int64)
+    turn = block if is_flat else block % across
     if vector > 1:
         columns = columns // vector * vector
         x_row, y_row, out_row = x_row // vector * vector, y_row // vector * vector, out_row // vector * vector
     factor = alpha.to(kind) if factor_ptr is None else tl.load(factor_ptr).to(kind)
-    first = tl.program_id(0).to(tl.int64) * tile if is_wide else tl.program_id(0) * tile
+    first = turn.to(tl.int64) * tile if is_wide else turn * tile
     places = first + tl.arange(0, tile)
     x_ptrs, y_ptrs = x_ptr + row * x_row + places * x_step, y_ptr + row * y_row + places * y_step
     out_ptrs = out_ptr + row * out_row + places * out_step
