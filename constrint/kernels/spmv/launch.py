@@ -10,11 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from constrint.errors import UnsupportedError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.launch.cuda.source_spec import CudaLaunch
 from constrint.kernels.launch.plan.scratch import TORCH_SCRATCH, Scratch
 from constrint.kernels.spmv.formats import VECTOR, Ell, Panels, Tiles
 from constrint.kernels.spmv.source import source_of
+from constrint.select.candidate import CompiledKernel
 
 DTYPE_NAMES = {torch.float64: "fp64", torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
 SUM_DTYPES = {"fp64": torch.float64, "fp32": torch.float32, "bf16": torch.float32, "fp16": torch.float32}
@@ -196,3 +198,40 @@ def ell_launch(call: SpmvCall, ell: Ell, config: Mapping[str, int]) -> Any:
     arguments |= {"HEIGHT": ell.height, "UNROLL": config["unroll"], "IS_SORTED": is_sorted}
     arguments |= {"HAS_SOURCE": call.source is not None, "SUM": SUMS[DTYPE_NAMES[call.values.dtype]]}
     return TritonLaunch(spmv_ell, (ell.slices.shape[0] - 1,), arguments, {"num_warps": config["num_warps"]})
+
+
+@dataclass(frozen=True)
+class LibraryLaunch:
+    """One call of torch's own operator."""
+
+    call: SpmvCall
+
+    def run(self) -> None:
+        """Enqueue it on the current stream."""
+        call = self.call
+        shape = (call.y.shape[0], call.x.shape[0])
+        matrix = torch.sparse_csr_tensor(call.crow, call.columns, call.values, shape, check_invariants=False)
+        call.y.copy_(library_product(matrix, call.x, call.source, call.alpha, call.beta))
+
+    def compile(self, gpu: GpuModel) -> CompiledKernel:
+        """There is nothing to compile.
+
+        Raises:
+            UnsupportedError: Always.
+        """
+        raise UnsupportedError("spmv.library: what it launches is the library's secret; there is nothing to compile.")
+
+
+def library_launch(call: SpmvCall) -> LibraryLaunch:
+    """The launch of torch's own operator."""
+    return LibraryLaunch(call)
+
+
+def library_product(matrix: Tensor, x: Tensor, source: Tensor | None, alpha: float, beta: float) -> Tensor:
+    """alpha * matrix @ x + beta * source by torch's own operator."""
+    if source is None or beta == 0:
+        out = torch.mv(matrix, x) if x.dim() == 1 else matrix @ x
+        return out if alpha == 1 else out * alpha
+    if x.dim() == 1:
+        return torch.addmv(source, matrix, x, beta=beta, alpha=alpha)
+    return torch.addmm(source, matrix, x, beta=beta, alpha=alpha)
