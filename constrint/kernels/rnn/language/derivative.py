@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from constrint.kernels.rnn.language.graph import LEAVES, CellDefinition, CellTape, CellTapeWriter
+from constrint.kernels.rnn.language.graph import LEAVES, MOST_NODES, CellDefinition, CellTape, CellTapeWriter
 
 _SLOPE_OF_ERF = 2.0 / math.sqrt(math.pi)
 
@@ -119,6 +119,7 @@ RULES: dict[str, _Rule] = {
     "surrogate": lambda w, a, y, d: (None, d),
     "where": lambda w, a, y, d: (None, w.chosen(a[0], d), w.otherwise(a[0], d)),
     "head_sum": lambda w, a, y, d: (w.operation("head_sum", d),),
+    "head_mean": lambda w, a, y, d: (w.operation("head_mean", d),),
 }
 #: Operations whose result is a condition: no gradient passes.
 FLAT = ("lt", "le", "eq", "ne", "and", "or", "not")
@@ -129,11 +130,8 @@ def backward_tape(cell: CellDefinition) -> CellTape:
 
     Outputs are `slot:NAME` for every slot, `operand:NAME` for what a late product of gate NAME multiplies, then
     `state:NAME`, `parameter:NAME` and `input:NAME` for all that the cell has; 0 where nothing depends on it.
-
-    Raises:
-        UsageError: When the derivative has more nodes than a tape may have.
     """
-    writer = _Writer()
+    writer = _Writer(8 * MOST_NODES)
     nodes = cell.traced.nodes
     values = _values(writer, cell)
     slopes: list[int | None] = [None] * len(nodes)

@@ -17,10 +17,10 @@ Its outputs are the states after the step, by name. A backward tape has two leav
     slot:NAME, state:NAME, parameter:NAME, input:NAME    gradients; those of parameters and of inputs that are shared
                are summed over what shares them, and that of a state lacks what flows through R
 
-Three operations need other units than their own and end a *stage* of the step: `product` is R_name times a value of a
+Four operations need other units than their own and end a *stage* of the step: `product` is R_name times a value of a
 head's units plus b_name (the recurrent part of a gate computed late in the step), `product_t` is its transpose in the
-backward tape, and `head_sum` the sum over a head's units, given to each. The slot `NAME.recurrent` of such a gate is
-the result of the product: stored, not computed again, in the backward pass.
+backward tape, `head_sum` and `head_mean` are the sum and the mean over a head's units, given to each. The slot
+`NAME.recurrent` of such a gate is the result of the product: stored, not computed again, in the backward pass.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from constrint.kernels.gemm.traced.expression import KINDS, OPERATIONS, TapeOper
 MOST_NODES, MOST_GATES, MOST_STATES, MOST_PARAMETERS, MOST_INPUTS = 512, 8, 8, 16, 4
 LEAVES = ("slot", "state", "parameter", "input", "new", "gradient", "constant")
 #: Operations that need values of other units.
-STAGES = ("product", "product_t", "head_sum")
+STAGES = ("product", "product_t", "head_sum", "head_mean")
 _ADDED = {
     "log1p": TapeOperation("n", "n", 20, 0, "log1p({0})"),
     "softplus": TapeOperation("n", "n", 26, 1, "softplus({0})"),
@@ -49,6 +49,7 @@ _ADDED = {
     "product": TapeOperation("n", "n", 0, 0, "product({0})"),
     "product_t": TapeOperation("n", "n", 0, 0, "product_t({0})"),
     "head_sum": TapeOperation("n", "n", 0, 0, "head_sum({0})"),
+    "head_mean": TapeOperation("n", "n", 0, 0, "head_mean({0})"),
 }
 _NOT_HERE = ("relu2", "gelu", "gelu_tanh", "silu", "quick_gelu")
 #: Operations of a step. `rounded_down` is a value that is representable in the dtype of stored states and not above its
@@ -162,9 +163,14 @@ class CellTape:
 
 
 class CellTapeWriter:
-    """A tape that is being written: equal nodes once, constants folded, x + 0 and x * 1 left out."""
+    """A tape that is being written: equal nodes once, constants folded, x + 0 and x * 1 left out.
 
-    def __init__(self) -> None:
+    Args:
+        most: Nodes at most.
+    """
+
+    def __init__(self, most: int = MOST_NODES) -> None:
+        self.most = most
         self.nodes: list[CellNode] = []
         self._places: dict[tuple[object, ...], int] = {}
 
@@ -225,7 +231,7 @@ class CellTapeWriter:
     def _place(self, node: CellNode) -> int:
         key = node.op, node.args, node.name, node.value
         if key not in self._places:
-            if len(self.nodes) >= MOST_NODES:
+            if len(self.nodes) >= self.most:
                 raise UsageError(f"a cell's step has at most {MOST_NODES} operations and operands.")
             self._places[key] = len(self.nodes)
             self.nodes.append(node)
