@@ -82,8 +82,8 @@ def obstacles(definition: CellDefinition) -> Iterator[str]:
     if definition.inputs:
         names = ", ".join(each.name for each in definition.inputs)
         yield f"fused kernels have no inputs of a step beside x; it has {names}"
-    if any(definition.idle):
-        yield f"sequences start from zeros in fused kernels; its states start from {definition.idle}"
+    if not all(gate.has_input and gate.has_recurrent for gate in gates):
+        yield "every gate of fused kernels has the input's part and the recurrence's part"
     if "rounded_down" in {node.op for node in definition.backward.nodes}:
         yield "rounded_down of a value that is no state is not known in the backward pass; make it a state"
 
@@ -108,14 +108,14 @@ def _specials(tape: CellTape) -> int:
 
 def resting_states(definition: CellDefinition) -> tuple[float, ...]:
     """Values of the states of a unit whose inputs, weights and parameters are zero, after a few steps from zero."""
-    states = dict(zip(definition.states, definition.idle, strict=True))
+    states = dict(zip(definition.states, definition.initial, strict=True))
     for _ in range(RESTING_STEPS):
         try:
             states = _stepped(definition.forward, states)
         except (ValueError, ZeroDivisionError, OverflowError):
             break
         if not all(map(math.isfinite, states.values())):
-            return definition.idle
+            return definition.initial
     return tuple(states[name] for name in definition.states)
 
 
