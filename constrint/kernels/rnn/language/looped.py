@@ -99,7 +99,7 @@ class _Operands:
             self.weights = early.transpose(0, 1).reshape(self.heads, -1, self.dim)
 
     def sums(self) -> Tensor:
-        """What the products of the early gates are added to: (T, N, B, E, D)."""
+        """The sums that the products of the early gates are added to: (T, N, B, E, D)."""
         sums = self.x.new_zeros(self.time, *self.shape[:2], len(self.gates.early), self.dim)
         for into, (_, at, in_x) in zip(sums.unbind(3), self.gates.early, strict=True):
             if in_x is not None:

@@ -11,7 +11,6 @@ from torch.nn.functional import logsigmoid
 
 from constrint.kernels.gemm.traced.reference import FUNCTIONS as SHARED
 from constrint.kernels.rnn.language.backends import CellCall, CellResults
-from constrint.kernels.rnn.language.derivative import backward_tape
 from constrint.kernels.rnn.language.graph import LEAVES, CellDefinition, CellNode, CellTape, CellTapeWriter
 from constrint.kernels.rnn.reference import accumulation_dtype, clamp_gradient
 
@@ -145,7 +144,7 @@ def derivative_error(cell: CellDefinition, seed: int = 0, step: float = 1e-5) ->
     late products have random weights.
     """
     cell = smooth(cell)
-    forward, backward = cell.forward, backward_tape(cell)
+    forward, backward = cell.forward, cell.backward
     generator = torch.Generator().manual_seed(seed)
     shape = 2, 2, 3
 
