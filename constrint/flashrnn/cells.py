@@ -148,9 +148,8 @@ class CellLayer(Recurrent):
         declared = self.definition.inputs
         wrong = sorted(set(given) ^ {each.name for each in declared})
         if wrong:
-            raise UsageError(
-                f"{name} takes the inputs {', '.join(e.name for e in declared) or 'none'}; see {wrong[0]!r}."
-            )
+            names = ", ".join(each.name for each in declared) or "none"
+            raise UsageError(f"{name}: inputs of a step are {names}; {wrong[0]!r} is missing or not among them.")
         if not declared:
             return ()
         if isinstance(x, PackedSequence):
