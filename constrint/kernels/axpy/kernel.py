@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def axpy_kernel(
     x_ptr, y_ptr, out_ptr,  # (rows, columns); `out` may be x or y itself
     factor_ptr,  # alpha as one element, or None
-    columns, x_row, x_step, y_row, y_step, out_row, out_step, alpha: fp64,
+    columns, x_row, x_step, y_row, y_step, out_row, out_step, alpha: "fp64",  # noqa: UP037
     tile: tl.constexpr,  # elements of a block
     vector: tl.constexpr,  # elements of one load
     is_even: tl.constexpr,  # whether every tile is whole
