@@ -32,7 +32,7 @@ def axpy_kernel(
     if vector > 1:
         columns = columns // vector * vector
         x_row, y_row, out_row = x_row // vector * vector, y_row // vector * vector, out_row // vector * vector
-    factor = alpha.to(kind) if factor_ptr is None else tl.load(factor_ptr).to(kind)
+    factor = tl.cast(alpha, kind) if factor_ptr is None else tl.load(factor_ptr).to(kind)
     first = turn.to(tl.int64) * tile if is_wide else turn * tile
     places = first + tl.arange(0, tile)
     x_ptrs, y_ptrs = x_ptr + row * x_row + places * x_step, y_ptr + row * y_row + places * y_step

@@ -122,8 +122,8 @@ def gemv_kernel(
                 total += tl.load(first + other * tile_m, cache_modifier=".cg")
             tl.store(counters_ptr + tile, 0)
     if is_last:
-        result = total * alpha.to(kind)
+        result = total * tl.cast(alpha, kind)
         if y_ptr is not None:
             y = tl.load(y_ptr + place * batch_y + rows.to(tl.int64) * stride_y, mask=inside, other=0.0)
-            result += beta.to(kind) * y.to(kind)
+            result += tl.cast(beta, kind) * y.to(kind)
         tl.store(out_ptr + place * m + rows, result.to(out_ptr.dtype.element_ty), mask=inside)
