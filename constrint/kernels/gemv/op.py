@@ -195,7 +195,7 @@ def check_call(
         raise RuntimeError(f"gemv: y has more products than a and x: {tuple(whole)}, {tuple(batch)}.")
 
 
-class Stacked:
+class StackedCall:
     """A call's tensors with one axis for the batch, as views.
 
     Args:
@@ -209,7 +209,7 @@ class Stacked:
         self.a, self.x, self.y, self.shape = a, x, y, shape
 
 
-def _stacked(a: Tensor, x: Tensor, y: Tensor | None, transposed: bool) -> Stacked:
+def _stacked(a: Tensor, x: Tensor, y: Tensor | None, transposed: bool) -> StackedCall:
     """View a call as a batch.
 
     Raises:
@@ -217,12 +217,12 @@ def _stacked(a: Tensor, x: Tensor, y: Tensor | None, transposed: bool) -> Stacke
     """
     a = a.mT if transposed else a
     if a.dim() == 2 and x.dim() == 1 and (y is None or y.dim() == 1):
-        return Stacked(a[None], x[None], None if y is None else y[None], (a.shape[0],))
+        return StackedCall(a[None], x[None], None if y is None else y[None], (a.shape[0],))
     batch, (m, n) = batch_of(a.shape[:-2], x.shape[:-1]), a.shape[-2:]
     number = batch.numel()
     wide = a.expand(*batch, m, n).view(number, m, n)
     added = None if y is None else y.expand(*batch, m).view(number, m)
-    return Stacked(wide, x.expand(*batch, n).view(number, n), added, (*batch, m))
+    return StackedCall(wide, x.expand(*batch, n).view(number, n), added, (*batch, m))
 
 
 def _is_stacked(a: Tensor, x: Tensor, y: Tensor | None) -> bool:
@@ -233,7 +233,7 @@ def _is_stacked(a: Tensor, x: Tensor, y: Tensor | None) -> bool:
     return True
 
 
-def workload_of_call(stacked: Stacked) -> Workload:
+def workload_of_call(stacked: StackedCall) -> Workload:
     """The workload of a call."""
     a = stacked.a
     batch, m, n = a.shape
@@ -246,7 +246,7 @@ def workload_of_call(stacked: Stacked) -> Workload:
     return Workload("gemv", {"m": m, "n": n}, NAMES[a.dtype], options)
 
 
-def _request(stacked: Stacked, kernel: str, config: str | None, gpu: GpuModel | None = None) -> Request:
+def _request(stacked: StackedCall, kernel: str, config: str | None, gpu: GpuModel | None = None) -> Request:
     """The request for a call; on the device of its tensors where no GPU is named."""
     device = stacked.a.device
     here, place = (gpu, None) if gpu is not None else (machine_of(device)[0], device)
@@ -287,7 +287,7 @@ def _build(tensors: tuple[Tensor | None, ...], extra: Any) -> RecordedCall:
     return _with_rivals(made, stacked, transposed, decision) if kernel == AUTO else made
 
 
-def _record(stacked: Stacked, transposed: bool, chosen: Decision, may_spill: bool) -> RecordedCall:
+def _record(stacked: StackedCall, transposed: bool, chosen: Decision, may_spill: bool) -> RecordedCall:
     """Compile a decision's kernel and look at it."""
     assert chosen.gpu is not None
     compiled = _launch_of(stacked, chosen.gpu, chosen.config, (1.0, 0.0)).compiled()
@@ -297,13 +297,13 @@ def _record(stacked: Stacked, transposed: bool, chosen: Decision, may_spill: boo
     return stated_call("triton", chosen.config, note, transposed=transposed)
 
 
-def _launch_of(stacked: Stacked, gpu: GpuModel, config: Mapping[str, int], numbers: tuple[float, ...]) -> Any:
+def _launch_of(stacked: StackedCall, gpu: GpuModel, config: Mapping[str, int], numbers: tuple[float, ...]) -> Any:
     out = torch.empty(stacked.a.shape[:2], dtype=stacked.x.dtype, device=stacked.a.device)
     call = GemvCall(stacked.a, stacked.x, out, stacked.y, float(numbers[0]), float(numbers[1]), NotedScratch())
     return gemv_launch(gpu, call, config)
 
 
-def _with_rivals(made: RecordedCall, stacked: Stacked, transposed: bool, decision: Decision) -> RecordedCall:
+def _with_rivals(made: RecordedCall, stacked: StackedCall, transposed: bool, decision: Decision) -> RecordedCall:
     """The call with the candidates that the first calls try beside the one that was chosen by prediction."""
     is_captured = torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
     if not trials_are_on() or decision.is_measured or decision.gpu is None or is_captured:
