@@ -38,6 +38,7 @@ class CellCall:
         lengths: (B,) int32 within 0..T, or None for all T.
         reset: (B, T) bool, true where a sequence starts anew from the cell's own first states, or None.
         clip: Limit of the gradient that reaches the state before through R; 0 for none.
+        needs_inputs: Whether gradients of `inputs` are asked for.
     """
 
     cell: CellDefinition
@@ -50,6 +51,7 @@ class CellCall:
     lengths: Tensor | None
     reset: Tensor | None
     clip: float = 0.0
+    needs_inputs: bool = False
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,10 @@ class CellResults:
 
 @dataclass(frozen=True)
 class CellGradients:
-    """Gradients of the operands of the same names in `CellCall`; None where there was no such operand."""
+    """Gradients of the operands of the same names in `CellCall`; None where there was no such operand.
+
+    `inputs` is empty where the call does not need them.
+    """
 
     wx: Tensor
     r: Tensor | None
@@ -126,7 +131,7 @@ def backend_of(call: CellCall, name: str) -> CellBackend:
         UnknownNameError: When no back-end has this name.
         UnsupportedError: When the named one cannot run the call; says why.
     """
-    from constrint.kernels.rnn.language.torch_code import TORCH_BACKEND
+    from constrint.kernels.rnn.language.looped import TORCH_BACKEND
 
     if name == TORCH or (name == AUTO and not call.wx.is_cuda):
         return TORCH_BACKEND
