@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from constrint.errors import UnsupportedError
+from constrint.errors import UnknownNameError, UnsupportedError
 from constrint.kernels.rnn.cells import CELLS, RecurrentCell
 from constrint.kernels.rnn.generated.body import MOST_PARAMETERS, MOST_SLOTS, MOST_STATES
 from constrint.kernels.rnn.language.graph import FOLDED, LEAVES, CellDefinition, CellTape
@@ -86,6 +86,23 @@ def obstacles(definition: CellDefinition) -> Iterator[str]:
         yield "every gate of fused kernels has the input's part and the recurrence's part"
     if "rounded_down" in {node.op for node in definition.backward.nodes}:
         yield "rounded_down of a value that is no state is not known in the backward pass; make it a state"
+
+
+def specs_of_definition(definition: CellDefinition, direction: str, implementation: str = "") -> tuple[RnnSpec, ...]:
+    """The implementations of one direction of a cell, or the named one.
+
+    Raises:
+        UnknownNameError: When it has no implementation of that name.
+        UnsupportedError: When the fused kernels cannot compute the cell; says why.
+    """
+    from constrint.kernels.registry import load_kernel
+
+    operation = register_cell(definition).name + SUFFIX[direction]
+    specs = [spec for spec in load_kernel(operation).implementations if isinstance(spec, RnnSpec)]
+    named = [spec for spec in specs if implementation in ("", spec.name)]
+    if not named:
+        raise UnknownNameError("implementation", implementation, [spec.name for spec in specs])
+    return tuple(named)
 
 
 def specs_of(cell: RecurrentCell, direction: str) -> list[RnnSpec]:
