@@ -10,7 +10,7 @@ from constrint.kernels.rnn.language.backends import AUTO, TORCH, CellBackend, Ce
 from constrint.kernels.rnn.language.looped import TORCH_BACKEND
 
 #: Modules that have `BACKENDS`, a sequence of back-ends; those ahead are asked first. They are loaded for GPUs.
-PROVIDERS = ("constrint.kernels.rnn.generated.backend",)
+PROVIDERS = ("constrint.kernels.rnn.generated.backend", "constrint.kernels.rnn.staged.backend")
 
 
 @cache
