@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 from typing import Any
+from unittest import mock
 
 import torch
 
@@ -33,33 +34,32 @@ def drawn_call(cell: Any, sizes: tuple[int, int, int, int], dtype: torch.dtype, 
     )
 
 
-def staged_errors(cases: dict[str, dict[str, Any]]) -> dict[str, dict[str, float]]:
-    """By case, the largest difference of every result and gradient, relative to its largest value or 1."""
+def staged_errors(case: dict[str, Any]) -> dict[str, float]:
+    """The largest difference of every result and gradient of a case, relative to its largest value or 1."""
     from constrint.kernels.rnn.staged import graphs
 
-    found = {}
-    for name, case in cases.items():
-        torch.manual_seed(case["seed"])
-        cells = import_module(f"examples.cells.{case['file']}").CELLS
-        cell = next(each for each in cells if each.name == case["cell"])
-        call = drawn_call(cell, tuple(case["sizes"]), getattr(torch, case["dtype"]), case["options"])
+    torch.manual_seed(case["seed"])
+    cells = import_module(f"examples.cells.{case['file']}").CELLS
+    cell = next(each for each in cells if each.name == case["cell"])
+    call = drawn_call(cell, tuple(case["sizes"]), getattr(torch, case["dtype"]), case["options"])
+    steps = case["options"].get("steps", call.wx.shape[1])
+    with mock.patch.object(graphs, "steps_of_graph", return_value=steps):
         wanted, got = TORCH_BACKEND.forward(call, saves=True), graphs.staged_forward(call, saves=True)
         errors = {
             each: worst(getattr(got, each), getattr(wanted, each)) for each in ("hidden", "rest", "last", "saved")
         }
         if call.lengths is not None:  # padding of pre-activations is anything
             del errors["saved"]
-        upstream = [torch.randn_like(each) for each in (wanted.hidden, wanted.rest, wanted.last)]
+        upstream: list[Any] = [torch.randn_like(each) for each in (wanted.hidden, wanted.rest, wanted.last)]
         if case["options"].get("only_hidden"):
-            upstream[1:] = [None, None]  # type: ignore[list-item]
+            upstream[1:] = [None, None]
         mine = graphs.staged_backward(call, wanted, *upstream)
-        theirs = TORCH_BACKEND.backward(call, wanted, *upstream)
-        for each in ("wx", "r", "b", "initial"):
-            errors[f"d_{each}"] = worst(getattr(mine, each), getattr(theirs, each))
-        for sort, given, right in (("p", mine.parameters, theirs.parameters), ("x", mine.inputs, theirs.inputs)):
-            errors |= {f"d_{sort}{i}": worst(a, b) for i, (a, b) in enumerate(zip(given, right, strict=True))}
-        found[name] = errors
-    return found
+    theirs = TORCH_BACKEND.backward(call, wanted, *upstream)
+    for each in ("wx", "r", "b", "initial"):
+        errors[f"d_{each}"] = worst(getattr(mine, each), getattr(theirs, each))
+    for sort, given, right in (("p", mine.parameters, theirs.parameters), ("x", mine.inputs, theirs.inputs)):
+        errors |= {f"d_{sort}{i}": worst(a, b) for i, (a, b) in enumerate(zip(given, right, strict=True))}
+    return errors
 
 
 def worst(got: torch.Tensor | None, wanted: torch.Tensor | None) -> float:
