@@ -44,5 +44,5 @@ def backend_of(call: CellCall, name: str) -> CellBackend:
         raise UnknownNameError("backend", name, (AUTO, TORCH, *known))
     refusal = known[name].refusal(call)
     if refusal:
-        raise UnsupportedError(f"backend {name!r} cannot run cell {call.cell.name!r}: {refusal}.")
+        raise UnsupportedError(f"backend {name!r} cannot run this cell: {refusal}.")
     return known[name]
