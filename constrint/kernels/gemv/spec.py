@@ -59,7 +59,6 @@ class GemvSpec(GemvBase):
         threads = v["num_warps"] * gpu.sm.warp_size
         tile = v["tile_m"] * v["tile_n"]
         contiguous = v["tile_m"] if shape.by_columns else v["tile_n"]
-        across = v["tile_n"] if shape.by_columns else v["tile_m"]
         vector_bytes = v["vector"] * shape.element_bytes
         because = f"rows start at multiples of {shape.width} bytes, and a load may not cross its alignment"
         yield Rule(divides(vector_bytes, shape.width), "vector_aligned", because, CERTAIN)
@@ -87,8 +86,8 @@ class GemvSpec(GemvBase):
         blocks = ceildiv(shape.m, v["tile_m"]) * v["splits"] * shape.batch
         yield Rule(blocks < 2**31, "grid", "blocks along a grid's first dimension", CERTAIN)
         few = "splits are for matrices of too few rows"
-        most = 64 * gpu.device.sm_count
-        yield Rule(any_of(v["splits"] == 1, blocks <= most), "splits_are_few", few, REDUNDANT)
+        many = 64 * gpu.device.sm_count
+        yield Rule(any_of(v["splits"] == 1, blocks <= many), "splits_are_few", few, REDUNDANT)
 
     def use(self, gpu: GpuModel, workload: Workload, v: Vars) -> BlockUse:
         """Registers of loads and sums, and shared memory of the pipeline and of the reduction."""
@@ -101,8 +100,7 @@ class GemvSpec(GemvBase):
         x_bytes = v["tile_n"] * shape.vector_bytes
         # Triton's pipeline holds one step less than its depth; results of its warps meet in shared memory.
         pipeline = (v["num_stages"] - 1) * (tile * shape.element_bytes + x_bytes)
-        exchange = v["tile_m"] * v["num_warps"] * shape.sum_bytes + v["tile_n"] * shape.sum_bytes
-        exchange = exchange if shape.by_columns else v["tile_m"] * v["num_warps"] * shape.sum_bytes
+        exchange = (v["tile_m"] * v["num_warps"] + (v["tile_n"] if shape.by_columns else 0)) * shape.sum_bytes
         registers = 30 + loaded + held + v["vector"] * sums
         return BlockUse(v["num_warps"], registers, smem_bytes=maximum(pipeline, 0) + exchange)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 
@@ -26,7 +27,8 @@ DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 def _bound(terms: int, size: Tensor, exact: Tensor, dtype: torch.dtype) -> Tensor:
     """Error of a sum of so many terms, added in fp32 or fp64 in chains of random errors, and rounded once."""
     wide = torch.float64 if dtype == torch.float64 else torch.float32
-    return 2 * (terms**0.5 + 8) * torch.finfo(wide).eps * size + torch.finfo(dtype).eps * exact.abs() + 1e-30
+    bound: Tensor = 2 * (terms**0.5 + 8) * torch.finfo(wide).eps * size + torch.finfo(dtype).eps * exact.abs() + 1e-30
+    return bound
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -119,9 +121,9 @@ def test_factors_change_without_new_plans() -> None:
     from constrint.kernels.launch.plan.table import plan_states
 
     x, y, a = torch.randn(100, device="cuda"), torch.randn(100, device="cuda"), torch.randn(100, 100, device="cuda")
-    for call in (lambda f: constrint.axpy(f, x, y), lambda f: constrint.gemv(a, x, y=y, alpha=f, beta=1 - f)):
-        for _ in range(4):
-            call(0.5)
+    for _ in range(4):
+        constrint.axpy(0.5, x, y)
+        constrint.gemv(a, x, y=y, alpha=0.5, beta=0.5)
     torch.cuda.synchronize()
     before = {name: plan_states()[name].entries for name in ("axpy", "gemv")}
     for number in range(2, 50):
@@ -134,16 +136,14 @@ def test_calls_run_in_graphs_and_on_streams_and_have_gradients() -> None:
     a = torch.randn(200, 3000, device="cuda", requires_grad=True)
     x, y = torch.randn(3000, device="cuda", requires_grad=True), torch.randn(200, device="cuda", requires_grad=True)
     out = constrint.axpy(2.0, constrint.gemv(a, x, y=y, beta=0.5), y)
-    out.square().sum().backward()
-    grads = [t.grad for t in (a, x, y)]
-    for t in (a, x, y):
-        t.grad = None
-    (2.0 * (a @ x + 0.5 * y) + y).square().sum().backward()
-    for ours, t in zip(grads, (a, x, y), strict=True):
-        torch.testing.assert_close(ours, t.grad, rtol=1e-3, atol=1e-1)
+    grads = torch.autograd.grad(out.square().sum(), (a, x, y))
+    plain = 2.0 * (a @ x + 0.5 * y) + y
+    for ours, theirs in zip(grads, torch.autograd.grad(plain.square().sum(), (a, x, y)), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-1)
     with torch.no_grad():
         exact = constrint.gemv(a, x)
-        stream = torch.cuda.Stream()
+        new: Any = torch.cuda.Stream
+        stream = new()
         with torch.cuda.stream(stream):
             torch.testing.assert_close(constrint.gemv(a, x), exact)
         torch.cuda.synchronize()
