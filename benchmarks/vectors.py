@@ -4,7 +4,7 @@
     python -m benchmarks.vectors --only gemv --dtypes bf16    # some of them
     python -m benchmarks.vectors --random 40 --seed 3         # further products, drawn at random
     python -m benchmarks.vectors --each 8                     # and the model's first configurations, by name
-    python -m benchmarks.vectors --fit                        # torch's own times into constrint/kernels/gemv/measured.json
+    python -m benchmarks.vectors --fit                        # torch's own times into gemv/measured.json
     python -m benchmarks.vectors --show vectors.csv           # what such a file says; no GPU
 
 Every case is called until its trials are over, is checked against fp64, and is timed: `cold` is a call between two
@@ -20,6 +20,7 @@ import math
 import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -146,9 +147,8 @@ def gemv_case(m: int, n: int, by_columns: int, dtype: str, each: int = 0) -> Vec
     workload = Workload("gemv", {"m": m, "n": n}, dtype, {"transposed": 1} if by_columns else {})
     ranked = constrint.rank("gemv.triton", gpu_here(), workload=workload, top=each).candidates if each else ()
     for number, candidate in enumerate(ranked):
-        calls[f"{number} {dict(candidate.config)}"] = lambda config=candidate.config: constrint.gemv(
-            a, x, kernel="triton", config=config
-        )
+        forced: dict[str, Any] = {"kernel": "triton", "config": candidate.config}
+        calls[f"{number} {dict(candidate.config)}"] = partial(constrint.gemv, a, x, **forced)
     exact, size = products_of(a, x)
     moved = MatrixShape.of(workload).moved_bytes
     name = f"{m}x{n}{' by columns' if by_columns else ''}"
@@ -189,7 +189,7 @@ def run(operation: str, dtype: str, case: VectorCase, rate: float, flush: Callab
         figures = quiet(measure)
         for who, (median, spread) in figures.items():
             peer = figures["torch in place" if "in place" in who else "torch"][0]
-            row = {"operation": operation, "case": case.name, "dtype": dtype, "who": who, "how": how}
+            row: dict[str, Any] = {"operation": operation, "case": case.name, "dtype": dtype, "who": who, "how": how}
             row |= {"median_us": median, "spread_us": spread, "share": case.moved_bytes / (median * 1e-6) / rate}
             row |= {
                 "ratio": peer / median,
@@ -230,9 +230,8 @@ def fit(gpu: GpuModel, flush: Callable[[], Any]) -> None:
                     rows.append(row | {"bytes": case.moved_bytes, "seconds": round(figures["torch"][0] * 1e-6, 9)})
     tables = json.loads(MEASURED.read_text()) if MEASURED.is_file() else {}
     tables[gpu.name] = rows
-    lines = [
-        f' "{name}": [\n' + ",\n".join(f"  {json.dumps(row)}" for row in of) + "\n ]" for name, of in tables.items()
-    ]
+    texts = {name: ",\n".join(f"  {json.dumps(row)}" for row in of) for name, of in tables.items()}
+    lines = [f' "{name}": [\n{text}\n ]' for name, text in texts.items()]
     MEASURED.write_text("{\n" + ",\n".join(lines) + "\n}\n")
     print(f"{len(rows)} times of {GemvLibrarySpec().full_name} on {gpu.name} into {MEASURED}")
 
