@@ -117,10 +117,9 @@ def cases_of(args: argparse.Namespace) -> Iterator[tuple[str, str, Callable[[], 
             matrices.append((m, n, draw.randrange(2)))
     for dtype in args.dtypes:
         for length in LENGTHS if args.only != "gemv" else ():
-            yield "axpy", dtype, lambda length=length, dtype=dtype: axpy_case(length, dtype)
+            yield "axpy", dtype, partial(axpy_case, length, dtype)
         for m, n, by_columns in matrices if args.only != "axpy" else ():
-            shape = m, n, by_columns
-            yield "gemv", dtype, lambda shape=shape, dtype=dtype: gemv_case(*shape, dtype, args.each)
+            yield "gemv", dtype, partial(gemv_case, m, n, by_columns, dtype, args.each)
 
 
 def axpy_case(length: int, dtype: str) -> VectorCase:
