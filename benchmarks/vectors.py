@@ -16,11 +16,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -167,7 +167,7 @@ def products_of(a: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def why(name: str, *arguments: Any) -> str:
-    """What the later calls run."""
+    """The program that later calls run."""
     decision = getattr(constrint, name).why(*arguments)
     return str(decision.recorded or f"{decision.program.name} {dict(decision.config)}")
 
@@ -219,14 +219,15 @@ def copy_rate(flush: Callable[[], Any]) -> float:
 def fit(gpu: GpuModel, flush: Callable[[], Any]) -> None:
     """Measure torch's own products at a grid of sizes, and write them beside those of other GPUs."""
     rows = []
-    for dtype in ("fp32", "bf16", "fp16", "fp64"):
-        for by_columns in (0, 1):
-            for i, j in GRID:
-                if i + j <= math.log2(MOST_ELEMENTS):
-                    case = gemv_case(1 << i, 1 << j, by_columns, dtype)
-                    figures = cold({"torch": case.calls["torch"]}, flush)
-                    row = {"dtype": dtype, "transposed": by_columns, "m": 1 << i, "n": 1 << j}
-                    rows.append(row | {"bytes": case.moved_bytes, "seconds": round(figures["torch"][0] * 1e-6, 9)})
+    for dtype, by_columns, (i, j) in product(DTYPES, (0, 1), GRID):
+        m, n = 1 << i, 1 << j
+        if m * n <= MOST_ELEMENTS:
+            a = torch.ones((n, m) if by_columns else (m, n), device="cuda", dtype=DTYPES[dtype])
+            x = torch.ones(n, device="cuda", dtype=DTYPES[dtype])
+            seconds = 1e-6 * cold({"torch": partial(torch.mv, a.T if by_columns else a, x)}, flush)["torch"][0]
+            row = {"dtype": dtype, "transposed": by_columns, "m": m, "n": n}
+            moved = (m * n + m + n) * a.element_size()
+            rows.append(row | {"bytes": moved, "seconds": round(seconds, 9)})
     tables = json.loads(MEASURED.read_text()) if MEASURED.is_file() else {}
     tables[gpu.name] = rows
     texts = {name: ",\n".join(f"  {json.dumps(row)}" for row in of) for name, of in tables.items()}
