@@ -109,7 +109,7 @@ class GemvSpec(GemvBase):
         return gemv_cost(gpu, MatrixShape.of(workload), columns, blocks_per_sm)
 
     def assumptions(self, gpu: GpuModel, workload: Workload) -> tuple[str, ...]:
-        """What the model does not see."""
+        """Effects that the model leaves out."""
         return ("the matrix is read once and comes from DRAM; x stays in the L2",)
 
     # Launch and check. Needs torch.
