@@ -11,6 +11,9 @@ from constrint.kernels.rnn.generated.body import MOST_PARAMETERS, MOST_SLOTS, MO
 from constrint.kernels.rnn.language.graph import FOLDED, LEAVES, CellDefinition, CellTape
 from constrint.kernels.rnn.spec import SUFFIX, RnnSpec
 
+#: Modules that contribute candidates: of a layer, of which both directions are one request, and of one implementation.
+CANDIDATES = {"forward": "constrint.kernels.rnn.candidates", "backward": "constrint.choose.candidates"}
+LIKE_BUILT_IN = "constrint.kernels.rnn.generated.candidates"
 #: Steps after which the states of a unit without inputs are taken to rest.
 RESTING_STEPS = 2
 
@@ -27,11 +30,16 @@ def register_cell(definition: CellDefinition) -> RecurrentCell:
     known = CELLS.get(definition.operation)
     if known is not None:
         return known
-    from constrint.kernels.registry import register
+    from constrint.kernels.registry import contribute, register
 
-    cell = CELLS[definition.operation] = recurrent_cell(definition)
-    register(*(spec for direction in SUFFIX for spec in specs_of(cell, direction)), by="constrint.kernels.rnn.candidates")
-    return cell
+    cell = recurrent_cell(definition)
+    for direction in SUFFIX:
+        specs = specs_of(cell, direction)
+        register(*specs)
+        contribute(cell.name + SUFFIX[direction], CANDIDATES[direction])
+        for spec in specs:
+            contribute(spec.full_name, LIKE_BUILT_IN)
+    return CELLS.setdefault(cell.name, cell)
 
 
 def recurrent_cell(definition: CellDefinition) -> RecurrentCell:
