@@ -15,8 +15,12 @@ from constrint.kernels.rnn.language.backends import CellCall
 from constrint.kernels.rnn.language.dispatch import backend_of
 from constrint.kernels.rnn.language.looped import TORCH_BACKEND
 from tests.support.interpreted_cells import drawn_call, worst
+from tests.support.needs import gpu_capability
 
-pytestmark = pytest.mark.gpu
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(gpu_capability() is None and torch.version.hip is None, reason="needs a GPU"),
+]
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "cells"
 CELLS = {
     cell.name: cell
@@ -36,9 +40,10 @@ def on_gpu(call: CellCall, dtype: torch.dtype | None = None) -> CellCall:
             return None
         return tensor.cuda() if dtype is None or not tensor.is_floating_point() else tensor.cuda().to(dtype)
 
-    names = ("wx", "r", "b", "initial", "lengths", "reset")
-    several = {name: tuple(map(moved, getattr(call, name))) for name in ("parameters", "inputs")}
-    return replace(call, **{name: moved(getattr(call, name)) for name in names}, **several)
+    names = "wx", "r", "b", "initial", "lengths", "reset"
+    fields: dict[str, Any] = {name: moved(getattr(call, name)) for name in names}
+    fields |= {name: tuple(map(moved, getattr(call, name))) for name in ("parameters", "inputs")}
+    return replace(call, **fields)
 
 
 @pytest.mark.parametrize("options", [{}, {"lengths": 1, "reset": 1, "initial": 0}, {"clip": 0.05}], ids=str)
