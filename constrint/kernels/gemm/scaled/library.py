@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from constrint.hwmodels import GpuModel
-from constrint.kernels.gemm.library.launch import is_captured
 from constrint.kernels.gemm.scaled.cost import COPY_S, library_s
 from constrint.kernels.gemm.scaled.reference import scaled_reference
 from constrint.kernels.launch.plan.recipe import Recipe, RecordedCall
@@ -24,6 +23,11 @@ MULTIPLE = 16
 
 #: Kinds of products, by blocks and device, that it refused.
 _REFUSED: set[tuple[bool, int | None]] = set()
+
+
+def is_captured(device: torch.device) -> bool:
+    """Whether launches on a device are now captured into a graph."""
+    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 
 
 def takes(a: Tensor, b: Tensor, bias: Tensor | None, out_dtype: torch.dtype, *, in_blocks: bool) -> bool:

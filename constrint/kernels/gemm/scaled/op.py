@@ -18,11 +18,11 @@ from torch import Tensor
 from constrint.choose import Decision, Request, decide
 from constrint.errors import ConstrintError, UsageError
 from constrint.hwmodels import GpuModel
-from constrint.kernels.gemm.library.launch import is_captured
 from constrint.kernels.gemm.scaled.launch import ScaledCall, scaled_launches
 from constrint.kernels.gemm.scaled.library import (
     LIBRARY,
     by_library,
+    is_captured,
     library_function,
     library_plan,
     predicted_s,
