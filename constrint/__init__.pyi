@@ -20,6 +20,7 @@ from constrint.hwmodels import (
 )
 from constrint.kernels.launch.autotune import autotune as autotune, space as space
 from constrint.kernels.launch.pruning import perf_model as perf_model, prune as prune
+from constrint.kernels.spmv import spmv as spmv
 from constrint.kernels.registry import list_kernels as list_kernels, load_kernel as load_kernel
 from constrint.model import (
     Constraint as Constraint,

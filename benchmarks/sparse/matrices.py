@@ -151,7 +151,10 @@ def power_law(
 def rmat(draw: torch.Generator, device: Any, scale: int, degree: int) -> Pattern:
     """A Kronecker graph by the probabilities of Graph500: 0.57, 0.19, 0.19, 0.05."""
     number = degree << scale
-    row, column = torch.zeros(number, dtype=torch.int64, device=device), torch.zeros(number, dtype=torch.int64, device=device)
+    row, column = (
+        torch.zeros(number, dtype=torch.int64, device=device),
+        torch.zeros(number, dtype=torch.int64, device=device),
+    )
     for _ in range(scale):
         u = torch.rand(number, generator=draw, device=device)
         down = u >= 0.76

