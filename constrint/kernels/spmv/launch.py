@@ -173,13 +173,13 @@ def vector_launch(call: SpmvCall, config: Mapping[str, int], x: Tensor | None = 
     width = x.shape[1] if x.dim() == 2 else 1
     columns = 1 << (width - 1).bit_length()
     second = [each.stride(1) if each is not None and each.dim() == 2 else 0 for each in (x, y, source)]
-    arguments = {"crow": call.crow, "column_of": call.columns, "values": call.values, "x": x, "y": y}
+    arguments: dict[str, Any] = {"crow": call.crow, "column_of": call.columns, "values": call.values, "x": x, "y": y}
     arguments |= {"source": source, "alpha": float(call.alpha), "beta": float(call.beta), "rows": y.shape[0]}
     arguments |= {"x_row": x.stride(0), "x_column": second[0], "y_row": y.stride(0), "y_column": second[1]}
     arguments |= {"source_row": 0 if source is None else source.stride(0), "source_column": second[2]}
-    arguments |= {"ROWS": config["rows_per_block"], "LANES": config["threads_per_row"]}
-    arguments |= {"COLUMNS": columns, "WIDTH": width, "HAS_SOURCE": source is not None}
-    arguments |= {"SUM": SUMS[DTYPE_NAMES[call.values.dtype]]}
+    arguments |= {"rows_per_block": config["rows_per_block"], "threads_per_row": config["threads_per_row"]}
+    arguments |= {"padded_width": columns, "width": width, "has_source": source is not None}
+    arguments |= {"sum_type": SUMS[DTYPE_NAMES[call.values.dtype]]}
     grid = (-(-y.shape[0] // config["rows_per_block"]),)
     return TritonLaunch(spmv_vector, grid, arguments, {"num_warps": config["num_warps"]})
 
@@ -190,11 +190,11 @@ def ell_launch(call: SpmvCall, ell: Ell, config: Mapping[str, int]) -> Any:
     from constrint.kernels.spmv.kernel import SUMS, spmv_ell
 
     is_sorted = ell.row_of.numel() > 0
-    arguments = {"slices": ell.slices, "column_of": ell.columns, "values": ell.values}
+    arguments: dict[str, Any] = {"slices": ell.slices, "column_of": ell.columns, "values": ell.values}
     arguments |= {"row_of": ell.row_of if is_sorted else None, "x": call.x, "y": call.y, "source": call.source}
     arguments |= {"alpha": float(call.alpha), "beta": float(call.beta), "rows": call.y.shape[0]}
-    arguments |= {"HEIGHT": ell.height, "UNROLL": config["unroll"], "IS_SORTED": is_sorted}
-    arguments |= {"HAS_SOURCE": call.source is not None, "SUM": SUMS[DTYPE_NAMES[call.values.dtype]]}
+    arguments |= {"slice_height": ell.height, "unroll": config["unroll"], "is_sorted": is_sorted}
+    arguments |= {"has_source": call.source is not None, "sum_type": SUMS[DTYPE_NAMES[call.values.dtype]]}
     return TritonLaunch(spmv_ell, (ell.slices.shape[0] - 1,), arguments, {"num_warps": config["num_warps"]})
 
 
@@ -210,8 +210,8 @@ def hash_launch(values: Tensor, hashes: Tensor) -> Any:
     from constrint.kernels.spmv.kernel import spmv_hash
 
     words = values.view(_WORDS[values.element_size()])
-    arguments = {"words": words, "hashes": hashes, "num_words": words.numel()}
-    arguments |= {"PROGRAMS": HASH_PROGRAMS, "BLOCK": HASH_BLOCK}
+    arguments: dict[str, Any] = {"words": words, "hashes": hashes, "num_words": words.numel()}
+    arguments |= {"programs": HASH_PROGRAMS, "block": HASH_BLOCK}
     return TritonLaunch(spmv_hash, (HASH_PROGRAMS,), arguments, {"num_warps": HASH_WARPS})
 
 
@@ -227,11 +227,17 @@ def stale_launch(call: SpmvCall, hashes: Tensor, expected: Tensor, flag: Tensor)
     from constrint.kernels.launch.triton import TritonLaunch
     from constrint.kernels.spmv.kernel import SUMS, spmv_stale
 
-    arguments = {"hashes": hashes, "expected": expected, "flag": flag, "crow": call.crow, "column_of": call.columns}
+    arguments: dict[str, Any] = {
+        "hashes": hashes,
+        "expected": expected,
+        "flag": flag,
+        "crow": call.crow,
+        "column_of": call.columns,
+    }
     arguments |= {"values": call.values, "x": call.x, "y": call.y, "source": call.source}
     arguments |= {"alpha": float(call.alpha), "beta": float(call.beta), "rows": call.y.shape[0]}
-    arguments |= {"PROGRAMS": HASH_PROGRAMS, "ROWS": AGAIN_ROWS, "LANES": AGAIN_LANES}
-    arguments |= {"HAS_SOURCE": call.source is not None, "SUM": SUMS[DTYPE_NAMES[call.values.dtype]]}
+    arguments |= {"programs": HASH_PROGRAMS, "rows_per_block": AGAIN_ROWS, "threads_per_row": AGAIN_LANES}
+    arguments |= {"has_source": call.source is not None, "sum_type": SUMS[DTYPE_NAMES[call.values.dtype]]}
     return TritonLaunch(spmv_stale, (HASH_PROGRAMS,), arguments, {"num_warps": 4})
 
 

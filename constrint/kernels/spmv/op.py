@@ -187,7 +187,7 @@ class _Spmv(torch.autograd.Function):
         return _run(matrix, x, y, alpha, beta, *rest)
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> Any:
         matrix, x = ctx.saved_tensors
         alpha, beta, *_ = ctx.options

@@ -93,7 +93,8 @@ def _guard(known: Known) -> tuple[Tensor, Tensor]:
 
 def _tiles_from(tensors: Sequence[Tensor | None], numbers: Sequence[int]) -> Tiles:
     tiles, segments, long_rows, firsts = tensors
-    assert tiles is not None and firsts is not None
+    assert tiles is not None
+    assert firsts is not None
     none = tiles[:0]
     most = {"most_entries": numbers[0], "most_rows": numbers[1] - 1}
     return Tiles(
@@ -119,7 +120,9 @@ def launches_for(
         return [vector_launch(call, config)]
     if kernel == "ell":
         slices, columns, values, row_of, *guard = rest
-        assert slices is not None and columns is not None and values is not None
+        assert slices is not None
+        assert columns is not None
+        assert values is not None
         row_of = columns[:0] if row_of is None else row_of
         ell = Ell(slices, columns, values, row_of, config["slice_height"])
         return [ell_launch(call, ell, config), *_guarded(call, guard, scratch)]
@@ -129,7 +132,9 @@ def launches_for(
     if kernel == "merge":
         return list(merge_launches(gpu, call, tiles, config, scratch))
     crow, columns, values, *guard = rest[4:]
-    assert crow is not None and columns is not None and values is not None
+    assert crow is not None
+    assert columns is not None
+    assert values is not None
     panels = Panels(crow, columns, values, *made.numbers[2:])
     launches: list[Any] = list(panel_launches(gpu, call, panels, tiles, config, scratch))
     return [*launches, *_guarded(call, guard, scratch)]
@@ -149,7 +154,13 @@ def planned(known: Known, kernel: str, config: Config, *, is_checked: bool = Tru
     made = arrays_of(known, kernel, config, is_checked=is_checked)
     rows, rest = known.shape[0], (kernel, tuple(config.items()), made.numbers, known.shape[0])
 
+    is_scaled_after = known.values.dtype == torch.float64 and kernel != "merge"
+
     def run(x: Tensor, source: Tensor | None, alpha: float, beta: float) -> Tensor:
+        if is_scaled_after and not (alpha in ALPHAS and beta in BETAS):
+            # Triton takes numbers in fp32.
+            scaled = run(x, None, 1.0, 0.0).mul_(alpha)
+            return scaled if source is None else scaled.add_(source, alpha=beta)
         if alpha in ALPHAS and beta in BETAS:
             extra = (*rest, alpha, beta)
             out: Any = _PLANS.call(False, extra, *made.tensors, x, source)
@@ -169,7 +180,9 @@ def planned(known: Known, kernel: str, config: Config, *, is_checked: bool = Tru
 
 def _call(made: Arrays, x: Tensor, y: Tensor, source: Tensor | None, alpha: float, beta: float) -> SpmvCall:
     crow, columns, values, *_ = made.tensors
-    assert crow is not None and columns is not None and values is not None
+    assert crow is not None
+    assert columns is not None
+    assert values is not None
     return SpmvCall(crow, columns, values, x, y, source, alpha, beta)
 
 

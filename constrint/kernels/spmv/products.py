@@ -24,7 +24,7 @@ from constrint.kernels.gemm.first_call import has_nvrtc, machine_of
 from constrint.kernels.launch.plan.trial import CallTrial, rounds_of, trials_are_on
 from constrint.kernels.spmv.cost import SparseShape, build_s, copied_bytes, hash_s
 from constrint.kernels.spmv.launch import library_product
-from constrint.kernels.spmv.planned import Run, planned
+from constrint.kernels.spmv.planned import Run, label, planned
 from constrint.kernels.spmv.spec import MOST_WIDTH
 from constrint.kernels.spmv.structure import Known
 from constrint.select.candidate import Config
@@ -85,7 +85,7 @@ class Products:
     ) -> None:  # fmt: skip
         self.known, self.matrix = known, matrix
         self.width, self.has_source, self.reuse, self.is_frozen = width, has_source, reuse, is_frozen
-        self.best = Candidate(LIBRARY, {}, float("inf"))
+        self.best = self.running = Candidate(LIBRARY, {}, float("inf"))
         self.library: Run = partial(_library, matrix)
         self.current: Run = self._first
         self.left = 0
@@ -98,13 +98,17 @@ class Products:
         """alpha * A @ x + beta * source."""
         return self.current(x, source, alpha, beta)
 
+    def describe(self) -> str:
+        """The kernel that runs, with its configuration; what a trial or a count of products may change."""
+        return label(self.running.kernel, self.running.config)
+
     def close(self) -> None:
         """Let go of the arrays of the kernel that runs; the next product begins anew."""
         self.current = self._first
 
     def _first(self, x: Tensor, source: Tensor | None, alpha: float, beta: float) -> Tensor:
         """Run torch's product; from the second one on, or where many are expected, choose a kernel."""
-        if self.known.calls <= 1 and not self.reuse or self.width > MOST_WIDTH or _is_captured():
+        if (self.known.calls <= 1 and not self.reuse) or self.width > MOST_WIDTH or _is_captured():
             return self.library(x, source, alpha, beta)
         self._choose()
         return self.current(x, source, alpha, beta)
@@ -119,7 +123,7 @@ class Products:
         reason = _why_not(kernel, self.known, self.width)
         if reason:
             raise UnsupportedError(f"spmv.{kernel} does not compute this product: {reason}.")
-        chosen = self._candidate(kernel, config)
+        chosen = self.running = self._candidate(kernel, config)
         return planned(self.known, kernel, chosen.config, is_checked=not self.is_frozen)
 
     def _candidate(self, kernel: str, config: Config | None = None) -> Candidate:
@@ -174,22 +178,16 @@ class Products:
     def _run_of(self, candidate: Candidate) -> Run:
         if candidate.kernel == LIBRARY:
             return self.library
-        if candidate.kernel in COPYING:
-            return self._watched(candidate)
         return planned(self.known, candidate.kernel, candidate.config)
 
     def _settle(self, best: Candidate, run: Run | None = None) -> None:
         """Run the best candidate from now on; count products until a copy pays."""
         if len(_SETTLED) >= CAPACITY:
             _SETTLED.clear()
-        if best.kernel not in COPYING:
-            self.best = best
-            if trials_are_on():
-                _SETTLED[self._key()] = best
-            self.known.copies.clear()
-        self.current = run or self._run_of(best)
-        if best.kernel in COPYING:
-            return
+        self.best = best
+        if trials_are_on():
+            _SETTLED[self._key()] = best
+        self.current, self.running = run or self._run_of(best), best
         copy = self._copy()
         if copy is not None:
             plain = self.current
@@ -233,7 +231,7 @@ class Products:
         def settle(_: Any, seconds: Sequence[float], best: int) -> None:
             if best == 0:
                 self.known.copies.clear()
-            self.current = runs[best]
+            self.current, self.running = runs[best], (self.best, copy._replace(seconds=seconds[1]))[best]
 
         return CallTrial(runs, rounds_of([self.best.seconds, copy.seconds]), settle, standards=[0])
 
@@ -255,10 +253,10 @@ class Products:
                     # Every product since was computed from the matrix itself. Copies that were made in vain are not
                     # made again.
                     self.known.copies.clear()
-                    self.current = self._run_of(self.best)
+                    self.current, self.running = self._run_of(self.best), self.best
                 elif event is None or event.query():
                     seen.copy_(flag, non_blocking=True)
-                    state["event"] = torch.cuda.Event()
+                    state["event"] = torch.cuda.Event()  # type: ignore[no-untyped-call]
                     state["event"].record()
             return out
 

@@ -1,4 +1,4 @@
-"""The parameter spaces of products with a sparse matrix: groups of threads, tiles of work, panels, sliced ELL. No torch.
+"""The parameter spaces of products with a sparse matrix: groups of threads, tiles, panels, sliced ELL. No torch.
 
 A matrix is known by rows, columns and entries, and by options: the longest row, the spread of the lengths of rows, how
 scattered columns are, and the columns of x.
@@ -90,8 +90,10 @@ class SpmvSpec(KernelSpec):
         lines = cost_assumptions(gpu, workload.dtype, has_matrix_units=False)
         shape = SparseShape.of(workload)
         if self.copies:
-            cost = f"{self.full_name} reads a copy of the matrix, made once in about {build_s(gpu, shape, self.name):.1g} s"
-            lines.append(f"{cost}, of {copied_bytes(shape, self.name) / 1e6:,.0f} MB")
+            seconds, size = build_s(gpu, shape, self.name), copied_bytes(shape, self.name) / 1e6
+            lines.append(
+                f"{self.full_name} reads a copy of the matrix: {size:,.0f} MB, made once in about {seconds:.1g} s"
+            )
         return (*lines, "indices of 32 bits: those of 64 bits are copied to 32 once")
 
     def usual_workloads(self, gpu: GpuModel) -> Iterable[Workload]:

@@ -91,17 +91,17 @@ def structure_of(crow: Tensor, columns: Tensor, shape: tuple[int, int], element:
     sectors = _sectors(columns, element)
     numbers = [crow[0], crow[-1], least_length, longest, least, most]
     whole = torch.stack([*(each.double() for each in numbers), deviation, sectors]).tolist()
-    first, last, least_length, longest, least, most = (int(number) for number in whole[:6])
-    if first != 0 or last != entries or least_length < 0:
+    first, last, shortest, most_entries, lowest, highest = (int(number) for number in whole[:6])
+    if first != 0 or last != entries or shortest < 0:
         raise UsageError(
             f"spmv: crow_indices rise from 0 to the {entries} entries; here they begin at {first}, end at {last}, and "
-            f"the least length of a row is {least_length}."
+            f"the least length of a row is {shortest}."
         )
-    if entries and (least < 0 or most >= shape[1]):
-        raise UsageError(f"spmv: columns are from 0 to {shape[1] - 1}; here they reach from {least} to {most}.")
+    if entries and (lowest < 0 or highest >= shape[1]):
+        raise UsageError(f"spmv: columns are from 0 to {shape[1] - 1}; here they reach from {lowest} to {highest}.")
     mean = entries / max(rows, 1)
     facts = RowFacts(
-        longest,
+        most_entries,
         min(1_000_000, round(100 * whole[6] / mean)) if mean else 0,
         min(100, round(100 * whole[7])),
     )
@@ -232,8 +232,8 @@ def known(matrix: Tensor) -> Known:
     if entry is not None and entry[0]() is matrix and entry[1].version == matrix._version:
         return entry[1]
     # Views hold the matrix; detached ones share its memory and its version counter, and let it go.
-    arrays = (each.detach() for each in (matrix.crow_indices(), matrix.col_indices(), matrix.values()))
-    found = Known(*arrays, (matrix.shape[0], matrix.shape[1]), matrix._version)
+    crow, columns, values = (each.detach() for each in (matrix.crow_indices(), matrix.col_indices(), matrix.values()))
+    found = Known(crow, columns, values, (matrix.shape[0], matrix.shape[1]), matrix._version)
     if entry is not None:
         entry[1].close()
 
