@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.compiler import is_compiling
 
 from constrint.errors import UsageError
 from constrint.kernels.spmv.launch import DTYPE_NAMES, library_product
@@ -62,18 +63,25 @@ def spmv(
         UnsupportedError: When the named kernel does not compute the product; says why.
         UsageError: For malformed offsets or columns that were checked, and an invalid configuration.
     """
+    if is_compiling():
+        from constrint.kernels.spmv import operator  # noqa: F401  registers the operator
+
+        arrays = matrix.crow_indices(), matrix.col_indices(), matrix.values()
+        traced: Tensor = torch.ops.constrint.spmv(*arrays, x, y, matrix.shape[1], float(alpha), float(beta))
+        return traced
     if torch.is_grad_enabled() and any(isinstance(each, Tensor) and each.requires_grad for each in (matrix, x, y)):
         _check(matrix, x, y)
         options = (float(alpha), float(beta), kernel, config, reuse, frozen, check)
         out: Tensor = _Spmv.apply(matrix, x, y, options)  # type: ignore[no-untyped-call]
         return out
-    return _run(matrix, x, y, alpha, beta, kernel, config, reuse, frozen, check)
+    return run_product(matrix, x, y, alpha, beta, kernel, config, reuse, frozen, check)
 
 
-def _run(
-    matrix: Tensor, x: Tensor, y: Tensor | None, alpha: float, beta: float, kernel: str, config: Any, reuse: int,
-    is_frozen: bool, check: bool,
+def run_product(
+    matrix: Tensor, x: Tensor, y: Tensor | None, alpha: float, beta: float, kernel: str = AUTO, config: Any = None,
+    reuse: int = 0, is_frozen: bool = False, check: bool = False,
 ) -> Tensor:  # fmt: skip
+    """`spmv` without gradients."""
     is_sparse = isinstance(matrix, Tensor) and matrix.layout is torch.sparse_csr and matrix.dim() == 2
     if not is_sparse or not isinstance(x, Tensor) or not (y is None or isinstance(y, Tensor)):
         _check(matrix, x, y)
@@ -184,7 +192,7 @@ class _Spmv(torch.autograd.Function):
         ctx.save_for_backward(matrix, x)
         ctx.options = options
         alpha, beta, *rest = options
-        return _run(matrix, x, y, alpha, beta, *rest)
+        return run_product(matrix, x, y, alpha, beta, *rest)
 
     @staticmethod
     @once_differentiable
@@ -225,7 +233,7 @@ def x_gradient(found: Known, values: Tensor, gradient: Tensor, alpha: float) -> 
     else:
         # Values may have been written without a sign of it; places have not. The gathered ones take the same memory.
         torch.index_select(values, 0, order, out=known(transposed).values.data)
-    return _run(transposed, gradient.contiguous(), None, alpha, 0.0, AUTO, None, 0, False, False)
+    return run_product(transposed, gradient.contiguous(), None, alpha, 0.0)
 
 
 def _transposed(found: Known) -> tuple[Tensor, Tensor, Tensor]:
