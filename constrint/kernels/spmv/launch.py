@@ -20,6 +20,7 @@ from constrint.select.candidate import CompiledKernel
 
 DTYPE_NAMES = {torch.float64: "fp64", torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
 SUM_DTYPES = {"fp64": torch.float64, "fp32": torch.float32, "bf16": torch.float32, "fp16": torch.float32}
+DTYPES = {name: dtype for dtype, name in DTYPE_NAMES.items()}
 #: Threads of a block of the kernels that add partial sums.
 LONG_THREADS, PANEL_THREADS = 128, 256
 #: Capacities of shared memory are multiples of this many elements, so that similar matrices share plans.
@@ -67,6 +68,17 @@ def shared_bytes(dtype: str, threads: int, tile: int, products: int, offsets: in
     return -(-(products * element + fixed + offsets * 4) // 16) * 16
 
 
+def staged_bytes(dtype: str, threads: int, tile: int, products: int, offsets: int, stages: int) -> int:
+    """Bytes of shared memory of a block that copies tiles ahead, as in the source."""
+    stage = products * (4 + DTYPES[dtype].itemsize) + offsets * 4
+    return stages * stage + shared_bytes(dtype, threads, tile, 0, 0)
+
+
+def batch_of(mean: float, steps: int) -> int:
+    """Entries of a row that a thread loads x for at once: a power of two that most rows fill."""
+    return next((batch for batch in (2, 4) if mean <= batch), 8 if steps >= 8 else 4)
+
+
 def _sum(dtype: str, value: float) -> Any:
     return np.float64(value) if dtype == "fp64" else np.float32(value)
 
@@ -83,9 +95,11 @@ def merge_launches(
     dtype, device = DTYPE_NAMES[call.values.dtype], call.values.device
     threads, tile = config["num_warps"] * 32, config["num_warps"] * 32 * config["items"]
     is_long = tiles.num_long > 0
-    products, offsets = capacity(tiles.most_entries), capacity(tiles.most_rows + 1)
+    products, offsets = capacity(tiles.most_entries + VECTOR), capacity(tiles.most_rows + 1)
     parts = scratch.empty((2 * tiles.number,), SUM_DTYPES[dtype], device) if is_long else None
     options: dict[str, Any] = {"is_long": is_long, "has_source": call.source is not None}
+    options |= {"by_rows": bool(config["by_rows"]), "stages": config["num_stages"], "steps": config["steps"]}
+    options |= {"batch": batch_of(call.values.numel() / max(1, call.y.numel()), config["steps"])}
     options |= {"resident": config["resident"], "vector": _aligned(call.columns, call.values)}
     factors = _sum(dtype, call.alpha), _sum(dtype, call.beta)
     numbers = [call.values.numel(), tiles.number, products, offsets, 0, call.x.numel()]
@@ -94,10 +108,10 @@ def merge_launches(
     main = CudaLaunch(
         gpu=gpu,
         source=source_of(dtype, threads, tile, **options),
-        grid=(tiles.number,),
+        grid=(min(tiles.number, gpu.device.sm_count * config["resident"]),),
         block=(threads,),
         arguments=(*operands, tiles.tiles, segments, None, parts, None, *factors, *map(np.int32, numbers)),
-        smem_bytes=shared_bytes(dtype, threads, tile, products, offsets),
+        smem_bytes=staged_bytes(dtype, threads, tile, products, offsets, config["num_stages"]),
     )
     if not is_long:
         return [main]
