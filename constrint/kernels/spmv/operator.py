@@ -25,8 +25,10 @@ def matrix_of(crow: Tensor, columns: Tensor, values: Tensor, num_columns: int) -
     key = (id(crow), id(columns), id(values), num_columns)
     versions = tuple(each._version for each in arrays)
     entry = _MATRICES.get(key)
-    if entry is not None and entry[1] == versions and all(
-        ref() is each for ref, each in zip(entry[0], arrays, strict=True)
+    if (
+        entry is not None
+        and entry[1] == versions
+        and all(ref() is each for ref, each in zip(entry[0], arrays, strict=True))
     ):
         return entry[2]
     shape = (crow.shape[0] - 1, num_columns)

@@ -50,8 +50,8 @@ OPTIONS = (
 )
 #: Columns that 16 bits count.
 MOST_LOCAL = 1 << 16
-#: Bytes of shared memory of a tile beside products and offsets, at most.
-FIXED_BYTES = 4096
+#: Bytes of shared memory of a block beside tiles, and the step of the numbers of entries and offsets that it holds.
+FIXED_BYTES, CAPACITY_STEP = 2048, 256
 #: Registers of a thread of the kernels in CUDA C++ below which they spill, by bytes of a value.
 LEAST_REGISTERS = {8: 48, 4: 40, 2: 32}
 #: (rows, columns, entries, longest, spread, scattered) of workloads that are tuned by default: the 5-point Laplacian
@@ -307,14 +307,24 @@ class MergeSpec(CudaSpmvSpec):
     """Tiles of equal numbers of entries and rows, from CSR as it is; long rows are shared and added in order."""
 
     name = "merge"
-    summary = "y = A @ x by tiles of equal work from CSR, products in shared memory, CUDA C++"
-    actions: ClassVar[Mapping[str, tuple[str, ...]]] = {"tile": ("items", "num_warps"), "occupy": ("resident",)}
+    summary = "y = A @ x by tiles of equal work from CSR, copied to shared memory ahead, CUDA C++"
+    actions: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "tile": ("items", "num_warps"),
+        "pipeline": ("num_stages", "resident"),
+        "order": ("by_rows", "steps"),
+    }
 
     def params(self, gpu: GpuModel, workload: Workload) -> Iterable[Param]:
         """The tile, and the blocks that the compiler leaves registers for."""
         yield from self.tile_params()
         blocks = "what resides on an SM is told to the compiler, which leaves threads so many registers"
         yield Param("resident", (4, 5, 6, 3, 2, 8, 10, 12, 16), "blocks that an SM is to hold", blocks, "res")
+        yield Param("num_stages", (2, 3), "tiles in shared memory", "one is at work, others are copied", "st")
+        both = "rows take x as they need it, or products are made in the order of entries"
+        yield Param("by_rows", (1, 0), "1: threads read x by rows", both, "rows")
+        yield Param(
+            "steps", (8, 4), "entries that a thread of a row adds, about", "more threads for longer rows", "steps"
+        )
 
     def rules(self, gpu: GpuModel, workload: Workload, v: Vars) -> Iterator[Rule]:
         """Registers for what a thread loads at a time, and blocks that are worth their registers."""
@@ -333,7 +343,10 @@ class MergeSpec(CudaSpmvSpec):
 
     def _smem(self, workload: Workload, v: Vars) -> Any:
         shape = SparseShape.of(workload)
-        return self.tile_bytes(workload, v, shape.longest, shape.mean)
+        tile = v["num_warps"] * 32 * v["items"]
+        entries = tile + minimum(const(shape.longest), tile) + 2 * CAPACITY_STEP
+        offsets = tile // max(1, int(1 + shape.mean / 2)) + CAPACITY_STEP
+        return v["num_stages"] * (entries * (4 + shape.element) + 4 * offsets) + FIXED_BYTES
 
     def use(self, gpu: GpuModel, workload: Workload, v: Vars) -> BlockUse:
         """Registers by the blocks that are to reside, shared memory by the tile."""
