@@ -52,6 +52,8 @@ OPTIONS = (
 MOST_LOCAL = 1 << 16
 #: Bytes of shared memory of a block beside tiles, and the step of the numbers of entries and offsets that it holds.
 FIXED_BYTES, CAPACITY_STEP = 2048, 256
+#: Spread of lengths, as a share of the mean, below which all tiles have about as many rows.
+EVEN = 0.2
 #: Registers of a thread of the kernels in CUDA C++ below which they spill, by bytes of a value.
 LEAST_REGISTERS = {8: 48, 4: 40, 2: 32}
 #: (rows, columns, entries, longest, spread, scattered) of workloads that are tuned by default: the 5-point Laplacian
@@ -335,8 +337,8 @@ class MergeSpec(CudaSpmvSpec):
         yield Rule(
             v["resident"] * threads <= gpu.sm.max_threads_per_sm, "threads_of_sm", "an SM holds no more", CERTAIN
         )
-        few = "fewer threads than half an SM's leave memory idle"
-        yield Rule(2 * v["resident"] * threads >= gpu.sm.max_threads_per_sm, "busy_sm", few, REDUNDANT)
+        few = "fewer threads than a quarter of an SM's leave memory idle"
+        yield Rule(4 * v["resident"] * threads >= gpu.sm.max_threads_per_sm, "busy_sm", few, REDUNDANT)
         smem = gpu.sm.smem_bytes_per_sm - gpu.sm.max_smem_bytes_per_block // 8
         room = "the L1 that x is read through keeps an eighth of what shared memory may take"
         yield Rule(v["resident"] * self._smem(workload, v) <= smem, "l1_for_x", room, CERTAIN)
@@ -345,7 +347,7 @@ class MergeSpec(CudaSpmvSpec):
         shape = SparseShape.of(workload)
         tile = v["num_warps"] * 32 * v["items"]
         entries = tile + minimum(const(shape.longest), tile) + 2 * CAPACITY_STEP
-        offsets = tile // max(1, int(1 + shape.mean / 2)) + CAPACITY_STEP
+        offsets = tile // max(1, int(1 + shape.mean * (0.9 if shape.spread < EVEN else 0.5))) + CAPACITY_STEP
         return v["num_stages"] * (entries * (4 + shape.element) + 4 * offsets) + FIXED_BYTES
 
     def use(self, gpu: GpuModel, workload: Workload, v: Vars) -> BlockUse:

@@ -29,7 +29,14 @@ SUM_UNIT = {torch.float64: 2.0**-53, torch.float32: 2.0**-24, torch.bfloat16: 2.
 UNIT = {torch.float64: 2.0**-53, torch.float32: 2.0**-24, torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11}
 CONFIGS = {
     "merge": [
-        {"num_warps": w, "items": i, "resident": r} for w, i, r in ((8, 8, 4), (2, 4, 16), (4, 8, 8), (16, 4, 2))
+        {"num_warps": w, "items": i, "resident": r, "num_stages": s, "by_rows": by, "steps": steps}
+        for w, i, r, s, by, steps in (
+            (8, 8, 4, 2, 1, 8),
+            (2, 4, 16, 2, 0, 8),
+            (4, 4, 8, 3, 1, 4),
+            (16, 4, 2, 2, 0, 4),
+            (4, 4, 8, 3, 0, 8),
+        )
     ],
     "vector": [{"threads_per_row": t, "rows_per_block": r, "num_warps": 4} for t, r in ((1, 128), (8, 64), (32, 8))],
     "panels": [{"panel_kib": 96, "num_warps": 8, "items": 4, "teams": 2}],
