@@ -52,9 +52,9 @@ def spmv_vector(
             value = tl.load(values + at, mask=is_entry, other=0.0)
             factor = tl.load(x + column.to(tl.int64) * x_row, mask=is_entry, other=0.0)
             total += value.to(sum_type) * factor.to(sum_type)
-        result = tl.sum(total, axis=1) * alpha.to(sum_type)
+        result = tl.sum(total, axis=1) * alpha
         if has_source:
-            result += beta.to(sum_type) * tl.load(source + row.to(tl.int64) * source_row, mask=is_row, other=0.0).to(
+            result += beta * tl.load(source + row.to(tl.int64) * source_row, mask=is_row, other=0.0).to(
                 sum_type
             )
         tl.store(y + row.to(tl.int64) * y_row, result.to(y.dtype.element_ty), mask=is_row)
@@ -70,11 +70,11 @@ def spmv_vector(
             place = column.to(tl.int64)[:, :, None] * x_row + k[None, None, :] * x_column
             factor = tl.load(x + place, mask=is_entry[:, :, None] & is_column[None, None, :], other=0.0)
             wide += value.to(sum_type)[:, :, None] * factor.to(sum_type)
-        results = tl.sum(wide, axis=1) * alpha.to(sum_type)
+        results = tl.sum(wide, axis=1) * alpha
         is_stored = is_row[:, None] & is_column[None, :]
         if has_source:
             from_source = source + row.to(tl.int64)[:, None] * source_row + k[None, :] * source_column
-            results += beta.to(sum_type) * tl.load(from_source, mask=is_stored, other=0.0).to(sum_type)
+            results += beta * tl.load(from_source, mask=is_stored, other=0.0).to(sum_type)
         to = y + row.to(tl.int64)[:, None] * y_row + k[None, :] * y_column
         tl.store(to, results.to(y.dtype.element_ty), mask=is_stored)
 
@@ -113,12 +113,12 @@ def spmv_ell(
         value = tl.load(values + at, mask=is_stored, other=0.0)
         factor = tl.load(x + column, mask=column >= 0, other=0.0)
         total += value.to(sum_type) * factor.to(sum_type)
-    result = tl.sum(total, axis=0) * alpha.to(sum_type)
+    result = tl.sum(total, axis=0) * alpha
     place = tl.program_id(0) * slice_height + lane
     is_row = place < rows
     row = tl.load(row_of + place, mask=is_row, other=0) if is_sorted else place
     if has_source:
-        result += beta.to(sum_type) * tl.load(source + row, mask=is_row, other=0.0).to(sum_type)
+        result += beta * tl.load(source + row, mask=is_row, other=0.0).to(sum_type)
     tl.store(y + row, result.to(y.dtype.element_ty), mask=is_row)
 
 
@@ -177,9 +177,9 @@ def spmv_stale(
                 value = tl.load(values + at, mask=is_entry, other=0.0)
                 factor = tl.load(x + column, mask=is_entry, other=0.0)
                 total += value.to(sum_type) * factor.to(sum_type)
-            result = tl.sum(total, axis=1) * alpha.to(sum_type)
+            result = tl.sum(total, axis=1) * alpha
             if has_source:
-                result += beta.to(sum_type) * tl.load(source + row, mask=is_row, other=0.0).to(sum_type)
+                result += beta * tl.load(source + row, mask=is_row, other=0.0).to(sum_type)
             tl.store(y + row, result.to(y.dtype.element_ty), mask=is_row)
 
 
