@@ -54,9 +54,7 @@ def spmv_vector(
             total += value.to(sum_type) * factor.to(sum_type)
         result = tl.sum(total, axis=1) * alpha
         if has_source:
-            result += beta * tl.load(source + row.to(tl.int64) * source_row, mask=is_row, other=0.0).to(
-                sum_type
-            )
+            result += beta * tl.load(source + row.to(tl.int64) * source_row, mask=is_row, other=0.0).to(sum_type)
         tl.store(y + row.to(tl.int64) * y_row, result.to(y.dtype.element_ty), mask=is_row)
     else:
         k = tl.arange(0, padded_width)
@@ -123,14 +121,15 @@ def spmv_ell(
 
 
 @triton.jit
-def spmv_hash(words, hashes, num_words, programs: tl.constexpr, block: tl.constexpr):
-    """A hash of the words of values and their places: each program's share of a sum modulo 2^64."""
+def spmv_hash(values, hashes, num_values, programs: tl.constexpr, block: tl.constexpr, word_type: tl.constexpr):
+    """A hash of the bits of values and their places: each program's share of a sum modulo 2^64."""
     total = tl.zeros([block], dtype=tl.int64)
     lane = tl.arange(0, block)
-    for first in range(tl.program_id(0) * block, num_words, programs * block):
+    for first in range(tl.program_id(0) * block, num_values, programs * block):
         at = first + lane
-        is_word = at < num_words
-        word = tl.load(words + at, mask=is_word, other=0).to(tl.int64)
+        is_word = at < num_values
+        value = tl.load(values + at, mask=is_word, other=0.0)
+        word = value.to(word_type, bitcast=True).to(tl.int64)
         mixed = (word ^ (at.to(tl.int64) * 0x2545F4914F6CDD1D)) * 0x369DEA0F31A53F85
         mixed = (mixed ^ (mixed >> 29)) * 0x106689D45497FDB5
         total += tl.where(is_word, mixed ^ (mixed >> 32), 0)
@@ -185,3 +184,5 @@ def spmv_stale(
 
 #: Types of sums by the names of dtypes.
 SUMS: dict[str, Any] = {"fp64": tl.float64, "fp32": tl.float32, "bf16": tl.float32, "fp16": tl.float32}
+#: Integers of as many bits as a value, by its bytes.
+WORDS: dict[int, Any] = {8: tl.int64, 4: tl.int32, 2: tl.int16}

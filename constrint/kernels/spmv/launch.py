@@ -215,17 +215,15 @@ def ell_launch(call: SpmvCall, ell: Ell, config: Mapping[str, int]) -> Any:
 #: Programs that hash values, words of each at a time, and rows and lanes of those that compute all rows again.
 HASH_PROGRAMS, HASH_BLOCK, HASH_WARPS = 1024, 2048, 8
 AGAIN_ROWS, AGAIN_LANES = 16, 16
-_WORDS = {8: torch.int64, 4: torch.int32, 2: torch.int16}
 
 
 def hash_launch(values: Tensor, hashes: Tensor) -> Any:
     """The launch that hashes values into (HASH_PROGRAMS,) int64 shares."""
     from constrint.kernels.launch.triton import TritonLaunch
-    from constrint.kernels.spmv.kernel import spmv_hash
+    from constrint.kernels.spmv.kernel import WORDS, spmv_hash
 
-    words = values.view(_WORDS[values.element_size()])
-    arguments: dict[str, Any] = {"words": words, "hashes": hashes, "num_words": words.numel()}
-    arguments |= {"programs": HASH_PROGRAMS, "block": HASH_BLOCK}
+    arguments: dict[str, Any] = {"values": values, "hashes": hashes, "num_values": values.numel()}
+    arguments |= {"programs": HASH_PROGRAMS, "block": HASH_BLOCK, "word_type": WORDS[values.element_size()]}
     return TritonLaunch(spmv_hash, (HASH_PROGRAMS,), arguments, {"num_warps": HASH_WARPS})
 
 

@@ -71,7 +71,7 @@ def _gradients(
     return values_gradient(crow, columns, x, gradient, alpha), of_x
 
 
-@torch.library.register_fake("constrint::spmv")
+@torch.library.register_fake("constrint::spmv")  # type: ignore[untyped-decorator]
 def _fake(
     crow: Tensor, columns: Tensor, values: Tensor, x: Tensor, y: Tensor | None, num_columns: int, alpha: float,
     beta: float,
@@ -79,7 +79,7 @@ def _fake(
     return x.new_empty((crow.shape[0] - 1, *x.shape[1:]))
 
 
-@torch.library.register_fake("constrint::spmv_gradients")
+@torch.library.register_fake("constrint::spmv_gradients")  # type: ignore[untyped-decorator]
 def _fake_gradients(
     crow: Tensor, columns: Tensor, values: Tensor, x: Tensor, gradient: Tensor, num_columns: int, alpha: float
 ) -> tuple[Tensor, Tensor]:
