@@ -1,4 +1,4 @@
-"""What is made of a sparse matrix once: tiles of equal work, panels of columns, sliced ELL. Needs torch.
+"""Arrays that are made of a sparse matrix once: tiles of equal work, panels of columns, sliced ELL. Needs torch.
 
 All of it is computed on the matrix's device; numbers that a launch needs on the host are read together.
 """

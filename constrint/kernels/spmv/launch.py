@@ -254,7 +254,7 @@ def stale_launch(call: SpmvCall, hashes: Tensor, expected: Tensor, flag: Tensor)
 
 
 @dataclass(frozen=True)
-class LibraryLaunch:
+class SparseLibraryLaunch:
     """One call of torch's own operator."""
 
     call: SpmvCall
@@ -275,9 +275,9 @@ class LibraryLaunch:
         raise UnsupportedError("spmv.library: what it launches is the library's secret; there is nothing to compile.")
 
 
-def library_launch(call: SpmvCall) -> LibraryLaunch:
+def library_launch(call: SpmvCall) -> SparseLibraryLaunch:
     """The launch of torch's own operator."""
-    return LibraryLaunch(call)
+    return SparseLibraryLaunch(call)
 
 
 def library_product(matrix: Tensor, x: Tensor, source: Tensor | None, alpha: float, beta: float) -> Tensor:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from constrint.kernels.spmv.op import run_product, values_gradient, x_gradient
+from constrint.kernels.spmv.call import run_product, values_gradient, x_gradient
 from constrint.kernels.spmv.structure import known
 
 #: Matrices by the identity of their arrays, with references to these and their version counters; at most so many.
@@ -32,8 +32,7 @@ def matrix_of(crow: Tensor, columns: Tensor, values: Tensor, num_columns: int) -
     ):
         return entry[2]
     shape = (crow.shape[0] - 1, num_columns)
-    parts = (each.detach() for each in arrays)
-    made = torch.sparse_csr_tensor(*parts, shape, check_invariants=False)
+    made = torch.sparse_csr_tensor(crow.detach(), columns.detach(), values.detach(), shape, check_invariants=False)
     for old in [old for old, (refs, *_) in _MATRICES.items() if any(ref() is None for ref in refs)]:
         del _MATRICES[old]
     if len(_MATRICES) >= CAPACITY:

@@ -37,7 +37,7 @@ Run = Callable[[Tensor, "Tensor | None", float, float], Tensor]
 
 
 class Arrays(NamedTuple):
-    """What the launches of a kernel read of a matrix.
+    """The arrays that the launches of a kernel read of a matrix.
 
     Args:
         tensors: The matrix itself (crow, columns, values), then what the kernel made of it; None for what it lacks.

@@ -1,4 +1,4 @@
-"""What runs the products of one matrix: torch first, then what a trial finds fastest, and copies once they pay.
+"""The products of one matrix: by torch first, then by what a trial finds fastest, and by a copy once it pays.
 
 The first product of a matrix is torch's own, so that a matrix that is used once costs nothing. The second one reads
 the matrix and begins a trial of the kernels that read CSR beside torch's product, which nothing slower than runs. A
@@ -67,7 +67,7 @@ _SETTLED: dict[Hashable, Candidate] = {}
 
 
 class Products:
-    """What runs one kind of products of a matrix.
+    """Runs one kind of products of a matrix.
 
     Args:
         known: The matrix.
@@ -114,7 +114,7 @@ class Products:
         return self.current(x, source, alpha, beta)
 
     def _named(self, kernel: str, config: Config | None) -> Run:
-        """What runs the kernel that the caller names.
+        """A function that runs the kernel that the caller names.
 
         Raises:
             UnsupportedError: When it does not compute the product.

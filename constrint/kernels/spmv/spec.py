@@ -66,7 +66,7 @@ USUAL = (
 
 
 class SpmvSpec(KernelSpec):
-    """What all implementations share: sizes, traffic, inputs and the reference."""
+    """The base of all implementations: sizes, traffic, inputs and the reference."""
 
     operation = "spmv"
     sizes = SIZES
@@ -404,7 +404,7 @@ class PanelSpec(CudaSpmvSpec):
         return panel_cost(gpu, SparseShape.of(workload), columns, blocks_per_sm)
 
 
-class LibrarySpec(SpmvSpec):
+class SparseLibrarySpec(SpmvSpec):
     """The product by the operator of torch, which is cuSPARSE's on NVIDIA's GPUs."""
 
     name = "library"
@@ -445,4 +445,4 @@ class LibrarySpec(SpmvSpec):
 #: Targets of GPUs on which the library was measured.
 MEASURED = "sm_90"
 
-SPECS = (MergeSpec(), PanelSpec(), EllSpec(), VectorSpec(), LibrarySpec())
+SPECS = (MergeSpec(), PanelSpec(), EllSpec(), VectorSpec(), SparseLibrarySpec())

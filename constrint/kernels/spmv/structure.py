@@ -1,4 +1,4 @@
-"""What is known and kept of a sparse matrix: checks, lengths of rows, arrays that kernels read. Needs torch.
+"""Facts and arrays that are kept of a sparse matrix: checks, lengths of rows, arrays of kernels. Needs torch.
 
 What is kept belongs to one matrix, is found by its identity, is freed with it, and is dropped when torch's version
 counter says that the matrix was written: through itself or through `values()` and the like. Memory that the matrix
@@ -62,7 +62,7 @@ class Structure:
     kept: dict[Any, Any] = field(default_factory=dict)
 
     def made(self, key: Any, make: Callable[[], Any]) -> Any:
-        """What was made before under a key, or is made now."""
+        """Return the value that was made under a key, or make it now."""
         if key not in self.kept:
             self.kept[key] = make()
         return self.kept[key]
@@ -226,7 +226,7 @@ _KNOWN: dict[int, tuple[weakref.ref[Tensor], Known]] = {}
 
 
 def known(matrix: Tensor) -> Known:
-    """What is known of a matrix; nothing where torch's counter says that it was written since."""
+    """The facts and arrays of a matrix; none yet where torch's counter says that it was written since."""
     name = id(matrix)
     entry = _KNOWN.get(name)
     if entry is not None and entry[0]() is matrix and entry[1].version == matrix._version:
