@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Mapping
+from ast import literal_eval
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import Any
 
 from constrint.errors import UnknownNameError, UsageError
@@ -16,6 +18,9 @@ MOST_RADIUS = 4
 RIGHT_SIDE = "f"
 #: Offsets of an axis in the order in which bits of a mask and coefficients of `source/kernel.cu` stand for them.
 PLACES = (-1, -2, -3, -4, 1, 2, 3, 4)
+
+#: Stars that are found by their texts, at most.
+CAPACITY = 4096
 
 Offset = tuple[int, ...]
 
@@ -38,6 +43,45 @@ class Star:
         """Axes of the grid."""
         return len(self.terms[0][0])
 
+    @cached_property
+    def text(self) -> str:
+        """The star as a text, by which `of_text` finds it."""
+        text = repr((self.terms, self.right_side))
+        if len(_OF_TEXT) >= CAPACITY:
+            _OF_TEXT.clear()
+        _OF_TEXT[text] = self
+        return text
+
+    @staticmethod
+    def of_text(text: str) -> Star:
+        """The star of a text."""
+        star = _OF_TEXT.get(text)
+        return star if star is not None else Star(*literal_eval(text))
+
+    @cached_property
+    def shape_text(self) -> str:
+        """The offsets as a text: what a kernel in CUDA C++ is compiled for."""
+        return repr([offset for offset, _ in self.terms])
+
+    @cached_property
+    def plain(self) -> tuple[int, list[int], list[float], float]:
+        """Axes, offsets one after the other, factors, and the factor of the right side: arguments of an operator."""
+        offsets = [step for offset, _ in self.terms for step in offset]
+        return self.axes, offsets, [factor for _, factor in self.terms], self.right_side
+
+    @staticmethod
+    def of_plain(axes: int, offsets: Sequence[int], factors: Sequence[float], right_side: float) -> Star:
+        """The star of `plain`."""
+        every = (tuple(offsets[axes * i : axes * (i + 1)]) for i in range(len(factors)))
+        return Star(tuple(zip(every, factors, strict=True)), right_side)
+
+    @cached_property
+    def flat(self) -> Star:
+        """The star of two axes, where it has three and no offset along the slowest one, which is a batch then."""
+        if self.axes == 2 or self.widths[0]:
+            return self
+        return Star(tuple((offset[1:], factor) for offset, factor in self.terms), self.right_side)
+
     @property
     def widths(self) -> tuple[int, ...]:
         """Width of the border along each axis, on both sides: the largest offset along it."""
@@ -56,6 +100,9 @@ class Star:
     def centre(self) -> float | None:
         """The factor of the point itself; None where it has none."""
         return next((factor for offset, factor in self.terms if not any(offset)), None)
+
+
+_OF_TEXT: dict[str, Star] = {}
 
 
 def _ordered(factors: Mapping[Offset, float], right_side: float) -> Star:
@@ -115,9 +162,18 @@ def star_of(stencil: Any, axes: int) -> Star:
         return NAMED[stencil]
     if not isinstance(stencil, Mapping):
         raise UsageError(f"jacobi: stencil maps offsets to factors, got {type(stencil).__name__}.")
+    try:
+        return _parsed(tuple(stencil.items()))
+    except TypeError:  # a factor that has no hash, such as a tensor
+        return _parsed.__wrapped__(tuple(stencil.items()))
+
+
+@lru_cache(maxsize=CAPACITY)
+def _parsed(items: tuple[tuple[Any, Any], ...]) -> Star:
+    """The star of a mapping's items; see `star_of`."""
     factors: dict[Offset, float] = {}
     right_side = 1.0
-    for key, value in stencil.items():
+    for key, value in items:
         factor = _factor(key, value)
         if key == RIGHT_SIDE:
             right_side = factor
