@@ -8,6 +8,8 @@ the reference.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -136,7 +138,16 @@ jacobi.why = _why  # type: ignore[attr-defined]
 def _star_of(stencil: Any, u: Any) -> Star:
     if not isinstance(u, Tensor):
         raise TypeError(f"jacobi: u must be a tensor, got {type(u).__name__}.")
+    if isinstance(stencil, Mapping) and not is_compiling():
+        with suppress(TypeError):  # a factor that has no hash, such as a tensor
+            return _mapped(tuple(stencil.items()))
     return star_of(stencil, u.dim())
+
+
+@lru_cache(maxsize=1024)
+def _mapped(items: tuple[tuple[Any, Any], ...]) -> Star:
+    """The star of a mapping, by its items."""
+    return star_of(dict(items), 0)
 
 
 def _check(
@@ -372,17 +383,18 @@ def _backward(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
 torch.library.register_autograd("constrint::jacobi", _backward, setup_context=_save)
 
 
-def _batched(info: Any, in_dims: Any, u: Tensor, f: Tensor | None, *arguments: Any) -> tuple[Tensor, int]:
-    """The batch becomes the first of the leading axes."""
+def _in_front(info: Any, in_dims: Any, u: Tensor, f: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """u and f with the axis of a batch as the first one."""
 
-    def in_front(t: Tensor, axis: int | None) -> Tensor:
+    def moved(t: Tensor, axis: int | None) -> Tensor:
         return t.expand(info.batch_size, *t.shape) if axis is None else t.movedim(axis, 0)
 
-    every = in_front(u, in_dims[0]), None if f is None else in_front(f, in_dims[1])
-    run: Any = torch.ops.constrint.jacobi
-    if torch._C._are_functorch_transforms_active():
-        run = _Transformed.apply
-    return run(*every, *arguments), 0
+    return moved(u, in_dims[0]), None if f is None else moved(f, in_dims[1])
+
+
+def _batched(info: Any, in_dims: Any, u: Tensor, f: Tensor | None, *arguments: Any) -> tuple[Tensor, int]:
+    """The batch becomes the first of the leading axes."""
+    return torch.ops.constrint.jacobi(*_in_front(info, in_dims, u, f), *arguments), 0
 
 
 torch.library.register_vmap("constrint::jacobi", _batched)
@@ -413,5 +425,6 @@ class _Transformed(torch.autograd.Function):
         return torch.ops.constrint.jacobi(given, of_f, *ctx.arguments)
 
     @staticmethod
-    def vmap(info: Any, in_dims: Any, *arguments: Any) -> Any:
-        return _batched(info, in_dims, *arguments)
+    def vmap(info: Any, in_dims: Any, u: Tensor, f: Tensor | None, *arguments: Any) -> Any:
+        apply: Any = _Transformed.apply
+        return apply(*_in_front(info, in_dims, u, f), *arguments), 0

@@ -7,7 +7,7 @@ import numbers
 from ast import literal_eval
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 
 from constrint.errors import UnknownNameError, UsageError
@@ -63,7 +63,7 @@ class Star:
         """The offsets as a text: what a kernel in CUDA C++ is compiled for."""
         return repr([offset for offset, _ in self.terms])
 
-    @cached_property
+    @property
     def plain(self) -> tuple[int, list[int], list[float], float]:
         """Axes, offsets one after the other, factors, and the factor of the right side: arguments of an operator."""
         offsets = [step for offset, _ in self.terms for step in offset]
@@ -162,18 +162,9 @@ def star_of(stencil: Any, axes: int) -> Star:
         return NAMED[stencil]
     if not isinstance(stencil, Mapping):
         raise UsageError(f"jacobi: stencil maps offsets to factors, got {type(stencil).__name__}.")
-    try:
-        return _parsed(tuple(stencil.items()))
-    except TypeError:  # a factor that has no hash, such as a tensor
-        return _parsed.__wrapped__(tuple(stencil.items()))
-
-
-@lru_cache(maxsize=CAPACITY)
-def _parsed(items: tuple[tuple[Any, Any], ...]) -> Star:
-    """The star of a mapping's items; see `star_of`."""
     factors: dict[Offset, float] = {}
     right_side = 1.0
-    for key, value in items:
+    for key, value in stencil.items():
         factor = _factor(key, value)
         if key == RIGHT_SIDE:
             right_side = factor
