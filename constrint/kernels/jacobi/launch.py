@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -56,7 +57,7 @@ def steps_of_launches(steps: int, most: int) -> list[int]:
 
 
 def grids_in_turn(call: SweepCall, launches: int) -> list[tuple[Tensor, Tensor]]:
-    """What each launch reads and writes: the result and a second grid in turn, so that the last one writes the result."""
+    """Grids that each launch reads and writes: the result and a second one in turn; the last one writes the result."""
     if launches == 1:
         return [(call.u, call.out)]
     second = call.scratch.empty(call.u.shape, call.u.dtype, call.u.device)
@@ -87,13 +88,13 @@ def _check(tile: SweepTile) -> None:
         raise UsageError(f"jacobi.cuda: the halo leaves no useful part of a tile of {tile.width} x {tile.height}.")
     if tile.widths[2] > tile.vector or (tile.is_3d and tile.widths[1] > tile.rows) or tile.values > MOST_VALUES:
         raise UsageError(
-            f"jacobi.cuda: a thread has at least as many elements along an axis as the star's offsets reach, and at most "
-            f"{MOST_VALUES}, got {tile.vector} x {tile.rows}."
+            "jacobi.cuda: a thread has at least as many elements along an axis as the star's offsets reach, and "
+            f"at most {MOST_VALUES}, got {tile.vector} x {tile.rows}."
         )
 
 
 def _launch(
-    gpu: GpuModel, call: SweepCall, tile: SweepTile, chunks: int, grid: tuple[Tensor, Tensor], coefficients: np.void
+    gpu: GpuModel, call: SweepCall, tile: SweepTile, chunks: int, grid: tuple[Tensor, Tensor], coefficients: Any
 ) -> CudaLaunch:
     given, out = grid
     shape = tuple(call.u.shape)

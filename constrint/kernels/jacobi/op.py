@@ -32,7 +32,7 @@ from constrint.kernels.launch.look import look
 from constrint.kernels.launch.plan.recipe import RecordedCall, extent, recipe_of
 from constrint.kernels.launch.plan.scratch import NotedScratch, Scratch
 from constrint.kernels.launch.plan.shape import NotPlannedError
-from constrint.kernels.launch.plan.table import IS_NEW, WANTS_GRAD, PlanTable
+from constrint.kernels.launch.plan.table import IS_NEW, PlanTable
 from constrint.kernels.launch.policy import launch_what_fits, record_what_fits
 from constrint.select.spec import Launch
 from constrint.select.workload import Workload
@@ -247,7 +247,9 @@ def _request(u: Tensor, steps: int, star: Star, kernel: str, config: str) -> Req
     name = decide(request).program.name.removeprefix("jacobi.")
     if name == CUDA and not has_nvrtc():
         if kernel == CUDA:
-            raise UnsupportedError("jacobi.cuda is compiled by NVRTC, which is not installed: pip install 'constrint[cuda]'")
+            raise UnsupportedError(
+                "jacobi.cuda is compiled by NVRTC, which is not installed: pip install 'constrint[cuda]'"
+            )
         name = POINTER
     if name == TORCH:
         raise NotPlannedError("plain PyTorch is chosen")

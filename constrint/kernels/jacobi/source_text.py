@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -64,10 +65,11 @@ def _text() -> str:
     return (FOLDER / "kernel.cu").read_text(encoding="utf-8")
 
 
-def coefficients_of(star: Star, dtype: str) -> np.void:
+def coefficients_of(star: Star, dtype: str) -> Any:
     """A star's factors as the source's `Coefficients`."""
     empty: dict[int, float] = {}
     middle = star.along(1) if star.axes == 3 else empty
     numbers = [by.get(offset, 0.0) for by in (star.along(0), middle, star.along(star.axes - 1)) for offset in PLACES]
     numbers += [star.centre or 0.0, star.right_side]
-    return np.void(np.array(numbers, np.float64 if dtype == "fp64" else np.float32).tobytes())
+    packed: Any = np.void(np.array(numbers, np.float64 if dtype == "fp64" else np.float32).tobytes())
+    return packed

@@ -47,6 +47,7 @@ class SweepSpec(SweepBase):
     operation = "jacobi"
     name = "cuda"
     summary = "u after `steps` sweeps of a star, several of them in one launch, CUDA C++"
+    harmless_spill_bytes = 64  # the assembler spills some to have more blocks on an SM
     actions: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "tile": ("vector", "rows", "lanes", "groups"),
         "steps": ("steps_per_launch",),

@@ -1,4 +1,4 @@
-"""Stars: constant factors of a point's neighbours along the axes of a grid, and the factor of the right side. No torch."""
+"""Stars: constant factors of a point's neighbours along the axes of a grid, and that of the right side. No torch."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def _ordered(factors: Mapping[Offset, float], right_side: float) -> Star:
 
 
 def poisson(axes: int) -> Star:
-    """The sweep of Jacobi's method for -laplace(u) = f on a grid of unit spacing: the mean of neighbours, and f's share.
+    """The sweep of Jacobi's method for -laplace(u) = f on a grid of unit spacing: a mean of neighbours and of f.
 
     Args:
         axes: 2 (five points) or 3 (seven points).
@@ -150,7 +150,7 @@ def star_of(stencil: Any, axes: int) -> Star:
     if stencil is None:
         if axes not in (2, 3):
             raise UsageError(
-                f"jacobi: without a stencil u has two or three axes, got {axes}; name the stencil for a batch of grids, "
+                f"jacobi: without a stencil u has two or three axes, got {axes}; name it for a batch of grids, "
                 'stencil="5-point" or "7-point".'
             )
         return poisson(axes)
