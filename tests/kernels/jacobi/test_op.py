@@ -18,7 +18,7 @@ from torch import Tensor
 import constrint
 from constrint.errors import UnknownNameError, UsageError
 from constrint.hwmodels import load_gpu
-from constrint.kernels.jacobi import jacobi
+from constrint.kernels.jacobi.op import jacobi
 from constrint.kernels.jacobi.launch import SweepCall, steps_of_launches, sweep_launches
 from constrint.kernels.jacobi.shape import SweepTile
 from constrint.kernels.jacobi.sizes import Grid
@@ -53,7 +53,9 @@ def test_the_definition() -> None:
     u, f = grid(4, 5, 6), grid(4, 5, 6, seed=2)
     expected = point_by_point(u, f, {**SEVEN, "f": 1 / 6}, 2)
     torch.testing.assert_close(constrint.jacobi(u, f, 2), expected)
-    torch.testing.assert_close(jacobi(u.expand(2, -1, -1, -1), f.expand(2, -1, -1, -1), 2, stencil="7-point")[1], expected)
+    torch.testing.assert_close(
+        jacobi(u.expand(2, -1, -1, -1), f.expand(2, -1, -1, -1), 2, stencil="7-point")[1], expected
+    )
     torch.testing.assert_close(jacobi(u, torch.zeros_like(u), 2), jacobi(u, None, 2))
     across = u.movedim(0, -1).contiguous().movedim(-1, 0)
     torch.testing.assert_close(jacobi(across, f, 2), expected)
@@ -63,7 +65,8 @@ def test_the_definition() -> None:
 def test_a_grid_that_is_all_border_stays(shape: tuple[int, ...]) -> None:
     u = grid(*shape)
     out = jacobi(u, torch.full_like(u, float("nan")), 3)
-    assert torch.equal(out, u) and out.data_ptr() != u.data_ptr() or not u.numel()
+    assert torch.equal(out, u)
+    assert out.data_ptr() != u.data_ptr() or not u.numel()
     assert torch.equal(jacobi(grid(5, 5), grid(5, 5), 0), grid(5, 5))
 
 
@@ -179,7 +182,9 @@ def test_the_space(sizes: dict[str, int]) -> None:
         widths, is_3d = Grid.of(workload).widths, sizes["nz"] > 1
         for candidate in ranking.candidates:
             tile = SweepTile.of(candidate.config, dtype, widths, is_3d=is_3d)
-            assert tile.used_x >= tile.per_piece and tile.used_y >= 1
+            assert tile.used_x >= tile.per_piece
+            assert tile.used_y >= 1
+            assert candidate.resources is not None
             assert int(tile.smem_bytes) == candidate.resources.smem_bytes <= h200.sm.max_smem_bytes_per_block
             assert candidate.config["steps_per_launch"] in (1, 2, 3, 4, 7)
             assert spec.figures(h200, workload, candidate.config)["useful share of sums"] <= 1

@@ -79,8 +79,7 @@ struct Tile {
         unsigned char* to = ring + slot * SLOT + ((q * PIECES + p) * THREADS + threadIdx.x) * PIECE;
         const element* at = from + (long long)q * nx + p * PER_PIECE;
 #if ALIGNED
-        const bool is_there = is_in && x + p * PER_PIECE < nx;
-        copy_async<PIECE>(to, is_there ? at : whole, is_there);
+        copy_async<PIECE>(to, at, is_in && x + p * PER_PIECE < nx);
 #else
 #pragma unroll
         for (int e = 0; e < PER_PIECE; e++) {
