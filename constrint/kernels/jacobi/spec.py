@@ -1,7 +1,7 @@
 """The parameter space of sweeps in CUDA C++: several steps in a launch; tiles, halos, rings of rows in shared memory.
 
 A tile of `lanes` x `vector` elements and `groups` x `rows` rows walks along the slowest axis. After `steps_per_launch`
-steps the elements of its halo are wrong, which is as wide as so many steps reach: the tile minus twice the halo is
+steps the elements of its halo are wrong, which is as wide as these steps reach: the tile minus twice the halo is
 useful. No torch.
 """
 
@@ -18,7 +18,7 @@ from constrint.errors import UnsupportedError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.jacobi.base import SweepBase
 from constrint.kernels.jacobi.cost import sweep_cost
-from constrint.kernels.jacobi.pointer.spec import PointerSpec
+from constrint.kernels.jacobi.pointer.spec import SweepPointerSpec
 from constrint.kernels.jacobi.shape import ELEMENT_BYTES, MOST_VALUES, SUM_BYTES, SweepTile
 from constrint.kernels.jacobi.sizes import Grid
 from constrint.kernels.launch.cuda.nvrtc import nvrtc_here
@@ -183,4 +183,4 @@ def _most(gpu: GpuModel, warps: Expr, estimated: Expr, least: Expr) -> Expr:
     return maximum(minimum(estimated, most_registers(gpu, warps)), least)
 
 
-SPECS = (SweepSpec(), PointerSpec())
+SPECS = (SweepSpec(), SweepPointerSpec())

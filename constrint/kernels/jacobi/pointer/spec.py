@@ -28,7 +28,7 @@ MOST_ELEMENTS = 32
 OTHER_REGISTERS, PER_ELEMENT = 24, 3
 
 
-class PointerSpec(SweepBase):
+class SweepPointerSpec(SweepBase):
     """One step in a launch; every neighbour is loaded through a pointer."""
 
     name = "pointer"
