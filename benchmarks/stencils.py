@@ -25,7 +25,7 @@ from benchmarks.gemm.used_times import FLUSHED, cold, host, quiet
 from benchmarks.harness.table import Table, attempt, described, print_ratios, read_rows
 from constrint.kernels.jacobi import jacobi
 from constrint.kernels.jacobi.reference import NARROW, sweeps_reference
-from constrint.kernels.jacobi.star import Star, star_of
+from constrint.kernels.jacobi.star import StarStencil, star_of
 
 COLUMNS = (
     *("case", "who", "median_us", "spread_us", "us_per_step", "share", "to_eager", "to_compile", "host_us"),
@@ -59,7 +59,7 @@ class StencilCase:
         return " ".join(filter(None, ("x".join(map(str, self.shape)), self.dtype, f"{self.steps} steps", self.stencil)))
 
     @property
-    def star(self) -> Star:
+    def star(self) -> StarStencil:
         """The star."""
         return star_of(WIDE if self.stencil else None, len(self.shape))
 
@@ -159,7 +159,7 @@ def sweep(u: Tensor, f: Tensor, terms: tuple[tuple[tuple[int, ...], float], ...]
     return out
 
 
-def swept(one: Callable[..., Tensor], u: Tensor, f: Tensor, star: Star, steps: int) -> Tensor:
+def swept(one: Callable[..., Tensor], u: Tensor, f: Tensor, star: StarStencil, steps: int) -> Tensor:
     """Some sweeps."""
     for _ in range(steps):
         u = one(u, f, star.terms, star.right_side)

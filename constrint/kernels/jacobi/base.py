@@ -7,7 +7,7 @@ from typing import Any
 
 from constrint.hwmodels import GpuModel
 from constrint.kernels.jacobi.sizes import DTYPES, OPTIONS, SIZES, Grid
-from constrint.kernels.jacobi.star import Star, poisson, star_of
+from constrint.kernels.jacobi.star import StarStencil, poisson, star_of
 from constrint.select.spec import KernelSpec
 from constrint.select.workload import Workload
 
@@ -23,7 +23,7 @@ class SweepBase(KernelSpec):
     options = OPTIONS
     dtypes = DTYPES
 
-    def star(self, grid: Grid) -> Star:
+    def star(self, grid: Grid) -> StarStencil:
         """The star of a workload: Poisson's, or one with all offsets of a radius, whose factors sum to less than 1."""
         axes = 3 if grid.is_3d else 2
         if grid.radius == 1:

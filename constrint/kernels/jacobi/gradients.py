@@ -19,14 +19,14 @@ import torch
 from torch import Tensor
 
 from constrint.kernels.jacobi.reference import has_inside, inside
-from constrint.kernels.jacobi.star import Star
+from constrint.kernels.jacobi.star import StarStencil
 
 #: Some sweeps of a star: u, f, the star, steps.
-Sweep = Callable[[Tensor, Tensor | None, Star, int], Tensor]
+Sweep = Callable[[Tensor, Tensor | None, StarStencil, int], Tensor]
 
 
 def gradients_of(
-    gradient: Tensor, star: Star, steps: int, sweep: Sweep, *, needs_u: bool, needs_f: bool
+    gradient: Tensor, star: StarStencil, steps: int, sweep: Sweep, *, needs_u: bool, needs_f: bool
 ) -> tuple[Tensor | None, Tensor | None]:
     """Gradients in u and in f for that of the result.
 

@@ -14,7 +14,7 @@ from constrint.errors import UsageError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.jacobi.shape import MOST_VALUES, SweepTile
 from constrint.kernels.jacobi.source_text import coefficients_of, source_of
-from constrint.kernels.jacobi.star import Star
+from constrint.kernels.jacobi.star import StarStencil
 from constrint.kernels.launch.cuda.source_spec import CudaLaunch
 from constrint.kernels.launch.plan.scratch import TORCH_SCRATCH, Scratch
 
@@ -38,12 +38,12 @@ class SweepCall:
     u: Tensor
     f: Tensor | None
     out: Tensor
-    star: Star
+    star: StarStencil
     steps: int
     scratch: Scratch = TORCH_SCRATCH
 
 
-def widths_of(star: Star) -> tuple[int, int, int]:
+def widths_of(star: StarStencil) -> tuple[int, int, int]:
     """Widths of the border along the streaming axis, y and x; 0 for the missing axis of two."""
     slow, *middle, fast = star.widths
     return slow, (middle or [0])[0], fast
@@ -125,6 +125,6 @@ def _launch(
     )
 
 
-def _without_factors(star: Star) -> Star:
+def _without_factors(star: StarStencil) -> StarStencil:
     """The star by which sources are looked up: factors are arguments of the kernel."""
-    return Star(tuple((offset, 1.0) for offset, _ in star.terms), 1.0)
+    return StarStencil(tuple((offset, 1.0) for offset, _ in star.terms), 1.0)

@@ -27,7 +27,7 @@ from constrint.kernels.jacobi.gradients import gradients_of
 from constrint.kernels.jacobi.launch import DTYPE_NAMES, SweepCall
 from constrint.kernels.jacobi.pointer import launch as pointer
 from constrint.kernels.jacobi.reference import has_inside, sweeps_reference
-from constrint.kernels.jacobi.star import NAMED, Star, star_of
+from constrint.kernels.jacobi.star import NAMED, StarStencil, star_of
 from constrint.kernels.launch.look import look
 from constrint.kernels.launch.plan.recipe import RecordedCall, extent, recipe_of
 from constrint.kernels.launch.plan.scratch import NotedScratch, Scratch
@@ -48,7 +48,7 @@ def jacobi(
     f: Tensor | None = None,
     steps: int = 1,
     *,
-    stencil: Mapping[Any, float] | str | Star | None = None,
+    stencil: Mapping[Any, float] | str | StarStencil | None = None,
     out: Tensor | None = None,
     kernel: str = AUTO,
     config: Mapping[str, int] | None = None,
@@ -109,7 +109,7 @@ def _why(
     f: Tensor | None = None,
     steps: int = 1,
     *,
-    stencil: Mapping[Any, float] | str | Star | None = None,
+    stencil: Mapping[Any, float] | str | StarStencil | None = None,
     kernel: str = AUTO,
     gpu: GpuModel | str | None = None,
 ) -> Decision:
@@ -135,7 +135,7 @@ def _why(
 jacobi.why = _why  # type: ignore[attr-defined]
 
 
-def _star_of(stencil: Any, u: Any) -> Star:
+def _star_of(stencil: Any, u: Any) -> StarStencil:
     if not isinstance(u, Tensor):
         raise TypeError(f"jacobi: u must be a tensor, got {type(u).__name__}.")
     if isinstance(stencil, Mapping) and not is_compiling():
@@ -145,13 +145,13 @@ def _star_of(stencil: Any, u: Any) -> Star:
 
 
 @lru_cache(maxsize=1024)
-def _mapped(items: tuple[tuple[Any, Any], ...]) -> Star:
+def _mapped(items: tuple[tuple[Any, Any], ...]) -> StarStencil:
     """The star of a mapping, by its items."""
     return star_of(dict(items), 0)
 
 
 def _check(
-    u: Tensor, f: Tensor | None, steps: int, star: Star, out: Tensor | None, kernel: str, config: Any
+    u: Tensor, f: Tensor | None, steps: int, star: StarStencil, out: Tensor | None, kernel: str, config: Any
 ) -> None:  # fmt: skip
     """Raise for arguments that do not go together; see `jacobi`."""
     if kernel not in (AUTO, *NAMES):
@@ -179,7 +179,7 @@ def _check(
 
 
 def _into(
-    out: Tensor, u: Tensor, f: Tensor | None, steps: int, star: Star, kernel: str, config: Any
+    out: Tensor, u: Tensor, f: Tensor | None, steps: int, star: StarStencil, kernel: str, config: Any
 ) -> Tensor:  # fmt: skip
     """The result in memory of the caller's."""
     if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (u, f, out)):
@@ -203,13 +203,13 @@ def _overlap(one: Tensor, other: Tensor) -> bool:
     return begin < stop and start < end
 
 
-def _is_computed(u: Tensor, steps: int, star: Star, kernel: str) -> bool:
+def _is_computed(u: Tensor, steps: int, star: StarStencil, kernel: str) -> bool:
     """Whether a kernel may run: some point changes, on a GPU."""
     return u.is_cuda and steps > 0 and kernel != TORCH and has_inside(u, star.widths)
 
 
 def request_of(
-    u: Tensor, steps: int, star: Star, kernel: str, config: str, gpu: GpuModel | None = None
+    u: Tensor, steps: int, star: StarStencil, kernel: str, config: str, gpu: GpuModel | None = None
 ) -> Request:  # fmt: skip
     """The request for a call; on the device of its tensors where no GPU is named."""
     here, device = (gpu, None) if gpu is not None else (machine_of(u.device)[0], u.device)
@@ -232,7 +232,7 @@ def _launches(
     return list(pointer.sweep_launches(call, config))
 
 
-def _request(u: Tensor, steps: int, star: Star, kernel: str, config: str) -> Request:
+def _request(u: Tensor, steps: int, star: StarStencil, kernel: str, config: str) -> Request:
     """The request for one kernel, which is refused to this kernel alone.
 
     Raises:
@@ -265,7 +265,7 @@ def _build(tensors: tuple[Tensor | None, ...], extra: Any) -> RecordedCall:
     """
     u, f, *rest = tensors
     text, steps, kernel, config, has_out = extra
-    star = Star.of_text(text)
+    star = StarStencil.of_text(text)
     flat = star.flat
     if u is None or u.dtype not in DTYPE_NAMES or not all(t is None or t.is_contiguous() for t in tensors):
         raise NotPlannedError("a tensor that is not contiguous")
@@ -292,7 +292,7 @@ def _build(tensors: tuple[Tensor | None, ...], extra: Any) -> RecordedCall:
         raise NotPlannedError(str(error)) from error
 
 
-def _fits(u: Tensor, f: Tensor | None, star: Star) -> bool:
+def _fits(u: Tensor, f: Tensor | None, star: StarStencil) -> bool:
     return u.dim() >= star.axes and (f is None or (f.shape == u.shape and f.dtype == u.dtype))
 
 
@@ -311,7 +311,7 @@ def _on_gpu(
     u: Tensor, f: Tensor | None, axes: int, offsets: list[int], factors: list[float], right_side: float, steps: int,
     implementation: str = AUTO, config: str = "",
 ) -> Tensor:  # fmt: skip
-    star = Star.of_plain(axes, offsets, factors, right_side)
+    star = StarStencil.of_plain(axes, offsets, factors, right_side)
     if not _is_computed(u, steps, star.flat, implementation):
         return sweeps_reference(u, f, star, steps)
     given, f = u.contiguous(), None if f is None else f.contiguous()
@@ -324,7 +324,7 @@ def _on_gpu(
     return given
 
 
-def _launched(u: Tensor, f: Tensor | None, star: Star, steps: int, kernel: str, config: str) -> Tensor:
+def _launched(u: Tensor, f: Tensor | None, star: StarStencil, steps: int, kernel: str, config: str) -> Tensor:
     """A call without a plan: launches are observed, or plain PyTorch is chosen."""
     try:
         decision = decide(_request(u, steps, star.flat, kernel, config))
@@ -354,7 +354,7 @@ def _on_cpu(
     u: Tensor, f: Tensor | None, axes: int, offsets: list[int], factors: list[float], right_side: float, steps: int,
     implementation: str = AUTO, config: str = "",
 ) -> Tensor:  # fmt: skip
-    return sweeps_reference(u, f, Star.of_plain(axes, offsets, factors, right_side), steps)
+    return sweeps_reference(u, f, StarStencil.of_plain(axes, offsets, factors, right_side), steps)
 
 
 @torch.library.register_fake("constrint::jacobi")  # type: ignore[untyped-decorator]
@@ -365,14 +365,14 @@ def _fake(u: Tensor, *arguments: Any) -> Tensor:
 def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     # Sweeps are linear: gradients need no value of u or f.
     _, _, *plain, ctx.steps, ctx.kernel, _ = inputs
-    ctx.star = Star.of_plain(*plain)
+    ctx.star = StarStencil.of_plain(*plain)
 
 
 def _backward(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
     needs_u, needs_f, *_ = ctx.needs_input_grad
     kernel = ctx.kernel if ctx.kernel in (AUTO, TORCH) else AUTO
 
-    def sweep(u: Tensor, f: Tensor | None, star: Star, steps: int) -> Tensor:
+    def sweep(u: Tensor, f: Tensor | None, star: StarStencil, steps: int) -> Tensor:
         run: Any = torch.ops.constrint.jacobi
         if not is_compiling() and torch._C._are_functorch_transforms_active():
             run = _Transformed.apply

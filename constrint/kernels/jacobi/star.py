@@ -26,7 +26,7 @@ Offset = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Star:
+class StarStencil:
     """A star stencil: u'(p) = sum over offsets o of factor(o) * u(p + o), plus `right_side` * f(p).
 
     Args:
@@ -53,10 +53,10 @@ class Star:
         return text
 
     @staticmethod
-    def of_text(text: str) -> Star:
+    def of_text(text: str) -> StarStencil:
         """The star of a text."""
         star = _OF_TEXT.get(text)
-        return star if star is not None else Star(*literal_eval(text))
+        return star if star is not None else StarStencil(*literal_eval(text))
 
     @cached_property
     def shape_text(self) -> str:
@@ -70,17 +70,17 @@ class Star:
         return self.axes, offsets, [factor for _, factor in self.terms], self.right_side
 
     @staticmethod
-    def of_plain(axes: int, offsets: Sequence[int], factors: Sequence[float], right_side: float) -> Star:
+    def of_plain(axes: int, offsets: Sequence[int], factors: Sequence[float], right_side: float) -> StarStencil:
         """The star of `plain`."""
         every = (tuple(offsets[axes * i : axes * (i + 1)]) for i in range(len(factors)))
-        return Star(tuple(zip(every, factors, strict=True)), right_side)
+        return StarStencil(tuple(zip(every, factors, strict=True)), right_side)
 
     @cached_property
-    def flat(self) -> Star:
+    def flat(self) -> StarStencil:
         """The star of two axes, where it has three and no offset along the slowest one, which is a batch then."""
         if self.axes == 2 or self.widths[0]:
             return self
-        return Star(tuple((offset[1:], factor) for offset, factor in self.terms), self.right_side)
+        return StarStencil(tuple((offset[1:], factor) for offset, factor in self.terms), self.right_side)
 
     @property
     def widths(self) -> tuple[int, ...]:
@@ -88,7 +88,7 @@ class Star:
         return tuple(max(abs(offset[axis]) for offset, _ in self.terms) for axis in range(self.axes))
 
     @property
-    def mirrored(self) -> Star:
+    def mirrored(self) -> StarStencil:
         """The star with opposite offsets: the transpose inside the border."""
         return _ordered({tuple(-step for step in offset): factor for offset, factor in self.terms}, self.right_side)
 
@@ -102,10 +102,10 @@ class Star:
         return next((factor for offset, factor in self.terms if not any(offset)), None)
 
 
-_OF_TEXT: dict[str, Star] = {}
+_OF_TEXT: dict[str, StarStencil] = {}
 
 
-def _ordered(factors: Mapping[Offset, float], right_side: float) -> Star:
+def _ordered(factors: Mapping[Offset, float], right_side: float) -> StarStencil:
     """The star in the order of `source/kernel.cu`: rows before, the centre, along x, along y, rows behind."""
 
     def rank(offset: Offset) -> tuple[int, ...]:
@@ -117,10 +117,10 @@ def _ordered(factors: Mapping[Offset, float], right_side: float) -> Star:
         return (2, fast) if fast else (3, offset[1])
 
     terms = tuple((offset, factors[offset]) for offset in sorted(factors, key=rank))
-    return Star(terms, right_side)
+    return StarStencil(terms, right_side)
 
 
-def poisson(axes: int) -> Star:
+def poisson(axes: int) -> StarStencil:
     """The sweep of Jacobi's method for -laplace(u) = f on a grid of unit spacing: a mean of neighbours and of f.
 
     Args:
@@ -135,7 +135,7 @@ def poisson(axes: int) -> Star:
 NAMED = {"5-point": poisson(2), "7-point": poisson(3)}
 
 
-def star_of(stencil: Any, axes: int) -> Star:
+def star_of(stencil: Any, axes: int) -> StarStencil:
     """The star that a caller names.
 
     Args:
@@ -154,7 +154,7 @@ def star_of(stencil: Any, axes: int) -> Star:
                 'stencil="5-point" or "7-point".'
             )
         return poisson(axes)
-    if isinstance(stencil, Star):
+    if isinstance(stencil, StarStencil):
         return stencil
     if isinstance(stencil, str):
         if stencil not in NAMED:

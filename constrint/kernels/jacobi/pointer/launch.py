@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from constrint.kernels.jacobi.launch import DTYPE_NAMES, SweepCall, grids_in_turn
-from constrint.kernels.jacobi.star import Star
+from constrint.kernels.jacobi.star import StarStencil
 from constrint.kernels.launch.triton import TritonLaunch
 
 
@@ -49,6 +49,6 @@ def sweep_launches(call: SweepCall, config: Mapping[str, int]) -> list[TritonLau
     ]
 
 
-def before_right_side(star: Star) -> int:
+def before_right_side(star: StarStencil) -> int:
     """Terms of a star that are summed before the right side: all but those of rows behind."""
     return sum(offset[0] <= 0 for offset, _ in star.terms)
