@@ -47,7 +47,7 @@ def drawn_star(draw: random.Random, axes: int) -> dict[Any, float]:
     return {offset: draw.uniform(-1, 1) / len(kept) for offset in kept} | {"f": draw.uniform(-1, 1)}
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(24))
 def test_random_grids(seed: int) -> None:
     """Ragged sizes, addresses that are no multiples of 16 bytes, batches, no right side; twice, and by every kernel."""
     draw = random.Random(seed)
@@ -122,7 +122,7 @@ def test_gradients_and_infinities() -> None:
     gradient = torch.randn(40, 50, dtype=torch.float64)
     expected = torch.autograd.grad(jacobi(u, f, 9), (u, f), gradient)
     on_gpu = [t.detach().cuda().requires_grad_() for t in (u, f)]
-    found = torch.autograd.grad(jacobi(*on_gpu, 9), on_gpu, gradient.cuda())
+    found = torch.autograd.grad(jacobi(on_gpu[0], on_gpu[1], 9), on_gpu, gradient.cuda())
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one.cpu(), other)
     wild = torch.randn(70, 90)
