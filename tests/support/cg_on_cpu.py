@@ -48,7 +48,9 @@ class CpuGrid:
         memory.slots.zero_()
         numbers: list[int] = []
         if isinstance(memory.matrix, Star):
-            numbers += [_bits(value, system.dtype) for value in (memory.matrix.centre, *memory.matrix.neighbours.values())]
+            numbers += [
+                _bits(value, system.dtype) for value in (memory.matrix.centre, *memory.matrix.neighbours.values())
+            ]
             numbers.append(_bits(span.scale, "fp64"))
         else:
             numbers += [_address(t) for t in (*memory.matrix, memory.inverse)]

@@ -80,7 +80,8 @@ def cg_cost(
     # What two halves of an iteration and the next one share stays in the L2 if it fits.
     vectors = 4.0 + (2.0 if system.star is None else 0.0) - saved / 2.0
     footprint = vectors * system.rows * system.element + matrix_bytes(system)
-    hits = np.clip(2.0 - footprint / (L2_SHARE * gpu.memory.l2.size_bytes), 0.0, 1.0)
+    l2_bytes = L2_SHARE * (gpu.memory.l2.size_bytes or 1)
+    hits = np.clip(2.0 - footprint / l2_bytes, 0.0, 1.0)
     rate = dram_bytes_per_s(gpu, DRAM_SHARE)
     dram_s, l2_s = moved * (1.0 - hits) / rate, moved * hits / (rate * L2_OVER_DRAM)
     in_flight = blocks * threads * unroll * LOADS_AT_ONCE * min(system.element, WIDEST_LOAD_BYTES)

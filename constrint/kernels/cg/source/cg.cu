@@ -62,11 +62,12 @@ struct Solver {
   template <class Vector, class Finish>
   __device__ __forceinline__ void products(int step, const Vector& value, const Finish& finish) const {
 #if STENCIL
-    real sums[STEPS_AT_ONCE];
+    decltype(value(0)) sums[STEPS_AT_ONCE];
 #pragma unroll
     for (int u = 0; u < STEPS_AT_ONCE; ++u) {
       const int i = rows.row(step + u);
-      sums[u] = i < rows.end ? matrix.row(i, value(i), value) : static_cast<real>(0);
+      sums[u] = 0;
+      if (i < rows.end) sums[u] = matrix.row(i, value(i), value);
     }
 #pragma unroll
     for (int u = 0; u < STEPS_AT_ONCE; ++u) {
@@ -76,7 +77,7 @@ struct Solver {
     const int lane = threadIdx.x % LANES, first = rows.begin + step * THREADS + static_cast<int>(threadIdx.x) / LANES;
     for (int turn = 0; turn < LANES * STEPS_AT_ONCE; ++turn) {
       const int i = first + turn * (THREADS / LANES);
-      const real sum = matrix.row(i, lane, i < rows.end, value);
+      const auto sum = matrix.row(i, lane, i < rows.end, value);
       if (lane == 0 && i < rows.end) finish(0, i, sum);
     }
 #endif
@@ -88,7 +89,9 @@ struct Solver {
       int step, real (&own)[STEPS_AT_ONCE], bool has_guess, const real* b, real* old, Sums& sums) const {
     if (has_guess) {
       const real* const from = x;
-      products(step, [&](int i) { return from[i]; }, [&](int, int i, real sum) { count(i, b[i] - sum, b[i], sums); });
+      products(
+          step, [&](int i) { return static_cast<double>(from[i]); },
+          [&](int, int i, double sum) { count(i, static_cast<real>(b[i] - sum), b[i], sums); });
     }
 #pragma unroll
     for (int u = 0; u < STEPS_AT_ONCE; ++u) {
@@ -216,7 +219,8 @@ __device__ __forceinline__ void each(Registers& registers, int steps, const Body
   for (int step = KEPT_GROUPS * STEPS_AT_ONCE; step < steps; step += STEPS_AT_ONCE) body(Flag<false>(), step, none);
 }
 
-// x is the guess where `has_guess`, else written. p has two buffers of n. history[i] is r . r after i iterations.
+// x is the guess where `has_guess`, else written. p has two buffers of n. history[i] is r . r after
+// first + i iterations.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) conjugate_gradient(
 #if STENCIL
     COEFFICIENT_PARAMETERS, double scale_of_star,
@@ -291,7 +295,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) conjugate_g
     }
     const double norm = rtol * sqrt(sums.of[2]);
     threshold = norm > atol ? norm : atol;
-    if (writes && first < history_size) history[first] = square;
+    if (writes) history[0] = square;
   }
 
   while (true) {
@@ -329,7 +333,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) conjugate_g
     rho = JACOBI ? sums.of[1] : SCALE * square;
     pending = alpha;
     ++iteration;
-    if (writes && iteration < history_size) history[iteration] = square;
+    if (writes && iteration - first < history_size) history[iteration - first] = square;
   }
 
   const real* const direction = p + (iteration & 1) * static_cast<long long>(n);
@@ -342,9 +346,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) conjugate_g
     meet<1>(sums, meeting, slots, ++number);
     sums.of[0] = 0.0;
     for (int step = 0; step < steps; step += STEPS_AT_ONCE) {
-      solver.products(step, [&](int i) { return x[i]; }, [&](int, int i, real sum) {
-        const real left = b[i] - sum;
-        sums.of[0] += static_cast<double>(left) * left;
+      solver.products(step, [&](int i) { return static_cast<double>(x[i]); }, [&](int, int i, double sum) {
+        const double left = b[i] - sum;
+        sums.of[0] += left * left;
       });
     }
     meet<1>(sums, meeting, slots, ++number);

@@ -1,0 +1,249 @@
+"""Conjugate gradients around anyone's product: a loop in PyTorch, or Triton's vector kernels in a CUDA graph.
+
+Needs torch. A `Task` is a solve; both functions continue it from its x and return how far they came.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from constrint.errors import UsageError
+
+Product = Callable[[Tensor], Tensor]
+
+#: Statuses by the numbers of `source/cg.cu`.
+RUNNING, CONVERGED, MOST, NOT_POSITIVE, NOT_FINITE, PRECONDITIONER = range(6)
+#: Programs of a kernel, elements of one at a time, and warps of one.
+PROGRAMS, BLOCK, WARPS = 512, 1024, 4
+#: Iterations of a CUDA graph, and those that run before it is captured.
+CAPTURED, EAGER = 8, 8
+#: Iterations whose r . r the device keeps.
+MOST_HISTORY = 1 << 20
+#: Numbers of a row of the state.
+STATE = 6
+
+
+@dataclass(frozen=True)
+class Task:
+    """A system and its limits.
+
+    Args:
+        product: The matrix times a vector (n,).
+        b: (n,), contiguous.
+        x: (n,), contiguous: the guess, which becomes the solution.
+        inverse: (n,): the inverse diagonal, or None.
+        precondition: A preconditioner that is no diagonal, or None.
+        threshold: Largest ||r|| of a solution.
+        most: Most iterations.
+    """
+
+    product: Product
+    b: Tensor
+    x: Tensor
+    inverse: Tensor | None
+    precondition: Product | None
+    threshold: float
+    most: int
+
+
+@dataclass(frozen=True)
+class Progress:
+    """End of a recurrence.
+
+    Args:
+        iterations: Iterations of it.
+        status: A number of those above.
+        squares: r . r before the first iteration and after each.
+        curvature: The last p . A p.
+    """
+
+    iterations: int
+    status: int
+    squares: list[float]
+    curvature: float
+
+
+def checked_result(name: str, function: Product, argument: Tensor) -> Tensor:
+    """What a caller's function gives for a vector, as a contiguous vector of the same type.
+
+    Raises:
+        UsageError: When it gives something else.
+    """
+    out = function(argument)
+    if not isinstance(out, Tensor) or out.shape != argument.shape or out.dtype != argument.dtype:
+        got = f"{out.dtype} {tuple(out.shape)}" if isinstance(out, Tensor) else type(out).__name__
+        raise UsageError(f"cg: {name} gives {argument.dtype} {tuple(argument.shape)} for such a vector, got {got}.")
+    if out.device != argument.device:
+        raise UsageError(f"cg: {name} gives a tensor on {argument.device}, got one on {out.device}.")
+    return out.contiguous()
+
+
+def dot(a: Tensor, b: Tensor) -> float:
+    """a . b in fp64."""
+    return float(torch.dot(a.double(), b.double()))
+
+
+def residual_of(task: Task) -> Tensor:
+    """b - A x."""
+    return task.b - checked_result("the operator", task.product, task.x)
+
+
+def run_plain(task: Task, first: Tensor) -> Progress:
+    """Iterate in PyTorch; the host reads both sums of an iteration.
+
+    Args:
+        task: The solve.
+        first: b - A x.
+    """
+    r, x = first.clone(), task.x
+
+    def preconditioned() -> Tensor:
+        if task.inverse is not None:
+            return task.inverse * r
+        return r if task.precondition is None else checked_result("the preconditioner", task.precondition, r)
+
+    square = dot(r, r)
+    squares, curvature, p, before = [square], 0.0, torch.zeros_like(r), 0.0
+    iterations = 0
+    while True:
+        status = _status(square, task, iterations)
+        if status == RUNNING:
+            z = preconditioned()
+            rho = square if z is r else dot(r, z)
+            status = RUNNING if rho > 0 and math.isfinite(rho) else PRECONDITIONER
+        if status != RUNNING:
+            return Progress(iterations, status, squares, curvature)
+        p = z + (rho / before if before else 0.0) * p
+        q = checked_result("the operator", task.product, p)
+        curvature = dot(p, q)
+        if not curvature > 0 or not math.isfinite(curvature):
+            return Progress(iterations, NOT_POSITIVE if math.isfinite(curvature) else NOT_FINITE, squares, curvature)
+        alpha = rho / curvature
+        x.add_(p, alpha=alpha)
+        r.sub_(q, alpha=alpha)
+        before, square = rho, dot(r, r)
+        squares.append(square)
+        iterations += 1
+
+
+def _status(square: float, task: Task, iterations: int) -> int:
+    if not math.isfinite(square):
+        return NOT_FINITE
+    if math.sqrt(square) <= task.threshold:
+        return CONVERGED
+    return MOST if iterations >= task.most else RUNNING
+
+
+def run_triton(task: Task, first: Tensor) -> Progress:
+    """Iterate by Triton's kernels; after a few iterations several of them are one CUDA graph, where it can be captured.
+
+    Args:
+        task: The solve.
+        first: b - A x.
+    """
+    loop = _Loop(task, first)
+    if loop.status != RUNNING:
+        return loop.progress()
+    graph: Any = None
+    tried = False
+    while True:
+        if graph is not None:
+            graph.replay()
+        else:
+            loop.iterate(EAGER)
+        if loop.read() != RUNNING:
+            return loop.progress()
+        if not tried:
+            graph, tried = loop.captured(), True
+
+
+class _Loop:
+    """Tensors of a solve by Triton's kernels."""
+
+    def __init__(self, task: Task, first: Tensor) -> None:
+        self.task, self.r = task, first.clone()
+        square = dot(self.r, self.r)
+        self.status = _status(square, task, 0)
+        self.z = self._preconditioned()
+        rho = square
+        if task.inverse is not None:
+            rho = dot(self.r, task.inverse * self.r)
+        elif self.z is not self.r:
+            rho = dot(self.r, self.z)
+        if self.status == RUNNING and (not rho > 0 or not math.isfinite(rho)):
+            self.status = PRECONDITIONER
+        self.p = (self.z if task.inverse is None else task.inverse * self.r).clone()
+        device = self.r.device
+        self.state = torch.zeros((2, STATE), dtype=torch.float64, device=device)
+        self.state[0] = torch.tensor([rho, square, 0.0, 0.0, float(self.status), task.threshold], device=device)
+        self.partials = torch.zeros((3, PROGRAMS), dtype=torch.float64, device=device)
+        self.history = torch.empty((min(task.most, MOST_HISTORY) + 1,), dtype=torch.float64, device=device)
+        self.history[0] = square
+        self.numbers = self.state[0].tolist()
+
+    def _preconditioned(self) -> Tensor:
+        precondition = self.task.precondition
+        return self.r if precondition is None else checked_result("the preconditioner", precondition, self.r)
+
+    def iterate(self, number: int) -> None:
+        """Enqueue an even number of iterations."""
+        for i in range(number):
+            self._step(self.state[i % 2], self.state[(i + 1) % 2])
+
+    def _step(self, state: Tensor, following: Tensor) -> None:
+        from constrint.kernels.cg.kernel import advance_direction, advance_solution, partial_dot
+
+        task, n = self.task, self.r.numel()
+        curvatures, squares, products = self.partials
+        options = {"BLOCK": BLOCK, "num_warps": WARPS}
+        q = checked_result("the operator", task.product, self.p)
+        partial_dot[(PROGRAMS,)](self.p, q, curvatures, n, **options)
+        inverse, has_inverse = task.inverse, task.inverse is not None
+        sums = (curvatures, squares, products, state)
+        advance_solution[(PROGRAMS,)](
+            task.x, self.r, self.p, q, inverse, *sums, n, HAS_INVERSE=has_inverse, PROGRAMS=PROGRAMS, **options
+        )
+        z = self._preconditioned()
+        if task.precondition is not None:
+            partial_dot[(PROGRAMS,)](self.r, z, products, n, **options)
+        has_products = has_inverse or task.precondition is not None
+        advance_direction[(PROGRAMS,)](
+            self.p, z, inverse, *sums, following, self.history, n, task.most, self.history.numel(),
+            HAS_INVERSE=has_inverse, HAS_PRODUCTS=has_products, PROGRAMS=PROGRAMS, **options,
+        )  # fmt: skip
+
+    def captured(self) -> Any:
+        """A graph of `CAPTURED` iterations; None where the caller's functions cannot be captured."""
+        graph: Any = torch.cuda.CUDAGraph()
+        try:
+            with _quiet_allocator(), torch.cuda.graph(graph):
+                self.iterate(CAPTURED)
+        except RuntimeError:
+            torch.cuda.synchronize()
+            return None
+        return graph
+
+    def read(self) -> int:
+        """Wait, and return the status."""
+        self.numbers = self.state[0].tolist()
+        self.status = int(self.numbers[4])
+        return self.status
+
+    def progress(self) -> Progress:
+        """How far it came."""
+        iterations = int(self.numbers[3])
+        squares = self.history[: iterations + 1].tolist()
+        return Progress(iterations, self.status, squares, self.numbers[2])
+
+
+@contextmanager
+def _quiet_allocator() -> Iterator[None]:
+    torch.cuda.synchronize()
+    yield
