@@ -3,7 +3,7 @@
 
 #if STENCIL
 // Offsets (z, y, x) of the neighbours, without the centre; borders are zero.
-static constexpr int OFFSETS[NUM_OFFSETS][3] = {OFFSET_LIST};
+__device__ static constexpr int OFFSETS[NUM_OFFSETS][3] = {OFFSET_LIST};
 
 struct Operator {
   real centre;
