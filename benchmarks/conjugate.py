@@ -319,7 +319,8 @@ def check() -> int:
                 failures += 1
                 print(
                     f"FAILED {shape} {dtype} csr={is_csr} {preconditioner} {found.status} {found.kernel} "
-                    f"{found.iterations} residual {found.residual:.3g} against {float(left):.3g}, iterate off by {float(error):.3g}"
+                    f"{found.iterations} residual {found.residual:.3g} against {float(left):.3g}, "
+                    f"iterate off by {float(error):.3g}"
                 )
     return failures
 
@@ -368,15 +369,16 @@ def configs_of(case: Case) -> Sequence[Config]:
     element = 8 if case.dtype == torch.float64 else 4
     most = (227 * 1024 - 8192) // element // 2048 * 2048
     axes: dict[str, tuple[int, ...]] = {"threads": (512, 1024), "blocks_per_sm": (1,), "unroll": (1, 2, 4)}
-    if case.is_csr:
-        axes |= {"threads": (256, 512, 1024), "kept_rows": (0, most), "kept_steps": (0,), "lanes": (1, 2, 4)}
-    else:
-        axes |= {"kept_rows": (0, most), "kept_steps": (0, 4, 8), "lanes": (1,)}
-    every = [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
-    several = [{**config, "blocks_per_sm": 2, "kept_rows": min(config["kept_rows"], most // 2)} for config in every]
-    return [c for c in every if c["kept_steps"] % c["unroll"] == 0] + [
-        c for c in several if c["threads"] <= 512 and c["kept_steps"] == 0
+    axes |= {"threads": (256, 512, 1024), "lanes": (1, 2, 4)} if case.is_csr else {"lanes": (1,)}
+    half = -(-case.star.num_rows // 132 // 32) * 32 + 32
+    kept = {(0, 0), (most, 0), (min(half, most), max(0, min(half, most - half)))}
+    every = [
+        {**dict(zip(axes, values, strict=True)), "kept_rows": rows, "kept_x": x}
+        for values in itertools.product(*axes.values())
+        for rows, x in sorted(kept)
     ]
+    several = [{**c, "blocks_per_sm": 2, "kept_rows": min(c["kept_rows"], most // 2)} for c in every if not c["kept_x"]]
+    return every + [config for config in several if config["threads"] <= 512]
 
 
 def main() -> None:

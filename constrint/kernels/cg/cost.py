@@ -2,8 +2,8 @@
 
 A star moves eight vectors in an iteration: r and p read, p written, x read and written; then p and r read, r written.
 A matrix in CSR moves itself and nine vectors: q is written and read, and p is not read again. Rows that shared memory
-holds save r's three (those within the halo of a block's ends are written all the same), or q's two; rows that
-registers hold save x's two. Gathered elements of p and r count once: neighbours come from the caches.
+holds save r's three (those within the halo of a block's ends are written all the same) or q's two, and x's two.
+Gathered elements of p and r count once: neighbours come from the caches.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def cg_cost(
     blocks = np.maximum(1.0, np.minimum(sms * per_sm, np.ceil(system.rows / threads)))
     per_block = np.ceil(system.rows / blocks / ROW_STEP) * ROW_STEP
     busy = np.minimum(1.0, blocks / per_sm / sms)
-    kept_x = np.minimum(1.0, np.asarray(columns["kept_steps"], float) * threads / per_block)
+    kept_x = np.minimum(1.0, np.asarray(columns["kept_x"], float) / per_block)
     saved = shared_words(system, np.asarray(columns["kept_rows"], float), per_block) + 2.0 * kept_x
     words = compulsory_words(system) - saved
     moved = words * system.rows * system.element + matrix_bytes(system)

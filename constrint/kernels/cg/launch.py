@@ -124,7 +124,7 @@ def cg_launch(gpu: GpuModel, memory: Memory, config: Mapping[str, int], span: Sp
     threads = config["threads"]
     blocks = num_blocks(system.rows, gpu.device.sm_count, threads, config["blocks_per_sm"])
     per_block = rows_per_block(system.rows, blocks)
-    kept = min(config["kept_rows"], per_block)
+    kept = {name: min(config[name], per_block) for name in ("kept_rows", "kept_x")}
     real = np.float64 if system.dtype == "fp64" else np.float32
     if system.star is not None:
         coefficients = (system.star.centre, *(system.star.neighbours.values() or ()))
@@ -133,7 +133,7 @@ def cg_launch(gpu: GpuModel, memory: Memory, config: Mapping[str, int], span: Sp
         assert not isinstance(memory.matrix, Star)
         operator = (*memory.matrix, memory.inverse)
     # A block that is smaller than its share of the chip keeps no more than its rows.
-    used = {**config, "kept_rows": kept, "kept_steps": _kept_steps(config, per_block)}
+    used = {**config, **kept}
     return CudaLaunch(
         gpu=gpu,
         source=_source(replace(system, rows=0, nnz=0), tuple(sorted(used.items())), blocks),
@@ -146,14 +146,9 @@ def cg_launch(gpu: GpuModel, memory: Memory, config: Mapping[str, int], span: Sp
             *(np.int32(number) for number in (system.rows, per_block, span.has_guess, span.is_resumed)),
             *(np.int32(number) for number in (span.first, span.last, span.most, memory.history.numel())),
         ),
-        smem_bytes=meeting_bytes(blocks, threads) + kept * system.element,
+        smem_bytes=meeting_bytes(blocks, threads) + sum(kept.values()) * system.element,
         is_cooperative=True,
     )
-
-
-def _kept_steps(config: Mapping[str, int], per_block: int) -> int:
-    steps = -(-per_block // config["threads"])
-    return min(config["kept_steps"], -(-steps // config["unroll"]) * config["unroll"])
 
 
 @lru_cache(maxsize=256)

@@ -202,13 +202,13 @@ class _Loop:
 
         task, n = self.task, self.r.numel()
         curvatures, squares, products = self.partials
-        options = {"BLOCK": BLOCK, "num_warps": WARPS}
+        options = {"block": BLOCK, "num_warps": WARPS}
         q = checked_result("the operator", task.product, self.p)
         partial_dot[(PROGRAMS,)](self.p, q, curvatures, n, **options)
         inverse, has_inverse = task.inverse, task.inverse is not None
         sums = (curvatures, squares, products, state)
         advance_solution[(PROGRAMS,)](
-            task.x, self.r, self.p, q, inverse, *sums, n, HAS_INVERSE=has_inverse, PROGRAMS=PROGRAMS, **options
+            task.x, self.r, self.p, q, inverse, *sums, n, has_inverse=has_inverse, programs=PROGRAMS, **options
         )
         z = self._preconditioned()
         if task.precondition is not None:
@@ -216,7 +216,7 @@ class _Loop:
         has_products = has_inverse or task.precondition is not None
         advance_direction[(PROGRAMS,)](
             self.p, z, inverse, *sums, following, self.history, n, task.most, self.history.numel(),
-            HAS_INVERSE=has_inverse, HAS_PRODUCTS=has_products, PROGRAMS=PROGRAMS, **options,
+            has_inverse=has_inverse, has_products=has_products, programs=PROGRAMS, **options,
         )  # fmt: skip
 
     def captured(self) -> Any:

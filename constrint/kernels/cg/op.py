@@ -1,4 +1,4 @@
-"""`cg`: the method of conjugate gradients for stars on grids, matrices in CSR, dense ones and operators. Needs torch."""
+"""`cg`: the method of conjugate gradients for stars on grids, matrices and operators. Needs torch."""
 
 from __future__ import annotations
 
@@ -70,15 +70,15 @@ def cg(
 ) -> CGResult:
     """Solve A x = b for a symmetric positive definite A by the method of conjugate gradients.
 
-    The iteration ends when the recurrence's ||r|| is at most max(rtol * ||b||, atol). Then b - A x is computed: where it
-    is larger, the iteration starts again from it, so that a result that says "converged" has that residual. A call waits
-    for its result.
+    The iteration ends when the recurrence's ||r|| is at most max(rtol * ||b||, atol). Then b - A x is computed: where
+    it is larger, the iteration starts again from it, so that a result that says "converged" has that residual. A call
+    waits for its result.
 
     Gradients reach b: x is differentiated implicitly, by another solve with A and the same arguments.
 
     Args:
-        matrix: A `Star` or `Poisson` on a grid, which is not stored; a matrix in torch's CSR or a dense one, (n, n); or a
-            function of a vector (n,). That it is symmetric and positive definite is not checked, but for stars' symmetry.
+        matrix: A `Star` or `Poisson` on a grid, which is not stored; a matrix in torch's CSR or a dense one, (n, n);
+            or a function of a vector (n,). Only of stars it is checked that they are symmetric.
         b: (n,), or of a grid's shape; fp64 or fp32.
         x0: The guess, as b; None: 0.
         rtol, atol: The tolerance.

@@ -24,8 +24,8 @@ STATE_SIZE = 8
 REGISTER_BYTES = 4
 #: Registers of an SM, which the launch bounds divide among the threads of all its blocks: of every GPU since sm_50.
 REGISTERS_PER_SM = 65536
-#: Registers of a thread beside those that grow, and for each row that it loads at once: estimated from compiled kernels.
-BASE_REGISTERS, ROW_REGISTERS = 36, 3
+#: Registers of a thread, and more of them for each row that it loads at once: estimated from compiled kernels.
+BASE_REGISTERS, ROW_REGISTERS = 40, 4
 INDEX_BYTES = 4
 LONG_INDEX_BYTES = 8
 
@@ -106,7 +106,7 @@ def registers_of(system: System, v: Any) -> Any:
     """Registers of a thread that the source asks for; the launch bounds may give it fewer."""
     words = system.element // REGISTER_BYTES
     near = len(system.star.neighbours) if system.star is not None else 4
-    return BASE_REGISTERS + words * (v["kept_steps"] + v["unroll"] * (ROW_REGISTERS + near // 2))
+    return BASE_REGISTERS + words * v["unroll"] * (ROW_REGISTERS + near)
 
 
 def macros_of(system: System, config: Mapping[str, int], blocks: int) -> dict[str, int | str]:
@@ -120,7 +120,7 @@ def macros_of(system: System, config: Mapping[str, int], blocks: int) -> dict[st
         "MOST_BLOCKS": blocks,
         "JACOBI": int(system.jacobi),
         "KEPT_ROWS": config["kept_rows"],
-        "KEPT_GROUPS": config["kept_steps"] // config["unroll"],
+        "KEPT_X": config["kept_x"],
         "STEPS_AT_ONCE": config["unroll"],
         "UNROLL": max(2, config["unroll"]),
     }

@@ -13,7 +13,6 @@ from constrint.errors import UnsupportedError, UsageError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.cg.cost import cg_cost, iteration_bytes
 from constrint.kernels.cg.shape import (
-    REGISTER_BYTES,
     REGISTERS_PER_SM,
     ROW_STEP,
     WARP,
@@ -37,7 +36,7 @@ SOURCE = Path(__file__).with_name("source")
 KEPT_STEP = 2048
 #: Shared memory that the driver takes of a block for itself.
 RESERVED_SMEM_BYTES = 1024
-#: Registers that a thread needs beside those of x.
+#: Registers that a thread needs at least.
 LEAST_REGISTERS = 24
 POISSON_ROWS, POISSON_NNZ = 2048 * 2048, 5 * 2048 * 2048
 #: The most iterations of a workload, and the usual number: enough for systems that are dominant in the diagonal.
@@ -69,7 +68,7 @@ class CgSpec(KernelSpec):
     resident_params = ("blocks_per_sm", "threads", "kept_rows")
     actions: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "tile": ("threads", "blocks_per_sm", "lanes"),
-        "pipeline": ("unroll", "kept_rows", "kept_steps"),
+        "pipeline": ("unroll", "kept_rows", "kept_x"),
     }
 
     @cached_property
@@ -93,14 +92,15 @@ class CgSpec(KernelSpec):
         system = system_of(workload)
         most = gpu.sm.max_smem_bytes_per_block // system.element // KEPT_STEP * KEPT_STEP
         what = "r of a star stays in shared memory" if system.star is not None else "q stays in shared memory"
+        kept = tuple(range(most, -1, -KEPT_STEP))
         lanes = (1,) if system.star is not None else (1, 2, 4, 8, 16, 32)
         return (
             Param("threads", (512, 1024, 256, 128), "threads of a block", "whole warps; the registers decide"),
             Param(
                 "blocks_per_sm", (1, 2, 4), "resident blocks of an SM", "more blocks hide barriers of others", "b/sm"
             ),
-            Param("kept_rows", tuple(range(most, -1, -KEPT_STEP)), "rows of a block in shared memory", what, "kept"),
-            Param("kept_steps", (0, 4, 8, 16), "rows of a thread whose x stays in registers", "a few registers", "xr"),
+            Param("kept_rows", kept, "rows of a block whose r or q stays in shared memory", what, "kept"),
+            Param("kept_x", kept, "rows of a block whose x stays in shared memory", "x is read and written", "kept x"),
             Param("unroll", (2, 4, 1), "rows that a thread loads at once", "loads in flight", "un"),
             Param("lanes", lanes, "threads of a row", "a warp's share; a star has no rows in memory", "ln"),
         )
@@ -117,20 +117,16 @@ class CgSpec(KernelSpec):
         rows = ceildiv(system.rows, self._blocks(gpu, system, v))
         because = "a block keeps no more rows than it has"
         yield Rule(v["kept_rows"] <= rows + KEPT_STEP + ROW_STEP, "kept_rows", because, REDUNDANT)
-        steps = v["kept_steps"] * v["threads"] <= rows + 4 * v["threads"]
-        yield Rule(steps, "kept_steps", "a thread keeps no more rows than it has", REDUNDANT)
-        words = system.element // REGISTER_BYTES
-        live = v["threads"] * per_sm * (words * v["kept_steps"] + LEAST_REGISTERS) <= REGISTERS_PER_SM
+        yield Rule(v["kept_x"] <= rows + KEPT_STEP + ROW_STEP, "kept_x", because, REDUNDANT)
+        live = v["threads"] * per_sm * LEAST_REGISTERS <= REGISTERS_PER_SM
         yield Rule(live, "resident_registers", "all blocks of the grid wait for each other", CERTAIN)
-        whole = v["kept_steps"] % v["unroll"] == 0
-        yield Rule(whole, "kept_whole", "rows are loaded in groups", CERTAIN)
 
     def _blocks(self, gpu: GpuModel, system: System, v: Vars) -> Any:
         return minimum(gpu.device.sm_count * v["blocks_per_sm"], ceildiv(system.rows, v["threads"]))
 
     def _smem(self, gpu: GpuModel, system: System, v: Vars) -> Any:
         most = gpu.device.sm_count * v["blocks_per_sm"]
-        return meeting_bytes(most, v["threads"]) + v["kept_rows"] * system.element
+        return meeting_bytes(most, v["threads"]) + (v["kept_rows"] + v["kept_x"]) * system.element
 
     def use(self, gpu: GpuModel, workload: Workload, v: Vars) -> BlockUse:
         """Warps, registers and shared memory of one block."""

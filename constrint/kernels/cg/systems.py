@@ -154,6 +154,7 @@ def guess_of(x0: Any, b: Tensor) -> Tensor | None:
         raise TypeError(f"cg: x0 is a tensor, got {type(x0).__name__}.")
     if x0.shape != b.shape or x0.dtype != b.dtype or x0.device != b.device:
         raise RuntimeError(
-            f"cg: x0 is as b, {b.dtype} {tuple(b.shape)} on {b.device}, got {x0.dtype} {tuple(x0.shape)} on {x0.device}."
+            f"cg: x0 is as b, {b.dtype} {tuple(b.shape)} on {b.device}, "
+            f"got {x0.dtype} {tuple(x0.shape)} on {x0.device}."
         )
     return x0.detach().reshape(-1).clone()

@@ -20,7 +20,9 @@ struct Operator {
       const bool inside = (dx == 0 || static_cast<unsigned>(x + dx) < static_cast<unsigned>(NX)) &&
                           (dy == 0 || static_cast<unsigned>(y + dy) < static_cast<unsigned>(NY)) &&
                           (dz == 0 || static_cast<unsigned>(z + dz) < static_cast<unsigned>(NZ));
-      near[o] = inside ? value(i + (dz * NY + dy) * NX + dx) : static_cast<Sum>(0);
+      // Without a branch: a point outside reads the row's own element instead.
+      const Sum there = value(inside ? i + (dz * NY + dy) * NX + dx : i);
+      near[o] = inside ? there : static_cast<Sum>(0);
     }
     Sum sum = centre * own;
 #pragma unroll
