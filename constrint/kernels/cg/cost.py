@@ -20,6 +20,8 @@ from constrint.select.spec import Columns
 
 #: Vectors that an iteration moves: of a star, and of a matrix in CSR beside the matrix.
 STAR_WORDS, CSR_WORDS, JACOBI_WORDS = 8, 9, 2
+#: Vectors of an iteration by a product and three kernels.
+PLAIN_WORDS = 13
 #: Share of the data sheet's bandwidth that streams reach.
 DRAM_SHARE = 0.86
 #: Share of the L2 that holds what an iteration reads again, and its rate over the DRAM's: assumed.

@@ -24,10 +24,9 @@ from constrint.kernels.cg.shape import (
     meeting_bytes,
     num_blocks,
     rows_per_block,
-    star_of,
 )
-from constrint.kernels.cg.spec import ITERATIONS
 from constrint.kernels.cg.star import Star
+from constrint.kernels.cg.workload import iterations_of, star_of
 from constrint.kernels.launch.cuda.nvrtc import CudaSource
 from constrint.kernels.launch.cuda.source_spec import CudaLaunch
 from constrint.kernels.launch.fill import FillLaunch
@@ -165,7 +164,7 @@ def solve_launches(
     """The launches of a workload's iterations from x = 0: a fill of the barrier's memory, and the solve."""
     star = star_of(workload)
     matrix = star if star is not None else (inputs["starts"], inputs["columns"], inputs["values"])
-    number = workload.options.get("iterations", ITERATIONS)
+    number = iterations_of(workload)
     blocks = num_blocks(workload.sizes["rows"], gpu.device.sm_count, config["threads"], config["blocks_per_sm"])
     memory = memory_of(inputs["b"], x, matrix, number + 1, blocks, inputs.get("inverse"))
     scale = 1.0 / star.centre if star is not None and workload.options.get("jacobi") else 1.0

@@ -15,19 +15,18 @@ import torch
 from torch import Tensor
 
 from constrint.errors import UsageError
+from constrint.kernels.cg.vectors.launch import STATE, SUMS, Vectors
 
 Product = Callable[[Tensor], Tensor]
 
 #: Statuses by the numbers of `source/cg.cu`.
 RUNNING, CONVERGED, MOST, NOT_POSITIVE, NOT_FINITE, PRECONDITIONER = range(6)
 #: Programs of a kernel, elements of one at a time, and warps of one.
-PROGRAMS, BLOCK, WARPS = 512, 1024, 4
+OPTIONS = {"programs": 512, "block": 1024, "num_warps": 4}
 #: Iterations of a CUDA graph, and those that run before it is captured.
 CAPTURED, EAGER = 8, 8
 #: Iterations whose r . r the device keeps.
 MOST_HISTORY = 1 << 20
-#: Numbers of a row of the state.
-STATE = 6
 
 
 @dataclass(frozen=True)
@@ -171,22 +170,23 @@ class _Loop:
         self.task, self.r = task, first.clone()
         square = dot(self.r, self.r)
         self.status = _status(square, task, 0)
-        self.z = self._preconditioned()
+        z = self._preconditioned()
         rho = square
         if task.inverse is not None:
             rho = dot(self.r, task.inverse * self.r)
-        elif self.z is not self.r:
-            rho = dot(self.r, self.z)
+        elif z is not self.r:
+            rho = dot(self.r, z)
         if self.status == RUNNING and (not rho > 0 or not math.isfinite(rho)):
             self.status = PRECONDITIONER
-        self.p = (self.z if task.inverse is None else task.inverse * self.r).clone()
         device = self.r.device
-        self.state = torch.zeros((2, STATE), dtype=torch.float64, device=device)
-        self.state[0] = torch.tensor([rho, square, 0.0, 0.0, float(self.status), task.threshold], device=device)
-        self.partials = torch.zeros((3, PROGRAMS), dtype=torch.float64, device=device)
-        self.history = torch.empty((min(task.most, MOST_HISTORY) + 1,), dtype=torch.float64, device=device)
-        self.history[0] = square
-        self.numbers = self.state[0].tolist()
+        state = torch.zeros((2, STATE), dtype=torch.float64, device=device)
+        self.numbers = [rho, square, 0.0, 0.0, float(self.status), task.threshold]
+        state[0] = torch.tensor(self.numbers, dtype=torch.float64, device=device)
+        partials = torch.zeros((SUMS, OPTIONS["programs"]), dtype=torch.float64, device=device)
+        history = torch.empty((min(task.most, MOST_HISTORY) + 1,), dtype=torch.float64, device=device)
+        history[0] = square
+        first_p = (z if task.inverse is None else task.inverse * self.r).clone()
+        self.vectors = Vectors(task.x, self.r, first_p, task.inverse, state, partials, history)
 
     def _preconditioned(self) -> Tensor:
         precondition = self.task.precondition
@@ -195,29 +195,18 @@ class _Loop:
     def iterate(self, number: int) -> None:
         """Enqueue an even number of iterations."""
         for i in range(number):
-            self._step(self.state[i % 2], self.state[(i + 1) % 2])
+            self._step(i % 2)
 
-    def _step(self, state: Tensor, following: Tensor) -> None:
-        from constrint.kernels.cg.kernel import advance_direction, advance_solution, partial_dot
-
-        task, n = self.task, self.r.numel()
-        curvatures, squares, products = self.partials
-        options = {"block": BLOCK, "num_warps": WARPS}
-        q = checked_result("the operator", task.product, self.p)
-        partial_dot[(PROGRAMS,)](self.p, q, curvatures, n, **options)
-        inverse, has_inverse = task.inverse, task.inverse is not None
-        sums = (curvatures, squares, products, state)
-        advance_solution[(PROGRAMS,)](
-            task.x, self.r, self.p, q, inverse, *sums, n, has_inverse=has_inverse, programs=PROGRAMS, **options
-        )
+    def _step(self, turn: int) -> None:
+        task, vectors = self.task, self.vectors
+        q = checked_result("the operator", task.product, vectors.p)
+        vectors.curvature(q, OPTIONS).run()
+        vectors.solution(q, vectors.state[turn], OPTIONS).run()
         z = self._preconditioned()
         if task.precondition is not None:
-            partial_dot[(PROGRAMS,)](self.r, z, products, n, **options)
-        has_products = has_inverse or task.precondition is not None
-        advance_direction[(PROGRAMS,)](
-            self.p, z, inverse, *sums, following, self.history, n, task.most, self.history.numel(),
-            has_inverse=has_inverse, has_products=has_products, programs=PROGRAMS, **options,
-        )  # fmt: skip
+            vectors.dot(vectors.r, z, 2, OPTIONS).run()
+        has_products = task.inverse is not None or task.precondition is not None
+        vectors.direction(z, turn, task.most, OPTIONS, has_products=has_products).run()
 
     def captured(self) -> Any:
         """A graph of `CAPTURED` iterations; None where the caller's functions cannot be captured."""
@@ -232,14 +221,14 @@ class _Loop:
 
     def read(self) -> int:
         """Wait, and return the status."""
-        self.numbers = self.state[0].tolist()
+        self.numbers = self.vectors.state[0].tolist()
         self.status = int(self.numbers[4])
         return self.status
 
     def progress(self) -> Progress:
         """How far it came."""
         iterations = int(self.numbers[3])
-        squares = self.history[: iterations + 1].tolist()
+        squares = self.vectors.history[: iterations + 1].tolist()
         return Progress(iterations, self.status, squares, self.numbers[2])
 
 

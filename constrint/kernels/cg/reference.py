@@ -8,9 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from constrint.kernels.cg.shape import star_of
-from constrint.kernels.cg.spec import ITERATIONS
 from constrint.kernels.cg.star import Star
+from constrint.kernels.cg.workload import iterations_of, star_of
 from constrint.select.workload import Workload
 
 DTYPES = {"fp64": torch.float64, "fp32": torch.float32}
@@ -100,7 +99,7 @@ def _banded(workload: Workload, dtype: torch.dtype, device: Any) -> dict[str, Te
 def reference_of(workload: Workload, inputs: dict[str, Any]) -> Tensor:
     """The iterate of a workload in fp64."""
     b = inputs["b"].double()
-    star, number = star_of(workload), workload.options.get("iterations", ITERATIONS)
+    star, number = star_of(workload), iterations_of(workload)
     if star is not None:
         return plain_iterations(lambda p: apply_star(star, p), b, None, number)[0]
     matrix = csr_of(inputs, torch.float64)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from constrint.kernels.cg.star import Star
-from constrint.select.workload import ELEMENT_BYTES, Workload
+from constrint.select.workload import ELEMENT_BYTES
 
 WARP = 32
 #: Rows of a block are multiples of this, so that vectors of a block begin at whole sectors.
@@ -55,35 +55,6 @@ class System:
     def element(self) -> int:
         """Bytes of an element of a vector."""
         return ELEMENT_BYTES[self.dtype]
-
-
-def star_of(workload: Workload) -> Star | None:
-    """The star of a workload: `points` of it along the axes, nearest first; None for a matrix in CSR.
-
-    It is strictly dominant in the diagonal, so that a fixed number of iterations has one answer in every precision.
-    """
-    nx, ny = workload.options.get("nx", 0), workload.options.get("ny", 0)
-    if not nx:
-        return None
-    rows = workload.sizes["rows"]
-    shape = (nx,) if nx == rows else (rows // nx, nx) if ny in (0, rows // nx) else (rows // (nx * ny), ny, nx)
-    sides = {(0,) * len(shape): 0.0}
-    reach = workload.options.get("reach", 1)
-    for axis, size in enumerate(shape):
-        for step in range(1, min(reach, size - 1) + 1):
-            for sign in (-1, 1):
-                sides[tuple(sign * step if other == axis else 0 for other in range(len(shape)))] = -1.0 / step
-    sides[(0,) * len(shape)] = 2.0 * sum(map(abs, sides.values())) or 1.0
-    return Star(shape, sides)
-
-
-def system_of(workload: Workload) -> System:
-    """The system of a workload."""
-    options = workload.options
-    wide = LONG_INDEX_BYTES if options.get("long", 0) else INDEX_BYTES
-    star = star_of(workload)
-    jacobi = bool(options.get("jacobi", 0)) and star is None
-    return System(workload.sizes["rows"], workload.dtype, star, workload.sizes["nnz"], jacobi, wide, wide)
 
 
 def num_blocks(rows: int, sms: int, threads: int, blocks_per_sm: int) -> int:

@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 
 from numpy.typing import NDArray
 
-from constrint.errors import UnsupportedError, UsageError
+from constrint.errors import UnsupportedError
 from constrint.hwmodels import GpuModel
-from constrint.kernels.cg.cost import cg_cost, iteration_bytes
+from constrint.kernels.cg.cost import cg_cost
 from constrint.kernels.cg.shape import (
     REGISTERS_PER_SM,
     ROW_STEP,
@@ -19,17 +19,17 @@ from constrint.kernels.cg.shape import (
     System,
     meeting_bytes,
     registers_of,
-    star_of,
-    system_of,
 )
+from constrint.kernels.cg.vectors.spec import VectorsSpec
+from constrint.kernels.cg.workload import SystemSpec, check_system, iterations_of, system_of
 from constrint.kernels.launch.cuda.nvrtc import nvrtc_here
 from constrint.model import ceildiv, minimum
 from constrint.model.constraint import CERTAIN, REDUNDANT
 from constrint.select.candidate import Config
 from constrint.select.cost import CostColumns
 from constrint.select.limits import BlockUse
-from constrint.select.spec import Columns, KernelSpec, Launch, Param, Rule, Vars
-from constrint.select.workload import Size, Workload
+from constrint.select.spec import Columns, Launch, Param, Rule, Vars
+from constrint.select.workload import Workload
 
 SOURCE = Path(__file__).with_name("source")
 #: Rows in shared memory come in steps of this.
@@ -38,33 +38,13 @@ KEPT_STEP = 2048
 RESERVED_SMEM_BYTES = 1024
 #: Registers that a thread needs at least.
 LEAST_REGISTERS = 24
-POISSON_ROWS, POISSON_NNZ = 2048 * 2048, 5 * 2048 * 2048
-#: The most iterations of a workload, and the usual number: enough for systems that are dominant in the diagonal.
-MOST_ITERATIONS, ITERATIONS = 10_000, 16
-
-SIZES = (
-    Size("rows", POISSON_ROWS, "rows of the matrix"),
-    Size("nnz", POISSON_NNZ, "stored elements of a matrix in CSR; points of a star come from the grid"),
-)
-OPTIONS = (
-    Size("nx", 0, "points along x of a grid whose star is the matrix; 0: a matrix in CSR", 0),
-    Size("ny", 0, "points along y of a grid; 0: all that rows and nx leave", 0),
-    Size("reach", 1, "neighbours of a star on each side of a point along an axis", 1, 4),
-    Size("jacobi", 0, "1: the inverse diagonal preconditions", 0, 1),
-    Size("long", 0, "1: indices of a matrix in CSR have 64 bits", 0, 1),
-    Size("iterations", ITERATIONS, "iterations of the launch", 1, MOST_ITERATIONS),
-)
 
 
-class CgSpec(KernelSpec):
+class CgSpec(SystemSpec):
     """Conjugate gradients whose iterations all run in one launch, for a matrix in CSR or a star on a grid."""
 
-    operation = "cg"
     name = "cuda"
     summary = "iterations of conjugate gradients in one launch, two barriers of the grid each, CUDA C++"
-    sizes = SIZES
-    options = OPTIONS
-    dtypes = ("fp64", "fp32")
     resident_params = ("blocks_per_sm", "threads", "kept_rows")
     actions: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "tile": ("threads", "blocks_per_sm", "lanes"),
@@ -142,26 +122,6 @@ class CgSpec(KernelSpec):
         """See `cost.py`."""
         return cg_cost(gpu, system_of(workload), iterations_of(workload), columns, blocks_per_sm)
 
-    def roofline_s(self, gpu: GpuModel, workload: Workload) -> float:
-        """Bytes that iterations move where the chip holds no vector, at the DRAM's bandwidth of the data sheet."""
-        return self.moved_bytes(workload) / gpu.memory.dram.bandwidth_bytes_per_s
-
-    def moved_bytes(self, workload: Workload) -> int:
-        """Bytes of all iterations where the chip holds no vector."""
-        return iteration_bytes(system_of(workload)) * iterations_of(workload)
-
-    def check_memory(self, gpu: GpuModel, workload: Workload) -> None:
-        """Raise InfeasibleError where matrix and vectors do not fit the GPU's memory."""
-        super().check_memory(
-            gpu, Workload(self.operation, workload.sizes, workload.dtype, {**workload.options, "iterations": 1})
-        )
-
-    def num_operations(self, workload: Workload) -> int:
-        """2 for each element of the matrix and 10 for each row, in every iteration."""
-        star, s = star_of(workload), workload.sizes
-        nnz = s["nnz"] if star is None else s["rows"] * (len(star.neighbours) + 1)
-        return iterations_of(workload) * (2 * nnz + 10 * s["rows"])
-
     def assumptions(self, gpu: GpuModel, workload: Workload) -> tuple[str, ...]:
         """What the model assumes."""
         return (
@@ -169,27 +129,7 @@ class CgSpec(KernelSpec):
             "neighbours and columns of gathered vectors come from the caches",
         )
 
-    def usual_workloads(self, gpu: GpuModel) -> Iterable[Workload]:
-        """Poisson's equation in two and in three dimensions, as a star and in CSR."""
-        for nx, ny, rows in ((2048, 2048, 2048**2), (128, 128, 128**3), (1024, 1024, 1024**2)):
-            yield Workload("cg", {"rows": rows, "nnz": 5 * rows}, "fp64", {"nx": nx, "ny": ny})
-        yield Workload("cg", {"rows": POISSON_ROWS, "nnz": POISSON_NNZ}, "fp64")
-
-    def num_terms(self, workload: Workload) -> int:
-        """Roundings of a solution: those of the last few iterations of a system that is dominant in the diagonal."""
-        return 16 * iterations_of(workload)
-
     # Launch and check. Needs torch.
-
-    def inputs(self, gpu: GpuModel, workload: Workload, *, device: Any = "meta", seed: int = 0) -> dict[str, Any]:
-        """b (n,), and the matrix in CSR: starts, columns, values, and inverse with Jacobi."""
-        from constrint.kernels.cg.reference import random_inputs
-
-        return random_inputs(workload, device=device, seed=seed)
-
-    def outputs(self, gpu: GpuModel, workload: Workload, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """x (n,), empty."""
-        return {"x": inputs["b"].new_empty(inputs["b"].shape)}
 
     def launches(
         self, gpu: GpuModel, workload: Workload, config: Config, inputs: Mapping[str, Any], outputs: Mapping[str, Any]
@@ -199,32 +139,5 @@ class CgSpec(KernelSpec):
 
         return solve_launches(gpu, workload, config, inputs, outputs["x"])
 
-    def reference(self, workload: Workload, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """The same iterate in fp64."""
-        from constrint.kernels.cg.reference import reference_of
 
-        return {"x": reference_of(workload, dict(inputs))}
-
-
-def iterations_of(workload: Workload) -> int:
-    """Iterations of a workload's launch."""
-    return workload.options.get("iterations", ITERATIONS)
-
-
-def check_system(workload: Workload) -> None:
-    """Refuse sizes that are no system.
-
-    Raises:
-        UsageError: When a grid's extents do not divide the rows, and for more elements than a matrix has.
-    """
-    rows, nnz = workload.sizes["rows"], workload.sizes["nnz"]
-    nx, ny = workload.options.get("nx", 0), workload.options.get("ny", 0)
-    if nx and rows % (nx * max(1, ny)):
-        raise UsageError(f"cg: a grid of nx={nx} and ny={ny} has no {rows} points; rows are a multiple of nx * ny.")
-    if ny and not nx:
-        raise UsageError("cg: a grid has ny where it has nx.")
-    if not nx and nnz > rows * rows:
-        raise UsageError(f"cg: a matrix of {rows} rows has no {nnz} elements.")
-
-
-SPECS = (CgSpec(),)
+SPECS = (CgSpec(), VectorsSpec())

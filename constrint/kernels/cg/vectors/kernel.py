@@ -56,8 +56,8 @@ def advance_solution(
 
 @triton.jit
 def advance_direction(
-    p, z, inverse, curvatures, squares, products, state, following, history, n, most, history_size, has_inverse: tl.constexpr,
-    has_products: tl.constexpr, programs: tl.constexpr, block: tl.constexpr,
+    p, z, inverse, curvatures, squares, products, state, following, history, n, most, history_size,
+    has_inverse: tl.constexpr, has_products: tl.constexpr, programs: tl.constexpr, block: tl.constexpr,
 ):  # fmt: skip
     """p = z + beta p, beta = new rho / rho; program 0 writes the state that follows."""
     program, step = tl.program_id(0), tl.num_programs(0) * block
