@@ -30,7 +30,7 @@ from torch import Tensor
 
 from benchmarks.harness.device import gpu_here
 from benchmarks.harness.table import Table, attempt, described
-from constrint.kernels.cg import Poisson, Star, cg
+from constrint.kernels.cg import Poisson, StarMatrix, cg
 from constrint.kernels.cg.cost import iteration_bytes
 from constrint.kernels.cg.launch import Span, cg_launch, memory_of
 from constrint.kernels.cg.reference import apply_star, plain_iterations
@@ -55,7 +55,7 @@ class Case:
     is_csr: bool = False
 
     @property
-    def star(self) -> Star:
+    def star(self) -> StarMatrix:
         """The star of the matrix."""
         return Poisson(self.shape)
 
@@ -87,7 +87,7 @@ CHECKED = (
 )
 
 
-def csr_of_star(star: Star, dtype: torch.dtype) -> Tensor:
+def csr_of_star(star: StarMatrix, dtype: torch.dtype) -> Tensor:
     """The matrix of a star in CSR with int32 indices, on the GPU."""
     nz, ny, nx = star.extents
     rows = torch.arange(star.num_rows, device="cuda")
@@ -105,7 +105,7 @@ def csr_of_star(star: Star, dtype: torch.dtype) -> Tensor:
     return torch.sparse_csr_tensor(starts.int(), every[there].int(), filled[there], (n, n))
 
 
-def sliced_product(star: Star) -> Callable[[Tensor], Tensor]:
+def sliced_product(star: StarMatrix) -> Callable[[Tensor], Tensor]:
     """The product by slices of a padded grid, as one would write it for torch.compile."""
 
     def product(v: Tensor) -> Tensor:
@@ -139,7 +139,7 @@ def torch_loop(product: Callable[[Tensor], Tensor], b: Tensor) -> Run:
     return run
 
 
-def compiled_loop(star: Star, b: Tensor) -> Run:
+def compiled_loop(star: StarMatrix, b: Tensor) -> Run:
     """The same with one compiled function an iteration: product, both sums and all updates fused as inductor can."""
     product = sliced_product(star)
 
@@ -249,7 +249,7 @@ def copy_bytes_per_s() -> float:
 def system_of(case: Case, matrix: Any) -> System:
     """The system of a case, for its bytes."""
     dtype = "fp64" if case.dtype == torch.float64 else "fp32"
-    if isinstance(matrix, Star):
+    if isinstance(matrix, StarMatrix):
         return System(matrix.num_rows, dtype, matrix)
     return System(matrix.shape[0], dtype, None, matrix.values().numel())
 
@@ -329,7 +329,7 @@ def sweep(case: Case, table: Table, rate: float, configs: Sequence[Config], unti
     """Time configurations of the CUDA kernel, by launches of two numbers of iterations."""
     gpu, matrix = gpu_here(), case.matrix()
     b = torch.randn((case.star.num_rows,), device="cuda", dtype=torch.float64).to(case.dtype)
-    held = matrix if isinstance(matrix, Star) else (matrix.crow_indices(), matrix.col_indices(), matrix.values())
+    held = matrix if isinstance(matrix, StarMatrix) else (matrix.crow_indices(), matrix.col_indices(), matrix.values())
     memory = memory_of(b, torch.empty_like(b), held, MANY + 1, 64 * 132)
     best_us = 1e6 * iteration_bytes(system_of(case, matrix)) / rate
 

@@ -9,8 +9,8 @@ from constrint.lazy import lazily
 if TYPE_CHECKING:
     from constrint.kernels.cg.op import cg
     from constrint.kernels.cg.result import CGResult
-    from constrint.kernels.cg.star import Poisson, Star
+    from constrint.kernels.cg.star import Poisson, StarMatrix
 
-__all__ = ["CGResult", "Poisson", "Star", "cg"]
+__all__ = ["CGResult", "Poisson", "StarMatrix", "cg"]
 
-__getattr__ = lazily(__name__, {"op": ("cg",), "result": ("CGResult",), "star": ("Poisson", "Star")})
+__getattr__ = lazily(__name__, {"op": ("cg",), "result": ("CGResult",), "star": ("Poisson", "StarMatrix")})

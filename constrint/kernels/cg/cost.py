@@ -69,7 +69,7 @@ def shared_words(system: System, kept: Any, per_block: Any) -> Any:
 def cg_cost(
     gpu: GpuModel, system: System, iterations: int, columns: Columns, blocks_per_sm: NDArray[Any]
 ) -> CostColumns:
-    """Predicted time of a launch of so many iterations, per configuration."""
+    """Predicted time of a launch of a number of iterations, per configuration."""
     threads, per_sm, unroll = (np.asarray(columns[name], float) for name in ("threads", "blocks_per_sm", "unroll"))
     sms = gpu.device.sm_count
     blocks = np.maximum(1.0, np.minimum(sms * per_sm, np.ceil(system.rows / threads)))

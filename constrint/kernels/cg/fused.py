@@ -10,9 +10,9 @@ from torch import Tensor
 from constrint.choose import Decision, Request, decide
 from constrint.errors import UnsupportedError, UsageError
 from constrint.kernels.cg.launch import DTYPE_NAMES, Span, cg_launch, memory_of
-from constrint.kernels.cg.loop import RUNNING, Progress
+from constrint.kernels.cg.loop import RUNNING, Recurrence
 from constrint.kernels.cg.shape import STATE_SIZE, num_blocks
-from constrint.kernels.cg.star import Star
+from constrint.kernels.cg.star import StarMatrix
 from constrint.kernels.cg.systems import LinearSystem
 from constrint.kernels.launch.cuda.nvrtc import nvrtc_version
 from constrint.kernels.launch.device import gpu_of
@@ -54,7 +54,7 @@ def workload_of_call(system: LinearSystem, *, is_jacobi: bool) -> Workload:
     """The workload for which a configuration is chosen."""
     rows, matrix = system.b.numel(), system.matrix
     dtype = DTYPE_NAMES[system.b.dtype]
-    if isinstance(matrix, Star):
+    if isinstance(matrix, StarMatrix):
         _, ny, nx = matrix.extents
         options = {"nx": nx} | ({"ny": ny} if len(matrix.shape) == 3 else {})
         reach = max((max(map(abs, offset)) for offset in matrix.offsets), default=1)
@@ -93,7 +93,9 @@ class FusedSolve:
         history = min(most, ITERATIONS_OF_LAUNCH) + 1
         self._memory = memory_of(system.b, x, system.matrix, history, blocks, inverse)
 
-    def run(self, rtol: float, atol: float, first: int, most: int, *, has_guess: bool) -> tuple[Progress, float, float]:
+    def run(
+        self, rtol: float, atol: float, first: int, most: int, *, has_guess: bool
+    ) -> tuple[Recurrence, float, float]:
         """Iterate from x until the recurrence ends; the progress, ||b - A x|| and the threshold."""
         squares: list[float] = []
         begun = first
@@ -107,7 +109,7 @@ class FusedSolve:
             ended = int(state[5])
             squares += seen[(1 if span.is_resumed else 0) : ended - begun + 1]
             if int(state[6]) != RUNNING:
-                progress = Progress(ended - first, int(state[6]), squares, state[7])
+                progress = Recurrence(ended - first, int(state[6]), squares, state[7])
                 return progress, _root(state[3]), state[4]
             begun = ended
 
@@ -126,7 +128,7 @@ class FusedSolve:
     @property
     def is_star(self) -> bool:
         """Whether the matrix is a star."""
-        return isinstance(self._system.matrix, Star)
+        return isinstance(self._system.matrix, StarMatrix)
 
 
 def _root(square: float) -> float:

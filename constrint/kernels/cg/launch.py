@@ -25,8 +25,8 @@ from constrint.kernels.cg.shape import (
     num_blocks,
     rows_per_block,
 )
-from constrint.kernels.cg.star import Star
-from constrint.kernels.cg.workload import iterations_of, star_of
+from constrint.kernels.cg.sizes import iterations_of, star_of
+from constrint.kernels.cg.star import StarMatrix
 from constrint.kernels.launch.cuda.nvrtc import CudaSource
 from constrint.kernels.launch.cuda.source_spec import CudaLaunch
 from constrint.kernels.launch.fill import FillLaunch
@@ -37,7 +37,7 @@ DTYPE_NAMES = {torch.float64: "fp64", torch.float32: "fp32"}
 
 
 @dataclass(frozen=True)
-class Memory:
+class SolveMemory:
     """Tensors of a solve.
 
     Args:
@@ -45,7 +45,7 @@ class Memory:
         x: (n,): the guess, then the solution.
         r, q: (n,); q only for a matrix in CSR.
         p: (2, n).
-        slots: Memory of the barrier, int64; zeroed before every launch.
+        slots: SolveMemory of the barrier, int64; zeroed before every launch.
         state: (8,), fp64; see `StateField` of `source/cg.cu`.
         history: fp64: r . r after each iteration.
         matrix: A star, or row starts, columns and values of a matrix in CSR.
@@ -60,14 +60,14 @@ class Memory:
     slots: Tensor
     state: Tensor
     history: Tensor
-    matrix: Star | tuple[Tensor, Tensor, Tensor]
+    matrix: StarMatrix | tuple[Tensor, Tensor, Tensor]
     inverse: Tensor | None = None
 
     @property
     def system(self) -> System:
-        """What the kernel is compiled for."""
+        """The system that the kernel is compiled for."""
         rows, dtype = self.b.numel(), DTYPE_NAMES[self.b.dtype]
-        if isinstance(self.matrix, Star):
+        if isinstance(self.matrix, StarMatrix):
             return System(rows, dtype, self.matrix)
         starts, columns, values = self.matrix
         sizes = (LONG_INDEX_BYTES if t.dtype == torch.int64 else INDEX_BYTES for t in (starts, columns))
@@ -101,23 +101,23 @@ class Span:
 def memory_of(
     b: Tensor,
     x: Tensor,
-    matrix: Star | tuple[Tensor, Tensor, Tensor],
+    matrix: StarMatrix | tuple[Tensor, Tensor, Tensor],
     num_history: int,
     most_blocks: int,
     inverse: Tensor | None = None,
-) -> Memory:
+) -> SolveMemory:
     """Allocate the tensors of a solve."""
     n, device = b.numel(), b.device
     doubles = torch.empty((STATE_SIZE + num_history,), dtype=torch.float64, device=device)
     slots = torch.empty((SLOT_SETS * BLOCK_WORDS * most_blocks,), dtype=torch.int64, device=device)
-    is_star = isinstance(matrix, Star)
+    is_star = isinstance(matrix, StarMatrix)
     vectors = torch.empty((3 if is_star else 4, n), dtype=b.dtype, device=device)
     q = None if is_star else vectors[3]
     state, history = doubles[:STATE_SIZE], doubles[STATE_SIZE:]
-    return Memory(b, x, vectors[2], q, vectors[:2], slots, state, history, matrix, inverse)
+    return SolveMemory(b, x, vectors[2], q, vectors[:2], slots, state, history, matrix, inverse)
 
 
-def cg_launch(gpu: GpuModel, memory: Memory, config: Mapping[str, int], span: Span) -> CudaLaunch:
+def cg_launch(gpu: GpuModel, memory: SolveMemory, config: Mapping[str, int], span: Span) -> CudaLaunch:
     """State one launch; its slots have to be zero when it runs."""
     system = memory.system
     threads = config["threads"]
@@ -129,7 +129,7 @@ def cg_launch(gpu: GpuModel, memory: Memory, config: Mapping[str, int], span: Sp
         coefficients = (system.star.centre, *(system.star.neighbours.values() or ()))
         operator: tuple[Any, ...] = (*map(real, coefficients), np.float64(span.scale))
     else:
-        assert not isinstance(memory.matrix, Star)
+        assert not isinstance(memory.matrix, StarMatrix)
         operator = (*memory.matrix, memory.inverse)
     # A block that is smaller than its share of the chip keeps no more than its rows.
     used = {**config, **kept}

@@ -1,6 +1,6 @@
 """Conjugate gradients around anyone's product: a loop in PyTorch, or Triton's vector kernels in a CUDA graph.
 
-Needs torch. A `Task` is a solve; both functions continue it from its x and return how far they came.
+Needs torch. A `CgTask` is a solve; both functions continue it from its x and return how far they came.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MOST_HISTORY = 1 << 20
 
 
 @dataclass(frozen=True)
-class Task:
+class CgTask:
     """A system and its limits.
 
     Args:
@@ -53,7 +53,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Progress:
+class Recurrence:
     """End of a recurrence.
 
     Args:
@@ -70,7 +70,7 @@ class Progress:
 
 
 def checked_result(name: str, function: Product, argument: Tensor) -> Tensor:
-    """What a caller's function gives for a vector, as a contiguous vector of the same type.
+    """The result of a caller's function for a vector, as a contiguous vector of the same type.
 
     Raises:
         UsageError: When it gives something else.
@@ -89,12 +89,12 @@ def dot(a: Tensor, b: Tensor) -> float:
     return float(torch.dot(a.double(), b.double()))
 
 
-def residual_of(task: Task) -> Tensor:
+def residual_of(task: CgTask) -> Tensor:
     """b - A x."""
     return task.b - checked_result("the operator", task.product, task.x)
 
 
-def run_plain(task: Task, first: Tensor) -> Progress:
+def run_plain(task: CgTask, first: Tensor) -> Recurrence:
     """Iterate in PyTorch; the host reads both sums of an iteration.
 
     Args:
@@ -118,12 +118,12 @@ def run_plain(task: Task, first: Tensor) -> Progress:
             rho = square if z is r else dot(r, z)
             status = RUNNING if rho > 0 and math.isfinite(rho) else PRECONDITIONER
         if status != RUNNING:
-            return Progress(iterations, status, squares, curvature)
+            return Recurrence(iterations, status, squares, curvature)
         p = z + (rho / before if before else 0.0) * p
         q = checked_result("the operator", task.product, p)
         curvature = dot(p, q)
         if not curvature > 0 or not math.isfinite(curvature):
-            return Progress(iterations, NOT_POSITIVE if math.isfinite(curvature) else NOT_FINITE, squares, curvature)
+            return Recurrence(iterations, NOT_POSITIVE if math.isfinite(curvature) else NOT_FINITE, squares, curvature)
         alpha = rho / curvature
         x.add_(p, alpha=alpha)
         r.sub_(q, alpha=alpha)
@@ -132,7 +132,7 @@ def run_plain(task: Task, first: Tensor) -> Progress:
         iterations += 1
 
 
-def _status(square: float, task: Task, iterations: int) -> int:
+def _status(square: float, task: CgTask, iterations: int) -> int:
     if not math.isfinite(square):
         return NOT_FINITE
     if math.sqrt(square) <= task.threshold:
@@ -140,7 +140,7 @@ def _status(square: float, task: Task, iterations: int) -> int:
     return MOST if iterations >= task.most else RUNNING
 
 
-def run_triton(task: Task, first: Tensor) -> Progress:
+def run_triton(task: CgTask, first: Tensor) -> Recurrence:
     """Iterate by Triton's kernels; after a few iterations several of them are one CUDA graph, where it can be captured.
 
     Args:
@@ -166,7 +166,7 @@ def run_triton(task: Task, first: Tensor) -> Progress:
 class _Loop:
     """Tensors of a solve by Triton's kernels."""
 
-    def __init__(self, task: Task, first: Tensor) -> None:
+    def __init__(self, task: CgTask, first: Tensor) -> None:
         self.task, self.r = task, first.clone()
         square = dot(self.r, self.r)
         self.status = _status(square, task, 0)
@@ -225,11 +225,11 @@ class _Loop:
         self.status = int(self.numbers[4])
         return self.status
 
-    def progress(self) -> Progress:
+    def progress(self) -> Recurrence:
         """How far it came."""
         iterations = int(self.numbers[3])
         squares = self.vectors.history[: iterations + 1].tolist()
-        return Progress(iterations, self.status, squares, self.numbers[2])
+        return Recurrence(iterations, self.status, squares, self.numbers[2])
 
 
 @contextmanager

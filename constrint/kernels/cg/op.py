@@ -18,14 +18,14 @@ from constrint.kernels.cg.loop import (
     MOST,
     NOT_FINITE,
     NOT_POSITIVE,
-    Progress,
-    Task,
+    CgTask,
+    Recurrence,
     residual_of,
     run_plain,
     run_triton,
 )
 from constrint.kernels.cg.result import CGResult
-from constrint.kernels.cg.star import Star
+from constrint.kernels.cg.star import StarMatrix
 from constrint.kernels.cg.systems import (
     JACOBI,
     LinearSystem,
@@ -46,7 +46,7 @@ MOST_RESTARTS, LEAST_GAIN = 10, 0.5
 
 @dataclass(frozen=True)
 class Options:
-    """What a call asks for, checked."""
+    """The options of a call, checked."""
 
     rtol: float
     atol: float
@@ -77,7 +77,7 @@ def cg(
     Gradients reach b: x is differentiated implicitly, by another solve with A and the same arguments.
 
     Args:
-        matrix: A `Star` or `Poisson` on a grid, which is not stored; a matrix in torch's CSR or a dense one, (n, n);
+        matrix: A `StarMatrix` or `Poisson` on a grid, which is not stored; a matrix in CSR or a dense one, (n, n);
             or a function of a vector (n,). Only of stars it is checked that they are symmetric.
         b: (n,), or of a grid's shape; fp64 or fp32.
         x0: The guess, as b; None: 0.
@@ -140,7 +140,7 @@ def _solved(system: LinearSystem, guess: Tensor | None, options: Options, shape:
     x = torch.zeros_like(system.b) if guess is None else guess
     inverse = None
     if options.preconditioner == JACOBI:
-        is_star = isinstance(system.matrix, Star)
+        is_star = isinstance(system.matrix, StarMatrix)
         inverse = system.inverse() if not is_star or kernel != OWN else None
     if kernel == OWN:
         try:
@@ -177,12 +177,12 @@ def _has_triton() -> bool:
 def _by_cuda(
     system: LinearSystem, x: Tensor, inverse: Tensor | None, options: Options, has_guess: bool, shape: Any
 ) -> CGResult:
-    star = system.matrix if isinstance(system.matrix, Star) else None
+    star = system.matrix if isinstance(system.matrix, StarMatrix) else None
     is_scaled = star is not None and options.preconditioner == JACOBI
     scale = (1.0 / star.centre if star.centre else math.inf) if star is not None and is_scaled else 1.0
     solve = FusedSolve(system, x, inverse, scale, options.config, options.most)
 
-    def run(first: int, *, goes_on: bool) -> tuple[Progress, float, float]:
+    def run(first: int, *, goes_on: bool) -> tuple[Recurrence, float, float]:
         return solve.run(options.rtol, options.atol, first, options.most, has_guess=has_guess or goes_on)
 
     return _finished(run, x, options.most, OWN, shape)
@@ -200,8 +200,8 @@ def _by_loop(
     function = own if callable(own) else None
     run_one = run_triton if kernel == TRITON else run_plain
 
-    def run(first: int, *, goes_on: bool) -> tuple[Progress, float, float]:
-        task = Task(system.product, b, x, inverse, function, threshold, options.most - first)
+    def run(first: int, *, goes_on: bool) -> tuple[Recurrence, float, float]:
+        task = CgTask(system.product, b, x, inverse, function, threshold, options.most - first)
         start = b if norm == 0.0 or not b.numel() else residual_of(task)
         progress = run_one(task, start)
         left = start if norm == 0.0 or not b.numel() else residual_of(task)
@@ -236,7 +236,7 @@ def _finished(run: Any, x: Tensor, most: int, kernel: str, shape: Any) -> CGResu
     return CGResult(x.reshape(shape), iterations, residual, history, said, kernel)
 
 
-def _said(status: int, progress: Progress, residual: float, threshold: float, *, stagnates: bool) -> str:
+def _said(status: int, progress: Recurrence, residual: float, threshold: float, *, stagnates: bool) -> str:
     if stagnates:
         return f"breakdown: rounding keeps the residual at {residual:.3g}, above the tolerance {threshold:.3g}"
     if status == CONVERGED:

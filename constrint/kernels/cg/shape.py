@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from constrint.kernels.cg.star import Star
+from constrint.kernels.cg.star import StarMatrix
 from constrint.select.workload import ELEMENT_BYTES
 
 WARP = 32
@@ -32,7 +32,7 @@ LONG_INDEX_BYTES = 8
 
 @dataclass(frozen=True)
 class System:
-    """What the kernel is compiled for, beside a configuration.
+    """A system as the kernel is compiled for it, beside a configuration.
 
     Args:
         rows: Rows of the matrix.
@@ -45,7 +45,7 @@ class System:
 
     rows: int
     dtype: str
-    star: Star | None = None
+    star: StarMatrix | None = None
     nnz: int = 0
     jacobi: bool = False
     row_bytes: int = INDEX_BYTES
@@ -64,7 +64,7 @@ def num_blocks(rows: int, sms: int, threads: int, blocks_per_sm: int) -> int:
 
 
 def rows_per_block(rows: int, blocks: int) -> int:
-    """Rows of a block of so many."""
+    """Rows of a block where a number of blocks share all rows."""
     return -(-rows // (blocks * ROW_STEP)) * ROW_STEP
 
 

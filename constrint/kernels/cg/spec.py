@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from constrint.errors import UnsupportedError
 from constrint.hwmodels import GpuModel
+from constrint.kernels.cg.base import SystemSpec
 from constrint.kernels.cg.cost import cg_cost
 from constrint.kernels.cg.shape import (
     REGISTERS_PER_SM,
@@ -20,8 +21,8 @@ from constrint.kernels.cg.shape import (
     meeting_bytes,
     registers_of,
 )
+from constrint.kernels.cg.sizes import check_system, iterations_of, system_of
 from constrint.kernels.cg.vectors.spec import VectorsSpec
-from constrint.kernels.cg.workload import SystemSpec, check_system, iterations_of, system_of
 from constrint.kernels.launch.cuda.nvrtc import nvrtc_here
 from constrint.model import ceildiv, minimum
 from constrint.model.constraint import CERTAIN, REDUNDANT
@@ -123,7 +124,7 @@ class CgSpec(SystemSpec):
         return cg_cost(gpu, system_of(workload), iterations_of(workload), columns, blocks_per_sm)
 
     def assumptions(self, gpu: GpuModel, workload: Workload) -> tuple[str, ...]:
-        """What the model assumes."""
+        """Assumed times and shares."""
         return (
             "a barrier of the grid takes 1.6 us; of the L2 60 % hold what is read again, at 1.6 times the DRAM's rate",
             "neighbours and columns of gathered vectors come from the caches",

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from constrint.errors import UnknownNameError, UnsupportedError, UsageError
 from constrint.kernels.cg.reference import apply_star
-from constrint.kernels.cg.star import Star
+from constrint.kernels.cg.star import StarMatrix
 
 Product = Callable[[Tensor], Tensor]
 DTYPES = (torch.float64, torch.float32)
@@ -33,7 +33,7 @@ class LinearSystem:
     """
 
     product: Product
-    matrix: Star | tuple[Tensor, Tensor, Tensor] | None
+    matrix: StarMatrix | tuple[Tensor, Tensor, Tensor] | None
     b: Tensor
     diagonal: Callable[[], Tensor] | None
 
@@ -61,7 +61,7 @@ def system_of_call(matrix: Any, b: Any) -> LinearSystem:
         raise TypeError(f"cg: b is a tensor, got {type(b).__name__}.")
     if b.dtype not in DTYPES or b.layout != torch.strided:
         raise RuntimeError(f"cg: b is a dense tensor of float64 or float32, got {b.layout} of {b.dtype}.")
-    if isinstance(matrix, Star):
+    if isinstance(matrix, StarMatrix):
         if tuple(b.shape) not in (matrix.shape, (matrix.num_rows,)):
             raise RuntimeError(f"cg: b has the grid's shape {matrix.shape} or is flat, got {tuple(b.shape)}.")
         flat = b.reshape(-1).contiguous()
@@ -70,7 +70,7 @@ def system_of_call(matrix: Any, b: Any) -> LinearSystem:
         raise RuntimeError(f"cg: b is a vector, got {tuple(b.shape)}; each right-hand side is a call of its own.")
     if not isinstance(matrix, Tensor):
         if not callable(matrix):
-            raise TypeError(f"cg: the matrix is a tensor, a Star or a function, got {type(matrix).__name__}.")
+            raise TypeError(f"cg: the matrix is a tensor, a StarMatrix or a function, got {type(matrix).__name__}.")
         return LinearSystem(matrix, None, b.contiguous(), None)
     return _of_tensor(matrix, b)
 

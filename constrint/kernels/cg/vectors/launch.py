@@ -12,7 +12,7 @@ from torch import Tensor
 from constrint.errors import UsageError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.cg.reference import apply_star, csr_of
-from constrint.kernels.cg.workload import star_of
+from constrint.kernels.cg.sizes import star_of
 from constrint.kernels.launch.triton import TritonLaunch
 from constrint.select.candidate import CompiledKernel
 from constrint.select.workload import Workload
@@ -23,7 +23,7 @@ SUMS = 3
 
 
 @dataclass(frozen=True)
-class Call:
+class LibraryCall:
     """A launch that is no kernel of ours: a product of the library, or the start of a solve.
 
     Args:
@@ -132,10 +132,10 @@ def workload_launches(
     partials = made[2 * STATE : 2 * STATE + SUMS * config["programs"]].view(SUMS, -1)
     vectors = Vectors(x, torch.empty_like(b), torch.empty_like(b), inverse, state, partials, made[-number - 1 :])
     q = torch.empty_like(b)
-    launches: list[Any] = [Call(lambda: start(vectors, b))]
+    launches: list[Any] = [LibraryCall(lambda: start(vectors, b))]
     for i in range(number):
         launches += [
-            Call(lambda: q.copy_(product(vectors.p))),
+            LibraryCall(lambda: q.copy_(product(vectors.p))),
             vectors.curvature(q, config),
             vectors.solution(q, state[i % 2], config),
             vectors.direction(vectors.r, i % 2, number, config, has_products=inverse is not None),

@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from constrint.hwmodels import GpuModel
+from constrint.kernels.cg.base import SystemSpec
 from constrint.kernels.cg.cost import PLAIN_WORDS, matrix_bytes
 from constrint.kernels.cg.shape import System
-from constrint.kernels.cg.workload import SystemSpec, check_system, iterations_of, system_of
+from constrint.kernels.cg.sizes import check_system, iterations_of, system_of
 from constrint.model.constraint import REDUNDANT
 from constrint.select.candidate import Config
 from constrint.select.cost import CostColumns, launch_s, streaming_cost
@@ -85,7 +86,7 @@ class VectorsSpec(SystemSpec):
         return CostColumns(number * step_s + launches_s, parts | {"launches": launches_s})
 
     def assumptions(self, gpu: GpuModel, workload: Workload) -> tuple[str, ...]:
-        """What the model assumes."""
+        """Assumed traffic of the library's product."""
         return ("the library's product moves the matrix and two vectors, at the DRAM's rate",)
 
     # Launch. Needs torch and triton.
