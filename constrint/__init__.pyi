@@ -19,6 +19,7 @@ from constrint.hwmodels import (
     occupancy as occupancy,
 )
 from constrint.kernels.jacobi.op import jacobi as jacobi
+from constrint.kernels.cg import CGResult as CGResult, Poisson as Poisson, StarMatrix as StarMatrix, cg as cg
 from constrint.kernels.axpy.op import axpy as axpy
 from constrint.kernels.gemv.op import gemv as gemv
 from constrint.kernels.launch.autotune import autotune as autotune, space as space
