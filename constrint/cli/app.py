@@ -48,6 +48,7 @@ COMMANDS = (
     "compile",
     "tune",
     "propose",
+    "evaluate",
     "records",
     "docs",
 )
