@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from constrint.answers.table import Column, Page, Table
+from constrint.answers.table import EXTRA, Column, Page, Table
 from constrint.cli.completion import complete_gpu
 from constrint.cli.output import Output, printing, refuse_existing, write_file
 from constrint.cli.run import Progress
@@ -28,7 +28,7 @@ COLUMNS = (
     Column("suggestion", meaning="the file", is_text=True, importance=100),
     *(Column(gate, meaning="yes, NO, or nothing where it was not judged", is_text=True) for gate in GATES),
     Column("speed_up", "speed-up", meaning="over plain PyTorch", importance=90, show="{:.2f}".format),
-    Column("message", "reason", meaning="why it is refused", is_text=True, wraps=True, importance=52),
+    Column("message", "reason", meaning="why it is refused", is_text=True, wraps=True, importance=EXTRA),
 )
 PROMPT_COLUMNS = (
     Column("kernel", is_text=True, importance=100),
@@ -36,11 +36,11 @@ PROMPT_COLUMNS = (
     Column("suggestions", "n", meaning="suggestions", importance=80),
     Column("right", meaning="suggestions that no gate refuses", is_text=True, importance=85),
     Column("rubric", meaning="0 to 1, of the six-kernel study (arXiv 2306.15121)", is_text=True, importance=100),
-    Column("level", meaning="the rubric in words", is_text=True, importance=75),
+    Column("level", meaning="the rubric in words", is_text=True, importance=45),
     Column("pass_at_1", "pass@1", meaning="the chance that one suggestion is right", is_text=True, importance=95),
     Column("pass_at_1_interval", "95 %", meaning="the interval of pass@1", is_text=True, importance=94),
     Column("pass_at_10", "pass@10", meaning="that one of ten is; needs ten suggestions", is_text=True, importance=93),
-    Column("pass_at_10_interval", "95 % of 10", meaning="the interval of pass@10", is_text=True, importance=60),
+    Column("pass_at_10_interval", "95 % of 10", meaning="the interval of pass@10", is_text=True, importance=EXTRA),
     Column("fast_1", meaning="share that is right and faster than plain PyTorch", is_text=True, importance=92),
 )
 
@@ -62,9 +62,7 @@ def evaluate(
     ] = None,
     gpu: Annotated[
         str | None,
-        typer.Option(
-            "--gpu", help="GPU to compile for. [default: this machine's, or h200]", autocompletion=complete_gpu
-        ),
+        typer.Option("--gpu", help="GPU to compile for. [default: the one here, or h200]", autocompletion=complete_gpu),
     ] = None,
     device: Annotated[str | None, typer.Option("--device", help="cpu: use Triton's interpreter, no GPU.")] = None,
     scores: Annotated[bool, typer.Option("--scores", help="Print the table of scores alone.")] = False,
@@ -124,15 +122,21 @@ def _page(found: Evaluation, *, has_scores_alone: bool) -> Page:
     prompts = Table(PROMPT_COLUMNS, list(_prompt_rows(found)))
     notes = [
         found.conditions,
-        "Intervals of 95 %: Wilson's for a prompt; for means a bootstrap over the prompts. A range such as 0.00-0.67 is "
-        "what suggestions leave open that were compiled and not run.",
+        "Intervals of 95 %: Wilson's for a prompt; for means a bootstrap over the prompts. A range such as 0.00-0.67 "
+        "is what suggestions leave open that were compiled and not run.",
     ]
+
+    refused = [(prompt, one) for prompt in found.prompts for one in prompt.suggestions if one.refused_by]
+    reasons = [f"{prompt.kernel} {prompt.model} {one.name}: {one.message}" for prompt, one in refused]
+    reasons += [""] if reasons else []
 
     def draw(show: Callable[[Table], None]) -> None:
         from constrint.answers.terminal import say, wrap
 
         show(suggestions)
         say("")
+        for line in reasons:
+            say(wrap(line))
         show(prompts)
         say("")
         for note in notes:
@@ -156,14 +160,16 @@ def _row(prompt: PromptScore, one: Suggestion) -> list[object]:
 
 
 def _prompt_rows(found: Evaluation) -> Iterator[list[object]]:
+    from constrint.propose.evaluation import rubric_of
+
     for prompt in found.prompts:
         least, most = prompt.levels
         level = least.name if least == most else f"{least.name} to {most.name}"
         right = _range(*map(str, prompt.num_right))
         ones, tens, fast = prompt.pass_at(1), prompt.pass_at(10), prompt.fast(1.0)
         yield [
-            prompt.kernel, prompt.model, len(prompt.suggestions), right, _range(f"{least.score:.2f}", f"{most.score:.2f}"),
-            level, _spread(ones), _interval(ones), _spread(tens), _interval(tens), _spread(fast),
+            prompt.kernel, prompt.model, len(prompt.suggestions), right, _spread(rubric_of(prompt)), level,
+            _spread(ones), _interval(ones), _spread(tens), _interval(tens), _spread(fast),
         ]  # fmt: skip
     models = list(dict.fromkeys(prompt.model for prompt in found.prompts))
     for model in models:

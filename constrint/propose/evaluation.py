@@ -1,4 +1,4 @@
-"""The score of whoever writes kernels: suggestions from a folder, each taken through the gates, and what they add up to.
+"""The score of whoever writes kernels: suggestions from a folder, each taken through the gates, and their sum.
 
 A suggestion is a file: Triton in `.py`, CUDA C++ in `.cu` with its launches in lines `//!`. No suggestion is executed
 outside the sandbox of the gates. Without a GPU a suggestion in Triton is judged by Triton's interpreter, one in CUDA

@@ -49,7 +49,7 @@ def draw_scores(model: str, scores: Sequence[ScoreFacts], note: str) -> Drawing:
         name=f"scores-{model}",
         title=f"Scores in {model}",
         says=f"The mean rubric of {len(scores)} kernels is {mean_text}.",
-        alt=f"Bars of the rubric for {len(scores)} kernels in {model}, with marks at pass@1 and lines for its interval.",
+        alt=f"Bars of the rubric for {len(scores)} kernels in {model}, with marks at pass@1 and its interval.",
         data=data,
         layout={
             "barmode": "stack",
@@ -59,8 +59,8 @@ def draw_scores(model: str, scores: Sequence[ScoreFacts], note: str) -> Drawing:
             "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
         },
         table=_table(model, scores),
-        note=f"{note} Rubric: 0 non-knowledge, 0.25 novice, 0.5 learner, 0.75 proficient, 1 expert. Lines are intervals "
-        "of 95 %.",
+        note=f"{note} Rubric: 0 non-knowledge, 0.25 novice, 0.5 learner, 0.75 proficient, 1 expert. Lines are "
+        "intervals of 95 %.",
     )
 
 
@@ -77,7 +77,7 @@ def _bars(scores: Sequence[ScoreFacts]) -> dict[str, Any]:
 
 
 def _open(scores: Sequence[ScoreFacts]) -> list[dict[str, Any]]:
-    """What undecided suggestions may add to the rubric."""
+    """The share that undecided suggestions may add to the rubric."""
     rest = [one.rubric[1] - one.rubric[0] for one in scores]
     if not any(rest):
         return []
