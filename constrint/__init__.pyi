@@ -18,6 +18,8 @@ from constrint.hwmodels import (
     load_gpu as load_gpu,
     occupancy as occupancy,
 )
+from constrint.kernels.axpy.op import axpy as axpy
+from constrint.kernels.gemv.op import gemv as gemv
 from constrint.kernels.launch.autotune import autotune as autotune, space as space
 from constrint.kernels.launch.pruning import perf_model as perf_model, prune as prune
 from constrint.kernels.registry import list_kernels as list_kernels, load_kernel as load_kernel

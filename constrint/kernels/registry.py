@@ -73,9 +73,16 @@ _NAME = re.compile(r"[A-Za-z0-9_-]+")
 _FILE_MODULE = "constrint_kernel_"
 
 
-def register(*specs: KernelSpec) -> None:
-    """Make implementations known under their operation's name; one of the same full name is replaced."""
+def register(*specs: KernelSpec, by: str = "") -> None:
+    """Make implementations known under their operation's name; one of the same full name is replaced.
+
+    Args:
+        specs: The implementations.
+        by: The module that contributes the operations' candidates to `constrint.choose`; by default they are ranked.
+    """
     for spec in specs:
+        if by:
+            _CONTRIBUTORS[spec.operation] = by
         others = [other for other in _REGISTERED.get(spec.operation, []) if other.full_name != spec.full_name]
         _REGISTERED[spec.operation] = [*others, spec]
 

@@ -1,12 +1,14 @@
 """Render facts, figures and Plotly's script into one HTML file that makes no network request.
 
-The template escapes every text; JSON contains no `<`, `>` or `&`. The page's policy allows only the two scripts whose
-hashes it names, so that injected code cannot run.
+The template escapes every text. Plotly's script and the figures are packed (`packed`), which makes a page of 2 MB of
+one of 5; `page.js` unpacks them. The page's policy allows only the two scripts whose hashes it names, so that injected
+code cannot run.
 """
 
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
 import re
 import shlex
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from jinja2 import Template
 
 EXTRA = "needs the extra [report]: pip install 'constrint[report]'"
+_READ_AS_TEXT = str.maketrans("<&", ",.")
 _NOT_IN_A_NAME = re.compile(r"[^a-z0-9]+")
 
 
@@ -57,6 +60,8 @@ def html_of(report: Report, date: str) -> str:
     figures = load_figures()
     gpus = [_gpu(gpu, figures, at) for at, gpu in enumerate(report.gpus, 1)]
     together = [_figure(d, "all") for function in figures.of_report for d in function(report)]
+    plots = {figure["name"]: figure["plot"] for each in gpus for figure in each["figures"] if figure["plot"]}
+    plots |= {figure["name"]: figure["plot"] for figure in together if figure["plot"]}
     return _template().render(
         report=report,
         date=date,
@@ -64,7 +69,8 @@ def html_of(report: Report, date: str) -> str:
         gpus=gpus,
         together=together,
         style=_own("style.css"),
-        plotly=plotly,
+        plotly=_packed_plotly(),
+        plots=packed(msgspec.json.encode(plots)),
         script=script,
         policy=_policy(plotly, script),
     )
@@ -132,15 +138,20 @@ def _figure(drawing: Drawing, of: str) -> dict[str, Any]:
     """The template's values of a figure."""
     name = f"{of}-{_NOT_IN_A_NAME.sub('-', drawing.name.lower()).strip('-')}"
     plot = {"data": list(drawing.data), "layout": {**drawing.layout, "height": drawing.height}}
-    return {"name": name, "drawing": drawing, "json": json_in_html(plot) if drawing.data else ""}
+    return {"name": name, "drawing": drawing, "plot": plot if drawing.data else None}
 
 
-def json_in_html(value: Any) -> str:
-    """JSON for a script element, in which nothing is read as HTML."""
-    text = msgspec.json.encode(value).decode()
-    for character in "<>&\u2028\u2029":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return text
+def packed(data: bytes) -> str:
+    """Bytes as text for a script element, compressed, in which nothing is read as HTML.
+
+    It is gzip in base 85, in the alphabet of Python's `base64.b85encode` with `,` for `<` and `.` for `&`.
+    """
+    return base64.b85encode(gzip.compress(data, mtime=0)).decode().translate(_READ_AS_TEXT)
+
+
+@cache
+def _packed_plotly() -> str:
+    return packed(_plotly_script().encode())
 
 
 @cache

@@ -1,9 +1,9 @@
 """A product with its epilogue as one launch of cuBLASLt, and the parts of an epilogue that it takes. Needs torch.
 
 cuBLASLt computes activation(alpha A B + beta C + bias) with sums of 32 bits and rounds once, as the kernels of this
-package do; but where rows are not aligned it rounds the product before the bias is added, so that the bias is left to
-the pointwise kernel there. `split` divides the epilogue of a call between the product and a pointwise kernel that
-follows it.
+package do; but where rows are not aligned it rounds the product before the bias is added, and its relu makes 0 of NaN,
+so that both are left to the pointwise kernel there. `split` divides the epilogue of a call between the product and a
+pointwise kernel that follows it.
 """
 
 from __future__ import annotations
@@ -96,10 +96,12 @@ def split(call: GemmCall) -> tuple[GemmCall, Epilogue | None]:
 def divided(call: GemmCall) -> tuple[GemmCall, Epilogue | None]:
     """`split` where cuBLASLt is there."""
     end, kind, dtype = call.epilogue, call.out.dtype, call.a.dtype
-    bias_inside = end.bias is None or (takes_bias(end.bias, kind, dtype) and has_aligned_rows(call))
+    is_aligned = has_aligned_rows(call)
+    bias_inside = end.bias is None or (takes_bias(end.bias, kind, dtype) and is_aligned)
     source_inside = end.source is None or takes_source(end.source, kind, dtype)
     is_linear = bias_inside and source_inside
-    activation = end.activation if is_linear and takes_activation(end.activation, kind.itemsize) else None
+    takes_it = takes_activation(end.activation, kind.itemsize, has_aligned_rows=is_aligned)
+    activation = end.activation if is_linear and takes_it else None
     bias, source = (end.bias if bias_inside else None), (end.source if source_inside else None)
     inside = Epilogue(bias, source, end.alpha, end.beta if source is not None else 0.0, activation)
     if is_linear and activation == end.activation:

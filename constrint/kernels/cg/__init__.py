@@ -1,0 +1,1 @@
+"""Conjugate gradients: symmetric positive definite systems, the whole iteration in one launch."""

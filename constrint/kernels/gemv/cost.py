@@ -1,0 +1,58 @@
+"""Predicted time of matrix-vector products: the matrix streams through DRAM once, x comes from the L2."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from constrint.hwmodels import GpuModel
+from constrint.kernels.gemv.shape import MatrixShape
+from constrint.select.cost import CostColumns
+from constrint.select.spec import Columns
+from constrint.select.streams import Stream, stream_cost
+
+SECTOR = 32
+#: Seconds of a block after its last load: the reduction over its threads and the store.
+REDUCE_S = 0.5e-6
+#: Seconds of the last block of a tile whose rows are split: its counter, and one read of partial sums after another.
+HAND_OVER_S, PARTIAL_S = 1.0e-6, 0.02e-6
+#: Clocks of an SM's four schedulers for one load instruction of a warp with its conversions and multiply-adds.
+INSTRUCTION_CLK = 2.0
+
+
+def gemv_cost(gpu: GpuModel, shape: MatrixShape, columns: Columns, blocks_per_sm: NDArray[Any]) -> CostColumns:
+    """Predicted time of every configuration."""
+    tile_m, tile_n, splits, vector, warps, stages = (
+        np.asarray(columns[name], dtype=np.float64)
+        for name in ("tile_m", "tile_n", "splits", "vector", "num_warps", "num_stages")
+    )
+    tiles = np.ceil(shape.m / tile_m)
+    blocks = tiles * splits * shape.batch
+    steps = np.ceil(np.ceil(shape.n / tile_n) / splits)
+    contiguous = np.minimum(tile_m if shape.by_columns else tile_n, shape.length)
+    segment = contiguous * shape.element_bytes
+    # Segments that do not start at sectors touch one more each, which their neighbours have in the L2 or not.
+    is_ragged = shape.width < min(16, SECTOR) or shape.length * shape.element_bytes % SECTOR != 0
+    touched = (np.ceil(segment / SECTOR) + (0.25 if is_ragged else 0.0)) * SECTOR / segment
+    partials = np.where(splits > 1, 2.0 * shape.batch * shape.m * splits * shape.sum_bytes, 0.0)
+    tile_bytes = np.minimum(tile_m, shape.m) * np.minimum(tile_n, shape.n) * shape.element_bytes
+    ahead = np.where(stages > 1, stages - 1, 1.0)
+    flight = tile_bytes * np.minimum(ahead, steps)
+    elements = float(shape.batch) * shape.m * shape.n
+    threads = gpu.sm.warp_size
+    issue_clk = elements / (threads * vector) * (INSTRUCTION_CLK + 1.25 * vector)
+    clock = gpu.device.boost_clock_hz or 1.5e9
+    issue_s = issue_clk / (gpu.device.sm_count * gpu.sm.num_partitions * clock)
+    reduce_s = REDUCE_S * (1.0 + 0.02 * tile_m * warps / 8)
+    stream = Stream(
+        dram_bytes=shape.matrix_bytes * np.maximum(touched, 1.0) + shape.moved_bytes - shape.matrix_bytes,
+        l2_bytes=blocks * steps * tile_n * shape.vector_bytes + partials,
+        num_blocks=blocks,
+        flight_bytes=flight,
+        tail_s=reduce_s,
+        serial_s=np.where(splits > 1, HAND_OVER_S + PARTIAL_S * splits, 0.0),
+        compute_s=issue_s,
+    )
+    return stream_cost(gpu, stream, blocks_per_sm)

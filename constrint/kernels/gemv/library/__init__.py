@@ -1,0 +1,1 @@
+"""Matrix-vector products by torch's own operators."""

@@ -1,0 +1,448 @@
+"""`gemv`: alpha * a x + beta * y by the program that `constrint.choose.decide` chooses. Needs torch.
+
+Later calls of a signature run a plan: one look-up, the memory of the result, the launch. Alpha and beta are no part of
+the signature. Calls that are traced, and those that need gradients, run the operator `constrint::gemv`, which has a fake
+implementation and gradients. Tensors on the CPU run the reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.compiler import is_compiling
+
+from constrint.choose import Decision, Request, decide
+from constrint.choose.decision import Program
+from constrint.errors import ConstrintError, UnknownNameError, UnsupportedError, UsageError
+from constrint.hwmodels import GpuModel, load_gpu
+from constrint.kernels.gemm.first_call import machine_of
+from constrint.kernels.gemm.implementations import config_of, config_text
+from constrint.kernels.gemv.candidates import KERNELS, LIBRARY, alternatives
+from constrint.kernels.gemv.launch import GemvCall, gemv_launch, lies_by_columns, width_of
+from constrint.kernels.gemv.library.launch import library_gemv
+from constrint.kernels.gemv.reference import DTYPES_BY_NAME, gemv_reference
+from constrint.kernels.gemv.shape import natural_width
+from constrint.kernels.launch.look import check_spills
+from constrint.kernels.launch.plan.numbered import NamedLaunch, NumberedTable, Numbers, stated_call
+from constrint.kernels.launch.plan.recipe import RecordedCall
+from constrint.kernels.launch.plan.scratch import COUNTERS, NotedScratch
+from constrint.kernels.launch.plan.shape import NotPlannedError
+from constrint.kernels.launch.plan.table import IS_NEW
+from constrint.kernels.launch.plan.trial import Rivals, trials_are_on
+from constrint.kernels.launch.policy import record_what_fits
+from constrint.select.workload import Workload
+
+AUTO = "auto"
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+FLOATS_8 = (torch.float8_e4m3fn, torch.float8_e4m3fnuz)
+NAMES = {dtype: name for name, dtype in DTYPES_BY_NAME.items()} | {torch.float8_e4m3fnuz: "fp8"}
+#: Configurations of the kernel that the first calls try beside the best by prediction.
+MOST_RIVALS = 2
+
+
+def gemv(
+    a: Tensor,
+    x: Tensor,
+    *,
+    y: Tensor | None = None,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    transposed: bool = False,
+    kernel: str = AUTO,
+    config: Mapping[str, int] | None = None,
+) -> Tensor:
+    """alpha * a @ x + beta * y for a matrix and a vector, or a batch of them; a^T in place of a if `transposed`.
+
+    Sums are of fp32 (fp64 for fp64), always in the same order, and rounded once. With alpha = 0 neither a nor x is
+    read, with beta = 0 y is not, as in BLAS.
+
+    Args:
+        a: (..., M, N) of any strides: fp16, bf16, fp32, fp64, or float8_e4m3fn with vectors of 16 or 32 bits.
+        x: (..., N), or (..., M) if transposed; axes of the batch broadcast.
+        y: (..., M), or (..., N) if transposed, of the dtype of x; needed where beta is not 0.
+        alpha, beta: Factors; a program may give others in every call.
+        transposed: Whether a^T is multiplied.
+        kernel: "auto"; "triton": the kernel of this package; "library": torch's operators.
+        config: Values of all parameters of "triton", which then runs with them.
+
+    Returns:
+        A new tensor (..., M), or (..., N) if transposed, of the dtype of x.
+
+    Raises:
+        RuntimeError: For shapes, dtypes or devices that do not go together.
+        TypeError: For arguments that are no tensors, and factors that are no numbers.
+        UnknownNameError: For an unknown kernel.
+        UnsupportedError: When the named kernel does not compute the product; says why.
+        UsageError: When `config` is not valid, or comes without the kernel that it is for.
+    """
+    extra = transposed, kernel, None if config is None else config_text(config)
+    if beta == 0.0:
+        y = None
+    if alpha != 0.0 and not is_compiling():
+        out = _TABLE.call_with((alpha, beta), extra, a, x, y)
+        if isinstance(out, Tensor):
+            return out
+    return _checked_call(a, x, y, alpha, beta, transposed, kernel, config)
+
+
+def _checked_call(
+    a: Tensor, x: Tensor, y: Tensor | None, alpha: float, beta: float, transposed: bool, kernel: str,
+    config: Mapping[str, int] | None,
+) -> Tensor:  # fmt: skip
+    """A call that has no plan yet, or none at all."""
+    check_call(a, x, y, alpha, beta, transposed, kernel, config)
+    alpha, beta = float(alpha), float(beta)
+    text = None if config is None else config_text(config)
+    if is_compiling() or alpha == 0.0:
+        return _operator(a, x, y, alpha, beta, transposed, kernel, text)
+    if torch._C._are_functorch_transforms_active():
+        # Transforms of torch.func work on plain PyTorch; an operator would need a rule for each of them.
+        return gemv_reference(a.mT if transposed else a, x, y, alpha, beta)
+    extra, out = (transposed, kernel, text), _TABLE.call_with((alpha, beta), (transposed, kernel, text), a, x, y)
+    if out is IS_NEW and _is_stacked(a, x, y):
+        out = _TABLE.learn_with((alpha, beta), extra, a, x, y)
+    return out if isinstance(out, Tensor) else _operator(a, x, y, alpha, beta, transposed, kernel, text)
+
+
+def _operator(
+    a: Tensor, x: Tensor, y: Tensor | None, alpha: float, beta: float, transposed: bool, kernel: str, text: str | None
+) -> Tensor:
+    out: Tensor = torch.ops.constrint.gemv(a, x, y, alpha, beta, transposed, kernel, text or "")
+    return out
+
+
+def _why(
+    a: Tensor,
+    x: Tensor,
+    *,
+    y: Tensor | None = None,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    transposed: bool = False,
+    kernel: str = AUTO,
+    gpu: GpuModel | str | None = None,
+) -> Decision:
+    """The decision of `gemv` for the same arguments.
+
+    Args:
+        a, x, y, alpha, beta, transposed, kernel: Those of `gemv`.
+        gpu: A GPU to decide for; None: the one that the tensors are on.
+
+    Raises:
+        UsageError: When no GPU is named and the tensors are on none.
+    """
+    check_call(a, x, y, alpha, beta, transposed, kernel, None)
+    if gpu is None and a.device.type != "cuda":
+        raise UsageError("gemv.why: tensors on the CPU run the reference; name a GPU, gpu='h200'.")
+    model = gpu if isinstance(gpu, GpuModel) or gpu is None else load_gpu(gpu)
+    decision = decide(_request(_stacked(a, x, y if beta else None, transposed), kernel, None, model))
+    if gpu is not None:
+        return decision
+    note = _TABLE.note((transposed, kernel, None), a, x, y if beta else None)
+    return replace(decision, recorded=note)
+
+
+gemv.why = _why  # type: ignore[attr-defined]
+
+
+def check_call(
+    a: Any, x: Any, y: Any, alpha: Any, beta: Any, transposed: bool, kernel: str, config: Mapping[str, int] | None
+) -> None:
+    """Raise for arguments that do not go together; see `gemv`."""
+    if kernel not in KERNELS:
+        raise UnknownNameError("kernel", str(kernel), KERNELS)
+    if config is not None and kernel != "triton":
+        raise UsageError(f"gemv: config is for kernel='triton', got kernel={kernel!r}.")
+    for name, t in (("a", a), ("x", x), ("y", y)):
+        if not isinstance(t, Tensor) and not (t is None and name == "y"):
+            raise TypeError(f"gemv: {name} must be a tensor, got {type(t).__name__}.")
+    for name, number in (("alpha", alpha), ("beta", beta)):
+        if isinstance(number, bool | complex | Tensor) or not hasattr(number, "__float__"):
+            raise TypeError(f"gemv: {name} must be a real number, got {type(number).__name__}.")
+    if beta != 0.0 and y is None:
+        raise UsageError(f"gemv: beta = {beta} needs y.")
+    if a.dim() < 2 or x.dim() < 1:
+        raise RuntimeError(f"gemv: a is (..., M, N) and x (..., N), got {tuple(a.shape)} and {tuple(x.shape)}.")
+    m, n = a.shape[-2:][::-1] if transposed else a.shape[-2:]
+    of = "a^T" if transposed else "a"
+    if x.shape[-1] != n:
+        raise RuntimeError(f"gemv: {of} has {n} columns, x has {x.shape[-1]} elements.")
+    if y is not None and (y.dim() < 1 or y.shape[-1] != m):
+        raise RuntimeError(f"gemv: {of} has {m} rows, y has the shape {tuple(y.shape)}.")
+    if x.dtype not in FLOATS or (a.dtype != x.dtype and not (a.dtype in FLOATS_8 and x.dtype != torch.float64)):
+        raise RuntimeError(
+            f"gemv: a and x have one dtype of fp16, bf16, fp32 and fp64, or a is of 8 bits and x of 16 or 32, got "
+            f"{a.dtype} and {x.dtype}."
+        )
+    if y is not None and y.dtype != x.dtype:
+        raise RuntimeError(f"gemv: x and y have one dtype, got {x.dtype} and {y.dtype}.")
+    for name, t in (("x", x), ("y", y)):
+        if t is not None and t.device != a.device:
+            raise RuntimeError(f"gemv: all tensors on one device, a is on {a.device}, {name} on {t.device}.")
+    try:
+        batch = torch.broadcast_shapes(a.shape[:-2], x.shape[:-1])
+        whole = batch if y is None else torch.broadcast_shapes(batch, y.shape[:-1])
+    except RuntimeError as error:
+        shapes = tuple(a.shape[:-2]), tuple(x.shape[:-1]), None if y is None else tuple(y.shape[:-1])
+        raise RuntimeError(f"gemv: axes of the batch do not broadcast: {shapes}.") from error
+    if whole != batch:
+        raise RuntimeError(f"gemv: y has more products than a and x: {tuple(whole)}, {tuple(batch)}.")
+
+
+class Stacked:
+    """A call's tensors with one axis for the batch, as views.
+
+    Args:
+        a: (batch, M, N).
+        x: (batch, N).
+        y: (batch, M), or None.
+        shape: Of the result.
+    """
+
+    def __init__(self, a: Tensor, x: Tensor, y: Tensor | None, shape: tuple[int, ...]) -> None:
+        self.a, self.x, self.y, self.shape = a, x, y, shape
+
+
+def _stacked(a: Tensor, x: Tensor, y: Tensor | None, transposed: bool) -> Stacked:
+    """View a call as a batch.
+
+    Raises:
+        RuntimeError: When that takes copies.
+    """
+    a = a.mT if transposed else a
+    if a.dim() == 2 and x.dim() == 1 and (y is None or y.dim() == 1):
+        return Stacked(a[None], x[None], None if y is None else y[None], (a.shape[0],))
+    batch, (m, n) = torch.broadcast_shapes(a.shape[:-2], x.shape[:-1]), a.shape[-2:]
+    number = batch.numel()
+    wide = a.expand(*batch, m, n).view(number, m, n)
+    added = None if y is None else y.expand(*batch, m).view(number, m)
+    return Stacked(wide, x.expand(*batch, n).view(number, n), added, (*batch, m))
+
+
+def _is_stacked(a: Tensor, x: Tensor, y: Tensor | None) -> bool:
+    try:
+        _stacked(a, x, y, False)
+    except RuntimeError:
+        return False
+    return True
+
+
+def workload_of_call(stacked: Stacked) -> Workload:
+    """The workload of a call."""
+    a = stacked.a
+    batch, m, n = a.shape
+    by_columns, width = lies_by_columns(a), width_of(a)
+    options = {"transposed": 1} if by_columns else {}
+    options |= {"batch": batch} if batch > 1 else {}
+    options |= {"beta": 1} if stacked.y is not None else {}
+    if width != natural_width(m if by_columns else n, a.element_size()):
+        options |= {"width": width}
+    return Workload("gemv", {"m": m, "n": n}, NAMES[a.dtype], options)
+
+
+def _request(stacked: Stacked, kernel: str, config: str | None, gpu: GpuModel | None = None) -> Request:
+    """The request for a call; on the device of its tensors where no GPU is named."""
+    device = stacked.a.device
+    here, place = (gpu, None) if gpu is not None else (machine_of(device)[0], device)
+    named = "" if kernel == AUTO else kernel
+    given = None if not config else config_of(config)
+    return Request("gemv", workload_of_call(stacked), here, place, kernel=named, config=given)
+
+
+def _build(tensors: tuple[Tensor | None, ...], extra: Any) -> RecordedCall:
+    """Decide about a call and compile its kernel; the first calls try what may be as fast.
+
+    Raises:
+        NotPlannedError: For calls that nothing computes as views.
+        ConstrintError: When the caller named a kernel that does not compute the call.
+    """
+    a, x, y = tensors
+    transposed, kernel, config = extra
+    assert a is not None
+    assert x is not None
+    try:
+        stacked = _stacked(a, x, y, transposed)
+    except RuntimeError as error:
+        raise NotPlannedError("the batch is no view") from error
+    if 0 in stacked.a.shape:
+        raise NotPlannedError("there is nothing to compute")
+    request = _request(stacked, kernel, config)
+    decision = decide(request)
+    if decision.program.name == LIBRARY or decision.gpu is None:
+        made = stated_call("library", {}, LIBRARY, transposed=transposed)
+    else:
+        try:
+            named = replace(request, operation="gemv.triton", kernel="")
+            made = record_what_fits(decide(named), partial(_record, stacked, transposed))
+        except ConstrintError:
+            if kernel != AUTO:
+                raise
+            made = stated_call("library", {}, LIBRARY, transposed=transposed)
+    return _with_rivals(made, stacked, transposed, decision) if kernel == AUTO else made
+
+
+def _record(stacked: Stacked, transposed: bool, chosen: Decision, may_spill: bool) -> RecordedCall:
+    """Compile a decision's kernel and look at it."""
+    assert chosen.gpu is not None
+    compiled = _launch_of(stacked, chosen.gpu, chosen.config, (1.0, 0.0)).compiled()
+    if not may_spill:
+        check_spills([compiled])
+    note = f"gemv.triton {dict(chosen.config)}"
+    return stated_call("triton", chosen.config, note, transposed=transposed)
+
+
+def _launch_of(stacked: Stacked, gpu: GpuModel, config: Mapping[str, int], numbers: tuple[float, ...]) -> Any:
+    out = torch.empty(stacked.a.shape[:2], dtype=stacked.x.dtype, device=stacked.a.device)
+    call = GemvCall(stacked.a, stacked.x, out, stacked.y, *map(float, numbers), NotedScratch())
+    return gemv_launch(gpu, call, config)
+
+
+def _with_rivals(made: RecordedCall, stacked: Stacked, transposed: bool, decision: Decision) -> RecordedCall:
+    """The call with the candidates that the first calls try beside the one that was chosen by prediction."""
+    is_captured = torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+    if not trials_are_on() or decision.is_measured or decision.gpu is None or is_captured:
+        return made
+    stated = made.recipe.function or {}
+    chosen, rivals = decision.program, list[RecordedCall]()
+    others: list[Program] = [p for p in decision.programs if p.name != chosen.name and not p.refusal]
+    others += alternatives(decision)[:MOST_RIVALS]
+    seconds = [chosen.seconds or 0.0]
+    for program in others:
+        if program.name == LIBRARY:
+            other = stated_call("library", {}, LIBRARY, transposed=transposed)
+        else:
+            try:
+                step = program.steps[0]
+                single = Decision(replace(decision.request, operation="gemv.triton", kernel=""), program)
+                assert step.kernel == "gemv.triton"
+                other = _record(stacked, transposed, single, False)
+            except Exception:  # noqa: BLE001, S112  a rival that does not compile is none
+                continue
+        if other.recipe.function != stated:
+            rivals.append(other)
+            seconds.append(program.seconds or seconds[0])
+    if not rivals:
+        return made
+    every = [made, *rivals]
+    labels = [one.recipe.note for one in every]
+    standards = [place for place, label in enumerate(labels) if label == LIBRARY]
+    return made._replace(
+        rivals=Rivals([one.recipe for one in rivals], labels, seconds, lambda measured, best: None, standards)
+    )
+
+
+def _prepare(stated: Mapping[str, Any], tensors: tuple[Tensor | None, ...]) -> Callable[..., Tensor]:
+    """The function of a signature: takes (alpha, beta) and the call's tensors."""
+    transposed = bool(stated["transposed"])
+    first_a, first_x, first_y = tensors
+    assert first_a is not None
+    assert first_x is not None
+    if stated["kernel"] == "library":
+
+        def by_library(numbers: Numbers, a: Tensor, x: Tensor, y: Tensor | None) -> Tensor:
+            view = _stacked(a, x, y, transposed)
+            if len(view.shape) == 1:
+                return library_gemv(a.mT if transposed else a, x, y, *numbers)
+            return library_gemv(view.a, view.x, view.y, *numbers).reshape(view.shape)
+
+        return by_library
+    stacked = _stacked(first_a, first_x, first_y, transposed)
+    gpu, device, dtype, shape = machine_of(first_a.device)[0], first_a.device, first_x.dtype, stacked.shape
+    assert gpu is not None
+    launch = _launch_of(stacked, gpu, stated["config"], (1.0, 0.0))
+    run = NamedLaunch(launch, ("alpha", "beta", "a_ptr", "x_ptr", "y_ptr", "out_ptr", "partial_ptr", "counters_ptr"))
+    partials = launch.arguments["partial_ptr"]
+    if partials is None:
+
+        def whole(numbers: Numbers, a: Tensor, x: Tensor, y: Tensor | None) -> Tensor:
+            out = torch.empty(shape, dtype=dtype, device=device)
+            run(float(numbers[0]), float(numbers[1]), a, x, y, out, None, None)
+            return out
+
+        return whole
+    partial_shape, kind, tiles = tuple(partials.shape), partials.dtype, partials.shape[0]
+
+    def split(numbers: Numbers, a: Tensor, x: Tensor, y: Tensor | None) -> Tensor:
+        out = torch.empty(shape, dtype=dtype, device=device)
+        sums = torch.empty(partial_shape, dtype=kind, device=device)
+        run(float(numbers[0]), float(numbers[1]), a, x, y, out, sums, COUNTERS.take(device, tiles))
+        return out
+
+    return split
+
+
+_TABLE = NumberedTable("gemv", _build, _prepare)
+
+torch.library.define(
+    "constrint::gemv",
+    "(Tensor a, Tensor x, Tensor? y, float alpha, float beta, bool transposed, str implementation='auto',"
+    " str config='') -> Tensor",
+)
+
+
+@torch.library.impl("constrint::gemv", "CUDA")
+def _on_gpu(
+    a: Tensor, x: Tensor, y: Tensor | None, alpha: float, beta: float, transposed: bool, implementation: str = AUTO,
+    config: str = "",
+) -> Tensor:  # fmt: skip
+    y = y if beta != 0.0 else None
+    if alpha == 0.0 or not a.numel():
+        return gemv_reference(a.mT if transposed else a, x, y, alpha, beta)
+    try:
+        out: Tensor = _TABLE.run_with((alpha, beta), (transposed, implementation, config or None), a, x, y)
+        return out
+    except NotPlannedError:
+        batch = torch.broadcast_shapes(a.shape[:-2], x.shape[:-1])
+        flat_a = a.expand(*batch, *a.shape[-2:]).reshape(-1, *a.shape[-2:])
+        flat_x = x.expand(*batch, x.shape[-1]).reshape(-1, x.shape[-1])
+        flat_y = None if y is None else y.expand(*batch, y.shape[-1]).reshape(-1, y.shape[-1])
+        whole = _on_gpu(flat_a, flat_x, flat_y, alpha, beta, transposed, implementation, config)
+        return whole.reshape(*batch, whole.shape[-1])
+
+
+@torch.library.impl("constrint::gemv", "CPU")
+def _on_cpu(
+    a: Tensor, x: Tensor, y: Tensor | None, alpha: float, beta: float, transposed: bool, *rest: Any
+) -> Tensor:
+    return gemv_reference(a.mT if transposed else a, x, y, alpha, beta)
+
+
+@torch.library.register_fake("constrint::gemv")  # type: ignore[untyped-decorator]
+def _fake(
+    a: Tensor, x: Tensor, y: Tensor | None, alpha: float, beta: float, transposed: bool, implementation: str = AUTO,
+    config: str = "",
+) -> Tensor:  # fmt: skip
+    batch = torch.broadcast_shapes(a.shape[:-2], x.shape[:-1])
+    return x.new_empty((*batch, a.shape[-1] if transposed else a.shape[-2]))
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    a, x, y, *ctx.factors, ctx.transposed, ctx.implementation, _ = inputs
+    ctx.y_shape = None if y is None else y.shape
+    ctx.save_for_backward(a, x)
+
+
+def _backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    a, x = ctx.saved_tensors
+    alpha, beta = ctx.factors
+    needs_a, needs_x, needs_y, *_ = ctx.needs_input_grad
+    grad_a = grad_x = grad_y = None
+    if needs_a:
+        scaled = gradient if alpha == 1.0 else alpha * gradient
+        left, right = (x, scaled) if ctx.transposed else (scaled, x)
+        grad_a = (left.unsqueeze(-1) * right.unsqueeze(-2)).sum_to_size(a.shape).to(a.dtype)
+    if needs_x:
+        named = ctx.implementation if ctx.implementation == "library" else AUTO
+        grad_x = torch.ops.constrint.gemv(a, gradient, None, alpha, 0.0, not ctx.transposed, named)
+        grad_x = grad_x.sum_to_size(x.shape)
+    if needs_y and ctx.y_shape is not None:
+        grad_y = (beta * gradient).sum_to_size(ctx.y_shape)
+    return grad_a, grad_x, grad_y, None, None, None, None, None
+
+
+torch.library.register_autograd("constrint::gemv", _backward, setup_context=_save)

@@ -1,0 +1,1 @@
+"""Sweeps of a star stencil over grids of two or three axes."""
