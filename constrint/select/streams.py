@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from constrint.hwmodels import GpuModel
-from constrint.select.cost import PARTS, CostColumns, dram_bytes_per_s, overlap, port_bytes_per_clk
 from constrint.hwmodels.assumed import LAUNCH, assumption
+from constrint.select.cost import PARTS, CostColumns, dram_bytes_per_s, overlap, port_bytes_per_clk
 
 #: Seconds to start a streaming kernel and to drain it, between two events.
 START_S = 2.6e-6

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import triton
 import triton.language as tl
+
+if TYPE_CHECKING:
+    # Triton takes the name for the type of an argument; without it a factor would be rounded to fp32.
+    fp64 = Any
 
 
 @triton.jit
 def axpy_kernel(
     x_ptr, y_ptr, out_ptr,  # (rows, columns); `out` may be x or y itself
     factor_ptr,  # alpha as one element, or None
-    columns, x_row, x_step, y_row, y_step, out_row, out_step, alpha: "fp64",
+    columns, x_row, x_step, y_row, y_step, out_row, out_step, alpha: fp64,
     tile: tl.constexpr,  # elements of a block
     vector: tl.constexpr,  # elements of one load
     is_even: tl.constexpr,  # whether every tile is whole

@@ -85,7 +85,7 @@ def _is_apart(x: Any, y: Any) -> bool:
     """Whether two vectors are one, or are far enough from each other to share no element."""
     try:
         distance = x.data_ptr() - y.data_ptr()
-        return distance == 0 or abs(distance) >= max(x.untyped_storage().nbytes(), y.untyped_storage().nbytes())
+        return distance == 0 or bool(abs(distance) >= max(x.untyped_storage().nbytes(), y.untyped_storage().nbytes()))
     except (AttributeError, RuntimeError):
         return False
 
@@ -232,8 +232,8 @@ def _rows_of(x: Tensor, y: Tensor, out: Tensor) -> AxpyCall | None:
         return None
     if len(sizes) == 1:
         sizes, strides = [1, *sizes], [[0, *steps] for steps in strides]
-    views = (t.as_strided(sizes, steps) for t, steps in zip((x, y, out), strides, strict=True))
-    return AxpyCall(*views)
+    views = [t.as_strided(sizes, steps) for t, steps in zip((x, y, out), strides, strict=True)]
+    return AxpyCall(views[0], views[1], views[2])
 
 
 def workload_of_call(call: AxpyCall) -> Workload:

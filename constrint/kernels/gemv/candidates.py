@@ -14,7 +14,7 @@ from constrint.choose import candidates as ranked
 from constrint.choose.decide import Refusal
 from constrint.choose.decision import Decision, Evidence, Program, Request, Step, in_order
 from constrint.errors import InfeasibleError, UnknownNameError, UnsupportedError, UsageError
-from constrint.kernels.gemv.library.spec import LIBRARY, library_s
+from constrint.kernels.gemv.library import LIBRARY, library_s
 from constrint.kernels.registry import load_kernel
 from constrint.select.spec import KernelSpec
 

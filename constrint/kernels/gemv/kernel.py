@@ -6,8 +6,14 @@ triton; nothing imports it until a kernel is compiled.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import triton
 import triton.language as tl
+
+if TYPE_CHECKING:
+    # Triton takes the name for the type of an argument; without it a factor would be rounded to fp32.
+    fp64 = Any
 
 
 @triton.jit
@@ -36,7 +42,7 @@ def gemv_kernel(
     out_ptr,  # (batch, M), contiguous
     partial_ptr,  # (batch, tiles, splits, tile_m) in the type of sums, or None
     counters_ptr,  # (batch * tiles,) of int32, all zero before and after, or None
-    m, n, stride_am, stride_an, stride_x, stride_y, batch_a, batch_x, batch_y, alpha: "fp64", beta: "fp64",
+    m, n, stride_am, stride_an, stride_x, stride_y, batch_a, batch_x, batch_y, alpha: fp64, beta: fp64,
     tile_m: tl.constexpr, tile_n: tl.constexpr, splits: tl.constexpr, stages: tl.constexpr,
     lanes: tl.constexpr,  # columns that the threads of a block read side by side, where A lies by columns
     vector: tl.constexpr,  # elements of A in one load
@@ -94,7 +100,13 @@ def gemv_kernel(
         left = columns < n - begin - whole * tile_n
         mask = left[None, :] & inside[:, None] if by_columns else left[None, :]
         a = tl.load(a_ptrs, mask=mask, other=0.0)
-        acc += _products(a, tl.load(x_ptrs, mask=left if by_columns else left[None, :], other=0.0).to(kind), vector, lanes, by_columns)
+        acc += _products(
+            a,
+            tl.load(x_ptrs, mask=left if by_columns else left[None, :], other=0.0).to(kind),
+            vector,
+            lanes,
+            by_columns,
+        )
     total = tl.sum(acc, axis=1)
     is_last = True
     if splits > 1:

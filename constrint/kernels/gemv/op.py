@@ -1,8 +1,8 @@
 """`gemv`: alpha * a x + beta * y by the program that `constrint.choose.decide` chooses. Needs torch.
 
 Later calls of a signature run a plan: one look-up, the memory of the result, the launch. Alpha and beta are no part of
-the signature. Calls that are traced, and those that need gradients, run the operator `constrint::gemv`, which has a fake
-implementation and gradients. Tensors on the CPU run the reference.
+the signature. Calls that are traced, and those that need gradients, run the operator `constrint::gemv`, which has a
+fake implementation and gradients. Tensors on the CPU run the reference.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ from torch.compiler import is_compiling
 
 from constrint.choose import Decision, Request, decide
 from constrint.choose.decision import Program
-from constrint.errors import ConstrintError, UnknownNameError, UnsupportedError, UsageError
+from constrint.errors import ConstrintError, UnknownNameError, UsageError
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.gemm.first_call import machine_of
 from constrint.kernels.gemm.implementations import config_of, config_text
-from constrint.kernels.gemv.candidates import KERNELS, LIBRARY, alternatives
+from constrint.kernels.gemv.by_torch import library_gemv
+from constrint.kernels.gemv.candidates import KERNELS, alternatives
 from constrint.kernels.gemv.launch import GemvCall, gemv_launch, lies_by_columns, width_of
-from constrint.kernels.gemv.library.launch import library_gemv
-from constrint.kernels.gemv.reference import DTYPES_BY_NAME, gemv_reference
+from constrint.kernels.gemv.library import LIBRARY
+from constrint.kernels.gemv.reference import DTYPES_BY_NAME, batch_of, gemv_reference
 from constrint.kernels.gemv.shape import natural_width
 from constrint.kernels.launch.look import check_spills
 from constrint.kernels.launch.plan.numbered import NamedLaunch, NumberedTable, Numbers, stated_call
@@ -185,8 +186,8 @@ def check_call(
         if t is not None and t.device != a.device:
             raise RuntimeError(f"gemv: all tensors on one device, a is on {a.device}, {name} on {t.device}.")
     try:
-        batch = torch.broadcast_shapes(a.shape[:-2], x.shape[:-1])
-        whole = batch if y is None else torch.broadcast_shapes(batch, y.shape[:-1])
+        batch = batch_of(a.shape[:-2], x.shape[:-1])
+        whole = batch if y is None else batch_of(batch, y.shape[:-1])
     except RuntimeError as error:
         shapes = tuple(a.shape[:-2]), tuple(x.shape[:-1]), None if y is None else tuple(y.shape[:-1])
         raise RuntimeError(f"gemv: axes of the batch do not broadcast: {shapes}.") from error
@@ -217,7 +218,7 @@ def _stacked(a: Tensor, x: Tensor, y: Tensor | None, transposed: bool) -> Stacke
     a = a.mT if transposed else a
     if a.dim() == 2 and x.dim() == 1 and (y is None or y.dim() == 1):
         return Stacked(a[None], x[None], None if y is None else y[None], (a.shape[0],))
-    batch, (m, n) = torch.broadcast_shapes(a.shape[:-2], x.shape[:-1]), a.shape[-2:]
+    batch, (m, n) = batch_of(a.shape[:-2], x.shape[:-1]), a.shape[-2:]
     number = batch.numel()
     wide = a.expand(*batch, m, n).view(number, m, n)
     added = None if y is None else y.expand(*batch, m).view(number, m)
@@ -298,7 +299,7 @@ def _record(stacked: Stacked, transposed: bool, chosen: Decision, may_spill: boo
 
 def _launch_of(stacked: Stacked, gpu: GpuModel, config: Mapping[str, int], numbers: tuple[float, ...]) -> Any:
     out = torch.empty(stacked.a.shape[:2], dtype=stacked.x.dtype, device=stacked.a.device)
-    call = GemvCall(stacked.a, stacked.x, out, stacked.y, *map(float, numbers), NotedScratch())
+    call = GemvCall(stacked.a, stacked.x, out, stacked.y, float(numbers[0]), float(numbers[1]), NotedScratch())
     return gemv_launch(gpu, call, config)
 
 
@@ -321,7 +322,7 @@ def _with_rivals(made: RecordedCall, stacked: Stacked, transposed: bool, decisio
                 single = Decision(replace(decision.request, operation="gemv.triton", kernel=""), program)
                 assert step.kernel == "gemv.triton"
                 other = _record(stacked, transposed, single, False)
-            except Exception:  # noqa: BLE001, S112  a rival that does not compile is none
+            except Exception:  # noqa: BLE001  a rival that does not compile is none
                 continue
         if other.recipe.function != stated:
             rivals.append(other)
@@ -397,18 +398,17 @@ def _on_gpu(
         out: Tensor = _TABLE.run_with((alpha, beta), (transposed, implementation, config or None), a, x, y)
         return out
     except NotPlannedError:
-        batch = torch.broadcast_shapes(a.shape[:-2], x.shape[:-1])
+        batch = batch_of(a.shape[:-2], x.shape[:-1])
         flat_a = a.expand(*batch, *a.shape[-2:]).reshape(-1, *a.shape[-2:])
         flat_x = x.expand(*batch, x.shape[-1]).reshape(-1, x.shape[-1])
         flat_y = None if y is None else y.expand(*batch, y.shape[-1]).reshape(-1, y.shape[-1])
-        whole = _on_gpu(flat_a, flat_x, flat_y, alpha, beta, transposed, implementation, config)
+        again: Any = torch.ops.constrint.gemv
+        whole: Tensor = again(flat_a, flat_x, flat_y, alpha, beta, transposed, implementation, config)
         return whole.reshape(*batch, whole.shape[-1])
 
 
 @torch.library.impl("constrint::gemv", "CPU")
-def _on_cpu(
-    a: Tensor, x: Tensor, y: Tensor | None, alpha: float, beta: float, transposed: bool, *rest: Any
-) -> Tensor:
+def _on_cpu(a: Tensor, x: Tensor, y: Tensor | None, alpha: float, beta: float, transposed: bool, *rest: Any) -> Tensor:
     return gemv_reference(a.mT if transposed else a, x, y, alpha, beta)
 
 
@@ -417,7 +417,7 @@ def _fake(
     a: Tensor, x: Tensor, y: Tensor | None, alpha: float, beta: float, transposed: bool, implementation: str = AUTO,
     config: str = "",
 ) -> Tensor:  # fmt: skip
-    batch = torch.broadcast_shapes(a.shape[:-2], x.shape[:-1])
+    batch = batch_of(a.shape[:-2], x.shape[:-1])
     return x.new_empty((*batch, a.shape[-1] if transposed else a.shape[-2]))
 
 

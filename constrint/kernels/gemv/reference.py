@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -19,6 +20,17 @@ DTYPES_BY_NAME = {
 }  # fmt: skip
 
 
+def batch_of(*shapes: Sequence[int]) -> torch.Size:
+    """The shape that the axes of a batch broadcast to.
+
+    Raises:
+        RuntimeError: When they do not.
+    """
+    broadcast: Any = torch.broadcast_shapes
+    shape: torch.Size = broadcast(*shapes)
+    return shape
+
+
 def gemv_reference(a: Tensor, x: Tensor, y: Tensor | None = None, alpha: float = 1.0, beta: float = 0.0) -> Tensor:
     """alpha * a @ x + beta * y, summed in fp32 (fp64 for fp64) and rounded once to the type of x.
 
@@ -29,7 +41,7 @@ def gemv_reference(a: Tensor, x: Tensor, y: Tensor | None = None, alpha: float =
         alpha, beta: Factors; with alpha = 0 neither a nor x counts.
     """
     wide = torch.float64 if x.dtype == torch.float64 else torch.float32
-    batch = torch.broadcast_shapes(a.shape[:-2], x.shape[:-1], () if y is None else y.shape[:-1])
+    batch = batch_of(a.shape[:-2], x.shape[:-1], () if y is None else y.shape[:-1])
     if alpha == 0.0 or not a.shape[-1]:
         total = torch.zeros((*batch, a.shape[-2]), dtype=wide, device=x.device)
     else:

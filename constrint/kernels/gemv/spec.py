@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemv.cost import gemv_cost
-from constrint.kernels.gemv.library.spec import GemvLibrarySpec
+from constrint.kernels.gemv.library import GemvLibrarySpec
 from constrint.kernels.gemv.shape import WIDEST, MatrixShape
 from constrint.kernels.gemv.workload import DTYPES, OPTIONS, SIZES, GemvBase
 from constrint.model import all_of, any_of, ceildiv, divides, maximum

@@ -17,7 +17,7 @@ SIZES = (
     Size("n", 4096, "terms of a result: columns of A"),
 )
 OPTIONS = (
-    Size("transposed", 0, "1: A lies in memory by columns (contiguous along M), as the transpose of a matrix does", 0, 1),
+    Size("transposed", 0, "1: A lies in memory by columns (contiguous along M)", 0, 1),
     Size("batch", 1, "products in one launch", 1),
     Size("beta", 0, "1: beta * y is added", 0, 1),
     Size("width", 0, "bytes of which every row (column) starts at a multiple; 0: rows follow each other", 0, 16),
@@ -32,7 +32,7 @@ class GemvBase(KernelSpec):
     operation = "gemv"
     sizes = SIZES
     options = OPTIONS
-    dtypes = DTYPES
+    dtypes: tuple[str, ...] = DTYPES
 
     def check_dtype(self, gpu: GpuModel, workload: Workload) -> None:
         """Raise UnsupportedError for 8-bit matrices where the GPU does not convert them."""

@@ -1,8 +1,8 @@
 """The `library` implementation: torch's own product, which is cuBLAS on NVIDIA's GPUs and rocBLAS on AMD's.
 
 The library has no parameters. Its time is that of the bytes at the shares of the copy bandwidth that were measured
-(`measured.json`, by `python -m benchmarks.vectors --fit`); on other GPUs it is no candidate by prediction, and the first
-calls try it. No torch.
+(`measured.json`, by `python -m benchmarks.vectors --fit`); on other GPUs it is no candidate by prediction, and the
+first calls try it. No torch.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ class GemvLibrarySpec(GemvBase):
         self, gpu: GpuModel, workload: Workload, config: Config, inputs: Mapping[str, Any], outputs: Mapping[str, Any]
     ) -> Sequence[Launch]:
         """The one call."""
+        from constrint.kernels.gemv.by_torch import LibraryLaunch
         from constrint.kernels.gemv.launch import call_of_inputs
-        from constrint.kernels.gemv.library.launch import LibraryLaunch
 
         return [LibraryLaunch(call_of_inputs(inputs, outputs))]
 

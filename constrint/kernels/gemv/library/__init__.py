@@ -1,1 +1,0 @@
-"""Matrix-vector products by torch's own operators."""
