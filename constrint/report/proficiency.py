@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from constrint.answers.table import counted
 from constrint.report.drawing import SYMBOLS, Drawing, FigureColumn, FigureTable, axis, filled, lines
 
 
@@ -40,6 +41,7 @@ def draw_scores(model: str, scores: Sequence[ScoreFacts], note: str) -> Drawing:
         scores: The kernels in the order of the figure.
         note: Where the gates were judged.
     """
+    kernels = counted(len(scores), "kernel")
     mean = [sum(one.rubric[end] for one in scores) / len(scores) for end in (0, 1)]
     mean_text = f"{mean[0]:.2f}" if mean[0] == mean[1] else f"{mean[0]:.2f} to {mean[1]:.2f}"
     data = [_bars(scores), *_open(scores), _shares("pass@1", 1, scores, [one.pass_1[0] for one in scores])]
@@ -48,8 +50,8 @@ def draw_scores(model: str, scores: Sequence[ScoreFacts], note: str) -> Drawing:
     return Drawing(
         name=f"scores-{model}",
         title=f"Scores in {model}",
-        says=f"The mean rubric of {len(scores)} kernels is {mean_text}.",
-        alt=f"Bars of the rubric for {len(scores)} kernels in {model}, with marks at pass@1 and its interval.",
+        says=f"The mean rubric of {kernels} is {mean_text}.",
+        alt=f"Bars of the rubric for {kernels} in {model}, with marks at pass@1 and its interval.",
         data=data,
         layout={
             "barmode": "stack",
