@@ -57,6 +57,7 @@ from constrint.model import (
 )
 from constrint.model.python.restrictions import load_space as load_space, problem_from_space as problem_from_space
 from constrint.patch.apply import patch as patch
+from constrint.propose.evaluation import evaluate as evaluate
 from constrint.ranking import rank as rank
 from constrint.select.layouts import solve_layout as solve_layout
 from constrint.select import Operation as Operation, Ranking as Ranking, Workload as Workload
