@@ -14,8 +14,8 @@ from torch import Tensor
 from constrint.kernels.rnn.language.backends import CellCall
 from constrint.kernels.rnn.language.dispatch import backend_of
 from constrint.kernels.rnn.language.looped import TORCH_BACKEND
-from tests.support.interpreted_cells import drawn_call, worst
 from tests.support.needs import gpu_capability
+from tests.support.staged_cells import drawn_call, worst
 
 pytestmark = [
     pytest.mark.gpu,
