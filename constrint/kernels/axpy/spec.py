@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +39,6 @@ class AxpySpec(KernelSpec):
         Size("width", WIDEST, "bytes of which every row of x, y and out starts at a multiple", 1, WIDEST),
     )
     dtypes = ("fp32", "bf16", "fp16", "fp64")
-    actions: ClassVar[Mapping[str, tuple[str, ...]]] = {"tile": ("tile",), "vectorise": ("vector",)}
 
     def check_dtype(self, gpu: GpuModel, workload: Workload) -> None:
         """Raise UnsupportedError for rows that start between elements."""

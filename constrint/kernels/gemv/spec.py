@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from numpy.typing import NDArray
 
@@ -33,9 +33,6 @@ class GemvSpec(GemvBase):
 
     name = "triton"
     summary = "y[M] = alpha * A[M,N] x[N] + beta * y[M], every element of A read once, Triton"
-    actions: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "tile": ("tile_m", "tile_n"), "vectorise": ("vector",), "split": ("splits",), "pipeline": ("num_stages",),
-    }  # fmt: skip
 
     def params(self, gpu: GpuModel, workload: Workload) -> Iterable[Param]:
         """Tile, splits, vector width, warps and stages."""
