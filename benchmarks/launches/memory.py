@@ -9,13 +9,28 @@ from typing import Any
 import torch
 from torch import Tensor
 
-#: Bytes before and behind every tensor. All bytes that are no element are 0xFF: NaN in every floating type, -1 else.
+#: Bytes before every tensor, and behind it (`Behind`). All bytes that are no element are 0xFF: NaN in every floating
+#: type, -1 else.
 GUARD = 4096
 POISON = 0xFF
 #: Alignment of the first element of a tensor without an offset.
 ALIGNMENT = 256
 #: Values of operands. `ints` are so small that every sum is exact.
 MODES = ("ints", "normal", "special", "denormal", "zeros", "one_signed", "large")
+
+
+@dataclass
+class Behind:
+    """Memory behind every tensor.
+
+    Args:
+        guard: Bytes; 0: memory ends with the last element, so that a sanitizer sees what is read beyond it.
+    """
+
+    guard: int = GUARD
+
+
+BEHIND = Behind()
 
 
 @dataclass(frozen=True)
@@ -94,8 +109,11 @@ class Guarded:
             pitch = pitch * max(sizes[axis], 1) + (place.gap if number == 0 else 0)
         element = place.dtype.itemsize
         begin = GUARD + place.offset * element
-        number_bytes = begin + max(pitch, 1) * element + GUARD
-        whole = torch.full((-(-number_bytes // ALIGNMENT) * ALIGNMENT,), POISON, dtype=torch.uint8, device=device)
+        length = sum((size - 1) * stride for size, stride in zip(sizes, strides, strict=True)) + 1
+        number_bytes = begin + (length if all(sizes) else 0) * element
+        if BEHIND.guard:
+            number_bytes = -(-(begin + max(pitch, 1) * element + BEHIND.guard) // ALIGNMENT) * ALIGNMENT
+        whole = torch.full((number_bytes,), POISON, dtype=torch.uint8, device=device)
         base = whole.view(place.dtype).as_strided(sizes, strides, begin // element)
         return Guarded(whole, base, base.expand(place.shape))
 

@@ -10,6 +10,7 @@ from functools import partial
 
 from benchmarks.launches.group import KINDS, Group, Outcome
 from benchmarks.launches.kinds import CONFIGURED, LIMITS, Drawn, RefusedError, drawn_direct
+from benchmarks.launches.memory import BEHIND
 from constrint.errors import ConstrintError
 from constrint.kernels.launch.look import SpilledError
 
@@ -28,8 +29,9 @@ def run_sanitized(device: str, part: str = "1/1", seconds: float = 1e9, kind: st
         seconds: Begin nothing after this time.
         kind: One kind alone, many times.
     """
-    # Every tensor has memory of its own, so that the sanitizer sees what lies beyond it.
+    # Every tensor has memory of its own, which ends with it, so that the sanitizer sees what lies beyond it.
     os.environ["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "1"
+    BEHIND.guard = 0
     LIMITS.side = SIDE
     first, of = (int(number) for number in part.split("/"))
     makers: list[tuple[str, Callable[[random.Random], Drawn]]] = [

@@ -11,7 +11,8 @@ import re
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,7 +21,16 @@ from typer.core import TyperCommand, TyperGroup
 
 from constrint.answers.terminal import clean_streams, print_json
 from constrint.cli import completion
-from constrint.cli.options import SIZE, KernelCommand, named_operation, size_mistake, wants_json, with_counts
+from constrint.cli.options import (
+    FILE_OPTIONS,
+    SIZE,
+    KernelCommand,
+    named_operation,
+    size_mistake,
+    wants_json,
+    with_counts,
+)
+from constrint.cli.settings import NAMES, UserSettings, apply_store, settings
 from constrint.errors import ConstrintError, InfeasibleError, UsageError
 from constrint.plugins import PluginWarning
 
@@ -48,11 +58,15 @@ COMMANDS = (
     "compile",
     "tune",
     "propose",
+    "evaluate",
     "records",
+    "doctor",
     "docs",
 )
 #: Widest help text, in columns.
 MAX_HELP_WIDTH = 120
+#: Options that print a command's help.
+HELP = {"--help", "-h"}
 #: Options without a sub-command.
 COMPLETION = ("--install-completion", "--show-completion")
 #: Options whose number may be omitted, and the number that is used then.
@@ -99,6 +113,8 @@ def _run(before: Callable[[], object] | None) -> None:
         if isinstance(called, KernelCommand):
             arguments[1:] = called.reads(arguments[1:])
         app, operation = application(arguments)
+        if arguments and arguments[0] in COMMANDS and arguments[0] != "doctor" and not HELP & set(arguments):
+            _SETTINGS.read()
         if before is not None:
             before()
         code = app(arguments, prog_name="constrint", standalone_mode=False)
@@ -115,6 +131,8 @@ def _run(before: Callable[[], object] | None) -> None:
         for line in (line for word in arguments for line in word.split("\n")[1:]):
             text = text.replace(f"\n{line}", f"\\n{line}")  # a typed line is no line of the message
         print(f"error: {text}", file=sys.stderr)
+        for line in _SETTINGS.notes():
+            print(line, file=sys.stderr)
         sys.exit(2 if isinstance(error, UsageError) else 1)
     except MemoryError:
         print("error: there is not enough memory for this; narrow the problem or bound it by a rule.", file=sys.stderr)
@@ -199,8 +217,29 @@ def _epilog(name: str, operation: Operation | None) -> str | None:
     )
 
 
+@dataclass
+class _Taken:
+    """The user's settings in this process, and the words that stand for those that the command takes."""
+
+    found: UserSettings = field(default_factory=UserSettings)
+    words: list[str] = field(default_factory=list)
+
+    def read(self) -> None:
+        """Read the settings, and name the store."""
+        self.found, self.words = settings(), []
+        apply_store(self.found)
+
+    def notes(self) -> Iterator[str]:
+        """One line for each setting that the command takes."""
+        for option, value in zip(self.words[::2], self.words[1::2], strict=True):
+            yield f"note: {option} {value} is set in {self.found.sources[option.removeprefix('--')]}."
+
+
+_SETTINGS = _Taken()
+
+
 class Command(TyperCommand):
-    """A sub-command that refuses an option of `GIVEN_ONCE`, or a size, with two values.
+    """A sub-command that refuses an option of `GIVEN_ONCE`, or a size, with two values, and takes the user's settings.
 
     Of other options the last value counts, so that a shell alias may set one.
     """
@@ -218,7 +257,26 @@ class Command(TyperCommand):
                 is_single = param.opts[0] in GIVEN_ONCE or str(param.name).startswith(SIZE)
                 if is_single and times[id(param)] > 1 and not param.multiple:
                     raise UsageError(_twice(param.opts[0], str(ctx.info_name)))
+            args = [*self._settings({param.opts[0] for param in order}), *args]
         return super().parse_args(ctx, args)
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write examples, arguments and options."""
+        from constrint.cli.help import write_help  # only help texts need it
+
+        write_help(self, ctx, formatter)
+
+    def _settings(self, typed: set[str]) -> list[str]:
+        """The words of the user's settings for options that were not typed."""
+        words: list[str] = []
+        for param in self.params:
+            name = param.opts[0].removeprefix("--")
+            # A file is a question of its own, and `--json` a format.
+            is_settled = typed & {*FILE_OPTIONS, param.opts[0]} or (name == "format" and "--json" in typed)
+            if name in NAMES and not is_settled:
+                words += _SETTINGS.found.words(name, may_repeat=bool(getattr(param, "multiple", False)))
+        _SETTINGS.words += words
+        return words
 
 
 class Group(TyperGroup):

@@ -1,4 +1,4 @@
-"""Fused recurrent layers: LSTM, GRU, Elman and sLSTM on every device.
+"""Fused recurrent layers: LSTM, GRU, Elman and sLSTM on every device, and layers of cells written in Python.
 
 Importing this package is light; torch is loaded when a name is used.
 """
@@ -10,20 +10,24 @@ from typing import TYPE_CHECKING
 from constrint.lazy import lazily
 
 if TYPE_CHECKING:
+    from constrint.flashrnn.cells import module
     from constrint.flashrnn.functional import rnn
     from constrint.flashrnn.modules import GRU, LSTM, RNN, SLSTM, Elman
     from constrint.flashrnn.nxai import flashrnn
     from constrint.flashrnn.planner import plan
+    from constrint.flashrnn.steps import cell
 
-__all__ = ["GRU", "LSTM", "RNN", "SLSTM", "Elman", "flashrnn", "plan", "rnn"]
+__all__ = ["GRU", "LSTM", "RNN", "SLSTM", "Elman", "cell", "flashrnn", "module", "plan", "rnn"]
 
 __getattr__ = lazily(
     __name__,
     {
+        "cells": ("module",),
         "functional": ("rnn",),
         "modules": ("GRU", "LSTM", "RNN", "SLSTM", "Elman"),
         "nxai": ("flashrnn",),
         "planner": ("plan",),
+        "steps": ("cell",),
     },
 )
 

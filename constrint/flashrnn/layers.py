@@ -31,7 +31,7 @@ from constrint.kernels.rnn.reference import accumulation_dtype
 
 
 @dataclass(frozen=True)
-class _Direction:
+class LayerDirection:
     """Operands of one direction of a layer, in the terms of `rnn`; the second direction runs backwards in time."""
 
     wx: Tensor  # (B, T, G, N, D)
@@ -63,10 +63,14 @@ class Recurrent(RecurrentParameters):
         Returns:
             The output of the last layer, shaped as `input`, and the states at the end of each sequence, as `hx`.
         """
+        return self._forward(input, hx, lengths, reset, None)
+
+    def _forward(self, input: Any, hx: Any, lengths: Any, reset: Tensor | None, extra: Any) -> tuple[Any, Any]:
+        """`forward`; `extra` is what a cell reads at every step besides its input, for `_direction`."""
         if isinstance(input, PackedSequence):
             if lengths is not None or reset is not None:
                 raise ValueError("lengths and reset go with a dense input: a PackedSequence carries its own lengths.")
-            return self._forward_packed(input, hx)
+            return self._forward_packed(input, hx, extra)
         if input.dim() not in (2, 3):
             raise ValueError(f"{type(self).__name__}: Expected input to be 2D or 3D, got {input.dim()}D instead")
         is_batched = input.dim() == 3
@@ -82,7 +86,7 @@ class Recurrent(RecurrentParameters):
         reset = None if reset is None else checks.check_reset(reset, batch, time, x)
         results = self._by_library(x, batch, time, states, steps, reset)
         if results is None:
-            rows, last = self._layers(DenseRows(x, self.batch_first, steps), states, reset)
+            rows, last = self._layers(DenseRows(x, self.batch_first, steps), states, reset, extra)
             results = (rows.x if self.batch_first else rows.x.transpose(0, 1).contiguous()), last
         output, last = results
         if not is_batched:
@@ -117,7 +121,7 @@ class Recurrent(RecurrentParameters):
         """The module that torch.jit.script compiles in the place of this one."""
         return torch_module(self)
 
-    def _forward_packed(self, packed: PackedSequence, hx: Any) -> tuple[PackedSequence, Any]:
+    def _forward_packed(self, packed: PackedSequence, hx: Any, extra: Any) -> tuple[PackedSequence, Any]:
         if packed.data.dim() != 2:
             raise RuntimeError(f"input must have 2 dimensions, got {packed.data.dim()}")
         self._check_input(packed.data)
@@ -126,7 +130,7 @@ class Recurrent(RecurrentParameters):
             states = tuple(state.index_select(1, packed.sorted_indices) for state in states)
         results = self._packed_by_library(packed, states)
         if results is None:
-            rows, last = self._layers(PackedRows.of(packed), states, None)
+            rows, last = self._layers(PackedRows.of(packed), states, None, self._sorted(extra, packed))
             results = rows.data, last
         data, last = results
         if packed.unsorted_indices is not None:
@@ -164,11 +168,15 @@ class Recurrent(RecurrentParameters):
             raise unsupported(self.backend, "it takes plain dense tensors on the CPU, of the shapes of torch.nn")
         return results
 
+    def _sorted(self, extra: Any, packed: PackedSequence) -> Any:
+        """`extra` with the sequences in the order of a packed input."""
+        return extra
+
     def _hidden(self, last: tuple[Tensor, ...]) -> Tensor | tuple[Tensor, ...]:
         return last[0] if len(last) == 1 else last
 
     def _layers(
-        self, rows: AnyRows, states: tuple[Tensor, ...] | None, reset: Tensor | None
+        self, rows: AnyRows, states: tuple[Tensor, ...] | None, reset: Tensor | None, extra: Any
     ) -> tuple[AnyRows, tuple[Tensor, ...]]:
         """Every layer in turn; each state is (layers * directions, B, size)."""
         ends: list[tuple[Tensor, ...]] = []
@@ -176,7 +184,7 @@ class Recurrent(RecurrentParameters):
             if layer and self.dropout and self.training:
                 rows = rows.drop(self.dropout)
             hidden = []
-            results = self._directions(layer, rows, states, reset)
+            results = self._directions(layer, rows, states, reset, extra)
             for direction, (h, last) in enumerate(results):
                 if self.proj_size:
                     weight = self._weight("weight_hr", layer, direction)
@@ -190,15 +198,15 @@ class Recurrent(RecurrentParameters):
         return rows, tuple(torch.cat(parts) for parts in zip(*ends, strict=True))
 
     def _directions(
-        self, layer: int, rows: Rows, states: tuple[Tensor, ...] | None, reset: Tensor | None
+        self, layer: int, rows: Rows, states: tuple[Tensor, ...] | None, reset: Tensor | None, extra: Any
     ) -> list[tuple[Tensor, tuple[Tensor, ...]]]:
         """Per direction all h (B, T, H), and the last states (1, B, H) each.
 
         Both directions run at once, as heads that do not see each other, unless `reset` sets them apart.
         """
-        recurrences = [self._direction(layer, d, rows, states, reset) for d in range(self.num_directions)]
+        recurrences = [self._direction(layer, d, rows, states, reset, extra) for d in range(self.num_directions)]
         if self.bidirectional and reset is None:
-            recurrences = [_merge(recurrences)]
+            recurrences = [self._merge(recurrences)]
         results = []
         copies = self.num_directions // len(recurrences)
         for operands in recurrences:
@@ -211,7 +219,11 @@ class Recurrent(RecurrentParameters):
                 results.append((h.flatten(2), _ends(last_h, last_rest)))
         return results
 
-    def _recur(self, operands: _Direction, lengths: Tensor | None) -> Results:
+    def _merge(self, directions: Any) -> Any:
+        """Both directions as one recurrence of twice the heads."""
+        return merge(directions)
+
+    def _recur(self, operands: Any, lengths: Tensor | None) -> Results:
         """h of all steps (B, T, N, D), the last h (B, N, D), the other last states (S - 1, B, N, D)."""
         wx, r, b, states = operands.wx, operands.r, operands.b, operands.states
         clip = checks.check_clip(self.gradient_recurrent_clip)
@@ -224,8 +236,14 @@ class Recurrent(RecurrentParameters):
         return recur(options, wx, r, b, states, lengths, operands.reset, is_own=True)
 
     def _direction(
-        self, layer: int, direction: int, rows: Rows, states: tuple[Tensor, ...] | None, reset: Tensor | None
-    ) -> _Direction:
+        self,
+        layer: int,
+        direction: int,
+        rows: Rows,
+        states: tuple[Tensor, ...] | None,
+        reset: Tensor | None,
+        extra: Any,
+    ) -> Any:
         shape = (CELLS[self.cell].num_gates, self.num_heads, self.head_dim)
         bias, b = None, None
         if self.bias:
@@ -241,9 +259,8 @@ class Recurrent(RecurrentParameters):
             # r @ h of the unprojected h is weight_hh @ (weight_hr @ h).
             weight = weight @ self._weight("weight_hr", layer, direction)
         if reset is not None and direction:
-            # Backwards, a sequence starts anew at the step before the one where it does forwards.
-            reset = flip(torch.cat([reset[:, 1:], torch.zeros_like(reset[:, :1])], 1), rows.lengths)
-        operands = _Direction(wx.view(*wx.shape[:2], *shape), weight.view(*shape, self.head_dim), b, None, reset)
+            reset = backwards(reset, rows.lengths)
+        operands = LayerDirection(wx.view(*wx.shape[:2], *shape), weight.view(*shape, self.head_dim), b, None, reset)
         if states is None:
             return operands
         own = [state[layer * self.num_directions + direction] for state in states]
@@ -251,7 +268,9 @@ class Recurrent(RecurrentParameters):
             operands, own[0] = self._project_in(layer, direction, operands, own[0])
         return replace(operands, states=torch.stack(own).view(len(own), -1, *shape[1:]))
 
-    def _project_in(self, layer: int, direction: int, operands: _Direction, h: Tensor) -> tuple[_Direction, Tensor]:
+    def _project_in(
+        self, layer: int, direction: int, operands: LayerDirection, h: Tensor
+    ) -> tuple[LayerDirection, Tensor]:
         """Let the projected initial h (B, P) act on the first step's inputs; the unprojected h starts at zero."""
         first = (h @ self._weight("weight_hh", layer, direction).t()).view(-1, *operands.wx.shape[2:])
         if operands.reset is not None and operands.reset.shape[1]:
@@ -286,14 +305,19 @@ def _project_out(
     return h @ weight.t(), (end, *last[1:])
 
 
-def _merge(directions: list[_Direction]) -> _Direction:
+def backwards(reset: Tensor, lengths: Tensor | None) -> Tensor:
+    """Resets (B, T) of the backward direction: a sequence starts anew at the step before the one where it does."""
+    return flip(torch.cat([reset[:, 1:], torch.zeros_like(reset[:, :1])], 1), lengths)
+
+
+def merge(directions: list[LayerDirection]) -> LayerDirection:
     """Both directions as one recurrence of twice the heads."""
 
     def join(tensors: list[Tensor | None], dim: int) -> Tensor | None:
         there = [tensor for tensor in tensors if tensor is not None]
         return torch.cat(there, dim) if there else None
 
-    return _Direction(
+    return LayerDirection(
         torch.cat([one.wx for one in directions], 3),
         torch.cat([one.r for one in directions], 1),
         join([one.b for one in directions], 1),

@@ -60,7 +60,7 @@ class RecurrentParameters(nn.Module):
         self.dropout, self.proj_size, self.num_heads = dropout, proj_size, num_heads
         self.backend, self.config, self.gradient_recurrent_clip = backend, config, gradient_recurrent_clip
         self._check_options()
-        check_backend(backend, cell, CUDNN, TORCH)
+        self._check_backend()
         check_configs(config)
         self.dropout = float(dropout)
         for layer in range(num_layers):
@@ -112,6 +112,14 @@ class RecurrentParameters(nn.Module):
             raise ValueError(f"proj_size must be within 0..hidden_size - 1, got {self.proj_size}")
         if self.proj_size and (self.cell != "lstm" or self.num_heads > 1):
             raise ValueError("proj_size is only there for LSTM with num_heads=1: heads do not see a projection of all.")
+
+    def _check_backend(self) -> None:
+        check_backend(self.backend, self.cell, CUDNN, TORCH)
+
+    @property
+    def state_names(self) -> tuple[str, ...]:
+        """Names of the cell's states, in the order of `hx`."""
+        return CELLS[self.cell].states
 
     def _shapes(self, layer: int, direction: int) -> dict[str, tuple[int, ...]]:
         rows = CELLS[self.cell].num_gates * self.hidden_size
@@ -194,7 +202,7 @@ class RecurrentParameters(nn.Module):
         """Initial states as a tuple of (layers * directions, B, size), one for each state; None for zeros."""
         if hx is None:
             return None
-        names = CELLS[self.cell].states
+        names = self.state_names
         passed = (hx,) if isinstance(hx, Tensor) else tuple(hx)
         if len(passed) != len(names) or not all(isinstance(state, Tensor) for state in passed):
             raise RuntimeError(f"hx must hold one tensor for each of {', '.join(names)}, got {len(passed)} of them")

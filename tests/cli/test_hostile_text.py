@@ -142,6 +142,7 @@ ANSWERED: dict[str, list[str]] = {
     "gpu": ["{gpu}"],
     "occupancy": ["--gpu {gpu} --threads 256 --registers 64"],
     "banks": ["--gpu {gpu}", "--gpu {gpu} --tile 32x32 --access store_rows"],
+    "doctor": [""],
     "records": ["list --store {store}", "list --all --wide --store {store}", "proposals --wide --store {store}",
                 "publish --store {store} --folder {store}.d", "prune --stale --dry-run --store {store}",
                 "diff run-1 {evil} --store {store}", "show {id} --store {store}"],

@@ -196,7 +196,7 @@ def inspect(
         out.dtype,
         is_three_pass=precision == "tf32x3",
         has_nvrtc=has_nvrtc(),
-        no_library=LIBRARY_EXCLUDED.get(kernel) or refusal_of_call(a, b),
+        no_library=LIBRARY_EXCLUDED.get(kernel) or refusal_of_call(a, b, out.dtype),
         no_library_end=refusal_of_end(a.dtype, bias, source, end.alpha, out.dtype, batch),
         activation=end.activation or "",
     )

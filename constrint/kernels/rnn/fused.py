@@ -107,6 +107,8 @@ class FusedBackend(ABC):
             raise NotPlannedError("no step runs")
         if wx.stride()[2:] != (heads * dim, dim, 1) or not r.is_contiguous() or r.dtype != wx.dtype:
             raise NotPlannedError("the inputs or the weights have to be converted")
+        if inputs.params is not None and (inputs.params.dtype != torch.float32 or not inputs.params.is_contiguous()):
+            raise NotPlannedError("the elementwise parameters have to be converted")
         if b is not None and (self.bias_of(b, wx.dtype) is not b or not b.is_contiguous()):
             raise NotPlannedError("the bias has to be converted")
         if initial is not None and (initial.dtype != torch.float32 or not initial.is_contiguous()):
@@ -151,7 +153,11 @@ class FusedBackend(ABC):
         grad_states = tuple(None if grad is None else self._aligned(grad) for grad in upstream.states)
         has_last = any(grad is not None for grad in upstream.last)
         grad_last = upstream.stacked_last(initial) if has_last else None
-        tensors = BackwardTensors(states, self._aligned(gates), grad_states, grad_last, slots, initial)
+        of_params = None
+        if inputs.params is not None:
+            of_params = self._maker(inputs)((kind.num_params, *initial.shape[1:]), dtype=torch.float32, device=wx.device)
+        gates = self._aligned(gates)
+        tensors = BackwardTensors(states, gates, grad_states, grad_last, slots, initial, params=of_params)
         options = {"clip": clip, "only_h": all(g is None for g in (*upstream.states[1:], *upstream.last[1:]))}
 
         def launches(choice: Decision, scratch: Scratch) -> Sequence[Launch]:
@@ -161,7 +167,7 @@ class FusedBackend(ABC):
         optional |= {f"grad{state}": grad for state, grad in enumerate(grad_states)}
         self._run(inputs, choice, launches, [*_names(optional), *(name for name, value in options.items() if value)])
         of_initial = None if inputs.initial is None else initial
-        return gradients_of(inputs, slots, before, of_initial, sums_by_sequence=wx.dtype == torch.float32)
+        return gradients_of(inputs, slots, before, of_initial, of_params, sums_by_sequence=wx.dtype == torch.float32)
 
     def _converted(self, inputs: RnnInputs) -> tuple[RnnInputs, Tensors]:
         """The operands in the kernel's dtypes and alignment, and the kernel's tensors for lengths and resets."""
@@ -178,7 +184,8 @@ class FusedBackend(ABC):
             masks["rows"] = torch.argsort(lengths, descending=True, stable=True).to(torch.int32)
         if reset is not None:
             masks["reset"] = self._aligned(reset.to(torch.int32))
-        return RnnInputs(inputs.cell, wx, r, b, initial, None, reset), masks
+        params = None if inputs.params is None else inputs.params.to(torch.float32).contiguous()
+        return RnnInputs(inputs.cell, wx, r, b, initial, None, reset, params), masks
 
     def _run(
         self,
@@ -232,6 +239,7 @@ class FusedBackend(ABC):
     ) -> list[Launch]:
         padding = self._padding(inputs, scratch)
         tensors = self._operands(inputs, padding) | {"bias": padding.read(inputs.b), "start": padding.read(start)}
+        tensors["params"] = padding.read(inputs.params)
         tensors |= {"states": padding.written(outputs.states), "saved": padding.written(outputs.gates), **masks}
         config = {**choice.config, "recompute": int(outputs.gates is None)}
         loop = self.loop("forward", choice, config, tensors, scratch)
@@ -250,6 +258,7 @@ class FusedBackend(ABC):
         named = self._operands(inputs, padding) | {"states": padding.saved_states(tensors.states, inputs.kind)}
         named |= {"saved": padding.read(tensors.gates), "grad_last": padding.read(tensors.grad_last), **masks}
         named |= {f"grad{state}": padding.read(grad) for state, grad in enumerate(tensors.grad_states)}
+        named |= {"params": padding.read(inputs.params), "grad_params": padding.written(tensors.params)}
         named |= {"grad_slots": padding.written(tensors.slots), "grad_initial": padding.written(tensors.initial)}
         loop = self.loop("backward", choice, {**choice.config, "recompute": 0}, named, scratch, **options)
         return [*padding.before, *loop, *padding.after]

@@ -21,6 +21,7 @@ def gradients_of(
     slots: Tensor,  # (B, T, slots, N, D)
     before: Tensor,  # (B, T, N, D)
     initial: Tensor | None,  # (S, B, N, D)
+    params: Tensor | None = None,  # (P, B, N, D)
     *,
     sums_by_sequence: bool,
 ) -> RnnGradients:
@@ -31,12 +32,14 @@ def gradients_of(
         slots: Gradients of the slots.
         before: The h that enters each step.
         initial: Gradient of the initial states.
+        params: Gradients of the elementwise parameters by sequence.
         sums_by_sequence: That of `weight_gradient`.
     """
     kind = inputs.kind
     r = weight_gradient(slots, before, kind.recurrent_slots, sums_by_sequence=sums_by_sequence).to(inputs.r.dtype)
     b = None if inputs.b is None else bias_gradient(kind, slots, inputs.b)
-    return RnnGradients(wx=input_gradient(kind, slots), r=r, b=b, initial=initial)
+    of_params = None if params is None else params.sum(1)
+    return RnnGradients(wx=input_gradient(kind, slots), r=r, b=b, initial=initial, params=of_params)
 
 
 def gradients_of_slots(

@@ -31,6 +31,7 @@ class RnnInputs:
         initial: (S, B, N, D) states before the first step in the accumulation dtype, or None for zeros.
         lengths: (B,) int32 within 0..T, or None for all T.
         reset: (B, T) bool, true where a sequence starts anew, or None.
+        params: (P, N, D) fp32 elementwise parameters of the cell, contiguous; None for a cell without any.
     """
 
     cell: str
@@ -40,6 +41,7 @@ class RnnInputs:
     initial: Tensor | None
     lengths: Tensor | None
     reset: Tensor | None
+    params: Tensor | None = None
 
     @property
     def kind(self) -> RecurrentCell:
@@ -95,6 +97,7 @@ class RnnGradients:
     r: Tensor
     b: Tensor | None
     initial: Tensor | None
+    params: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -109,6 +112,7 @@ class BackwardTensors:
         slots: (B, T, slots, N, D), written: gradients of the slots.
         initial: (S, B, N, D) in fp32, written: the gradient of the initial states.
         before: (B, T, N, D), written: the h that enters each step; None to leave it out.
+        params: (P, B, N, D) in fp32, written: the gradient of the elementwise parameters by sequence.
     """
 
     states: Tensor
@@ -118,6 +122,7 @@ class BackwardTensors:
     slots: Tensor
     initial: Tensor
     before: Tensor | None = None
+    params: Tensor | None = None
 
 
 class RnnBackend(Protocol):

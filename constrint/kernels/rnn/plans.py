@@ -75,11 +75,11 @@ class Backward(NamedTuple):
 
 
 def _build_forward(tensors: tuple[Tensor | None, ...], extra: Forward) -> RecordedCall:
-    """The recipe of a forward call on (wx, r, b, initial, start)."""
+    """The recipe of a forward call on (wx, r, b, initial, start), and elementwise parameters where the cell has any."""
     from constrint.kernels.rnn.dispatch import saves_gates
     from constrint.kernels.rnn.interface import ForwardOutputs, RnnInputs
 
-    wx, r, b, initial, start = tensors
+    wx, r, b, initial, start, *params = tensors
     assert wx is not None
     assert r is not None
     if not wx.numel():
@@ -94,7 +94,7 @@ def _build_forward(tensors: tuple[Tensor | None, ...], extra: Forward) -> Record
     gates = torch.empty(wx.shape, dtype=wx.dtype, device=wx.device) if stores else None
     outputs = ForwardOutputs(states, gates, end_h, end_rest)
     results = [tensor for tensor in (states, end_h, end_rest, gates) if tensor is not None and tensor.numel()]
-    inputs = RnnInputs(extra.cell, wx, r, b, initial, None, None)
+    inputs = RnnInputs(extra.cell, wx, r, b, initial, None, None, *params)
     optional = {"bias": b, "initial": initial, "saved": gates}
 
     def launches(dispatch: Dispatch, choice: Decision, scratch: Scratch) -> Sequence[Launch]:
@@ -109,12 +109,13 @@ def _build_forward(tensors: tuple[Tensor | None, ...], extra: Forward) -> Record
 def _build_backward(tensors: tuple[Tensor | None, ...], extra: Backward) -> RecordedCall:
     """The recipe of a backward call on (grads of h, of all states, of the last states, wx, r, initial, states, gates).
 
-    At least one of the first two is None.
+    At least one of the first two is None. Elementwise parameters follow where the cell has any; their gradients by
+    sequence are the last result then.
     """
     from constrint.kernels.rnn.interface import BackwardTensors, RnnInputs
     from constrint.kernels.rnn.weights.launch import weight_launches
 
-    grad_h, grad_states, grad_last, wx, r, initial, states, gates = tensors
+    grad_h, grad_states, grad_last, wx, r, initial, states, gates, *params = tensors
     assert wx is not None
     assert r is not None
     assert states is not None
@@ -130,9 +131,10 @@ def _build_backward(tensors: tuple[Tensor | None, ...], extra: Backward) -> Reco
     of_b = None if extra.bias is None else torch.empty(r.shape[:3], dtype=extra.bias, device=r.device)
     grad_initial = torch.empty((kind.num_states, batch, heads, dim), dtype=torch.float32, device=wx.device)
     every = (grad_h, *(None,) * (kind.num_states - 1)) if grad_states is None else grad_states.unbind(0)
-    call = BackwardTensors(states, gates, tuple(every), grad_last, slots, grad_initial, before)
-    inputs = RnnInputs(extra.cell, wx, r, None, initial, None, None)
-    results = [tensor for tensor in (slots, grad_initial, before, of_r, of_b) if tensor is not None]
+    of_params = wx.new_empty((kind.num_params, batch, heads, dim), dtype=torch.float32) if params else None
+    call = BackwardTensors(states, gates, tuple(every), grad_last, slots, grad_initial, before, of_params)
+    inputs = RnnInputs(extra.cell, wx, r, None, initial, None, None, *params)
+    results = [tensor for tensor in (slots, grad_initial, before, of_r, of_b, of_params) if tensor is not None]
     optional = {"initial": initial, "grad_last": grad_last, "clip": extra.clip or None, "only_h": extra.only_h or None}
     optional |= {f"grad{state}": grad for state, grad in enumerate(every)}
 
@@ -200,6 +202,7 @@ def _compile_backward(inputs: RnnInputs, extra: Forward) -> None:
     def compile_ahead() -> None:
         # The same error is raised when the backward pass is planned.
         with suppress(Exception), torch.cuda.device(wx.device):
+            grads = batch, heads, dim
             call = BackwardTensors(
                 states=stand_in(kind.num_states, *every),
                 gates=stand_in(batch, time, gates, heads, dim),
@@ -208,6 +211,7 @@ def _compile_backward(inputs: RnnInputs, extra: Forward) -> None:
                 slots=stand_in(batch, time, kind.num_slots, heads, dim),
                 initial=stand_in(kind.num_states, batch, heads, dim, dtype=torch.float32),
                 before=None if sums else stand_in(*every),
+                params=None if inputs.params is None else stand_in(kind.num_params, *grads, dtype=torch.float32),
             )
             dispatch = decide_for(extra.cell, wx, extra.backend, "backward", recompute=False, configs=extra.configs)
             choice, scratch = dispatch.choice, NotedScratch()

@@ -86,6 +86,16 @@ STEPS: dict[str, Callable[[Sequence[Tensor], States], States]] = {
 }
 
 
+def step_of(cell: str, params: Tensor | None) -> Callable[[Sequence[Tensor], States], States]:
+    """The pointwise step of a cell, with elementwise parameters (P, N, D) where it has any."""
+    definition = CELLS[cell].definition
+    if definition is None:
+        return STEPS[cell]
+    from constrint.kernels.rnn.generated.pointwise import reference_step
+
+    return lambda p, states: reference_step(definition, p, states, params)
+
+
 class _ClampGradient(torch.autograd.Function):
     """The identity; its gradient is clamped to [-limit, limit]. Forward-mode derivatives pass as they are."""
 
@@ -125,6 +135,7 @@ def rnn_reference(
     lengths: Tensor | None = None,  # (B,)
     reset: Tensor | None = None,  # (B, T)
     clip: float = 0.0,
+    params: Tensor | None = None,  # (P, N, D)
 ) -> tuple[Tensor, Tensor]:
     """Run a cell over time.
 
@@ -138,13 +149,14 @@ def rnn_reference(
             the end (the initial ones for length 0).
         reset: Where true, the state that enters this step is zero instead of that of the step before.
         clip: The gradient that reaches h_{t-1} through `r` is clamped to [-clip, clip]; 0 does not clamp.
+        params: Elementwise parameters, where the cell has any.
 
     Returns:
         All states (S, B, T, N, D) and the last states (S, B, N, D), in the dtype of `wx`.
     """
     dtype = accumulation_dtype(wx.dtype)
     batch, time, gates, heads, dim = wx.shape
-    num_states = CELLS[cell].num_states
+    num_states, step = CELLS[cell].num_states, step_of(cell, None if params is None else params.to(dtype))
     # (N, D in, G * D out): one batched product per step.
     weights = r.to(dtype).permute(1, 3, 0, 2).reshape(heads, dim, gates * dim)
     bias = None if b is None else b.to(dtype)
@@ -164,7 +176,7 @@ def rnn_reference(
         h = clamp_gradient(states[0], clip) if clip > 0 else states[0]
         recurrent = (h.transpose(0, 1) @ weights).view(heads, batch, gates, dim).permute(1, 2, 0, 3)
         recurrent = recurrent if bias is None else recurrent + bias
-        new = STEPS[cell](pre_activations(cell, x[:, t], recurrent), states)
+        new = step(pre_activations(cell, x[:, t], recurrent), states)
         shown = new
         if running is not None:
             shown = tuple(torch.where(running, s, 0.0) for s in new)

@@ -38,6 +38,8 @@ def make_inputs(
     wx, r = draw(batch, time, cell.num_gates, heads, dim), draw(cell.num_gates, heads, dim, dim) / dim**0.5
     bias = BIAS_SCALE * draw(cell.num_gates, heads, dim)
     inputs = {"wx": wx, "r": r, "bias": bias}
+    if cell.num_params:
+        inputs["params"] = BIAS_SCALE * draw(cell.num_params, heads, dim).float()
     if direction == "forward":
         return inputs
     inputs["grad0"] = draw(batch, time, heads, dim)
@@ -70,7 +72,7 @@ def unusual_inputs(cell: RecurrentCell, direction: str, inputs: Mapping[str, Ten
 def _left_behind(cell: RecurrentCell, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Tensors that a forward pass saves for the backward one: states, and gates."""
     wx, r, bias = (inputs[name] for name in ("wx", "r", "bias"))
-    states = rnn_reference(cell.name, wx, r, bias)[0]
+    states = rnn_reference(cell.name, wx, r, bias, params=inputs.get("params"))[0]
     return {"states": states, "saved": recompute_gates(cell, wx, r, bias, states_before(states[0], None, None))}
 
 
@@ -110,22 +112,23 @@ def make_outputs(cell: RecurrentCell, direction: str, wx: Tensor) -> dict[str, T
         return {"states": wx.new_empty((cell.num_states, batch, time, heads, dim)), "saved": torch.empty_like(wx)}
     slots = wx.new_empty((batch, time, cell.num_slots, heads, dim))
     initial = wx.new_empty((cell.num_states, batch, heads, dim), dtype=torch.float32)
-    return {"grad_slots": slots, "grad_initial": initial, "grad_wx": slots[:, :, :gates]}
+    outputs = {"grad_slots": slots, "grad_initial": initial, "grad_wx": slots[:, :, :gates]}
+    if cell.num_params:
+        outputs["grad_params"] = initial.new_empty((cell.num_params, *initial.shape[1:]))
+    return outputs
 
 
 def exact_outputs(cell: RecurrentCell, direction: str, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The right outputs in fp64: states, or gradients of wx and of the initial states."""
     exact = {name: x.double() if x.is_floating_point() else x for name, x in inputs.items()}
-    lengths, reset = exact.get("lengths"), exact.get("reset")
-    reset = None if reset is None else reset.bool()
+    lengths, reset, params = exact.get("lengths"), exact.get("reset"), exact.get("params")
+    options: dict[str, Any] = {"lengths": lengths, "reset": None if reset is None else reset.bool(), "params": params}
     if direction == "forward":
-        out, _ = rnn_reference(
-            cell.name, exact["wx"], exact["r"], exact["bias"], exact.get("initial"), lengths=lengths, reset=reset
-        )
+        out, _ = rnn_reference(cell.name, exact["wx"], exact["r"], exact["bias"], exact.get("initial"), **options)
         return {"states": out}
     batch, _, _, heads, dim = exact["wx"].shape
     wx = exact["wx"].requires_grad_()
     initial = exact.get("initial", wx.new_zeros((cell.num_states, batch, heads, dim))).requires_grad_()
-    out, _ = rnn_reference(cell.name, wx, exact["r"], exact["bias"], initial, lengths=lengths, reset=reset)
+    out, _ = rnn_reference(cell.name, wx, exact["r"], exact["bias"], initial, **options)
     grad_wx, grad_initial = torch.autograd.grad((out[0] * exact["grad0"]).sum(), (wx, initial))
     return {"grad_wx": grad_wx, "grad_initial": grad_initial}

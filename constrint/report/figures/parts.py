@@ -19,14 +19,14 @@ from constrint.report.drawing import (
 )
 
 #: Most candidates in the figure; the table has all.
-MAX_BARS = 12
+MAX_BARS = 8
 #: Least share of a time that a part needs to be drawn.
 LEAST_SHARE = 0.002
 
 
 @draws_gpu(60)
 def draw(gpu: GpuFacts) -> Iterator[Drawing]:
-    """Stacked bars with the predicted time as a mark."""
+    """Bars side by side, since the parts overlap in time, with the predicted time as a mark."""
     if not gpu.candidates:
         return
     best, drawn = gpu.candidates[0], gpu.candidates[:MAX_BARS]
@@ -42,19 +42,19 @@ def draw(gpu: GpuFacts) -> Iterator[Drawing]:
         short="Parts of the time",
         says=f"The best configuration is bound by {bound} ({best.figures.parts_s.get(bound, 0.0) * MICRO:,.1f} us "
         f"of {best.figures.seconds * MICRO:,.1f} us){second}.",
-        alt=f"Stacked bars of {len(shown)} parts for {len(drawn)} candidates, with a mark at each predicted time.",
+        alt=f"Bars of {len(shown)} parts side by side for {len(drawn)} candidates, with a mark at each predicted time.",
         data=[*(_bar(drawn, name, at) for at, name in enumerate(order)), _marks(drawn)],
         layout={
-            "barmode": "stack",
-            "bargap": 0.3,
+            "barmode": "group",
+            "bargap": 0.35,
             "xaxis": axis("microseconds", rangemode="tozero"),
             "yaxis": axis("", type="category", autorange="reversed", showgrid=False),
             "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0, "traceorder": "normal"},
         },
-        height=150 + 28 * len(drawn),
+        height=150 + (16 + 9 * len(order)) * len(drawn),
         table=_table(gpu, names),
-        note="Resources work at the same time, so the parts do not add up to the predicted time (diamond); "
-        "the longest one binds. All of it is modelled.",
+        note="Resources work at the same time, so the predicted time (diamond) is not the sum of the parts; the "
+        "longest one binds. All of it is modelled.",
     )
 
 

@@ -18,6 +18,7 @@ from constrint.hwmodels import load_gpu
 from constrint.kernels.gemm.epilogue.activations import ACTIVATIONS
 from constrint.kernels.gemm.gated import gated_matmul
 from constrint.kernels.gemm.gated.launch import GatedCall, why_not
+from constrint.kernels.gemm.gated.op import _launched as launched
 from constrint.kernels.gemm.reference import ACTIVATIONS as REFERENCES
 from constrint.select import Workload
 
@@ -125,3 +126,21 @@ def test_calls_that_the_kernel_does_not_take_are_told() -> None:
     assert "two elements" in why_not(GatedCall(a, gate, up, out, bias[1:], bias[:24]))
     assert "fp16 and bf16" in why_not(GatedCall(a.float(), gate.float(), up.float(), out.float()))
     assert "multiples of 16" in why_not(GatedCall(a[:, :60], gate[:60], up[:60], torch.empty(8, 25).half()[:, :24]))
+
+
+def test_a_sum_of_nothing_is_its_bias() -> None:
+    bias = torch.randn(4)
+    out = gated_matmul(torch.empty(2, 3, 0), torch.empty(0, 4), torch.empty(0, 4), activation="sigmoid", bias_up=bias)
+    assert torch.equal(out, (0.5 * bias).expand(2, 3, 4))
+    assert gated_matmul(torch.empty(0), torch.empty(0, 8)).shape == (4,)
+
+
+def test_a_named_kernel_that_observed_calls_cannot_run_says_why() -> None:
+    """Without a plan, as under deterministic algorithms, the refusal is the documented one."""
+    a, both = torch.empty(8, 64).half(), torch.empty(64, 48).half()
+    with pytest.raises(UnsupportedError, match="lie alike"):
+        launched((a, both[:, :24], both[:, 24:].contiguous(), None, None), "silu", "cuda", "")
+    with pytest.raises(UnsupportedError, match="contiguous biases"):
+        launched((a, both[:, :24], both[:, 24:], both[0, ::2], None), "silu", "pointer", "")
+    with pytest.raises(UnsupportedError, match="without elements"):
+        launched((a[:, :0], both[:0, :24], both[:0, 24:], None, None), "silu", "cuda", "")

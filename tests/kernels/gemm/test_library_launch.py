@@ -27,9 +27,11 @@ from constrint.kernels.gemm.first_call import End, plan_of_call
 from constrint.kernels.gemm.implementations import gemm_spec
 from constrint.kernels.gemm.launch import Epilogue, GemmCall, Machine
 from constrint.kernels.gemm.library import launch as library_launch
+from constrint.kernels.gemm.library.fused import divided
 from constrint.kernels.gemm.library.launch import LibraryLaunch, exact_sums, refusal_of_call
 from constrint.kernels.gemm.library.planned import planned_function, planned_of
-from constrint.kernels.gemm.library.spec import LIBRARY
+from constrint.kernels.gemm.library.spec import LIBRARY, library_refusal
+from constrint.kernels.gemm.operands import product_of
 from constrint.kernels.gemm.operator import PLAIN, PLANS, STEADY_END
 from constrint.kernels.gemm.reference import gemm_reference
 from constrint.kernels.launch.plan.direct import PlainTable
@@ -302,6 +304,8 @@ def test_strides_that_torch_copies_are_refused() -> None:
     a, b = randn(1, 8, 16)[:, :, ::2], randn(1, 8, 8)
     assert "contiguous along no axis" in refusal_of_call(a, b)
     assert refusal_of_call(b, b) == ""
+    assert refusal_of_call(b, b, b.dtype) == ""
+    assert "type of result" in refusal_of_call(b, b, torch.float64)
 
 
 @pytest.mark.parametrize("options", [{}, {"source": 1}, {"batch": 2}, {"bias": 1, "transpose_b": 1}])
@@ -331,3 +335,13 @@ def test_gradients_and_compilation_take_the_callers_implementation() -> None:
     for call in (product, torch.compile(product, fullgraph=True, backend="aot_eager")):
         for one, other in zip(torch.autograd.grad(call(a, b).sum(), (a, b)), expected, strict=True):
             torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize(("n", "takes_it"), [(64, True), (51, False)])
+def test_the_library_ends_in_relu_where_rows_are_aligned(n: int, takes_it: bool) -> None:
+    """Elsewhere it makes 0 of NaN, and the pointwise kernel does as torch."""
+    a, b, out = (torch.zeros(1, *shape, dtype=torch.float16) for shape in ((115, 64), (64, n), (115, n)))
+    inside, rest = divided(GemmCall(a, b, out, Machine.of(load_gpu("h200")), Epilogue(activation="relu"), "ieee"))
+    assert (inside.epilogue.activation, rest is None) == (("relu", True) if takes_it else (None, False))
+    product = product_of(a, b, None, None, torch.float16, is_three_pass=False, activation="relu")
+    assert bool(library_refusal(load_gpu("h200"), product)) is not takes_it

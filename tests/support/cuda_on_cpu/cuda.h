@@ -130,14 +130,15 @@ inline int __shfl_xor_sync(unsigned, int value, int lanes) {
   return got;
 }
 
-// The bytes of both operands and of what is added. Loads that touch none of them, or that lie at no multiple of their size, are counted and
-// not made.
+// The bytes of both operands and of what is added. Loads that touch none of them, that reach beyond their end, or that lie
+// at no multiple of their size, are counted and not made. A vector at a multiple of 16 bytes may begin before an operand:
+// allocators begin at multiples of 256, so that what is there is allocated, too.
 static const unsigned char* spans[4][2];
 static int strays;
 inline bool is_stray(const void* from, int bytes) {
   const auto* at = static_cast<const unsigned char*>(from);
   bool touches = false;
-  for (const auto& span : spans) touches |= at < span[1] && at + bytes > span[0];
+  for (const auto& span : spans) touches |= at + bytes > span[0] && at + bytes <= span[1];
   const bool is_one = !touches || reinterpret_cast<uintptr_t>(from) % bytes;
   strays += is_one;
   return is_one;

@@ -90,7 +90,7 @@ def _one_product(saved: Saved, gradient: Tensor) -> tuple[Saved, Tensor, torch.S
     """The same with one B for all rows as a product of two matrices, and the shape of a."""
     shape = saved.a.shape
     if saved.b.dim() == 2 and len(shape) > 2:
-        c, output, z = (None if t is None else t.reshape(-1, t.shape[-1]) for t in (saved.c, saved.output, saved.z))
-        saved = saved._replace(a=saved.a.reshape(-1, shape[-1]), c=c, output=output, z=z)
-        gradient = gradient.reshape(-1, gradient.shape[-1])
+        c, output, z = (None if t is None else t.flatten(0, -2) for t in (saved.c, saved.output, saved.z))
+        saved = saved._replace(a=saved.a.flatten(0, -2), c=c, output=output, z=z)
+        gradient = gradient.flatten(0, -2)
     return saved, gradient, shape

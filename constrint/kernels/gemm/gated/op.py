@@ -77,7 +77,7 @@ def gated_matmul(
         raise UsageError(f"gated_matmul: config needs a kernel of {', '.join(KERNELS)}, got kernel={kernel!r}.")
     if torch._C._is_any_autocast_enabled() and torch.is_autocast_enabled(a.device.type) and a.dtype != torch.float64:
         a, gate, up = (t.to(torch.get_autocast_dtype(a.device.type)) for t in (a, gate, up))
-    flat = a.reshape(-1, a.shape[-1])
+    flat = _rows(a)
     tensors = flat, gate, up, bias_gate, bias_up
     options = activation, kernel, config_text(config)
     out: Any = WANTS_GRAD
@@ -120,11 +120,15 @@ def _why(
     if a.dtype not in (torch.float16, torch.bfloat16):
         raise UsageError(f"gated_matmul.why: {a.dtype} runs as two products and their product; nothing is chosen.")
     model = gpu if isinstance(gpu, GpuModel) or gpu is None else load_gpu(gpu)
-    flat = a.reshape(-1, a.shape[-1])
-    return decide(request_of(flat, gate, bias_gate, bias_up, activation, kernel, "", model))
+    return decide(request_of(_rows(a), gate, bias_gate, bias_up, activation, kernel, "", model))
 
 
 gated_matmul.why = _why  # type: ignore[attr-defined]
+
+
+def _rows(a: Tensor) -> Tensor:
+    """(..., K) as (M, K), K = 0 included."""
+    return a.flatten(0, -2) if a.dim() > 1 else a[None]
 
 
 def _checked(
@@ -198,9 +202,8 @@ def _build(tensors: tuple[Tensor | None, ...], extra: Any) -> RecordedCall:
     scratch = NotedScratch()
     out = torch.empty((a.shape[0], gate.shape[1]), dtype=a.dtype, device=a.device)
     call = GatedCall(a, gate, up, out, bias_gate, bias_up, activation, scratch)
-    reason = _refusal(kernel, call) if kernel in KERNELS else ""
-    if reason:
-        raise UnsupportedError(f"gated.{kernel} does not compute this pair: {reason}.")
+    if kernel in KERNELS:
+        _check_named(kernel, call)
     request = request_of(a, gate, bias_gate, bias_up, activation, kernel, config)
     if request.gpu is None:
         raise NotPlannedError("there is no model of the device")
@@ -227,6 +230,17 @@ def _build(tensors: tuple[Tensor | None, ...], extra: Any) -> RecordedCall:
         if kernel in KERNELS:
             raise
         raise NotPlannedError(str(error)) from error
+
+
+def _check_named(kernel: str, call: GatedCall) -> None:
+    """Check that the kernel that a caller named computes a call.
+
+    Raises:
+        UnsupportedError: When it does not.
+    """
+    reason = _refusal(kernel, call)
+    if reason:
+        raise UnsupportedError(f"gated.{kernel} does not compute this pair: {reason}.")
 
 
 def _refusal(kernel: str, call: GatedCall) -> str:
@@ -268,7 +282,7 @@ def _on_gpu(
     out: Tensor | None = _PLANS.run((activation, implementation, config), *tensors)
     if out is not None:
         return out
-    if implementation in KERNELS and a.numel() and gate.numel():
+    if implementation in KERNELS:
         return _launched(tensors, activation, implementation, config)
     return _composed(*tensors, activation)
 
@@ -277,9 +291,10 @@ def _launched(tensors: tuple[Any, ...], activation: str, kernel: str, config: st
     """A call of a fused kernel without a plan, where launches are observed."""
     a, gate, up, bias_gate, bias_up = tensors
     out = torch.empty((a.shape[0], gate.shape[1]), dtype=a.dtype, device=a.device)
+    call = GatedCall(a, gate, up, out, bias_gate, bias_up, activation)
+    _check_named(kernel, call)
     decision = decide(request_of(a, gate, bias_gate, bias_up, activation, kernel, config))
     assert decision.gpu is not None
-    call = GatedCall(a, gate, up, out, bias_gate, bias_up, activation)
     _launch(kernel, decision.gpu, call, decision.config).run()
     return out
 

@@ -219,8 +219,15 @@ class LibraryLaunch:
         raise UnsupportedError("gemm.library: the library is compiled already, and does not say what it launches.")
 
 
-def refusal_of_call(a: Tensor, b: Tensor) -> str:
-    """Reason why torch's operators do not multiply (batch, M, K) by (batch, K, N), besides sizes; empty if they do."""
+def refusal_of_call(a: Tensor, b: Tensor, kind: torch.dtype | None = None) -> str:
+    """Reason why torch's operators do not multiply (batch, M, K) by (batch, K, N), besides sizes; empty if they do.
+
+    Args:
+        a, b: The operands.
+        kind: Type of the result, if not their usual one: no pointwise kernel changes it.
+    """
+    if kind is not None and not _gives(a.dtype, kind):
+        return "torch's operators do not give this type of result"
     if any(1 not in t.stride()[-2:] for t in (a, b)):
         return "torch copies operands that are contiguous along no axis"
     if torch.are_deterministic_algorithms_enabled():
@@ -231,6 +238,12 @@ def refusal_of_call(a: Tensor, b: Tensor) -> str:
     return ""
 
 
+def _gives(dtype: torch.dtype, kind: torch.dtype) -> bool:
+    """Whether torch's operators give results of a type for operands of `dtype`."""
+    is_wide = kind == torch.float32 and dtype in SWITCHES
+    return kind == default_out_dtype(dtype) or is_wide
+
+
 def refusal_of_end(
     dtype: torch.dtype, bias: Tensor | None, source: Tensor | None, alpha: float, kind: torch.dtype, batch: int
 ) -> str:
@@ -238,9 +251,6 @@ def refusal_of_end(
 
     An activation does not count.
     """
-    is_wide = kind == torch.float32 and dtype in SWITCHES
-    if kind != default_out_dtype(dtype) and not is_wide:
-        return "torch's operators do not give this type of result"
     if has_matmul() and dtype.is_floating_point and dtype.itemsize > 1:
         if bias is not None and not takes_bias(bias, kind, dtype):
             return "the library adds a row of the type of the operands and the result"

@@ -134,7 +134,8 @@ class LibrarySpec(GemmSpec):
 
 def library_refusal(gpu: GpuModel | None, product: Product) -> str:
     """Why one call of the library does not compute a product with its whole epilogue; empty where it does."""
-    if product.activation and not (has_ends(gpu) and takes_activation(product.activation, product.output_bytes)):
+    takes_it = takes_activation(product.activation, product.output_bytes, has_aligned_rows=_has_aligned_rows(product))
+    if product.activation and not (has_ends(gpu) and takes_it):
         return NO_ACTIVATION
     reason = product.no_library or product.no_library_end or inability(product, takes_ends=has_ends(gpu))
     return reason or ("" if takes_bias(product) else "the library rounds products of such rows before it adds a row")
@@ -142,7 +143,12 @@ def library_refusal(gpu: GpuModel | None, product: Product) -> str:
 
 def takes_bias(product: Product) -> bool:
     """Whether the library adds the bias before it rounds: where rows are aligned."""
-    return not product.has_bias or min(product.aligned) == WIDEST_BYTES
+    return not product.has_bias or _has_aligned_rows(product)
+
+
+def _has_aligned_rows(product: Product) -> bool:
+    """Whether the rows of A, B and C allow accesses of 16 bytes."""
+    return min(product.aligned) == WIDEST_BYTES
 
 
 def inability(product: Product, *, takes_ends: bool = False) -> str:

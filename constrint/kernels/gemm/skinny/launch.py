@@ -21,6 +21,8 @@ from constrint.kernels.gemm.reference import DTYPE_NAMES
 from constrint.kernels.gemm.skinny.shape import (
     ALIGNED,
     MOST_COUNTED,
+    RAGGED_LARGE,
+    RAGGED_SMALL,
     SHIFTED,
     STRIDED,
     WARP,
@@ -133,6 +135,7 @@ class SkinnyOperands:
             along_k,
             _mode(large.data_ptr(), lines, pitch * element, steps[0] * element),
             _mode(small.data_ptr(), width, small.stride(0) * element, steps[1] * element) if is_along else STRIDED,
+            RAGGED_LARGE * _is_ragged(large, steps[0]) + RAGGED_SMALL * (is_along and _is_ragged(small, steps[1])),
         )
         between = steps[0] * element, steps[1] * element, steps[2]
         sizes = {"rows": rows, "small": width, "depth": depth, "pitch": pitch, "small_row": small.stride(0)}
@@ -145,6 +148,14 @@ def _mode(address: int, lines: int, pitch_bytes: int, batch_bytes: int) -> int:
     """Return `ALIGNED` if all lines of all products begin at multiples of 16 bytes, else `SHIFTED`."""
     starts = (address, batch_bytes, pitch_bytes if lines > 1 else 0)
     return SHIFTED if any(start % WIDEST_BYTES for start in starts) else ALIGNED
+
+
+def _is_ragged(operand: Tensor, batch_step: int) -> bool:
+    """Whether an operand (lines, K) of any product of a batch ends at no multiple of 16 bytes."""
+    last = sum((size - 1) * stride for size, stride in zip(operand.shape, operand.stride(), strict=True))
+    element = operand.element_size()
+    end = operand.data_ptr() + (last + 1) * element
+    return any(place % WIDEST_BYTES for place in (end, batch_step * element))
 
 
 def launch_of(

@@ -28,6 +28,8 @@ WARP, QUAD, LINE_BYTES = 32, 4, 64
 ROWS, COLUMNS = 16, 8
 #: Modes of reading an operand, `Mode` in the source: vectors at multiples of 16 bytes, vectors anywhere, or elements.
 ALIGNED, SHIFTED, STRIDED = range(3)
+#: Bits of `SkinnyLayout.ragged`.
+RAGGED_LARGE, RAGGED_SMALL = 1, 2
 #: Registers of a thread beside those that are counted here.
 OTHER_REGISTERS = 40
 #: Registers of every four lines of 8-bit integers that a warp loads at a time, and of the bytes of a short operand that
@@ -45,11 +47,14 @@ class SkinnyLayout:
         is_k_major: Whether the long operand is contiguous along K.
         large: Mode of the long operand: `ALIGNED` or `SHIFTED`.
         small: Mode of the short operand; `STRIDED` where it is not contiguous along K.
+        ragged: `RAGGED_LARGE` or `RAGGED_SMALL` or both, where an operand that is read in vectors ends within one: the
+            vector with its end is then read in parts.
     """
 
     is_k_major: bool = True
     large: int = ALIGNED
     small: int = ALIGNED
+    ragged: int = 0
 
 
 def unit_rows(dtype: str, *, is_k_major: bool) -> int:

@@ -44,6 +44,7 @@ def _source_of(
     macros |= {"LARGE_MODE": layout.large, "SMALL_MODE": layout.small}
     macros |= ends.macros
     macros |= {"BATCHED": 1} if batched else {}
+    macros |= {"RAGGED": layout.ragged} if layout.ragged else {}
     return CudaSource(_kernel(), "skinny", macros, ("-std=c++17",), FOLDERS, "skinny.cu", is_settled=True)
 
 

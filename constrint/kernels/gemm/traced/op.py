@@ -254,7 +254,7 @@ def _laid(name: str, t: Tensor, a: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 
 def _flat(a: Tensor) -> Tensor:
-    return a if a.dim() == 2 else a.reshape(-1, a.shape[-1])
+    return a.flatten(0, -2) if a.dim() > 1 else a[None]
 
 
 # Decide.

@@ -10,10 +10,10 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Hashable, Mapping
 from types import FunctionType
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn, Protocol
 
 from constrint.errors import UsageError
-from constrint.kernels.gemm.traced.expression import ACC, OPERATIONS, Expression, Tape
+from constrint.kernels.gemm.traced.expression import ACC, OPERATIONS, Expression, Tape, TapeOperation
 
 #: Names by which torch and Python call operations.
 NAMES = {
@@ -29,13 +29,30 @@ POWERS = {0.5: "sqrt", -0.5: "rsqrt"}
 NUMBERS = (int, float)
 
 
+class WritableTape(Protocol):
+    """A tape that a function is traced to."""
+
+    def constant(self, value: float, /) -> int:
+        """The place of a constant."""
+
+    def operation(self, op: str, /, *args: int) -> int:
+        """The place of an operation on earlier places."""
+
+
 class TracedValue:
-    """A place of a tape, as a function sees it."""
+    """A place of a tape, as a function sees it. A language of other operations is a subclass."""
 
     __slots__ = ("_place", "_tape")
     __hash__ = None  # type: ignore[assignment]
+    __array_ufunc__ = None  # numpy's numbers leave operators to this class
+    #: For messages: who refuses, what is traced, and how its functions are called.
+    _owner, _traced, _function = "matmul: ", "an epilogue", "torch."
+    _advice = "a tensor is an operand: name a parameter after it, and give it in operands={...}."
+    #: Its operations, and names by which torch calls them.
+    _operations: ClassVar[Mapping[str, TapeOperation]] = OPERATIONS
+    _names: ClassVar[Mapping[str, str]] = NAMES
 
-    def __init__(self, tape: Tape, place: int) -> None:
+    def __init__(self, tape: WritableTape, place: int) -> None:
         self._tape, self._place = tape, place
 
     def _apply(self, op: str, *others: Any, is_reversed: bool = False) -> TracedValue:
@@ -82,7 +99,7 @@ class TracedValue:
         if power in (2, 3, 4):
             square = self * self
             return square if power == 2 else square * (self if power == 3 else square)
-        raise UsageError(f"matmul: powers in an epilogue are 2, 3, 4, 0.5 and -0.5, got {power!r}.")
+        raise UsageError(f"{self._owner}powers in {self._traced} are 2, 3, 4, 0.5 and -0.5, got {power!r}.")
 
     def __lt__(self, other: Any) -> TracedValue:
         return self._apply("lt", other)
@@ -113,15 +130,15 @@ class TracedValue:
 
     def __bool__(self) -> NoReturn:
         raise UsageError(
-            "matmul: an epilogue is traced once, so it cannot branch on a value (if, and, or, min, max): use "
-            "torch.where(condition, x, y), &, |, torch.minimum and torch.maximum."
+            f"{self._owner}{self._traced} is traced once, so it cannot branch on a value (if, and, or, min, max): use "
+            f"{self._function}where(condition, x, y), &, |, {self._function}minimum and {self._function}maximum."
         )
 
     def __getattr__(self, name: str) -> Callable[..., TracedValue]:
-        op = name if name in OPERATIONS and name not in ("and", "or", "not") else NAMES.get(name)
+        known = [name for name in self._operations if name not in ("and", "or", "not")]
+        op = name if name in known else self._names.get(name)
         if op is None:
-            known = ", ".join(name for name in OPERATIONS if name not in ("and", "or", "not"))
-            raise UsageError(f"matmul: a value of an epilogue has no {name!r}; there are {known}.")
+            raise UsageError(f"{self._owner}a value of {self._traced} has no {name!r}; there are {', '.join(known)}.")
         return lambda *others: apply(op, self, *others)
 
     @classmethod
@@ -130,17 +147,17 @@ class TracedValue:
         if name == "gelu" and options.get("approximate", "none") in ("none", "tanh"):
             name = "gelu_tanh" if options.pop("approximate", "none") == "tanh" else name
         if options.pop("inplace", False):
-            raise UsageError(f"matmul: {name} changes nothing in place in an epilogue.")
+            raise UsageError(f"{cls._owner}{name} changes nothing in place in {cls._traced}.")
         if name in ("clamp", "clip"):
             return _clamped(*args, **options)
         if name in ("gt", "greater", "ge", "greater_equal") and len(args) == 2 and not options:
             return apply("lt" if name in ("gt", "greater") else "le", *args[::-1])
         if name == "square" and len(args) == 1 and not options:
             return apply("mul", args[0], args[0])
-        op = name if name == "gelu_tanh" else NAMES.get(name)
+        op = name if name == "gelu_tanh" else cls._names.get(name)
         if op is None or options:
             what = f"the option {next(iter(options))!r} of {name}" if op is not None else f"torch's function {name!r}"
-            raise UsageError(f"matmul: an epilogue has no {what}; there are {', '.join(OPERATIONS)}.")
+            raise UsageError(f"{cls._owner}{cls._traced} has no {what}; there are {', '.join(cls._operations)}.")
         return apply(op, *args)
 
 
@@ -150,7 +167,7 @@ def _clamped(value: Any, min: Any = None, max: Any = None) -> TracedValue:
     if max is not None:
         value = apply("min", value, max)
     if not isinstance(value, TracedValue):
-        raise UsageError("matmul: clamp in an epilogue takes a least or a largest value.")
+        raise UsageError("clamp takes a least or a largest value.")
     return value
 
 
@@ -160,24 +177,24 @@ def apply(op: str, *values: Any) -> TracedValue:
     Raises:
         UsageError: For anything else, tensors among them: these are operands, by name.
     """
-    tape = next(value._tape for value in values if isinstance(value, TracedValue))
+    first = next(value for value in values if isinstance(value, TracedValue))
+    tape, owner, traced = first._tape, first._owner, first._traced
     places = []
     for value in values:
         if isinstance(value, TracedValue):
             if value._tape is not tape:
-                raise UsageError("matmul: an epilogue mixes values of two tracings.")
+                raise UsageError(f"{owner}{traced} mixes values of two tracings.")
             places.append(value._place)
         elif isinstance(value, NUMBERS) and not isinstance(value, bool):
             try:
                 places.append(tape.constant(float(value)))
             except OverflowError as error:
-                raise UsageError(f"matmul: {value!r} is too large for a constant of an epilogue.") from error
+                raise UsageError(f"{owner}an integer is too large for a constant of {traced}.") from error
         else:
             raise UsageError(
-                f"matmul: an epilogue computes with its parameters and numbers, got {type(value).__name__}; a tensor "
-                "is an operand: name a parameter after it, and give it in operands={...}."
+                f"{owner}{traced} computes with its parameters and numbers, got {type(value).__name__}; {first._advice}"
             )
-    return TracedValue(tape, tape.operation(op, *places))
+    return type(first)(tape, tape.operation(op, *places))
 
 
 def parameters_of(function: Callable[..., Any]) -> tuple[str, ...]:

@@ -26,6 +26,7 @@ from constrint.kernels.launch.plan.shape import NotPlannedError
 from constrint.kernels.rnn.alternating.cost import steps_of_graph
 from constrint.kernels.rnn.alternating.loop import loop_backward, loop_forward, previous_states, recompute_gates
 from constrint.kernels.rnn.cells import CELLS, RecurrentCell
+from constrint.kernels.rnn.generated.functions import step_function
 from constrint.kernels.rnn.gradients import gradients_of
 from constrint.kernels.rnn.interface import ForwardOutputs, RnnGradients, RnnInputs, RnnUpstream, zero_states
 from constrint.select.spec import Launch
@@ -104,7 +105,7 @@ def _key(inputs: RnnInputs, *flags: int) -> GraphKey:
 
 
 @lru_cache(maxsize=1)
-def _has_wide_products() -> bool:
+def has_wide_products() -> bool:
     """Whether 16-bit products can be given in fp32 (torch 2.8 on CUDA); else they are rounded once per step."""
     return torch.version.hip is None and hasattr(torch.ops.aten.bmm, "dtype_out")
 
@@ -115,7 +116,7 @@ class Chunk(ABC):
     def __init__(self, key: GraphKey) -> None:
         self.key = key
         self.graph: Any = None
-        kind, wide = key.kind, key.dtype if not _has_wide_products() else torch.float32
+        kind, wide = key.kind, key.dtype if not has_wide_products() else torch.float32
         batch, heads, dim, gates = key.batch, key.heads, key.head_dim, kind.num_gates
         self.product_dtype = wide if key.device.type == "cuda" else torch.float32
         self.carry = self.new(kind.num_states, heads, batch, dim, dtype=torch.float32)
@@ -125,6 +126,8 @@ class Chunk(ABC):
         self.grid = (-(-batch * heads * dim // TILE),)
         is_nvidia = key.device.type == "cuda" and torch.version.hip is None
         self.constants: dict[str, Any] = {"num_gates": gates, "num_slots": kind.num_slots, "head_dim": dim}
+        self.constants["num_params"] = kind.num_params
+        self.params = self.new(max(1, kind.num_params), heads, dim, dtype=torch.float32)
         self.constants |= {"num_states": kind.num_states, "fast": is_nvidia and key.dtype.itemsize == 2, "tile": TILE}
 
     def new(self, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
@@ -186,17 +189,16 @@ class ForwardChunk(Chunk):
 
     def enqueue(self, steps: int) -> None:
         """See `Chunk.enqueue`."""
-        from constrint.kernels.rnn import kernel_cells
         from constrint.kernels.rnn.alternating.kernel import pointwise_forward_kernel
 
-        cell = getattr(kernel_cells, f"{self.key.cell}_forward")
+        cell = step_function(self.key.kind, "forward")
         has_bias, save_gates = self.key.flags
         sizes = (self.key.batch, self.key.heads, self.key.num_steps)
         for step in range(steps):
-            _multiply(self.operand, self.weights, self.product)
+            multiply(self.operand, self.weights, self.product)
             pointwise_forward_kernel[self.grid](
                 self.wx, self.product, self.bias, self.carry, self.operand, self.states, self.gates, self.remaining,
-                self.reset, step, *sizes, cell=cell, has_bias=bool(has_bias), save_gates=bool(save_gates),
+                self.reset, self.params, step, *sizes, cell=cell, has_bias=bool(has_bias), save_gates=bool(save_gates),
                 **self.constants,
             )  # fmt: skip
 
@@ -209,6 +211,7 @@ class BackwardChunk(Chunk):
         kind, steps = key.kind, key.num_steps
         batch, heads, dim, gates = key.batch, key.heads, key.head_dim, kind.num_gates
         self.limit = self.new(1, dtype=torch.float32)
+        self.of_params = self.new(max(1, kind.num_params), heads, batch, dim, dtype=torch.float32)
         self.upstream = self.new(kind.num_states, steps, batch, heads, dim)
         self.through = self.new(heads, batch, dim, dtype=self.product_dtype)
         self.wx = self.new(steps, batch, heads, dim)
@@ -219,22 +222,22 @@ class BackwardChunk(Chunk):
 
     def enqueue(self, steps: int) -> None:
         """See `Chunk.enqueue`."""
-        from constrint.kernels.rnn import kernel_cells
         from constrint.kernels.rnn.alternating.kernel import pointwise_backward_kernel
 
-        cell = getattr(kernel_cells, f"{self.key.cell}_backward")
+        cell = step_function(self.key.kind, "backward")
         upstream_mask, has_clip, shift_free = self.key.flags
         sizes = (self.key.batch, self.key.heads, self.key.num_steps)
         for step in range(self.key.num_steps - 1, self.key.num_steps - 1 - steps, -1):
             pointwise_backward_kernel[self.grid](
                 self.upstream, self.through, self.carry, self.wx, self.gates, self.states, self.slots, self.operand,
-                self.remaining, self.reset, self.limit, step, *sizes, cell=cell, upstream_mask=upstream_mask,
+                self.remaining, self.reset, self.limit, self.params, self.of_params, step, *sizes, cell=cell,
+                upstream_mask=upstream_mask,
                 has_clip=bool(has_clip), shift_free=bool(shift_free), **self.constants,
             )  # fmt: skip
-            _multiply(self.operand, self.weights, self.through)
+            multiply(self.operand, self.weights, self.through)
 
 
-def _multiply(left: Tensor, right: Tensor, out: Tensor) -> None:
+def multiply(left: Tensor, right: Tensor, out: Tensor) -> None:
     """out (N, B, J) = left (N, B, I) @ right (N, I, J), summed in fp32 and written in the dtype of `out`."""
     heads = len(left)
     if left.dtype == out.dtype:
@@ -284,6 +287,8 @@ def graph_forward(inputs: RnnInputs, *, save_gates: bool) -> ForwardOutputs:
     chunk.weights.view(heads, dim, gates, dim).copy_(inputs.r.permute(1, 3, 0, 2))
     if inputs.b is not None:
         chunk.bias.copy_(inputs.b)
+    if inputs.params is not None:
+        chunk.params.copy_(inputs.params)
     chunk.carry.copy_(_fresh(inputs, zero_states(inputs)).transpose(1, 2))
     chunk.operand.copy_(chunk.carry[0])
     resets = _resets(inputs, key.num_steps)
@@ -320,6 +325,9 @@ def graph_backward(inputs: RnnInputs, saved: ForwardOutputs, upstream: RnnUpstre
     chunk = _chunk(BackwardChunk, key)
     chunk.weights.view(heads, gates, dim, dim).copy_(inputs.r.transpose(0, 1))
     chunk.limit.fill_(clip)
+    if inputs.params is not None:
+        chunk.params.copy_(inputs.params)
+        chunk.of_params.zero_()
     chunk.through.zero_()
     for carry, grad in zip(chunk.carry, upstream.last, strict=True):
         carry.zero_() if grad is None else carry.copy_(grad.transpose(0, 1))
@@ -342,7 +350,8 @@ def graph_backward(inputs: RnnInputs, saved: ForwardOutputs, upstream: RnnUpstre
         chunk.run()
         slots[:, start:end].copy_(chunk.slots[:number].transpose(0, 1))
     initial = None if inputs.initial is None else _initial_gradient(inputs, chunk)
-    return gradients_of(inputs, slots, before[0], initial, sums_by_sequence=False)
+    of_params = None if inputs.params is None else chunk.of_params.transpose(1, 2)
+    return gradients_of(inputs, slots, before[0], initial, of_params, sums_by_sequence=False)
 
 
 def _initial_gradient(inputs: RnnInputs, chunk: BackwardChunk) -> Tensor:

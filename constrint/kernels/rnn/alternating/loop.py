@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from constrint.kernels.rnn.alternating.pointwise import BACKWARD, FORWARD
+from constrint.kernels.rnn.generated.pointwise import GeneratedBackward, GeneratedForward
 from constrint.kernels.rnn.interface import ForwardOutputs, RnnGradients, RnnInputs, RnnUpstream, zero_states
 from constrint.kernels.rnn.reference import accumulation_dtype, pre_activations
 
@@ -37,7 +38,11 @@ def loop_forward(inputs: RnnInputs, *, save_gates: bool) -> ForwardOutputs:
     out = wx.new_empty((kind.num_states, batch, time, heads, dim))
     by_time = out.permute(0, 2, 3, 1, 4)  # (S, T, N, B, D), a view
     rows = by_time if wx.dtype == dtype else x.new_empty(by_time.shape)
-    step = FORWARD[inputs.cell](x, candidate, rows, wx.dtype)
+    definition = kind.definition
+    if definition is None:
+        step = FORWARD[inputs.cell](x, candidate, rows, wx.dtype)
+    else:
+        step = GeneratedForward(definition, x, candidate, rows, wx.dtype, inputs.params)
     products = x.view(time, heads, batch, gates * dim).unbind(0)
     states = tuple(zero_states(inputs).to(dtype).transpose(1, 2).unbind(0))
     fresh = _fresh(inputs)
@@ -74,15 +79,22 @@ def loop_backward(inputs: RnnInputs, saved: ForwardOutputs, upstream: RnnUpstrea
     products, fresh = p.view(time, heads, batch, gates * dim).unbind(0), _fresh(inputs)
     nothing = (None,) * len(d)
     size = max(1, CHUNK // (batch * gates * heads * dim))
+    definition, of_params = inputs.kind.definition, None
+    if inputs.params is not None:
+        of_params = inputs.params.new_zeros((len(inputs.params), heads, batch, dim), dtype=dtype)
     for start in reversed(range(0, time, size)):
         steps = slice(start, start + size)
-        step = BACKWARD[inputs.cell](
+        operands = (
             p[steps],
             None if candidate is None else candidate[steps],
             partial(_read, before[:, :, steps], dtype),
             partial(_read, saved.states[:, :, steps], dtype),
-            _least(inputs),
         )
+        if definition is None:
+            step = BACKWARD[inputs.cell](*operands, _least(inputs))
+        else:
+            ended = None if padding is None else padding[steps]
+            step = GeneratedBackward(definition, *operands, inputs.params, of_params, ended)
         for t in reversed(range(start, min(time, start + size))):
             base = tuple(None if grads is None else grads[t - 1] for grads in from_above) if t else nothing
             anew = fresh[t]
@@ -97,7 +109,7 @@ def loop_backward(inputs: RnnInputs, saved: ForwardOutputs, upstream: RnnUpstrea
             if anew is not None:
                 sums = tuple(grad.masked_fill(anew, 0) for grad in sums)
             d = tuple(grad if more is None else grad + more for grad, more in zip(sums, base, strict=True))
-    return _gradients(inputs, before, p, candidate, _initial(inputs, upstream, d))
+    return _gradients(inputs, before, p, candidate, _initial(inputs, upstream, d), of_params)
 
 
 def _product(base: Tensor | None, left: Tensor, right: Tensor) -> Tensor:
@@ -154,7 +166,12 @@ def _least(inputs: RnnInputs) -> float:
 
 
 def _gradients(
-    inputs: RnnInputs, before: Tensor, d_p: Tensor, d_candidate: Tensor | None, carry: tuple[Tensor, ...]
+    inputs: RnnInputs,
+    before: Tensor,
+    d_p: Tensor,
+    d_candidate: Tensor | None,
+    carry: tuple[Tensor, ...],
+    of_params: Tensor | None,
 ) -> RnnGradients:
     """The gradients of everything that went in, from those of the pre-activations."""
     d_wx = torch.empty_like(inputs.wx, memory_format=torch.contiguous_format)
@@ -171,6 +188,7 @@ def _gradients(
         r=d_r.to(inputs.r.dtype).contiguous(),
         b=None if inputs.b is None else d_p.sum((0, 2)).transpose(0, 1).to(inputs.b.dtype).contiguous(),
         initial=None if inputs.initial is None else torch.stack(carry).transpose(1, 2).contiguous(),
+        params=None if of_params is None else of_params.sum(2),
     )
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from constrint.hwmodels import GpuModel
 from constrint.kernels.rnn.alternating.cost import NODE_S, alternating_cost
-from constrint.kernels.rnn.cells import CELLS
+from constrint.kernels.rnn.cells import BUILT_IN
 from constrint.kernels.rnn.spec import SUFFIX, RnnSpec
 from constrint.select.cost import CostColumns
 from constrint.select.limits import BlockUse
@@ -60,4 +60,4 @@ class AlternatingSpec(RnnSpec):
         return AlternatingBackend()
 
 
-SPECS = tuple(AlternatingSpec(cell, direction) for cell in CELLS.values() for direction in SUFFIX)
+SPECS = tuple(AlternatingSpec(cell, direction) for cell in BUILT_IN.values() for direction in SUFFIX)

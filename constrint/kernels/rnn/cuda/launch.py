@@ -26,6 +26,7 @@ from constrint.kernels.rnn.cuda.shape import (
     CLUSTER,
     DTYPE_NUMBERS,
     FENCE,
+    GENERATED,
     GRID,
     RING,
     padded_head_dim,
@@ -40,6 +41,7 @@ from constrint.kernels.rnn.fused import (
     required,
     workload_of_choice,
 )
+from constrint.kernels.rnn.generated.cuda import cuda_macros, cuda_text
 from constrint.kernels.rnn.spec import SUFFIX
 from constrint.select.candidate import Config
 from constrint.select.spec import Launch
@@ -56,6 +58,8 @@ TENSORS = {
         *("grad_slots", "grad_initial", "rows", "lengths", "reset", "exchange", "streamed"),
     ),
 }
+#: Tensors that follow where a cell has elementwise parameters.
+PARAMETERS = {"forward": ("params",), "backward": ("params", "grad_params")}
 THREADS_PER_WARP = 32
 SOURCE = Path(__file__).with_name("source")
 #: The macro of each parameter that the device code knows.
@@ -102,7 +106,7 @@ def launches_of(
     in_grid = config["placement"] == GRID
     at_once = max(1, num_sms(wx.device, gpu.device.sm_count) // blocks) if in_grid else groups
     taken = _memory(built, groups, min(at_once, groups) * blocks, scratch, wx.device)
-    before = _arguments(direction, config, {**tensors, **taken})
+    before = _arguments(cell, direction, config, {**tensors, **taken})
     if direction == "backward":
         only_h = tensors.get("grad1") is None if only_h is None else only_h
         before += [np.float32(clip), np.int32(only_h and wx.element_size() == 2)]
@@ -142,11 +146,12 @@ def _num_groups(wx: Tensor, config: Config) -> int:
     return int(wx.shape[3]) * -(-int(wx.shape[0]) // (config["tile_batch"] * config["num_tiles"]))
 
 
-def _arguments(direction: str, config: Config, tensors: Tensors) -> list[Any]:
+def _arguments(cell: RecurrentCell, direction: str, config: Config, tensors: Tensors) -> list[Any]:
     every = {name: tensors.get(name) for name in TENSORS[direction]}
     if direction == "forward" and config["recompute"]:
         every["saved"] = None
-    return list(every.values())
+    names = PARAMETERS[direction] if cell.num_params else ()
+    return [*every.values(), *(tensors.get(name) for name in names)]
 
 
 class CudaBuild(NamedTuple):
@@ -177,7 +182,7 @@ def source_of(
     shape = shape_of(cell, direction, head_dim, dtype, values)
     sizes = [size.value({}) for size in (shape.smem_bytes, shape.ring_bytes, shape.streamed_bytes)]
     macros = {macro: values[name] for name, macro in MACROS.items()} | {
-        "CELL": CELL_NUMBERS[cell.name],
+        "CELL": CELL_NUMBERS.get(cell.name, GENERATED),
         "IS_BACKWARD": int(direction == "backward"),
         "DTYPE": DTYPE_NUMBERS[dtype],
         "HEAD_DIM": head_dim,
@@ -189,6 +194,9 @@ def source_of(
     path = SOURCE / f"{direction}.cu"
     options = ("-std=c++17", "-default-device")
     text = path.read_text(encoding="utf-8")
+    if cell.definition is not None:
+        macros |= cuda_macros(cell.definition)
+        text = '#include "cells.cuh"\n' + cuda_text(cell.definition) + text
     source = CudaSource(text, f"recurrent_{direction}", macros, options, (SOURCE,), path.name, is_settled=True)
     return CudaBuild(source, *sizes)
 

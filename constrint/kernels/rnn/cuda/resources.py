@@ -113,7 +113,7 @@ def register_terms(shape: CudaLoop) -> dict[str, Expr]:
         "doubled": shape.where(shape.is_doubled, 1),
         "columns": shape.column_tiles,
         "items": shape.items,
-        f"{cell.name}_items": shape.items,
+        f"{cell.built_in}_items": shape.items,
         "single_items": (1 - several) * shape.items,
         "copies": shape.copies,
         "single_copies": (1 - several) * shape.copies,

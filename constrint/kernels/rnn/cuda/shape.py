@@ -10,14 +10,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from constrint.kernels.rnn.cells import CELLS, RecurrentCell
+from constrint.kernels.rnn.cells import BUILT_IN, RecurrentCell
 from constrint.model import Constraint, Expr, all_of, ceildiv, const, maximum
 from constrint.select.workload import ELEMENT_BYTES, Workload
 
 #: Values of `placement`: one block has the whole head, or a cluster shares it, or blocks anywhere on the grid do.
 BLOCK, CLUSTER, GRID = 0, 1, 2
 #: Number of a cell in the device code.
-CELL_NUMBERS = {name: number for number, name in enumerate(CELLS)}
+CELL_NUMBERS = {name: number for number, name in enumerate(BUILT_IN)}
+#: Number of a cell whose device code is generated.
+GENERATED = len(BUILT_IN)
 #: Number of a dtype in the device code.
 DTYPE_NUMBERS = {"fp16": 0, "bf16": 1, "tf32": 2, "fp32": 3}
 #: Tensors are read by vectors of this many bytes; a pair of matrix instructions takes four of a row.
@@ -102,8 +104,7 @@ class CudaLoop:
         """Tensors that a step reads beside the exchange."""
         if self.is_forward:
             return self.cell.num_gates
-        states = 1 if self.cell.keeps_parts_apart else 2 * (self.cell.num_states - 1)
-        return self.cell.num_slots + states + self.cell.num_states
+        return self.cell.num_loads(self.direction) + self.cell.num_states - 1
 
     def is_in(self, placement: int) -> Constraint:
         """The condition that heads have a placement."""

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from constrint.errors import UnsupportedError
 from constrint.hwmodels import GpuModel
-from constrint.kernels.rnn.cells import CELLS
+from constrint.kernels.rnn.cells import BUILT_IN
 from constrint.kernels.rnn.cuda.cost import cuda_assumptions, cuda_cost
 from constrint.kernels.rnn.cuda.resources import MOST_TILES, block_use, rules_of
 from constrint.kernels.rnn.cuda.shape import BLOCK, CLUSTER, GRID, MMA_COLUMNS, CudaLoop, padded_head_dim
@@ -155,4 +155,4 @@ def placements(gpu: GpuModel) -> tuple[int, ...]:
     return (BLOCK, CLUSTER, GRID) if gpu.device.max_cluster_blocks_portable else (BLOCK, GRID)
 
 
-SPECS = tuple(CudaRnnSpec(cell, direction) for cell in CELLS.values() for direction in SUFFIX)
+SPECS = tuple(CudaRnnSpec(cell, direction) for cell in BUILT_IN.values() for direction in SUFFIX)

@@ -13,7 +13,9 @@ from constrint.kernels.rnn.triton.kernel_exchange import (
     arrive,
     backward_tile,
     idle_dot,
+    join_pair,
     join_slots,
+    load_parameters,
     load_states,
     slot_offsets,
     steps_of_rows,
@@ -46,8 +48,15 @@ def four_dots(
     Each slot has a sum of its own, started from `zeros` that the compiler must not see to be zeros: it would chain the
     dots into one sum otherwise, and matrix instructions that depend on each other are what a step waits for.
     """
+    if num_slots > num_gates and num_gates == 1:
+        return tl.dot(h1, w1, zeros, input_precision=precision)
     total = tl.dot(h0, w0, zeros, input_precision=precision)
-    if num_slots > 1:
+    if num_slots < 4:
+        if num_slots == 2 or num_slots == num_gates and num_slots > 1:
+            total += tl.dot(h1, w1, zeros, input_precision=precision)
+        if num_slots == 3:
+            total += tl.dot(h2, w2, zeros, input_precision=precision)
+    else:
         first = tl.dot(h1, w1, zeros, input_precision=precision)
         last = tl.dot(h3, w3, zeros, input_precision=precision)
         if num_slots == num_gates:
@@ -70,28 +79,38 @@ def load_step(
     saved, x_ptrs, state_ptrs, grad0, grad1, grad2, grad3, gate_offsets, grad_offsets,
     i0, i1, i2, i3, mask, t, gate_stride, state_stride,
     num_gates: tl.constexpr, num_slots: tl.constexpr, num_states: tl.constexpr, has_initial: tl.constexpr,
+    reads_h: tl.constexpr, reads_new: tl.constexpr,
 ):  # fmt: skip
-    """Pre-activations, states before and after the step, gradients from outside; 0.0 for states that the cell lacks."""
+    """Pre-activations, states before and after the step, gradients from outside; 0.0 for those that the cell lacks."""
     apart: tl.constexpr = num_slots > num_gates
     p0 = load_slot(saved + gate_offsets, mask, True)
     p1 = load_slot(saved + gate_stride + gate_offsets, mask, num_gates > 1)
-    third = load_slot(saved + 2 * gate_stride + gate_offsets, mask, num_gates > 1)
-    p2 = load_slot(x_ptrs, mask, True) if apart else third
-    p3 = third if apart else load_slot(saved + 3 * gate_stride + gate_offsets, mask, num_gates > 3)
+    third = load_slot(saved + 2 * gate_stride + gate_offsets, mask, num_gates > 2)
+    if apart and num_gates < 3:
+        # The input's part of the last gate stands before its recurrent part.
+        p2, p3 = p1, 0.0
+        if num_gates == 1:
+            p1, p2 = p0, 0.0
+            p0 = load_slot(x_ptrs, mask, True)
+        else:
+            p1 = load_slot(x_ptrs, mask, True)
+    else:
+        p2 = load_slot(x_ptrs, mask, True) if apart else third
+        p3 = third if apart else load_slot(saved + 3 * gate_stride + gate_offsets, mask, num_gates > 3)
     earlier = tl.where(t > 0, mask, False)
-    q0 = load_slot(state_ptrs - gate_stride, earlier, apart)
+    q0 = load_slot(state_ptrs - gate_stride, earlier, reads_h)
     q1 = load_slot(state_ptrs - gate_stride + state_stride, earlier, num_states > 1)
     q2 = load_slot(state_ptrs - gate_stride + 2 * state_stride, earlier, num_states > 2)
-    q3 = load_slot(state_ptrs - gate_stride + 3 * state_stride, earlier, num_states > 2)
+    q3 = load_slot(state_ptrs - gate_stride + 3 * state_stride, earlier, num_states > 3)
     if has_initial:
         q0 = tl.where(t > 0, q0, i0)
         q1 = tl.where(t > 0, q1, i1)
         q2 = tl.where(t > 0, q2, i2)
         q3 = tl.where(t > 0, q3, i3)
     # Loaded rather than kept from the iteration before: a value that the loop carries would be in another layout.
-    c1 = load_slot(state_ptrs + state_stride, mask, num_states > 1)
-    c2 = load_slot(state_ptrs + 2 * state_stride, mask, num_states > 2)
-    c3 = load_slot(state_ptrs + 3 * state_stride, mask, num_states > 2)
+    c1 = load_slot(state_ptrs + state_stride, mask, reads_new and num_states > 1)
+    c2 = load_slot(state_ptrs + 2 * state_stride, mask, reads_new and num_states > 2)
+    c3 = load_slot(state_ptrs + 3 * state_stride, mask, reads_new and num_states > 3)
     g0 = load_grad(grad0, grad_offsets, mask)
     g1 = load_grad(grad1, grad_offsets, mask)
     g2 = load_grad(grad2, grad_offsets, mask)
@@ -116,14 +135,18 @@ def backward_kernel(
     lengths,  # (B,) int32 or None
     reset,  # (B, T) int32 or None: Triton makes a dot's layout for the narrowest load that its operand comes from
     arrived,  # (groups,) int32 zeros, if row_split > 1
+    params,  # (P, N, D) fp32, the cell's elementwise parameters, or None
+    grad_params,  # (P, B, N, D) fp32, written: their gradients, summed over a sequence's steps
     clip, batch, time, num_heads, first_group, wx_stride_b, wx_stride_t,
     cell: tl.constexpr, num_gates: tl.constexpr, num_slots: tl.constexpr, num_states: tl.constexpr,
     head_dim: tl.constexpr, tile_batch: tl.constexpr, tile_out: tl.constexpr, row_split: tl.constexpr,
     exchange: tl.constexpr, depth_main: tl.constexpr, depth_rest: tl.constexpr, slices: tl.constexpr,
     num_stages: tl.constexpr, has_clip: tl.constexpr, shift_free: tl.constexpr, fast: tl.constexpr,
-    has_asm: tl.constexpr, precision: tl.constexpr,
+    has_asm: tl.constexpr, precision: tl.constexpr, num_params: tl.constexpr, reads_h: tl.constexpr,
+    reads_new: tl.constexpr,
 ):  # fmt: skip
     """Run all time steps backwards for one head, one batch tile and `tile_out` columns of h."""
+    joint_width: tl.constexpr = 4 if num_slots == 3 else num_slots
     dtype = states.dtype.element_ty
     # Stands in both kernels: as a function it compiles to other code (two registers fewer for an sLSTM of 544 units).
     part = tl.program_id(0) % row_split
@@ -163,6 +186,10 @@ def backward_kernel(
             w1 = slot_matrix(r_head, num_heads, columns, 1, head_dim, tile_out, num_gates, num_slots)
             w2 = slot_matrix(r_head, num_heads, columns, 2, head_dim, tile_out, num_gates, num_slots)
             w3 = slot_matrix(r_head, num_heads, columns, 3, head_dim, tile_out, num_gates, num_slots)
+        elif num_slots > 1:
+            w1 = slot_matrix(r_head, num_heads, columns, 1, head_dim, tile_out, num_gates, num_slots)
+            if num_slots == 3:
+                w2 = slot_matrix(r_head, num_heads, columns, 2, head_dim, tile_out, num_gates, num_slots)
         w_rest = w_main
 
     d0, d1, d2, d3 = load_states(grad_last, start_offsets, start_stride, mask, zero, num_states)
@@ -185,18 +212,22 @@ def backward_kernel(
     state_ptrs = states + at
     gate_offsets = (row64 * time + steps - 1)[:, None] * (num_gates * gate_stride) + inner
     rec_offsets = (row64 * time + steps - 1) * (num_slots * gate_stride) + head * head_dim
-    joint = tl.arange(0, num_slots * tile_out)
+    joint = tl.arange(0, joint_width * tile_out)
     grad_mask = row_mask[:, None] & (first + joint % tile_out < head_dim)[None, :]
+    if num_slots == 3:
+        grad_mask = grad_mask & (joint < 3 * tile_out)[None, :]
     grad_ptrs = grad_slots + rec_offsets[:, None]
     grad_ptrs += ((joint // tile_out) * gate_stride + first + joint % tile_out)[None, :]
-    x_ptrs = wx + (row64 * wx_stride_b + (steps - 1) * wx_stride_t)[:, None] + inner + 2 * gate_stride
+    x_ptrs = wx + (row64 * wx_stride_b + (steps - 1) * wx_stride_t)[:, None] + inner + (num_gates - 1) * gate_stride
     i0, i1, i2, i3 = load_states(initial, start_offsets, start_stride, mask, zero, num_states)
+    u0, u1, u2, u3 = load_parameters(params, columns, head * head_dim, gate_stride, head_dim, num_params)
+    v0, v1, v2, v3 = zero, zero, zero, zero
 
     if exchange:
         p0, p1, p2, p3, q0, q1, q2, q3, c1, c2, c3, g0, g1, g2, g3 = load_step(
             saved, x_ptrs, state_ptrs, grad0, grad1, grad2, grad3, gate_offsets, grad_offsets,
             i0, i1, i2, i3, tl.where(steps > 0, mask, False), steps - 1, gate_stride, state_stride,
-            num_gates, num_slots, num_states, initial is not None,
+            num_gates, num_slots, num_states, initial is not None, reads_h, reads_new,
         )  # fmt: skip
     for back in tl.range(0, steps, num_stages=num_stages):
         t = steps - 1 - back
@@ -204,7 +235,7 @@ def backward_kernel(
             p0, p1, p2, p3, q0, q1, q2, q3, c1, c2, c3, g0, g1, g2, g3 = load_step(
                 saved, x_ptrs, state_ptrs, grad0, grad1, grad2, grad3, gate_offsets, grad_offsets,
                 i0, i1, i2, i3, mask, t, gate_stride, state_stride,
-                num_gates, num_slots, num_states, initial is not None,
+                num_gates, num_slots, num_states, initial is not None, reads_h, reads_new,
             )  # fmt: skip
             # Zeros in the dots' layout: what is loaded takes that layout at once. Otherwise Triton evaluates parts of
             # the cell in two layouts, and gives up swizzling the shared memory that the loads pass through.
@@ -217,9 +248,19 @@ def backward_kernel(
             z2, z3 = tl.where(is_reset, 0.0, q2), tl.where(is_reset, 0.0, q3)
         else:
             z0, z1, z2, z3 = q0, q1, q2, q3
-        h0, h1, h2, h3, e0, e1, e2, e3 = cell(
-            d0 + g0, d1 + g1, d2 + g2, d3 + g3, p0, p1, p2, p3, z0, z1, z2, z3, d0, c1, c2, c3, fast, shift_free
-        )  # fmt: skip
+        if num_params > 0:
+            h0, h1, h2, h3, e0, e1, e2, e3, k0, k1, k2, k3 = cell(
+                d0 + g0, d1 + g1, d2 + g2, d3 + g3, p0, p1, p2, p3, z0, z1, z2, z3, d0, c1, c2, c3, u0, u1, u2, u3,
+                fast, shift_free,
+            )  # fmt: skip
+            if lengths is not None:
+                k0, k1 = tl.where((t < length)[:, None], k0, 0.0), tl.where((t < length)[:, None], k1, 0.0)
+                k2, k3 = tl.where((t < length)[:, None], k2, 0.0), tl.where((t < length)[:, None], k3, 0.0)
+            v0, v1, v2, v3 = v0 + k0, v1 + k1, v2 + k2, v3 + k3
+        else:
+            h0, h1, h2, h3, e0, e1, e2, e3 = cell(
+                d0 + g0, d1 + g1, d2 + g2, d3 + g3, p0, p1, p2, p3, z0, z1, z2, z3, d0, c1, c2, c3, fast, shift_free
+            )  # fmt: skip
         if reset is not None:
             e0, e1 = tl.where(is_reset, 0.0, e0), tl.where(is_reset, 0.0, e1)
             e2, e3 = tl.where(is_reset, 0.0, e2), tl.where(is_reset, 0.0, e3)
@@ -238,7 +279,10 @@ def backward_kernel(
             grads = h0
         else:
             h1, h2, h3 = h1.to(dtype), h2.to(dtype), h3.to(dtype)
-            grads = join_slots(h0, h1, h2, h3, tile_batch, tile_out)
+            if num_slots == 2:
+                grads = join_pair(h0, h1, tile_batch, tile_out)
+            else:
+                grads = join_slots(h0, h1, h2, h3, tile_batch, tile_out)
         if exchange:
             tl.store(grad_ptrs, grads, mask=grad_mask)
             arrive(arrived + group)
@@ -249,7 +293,7 @@ def backward_kernel(
             p0, p1, p2, p3, q0, q1, q2, q3, c1, c2, c3, g0, g1, g2, g3 = load_step(
                 saved, x_ptrs, state_ptrs, grad0, grad1, grad2, grad3, gate_offsets, grad_offsets,
                 i0, i1, i2, i3, tl.where(t > 0, mask, False), t - 1, gate_stride, state_stride,
-                num_gates, num_slots, num_states, initial is not None,
+                num_gates, num_slots, num_states, initial is not None, reads_h, reads_new,
             )  # fmt: skip
             wait(arrived + group, (back + 1) * row_split, has_asm)
             through = exchanged_dot(
@@ -276,4 +320,13 @@ def backward_kernel(
         tl.store(grad_initial + start_stride + start_offsets, d1, mask=mask)
     if num_states > 2:
         tl.store(grad_initial + 2 * start_stride + start_offsets, d2, mask=mask)
+    if num_states > 3:
         tl.store(grad_initial + 3 * start_stride + start_offsets, d3, mask=mask)
+    if num_params > 0:
+        tl.store(grad_params + start_offsets, v0, mask=mask)
+    if num_params > 1:
+        tl.store(grad_params + start_stride + start_offsets, v1, mask=mask)
+    if num_params > 2:
+        tl.store(grad_params + 2 * start_stride + start_offsets, v2, mask=mask)
+    if num_params > 3:
+        tl.store(grad_params + 3 * start_stride + start_offsets, v3, mask=mask)

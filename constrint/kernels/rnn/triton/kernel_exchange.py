@@ -32,8 +32,26 @@ def load_states(source, offsets, stride, mask, zero, num_states: tl.constexpr):
             s1 = tl.load(source + stride + offsets, mask=mask, other=0.0)
         if num_states > 2:
             s2 = tl.load(source + 2 * stride + offsets, mask=mask, other=0.0)
+        if num_states > 3:
             s3 = tl.load(source + 3 * stride + offsets, mask=mask, other=0.0)
     return s0, s1, s2, s3
+
+
+@triton.jit
+def load_parameters(params, columns, head_offset, stride, head_dim: tl.constexpr, num_params: tl.constexpr):
+    """Elementwise parameters of this program's units, (1, tile_out) each in fp32; 0.0 for those that the cell lacks."""
+    w0, w1, w2, w3 = 0.0, 0.0, 0.0, 0.0
+    if num_params > 0:
+        inside = columns < head_dim
+        ptrs = params + head_offset + columns
+        w0 = tl.load(ptrs, mask=inside, other=0.0)[None, :]
+        if num_params > 1:
+            w1 = tl.load(ptrs + stride, mask=inside, other=0.0)[None, :]
+        if num_params > 2:
+            w2 = tl.load(ptrs + 2 * stride, mask=inside, other=0.0)[None, :]
+        if num_params > 3:
+            w3 = tl.load(ptrs + 3 * stride, mask=inside, other=0.0)[None, :]
+    return w0, w1, w2, w3
 
 
 @triton.jit
@@ -72,11 +90,14 @@ def load_weights(base, depth_stride, column_stride, depth, columns, depth_size, 
 def slot_offsets(slots, num_heads, head_dim: tl.constexpr, num_gates: tl.constexpr, num_slots: tl.constexpr):
     """Offset of each slot's matrix in r, and whether it has one.
 
-    Of a last gate whose parts are two slots, the input's part has none.
+    Of a last gate whose parts are two slots, the input's part has none. Three slots are computed as four.
     """
     apart: tl.constexpr = num_slots > num_gates
     gate = tl.where(slots == num_gates, num_gates - 1, slots) if apart else slots
-    return gate * (num_heads * head_dim * head_dim), (slots != num_gates - 1) if apart else (slots >= 0)
+    exists = (slots != num_gates - 1) if apart else (slots >= 0)
+    if num_slots == 3:
+        exists = exists & (slots < 3)
+    return gate * (num_heads * head_dim * head_dim), exists
 
 
 @triton.jit
@@ -86,9 +107,10 @@ def forward_tile(
     first_column, num_heads,
     head_dim: tl.constexpr, tile_out: tl.constexpr, num_gates: tl.constexpr, num_slots: tl.constexpr,
 ):  # fmt: skip
-    """Weights (slices, size / slices, num_slots * tile_out) of h entries start..start+size, for this program's rows."""
+    """Weights (slices, size / slices, slots * tile_out) of h entries start..start+size, for this program's rows."""
+    joint_slots: tl.constexpr = 4 if num_slots == 3 else num_slots
     depth = start + tl.arange(0, slices)[:, None, None] * (size // slices) + tl.arange(0, size // slices)[None, :, None]
-    joint = tl.arange(0, num_slots * tile_out)[None, None, :]
+    joint = tl.arange(0, joint_slots * tile_out)[None, None, :]
     out = first_column + joint % tile_out
     offset, exists = slot_offsets(joint // tile_out, num_heads, head_dim, num_gates, num_slots)
     inside = exists & (depth < head_dim) & (out < head_dim)
@@ -151,6 +173,12 @@ def split_slots(joint, tile_batch: tl.constexpr, tile_out: tl.constexpr):
     p0, p2 = tl.split(even)
     p1, p3 = tl.split(odd)
     return p0, p1, p2, p3
+
+
+@triton.jit
+def split_pair(joint, tile_batch: tl.constexpr, tile_out: tl.constexpr):
+    """Two (tile_batch, tile_out) tiles from one (tile_batch, 2 * tile_out)."""
+    return tl.split(tl.permute(tl.reshape(joint, (tile_batch, 2, tile_out)), (0, 2, 1)))
 
 
 @triton.jit

@@ -21,9 +21,11 @@ from constrint.kernels.rnn.triton.kernel_exchange import (
     idle_dot,
     join_pair,
     join_slots,
+    load_parameters,
     load_states,
     load_weights,
     sliced_dot,
+    split_pair,
     split_slots,
     steps_of_rows,
     wait,
@@ -73,7 +75,7 @@ def load_gates(ptrs, gate_stride, mask, num_gates: tl.constexpr):
     """Projected inputs of one step."""
     x0 = load_slot(ptrs, mask, True)
     x1 = load_slot(ptrs + gate_stride, mask, num_gates > 1)
-    x2 = load_slot(ptrs + 2 * gate_stride, mask, num_gates > 1)
+    x2 = load_slot(ptrs + 2 * gate_stride, mask, num_gates > 2)
     x3 = load_slot(ptrs + 3 * gate_stride, mask, num_gates > 3)
     return x0, x1, x2, x3
 
@@ -83,6 +85,9 @@ def add_slots(joint, b0, b1, b2, b3, tile_batch: tl.constexpr, tile_out: tl.cons
     """The slots of a joint product, each with its bias."""
     if num_slots == 1:
         return joint + b0, b1, b2, b3
+    elif num_slots == 2:
+        a0, a1 = split_pair(joint, tile_batch, tile_out)
+        return a0 + b0, a1 + b1, b2, b3
     else:
         a0, a1, a2, a3 = split_slots(joint, tile_batch, tile_out)
         return a0 + b0, a1 + b1, a2 + b2, a3 + b3
@@ -101,16 +106,23 @@ def forward_kernel(
     reset,  # (B, T) int32 or None: Triton makes a dot's layout for the narrowest load that its operand comes from
     start,  # (B, N, D) initial h in the dtype of the states, if row_split > 1: as fp32 it would take more shared memory
     arrived,  # (groups,) int32 zeros, if row_split > 1
+    params,  # (P, N, D) fp32, the cell's elementwise parameters, or None
     batch, time, num_heads, first_group, wx_stride_b, wx_stride_t,
     cell: tl.constexpr, num_gates: tl.constexpr, num_slots: tl.constexpr, num_states: tl.constexpr,
     head_dim: tl.constexpr, tile_batch: tl.constexpr, tile_out: tl.constexpr, row_split: tl.constexpr,
     exchange: tl.constexpr, depth_main: tl.constexpr, depth_rest: tl.constexpr, slices: tl.constexpr,
     num_stages: tl.constexpr, save_gates: tl.constexpr, fast: tl.constexpr, has_asm: tl.constexpr,
-    precision: tl.constexpr,
+    precision: tl.constexpr, num_params: tl.constexpr,
 ):  # fmt: skip
     """Run all time steps of one head, one batch tile and `tile_out` columns."""
     # Whether the last gate's input part and recurrent part are slots of their own.
     apart: tl.constexpr = num_slots > num_gates
+    # Which slots have a product: not the input's part of a gate that is kept apart.
+    has_0: tl.constexpr = not (apart and num_gates == 1)
+    has_1: tl.constexpr = num_slots > 1 and not (apart and num_gates == 2)
+    has_2: tl.constexpr = num_slots > 2 and not (apart and num_gates == 3)
+    has_3: tl.constexpr = num_slots > 3
+    joint_width: tl.constexpr = 4 if num_slots == 3 else num_slots
     dtype = states.dtype.element_ty
     part = tl.program_id(0) % row_split
     group = first_group + tl.program_id(0) // row_split
@@ -131,13 +143,13 @@ def forward_kernel(
     x_ptrs = wx + (row64 * wx_stride_b)[:, None] + (head * head_dim + columns)[None, :]
     state_stride = batch.to(tl.int64) * time * gate_stride
     # States and pre-activations are stored side by side, slot after slot.
-    width: tl.constexpr = tile_out if exchange else tile_out * num_states
+    width: tl.constexpr = tile_out if exchange or num_states == 3 else tile_out * num_states
     wide = tl.arange(0, width)
     out_inner = wide % tile_out
     out_mask = row_mask[:, None] & (first + out_inner < head_dim)[None, :]
     out_ptrs = states + (row64 * time * gate_stride)[:, None]
     out_ptrs += ((wide // tile_out) * state_stride + head * head_dim + first + out_inner)[None, :]
-    joint_slots = tl.arange(0, num_slots * tile_out)
+    joint_slots = tl.arange(0, joint_width * tile_out)
     saved_inner = joint_slots % tile_out
     slot = joint_slots // tile_out
     if apart:
@@ -146,6 +158,8 @@ def forward_kernel(
         slot = tl.where(slot == num_gates, num_gates - 1, slot)
     else:
         saved_mask = row_mask[:, None] & (first + saved_inner < head_dim)[None, :]
+    if num_slots == 3:
+        saved_mask = saved_mask & (joint_slots < 3 * tile_out)[None, :]
     saved_ptrs = saved + (row64 * time * num_gates * gate_stride)[:, None]
     saved_ptrs += (slot * gate_stride + head * head_dim + first + saved_inner)[None, :]
 
@@ -153,15 +167,26 @@ def forward_kernel(
     if bias is not None:
         bias_ptrs = bias + head * head_dim + columns
         inside = columns < head_dim
-        b0 += tl.load(bias_ptrs, mask=inside, other=0.0).to(tl.float32)[None, :]
+        only = tl.load(bias_ptrs, mask=inside, other=0.0).to(tl.float32)[None, :]
+        if has_0:
+            b0 += only
+        else:
+            b1 += only
         if num_gates > 1:
-            b1 += tl.load(bias_ptrs + gate_stride, mask=inside, other=0.0).to(tl.float32)[None, :]
+            second = tl.load(bias_ptrs + gate_stride, mask=inside, other=0.0).to(tl.float32)[None, :]
+            if has_1:
+                b1 += second
+            else:
+                b2 += second
+        if num_gates > 2:
             last = tl.load(bias_ptrs + 2 * gate_stride, mask=inside, other=0.0).to(tl.float32)[None, :]
             if apart:
                 b3 += last
             else:
                 b2 += last
-                b3 += tl.load(bias_ptrs + 3 * gate_stride, mask=inside, other=0.0).to(tl.float32)[None, :]
+        if num_gates > 3:
+            b3 += tl.load(bias_ptrs + 3 * gate_stride, mask=inside, other=0.0).to(tl.float32)[None, :]
+    u0, u1, u2, u3 = load_parameters(params, columns, head * head_dim, gate_stride, head_dim, num_params)
 
     start_offsets = (row64 * gate_stride)[:, None] + (head * head_dim + columns)[None, :]
     start_stride = batch.to(tl.int64) * gate_stride
@@ -197,18 +222,22 @@ def forward_kernel(
         depth = tl.arange(0, tile_out)
         w0 = load_weights(r_head, 1, head_dim, depth, columns, head_dim, head_dim)
         w1, w2, w3 = w0, w0, w0
-        if num_slots > 1:
+        if has_1 and num_gates > 1:
             w1 = load_weights(r_head + r_stride, 1, head_dim, depth, columns, head_dim, head_dim)
+        if has_3:
             w3 = load_weights(r_head + (num_gates - 1) * r_stride, 1, head_dim, depth, columns, head_dim, head_dim)
-            if not apart:
+        if has_2:
+            if apart:
+                w2 = load_weights(r_head + r_stride, 1, head_dim, depth, columns, head_dim, head_dim)
+            else:
                 w2 = load_weights(r_head + 2 * r_stride, 1, head_dim, depth, columns, head_dim, head_dim)
         w0, w1 = tl.where(time > 0, w0, 0.0), tl.where(time > 0, w1, 0.0)
         w2, w3 = tl.where(time > 0, w2, 0.0), tl.where(time > 0, w3, 0.0)
         h = s0.to(dtype)
-        a0 = slot_dot(h, w0, b0, True, precision)
-        a1 = slot_dot(h, w1, b1, num_slots > 1, precision)
-        a2 = slot_dot(h, w2, b2, num_gates > 3, precision)
-        a3 = slot_dot(h, w3, b3, num_slots > 1, precision)
+        a0 = slot_dot(h, w0, b0, has_0, precision)
+        a1 = slot_dot(h, w1, b1, has_1, precision)
+        a2 = slot_dot(h, w2, b2, has_2, precision)
+        a3 = slot_dot(h, w3, b3, has_3, precision)
 
     steps, length = steps_of_rows(lengths, row, row_mask, time, tile_batch)
 
@@ -222,7 +251,10 @@ def forward_kernel(
             a2, s2 = tl.where(is_reset, b2, a2), tl.where(is_reset, 0.0, s2)
             a3, s3 = tl.where(is_reset, b3, a3), tl.where(is_reset, 0.0, s3)
         p0, p1, p2, p3 = a0 + x0, a1 + x1, a2 + x2, a3 + x3
-        n0, n1, n2, n3 = cell(p0, p1, p2, p3, s0, s1, s2, s3, fast, dtype)
+        if num_params > 0:
+            n0, n1, n2, n3 = cell(p0, p1, p2, p3, s0, s1, s2, s3, u0, u1, u2, u3, fast, dtype)
+        else:
+            n0, n1, n2, n3 = cell(p0, p1, p2, p3, s0, s1, s2, s3, fast, dtype)
         o0, o1, o2, o3 = n0, n1, n2, n3
         if lengths is not None:
             is_on = (t < length)[:, None]
@@ -233,10 +265,10 @@ def forward_kernel(
         s0, s1, s2, s3 = n0, n1, n2, n3
         if not exchange:
             h = s0.to(dtype)
-            a0 = slot_dot(h, w0, b0, True, precision)
-            a1 = slot_dot(h, w1, b1, num_slots > 1, precision)
-            a2 = slot_dot(h, w2, b2, num_gates > 3, precision)
-            a3 = slot_dot(h, w3, b3, num_slots > 1, precision)
+            a0 = slot_dot(h, w0, b0, has_0, precision)
+            a1 = slot_dot(h, w1, b1, has_1, precision)
+            a2 = slot_dot(h, w2, b2, has_2, precision)
+            a3 = slot_dot(h, w3, b3, has_3, precision)
         if exchange:
             tl.store(out_ptrs, o0.to(dtype), mask=mask)
             # Before the other stores: a release waits for all that was stored before it.
@@ -245,18 +277,25 @@ def forward_kernel(
                 tl.store(out_ptrs + state_stride, o1.to(dtype), mask=mask)
             if num_states > 2:
                 tl.store(out_ptrs + 2 * state_stride, o2.to(dtype), mask=mask)
+            if num_states > 3:
                 tl.store(out_ptrs + 3 * state_stride, o3.to(dtype), mask=mask)
         elif num_states == 1:
             tl.store(out_ptrs, o0.to(dtype), mask=mask)
         elif num_states == 2:
             shown = join_pair(o0.to(dtype), o1.to(dtype), tile_batch, tile_out)
             tl.store(out_ptrs, shown, mask=out_mask)
+        elif num_states == 3:
+            tl.store(out_ptrs, o0.to(dtype), mask=mask)
+            tl.store(out_ptrs + state_stride, o1.to(dtype), mask=mask)
+            tl.store(out_ptrs + 2 * state_stride, o2.to(dtype), mask=mask)
         else:
             shown = join_slots(o0.to(dtype), o1.to(dtype), o2.to(dtype), o3.to(dtype), tile_batch, tile_out)
             tl.store(out_ptrs, shown, mask=out_mask)
         if save_gates:
             if num_slots == 1:
                 tl.store(saved_ptrs, p0.to(dtype), mask=mask)
+            elif num_slots == 2:
+                tl.store(saved_ptrs, join_pair(p0.to(dtype), p1.to(dtype), tile_batch, tile_out), mask=saved_mask)
             else:
                 shown = join_slots(p0.to(dtype), p1.to(dtype), p2.to(dtype), p3.to(dtype), tile_batch, tile_out)
                 tl.store(saved_ptrs, shown, mask=saved_mask)

@@ -16,9 +16,9 @@ from constrint.hwmodels import GpuModel
 from constrint.kernels.launch.device import warn_of_version
 from constrint.kernels.launch.plan.scratch import TORCH_SCRATCH, Scratch
 from constrint.kernels.launch.triton import TritonLaunch
-from constrint.kernels.rnn import kernel_cells
 from constrint.kernels.rnn.cells import CELLS
 from constrint.kernels.rnn.fused import FusedBackend, Tensors, num_sms, required, workload_of_choice
+from constrint.kernels.rnn.generated.functions import step_function
 from constrint.kernels.rnn.spec import SUFFIX
 from constrint.kernels.rnn.tensors import make_optional_inputs
 from constrint.kernels.rnn.triton.kernel_backward import backward_kernel
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 
 #: Tensors that a kernel is given as they are, by the names of its arguments; those that are None are left out.
 TENSORS = {
-    "forward": ("wx", "r", "bias", "initial", "states", "saved", "rows", "lengths", "reset"),
+    "forward": ("wx", "r", "bias", "initial", "states", "saved", "rows", "lengths", "reset", "params"),
     "backward": (
         *("grad0", "grad1", "grad2", "grad3", "grad_last", "wx", "r", "initial", "states", "saved"),
-        *("grad_slots", "grad_initial", "rows", "lengths", "reset"),
+        *("grad_slots", "grad_initial", "rows", "lengths", "reset", "params", "grad_params"),
     ),
 }
 
@@ -83,6 +83,7 @@ def launches_of(
             arguments["saved"] = tensors["states"]  # a pointer that is not written through
     else:
         only_h = tensors.get("grad1") is None if only_h is None else only_h
+        arguments |= {"reads_h": layer.cell.reads_h, "reads_new": layer.cell.reads_new}
         arguments |= {"clip": float(clip), "has_clip": clip > 0, "shift_free": only_h and layer.element_bytes == 2}
     options: dict[str, Any] = {"num_warps": config["num_warps"]}
     at_once = groups
@@ -111,10 +112,11 @@ def constants_of(layer: TritonLayer, config: Config, *, has_ptx: bool) -> dict[s
     slices = config["num_warps"] if exchange and config["split_depth"] else 1
     main, rest = layer.exchanged_depth(slices) if exchange else (out, 0)
     return {
-        "cell": getattr(kernel_cells, f"{cell.name}_{layer.direction}"),
+        "cell": step_function(cell, layer.direction),
         "num_gates": cell.num_gates,
         "num_slots": cell.num_slots,
         "num_states": cell.num_states,
+        "num_params": cell.num_params,
         "head_dim": layer.head_dim,
         "tile_batch": config["tile_batch"],
         "tile_out": out,

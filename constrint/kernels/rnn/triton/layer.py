@@ -63,7 +63,8 @@ class TritonLayer:
     @property
     def exchanged_slots(self) -> int:
         """Tiles of `tile_out` columns that the exchanged dot computes."""
-        return self.cell.num_slots if self.direction == "forward" else 1
+        slots = 4 if self.cell.num_slots == 3 else self.cell.num_slots
+        return slots if self.direction == "forward" else 1
 
 
 def depth_parts(depth: int, slices: int) -> tuple[int, int]:

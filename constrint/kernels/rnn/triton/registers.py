@@ -104,8 +104,8 @@ def register_terms(gpu: GpuModel, layer: TritonLayer, v: Vars, is_split: bool) -
         terms["padded"] = const(1)
     if layer.element_bytes == 4:
         terms |= {"wide": const(1), "wide_loads": terms["own_loads"]}
-    if layer.cell.name in ("gru", "lstm"):
-        terms[layer.cell.name] = const(1)
+    if layer.cell.built_in in ("gru", "lstm"):
+        terms[layer.cell.built_in] = const(1)
     if layer.direction == "forward":
         terms["saved"] = 1 - v["recompute"]
         terms["saved_own"] = (1 - v["recompute"]) * layer.cell.num_slots * own

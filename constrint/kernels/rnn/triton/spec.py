@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from numpy.typing import NDArray
 
 from constrint.hwmodels import GpuModel
-from constrint.kernels.rnn.cells import CELLS
+from constrint.kernels.rnn.cells import BUILT_IN
 from constrint.kernels.rnn.spec import SUFFIX, FusedSpec, with_sizes
 from constrint.kernels.rnn.triton.cost import rnn_assumptions, rnn_cost
 from constrint.kernels.rnn.triton.layer import TritonLayer, matrix_unit, padded_head_dim, pow2_at_least
@@ -201,4 +201,4 @@ class TritonSpec(FusedSpec):
         return compile_with_inputs(self, gpu, workload, config, optional)
 
 
-SPECS = tuple(TritonSpec(cell, direction) for cell in CELLS.values() for direction in SUFFIX)
+SPECS = tuple(TritonSpec(cell, direction) for cell in BUILT_IN.values() for direction in SUFFIX)

@@ -29,12 +29,14 @@ from constrint.kernels.rnn.fused import (
     required,
     workload_of_choice,
 )
+from constrint.kernels.rnn.generated.cuda import cuda_macros, cuda_text
 from constrint.kernels.rnn.wgmma.instruction import wgmma
 from constrint.kernels.rnn.wgmma.shape import (
     CELL_NUMBERS,
     CELLS_SOURCE,
     DTYPE_NUMBERS,
     FENCE,
+    GENERATED,
     RING,
     SOURCE,
     padded_head_dim,
@@ -76,14 +78,18 @@ def source_of(cell: RecurrentCell, head_dim: int, dtype: str, config: tuple[tupl
         size.value({}) for size in (shape.warps, shape.columns, shape.smem_bytes, shape.ring_bytes)
     )
     macros = {macro: values[name] for name, macro in MACROS.items()} | {
-        "CELL": CELL_NUMBERS[cell.name],
+        "CELL": CELL_NUMBERS.get(cell.name, GENERATED),
         "DTYPE": DTYPE_NUMBERS[dtype],
         "LAYER_DIM": head_dim,
         "RING": RING,
         "FENCE": FENCE,
         "LAYER_SHARED_BYTES": smem_bytes,
     }
-    text = '#include "layout.cuh"\n' + wgmma(columns, dtype) + (SOURCE / "forward.cu").read_text(encoding="utf-8")
+    step = ""
+    if cell.definition is not None:
+        macros |= cuda_macros(cell.definition)
+        step = cuda_text(cell.definition)
+    text = '#include "layout.cuh"\n' + step + wgmma(columns, dtype) + (SOURCE / "forward.cu").read_text(encoding="utf-8")
     options, folders = ("-std=c++17", "-default-device"), (SOURCE, CELLS_SOURCE)
     source = CudaSource(text, "recurrent_forward", macros, options, folders, "forward.cu", is_settled=True)
     return WgmmaBuild(source, THREADS_PER_WARP * warps, smem_bytes, ring_bytes)
@@ -103,7 +109,8 @@ def launches_of(
     """
     wx = required(tensors, "wx")
     batch, time, _, heads, dim = wx.shape
-    built = source_of(CELLS[workload.operation], dim, workload.dtype, tuple(sorted(config.items())))
+    cell = CELLS[workload.operation]
+    built = source_of(cell, dim, workload.dtype, tuple(sorted(config.items())))
     blocks, groups = dim // config["units"], heads * -(-batch // config["tile_batch"])
     at_once = max(1, num_sms(wx.device, gpu.device.sm_count) // blocks)
     exchange = scratch.empty((groups * built.ring_bytes // 4,), torch.int32, wx.device)
@@ -111,6 +118,7 @@ def launches_of(
     if config["recompute"]:
         every["saved"] = None
     before: list[Any] = [every.get(name) for name in TENSORS]
+    before += [every.get("params")] if cell.num_params else []
     before += [np.int32(batch), np.int32(time), np.int32(heads)]
     after = [np.int64(wx.stride(0)), np.int64(wx.stride(1))]
     launches: list[Launch] = [FillLaunch(exchange, UNWRITTEN)]

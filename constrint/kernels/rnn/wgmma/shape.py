@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 
 from constrint.hwmodels import GpuModel
-from constrint.kernels.rnn.cells import CELLS, RecurrentCell
+from constrint.kernels.rnn.cells import BUILT_IN, RecurrentCell
 from constrint.model import Expr, any_of, ceildiv, const, divides, minimum
 from constrint.model.constraint import CERTAIN, REDUNDANT
 from constrint.select.limits import BlockUse, Spilling
@@ -27,7 +27,9 @@ CELLS_SOURCE = Path(__file__).parents[1] / "cuda" / "source"
 CELLS_FILES = ("cells.cuh", "ptx.cuh", "shape.cuh")
 
 #: Numbers of a cell and of a dtype in the device code.
-CELL_NUMBERS = {name: number for number, name in enumerate(CELLS)}
+CELL_NUMBERS = {name: number for number, name in enumerate(BUILT_IN)}
+#: Number of a cell whose device code is generated.
+GENERATED = len(BUILT_IN)
 DTYPE_NUMBERS = {"fp16": 0, "bf16": 1}
 #: Sequences of a warpgroup and of a warp, and the depth and the most columns of a matrix instruction.
 GROUP_ROWS, WARP_ROWS, STEP_DEPTH, MOST_COLUMNS = 64, 16, 16, 256

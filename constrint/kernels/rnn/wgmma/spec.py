@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from constrint.errors import UnsupportedError
 from constrint.hwmodels import GpuModel
-from constrint.kernels.rnn.cells import CELLS
+from constrint.kernels.rnn.cells import BUILT_IN
 from constrint.kernels.rnn.spec import NvrtcSpec, with_sizes
 from constrint.kernels.rnn.wgmma.cost import wgmma_assumptions, wgmma_cost
 from constrint.kernels.rnn.wgmma.shape import (
@@ -147,4 +147,4 @@ class WgmmaSpec(NvrtcSpec):
         return launches_of(workload, config, {**inputs, **outputs}, gpu)
 
 
-SPECS = tuple(WgmmaSpec(cell, "forward") for cell in CELLS.values())
+SPECS = tuple(WgmmaSpec(cell, "forward") for cell in BUILT_IN.values())

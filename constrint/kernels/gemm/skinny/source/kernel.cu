@@ -16,6 +16,11 @@
 #define BATCHED 0
 #endif
 
+// Operands that end within a vector at a multiple of 16 bytes, which nobody may read beyond their end: 1 W, 2 X, 3 both.
+#ifndef RAGGED
+#define RAGGED 0
+#endif
+
 constexpr int kTiles = TILES, kUnroll = UNROLL, kSmall = SMALL, kFanIn = FAN_IN;
 constexpr int kVector = 16 / kElement, kLine = 4 * kVector;            // elements of 16 and of 64 bytes
 constexpr int kVectors = (K_MAJOR ? 2 : kVector) * kTiles;             // of a lane and 64 bytes along K
@@ -73,24 +78,56 @@ __device__ __forceinline__ Vector shifted(const Vector& low, const Vector& high,
   return v;
 }
 
+#if RAGGED
+// The first bytes, fewer than 16, of a vector at a multiple of 16 bytes; zeros beyond.
+__device__ __forceinline__ Vector load_first(const unsigned char* at, int bytes) {
+  Vector v = zeros();
+#pragma unroll
+  for (int i = 0; i < 4; ++i)
+    if (4 * i + 4 <= bytes) v.word[i] = __ldg(reinterpret_cast<const unsigned*>(at) + i);
+  if constexpr (kElement < 4) {
+    const int whole = bytes & ~3;
+    unsigned rest = 0;
+    if (bytes & 2) rest = __ldg(reinterpret_cast<const unsigned short*>(at + whole));
+    if (kElement == 1 && bytes & 1) rest |= static_cast<unsigned>(__ldg(at + bytes - 1)) << (bytes & 2) * 8;
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      if (4 * i == whole) v.word[i] |= rest;
+  }
+  return v;
+}
+#endif
+
+// A vector at a multiple of 16 bytes that holds a byte of an operand. Where the operand may end in it, `end` is where.
+template <bool kIsOnce, bool kMayEnd>
+__device__ __forceinline__ Vector load_vector(const unsigned char* at, [[maybe_unused]] const unsigned char* end) {
+#if RAGGED
+  if constexpr (kMayEnd) {
+    if (end - at < 16) return load_first(at, static_cast<int>(end - at));
+  }
+#endif
+  return kIsOnce ? load_once(at) : load_kept(at);
+}
+
 // 16 bytes from anywhere, of which so many, at least one, are the operand's. Only vectors that hold such a byte are read.
-template <int kMode, bool kIsOnce>
-__device__ __forceinline__ Vector load(const unsigned char* from, int bytes) {
+template <int kMode, bool kIsOnce, bool kMayEnd>
+__device__ __forceinline__ Vector load(const unsigned char* from, int bytes, const unsigned char* end) {
   if constexpr (kMode == kAligned) {
-    return kIsOnce ? load_once(from) : load_kept(from);
+    return load_vector<kIsOnce, kMayEnd>(from, end);
   } else {
     const unsigned off = static_cast<unsigned>(reinterpret_cast<unsigned long long>(from)) & 15u;
     const unsigned char* const at = from - off;
-    const Vector low = load_kept(at);
+    const Vector low = load_vector<false, kMayEnd>(at, end);
     Vector high = low;
-    if (static_cast<int>(off) + bytes > 16) high = load_kept(at + 16);
+    if (static_cast<int>(off) + bytes > 16) high = load_vector<false, kMayEnd>(at + 16, end);
     return shifted(low, high, off);
   }
 }
 
 // 16 bytes along K from an element on, of which the operand has so many elements; zeros beyond.
-template <int kMode, bool kIsOnce, bool kIsEnd>
-__device__ __forceinline__ Vector load_along(const unsigned char* row, int k, int left, long long step) {
+template <int kMode, bool kIsOnce, bool kIsEnd, bool kMayEnd>
+__device__ __forceinline__ Vector load_along(
+    const unsigned char* row, int k, int left, long long step, const unsigned char* end) {
   if constexpr (kMode == kStrided) {
     Vector v = zeros();
 #pragma unroll
@@ -111,7 +148,7 @@ __device__ __forceinline__ Vector load_along(const unsigned char* row, int k, in
   } else {
     if (kIsEnd && left <= 0) return zeros();
     const int bytes = kIsEnd ? min(left, kVector) * kElement : 16;
-    Vector v = load<kMode, kIsOnce>(row + static_cast<long long>(k) * kElement, bytes);
+    Vector v = load<kMode, kIsOnce, kMayEnd>(row + static_cast<long long>(k) * kElement, bytes, end);
     if constexpr (kIsEnd) mask(v, bytes);
     return v;
   }
@@ -121,6 +158,9 @@ __device__ __forceinline__ Vector load_along(const unsigned char* row, int k, in
 struct Rows {
   const unsigned char* from[K_MAJOR ? kVectors : kTiles];
   int bytes[K_MAJOR ? 1 : kTiles];
+#if RAGGED & 1
+  const unsigned char* end;  // of W
+#endif
 };
 
 __device__ __forceinline__ Rows rows_of(const Sizes& s, const unsigned char* large, int first) {
@@ -139,7 +179,25 @@ __device__ __forceinline__ Rows rows_of(const Sizes& s, const unsigned char* lar
       rows.bytes[i] = min(s.rows - row, kVector) * kElement;
     }
   }
+#if RAGGED & 1
+  const int last = K_MAJOR ? s.rows - 1 : s.depth - 1, length = K_MAJOR ? s.depth : s.rows;
+  rows.end = large + (last * s.pitch + length) * kElement;
+#endif
   return rows;
+}
+
+// Whether all vectors of a warp's step, which begins at an element along K, lie within the operands.
+__device__ __forceinline__ bool is_whole(const Sizes& s, int k) {
+#if RAGGED
+  // Vectors anywhere reach up to 15 bytes further than what is taken of them.
+  constexpr bool kReaches = (RAGGED & 1 && K_MAJOR && LARGE_MODE == kShifted) || (RAGGED & 2 && SMALL_MODE == kShifted);
+  const int left = s.depth - k - kBatch;
+  if constexpr (RAGGED & 1 && !K_MAJOR)
+    if (left * s.pitch < kVector) return false;
+  return left >= (kReaches ? kVector : 0);
+#else
+  return k + kBatch <= s.depth;
+#endif
 }
 
 // The row in a warp's tile of a lane's sum.
@@ -213,18 +271,25 @@ __device__ __forceinline__ void multiply(
 template <bool kIsEnd>
 __device__ __forceinline__ void load_large(Vector (&w)[kUnroll][kVectors], const Sizes& s, const Rows& rows, int first_k) {
   const int t = threadIdx.x % 4;
+  constexpr bool kMayEnd = RAGGED & 1 && kIsEnd;
+#if RAGGED & 1
+  const unsigned char* const end = rows.end;
+#else
+  const unsigned char* const end = nullptr;
+#endif
 #pragma unroll
   for (int u = 0; u < kUnroll; ++u) {
     const int k = first_k + u * kLine + t * kVector, left = s.depth - k;
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
       if constexpr (K_MAJOR) {
-        w[u][v] = load_along<LARGE_MODE, true, kIsEnd>(rows.from[v], k, left, 1);
+        w[u][v] = load_along<LARGE_MODE, true, kIsEnd, kMayEnd>(rows.from[v], k, left, 1, end);
       } else if (kIsEnd && v % kVector >= left) {
         w[u][v] = zeros();
       } else {
         const int tile = v / kVector;
-        w[u][v] = load<LARGE_MODE, true>(rows.from[tile] + (k + v % kVector) * s.pitch * kElement, rows.bytes[tile]);
+        w[u][v] = load<LARGE_MODE, true, kMayEnd>(
+            rows.from[tile] + (k + v % kVector) * s.pitch * kElement, rows.bytes[tile], end);
       }
     }
   }
@@ -236,6 +301,13 @@ __device__ __forceinline__ void multiply_step(
     sum_t (&sums)[kHigh][kNarrow][kWide], const Vector (&w)[kUnroll][kVectors], const Sizes& s,
     const unsigned char* small, int first_small, int first_k) {
   const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+  constexpr bool kMayEnd = RAGGED & 2 && kIsEnd;
+#if RAGGED & 2
+  const unsigned char* const end =
+      small + ((s.small - 1) * s.small_row + (s.depth - 1) * s.small_step + 1) * kElement;
+#else
+  const unsigned char* const end = nullptr;
+#endif
 #pragma unroll
   for (int u = 0; u < kUnroll; ++u) {
     const int k = first_k + u * kLine + t * kVector, left = s.depth - k;
@@ -244,7 +316,8 @@ __device__ __forceinline__ void multiply_step(
       const int row = first_small + (MMA ? 8 * i + g : i);
       Vector x = zeros();
       if (row < s.small)
-        x = load_along<SMALL_MODE, false, kIsEnd>(small + row * s.small_row * kElement, k, left, s.small_step);
+        x = load_along<SMALL_MODE, false, kIsEnd, kMayEnd>(
+            small + row * s.small_row * kElement, k, left, s.small_step, end);
       multiply(sums, w[u], x, i);
     }
   }
@@ -484,7 +557,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, RESIDENT)
     sum_t sums[kHigh][kNarrow][kWide] = {};
     for (int step = begin; step < stop; ++step) {
       const int k = step * kDepth + warp_depth * kBatch;
-      if (k + kBatch <= s.depth) {
+      if (is_whole(s, k)) {
         advance<false>(sums, s, rows, small, first_small, k);
       } else if (k < s.depth) {
         advance<true>(sums, s, rows, small, first_small, k);
@@ -502,7 +575,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, RESIDENT)
   sum_t sums[kHigh][kNarrow][kWide] = {};
   const auto load_ahead = [&](Vector(&w)[kUnroll][kVectors]) {
     const int k = ahead_step * kDepth + warp_depth * kBatch;
-    if (k + kBatch <= s.depth) {
+    if (is_whole(s, k)) {
       load_large<false>(w, s, rows, k);
     } else if (k < s.depth) {
       load_large<true>(w, s, rows, k);
@@ -515,7 +588,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, RESIDENT)
   const auto turn = [&](unsigned at, const Vector(&w)[kUnroll][kVectors], Vector(&next)[kUnroll][kVectors]) {
     if (at + 1 < end) load_ahead(next);
     const int k = step * kDepth + warp_depth * kBatch;
-    if (k + kBatch <= s.depth) {
+    if (is_whole(s, k)) {
       multiply_step<false>(sums, w, s, small, first_small, k);
     } else if (k < s.depth) {
       multiply_step<true>(sums, w, s, small, first_small, k);

@@ -4,9 +4,9 @@
 #include "inputs.cuh"
 #include "outputs.cuh"
 
-// Places of what a step reads: slots, then states after it and before it (h for the GRU alone, which needs no later h),
-// then gradients of the states from outside.
-constexpr int FIRST_STATE = APART ? 0 : 1, AFTER = SLOTS, BEFORE = AFTER + (APART ? 0 : STATES - 1);
+// Places of what a step reads: slots, then states after it but h, and before it (h where the cell reads it), then gradients
+// of the states from outside.
+constexpr int FIRST_STATE = READS_H ? 0 : 1, AFTER = SLOTS, BEFORE = AFTER + (READS_NEW ? STATES - 1 : 0);
 constexpr int OUTSIDE = BEFORE + STATES - FIRST_STATE;
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) recurrent_backward(
@@ -24,6 +24,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) recurrent_backward(
     const int* __restrict__ rows, const int* __restrict__ lengths, const int* __restrict__ reset,
     element* exchange,                    // the ring of `exchange.cuh`, filled with ones; null in other placements
     uint4* streamed,                      // memory for the weights that do not fit the chip
+#if CELL_PARAMS > 0
+    const float* __restrict__ params,     // (P, N, D)
+    float* grad_params,                   // (P, B, N, D), written: sums over the steps of sequences
+#endif
     float clip, int shift_free, int batch, int time, int heads, int first_group,
     long long wx_stride_b, long long wx_stride_t) {
   const Block block = block_of(heads, first_group);
@@ -61,6 +65,19 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) recurrent_backward(
     for (int i = threadIdx.x; i < OPERAND_COPIES * OPERAND_ELEMENTS; i += THREADS) operand_buffer(tile, 0)[i] = element(0);
 #endif
   }
+
+#if CELL_PARAMS > 0
+  float parameters[ITEMS][CELL_PARAMS], of_params[ITEMS][CELL_PARAMS];
+#pragma unroll
+  for (int item = 0; item < ITEMS; ++item) {
+    const Place place = place_of(item);
+#pragma unroll
+    for (int i = 0; i < CELL_PARAMS; ++i) {
+      parameters[item][i] = place.exists ? params[i * row_stride + inner + place.unit] : 0.0f;
+      of_params[item][i] = 0.0f;
+    }
+  }
+#endif
 
   Inputs inputs([&](int input, Copied& copied) {
     const long long step = time * row_stride;  // of a tensor (B, T, N, D)
@@ -129,13 +146,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) recurrent_backward(
       for (int slot = 0; slot < SLOTS; ++slot) p[slot] = is_on ? input_of(x, slot, place) : 0.0f;
 #pragma unroll
       for (int state = FIRST_STATE; state < STATES; ++state) {
-        if (!APART) c[state] = is_on ? input_of(x, AFTER + state - 1, place) : 0.0f;
+        if (READS_NEW && state > 0) c[state] = is_on ? input_of(x, AFTER + state - 1, place) : 0.0f;
         if (t > 0 && is_on && !restarts[item]) q[state] = input_of(x, BEFORE + state - FIRST_STATE, place);
         if (t == 0 && is_on && !restarts[item] && initial) {
           q[state] = initial[(static_cast<long long>(state) * batch + row[item].sequence) * row_stride + inner + place.unit];
         }
       }
+#if CELL_PARAMS > 0
+      known[item] = know(p, q, c, parameters[item], shift_free);
+#else
       known[item] = know(p, q, c, shift_free);
+#endif
 #pragma unroll
       for (int state = 0; state < STATES; ++state) {
         const element* given = state == 0 ? grad0 : state == 1 ? grad1 : state == 2 ? grad2 : grad3;
@@ -183,8 +204,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) recurrent_backward(
       float d[STATES], grads[4];
 #pragma unroll
       for (int state = 0; state < STATES; ++state) d[state] = carry.of[item][state] + from_outside[item][state];
-      step_backward(known[item], shift_free, d, grads);
       const bool is_on = t < row[item].steps;
+#if CELL_PARAMS > 0
+      float of_step[CELL_PARAMS];
+      step_backward(known[item], shift_free, d, grads, of_step);
+#pragma unroll
+      for (int i = 0; i < CELL_PARAMS; ++i) of_params[item][i] += is_on ? of_step[i] : 0.0f;
+#else
+      step_backward(known[item], shift_free, d, grads);
+#endif
 #pragma unroll
       for (int state = 0; state < STATES; ++state) {
         if (is_on) carry.of[item][state] = restarts[item] ? 0.0f : d[state];
@@ -232,6 +260,23 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) recurrent_backward(
     inputs.fetch(ahead.copy, ahead.tile, time - 1 - ahead.step, ahead.step < time);
     ahead.next();
   }
+#if CELL_PARAMS > 0
+  // The sums of a place in all tiles stand at its sequence in the first one.
+  for (int tile = 0; tile < TILES; ++tile) {
+#pragma unroll
+    for (int item = 0; item < ITEMS; ++item) {
+      const Place place = place_of(item);
+      const int sequence = place.exists ? row_of(tile, place.row).sequence : -1;
+#pragma unroll
+      for (int i = 0; i < CELL_PARAMS; ++i) {
+        if (sequence >= 0) {
+          grad_params[(static_cast<long long>(i) * batch + sequence) * row_stride + inner + place.unit] =
+              tile == 0 ? of_params[item][i] : 0.0f;
+        }
+      }
+    }
+  }
+#endif
 #if PLACEMENT == 1
   cluster_sync();
 #endif

@@ -13,6 +13,7 @@ __device__ __forceinline__ float tanh_of(float x) {
 
 __device__ __forceinline__ float log_sigmoid(float x) { return fminf(x, 0.0f) - __logf(1.0f + __expf(-fabsf(x))); }
 
+#if CELL < 5  // else the generated text follows
 // p: i f z o; or r z, the input's part of n and the recurrent part of n; or g. s: h, then c, n and m.
 __device__ __forceinline__ void step_forward(const float (&p)[4], float (&s)[STATES]) {
 #if CELL == 0
@@ -110,3 +111,4 @@ __device__ __forceinline__ void step_backward(const Known& k, bool shift_free, f
   d[0] = 0.0f;
 #endif
 }
+#endif

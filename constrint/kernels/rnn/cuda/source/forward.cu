@@ -15,6 +15,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) recurrent_forward(
     const int* __restrict__ reset,      // (B, T) or null
     element* exchange,                  // the ring of `exchange.cuh`, filled with ones; null in other placements
     uint4* streamed,                    // memory for the weights that do not fit the chip
+#if CELL_PARAMS > 0
+    const float* __restrict__ params,   // (P, N, D)
+#endif
     int batch, int time, int heads, int first_group, long long wx_stride_b, long long wx_stride_t) {
   const Block block = block_of(heads, first_group);
   const long long row_stride = static_cast<long long>(heads) * D, state_stride = batch * (time * row_stride);
@@ -37,6 +40,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) recurrent_forward(
       biases[item][gate] = bias && place.exists ? widen(bias[gate * row_stride + inner + place.unit]) : 0.0f;
     }
   }
+#if CELL_PARAMS > 0
+  float parameters[ITEMS][CELL_PARAMS];
+#pragma unroll
+  for (int item = 0; item < ITEMS; ++item) {
+    const Place place = place_of(item);
+#pragma unroll
+    for (int i = 0; i < CELL_PARAMS; ++i) {
+      parameters[item][i] = place.exists ? params[i * row_stride + inner + place.unit] : 0.0f;
+    }
+  }
+#endif
   for (int tile = 0; tile < TILES; ++tile) {
 #pragma unroll
     for (int item = 0; item < ITEMS; ++item) {
@@ -160,7 +174,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) recurrent_forward(
             p[item][gate] = given[item][gate] + through;
           }
         }
+#if CELL_PARAMS > 0
+        step_forward(p[item], carry.of[item], parameters[item]);
+#else
         step_forward(p[item], carry.of[item]);
+#endif
 #pragma unroll
         for (int state = 0; state < STATES; ++state) {
           if (t >= row[item].steps) carry.of[item][state] = 0.0f;

@@ -21,6 +21,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) recurrent_forward(
     const int* __restrict__ lengths,    // (B,) or null
     const int* __restrict__ reset,      // (B, T) or null
     uint4* exchange,                    // the ring of `exchange.cuh`, filled with ones
+#if CELL_PARAMS > 0
+    const float* __restrict__ params,   // (P, N, D)
+#endif
     int batch, int time, int heads, int first_group, long long wx_stride_b, long long wx_stride_t) {
   const int part = blockIdx.x % kBlocks, group = first_group + blockIdx.x / kBlocks, head = group % heads;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, q = lane % 4;
@@ -125,7 +128,14 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) recurrent_forward(
               p[unit][gate] = input + recurrent;
             }
           }
+#if CELL_PARAMS > 0
+          float parameters[CELL_PARAMS];
+#pragma unroll
+          for (int k = 0; k < CELL_PARAMS; ++k) parameters[k] = __ldg(params + k * row_stride + inner + 2 * pair + unit);
+          step_forward(p[unit], state, parameters);
+#else
           step_forward(p[unit], state);
+#endif
 #pragma unroll
           for (int s = 0; s < STATES; ++s) {
             if (t >= row[i].steps) state[s] = 0.0f;

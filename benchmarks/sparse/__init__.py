@@ -1,0 +1,1 @@
+"""Benchmarks of products with sparse matrices."""

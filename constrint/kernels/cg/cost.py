@@ -1,0 +1,124 @@
+"""Predicted time of conjugate gradients: bytes of an iteration, what the chip holds of them, and two barriers.
+
+A star moves eight vectors in an iteration: r and p read, p written, x read and written; then p and r read, r written.
+A matrix in CSR moves itself and nine vectors: q is written and read, and p is not read again. Rows that shared memory
+holds save r's three (those within the halo of a block's ends are written all the same) or q's two, and x's two.
+Gathered elements of p and r count once: neighbours come from the caches.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from constrint.hwmodels import GpuModel, nulls
+from constrint.kernels.cg.shape import REGISTERS_PER_SM, ROW_STEP, System, registers_of
+from constrint.select.cost import WIDEST_LOAD_BYTES, CostColumns, dram_bytes_per_s, launch_s
+from constrint.select.spec import Columns
+
+#: Vectors that an iteration moves: of a star, and of a matrix in CSR beside the matrix.
+STAR_WORDS, CSR_WORDS, JACOBI_WORDS = 8, 9, 2
+#: Vectors of an iteration by a product and three kernels.
+PLAIN_WORDS = 13
+#: Share of the data sheet's bandwidth that streams reach.
+DRAM_SHARE = 0.86
+#: Share of the L2 that holds what an iteration reads again, and its rate over the DRAM's: assumed.
+L2_SHARE, L2_OVER_DRAM = 0.6, 1.6
+#: Seconds of a barrier of the grid with its sums: two trips to the L2 and the block's own part. Assumed.
+BARRIER_S = 1.6e-6
+#: Instructions of a row in both halves of an iteration: of its vectors, of each point of a star, of each element.
+ROW_INSTRUCTIONS, POINT_INSTRUCTIONS, ELEMENT_INSTRUCTIONS = 50.0, 14.0, 8.0
+#: Share of the issue slots that is reached.
+ISSUE_SHARE = 0.5
+#: Slowdown for each register that the launch bounds do not give.
+SPILL_SHARE = 0.02
+#: Loads of vectors that a thread has in flight for each row that it loads at once.
+LOADS_AT_ONCE = 3.0
+
+
+def compulsory_words(system: System) -> int:
+    """Vectors that an iteration moves where the chip holds none."""
+    if system.star is not None:
+        return STAR_WORDS
+    return CSR_WORDS + (JACOBI_WORDS if system.jacobi else 0)
+
+
+def matrix_bytes(system: System) -> int:
+    """Bytes of a stored matrix; 0 for a star."""
+    if system.star is not None:
+        return 0
+    return system.nnz * (system.element + system.column_bytes) + (system.rows + 1) * system.row_bytes
+
+
+def iteration_bytes(system: System) -> int:
+    """Bytes that an iteration moves where the chip holds no vector."""
+    return compulsory_words(system) * system.rows * system.element + matrix_bytes(system)
+
+
+def shared_words(system: System, kept: Any, per_block: Any) -> Any:
+    """Vectors of rows in shared memory that an iteration does not move, as a share of all rows times words."""
+    held = np.minimum(1.0, kept / per_block)
+    if system.star is None:
+        return 2.0 * held
+    written = np.minimum(1.0, 2.0 * system.star.halo / per_block)
+    return (3.0 - written) * held
+
+
+def cg_cost(
+    gpu: GpuModel, system: System, iterations: int, columns: Columns, blocks_per_sm: NDArray[Any]
+) -> CostColumns:
+    """Predicted time of a launch of a number of iterations, per configuration."""
+    threads, per_sm, unroll = (np.asarray(columns[name], float) for name in ("threads", "blocks_per_sm", "unroll"))
+    sms = gpu.device.sm_count
+    blocks = np.maximum(1.0, np.minimum(sms * per_sm, np.ceil(system.rows / threads)))
+    per_block = np.ceil(system.rows / blocks / ROW_STEP) * ROW_STEP
+    busy = np.minimum(1.0, blocks / per_sm / sms)
+    kept_x = np.minimum(1.0, np.asarray(columns["kept_x"], float) / per_block)
+    saved = shared_words(system, np.asarray(columns["kept_rows"], float), per_block) + 2.0 * kept_x
+    words = compulsory_words(system) - saved
+    moved = words * system.rows * system.element + matrix_bytes(system)
+    # What two halves of an iteration and the next one share stays in the L2 if it fits.
+    vectors = 4.0 + (2.0 if system.star is None else 0.0) - saved / 2.0
+    footprint = vectors * system.rows * system.element + matrix_bytes(system)
+    l2_bytes = L2_SHARE * (gpu.memory.l2.size_bytes or 1)
+    hits = np.clip(2.0 - footprint / l2_bytes, 0.0, 1.0)
+    rate = dram_bytes_per_s(gpu, DRAM_SHARE)
+    dram_s, l2_s = moved * (1.0 - hits) / rate, moved * hits / (rate * L2_OVER_DRAM)
+    in_flight = blocks * threads * unroll * LOADS_AT_ONCE * min(system.element, WIDEST_LOAD_BYTES)
+    latency_s = gpu.figure("dram_latency_s")
+    share = np.minimum(1.0, in_flight / (rate * latency_s))
+    waited_s = (dram_s + l2_s) * (1.0 / share - 1.0)
+    issue_s = _issue_s(gpu, system, columns) / busy
+    allowed = REGISTERS_PER_SM / (threads * per_sm)
+    spilled = np.maximum(0.0, registers_of(system, {k: np.asarray(c, float) for k, c in columns.items()}) - allowed)
+    issue_s = issue_s * (1.0 + SPILL_SHARE * spilled)
+    waited_s = waited_s + (dram_s + l2_s) * SPILL_SHARE * spilled
+    barrier_s = 2.0 * BARRIER_S * (1.0 + 0.1 * (per_sm - 1.0)) + 0.0 * busy
+    step_s = np.maximum(dram_s + l2_s + waited_s, issue_s) + barrier_s
+    parts = {
+        "DRAM": iterations * dram_s,
+        "L2": iterations * l2_s,
+        "latency": iterations * waited_s,
+        "instruction issue": iterations * issue_s,
+        "barriers": iterations * barrier_s,
+    }
+    return CostColumns(launch_s(gpu) + iterations * step_s, parts)
+
+
+def _issue_s(gpu: GpuModel, system: System, columns: Columns) -> Any:
+    """Seconds in which the SMs issue the instructions of an iteration; lanes without an element count as others."""
+    if system.star is not None:
+        work = system.rows * (ROW_INSTRUCTIONS + POINT_INSTRUCTIONS * len(system.star.neighbours))
+        steps: Any = work * (1.0 + 0.0 * np.asarray(columns["threads"], float))
+    else:
+        lanes = np.asarray(columns["lanes"], float)
+        mean = system.nnz / system.rows
+        turns = np.ceil(mean / lanes) * lanes + 4.0 * lanes * np.log2(2.0 * lanes) / 2.0
+        # Lanes of one row read elements beside each other; rows of lanes of their own lie a row's length apart.
+        apart = np.minimum(np.maximum(mean / lanes, 1.0), 8.0)
+        steps = system.rows * (ROW_INSTRUCTIONS + ELEMENT_INSTRUCTIONS * turns * (0.5 + 0.5 * apart / 2.0))
+    per_s = gpu.device.sm_count * gpu.sm.num_partitions * gpu.sm.warp_size * ISSUE_SHARE
+    clock = float(nulls.clock_hz(gpu).value)
+    return steps / (per_s * clock)

@@ -1,0 +1,1 @@
+"""One sweep in a launch, in Triton: for every GPU."""

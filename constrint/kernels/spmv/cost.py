@@ -1,0 +1,247 @@
+"""Predicted times of products with a sparse matrix: bytes from memory, sectors of x from the L2, lengths of rows.
+
+A matrix is known by its sizes, its longest row, the spread of its rows' lengths and how scattered its columns are: the
+sectors of x of 32 bytes that 4,096 successive entries touch, as a share of these entries. Entries stream from DRAM; x
+comes from the L2, as many sectors as the entries touch, unless it fits an L1. The constants below are fitted to
+`python -m benchmarks.sparse` on one H200.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from constrint.hwmodels import GpuModel, nulls
+from constrint.select.cost import PARTS, CostColumns, dram_bytes_per_s, launch_s, overlap
+from constrint.select.spec import Columns
+from constrint.select.workload import ELEMENT_BYTES, Workload
+
+#: Bytes of a sector, the unit of traffic between L2 and L1.
+SECTOR_BYTES = 32
+#: Bytes of an index.
+INDEX_BYTES = 4
+#: Sectors that an SM takes from the L2 in a clock when the addresses of a warp are scattered.
+SECTORS_PER_CLK = 0.75
+#: Share of an SM's shared memory and L1 that holds x, where it fits.
+L1_SHARE = 0.5
+#: Share of the data sheet's DRAM rate that streams of entries reach.
+DRAM_SHARE = 0.88
+#: Bytes that a thread has in flight: a vector of columns and one of values.
+FLIGHT_BYTES = 24.0
+#: Seconds of a step of the longest row's loop in a group of threads: a column, then an element of x.
+STEP_S = 1.1e-6
+#: Clocks of an SM for one entry's address, product and share of the sum in groups of threads.
+ENTRY_CLK = 0.45
+#: Seconds of a further launch behind the first one.
+NEXT_LAUNCH_S = 2.2e-6
+#: Seconds of a tile's barriers and latencies that other tiles of the SM do not hide.
+TILE_S = 0.25e-6
+#: Share of the copy rate that the library reaches for rows of `LIBRARY_HALF` entries; longer ones come closer to 0.8.
+LIBRARY_SHARE, LIBRARY_HALF = 0.8, 4.0
+
+
+@dataclass(frozen=True)
+class SparseShape:
+    """A sparse matrix by the numbers that decide about times.
+
+    Args:
+        rows, columns, entries: Sizes.
+        element: Bytes of a value.
+        longest: Entries of the longest row.
+        spread: Standard deviation of the lengths of rows over their mean.
+        scattered: Sectors of x for each entry.
+        width: Columns of x.
+    """
+
+    rows: int
+    columns: int
+    entries: int
+    element: int
+    longest: int
+    spread: float
+    scattered: float
+    width: int
+
+    @staticmethod
+    def of(workload: Workload) -> SparseShape:
+        """The shape of a workload; the longest row is at least as long as the mean."""
+        sizes, options = workload.sizes, workload.options
+        mean = -(-sizes["nnz"] // sizes["rows"])
+        return SparseShape(
+            rows=sizes["rows"],
+            columns=sizes["cols"],
+            entries=sizes["nnz"],
+            element=ELEMENT_BYTES[workload.dtype],
+            longest=min(max(mean, options.get("longest", 0)), sizes["nnz"]),
+            spread=options.get("spread", 0) / 100,
+            scattered=options.get("scattered", 100) / 100,
+            width=options.get("width", 1),
+        )
+
+    @property
+    def mean(self) -> float:
+        """Mean length of a row."""
+        return self.entries / self.rows
+
+    @property
+    def vector_bytes(self) -> int:
+        """Bytes of x and y."""
+        return self.element * self.width * (self.rows + self.columns)
+
+    @property
+    def moved_bytes(self) -> int:
+        """Least traffic with memory: entries, offsets of rows, x and y, each once."""
+        return self.entries * (self.element + INDEX_BYTES) + INDEX_BYTES * (self.rows + 1) + self.vector_bytes
+
+    def gathered_bytes(self, gpu: GpuModel) -> float:
+        """Bytes of x between L2 and L1s."""
+        each = max(SECTOR_BYTES, -(-self.element * self.width // SECTOR_BYTES) * SECTOR_BYTES)
+        x_bytes = self.element * self.width * self.columns
+        if x_bytes <= L1_SHARE * gpu.sm.max_smem_bytes_per_block:
+            return min(self.entries * self.scattered * each, float(x_bytes) * gpu.device.sm_count)
+        return self.entries * self.scattered * each
+
+    def missed_bytes(self, gpu: GpuModel) -> float:
+        """Bytes of x from DRAM beyond its first read: the share of x that the L2 does not hold."""
+        x_bytes = self.element * self.width * self.columns
+        held = 0.5 * nulls.l2_bytes(gpu).value
+        return self.gathered_bytes(gpu) * max(0.0, 1.0 - held / x_bytes) if self.scattered > SCATTERED else 0.0
+
+
+#: Sectors for each entry below which an L2 need not hold x: entries of rows near by find them there.
+SCATTERED = 0.3
+
+
+def _clock_hz(gpu: GpuModel) -> float:
+    return nulls.clock_hz(gpu).value
+
+
+def _cost(
+    gpu: GpuModel,
+    dram_bytes: Any,
+    l2_bytes: Any,
+    threads_per_sm: Any,
+    *,
+    extra_s: Any = 0.0,
+    issue_s: Any = 0.0,
+    tail_s: Any = 0.0,
+) -> CostColumns:
+    """The time of traffic, of instructions, and of the longest chain, which work at the same time."""
+    rate = dram_bytes_per_s(gpu, DRAM_SHARE)
+    flight = gpu.device.sm_count * np.asarray(threads_per_sm, dtype=np.float64) * FLIGHT_BYTES
+    share = np.minimum(1.0, flight / (rate * gpu.figure("dram_latency_s")))
+    dram_s = dram_bytes / rate
+    l2_s = l2_bytes / (SECTORS_PER_CLK * SECTOR_BYTES * _clock_hz(gpu) * gpu.device.sm_count) + 0.0 * share
+    seconds = launch_s(gpu) + overlap(dram_s / share, l2_s, issue_s, tail_s) + extra_s
+    parts: dict[str, Any] = dict.fromkeys(PARTS, 0.0)
+    parts |= {"DRAM": dram_s, "L2": l2_s, "latency": dram_s / share - dram_s, "load issue": issue_s}
+    parts |= {"wave quantisation": tail_s}
+    return CostColumns(np.asarray(seconds, dtype=np.float64), parts)
+
+
+def _threads(columns: Columns, blocks_per_sm: NDArray[Any], blocks: Any, gpu: GpuModel, teams: Any = 1) -> Any:
+    """Threads that reside on an SM, of a grid that may be small."""
+    at_once = np.minimum(np.asarray(blocks_per_sm, dtype=np.float64), np.asarray(blocks) / gpu.device.sm_count)
+    return np.maximum(at_once, 1.0 / gpu.device.sm_count) * columns["num_warps"] * gpu.sm.warp_size * teams
+
+
+def vector_cost(gpu: GpuModel, shape: SparseShape, columns: Columns, blocks_per_sm: NDArray[Any]) -> CostColumns:
+    """Groups of threads: idle threads of short rows, and the longest row, which one group adds."""
+    rows, lanes = columns["rows_per_block"], columns["threads_per_row"]
+    blocks = np.ceil(shape.rows / rows)
+    # A block takes as many steps as its longest row; lengths beyond the mean grow with the rows of a block.
+    beyond = 1.0 + shape.spread * np.sqrt(2.0 * np.log(np.maximum(rows, 2)))
+    block_longest = np.minimum(np.maximum(shape.mean * beyond, 1.0), max(shape.longest, 1))
+    steps = np.ceil(block_longest / lanes)
+    slots = steps * lanes * shape.rows
+    warps = slots / gpu.sm.warp_size
+    clk = ENTRY_CLK * gpu.sm.warp_size * shape.width
+    issue_s = warps * clk / (_clock_hz(gpu) * gpu.device.sm_count)
+    # Lanes of a warp that read different rows touch a sector of entries for each row.
+    run = np.minimum(lanes, np.maximum(shape.mean, 1.0)) * INDEX_BYTES
+    apart = np.maximum(1.0, SECTOR_BYTES / np.maximum(run, INDEX_BYTES)) ** 0.5
+    l2 = shape.gathered_bytes(gpu) + apart * shape.entries * (shape.element + INDEX_BYTES)
+    tail_s = np.ceil(max(shape.longest, 1) / lanes) * STEP_S
+    threads = _threads(columns, blocks_per_sm, blocks, gpu)
+    useful = shape.entries / np.maximum(slots, 1.0)
+    dram = shape.moved_bytes + shape.missed_bytes(gpu)
+    return _cost(gpu, dram, l2, threads * np.minimum(1.0, useful) * 0.5, issue_s=issue_s, tail_s=tail_s)
+
+
+def merge_cost(gpu: GpuModel, shape: SparseShape, columns: Columns, blocks_per_sm: NDArray[Any]) -> CostColumns:
+    """Tiles of equal work: all threads load; a further launch where a row is longer than a tile."""
+    tile = columns["num_warps"] * gpu.sm.warp_size * columns["items"]
+    tiles = np.ceil((shape.entries + shape.rows) / tile)
+    threads = _threads(columns, blocks_per_sm, tiles, gpu)
+    l2 = shape.gathered_bytes(gpu) + shape.entries * (shape.element + INDEX_BYTES)
+    dram = shape.moved_bytes + shape.missed_bytes(gpu) + 16 * tiles
+    at_once = gpu.device.sm_count * np.asarray(blocks_per_sm, dtype=np.float64)
+    tail_s = np.ceil(tiles / at_once) * TILE_S
+    extra_s = np.where(tile <= shape.longest, NEXT_LAUNCH_S, 0.0) + gpu.figure("dram_latency_s")
+    return _cost(gpu, dram, l2, threads, extra_s=extra_s, tail_s=tail_s)
+
+
+def panel_cost(gpu: GpuModel, shape: SparseShape, columns: Columns, blocks_per_sm: NDArray[Any]) -> CostColumns:
+    """Panels of columns: x from shared memory, columns of 16 bits, and sums of every row and panel through memory."""
+    width = columns["panel_kib"] * 1024 // shape.element
+    panels = np.ceil(shape.columns / width)
+    element = max(shape.element, 4)
+    virtual = panels * shape.rows
+    tile = columns["num_warps"] * gpu.sm.warp_size * columns["items"]
+    tiles = (shape.entries + virtual) / tile
+    dram = shape.entries * (shape.element + 2) + virtual * (INDEX_BYTES + 2 * element) + shape.vector_bytes
+    l2 = gpu.device.sm_count * columns["panel_kib"] * 1024.0 + dram
+    threads = _threads(columns, blocks_per_sm, np.inf, gpu, columns["teams"])
+    tail_s = tiles / (gpu.device.sm_count * columns["teams"]) * 2.4e-6
+    extra_s = (1 + (tile <= shape.longest / panels)) * NEXT_LAUNCH_S + 4e-6
+    return _cost(gpu, dram, l2, threads, extra_s=extra_s, tail_s=tail_s)
+
+
+def ell_cost(gpu: GpuModel, shape: SparseShape, columns: Columns, blocks_per_sm: NDArray[Any]) -> CostColumns:
+    """Sliced ELL: padding to the longest row of a slice, less where rows are sorted within windows."""
+    height, window = columns["slice_height"], columns["window"]
+    is_sorted = window > height
+    beyond = 1.0 + shape.spread * np.sqrt(2.0 * np.log(np.maximum(height, 2)))
+    longest = np.minimum(np.maximum(shape.mean * beyond, 1.0), max(shape.longest, 1))
+    # Sorted rows of a slice are alike but in the first slice of each window.
+    longest = np.where(is_sorted, shape.mean + (longest - shape.mean) * height / np.maximum(window, height), longest)
+    padded = np.maximum(longest * shape.rows, shape.entries)
+    blocks = np.ceil(shape.rows / height)
+    dram = padded * (shape.element + INDEX_BYTES) + shape.vector_bytes + shape.missed_bytes(gpu)
+    dram = dram + np.where(is_sorted, shape.rows * (INDEX_BYTES + SECTOR_BYTES / 4), 0.0)
+    l2 = shape.gathered_bytes(gpu) + padded * (shape.element + INDEX_BYTES)
+    threads = _threads(columns, blocks_per_sm, blocks, gpu)
+    tail_s = np.ceil(max(shape.longest, 1) / columns["unroll"]) * STEP_S
+    in_flight = np.minimum(columns["unroll"] * height / (columns["num_warps"] * gpu.sm.warp_size), 4.0) / 2.0
+    return _cost(gpu, dram, l2, threads * in_flight, tail_s=tail_s)
+
+
+def library_s(gpu: GpuModel, shape: SparseShape) -> float:
+    """Seconds of the library's product: a share of the DRAM's rate by the mean length of rows, or the L2's for x."""
+    share = LIBRARY_SHARE * (shape.mean + 1) / (shape.mean + 1 + LIBRARY_HALF)
+    dram_s = (shape.moved_bytes + shape.missed_bytes(gpu)) / (dram_bytes_per_s(gpu, DRAM_SHARE) * share)
+    sectors = SECTORS_PER_CLK * SECTOR_BYTES * _clock_hz(gpu) * gpu.device.sm_count
+    l2_s = (shape.gathered_bytes(gpu) + shape.entries * (shape.element + INDEX_BYTES)) / sectors
+    return launch_s(gpu) + NEXT_LAUNCH_S + float(overlap(dram_s, l2_s))
+
+
+def build_s(gpu: GpuModel, shape: SparseShape, kernel: str) -> float:
+    """Seconds to make the arrays of a kernel that copies the matrix, once: passes of sorts and scatters over it."""
+    passes = {"panels": 60.0, "ell": 40.0}.get(kernel, 0.0)
+    bytes_ = shape.entries * (shape.element + INDEX_BYTES) + 8 * shape.rows
+    return passes * bytes_ / dram_bytes_per_s(gpu, DRAM_SHARE) + (2e-3 if passes else 0.0)
+
+
+def copied_bytes(shape: SparseShape, kernel: str, panels: int = 1) -> int:
+    """Bytes of device memory that a kernel's copy of the matrix takes, padding not counted."""
+    if kernel == "panels":
+        return shape.entries * (shape.element + 2) + INDEX_BYTES * panels * shape.rows
+    return shape.entries * (shape.element + INDEX_BYTES) if kernel == "ell" else 0
+
+
+def hash_s(gpu: GpuModel, shape: SparseShape) -> float:
+    """Seconds to compare the matrix's values with those that were copied: one read of them, and two launches."""
+    return shape.entries * shape.element / dram_bytes_per_s(gpu, DRAM_SHARE) + 2 * NEXT_LAUNCH_S

@@ -1,0 +1,126 @@
+"""Random sparse matrices of a workload, and the launches of each implementation on them. Needs torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from constrint.hwmodels import GpuModel
+from constrint.kernels.spmv.cost import SparseShape
+from constrint.kernels.spmv.formats import Ell, Panels, Tiles, ell_of, panels_of, tiles_of
+from constrint.kernels.spmv.launch import (
+    SpmvCall,
+    ell_launch,
+    library_launch,
+    merge_launches,
+    panel_launches,
+    vector_launch,
+)
+from constrint.select.candidate import Config
+from constrint.select.spec import Launch
+from constrint.select.workload import Workload
+
+DTYPES = {"fp64": torch.float64, "fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def random_inputs(workload: Workload, *, device: Any, seed: int) -> dict[str, Tensor]:
+    """A matrix with the workload's longest row, spread and scatter, about, and x; without data on `meta`."""
+    shape, dtype = SparseShape.of(workload), DTYPES[workload.dtype]
+    x_shape = (shape.columns,) if shape.width == 1 else (shape.columns, shape.width)
+    if torch.device(device).type == "meta":
+        crow = torch.empty(shape.rows + 1, dtype=torch.int32, device=device)
+        columns = torch.empty(shape.entries, dtype=torch.int32, device=device)
+        values, x = (torch.empty(size, dtype=dtype, device=device) for size in ((shape.entries,), x_shape))
+        return {"crow": crow, "columns": columns, "values": values, "x": x}
+    draw = torch.Generator(device).manual_seed(seed)
+    lengths = _lengths(shape, draw, device)
+    crow = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
+    row = torch.repeat_interleave(torch.arange(shape.rows, device=device), lengths)
+    place = torch.arange(shape.entries, device=device) - crow[row]
+    near = row * shape.columns // shape.rows + place
+    far = torch.randint(0, shape.columns, (shape.entries,), generator=draw, device=device)
+    is_far = torch.rand(shape.entries, generator=draw, device=device) < shape.scattered
+    columns = torch.where(is_far, far, near.remainder(shape.columns)).int()
+    values, x = (torch.randn(size, generator=draw, device=device).to(dtype) for size in ((shape.entries,), x_shape))
+    return {"crow": crow.int(), "columns": columns, "values": values, "x": x}
+
+
+def _lengths(shape: SparseShape, draw: torch.Generator, device: Any) -> Tensor:
+    """Lengths of rows that sum to the number of entries, with one longest row."""
+    deviation = min(shape.spread, 1.0) * shape.mean
+    drawn = shape.mean + deviation * torch.randn(shape.rows, generator=draw, device=device)
+    lengths = drawn.clamp(0, max(shape.longest, 1)).round().long()
+    lengths[shape.rows // 2] = shape.longest
+    # What is missing or too much is dealt evenly to the rows that can take it.
+    for _ in range(64):
+        missing = shape.entries - int(lengths.sum())
+        if missing == 0:
+            break
+        able = (lengths < shape.longest if missing > 0 else lengths > 0).nonzero()[:, 0]
+        step = max(1, abs(missing) // max(1, len(able)))
+        chosen = able[: min(len(able), abs(missing) // step)]
+        room = shape.longest - lengths[chosen] if missing > 0 else lengths[chosen]
+        lengths[chosen] += (1 if missing > 0 else -1) * room.clamp(max=step)
+    lengths[-1] += shape.entries - int(lengths.sum())
+    return lengths
+
+
+def launches_of(
+    gpu: GpuModel,
+    kernel: str,
+    workload: Workload,
+    config: Config,
+    inputs: Mapping[str, Any],
+    outputs: Mapping[str, Any],
+) -> Sequence[Launch]:
+    """The launches of an implementation; on `meta` with stand-ins for what is made of the matrix."""
+    call = SpmvCall(**inputs, y=outputs["y"])
+    if kernel == "library":
+        return [library_launch(call)]
+    if kernel == "vector":
+        return [vector_launch(call, config)]
+    is_meta = call.values.is_meta
+    if kernel == "ell":
+        height, window = config["slice_height"], config["window"]
+        ell = _ell_on_meta(call, height, window) if is_meta else ell_of(
+            call.crow, call.columns, call.values, height, window
+        )  # fmt: skip
+        return [ell_launch(call, ell, config)]
+    size = 32 * config["num_warps"] * config["items"]
+    if kernel == "merge":
+        tiles = _tiles_on_meta(call, workload, size) if is_meta else tiles_of(call.crow, size)
+        return merge_launches(gpu, call, tiles, config)
+    width = config["panel_kib"] * 1024 // call.x.element_size()
+    rows, columns = call.y.shape[0], call.x.shape[0]
+    if is_meta:
+        number = -(-columns // width)
+        crow = call.crow.new_empty(number * rows + 1)
+        panels = Panels(crow, call.columns.new_empty(call.columns.shape, dtype=torch.int16), call.values, width, number)
+        tiles = _tiles_on_meta(call, workload, size, number)
+    else:
+        panels = panels_of(call.crow, call.columns, call.values, columns, width)
+        tiles = tiles_of(panels.crow, size, rows)
+    return panel_launches(gpu, call, panels, tiles, config)
+
+
+def _tiles_on_meta(call: SpmvCall, workload: Workload, size: int, panels: int = 1) -> Tiles:
+    """Tiles of rows of the mean length, without data."""
+    shape = SparseShape.of(workload)
+    number = -(-(shape.entries + panels * shape.rows) // size)
+    longest = -(-shape.longest // panels)
+    most_rows = min(panels * shape.rows, int(size / (1 + shape.mean / panels)) + 1)
+    tiles = call.crow.new_empty((number, 4))
+    long_rows = call.crow.new_empty((1 if longest >= size else 0, 4))
+    firsts = call.crow.new_empty(panels + 1)
+    most_entries = min(shape.entries, size + min(longest, size))
+    return Tiles(tiles, tiles, long_rows, firsts, most_entries=most_entries, most_rows=most_rows)
+
+
+def _ell_on_meta(call: SpmvCall, height: int, window: int) -> Ell:
+    """Sliced ELL without padding and data."""
+    slices = call.crow.new_empty(-(-call.y.shape[0] // height) + 1)
+    row_of = call.crow.new_empty(call.y.shape[0] if window > height else 0)
+    return Ell(slices, call.columns, call.values, row_of, height)

@@ -1,0 +1,72 @@
+// What `kernels/spmv/source/instructions.cuh` does, for the CPU.
+#pragma once
+
+struct int4 {
+  int x, y, z, w;
+};
+typedef TYPE Value;
+#if VALUE == 0
+typedef double Sum;
+#else
+typedef float Sum;
+#endif
+#if PANELS
+typedef unsigned short Column;
+#else
+typedef int Column;
+#endif
+
+inline Sum widened(Value value) { return value; }
+inline Value rounded(Sum sum) { return sum; }
+template <typename T>
+inline T load_once(const T* from) {
+  return *from;
+}
+inline void meet(int team) {
+  if (TEAMS > 1) fibers::wait(fibers::own().named[team + 1], THREADS);
+  else __syncthreads();
+}
+// Copies reach shared memory when the thread waits for their group.
+struct Copy {
+  void* to;
+  const void* from;
+  int bytes, whole;
+};
+static std::map<int, std::vector<std::vector<Copy>>> groups;
+inline std::vector<std::vector<Copy>>& own_groups() {
+  auto& all = groups[fibers::current];
+  if (all.empty()) all.emplace_back();
+  return all;
+}
+inline void copy_word(int* to, const int* from) { own_groups().back().push_back({to, from, 4, 4}); }
+inline void copy_vector(void* to, const void* from, int bytes) { own_groups().back().push_back({to, from, bytes, 16}); }
+inline void commit_copies() { own_groups().emplace_back(); }
+inline void wait_for(size_t kept) {
+  auto& all = own_groups();
+  while (all.size() > kept + 1) {
+    for (const Copy& copy : all.front()) {
+      std::memset(copy.to, 0, copy.whole);
+      std::memcpy(copy.to, copy.from, copy.bytes);
+    }
+    all.erase(all.begin());
+  }
+}
+template <int NUMBER>
+inline void wait_for_all_but() {
+  wait_for(NUMBER);
+}
+inline void wait_for_copies() {
+  commit_copies();
+  wait_for(0);
+}
+inline int atomicAdd(int* to, int number) { return (*to += number) - number; }
+inline int min(int a, int b) { return a < b ? a : b; }
+inline Sum of_other_lane(Sum sum, int step) {
+  unsigned words[2] = {0, 0};
+  std::memcpy(words, &sum, sizeof sum);
+  const int from = fibers::self().thread % 32 ^ step;
+  words[0] = __shfl_sync(0xffffffffu, words[0], from);
+  if (sizeof sum == 8) words[1] = __shfl_sync(0xffffffffu, words[1], from);
+  std::memcpy(&sum, words, sizeof sum);
+  return sum;
+}
