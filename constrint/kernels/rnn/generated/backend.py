@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from constrint.errors import ConstrintError
-from constrint.kernels.launch.plan.table import IS_NEW
 from constrint.kernels.rnn.cells import RecurrentCell
 from constrint.kernels.rnn.dispatch import Dispatch, run_decided
 from constrint.kernels.rnn.generated.register import obstacles, register_cell
