@@ -4,7 +4,7 @@ The same function serves both memory layouts: the compiler orders threads along 
 triton; nothing imports it until a kernel is compiled.
 """
 
-# No `from __future__ import annotations` here: Triton would read the types of factors with their quotes, and not know them.
+# Without `from __future__ import annotations`: with it Triton would not know the types of factors by their names.
 
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +49,7 @@ def gemv_kernel(
     x_vector: tl.constexpr,  # elements of which x's rows are multiples
     whole_vectors: tl.constexpr,  # whether A's contiguous length is a multiple of `vector`
     by_columns: tl.constexpr,  # whether A lies by columns: stride_am is 1
-    flat_x: tl.constexpr,  # whether x has fewer elements than the threads' loads: its layout is then not that of A's rows
+    flat_x: tl.constexpr,  # whether x has too few elements for the layout of A's rows
     even_m: tl.constexpr,  # whether tiles have whole rows alone
     even_n: tl.constexpr,  # whether N is a multiple of tile_n
     policy: tl.constexpr,  # of A in the caches: "evict_first", or "" for the usual one
