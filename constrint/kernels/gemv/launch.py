@@ -103,7 +103,9 @@ def gemv_launch(gpu: GpuModel, call: GemvCall, config: Mapping[str, int]) -> Tri
         "x_vector": max(1, x_vector),
         "whole_vectors": length % vector == 0,
         "by_columns": by_columns,
+        "flat_x": by_columns or tile_n < vector * threads,
         "even_m": m % tile_m == 0,
+        "even_n": n % tile_n == 0,
         "policy": "evict_first" if config["evict_first"] else "",
     }
     return TritonLaunch(gemv_kernel, (tiles * splits,), arguments, {"num_warps": config["num_warps"]})
