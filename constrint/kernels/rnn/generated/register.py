@@ -52,7 +52,7 @@ def recurrent_cell(definition: CellDefinition) -> RecurrentCell:
     reason = next(obstacles(definition), "")
     if reason:
         raise UnsupportedError(
-            f"cell {definition.name}: {reason}. The back-end 'reference' runs any cell, step by step in PyTorch."
+            f"cell {definition.name}: {reason}. Its layer runs by 'staged' on a GPU, by 'torch' anywhere."
         )
     backward = definition.backward
     return RecurrentCell(
