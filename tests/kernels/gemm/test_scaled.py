@@ -101,7 +101,7 @@ def on_h200(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 def built(m: int, n: int, k: int) -> RecordedCall:
     inputs = SPEC.inputs(H200, workload(m, n, k, 1), device="cpu", seed=1)
-    return op._build((*(inputs[name] for name in ("a", "b", "scale_a", "scale_b")), None), ("torch.bfloat16", True))
+    return op._build((*(inputs[name] for name in ("a", "b", "scale_a", "scale_b")), None), torch.bfloat16)
 
 
 @needs_nvrtc
