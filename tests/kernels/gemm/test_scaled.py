@@ -90,7 +90,7 @@ def on_h200(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
         return RecordedCall(Recipe([FillStep(0, 0, 1)], [], 1, 0, f"ours {op._kind(config)}"), [])
 
     monkeypatch.setattr(op, "gpu_of", lambda _: H200)
-    monkeypatch.setattr(op, "takes", lambda *_, **__: True)
+    monkeypatch.setattr(op, "takes", lambda *_: True)
     monkeypatch.setattr(
         op, "library_plan", lambda *_, **__: RecordedCall(Recipe([], [], 1, 0, library.LIBRARY, {}), [])
     )
@@ -126,7 +126,7 @@ def test_what_one_of_both_computes_is_not_tried(on_h200: pytest.MonkeyPatch) -> 
     on_h200.setattr(op, "gpu_of", lambda _: None)
     on_h200.setattr(op, "library_plan", lambda *_, **__: RecordedCall(Recipe([], [], 1, 0, library.LIBRARY, {}), []))
     assert built(16, 32, 256).recipe.note == library.LIBRARY
-    on_h200.setattr(op, "takes", lambda *_, **__: False)
+    on_h200.setattr(op, "takes", lambda *_: False)
     with pytest.raises(NotPlannedError):
         built(16, 32, 256)
 

@@ -91,7 +91,7 @@ def scaled_matmul(
         out = _PLANS.learn(out_dtype, a, b, scale_a, scale_b, bias)
     if out is None or out is WANTS_GRAD:
         out = None
-        if takes(a, b, bias, out_dtype, in_blocks=in_blocks):
+        if takes(a, b, bias, out_dtype):
             out = by_library(a, b, scale_a, scale_b, out_dtype, in_blocks=in_blocks)
         if out is None:
             out = scaled_reference(a, b, scale_a, scale_b, bias, out_dtype)
@@ -150,7 +150,7 @@ def _build(tensors: tuple[Tensor | None, ...], extra: Any) -> RecordedCall:
     out_dtype, scales = extra, (scale_a, scale_b)
     in_blocks = _check(a, b, scale_a, scale_b, bias, out_dtype)
     theirs = None
-    if takes(a, b, bias, out_dtype, in_blocks=in_blocks):
+    if takes(a, b, bias, out_dtype):
         theirs = library_plan(a, b, scales, out_dtype, in_blocks=in_blocks)
     sizes = {"m": a.shape[0], "n": b.shape[1], "k": a.shape[1]}
     try:
