@@ -80,10 +80,13 @@ __device__ __forceinline__ Vector shifted(const Vector& low, const Vector& high,
 
 #if RAGGED
 // The words of a vector at a multiple of 16 bytes that hold bytes from `first` on and lie before the end of an operand, and
-// what bytes of the operand are left; zeros where it is not asked for. No branch, so that loads that follow are under way
-// meanwhile.
+// what bytes of the operand are left; zeros where it is not asked for. Without a branch loads that follow are under way
+// meanwhile; with one (kBranches) no more registers are taken than by vectors, of which W across K has many under way.
+template <bool kBranches>
 __device__ __forceinline__ Vector load_before(
     const unsigned char* at, const unsigned char* end, int first, bool is_asked) {
+  if constexpr (kBranches)
+    if (is_asked && end - at >= 16) return load_kept(at);
   const int bytes = is_asked ? static_cast<int>(min(static_cast<long long>(end - at), 16ll)) : 0;
   Vector v = zeros();
 #pragma unroll
@@ -107,7 +110,7 @@ template <int kMode, bool kIsOnce, bool kMayEnd>
 __device__ __forceinline__ Vector load(const unsigned char* from, int bytes, [[maybe_unused]] const unsigned char* end) {
   if constexpr (kMode == kAligned) {
 #if RAGGED
-    if constexpr (kMayEnd) return load_before(from, end, 0, bytes > 0);
+    if constexpr (kMayEnd) return load_before<kIsOnce && !K_MAJOR>(from, end, 0, bytes > 0);
 #endif
     return kIsOnce ? load_once(from) : load_kept(from);
   } else {
@@ -116,8 +119,9 @@ __device__ __forceinline__ Vector load(const unsigned char* from, int bytes, [[m
 #if RAGGED
     if constexpr (kMayEnd) {
       const int first = static_cast<int>(off);
-      const Vector low = load_before(at, end, first, bytes > 0);
-      return shifted(low, load_before(at + 16, end, 0, first + bytes > 16 && bytes > 0), off);
+      constexpr bool kBranches = kIsOnce && !K_MAJOR;
+      const Vector low = load_before<kBranches>(at, end, first, bytes > 0);
+      return shifted(low, load_before<kBranches>(at + 16, end, 0, first + bytes > 16 && bytes > 0), off);
     }
 #endif
     const Vector low = load_kept(at);
