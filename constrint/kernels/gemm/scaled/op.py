@@ -237,7 +237,7 @@ class _OwnPlans:
 
 
 def _kind(config: Config) -> tuple[object, ...]:
-    """What makes configurations differ in time by more than the error of their predictions."""
+    """The figures by which configurations differ in time by more than the error of their predictions."""
     return config["tile_m"], config["tile_n"], config["turned"], config["consumers"], config["split_k"] > 1
 
 
