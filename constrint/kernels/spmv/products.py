@@ -49,7 +49,7 @@ LOOK_EVERY = 16
 CAPACITY = 4096
 
 
-class Candidate(NamedTuple):
+class PricedKernel(NamedTuple):
     """A kernel that may run products.
 
     Args:
@@ -63,7 +63,7 @@ class Candidate(NamedTuple):
 
 
 #: The fastest candidate by device, workload and kind of call.
-_SETTLED: dict[Hashable, Candidate] = {}
+_SETTLED: dict[Hashable, PricedKernel] = {}
 
 
 class Products:
@@ -85,7 +85,7 @@ class Products:
     ) -> None:  # fmt: skip
         self.known, self.matrix = known, matrix
         self.width, self.has_source, self.reuse, self.is_frozen = width, has_source, reuse, is_frozen
-        self.best = self.running = Candidate(LIBRARY, {}, float("inf"))
+        self.best = self.running = PricedKernel(LIBRARY, {}, float("inf"))
         self.library: Run = partial(_library, matrix)
         self.current: Run = self._first
         self.left = 0
@@ -126,7 +126,7 @@ class Products:
         chosen = self.running = self._candidate(kernel, config)
         return planned(self.known, kernel, chosen.config, is_checked=not self.is_frozen)
 
-    def _candidate(self, kernel: str, config: Config | None = None) -> Candidate:
+    def _candidate(self, kernel: str, config: Config | None = None) -> PricedKernel:
         """The best configuration of a kernel by prediction, with its time.
 
         Raises:
@@ -134,10 +134,10 @@ class Products:
         """
         gpu = machine_of(self.known.values.device)[0]
         if gpu is None:
-            return Candidate(kernel, config or ANYWHERE[kernel], 0.0)
+            return PricedKernel(kernel, config or ANYWHERE[kernel], 0.0)
         workload = self.known.read().workload(self.known.dtype, max(1, self.width))
         decision = decide(Request("spmv", workload, gpu, kernel=kernel, config=config))
-        return Candidate(kernel, decision.config, decision.seconds)
+        return PricedKernel(kernel, decision.config, decision.seconds)
 
     def _choose(self) -> None:
         """Settle on what an earlier trial found, or begin one."""
@@ -155,10 +155,10 @@ class Products:
             candidates += [library] if library is not None else []
             self._settle(min(candidates, key=lambda each: each.seconds))
             return
-        candidates.append(library or Candidate(LIBRARY, {}, candidates[0].seconds))
+        candidates.append(library or PricedKernel(LIBRARY, {}, candidates[0].seconds))
         self.current = self._trial(candidates, len(candidates) - 1)
 
-    def _offer(self, kernel: str) -> Candidate | None:
+    def _offer(self, kernel: str) -> PricedKernel | None:
         """The candidate of a kernel; None where it does not compute the product, or nothing of it fits."""
         if _why_not(kernel, self.known, self.width):
             return None
@@ -166,7 +166,7 @@ class Products:
             return self._candidate(kernel)
         return None
 
-    def _trial(self, candidates: Sequence[Candidate], standard: int) -> Any:
+    def _trial(self, candidates: Sequence[PricedKernel], standard: int) -> Any:
         """A trial of candidates in turn, of which one is what would run anyway."""
         runs = [self._run_of(each) for each in candidates]
 
@@ -175,12 +175,12 @@ class Products:
 
         return CallTrial(runs, rounds_of([each.seconds for each in candidates]), settle, standards=[standard])
 
-    def _run_of(self, candidate: Candidate) -> Run:
+    def _run_of(self, candidate: PricedKernel) -> Run:
         if candidate.kernel == LIBRARY:
             return self.library
         return planned(self.known, candidate.kernel, candidate.config)
 
-    def _settle(self, best: Candidate, run: Run | None = None) -> None:
+    def _settle(self, best: PricedKernel, run: Run | None = None) -> None:
         """Run the best candidate from now on; count products until a copy pays."""
         if len(_SETTLED) >= CAPACITY:
             _SETTLED.clear()
@@ -193,7 +193,7 @@ class Products:
             plain = self.current
             self.current = lambda *call: self._counted(plain, copy, *call)
 
-    def _copy(self) -> Candidate | None:
+    def _copy(self) -> PricedKernel | None:
         """The copying kernel that is predicted to save most, if that is enough; states after how many products."""
         shape, device = SparseShape.of(self._workload()), self.known.values.device
         gpu = machine_of(device)[0]
@@ -211,7 +211,7 @@ class Products:
         return copy
 
     def _counted(
-        self, plain: Run, copy: Candidate, x: Tensor, source: Tensor | None, alpha: float, beta: float
+        self, plain: Run, copy: PricedKernel, x: Tensor, source: Tensor | None, alpha: float, beta: float
     ) -> Tensor:
         """Run a product without a copy; when enough have run, make the copy and try it."""
         self.left -= 1
@@ -225,7 +225,7 @@ class Products:
                 self.current = self._trial_of_copy(plain, copy)
         return self.current(x, source, alpha, beta)
 
-    def _trial_of_copy(self, plain: Run, copy: Candidate) -> Any:
+    def _trial_of_copy(self, plain: Run, copy: PricedKernel) -> Any:
         runs = [plain, self._watched(copy)]
 
         def settle(_: Any, seconds: Sequence[float], best: int) -> None:
@@ -235,7 +235,7 @@ class Products:
 
         return CallTrial(runs, rounds_of([self.best.seconds, copy.seconds]), settle, standards=[0])
 
-    def _watched(self, copy: Candidate) -> Run:
+    def _watched(self, copy: PricedKernel) -> Run:
         """Products by a copy; every few products the host looks whether values were found to have changed."""
         run = planned(self.known, copy.kernel, copy.config, is_checked=not self.is_frozen)
         if self.is_frozen:
