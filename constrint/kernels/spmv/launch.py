@@ -58,20 +58,15 @@ def capacity(number: int) -> int:
     return -(-max(1, number) // CAPACITY_STEP) * CAPACITY_STEP
 
 
-def shared_bytes(dtype: str, threads: int, tile: int, products: int, offsets: int) -> int:
-    """Bytes of shared memory of the threads that share a tile, as in the source."""
+def staged_bytes(
+    dtype: str, threads: int, tile: int, products: int, offsets: int, stages: int, index_bytes: int = 4
+) -> int:
+    """Bytes of shared memory of the threads that share a tile and copy others ahead, as in the source."""
     element = SUM_DTYPES[dtype].itemsize
     lengthy = 2 * tile // 24 + 1
-    fixed = 4 * (lengthy + 1)
-    fixed = -(-fixed // element) * element + threads // 32 * element
-    fixed = -(-fixed // max(4, element)) * max(4, element)
-    return -(-(products * element + fixed + offsets * 4) // 16) * 16
-
-
-def staged_bytes(dtype: str, threads: int, tile: int, products: int, offsets: int, stages: int) -> int:
-    """Bytes of shared memory of a block that copies tiles ahead, as in the source."""
-    stage = products * (4 + DTYPES[dtype].itemsize) + offsets * 4
-    return stages * stage + shared_bytes(dtype, threads, tile, 0, 0)
+    fixed = -(-4 * (lengthy + 1) // element) * element + threads // 32 * element
+    stage = products * (index_bytes + DTYPES[dtype].itemsize) + offsets * 4
+    return -(-(stages * stage + fixed) // 16) * 16
 
 
 def batch_of(mean: float, steps: int) -> int:
@@ -147,10 +142,12 @@ def panel_launches(
     dtype, device = DTYPE_NAMES[call.values.dtype], call.values.device
     threads, tile, teams = config["num_warps"] * 32, config["num_warps"] * 32 * config["items"], config["teams"]
     rows, is_long = call.y.numel(), tiles.num_long > 0
-    products, offsets = capacity(tiles.most_entries), capacity(tiles.most_rows + 1)
+    products, offsets = capacity(tiles.most_entries + VECTOR), capacity(tiles.most_rows + 1)
     parts = scratch.empty((2 * tiles.number,), SUM_DTYPES[dtype], device) if is_long else None
     sums = scratch.empty((panels.number * rows,), SUM_DTYPES[dtype], device)
-    options: dict[str, Any] = {"is_long": is_long, "is_panels": True, "teams": teams}
+    stages = config["num_stages"]
+    options: dict[str, Any] = {"is_long": is_long, "is_panels": True, "teams": teams, "stages": stages}
+    options |= {"by_rows": True, "batch": batch_of(call.values.numel() / max(1, panels.number * rows), 8)}
     factors = _sum(dtype, call.alpha), _sum(dtype, call.beta)
     numbers = [panels.values.numel(), tiles.number, products, offsets, panels.width, call.x.numel()]
     panel_bytes = -(-panels.width * call.x.element_size() // 16) * 16
@@ -164,7 +161,7 @@ def panel_launches(
             *(tiles.tiles, tiles.segments if is_long else None, tiles.firsts, parts, sums, *factors),
             *map(np.int32, numbers),
         ),
-        smem_bytes=panel_bytes + teams * shared_bytes(dtype, threads, tile, products, offsets),
+        smem_bytes=panel_bytes + teams * staged_bytes(dtype, threads, tile, products, offsets, stages, 2),
     )
     ends: dict[str, Any] = {"has_source": call.source is not None, "is_panels": True}
     last = CudaLaunch(

@@ -9,7 +9,7 @@ more for trials. Needs torch.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
@@ -39,6 +39,8 @@ ANYWHERE: dict[str, Config] = {
     "vector": {"threads_per_row": 8, "rows_per_block": 64, "num_warps": 4},
     "ell": {"slice_height": 128, "window": 4096, "unroll": 4, "num_warps": 4},
 }
+#: Parameters of a kernel that a trial decides, since the models do not tell them apart.
+TRIED: dict[str, Sequence[Mapping[str, int]]] = {"merge": ({"by_rows": 1}, {"by_rows": 0})}
 #: A copy has to save this share of a product's time, by prediction, to be made.
 LEAST_GAIN = 0.1
 #: Bytes that making a copy takes beside it, as a multiple of the copy's, and the share of free memory for both.
@@ -126,8 +128,10 @@ class Products:
         chosen = self.running = self._candidate(kernel, config)
         return planned(self.known, kernel, chosen.config, is_checked=not self.is_frozen)
 
-    def _candidate(self, kernel: str, config: Config | None = None) -> PricedKernel:
-        """The best configuration of a kernel by prediction, with its time.
+    def _candidate(
+        self, kernel: str, config: Config | None = None, fixed: Mapping[str, int] | None = None
+    ) -> PricedKernel:
+        """The best configuration of a kernel by prediction, with its time; some parameters may be fixed.
 
         Raises:
             ConstrintError: When there is none, or the named one is not valid.
@@ -136,7 +140,7 @@ class Products:
         if gpu is None:
             return PricedKernel(kernel, config or ANYWHERE[kernel], 0.0)
         workload = self.known.read().workload(self.known.dtype, max(1, self.width))
-        decision = decide(Request("spmv", workload, gpu, kernel=kernel, config=config))
+        decision = decide(Request("spmv", workload, gpu, kernel=kernel, config=config, fixed=fixed or {}))
         return PricedKernel(kernel, decision.config, decision.seconds)
 
     def _choose(self) -> None:
@@ -145,7 +149,8 @@ class Products:
         if settled is not None:
             self._settle(settled)
             return
-        candidates = [each for each in map(self._offer, OWN) if each is not None]
+        offers = [self._offer(kernel, fixed) for kernel in OWN for fixed in TRIED.get(kernel, ({},))]
+        candidates = [each for each in offers if each is not None]
         candidates.sort(key=lambda each: each.seconds)
         if not candidates:
             self.current = self.library
@@ -158,12 +163,12 @@ class Products:
         candidates.append(library or PricedKernel(LIBRARY, {}, candidates[0].seconds))
         self.current = self._trial(candidates, len(candidates) - 1)
 
-    def _offer(self, kernel: str) -> PricedKernel | None:
+    def _offer(self, kernel: str, fixed: Mapping[str, int] | None = None) -> PricedKernel | None:
         """The candidate of a kernel; None where it does not compute the product, or nothing of it fits."""
         if _why_not(kernel, self.known, self.width):
             return None
         with suppress(ConstrintError):
-            return self._candidate(kernel)
+            return self._candidate(kernel, fixed=fixed)
         return None
 
     def _trial(self, candidates: Sequence[PricedKernel], standard: int) -> Any:

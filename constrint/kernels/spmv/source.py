@@ -22,7 +22,6 @@ def source_of(
     *,
     function: str = "spmv",
     resident: int = 1,
-    unroll: int = 2,
     vector: int = 4,
     teams: int = 1,
     is_long: bool = False,
@@ -41,7 +40,6 @@ def source_of(
         tile: Items of a tile.
         function: One of `FUNCTIONS`.
         resident: Blocks that an SM is to hold.
-        unroll: Vectors of entries that a thread loads before it multiplies.
         vector: Entries of a vector; 1 where arrays are not aligned to vectors.
         teams: Groups of `threads` threads in a block, each with tiles of its own.
         is_long: Whether rows are shared by tiles.
@@ -53,7 +51,7 @@ def source_of(
         steps: Entries of a row for each thread of its group, about.
     """
     macros = {"KERNEL": FUNCTIONS.index(function), "VALUE": DTYPES.index(dtype), "THREADS": threads, "TILE": tile}
-    macros |= {"RESIDENT": resident, "UNROLL": unroll, "VECTOR": vector, "TEAMS": teams, "LONG": int(is_long)}
+    macros |= {"RESIDENT": resident, "VECTOR": vector, "TEAMS": teams, "LONG": int(is_long)}
     macros |= {"HAS_SOURCE": int(has_source), "PANELS": int(is_panels), "BY_ROWS": int(by_rows)}
     macros |= {"STAGES": stages, "BATCH": batch, "STEPS": steps}
     return CudaSource(_text(), function, macros, ("-std=c++17",), (FOLDER,), "spmv.cu", is_settled=True)

@@ -279,14 +279,14 @@ class CudaSpmvSpec(SpmvSpec):
         most = workload.sizes["nnz"] + workload.sizes["rows"]
         return "" if most < 1 << 31 else "it counts entries and rows in 32 bits"
 
-    def tile_bytes(self, workload: Workload, v: Vars, longest: int, mean: float) -> Any:
-        """Bytes of shared memory of the threads that share a tile: products, offsets of rows, and the rest."""
-        element = max(4, ELEMENT_BYTES[workload.dtype])
+    def tile_bytes(self, workload: Workload, v: Vars, longest: int, mean: float, index_bytes: int = 4) -> Any:
+        """Bytes of shared memory of the threads that share a tile: its entries and offsets, and those copied ahead."""
+        shape = SparseShape.of(workload)
         tile = v["num_warps"] * 32 * v["items"]
         # Entries of a tile are at most those of all its items and of its last row.
-        products = tile + minimum(const(longest), tile) + 256
-        share = max(1, int(1 + mean / 2))
-        return element * products + 4 * (tile // share + 256) + FIXED_BYTES
+        entries = tile + minimum(const(longest), tile) + CAPACITY_STEP
+        offsets = tile // max(1, int(1 + mean * (0.9 if shape.spread < EVEN else 0.5))) + CAPACITY_STEP
+        return v["num_stages"] * (entries * (index_bytes + shape.element) + 4 * offsets) + FIXED_BYTES
 
     def tile_params(self) -> Iterable[Param]:
         """Threads that share a tile, and items of each."""
@@ -294,6 +294,7 @@ class CudaSpmvSpec(SpmvSpec):
         items = "vectors of four entries for each thread"
         yield Param("num_warps", (8, 4, 16, 2), "warps that share a tile", power, "w")
         yield Param("items", (8, 16, 4, 12), "entries and rows of a thread's share of a tile", items, "i")
+        yield Param("num_stages", (2, 3), "tiles in shared memory", "one is at work, others are copied", "st")
 
 
 #: First compute capability with `cp.async`.
@@ -321,7 +322,6 @@ class MergeSpec(CudaSpmvSpec):
         yield from self.tile_params()
         blocks = "what resides on an SM is told to the compiler, which leaves threads so many registers"
         yield Param("resident", (4, 5, 6, 3, 2, 8, 10, 12, 16), "blocks that an SM is to hold", blocks, "res")
-        yield Param("num_stages", (2, 3), "tiles in shared memory", "one is at work, others are copied", "st")
         both = "rows take x as they need it, or products are made in the order of entries"
         yield Param("by_rows", (1, 0), "1: threads read x by rows", both, "rows")
         yield Param(
@@ -345,10 +345,7 @@ class MergeSpec(CudaSpmvSpec):
 
     def _smem(self, workload: Workload, v: Vars) -> Any:
         shape = SparseShape.of(workload)
-        tile = v["num_warps"] * 32 * v["items"]
-        entries = tile + minimum(const(shape.longest), tile) + 2 * CAPACITY_STEP
-        offsets = tile // max(1, int(1 + shape.mean * (0.9 if shape.spread < EVEN else 0.5))) + CAPACITY_STEP
-        return v["num_stages"] * (entries * (4 + shape.element) + 4 * offsets) + FIXED_BYTES
+        return self.tile_bytes(workload, v, shape.longest, shape.mean)
 
     def use(self, gpu: GpuModel, workload: Workload, v: Vars) -> BlockUse:
         """Registers by the blocks that are to reside, shared memory by the tile."""
@@ -369,15 +366,16 @@ class PanelSpec(CudaSpmvSpec):
     copies = True
     actions: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "tile": ("items", "num_warps", "panel_kib"),
+        "pipeline": ("num_stages",),
         "teams": ("teams",),
     }
 
     def params(self, gpu: GpuModel, workload: Workload) -> Iterable[Param]:
         """The panel, the tile, and the groups of threads that share a panel."""
         sizes = "an SM's shared memory holds one panel beside the products of its teams"
-        yield Param("panel_kib", (192, 160, 128, 96, 208), "KiB of x in shared memory", sizes, "KiB")
+        yield Param("panel_kib", (176, 160, 192, 144, 128, 112, 96), "KiB of x in shared memory", sizes, "KiB")
         yield from self.tile_params()
-        yield Param("teams", (4, 2, 8, 3), "groups of warps of a block, each with tiles of its own", sizes, "teams")
+        yield Param("teams", (4, 2, 8, 6, 3), "groups of warps of a block, each with tiles of its own", sizes, "teams")
 
     def rules(self, gpu: GpuModel, workload: Workload, v: Vars) -> Iterator[Rule]:
         """Columns of 16 bits, a full SM, and counts of 32 bits."""
@@ -395,7 +393,8 @@ class PanelSpec(CudaSpmvSpec):
         """One block of all teams, and a panel beside their tiles."""
         shape = SparseShape.of(workload)
         panels = max(1, shape.columns * shape.element // (192 * 1024))
-        tile = self.tile_bytes(workload, v, -(-shape.longest // panels) + 8, shape.mean / panels)
+        longest = min(shape.longest, 8 + 2 * shape.longest // panels)
+        tile = self.tile_bytes(workload, v, longest, shape.mean / panels, 2)
         smem = v["panel_kib"] * 1024 + v["teams"] * tile
         return BlockUse(v["num_warps"] * v["teams"], const(64), smem, spilling=None)
 

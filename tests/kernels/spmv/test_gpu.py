@@ -39,7 +39,7 @@ CONFIGS = {
         )
     ],
     "vector": [{"threads_per_row": t, "rows_per_block": r, "num_warps": 4} for t, r in ((1, 128), (8, 64), (32, 8))],
-    "panels": [{"panel_kib": 96, "num_warps": 8, "items": 4, "teams": 2}],
+    "panels": [{"panel_kib": 96, "num_warps": 8, "items": 4, "teams": 2, "num_stages": s} for s in (2, 3)],
     "ell": [{"slice_height": 64, "window": w, "unroll": 2, "num_warps": 2} for w in (0, 4096)],
 }
 

@@ -75,76 +75,6 @@ struct Matrix {
   int entries;
 };
 
-#if PANELS
-// The rows of a tile: {first row, first entry, end of its entries, number of rows}.
-template <typename Vec, typename Write>
-__device__ __forceinline__ void sum_rows(
-    const Matrix& matrix, Vec x, int4 tile, Sum* products, int* offsets, Shared* shared, int thread, int team,
-    Write write) {
-  const int first = tile.y & ~(VECTOR - 1);
-  for (int i = thread; i <= tile.w; i += THREADS) {
-    copy_word(offsets + i, matrix.crow + tile.x + i);
-  }
-  if (thread == 0) shared->count = 0;
-  constexpr int stride = VECTOR * THREADS;
-  for (int at = first + VECTOR * thread; at < tile.z; at += UNROLL * stride) {
-    Vector<Column> columns[UNROLL];
-    Vector<Value> values[UNROLL];
-#pragma unroll
-    for (int u = 0; u < UNROLL; ++u) {
-      if (at + u * stride < tile.z) {
-        load_vector(columns[u], matrix.columns, at + u * stride, matrix.entries);
-        load_vector(values[u], matrix.values, at + u * stride, matrix.entries);
-      }
-    }
-#pragma unroll
-    for (int u = 0; u < UNROLL; ++u) {
-      if (at + u * stride < tile.z) {
-        Vector<Sum> product;
-#pragma unroll
-        for (int i = 0; i < VECTOR; ++i) product.at[i] = widened(values[u].at[i]) * widened(x(columns[u].at[i]));
-        *reinterpret_cast<Vector<Sum>*>(products + (at + u * stride - first)) = product;
-      }
-    }
-  }
-  wait_for_copies();
-  meet(team);
-  // Threads of a group, so that each adds about eight products.
-  int width = 1;
-  while (width < 32 && 8 * width * tile.w < tile.z - tile.y) width *= 2;
-  const int lane = thread & (width - 1), per_warp = 32 / width;
-  for (int row = thread / 32 * per_warp; row < tile.w; row += THREADS / 32 * per_warp) {
-    const int own = row + (thread & 31) / width;
-    int begin = 0, end = 0;
-    bool is_lengthy = false;
-    if (own < tile.w) {
-      begin = offsets[own] - first;
-      end = offsets[own + 1] - first;
-      is_lengthy = width < 32 && end - begin > LENGTHY * width;
-    }
-    Sum sum = 0;
-    if (!is_lengthy) {
-      for (int i = begin + lane; i < end; i += width) sum += products[i];
-    } else if (lane == 0) {
-      shared->lengthy[atomicAdd(&shared->count, 1)] = own;
-    }
-    sum = warp_sum(sum, width);
-    if (own < tile.w && !is_lengthy && lane == 0) write(tile.x + own, sum);
-  }
-  meet(team);
-  const int count = shared->count;
-  for (int i = thread / 32; i < count; i += THREADS / 32) {
-    const int own = shared->lengthy[i];
-    const int begin = offsets[own] - first, end = offsets[own + 1] - first;
-    Sum sum = 0;
-    for (int at = begin + (thread & 31); at < end; at += 32) sum += products[at];
-    sum = warp_sum(sum, 32);
-    if ((thread & 31) == 0) write(tile.x + own, sum);
-  }
-  if (TEAMS > 1 || count) meet(team);
-}
-#endif
-
 // Part of a long row: the sum of the products of entries from `begin` to `end`.
 template <typename Vec>
 __device__ __forceinline__ void sum_part(
@@ -172,23 +102,23 @@ __device__ __forceinline__ void sum_part(
   meet(team);
 }
 
-#if !PANELS
 // Entries begin at multiples of 16 bytes in both arrays.
-#define ALIGNED (sizeof(Value) == 2 ? 8 : 4)
+#define ALIGNED (PANELS || sizeof(Value) == 2 ? 8 : 4)
 #define WAYS 8
 
 // A tile in shared memory.
 struct Stage {
   int* offsets;
-  int* columns;
+  Column* columns;
   Value* values;
 };
 
+#define ENTRY_BYTES ((int)(sizeof(Column) + sizeof(Value)))
+
 __device__ __forceinline__ Stage stage_of(char* memory, int number, int num_products, int num_offsets) {
-  const int bytes = num_products * (4 + (int)sizeof(Value)) + num_offsets * 4;
-  char* own = memory + number * bytes;
-  return {reinterpret_cast<int*>(own + num_products * (4 + sizeof(Value))), reinterpret_cast<int*>(own),
-          reinterpret_cast<Value*>(own + num_products * 4)};
+  char* own = memory + number * (num_products * ENTRY_BYTES + num_offsets * 4);
+  return {reinterpret_cast<int*>(own + num_products * ENTRY_BYTES), reinterpret_cast<Column*>(own + num_products * sizeof(Value)),
+          reinterpret_cast<Value*>(own)};
 }
 
 // Copies `number` elements from an address on that is aligned to 16 bytes, and zeros beyond `left` of them.
@@ -211,8 +141,10 @@ __device__ __forceinline__ void copy_tile(const Matrix& matrix, int4 tile, Stage
   commit_copies();
 }
 
+#if !BY_ROWS
 // Products of all entries of a tile, in place of its columns, or of its values where these are as wide as sums.
-__device__ __forceinline__ Sum* multiply_tile(const Value* x, int4 tile, Stage stage, int thread) {
+template <typename Vec>
+__device__ __forceinline__ Sum* multiply_tile(Vec x, int4 tile, Stage stage, int thread) {
   Sum* products = sizeof(Value) == 8 ? reinterpret_cast<Sum*>(stage.values) : reinterpret_cast<Sum*>(stage.columns);
   const int number = tile.z - (tile.y & ~(ALIGNED - 1));
   for (int at = thread; at < number; at += WAYS * THREADS) {
@@ -225,7 +157,7 @@ __device__ __forceinline__ Sum* multiply_tile(const Value* x, int4 tile, Stage s
       values[i] = is_inside ? widened(stage.values[at + i * THREADS]) : Sum(0);
     }
 #pragma unroll
-    for (int i = 0; i < WAYS; ++i) factors[i] = at + i * THREADS < number ? widened(__ldg(x + columns[i])) : Sum(0);
+    for (int i = 0; i < WAYS; ++i) factors[i] = at + i * THREADS < number ? widened(x(columns[i])) : Sum(0);
 #pragma unroll
     for (int i = 0; i < WAYS; ++i) {
       if (at + i * THREADS < number) products[at + i * THREADS] = values[i] * factors[i];
@@ -233,10 +165,12 @@ __device__ __forceinline__ Sum* multiply_tile(const Value* x, int4 tile, Stage s
   }
   return products;
 }
+#endif
 
 // The sum of entries `from`, `from` + step and so on before `end`.
+template <typename Vec>
 __device__ __forceinline__ Sum add_entries(
-    const Value* x, Stage stage, const Sum* products, int from, int end, int step) {
+    Vec x, Stage stage, const Sum* products, int from, int end, int step) {
   Sum sum = 0;
 #if BY_ROWS
   for (int at = from; at < end; at += BATCH * step) {
@@ -246,7 +180,7 @@ __device__ __forceinline__ Sum add_entries(
     for (int i = 0; i < BATCH; ++i) columns[i] = at + i * step < end ? stage.columns[at + i * step] : 0;
 #pragma unroll
     for (int i = 0; i < BATCH; ++i) {
-      if (at + i * step < end) factors[i] = widened(__ldg(x + columns[i]));
+      if (at + i * step < end) factors[i] = widened(x(columns[i]));
     }
 #pragma unroll
     for (int i = 0; i < BATCH; ++i) {
@@ -260,15 +194,15 @@ __device__ __forceinline__ Sum add_entries(
 }
 
 // The rows of a tile: {first row, first entry, end of its entries, number of rows}.
-template <typename Write>
+template <typename Vec, typename Write>
 __device__ __forceinline__ void sum_tile(
-    const Value* x, int4 tile, Stage stage, Shared* shared, int thread, Write write) {
+    Vec x, int4 tile, Stage stage, Shared* shared, int thread, int team, Write write) {
   const Sum* products = nullptr;
   if (thread == 0) shared->count = 0;
 #if !BY_ROWS
   products = multiply_tile(x, tile, stage, thread);
 #endif
-  meet(0);
+  meet(team);
   const int first = tile.y & ~(ALIGNED - 1);
   // Threads of a group, so that each adds about STEPS entries.
   int width = 1;
@@ -292,7 +226,7 @@ __device__ __forceinline__ void sum_tile(
     sum = warp_sum(sum, width);
     if (own < tile.w && !is_lengthy && lane == 0) write(tile.x + own, sum);
   }
-  meet(0);
+  meet(team);
   const int count = shared->count;
   for (int i = thread / 32; i < count; i += THREADS / 32) {
     const int own = shared->lengthy[i];
@@ -301,7 +235,41 @@ __device__ __forceinline__ void sum_tile(
     if ((thread & 31) == 0) write(tile.x + own, sum);
   }
 }
+
+// Works on tiles from `begin` on, `step` apart, before `end`, while the next ones are copied.
+template <typename Vec, typename Write>
+__device__ __forceinline__ void walk(
+    const Matrix& matrix, Vec x, const int4* tiles, const int4* segments, Sum* parts, int begin, int end, int step,
+    char* stages, Shared* shared, int num_products, int num_offsets, int thread, int team, Write write) {
+  const int4 none = {0, 0, 0, 0};
+  // Tiles whose descriptions are known: the one at work, and those that are copied.
+  int4 ahead[STAGES];
+#pragma unroll
+  for (int i = 0; i < STAGES; ++i) {
+    ahead[i] = begin + i * step < end ? tiles[begin + i * step] : none;
+    if (i < STAGES - 1) copy_tile(matrix, ahead[i], stage_of(stages, i, num_products, num_offsets), thread);
+  }
+  int number = 0;
+  for (int t = begin; t < end; t += step) {
+    const int last = number == 0 ? STAGES - 1 : number - 1;
+    const int4 later = t + STAGES * step < end ? tiles[t + STAGES * step] : none;
+    copy_tile(matrix, ahead[STAGES - 1], stage_of(stages, last, num_products, num_offsets), thread);
+    const int4 tile = ahead[0];
+    wait_for_all_but<STAGES - 1>();
+    meet(team);
+    if (tile.w > 0) sum_tile(x, tile, stage_of(stages, number, num_products, num_offsets), shared, thread, team, write);
+    meet(team);
+#if LONG
+    const int4 segment = segments[t];
+    if (segment.x < segment.y) sum_part(matrix, x, segment.x, segment.y, parts + 2 * t, shared, thread, team);
+    if (segment.z < segment.w) sum_part(matrix, x, segment.z, segment.w, parts + 2 * t + 1, shared, thread, team);
 #endif
+#pragma unroll
+    for (int i = 0; i < STAGES - 1; ++i) ahead[i] = ahead[i + 1];
+    ahead[STAGES - 1] = later;
+    number = number == STAGES - 1 ? 0 : number + 1;
+  }
+}
 
 struct End {
   Value* y;
@@ -339,75 +307,33 @@ extern "C" __global__ void __launch_bounds__(THREADS* TEAMS, RESIDENT) spmv(
     const int4* tiles, const int4* segments, const int* firsts, Sum* parts, Sum* sums, Sum alpha, Sum beta, int entries, int num_tiles,
     int num_products, int num_offsets, int width, int num_columns) {
   const Matrix matrix = {crow, columns, values, entries};
+  const int team = threadIdx.x / THREADS, thread = threadIdx.x % THREADS;
+  const int stage_bytes = STAGES * (num_products * ENTRY_BYTES + num_offsets * 4);
+  const int team_bytes = (stage_bytes + (int)sizeof(Shared) + 15) / 16 * 16;
 #if PANELS
   Value* panel = reinterpret_cast<Value*>(memory);
-  const int team = threadIdx.x / THREADS, thread = threadIdx.x % THREADS;
   const int panel_bytes = (width * (int)sizeof(Value) + 15) / 16 * 16;
-  const int team_bytes = (num_products * (int)sizeof(Sum) + num_offsets * 4 + (int)sizeof(Shared) + 15) / 16 * 16;
   char* own = reinterpret_cast<char*>(memory) + panel_bytes + team * team_bytes;
-  Sum* products = reinterpret_cast<Sum*>(own);
-  Shared* shared = reinterpret_cast<Shared*>(own + num_products * sizeof(Sum));
-  int* offsets = reinterpret_cast<int*>(own + num_products * sizeof(Sum) + sizeof(Shared));
-  const Partial write = {sums};
-  const Panel vector = {panel};
+  Shared* shared = reinterpret_cast<Shared*>(own + stage_bytes);
   const long long all = num_tiles;
-  const int begin = (int)(all * blockIdx.x / gridDim.x), end = (int)(all * (blockIdx.x + 1) / gridDim.x);
+  const int end = (int)(all * (blockIdx.x + 1) / gridDim.x);
   int number = 0;
-  for (int t = begin; t < end; ++number) {
+  for (int t = (int)(all * blockIdx.x / gridDim.x); t < end; ++number) {
     const int next = min(end, firsts[number + 1]);
     if (next <= t) continue;
     __syncthreads();
     const int here = min(width, num_columns - number * width);
     for (int i = threadIdx.x; i < here; i += THREADS * TEAMS) panel[i] = __ldg(x + (long long)number * width + i);
     __syncthreads();
-    for (int mine = t + team; mine < next; mine += TEAMS) {
-      const int4 tile = tiles[mine];
-      if (tile.w > 0) sum_rows(matrix, vector, tile, products, offsets, shared, thread, team, write);
-#if LONG
-      const int4 segment = segments[mine];
-      if (segment.x < segment.y) sum_part(matrix, vector, segment.x, segment.y, parts + 2 * mine, shared, thread, team);
-      if (segment.z < segment.w)
-        sum_part(matrix, vector, segment.z, segment.w, parts + 2 * mine + 1, shared, thread, team);
-#endif
-    }
+    walk(matrix, Panel{panel}, tiles, segments, parts, t + team, next, TEAMS, own, shared, num_products, num_offsets,
+         thread, team, Partial{sums});
     t = next;
   }
 #else
-  const int thread = threadIdx.x, step = gridDim.x;
-  char* stages = reinterpret_cast<char*>(memory);
-  Shared* shared = reinterpret_cast<Shared*>(
-      stages + STAGES * (num_products * (4 + (int)sizeof(Value)) + num_offsets * 4));
-  const End write = {y, source, alpha, beta};
-  const int4 none = {0, 0, 0, 0};
-  // Tiles whose descriptions are known: the one at work, and those that are copied.
-  int4 ahead[STAGES];
-  const int begin = blockIdx.x;
-#pragma unroll
-  for (int i = 0; i < STAGES; ++i) {
-    ahead[i] = begin + i * step < num_tiles ? tiles[begin + i * step] : none;
-    if (i < STAGES - 1) copy_tile(matrix, ahead[i], stage_of(stages, i, num_products, num_offsets), thread);
-  }
-  int number = 0;
-  for (int t = begin; t < num_tiles; t += step) {
-    const int last = number == 0 ? STAGES - 1 : number - 1;
-    const int4 later = t + STAGES * step < num_tiles ? tiles[t + STAGES * step] : none;
-    copy_tile(matrix, ahead[STAGES - 1], stage_of(stages, last, num_products, num_offsets), thread);
-    const int4 tile = ahead[0];
-    wait_for_all_but<STAGES - 1>();
-    meet(0);
-    if (tile.w > 0) sum_tile(x, tile, stage_of(stages, number, num_products, num_offsets), shared, thread, write);
-    meet(0);
-#if LONG
-    const int4 segment = segments[t];
-    const Global vector = {x};
-    if (segment.x < segment.y) sum_part(matrix, vector, segment.x, segment.y, parts + 2 * t, shared, thread, 0);
-    if (segment.z < segment.w) sum_part(matrix, vector, segment.z, segment.w, parts + 2 * t + 1, shared, thread, 0);
-#endif
-#pragma unroll
-    for (int i = 0; i < STAGES - 1; ++i) ahead[i] = ahead[i + 1];
-    ahead[STAGES - 1] = later;
-    number = number == STAGES - 1 ? 0 : number + 1;
-  }
+  char* own = reinterpret_cast<char*>(memory);
+  Shared* shared = reinterpret_cast<Shared*>(own + stage_bytes);
+  walk(matrix, Global{x}, tiles, segments, parts, blockIdx.x, num_tiles, gridDim.x, own, shared, num_products,
+       num_offsets, thread, 0, End{y, source, alpha, beta});
 #endif
 }
 
