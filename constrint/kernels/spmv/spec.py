@@ -28,7 +28,7 @@ from constrint.kernels.spmv.cost import (
 )
 from constrint.model import Problem, const, minimum
 from constrint.model.constraint import CERTAIN, REDUNDANT
-from constrint.select.candidate import Config
+from constrint.select.candidate import CompiledKernel, Config
 from constrint.select.cost import PARTS, CostColumns, cost_assumptions
 from constrint.select.limits import BlockUse
 from constrint.select.spec import Columns, KernelSpec, Launch, Param, Rule, Vars
@@ -279,12 +279,19 @@ class CudaSpmvSpec(SpmvSpec):
         most = workload.sizes["nnz"] + workload.sizes["rows"]
         return "" if most < 1 << 31 else "it counts entries and rows in 32 bits"
 
+    def compile(self, gpu: GpuModel, workload: Workload, config: Config) -> CompiledKernel:
+        """Compile the first launch, whose resources are stated; others add partial sums."""
+        inputs = self.inputs(gpu, workload)
+        first, *_ = self.launches(gpu, workload, config, inputs, self.outputs(gpu, workload, inputs))
+        return first.compile(gpu)
+
     def tile_bytes(self, workload: Workload, v: Vars, longest: int, mean: float, index_bytes: int = 4) -> Any:
         """Bytes of shared memory of the threads that share a tile: its entries and offsets, and those copied ahead."""
         shape = SparseShape.of(workload)
         tile = v["num_warps"] * 32 * v["items"]
-        # Entries of a tile are at most those of all its items and of its last row.
-        entries = tile + minimum(const(longest), tile) + CAPACITY_STEP
+        # Entries of a tile are at most those of all its items and of its last row; where rows are alike, their share.
+        percent = min(100, int(110 * mean / (1 + mean)) + 1) if shape.spread < EVEN else 100
+        entries = tile * percent // 100 + minimum(const(longest), tile) + CAPACITY_STEP
         offsets = tile // max(1, int(1 + mean * (0.9 if shape.spread < EVEN else 0.5))) + CAPACITY_STEP
         return v["num_stages"] * (entries * (index_bytes + shape.element) + 4 * offsets) + FIXED_BYTES
 
