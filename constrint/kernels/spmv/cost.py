@@ -111,6 +111,19 @@ class SparseShape:
         return self.gathered_bytes(gpu) * max(0.0, 1.0 - held / x_bytes) if self.scattered > SCATTERED else 0.0
 
 
+def most_of_tile(size: Any, mean: float, spread: float) -> tuple[Any, Any]:
+    """Entries (without those that the last row has beyond the tile) and rows that a tile of `size` items has at most.
+
+    Where lengths of rows are alike, all tiles have about the same; else a tile may be full of entries, and the number
+    of rows is an estimate.
+    """
+    is_even = spread < EVEN
+    percent = min(100, int(110 * mean / (1 + mean)) + 1) if is_even else 100
+    return size * percent // 100, size // max(1, int(1 + mean * (0.9 if is_even else 0.5)))
+
+
+#: Spread of lengths, as a share of the mean, below which all tiles have about as many rows.
+EVEN = 0.2
 #: Sectors for each entry below which an L2 need not hold x: entries of rows near by find them there.
 SCATTERED = 0.3
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from constrint.hwmodels import GpuModel
-from constrint.kernels.spmv.cost import SparseShape
+from constrint.kernels.spmv.cost import SparseShape, most_of_tile
 from constrint.kernels.spmv.formats import Ell, Panels, Tiles, ell_of, panels_of, tiles_of
 from constrint.kernels.spmv.launch import (
     SpmvCall,
@@ -110,13 +110,12 @@ def _tiles_on_meta(call: SpmvCall, workload: Workload, size: int, panels: int = 
     """Tiles of rows of the mean length, without data."""
     shape = SparseShape.of(workload)
     number = -(-(shape.entries + panels * shape.rows) // size)
-    longest = -(-shape.longest // panels)
-    most_rows = min(panels * shape.rows, int(size / (1 + shape.mean / panels)) + 1)
+    longest = min(shape.longest, 8 + 2 * shape.longest // panels) if panels > 1 else shape.longest
+    filled, most_rows = most_of_tile(size, shape.mean / panels, shape.spread)
     tiles = call.crow.new_empty((number, 4))
     long_rows = call.crow.new_empty((1 if longest >= size else 0, 4))
     firsts = call.crow.new_empty(panels + 1)
-    most_entries = min(shape.entries, size + min(longest, size))
-    return Tiles(tiles, tiles, long_rows, firsts, most_entries=most_entries, most_rows=most_rows)
+    return Tiles(tiles, tiles, long_rows, firsts, most_entries=filled + min(longest, size), most_rows=most_rows)
 
 
 def _ell_on_meta(call: SpmvCall, height: int, window: int) -> Ell:

@@ -23,6 +23,7 @@ from constrint.kernels.spmv.cost import (
     ell_cost,
     library_s,
     merge_cost,
+    most_of_tile,
     panel_cost,
     vector_cost,
 )
@@ -52,8 +53,6 @@ OPTIONS = (
 MOST_LOCAL = 1 << 16
 #: Bytes of shared memory of a block beside tiles, and the step of the numbers of entries and offsets that it holds.
 FIXED_BYTES, CAPACITY_STEP = 2048, 256
-#: Spread of lengths, as a share of the mean, below which all tiles have about as many rows.
-EVEN = 0.2
 #: Registers of a thread of the kernels in CUDA C++ below which they spill, by bytes of a value.
 LEAST_REGISTERS = {8: 48, 4: 40, 2: 32}
 #: (rows, columns, entries, longest, spread, scattered) of workloads that are tuned by default: the 5-point Laplacian
@@ -289,10 +288,9 @@ class CudaSpmvSpec(SpmvSpec):
         """Bytes of shared memory of the threads that share a tile: its entries and offsets, and those copied ahead."""
         shape = SparseShape.of(workload)
         tile = v["num_warps"] * 32 * v["items"]
-        # Entries of a tile are at most those of all its items and of its last row; where rows are alike, their share.
-        percent = min(100, int(110 * mean / (1 + mean)) + 1) if shape.spread < EVEN else 100
-        entries = tile * percent // 100 + minimum(const(longest), tile) + CAPACITY_STEP
-        offsets = tile // max(1, int(1 + mean * (0.9 if shape.spread < EVEN else 0.5))) + CAPACITY_STEP
+        entries, offsets = most_of_tile(tile, mean, shape.spread)
+        entries = entries + minimum(const(longest), tile) + CAPACITY_STEP
+        offsets = offsets + CAPACITY_STEP
         return v["num_stages"] * (entries * (index_bytes + shape.element) + 4 * offsets) + FIXED_BYTES
 
     def tile_params(self) -> Iterable[Param]:
