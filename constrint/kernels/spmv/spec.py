@@ -284,11 +284,21 @@ class CudaSpmvSpec(SpmvSpec):
         first, *_ = self.launches(gpu, workload, config, inputs, self.outputs(gpu, workload, inputs))
         return first.compile(gpu)
 
-    def tile_bytes(self, workload: Workload, v: Vars, longest: int, mean: float, index_bytes: int = 4) -> Any:
-        """Bytes of shared memory of the threads that share a tile: its entries and offsets, and those copied ahead."""
+    def tile_bytes(
+        self, workload: Workload, v: Vars, longest: int, means: tuple[float, float], index_bytes: int = 4
+    ) -> Any:
+        """Bytes of shared memory of the threads that share a tile: its entries and offsets, and those copied ahead.
+
+        Args:
+            workload: The workload.
+            v: The parameters.
+            longest: Entries of the longest row.
+            means: Mean lengths of rows, the largest and the smallest one.
+            index_bytes: Bytes of a column.
+        """
         shape = SparseShape.of(workload)
         tile = v["num_warps"] * 32 * v["items"]
-        entries, offsets = most_of_tile(tile, mean, shape.spread)
+        entries, offsets = (most_of_tile(tile, mean, shape.spread)[i] for i, mean in enumerate(means))
         entries = entries + minimum(const(longest), tile) + CAPACITY_STEP
         offsets = offsets + CAPACITY_STEP
         return v["num_stages"] * (entries * (index_bytes + shape.element) + 4 * offsets) + FIXED_BYTES
@@ -350,7 +360,7 @@ class MergeSpec(CudaSpmvSpec):
 
     def _smem(self, workload: Workload, v: Vars) -> Any:
         shape = SparseShape.of(workload)
-        return self.tile_bytes(workload, v, shape.longest, shape.mean)
+        return self.tile_bytes(workload, v, shape.longest, (shape.mean, shape.mean))
 
     def use(self, gpu: GpuModel, workload: Workload, v: Vars) -> BlockUse:
         """Registers by the blocks that are to reside, shared memory by the tile."""
@@ -361,6 +371,10 @@ class MergeSpec(CudaSpmvSpec):
     def cost(self, gpu: GpuModel, workload: Workload, columns: Columns, blocks_per_sm: NDArray[Any]) -> CostColumns:
         """See `cost.py`."""
         return merge_cost(gpu, SparseShape.of(workload), columns, blocks_per_sm)
+
+
+#: KiB of x of a panel.
+PANEL_KIB = (192, 176, 160, 144, 128, 112, 96)
 
 
 class PanelSpec(CudaSpmvSpec):
@@ -378,7 +392,7 @@ class PanelSpec(CudaSpmvSpec):
     def params(self, gpu: GpuModel, workload: Workload) -> Iterable[Param]:
         """The panel, the tile, and the groups of threads that share a panel."""
         sizes = "an SM's shared memory holds one panel beside the products of its teams"
-        yield Param("panel_kib", (176, 160, 192, 144, 128, 112, 96), "KiB of x in shared memory", sizes, "KiB")
+        yield Param("panel_kib", PANEL_KIB, "KiB of x in shared memory", sizes, "KiB")
         yield from self.tile_params()
         yield Param("teams", (4, 2, 8, 6, 3), "groups of warps of a block, each with tiles of its own", sizes, "teams")
 
@@ -397,9 +411,9 @@ class PanelSpec(CudaSpmvSpec):
     def use(self, gpu: GpuModel, workload: Workload, v: Vars) -> BlockUse:
         """One block of all teams, and a panel beside their tiles."""
         shape = SparseShape.of(workload)
-        panels = max(1, shape.columns * shape.element // (192 * 1024))
-        longest = min(shape.longest, 8 + 2 * shape.longest // panels)
-        tile = self.tile_bytes(workload, v, longest, shape.mean / panels, 2)
+        few, many = (-(-shape.columns * shape.element // (kib * 1024)) for kib in (PANEL_KIB[0], PANEL_KIB[-1]))
+        longest = min(shape.longest, 8 + 2 * shape.longest // few)
+        tile = self.tile_bytes(workload, v, longest, (shape.mean / few, shape.mean / many), 2)
         smem = v["panel_kib"] * 1024 + v["teams"] * tile
         return BlockUse(v["num_warps"] * v["teams"], const(64), smem, spilling=None)
 
