@@ -35,6 +35,10 @@ FLIGHT_BYTES = 24.0
 STEP_S = 1.1e-6
 #: Clocks of an SM for one entry's address, product and share of the sum in groups of threads.
 ENTRY_CLK = 0.45
+#: Clocks of an SM for an entry that is copied to shared memory, and for one that is added from there.
+MERGE_CLK = 0.3
+#: Steps that the sum over a group of threads takes.
+GROUP_STEPS = 1.0
 #: Seconds of a further launch behind the first one.
 NEXT_LAUNCH_S = 2.2e-6
 #: Seconds of a tile's barriers and latencies that other tiles of the SM do not hide.
@@ -169,19 +173,18 @@ def vector_cost(gpu: GpuModel, shape: SparseShape, columns: Columns, blocks_per_
     beyond = 1.0 + shape.spread * np.sqrt(2.0 * np.log(np.maximum(rows, 2)))
     block_longest = np.minimum(np.maximum(shape.mean * beyond, 1.0), max(shape.longest, 1))
     steps = np.ceil(block_longest / lanes)
-    slots = steps * lanes * shape.rows
+    # Groups of several threads add their sums in the end.
+    slots = (steps + np.where(lanes > 1, GROUP_STEPS, 0.0)) * lanes * shape.rows
     warps = slots / gpu.sm.warp_size
     clk = ENTRY_CLK * gpu.sm.warp_size * shape.width
     issue_s = warps * clk / (_clock_hz(gpu) * gpu.device.sm_count)
-    # Lanes of a warp that read different rows touch a sector of entries for each row.
-    run = np.minimum(lanes, np.maximum(shape.mean, 1.0)) * INDEX_BYTES
-    apart = np.maximum(1.0, SECTOR_BYTES / np.maximum(run, INDEX_BYTES)) ** 0.5
-    l2 = shape.gathered_bytes(gpu) + apart * shape.entries * (shape.element + INDEX_BYTES)
+    # Threads of a warp that read different rows find what they leave of a sector in the L1.
+    l2 = shape.gathered_bytes(gpu) + shape.entries * (shape.element + INDEX_BYTES)
     tail_s = np.ceil(max(shape.longest, 1) / lanes) * STEP_S
     threads = _threads(columns, blocks_per_sm, blocks, gpu)
-    useful = shape.entries / np.maximum(slots, 1.0)
+    useful = np.maximum(shape.entries / np.maximum(slots, 1.0), 0.4)
     dram = shape.moved_bytes + shape.missed_bytes(gpu)
-    return _cost(gpu, dram, l2, threads * np.minimum(1.0, useful) * 0.5, issue_s=issue_s, tail_s=tail_s)
+    return _cost(gpu, dram, l2, threads * useful, issue_s=issue_s, tail_s=tail_s)
 
 
 def merge_cost(gpu: GpuModel, shape: SparseShape, columns: Columns, blocks_per_sm: NDArray[Any]) -> CostColumns:
@@ -192,9 +195,17 @@ def merge_cost(gpu: GpuModel, shape: SparseShape, columns: Columns, blocks_per_s
     l2 = shape.gathered_bytes(gpu) + shape.entries * (shape.element + INDEX_BYTES)
     dram = shape.moved_bytes + shape.missed_bytes(gpu) + 16 * tiles
     at_once = gpu.device.sm_count * np.asarray(blocks_per_sm, dtype=np.float64)
-    tail_s = np.ceil(tiles / at_once) * TILE_S
+    waves = tiles / at_once
+    tail_s = np.where(columns["num_stages"] == 1, waves, np.ceil(waves)) * TILE_S
+    # Rows of a tile fill whole passes of its threads.
+    rows = tile / (1 + shape.mean)
+    lanes = np.exp2(np.ceil(np.log2(np.maximum(shape.mean / columns["steps"], 1.0))))
+    groups = columns["num_warps"] * gpu.sm.warp_size / lanes
+    idle = np.where(shape.spread < EVEN, np.ceil(rows / groups) * groups / rows, 1.3)
+    clk = MERGE_CLK * (shape.rows * lanes * np.minimum(columns["steps"], shape.mean) * idle + shape.entries)
+    issue_s = clk / (_clock_hz(gpu) * gpu.device.sm_count)
     extra_s = np.where(tile <= shape.longest, NEXT_LAUNCH_S, 0.0) + gpu.figure("dram_latency_s")
-    return _cost(gpu, dram, l2, threads, extra_s=extra_s, tail_s=tail_s)
+    return _cost(gpu, dram, l2, threads, extra_s=extra_s, issue_s=issue_s, tail_s=tail_s)
 
 
 def panel_cost(gpu: GpuModel, shape: SparseShape, columns: Columns, blocks_per_sm: NDArray[Any]) -> CostColumns:
@@ -228,8 +239,7 @@ def ell_cost(gpu: GpuModel, shape: SparseShape, columns: Columns, blocks_per_sm:
     l2 = shape.gathered_bytes(gpu) + padded * (shape.element + INDEX_BYTES)
     threads = _threads(columns, blocks_per_sm, blocks, gpu)
     tail_s = np.ceil(max(shape.longest, 1) / columns["unroll"]) * STEP_S
-    in_flight = np.minimum(columns["unroll"] * height / (columns["num_warps"] * gpu.sm.warp_size), 4.0) / 2.0
-    return _cost(gpu, dram, l2, threads * in_flight, tail_s=tail_s)
+    return _cost(gpu, dram, l2, threads, tail_s=tail_s)
 
 
 def library_s(gpu: GpuModel, shape: SparseShape) -> float:

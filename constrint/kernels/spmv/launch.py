@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +26,8 @@ DTYPES = {name: dtype for dtype, name in DTYPE_NAMES.items()}
 LONG_THREADS, PANEL_THREADS = 128, 256
 #: Capacities of shared memory are multiples of this many elements, so that similar matrices share plans.
 CAPACITY_STEP = 256
+#: Entries of a row that a thread loads x for at once, at most.
+MOST_BATCH = 8
 #: Bytes of vectors of entries to which arrays are aligned.
 ALIGNMENT = 16
 
@@ -70,8 +73,9 @@ def staged_bytes(
 
 
 def batch_of(mean: float, steps: int) -> int:
-    """Entries of a row that a thread loads x for at once: a power of two that most rows fill."""
-    return next((batch for batch in (2, 4) if mean <= batch), 8 if steps >= 8 else 4)
+    """Entries of a row that a thread loads x for at once: those of most rows, if these are few."""
+    whole = max(2, math.ceil(mean - 0.01))
+    return whole if whole <= min(steps, MOST_BATCH) else min(steps, MOST_BATCH)
 
 
 def _sum(dtype: str, value: float) -> Any:
@@ -103,7 +107,10 @@ def merge_launches(
     main = CudaLaunch(
         gpu=gpu,
         source=source_of(dtype, threads, tile, **options),
-        grid=(min(tiles.number, gpu.device.sm_count * config["resident"]),),
+        # With one stage each block has one tile, and the device deals them.
+        grid=(
+            tiles.number if config["num_stages"] == 1 else min(tiles.number, gpu.device.sm_count * config["resident"]),
+        ),
         block=(threads,),
         arguments=(*operands, tiles.tiles, segments, None, parts, None, *factors, *map(np.int32, numbers)),
         smem_bytes=staged_bytes(dtype, threads, tile, products, offsets, config["num_stages"]),
@@ -219,8 +226,9 @@ def hash_launch(values: Tensor, hashes: Tensor) -> Any:
     from constrint.kernels.launch.triton import TritonLaunch
     from constrint.kernels.spmv.kernel import WORDS, spmv_hash
 
-    arguments: dict[str, Any] = {"values": values, "hashes": hashes, "num_values": values.numel()}
-    arguments |= {"programs": HASH_PROGRAMS, "block": HASH_BLOCK, "word_type": WORDS[values.element_size()]}
+    words = values.view(torch.int32) if values.element_size() == 8 else values
+    arguments: dict[str, Any] = {"values": words, "hashes": hashes, "num_values": words.numel()}
+    arguments |= {"programs": HASH_PROGRAMS, "block": HASH_BLOCK, "word_type": WORDS[words.element_size()]}
     return TritonLaunch(spmv_hash, (HASH_PROGRAMS,), arguments, {"num_warps": HASH_WARPS})
 
 

@@ -9,6 +9,7 @@ more for trials. Needs torch.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -39,8 +40,10 @@ ANYWHERE: dict[str, Config] = {
     "vector": {"threads_per_row": 8, "rows_per_block": 64, "num_warps": 4},
     "ell": {"slice_height": 128, "window": 4096, "unroll": 4, "num_warps": 4},
 }
-#: Parameters of a kernel that a trial decides, since the models do not tell them apart.
-TRIED: dict[str, Sequence[Mapping[str, int]]] = {"merge": ({"by_rows": 1}, {"by_rows": 0})}
+#: A candidate is tried where its predicted time is at most this multiple of the least one.
+TRIED_REACH = 2.5
+#: Mean length of rows up to which a thread adds whole rows.
+MOST_SERIAL = 12.0
 #: A copy has to save this share of a product's time, by prediction, to be made.
 LEAST_GAIN = 0.1
 #: Bytes that making a copy takes beside it, as a multiple of the copy's, and the share of free memory for both.
@@ -149,9 +152,9 @@ class Products:
         if settled is not None:
             self._settle(settled)
             return
-        offers = [self._offer(kernel, fixed) for kernel in OWN for fixed in TRIED.get(kernel, ({},))]
-        candidates = [each for each in offers if each is not None]
-        candidates.sort(key=lambda each: each.seconds)
+        offers = [self._offer(kernel, fixed) for kernel in OWN for fixed in self._tried(kernel)]
+        candidates = sorted((each for each in offers if each is not None), key=lambda each: each.seconds)
+        candidates = [each for each in candidates if each.seconds <= TRIED_REACH * candidates[0].seconds]
         if not candidates:
             self.current = self.library
             return
@@ -162,6 +165,24 @@ class Products:
             return
         candidates.append(library or PricedKernel(LIBRARY, {}, candidates[0].seconds))
         self.current = self._trial(candidates, len(candidates) - 1)
+
+    def _tried(self, kernel: str) -> list[Mapping[str, int]]:
+        """Values of parameters that a trial decides, since the models do not tell them apart."""
+        structure = self.known.read()
+        mean = structure.entries / structure.shape[0]
+        if kernel == "merge":
+            return [{"by_rows": 1, "num_stages": 1}, {"by_rows": 0, "num_stages": 1}, {"by_rows": 1, "num_stages": 2}]
+        if self.width:
+            return [{}]
+        # One thread for each short row; else few threads with an entry or two at a time, or many at once.
+        narrow, wide = (min(32, max(2, 1 << round(math.log2(max(2.0, mean / by))))) for by in (5.0, 1.5))
+        tried: list[Mapping[str, int]] = []
+        if mean <= MOST_SERIAL:
+            tried.append({"threads_per_row": 1, "rows_per_block": 64, "num_warps": 2})
+        tried.append({"threads_per_row": narrow, "rows_per_block": 256 // narrow, "num_warps": 4})
+        if wide != narrow:
+            tried.append({"threads_per_row": wide, "rows_per_block": 512 // wide, "num_warps": 4})
+        return tried
 
     def _offer(self, kernel: str, fixed: Mapping[str, int] | None = None) -> PricedKernel | None:
         """The candidate of a kernel; None where it does not compute the product, or nothing of it fits."""

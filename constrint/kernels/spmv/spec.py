@@ -225,7 +225,7 @@ class EllSpec(TritonSpmvSpec):
         power = "Triton's tensors have powers of two"
         yield Param("slice_height", (128, 64, 256, 32, 512), "rows of a slice, which is a block's", power, "h")
         yield Param("window", (0, 4096, 32768), "rows that are sorted by length (sigma); 0: none", power, "sigma")
-        yield Param("unroll", (4, 2, 1, 8), "entries of each row that are loaded at a time", power, "u")
+        yield Param("unroll", (1, 2, 4, 8), "entries of each row that are loaded at a time", power, "u")
         yield Param("num_warps", (4, 2, 8, 1), "warps of a block", power, "w")
 
     def rules(self, gpu: GpuModel, workload: Workload, v: Vars) -> Iterator[Rule]:
@@ -278,6 +278,9 @@ class CudaSpmvSpec(SpmvSpec):
         most = workload.sizes["nnz"] + workload.sizes["rows"]
         return "" if most < 1 << 31 else "it counts entries and rows in 32 bits"
 
+    #: Tiles in shared memory: the first is preferred; with one, a block has one tile.
+    stages: ClassVar[tuple[int, ...]] = (2, 3)
+
     def compile(self, gpu: GpuModel, workload: Workload, config: Config) -> CompiledKernel:
         """Compile the first launch, whose resources are stated; others add partial sums."""
         inputs = self.inputs(gpu, workload)
@@ -306,10 +309,10 @@ class CudaSpmvSpec(SpmvSpec):
     def tile_params(self) -> Iterable[Param]:
         """Threads that share a tile, and items of each."""
         power = "a power of two of warps"
-        items = "vectors of four entries for each thread"
+        items = "rows of a tile are to fill its threads, whatever their length"
         yield Param("num_warps", (8, 4, 16, 2), "warps that share a tile", power, "w")
-        yield Param("items", (8, 16, 4, 12), "entries and rows of a thread's share of a tile", items, "i")
-        yield Param("num_stages", (2, 3), "tiles in shared memory", "one is at work, others are copied", "st")
+        yield Param("items", (8, 6, 4, 12, 16, 5, 7, 10), "entries and rows of a thread's share of a tile", items, "i")
+        yield Param("num_stages", self.stages, "tiles in shared memory", "one is at work, others are copied", "st")
 
 
 #: First compute capability with `cp.async`.
@@ -325,6 +328,7 @@ class MergeSpec(CudaSpmvSpec):
     """Tiles of equal numbers of entries and rows, from CSR as it is; long rows are shared and added in order."""
 
     name = "merge"
+    stages = (1, 2, 3)
     summary = "y = A @ x by tiles of equal work from CSR, copied to shared memory ahead, CUDA C++"
     actions: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "tile": ("items", "num_warps"),

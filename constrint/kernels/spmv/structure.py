@@ -117,7 +117,8 @@ def _sectors(columns: Tensor, element: int) -> Tensor:
     if not entries:
         return columns.new_zeros((), dtype=torch.float64)
     size = min(WINDOW, entries)
-    starts = torch.linspace(0, entries - size, WINDOWS if entries > size else 1, device=columns.device).long()
+    number = WINDOWS if entries > size else 1
+    starts = torch.arange(number, device=columns.device) * ((entries - size) // max(1, number - 1))
     window = starts[:, None] + torch.arange(size, device=columns.device)
     sector = torch.sort(torch.div(columns[window] * element, SECTOR_BYTES, rounding_mode="floor"), dim=1).values
     return ((sector[:, 1:] != sector[:, :-1]).sum() + sector.shape[0]).double() / sector.numel()

@@ -23,6 +23,8 @@ from constrint.kernels.spmv.structure import _KNOWN, known
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU on this machine"),
+    # torch warns once that its CSR layout is young and that it is not checked.
+    pytest.mark.filterwarnings("ignore:Sparse"),
 ]
 #: Unit roundoff of sums and of results.
 SUM_UNIT = {torch.float64: 2.0**-53, torch.float32: 2.0**-24, torch.bfloat16: 2.0**-24, torch.float16: 2.0**-24}

@@ -81,14 +81,33 @@ __device__ __forceinline__ void sum_part(
     const Matrix& matrix, Vec x, int begin, int end, Sum* to, Shared* shared, int thread, int team) {
   Sum sum = 0;
   const int first = begin & ~(VECTOR - 1);
-  for (int at = first + VECTOR * thread; at < end; at += VECTOR * THREADS) {
-    Vector<Column> columns;
-    Vector<Value> values;
-    load_vector(columns, matrix.columns, at, matrix.entries);
-    load_vector(values, matrix.values, at, matrix.entries);
+  constexpr int stride = VECTOR * THREADS, unroll = VECTOR > 1 ? 2 : 8;
+  for (int at = first + VECTOR * thread; at < end; at += unroll * stride) {
+    Vector<Column> columns[unroll];
+    Vector<Value> values[unroll];
 #pragma unroll
-    for (int i = 0; i < VECTOR; ++i) {
-      if (at + i >= begin && at + i < end) sum += widened(values.at[i]) * widened(x(columns.at[i]));
+    for (int u = 0; u < unroll; ++u) {
+      if (at + u * stride < end) {
+        load_vector(columns[u], matrix.columns, at + u * stride, matrix.entries);
+        load_vector(values[u], matrix.values, at + u * stride, matrix.entries);
+      }
+    }
+    Sum factors[unroll][VECTOR];
+#pragma unroll
+    for (int u = 0; u < unroll; ++u) {
+#pragma unroll
+      for (int i = 0; i < VECTOR; ++i) {
+        const int own = at + u * stride + i;
+        factors[u][i] = own >= begin && own < end ? widened(x(columns[u].at[i])) : Sum(0);
+      }
+    }
+#pragma unroll
+    for (int u = 0; u < unroll; ++u) {
+#pragma unroll
+      for (int i = 0; i < VECTOR; ++i) {
+        const int own = at + u * stride + i;
+        if (own >= begin && own < end) sum += widened(values[u].at[i]) * factors[u][i];
+      }
     }
   }
   sum = warp_sum(sum, 32);
