@@ -4,7 +4,7 @@ The same function serves both memory layouts: the compiler orders threads along 
 triton; nothing imports it until a kernel is compiled.
 """
 
-from __future__ import annotations
+# No `from __future__ import annotations` here: Triton would read the types of factors with their quotes, and not know them.
 
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +42,7 @@ def gemv_kernel(
     out_ptr,  # (batch, M), contiguous
     partial_ptr,  # (batch, tiles, splits, tile_m) in the type of sums, or None
     counters_ptr,  # (batch * tiles,) of int32, all zero before and after, or None
-    m, n, stride_am, stride_an, stride_x, stride_y, batch_a, batch_x, batch_y, alpha: "fp64", beta: "fp64",  # noqa: UP037
+    m, n, stride_am, stride_an, stride_x, stride_y, batch_a, batch_x, batch_y, alpha: "fp64", beta: "fp64",
     tile_m: tl.constexpr, tile_n: tl.constexpr, splits: tl.constexpr, stages: tl.constexpr,
     lanes: tl.constexpr,  # columns that the threads of a block read side by side, where A lies by columns
     vector: tl.constexpr,  # elements of A in one load
@@ -50,6 +50,7 @@ def gemv_kernel(
     whole_vectors: tl.constexpr,  # whether A's contiguous length is a multiple of `vector`
     by_columns: tl.constexpr,  # whether A lies by columns: stride_am is 1
     even_m: tl.constexpr,  # whether tiles have whole rows alone
+    policy: tl.constexpr,  # of A in the caches: "evict_first", or "" for the usual one
 ):  # fmt: skip
     """Grid (batch * tiles * splits,); the blocks of a tile's splits are neighbours."""
     kind: tl.constexpr = tl.float64 if a_ptr.dtype.element_ty == tl.float64 else tl.float32
@@ -90,16 +91,16 @@ def gemv_kernel(
     whole = tl.maximum(end - begin, 0) // tile_n
     for _ in tl.range(0, whole, num_stages=stages):
         if even_m or not by_columns:
-            a = tl.load(a_ptrs)
+            a = tl.load(a_ptrs, eviction_policy=policy)
         else:
-            a = tl.load(a_ptrs, mask=inside[:, None], other=0.0)
+            a = tl.load(a_ptrs, mask=inside[:, None], other=0.0, eviction_policy=policy)
         acc += _products(a, tl.load(x_ptrs).to(kind), vector, lanes, by_columns)
         a_ptrs += step_a
         x_ptrs += step_x
     if begin + whole * tile_n < end:
         left = columns < n - begin - whole * tile_n
         mask = left[None, :] & inside[:, None] if by_columns else left[None, :]
-        a = tl.load(a_ptrs, mask=mask, other=0.0)
+        a = tl.load(a_ptrs, mask=mask, other=0.0, eviction_policy=policy)
         acc += _products(
             a,
             tl.load(x_ptrs, mask=left if by_columns else left[None, :], other=0.0).to(kind),
