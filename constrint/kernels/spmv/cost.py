@@ -37,6 +37,8 @@ STEP_S = 1.1e-6
 ENTRY_CLK = 0.45
 #: Clocks of an SM for an entry that is copied to shared memory, and for one that is added from there.
 MERGE_CLK = 0.3
+#: Clocks of an SM for an entry of a run, and seconds to load the first panel.
+RUN_CLK, PANEL_S = 0.35, 4e-6
 #: Steps that the sum over a group of threads takes.
 GROUP_STEPS = 1.0
 #: Seconds of a further launch behind the first one.
@@ -159,10 +161,10 @@ def _cost(
     return CostColumns(np.asarray(seconds, dtype=np.float64), parts)
 
 
-def _threads(columns: Columns, blocks_per_sm: NDArray[Any], blocks: Any, gpu: GpuModel, teams: Any = 1) -> Any:
+def _threads(columns: Columns, blocks_per_sm: NDArray[Any], blocks: Any, gpu: GpuModel) -> Any:
     """Threads that reside on an SM, of a grid that may be small."""
     at_once = np.minimum(np.asarray(blocks_per_sm, dtype=np.float64), np.asarray(blocks) / gpu.device.sm_count)
-    return np.maximum(at_once, 1.0 / gpu.device.sm_count) * columns["num_warps"] * gpu.sm.warp_size * teams
+    return np.maximum(at_once, 1.0 / gpu.device.sm_count) * columns["num_warps"] * gpu.sm.warp_size
 
 
 def vector_cost(gpu: GpuModel, shape: SparseShape, columns: Columns, blocks_per_sm: NDArray[Any]) -> CostColumns:
@@ -209,19 +211,20 @@ def merge_cost(gpu: GpuModel, shape: SparseShape, columns: Columns, blocks_per_s
 
 
 def panel_cost(gpu: GpuModel, shape: SparseShape, columns: Columns, blocks_per_sm: NDArray[Any]) -> CostColumns:
-    """Panels of columns: x from shared memory, columns of 16 bits, and sums of every row and panel through memory."""
+    """Panels of columns: x from shared memory, columns of 16 bits, and sums of runs through memory."""
     width = columns["panel_kib"] * 1024 // shape.element
     panels = np.ceil(shape.columns / width)
-    element = max(shape.element, 4)
-    virtual = panels * shape.rows
-    tile = columns["num_warps"] * gpu.sm.warp_size * columns["items"]
-    tiles = (shape.entries + virtual) / tile
-    dram = shape.entries * (shape.element + 2) + virtual * (INDEX_BYTES + 2 * element) + shape.vector_bytes
-    l2 = gpu.device.sm_count * columns["panel_kib"] * 1024.0 + dram
-    threads = _threads(columns, blocks_per_sm, np.inf, gpu, columns["teams"])
-    tail_s = tiles / (gpu.device.sm_count * columns["teams"]) * 2.4e-6
-    extra_s = (1 + (tile <= shape.longest / panels)) * NEXT_LAUNCH_S + 4e-6
-    return _cost(gpu, dram, l2, threads, extra_s=extra_s, tail_s=tail_s)
+    each, element = columns["entries_per_lane"], max(shape.element, 4)
+    # Rows with an entry in a panel, by random columns, and runs that end with a tile.
+    runs = panels * shape.rows * -np.expm1(-shape.mean / panels)
+    runs = np.minimum(runs, shape.entries) + shape.entries / (gpu.sm.warp_size * each)
+    dram = shape.entries * (shape.element + 2 + 2 / each) + runs * (2 * element + INDEX_BYTES) + shape.vector_bytes
+    dram = dram + INDEX_BYTES * shape.rows
+    l2 = gpu.device.sm_count * columns["panel_kib"] * 1024.0 * (1 + panels / gpu.device.sm_count) + dram
+    threads = _threads(columns, blocks_per_sm, np.inf, gpu)
+    issue_s = shape.entries * RUN_CLK / (_clock_hz(gpu) * gpu.device.sm_count)
+    extra_s = np.full_like(dram, NEXT_LAUNCH_S + PANEL_S)
+    return _cost(gpu, dram, l2, threads, extra_s=extra_s, issue_s=issue_s)
 
 
 def ell_cost(gpu: GpuModel, shape: SparseShape, columns: Columns, blocks_per_sm: NDArray[Any]) -> CostColumns:
@@ -258,10 +261,10 @@ def build_s(gpu: GpuModel, shape: SparseShape, kernel: str) -> float:
     return passes * bytes_ / dram_bytes_per_s(gpu, DRAM_SHARE) + (2e-3 if passes else 0.0)
 
 
-def copied_bytes(shape: SparseShape, kernel: str, panels: int = 1) -> int:
-    """Bytes of device memory that a kernel's copy of the matrix takes, padding not counted."""
+def copied_bytes(shape: SparseShape, kernel: str) -> int:
+    """Bytes of device memory that a kernel's copy of the matrix takes at most, padding not counted."""
     if kernel == "panels":
-        return shape.entries * (shape.element + 2) + INDEX_BYTES * panels * shape.rows
+        return shape.entries * (shape.element + 2 + INDEX_BYTES) + INDEX_BYTES * shape.rows
     return shape.entries * (shape.element + INDEX_BYTES) if kernel == "ell" else 0
 
 

@@ -41,7 +41,10 @@ CONFIGS = {
         )
     ],
     "vector": [{"threads_per_row": t, "rows_per_block": r, "num_warps": 4} for t, r in ((1, 128), (8, 64), (32, 8))],
-    "panels": [{"panel_kib": 96, "num_warps": 8, "items": 4, "teams": 2, "num_stages": s} for s in (2, 3)],
+    "panels": [
+        {"panel_kib": kib, "entries_per_lane": each, "num_warps": w}
+        for kib, each, w in ((64, 8, 32), (96, 16, 16), (96, 8, 16))
+    ],
     "ell": [{"slice_height": 64, "window": w, "unroll": 2, "num_warps": 2} for w in (0, 4096)],
 }
 
