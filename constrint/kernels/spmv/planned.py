@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import torch
@@ -171,6 +173,27 @@ def planned(known: Known, kernel: str, config: Config, *, is_checked: bool = Tru
         return y
 
     return run
+
+
+def compile_side_by_side(
+    known: Known, candidates: Sequence[tuple[str, Config]], x: Tensor, source: Tensor | None
+) -> None:
+    """Compile the kernels of several candidates in parallel; what does not compile is met again when it is to run."""
+    gpu = machine_of(x.device)[0]
+    y = torch.empty((known.shape[0], *x.shape[1:]), dtype=x.dtype, device=x.device)
+    launches = []
+    for kernel, config in candidates:
+        made = arrays_of(known, kernel, config, is_checked=False)
+        launches += launches_for(
+            gpu, kernel, config, _call(made, x, y, source, 1.0, 0.0 if source is None else 1.0), made
+        )
+
+    def compile_one(launch: Any) -> None:
+        with suppress(Exception):
+            launch.warm_up()
+
+    with ThreadPoolExecutor(max(1, len(launches))) as threads:
+        list(threads.map(compile_one, launches))
 
 
 def _call(made: Arrays, x: Tensor, y: Tensor, source: Tensor | None, alpha: float, beta: float) -> SpmvCall:

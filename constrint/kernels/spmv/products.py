@@ -25,7 +25,7 @@ from constrint.kernels.gemm.first_call import has_nvrtc, machine_of
 from constrint.kernels.launch.plan.trial import CallTrial, rounds_of, trials_are_on
 from constrint.kernels.spmv.cost import SparseShape, build_s, copied_bytes, hash_s
 from constrint.kernels.spmv.launch import library_product
-from constrint.kernels.spmv.planned import Run, label, planned
+from constrint.kernels.spmv.planned import Run, compile_side_by_side, label, planned
 from constrint.kernels.spmv.spec import MOST_WIDTH
 from constrint.kernels.spmv.structure import Known
 from constrint.select.candidate import Config
@@ -115,7 +115,7 @@ class Products:
         """Run torch's product; from the second one on, or where many are expected, choose a kernel."""
         if (self.known.calls <= 1 and not self.reuse) or self.width > MOST_WIDTH or _is_captured():
             return self.library(x, source, alpha, beta)
-        self._choose()
+        self._choose(x, source)
         return self.current(x, source, alpha, beta)
 
     def _named(self, kernel: str, config: Config | None) -> Run:
@@ -146,8 +146,8 @@ class Products:
         decision = decide(Request("spmv", workload, gpu, kernel=kernel, config=config, fixed=fixed or {}))
         return PricedKernel(kernel, decision.config, decision.seconds)
 
-    def _choose(self) -> None:
-        """Settle on what an earlier trial found, or begin one."""
+    def _choose(self, x: Tensor, source: Tensor | None) -> None:
+        """Settle on what an earlier trial found, or begin one on these operands."""
         settled = _SETTLED.get(self._key()) if trials_are_on() else None
         if settled is not None:
             self._settle(settled)
@@ -163,6 +163,7 @@ class Products:
             candidates += [library] if library is not None else []
             self._settle(min(candidates, key=lambda each: each.seconds))
             return
+        compile_side_by_side(self.known, [(each.kernel, each.config) for each in candidates], x, source)
         candidates.append(library or PricedKernel(LIBRARY, {}, candidates[0].seconds))
         self.current = self._trial(candidates, len(candidates) - 1)
 
