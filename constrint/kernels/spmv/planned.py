@@ -178,22 +178,26 @@ def planned(known: Known, kernel: str, config: Config, *, is_checked: bool = Tru
 def compile_side_by_side(
     known: Known, candidates: Sequence[tuple[str, Config]], x: Tensor, source: Tensor | None
 ) -> None:
-    """Compile the kernels of several candidates in parallel; what does not compile is met again when it is to run."""
+    """Compile the kernels of several candidates, different functions in parallel.
+
+    A kernel that does not compile is met again when it is to run.
+    """
     gpu = machine_of(x.device)[0]
     y = torch.empty((known.shape[0], *x.shape[1:]), dtype=x.dtype, device=x.device)
-    launches = []
+    by_function: dict[Any, list[Any]] = {}
     for kernel, config in candidates:
         made = arrays_of(known, kernel, config, is_checked=False)
-        launches += launches_for(
-            gpu, kernel, config, _call(made, x, y, source, 1.0, 0.0 if source is None else 1.0), made
-        )
+        call = _call(made, x, y, source, 1.0, 0.0 if source is None else 1.0)
+        for launch in launches_for(gpu, kernel, config, call, made):
+            by_function.setdefault(getattr(launch, "function", None) or id(launch), []).append(launch)
 
-    def compile_one(launch: Any) -> None:
-        with suppress(Exception):
-            launch.warm_up()
+    def compile_each(launches: Sequence[Any]) -> None:
+        for launch in launches:
+            with suppress(Exception):
+                launch.warm_up()
 
-    with ThreadPoolExecutor(max(1, len(launches))) as threads:
-        list(threads.map(compile_one, launches))
+    with ThreadPoolExecutor(max(1, len(by_function))) as threads:
+        list(threads.map(compile_each, by_function.values()))
 
 
 def _call(made: Arrays, x: Tensor, y: Tensor, source: Tensor | None, alpha: float, beta: float) -> SpmvCall:
