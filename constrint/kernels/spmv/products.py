@@ -246,7 +246,7 @@ class Products:
             return plain(x, source, alpha, beta)
         self.current = plain
         needed = BUILD_MEMORY * copied_bytes(SparseShape.of(self._workload()), copy.kernel)
-        free = torch.cuda.mem_get_info(x.device)[0] if x.is_cuda else 0
+        free = torch.cuda.mem_get_info(x.device)[0]
         if needed <= MEMORY_SHARE * free:
             with suppress(torch.cuda.OutOfMemoryError, ConstrintError):
                 self.current = self._trial_of_copy(plain, copy)
