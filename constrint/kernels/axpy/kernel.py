@@ -1,6 +1,6 @@
 """out = alpha * x + y in Triton, one pass over memory. Needs triton; nothing imports it until a kernel is compiled."""
 
-# No `from __future__ import annotations` here: Triton would read the types of factors with their quotes, and not know them.
+# Without `from __future__ import annotations`: with it Triton would not know the types of factors by their names.
 
 from typing import TYPE_CHECKING, Any
 

@@ -71,7 +71,7 @@ class AxpySpec(KernelSpec):
         most = f"a thread holds up to {MOST_LOADS} loads of either vector"
         yield Rule(v["tile"] <= v["vector"] * threads * MOST_LOADS, "loads_in_registers", most, REDUNDANT)
         half = "half of a larger tile would be outside"
-        yield Rule(v["tile"] < max(2 * n, 2 * gpu.sm.warp_size), "tile_in_row", half, REDUNDANT)
+        yield Rule(v["tile"] < max(2 * n, 2 * gpu.sm.warp_size + 1), "tile_in_row", half, REDUNDANT)
         blocks = "blocks along a grid's first dimension"
         rows = workload.options.get("rows", 1)
         yield Rule(ceildiv(n, v["tile"]) * rows < 2**31, "grid", blocks, CERTAIN)

@@ -65,7 +65,8 @@ class GemvSpec(GemvBase):
         because = f"rows start at multiples of {shape.width} bytes, and a load may not cross its alignment"
         yield Rule(divides(vector_bytes, shape.width), "vector_aligned", because, CERTAIN)
         yield Rule(divides(v["vector"], contiguous), "vector_in_tile", "a load lies in one row of a tile", CERTAIN)
-        yield Rule(tile >= v["vector"] * threads, "busy", "no thread is without a load", REDUNDANT)
+        busy = any_of(v["num_warps"] == 1, tile >= v["vector"] * threads)
+        yield Rule(busy, "busy", "no thread of several warps is without a load", REDUNDANT)
         most = v["vector"] * threads * MOST_LOADS
         yield Rule(tile <= most, "loads_in_registers", f"a thread holds up to {MOST_LOADS} loads", REDUNDANT)
         if shape.by_columns:
