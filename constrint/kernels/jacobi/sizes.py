@@ -6,12 +6,14 @@ from dataclasses import dataclass
 
 from constrint.kernels.jacobi.shape import ELEMENT_BYTES
 from constrint.kernels.jacobi.star import MOST_RADIUS
-from constrint.select.workload import Size, Workload
+from constrint.select.workload import MAX_SIZE, Size, Workload
 
+#: Elements along an axis: a tile that begins in the grid ends at a place that 32 bits hold.
+MOST_ALONG = MAX_SIZE - 4096
 SIZES = (
-    Size("ny", 8192, "rows of the grid"),
-    Size("nx", 8192, "elements of a row"),
-    Size("nz", 1, "planes of the grid; 1: a grid of two axes"),
+    Size("ny", 8192, "rows of the grid", 1, MOST_ALONG),
+    Size("nx", 8192, "elements of a row", 1, MOST_ALONG),
+    Size("nz", 1, "planes of the grid; 1: a grid of two axes", 1, MOST_ALONG),
     Size("steps", 16, "sweeps"),
 )
 OPTIONS = (
