@@ -12,6 +12,7 @@ from constrint.kernels.jacobi.shape import SweepTile
 from constrint.kernels.jacobi.star import PLACES, StarStencil
 from constrint.kernels.launch.cuda.nvrtc import CudaSource
 
+EXTRA: dict[str, int] = {}
 FOLDER = Path(__file__).with_name("source")
 #: The number of an element type in the source.
 KINDS = {"fp32": 0, "fp64": 1, "fp16": 2, "bf16": 3}
@@ -43,6 +44,7 @@ def macros_of(tile: SweepTile, star: StarStencil, *, aligned: bool) -> dict[str,
         "CENTRE": int(star.centre is not None),
         "HAS_F": int(tile.has_f),
         "ALIGNED": int(aligned),
+        **EXTRA,
     }
 
 

@@ -29,6 +29,7 @@ constexpr int PIECE = VECTOR * sizeof(element) < 16 ? VECTOR * sizeof(element) :
 constexpr int PER_PIECE = PIECE / sizeof(element);
 constexpr int PIECES = VECTOR / PER_PIECE;
 constexpr int HALO_X = (BX * STEPS + PER_PIECE - 1) / PER_PIECE * PER_PIECE;
+constexpr int LATER_X = (BX * (STEPS - 1) + PER_PIECE - 1) / PER_PIECE * PER_PIECE;
 constexpr int HALO_Y = DIMS == 3 ? BY * STEPS : 0;
 constexpr int USED_X = WIDTH - 2 * HALO_X;
 constexpr int USED_Y = DIMS == 3 ? GROUPS * ROWS - 2 * HALO_Y : 1;
@@ -55,6 +56,25 @@ __device__ __forceinline__ real multiply_add(real factor, real value, real sum) 
 __device__ __forceinline__ constexpr int place(int offset) { return offset < 0 ? -offset - 1 : 3 + offset; }
 __device__ __forceinline__ constexpr bool has(int mask, int offset) { return mask >> place(offset) & 1; }
 
+#ifndef STREAMED
+#define STREAMED 0
+#endif
+__device__ __forceinline__ void put(element* to, const Piece& piece) {
+#if STREAMED == 1
+  if constexpr (PIECE == 16) {
+    const uint4 w = *reinterpret_cast<const uint4*>(&piece);
+    asm volatile("st.global.cs.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(w.x), "r"(w.y), "r"(w.z), "r"(w.w) : "memory");
+    return;
+  }
+#endif
+  *reinterpret_cast<Piece*>(to) = piece;
+}
+
+// Elements across the streaming axis, from the low ends up to the high ones.
+struct Window {
+  int x_low, x_high, y_low, y_high;
+};
+
 struct Tile {
   real sums[STEPS][RS][N];  // of rows that wait for rows to come, the latest first
   real past[STEPS][RS][N];  // rows that have come, the latest first
@@ -62,28 +82,30 @@ struct Tile {
   element* out;             // the same in the row that is stored next
   int nx, ny, ns, x, y;     // sizes of the grid; this thread's first element
   int s, copied, first, last;  // rows that arrive and are copied next; those that this tile stores
-  int x_low, x_high, y_low, y_high;
+  Window stored, needed;  // what this tile stores, and what it needs of the right side
   int f_slot, u_slot, f_next, group, lane, parity;
   unsigned keeps;           // bit k: element k is in the border across the streaming axis
 
   __device__ __forceinline__ long long pitch() const { return DIMS == 3 ? (long long)nx * ny : nx; }
 
-  // Copy a row of the grid to a slot of a ring. What is not in the grid is zero.
-  __device__ __forceinline__ void copy(const element* from, const element* whole, unsigned char* ring, int slot) const {
+  // Copy a row of the grid to a slot of a ring, as far as it is in a window; all else is zero.
+  __device__ __forceinline__ void copy(const element* from, const element* whole, unsigned char* ring, int slot,
+                                       const Window& window) const {
     const bool has_row = copied >= 0 && copied < ns;
 #pragma unroll
     for (int q = 0; q < ROWS; q++) {
-      const bool is_in = has_row && (DIMS == 2 || (y + q >= 0 && y + q < ny));
+      const bool is_in = has_row && (DIMS == 2 || (y + q >= window.y_low && y + q < window.y_high));
 #pragma unroll
       for (int p = 0; p < PIECES; p++) {
         unsigned char* to = ring + slot * SLOT + ((q * PIECES + p) * THREADS + threadIdx.x) * PIECE;
         const element* at = from + (long long)q * nx + p * PER_PIECE;
 #if ALIGNED
-        copy_async<PIECE>(to, at, is_in && x + p * PER_PIECE < nx);
+        copy_async<PIECE>(to, at, is_in && x + p * PER_PIECE >= window.x_low && x + p * PER_PIECE < window.x_high);
 #else
 #pragma unroll
         for (int e = 0; e < PER_PIECE; e++) {
-          const bool is_there = is_in && x + p * PER_PIECE + e < nx;
+          const int column = x + p * PER_PIECE + e;
+          const bool is_there = is_in && column >= window.x_low && column < window.x_high;
           if constexpr (sizeof(element) >= 4) {
             copy_async<sizeof(element)>(to + e * sizeof(element), is_there ? at + e : whole, is_there);
           } else {
@@ -112,7 +134,7 @@ struct Tile {
     if (s_out < first || s_out >= last) return;
 #pragma unroll
     for (int q = 0; q < ROWS; q++) {
-      if (DIMS == 3 && (y + q < y_low || y + q >= y_high)) continue;
+      if (DIMS == 3 && (y + q < stored.y_low || y + q >= stored.y_high)) continue;
 #pragma unroll
       for (int p = 0; p < PIECES; p++) {
         const int at = x + p * PER_PIECE;
@@ -121,11 +143,11 @@ struct Tile {
         for (int e = 0; e < PER_PIECE; e++) piece.e[e] = narrow(row[q * VECTOR + p * PER_PIECE + e]);
         element* to = out + (long long)q * nx + p * PER_PIECE;
 #if ALIGNED
-        if (at >= x_low && at < x_high) *reinterpret_cast<Piece*>(to) = piece;
+        if (at >= stored.x_low && at < stored.x_high) put(to, piece);
 #else
 #pragma unroll
         for (int e = 0; e < PER_PIECE; e++) {
-          if (at + e >= x_low && at + e < x_high) to[e] = piece.e[e];
+          if (at + e >= stored.x_low && at + e < stored.x_high) to[e] = piece.e[e];
         }
 #endif
       }
@@ -247,9 +269,9 @@ struct Tile {
 
   // Begin to copy the next rows of u and f.
   __device__ __forceinline__ void copy_next(const element* all_u, const element* all_f, unsigned char* memory, int slot) {
-    copy(u, all_u, memory, slot);
+    copy(u, all_u, memory, slot, Window{0, nx, 0, ny});
     if constexpr (HAS_F) {
-      copy(f, all_f, memory + DEPTH * SLOT, f_next);
+      copy(f, all_f, memory + DEPTH * SLOT, f_next, needed);
       f_next = f_next + 1 == F_RING ? 0 : f_next + 1;
     }
     commit_copies();
@@ -293,10 +315,15 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   tile.nx = nx, tile.ny = ny, tile.ns = ns;
   tile.x = tx * USED_X + tile.lane * VECTOR;
   tile.y = DIMS == 3 ? ty * USED_Y + tile.group * ROWS : 0;
-  tile.x_low = tx == 0 ? 0 : tx * USED_X + HALO_X;
-  tile.x_high = tx == tiles_x - 1 ? nx : min(nx, tx * USED_X + WIDTH - HALO_X);
-  tile.y_low = ty == 0 ? 0 : ty * USED_Y + HALO_Y;
-  tile.y_high = ty == tiles_y - 1 ? ny : min(ny, ty * USED_Y + GROUPS * ROWS - HALO_Y);
+  tile.stored.x_low = tx == 0 ? 0 : tx * USED_X + HALO_X;
+  tile.stored.x_high = tx == tiles_x - 1 ? nx : min(nx, tx * USED_X + WIDTH - HALO_X);
+  tile.stored.y_low = ty == 0 ? 0 : ty * USED_Y + HALO_Y;
+  tile.stored.y_high = ty == tiles_y - 1 ? ny : min(ny, ty * USED_Y + GROUPS * ROWS - HALO_Y);
+  // The first step takes the right side as far as the last step's values reach it.
+  tile.needed.x_low = max(0, tile.stored.x_low - LATER_X);
+  tile.needed.x_high = min(nx, tile.stored.x_high + LATER_X);
+  tile.needed.y_low = max(0, tile.stored.y_low - (STEPS - 1) * BY);
+  tile.needed.y_high = min(ny, tile.stored.y_high + (STEPS - 1) * BY);
   tile.first = tc * chunk;
   tile.last = is_tile ? min(ns, tile.first + chunk) : tile.first;
   tile.s = tile.copied = tile.first - STEPS * BS;
