@@ -42,6 +42,8 @@ OTHER_REGISTERS, PER_STATE_PERCENT, PER_VALUE = (48, 42), 137, 3
 SPILLING = Spilling.of(105, 100, 20)
 STEPS_2D, STEPS_3D = (4, 8, 6, 5, 3, 2, 1, 10, 12, 16), (4, 3, 2, 1, 5, 6)
 CHUNKS = (1, 2, 3, 4, 6, 8, 10, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64, 96, 128, 256)
+CHUNKS_3D = (1, 2, 3, 4, 5, 6, 8, 12, 16, 32)
+GROUPS_3D = (8, 16, 32, 4, 6, 10, 11, 12, 13, 14, 18, 20, 22, 24, 26, 28)
 
 
 class SweepSpec(SweepBase):
@@ -91,13 +93,13 @@ class SweepSpec(SweepBase):
         yield Param("rows", rows, "elements of a thread along y", "rows of one thread need no shared memory")
         lanes = (32, 16, 8) if grid.is_3d else (32,)
         yield Param("lanes", lanes, "threads of a tile along x", "neighbours along x are lanes of one warp")
-        groups = (8, 16, 32, 4, 64) if grid.is_3d else (4, 8, 2, 1)
+        groups = GROUPS_3D if grid.is_3d else (4, 8, 2, 1)
         what = "threads of a tile along y" if grid.is_3d else "tiles of a block, side by side"
         yield Param("groups", groups, what, "rows of other threads come through shared memory")
-        depth = (3, 2, 4) if grid.is_3d else (4, 3, 2, 6)
+        depth = (2, 3, 4) if grid.is_3d else (4, 6, 3, 2)
         yield Param("depth", depth, "rows (or planes) that are copied ahead", "copies take a latency")
         why = "the grid is divided so that all SMs have work; each part computes rows of its ends anew"
-        yield Param("chunks", CHUNKS, "parts of the slowest axis, each walked by tiles of its own", why)
+        yield Param("chunks", CHUNKS_3D if grid.is_3d else CHUNKS, "parts of the slowest axis, each walked by tiles of its own", why)
 
     def rules(self, gpu: GpuModel, workload: Workload, v: Vars) -> Iterator[Rule]:
         """The halo leaves a useful part, offsets reach neighbouring threads only, launches are alike."""
