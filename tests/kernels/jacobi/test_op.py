@@ -191,5 +191,5 @@ def test_the_space(sizes: dict[str, int]) -> None:
             assert spec.figures(h200, workload, candidate.config)["useful share of sums"] <= 1
     amd = constrint.rank("jacobi", "mi300x", workload=workload, top=1)
     assert amd.candidates[0].kernel == "jacobi.pointer"
-    u = torch.empty(sizes["nz"], sizes["ny"], sizes["nx"], device="meta").squeeze(0)
-    assert decided(u, steps=7, gpu="h200").program.name == "jacobi.cuda"
+    large = torch.empty(4096, 4096, device="meta")
+    assert decided(large, steps=16, gpu="h200").program.name == "jacobi.cuda"  # a launch for each step moves more
