@@ -45,6 +45,7 @@ def axpy_launch(call: AxpyCall, config: Mapping[str, int]) -> TritonLaunch:
         longest = max(longest, n * abs(step))
     arguments |= {"tile": tile, "vector": config["vector"], "is_even": n % tile == 0}
     arguments |= {"is_wide": longest + tile >= WIDE, "is_flat": rows == 1}
+    arguments["policy"] = "evict_first" if config["evict_first"] else ""
     return TritonLaunch(axpy_kernel, (rows * -(-n // tile),), arguments, {"num_warps": config["num_warps"]})
 
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
-from constrint.errors import UnsupportedError
+from constrint.errors import UnknownNameError, UnsupportedError
 from constrint.kernels.rnn.cells import CELLS, RecurrentCell
 from constrint.kernels.rnn.generated.body import MOST_PARAMETERS, MOST_SLOTS, MOST_STATES
 from constrint.kernels.rnn.language.graph import FOLDED, LEAVES, CellDefinition, CellTape
 from constrint.kernels.rnn.spec import SUFFIX, RnnSpec
 
+#: Modules that contribute candidates: of a layer, of which both directions are one request, and of one implementation.
+CANDIDATES = {"forward": "constrint.kernels.rnn.candidates", "backward": "constrint.choose.candidates"}
+LIKE_BUILT_IN = "constrint.kernels.rnn.generated.candidates"
 #: Steps after which the states of a unit without inputs are taken to rest.
 RESTING_STEPS = 2
 
@@ -27,11 +31,16 @@ def register_cell(definition: CellDefinition) -> RecurrentCell:
     known = CELLS.get(definition.operation)
     if known is not None:
         return known
-    from constrint.kernels.registry import register
+    from constrint.kernels.registry import contribute, register
 
-    cell = CELLS[definition.operation] = recurrent_cell(definition)
-    register(*(spec for direction in SUFFIX for spec in specs_of(cell, direction)), by="constrint.kernels.rnn.candidates")
-    return cell
+    cell = recurrent_cell(definition)
+    for direction in SUFFIX:
+        specs = specs_of(cell, direction)
+        register(*specs)
+        contribute(cell.name + SUFFIX[direction], CANDIDATES[direction])
+        for spec in specs:
+            contribute(spec.full_name, LIKE_BUILT_IN)
+    return CELLS.setdefault(cell.name, cell)
 
 
 def recurrent_cell(definition: CellDefinition) -> RecurrentCell:
@@ -43,7 +52,7 @@ def recurrent_cell(definition: CellDefinition) -> RecurrentCell:
     reason = next(obstacles(definition), "")
     if reason:
         raise UnsupportedError(
-            f"cell {definition.name}: {reason}. The back-end 'reference' runs any cell, step by step in PyTorch."
+            f"cell {definition.name}: {reason}. Its layer runs by 'staged' on a GPU, by 'torch' anywhere."
         )
     backward = definition.backward
     return RecurrentCell(
@@ -88,6 +97,23 @@ def obstacles(definition: CellDefinition) -> Iterator[str]:
         yield "rounded_down of a value that is no state is not known in the backward pass; make it a state"
 
 
+def specs_of_definition(definition: CellDefinition, direction: str, implementation: str = "") -> tuple[RnnSpec, ...]:
+    """The implementations of one direction of a cell, or the named one.
+
+    Raises:
+        UnknownNameError: When it has no implementation of that name.
+        UnsupportedError: When the fused kernels cannot compute the cell; says why.
+    """
+    from constrint.kernels.registry import load_kernel
+
+    operation = register_cell(definition).name + SUFFIX[direction]
+    specs = [spec for spec in load_kernel(operation).implementations if isinstance(spec, RnnSpec)]
+    named = [spec for spec in specs if implementation in ("", spec.name)]
+    if not named:
+        raise UnknownNameError("implementation", implementation, [spec.name for spec in specs])
+    return tuple(named)
+
+
 def specs_of(cell: RecurrentCell, direction: str) -> list[RnnSpec]:
     """The implementations of one direction of a cell; preferred ones first."""
     from constrint.kernels.rnn.alternating.spec import AlternatingSpec
@@ -124,13 +150,15 @@ def _stepped(tape: CellTape, states: dict[str, float]) -> dict[str, float]:
     for node in tape.nodes:
         args = [values[at] for at in node.args]
         if node.op in LEAVES:
-            values.append(node.value if node.op == "constant" else states.get(node.name, 0.0) if node.op == "state" else 0.0)
+            values.append(
+                node.value if node.op == "constant" else states.get(node.name, 0.0) if node.op == "state" else 0.0
+            )
         else:
             values.append(float({**FOLDED, **_CONDITIONS}[node.op](*args)))
     return {name: values[place] for name, place in tape.outputs}
 
 
-_CONDITIONS = {
+_CONDITIONS: dict[str, Callable[..., Any]] = {
     "where": lambda c, x, y: x if c else y,
     "lt": lambda x, y: x < y,
     "le": lambda x, y: x <= y,
