@@ -58,7 +58,7 @@ SECTOR_BYTES = 32
 def sweep_cost(gpu: GpuModel, grid: Grid, columns: Mapping[str, Any], blocks_per_sm: NDArray[Any]) -> CostColumns:
     """Predicted time of every configuration of the kernel in CUDA C++."""
     v = {name: np.asarray(column, dtype=np.int64) for name, column in columns.items()}
-    tile = SweepTile.of(v, grid.dtype, grid.widths, is_3d=grid.is_3d)
+    tile = SweepTile.of(v, grid.dtype, grid.widths, is_3d=grid.is_3d, aligned=grid.is_aligned)
     launches = -(-grid.steps // tile.steps)
     element, clock = ELEMENT_BYTES[grid.dtype], nulls.clock_hz(gpu).value
     sms = gpu.device.sm_count

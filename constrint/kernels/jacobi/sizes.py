@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from constrint.kernels.jacobi.shape import ELEMENT_BYTES
+from constrint.kernels.jacobi.shape import ELEMENT_BYTES, PIECE_BYTES
 from constrint.kernels.jacobi.star import MOST_RADIUS
 from constrint.select.workload import MAX_SIZE, Size, Workload
 
@@ -54,6 +54,11 @@ class Grid:
         slow, ny = (s["nz"], s["ny"]) if is_3d else (s["ny"], 1)
         batch, radius = options.get("batch", 1), options.get("radius", 1)
         return Grid(slow, ny, s["nx"], batch, s["steps"], radius, workload.dtype, is_3d)
+
+    @property
+    def is_aligned(self) -> bool:
+        """Whether rows are whole pieces of memory."""
+        return self.nx * ELEMENT_BYTES[self.dtype] % PIECE_BYTES == 0
 
     @property
     def points(self) -> int:

@@ -99,7 +99,12 @@ class SweepSpec(SweepBase):
         depth = (2, 3, 4) if grid.is_3d else (4, 6, 3, 2)
         yield Param("depth", depth, "rows (or planes) that are copied ahead", "copies take a latency")
         why = "the grid is divided so that all SMs have work; each part computes rows of its ends anew"
-        yield Param("chunks", CHUNKS_3D if grid.is_3d else CHUNKS, "parts of the slowest axis, each walked by tiles of its own", why)
+        yield Param(
+            "chunks",
+            CHUNKS_3D if grid.is_3d else CHUNKS,
+            "parts of the slowest axis, each walked by tiles of its own",
+            why,
+        )
 
     def rules(self, gpu: GpuModel, workload: Workload, v: Vars) -> Iterator[Rule]:
         """The halo leaves a useful part, offsets reach neighbouring threads only, launches are alike."""
@@ -137,7 +142,7 @@ class SweepSpec(SweepBase):
         )
 
     def _tile(self, grid: Grid, v: Mapping[str, Any]) -> SweepTile:
-        return SweepTile.of(v, grid.dtype, grid.widths, is_3d=grid.is_3d)
+        return SweepTile.of(v, grid.dtype, grid.widths, is_3d=grid.is_3d, aligned=grid.is_aligned)
 
     def cost(self, gpu: GpuModel, workload: Workload, columns: Columns, blocks_per_sm: NDArray[Any]) -> CostColumns:
         """See `cost.py`."""

@@ -28,14 +28,18 @@ constexpr int WIDTH = LANES * VECTOR;
 constexpr int PIECE = VECTOR * sizeof(element) < 16 ? VECTOR * sizeof(element) : 16;  // bytes
 constexpr int PER_PIECE = PIECE / sizeof(element);
 constexpr int PIECES = VECTOR / PER_PIECE;
-constexpr int HALO_X = (BX * STEPS + PER_PIECE - 1) / PER_PIECE * PER_PIECE;
+// One step loads the pieces beside a tile, so that tiles are whole lines of memory, and none of it is computed anew.
+constexpr bool LOADS_SIDES = STEPS == 1 && ALIGNED && BX > 0;
+constexpr int SIDE = (BX + PER_PIECE - 1) / PER_PIECE;  // pieces
+constexpr int HALO_X = LOADS_SIDES ? 0 : (BX * STEPS + PER_PIECE - 1) / PER_PIECE * PER_PIECE;
 constexpr int LATER_X = (BX * (STEPS - 1) + PER_PIECE - 1) / PER_PIECE * PER_PIECE;
 constexpr int HALO_Y = DIMS == 3 ? BY * STEPS : 0;
 constexpr int USED_X = WIDTH - 2 * HALO_X;
 constexpr int USED_Y = DIMS == 3 ? GROUPS * ROWS - 2 * HALO_Y : 1;
 constexpr int F_RING = HAS_F ? (STEPS - 1) * RS + DEPTH : 0;
 constexpr int SLOT = ROWS * PIECES * THREADS * PIECE;  // bytes of a row (or plane) in the ring
-constexpr int EDGES = 2 * BY * WIDTH;                  // elements that a group shows to others, of one step
+constexpr int EDGES = DIMS == 3 ? 2 * BY * WIDTH : 0;  // elements that a group shows to others, of one step
+constexpr int SIDES_AT = (DEPTH + F_RING) * SLOT + 2 * STEPS * GROUPS * EDGES * sizeof(real);
 
 struct alignas(PIECE) Piece {
   element e[PER_PIECE];
@@ -154,8 +158,41 @@ struct Tile {
     }
   }
 
+  // Begin to copy the pieces beside the tile; `from` is this thread's first element.
+  __device__ __forceinline__ void copy_sides(const element* from, Piece* sides, int slot) const {
+    __syncwarp();  // other lanes have read what lies there
+    if (lane >= 2 * SIDE) return;
+    const bool is_left = lane < SIDE;
+    const int column = x + lane * (PER_PIECE - VECTOR) + (is_left ? -SIDE * PER_PIECE : WIDTH - SIDE * PER_PIECE);
+    const bool is_in = copied >= 0 && copied < ns && column >= 0 && column < nx;
+#pragma unroll
+    for (int q = 0; q < ROWS; q++) {
+      Piece* to = sides + ((slot * ROWS + q) * GROUPS + group) * 2 * SIDE + lane;
+      copy_async<PIECE>(to, from + (column - x) + (long long)q * nx, is_in && (DIMS == 2 || y + q < ny));
+    }
+  }
+
+  // Let the outermost lanes' neighbours be those of the pieces beside the tile.
+  __device__ __forceinline__ void take_sides(real (&line)[VECTOR + 2 * BX], const Piece* sides, int q) const {
+    if (lane != 0 && lane != LANES - 1) return;
+    const Piece* at = sides + (((u_slot * ROWS + q) * GROUPS + group) * 2 + (lane != 0)) * SIDE;
+    real side[SIDE * PER_PIECE];
+#pragma unroll
+    for (int p = 0; p < SIDE; p++) {
+      const Piece piece = at[p];
+#pragma unroll
+      for (int e = 0; e < PER_PIECE; e++) side[p * PER_PIECE + e] = widen(piece.e[e]);
+    }
+#pragma unroll
+    for (int o = 1; o <= BX; o++) {
+      if (lane == 0) line[BX - o] = side[SIDE * PER_PIECE - o];
+      else line[BX + VECTOR + o - 1] = side[o - 1];
+    }
+  }
+
   // Add a step's neighbours within its latest row, and the right side.
-  __device__ __forceinline__ void add_row(int t, const Coefficients& c, const Piece* f_ring, const real* edges) {
+  __device__ __forceinline__ void add_row(int t, const Coefficients& c, const Piece* f_ring, const real* edges,
+                                          const Piece* sides) {
     const real(&row)[N] = past[t][0];
     real right_side[N];
     if constexpr (HAS_F) {
@@ -185,6 +222,7 @@ struct Tile {
         line[BX - o] = __shfl_up_sync(0xffffffffu, row[q * VECTOR + VECTOR - o], 1, LANES);
         line[BX + VECTOR + o - 1] = __shfl_down_sync(0xffffffffu, row[q * VECTOR + o - 1], 1, LANES);
       }
+      if constexpr (LOADS_SIDES) take_sides(line, sides, q);
 #pragma unroll
       for (int v = 0; v < VECTOR; v++) {
         real sum = sums[t][0][q * VECTOR + v];
@@ -213,7 +251,8 @@ struct Tile {
 
   // One row arrives: all steps go on by one row.
   template <bool EDGE>
-  __device__ __forceinline__ void advance(const Coefficients& c, const Piece* u_ring, const Piece* f_ring, real* edges) {
+  __device__ __forceinline__ void advance(const Coefficients& c, const Piece* u_ring, const Piece* f_ring, real* edges,
+                                          const Piece* sides) {
     real row[N];
     read(row, u_ring, u_slot);
     real* shown = edges + parity * STEPS * GROUPS * EDGES;
@@ -264,7 +303,7 @@ struct Tile {
     store(row, s - STEPS * RS);
     if constexpr (DIMS == 3 && BY > 0) __syncthreads();
 #pragma unroll
-    for (int t = 0; t < STEPS; t++) add_row(t, c, f_ring, shown);
+    for (int t = 0; t < STEPS; t++) add_row(t, c, f_ring, shown, sides);
   }
 
   // Begin to copy the next rows of u and f.
@@ -274,6 +313,7 @@ struct Tile {
       copy(f, all_f, memory + DEPTH * SLOT, f_next, needed);
       f_next = f_next + 1 == F_RING ? 0 : f_next + 1;
     }
+    if constexpr (LOADS_SIDES) copy_sides(u, reinterpret_cast<Piece*>(memory + SIDES_AT), slot);
     commit_copies();
     u += pitch();
     f += pitch();
@@ -285,8 +325,10 @@ struct Tile {
                                            unsigned char* memory) {
     const Piece* f_ring = reinterpret_cast<const Piece*>(memory + DEPTH * SLOT);
     wait_for_copies<DEPTH - 1>();
+    if constexpr (LOADS_SIDES) __syncwarp();
     advance<EDGE>(c, reinterpret_cast<const Piece*>(memory), f_ring,
-                  reinterpret_cast<real*>(memory + (DEPTH + F_RING) * SLOT));
+                  reinterpret_cast<real*>(memory + (DEPTH + F_RING) * SLOT),
+                  reinterpret_cast<const Piece*>(memory + SIDES_AT));
     copy_next(all_u, all_f, memory, u_slot);
     u_slot = u_slot + 1 == DEPTH ? 0 : u_slot + 1;
     f_slot = f_slot + 1 == (HAS_F ? F_RING : 1) ? 0 : f_slot + 1;
