@@ -136,6 +136,7 @@ def measure(case: StencilCase, table: Table, flush: Callable[[], object], *, wit
 def calls_of(case: StencilCase, u: Tensor, f: Tensor, *, with_each: bool) -> dict[str, Callable[[], Tensor]]:
     """Who is compared, by name."""
     stencil, star = WIDE if case.stencil else None, case.star
+    torch._dynamo.reset()  # else it gives up after some shapes
     compiled = torch.compile(sweep, dynamic=False)
     given: dict[str, Callable[[], Tensor]] = {
         OURS: lambda: jacobi(u, f, case.steps, stencil=stencil),

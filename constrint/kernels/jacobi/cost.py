@@ -1,8 +1,9 @@
 """Predicted time of sweeps by either kernel: launches, each of which moves bytes, adds and waits at the same time.
 
 In CUDA C++, per launch: every tile loads its rows, halos included, through the L2; halos across the streaming axis are
-those of tiles that run at the same time, and found there; halos along it are read from DRAM again. Sums of halos are
-computed anew. Warps issue one instruction a clock and partition; a row of a tile takes at least a latency.
+those of tiles that run at the same time, and most are found there; halos along it are read from DRAM again. Sums of
+halos are computed anew. A row of a tile takes the instructions of all warps of a partition, what shared memory needs
+for all blocks of an SM, or the latency of its own instructions.
 """
 
 from __future__ import annotations
@@ -34,17 +35,21 @@ PIECE_INSTRUCTIONS = 24.0
 #: Instructions of one sweep of a row beside sums, shuffles and loads: the place in the ring. Counted.
 SWEEP_INSTRUCTIONS = 5.0
 #: Instructions of a warp a clock and partition where there is work enough. Fitted.
-ISSUE_RATE = 0.71
+ISSUE_RATE = 0.69
 #: Clocks between rows of one warp: some, and a share for each instruction, which waits for others. Fitted.
-ROW_CLK, INSTRUCTION_CLK = 10.0, 2.8
+ROW_CLK, INSTRUCTION_CLK = 10.0, 2.7
 #: Clocks of a barrier among warps that share a plane. Fitted.
 BARRIER_CLK = 470.0
 #: Bytes of shared memory that a shuffle of one register takes the place of, per lane. Fitted.
-SHUFFLE_BYTES = 9.0
+SHUFFLE_BYTES = 7.7
 #: Share of shared memory's rate that is reached. Fitted.
-SMEM_SHARE = 0.95
+SMEM_SHARE = 0.9
 #: Share of the DRAM's rate on the data sheet that a kernel reaches which reads two grids and writes one. Measured.
-DRAM_SHARE = 0.69
+DRAM_SHARE = 0.71
+#: Share of halos across the streaming axis that the L2 has lost before another tile reads them. Fitted.
+LOST_SHARE = 0.58
+#: Latencies that a copy under way takes where the DRAM is busy. Fitted.
+LATENCIES = 1.2
 #: Share of the L2 in which grids of the launch before are found.
 KEPT_SHARE = 0.6
 #: Grids that plain PyTorch moves for a term of a star: it reads the sum and a neighbour, and writes the sum.
@@ -83,14 +88,19 @@ def sweep_cost(gpu: GpuModel, grid: Grid, columns: Mapping[str, Any], blocks_per
 
     # DRAM: each grid once, and halos along the streaming axis. The L2: halos of all kinds.
     loaded = chunk + 2.0 * tile.steps * grid.radius * (1 - 1.0 / chunks)
-    dram = grid.bytes * (2.0 * loaded / chunk + 1.0)
+    inside = np.minimum(tile.width * over_x, grid.nx + 2.0 * tile.halo_x * (over_x - 1))
+    if grid.is_3d:
+        inside = inside * np.minimum(tile.height * over_y, grid.ny + 2.0 * tile.halo_y * (over_y - 1))
+    reads = grid.batch * chunks * loaded * inside * element * 2.0
+    own = 2.0 * grid.bytes * loaded / chunk
+    dram = own + LOST_SHARE * np.maximum(reads - own, 0.0) + grid.bytes
     # Lanes whose elements are wider than a piece leave gaps between the pieces that are loaded together.
     gaps = np.maximum(1.0, tile.vector * element / PIECE_BYTES)
-    l2_bytes = tiles * loaded * tile.width * tile.height * element * 2.0 * gaps + grid.bytes * gaps
+    l2_bytes = (reads + grid.bytes) * gaps
     busy = np.minimum(resident, blocks / sms)
     in_flight = sms * busy * tile.threads * tile.depth * tile.values * element * 2.0
     rate = dram_bytes_per_s(gpu, DRAM_SHARE)
-    flight = np.minimum(1.0, in_flight / (rate * gpu.figure("dram_latency_s")))
+    flight = np.minimum(1.0, in_flight / (rate * LATENCIES * gpu.figure("dram_latency_s")))
     memory_s = dram * (0.5 + 0.5 * gaps) / (rate * np.maximum(flight, 1e-3))
     port_s = l2_bytes / (port_bytes_per_clk(gpu) * clock * np.minimum(sms, np.maximum(blocks, 1)))
 
