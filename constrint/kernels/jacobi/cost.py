@@ -56,8 +56,10 @@ KEPT_SHARE = 0.6
 TORCH_PASSES = 3
 #: Instructions of a warp of Triton's kernel for 32 elements: addresses and masks, and each neighbour.
 POINTER_INSTRUCTIONS, NEIGHBOUR_INSTRUCTIONS = 14.0, 4.0
-#: Bytes of a sector, the unit in which the L2 is read.
-SECTOR_BYTES = 32
+#: Bytes of a sector, the unit in which the L2 is read, and of a line, which tiles should not share.
+SECTOR_BYTES, LINE_BYTES = 32, 128
+#: Exponent by which the time grows with the parts into which tiles tear lines of whole rows. Assumed.
+PART_OF_LINE = 0.25
 
 
 def sweep_cost(gpu: GpuModel, grid: Grid, columns: Mapping[str, Any], blocks_per_sm: NDArray[Any]) -> CostColumns:
@@ -92,6 +94,10 @@ def sweep_cost(gpu: GpuModel, grid: Grid, columns: Mapping[str, Any], blocks_per
     if grid.is_3d:
         inside = inside * np.minimum(tile.height * over_y, grid.ny + 2.0 * tile.halo_y * (over_y - 1))
     reads = grid.batch * chunks * loaded * inside * element * 2.0
+    # One step reads a sector on either side of each row of a tile instead of a halo.
+    height = grid.ny if grid.is_3d else 1
+    beside = 2.0 * SECTOR_BYTES * over_x * height * grid.batch * chunks * loaded
+    reads = reads + np.where((tile.steps == 1) & grid.is_aligned, beside, 0.0)
     own = 2.0 * grid.bytes * loaded / chunk
     dram = own + LOST_SHARE * np.maximum(reads - own, 0.0) + grid.bytes
     # Lanes whose elements are wider than a piece leave gaps between the pieces that are loaded together.
@@ -101,7 +107,8 @@ def sweep_cost(gpu: GpuModel, grid: Grid, columns: Mapping[str, Any], blocks_per
     in_flight = sms * busy * tile.threads * tile.depth * tile.values * element * 2.0
     rate = dram_bytes_per_s(gpu, DRAM_SHARE)
     flight = np.minimum(1.0, in_flight / (rate * LATENCIES * gpu.figure("dram_latency_s")))
-    memory_s = dram * (0.5 + 0.5 * gaps) / (rate * np.maximum(flight, 1e-3))
+    torn = np.maximum(1.0, LINE_BYTES / (tile.width * element)) ** PART_OF_LINE
+    memory_s = dram * (0.5 + 0.5 * gaps) * torn / (rate * np.maximum(flight, 1e-3))
     port_s = l2_bytes / (port_bytes_per_clk(gpu) * clock * np.minimum(sms, np.maximum(blocks, 1)))
 
     of_launch = overlap(memory_s, port_s, sm_s)

@@ -22,11 +22,11 @@ from constrint.kernels.jacobi.pointer.spec import SweepPointerSpec
 from constrint.kernels.jacobi.shape import ELEMENT_BYTES, MOST_VALUES, SUM_BYTES, SweepTile
 from constrint.kernels.jacobi.sizes import Grid
 from constrint.kernels.launch.cuda.nvrtc import nvrtc_here
-from constrint.model import Expr, ceildiv, maximum, minimum
+from constrint.model import ceildiv
 from constrint.model.constraint import CERTAIN, REDUNDANT
 from constrint.select.candidate import Config
 from constrint.select.cost import CostColumns
-from constrint.select.limits import BlockUse, Spilling, most_registers
+from constrint.select.limits import BlockUse, Spilling
 from constrint.select.spec import Columns, Param, Rule, Vars
 from constrint.select.workload import Workload
 
@@ -134,8 +134,7 @@ class SweepSpec(SweepBase):
         estimated = OTHER_REGISTERS[grid.is_3d] + PER_STATE_PERCENT * state // 100 + PER_VALUE * values
         return BlockUse(
             warps=warps,
-            # The compiler takes no more than the block leaves it.
-            registers_per_thread=_most(gpu, warps, estimated, state + values),
+            registers_per_thread=estimated,
             smem_bytes=tile.smem_bytes,
             least_registers=state + values,
             spilling=SPILLING,
@@ -188,11 +187,6 @@ class SweepSpec(SweepBase):
     def compiled_as(self, workload: Workload) -> Workload:
         """Sizes are arguments of the kernel; that rows are whole pieces is compiled in."""
         return replace(workload, sizes={**workload.sizes, "nx": 8192 + workload.sizes["nx"] % 16})
-
-
-def _most(gpu: GpuModel, warps: Expr, estimated: Expr, least: Expr) -> Expr:
-    """The estimate, as far as the compiler can follow it."""
-    return maximum(minimum(estimated, most_registers(gpu, warps)), least)
 
 
 SPECS = (SweepSpec(), SweepPointerSpec())
