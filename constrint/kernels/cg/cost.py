@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from constrint.hwmodels import GpuModel, nulls
 from constrint.kernels.cg.shape import REGISTERS_PER_SM, ROW_STEP, System, registers_of
-from constrint.select.cost import WIDEST_LOAD_BYTES, CostColumns, dram_bytes_per_s, launch_s
+from constrint.select.cost import CostColumns, dram_bytes_per_s, launch_s
 from constrint.select.spec import Columns
 
 #: Vectors that an iteration moves: of a star, and of a matrix in CSR beside the matrix.
@@ -28,8 +28,10 @@ DRAM_SHARE = 0.86
 L2_SHARE, L2_OVER_DRAM = 0.6, 1.6
 #: Seconds of a barrier of the grid with its sums: two trips to the L2 and the block's own part. Assumed.
 BARRIER_S = 1.6e-6
-#: Instructions of a row in both halves of an iteration: of its vectors, of each point of a star, of each element.
-ROW_INSTRUCTIONS, POINT_INSTRUCTIONS, ELEMENT_INSTRUCTIONS = 50.0, 14.0, 8.0
+#: Instructions of a thread for its rows of a star beside each other, for each line that it reads and each element; and
+#: of a row of a matrix in CSR, and each of its elements. Counted in compiled kernels.
+GROUP_INSTRUCTIONS, LINE_INSTRUCTIONS, POINT_INSTRUCTIONS = 90.0, 20.0, 6.0
+ROW_INSTRUCTIONS, ELEMENT_INSTRUCTIONS = 50.0, 8.0
 #: Share of the issue slots that is reached.
 ISSUE_SHARE = 0.5
 #: Slowdown for each register that the launch bounds do not give.
@@ -70,7 +72,8 @@ def cg_cost(
     gpu: GpuModel, system: System, iterations: int, columns: Columns, blocks_per_sm: NDArray[Any]
 ) -> CostColumns:
     """Predicted time of a launch of a number of iterations, per configuration."""
-    threads, per_sm, unroll = (np.asarray(columns[name], float) for name in ("threads", "blocks_per_sm", "unroll"))
+    names = ("threads", "blocks_per_sm", "unroll", "vector")
+    threads, per_sm, unroll, vector = (np.asarray(columns[name], float) for name in names)
     sms = gpu.device.sm_count
     blocks = np.maximum(1.0, np.minimum(sms * per_sm, np.ceil(system.rows / threads)))
     per_block = np.ceil(system.rows / blocks / ROW_STEP) * ROW_STEP
@@ -86,7 +89,7 @@ def cg_cost(
     hits = np.clip(2.0 - footprint / l2_bytes, 0.0, 1.0)
     rate = dram_bytes_per_s(gpu, DRAM_SHARE)
     dram_s, l2_s = moved * (1.0 - hits) / rate, moved * hits / (rate * L2_OVER_DRAM)
-    in_flight = blocks * threads * unroll * LOADS_AT_ONCE * min(system.element, WIDEST_LOAD_BYTES)
+    in_flight = blocks * threads * unroll * vector * LOADS_AT_ONCE * system.element
     latency_s = gpu.figure("dram_latency_s")
     share = np.minimum(1.0, in_flight / (rate * latency_s))
     waited_s = (dram_s + l2_s) * (1.0 / share - 1.0)
@@ -95,7 +98,7 @@ def cg_cost(
     spilled = np.maximum(0.0, registers_of(system, {k: np.asarray(c, float) for k, c in columns.items()}) - allowed)
     issue_s = issue_s * (1.0 + SPILL_SHARE * spilled)
     waited_s = waited_s + (dram_s + l2_s) * SPILL_SHARE * spilled
-    barrier_s = 2.0 * BARRIER_S * (1.0 + 0.1 * (per_sm - 1.0)) + 0.0 * busy
+    barrier_s = 2.0 * BARRIER_S * (1.0 + 0.1 * (per_sm - 1.0))
     step_s = np.maximum(dram_s + l2_s + waited_s, issue_s) + barrier_s
     parts = {
         "DRAM": iterations * dram_s,
@@ -110,8 +113,9 @@ def cg_cost(
 def _issue_s(gpu: GpuModel, system: System, columns: Columns) -> Any:
     """Seconds in which the SMs issue the instructions of an iteration; lanes without an element count as others."""
     if system.star is not None:
-        work = system.rows * (ROW_INSTRUCTIONS + POINT_INSTRUCTIONS * len(system.star.neighbours))
-        steps: Any = work * (1.0 + 0.0 * np.asarray(columns["threads"], float))
+        vector = np.asarray(columns["vector"], float)
+        group = GROUP_INSTRUCTIONS + LINE_INSTRUCTIONS * len(system.star.lines)
+        steps: Any = system.rows * (group / vector + POINT_INSTRUCTIONS * len(system.star.coefficients))
     else:
         lanes = np.asarray(columns["lanes"], float)
         mean = system.nnz / system.rows

@@ -126,7 +126,7 @@ def cg_launch(gpu: GpuModel, memory: SolveMemory, config: Mapping[str, int], spa
     kept = {name: min(config[name], per_block) for name in ("kept_rows", "kept_x")}
     real = np.float64 if system.dtype == "fp64" else np.float32
     if system.star is not None:
-        coefficients = (system.star.centre, *(system.star.neighbours.values() or ()))
+        coefficients = system.star.coefficients
         operator: tuple[Any, ...] = (*map(real, coefficients), np.float64(span.scale))
     else:
         assert not isinstance(memory.matrix, StarMatrix)

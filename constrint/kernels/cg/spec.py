@@ -49,7 +49,7 @@ class CgSpec(SystemSpec):
     resident_params = ("blocks_per_sm", "threads", "kept_rows")
     actions: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "tile": ("threads", "blocks_per_sm", "lanes"),
-        "pipeline": ("unroll", "kept_rows", "kept_x"),
+        "pipeline": ("unroll", "vector", "kept_rows", "kept_x"),
     }
 
     @cached_property
@@ -73,6 +73,7 @@ class CgSpec(SystemSpec):
         system = system_of(workload)
         most = gpu.sm.max_smem_bytes_per_block // system.element // KEPT_STEP * KEPT_STEP
         what = "r of a star stays in shared memory" if system.star is not None else "q stays in shared memory"
+        vectors = (1,) if system.star is None else (2, 4, 1) if system.element == 8 else (4, 8, 2, 1)
         kept = tuple(range(most, -1, -KEPT_STEP))
         lanes = (1,) if system.star is not None else (1, 2, 4, 8, 16, 32)
         return (
@@ -83,6 +84,9 @@ class CgSpec(SystemSpec):
             Param("kept_rows", kept, "rows of a block whose r or q stays in shared memory", what, "kept"),
             Param("kept_x", kept, "rows of a block whose x stays in shared memory", "x is read and written", "kept x"),
             Param("unroll", (2, 4, 1), "rows that a thread loads at once", "loads in flight", "un"),
+            Param(
+                "vector", vectors, "rows of a thread beside each other", "16 or 32 bytes; a line's ends are whole", "v"
+            ),
             Param("lanes", lanes, "threads of a row", "a warp's share; a star has no rows in memory", "ln"),
         )
 
@@ -101,6 +105,15 @@ class CgSpec(SystemSpec):
         yield Rule(v["kept_x"] <= rows + KEPT_STEP + ROW_STEP, "kept_x", because, REDUNDANT)
         live = v["threads"] * per_sm * LEAST_REGISTERS <= REGISTERS_PER_SM
         yield Rule(live, "resident_registers", "all blocks of the grid wait for each other", CERTAIN)
+
+        if system.star is not None:
+            because = "a thread's rows are all on one line, which has whole vectors"
+            yield Rule(
+                v["vector"] * (system.star.extents[2] // v["vector"]) == system.star.extents[2],
+                "lines",
+                because,
+                CERTAIN,
+            )
 
     def _blocks(self, gpu: GpuModel, system: System, v: Vars) -> Any:
         return minimum(gpu.device.sm_count * v["blocks_per_sm"], ceildiv(system.rows, v["threads"]))
