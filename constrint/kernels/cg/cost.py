@@ -30,7 +30,7 @@ L2_SHARE, L2_OVER_DRAM = 0.6, 1.6
 BARRIER_S = 1.6e-6
 #: Instructions of a thread for its rows of a star beside each other, for each line that it reads and each element; and
 #: of a row of a matrix in CSR, and each of its elements. Counted in compiled kernels.
-GROUP_INSTRUCTIONS, LINE_INSTRUCTIONS, POINT_INSTRUCTIONS = 90.0, 20.0, 6.0
+GROUP_INSTRUCTIONS, LINE_INSTRUCTIONS, POINT_INSTRUCTIONS = 170.0, 31.0, 5.3
 ROW_INSTRUCTIONS, ELEMENT_INSTRUCTIONS = 50.0, 8.0
 #: Share of the issue slots that is reached.
 ISSUE_SHARE = 0.5
