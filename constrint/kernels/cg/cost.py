@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from constrint.hwmodels import GpuModel, nulls
-from constrint.kernels.cg.shape import REGISTERS_PER_SM, ROW_STEP, System, registers_of
-from constrint.select.cost import CostColumns, dram_bytes_per_s, launch_s
+from constrint.kernels.cg.shape import REGISTER_BYTES, REGISTERS_PER_SM, ROW_STEP, System, registers_of
+from constrint.select.cost import CostColumns, dram_bytes_per_s, launch_s, overlap
 from constrint.select.spec import Columns
 
 #: Vectors that an iteration moves: of a star, and of a matrix in CSR beside the matrix.
@@ -59,6 +59,19 @@ def iteration_bytes(system: System) -> int:
     return compulsory_words(system) * system.rows * system.element + matrix_bytes(system)
 
 
+def first_bytes(system: System) -> int:
+    """Bytes of the matrix, of b and of x, each moved once in a solve."""
+    return matrix_bytes(system) + 2 * system.rows * system.element
+
+
+def bytes_beyond_chip(gpu: GpuModel, system: System) -> float:
+    """Bytes that an iteration moves even if x, r and p and the matrix fill registers, shared memory and L2 first."""
+    state = 3 * system.rows * system.element
+    sms = gpu.device.sm_count * (gpu.sm.max_smem_bytes_per_block + REGISTERS_PER_SM * REGISTER_BYTES)
+    chip = sms + (gpu.memory.l2.size_bytes or 0)
+    return 2.0 * max(0, state - chip) + max(0, matrix_bytes(system) - max(0, chip - state))
+
+
 def shared_words(system: System, kept: Any, per_block: Any) -> Any:
     """Vectors of rows in shared memory that an iteration does not move, as a share of all rows times words."""
     held = np.minimum(1.0, kept / per_block)
@@ -99,7 +112,7 @@ def cg_cost(
     issue_s = issue_s * (1.0 + SPILL_SHARE * spilled)
     waited_s = waited_s + (dram_s + l2_s) * SPILL_SHARE * spilled
     barrier_s = 2.0 * BARRIER_S * (1.0 + 0.1 * (per_sm - 1.0))
-    step_s = np.maximum(dram_s + l2_s + waited_s, issue_s) + barrier_s
+    step_s = overlap(dram_s + l2_s + waited_s, issue_s) + barrier_s
     parts = {
         "DRAM": iterations * dram_s,
         "L2": iterations * l2_s,
