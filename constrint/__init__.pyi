@@ -18,11 +18,13 @@ from constrint.hwmodels import (
     load_gpu as load_gpu,
     occupancy as occupancy,
 )
+from constrint.kernels.jacobi.op import jacobi as jacobi
 from constrint.kernels.cg import CGResult as CGResult, Poisson as Poisson, StarMatrix as StarMatrix, cg as cg
 from constrint.kernels.axpy.op import axpy as axpy
 from constrint.kernels.gemv.op import gemv as gemv
 from constrint.kernels.launch.autotune import autotune as autotune, space as space
 from constrint.kernels.launch.pruning import perf_model as perf_model, prune as prune
+from constrint.kernels.spmv import spmv as spmv
 from constrint.kernels.registry import list_kernels as list_kernels, load_kernel as load_kernel
 from constrint.model import (
     Constraint as Constraint,
@@ -55,6 +57,7 @@ from constrint.model import (
 )
 from constrint.model.python.restrictions import load_space as load_space, problem_from_space as problem_from_space
 from constrint.patch.apply import patch as patch
+from constrint.propose.evaluation import evaluate as evaluate
 from constrint.ranking import rank as rank
 from constrint.select.layouts import solve_layout as solve_layout
 from constrint.select import Operation as Operation, Ranking as Ranking, Workload as Workload

@@ -78,12 +78,14 @@ def page_of(rows: Sequence[CompiledRow]) -> Page:
     names = list(dict.fromkeys(name for row in rows for name in row.setting.values))
     texts = {name for row in rows for name, value in row.setting.values.items() if isinstance(value, str)}
     settings = [Column(name, is_text=name in texts, is_shared=True, importance=95) for name in names]
-    columns = (Column("gpu", "GPU", is_text=True, importance=100), *settings, *FIGURES)
+    # A number names a row in the lines below, in whatever order the rows are printed.
+    numbers = [Column("row", importance=98)] if len(rows) > 1 else []
+    columns = (*numbers, Column("gpu", "GPU", is_text=True, importance=100), *settings, *FIGURES)
     documents = [_document(row) for row in rows]
-    cells = [
-        [row.gpu.name, *(_plain(row.setting.values.get(name)) for name in names), *_figures(row, document)]
-        for row, document in zip(rows, documents, strict=True)
-    ]
+    cells = []
+    for at, (row, document) in enumerate(zip(rows, documents, strict=True), 1):
+        values = (_plain(row.setting.values.get(name)) for name in names)
+        cells.append([*([at] if numbers else []), row.gpu.name, *values, *_figures(row, document)])
     compilers = dict.fromkeys(row.built.taken.compiler for row in rows if row.built is not None)
     above = [f"compiled by {', '.join(compilers)}; no GPU was used"] if compilers else []
     few = len(rows) <= _MOST_LISTED

@@ -58,6 +58,7 @@ COMMANDS = (
     "compile",
     "tune",
     "propose",
+    "evaluate",
     "records",
     "doctor",
     "docs",

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,18 +11,19 @@ from typing import Annotated, Any
 import typer
 
 from constrint.answers.compiled import CompiledRow, Setting, page_of
+from constrint.answers.table import Page
 from constrint.cli.compiling import show_progress
 from constrint.cli.completion import complete_gpu
-from constrint.cli.options import kernel_file_errors
+from constrint.cli.kernel_file import load_function, own_configs
 from constrint.cli.output import Output, printing
 from constrint.cli.run import Progress
+from constrint.cli.thresholds import read_baseline, read_thresholds
 from constrint.errors import UnknownNameError, UnsupportedError, UsageError
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.gemm.units import TENSOR_MEMORY_COLUMNS
 from constrint.select.compiled import problem_of, taken_by
 from constrint.tune.assembly import assembly_of
-from constrint.tune.compile import BuiltKernel, build_triton, require_triton
-from constrint.tune.pool import as_if_here
+from constrint.tune.compile import BuiltKernel, build_triton
 from constrint.tune.signature import option_names, read_value, split_commas, triton_source
 
 
@@ -65,58 +63,105 @@ def compile(
     output_file: Annotated[
         Path | None, typer.Option("--output", metavar="FILE", help="Write the assembly to a file, beside the table.")
     ] = None,
+    max_spill: Annotated[
+        int | None, typer.Option("--max-spill", metavar="BYTES", min=0, help="Fail where a thread spills more.")
+    ] = None,
+    min_occupancy: Annotated[
+        str | None, typer.Option("--min-occupancy", metavar="SHARE", help="Fail below this: 0.5, or 50%.")
+    ] = None,
+    max_smem: Annotated[
+        int | None, typer.Option("--max-smem", metavar="BYTES", min=0, help="Fail where a block takes more.")
+    ] = None,
+    baseline: Annotated[
+        Path | None,
+        typer.Option(
+            "--baseline",
+            metavar="FILE",
+            help="Fail where registers, spills or shared memory are more than in this earlier output of --json.",
+        ),
+    ] = None,
     *,
     output: Output,
 ) -> None:
     """Compile a Triton kernel for GPUs that need not be here, and say what it takes and what it is made of.
 
-    Ends with exit code 1 where the compiler refuses the kernel, or the GPU could not launch it.
+    Ends with exit code 1 where the compiler refuses the kernel, the GPU could not launch it, a threshold is broken, or
+    it takes more than in the baseline.
     """
     if output_file is not None and asm is None:
         raise UsageError("--output takes the assembly; say which, for example --asm ptx.")
+    thresholds = read_thresholds(max_spill, min_occupancy, max_smem)
+    before = None if baseline is None else read_baseline(baseline)
     gpus = [load_gpu(name) for name in gpu]
-    function = load_function(kernel, gpus[0])
     options = read_options(option or (), num_warps=num_warps, num_stages=num_stages)
     fixed = read_values(constants or (), "--constants")
     stated = combinations(fixed, options)
-    # A configuration of the kernel's own list is overridden by the given values.
-    settings = [
-        Setting({**own.constants, **given.constants}, {**own.options, **given.options})
-        for own in own_configs(function, fixed)
-        for given in stated
-    ]
-    rows = compile_rows(function, signature, gpus, settings or stated)
+    jobs = [job for one in gpus for job in _jobs(kernel, one, gpus, fixed, stated)]
+    rows = compile_rows(jobs, signature)
+    page = thresholds.judged(page_of(rows), before)
     if asm is not None:
         _give_assembly(rows, asm, output_file)
     if asm is None or output_file is not None:
-        output.show(page_of(rows))
-    if any(row.taken is None or not row.taken.blocks_per_sm for row in rows):
+        output.show(page)
+        if output.is_table and page.differences:
+            Output().show(Page(page.table_of_differences, above=["", "different from the baseline"]))
+    thresholds.report(page)
+    if page.failures or any(row.taken is None or not row.taken.blocks_per_sm for row in rows):
         raise typer.Exit(1)
 
 
-def compile_rows(
-    function: Any, signature: str, gpus: Sequence[GpuModel], settings: Sequence[Setting]
-) -> list[CompiledRow]:
-    """Compile every setting for every GPU.
+@dataclass(frozen=True)
+class CompilerJob:
+    """A kernel to compile for a GPU with a setting."""
+
+    gpu: GpuModel
+    function: Any
+    setting: Setting
+
+
+def _jobs(
+    named: str, gpu: GpuModel, gpus: Sequence[GpuModel], fixed: Mapping[str, Any], stated: Sequence[Setting]
+) -> list[CompilerJob]:
+    """The kernels to compile for a GPU: each given setting, over each configuration that the file has for this GPU."""
+    function = load_function(named, gpu)
+    given = [Setting(one.constants, options_of(gpu, gpus, one.options)) for one in stated]
+    own = own_configs(function, fixed) or [Setting({}, {})]
+    if len(own) * len(given) > MOST:
+        raise UsageError(f"these are {len(own) * len(given):,} kernels for {gpu.name}; at most {MOST} are compiled.")
+    return [
+        CompilerJob(gpu, function, Setting({**of_file.constants, **one.constants}, {**of_file.options, **one.options}))
+        for of_file in own
+        for one in given
+    ]
+
+
+def compile_rows(jobs: Sequence[CompilerJob], signature: str) -> list[CompiledRow]:
+    """Compile every job.
 
     Raises:
         UsageError: When the signature or the constants are not the function's.
     """
     rows: list[CompiledRow] = []
     progress = Progress("compiling")
-    for gpu in gpus:
-        for setting in settings:
-            show_progress(progress, len(rows), len(gpus) * len(settings))
-            options = options_of(gpu, gpus, setting.options)
-            source = triton_source(function, signature, setting.constants, options)
-            try:
-                built = build_triton(gpu, source)
-            except UnsupportedError as error:
-                rows.append(CompiledRow(gpu, setting, None, None, str(error.__cause__ or error), str(error)))
-                continue
-            rows.append(_judged(gpu, setting, built))
+    for job in jobs:
+        show_progress(progress, len(rows), len(jobs))
+        rows.append(_compiled(job, signature))
     progress.close()
     return rows
+
+
+def _compiled(job: CompilerJob, signature: str) -> CompiledRow:
+    gpu, setting = job.gpu, job.setting
+    # Triton refuses a launch with an option that its back-end does not have; a file's own list may hold some.
+    if unknown := setting.options.keys() - option_names(gpu):
+        problem = f"has the option {min(unknown)}, which Triton's back-end {gpu.maker.triton_backend} does not have"
+        return CompiledRow(gpu, setting, None, None, "", problem)
+    source = triton_source(job.function, signature, setting.constants, setting.options)
+    try:
+        built = build_triton(gpu, source)
+    except UnsupportedError as error:
+        return CompiledRow(gpu, setting, None, None, str(error.__cause__ or error), str(error))
+    return _judged(gpu, setting, built)
 
 
 def _judged(gpu: GpuModel, setting: Setting, built: BuiltKernel) -> CompiledRow:
@@ -204,22 +249,6 @@ def combinations(constants: Mapping[str, list[Any]], options: Mapping[str, list[
     ]
 
 
-def own_configs(function: Any, constants: Mapping[str, list[Any]]) -> Iterator[Setting]:
-    """The configurations of a kernel's `triton.autotune`; none if the given constants set one of their parameters.
-
-    Args:
-        function: The kernel.
-        constants: The given values.
-    """
-    while function is not None and not hasattr(function, "configs"):
-        function = getattr(function, "fn", None)
-    for config in getattr(function, "configs", ()):
-        options = {n: v for n, v in config.all_kwargs().items() if n not in config.kwargs}
-        if constants.keys() & config.kwargs.keys():
-            return
-        yield Setting(dict(config.kwargs), options)
-
-
 def options_of(gpu: GpuModel, gpus: Sequence[GpuModel], options: Mapping[str, Any]) -> dict[str, Any]:
     """The options of a GPU's back-end; options that only another GPU's back-end has are left out.
 
@@ -233,66 +262,3 @@ def options_of(gpu: GpuModel, gpus: Sequence[GpuModel], options: Mapping[str, An
             backends = " and ".join(dict.fromkeys(str(one.maker.triton_backend) for one in gpus))
             raise UnknownNameError("option", name, every, f"Triton's back-end {backends} does not have it.")
     return {name: value for name, value in options.items() if name in names_by_gpu[gpu.name]}
-
-
-_INTERPRET = "TRITON_INTERPRET"
-
-
-def load_function(named: str, gpu: GpuModel) -> Any:
-    """The function that `FILE.py:FUNCTION` names, or the only triton.jit function of `FILE.py`.
-
-    The file is imported, with its output on stderr. Triton's driver reports the GPU as present; tensors have no data.
-
-    Raises:
-        UsageError: When the file or the function is missing, or the import fails; names the place and the reason.
-    """
-    path, _, name = named.rpartition(":")
-    if not path or named.endswith(".py"):
-        path, name = named, ""
-    if not path.endswith(".py"):
-        raise UsageError(f"{named}: a kernel is named FILE.py:FUNCTION.")
-    with kernel_file_errors(f"{path}:{name}", ""), contextlib.redirect_stdout(sys.stderr), _compiled_not_interpreted():
-        require_triton()
-        with as_if_here(gpu):
-            module = _imported(Path(path), named)
-    jitted = [one for one, value in vars(module).items() if _is_jitted(value, module.__name__)]
-    if name:
-        if not hasattr(module, name):
-            raise UnknownNameError("function", name, jitted, f"Of {path}, those of triton.jit are known.")
-        return getattr(module, name)
-    if len(jitted) != 1:
-        has = f"has several: {', '.join(jitted)}" if jitted else "has none"
-        raise UsageError(f"{path}: name a function of triton.jit, {path}:NAME; the file {has}.")
-    return getattr(module, jitted[0])
-
-
-@contextlib.contextmanager
-def _compiled_not_interpreted() -> Iterator[None]:
-    """Switch off Triton's interpreter, which the user may have on for other programs."""
-    interpreter = os.environ.pop(_INTERPRET, None)
-    try:
-        yield
-    finally:
-        if interpreter is not None:
-            os.environ[_INTERPRET] = interpreter
-
-
-def _imported(path: Path, named: str) -> Any:
-    from constrint.kernels.registry import load_file
-
-    folder = str(path.resolve().parent)
-    sys.path.insert(0, folder)  # for the file's imports of its neighbours
-    try:
-        return load_file(path, named)
-    except SystemExit as ended:
-        guard = 'put what it runs under `if __name__ == "__main__":`'
-        raise UsageError(f"{named}: the file ended the program when it was imported ({ended.code}); {guard}.") from None
-    finally:
-        sys.path.remove(folder)
-
-
-def _is_jitted(value: Any, module: str) -> bool:
-    """Whether a value is a kernel that the module defines rather than imports."""
-    while hasattr(value, "fn") and not hasattr(value, "params"):
-        value = value.fn
-    return hasattr(value, "params") and hasattr(value, "is_gluon") and getattr(value, "__module__", "") == module

@@ -165,7 +165,11 @@ grid, block, dynamic shared memory and arguments: names of tensors, of scratch m
 Numbers are expressions over x_size0, x_size1, ..., x_stride0, ... (strides in elements), with + - * // % min max
 ceildiv; "when" is a condition. Scratch memory has its bytes by name. No variables in global memory, no clocks."""
 
-_BUILT_IN = ("softmax", "layer_norm", "rms_norm", "cross_entropy", "rotary", "bias_gelu")
+#: The module that defines each task of the package.
+_BUILT_IN = {
+    **dict.fromkeys(("softmax", "layer_norm", "rms_norm", "cross_entropy", "rotary", "bias_gelu"), "tasks"),
+    **dict.fromkeys(("axpy", "gemv", "gemm", "spmv", "jacobi", "cg"), "scientific"),
+}
 _REGISTERED: dict[str, Task] = {}
 _FILES: dict[str, str] = {}
 
@@ -195,7 +199,7 @@ def find_task(name: str) -> Task:
     if name.endswith(".py") or suffix.startswith(":"):
         return _of_file(Path(f"{path}.py"), suffix[1:])
     if name not in _REGISTERED and name in _BUILT_IN:
-        for task in import_module("constrint.propose.tasks").TASKS:
+        for task in import_module(f"constrint.propose.{_BUILT_IN[name]}").TASKS:
             _REGISTERED.setdefault(task.name, task)
     if name not in _REGISTERED:
         raise UnknownNameError("task", name, list_tasks(), "A task of your own: FILE.py.")

@@ -233,16 +233,33 @@ def _from_file(task: str, path: Path) -> SourceProposal:
     text = read_text(path, "the source", MAX_SOURCE)
     if not 0 < len(text) <= MAX_SOURCE:
         raise UsageError(f"the source {path} has {'nothing' if not text else f'more than {MAX_SOURCE:,} characters'}.")
-    because = f"from the file {path.name}"[:200]
-    if path.suffix != ".cu":
+    try:
+        language = "cuda" if path.suffix == ".cu" else "triton"
+        return proposal_of_text(task, language, text, because=f"from the file {path.name}")
+    except UsageError as error:
+        raise UsageError(f"the source {path}: {error}") from None
+
+
+def proposal_of_text(task: str, language: str, text: str, *, because: str) -> SourceProposal:
+    """A candidate from the text of a file.
+
+    Args:
+        task: The task's name.
+        language: `triton`, or `cuda` with the launches in lines `//!`.
+        text: The text.
+        because: The writer's reason.
+
+    Raises:
+        UsageError: When the lines of launches cannot be read.
+    """
+    because = because[:200]
+    if language != "cuda":
         return SourceProposal(task=task, language="triton", source=text, because=because)
     stated = "\n".join(line.removeprefix(_STATED) for line in text.splitlines() if line.startswith(_STATED))
     try:
         launches = msgspec.json.decode(stated or "{}", type=_Launches)
     except msgspec.DecodeError as error:
-        raise UsageError(
-            f"the source {path}: the lines `{_STATED}` are no JSON of launches and scratch: {error}."
-        ) from None
+        raise UsageError(f"the lines `{_STATED}` are no JSON of launches and scratch: {error}.") from None
     return SourceProposal(
         task=task,
         language="cuda",

@@ -6,6 +6,6 @@ with Plotly, `page` renders facts and figures into one file. No part knows the c
 
 from constrint.answers.facts import SCHEMA, Report
 from constrint.report.gather import Means, gather
-from constrint.report.page.render import html_of
+from constrint.report.page.render import html_of, html_of_drawings
 
-__all__ = ["SCHEMA", "Means", "Report", "gather", "html_of"]
+__all__ = ["SCHEMA", "Means", "Report", "gather", "html_of", "html_of_drawings"]

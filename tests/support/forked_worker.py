@@ -126,6 +126,7 @@ def main(connection: socket.socket) -> None:
     import constrint.propose.worker.serve  # noqa: F401
 
     torch.set_num_threads(1)
+    _load_compilers()
     while True:
         with suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0]:
@@ -138,6 +139,20 @@ def main(connection: socket.socket) -> None:
             _watch(kind, *ends)
         for end in ends:
             os.close(end)
+
+
+def _load_compilers() -> None:
+    """Load once what every worker would load anew for its first kernel: Triton's compiler, its digest, and NVRTC."""
+    if os.environ["TRITON_INTERPRET"] == "1":
+        return
+    import triton.compiler.code_generator  # noqa: F401
+    from triton.runtime.cache import triton_key
+
+    triton_key()
+    with suppress(ImportError, RuntimeError):
+        from cuda.bindings import nvrtc
+
+        nvrtc.nvrtcVersion()
 
 
 def _watch(kind: bytes, messages: int, status: int) -> None:

@@ -23,12 +23,12 @@ from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.gemm.first_call import machine_of
 from constrint.kernels.gemm.implementations import config_of, config_text
 from constrint.kernels.gemv.by_torch import library_gemv
-from constrint.kernels.gemv.candidates import KERNELS, alternatives
+from constrint.kernels.gemv.candidates import KERNELS, OWN, unlike
 from constrint.kernels.gemv.launch import GemvCall, gemv_launch, lies_by_columns, width_of
 from constrint.kernels.gemv.library import LIBRARY
 from constrint.kernels.gemv.reference import DTYPES_BY_NAME, batch_of, gemv_reference
 from constrint.kernels.gemv.shape import natural_width
-from constrint.kernels.launch.look import check_spills
+from constrint.kernels.launch.look import SpilledError, check_spills
 from constrint.kernels.launch.plan.numbered import NamedLaunch, NumberedTable, Numbers, stated_call
 from constrint.kernels.launch.plan.recipe import RecordedCall
 from constrint.kernels.launch.plan.scratch import COUNTERS, NotedScratch
@@ -274,11 +274,11 @@ def _build(tensors: tuple[Tensor | None, ...], extra: Any) -> RecordedCall:
         raise NotPlannedError("there is nothing to compute")
     request = _request(stacked, kernel, config)
     decision = decide(request)
-    if decision.program.name == LIBRARY or decision.gpu is None:
+    if kernel == "library" or decision.gpu is None or (decision.program.name == LIBRARY and _is_exact(stacked)):
         made = stated_call("library", {}, LIBRARY, transposed=transposed)
     else:
         try:
-            named = replace(request, operation="gemv.triton", kernel="")
+            named = replace(request, operation=OWN, kernel="")
             made = record_what_fits(decide(named), partial(_record, stacked, transposed))
         except ConstrintError:
             if kernel != AUTO:
@@ -311,20 +311,12 @@ def _with_rivals(made: RecordedCall, stacked: StackedCall, transposed: bool, dec
     stated = made.recipe.function or {}
     chosen, rivals = decision.program, list[RecordedCall]()
     others: list[Program] = [p for p in decision.programs if p.name != chosen.name and not p.refusal]
-    others += alternatives(decision)[:MOST_RIVALS]
+    if chosen.name != LIBRARY:
+        others += unlike(decision.request, chosen.steps[0].config, MOST_RIVALS)
     seconds = [chosen.seconds or 0.0]
     for program in others:
-        if program.name == LIBRARY:
-            other = stated_call("library", {}, LIBRARY, transposed=transposed)
-        else:
-            try:
-                step = program.steps[0]
-                single = Decision(replace(decision.request, operation="gemv.triton", kernel=""), program)
-                assert step.kernel == "gemv.triton"
-                other = _record(stacked, transposed, single, False)
-            except Exception:  # noqa: BLE001  a rival that does not compile is none
-                continue
-        if other.recipe.function != stated:
+        other = _rival(program, stacked, transposed, decision)
+        if other is not None and other.recipe.function != stated:
             rivals.append(other)
             seconds.append(program.seconds or seconds[0])
     if not rivals:
@@ -335,6 +327,27 @@ def _with_rivals(made: RecordedCall, stacked: StackedCall, transposed: bool, dec
     return made._replace(
         rivals=Rivals([one.recipe for one in rivals], labels, seconds, lambda measured, best: None, standards)
     )
+
+
+def _rival(program: Program, stacked: StackedCall, transposed: bool, decision: Decision) -> RecordedCall | None:
+    """The recorded call of another candidate; None where it does not run, or is less exact."""
+    from triton.errors import TritonError
+
+    if program.name == LIBRARY:
+        if not _is_exact(stacked):
+            return None
+        return stated_call("library", {}, LIBRARY, transposed=transposed)
+    single = Decision(replace(decision.request, operation=OWN, kernel=""), program)
+    try:
+        return _record(stacked, transposed, single, False)
+    except (ConstrintError, SpilledError, TritonError, RuntimeError):
+        return None
+
+
+def _is_exact(stacked: StackedCall) -> bool:
+    """Whether the library keeps fp32: of batches it may multiply in tf32, where torch's setting says so."""
+    is_batch = len(stacked.shape) > 1
+    return not (is_batch and stacked.a.dtype == torch.float32 and torch.get_float32_matmul_precision() != "highest")
 
 
 def _prepare(stated: Mapping[str, Any], tensors: tuple[Tensor | None, ...]) -> Callable[..., Tensor]:

@@ -23,6 +23,8 @@ from constrint.select.workload import Workload
 POWER = "powers of two, as Triton's block shapes must be"
 #: Most loads of a thread before it uses the first one: more registers than that are spilled.
 MOST_LOADS = 16
+#: Bytes of shared memory of a thread, at most, where sums of a reduction change threads.
+MEETING_BYTES = 32
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 
 
@@ -98,11 +100,12 @@ class GemvSpec(GemvBase):
         sums = shape.sum_bytes // 4
         held = v["vector"] * sums if shape.by_columns else ceildiv(tile * sums, v["vector"] * threads)
         x_bytes = v["tile_n"] * shape.vector_bytes
-        # Triton's pipeline holds one step less than its depth; results of its warps meet in shared memory.
+        # Triton's pipeline holds one step less than its depth.
         pipeline = (v["num_stages"] - 1) * (tile * shape.element_bytes + x_bytes)
-        exchange = (v["tile_m"] * v["num_warps"] + (v["tile_n"] if shape.by_columns else 0)) * shape.sum_bytes
+        # Layouts of a reduction meet in shared memory: compiled for sm_90a and gfx942, up to 32 bytes of a thread.
+        meeting = (v["tile_m"] * v["num_warps"] + (v["tile_n"] if shape.by_columns else 0)) * shape.sum_bytes
         registers = 30 + loaded + held + v["vector"] * sums
-        return BlockUse(v["num_warps"], registers, smem_bytes=maximum(pipeline, 0) + exchange)
+        return BlockUse(v["num_warps"], registers, smem_bytes=pipeline + maximum(meeting, MEETING_BYTES * threads))
 
     def cost(self, gpu: GpuModel, workload: Workload, columns: Columns, blocks_per_sm: NDArray[Any]) -> CostColumns:
         """See `cost.py`."""

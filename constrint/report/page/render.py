@@ -12,7 +12,7 @@ import gzip
 import hashlib
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -71,6 +71,34 @@ def html_of(report: Report, date: str) -> str:
         style=_own("style.css"),
         plotly=_packed_plotly(),
         plots=packed(msgspec.json.encode(plots)),
+        script=script,
+        policy=_policy(plotly, script),
+    )
+
+
+def html_of_drawings(title: str, drawings: Sequence[Drawing], command: str, date: str) -> str:
+    """A page of figures alone.
+
+    Args:
+        title: The page's title.
+        drawings: The figures.
+        command: The command that makes the page again.
+        date: The day in the footer.
+
+    Raises:
+        UsageError: When Plotly or Jinja2 is not installed.
+    """
+    from constrint import __version__
+
+    plotly, script = _plotly_script(), _own("page.js")
+    return _template("drawings.html.j2").render(
+        title=printable(title, LAID_OUT),
+        version=__version__,
+        figures=[_figure(drawing, "all") for drawing in drawings],
+        command=printable(command, LAID_OUT),
+        date=date,
+        style=_own("style.css"),
+        plotly=plotly,
         script=script,
         policy=_policy(plotly, script),
     )
@@ -144,16 +172,16 @@ def _plotly_script() -> str:
 
 
 @cache
-def _template() -> Template:
+def _template(name: str = "page.html.j2") -> Template:
     try:
         from jinja2 import DictLoader, Environment, StrictUndefined
     except ImportError:
         raise UsageError(f"a report's page is made with Jinja2, which is not installed; it {EXTRA}") from None
-    texts: Mapping[str, str] = {name: _own(name) for name in ("page.html.j2", "parts.html.j2")}
+    texts: Mapping[str, str] = {one: _own(one) for one in ("page.html.j2", "drawings.html.j2", "parts.html.j2")}
     environment = Environment(
         loader=DictLoader(texts), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    return environment.get_template("page.html.j2")
+    return environment.get_template(name)
 
 
 def _policy(*scripts: str) -> str:

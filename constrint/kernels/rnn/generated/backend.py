@@ -94,15 +94,17 @@ class GeneratedBackend:
 
             recompute = saved.gates is None
             gradients = run_decided(cell.name, inputs.wx, self.implementation, "backward", run, recompute=recompute)
-        given = gradients.params
-        of_parameters: tuple[Tensor, ...] = ()
-        if given is not None:
-            of_parameters = tuple(
-                each.sum_to_size(parameter.shape).to(parameter.dtype)
-                for each, parameter in zip(given.unbind(0), call.parameters, strict=True)
-            )
+        of_parameters = self.of_parameters(call, gradients.params)
         initial = None if call.initial is None else gradients.initial
         return CellGradients(gradients.wx, gradients.r, gradients.b, initial, of_parameters, ())
+
+    @staticmethod
+    def of_parameters(call: CellCall, given: Tensor | None) -> tuple[Tensor, ...]:
+        """Gradients of a call's elementwise parameters from those of every unit, (P, N, D)."""
+        if given is None:
+            return ()
+        pairs = zip(given.unbind(0), call.parameters, strict=True)
+        return tuple(each.sum_to_size(parameter.shape).to(parameter.dtype) for each, parameter in pairs)
 
     def _planned_forward(self, inputs: RnnInputs, saves: bool) -> tuple[Tensor, ...] | None:
         """The results of a forward call by its plan; None where it has none."""

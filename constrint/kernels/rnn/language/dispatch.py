@@ -10,7 +10,7 @@ from constrint.kernels.rnn.language.backends import AUTO, TORCH, CellBackend, Ce
 from constrint.kernels.rnn.language.looped import TORCH_BACKEND
 
 #: Modules that have `BACKENDS`, a sequence of back-ends; those ahead are asked first. They are loaded for GPUs.
-PROVIDERS = ("constrint.kernels.rnn.generated.backend",)
+PROVIDERS = ("constrint.kernels.rnn.generated.backend", "constrint.kernels.rnn.staged.backend")
 
 
 @cache
@@ -44,5 +44,5 @@ def backend_of(call: CellCall, name: str) -> CellBackend:
         raise UnknownNameError("backend", name, (AUTO, TORCH, *known))
     refusal = known[name].refusal(call)
     if refusal:
-        raise UnsupportedError(f"backend {name!r} cannot run cell {call.cell.name!r}: {refusal}.")
+        raise UnsupportedError(f"backend {name!r} cannot run this cell: {refusal}.")
     return known[name]

@@ -112,6 +112,9 @@ class CellDefinition:
     inputs: tuple[StepInput, ...]
     traced: CellTape
 
+    def __hash__(self) -> int:
+        return hash(self.content)
+
     @cached_property
     def slots(self) -> tuple[str, ...]:
         """Names of pre-activations: those of the gates in turn. Those of late products are among them."""

@@ -40,7 +40,7 @@ def call_of(operands: tuple[Any, ...], *, needs_inputs: bool = False) -> CellCal
     kind = accumulation_dtype(wx.dtype)
     return CellCall(
         definition_of(text),
-        wx.contiguous(),
+        wx if wx.stride()[2:] == (wx.shape[3] * wx.shape[4], wx.shape[4], 1) else wx.contiguous(),
         None if r is None else r.contiguous(),
         None if b is None else b.contiguous(),
         None if initial is None else initial.to(kind).contiguous(),
