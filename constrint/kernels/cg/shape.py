@@ -21,6 +21,8 @@ MOST_SUMS, SUM_BYTES = 3, 8
 BLOCK_WORDS, SLOT_SETS = 8, 2
 #: Numbers in which a launch leaves its state (`StateField` of `source/cg.cu`).
 STATE_SIZE = 8
+#: Elements of a matrix in CSR that a thread reads at once, for each of its rows, and bytes of a product.
+ELEMENTS_AT_ONCE, STAGED_BYTES = 2, 8
 REGISTER_BYTES = 4
 #: Registers of an SM, which the launch bounds divide among the threads of all its blocks: of every GPU since sm_50.
 REGISTERS_PER_SM = 65536
@@ -73,6 +75,11 @@ def meeting_bytes(blocks: Any, threads: Any) -> Any:
     return (MOST_SUMS * SUM_BYTES * (blocks + threads // WARP) + 15) // 16 * 16
 
 
+def staged_bytes(system: System, v: Any) -> Any:
+    """Shared memory for products of elements of a matrix in CSR, which a warp reads side by side."""
+    return 0 if system.star is not None else STAGED_BYTES * ELEMENTS_AT_ONCE * v["unroll"] * v["threads"]
+
+
 def registers_of(system: System, v: Any) -> Any:
     """Registers of a thread that the source asks for; the launch bounds may give it fewer."""
     words = system.element // REGISTER_BYTES
@@ -94,7 +101,7 @@ def macros_of(system: System, config: Mapping[str, int], blocks: int) -> dict[st
         "KEPT_X": config["kept_x"],
         "STEPS_AT_ONCE": config["unroll"],
         "VECTOR": config["vector"],
-        "UNROLL": max(2, config["unroll"]),
+        "UNROLL": ELEMENTS_AT_ONCE * config["unroll"],
     }
     if star is None:
         return macros | {

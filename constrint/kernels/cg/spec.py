@@ -20,6 +20,7 @@ from constrint.kernels.cg.shape import (
     System,
     meeting_bytes,
     registers_of,
+    staged_bytes,
 )
 from constrint.kernels.cg.sizes import check_system, iterations_of, system_of
 from constrint.kernels.cg.vectors.spec import VectorsSpec
@@ -120,7 +121,8 @@ class CgSpec(SystemSpec):
 
     def _smem(self, gpu: GpuModel, system: System, v: Vars) -> Any:
         most = gpu.device.sm_count * v["blocks_per_sm"]
-        return meeting_bytes(most, v["threads"]) + (v["kept_rows"] + v["kept_x"]) * system.element
+        kept = (v["kept_rows"] + v["kept_x"]) * system.element + staged_bytes(system, v)
+        return meeting_bytes(most, v["threads"]) + kept
 
     def use(self, gpu: GpuModel, workload: Workload, v: Vars) -> BlockUse:
         """Warps, registers and shared memory of one block."""

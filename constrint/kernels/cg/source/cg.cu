@@ -42,6 +42,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) conjugate_g
   Meeting& meeting = *reinterpret_cast<Meeting*>(shared_bytes);
   Solver solver;
   solver.kept = reinterpret_cast<real*>(shared_bytes + sizeof(Meeting));
+#if !STENCIL
+  solver.staged = reinterpret_cast<double*>(shared_bytes + sizeof(Meeting));
+  solver.kept = reinterpret_cast<real*>(solver.staged + WARPS * STAGED);
+#endif
 #if STENCIL
   solver.matrix = Operator{{COEFFICIENTS}};
   solver.scale = static_cast<real>(scale_of_star);

@@ -4,6 +4,10 @@
 #include "operator.cuh"
 #include "vectors.cuh"
 
+#if !STENCIL
+constexpr int STAGED = WARP * UNROLL;
+#endif
+
 struct Rows {
   int begin, end;  // of the block
   __device__ __forceinline__ int row(int step) const {
@@ -20,6 +24,7 @@ struct Solver {
   real scale;
   real *x, *r, *q;
   real* kept;  // shared memory
+  double* staged;  // products of a warp's elements of a matrix in CSR
 
   __device__ __forceinline__ bool is_kept(int i) const {
     return KEPT_ROWS > 0 && static_cast<unsigned>(i - rows.begin) < static_cast<unsigned>(KEPT_ROWS);
@@ -92,6 +97,36 @@ struct Solver {
 #pragma unroll
     for (int u = 0; u < STEPS_AT_ONCE; ++u) {
       if (rows.row(step + u) < rows.end) finish(rows.row(step + u), sums[u]);
+    }
+#elif LANES == 1
+    // The elements of a warp's rows are read beside each other and multiplied; each row then adds its own, in order.
+    const int lane = threadIdx.x % WARP;
+    Sum* const buffer = reinterpret_cast<Sum*>(staged + threadIdx.x / WARP * STAGED);
+    for (int u = 0; u < STEPS_AT_ONCE; ++u) {
+      const int i = rows.row(step + u);
+      const row_index mine = matrix.starts[i < rows.end ? i : rows.end];
+      const row_index next = matrix.starts[i < rows.end ? i + 1 : rows.end];
+      const row_index last = of_lane(next, WARP - 1);
+      Sum sums[VECTOR] = {0};
+      for (row_index base = of_lane(mine, 0); base < last; base += STAGED) {
+        Sum values[UNROLL];
+        int columns[UNROLL];
+#pragma unroll
+        for (int e = 0; e < UNROLL; ++e) {
+          const row_index at = base + e * WARP + lane;
+          values[e] = at < last ? matrix.values[at] : static_cast<real>(0);
+          columns[e] = at < last ? static_cast<int>(matrix.columns[at]) : 0;
+        }
+#pragma unroll
+        for (int e = 0; e < UNROLL; ++e) values[e] *= vector.one(columns[e]);
+#pragma unroll
+        for (int e = 0; e < UNROLL; ++e) buffer[e * WARP + lane] = values[e];
+        sync_warp();
+        const row_index from = mine > base ? mine : base, to = next < base + STAGED ? next : base + STAGED;
+        for (row_index at = from; at < to; ++at) sums[0] += buffer[at - base];
+        sync_warp();
+      }
+      if (i < rows.end) finish(i, sums);
     }
 #else
     const int lane = threadIdx.x % LANES, first = rows.begin + step * THREADS + static_cast<int>(threadIdx.x) / LANES;
