@@ -26,6 +26,13 @@ __device__ __forceinline__ void each(int steps, const Body& body) {
   for (int step = 0; step < steps; step += STEPS_AT_ONCE) body(step);
 }
 
+// The same, from the last step to the first: it begins with what the caches still hold of a sweep before it.
+template <class Body>
+__device__ __forceinline__ void each_back(int steps, const Body& body) {
+#pragma unroll 1
+  for (int step = (steps - 1) / STEPS_AT_ONCE * STEPS_AT_ONCE; step >= 0; step -= STEPS_AT_ONCE) body(step);
+}
+
 // x is the guess where `has_guess`, else written. p has two buffers of n. history[i] is r . r after
 // first + i iterations.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) conjugate_gradient(
@@ -121,7 +128,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) conjugate_g
     hide(solver.rows.begin);
     const real alpha = static_cast<real>(rho / curvature);
     sums.of[0] = sums.of[1] = 0.0;
-    each(steps, [&](int step) { solver.lessen(step, alpha, next, sums); });
+    each_back(steps, [&](int step) { solver.lessen(step, alpha, next, sums); });
     meet<JACOBI ? 2 : 1>(sums, meeting, slots, ++number);
     rho_before = rho, square = sums.of[0];
     rho = JACOBI ? sums.of[1] : SCALE * square;
