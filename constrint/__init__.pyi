@@ -18,10 +18,13 @@ from constrint.hwmodels import (
     load_gpu as load_gpu,
     occupancy as occupancy,
 )
+from constrint.kernels.jacobi.op import jacobi as jacobi
+from constrint.kernels.cg import CGResult as CGResult, Poisson as Poisson, StarMatrix as StarMatrix, cg as cg
 from constrint.kernels.axpy.op import axpy as axpy
 from constrint.kernels.gemv.op import gemv as gemv
 from constrint.kernels.launch.autotune import autotune as autotune, space as space
 from constrint.kernels.launch.pruning import perf_model as perf_model, prune as prune
+from constrint.kernels.spmv import spmv as spmv
 from constrint.kernels.registry import list_kernels as list_kernels, load_kernel as load_kernel
 from constrint.model import (
     Constraint as Constraint,

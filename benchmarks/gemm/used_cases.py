@@ -16,6 +16,8 @@ from torch.nn import functional
 
 from constrint.errors import ConstrintError
 from constrint.kernels.gemm import matmul
+from constrint.kernels.gemm.backward.plans import BACKWARD
+from constrint.kernels.gemm.operator import PLAIN, PLANS
 
 Run = Callable[[], Any]
 #: Largest number of multiplications of a case, and of elements of its largest operand.
@@ -72,7 +74,10 @@ class UsedCase:
 
     def program(self) -> str:
         """The program that runs, with the times of a trial where there was one; else the one that `auto` chooses."""
-        why = getattr(self._operands()[1], "why", None)
+        ours = self._operands()[1]
+        if isinstance(ours, _Step):
+            return ours.note()
+        why = getattr(ours, "why", None)
         if why is None:
             return ""
         try:
@@ -275,8 +280,25 @@ def _int8(kind: str, source: random.Random) -> UsedCase:
 class _Step:
     """Forward and backward of `matmul`, which returns the gradient of the weights."""
 
-    def __init__(self, forward: Callable[[str], Tensor], leaves: Sequence[Tensor], upstream: Tensor) -> None:
+    def __init__(
+        self,
+        forward: Callable[[str], Tensor],
+        leaves: Sequence[Tensor],
+        upstream: Tensor,
+        activation: str | None = None,
+    ) -> None:
         self._forward, self._leaves, self._upstream = forward, leaves, upstream
+        self._activation = activation
+
+    def note(self) -> str:
+        """Programs of the forward and of the backward pass, with the times of their trials."""
+        x, weight, *biases = self._leaves
+        bias = biases[0] if biases else None
+        # Activations but relu are applied to the sum that is kept for the gradients.
+        kept = None if self._activation is None else torch.empty_like(self._upstream)
+        key = 1.0, self._activation, True, True, None if bias is None else bias.dtype, False, False, "auto"
+        forward = PLANS.note(PLAIN, x, weight.t(), bias, None)
+        return f"forward {forward}; backward {BACKWARD.note(key, self._upstream, x, weight.t(), kept)}"
 
     def __call__(self, kernel: str) -> Tensor:
         for leaf in self._leaves:
@@ -323,7 +345,7 @@ def _training(kind: str, source: random.Random, *, activation: str | None = None
             terms = upstream.double().abs().t() @ x.detach().double().abs()
             return gradient, HALF_UNITS[dtype] * (8 * terms / math.sqrt(m) + 2 * gradient.abs()) + 2.0**-20
 
-        return partial(_Step(theirs, leaves, upstream), ""), _Step(ours, leaves, upstream), expected
+        return partial(_Step(theirs, leaves, upstream), ""), _Step(ours, leaves, upstream, activation), expected
 
     return UsedCase(kind, name, make)
 

@@ -135,7 +135,7 @@ def uniform(draw: torch.Generator, device: Any, rows: int, width: int, length: i
 def power_law(
     draw: torch.Generator, device: Any, rows: int, entries: int, exponent: float = 2.1, reach: int = 0
 ) -> Pattern:
-    """Rows whose lengths follow a power law, in random order; columns are uniform, or within `reach` of the diagonal."""
+    """Rows whose lengths follow a power law, in any order; columns are uniform, or within `reach` of the diagonal."""
     weight = torch.rand(rows, generator=draw, device=device, dtype=torch.float64).clamp(min=1e-9)
     weight = weight ** (-1 / (exponent - 1))
     lengths = (weight * (entries / weight.sum())).round().long().clamp(1, rows)
@@ -151,7 +151,10 @@ def power_law(
 def rmat(draw: torch.Generator, device: Any, scale: int, degree: int) -> Pattern:
     """A Kronecker graph by the probabilities of Graph500: 0.57, 0.19, 0.19, 0.05."""
     number = degree << scale
-    row, column = torch.zeros(number, dtype=torch.int64, device=device), torch.zeros(number, dtype=torch.int64, device=device)
+    row, column = (
+        torch.zeros(number, dtype=torch.int64, device=device),
+        torch.zeros(number, dtype=torch.int64, device=device),
+    )
     for _ in range(scale):
         u = torch.rand(number, generator=draw, device=device)
         down = u >= 0.76
@@ -161,7 +164,7 @@ def rmat(draw: torch.Generator, device: Any, scale: int, degree: int) -> Pattern
 
 
 def circuit(draw: torch.Generator, device: Any, rows: int, nets: int) -> Pattern:
-    """A circuit: a diagonal, a few neighbours near by and far away, and `nets` columns and rows that reach everywhere."""
+    """A circuit: a diagonal, neighbours near by and far away, and `nets` columns and rows that reach everywhere."""
     row = torch.arange(rows, device=device)
     near = row + torch.randint(-20, 21, (3, rows), generator=draw, device=device)
     far = torch.randint(0, rows, (1, rows), generator=draw, device=device)

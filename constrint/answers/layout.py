@@ -283,7 +283,14 @@ def draw(table: Table, layout: Layout, width: int | None) -> Iterator[str]:
                 yield ""
             yield from break_text(heading, width) if width else [heading]
         for place in places:
-            yield from _pairs(table, layout, place, width) if layout.as_pairs else _row(layout, place)
+            lines = _pairs(table, layout, place, width) if layout.as_pairs else _row(layout, place)
+            yield from _bold(lines) if place in table.best and width else lines
+
+
+def _bold(lines: Iterable[str]) -> Iterator[str]:
+    """The lines in bold, where the terminal shows bold text."""
+    before, after = (BOLD, PLAIN) if is_styled() else ("", "")
+    return (f"{before}{line}{after}" if line else "" for line in lines)
 
 
 def _head(layout: Layout, width: int | None) -> Iterator[str]:
@@ -297,8 +304,7 @@ def _head(layout: Layout, width: int | None) -> Iterator[str]:
     if width is None:
         yield from lines
         return
-    before, after = (BOLD, PLAIN) if is_styled() else ("", "")
-    yield from (f"{before}{line}{after}" if line else "" for line in lines)
+    yield from _bold(lines)
     yield "─" * max(
         (INDENT if number else 0) + sum(s.width for s in strips) + layout.gap * (len(strips) - 1)
         for number, strips in enumerate(layout.lines)

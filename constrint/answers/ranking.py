@@ -157,7 +157,7 @@ def ranking_page(question: Question, ranking: Ranking, top: int) -> Page:
     named = f"{best.kernel} " if len(config.kernels) > 1 or not best.config else ""
     command = ["constrint", "verify", *question.arguments, *(["--top", str(top)] if top != VERIFIED else [])]
     return Page(
-        Table((place, *config.columns, *figures), cells, items=rows),
+        Table((place, *config.columns, *figures), cells, items=rows, best=(0,)),
         above=[
             f"{title} ({gpu.arch.target}, {gpu.device.sm_count} {gpu.terms.sms})",
             *([_DEFAULT.format(ranking.operation.name)] if question.is_default else []),

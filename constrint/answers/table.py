@@ -108,12 +108,14 @@ class Table:
         rows: Cells in the order of the columns: values, None for a missing value, or a `Cell`.
         items: The object behind each row, in the same order, for JSON documents.
         group: Key of the column whose values are headings above their rows; empty for none.
+        best: Indices of the rows that a terminal shows in bold.
     """
 
     columns: tuple[Column, ...]
     rows: Sequence[Sequence[Any]]
     items: Sequence[Any] = field(default=())
     group: str = ""
+    best: tuple[int, ...] = ()
 
     def place(self, name: str) -> int:
         """The index of the column with a key, or with a unique title.
@@ -164,7 +166,8 @@ class Table:
             order.sort(key=lambda row, at=at: _sort_key(self.rows[row][at]), reverse=is_descending)  # type: ignore[misc]
             order.sort(key=lambda row, at=at: value_of(self.rows[row][at]) is None)  # type: ignore[misc]
         items = [self.items[row] for row in order] if self.items else self.items
-        return replace(self, rows=[self.rows[row] for row in order], items=items)
+        best = tuple(order.index(row) for row in self.best)
+        return replace(self, rows=[self.rows[row] for row in order], items=items, best=best)
 
     def groups(self) -> Iterator[tuple[str, list[int]]]:
         """The headings with the indices of their rows; a single empty heading for a table without groups."""

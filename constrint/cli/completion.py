@@ -161,6 +161,13 @@ def complete_gpu(incomplete: str) -> Words:
     return [incomplete + name[len(incomplete) :] for name in _begun(known, incomplete.lower())]
 
 
+def complete_page(incomplete: str) -> Words:
+    """Pages of the documentation, with their titles."""
+    from constrint.cli.docs import pages, title_of
+
+    return [(name, title_of(path)) for name, path in pages().items() if name.startswith(incomplete.lower())]
+
+
 def complete_family(incomplete: str) -> Words:
     """Architectures of the GPUs, in lower case."""
     from constrint.hwmodels import load_all

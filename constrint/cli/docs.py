@@ -12,6 +12,7 @@ import typer
 
 from constrint.answers.table import Column, Page, Table
 from constrint.answers.terminal import say
+from constrint.cli.completion import complete_page
 from constrint.cli.output import Output, printing
 from constrint.errors import UnknownNameError, UsageError
 
@@ -31,7 +32,10 @@ def docs(
     output: Output,
     *,
     name: Annotated[
-        str | None, typer.Argument(metavar="[PAGE]", help="The page to print; all are listed without.")
+        str | None,
+        typer.Argument(
+            metavar="[PAGE]", help="The page to print; all are listed without.", autocompletion=complete_page
+        ),
     ] = None,
 ) -> None:
     """List the pages of the documentation, or print one."""

@@ -18,7 +18,8 @@ from constrint.flashrnn.layers import LayerDirection, Recurrent, backwards, merg
 from constrint.flashrnn.observers import may_train, needs_plain_torch
 from constrint.flashrnn.recurrence import Results
 from constrint.flashrnn.sequences import Rows, flip
-from constrint.kernels.rnn.language.backends import AUTO, TORCH, CellCall, provided
+from constrint.kernels.rnn.language.backends import AUTO, TORCH, CellCall
+from constrint.kernels.rnn.language.dispatch import provided
 from constrint.kernels.rnn.language.graph import CellDefinition
 from constrint.kernels.rnn.language.op import run_cell
 from constrint.kernels.rnn.language.torch_code import input_gates, recurrent_gates, reference
@@ -147,9 +148,8 @@ class CellLayer(Recurrent):
         declared = self.definition.inputs
         wrong = sorted(set(given) ^ {each.name for each in declared})
         if wrong:
-            raise UsageError(
-                f"{name} takes the inputs {', '.join(e.name for e in declared) or 'none'}; see {wrong[0]!r}."
-            )
+            names = ", ".join(each.name for each in declared) or "none"
+            raise UsageError(f"{name}: inputs of a step are {names}; {wrong[0]!r} is missing or not among them.")
         if not declared:
             return ()
         if isinstance(x, PackedSequence):

@@ -73,16 +73,14 @@ _NAME = re.compile(r"[A-Za-z0-9_-]+")
 _FILE_MODULE = "constrint_kernel_"
 
 
-def register(*specs: KernelSpec, by: str = "") -> None:
-    """Make implementations known under their operation's name; one of the same full name is replaced.
+def contribute(operation: str, module: str) -> None:
+    """Name the module that contributes an operation's candidates to `constrint.choose`, or those of one implementation."""
+    _CONTRIBUTORS[operation] = module
 
-    Args:
-        specs: The implementations.
-        by: The module that contributes the operations' candidates to `constrint.choose`; by default they are ranked.
-    """
+
+def register(*specs: KernelSpec) -> None:
+    """Make implementations known under their operation's name; one of the same full name is replaced."""
     for spec in specs:
-        if by:
-            _CONTRIBUTORS[spec.operation] = by
         others = [other for other in _REGISTERED.get(spec.operation, []) if other.full_name != spec.full_name]
         _REGISTERED[spec.operation] = [*others, spec]
 
@@ -102,7 +100,8 @@ def load_kernel(name: str) -> Operation:
     """Load a kernel by name: an operation with all its implementations, or one of them.
 
     Args:
-        name: `gemm`, `gemm.pointer`, or `FILE.py:NAME` or `MODULE:NAME` for a spec (or several) in a file or a module.
+        name: `gemm`, `gemm.pointer`, or `FILE.py:NAME` or `MODULE:NAME` for a spec (or several) in a file or a module,
+            or for a recurrent cell there: its forward pass, `NAME-backward`, `NAME.triton`.
 
     Raises:
         UnknownNameError: When there is no such kernel.
@@ -139,6 +138,8 @@ def importable_name(spec: KernelSpec) -> str:
     """
     if any(own is spec for own in _built_in(spec.operation)):
         return spec.full_name
+    if getattr(getattr(spec, "cell", None), "definition", None) is not None:
+        return _importable_cell(spec)
     module = sys.modules.get(spec.home)
     names = [name for name, value in vars(module).items() if value is spec] if module is not None else []
     file = getattr(module, "__file__", None)
@@ -150,6 +151,22 @@ def importable_name(spec: KernelSpec) -> str:
         )
     is_file = module is not None and (module.__name__ == "__main__" or module.__name__.startswith(_FILE_MODULE))
     return f"{file if is_file else spec.home}:{names[0]}"
+
+
+def _importable_cell(spec: Any) -> str:
+    """The name by which another process finds an implementation of a recurrent cell that is written in Python."""
+    suffix = f"{'-backward' * (spec.direction == 'backward')}.{spec.name}"
+    for name, module in list(sys.modules.items()):
+        held = getattr(module, "__dict__", {})
+        for variable, value in list(held.items()):
+            if value is not spec.cell.definition:
+                continue
+            is_file = name == "__main__" or name.startswith(_FILE_MODULE)
+            return f"{module.__file__ if is_file else name}:{variable}{suffix}"
+    raise UsageError(
+        f"kernel {spec.full_name!r} cannot be loaded by other processes: its cell is no variable of a module. Give the "
+        "cell a name in a file."
+    )
 
 
 def load_spec(full_name: str) -> KernelSpec:
@@ -230,9 +247,7 @@ def load_file(path: Path, named: str) -> ModuleType:
 
 def _specs_of_file(path: Path, attribute: str) -> tuple[KernelSpec, ...]:
     module = load_file(path, f"--kernel {path}:{attribute}")
-    if not hasattr(module, attribute):
-        raise UsageError(f"--kernel {path}:{attribute}: the file has no {attribute!r}.")
-    return _several(getattr(module, attribute), f"{path}:{attribute}")
+    return _specs_of_name(module, attribute, f"{path}:{attribute}", "file")
 
 
 def _specs_of_module(name: str, attribute: str) -> tuple[KernelSpec, ...]:
@@ -240,9 +255,22 @@ def _specs_of_module(name: str, attribute: str) -> tuple[KernelSpec, ...]:
         module = import_module(name)
     except ImportError as error:
         raise UsageError(f"--kernel {name}:{attribute}: the module cannot be imported: {error}.") from error
+    return _specs_of_name(module, attribute, f"{name}:{attribute}", "module")
+
+
+def _specs_of_name(module: ModuleType, attribute: str, where: str, holder: str) -> tuple[KernelSpec, ...]:
+    """The specs that a name of a module stands for: a spec, several, or a direction of a recurrent cell."""
+    from constrint.kernels.rnn.generated.register import specs_of_definition
+    from constrint.kernels.rnn.language.graph import CellDefinition
+
+    base, _, implementation = attribute.partition(".")
+    cell = base.removesuffix("-backward")
+    found = getattr(module, cell, None)
+    if isinstance(found, CellDefinition):
+        return specs_of_definition(found, "backward" if cell != base else "forward", implementation)
     if not hasattr(module, attribute):
-        raise UsageError(f"--kernel {name}:{attribute}: the module has no {attribute!r}.")
-    return _several(getattr(module, attribute), f"{name}:{attribute}")
+        raise UsageError(f"--kernel {where}: the {holder} has no {attribute!r}.")
+    return _several(getattr(module, attribute), where)
 
 
 def _several(value: Any, where: str) -> tuple[KernelSpec, ...]:

@@ -1,6 +1,6 @@
 """Predicted time of kernels that stream: every byte once, with little arithmetic, by blocks that wait for none.
 
-A block requests so many bytes before it waits for any of them; all resident blocks together keep DRAM busy if these
+A block requests some bytes before it waits for any of them; all resident blocks together keep DRAM busy if these
 bytes cover its latency (Little's law). What a block does besides, its first request, its reduction and its store, is
 hidden by the other blocks of its SM, if there are any.
 """
@@ -26,7 +26,7 @@ COLD_LATENCY = 1.6
 
 @dataclass(frozen=True)
 class Stream:
-    """What the blocks of a streaming kernel move; numbers or columns.
+    """Traffic of the blocks of a streaming kernel; numbers or columns.
 
     Args:
         dram_bytes: Bytes from and to DRAM, whole sectors.

@@ -170,3 +170,10 @@ def test_joined_columns_are_one_and_constants_are_said_once() -> None:
 def test_headings_stand_above_the_rows_that_have_them() -> None:
     table = Table((Column("part", is_text=True), Column("n")), [["a", 1], ["a", 2], ["b", 3]], group="part")
     assert drawn(table, lay_out(table, None), None) == ["n", "a", "1", "2", "", "b", "3"]
+
+
+def test_the_best_row_is_bold_where_it_stands_on_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("constrint.answers.layout.is_styled", lambda: True)
+    table = Table((Column("name", is_text=True), Column("us")), [["one", 2], ["two", 1]], best=(1,)).sorted_by(["us"])
+    assert [line for line in draw(table, lay_out(table, 80), 80) if "\x1b[1m" in line][1:] == ["\x1b[1mtwo    1\x1b[0m"]
+    assert not [line for line in draw(table, lay_out(table, None), None) if "\x1b" in line]

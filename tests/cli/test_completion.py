@@ -59,6 +59,7 @@ def test_names(ask: Ask) -> None:
     assert ask("solve", "--kernel", "lstm", "--dtype", "f") == ["fp16", "fp32", "fp64"]
     assert ask("solve", "--format", "j") == ["json", "jsonl"]
     assert ask("count", "--backend", "na") == ["native"]
+    assert ask("docs", "troub") == ["troubleshooting"]
 
 
 def test_parameters_and_their_values(ask: Ask) -> None:

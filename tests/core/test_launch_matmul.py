@@ -51,6 +51,12 @@ def test_a_product_with_its_epilogue_is_called_as_it_was_stated(bench: TableBenc
     }
 
 
+def test_factors_of_integers_are_given_as_integers(bench: TableBench) -> None:
+    """The library reads 32 bits of either kind: the integers that are the bits of 0.5 and 2."""
+    _, product = called(bench, (*MATMUL[:4], (0x3F000000, 0x40000000), *MATMUL[5:]))
+    assert product["factors"] == [0.5, 2.0]
+
+
 def test_without_bias_and_workspace_there_is_neither(bench: TableBench) -> None:
     (product,) = called(bench, (*MATMUL[:6], 0, (1, 0, 2, 3, -1, -1)), outputs=1)
     assert product["workspace"] == [0, 0]
@@ -77,7 +83,8 @@ def test_a_failure_of_the_library_is_stated(bench: TableBench, failing: str) -> 
         ("matmul", 0x10, 0, *MATMUL[3:]),
         (*MATMUL[:3], (1, 2, 3), *MATMUL[4:]),
         (*MATMUL[:3], (1, 2, 3, 0), *MATMUL[4:]),
-        (*MATMUL[:4], (1, 2), *MATMUL[5:]),
+        (*MATMUL[:4], ("1", 2), *MATMUL[5:]),
+        (*MATMUL[:4], (1, 1 << 31), *MATMUL[5:]),
         (*MATMUL[:5], ALGORITHM[:-1], *MATMUL[6:]),
         (*MATMUL[:6], -1, MATMUL[7]),
         (*MATMUL[:6], 256, (1, 0, 3, 3, 2, -1)),

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from constrint.kernels.cg.launch import SOURCE, Memory, Span
+from constrint.kernels.cg.launch import SOURCE, SolveMemory, Span
 from constrint.kernels.cg.shape import macros_of, rows_per_block
-from constrint.kernels.cg.star import Star
+from constrint.kernels.cg.star import StarMatrix
 from tests.support.grid import HEADERS, built_on_grid
 
 OWN = Path(__file__).with_name("cg_on_cpu")
@@ -24,7 +24,7 @@ OWN = Path(__file__).with_name("cg_on_cpu")
 class CpuGrid:
     """A configuration, built for a system, on a number of blocks."""
 
-    memory: Memory
+    memory: SolveMemory
     config: Mapping[str, int]
     blocks: int
     folder: Path
@@ -47,8 +47,10 @@ class CpuGrid:
         memory, system = self.memory, self.memory.system
         memory.slots.zero_()
         numbers: list[int] = []
-        if isinstance(memory.matrix, Star):
-            numbers += [_bits(value, system.dtype) for value in (memory.matrix.centre, *memory.matrix.neighbours.values())]
+        if isinstance(memory.matrix, StarMatrix):
+            numbers += [
+                _bits(value, system.dtype) for value in (memory.matrix.centre, *memory.matrix.neighbours.values())
+            ]
             numbers.append(_bits(span.scale, "fp64"))
         else:
             numbers += [_address(t) for t in (*memory.matrix, memory.inverse)]

@@ -6,7 +6,10 @@ import ctypes
 from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
+
 from constrint.kernels.jacobi.source_text import FOLDER
+from constrint.kernels.launch.cuda.source_spec import CudaLaunch
 from tests.support.grid import built_on_grid
 
 HEADERS = Path(__file__).parent / "jacobi_cpu"
@@ -21,3 +24,14 @@ def built(macros: Mapping[str, object], folder: Path) -> ctypes.CDLL:
     files = {name: (HEADERS / name).read_text(encoding="utf-8") for name in ("instructions.cuh", "main.cc")}
     files["kernel.cu"] = text.replace(SHARED_MEMORY, "unsigned char* memory = shared_memory;")
     return built_on_grid(files, macros, folder)
+
+
+def launched(library: ctypes.CDLL, launch: CudaLaunch, seed: int) -> None:
+    """Run one launch on the CPU; blocks and threads take turns in an order that a seed decides."""
+    u, f, out, *sizes, coefficients = launch.arguments
+    numbers = np.array(sizes, np.int32)
+    places = [ctypes.c_void_p(0 if t is None else t.data_ptr()) for t in (u, f, out)]
+    waits = library.run(
+        launch.grid[0], seed, *places, ctypes.c_void_p(numbers.ctypes.data), ctypes.c_char_p(coefficients.tobytes())
+    )
+    assert not waits, "threads wait for each other for ever"

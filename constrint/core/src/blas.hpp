@@ -26,7 +26,7 @@ struct Matmul {
   void* handle;          // cublasLtHandle_t
   void* description;     // cublasLtMatmulDesc_t
   void* layouts[4];      // cublasLtMatrixLayout_t of A, B, C and D
-  float alpha, beta;
+  uint32_t alpha, beta;   // bits of a float, or of an integer where sums are integers
   uint64_t algorithm[8];  // cublasLtMatmulAlgo_t
   size_t workspace_bytes;
   bool has_bias;

@@ -244,9 +244,17 @@ Step product_of(Plan& plan, PyObject* given) {
   return step;
 }
 
-double real(PyObject* object) {
-  if (!PyFloat_Check(object)) throw Unsupported{};
-  return PyFloat_AsDouble(object);
+// The bits of a factor: a float's, or those of an int of 32 bits.
+uint32_t factor_of(PyObject* object) {
+  uint32_t bits;
+  if (PyFloat_Check(object)) {
+    const float factor = static_cast<float>(PyFloat_AsDouble(object));
+    std::memcpy(&bits, &factor, sizeof bits);
+  } else {
+    const int32_t factor = static_cast<int32_t>(small(object, INT32_MIN, INT32_MAX));
+    std::memcpy(&bits, &factor, sizeof bits);
+  }
+  return bits;
 }
 
 // ("matmul", handle, description, layouts of A, B, C and D, (alpha, beta), algorithm, bytes of workspace,
@@ -259,8 +267,8 @@ Step matmul_of(Plan& plan, PyObject* given) {
   matmul->handle = function_of(part(given, 1));
   matmul->description = function_of(part(given, 2));
   for (int which = 0; which < 4; ++which) matmul->layouts[which] = function_of(part(part(given, 3), which));
-  matmul->alpha = static_cast<float>(real(part(part(given, 4), 0)));
-  matmul->beta = static_cast<float>(real(part(part(given, 4), 1)));
+  matmul->alpha = factor_of(part(part(given, 4), 0));
+  matmul->beta = factor_of(part(part(given, 4), 1));
   char* data = nullptr;
   Py_ssize_t size = 0;
   if (PyBytes_AsStringAndSize(part(given, 5), &data, &size)) throw PythonError{};

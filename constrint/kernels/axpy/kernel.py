@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def axpy_kernel(
     x_ptr, y_ptr, out_ptr,  # (rows, columns); `out` may be x or y itself
     factor_ptr,  # alpha as one element, or None
-    columns, x_row, x_step, y_row, y_step, out_row, out_step, alpha: fp64,
+    columns, x_row, x_step, y_row, y_step, out_row, out_step, alpha: "fp64",  # noqa: UP037
     tile: tl.constexpr,  # elements of a block
     vector: tl.constexpr,  # elements of one load
     is_even: tl.constexpr,  # whether every tile is whole
@@ -32,7 +32,7 @@ def axpy_kernel(
     if vector > 1:
         columns = columns // vector * vector
         x_row, y_row, out_row = x_row // vector * vector, y_row // vector * vector, out_row // vector * vector
-    factor = alpha.to(kind) if factor_ptr is None else tl.load(factor_ptr).to(kind)
+    factor = tl.cast(alpha, kind) if factor_ptr is None else tl.load(factor_ptr).to(kind)
     first = turn.to(tl.int64) * tile if is_wide else turn * tile
     places = first + tl.arange(0, tile)
     x_ptrs, y_ptrs = x_ptr + row * x_row + places * x_step, y_ptr + row * y_row + places * y_step

@@ -112,7 +112,7 @@ class AxpySpec(KernelSpec):
         return 2
 
     def assumptions(self, gpu: GpuModel, workload: Workload) -> tuple[str, ...]:
-        """What the model does not see."""
+        """Effects that the model leaves out."""
         return ("no vector is in a cache before the call, and the result leaves it during the call",)
 
     def usual_workloads(self, gpu: GpuModel) -> Iterable[Workload]:

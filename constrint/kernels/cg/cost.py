@@ -2,8 +2,8 @@
 
 A star moves eight vectors in an iteration: r and p read, p written, x read and written; then p and r read, r written.
 A matrix in CSR moves itself and nine vectors: q is written and read, and p is not read again. Rows that shared memory
-holds save r's three (those within the halo of a block's ends are written all the same), or q's two; rows that
-registers hold save x's two. Gathered elements of p and r count once: neighbours come from the caches.
+holds save r's three (those within the halo of a block's ends are written all the same) or q's two, and x's two.
+Gathered elements of p and r count once: neighbours come from the caches.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from constrint.select.spec import Columns
 
 #: Vectors that an iteration moves: of a star, and of a matrix in CSR beside the matrix.
 STAR_WORDS, CSR_WORDS, JACOBI_WORDS = 8, 9, 2
+#: Vectors of an iteration by a product and three kernels.
+PLAIN_WORDS = 13
 #: Share of the data sheet's bandwidth that streams reach.
 DRAM_SHARE = 0.86
 #: Share of the L2 that holds what an iteration reads again, and its rate over the DRAM's: assumed.
@@ -67,20 +69,21 @@ def shared_words(system: System, kept: Any, per_block: Any) -> Any:
 def cg_cost(
     gpu: GpuModel, system: System, iterations: int, columns: Columns, blocks_per_sm: NDArray[Any]
 ) -> CostColumns:
-    """Predicted time of a launch of so many iterations, per configuration."""
+    """Predicted time of a launch of a number of iterations, per configuration."""
     threads, per_sm, unroll = (np.asarray(columns[name], float) for name in ("threads", "blocks_per_sm", "unroll"))
     sms = gpu.device.sm_count
     blocks = np.maximum(1.0, np.minimum(sms * per_sm, np.ceil(system.rows / threads)))
     per_block = np.ceil(system.rows / blocks / ROW_STEP) * ROW_STEP
     busy = np.minimum(1.0, blocks / per_sm / sms)
-    kept_x = np.minimum(1.0, np.asarray(columns["kept_steps"], float) * threads / per_block)
+    kept_x = np.minimum(1.0, np.asarray(columns["kept_x"], float) / per_block)
     saved = shared_words(system, np.asarray(columns["kept_rows"], float), per_block) + 2.0 * kept_x
     words = compulsory_words(system) - saved
     moved = words * system.rows * system.element + matrix_bytes(system)
     # What two halves of an iteration and the next one share stays in the L2 if it fits.
     vectors = 4.0 + (2.0 if system.star is None else 0.0) - saved / 2.0
     footprint = vectors * system.rows * system.element + matrix_bytes(system)
-    hits = np.clip(2.0 - footprint / (L2_SHARE * gpu.memory.l2.size_bytes), 0.0, 1.0)
+    l2_bytes = L2_SHARE * (gpu.memory.l2.size_bytes or 1)
+    hits = np.clip(2.0 - footprint / l2_bytes, 0.0, 1.0)
     rate = dram_bytes_per_s(gpu, DRAM_SHARE)
     dram_s, l2_s = moved * (1.0 - hits) / rate, moved * hits / (rate * L2_OVER_DRAM)
     in_flight = blocks * threads * unroll * LOADS_AT_ONCE * min(system.element, WIDEST_LOAD_BYTES)

@@ -24,10 +24,9 @@ from constrint.kernels.cg.shape import (
     meeting_bytes,
     num_blocks,
     rows_per_block,
-    star_of,
 )
-from constrint.kernels.cg.spec import ITERATIONS
-from constrint.kernels.cg.star import Star
+from constrint.kernels.cg.sizes import iterations_of, star_of
+from constrint.kernels.cg.star import StarMatrix
 from constrint.kernels.launch.cuda.nvrtc import CudaSource
 from constrint.kernels.launch.cuda.source_spec import CudaLaunch
 from constrint.kernels.launch.fill import FillLaunch
@@ -38,7 +37,7 @@ DTYPE_NAMES = {torch.float64: "fp64", torch.float32: "fp32"}
 
 
 @dataclass(frozen=True)
-class Memory:
+class SolveMemory:
     """Tensors of a solve.
 
     Args:
@@ -46,7 +45,7 @@ class Memory:
         x: (n,): the guess, then the solution.
         r, q: (n,); q only for a matrix in CSR.
         p: (2, n).
-        slots: Memory of the barrier, int64; zeroed before every launch.
+        slots: SolveMemory of the barrier, int64; zeroed before every launch.
         state: (8,), fp64; see `StateField` of `source/cg.cu`.
         history: fp64: r . r after each iteration.
         matrix: A star, or row starts, columns and values of a matrix in CSR.
@@ -61,14 +60,14 @@ class Memory:
     slots: Tensor
     state: Tensor
     history: Tensor
-    matrix: Star | tuple[Tensor, Tensor, Tensor]
+    matrix: StarMatrix | tuple[Tensor, Tensor, Tensor]
     inverse: Tensor | None = None
 
     @property
     def system(self) -> System:
-        """What the kernel is compiled for."""
+        """The system that the kernel is compiled for."""
         rows, dtype = self.b.numel(), DTYPE_NAMES[self.b.dtype]
-        if isinstance(self.matrix, Star):
+        if isinstance(self.matrix, StarMatrix):
             return System(rows, dtype, self.matrix)
         starts, columns, values = self.matrix
         sizes = (LONG_INDEX_BYTES if t.dtype == torch.int64 else INDEX_BYTES for t in (starts, columns))
@@ -102,38 +101,38 @@ class Span:
 def memory_of(
     b: Tensor,
     x: Tensor,
-    matrix: Star | tuple[Tensor, Tensor, Tensor],
+    matrix: StarMatrix | tuple[Tensor, Tensor, Tensor],
     num_history: int,
     most_blocks: int,
     inverse: Tensor | None = None,
-) -> Memory:
+) -> SolveMemory:
     """Allocate the tensors of a solve."""
     n, device = b.numel(), b.device
     doubles = torch.empty((STATE_SIZE + num_history,), dtype=torch.float64, device=device)
     slots = torch.empty((SLOT_SETS * BLOCK_WORDS * most_blocks,), dtype=torch.int64, device=device)
-    is_star = isinstance(matrix, Star)
+    is_star = isinstance(matrix, StarMatrix)
     vectors = torch.empty((3 if is_star else 4, n), dtype=b.dtype, device=device)
     q = None if is_star else vectors[3]
     state, history = doubles[:STATE_SIZE], doubles[STATE_SIZE:]
-    return Memory(b, x, vectors[2], q, vectors[:2], slots, state, history, matrix, inverse)
+    return SolveMemory(b, x, vectors[2], q, vectors[:2], slots, state, history, matrix, inverse)
 
 
-def cg_launch(gpu: GpuModel, memory: Memory, config: Mapping[str, int], span: Span) -> CudaLaunch:
+def cg_launch(gpu: GpuModel, memory: SolveMemory, config: Mapping[str, int], span: Span) -> CudaLaunch:
     """State one launch; its slots have to be zero when it runs."""
     system = memory.system
     threads = config["threads"]
     blocks = num_blocks(system.rows, gpu.device.sm_count, threads, config["blocks_per_sm"])
     per_block = rows_per_block(system.rows, blocks)
-    kept = min(config["kept_rows"], per_block)
+    kept = {name: min(config[name], per_block) for name in ("kept_rows", "kept_x")}
     real = np.float64 if system.dtype == "fp64" else np.float32
     if system.star is not None:
         coefficients = (system.star.centre, *(system.star.neighbours.values() or ()))
         operator: tuple[Any, ...] = (*map(real, coefficients), np.float64(span.scale))
     else:
-        assert not isinstance(memory.matrix, Star)
+        assert not isinstance(memory.matrix, StarMatrix)
         operator = (*memory.matrix, memory.inverse)
     # A block that is smaller than its share of the chip keeps no more than its rows.
-    used = {**config, "kept_rows": kept, "kept_steps": _kept_steps(config, per_block)}
+    used = {**config, **kept}
     return CudaLaunch(
         gpu=gpu,
         source=_source(replace(system, rows=0, nnz=0), tuple(sorted(used.items())), blocks),
@@ -146,14 +145,9 @@ def cg_launch(gpu: GpuModel, memory: Memory, config: Mapping[str, int], span: Sp
             *(np.int32(number) for number in (system.rows, per_block, span.has_guess, span.is_resumed)),
             *(np.int32(number) for number in (span.first, span.last, span.most, memory.history.numel())),
         ),
-        smem_bytes=meeting_bytes(blocks, threads) + kept * system.element,
+        smem_bytes=meeting_bytes(blocks, threads) + sum(kept.values()) * system.element,
         is_cooperative=True,
     )
-
-
-def _kept_steps(config: Mapping[str, int], per_block: int) -> int:
-    steps = -(-per_block // config["threads"])
-    return min(config["kept_steps"], -(-steps // config["unroll"]) * config["unroll"])
 
 
 @lru_cache(maxsize=256)
@@ -170,7 +164,7 @@ def solve_launches(
     """The launches of a workload's iterations from x = 0: a fill of the barrier's memory, and the solve."""
     star = star_of(workload)
     matrix = star if star is not None else (inputs["starts"], inputs["columns"], inputs["values"])
-    number = workload.options.get("iterations", ITERATIONS)
+    number = iterations_of(workload)
     blocks = num_blocks(workload.sizes["rows"], gpu.device.sm_count, config["threads"], config["blocks_per_sm"])
     memory = memory_of(inputs["b"], x, matrix, number + 1, blocks, inputs.get("inverse"))
     scale = 1.0 / star.centre if star is not None and workload.options.get("jacobi") else 1.0

@@ -8,15 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from constrint.kernels.cg.shape import star_of
-from constrint.kernels.cg.spec import ITERATIONS
-from constrint.kernels.cg.star import Star
+from constrint.kernels.cg.sizes import iterations_of, star_of
+from constrint.kernels.cg.star import StarMatrix
 from constrint.select.workload import Workload
 
 DTYPES = {"fp64": torch.float64, "fp32": torch.float32}
 
 
-def apply_star(star: Star, u: Tensor) -> Tensor:
+def apply_star(star: StarMatrix, u: Tensor) -> Tensor:
     """The matrix of a star times a vector (n,), by slices."""
     grid = u.reshape(star.shape)
     out = star.centre * grid
@@ -35,7 +34,7 @@ def apply_star(star: Star, u: Tensor) -> Tensor:
 def plain_iterations(
     product: Callable[[Tensor], Tensor], b: Tensor, inverse: Tensor | None, number: int
 ) -> tuple[Tensor, Tensor]:
-    """The iterate x and r . r after so many iterations from x = 0, by the textbook."""
+    """The iterate x and r . r after a number of iterations from x = 0, by the textbook."""
     x, r = torch.zeros_like(b), b.clone()
     z = r if inverse is None else inverse * r
     p, rho = z.clone(), torch.dot(r, z)
@@ -80,7 +79,7 @@ def _empty_matrix(workload: Workload, dtype: torch.dtype) -> dict[str, Tensor]:
 
 
 def _banded(workload: Workload, dtype: torch.dtype, device: Any) -> dict[str, Tensor]:
-    """Bands at distances 1, 2, 4, ... that as many elements a row fill, with a diagonal of unequal elements."""
+    """Bands at distances 1, 2, 4, ... that fill a row, with a diagonal of unequal elements."""
     n, width = workload.sizes["rows"], max(1, workload.sizes["nnz"] // workload.sizes["rows"])
     index = torch.int64 if workload.options.get("long", 0) else torch.int32
     distances = [
@@ -100,7 +99,7 @@ def _banded(workload: Workload, dtype: torch.dtype, device: Any) -> dict[str, Te
 def reference_of(workload: Workload, inputs: dict[str, Any]) -> Tensor:
     """The iterate of a workload in fp64."""
     b = inputs["b"].double()
-    star, number = star_of(workload), workload.options.get("iterations", ITERATIONS)
+    star, number = star_of(workload), iterations_of(workload)
     if star is not None:
         return plain_iterations(lambda p: apply_star(star, p), b, None, number)[0]
     matrix = csr_of(inputs, torch.float64)

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from constrint.kernels.cg.star import Star
-from constrint.select.workload import ELEMENT_BYTES, Workload
+from constrint.kernels.cg.star import StarMatrix
+from constrint.select.workload import ELEMENT_BYTES
 
 WARP = 32
 #: Rows of a block are multiples of this, so that vectors of a block begin at whole sectors.
@@ -24,15 +24,15 @@ STATE_SIZE = 8
 REGISTER_BYTES = 4
 #: Registers of an SM, which the launch bounds divide among the threads of all its blocks: of every GPU since sm_50.
 REGISTERS_PER_SM = 65536
-#: Registers of a thread beside those that grow, and for each row that it loads at once: estimated from compiled kernels.
-BASE_REGISTERS, ROW_REGISTERS = 36, 3
+#: Registers of a thread, and more of them for each row that it loads at once: estimated from compiled kernels.
+BASE_REGISTERS, ROW_REGISTERS = 40, 4
 INDEX_BYTES = 4
 LONG_INDEX_BYTES = 8
 
 
 @dataclass(frozen=True)
 class System:
-    """What the kernel is compiled for, beside a configuration.
+    """A system as the kernel is compiled for it, beside a configuration.
 
     Args:
         rows: Rows of the matrix.
@@ -45,7 +45,7 @@ class System:
 
     rows: int
     dtype: str
-    star: Star | None = None
+    star: StarMatrix | None = None
     nnz: int = 0
     jacobi: bool = False
     row_bytes: int = INDEX_BYTES
@@ -57,35 +57,6 @@ class System:
         return ELEMENT_BYTES[self.dtype]
 
 
-def star_of(workload: Workload) -> Star | None:
-    """The star of a workload: `points` of it along the axes, nearest first; None for a matrix in CSR.
-
-    It is strictly dominant in the diagonal, so that a fixed number of iterations has one answer in every precision.
-    """
-    nx, ny = workload.options.get("nx", 0), workload.options.get("ny", 0)
-    if not nx:
-        return None
-    rows = workload.sizes["rows"]
-    shape = (nx,) if nx == rows else (rows // nx, nx) if ny in (0, rows // nx) else (rows // (nx * ny), ny, nx)
-    sides = {(0,) * len(shape): 0.0}
-    reach = workload.options.get("reach", 1)
-    for axis, size in enumerate(shape):
-        for step in range(1, min(reach, size - 1) + 1):
-            for sign in (-1, 1):
-                sides[tuple(sign * step if other == axis else 0 for other in range(len(shape)))] = -1.0 / step
-    sides[(0,) * len(shape)] = 2.0 * sum(map(abs, sides.values())) or 1.0
-    return Star(shape, sides)
-
-
-def system_of(workload: Workload) -> System:
-    """The system of a workload."""
-    options = workload.options
-    wide = LONG_INDEX_BYTES if options.get("long", 0) else INDEX_BYTES
-    star = star_of(workload)
-    jacobi = bool(options.get("jacobi", 0)) and star is None
-    return System(workload.sizes["rows"], workload.dtype, star, workload.sizes["nnz"], jacobi, wide, wide)
-
-
 def num_blocks(rows: int, sms: int, threads: int, blocks_per_sm: int) -> int:
     """Blocks of the grid: as many as are resident, but with a row for each thread."""
     most = min(sms * blocks_per_sm, -(-rows // threads))
@@ -93,7 +64,7 @@ def num_blocks(rows: int, sms: int, threads: int, blocks_per_sm: int) -> int:
 
 
 def rows_per_block(rows: int, blocks: int) -> int:
-    """Rows of a block of so many."""
+    """Rows of a block where a number of blocks share all rows."""
     return -(-rows // (blocks * ROW_STEP)) * ROW_STEP
 
 
@@ -106,7 +77,7 @@ def registers_of(system: System, v: Any) -> Any:
     """Registers of a thread that the source asks for; the launch bounds may give it fewer."""
     words = system.element // REGISTER_BYTES
     near = len(system.star.neighbours) if system.star is not None else 4
-    return BASE_REGISTERS + words * (v["kept_steps"] + v["unroll"] * (ROW_REGISTERS + near // 2))
+    return BASE_REGISTERS + words * v["unroll"] * (ROW_REGISTERS + near)
 
 
 def macros_of(system: System, config: Mapping[str, int], blocks: int) -> dict[str, int | str]:
@@ -120,7 +91,7 @@ def macros_of(system: System, config: Mapping[str, int], blocks: int) -> dict[st
         "MOST_BLOCKS": blocks,
         "JACOBI": int(system.jacobi),
         "KEPT_ROWS": config["kept_rows"],
-        "KEPT_GROUPS": config["kept_steps"] // config["unroll"],
+        "KEPT_X": config["kept_x"],
         "STEPS_AT_ONCE": config["unroll"],
         "UNROLL": max(2, config["unroll"]),
     }

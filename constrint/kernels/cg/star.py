@@ -16,7 +16,7 @@ Offset = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Star:
+class StarMatrix:
     """The matrix of a symmetric star with constant coefficients on a grid whose borders are zero (Dirichlet).
 
     (A u)[i] = sum over offsets o of coefficients[o] * u[i + o]; points outside of the grid are 0.
@@ -83,7 +83,7 @@ class Star:
         return max((abs((z * ny + y) * nx + x) for z, y, x in self.neighbours), default=0)
 
 
-def Poisson(shape: tuple[int, ...], scale: float = 1.0) -> Star:  # noqa: N802  reads as the matrix that it makes
+def Poisson(shape: tuple[int, ...], scale: float = 1.0) -> StarMatrix:  # noqa: N802  reads as the matrix that it makes
     """The star of -Laplace on a grid: 2 x axes in the centre, -1 beside it along each axis, times `scale` (1 / h^2).
 
     Args:
@@ -98,7 +98,7 @@ def Poisson(shape: tuple[int, ...], scale: float = 1.0) -> Star:  # noqa: N802  
     for axis, step in product(range(axes), (-1, 1)):
         if shape[axis] > 1:
             offsets[tuple(step if other == axis else 0 for other in range(axes))] = -scale
-    return Star(tuple(shape), offsets)
+    return StarMatrix(tuple(shape), offsets)
 
 
 def _is_whole(value: object) -> bool:

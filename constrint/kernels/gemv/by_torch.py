@@ -15,7 +15,7 @@ from constrint.select.candidate import CompiledKernel
 
 
 @dataclass(frozen=True)
-class LibraryLaunch:
+class GemvByTorch:
     """One product by torch's operator; there is nothing to compile."""
 
     call: GemvCall

@@ -16,9 +16,13 @@ from constrint.choose.decision import Decision, Evidence, Program, Request, Step
 from constrint.errors import InfeasibleError, UnknownNameError, UnsupportedError, UsageError
 from constrint.kernels.gemv.library import LIBRARY, library_s
 from constrint.kernels.registry import load_kernel
+from constrint.select.candidate import Config
+from constrint.select.rank import rank_requests, requests
 from constrint.select.spec import KernelSpec
 
 OWN = "gemv.triton"
+#: Ranked configurations among which `unlike` looks, and properties in which they have to differ at least.
+RANKED, LEAST_DIFFERENCES = 300, 2
 NAMES = ("triton", "library")
 #: Names that `gemv(..., kernel=...)` takes.
 KERNELS = ("auto", *NAMES)
@@ -73,6 +77,36 @@ def alternatives(decision: Decision) -> list[Program]:
         own = replace(decision.request, operation=OWN, kernel="")
         return ranked.alternatives(replace(decision, request=own))
     return []
+
+
+def unlike(request: Request, chosen: Config, number: int) -> list[Program]:
+    """Configurations of the kernel that work in another way than a chosen one, by predicted time.
+
+    Args:
+        request: The request.
+        chosen: The configuration that others should differ from, in the number of blocks that share a row, the loads
+            of a thread, the warps, or whether steps are loaded ahead.
+        number: How many, at most.
+    """
+    assert request.gpu is not None
+    operation = load_kernel(OWN)
+    stated, refusals = requests(operation, request.gpu, request.workload)
+    seen, found = [_kind(chosen)], list[Program]()
+    for candidate in rank_requests(operation, stated, refusals, top=RANKED).candidates:
+        kind = _kind(candidate.config)
+        if all(sum(a != b for a, b in zip(kind, other, strict=True)) >= LEAST_DIFFERENCES for other in seen):
+            seen.append(kind)
+            step = Step("product", OWN, candidate.config, request.workload, {}, candidate.cost.seconds)
+            found.append(Program(OWN, (step,), note=f"bound by {candidate.cost.bound_by}"))
+            if len(found) == number:
+                break
+    return found
+
+
+def _kind(config: Config) -> tuple[int, ...]:
+    """How a configuration works: bytes in flight, splits, warps, and whether steps are loaded ahead."""
+    loads = config["tile_m"] * config["tile_n"] // config["vector"]
+    return loads, config["splits"], config["num_warps"], min(config["num_stages"], 2), config["tile_m"]
 
 
 def force_hint(decision: Decision) -> str:

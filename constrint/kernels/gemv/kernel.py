@@ -42,7 +42,7 @@ def gemv_kernel(
     out_ptr,  # (batch, M), contiguous
     partial_ptr,  # (batch, tiles, splits, tile_m) in the type of sums, or None
     counters_ptr,  # (batch * tiles,) of int32, all zero before and after, or None
-    m, n, stride_am, stride_an, stride_x, stride_y, batch_a, batch_x, batch_y, alpha: fp64, beta: fp64,
+    m, n, stride_am, stride_an, stride_x, stride_y, batch_a, batch_x, batch_y, alpha: "fp64", beta: "fp64",  # noqa: UP037
     tile_m: tl.constexpr, tile_n: tl.constexpr, splits: tl.constexpr, stages: tl.constexpr,
     lanes: tl.constexpr,  # columns that the threads of a block read side by side, where A lies by columns
     vector: tl.constexpr,  # elements of A in one load
@@ -122,8 +122,8 @@ def gemv_kernel(
                 total += tl.load(first + other * tile_m, cache_modifier=".cg")
             tl.store(counters_ptr + tile, 0)
     if is_last:
-        result = total * alpha.to(kind)
+        result = total * tl.cast(alpha, kind)
         if y_ptr is not None:
             y = tl.load(y_ptr + place * batch_y + rows.to(tl.int64) * stride_y, mask=inside, other=0.0)
-            result += beta.to(kind) * y.to(kind)
+            result += tl.cast(beta, kind) * y.to(kind)
         tl.store(out_ptr + place * m + rows, result.to(out_ptr.dtype.element_ty), mask=inside)

@@ -73,10 +73,10 @@ class GemvLibrarySpec(GemvBase):
         self, gpu: GpuModel, workload: Workload, config: Config, inputs: Mapping[str, Any], outputs: Mapping[str, Any]
     ) -> Sequence[Launch]:
         """The one call."""
-        from constrint.kernels.gemv.by_torch import LibraryLaunch
+        from constrint.kernels.gemv.by_torch import GemvByTorch
         from constrint.kernels.gemv.launch import call_of_inputs
 
-        return [LibraryLaunch(call_of_inputs(inputs, outputs))]
+        return [GemvByTorch(call_of_inputs(inputs, outputs))]
 
 
 @lru_cache(maxsize=1)

@@ -23,12 +23,12 @@ from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.gemm.first_call import machine_of
 from constrint.kernels.gemm.implementations import config_of, config_text
 from constrint.kernels.gemv.by_torch import library_gemv
-from constrint.kernels.gemv.candidates import KERNELS, alternatives
+from constrint.kernels.gemv.candidates import KERNELS, OWN, unlike
 from constrint.kernels.gemv.launch import GemvCall, gemv_launch, lies_by_columns, width_of
 from constrint.kernels.gemv.library import LIBRARY
 from constrint.kernels.gemv.reference import DTYPES_BY_NAME, batch_of, gemv_reference
 from constrint.kernels.gemv.shape import natural_width
-from constrint.kernels.launch.look import check_spills
+from constrint.kernels.launch.look import SpilledError, check_spills
 from constrint.kernels.launch.plan.numbered import NamedLaunch, NumberedTable, Numbers, stated_call
 from constrint.kernels.launch.plan.recipe import RecordedCall
 from constrint.kernels.launch.plan.scratch import COUNTERS, NotedScratch
@@ -195,7 +195,7 @@ def check_call(
         raise RuntimeError(f"gemv: y has more products than a and x: {tuple(whole)}, {tuple(batch)}.")
 
 
-class Stacked:
+class StackedCall:
     """A call's tensors with one axis for the batch, as views.
 
     Args:
@@ -209,7 +209,7 @@ class Stacked:
         self.a, self.x, self.y, self.shape = a, x, y, shape
 
 
-def _stacked(a: Tensor, x: Tensor, y: Tensor | None, transposed: bool) -> Stacked:
+def _stacked(a: Tensor, x: Tensor, y: Tensor | None, transposed: bool) -> StackedCall:
     """View a call as a batch.
 
     Raises:
@@ -217,12 +217,12 @@ def _stacked(a: Tensor, x: Tensor, y: Tensor | None, transposed: bool) -> Stacke
     """
     a = a.mT if transposed else a
     if a.dim() == 2 and x.dim() == 1 and (y is None or y.dim() == 1):
-        return Stacked(a[None], x[None], None if y is None else y[None], (a.shape[0],))
+        return StackedCall(a[None], x[None], None if y is None else y[None], (a.shape[0],))
     batch, (m, n) = batch_of(a.shape[:-2], x.shape[:-1]), a.shape[-2:]
     number = batch.numel()
     wide = a.expand(*batch, m, n).view(number, m, n)
     added = None if y is None else y.expand(*batch, m).view(number, m)
-    return Stacked(wide, x.expand(*batch, n).view(number, n), added, (*batch, m))
+    return StackedCall(wide, x.expand(*batch, n).view(number, n), added, (*batch, m))
 
 
 def _is_stacked(a: Tensor, x: Tensor, y: Tensor | None) -> bool:
@@ -233,7 +233,7 @@ def _is_stacked(a: Tensor, x: Tensor, y: Tensor | None) -> bool:
     return True
 
 
-def workload_of_call(stacked: Stacked) -> Workload:
+def workload_of_call(stacked: StackedCall) -> Workload:
     """The workload of a call."""
     a = stacked.a
     batch, m, n = a.shape
@@ -246,7 +246,7 @@ def workload_of_call(stacked: Stacked) -> Workload:
     return Workload("gemv", {"m": m, "n": n}, NAMES[a.dtype], options)
 
 
-def _request(stacked: Stacked, kernel: str, config: str | None, gpu: GpuModel | None = None) -> Request:
+def _request(stacked: StackedCall, kernel: str, config: str | None, gpu: GpuModel | None = None) -> Request:
     """The request for a call; on the device of its tensors where no GPU is named."""
     device = stacked.a.device
     here, place = (gpu, None) if gpu is not None else (machine_of(device)[0], device)
@@ -274,11 +274,11 @@ def _build(tensors: tuple[Tensor | None, ...], extra: Any) -> RecordedCall:
         raise NotPlannedError("there is nothing to compute")
     request = _request(stacked, kernel, config)
     decision = decide(request)
-    if decision.program.name == LIBRARY or decision.gpu is None:
+    if kernel == "library" or decision.gpu is None or (decision.program.name == LIBRARY and _is_exact(stacked)):
         made = stated_call("library", {}, LIBRARY, transposed=transposed)
     else:
         try:
-            named = replace(request, operation="gemv.triton", kernel="")
+            named = replace(request, operation=OWN, kernel="")
             made = record_what_fits(decide(named), partial(_record, stacked, transposed))
         except ConstrintError:
             if kernel != AUTO:
@@ -287,7 +287,7 @@ def _build(tensors: tuple[Tensor | None, ...], extra: Any) -> RecordedCall:
     return _with_rivals(made, stacked, transposed, decision) if kernel == AUTO else made
 
 
-def _record(stacked: Stacked, transposed: bool, chosen: Decision, may_spill: bool) -> RecordedCall:
+def _record(stacked: StackedCall, transposed: bool, chosen: Decision, may_spill: bool) -> RecordedCall:
     """Compile a decision's kernel and look at it."""
     assert chosen.gpu is not None
     compiled = _launch_of(stacked, chosen.gpu, chosen.config, (1.0, 0.0)).compiled()
@@ -297,13 +297,13 @@ def _record(stacked: Stacked, transposed: bool, chosen: Decision, may_spill: boo
     return stated_call("triton", chosen.config, note, transposed=transposed)
 
 
-def _launch_of(stacked: Stacked, gpu: GpuModel, config: Mapping[str, int], numbers: tuple[float, ...]) -> Any:
+def _launch_of(stacked: StackedCall, gpu: GpuModel, config: Mapping[str, int], numbers: tuple[float, ...]) -> Any:
     out = torch.empty(stacked.a.shape[:2], dtype=stacked.x.dtype, device=stacked.a.device)
     call = GemvCall(stacked.a, stacked.x, out, stacked.y, float(numbers[0]), float(numbers[1]), NotedScratch())
     return gemv_launch(gpu, call, config)
 
 
-def _with_rivals(made: RecordedCall, stacked: Stacked, transposed: bool, decision: Decision) -> RecordedCall:
+def _with_rivals(made: RecordedCall, stacked: StackedCall, transposed: bool, decision: Decision) -> RecordedCall:
     """The call with the candidates that the first calls try beside the one that was chosen by prediction."""
     is_captured = torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
     if not trials_are_on() or decision.is_measured or decision.gpu is None or is_captured:
@@ -311,20 +311,12 @@ def _with_rivals(made: RecordedCall, stacked: Stacked, transposed: bool, decisio
     stated = made.recipe.function or {}
     chosen, rivals = decision.program, list[RecordedCall]()
     others: list[Program] = [p for p in decision.programs if p.name != chosen.name and not p.refusal]
-    others += alternatives(decision)[:MOST_RIVALS]
+    if chosen.name != LIBRARY:
+        others += unlike(decision.request, chosen.steps[0].config, MOST_RIVALS)
     seconds = [chosen.seconds or 0.0]
     for program in others:
-        if program.name == LIBRARY:
-            other = stated_call("library", {}, LIBRARY, transposed=transposed)
-        else:
-            try:
-                step = program.steps[0]
-                single = Decision(replace(decision.request, operation="gemv.triton", kernel=""), program)
-                assert step.kernel == "gemv.triton"
-                other = _record(stacked, transposed, single, False)
-            except Exception:  # noqa: BLE001  a rival that does not compile is none
-                continue
-        if other.recipe.function != stated:
+        other = _rival(program, stacked, transposed, decision)
+        if other is not None and other.recipe.function != stated:
             rivals.append(other)
             seconds.append(program.seconds or seconds[0])
     if not rivals:
@@ -335,6 +327,27 @@ def _with_rivals(made: RecordedCall, stacked: Stacked, transposed: bool, decisio
     return made._replace(
         rivals=Rivals([one.recipe for one in rivals], labels, seconds, lambda measured, best: None, standards)
     )
+
+
+def _rival(program: Program, stacked: StackedCall, transposed: bool, decision: Decision) -> RecordedCall | None:
+    """The recorded call of another candidate; None where it does not run, or is less exact."""
+    from triton.errors import TritonError
+
+    if program.name == LIBRARY:
+        if not _is_exact(stacked):
+            return None
+        return stated_call("library", {}, LIBRARY, transposed=transposed)
+    single = Decision(replace(decision.request, operation=OWN, kernel=""), program)
+    try:
+        return _record(stacked, transposed, single, False)
+    except (ConstrintError, SpilledError, TritonError, RuntimeError):
+        return None
+
+
+def _is_exact(stacked: StackedCall) -> bool:
+    """Whether the library keeps fp32: of batches it may multiply in tf32, where torch's setting says so."""
+    is_batch = len(stacked.shape) > 1
+    return not (is_batch and stacked.a.dtype == torch.float32 and torch.get_float32_matmul_precision() != "highest")
 
 
 def _prepare(stated: Mapping[str, Any], tensors: tuple[Tensor | None, ...]) -> Callable[..., Tensor]:

@@ -12,7 +12,7 @@ from constrint.kernels.gemv.cost import gemv_cost
 from constrint.kernels.gemv.library import GemvLibrarySpec
 from constrint.kernels.gemv.shape import WIDEST, MatrixShape
 from constrint.kernels.gemv.workload import DTYPES, OPTIONS, SIZES, GemvBase
-from constrint.model import all_of, any_of, ceildiv, divides, maximum
+from constrint.model import any_of, ceildiv, divides, maximum
 from constrint.model.constraint import CERTAIN, REDUNDANT
 from constrint.select.candidate import Config
 from constrint.select.cost import CostColumns
@@ -23,6 +23,8 @@ from constrint.select.workload import Workload
 POWER = "powers of two, as Triton's block shapes must be"
 #: Most loads of a thread before it uses the first one: more registers than that are spilled.
 MOST_LOADS = 16
+#: Bytes of shared memory of a thread, at most, where sums of a reduction change threads.
+MEETING_BYTES = 32
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 
 
@@ -49,7 +51,9 @@ class GemvSpec(GemvBase):
         yield Param("splits", SPLITS, "blocks that share the terms of a result", "up to 512, about sqrt(2) apart", "sp")
         yield Param("vector", vectors, "elements of A in one load", f"up to {WIDEST} bytes, where rows allow", "v")
         yield Param("num_warps", (4, 8, 2, 16, 1), "warps (waves) of a block", "Triton takes powers of two", "w")
-        yield Param("num_stages", (1, 2, 3, 4), "steps that are loaded ahead", "1: loads wait in registers alone", "st")
+        # Without asynchronous copies, steps that are loaded ahead wait in registers, of which more loads take as many.
+        stages = (1, 2, 3, 4) if gpu.traits.has_async_copies else (1,)
+        yield Param("num_stages", stages, "steps that are loaded ahead", "1: loads wait in registers alone", "st")
 
     def rules(self, gpu: GpuModel, workload: Workload, v: Vars) -> Iterator[Rule]:
         """Alignment of loads, work for every thread and every block, loads of a thread."""
@@ -57,7 +61,6 @@ class GemvSpec(GemvBase):
         threads = v["num_warps"] * gpu.sm.warp_size
         tile = v["tile_m"] * v["tile_n"]
         contiguous = v["tile_m"] if shape.by_columns else v["tile_n"]
-        across = v["tile_n"] if shape.by_columns else v["tile_m"]
         vector_bytes = v["vector"] * shape.element_bytes
         because = f"rows start at multiples of {shape.width} bytes, and a load may not cross its alignment"
         yield Rule(divides(vector_bytes, shape.width), "vector_aligned", because, CERTAIN)
@@ -84,10 +87,9 @@ class GemvSpec(GemvBase):
         yield Rule(segment >= wide, "whole_sectors", sectors, REDUNDANT)
         blocks = ceildiv(shape.m, v["tile_m"]) * v["splits"] * shape.batch
         yield Rule(blocks < 2**31, "grid", "blocks along a grid's first dimension", CERTAIN)
-        few = all_of(blocks >= 1, across >= 1)
-        yield Rule(any_of(v["splits"] == 1, blocks <= 64 * gpu.device.sm_count), "splits_are_few",
-                   "splits are for matrices of too few rows", REDUNDANT)  # fmt: skip
-        del few
+        few = "splits are for matrices of too few rows"
+        many = 64 * gpu.device.sm_count
+        yield Rule(any_of(v["splits"] == 1, blocks <= many), "splits_are_few", few, REDUNDANT)
 
     def use(self, gpu: GpuModel, workload: Workload, v: Vars) -> BlockUse:
         """Registers of loads and sums, and shared memory of the pipeline and of the reduction."""
@@ -98,19 +100,19 @@ class GemvSpec(GemvBase):
         sums = shape.sum_bytes // 4
         held = v["vector"] * sums if shape.by_columns else ceildiv(tile * sums, v["vector"] * threads)
         x_bytes = v["tile_n"] * shape.vector_bytes
-        # Triton's pipeline holds one step less than its depth; results of its warps meet in shared memory.
+        # Triton's pipeline holds one step less than its depth.
         pipeline = (v["num_stages"] - 1) * (tile * shape.element_bytes + x_bytes)
-        exchange = v["tile_m"] * v["num_warps"] * shape.sum_bytes + v["tile_n"] * shape.sum_bytes
-        exchange = exchange if shape.by_columns else v["tile_m"] * v["num_warps"] * shape.sum_bytes
+        # Layouts of a reduction meet in shared memory: compiled for sm_90a and gfx942, up to 32 bytes of a thread.
+        meeting = (v["tile_m"] * v["num_warps"] + (v["tile_n"] if shape.by_columns else 0)) * shape.sum_bytes
         registers = 30 + loaded + held + v["vector"] * sums
-        return BlockUse(v["num_warps"], registers, smem_bytes=maximum(pipeline, 0) + exchange)
+        return BlockUse(v["num_warps"], registers, smem_bytes=pipeline + maximum(meeting, MEETING_BYTES * threads))
 
     def cost(self, gpu: GpuModel, workload: Workload, columns: Columns, blocks_per_sm: NDArray[Any]) -> CostColumns:
         """See `cost.py`."""
         return gemv_cost(gpu, MatrixShape.of(workload), columns, blocks_per_sm)
 
     def assumptions(self, gpu: GpuModel, workload: Workload) -> tuple[str, ...]:
-        """What the model does not see."""
+        """Effects that the model leaves out."""
         return ("the matrix is read once and comes from DRAM; x stays in the L2",)
 
     # Launch and check. Needs torch.

@@ -27,7 +27,7 @@ USUAL = ((4096, 4096, 0), (4096, 4096, 1), (16384, 16384, 0), (8192, 28672, 0), 
 
 
 class GemvBase(KernelSpec):
-    """What all implementations share."""
+    """Sizes, options and reference of all implementations."""
 
     operation = "gemv"
     sizes = SIZES

@@ -1,4 +1,4 @@
-"""What both kernels for sweeps share: sizes, inputs, the reference. No torch."""
+"""Sizes, inputs and reference of sweeps, which both kernels share. No torch."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from constrint.hwmodels import GpuModel
 from constrint.kernels.jacobi.sizes import DTYPES, OPTIONS, SIZES, Grid
-from constrint.kernels.jacobi.star import Star, poisson, star_of
+from constrint.kernels.jacobi.star import StarStencil, poisson, star_of
 from constrint.select.spec import KernelSpec
 from constrint.select.workload import Workload
 
@@ -23,7 +23,7 @@ class SweepBase(KernelSpec):
     options = OPTIONS
     dtypes = DTYPES
 
-    def star(self, grid: Grid) -> Star:
+    def star(self, grid: Grid) -> StarStencil:
         """The star of a workload: Poisson's, or one with all offsets of a radius, whose factors sum to less than 1."""
         axes = 3 if grid.is_3d else 2
         if grid.radius == 1:
@@ -66,16 +66,9 @@ class SweepBase(KernelSpec):
 
     def inputs(self, gpu: GpuModel, workload: Workload, *, device: Any = "meta", seed: int = 0) -> dict[str, Any]:
         """u and f, (batch, NY, NX) or (batch, NZ, NY, NX), normally distributed."""
-        import torch
+        from constrint.kernels.jacobi.operands import random_grids
 
-        from constrint.kernels.jacobi.launch import DTYPE_NAMES
-
-        grid = Grid.of(workload)
-        dtype = next(of_torch for of_torch, name in DTYPE_NAMES.items() if name == workload.dtype)
-        shape = (grid.batch, *((grid.slow, grid.ny) if grid.is_3d else (grid.slow,)), grid.nx)
-        is_meta = torch.device(device).type == "meta"
-        draw = None if is_meta else torch.Generator(device).manual_seed(seed)
-        return {name: torch.randn(shape, device=device, generator=draw).to(dtype) for name in ("u", "f")}
+        return random_grids(Grid.of(workload), device=device, seed=seed)
 
     def outputs(self, gpu: GpuModel, workload: Workload, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """u after all steps, empty."""

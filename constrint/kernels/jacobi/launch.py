@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,7 +14,7 @@ from constrint.errors import UsageError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.jacobi.shape import MOST_VALUES, SweepTile
 from constrint.kernels.jacobi.source_text import coefficients_of, source_of
-from constrint.kernels.jacobi.star import Star
+from constrint.kernels.jacobi.star import StarStencil
 from constrint.kernels.launch.cuda.source_spec import CudaLaunch
 from constrint.kernels.launch.plan.scratch import TORCH_SCRATCH, Scratch
 
@@ -37,12 +38,12 @@ class SweepCall:
     u: Tensor
     f: Tensor | None
     out: Tensor
-    star: Star
+    star: StarStencil
     steps: int
     scratch: Scratch = TORCH_SCRATCH
 
 
-def widths_of(star: Star) -> tuple[int, int, int]:
+def widths_of(star: StarStencil) -> tuple[int, int, int]:
     """Widths of the border along the streaming axis, y and x; 0 for the missing axis of two."""
     slow, *middle, fast = star.widths
     return slow, (middle or [0])[0], fast
@@ -56,7 +57,7 @@ def steps_of_launches(steps: int, most: int) -> list[int]:
 
 
 def grids_in_turn(call: SweepCall, launches: int) -> list[tuple[Tensor, Tensor]]:
-    """What each launch reads and writes: the result and a second grid in turn, so that the last one writes the result."""
+    """Grids that each launch reads and writes: the result and a second one in turn; the last one writes the result."""
     if launches == 1:
         return [(call.u, call.out)]
     second = call.scratch.empty(call.u.shape, call.u.dtype, call.u.device)
@@ -87,13 +88,13 @@ def _check(tile: SweepTile) -> None:
         raise UsageError(f"jacobi.cuda: the halo leaves no useful part of a tile of {tile.width} x {tile.height}.")
     if tile.widths[2] > tile.vector or (tile.is_3d and tile.widths[1] > tile.rows) or tile.values > MOST_VALUES:
         raise UsageError(
-            f"jacobi.cuda: a thread has at least as many elements along an axis as the star's offsets reach, and at most "
-            f"{MOST_VALUES}, got {tile.vector} x {tile.rows}."
+            "jacobi.cuda: a thread has at least as many elements along an axis as the star's offsets reach, and "
+            f"at most {MOST_VALUES}, got {tile.vector} x {tile.rows}."
         )
 
 
 def _launch(
-    gpu: GpuModel, call: SweepCall, tile: SweepTile, chunks: int, grid: tuple[Tensor, Tensor], coefficients: np.void
+    gpu: GpuModel, call: SweepCall, tile: SweepTile, chunks: int, grid: tuple[Tensor, Tensor], coefficients: Any
 ) -> CudaLaunch:
     given, out = grid
     shape = tuple(call.u.shape)
@@ -124,6 +125,6 @@ def _launch(
     )
 
 
-def _without_factors(star: Star) -> Star:
+def _without_factors(star: StarStencil) -> StarStencil:
     """The star by which sources are looked up: factors are arguments of the kernel."""
-    return Star(tuple((offset, 1.0) for offset, _ in star.terms), 1.0)
+    return StarStencil(tuple((offset, 1.0) for offset, _ in star.terms), 1.0)

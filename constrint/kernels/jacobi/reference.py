@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from constrint.kernels.jacobi.star import Star
+from constrint.kernels.jacobi.star import StarStencil
 
 #: Types of 16 bits, which are computed in fp32.
 NARROW = (torch.float16, torch.bfloat16)
@@ -26,7 +26,7 @@ def has_inside(tensor: Tensor, widths: tuple[int, ...]) -> bool:
     return bool(tensor.numel()) and all(size > 2 * width for size, width in zip(shape, widths, strict=True))
 
 
-def sweeps_reference(u: Tensor, f: Tensor | None, star: Star, steps: int) -> Tensor:
+def sweeps_reference(u: Tensor, f: Tensor | None, star: StarStencil, steps: int) -> Tensor:
     """u after some sweeps: points of the border keep their values, all others become the star's sum.
 
     Args:

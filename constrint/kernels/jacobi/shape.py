@@ -66,8 +66,18 @@ class SweepTile:
         v: Mapping[str, Any], dtype: str, widths: tuple[int, int, int], *, is_3d: bool, has_f: bool = True
     ) -> SweepTile:
         """Derive the tile from a configuration's parameters."""
-        names = ("steps_per_launch", "vector", "rows", "lanes", "groups", "depth")
-        return SweepTile(*(v[name] for name in names), dtype, widths, is_3d, has_f)
+        return SweepTile(
+            steps=v["steps_per_launch"],
+            vector=v["vector"],
+            rows=v["rows"],
+            lanes=v["lanes"],
+            groups=v["groups"],
+            depth=v["depth"],
+            dtype=dtype,
+            widths=widths,
+            is_3d=is_3d,
+            has_f=has_f,
+        )
 
     @property
     def lag(self) -> int:

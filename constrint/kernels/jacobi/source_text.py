@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from constrint.kernels.jacobi.shape import SweepTile
-from constrint.kernels.jacobi.star import PLACES, Star
+from constrint.kernels.jacobi.star import PLACES, StarStencil
 from constrint.kernels.launch.cuda.nvrtc import CudaSource
 
 FOLDER = Path(__file__).with_name("source")
@@ -16,7 +17,7 @@ FOLDER = Path(__file__).with_name("source")
 KINDS = {"fp32": 0, "fp64": 1, "fp16": 2, "bf16": 3}
 
 
-def mask_of(star: Star, axis: int | None) -> int:
+def mask_of(star: StarStencil, axis: int | None) -> int:
     """Which offsets along an axis a star has, as bits in the order of `PLACES`; 0 without the axis."""
     if axis is None:
         return 0
@@ -24,7 +25,7 @@ def mask_of(star: Star, axis: int | None) -> int:
     return sum(1 << place for place, offset in enumerate(PLACES) if offset in along)
 
 
-def macros_of(tile: SweepTile, star: Star, *, aligned: bool) -> dict[str, int]:
+def macros_of(tile: SweepTile, star: StarStencil, *, aligned: bool) -> dict[str, int]:
     """The macros of a launch of a tile."""
     masks = mask_of(star, 0), mask_of(star, 1 if tile.is_3d else None), mask_of(star, star.axes - 1)
     return {
@@ -46,7 +47,7 @@ def macros_of(tile: SweepTile, star: Star, *, aligned: bool) -> dict[str, int]:
 
 
 @lru_cache(maxsize=1024)
-def source_of(tile: SweepTile, star_key: Star, aligned: bool) -> CudaSource:
+def source_of(tile: SweepTile, star_key: StarStencil, aligned: bool) -> CudaSource:
     """The source of a launch; stars that differ in factors alone have equal macros, and one binary."""
     return CudaSource(
         text=_text(),
@@ -64,10 +65,11 @@ def _text() -> str:
     return (FOLDER / "kernel.cu").read_text(encoding="utf-8")
 
 
-def coefficients_of(star: Star, dtype: str) -> np.void:
+def coefficients_of(star: StarStencil, dtype: str) -> Any:
     """A star's factors as the source's `Coefficients`."""
     empty: dict[int, float] = {}
     middle = star.along(1) if star.axes == 3 else empty
     numbers = [by.get(offset, 0.0) for by in (star.along(0), middle, star.along(star.axes - 1)) for offset in PLACES]
     numbers += [star.centre or 0.0, star.right_side]
-    return np.void(np.array(numbers, np.float64 if dtype == "fp64" else np.float32).tobytes())
+    packed: Any = np.void(np.array(numbers, np.float64 if dtype == "fp64" else np.float32).tobytes())
+    return packed

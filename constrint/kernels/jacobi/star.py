@@ -1,11 +1,13 @@
-"""Stars: constant factors of a point's neighbours along the axes of a grid, and the factor of the right side. No torch."""
+"""Stars: constant factors of a point's neighbours along the axes of a grid, and that of the right side. No torch."""
 
 from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Mapping
+from ast import literal_eval
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from constrint.errors import UnknownNameError, UsageError
@@ -17,11 +19,14 @@ RIGHT_SIDE = "f"
 #: Offsets of an axis in the order in which bits of a mask and coefficients of `source/kernel.cu` stand for them.
 PLACES = (-1, -2, -3, -4, 1, 2, 3, 4)
 
+#: Stars that are found by their texts, at most.
+CAPACITY = 4096
+
 Offset = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Star:
+class StarStencil:
     """A star stencil: u'(p) = sum over offsets o of factor(o) * u(p + o), plus `right_side` * f(p).
 
     Args:
@@ -38,13 +43,52 @@ class Star:
         """Axes of the grid."""
         return len(self.terms[0][0])
 
+    @cached_property
+    def text(self) -> str:
+        """The star as a text, by which `of_text` finds it."""
+        text = repr((self.terms, self.right_side))
+        if len(_OF_TEXT) >= CAPACITY:
+            _OF_TEXT.clear()
+        _OF_TEXT[text] = self
+        return text
+
+    @staticmethod
+    def of_text(text: str) -> StarStencil:
+        """The star of a text."""
+        star = _OF_TEXT.get(text)
+        return star if star is not None else StarStencil(*literal_eval(text))
+
+    @cached_property
+    def shape_text(self) -> str:
+        """The offsets as a text: what a kernel in CUDA C++ is compiled for."""
+        return repr([offset for offset, _ in self.terms])
+
+    @property
+    def plain(self) -> tuple[int, list[int], list[float], float]:
+        """Axes, offsets one after the other, factors, and the factor of the right side: arguments of an operator."""
+        offsets = [step for offset, _ in self.terms for step in offset]
+        return self.axes, offsets, [factor for _, factor in self.terms], self.right_side
+
+    @staticmethod
+    def of_plain(axes: int, offsets: Sequence[int], factors: Sequence[float], right_side: float) -> StarStencil:
+        """The star of `plain`."""
+        every = (tuple(offsets[axes * i : axes * (i + 1)]) for i in range(len(factors)))
+        return StarStencil(tuple(zip(every, factors, strict=True)), right_side)
+
+    @cached_property
+    def flat(self) -> StarStencil:
+        """The star of two axes, where it has three and no offset along the slowest one, which is a batch then."""
+        if self.axes == 2 or self.widths[0]:
+            return self
+        return StarStencil(tuple((offset[1:], factor) for offset, factor in self.terms), self.right_side)
+
     @property
     def widths(self) -> tuple[int, ...]:
         """Width of the border along each axis, on both sides: the largest offset along it."""
         return tuple(max(abs(offset[axis]) for offset, _ in self.terms) for axis in range(self.axes))
 
     @property
-    def mirrored(self) -> Star:
+    def mirrored(self) -> StarStencil:
         """The star with opposite offsets: the transpose inside the border."""
         return _ordered({tuple(-step for step in offset): factor for offset, factor in self.terms}, self.right_side)
 
@@ -58,7 +102,10 @@ class Star:
         return next((factor for offset, factor in self.terms if not any(offset)), None)
 
 
-def _ordered(factors: Mapping[Offset, float], right_side: float) -> Star:
+_OF_TEXT: dict[str, StarStencil] = {}
+
+
+def _ordered(factors: Mapping[Offset, float], right_side: float) -> StarStencil:
     """The star in the order of `source/kernel.cu`: rows before, the centre, along x, along y, rows behind."""
 
     def rank(offset: Offset) -> tuple[int, ...]:
@@ -70,11 +117,11 @@ def _ordered(factors: Mapping[Offset, float], right_side: float) -> Star:
         return (2, fast) if fast else (3, offset[1])
 
     terms = tuple((offset, factors[offset]) for offset in sorted(factors, key=rank))
-    return Star(terms, right_side)
+    return StarStencil(terms, right_side)
 
 
-def poisson(axes: int) -> Star:
-    """The sweep of Jacobi's method for -laplace(u) = f on a grid of unit spacing: the mean of neighbours, and f's share.
+def poisson(axes: int) -> StarStencil:
+    """The sweep of Jacobi's method for -laplace(u) = f on a grid of unit spacing: a mean of neighbours and of f.
 
     Args:
         axes: 2 (five points) or 3 (seven points).
@@ -88,7 +135,7 @@ def poisson(axes: int) -> Star:
 NAMED = {"5-point": poisson(2), "7-point": poisson(3)}
 
 
-def star_of(stencil: Any, axes: int) -> Star:
+def star_of(stencil: Any, axes: int) -> StarStencil:
     """The star that a caller names.
 
     Args:
@@ -103,11 +150,11 @@ def star_of(stencil: Any, axes: int) -> Star:
     if stencil is None:
         if axes not in (2, 3):
             raise UsageError(
-                f"jacobi: without a stencil u has two or three axes, got {axes}; name the stencil for a batch of grids, "
+                f"jacobi: without a stencil u has two or three axes, got {axes}; name it for a batch of grids, "
                 'stencil="5-point" or "7-point".'
             )
         return poisson(axes)
-    if isinstance(stencil, Star):
+    if isinstance(stencil, StarStencil):
         return stencil
     if isinstance(stencil, str):
         if stencil not in NAMED:

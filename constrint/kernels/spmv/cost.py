@@ -240,3 +240,8 @@ def copied_bytes(shape: SparseShape, kernel: str, panels: int = 1) -> int:
     if kernel == "panels":
         return shape.entries * (shape.element + 2) + INDEX_BYTES * panels * shape.rows
     return shape.entries * (shape.element + INDEX_BYTES) if kernel == "ell" else 0
+
+
+def hash_s(gpu: GpuModel, shape: SparseShape) -> float:
+    """Seconds to compare the matrix's values with those that were copied: one read of them, and two launches."""
+    return shape.entries * shape.element / dram_bytes_per_s(gpu, DRAM_SHARE) + 2 * NEXT_LAUNCH_S

@@ -1,4 +1,4 @@
-"""What is made of a sparse matrix once: tiles of equal work, panels of columns, sliced ELL. Needs torch.
+"""Arrays that are made of a sparse matrix once: tiles of equal work, panels of columns, sliced ELL. Needs torch.
 
 All of it is computed on the matrix's device; numbers that a launch needs on the host are read together.
 """
@@ -103,8 +103,8 @@ def tiles_of(crow: Tensor, size: int, panel_rows: int | None = None) -> Tiles:
     long_rows = torch.stack([longs, firsts, lasts, torch.zeros_like(longs)], 1)
     most = torch.stack([(entry_end - entry // VECTOR * VECTOR).amax(), whole.amax()]).tolist()
     firsts = torch.cat([item[:-1:panel_rows] // size, torch.full_like(tile[:1], number)])
-    narrow = (each.to(torch.int32).contiguous() for each in (tiles, segments, long_rows, firsts))
-    return Tiles(*narrow, most_entries=int(most[0]), most_rows=int(most[1]))
+    arrays = [each.to(torch.int32).contiguous() for each in (tiles, segments, long_rows, firsts)]
+    return Tiles(arrays[0], arrays[1], arrays[2], arrays[3], int(most[0]), int(most[1]))
 
 
 @dataclass(frozen=True)

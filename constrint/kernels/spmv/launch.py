@@ -20,6 +20,7 @@ from constrint.select.candidate import CompiledKernel
 
 DTYPE_NAMES = {torch.float64: "fp64", torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
 SUM_DTYPES = {"fp64": torch.float64, "fp32": torch.float32, "bf16": torch.float32, "fp16": torch.float32}
+DTYPES = {name: dtype for dtype, name in DTYPE_NAMES.items()}
 #: Threads of a block of the kernels that add partial sums.
 LONG_THREADS, PANEL_THREADS = 128, 256
 #: Capacities of shared memory are multiples of this many elements, so that similar matrices share plans.
@@ -67,6 +68,17 @@ def shared_bytes(dtype: str, threads: int, tile: int, products: int, offsets: in
     return -(-(products * element + fixed + offsets * 4) // 16) * 16
 
 
+def staged_bytes(dtype: str, threads: int, tile: int, products: int, offsets: int, stages: int) -> int:
+    """Bytes of shared memory of a block that copies tiles ahead, as in the source."""
+    stage = products * (4 + DTYPES[dtype].itemsize) + offsets * 4
+    return stages * stage + shared_bytes(dtype, threads, tile, 0, 0)
+
+
+def batch_of(mean: float, steps: int) -> int:
+    """Entries of a row that a thread loads x for at once: a power of two that most rows fill."""
+    return next((batch for batch in (2, 4) if mean <= batch), 8 if steps >= 8 else 4)
+
+
 def _sum(dtype: str, value: float) -> Any:
     return np.float64(value) if dtype == "fp64" else np.float32(value)
 
@@ -83,9 +95,11 @@ def merge_launches(
     dtype, device = DTYPE_NAMES[call.values.dtype], call.values.device
     threads, tile = config["num_warps"] * 32, config["num_warps"] * 32 * config["items"]
     is_long = tiles.num_long > 0
-    products, offsets = capacity(tiles.most_entries), capacity(tiles.most_rows + 1)
+    products, offsets = capacity(tiles.most_entries + VECTOR), capacity(tiles.most_rows + 1)
     parts = scratch.empty((2 * tiles.number,), SUM_DTYPES[dtype], device) if is_long else None
     options: dict[str, Any] = {"is_long": is_long, "has_source": call.source is not None}
+    options |= {"by_rows": bool(config["by_rows"]), "stages": config["num_stages"], "steps": config["steps"]}
+    options |= {"batch": batch_of(call.values.numel() / max(1, call.y.numel()), config["steps"])}
     options |= {"resident": config["resident"], "vector": _aligned(call.columns, call.values)}
     factors = _sum(dtype, call.alpha), _sum(dtype, call.beta)
     numbers = [call.values.numel(), tiles.number, products, offsets, 0, call.x.numel()]
@@ -94,10 +108,10 @@ def merge_launches(
     main = CudaLaunch(
         gpu=gpu,
         source=source_of(dtype, threads, tile, **options),
-        grid=(tiles.number,),
+        grid=(min(tiles.number, gpu.device.sm_count * config["resident"]),),
         block=(threads,),
         arguments=(*operands, tiles.tiles, segments, None, parts, None, *factors, *map(np.int32, numbers)),
-        smem_bytes=shared_bytes(dtype, threads, tile, products, offsets),
+        smem_bytes=staged_bytes(dtype, threads, tile, products, offsets, config["num_stages"]),
     )
     if not is_long:
         return [main]
@@ -163,9 +177,7 @@ def panel_launches(
     return [main, *([_long(gpu, dtype, tiles, parts, call, sums, ends)] if is_long else []), last]
 
 
-def vector_launch(
-    call: SpmvCall, config: Mapping[str, int], x: Tensor | None = None, y: Tensor | None = None
-) -> Any:
+def vector_launch(call: SpmvCall, config: Mapping[str, int], x: Tensor | None = None, y: Tensor | None = None) -> Any:
     """The launch of groups of threads in Triton; x and y may have a second axis."""
     from constrint.kernels.launch.triton import TritonLaunch
     from constrint.kernels.spmv.kernel import SUMS, spmv_vector
@@ -175,13 +187,13 @@ def vector_launch(
     width = x.shape[1] if x.dim() == 2 else 1
     columns = 1 << (width - 1).bit_length()
     second = [each.stride(1) if each is not None and each.dim() == 2 else 0 for each in (x, y, source)]
-    arguments = {"crow": call.crow, "column_of": call.columns, "values": call.values, "x": x, "y": y}
+    arguments: dict[str, Any] = {"crow": call.crow, "column_of": call.columns, "values": call.values, "x": x, "y": y}
     arguments |= {"source": source, "alpha": float(call.alpha), "beta": float(call.beta), "rows": y.shape[0]}
     arguments |= {"x_row": x.stride(0), "x_column": second[0], "y_row": y.stride(0), "y_column": second[1]}
     arguments |= {"source_row": 0 if source is None else source.stride(0), "source_column": second[2]}
-    arguments |= {"ROWS": config["rows_per_block"], "LANES": config["threads_per_row"]}
-    arguments |= {"COLUMNS": columns, "WIDTH": width, "HAS_SOURCE": source is not None}
-    arguments |= {"SUM": SUMS[DTYPE_NAMES[call.values.dtype]]}
+    arguments |= {"rows_per_block": config["rows_per_block"], "threads_per_row": config["threads_per_row"]}
+    arguments |= {"padded_width": columns, "width": width, "has_source": source is not None}
+    arguments |= {"sum_type": SUMS[DTYPE_NAMES[call.values.dtype]]}
     grid = (-(-y.shape[0] // config["rows_per_block"]),)
     return TritonLaunch(spmv_vector, grid, arguments, {"num_warps": config["num_warps"]})
 
@@ -192,16 +204,57 @@ def ell_launch(call: SpmvCall, ell: Ell, config: Mapping[str, int]) -> Any:
     from constrint.kernels.spmv.kernel import SUMS, spmv_ell
 
     is_sorted = ell.row_of.numel() > 0
-    arguments = {"slices": ell.slices, "column_of": ell.columns, "values": ell.values}
+    arguments: dict[str, Any] = {"slices": ell.slices, "column_of": ell.columns, "values": ell.values}
     arguments |= {"row_of": ell.row_of if is_sorted else None, "x": call.x, "y": call.y, "source": call.source}
     arguments |= {"alpha": float(call.alpha), "beta": float(call.beta), "rows": call.y.shape[0]}
-    arguments |= {"HEIGHT": ell.height, "UNROLL": config["unroll"], "IS_SORTED": is_sorted}
-    arguments |= {"HAS_SOURCE": call.source is not None, "SUM": SUMS[DTYPE_NAMES[call.values.dtype]]}
+    arguments |= {"slice_height": ell.height, "unroll": config["unroll"], "is_sorted": is_sorted}
+    arguments |= {"has_source": call.source is not None, "sum_type": SUMS[DTYPE_NAMES[call.values.dtype]]}
     return TritonLaunch(spmv_ell, (ell.slices.shape[0] - 1,), arguments, {"num_warps": config["num_warps"]})
 
 
+#: Programs that hash values, words of each at a time, and rows and lanes of those that compute all rows again.
+HASH_PROGRAMS, HASH_BLOCK, HASH_WARPS = 1024, 2048, 8
+AGAIN_ROWS, AGAIN_LANES = 16, 16
+
+
+def hash_launch(values: Tensor, hashes: Tensor) -> Any:
+    """The launch that hashes values into (HASH_PROGRAMS,) int64 shares."""
+    from constrint.kernels.launch.triton import TritonLaunch
+    from constrint.kernels.spmv.kernel import WORDS, spmv_hash
+
+    arguments: dict[str, Any] = {"values": values, "hashes": hashes, "num_values": values.numel()}
+    arguments |= {"programs": HASH_PROGRAMS, "block": HASH_BLOCK, "word_type": WORDS[values.element_size()]}
+    return TritonLaunch(spmv_hash, (HASH_PROGRAMS,), arguments, {"num_warps": HASH_WARPS})
+
+
+def stale_launch(call: SpmvCall, hashes: Tensor, expected: Tensor, flag: Tensor) -> Any:
+    """The launch that computes all rows from the matrix where its values are not those that were copied.
+
+    Args:
+        call: The product, with the matrix itself.
+        hashes: Hash of the values as they are.
+        expected: Hash of the values that were copied.
+        flag: (1,) int32, which becomes 1 where they differ.
+    """
+    from constrint.kernels.launch.triton import TritonLaunch
+    from constrint.kernels.spmv.kernel import SUMS, spmv_stale
+
+    arguments: dict[str, Any] = {
+        "hashes": hashes,
+        "expected": expected,
+        "flag": flag,
+        "crow": call.crow,
+        "column_of": call.columns,
+    }
+    arguments |= {"values": call.values, "x": call.x, "y": call.y, "source": call.source}
+    arguments |= {"alpha": float(call.alpha), "beta": float(call.beta), "rows": call.y.shape[0]}
+    arguments |= {"programs": HASH_PROGRAMS, "rows_per_block": AGAIN_ROWS, "threads_per_row": AGAIN_LANES}
+    arguments |= {"has_source": call.source is not None, "sum_type": SUMS[DTYPE_NAMES[call.values.dtype]]}
+    return TritonLaunch(spmv_stale, (HASH_PROGRAMS,), arguments, {"num_warps": 4})
+
+
 @dataclass(frozen=True)
-class LibraryLaunch:
+class SparseLibraryLaunch:
     """One call of torch's own operator."""
 
     call: SpmvCall
@@ -222,9 +275,9 @@ class LibraryLaunch:
         raise UnsupportedError("spmv.library: what it launches is the library's secret; there is nothing to compile.")
 
 
-def library_launch(call: SpmvCall) -> LibraryLaunch:
+def library_launch(call: SpmvCall) -> SparseLibraryLaunch:
     """The launch of torch's own operator."""
-    return LibraryLaunch(call)
+    return SparseLibraryLaunch(call)
 
 
 def library_product(matrix: Tensor, x: Tensor, source: Tensor | None, alpha: float, beta: float) -> Tensor:

@@ -28,6 +28,10 @@ def source_of(
     is_long: bool = False,
     has_source: bool = False,
     is_panels: bool = False,
+    by_rows: bool = False,
+    stages: int = 2,
+    batch: int = 8,
+    steps: int = 8,
 ) -> CudaSource:
     """The source of one kernel.
 
@@ -43,10 +47,15 @@ def source_of(
         is_long: Whether rows are shared by tiles.
         has_source: Whether beta * source is added.
         is_panels: Whether entries are sorted by panel of columns.
+        by_rows: Whether x is read as rows need it; else products are made in the order of the entries.
+        stages: Tiles in shared memory.
+        batch: Entries of a row that a thread loads x for before it adds them.
+        steps: Entries of a row for each thread of its group, about.
     """
     macros = {"KERNEL": FUNCTIONS.index(function), "VALUE": DTYPES.index(dtype), "THREADS": threads, "TILE": tile}
     macros |= {"RESIDENT": resident, "UNROLL": unroll, "VECTOR": vector, "TEAMS": teams, "LONG": int(is_long)}
-    macros |= {"HAS_SOURCE": int(has_source), "PANELS": int(is_panels)}
+    macros |= {"HAS_SOURCE": int(has_source), "PANELS": int(is_panels), "BY_ROWS": int(by_rows)}
+    macros |= {"STAGES": stages, "BATCH": batch, "STEPS": steps}
     return CudaSource(_text(), function, macros, ("-std=c++17",), (FOLDER,), "spmv.cu", is_settled=True)
 
 

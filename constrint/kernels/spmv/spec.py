@@ -1,4 +1,4 @@
-"""The parameter spaces of products with a sparse matrix: groups of threads, tiles of work, panels, sliced ELL. No torch.
+"""The parameter spaces of products with a sparse matrix: groups of threads, tiles, panels, sliced ELL. No torch.
 
 A matrix is known by rows, columns and entries, and by options: the longest row, the spread of the lengths of rows, how
 scattered columns are, and the columns of x.
@@ -50,8 +50,10 @@ OPTIONS = (
 )
 #: Columns that 16 bits count.
 MOST_LOCAL = 1 << 16
-#: Bytes of shared memory of a tile beside products and offsets, at most.
-FIXED_BYTES = 4096
+#: Bytes of shared memory of a block beside tiles, and the step of the numbers of entries and offsets that it holds.
+FIXED_BYTES, CAPACITY_STEP = 2048, 256
+#: Spread of lengths, as a share of the mean, below which all tiles have about as many rows.
+EVEN = 0.2
 #: Registers of a thread of the kernels in CUDA C++ below which they spill, by bytes of a value.
 LEAST_REGISTERS = {8: 48, 4: 40, 2: 32}
 #: (rows, columns, entries, longest, spread, scattered) of workloads that are tuned by default: the 5-point Laplacian
@@ -64,7 +66,7 @@ USUAL = (
 
 
 class SpmvSpec(KernelSpec):
-    """What all implementations share: sizes, traffic, inputs and the reference."""
+    """The base of all implementations: sizes, traffic, inputs and the reference."""
 
     operation = "spmv"
     sizes = SIZES
@@ -90,8 +92,10 @@ class SpmvSpec(KernelSpec):
         lines = cost_assumptions(gpu, workload.dtype, has_matrix_units=False)
         shape = SparseShape.of(workload)
         if self.copies:
-            cost = f"{self.full_name} reads a copy of the matrix, made once in about {build_s(gpu, shape, self.name):.1g} s"
-            lines.append(f"{cost}, of {copied_bytes(shape, self.name) / 1e6:,.0f} MB")
+            seconds, size = build_s(gpu, shape, self.name), copied_bytes(shape, self.name) / 1e6
+            lines.append(
+                f"{self.full_name} reads a copy of the matrix: {size:,.0f} MB, made once in about {seconds:.1g} s"
+            )
         return (*lines, "indices of 32 bits: those of 64 bits are copied to 32 once")
 
     def usual_workloads(self, gpu: GpuModel) -> Iterable[Workload]:
@@ -305,14 +309,24 @@ class MergeSpec(CudaSpmvSpec):
     """Tiles of equal numbers of entries and rows, from CSR as it is; long rows are shared and added in order."""
 
     name = "merge"
-    summary = "y = A @ x by tiles of equal work from CSR, products in shared memory, CUDA C++"
-    actions: ClassVar[Mapping[str, tuple[str, ...]]] = {"tile": ("items", "num_warps"), "occupy": ("resident",)}
+    summary = "y = A @ x by tiles of equal work from CSR, copied to shared memory ahead, CUDA C++"
+    actions: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "tile": ("items", "num_warps"),
+        "pipeline": ("num_stages", "resident"),
+        "order": ("by_rows", "steps"),
+    }
 
     def params(self, gpu: GpuModel, workload: Workload) -> Iterable[Param]:
         """The tile, and the blocks that the compiler leaves registers for."""
         yield from self.tile_params()
         blocks = "what resides on an SM is told to the compiler, which leaves threads so many registers"
         yield Param("resident", (4, 5, 6, 3, 2, 8, 10, 12, 16), "blocks that an SM is to hold", blocks, "res")
+        yield Param("num_stages", (2, 3), "tiles in shared memory", "one is at work, others are copied", "st")
+        both = "rows take x as they need it, or products are made in the order of entries"
+        yield Param("by_rows", (1, 0), "1: threads read x by rows", both, "rows")
+        yield Param(
+            "steps", (8, 4), "entries that a thread of a row adds, about", "more threads for longer rows", "steps"
+        )
 
     def rules(self, gpu: GpuModel, workload: Workload, v: Vars) -> Iterator[Rule]:
         """Registers for what a thread loads at a time, and blocks that are worth their registers."""
@@ -320,16 +334,21 @@ class MergeSpec(CudaSpmvSpec):
         least = LEAST_REGISTERS[ELEMENT_BYTES[workload.dtype]]
         spills = f"with fewer than {least} registers a thread spills what it loads at a time"
         yield Rule(v["resident"] * threads * least <= registers_of(gpu), "registers_of_loads", spills, CERTAIN)
-        yield Rule(v["resident"] * threads <= gpu.sm.max_threads_per_sm, "threads_of_sm", "an SM holds no more", CERTAIN)
-        few = "fewer threads than half an SM's leave memory idle"
-        yield Rule(2 * v["resident"] * threads >= gpu.sm.max_threads_per_sm, "busy_sm", few, REDUNDANT)
+        yield Rule(
+            v["resident"] * threads <= gpu.sm.max_threads_per_sm, "threads_of_sm", "an SM holds no more", CERTAIN
+        )
+        few = "fewer threads than a quarter of an SM's leave memory idle"
+        yield Rule(4 * v["resident"] * threads >= gpu.sm.max_threads_per_sm, "busy_sm", few, REDUNDANT)
         smem = gpu.sm.smem_bytes_per_sm - gpu.sm.max_smem_bytes_per_block // 8
         room = "the L1 that x is read through keeps an eighth of what shared memory may take"
         yield Rule(v["resident"] * self._smem(workload, v) <= smem, "l1_for_x", room, CERTAIN)
 
     def _smem(self, workload: Workload, v: Vars) -> Any:
         shape = SparseShape.of(workload)
-        return self.tile_bytes(workload, v, shape.longest, shape.mean)
+        tile = v["num_warps"] * 32 * v["items"]
+        entries = tile + minimum(const(shape.longest), tile) + 2 * CAPACITY_STEP
+        offsets = tile // max(1, int(1 + shape.mean * (0.9 if shape.spread < EVEN else 0.5))) + CAPACITY_STEP
+        return v["num_stages"] * (entries * (4 + shape.element) + 4 * offsets) + FIXED_BYTES
 
     def use(self, gpu: GpuModel, workload: Workload, v: Vars) -> BlockUse:
         """Registers by the blocks that are to reside, shared memory by the tile."""
@@ -348,7 +367,10 @@ class PanelSpec(CudaSpmvSpec):
     name = "panels"
     summary = "y = A @ x by panels of columns with x in shared memory, sorted once from CSR, CUDA C++"
     copies = True
-    actions: ClassVar[Mapping[str, tuple[str, ...]]] = {"tile": ("items", "num_warps", "panel_kib"), "teams": ("teams",)}
+    actions: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "tile": ("items", "num_warps", "panel_kib"),
+        "teams": ("teams",),
+    }
 
     def params(self, gpu: GpuModel, workload: Workload) -> Iterable[Param]:
         """The panel, the tile, and the groups of threads that share a panel."""
@@ -382,7 +404,7 @@ class PanelSpec(CudaSpmvSpec):
         return panel_cost(gpu, SparseShape.of(workload), columns, blocks_per_sm)
 
 
-class LibrarySpec(SpmvSpec):
+class SparseLibrarySpec(SpmvSpec):
     """The product by the operator of torch, which is cuSPARSE's on NVIDIA's GPUs."""
 
     name = "library"
@@ -423,4 +445,4 @@ class LibrarySpec(SpmvSpec):
 #: Targets of GPUs on which the library was measured.
 MEASURED = "sm_90"
 
-SPECS = (MergeSpec(), PanelSpec(), EllSpec(), VectorSpec(), LibrarySpec())
+SPECS = (MergeSpec(), PanelSpec(), EllSpec(), VectorSpec(), SparseLibrarySpec())

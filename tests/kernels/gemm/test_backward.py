@@ -198,3 +198,19 @@ def test_a_plain_product_s_gradients_can_be_differentiated_again(has_bias: bool)
 
     assert torch.autograd.gradcheck(call, tensors)
     assert torch.autograd.gradgradcheck(call, tensors)
+
+
+def test_a_trial_ends_with_nothing_slower_than_the_librarys_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of all pairs of candidates those of the library's first algorithms are the standard."""
+
+    def candidates(*_: Any) -> list[Any]:
+        scratch = NotedScratch()
+        ours = plans._Part([], scratch, None, "ours", 1.0, False)
+        return [ours, plans._Part([], scratch, None, "library", 2.0, True), ours._replace(label="other")]
+
+    monkeypatch.setattr(plans, "_candidates", candidates)
+    gradient, a, b = torch.empty(40, 48), torch.empty(40, 64), torch.empty(64, 48)
+    made = plans._plan_of_backward((gradient, a, b, None), (1.0, None, True, True, None, False, False, "auto"))
+    assert made.rivals is not None
+    assert len(made.rivals.labels) == 9
+    assert [made.rivals.labels[place] for place in made.rivals.standards] == ["library, library"]

@@ -57,3 +57,12 @@ def test_infinities_and_nan_are_where_torch_has_them() -> None:
     out, expected = matmul(a, b, kernel="fp32"), a @ b
     assert torch.equal(out.isnan(), expected.isnan())
     assert torch.equal(out.isinf(), expected.isinf())
+
+
+def test_columns_whose_stride_is_odd() -> None:
+    """Triton 3.6 read pairs of them at odd addresses (misaligned address)."""
+    needs_hopper()
+    torch.manual_seed(3)
+    a, b = torch.randn(40, 133, device="cuda").T[:128], torch.randn(16, 48, device="cuda").T[:40]
+    for left, right in ((a, b), (b.T, a.T)):
+        torch.testing.assert_close(matmul(left, right, kernel="fp32"), left @ right, rtol=1e-5, atol=1e-5)

@@ -5,6 +5,7 @@ The CPU cannot show what the memory and the matrix units of a GPU do beyond the 
 
 from __future__ import annotations
 
+import re
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +24,7 @@ from torch import Tensor
 from constrint.hwmodels import load_gpu
 from constrint.kernels.gemm.fp32.launch import fp32_launches
 from constrint.kernels.gemm.launch import Epilogue, GemmCall, Machine
+from constrint.tune.compile import build_triton
 from tests.support.cuda_gemm_on_cpu import run
 from tests.support.fp32_gemm_on_cpu import built
 
@@ -123,3 +125,15 @@ def test_infinities_and_nan_are_where_they_belong(layout: str, tmp_path: Path) -
     assert torch.equal(out[0].isnan(), expected.isnan())
     assert torch.equal(out[0].isinf(), expected.isinf())
     torch.testing.assert_close(out[0], expected, rtol=1e-4, atol=1e-4, equal_nan=True)
+
+
+@pytest.mark.parametrize(("gap", "widest"), [(0, "v4.b32"), (5, "b32"), (8, "b32")])
+def test_columns_are_read_no_wider_than_they_are_aligned(gap: int, widest: str) -> None:
+    """A stride that Triton does not know to be even allows no pairs; Triton 3.6 read pairs of them before."""
+    a, b = torch.empty_strided((1, 128, 40), (0, 1, 128 + gap), device="meta"), torch.empty(1, 16, 48, device="meta").mT
+    out = torch.empty(1, 128, 16, device="meta")
+    call = GemmCall(a, b[:, :40], out, Machine.of(H200), Epilogue(), "tf32x3")
+    split = fp32_launches(call, USUAL | {"tile_m": 32, "tile_n": 64, "consumers": 1})[0]
+    assert split.values()["in_fours"]
+    loads = set(re.findall(r"ld\.global[\w:]*\.((?:v\d\.)?b32)", build_triton(H200, split.source()).asm["ptx"]))
+    assert loads == {widest}

@@ -222,11 +222,11 @@ def test_plans_call_cublaslt_and_are_right(name: str, layout: str, shape: tuple[
 
 
 @pytest.mark.parametrize("shape", [(1, 333, 96, 11008), (1, 16, 4096, 512), (3, 200, 208, 80)], ids=str)
-@pytest.mark.parametrize("name", ["bf16", "fp16", "tf32", "fp8"])
+@pytest.mark.parametrize("name", ["bf16", "fp16", "tf32", "fp8", "int8"])
 def test_further_algorithms_are_right(name: str, shape: tuple[int, int, int, int]) -> None:
     if not has_matmul():
         pytest.skip("there is no cuBLASLt")
-    if name == "fp8" and shape[0] > 1:
+    if name in ("fp8", "int8") and shape[0] > 1:
         pytest.skip("the library multiplies one pair of 8-bit operands")
     batch, m, n, _ = shape
     a, b = (each.view(batch, *each.shape[-2:]) for each in operands(name, "rc", shape))

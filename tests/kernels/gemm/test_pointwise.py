@@ -223,6 +223,20 @@ def test_8_bit_operands_are_multiplied_as_the_library_takes_them() -> None:
     assert matmul_of(GemmCall(a, b, out, Machine.of(H200), Epilogue(torch.randn(48).bfloat16()), "ieee")) is None
 
 
+def test_integers_have_sums_and_factors_of_integers() -> None:
+    a, b = (torch.randint(-128, 128, (1, rows, 64), dtype=torch.int8) for rows in (32, 48))
+    out = torch.empty(1, 32, 48, dtype=torch.int32)
+    call = GemmCall(a, b.mT, out, Machine.of(H200), Epilogue(), "ieee")
+    matmul = matmul_of(call)
+    assert matmul is not None
+    matmul = msgspec.msgpack.decode(msgspec.msgpack.encode(matmul), type=Matmul)
+    assert (matmul.types, matmul.compute) == ((3, 3, 10, 10), matmul_library.IN_INT32)
+    assert [type(factor) for factor in matmul.scales] == [int, int]
+    torch.testing.assert_close(multiplied(matmul, [b.mT, a, out], None).mT, a.double() @ b.mT.double())
+    assert matmul_of(replace(call, out=out.bfloat16())) is None
+    assert matmul_of(replace(call, a=a.bfloat16())) is None
+
+
 def test_a_plan_has_the_algorithm_that_its_program_names(monkeypatch: pytest.MonkeyPatch) -> None:
     from constrint.kernels.gemm.library import fused, planned
     from constrint.kernels.launch.plan.recipe import MatmulStep

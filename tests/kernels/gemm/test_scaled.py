@@ -9,12 +9,16 @@ from tests.support.needs import missing_packages, needs_nvrtc
 if missing_packages("torch", "triton"):
     pytest.skip("needs the extra [torch]", allow_module_level=True)
 
+from typing import Any
+
 import numpy as np
 import torch
 
 from constrint.errors import UnsupportedError, UsageError
 from constrint.hwmodels import load_gpu
-from constrint.kernels.gemm.scaled import scaled_matmul
+from constrint.kernels.gemm.scaled import library, op, scaled_matmul
+from constrint.kernels.launch.plan.recipe import FillStep, Recipe, RecordedCall
+from constrint.kernels.launch.plan.shape import NotPlannedError
 from constrint.kernels.registry import load_spec
 from constrint.select import Workload
 from constrint.solve import enumerate_space
@@ -76,3 +80,59 @@ def test_nothing_spills(blocks: int) -> None:
         row = int(np.argmax(np.where(is_kind, wide, -1)))
         config = {name: int(column[row]) for name, column in columns.items()}
         assert SPEC.compile(H200, asked, config).spill_bytes == 0, config
+
+
+@pytest.fixture
+def on_h200(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """Plans are recorded as on an H200, without compiling."""
+
+    def recorded(self: Any, config: Any, *, may_spill: bool) -> RecordedCall:
+        return RecordedCall(Recipe([FillStep(0, 0, 1)], [], 1, 0, f"ours {op._kind(config)}"), [])
+
+    monkeypatch.setattr(op, "gpu_of", lambda _: H200)
+    monkeypatch.setattr(op, "takes", lambda *_, **__: True)
+    monkeypatch.setattr(
+        op, "library_plan", lambda *_, **__: RecordedCall(Recipe([], [], 1, 0, library.LIBRARY, {}), [])
+    )
+    monkeypatch.setattr(op._OwnPlans, "_recorded", recorded)
+    monkeypatch.setattr(op, "trials_are_on", lambda: True)
+    return monkeypatch
+
+
+def built(m: int, n: int, k: int) -> RecordedCall:
+    inputs = SPEC.inputs(H200, workload(m, n, k, 1), device="cpu", seed=1)
+    return op._build((*(inputs[name] for name in ("a", "b", "scale_a", "scale_b")), None), ("torch.bfloat16", True))
+
+
+@needs_nvrtc
+def test_nothing_slower_than_torchs_own_product_runs_after_a_trial(on_h200: pytest.MonkeyPatch) -> None:
+    made = built(128, 256, 7168)
+    assert made.rivals is not None
+    labels = made.rivals.labels
+    assert [labels[place] for place in made.rivals.standards] == [library.LIBRARY]
+    assert labels[0] == made.recipe.note
+    assert len(set(labels)) == len(labels) == len(made.rivals.seconds) == len(made.rivals.recipes) + 1
+    assert 3 <= len(labels) <= 2 + op.MOST_COMPILED
+    on_h200.setattr(op, "trials_are_on", lambda: False)
+    assert built(128, 256, 7168).rivals is None
+
+
+@needs_nvrtc
+def test_what_one_of_both_computes_is_not_tried(on_h200: pytest.MonkeyPatch) -> None:
+    on_h200.setattr(op, "library_plan", lambda *_, **__: None)
+    ours = built(16, 32, 256)
+    assert ours.rivals is None
+    assert ours.recipe.note.startswith("ours")
+    on_h200.setattr(op, "gpu_of", lambda _: None)
+    on_h200.setattr(op, "library_plan", lambda *_, **__: RecordedCall(Recipe([], [], 1, 0, library.LIBRARY, {}), []))
+    assert built(16, 32, 256).recipe.note == library.LIBRARY
+    on_h200.setattr(op, "takes", lambda *_, **__: False)
+    with pytest.raises(NotPlannedError):
+        built(16, 32, 256)
+
+
+def test_a_plan_of_torchs_product_computes_what_torch_refuses_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    inputs = SPEC.inputs(H200, workload(16, 32, 256, 1), device="cpu", seed=1)
+    product = library.library_function({"out_dtype": "float16", "in_blocks": True})
+    monkeypatch.setattr(library, "by_library", lambda *_, **__: None)
+    assert torch.equal(product(**inputs, bias=None), scaled_matmul(**inputs, out_dtype=torch.float16))

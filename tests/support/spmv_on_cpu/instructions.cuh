@@ -26,12 +26,38 @@ inline void meet(int team) {
   if (TEAMS > 1) fibers::wait(fibers::own().named[team + 1], THREADS);
   else __syncthreads();
 }
-// A copy reaches shared memory when the thread waits for it.
-static std::map<int, std::vector<std::pair<int*, const int*>>> copies;
-inline void copy_word(int* to, const int* from) { copies[fibers::current].push_back({to, from}); }
+// Copies reach shared memory when the thread waits for their group.
+struct Copy {
+  void* to;
+  const void* from;
+  int bytes, whole;
+};
+static std::map<int, std::vector<std::vector<Copy>>> groups;
+inline std::vector<std::vector<Copy>>& own_groups() {
+  auto& all = groups[fibers::current];
+  if (all.empty()) all.emplace_back();
+  return all;
+}
+inline void copy_word(int* to, const int* from) { own_groups().back().push_back({to, from, 4, 4}); }
+inline void copy_vector(void* to, const void* from, int bytes) { own_groups().back().push_back({to, from, bytes, 16}); }
+inline void commit_copies() { own_groups().emplace_back(); }
+inline void wait_for(size_t kept) {
+  auto& all = own_groups();
+  while (all.size() > kept + 1) {
+    for (const Copy& copy : all.front()) {
+      std::memset(copy.to, 0, copy.whole);
+      std::memcpy(copy.to, copy.from, copy.bytes);
+    }
+    all.erase(all.begin());
+  }
+}
+template <int NUMBER>
+inline void wait_for_all_but() {
+  wait_for(NUMBER);
+}
 inline void wait_for_copies() {
-  for (auto& [to, from] : copies[fibers::current]) *to = *from;
-  copies.erase(fibers::current);
+  commit_copies();
+  wait_for(0);
 }
 inline int atomicAdd(int* to, int number) { return (*to += number) - number; }
 inline int min(int a, int b) { return a < b ? a : b; }

@@ -3,8 +3,8 @@
 // A block has consecutive rows. In the first half of an iteration it computes p = z + beta p of its rows, and of every
 // neighbour or column that they read, from z and the old p; so nobody waits for p, which has two buffers. x follows one
 // iteration later, when the old p is read anyway. In the second half r = r - alpha q, where q = A p is computed again
-// from p (a star), or was stored (CSR). What fits stays on the chip: x of a thread's first rows in registers, and of a
-// block's first rows r (a star) or q (CSR) in shared memory.
+// from p (a star), or was stored (CSR). What fits stays on the chip: of a block's first rows r (a star) or q (CSR), and
+// x, in shared memory.
 #include "shape.cuh"
 #include "grid.cuh"
 #include "operator.cuh"
@@ -22,6 +22,8 @@ __device__ __forceinline__ bool is_finite(double x) { return x - x == 0.0; }
 struct Rows {
   int begin, end;  // of the block
   __device__ __forceinline__ int row(int step) const { return begin + step * THREADS + static_cast<int>(threadIdx.x); }
+  // A row that there is: loads of rows beyond the last one are of that one.
+  __device__ __forceinline__ int there(int i) const { return i < end ? i : end - 1; }
 };
 
 struct Solver {
@@ -36,8 +38,17 @@ struct Solver {
     return KEPT_ROWS > 0 && static_cast<unsigned>(i - rows.begin) < static_cast<unsigned>(KEPT_ROWS);
   }
 
+  // x of a block's own row.
+  __device__ __forceinline__ real* solution(int i) const {
+    const int place = i - rows.begin;
+    return place < KEPT_X ? kept + KEPT_ROWS + place : x + i;
+  }
+
 #if STENCIL
-  __device__ __forceinline__ real residual(int i) const { return is_kept(i) ? kept[i - rows.begin] : r[i]; }
+  __device__ __forceinline__ real residual(int i) const {
+    const real* const from = is_kept(i) ? kept + (i - rows.begin) : r + i;
+    return *from;
+  }
   __device__ __forceinline__ void set_residual(int i, real to) const {
     const bool is_own = is_kept(i);
     if (is_own) kept[i - rows.begin] = to;
@@ -62,11 +73,11 @@ struct Solver {
   template <class Vector, class Finish>
   __device__ __forceinline__ void products(int step, const Vector& value, const Finish& finish) const {
 #if STENCIL
-    real sums[STEPS_AT_ONCE];
+    decltype(value(0)) sums[STEPS_AT_ONCE];
 #pragma unroll
     for (int u = 0; u < STEPS_AT_ONCE; ++u) {
-      const int i = rows.row(step + u);
-      sums[u] = i < rows.end ? matrix.row(i, value(i), value) : static_cast<real>(0);
+      const int i = rows.there(rows.row(step + u));
+      sums[u] = matrix.row(i, value(i), value);
     }
 #pragma unroll
     for (int u = 0; u < STEPS_AT_ONCE; ++u) {
@@ -76,28 +87,29 @@ struct Solver {
     const int lane = threadIdx.x % LANES, first = rows.begin + step * THREADS + static_cast<int>(threadIdx.x) / LANES;
     for (int turn = 0; turn < LANES * STEPS_AT_ONCE; ++turn) {
       const int i = first + turn * (THREADS / LANES);
-      const real sum = matrix.row(i, lane, i < rows.end, value);
+      const auto sum = matrix.row(i, lane, i < rows.end, value);
       if (lane == 0 && i < rows.end) finish(0, i, sum);
     }
 #endif
   }
 
   // r = b - A x, without x where there is none; the old p is 0. Sums: r . r, r . z, b . b.
-  template <bool KEPT>
   __device__ __forceinline__ void begin(
-      int step, real (&own)[STEPS_AT_ONCE], bool has_guess, const real* b, real* old, Sums& sums) const {
+      int step, bool has_guess, const real* b, real* old, Sums& sums) const {
     if (has_guess) {
       const real* const from = x;
-      products(step, [&](int i) { return from[i]; }, [&](int, int i, real sum) { count(i, b[i] - sum, b[i], sums); });
+      products(
+          step, [&](int i) { return static_cast<double>(from[i]); },
+          [&](int, int i, double sum) { count(i, static_cast<real>(b[i] - sum), b[i], sums); });
     }
 #pragma unroll
     for (int u = 0; u < STEPS_AT_ONCE; ++u) {
       const int i = rows.row(step + u);
       if (i < rows.end) {
         old[i] = 0;
-        if (KEPT) own[u] = has_guess ? x[i] : static_cast<real>(0);
+        if (has_guess) *solution(i) = x[i];
         if (!has_guess) {
-          x[i] = 0;
+          *solution(i) = 0;
           count(i, b[i], b[i], sums);
         }
       }
@@ -118,37 +130,29 @@ struct Solver {
   }
 
   // x += pending old, p = z + beta old, q = A p. Sum: p . q.
-  template <bool KEPT>
   __device__ __forceinline__ void advance(
-      int step, real (&own)[STEPS_AT_ONCE], real pending, real beta, const real* old, real* p, Sums& sums) const {
+      int step, real pending, real beta, const real* old, real* p, Sums& sums) const {
     const auto direction = [&](int i) { return fma(beta, old[i], preconditioned(i)); };
     real next[STEPS_AT_ONCE], there[STEPS_AT_ONCE];
 #pragma unroll
     for (int u = 0; u < STEPS_AT_ONCE; ++u) {
-      const int i = rows.row(step + u);
-      if (i < rows.end) {
-        const real before = old[i];
-        next[u] = fma(beta, before, preconditioned(i));
-        there[u] = (KEPT ? own[u] : x[i]) + pending * before;
-      }
+      const int i = rows.there(rows.row(step + u));
+      const real before = old[i];
+      next[u] = fma(beta, before, preconditioned(i));
+      there[u] = *solution(i) + pending * before;
     }
 #if STENCIL
     real products_of[STEPS_AT_ONCE];
 #pragma unroll
     for (int u = 0; u < STEPS_AT_ONCE; ++u) {
-      const int i = rows.row(step + u);
-      products_of[u] = i < rows.end ? matrix.row(i, next[u], direction) : static_cast<real>(0);
+      products_of[u] = matrix.row(rows.there(rows.row(step + u)), next[u], direction);
     }
 #endif
 #pragma unroll
     for (int u = 0; u < STEPS_AT_ONCE; ++u) {
       const int i = rows.row(step + u);
       if (i < rows.end) {
-        if (KEPT) {
-          own[u] = there[u];
-        } else {
-          x[i] = there[u];
-        }
+        *solution(i) = there[u];
         p[i] = next[u];
 #if STENCIL
         sums.of[0] += static_cast<double>(next[u]) * products_of[u];
@@ -168,14 +172,12 @@ struct Solver {
     real there[STEPS_AT_ONCE];
 #pragma unroll
     for (int u = 0; u < STEPS_AT_ONCE; ++u) {
-      const int i = rows.row(step + u);
-      if (i < rows.end) {
+      const int i = rows.there(rows.row(step + u));
 #if STENCIL
-        there[u] = residual(i) - alpha * matrix.row(i, p[i], [&](int j) { return p[j]; });
+      there[u] = residual(i) - alpha * matrix.row(i, p[i], [&](int j) { return p[j]; });
 #else
-        there[u] = residual(i) - alpha * product(i);
+      there[u] = residual(i) - alpha * product(i);
 #endif
-      }
     }
 #pragma unroll
     for (int u = 0; u < STEPS_AT_ONCE; ++u) {
@@ -188,35 +190,27 @@ struct Solver {
   }
 
   // What the chip holds goes to memory, with the step of x that is pending.
-  template <bool KEPT>
-  __device__ __forceinline__ void finish(int step, real (&own)[STEPS_AT_ONCE], real pending, const real* p) const {
+  __device__ __forceinline__ void finish(int step, real pending, const real* p) const {
 #pragma unroll
     for (int u = 0; u < STEPS_AT_ONCE; ++u) {
       const int i = rows.row(step + u);
       if (i < rows.end) {
-        if (KEPT || pending != 0) x[i] = (KEPT ? own[u] : x[i]) + (pending != 0 ? pending * p[i] : static_cast<real>(0));
+        x[i] = *solution(i) + (pending != 0 ? pending * p[i] : static_cast<real>(0));
         if (is_kept(i)) r[i] = residual(i);
       }
     }
   }
 };
 
-template <bool KEPT>
-struct Flag {
-  static constexpr bool value = KEPT;
-};
-
-// Calls body(whether x is in registers, step, registers) for the steps of a block, STEPS_AT_ONCE of them at a time.
-template <class Registers, class Body>
-__device__ __forceinline__ void each(Registers& registers, int steps, const Body& body) {
-#pragma unroll
-  for (int group = 0; group < KEPT_GROUPS; ++group) body(Flag<true>(), group * STEPS_AT_ONCE, registers[group]);
-  real none[STEPS_AT_ONCE];
+// Calls body(step) for the steps of a block, STEPS_AT_ONCE of them at a time.
+template <class Body>
+__device__ __forceinline__ void each(int steps, const Body& body) {
 #pragma unroll 1
-  for (int step = KEPT_GROUPS * STEPS_AT_ONCE; step < steps; step += STEPS_AT_ONCE) body(Flag<false>(), step, none);
+  for (int step = 0; step < steps; step += STEPS_AT_ONCE) body(step);
 }
 
-// x is the guess where `has_guess`, else written. p has two buffers of n. history[i] is r . r after i iterations.
+// x is the guess where `has_guess`, else written. p has two buffers of n. history[i] is r . r after
+// first + i iterations.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) conjugate_gradient(
 #if STENCIL
     COEFFICIENT_PARAMETERS, double scale_of_star,
@@ -244,7 +238,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) conjugate_g
   solver.rows.end = static_cast<int>(begin_of_block + rows_per_block < n ? begin_of_block + rows_per_block : n);
   const int steps = (rows_per_block + THREADS - 1) / THREADS;
   const bool writes = blockIdx.x == 0 && threadIdx.x == 0;
-  real registers[KEPT_GROUPS > 0 ? KEPT_GROUPS : 1][STEPS_AT_ONCE];
   unsigned number = 0;
   int iteration = first, status = RUNNING;
   double rho, rho_before, square, threshold, curvature = 0.0;
@@ -253,11 +246,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) conjugate_g
 
   if (is_resumed) {
     rho = state[OF_RHO], rho_before = state[OF_RHO_BEFORE], square = state[OF_SQUARE], threshold = state[OF_THRESHOLD];
-    each(registers, steps, [&](auto flag, int step, auto& own) {
+    each(steps, [&](int step) {
 #pragma unroll
       for (int u = 0; u < STEPS_AT_ONCE; ++u) {
         const int i = solver.rows.row(step + u);
-        if (decltype(flag)::value && i < solver.rows.end) own[u] = x[i];
+        if (i < solver.rows.end) *solver.solution(i) = x[i];
       }
     });
 #if STENCIL
@@ -271,27 +264,24 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) conjugate_g
   } else {
     sums.of[0] = sums.of[1] = sums.of[2] = 0.0;
     real* const old = p + (first & 1) * static_cast<long long>(n);
-    each(registers, steps, [&](auto flag, int step, auto& own) {
-      solver.template begin<decltype(flag)::value>(step, own, has_guess, b, old, sums);
-    });
+    each(steps, [&](int step) { solver.begin(step, has_guess, b, old, sums); });
     meet<3>(sums, meeting, slots, ++number);
     square = sums.of[0], rho = JACOBI ? sums.of[1] : SCALE * square;
     rho_before = 0.0;
     if (sums.of[2] == 0.0) {
       // The solution of A x = 0 is 0.
       square = rho = 0.0;
-      each(registers, steps, [&](auto, int step, auto& own) {
+      each(steps, [&](int step) {
 #pragma unroll
         for (int u = 0; u < STEPS_AT_ONCE; ++u) {
           const int i = solver.rows.row(step + u);
-          own[u] = 0;
-          if (i < solver.rows.end) x[i] = 0;
+          if (i < solver.rows.end) *solver.solution(i) = 0;
         }
       });
     }
     const double norm = rtol * sqrt(sums.of[2]);
     threshold = norm > atol ? norm : atol;
-    if (writes && first < history_size) history[first] = square;
+    if (writes) history[0] = square;
   }
 
   while (true) {
@@ -310,9 +300,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) conjugate_g
     hide(solver.rows.begin);
     const real beta = rho_before > 0.0 ? static_cast<real>(rho / rho_before) : static_cast<real>(0);
     sums.of[0] = 0.0;
-    each(registers, steps, [&](auto flag, int step, auto& own) {
-      solver.template advance<decltype(flag)::value>(step, own, pending, beta, old, next, sums);
-    });
+    each(steps, [&](int step) { solver.advance(step, pending, beta, old, next, sums); });
     pending = 0;
     meet<1>(sums, meeting, slots, ++number);
     curvature = sums.of[0];
@@ -323,28 +311,26 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) conjugate_g
     hide(solver.rows.begin);
     const real alpha = static_cast<real>(rho / curvature);
     sums.of[0] = sums.of[1] = 0.0;
-    each(registers, steps, [&](auto, int step, auto&) { solver.lessen(step, alpha, next, sums); });
+    each(steps, [&](int step) { solver.lessen(step, alpha, next, sums); });
     meet<JACOBI ? 2 : 1>(sums, meeting, slots, ++number);
     rho_before = rho, square = sums.of[0];
     rho = JACOBI ? sums.of[1] : SCALE * square;
     pending = alpha;
     ++iteration;
-    if (writes && iteration < history_size) history[iteration] = square;
+    if (writes && iteration - first < history_size) history[iteration - first] = square;
   }
 
   const real* const direction = p + (iteration & 1) * static_cast<long long>(n);
-  each(registers, steps, [&](auto flag, int step, auto& own) {
-      solver.template finish<decltype(flag)::value>(step, own, pending, direction);
-    });
+  each(steps, [&](int step) { solver.finish(step, pending, direction); });
   double true_square = square;
   if (status != RUNNING) {
     sums.of[0] = 0.0;
     meet<1>(sums, meeting, slots, ++number);
     sums.of[0] = 0.0;
     for (int step = 0; step < steps; step += STEPS_AT_ONCE) {
-      solver.products(step, [&](int i) { return x[i]; }, [&](int, int i, real sum) {
-        const real left = b[i] - sum;
-        sums.of[0] += static_cast<double>(left) * left;
+      solver.products(step, [&](int i) { return static_cast<double>(x[i]); }, [&](int, int i, double sum) {
+        const double left = b[i] - sum;
+        sums.of[0] += left * left;
       });
     }
     meet<1>(sums, meeting, slots, ++number);

@@ -31,6 +31,7 @@ from constrint.kernels.launch.plan.trial import Rivals
 if TYPE_CHECKING:
     from constrint.choose import Decision, Program
     from constrint.kernels.gemm.launch import GemmCall
+    from constrint.select.candidate import Config
 
 #: Activations whose argument a forward pass with gradients saves: relu's derivative can be read off its result.
 KEEPS_SUM = frozenset(ACTIVATIONS) - {"relu"}
@@ -72,13 +73,22 @@ class _Multiplied(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """The launches of one product or of the pass, or a call of the library."""
+    """The launches of one product or of the pass, or a call of the library.
+
+    Args:
+        launches, scratch: The launches, and the memory that they asked for.
+        step: The call of the library, or None.
+        label, seconds: The name of the program, and its predicted time.
+        is_standard: Whether no trial may end with something slower: the pass, the library's product by its first
+            algorithm, which a user of torch would run, and what is not tried.
+    """
 
     launches: Sequence[Any]
     scratch: NotedScratch
     step: ProductStep | MatmulStep | None = None
     label: str = ""
     seconds: float = 0.0
+    is_standard: bool = True
 
 
 def _plan_of_backward(tensors: tuple[Tensor | None, ...], extra: Any) -> RecordedCall:
@@ -132,7 +142,8 @@ def _plan_of_backward(tensors: tuple[Tensor | None, ...], extra: Any) -> Recorde
     others = [_joined(parts, tensors, results, num_results).recipe for parts in every[1:]]
     labels = [", ".join(part.label for part in parts if part.label) for parts in every]
     seconds = [sum(part.seconds for part in parts) for parts in every]
-    return made._replace(rivals=Rivals(others, labels, seconds, lambda measured, best: None))
+    standards = [place for place, parts in enumerate(every) if all(part.is_standard for part in parts)]
+    return made._replace(rivals=Rivals(others, labels, seconds, lambda measured, best: None, standards))
 
 
 def _plan_of_activation(tensors: tuple[Tensor | None, ...], activation: Any) -> RecordedCall:
@@ -244,15 +255,16 @@ def _candidates(product: _Multiplied, key: BackwardKey, slots: Sequence[Tensor |
         scratch = NotedScratch()
         label, seconds = first_call.label_of(program), program.seconds or 0.0
         if program.name == LIBRARY:
-            return _Part([], scratch, _library_step(call, slots), label, seconds)
+            step = _library_step(call, slots, program.step("product").config)
+            return _Part([], scratch, step, label, seconds, trial.is_standard(program))
         launches = first_call.launches_of(program, call.with_scratch(scratch))
         recipe_of(launches, slots, [], scratch, may_spill=may_spill)
-        return _Part(launches, scratch, None, label, seconds)
+        return _Part(launches, scratch, None, label, seconds, False)
 
     fastest = trial.fastest(inspected.request)
     if fastest is not None:
         with suppress(*refusals):
-            return [part_of(fastest)]
+            return [part_of(fastest)._replace(is_standard=True)]  # a trial has compared it
     chosen: list[tuple[_Part, Decision]] = []
 
     def record(decided: Decision, /, *, may_spill: bool) -> None:
@@ -264,32 +276,37 @@ def _candidates(product: _Multiplied, key: BackwardKey, slots: Sequence[Tensor |
     for program in trial.rivals_of(decided) if trial.is_due(decided) else ():
         with suppress(*refusals):
             parts.append(part_of(program))
-    return parts[:MOST_CANDIDATES]
+    # Where nothing is tried, the decision stands.
+    return parts[:MOST_CANDIDATES] if len(parts) > 1 else [part._replace(is_standard=True)]
 
 
-def _library_step(call: GemmCall, slots: Sequence[Tensor | None]) -> ProductStep | MatmulStep:
-    """The library's product on slots of the plan; calls it once.
+def _library_step(call: GemmCall, slots: Sequence[Tensor | None], config: Config) -> ProductStep | MatmulStep:
+    """The library's product on slots of the plan, by the algorithm that a configuration names; calls it once.
 
     Raises:
-        NotPlannedError: When the plan cannot call the library for it.
+        NotPlannedError: When the plan cannot call the library for it, or the library has no such algorithm.
         CompileError: When the library does not take the product.
     """
     from constrint.kernels.gemm.library.fused import matmul_step
-    from constrint.kernels.gemm.library.launch import LibraryLaunch, is_captured
-    from constrint.kernels.gemm.library.planned import step_of
+    from constrint.kernels.gemm.library.launch import is_captured
+    from constrint.kernels.gemm.library.planned import run_once, step_of
+    from constrint.kernels.gemm.library.spec import ALGORITHM
     from constrint.kernels.launch.plan.driver import has_blas
 
     places = {tensor.data_ptr(): slot for slot, tensor in enumerate(slots) if tensor is not None}
     a, b, out = (places.get(tensor.data_ptr(), -1) for tensor in (call.a, call.b, call.out))
     step: ProductStep | MatmulStep | None
+    place = config.get(ALGORITHM, 0)
     try:
-        step = matmul_step(call, (a, b, -1, -1), out, _WORKSPACE)
+        step = matmul_step(call, (a, b, -1, -1), out, _WORKSPACE, place)
     except NotPlannedError:
+        if place:
+            raise
         step = step_of(call, a, b, out) if has_blas() else None
     if step is None or min(a, b, out) < 0:
         raise NotPlannedError("the library has no function for plans that computes a product of the pass")
     if not is_captured(call.out.device):
-        LibraryLaunch(call).run()
+        run_once(call, step, config)
     return step
 
 

@@ -47,7 +47,8 @@ def split_columns_kernel(
     k = place
     if in_fours:
         within = place % 16
-        k = place - within + within % 8 // 2 * 4 + within % 2 + within // 8 * 2
+        # Not `within % 2`: Triton 3.6 takes its sum with others for even numbers, and reads two where one is aligned.
+        k = place - within + within % 8 // 2 * 4 + (within & 1) + within // 8 * 2
     place, k = place.to(tl.int64), k.to(tl.int64)
     is_column = column[:, None] < columns
     offsets = column[:, None] * stride_column + k[None, :] * stride_k

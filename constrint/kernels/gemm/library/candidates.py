@@ -41,7 +41,7 @@ UNKNOWN_SHARE = 0.2
 OUR_HOST_S, COPIED_HOST_S, LIBRARY_HOST_S = 10e-6, 15e-6, 22e-6
 #: Host time of products that a plan calls cuBLASLt for: 12 us on an H100's host, as torch's own product, where a plan
 #: of ours took 7.4.
-DIRECT_HOST_S, DIRECT_DTYPES = 16e-6, ("bf16", "fp16", "tf32", "fp8")
+DIRECT_HOST_S, DIRECT_DTYPES = 16e-6, ("bf16", "fp16", "tf32", "fp8", "int8")
 #: Types of products that a pointwise kernel follows.
 COMPOSED_DTYPES = ("bf16", "fp16", "tf32")
 #: The library, then a pointwise kernel.

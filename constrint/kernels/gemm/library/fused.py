@@ -34,6 +34,8 @@ TYPES = {
     torch.bfloat16: matmul_library.BF16,
     torch.float32: matmul_library.FP32,
     torch.float8_e4m3fn: matmul_library.E4M3,
+    torch.int8: matmul_library.INT8,
+    torch.int32: matmul_library.INT32,
 }
 #: Epilogues by the activations that are taken.
 EPILOGUES = {None: 0, "relu": matmul_library.RELU}
@@ -125,7 +127,7 @@ def matmul_of(call: GemmCall) -> Matmul | None:
         or not a.shape[2]
     ):
         return None
-    if a.dtype == torch.float32 != out.dtype:
+    if a.dtype == torch.float32 != out.dtype or (_has_integers(call) and not _is_of_integers(call)):
         return None
     source = out if end.source is None else end.source
     operands = (b, a, source, out)
@@ -141,7 +143,11 @@ def matmul_of(call: GemmCall) -> Matmul | None:
         return None
     first, second = (AS_IT_IS if matrix.is_by_rows else TRANSPOSED for matrix in matrices[:2])
     kinds = [TYPES[each.dtype] for each in operands]
-    is_tf32 = a.dtype == torch.float32 and call.precision == "tf32"
+    compute = matmul_library.IN_FP32
+    if a.dtype == torch.float32 and call.precision == "tf32":
+        compute = matmul_library.IN_TF32
+    elif a.dtype == torch.int8:
+        compute = matmul_library.IN_INT32
     epilogue = EPILOGUES[end.activation]
     epilogue |= matmul_library.BIAS if end.bias is not None else 0
     aligned = [gcd(each.data_ptr() % ADDRESS_STEP or ADDRESS_STEP, ADDRESS_STEP) for each in operands]
@@ -153,10 +159,20 @@ def matmul_of(call: GemmCall) -> Matmul | None:
         batch,
         (steps[0], steps[1], steps[2], steps[3]),
         (float(end.alpha), float(end.beta) if end.source is not None else 0.0),
-        matmul_library.IN_TF32 if is_tf32 else matmul_library.IN_FP32,
+        compute,
         epilogue or matmul_library.NO_EPILOGUE,
         (aligned[0], aligned[1], aligned[2], aligned[3]),
     )
+
+
+def _has_integers(call: GemmCall) -> bool:
+    return not all(each.dtype.is_floating_point for each in (call.a, call.b, call.out))
+
+
+def _is_of_integers(call: GemmCall) -> bool:
+    """Whether a call is a plain product of 8-bit integers, whose sums are its results."""
+    kinds = call.a.dtype, call.b.dtype, call.out.dtype
+    return kinds == (torch.int8, torch.int8, torch.int32) and call.epilogue == Epilogue()
 
 
 def matmul_step(

@@ -1,11 +1,15 @@
 """`scaled_matmul`: products of fp8 whose scales are those of rows and columns, or of blocks of 128, as DeepSeek's are.
 
-Later calls of a signature run a plan: one look-up, the result's memory, the launch.
+Later calls of a signature run a plan: one look-up, the result's memory, the launch. Where torch's own operator takes
+the product, the first calls try it beside our kernel's best configurations, and nothing slower than it runs from then
+on.
 """
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -14,26 +18,40 @@ from torch import Tensor
 from constrint.choose import Decision, Request, decide
 from constrint.errors import ConstrintError, UsageError
 from constrint.hwmodels import GpuModel
-from constrint.kernels.gemm.scaled.cost import COPY_S, library_s
 from constrint.kernels.gemm.scaled.launch import ScaledCall, scaled_launches
+from constrint.kernels.gemm.scaled.library import (
+    LIBRARY,
+    by_library,
+    is_captured,
+    library_function,
+    library_plan,
+    predicted_s,
+    takes,
+)
 from constrint.kernels.gemm.scaled.reference import scaled_reference
 from constrint.kernels.gemm.scaled.shape import BLOCK, DEPTH
 from constrint.kernels.launch.cuda.nvrtc import nvrtc_here
 from constrint.kernels.launch.cuda.tensor_map import ROW_BYTES
 from constrint.kernels.launch.device import gpu_of
+from constrint.kernels.launch.look import SpilledError
 from constrint.kernels.launch.plan.recipe import RecordedCall, recipe_of
 from constrint.kernels.launch.plan.scratch import NotedScratch
 from constrint.kernels.launch.plan.shape import NotPlannedError
 from constrint.kernels.launch.plan.table import IS_NEW, WANTS_GRAD, PlanTable
+from constrint.kernels.launch.plan.trial import Rivals, trials_are_on
 from constrint.kernels.launch.policy import record_what_fits
+from constrint.kernels.registry import load_spec
+from constrint.select import rank
+from constrint.select.candidate import Config
 from constrint.select.workload import Workload
 
 #: Types of results.
 RESULTS = (torch.bfloat16, torch.float16, torch.float32)
-#: torch's own operator takes multiples of this many columns of both operands.
-LIBRARY_MULTIPLE = 16
-#: Share of its time that our kernel has to save at least: neither estimate is better than that.
+#: Share of the library's time that our kernel has to save at least, where nothing is tried: neither estimate is better.
 LEAST_SHARE = 0.05
+#: Configurations of ours that are tried beside the best one at most: each is compiled during the first call. Their
+#: predicted times over its, at most, and configurations that are looked at: most differ in little.
+MOST_COMPILED, NEAR, RANKED = 2, 1.3, 96
 
 
 def scaled_matmul(
@@ -56,8 +74,9 @@ def scaled_matmul(
         out_dtype: bf16, fp16 or fp32.
 
     Returns:
-        A new tensor (M, N). torch._scaled_mm computes what it takes and is expected to be faster at; products that no
-        kernel computes (GPUs other than Hopper, operands across K, the CPU) are those of the reference in PyTorch.
+        A new tensor (M, N). torch._scaled_mm computes what it takes and was measured to be faster at, on the operands
+        of the first calls (`CONSTRINT_TRIALS=0`: is predicted to be); products that no kernel computes (GPUs other than
+        Hopper, operands across K, the CPU) are those of the reference in PyTorch.
 
     Raises:
         UsageError: For shapes and dtypes that do not go together; says what was seen. The product has no gradients.
@@ -65,68 +84,17 @@ def scaled_matmul(
     in_blocks = _check(a, b, scale_a, scale_b, bias, out_dtype)
     if any(t is not None and t.requires_grad for t in (scale_a, scale_b, bias)) and torch.is_grad_enabled():
         raise UsageError("scaled_matmul has no gradients: call it in torch.no_grad(), or detach its scales and bias.")
-    if a.is_cuda and _prefers_library(a, b, (scale_a, scale_b), bias, out_dtype, in_blocks):
-        theirs = _by_library(a, b, scale_a, scale_b, out_dtype, in_blocks)
-        if theirs is not None:
-            return theirs
     out: Any = _PLANS.call(False, (str(out_dtype), in_blocks), a, b, scale_a, scale_b, bias)
     if out is IS_NEW:
         out = _PLANS.learn((str(out_dtype), in_blocks), a, b, scale_a, scale_b, bias)
     if out is None or out is WANTS_GRAD:
-        out = scaled_reference(a, b, scale_a, scale_b, bias, out_dtype)
+        out = None
+        if takes(a, b, bias, out_dtype, in_blocks=in_blocks):
+            out = by_library(a, b, scale_a, scale_b, out_dtype, in_blocks=in_blocks)
+        if out is None:
+            out = scaled_reference(a, b, scale_a, scale_b, bias, out_dtype)
     result: Tensor = out
     return result
-
-
-def _prefers_library(
-    a: Tensor, b: Tensor, scales: tuple[Tensor, Tensor], bias: Tensor | None, out_dtype: torch.dtype, in_blocks: bool
-) -> bool:
-    """Whether torch's own operator takes the product and is expected to be faster."""
-    if bias is not None or a.stride(1) != 1 or b.stride(0) != 1:
-        return False
-    # It takes scales of blocks by columns.
-    copies = sum(in_blocks and scale.stride(0) != 1 for scale in scales)
-    return _is_faster(a.device, a.shape[0], b.shape[1], a.shape[1], out_dtype, in_blocks, copies)
-
-
-@lru_cache(maxsize=4096)
-def _is_faster(
-    device: torch.device, m: int, n: int, k: int, out_dtype: torch.dtype, in_blocks: bool, copies: int
-) -> bool:
-    gpu = gpu_of(device)
-    if gpu is None or n % LIBRARY_MULTIPLE or k % LIBRARY_MULTIPLE or out_dtype.itemsize != 2:
-        return False
-    if (in_blocks, device.index) in _REFUSED:
-        return False
-    sizes = {"m": m, "n": n, "k": k}
-    try:
-        ours = decide(_request(gpu, device, sizes, out_dtype, in_blocks)).program.seconds
-    except ConstrintError:
-        return True
-    theirs = library_s(gpu, sizes, out_dtype.itemsize) + copies * COPY_S
-    return ours is None or (1 - LEAST_SHARE) * theirs < ours
-
-
-#: Kinds of products, by blocks and device, that torch's operator refused.
-_REFUSED: set[tuple[bool, int | None]] = set()
-
-
-def _by_library(
-    a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, out_dtype: torch.dtype, in_blocks: bool
-) -> Tensor | None:
-    """torch's own product; None where it refuses the call."""
-    if in_blocks:
-        # It takes scales of blocks by columns.
-        scale_a, scale_b = (t.t().contiguous().t() for t in (scale_a, scale_b))
-    else:
-        scale_a, scale_b = scale_a.contiguous(), scale_b.contiguous()
-    try:
-        out: Tensor = torch._scaled_mm(a, b, scale_a, scale_b, out_dtype=out_dtype)
-    except RuntimeError:
-        _REFUSED.add((in_blocks, a.device.index))
-        _is_faster.cache_clear()
-        return None
-    return out
 
 
 def _request(
@@ -169,36 +137,106 @@ def _check(a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, bias: Tensor 
 
 
 def _build(tensors: tuple[Tensor | None, ...], extra: Any) -> RecordedCall:
-    """The plan of a call.
+    """The plan of a call: torch's own product, or our kernel, with those that it is tried against.
 
     Raises:
-        NotPlannedError: For calls that no kernel computes.
+        NotPlannedError: For calls that neither computes.
     """
     a, b, scale_a, scale_b, bias = tensors
     if a is None or b is None or scale_a is None or scale_b is None:
         raise NotPlannedError("an operand is missing")
-    gpu = gpu_of(a.device)
     name, in_blocks = extra
-    along_k = a.stride(1) == 1 and b.stride(0) == 1
-    aligned = _is_loadable(a) and _is_loadable(b.T)
-    if gpu is None or not nvrtc_here() or not along_k or not aligned or not a.shape[0] * a.shape[1] * b.shape[1]:
-        raise NotPlannedError("no kernel computes this product")
-    out_dtype = getattr(torch, name.removeprefix("torch."))
+    out_dtype, scales = getattr(torch, name.removeprefix("torch.")), (scale_a, scale_b)
+    theirs = None
+    if takes(a, b, bias, out_dtype, in_blocks=in_blocks):
+        theirs = library_plan(a, b, scales, out_dtype, in_blocks=in_blocks)
     sizes = {"m": a.shape[0], "n": b.shape[1], "k": a.shape[1]}
-    out = torch.empty((sizes["m"], sizes["n"]), dtype=out_dtype, device=a.device)
-
-    def record(chosen: Decision, may_spill: bool) -> RecordedCall:
-        scratch = NotedScratch()
-        call = ScaledCall(a, b, scale_a, scale_b, out, bias, scratch)
-        launches = scaled_launches(gpu, call, chosen.config, in_blocks=in_blocks)
-        label = f"scaled_gemm.cuda {dict(chosen.config)}"
-        return recipe_of(launches, tensors, [out], scratch, label, may_spill=may_spill)
-
     try:
-        decision = decide(_request(gpu, a.device, sizes, out_dtype, in_blocks))
-        return record_what_fits(decision, record, () if bias is None else ("bias",))
-    except ConstrintError as error:
-        raise NotPlannedError(str(error)) from error
+        ours = _OwnPlans(ScaledCall(a, b, *scales, a, bias), tensors, sizes, out_dtype, in_blocks=in_blocks)
+    except NotPlannedError:
+        if theirs is None:
+            raise
+        return theirs
+    made, seconds = ours.made, ours.decision.program.seconds
+    if theirs is None:
+        return made
+    library_s = predicted_s(ours.gpu, sizes, out_dtype, scales, in_blocks=in_blocks)
+    is_ours_first = seconds is not None and seconds <= (1 - LEAST_SHARE) * library_s
+    first, second = (made, theirs) if is_ours_first else (theirs, made)
+    if not made.recipe.steps or not trials_are_on() or is_captured(a.device):
+        return first
+    others = ours.others()
+    recipes = [second.recipe, *(other.recipe for other, _ in others)]
+    times = [seconds or library_s, library_s] if is_ours_first else [library_s, seconds or library_s]
+    labels = [first.recipe.note, *(recipe.note for recipe in recipes)]
+    predicted = [*times, *(other_s for _, other_s in others)]
+    rivals = Rivals(recipes, labels, predicted, lambda measured, best: None, (labels.index(LIBRARY),))
+    return first._replace(rivals=rivals)
+
+
+class _OwnPlans:
+    """Plans of a call by our kernel: that of the decision, and of configurations that are predicted to be as fast.
+
+    Args:
+        call: The call's operands, without a result.
+        tensors: The call's tensors.
+        sizes: M, N and K.
+        out_dtype, in_blocks: Type of the result, and whether scales are those of blocks.
+
+    Raises:
+        NotPlannedError: For calls that the kernel does not compute.
+    """
+
+    def __init__(
+        self, call: ScaledCall, tensors: tuple[Tensor | None, ...], sizes: Mapping[str, int], out_dtype: torch.dtype, *,
+        in_blocks: bool,
+    ) -> None:  # fmt: skip
+        gpu = gpu_of(call.a.device)
+        along_k = call.a.stride(1) == 1 and call.b.stride(0) == 1
+        is_loaded = _is_loadable(call.a) and _is_loadable(call.b.T)
+        if gpu is None or not nvrtc_here() or not along_k or not is_loaded or 0 in sizes.values():
+            raise NotPlannedError("no kernel computes this product")
+        self.gpu, self._tensors, self._in_blocks = gpu, tensors, in_blocks
+        out = torch.empty((sizes["m"], sizes["n"]), dtype=out_dtype, device=call.a.device)
+        self._call = replace(call, out=out)
+        self._request = _request(gpu, call.a.device, dict(sizes), out_dtype, in_blocks)
+        try:
+            self.decision = decide(self._request)
+            optional = () if call.bias is None else ("bias",)
+            self.made = record_what_fits(self.decision, self._of_decision, optional)
+        except ConstrintError as error:
+            raise NotPlannedError(str(error)) from error
+
+    def others(self) -> list[tuple[RecordedCall, float]]:
+        """Plans of other tiles or parts of K that are predicted to be nearly as fast, with their seconds."""
+        ranked = rank(load_spec("scaled_gemm.cuda"), self.gpu, self._request.workload, top=RANKED).candidates
+        seen, found = {_kind(ranked[0].config), _kind(self.decision.config)}, list[tuple[RecordedCall, float]]()
+        for candidate in ranked:
+            kind = _kind(candidate.config)
+            if len(found) == MOST_COMPILED or candidate.cost.seconds > NEAR * ranked[0].cost.seconds:
+                break
+            if kind in seen:
+                continue
+            seen.add(kind)
+            with suppress(NotPlannedError, SpilledError, ConstrintError):
+                found.append((self._recorded(candidate.config, may_spill=False), candidate.cost.seconds))
+        return found
+
+    def _of_decision(self, decided: Decision, may_spill: bool) -> RecordedCall:
+        self.decision = decided
+        return self._recorded(decided.config, may_spill=may_spill)
+
+    def _recorded(self, config: Config, *, may_spill: bool) -> RecordedCall:
+        scratch = NotedScratch()
+        call = replace(self._call, scratch=scratch)
+        launches = scaled_launches(self.gpu, call, config, in_blocks=self._in_blocks)
+        label = f"scaled_gemm.cuda {dict(config)}"
+        return recipe_of(launches, self._tensors, [call.out], scratch, label, may_spill=may_spill)
+
+
+def _kind(config: Config) -> tuple[object, ...]:
+    """What makes configurations differ in time by more than the error of their predictions."""
+    return config["tile_m"], config["tile_n"], config["turned"], config["consumers"], config["split_k"] > 1
 
 
 def _is_loadable(rows: Tensor) -> bool:
@@ -206,4 +244,4 @@ def _is_loadable(rows: Tensor) -> bool:
     return rows.data_ptr() % ROW_BYTES == 0 and rows.stride(0) % ROW_BYTES == 0 and rows.stride(0) > 0
 
 
-_PLANS = PlanTable("scaled_matmul", _build, torch.get_float32_matmul_precision)
+_PLANS = PlanTable("scaled_matmul", _build, torch.get_float32_matmul_precision, library_function)

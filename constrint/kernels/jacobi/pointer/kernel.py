@@ -19,57 +19,62 @@ def sweep_kernel(
     nx,
     tiles_x,
     tiles_y,
-    HAS_F: tl.constexpr,
-    RIGHT_SIDE: tl.constexpr,
-    DZ: tl.constexpr,
-    DY: tl.constexpr,
-    DX: tl.constexpr,
-    FACTORS: tl.constexpr,
-    BEFORE_F: tl.constexpr,
-    BZ: tl.constexpr,
-    BY: tl.constexpr,
-    BX: tl.constexpr,
-    SUMS: tl.constexpr,
-    BLOCK_Y: tl.constexpr,
-    BLOCK_X: tl.constexpr,
+    has_f: tl.constexpr,
+    factor_f: tl.constexpr,
+    steps_z: tl.constexpr,
+    steps_y: tl.constexpr,
+    steps_x: tl.constexpr,
+    factors: tl.constexpr,
+    before_f: tl.constexpr,
+    border_z: tl.constexpr,
+    border_y: tl.constexpr,
+    border_x: tl.constexpr,
+    sum_type: tl.constexpr,
+    block_y: tl.constexpr,
+    block_x: tl.constexpr,
 ):
     """One tile of one plane: the star's sum inside the border, u on it.
 
     Args:
         u, f, out: (planes, ny, nx), contiguous; planes of all grids of a batch, nz each (1: grids of two axes).
         tiles_x, tiles_y: Tiles of a plane.
-        HAS_F, RIGHT_SIDE: Whether there is a right side, and its factor.
-        DZ, DY, DX, FACTORS: The star's terms, in the order in which they are summed.
-        BEFORE_F: Terms that are summed before the right side.
-        BZ, BY, BX: Widths of the border.
-        SUMS: Type of sums.
+        has_f, factor_f: Whether there is a right side, and its factor.
+        steps_z, steps_y, steps_x, factors: The star's terms, in the order in which they are summed.
+        before_f: Terms that are summed before the right side.
+        border_z, border_y, border_x: Widths of the border.
+        sum_type: Type of sums.
     """
     number = tl.program_id(0)
     tile_x = number % tiles_x
     tile_y = number // tiles_x % tiles_y
     plane = number // (tiles_x * tiles_y)
-    z = plane % nz
-    x = tile_x * BLOCK_X + tl.arange(0, BLOCK_X)[None, :]
-    y = tile_y * BLOCK_Y + tl.arange(0, BLOCK_Y)[:, None]
+    z = plane % nz + tl.zeros((1, 1), tl.int32)
+    x = tile_x * block_x + tl.arange(0, block_x)[None, :]
+    y = tile_y * block_y + tl.arange(0, block_y)[:, None]
     first = plane.to(tl.int64) * ny * nx
     place = y.to(tl.int64) * nx + x
     is_in = (y < ny) & (x < nx)
-    is_inside = (y >= BY) & (y < ny - BY) & (x >= BX) & (x < nx - BX) & (z >= BZ) & (z < nz - BZ)
+    is_inside = (
+        (y >= border_y)
+        & (y < ny - border_y)
+        & (x >= border_x)
+        & (x < nx - border_x)
+        & (z >= border_z)
+        & (z < nz - border_z)
+    )
     kept = tl.load(u + first + place, is_in, other=0.0)
-    total = tl.zeros((BLOCK_Y, BLOCK_X), SUMS)
-    for term in tl.static_range(len(FACTORS)):
-        if term == BEFORE_F:
-            if HAS_F:
-                right_side = tl.load(f + first + place, is_inside, other=0.0).to(SUMS)
-                total += right_side * tl.full((), RIGHT_SIDE, SUMS)
-        if DZ[term] == 0 and DY[term] == 0 and DX[term] == 0:
+    total = tl.zeros((block_y, block_x), sum_type)
+    for term in tl.static_range(len(factors)):
+        if has_f and term == before_f:
+            right_side = tl.load(f + first + place, is_inside, other=0.0).to(sum_type)
+            total += right_side * tl.full((), factor_f, sum_type)
+        if steps_z[term] == 0 and steps_y[term] == 0 and steps_x[term] == 0:
             value = kept
         else:
-            step = (tl.full((), DZ[term], tl.int64) * ny + DY[term]) * nx + DX[term]
+            step = (tl.full((), steps_z[term], tl.int64) * ny + steps_y[term]) * nx + steps_x[term]
             value = tl.load(u + first + place + step, is_inside, other=0.0)
-        total += value.to(SUMS) * tl.full((), FACTORS[term], SUMS)
-    if BEFORE_F == len(FACTORS):
-        if HAS_F:
-            right_side = tl.load(f + first + place, is_inside, other=0.0).to(SUMS)
-            total += right_side * tl.full((), RIGHT_SIDE, SUMS)
-    tl.store(out + first + place, tl.where(is_inside, total, kept.to(SUMS)).to(out.dtype.element_ty), is_in)
+        total += value.to(sum_type) * tl.full((), factors[term], sum_type)
+    if has_f and before_f == len(factors):
+        right_side = tl.load(f + first + place, is_inside, other=0.0).to(sum_type)
+        total += right_side * tl.full((), factor_f, sum_type)
+    tl.store(out + first + place, tl.where(is_inside, total, kept.to(sum_type)).to(out.dtype.element_ty), is_in)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from constrint.kernels.jacobi.launch import DTYPE_NAMES, SweepCall, grids_in_turn
-from constrint.kernels.jacobi.star import Star
+from constrint.kernels.jacobi.star import StarStencil
 from constrint.kernels.launch.triton import TritonLaunch
 
 
@@ -23,15 +23,18 @@ def sweep_launches(call: SweepCall, config: Mapping[str, int]) -> list[TritonLau
     offsets = [(0,) * (3 - star.axes) + offset for offset, _ in star.terms]
     widths = (0,) * (3 - star.axes) + star.widths
     constants = {
-        "HAS_F": call.f is not None,
-        "RIGHT_SIDE": star.right_side,
-        **{name: tuple(offset[axis] for offset in offsets) for axis, name in enumerate(("DZ", "DY", "DX"))},
-        "FACTORS": tuple(factor for _, factor in star.terms),
-        "BEFORE_F": before_right_side(star),
-        **dict(zip(("BZ", "BY", "BX"), widths, strict=True)),
-        "SUMS": tl.float64 if DTYPE_NAMES[call.u.dtype] == "fp64" else tl.float32,
-        "BLOCK_Y": config["block_y"],
-        "BLOCK_X": config["block_x"],
+        "has_f": call.f is not None,
+        "factor_f": star.right_side,
+        **{
+            name: tuple(offset[axis] for offset in offsets)
+            for axis, name in enumerate(("steps_z", "steps_y", "steps_x"))
+        },
+        "factors": tuple(factor for _, factor in star.terms),
+        "before_f": before_right_side(star),
+        **dict(zip(("border_z", "border_y", "border_x"), widths, strict=True)),
+        "sum_type": tl.float64 if DTYPE_NAMES[call.u.dtype] == "fp64" else tl.float32,
+        "block_y": config["block_y"],
+        "block_x": config["block_x"],
     }
     sizes = {"nz": nz, "ny": ny, "nx": nx, "tiles_x": tiles_x, "tiles_y": tiles_y}
     grid, options = (planes * tiles_x * tiles_y,), {"num_warps": config["num_warps"]}
@@ -46,6 +49,6 @@ def sweep_launches(call: SweepCall, config: Mapping[str, int]) -> list[TritonLau
     ]
 
 
-def before_right_side(star: Star) -> int:
+def before_right_side(star: StarStencil) -> int:
     """Terms of a star that are summed before the right side: all but those of rows behind."""
     return sum(offset[0] <= 0 for offset, _ in star.terms)

@@ -28,7 +28,7 @@ MOST_ELEMENTS = 32
 OTHER_REGISTERS, PER_ELEMENT = 24, 3
 
 
-class PointerSpec(SweepBase):
+class SweepPointerSpec(SweepBase):
     """One step in a launch; every neighbour is loaded through a pointer."""
 
     name = "pointer"
@@ -47,7 +47,9 @@ class PointerSpec(SweepBase):
     def params(self, gpu: GpuModel, workload: Workload) -> Iterable[Param]:
         """The tile of a program."""
         yield Param("block_x", (128, 256, 512, 64, 1024), "elements of a tile along x", "whole lines of the caches")
-        yield Param("block_y", (4, 8, 2, 16, 1, 32), "rows of a tile", "a tile's rows are read once for their neighbours")
+        yield Param(
+            "block_y", (4, 8, 2, 16, 1, 32), "rows of a tile", "a tile's rows are read once for their neighbours"
+        )
         yield Param("num_warps", (4, 8, 2, 1), "warps of a block", "each thread has some elements")
 
     def rules(self, gpu: GpuModel, workload: Workload, v: Vars) -> Iterator[Rule]:

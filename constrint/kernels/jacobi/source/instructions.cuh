@@ -38,7 +38,7 @@ __device__ __forceinline__ element narrow(real value) {
 #endif
 }
 
-// Begin to copy 4, 8 or 16 bytes to shared memory; zeros where nothing is there.
+// Begin to copy 4, 8 or 16 bytes to shared memory; zeros where nothing is there, and nothing is read then.
 template <int BYTES>
 __device__ __forceinline__ void copy_async(void* to, const void* from, bool is_there) {
   const unsigned at = static_cast<unsigned>(__cvta_generic_to_shared(to));

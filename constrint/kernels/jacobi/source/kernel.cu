@@ -55,11 +55,6 @@ __device__ __forceinline__ real multiply_add(real factor, real value, real sum) 
 __device__ __forceinline__ constexpr int place(int offset) { return offset < 0 ? -offset - 1 : 3 + offset; }
 __device__ __forceinline__ constexpr bool has(int mask, int offset) { return mask >> place(offset) & 1; }
 
-template <bool VALUE>
-struct Flag {
-  static constexpr bool value = VALUE;
-};
-
 struct Tile {
   real sums[STEPS][RS][N];  // of rows that wait for rows to come, the latest first
   real past[STEPS][RS][N];  // rows that have come, the latest first
@@ -68,7 +63,7 @@ struct Tile {
   int nx, ny, ns, x, y;     // sizes of the grid; this thread's first element
   int s, copied, first, last;  // rows that arrive and are copied next; those that this tile stores
   int x_low, x_high, y_low, y_high;
-  int f_slot, u_slot, group, lane, parity;
+  int f_slot, u_slot, f_next, group, lane, parity;
   unsigned keeps;           // bit k: element k is in the border across the streaming axis
 
   __device__ __forceinline__ long long pitch() const { return DIMS == 3 ? (long long)nx * ny : nx; }
@@ -84,8 +79,7 @@ struct Tile {
         unsigned char* to = ring + slot * SLOT + ((q * PIECES + p) * THREADS + threadIdx.x) * PIECE;
         const element* at = from + (long long)q * nx + p * PER_PIECE;
 #if ALIGNED
-        const bool is_there = is_in && x + p * PER_PIECE < nx;
-        copy_async<PIECE>(to, is_there ? at : whole, is_there);
+        copy_async<PIECE>(to, at, is_in && x + p * PER_PIECE < nx);
 #else
 #pragma unroll
         for (int e = 0; e < PER_PIECE; e++) {
@@ -250,16 +244,40 @@ struct Tile {
 #pragma unroll
     for (int t = 0; t < STEPS; t++) add_row(t, c, f_ring, shown);
   }
+
+  // Begin to copy the next rows of u and f.
+  __device__ __forceinline__ void copy_next(const element* all_u, const element* all_f, unsigned char* memory, int slot) {
+    copy(u, all_u, memory, slot);
+    if constexpr (HAS_F) {
+      copy(f, all_f, memory + DEPTH * SLOT, f_next);
+      f_next = f_next + 1 == F_RING ? 0 : f_next + 1;
+    }
+    commit_copies();
+    u += pitch();
+    f += pitch();
+    copied++;
+  }
+
+  template <bool EDGE>
+  __device__ __forceinline__ void next_row(const element* all_u, const element* all_f, const Coefficients& c,
+                                           unsigned char* memory) {
+    const Piece* f_ring = reinterpret_cast<const Piece*>(memory + DEPTH * SLOT);
+    wait_for_copies<DEPTH - 1>();
+    advance<EDGE>(c, reinterpret_cast<const Piece*>(memory), f_ring,
+                  reinterpret_cast<real*>(memory + (DEPTH + F_RING) * SLOT));
+    copy_next(all_u, all_f, memory, u_slot);
+    u_slot = u_slot + 1 == DEPTH ? 0 : u_slot + 1;
+    f_slot = f_slot + 1 == (HAS_F ? F_RING : 1) ? 0 : f_slot + 1;
+    out += pitch();
+    s++;
+    parity ^= 1;
+  }
 };
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     jacobi(const element* __restrict__ u, const element* __restrict__ f, element* __restrict__ out, int nx, int ny,
            int ns, int tiles_x, int tiles_y, int chunks, int chunk, int tiles, Coefficients c) {
   extern __shared__ __align__(16) unsigned char memory[];
-  const Piece* u_ring = reinterpret_cast<const Piece*>(memory);
-  const Piece* f_ring = reinterpret_cast<const Piece*>(memory + DEPTH * SLOT);
-  real* edges = reinterpret_cast<real*>(memory + (DEPTH + F_RING) * SLOT);
-
   Tile tile;
   tile.group = threadIdx.x / LANES;
   tile.lane = threadIdx.x % LANES;
@@ -309,42 +327,20 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     }
   }
 
-  tile.u_slot = tile.f_slot = 0;
-  int f_next = 0;
-  const auto copy_next = [&](int slot) {
-    tile.copy(tile.u, u, memory, slot);
-    if constexpr (HAS_F) {
-      tile.copy(tile.f, f, memory + DEPTH * SLOT, f_next);
-      f_next = f_next + 1 == F_RING ? 0 : f_next + 1;
-    }
-    commit_copies();
-    tile.u += tile.pitch();
-    tile.f += tile.pitch();
-    tile.copied++;
-  };
-  for (int slot = 0; slot < DEPTH; slot++) copy_next(slot);
+  tile.u_slot = tile.f_slot = tile.f_next = 0;
+  for (int slot = 0; slot < DEPTH; slot++) tile.copy_next(u, f, memory, slot);
 
   const int rows = chunk + STEPS * (BS + RS);
 #pragma unroll 1
   for (int i = 0; i < rows; i += 2) {
     bool is_edge = at_border || tile.s - STEPS * RS < BS || tile.s + 1 - RS >= ns - BS;
     if constexpr (LANES < 32 && DIMS == 2) is_edge = __any_sync(0xffffffffu, is_edge);
-    const auto next_row = [&](auto edge) {
-      wait_for_copies<DEPTH - 1>();
-      tile.template advance<decltype(edge)::value>(c, u_ring, f_ring, edges);
-      copy_next(tile.u_slot);
-      tile.u_slot = tile.u_slot + 1 == DEPTH ? 0 : tile.u_slot + 1;
-      tile.f_slot = tile.f_slot + 1 == (HAS_F ? F_RING : 1) ? 0 : tile.f_slot + 1;
-      tile.out += tile.pitch();
-      tile.s++;
-      tile.parity ^= 1;
-    };
     if (is_edge) {
-      next_row(Flag<true>{});
-      next_row(Flag<true>{});
+      tile.template next_row<true>(u, f, c, memory);
+      tile.template next_row<true>(u, f, c, memory);
     } else {
-      next_row(Flag<false>{});
-      next_row(Flag<false>{});
+      tile.template next_row<false>(u, f, c, memory);
+      tile.template next_row<false>(u, f, c, memory);
     }
   }
   wait_for_copies<0>();

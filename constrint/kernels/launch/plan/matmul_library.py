@@ -23,9 +23,9 @@ from constrint.kernels.launch.plan.driver import driver, reads_tensors
 from constrint.kernels.launch.plan.shape import NotPlannedError
 
 #: cudaDataType_t of the numbers of a product.
-FP32, FP16, BF16, E4M3 = 0, 2, 14, 28
-#: cublasComputeType_t: sums of 32 bits, of fp32 operands in tf32.
-IN_FP32, IN_TF32 = 68, 77
+FP32, FP16, BF16, E4M3, INT8, INT32 = 0, 2, 14, 28, 3, 10
+#: cublasComputeType_t: sums of 32 bits, of fp32 operands in tf32, of integers.
+IN_FP32, IN_TF32, IN_INT32 = 68, 77, 72
 #: cublasLtEpilogue_t; a bias and relu are joined by `|`.
 NO_EPILOGUE, RELU, BIAS = 1, 2, 4
 #: cublasLtMatmulDescAttributes_t.
@@ -77,6 +77,12 @@ class Matmul(msgspec.Struct, frozen=True):
     def has_bias(self) -> bool:
         """Whether a column is added."""
         return bool(self.epilogue & BIAS)
+
+    @property
+    def scales(self) -> tuple[float, float] | tuple[int, int]:
+        """alpha and beta in the type of the sums."""
+        alpha, beta = self.factors
+        return (int(alpha), int(beta)) if self.compute == IN_INT32 else self.factors
 
 
 class Algorithm(msgspec.Struct, frozen=True):
@@ -196,7 +202,8 @@ def prepared(matmul: Matmul, device: int, *, is_in_core: bool = True) -> Descrip
         NotPlannedError: When the library does not describe such a product.
     """
     description = c_void_p()
-    _called("cublasLtMatmulDescCreate", byref(description), matmul.compute, FP32)
+    scales = INT32 if matmul.compute == IN_INT32 else FP32
+    _called("cublasLtMatmulDescCreate", byref(description), matmul.compute, scales)
     for attribute, value in (
         (_TRANSPOSE_A, c_int32(matmul.operations[0])),
         (_TRANSPOSE_B, c_int32(matmul.operations[1])),
@@ -290,7 +297,8 @@ def enqueue(matmul: Matmul, algorithm: Algorithm, device: int, addresses: Sequen
     """
     ready = prepared(matmul, device, is_in_core=False)
     data = (ctypes.c_ubyte * ALGORITHM_BYTES).from_buffer_copy(algorithm.data)
-    alpha, beta = (c_float(factor) for factor in matmul.factors)
+    factor_of: Any = c_int32 if matmul.compute == IN_INT32 else c_float
+    alpha, beta = (factor_of(factor) for factor in matmul.scales)
     a, b, c, d, bias = addresses
     layout_a, layout_b, layout_c, layout_d = ready.layouts
     stream = torch.cuda.current_stream(device).cuda_stream

@@ -110,7 +110,7 @@ class MatmulStep(msgspec.Struct, frozen=True, tag="matmul"):
         if not has_matmul() or self.algorithm.version != version():
             raise NotPlannedError("the algorithm is one of another version of cuBLASLt")
         ready, algorithm = prepared(self.matmul, torch.cuda.current_device()), self.algorithm
-        return "matmul", *ready, self.matmul.factors, algorithm.data, algorithm.workspace_bytes, self.slots
+        return "matmul", *ready, self.matmul.scales, algorithm.data, algorithm.workspace_bytes, self.slots
 
 
 class Recipe(msgspec.Struct, frozen=True):

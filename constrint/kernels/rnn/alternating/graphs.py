@@ -105,7 +105,7 @@ def _key(inputs: RnnInputs, *flags: int) -> GraphKey:
 
 
 @lru_cache(maxsize=1)
-def _has_wide_products() -> bool:
+def has_wide_products() -> bool:
     """Whether 16-bit products can be given in fp32 (torch 2.8 on CUDA); else they are rounded once per step."""
     return torch.version.hip is None and hasattr(torch.ops.aten.bmm, "dtype_out")
 
@@ -116,7 +116,7 @@ class Chunk(ABC):
     def __init__(self, key: GraphKey) -> None:
         self.key = key
         self.graph: Any = None
-        kind, wide = key.kind, key.dtype if not _has_wide_products() else torch.float32
+        kind, wide = key.kind, key.dtype if not has_wide_products() else torch.float32
         batch, heads, dim, gates = key.batch, key.heads, key.head_dim, kind.num_gates
         self.product_dtype = wide if key.device.type == "cuda" else torch.float32
         self.carry = self.new(kind.num_states, heads, batch, dim, dtype=torch.float32)
@@ -195,7 +195,7 @@ class ForwardChunk(Chunk):
         has_bias, save_gates = self.key.flags
         sizes = (self.key.batch, self.key.heads, self.key.num_steps)
         for step in range(steps):
-            _multiply(self.operand, self.weights, self.product)
+            multiply(self.operand, self.weights, self.product)
             pointwise_forward_kernel[self.grid](
                 self.wx, self.product, self.bias, self.carry, self.operand, self.states, self.gates, self.remaining,
                 self.reset, self.params, step, *sizes, cell=cell, has_bias=bool(has_bias), save_gates=bool(save_gates),
@@ -234,10 +234,10 @@ class BackwardChunk(Chunk):
                 upstream_mask=upstream_mask,
                 has_clip=bool(has_clip), shift_free=bool(shift_free), **self.constants,
             )  # fmt: skip
-            _multiply(self.operand, self.weights, self.through)
+            multiply(self.operand, self.weights, self.through)
 
 
-def _multiply(left: Tensor, right: Tensor, out: Tensor) -> None:
+def multiply(left: Tensor, right: Tensor, out: Tensor) -> None:
     """out (N, B, J) = left (N, B, I) @ right (N, I, J), summed in fp32 and written in the dtype of `out`."""
     heads = len(left)
     if left.dtype == out.dtype:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from constrint.errors import UnsupportedError
+from constrint.errors import UnknownNameError, UnsupportedError
 from constrint.kernels.rnn.cells import CELLS, RecurrentCell
 from constrint.kernels.rnn.generated.body import MOST_PARAMETERS, MOST_SLOTS, MOST_STATES
 from constrint.kernels.rnn.language.graph import FOLDED, LEAVES, CellDefinition, CellTape
 from constrint.kernels.rnn.spec import SUFFIX, RnnSpec
 
+#: Modules that contribute candidates: of a layer, of which both directions are one request, and of one implementation.
+CANDIDATES = {"forward": "constrint.kernels.rnn.candidates", "backward": "constrint.choose.candidates"}
+LIKE_BUILT_IN = "constrint.kernels.rnn.generated.candidates"
 #: Steps after which the states of a unit without inputs are taken to rest.
 RESTING_STEPS = 2
 
@@ -27,11 +30,16 @@ def register_cell(definition: CellDefinition) -> RecurrentCell:
     known = CELLS.get(definition.operation)
     if known is not None:
         return known
-    from constrint.kernels.registry import register
+    from constrint.kernels.registry import contribute, register
 
-    cell = CELLS[definition.operation] = recurrent_cell(definition)
-    register(*(spec for direction in SUFFIX for spec in specs_of(cell, direction)), by="constrint.kernels.rnn.candidates")
-    return cell
+    cell = recurrent_cell(definition)
+    for direction in SUFFIX:
+        specs = specs_of(cell, direction)
+        register(*specs)
+        contribute(cell.name + SUFFIX[direction], CANDIDATES[direction])
+        for spec in specs:
+            contribute(spec.full_name, LIKE_BUILT_IN)
+    return CELLS.setdefault(cell.name, cell)
 
 
 def recurrent_cell(definition: CellDefinition) -> RecurrentCell:
@@ -86,6 +94,23 @@ def obstacles(definition: CellDefinition) -> Iterator[str]:
         yield "every gate of fused kernels has the input's part and the recurrence's part"
     if "rounded_down" in {node.op for node in definition.backward.nodes}:
         yield "rounded_down of a value that is no state is not known in the backward pass; make it a state"
+
+
+def specs_of_definition(definition: CellDefinition, direction: str, implementation: str = "") -> tuple[RnnSpec, ...]:
+    """The implementations of one direction of a cell, or the named one.
+
+    Raises:
+        UnknownNameError: When it has no implementation of that name.
+        UnsupportedError: When the fused kernels cannot compute the cell; says why.
+    """
+    from constrint.kernels.registry import load_kernel
+
+    operation = register_cell(definition).name + SUFFIX[direction]
+    specs = [spec for spec in load_kernel(operation).implementations if isinstance(spec, RnnSpec)]
+    named = [spec for spec in specs if implementation in ("", spec.name)]
+    if not named:
+        raise UnknownNameError("implementation", implementation, [spec.name for spec in specs])
+    return tuple(named)
 
 
 def specs_of(cell: RecurrentCell, direction: str) -> list[RnnSpec]:

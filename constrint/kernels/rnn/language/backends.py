@@ -1,4 +1,4 @@
-"""What runs a cell over time: the operands of a call, its results, and the protocol of a back-end.
+"""A call of a cell over time: its operands, its results, and the protocol of a back-end that runs it.
 
 Letters of shapes: B batch, T time, N heads, D units of a head, S states, X gates with an input's part, G gates with a
 recurrent part (of the definition's gates, in their order).
@@ -7,19 +7,14 @@ recurrent part (of the definition's gates, in their order).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
-from importlib import import_module
 from typing import Protocol
 
 from torch import Tensor
 
-from constrint.errors import UnknownNameError, UnsupportedError
 from constrint.kernels.rnn.language.graph import CellDefinition
 
 #: Back-end names beside those of back-ends: the first one that can run a call, and plain PyTorch under autograd.
 AUTO, TORCH = "auto", "torch"
-#: Modules that have `BACKENDS`, a sequence of back-ends; those ahead are asked first. They are loaded for GPUs.
-PROVIDERS = ("constrint.kernels.rnn.generated.backend",)
 
 
 @dataclass(frozen=True)
@@ -56,7 +51,7 @@ class CellCall:
 
 @dataclass(frozen=True)
 class CellResults:
-    """What a forward pass gives, in the dtype of wx.
+    """Results of a forward pass, in the dtype of wx.
 
     Args:
         hidden: (B, T, N, D), the first state after each step; zeros past a sequence's end.
@@ -107,40 +102,3 @@ class CellBackend(Protocol):
         d_last: Tensor | None,
     ) -> CellGradients:
         """Compute the gradients of the operands from those of the results; None is zero."""
-
-
-@cache
-def provided() -> tuple[CellBackend, ...]:
-    """Back-ends with kernels, those asked first ahead."""
-    found: list[CellBackend] = []
-    for name in PROVIDERS:
-        try:
-            module = import_module(name)
-        except ModuleNotFoundError as error:
-            if error.name is None or not name.startswith(error.name):
-                raise
-            continue
-        found.extend(module.BACKENDS)
-    return tuple(found)
-
-
-def backend_of(call: CellCall, name: str) -> CellBackend:
-    """The back-end that runs a call.
-
-    Raises:
-        UnknownNameError: When no back-end has this name.
-        UnsupportedError: When the named one cannot run the call; says why.
-    """
-    from constrint.kernels.rnn.language.looped import TORCH_BACKEND
-
-    if name == TORCH or (name == AUTO and not call.wx.is_cuda):
-        return TORCH_BACKEND
-    if name == AUTO:
-        return next((each for each in provided() if not each.refusal(call)), TORCH_BACKEND)
-    known = {each.name: each for each in provided()}
-    if name not in known:
-        raise UnknownNameError("backend", name, (AUTO, TORCH, *known))
-    refusal = known[name].refusal(call)
-    if refusal:
-        raise UnsupportedError(f"backend {name!r} cannot run cell {call.cell.name!r}: {refusal}.")
-    return known[name]

@@ -13,15 +13,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from constrint.kernels.rnn.language.graph import LEAVES, MOST_NODES, CellDefinition, CellTape, CellTapeWriter
+from constrint.kernels.rnn.language.tape import LEAVES, MOST_NODES, CellTape, CellTapeWriter
 
 _SLOPE_OF_ERF = 2.0 / math.sqrt(math.pi)
 
 
-class _Writer(CellTapeWriter):
+class DerivativeWriter(CellTapeWriter):
     """A tape writer with shorthands for numbers."""
 
     def add(self, x: int | None, y: int) -> int:
+        """x + y; y where x is None."""
         return y if x is None else self.operation("add", x, y)
 
     def mul(self, slope: int, by: int) -> int:
@@ -43,54 +44,57 @@ class _Writer(CellTapeWriter):
         return self.operation("div", slope, by)
 
     def one_minus(self, x: int) -> int:
+        """1 - x."""
         return self.operation("sub", self.constant(1.0), x)
 
     def chosen(self, condition: int, slope: int) -> int:
+        """The slope where the condition holds, else 0."""
         return self.operation("where", condition, slope, self.constant(0.0))
 
     def otherwise(self, condition: int, slope: int) -> int:
+        """The slope where the condition does not hold, else 0."""
         return self.operation("where", condition, self.constant(0.0), slope)
 
 
 #: By operation, from the writer, the places of the arguments, that of the value and the gradient of the value: the
 #: gradients of the arguments; None for none.
-_Rule = Callable[[_Writer, tuple[int, ...], int, int], tuple[int | None, ...]]
+_Rule = Callable[[DerivativeWriter, tuple[int, ...], int, int], tuple[int | None, ...]]
 
 
-def _div(w: _Writer, a: tuple[int, ...], y: int, d: int) -> tuple[int | None, ...]:
+def _div(w: DerivativeWriter, a: tuple[int, ...], y: int, d: int) -> tuple[int | None, ...]:
     over = w.div(d, a[1])
     return over, w.operation("neg", w.mul(over, y))
 
 
-def _max(w: _Writer, a: tuple[int, ...], y: int, d: int) -> tuple[int | None, ...]:
+def _max(w: DerivativeWriter, a: tuple[int, ...], y: int, d: int) -> tuple[int | None, ...]:
     is_second = w.operation("lt", a[0], a[1])
     return w.otherwise(is_second, d), w.chosen(is_second, d)
 
 
-def _min(w: _Writer, a: tuple[int, ...], y: int, d: int) -> tuple[int | None, ...]:
+def _min(w: DerivativeWriter, a: tuple[int, ...], y: int, d: int) -> tuple[int | None, ...]:
     is_second = w.operation("lt", a[1], a[0])
     return w.otherwise(is_second, d), w.chosen(is_second, d)
 
 
-def _abs(w: _Writer, a: tuple[int, ...], y: int, d: int) -> tuple[int | None, ...]:
+def _abs(w: DerivativeWriter, a: tuple[int, ...], y: int, d: int) -> tuple[int | None, ...]:
     is_negative = w.operation("lt", a[0], w.constant(0.0))
     return (w.operation("where", is_negative, w.operation("neg", d), d),)
 
 
-def _tanh(w: _Writer, a: tuple[int, ...], y: int, d: int) -> tuple[int | None, ...]:
+def _tanh(w: DerivativeWriter, a: tuple[int, ...], y: int, d: int) -> tuple[int | None, ...]:
     return (w.mul(d, w.one_minus(w.operation("mul", y, y))),)
 
 
-def _sigmoid(w: _Writer, a: tuple[int, ...], y: int, d: int) -> tuple[int | None, ...]:
+def _sigmoid(w: DerivativeWriter, a: tuple[int, ...], y: int, d: int) -> tuple[int | None, ...]:
     return (w.mul(w.mul(d, y), w.one_minus(y)),)
 
 
-def _erf(w: _Writer, a: tuple[int, ...], y: int, d: int) -> tuple[int | None, ...]:
+def _erf(w: DerivativeWriter, a: tuple[int, ...], y: int, d: int) -> tuple[int | None, ...]:
     density = w.operation("exp", w.operation("neg", w.operation("mul", a[0], a[0])))
     return (w.mul(d, w.operation("mul", density, w.constant(_SLOPE_OF_ERF))),)
 
 
-def _rsqrt(w: _Writer, a: tuple[int, ...], y: int, d: int) -> tuple[int | None, ...]:
+def _rsqrt(w: DerivativeWriter, a: tuple[int, ...], y: int, d: int) -> tuple[int | None, ...]:
     cube = w.operation("mul", w.operation("mul", y, y), y)
     return (w.mul(d, w.operation("mul", cube, w.constant(-0.5))),)
 
@@ -125,17 +129,23 @@ RULES: dict[str, _Rule] = {
 FLAT = ("lt", "le", "eq", "ne", "and", "or", "not")
 
 
-def backward_tape(cell: CellDefinition) -> CellTape:
-    """The backward tape of a cell.
+def backward_tape(
+    traced: CellTape,
+    states: tuple[str, ...],
+    slots: tuple[str, ...],
+    parameters: tuple[str, ...],
+    inputs: tuple[str, ...],
+) -> CellTape:
+    """The backward tape of a step, from its tape and the names of the cell's states, slots, parameters and inputs.
 
     Outputs are `slot:NAME` for every slot, `operand:NAME` for what a late product of gate NAME multiplies, then
     `state:NAME`, `parameter:NAME` and `input:NAME` for all that the cell has; 0 where nothing depends on it.
     """
-    writer = _Writer(8 * MOST_NODES)
-    nodes = cell.traced.nodes
-    values = _values(writer, cell)
+    writer = DerivativeWriter(8 * MOST_NODES)
+    nodes = traced.nodes
+    values = _values(writer, traced, states[0])
     slopes: list[int | None] = [None] * len(nodes)
-    for name, place in cell.traced.outputs:
+    for name, place in traced.outputs:
         slopes[place] = writer.add(slopes[place], writer.leaf("gradient", name))
     gradients: dict[str, int] = {}
     for at in range(len(nodes) - 1, -1, -1):
@@ -154,21 +164,21 @@ def backward_tape(cell: CellDefinition) -> CellTape:
             if part is not None:
                 slopes[place] = writer.add(slopes[place], part)
     names = (
-        *(f"slot:{name}" for name in cell.slots),
-        *(f"state:{name}" for name in cell.states),
-        *(f"parameter:{parameter.name}" for parameter in cell.parameters),
-        *(f"input:{each.name}" for each in cell.inputs),
+        *(f"slot:{name}" for name in slots),
+        *(f"state:{name}" for name in states),
+        *(f"parameter:{name}" for name in parameters),
+        *(f"input:{name}" for name in inputs),
     )
     outputs = {name: gradients[name] if name in gradients else writer.constant(0.0) for name in names}
     outputs |= {f"operand:{node.name}": values[node.args[0]] for node in nodes if node.op == "product"}
     return writer.ended(outputs)
 
 
-def _values(writer: _Writer, cell: CellDefinition) -> list[int]:
+def _values(writer: DerivativeWriter, traced: CellTape, first_state: str) -> list[int]:
     """The places of a step's values: computed again, or read where they are stored."""
-    stored = {place: name for name, place in cell.traced.outputs if name != cell.states[0]}
+    stored = {place: name for name, place in traced.outputs if name != first_state}
     values: list[int] = []
-    for at, node in enumerate(cell.traced.nodes):
+    for at, node in enumerate(traced.nodes):
         args = tuple(values[place] for place in node.args)
         if node.op == "constant":
             values.append(writer.constant(node.value))

@@ -79,10 +79,10 @@ class _Operands:
         self.first = self.start
         if call.initial is not None:
             self.first = tuple(state.transpose(0, 1) for state in call.initial.to(self.kind).unbind(0))
-        self.inputs = {
-            each.name: value.to(self.kind).permute(1, 2, 0, 3)
-            for each, value in zip(self.cell.inputs, call.inputs, strict=True)
-        }
+        self.inputs: dict[str, Tensor] = {}
+        for each, value in zip(self.cell.inputs, call.inputs, strict=True):
+            value = value.to(self.kind).permute(1, 2, 0, 3)  # (T, N or 1, B, D or 1)
+            self.inputs[each.name] = value if self.running is None else torch.where(self.running, value, 0.0)
         self.parameters = {
             each.name: value.to(self.kind).unsqueeze(1)  # (N or 1, 1, D or 1)
             for each, value in zip(self.cell.parameters, call.parameters, strict=True)
@@ -99,7 +99,7 @@ class _Operands:
             self.weights = early.transpose(0, 1).reshape(self.heads, -1, self.dim)
 
     def sums(self) -> Tensor:
-        """What the products of the early gates are added to: (T, N, B, E, D)."""
+        """The sums that the products of the early gates are added to: (T, N, B, E, D)."""
         sums = self.x.new_zeros(self.time, *self.shape[:2], len(self.gates.early), self.dim)
         for into, (_, at, in_x) in zip(sums.unbind(3), self.gates.early, strict=True):
             if in_x is not None:

@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from constrint.kernels.rnn.language.backends import CellCall, CellResults, backend_of
+from constrint.kernels.rnn.language.backends import CellCall, CellResults
+from constrint.kernels.rnn.language.dispatch import backend_of
 from constrint.kernels.rnn.language.parse import definition_of
 from constrint.kernels.rnn.language.torch_code import first_states, recurrent_gates, reference
 from constrint.kernels.rnn.reference import accumulation_dtype

@@ -11,7 +11,6 @@ from torch.nn.functional import logsigmoid
 
 from constrint.kernels.gemm.traced.reference import FUNCTIONS as SHARED
 from constrint.kernels.rnn.language.backends import CellCall, CellResults
-from constrint.kernels.rnn.language.derivative import backward_tape
 from constrint.kernels.rnn.language.graph import LEAVES, CellDefinition, CellNode, CellTape, CellTapeWriter
 from constrint.kernels.rnn.reference import accumulation_dtype, clamp_gradient
 
@@ -145,7 +144,7 @@ def derivative_error(cell: CellDefinition, seed: int = 0, step: float = 1e-5) ->
     late products have random weights.
     """
     cell = smooth(cell)
-    forward, backward = cell.forward, backward_tape(cell)
+    forward, backward = cell.forward, cell.backward
     generator = torch.Generator().manual_seed(seed)
     shape = 2, 2, 3
 
@@ -226,10 +225,11 @@ def reference(call: CellCall) -> CellResults:
         result = torch.einsum("bni,noi->bno", value.expand(shape), r[name])
         return result if b is None else result + b[name]
 
-    x = call.wx.to(kind)
+    x, step_inputs = call.wx.to(kind), list(call.inputs)
     if call.lengths is not None:  # values in the padding, NaN even, reach neither results nor gradients
         inside = torch.arange(time, device=x.device) < call.lengths[:, None]
         x = torch.where(inside[:, :, None, None, None], x, 0.0)
+        step_inputs = [torch.where(inside[:, :, None, None], value, 0.0) for value in step_inputs]
     start = first_states(call)
     states = start if call.initial is None else tuple(call.initial.to(kind).unbind(0))
     fixed = {("parameter", p.name): value for p, value in zip(cell.parameters, call.parameters, strict=True)}
@@ -240,7 +240,7 @@ def reference(call: CellCall) -> CellResults:
             fresh = call.reset[:, t, None, None] if running is None else call.reset[:, t, None, None] & running
             states = tuple(torch.where(fresh, s, old) for s, old in zip(start, states, strict=True))
         leaves = fixed | {("state", name): state for name, state in zip(cell.states, states, strict=True)}
-        leaves |= {("input", each.name): value[:, t] for each, value in zip(cell.inputs, call.inputs, strict=True)}
+        leaves |= {("input", each.name): value[:, t] for each, value in zip(cell.inputs, step_inputs, strict=True)}
         h = clamp_gradient(states[0], call.clip) if call.clip > 0 else states[0]
         parts = dict(zip(input_gates(cell), x[:, t].unbind(1), strict=True))
         for gate in cell.gates:

@@ -318,11 +318,17 @@ def _count_of_parameters(function: Any) -> int:
     return len(kinds)
 
 
+#: Names that a layer has for other things.
+RESERVED = ("weight_ih", "weight_hh", "weight_hr", "bias_ih", "bias_hh", "input", "hx", "lengths", "reset", "self")
+
+
 def _check_name(what: str, name: Any) -> None:
     if not (isinstance(name, str) and name.isidentifier() and name.isascii()) or keyword.iskeyword(name):
         raise UsageError(f"{what} has an ASCII identifier as its name, got {name!r:.60}.")
     if name.startswith("_") or len(name) > 40:
         raise UsageError(f"{what} has a name of at most 40 letters that starts with no underscore, got {name!r:.60}.")
+    if name in RESERVED:
+        raise UsageError(f"{what} has a name that its layer has no other use for; {name!r} is taken.")
 
 
 def _names(what: str, names: Any, most: int, least: int = 1) -> tuple[str, ...]:

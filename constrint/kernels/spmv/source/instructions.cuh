@@ -77,6 +77,16 @@ __device__ __forceinline__ void copy_word(int* to, const int* from) {
   const unsigned address = (unsigned)__cvta_generic_to_shared(to);
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(address), "l"(from) : "memory");
 }
+// Copies 16 bytes, of which those beyond `bytes` are zeros and are not read.
+__device__ __forceinline__ void copy_vector(void* to, const void* from, int bytes) {
+  const unsigned address = (unsigned)__cvta_generic_to_shared(to);
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(from), "r"(bytes) : "memory");
+}
+__device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int NUMBER>
+__device__ __forceinline__ void wait_for_all_but() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(NUMBER) : "memory");
+}
 __device__ __forceinline__ void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
 __device__ __forceinline__ Sum of_other_lane(Sum sum, int step) { return __shfl_xor_sync(0xffffffffu, sum, step); }

@@ -2,9 +2,13 @@
 //
 // An item of work is an entry or the start of a row; tile t has the items from t * TILE on. A block computes the rows
 // that start in its tile, whole, unless they have TILE entries or more: those are shared by all tiles that they reach
-// into, each of which leaves a partial sum that `spmv_long` adds in order. Products go to shared memory in the order of
-// the entries, so that loads are coalesced whatever the rows are like, and groups of threads add rows there. All sums
-// have one order, which the matrix decides.
+// into, each of which leaves a partial sum that `spmv_long` adds in order. All sums have one order, which the matrix
+// decides.
+//
+// Blocks walk tiles. The next tiles' entries and offsets are copied to shared memory while a block works on one, so that
+// memory is busy and loads are coalesced whatever the rows are like. Groups of threads add rows from there: BY_ROWS takes
+// x as rows need it, which is best where rows of neighbours read neighbours of x; else all products are made first, in
+// the order of the entries, which is best where x is scattered.
 //
 // With PANELS the columns are dealt to panels, and x of a panel lies in shared memory: entries are sorted by panel and
 // row, and columns are counted in 16 bits from the panel's first one on. Each panel's sums of rows go to memory, and
@@ -71,6 +75,7 @@ struct Matrix {
   int entries;
 };
 
+#if PANELS
 // The rows of a tile: {first row, first entry, end of its entries, number of rows}.
 template <typename Vec, typename Write>
 __device__ __forceinline__ void sum_rows(
@@ -138,6 +143,7 @@ __device__ __forceinline__ void sum_rows(
   }
   if (TEAMS > 1 || count) meet(team);
 }
+#endif
 
 // Part of a long row: the sum of the products of entries from `begin` to `end`.
 template <typename Vec>
@@ -165,6 +171,137 @@ __device__ __forceinline__ void sum_part(
   }
   meet(team);
 }
+
+#if !PANELS
+// Entries begin at multiples of 16 bytes in both arrays.
+#define ALIGNED (sizeof(Value) == 2 ? 8 : 4)
+#define WAYS 8
+
+// A tile in shared memory.
+struct Stage {
+  int* offsets;
+  int* columns;
+  Value* values;
+};
+
+__device__ __forceinline__ Stage stage_of(char* memory, int number, int num_products, int num_offsets) {
+  const int bytes = num_products * (4 + (int)sizeof(Value)) + num_offsets * 4;
+  char* own = memory + number * bytes;
+  return {reinterpret_cast<int*>(own + num_products * (4 + sizeof(Value))), reinterpret_cast<int*>(own),
+          reinterpret_cast<Value*>(own + num_products * 4)};
+}
+
+// Copies `number` elements from an address on that is aligned to 16 bytes, and zeros beyond `left` of them.
+template <typename T>
+__device__ __forceinline__ void copy_array(T* to, const T* from, int number, int left, int thread) {
+  constexpr int each = VECTOR > 1 ? 16 / sizeof(T) : 1;
+  for (int i = each * thread; i < number; i += each * THREADS) {
+    if (each > 1) copy_vector(to + i, from + i, min(each, left - i) * (int)sizeof(T));
+    else to[i] = from[i];
+  }
+}
+
+__device__ __forceinline__ void copy_tile(const Matrix& matrix, int4 tile, Stage stage, int thread) {
+  if (tile.w > 0) {
+    const int first = tile.y & ~(ALIGNED - 1), number = tile.z - first, left = matrix.entries - first;
+    copy_array(stage.columns, matrix.columns + first, number, left, thread);
+    copy_array(stage.values, matrix.values + first, number, left, thread);
+    for (int i = thread; i <= tile.w; i += THREADS) copy_word(stage.offsets + i, matrix.crow + tile.x + i);
+  }
+  commit_copies();
+}
+
+// Products of all entries of a tile, in place of its columns, or of its values where these are as wide as sums.
+__device__ __forceinline__ Sum* multiply_tile(const Value* x, int4 tile, Stage stage, int thread) {
+  Sum* products = sizeof(Value) == 8 ? reinterpret_cast<Sum*>(stage.values) : reinterpret_cast<Sum*>(stage.columns);
+  const int number = tile.z - (tile.y & ~(ALIGNED - 1));
+  for (int at = thread; at < number; at += WAYS * THREADS) {
+    int columns[WAYS];
+    Sum values[WAYS], factors[WAYS];
+#pragma unroll
+    for (int i = 0; i < WAYS; ++i) {
+      const bool is_inside = at + i * THREADS < number;
+      columns[i] = is_inside ? stage.columns[at + i * THREADS] : 0;
+      values[i] = is_inside ? widened(stage.values[at + i * THREADS]) : Sum(0);
+    }
+#pragma unroll
+    for (int i = 0; i < WAYS; ++i) factors[i] = at + i * THREADS < number ? widened(__ldg(x + columns[i])) : Sum(0);
+#pragma unroll
+    for (int i = 0; i < WAYS; ++i) {
+      if (at + i * THREADS < number) products[at + i * THREADS] = values[i] * factors[i];
+    }
+  }
+  return products;
+}
+
+// The sum of entries `from`, `from` + step and so on before `end`.
+__device__ __forceinline__ Sum add_entries(
+    const Value* x, Stage stage, const Sum* products, int from, int end, int step) {
+  Sum sum = 0;
+#if BY_ROWS
+  for (int at = from; at < end; at += BATCH * step) {
+    int columns[BATCH];
+    Sum factors[BATCH];
+#pragma unroll
+    for (int i = 0; i < BATCH; ++i) columns[i] = at + i * step < end ? stage.columns[at + i * step] : 0;
+#pragma unroll
+    for (int i = 0; i < BATCH; ++i) {
+      if (at + i * step < end) factors[i] = widened(__ldg(x + columns[i]));
+    }
+#pragma unroll
+    for (int i = 0; i < BATCH; ++i) {
+      if (at + i * step < end) sum += widened(stage.values[at + i * step]) * factors[i];
+    }
+  }
+#else
+  for (int at = from; at < end; at += step) sum += products[at];
+#endif
+  return sum;
+}
+
+// The rows of a tile: {first row, first entry, end of its entries, number of rows}.
+template <typename Write>
+__device__ __forceinline__ void sum_tile(
+    const Value* x, int4 tile, Stage stage, Shared* shared, int thread, Write write) {
+  const Sum* products = nullptr;
+  if (thread == 0) shared->count = 0;
+#if !BY_ROWS
+  products = multiply_tile(x, tile, stage, thread);
+#endif
+  meet(0);
+  const int first = tile.y & ~(ALIGNED - 1);
+  // Threads of a group, so that each adds about STEPS entries.
+  int width = 1;
+  while (width < 32 && STEPS * width * tile.w < tile.z - tile.y) width *= 2;
+  const int lane = thread & (width - 1), per_warp = 32 / width;
+  for (int row = thread / 32 * per_warp; row < tile.w; row += THREADS / 32 * per_warp) {
+    const int own = row + (thread & 31) / width;
+    int begin = 0, end = 0;
+    bool is_lengthy = false;
+    if (own < tile.w) {
+      begin = stage.offsets[own] - first;
+      end = stage.offsets[own + 1] - first;
+      is_lengthy = width < 32 && end - begin > LENGTHY * width;
+    }
+    Sum sum = 0;
+    if (!is_lengthy) {
+      sum = add_entries(x, stage, products, begin + lane, end, width);
+    } else if (lane == 0) {
+      shared->lengthy[atomicAdd(&shared->count, 1)] = own;
+    }
+    sum = warp_sum(sum, width);
+    if (own < tile.w && !is_lengthy && lane == 0) write(tile.x + own, sum);
+  }
+  meet(0);
+  const int count = shared->count;
+  for (int i = thread / 32; i < count; i += THREADS / 32) {
+    const int own = shared->lengthy[i];
+    const int begin = stage.offsets[own] - first, end = stage.offsets[own + 1] - first;
+    const Sum sum = warp_sum(add_entries(x, stage, products, begin + (thread & 31), end, 32), 32);
+    if ((thread & 31) == 0) write(tile.x + own, sum);
+  }
+}
+#endif
 
 struct End {
   Value* y;
@@ -236,19 +373,41 @@ extern "C" __global__ void __launch_bounds__(THREADS* TEAMS, RESIDENT) spmv(
     t = next;
   }
 #else
-  const int thread = threadIdx.x, t = blockIdx.x;
-  Sum* products = reinterpret_cast<Sum*>(memory);
-  Shared* shared = reinterpret_cast<Shared*>(products + num_products);
-  int* offsets = reinterpret_cast<int*>(shared + 1);
+  const int thread = threadIdx.x, step = gridDim.x;
+  char* stages = reinterpret_cast<char*>(memory);
+  Shared* shared = reinterpret_cast<Shared*>(
+      stages + STAGES * (num_products * (4 + (int)sizeof(Value)) + num_offsets * 4));
   const End write = {y, source, alpha, beta};
-  const Global vector = {x};
-  const int4 tile = tiles[t];
-  if (tile.w > 0) sum_rows(matrix, vector, tile, products, offsets, shared, thread, 0, write);
+  const int4 none = {0, 0, 0, 0};
+  // Tiles whose descriptions are known: the one at work, and those that are copied.
+  int4 ahead[STAGES];
+  const int begin = blockIdx.x;
+#pragma unroll
+  for (int i = 0; i < STAGES; ++i) {
+    ahead[i] = begin + i * step < num_tiles ? tiles[begin + i * step] : none;
+    if (i < STAGES - 1) copy_tile(matrix, ahead[i], stage_of(stages, i, num_products, num_offsets), thread);
+  }
+  int number = 0;
+  for (int t = begin; t < num_tiles; t += step) {
+    const int last = number == 0 ? STAGES - 1 : number - 1;
+    const int4 later = t + STAGES * step < num_tiles ? tiles[t + STAGES * step] : none;
+    copy_tile(matrix, ahead[STAGES - 1], stage_of(stages, last, num_products, num_offsets), thread);
+    const int4 tile = ahead[0];
+    wait_for_all_but<STAGES - 1>();
+    meet(0);
+    if (tile.w > 0) sum_tile(x, tile, stage_of(stages, number, num_products, num_offsets), shared, thread, write);
+    meet(0);
 #if LONG
-  const int4 segment = segments[t];
-  if (segment.x < segment.y) sum_part(matrix, vector, segment.x, segment.y, parts + 2 * t, shared, thread, 0);
-  if (segment.z < segment.w) sum_part(matrix, vector, segment.z, segment.w, parts + 2 * t + 1, shared, thread, 0);
+    const int4 segment = segments[t];
+    const Global vector = {x};
+    if (segment.x < segment.y) sum_part(matrix, vector, segment.x, segment.y, parts + 2 * t, shared, thread, 0);
+    if (segment.z < segment.w) sum_part(matrix, vector, segment.z, segment.w, parts + 2 * t + 1, shared, thread, 0);
 #endif
+#pragma unroll
+    for (int i = 0; i < STAGES - 1; ++i) ahead[i] = ahead[i + 1];
+    ahead[STAGES - 1] = later;
+    number = number == STAGES - 1 ? 0 : number + 1;
+  }
 #endif
 }
 

@@ -1,0 +1,144 @@
+"""`spmv` beside torch (cuSPARSE), as it is called, on matrices that programs make.
+
+    python -m benchmarks.sparse --out spmv.csv                        # every matrix, fp32
+    python -m benchmarks.sparse --dtypes fp32 fp64 --only poisson uniform
+    python -m benchmarks.sparse --show spmv.csv                       # what such a file says; no GPU
+
+A matrix is made by its program (`matrices.py`) and multiplied until trials are over and copies that pay are made, by
+the argument `reuse`. Then both are called from Python in turn, with a cold L2. Results are compared with fp64. `share`
+is the least traffic (entries with indices of 32 bits, offsets, x and y, each once) over time, as a share of the rate at
+which a copy of 1 GiB reads and writes on the same device. `first_ms` is the time of the calls before.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from benchmarks.gemm.used_times import FLUSHED, cold, host, quiet
+from benchmarks.harness.table import Table, described, print_ratios, read_rows
+from benchmarks.sparse.matrices import MATRICES, pattern_of
+from constrint.kernels.spmv import spmv
+from constrint.kernels.spmv.reference import spmv_reference
+from constrint.kernels.spmv.structure import known
+
+COLUMNS = (
+    *("matrix", "dtype", "rows", "cols", "nnz", "longest", "spread", "scattered", "who", "median_us", "spread_us"),
+    *("share", "ratio", "host_us", "first_ms", "copied_mb", "outcome", "program"),
+)
+DTYPES = {"fp32": torch.float32, "fp64": torch.float64, "bf16": torch.bfloat16, "fp16": torch.float16}
+#: Products that `reuse` announces, and calls before a measurement.
+REUSE, FIRST_CALLS = 10_000, 8
+#: Bytes of the copy by which shares are counted, and repetitions.
+COPIED, COPIES = 1 << 30, 7
+
+
+def main() -> None:
+    """Run, or show a file."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--show", type=Path)
+    parser.add_argument("--dtypes", nargs="+", choices=list(DTYPES), default=["fp32"])
+    parser.add_argument("--only", nargs="+", default=[], help="matrices whose names contain one of these")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="time after which no matrix is begun")
+    args = parser.parse_args()
+    if args.show:
+        summarise(read_rows(args.show))
+        return
+    began = time.time()
+    rate = copy_rate()
+    print(f"copy: {rate / 1e12:.2f} TB/s")
+    flush = torch.empty(FLUSHED, dtype=torch.int8, device="cuda")
+    with Table(args.out, COLUMNS, described()) as table:
+        for name in MATRICES:
+            if (args.only and not any(each in name for each in args.only)) or time.time() - began > args.seconds:
+                continue
+            pattern = pattern_of(name, "cuda")
+            for dtype in args.dtypes:
+                measure(name, pattern.matrix(DTYPES[dtype]), dtype, table, flush.zero_, rate)
+            torch.cuda.empty_cache()
+        summarise([{each: str(row.get(each, "")) for each in COLUMNS} for row in table.rows])
+    print(f"{time.time() - began:.0f} s")
+
+
+def copy_rate() -> float:
+    """Bytes read and written in a second by a copy."""
+    source = torch.empty(COPIED, dtype=torch.int8, device="cuda")
+    target = torch.empty_like(source)
+    times: list[float] = []
+    for _ in range(COPIES):
+        new: Any = torch.cuda.Event
+        start, end = new(enable_timing=True), new(enable_timing=True)
+        start.record()
+        target.copy_(source)
+        end.record()
+        torch.cuda.synchronize()
+        times.append(1e-3 * start.elapsed_time(end))
+    return 2 * COPIED / statistics.median(times)
+
+
+def measure(name: str, matrix: Tensor, dtype: str, table: Table, flush: Any, rate: float) -> None:
+    """Check and time one matrix; write a row for each caller."""
+    x = torch.randn(matrix.shape[1], device="cuda").to(matrix.dtype)
+    torch.cuda.synchronize()
+    before = time.perf_counter()
+    for _ in range(FIRST_CALLS):
+        out = spmv(matrix, x, reuse=REUSE)
+        torch.cuda.synchronize()
+    first_ms = 1e3 * (time.perf_counter() - before)
+    outcome = "ok" if is_right(out, matrix, x) else "wrong result"
+    calls = {"torch": lambda: torch.mv(matrix, x), "ours": lambda: spmv(matrix, x, reuse=REUSE)}
+    figures, hosts = quiet(lambda: cold(calls, flush)), host(calls)
+    found = known(matrix)
+    facts, entries, element = found.read().facts, matrix.values().numel(), x.element_size()
+    moved = entries * (element + 4) + 4 * (matrix.shape[0] + 1) + element * sum(matrix.shape)
+    theirs = figures["torch"][0]
+    for who, (median_us, spread_us) in figures.items():
+        row: dict[str, Any] = {"matrix": name, "dtype": dtype, "rows": matrix.shape[0], "cols": matrix.shape[1]}
+        row |= {"nnz": entries, "longest": facts.longest, "spread": facts.spread, "scattered": facts.scattered}
+        row |= {"who": who, "median_us": median_us, "spread_us": spread_us, "ratio": theirs / median_us}
+        row |= {"share": moved / (1e-6 * median_us) / rate, "host_us": hosts[who][0], "outcome": outcome}
+        if who == "ours":
+            row |= {"first_ms": first_ms, "copied_mb": found.num_copied_bytes / 1e6, "program": program_of(found)}
+        table.add(**row)
+    ours = figures["ours"][0]
+    share = moved / (1e-6 * ours) / rate
+    print(
+        f"{name:22} {dtype:5} {theirs:8.1f} {ours:8.1f} us  x{theirs / ours:5.2f}  share {share:.2f}"
+        f"  host {hosts['torch'][0]:.1f} {hosts['ours'][0]:.1f}  {outcome}  {program_of(found)}",
+        flush=True,
+    )
+
+
+def program_of(found: Any) -> str:
+    """Kernel and configuration that run now."""
+    return ", ".join(run.describe() for run in found.runs.values() if hasattr(run, "describe"))
+
+
+def is_right(out: Tensor, matrix: Tensor, x: Tensor) -> bool:
+    """Whether a result is within the rounding of its sums."""
+    crow, columns, values = matrix.crow_indices(), matrix.col_indices(), matrix.values()
+    exact, weight = spmv_reference(crow, columns, values, x), spmv_reference(crow, columns, values.abs(), x.abs())
+    unit = torch.finfo(torch.float64 if x.dtype == torch.float64 else torch.float32).eps
+    bound = (crow[1:] - crow[:-1] + 3) * unit * weight + torch.finfo(x.dtype).eps * exact.abs() + 1e-30
+    return bool(((out.double() - exact).abs() <= bound).all())
+
+
+def summarise(rows: list[dict[str, str]]) -> None:
+    """Ratios over all matrices, by dtype."""
+    for dtype in dict.fromkeys(row["dtype"] for row in rows):
+        ours = [row for row in rows if row["dtype"] == dtype and row["who"] == "ours"]
+        wrong = [row["matrix"] for row in ours if row["outcome"] != "ok"]
+        print_ratios(f"torch / ours, {dtype}, cold", [float(row["ratio"]) for row in ours])
+        if wrong:
+            print(f"wrong: {', '.join(wrong)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,312 @@
+"""The products of one matrix: by torch first, then by what a trial finds fastest, and by a copy once it pays.
+
+The first product of a matrix is torch's own, so that a matrix that is used once costs nothing. The second one reads
+the matrix and begins a trial of the kernels that read CSR beside torch's product, which nothing slower than runs. A
+kernel that copies the matrix is built when products so far would have saved the time of building it, by prediction,
+and then has to win a trial, too: whatever the number of products is, they take at most twice the least time, and some
+more for trials. Needs torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from constrint.choose import Request, decide
+from constrint.errors import ConstrintError, UnknownNameError, UnsupportedError, UsageError
+from constrint.hwmodels import GpuModel
+from constrint.kernels.gemm.first_call import has_nvrtc, machine_of
+from constrint.kernels.launch.plan.trial import CallTrial, rounds_of, trials_are_on
+from constrint.kernels.spmv.cost import SparseShape, build_s, copied_bytes, hash_s
+from constrint.kernels.spmv.launch import library_product
+from constrint.kernels.spmv.planned import Run, label, planned
+from constrint.kernels.spmv.spec import MOST_WIDTH
+from constrint.kernels.spmv.structure import Known
+from constrint.select.candidate import Config
+
+AUTO, LIBRARY = "auto", "library"
+#: Kernels that read CSR as it is, and those that copy it.
+OWN, COPYING = ("merge", "vector"), ("panels", "ell")
+KERNELS = (AUTO, *OWN, *COPYING, LIBRARY)
+IN_CUDA = ("merge", "panels")
+#: Configurations where there is no hardware model to choose by.
+ANYWHERE: dict[str, Config] = {
+    "vector": {"threads_per_row": 8, "rows_per_block": 64, "num_warps": 4},
+    "ell": {"slice_height": 128, "window": 4096, "unroll": 4, "num_warps": 4},
+}
+#: A copy has to save this share of a product's time, by prediction, to be made.
+LEAST_GAIN = 0.1
+#: Bytes that making a copy takes beside it, as a multiple of the copy's, and the share of free memory for both.
+BUILD_MEMORY, MEMORY_SHARE = 6, 0.5
+#: Products between looks at whether copied values have changed.
+LOOK_EVERY = 16
+#: Outcomes of trials in memory, at most.
+CAPACITY = 4096
+
+
+class Candidate(NamedTuple):
+    """A kernel that may run products.
+
+    Args:
+        kernel, config: The implementation and its configuration.
+        seconds: Predicted or measured time.
+    """
+
+    kernel: str
+    config: Config
+    seconds: float
+
+
+#: The fastest candidate by device, workload and kind of call.
+_SETTLED: dict[Hashable, Candidate] = {}
+
+
+class Products:
+    """Runs one kind of products of a matrix.
+
+    Args:
+        known: The matrix.
+        matrix: Returns the matrix as torch's tensor; None once it is gone.
+        width: Columns of x; 0 for a vector.
+        has_source: Whether something is added.
+        kernel, config: What the caller names.
+        reuse: Products that the caller expects beside those so far.
+        is_frozen: Whether the caller promises that nothing writes values behind torch's back.
+    """
+
+    def __init__(
+        self, known: Known, matrix: Any, width: int, has_source: bool, kernel: str, config: Config | None, reuse: int,
+        is_frozen: bool,
+    ) -> None:  # fmt: skip
+        self.known, self.matrix = known, matrix
+        self.width, self.has_source, self.reuse, self.is_frozen = width, has_source, reuse, is_frozen
+        self.best = self.running = Candidate(LIBRARY, {}, float("inf"))
+        self.library: Run = partial(_library, matrix)
+        self.current: Run = self._first
+        self.left = 0
+        if kernel == LIBRARY:
+            self.current = self.library
+        elif kernel != AUTO:
+            self.current = self._named(kernel, config)
+
+    def __call__(self, x: Tensor, source: Tensor | None, alpha: float, beta: float) -> Tensor:
+        """alpha * A @ x + beta * source."""
+        return self.current(x, source, alpha, beta)
+
+    def describe(self) -> str:
+        """The kernel that runs, with its configuration; what a trial or a count of products may change."""
+        return label(self.running.kernel, self.running.config)
+
+    def close(self) -> None:
+        """Let go of the arrays of the kernel that runs; the next product begins anew."""
+        self.current = self._first
+
+    def _first(self, x: Tensor, source: Tensor | None, alpha: float, beta: float) -> Tensor:
+        """Run torch's product; from the second one on, or where many are expected, choose a kernel."""
+        if (self.known.calls <= 1 and not self.reuse) or self.width > MOST_WIDTH or _is_captured():
+            return self.library(x, source, alpha, beta)
+        self._choose()
+        return self.current(x, source, alpha, beta)
+
+    def _named(self, kernel: str, config: Config | None) -> Run:
+        """A function that runs the kernel that the caller names.
+
+        Raises:
+            UnsupportedError: When it does not compute the product.
+            UsageError: When its configuration is not valid.
+        """
+        reason = _why_not(kernel, self.known, self.width)
+        if reason:
+            raise UnsupportedError(f"spmv.{kernel} does not compute this product: {reason}.")
+        chosen = self.running = self._candidate(kernel, config)
+        return planned(self.known, kernel, chosen.config, is_checked=not self.is_frozen)
+
+    def _candidate(self, kernel: str, config: Config | None = None) -> Candidate:
+        """The best configuration of a kernel by prediction, with its time.
+
+        Raises:
+            ConstrintError: When there is none, or the named one is not valid.
+        """
+        gpu = machine_of(self.known.values.device)[0]
+        if gpu is None:
+            return Candidate(kernel, config or ANYWHERE[kernel], 0.0)
+        workload = self.known.read().workload(self.known.dtype, max(1, self.width))
+        decision = decide(Request("spmv", workload, gpu, kernel=kernel, config=config))
+        return Candidate(kernel, decision.config, decision.seconds)
+
+    def _choose(self) -> None:
+        """Settle on what an earlier trial found, or begin one."""
+        settled = _SETTLED.get(self._key()) if trials_are_on() else None
+        if settled is not None:
+            self._settle(settled)
+            return
+        candidates = [each for each in map(self._offer, OWN) if each is not None]
+        candidates.sort(key=lambda each: each.seconds)
+        if not candidates:
+            self.current = self.library
+            return
+        library = self._offer(LIBRARY)
+        if not trials_are_on() or torch.are_deterministic_algorithms_enabled():
+            candidates += [library] if library is not None else []
+            self._settle(min(candidates, key=lambda each: each.seconds))
+            return
+        candidates.append(library or Candidate(LIBRARY, {}, candidates[0].seconds))
+        self.current = self._trial(candidates, len(candidates) - 1)
+
+    def _offer(self, kernel: str) -> Candidate | None:
+        """The candidate of a kernel; None where it does not compute the product, or nothing of it fits."""
+        if _why_not(kernel, self.known, self.width):
+            return None
+        with suppress(ConstrintError):
+            return self._candidate(kernel)
+        return None
+
+    def _trial(self, candidates: Sequence[Candidate], standard: int) -> Any:
+        """A trial of candidates in turn, of which one is what would run anyway."""
+        runs = [self._run_of(each) for each in candidates]
+
+        def settle(_: Any, seconds: Sequence[float], best: int) -> None:
+            self._settle(candidates[best]._replace(seconds=seconds[best]), runs[best])
+
+        return CallTrial(runs, rounds_of([each.seconds for each in candidates]), settle, standards=[standard])
+
+    def _run_of(self, candidate: Candidate) -> Run:
+        if candidate.kernel == LIBRARY:
+            return self.library
+        return planned(self.known, candidate.kernel, candidate.config)
+
+    def _settle(self, best: Candidate, run: Run | None = None) -> None:
+        """Run the best candidate from now on; count products until a copy pays."""
+        if len(_SETTLED) >= CAPACITY:
+            _SETTLED.clear()
+        self.best = best
+        if trials_are_on():
+            _SETTLED[self._key()] = best
+        self.current, self.running = run or self._run_of(best), best
+        copy = self._copy()
+        if copy is not None:
+            plain = self.current
+            self.current = lambda *call: self._counted(plain, copy, *call)
+
+    def _copy(self) -> Candidate | None:
+        """The copying kernel that is predicted to save most, if that is enough; states after how many products."""
+        shape, device = SparseShape.of(self._workload()), self.known.values.device
+        gpu = machine_of(device)[0]
+        if gpu is None or not trials_are_on() or not self.known.takes_copies:
+            return None
+        offers = [each for each in map(self._offer, COPYING) if each is not None]
+        checked = 0.0 if self.is_frozen else hash_s(gpu, shape)
+        priced = [each._replace(seconds=each.seconds + checked) for each in offers]
+        priced = [each for each in priced if each.seconds < (1 - LEAST_GAIN) * self.best.seconds]
+        if not priced:
+            return None
+        copy = min(priced, key=lambda each: each.seconds)
+        needed = build_s(gpu, shape, copy.kernel) / (self.best.seconds - copy.seconds)
+        self.left = max(1, int(needed) - self.reuse)
+        return copy
+
+    def _counted(
+        self, plain: Run, copy: Candidate, x: Tensor, source: Tensor | None, alpha: float, beta: float
+    ) -> Tensor:
+        """Run a product without a copy; when enough have run, make the copy and try it."""
+        self.left -= 1
+        if self.left > 0 or _is_captured():
+            return plain(x, source, alpha, beta)
+        self.current = plain
+        needed = BUILD_MEMORY * copied_bytes(SparseShape.of(self._workload()), copy.kernel)
+        free = torch.cuda.mem_get_info(x.device)[0] if x.is_cuda else 0
+        if needed <= MEMORY_SHARE * free:
+            with suppress(torch.cuda.OutOfMemoryError, ConstrintError):
+                self.current = self._trial_of_copy(plain, copy)
+        return self.current(x, source, alpha, beta)
+
+    def _trial_of_copy(self, plain: Run, copy: Candidate) -> Any:
+        runs = [plain, self._watched(copy)]
+
+        def settle(_: Any, seconds: Sequence[float], best: int) -> None:
+            if best == 0:
+                self.known.copies.clear()
+            self.current, self.running = runs[best], (self.best, copy._replace(seconds=seconds[1]))[best]
+
+        return CallTrial(runs, rounds_of([self.best.seconds, copy.seconds]), settle, standards=[0])
+
+    def _watched(self, copy: Candidate) -> Run:
+        """Products by a copy; every few products the host looks whether values were found to have changed."""
+        run = planned(self.known, copy.kernel, copy.config, is_checked=not self.is_frozen)
+        if self.is_frozen:
+            return run
+        _, flag = self.known.copies["guard"]
+        seen = torch.zeros(1, dtype=torch.int32, pin_memory=True)
+        state: dict[str, Any] = {"count": 0, "event": None}
+
+        def watched(x: Tensor, source: Tensor | None, alpha: float, beta: float) -> Tensor:
+            out = run(x, source, alpha, beta)
+            state["count"] += 1
+            if state["count"] % LOOK_EVERY == 0 and not _is_captured():
+                event = state["event"]
+                if event is not None and event.query() and int(seen[0]):
+                    # Every product since was computed from the matrix itself. Copies that were made in vain are not
+                    # made again.
+                    self.known.copies.clear()
+                    self.current, self.running = self._run_of(self.best), self.best
+                elif event is None or event.query():
+                    seen.copy_(flag, non_blocking=True)
+                    state["event"] = torch.cuda.Event()  # type: ignore[no-untyped-call]
+                    state["event"].record()
+            return out
+
+        return watched
+
+    def _workload(self) -> Any:
+        return self.known.read().workload(self.known.dtype, max(1, self.width))
+
+    def _key(self) -> Hashable:
+        workload = self._workload()
+        sizes = (*workload.sizes.values(), *workload.options.values(), workload.dtype)
+        return str(self.known.values.device), sizes, self.has_source
+
+
+def _library(matrix: Any, x: Tensor, source: Tensor | None, alpha: float, beta: float) -> Tensor:
+    return library_product(matrix(), x, source, alpha, beta)
+
+
+def _is_captured() -> bool:
+    return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+
+
+def _why_not(kernel: str, known: Known, width: int) -> str:
+    """Why a kernel does not compute products of a matrix; empty where it does."""
+    if kernel == LIBRARY:
+        return ""
+    if known.values.device.type != "cuda":
+        return "it runs on a GPU"
+    if width > MOST_WIDTH:
+        return f"it is for up to {MOST_WIDTH} columns of x"
+    if width and kernel != "vector":
+        return "it is for one column of x"
+    structure = known.read()
+    if structure.entries + structure.shape[0] >= 1 << 31 or structure.shape[1] >= 1 << 31:
+        return "it counts in 32 bits"
+    gpu: GpuModel | None = machine_of(known.values.device)[0]
+    if gpu is None and kernel not in ANYWHERE:
+        return "there is no hardware model of the device"
+    if kernel in IN_CUDA and not has_nvrtc():
+        return "it is compiled by NVRTC, which is not installed here: pip install 'constrint[cuda]'"
+    return ""
+
+
+def check_kernel(kernel: str, config: Config | None) -> None:
+    """Raise for an unknown kernel, and for a configuration without a kernel.
+
+    Raises:
+        UnknownNameError, UsageError: See above.
+    """
+    if kernel not in KERNELS:
+        raise UnknownNameError("kernel", str(kernel), KERNELS)
+    if config is not None and kernel in (AUTO, LIBRARY):
+        raise UsageError(f"spmv: a configuration needs the kernel that it is for, not {kernel!r}.")

@@ -1,0 +1,64 @@
+"""The kernels of `spmv` in CUDA C++ on the CPU, thread by thread, on matrices of hostile structure."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from tests.support.needs import missing_packages
+
+if missing_packages("torch", "triton") or shutil.which("g++") is None:
+    pytest.skip("needs torch, triton and g++", allow_module_level=True)
+
+import torch
+from torch import Tensor
+
+from constrint.hwmodels import load_gpu
+from constrint.kernels.spmv.formats import panels_of, tiles_of
+from constrint.kernels.spmv.launch import SpmvCall, merge_launches, panel_launches
+from constrint.kernels.spmv.reference import spmv_reference
+from tests.support.cuda_spmv_on_cpu import SpmvOnCpu
+
+H200 = load_gpu("h200")
+#: Lengths of rows: short ones, rows of several tiles (of 256 items) side by side, empty ones at both ends.
+LENGTHS = {
+    "short": [i * 7 % 5 for i in range(150)],
+    "long": [0, 0, 3, 700, 0, 2, 300, 256, 255, 1, 0, 40, *[2] * 50, 900, 0, 0],
+}
+
+
+def drawn(lengths: list[int], columns: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    draw = torch.Generator().manual_seed(len(lengths))
+    crow = torch.tensor([0, *torch.tensor(lengths).cumsum(0).tolist()], dtype=torch.int32)
+    entries = int(crow[-1])
+    places = torch.randint(0, columns, (entries,), generator=draw, dtype=torch.int32)
+    return crow, places, torch.randn(entries, generator=draw), torch.randn(columns, generator=draw)
+
+
+def test_every_kernel_adds_the_rows_of_every_matrix(tmp_path_factory: pytest.TempPathFactory) -> None:
+    # One test, so that each of the kernels is built once.
+    cpu = SpmvOnCpu(tmp_path_factory.mktemp("spmv"))
+    config = {"num_warps": 2, "items": 4, "resident": 1, "num_stages": 3, "by_rows": 0, "steps": 8, "teams": 2}
+    for name, lengths in LENGTHS.items():
+        crow, columns, values, x = drawn(lengths, 500)
+        source = torch.randn(len(lengths)) if name == "long" else None
+        y = torch.full((len(lengths),), float("nan"))
+        call = SpmvCall(crow, columns, values, x, y, source, 2.0, -0.5)
+        exact = spmv_reference(crow, columns, values, x, source, 2.0, -0.5)
+        by_rows = {**config, "by_rows": int(name == "short"), "num_stages": 2 if name == "short" else 3}
+        main, *rest = merge_launches(H200, call, tiles_of(crow, 256), by_rows)
+        cpu.run(main, blocks=3)
+        for launch in rest:
+            cpu.run(launch)
+        torch.testing.assert_close(y.double(), exact, rtol=1e-5, atol=2e-4)
+        if name == "long":
+            continue
+        y.fill_(float("nan"))
+        panels = panels_of(crow, columns, values, 500, 200)
+        tiles = tiles_of(panels.crow, 256, len(lengths))
+        main, *rest = panel_launches(H200, call, panels, tiles, config)
+        cpu.run(main, blocks=2)
+        for launch in rest:
+            cpu.run(launch)
+        torch.testing.assert_close(y.double(), exact, rtol=1e-5, atol=2e-4)
