@@ -68,7 +68,7 @@ class ListedConfig:
 
     @property
     def figures(self) -> dict[str, Any]:
-        """What it takes; empty where the compiler refuses it."""
+        """Registers, memory and occupancy; empty where the compiler refuses it."""
         taken, built, sm = self.compiled.taken, self.compiled.built, self.compiled.gpu.sm
         if taken is None or built is None:
             return {}
