@@ -166,6 +166,19 @@ def test_thresholds_and_a_baseline_end_with_1_and_say_why(run: Call, file: Path,
     assert len(out.splitlines()) == 2
 
 
+def test_a_row_keeps_its_number_when_rows_are_sorted(run: Call, file: Path) -> None:
+    asked = ("compile", f"{file}:product", "--gpu", "h200", *SIGNATURE, "--sort", "smem_bytes_per_block")
+    code, out, _ = run(*asked, "--format", "csv")
+    assert code == 1
+    rows = list(csv.DictReader(io.StringIO(out)))
+    assert [(row["row"], row["problem"][:13]) for row in rows] == [
+        ("2", ""),
+        ("1", "takes 524,288"),
+        ("3", "has the optio"),
+    ]
+    assert "row 1: takes 524,288" in run(*asked)[1]
+
+
 def test_baselines_and_thresholds_are_read_by_lists_of_what_is_good(run: Call, file: Path, tmp_path: Path) -> None:
     asked = ("compile", f"{file}:product", "--gpu", "h200", *SIGNATURE)
     path = tmp_path / "baseline.json"

@@ -80,7 +80,6 @@ def test_the_set_is_scored_exactly_without_a_gpu(model: str) -> None:
 
 
 @needs_torch
-@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support")
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_plain_pytorch_is_within_the_bound_of_each_task(kernel: str) -> None:
     """On every style of values: else no candidate could pass; zeroes are not, or every candidate would."""
