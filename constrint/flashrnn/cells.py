@@ -12,13 +12,29 @@ from torch import Tensor
 from torch.compiler import is_compiling
 from torch.nn.utils.rnn import PackedSequence
 
+from constrint.choose import Decision
+from constrint.choose.explain import explained
 from constrint.errors import UnknownNameError, UnsupportedError, UsageError
-from constrint.flashrnn.checks import REFERENCE, check_clip, check_exported
+from constrint.flashrnn.checks import (
+    REFERENCE,
+    check_clip,
+    check_dtype,
+    check_exported,
+    check_lengths,
+    check_like,
+    check_reset,
+    check_shape,
+    check_tensor,
+)
 from constrint.flashrnn.layers import LayerDirection, Recurrent, backwards, merge
 from constrint.flashrnn.observers import may_train, needs_plain_torch
 from constrint.flashrnn.recurrence import Results
 from constrint.flashrnn.sequences import Rows, flip
-from constrint.kernels.rnn.language.backends import AUTO, TORCH, CellCall
+from constrint.hwmodels import load_gpu
+from constrint.kernels.rnn.candidates import LayerDetail
+from constrint.kernels.rnn.dispatch import dtype_name, layer_request
+from constrint.kernels.rnn.generated.register import register_cell
+from constrint.kernels.rnn.language.backends import AUTO, TORCH, CellCall, CellResults
 from constrint.kernels.rnn.language.dispatch import provided
 from constrint.kernels.rnn.language.graph import CellDefinition
 from constrint.kernels.rnn.language.op import run_cell
@@ -93,11 +109,31 @@ class CellLayer(Recurrent):
         """
         return self._forward(input, hx, lengths, reset, self._step_inputs(input, inputs))
 
-    def why(self, *arguments: Any, **options: Any) -> NoReturn:
-        """Refused: this module is run by `CellBackend`s, which are asked in turn."""
-        raise UnsupportedError(
-            f"why: cell {self.definition.name!r} has no ranking of back-ends that could be explained."
-        )
+    def why(
+        self,
+        input: Tensor,
+        hx: Any = None,
+        lengths: Any = None,
+        reset: Tensor | None = None,
+        *,
+        gpu: str | None = None,
+        **inputs: Tensor,
+    ) -> Decision:
+        """The decision among fused kernels for a call with these arguments; it prints. Nothing is run.
+
+        Args:
+            input, hx, lengths, reset, inputs: Those of `forward`; the input's shape and dtype alone matter.
+            gpu: Name of a GPU that is not here, for the decision of a machine with it.
+
+        Raises:
+            UnsupportedError: When fused kernels cannot compute the cell, and there is nothing to decide; says why.
+        """
+        cell = register_cell(self.definition)
+        x = input if input.dim() == 3 else input.unsqueeze(0 if self.batch_first else 1)
+        sizes = max(1, x.shape[0 if self.batch_first else 1]), self.num_heads * self.num_directions, self.head_dim
+        backend = AUTO if self.backend in (REFERENCE, TORCH) else self.backend
+        request = layer_request(cell.name, sizes, dtype_name(x.dtype), x.device, backend, LayerDetail())
+        return explained(request if gpu is None else replace(request, gpu=load_gpu(gpu), device=None))
 
     @property
     def mode(self) -> str:
@@ -246,13 +282,7 @@ class CellLayer(Recurrent):
             operands.reset,
             check_clip(self.gradient_recurrent_clip),
         )
-        if needs_plain_torch() or (self.backend == REFERENCE and not is_compiling()):
-            check_exported(wx.shape[1])
-            results = reference(call)
-        else:
-            trained = (wx, call.r, call.b, call.initial, *call.parameters, *call.inputs)
-            backend = TORCH if self.backend == REFERENCE else self.backend
-            results = run_cell(call, backend, trains=may_train(*trained))
+        results = _results(call, self.backend)
         return results.hidden, results.last[0], results.last[1:] if len(self.state_names) > 1 else None
 
 
@@ -276,6 +306,93 @@ def module(cell: CellDefinition, name: str | None = None) -> type[CellLayer]:
 @lru_cache(maxsize=256)
 def _class_of(cell: CellDefinition, name: str) -> type[CellLayer]:
     return type(name, (CellLayer,), {"definition": cell, "__doc__": CellLayer.__doc__, "__module__": __name__})
+
+
+def run(
+    cell: CellDefinition,
+    wx: Tensor,  # (B, T, X, N, D)
+    r: Tensor | None,  # (G, N, D out, D in)
+    b: Tensor | None = None,  # (G, N, D)
+    states: Tensor | None = None,  # (S, B, N, D)
+    *,
+    parameters: Mapping[str, Tensor] | None = None,
+    inputs: Mapping[str, Tensor] | None = None,
+    lengths: Tensor | Sequence[int] | None = None,
+    reset: Tensor | None = None,
+    backend: str = AUTO,
+) -> tuple[Tensor, Tensor]:
+    """Run a cell over projected inputs, as `rnn` does for built-in cells.
+
+    Args:
+        cell: The definition.
+        wx: Projected inputs of the X gates with an input's part, in the definition's order.
+        r, b: Recurrent weights and biases of the G gates with a recurrent part; None where there is none.
+        states: States before the first step; None for the cell's own.
+        parameters: By name (N, D), or (N, 1) of one per head, or (1, 1).
+        inputs: By name (B, T, N, D), or (B, T, 1, 1) of one per sequence.
+        lengths, reset: Those of `rnn`; a reset puts the cell's own first states in.
+        backend: `auto`, a back-end's name, `torch`, or `reference`.
+
+    Returns:
+        The first state of all steps (B, T, N, D), and all states at the end of each sequence (S, B, N, D).
+
+    Raises:
+        UsageError: For a shape, dtype, device or name that does not fit.
+    """
+    if not isinstance(cell, CellDefinition):
+        raise UsageError(f"run takes a cell that constrint.flashrnn.cell has defined, got {type(cell).__name__}.")
+    wx = check_dtype("wx", check_tensor("wx", wx))
+    if wx.dim() != 5 or wx.shape[2] != len(input_gates(cell)):
+        raise UsageError(f"wx must be (B, T, {len(input_gates(cell))}, N, D), got {tuple(wx.shape)}.")
+    batch, time, _, heads, dim = wx.shape
+    gates, kind = len(recurrent_gates(cell)), accumulation_dtype(wx.dtype)
+    for name, value, shape in (
+        ("r", r, (gates, heads, dim, dim) if gates else None),
+        ("b", b, (gates, heads, dim) if b is not None else None),
+        ("states", states, (len(cell.states), batch, heads, dim) if states is not None else None),
+    ):
+        if shape is not None:
+            check_like(name, check_tensor(name, value), wx)
+            check_shape(name, value, shape, name)  # type: ignore[arg-type]
+        elif value is not None:
+            raise UsageError(f"{name} must be None: no gate of the cell has a recurrent part.")
+    sizes = {"unit": (heads, dim), "head": (heads, 1), "layer": (1, 1)}
+    steps = {"unit": (batch, time, heads, dim), "sequence": (batch, time, 1, 1)}
+    call = CellCall(
+        cell,
+        wx,
+        None if r is None else r.to(wx.dtype),
+        b,
+        None if states is None else states.to(kind),
+        _named("parameters", parameters, {each.name: sizes[each.kind] for each in cell.parameters}, wx),
+        _named("inputs", inputs, {each.name: steps[each.kind] for each in cell.inputs}, wx),
+        None if lengths is None else check_lengths(lengths, batch, time, wx.device),
+        None if reset is None else check_reset(reset, batch, time, wx),
+    )
+    results = _results(call, backend)
+    return results.hidden, results.last
+
+
+def _named(
+    what: str, given: Mapping[str, Tensor] | None, shapes: Mapping[str, tuple[int, ...]], wx: Tensor
+) -> tuple[Tensor, ...]:
+    """Tensors by name, of these shapes, in the accumulation dtype."""
+    given = given or {}
+    if set(given) != set(shapes):
+        raise UsageError(f"{what} must be {', '.join(shapes) or 'none'}; got {', '.join(given) or 'none'}.")
+    for name, shape in shapes.items():
+        check_like(name, check_tensor(name, given[name]), wx)
+        check_shape(name, given[name], shape, what)
+    return tuple(given[name].to(accumulation_dtype(wx.dtype)) for name in shapes)
+
+
+def _results(call: CellCall, backend: str) -> CellResults:
+    """The results of a checked call."""
+    if needs_plain_torch() or (backend == REFERENCE and not is_compiling()):
+        check_exported(call.wx.shape[1])
+        return reference(call)
+    trained = (call.wx, call.r, call.b, call.initial, *call.parameters, *call.inputs)
+    return run_cell(call, TORCH if backend == REFERENCE else backend, trains=may_train(*trained))
 
 
 def _blank(cell: CellDefinition) -> CellLayer:

@@ -74,7 +74,7 @@ _FILE_MODULE = "constrint_kernel_"
 
 
 def contribute(operation: str, module: str) -> None:
-    """Name the module that contributes an operation's candidates to `constrint.choose`, or those of one implementation."""
+    """Name the module that contributes candidates of an operation, or of one implementation, to `constrint.choose`."""
     _CONTRIBUTORS[operation] = module
 
 

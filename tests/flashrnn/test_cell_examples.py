@@ -79,3 +79,23 @@ def test_a_cell_is_its_published_step(name: str, is_new: bool) -> None:
 @pytest.mark.parametrize("name", CELLS)
 def test_a_derivative_is_that_of_finite_differences(name: str) -> None:
     assert derivative_error(CELLS[name][0]) < 1e-7
+
+
+@pytest.mark.parametrize("has_states", [False, True])
+def test_the_xlstm_package_has_the_same_layer(has_states: bool) -> None:
+    layers = pytest.importorskip("xlstm.blocks.slstm.layer", reason="needs the package xlstm")
+    in_xlstm: Any = import_module("examples.cells.slstm").InXlstm
+    torch.manual_seed(0)
+    config = layers.sLSTMLayerConfig(
+        embedding_dim=24, num_heads=2, backend="vanilla", recurrent_weight_init="standard", dtype="float32"
+    )
+    layer = layers.sLSTMLayer(config)
+    layer.reset_parameters()
+    x = torch.randn(3, 9, 24, requires_grad=True)
+    state = {"slstm_state": torch.rand(4, 3, 24) + 0.5} if has_states else {}
+    found = []
+    for recurrence in (layer.slstm_cell, in_xlstm(layer.slstm_cell)):
+        layer.slstm_cell = recurrence
+        output = layer(x, **state)
+        found.append([output, *torch.autograd.grad(output.square().sum(), [x, *layer.parameters()])])
+    torch.testing.assert_close(found[1], found[0], rtol=1e-4, atol=1e-5)

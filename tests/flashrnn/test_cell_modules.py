@@ -12,7 +12,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from constrint.errors import UnknownNameError, UnsupportedError, UsageError
 from constrint.flashrnn import module
-from constrint.flashrnn.cells import CellLayer
+from constrint.flashrnn.cells import CellLayer, run
 from constrint.flashrnn.steps import cell, sigmoid, tanh
 from constrint.kernels.rnn.language.backends import CellCall
 from constrint.kernels.rnn.language.op import run_cell
@@ -210,6 +210,37 @@ def test_what_a_layer_refuses() -> None:
         module(lambda g, s: {})  # type: ignore[arg-type]
     with pytest.raises(UnsupportedError, match=r"torch\.export"):
         made.__prepare_scriptable__()
+
+
+def test_projected_inputs_give_what_a_layer_gives() -> None:
+    """And names, shapes and devices that do not fit are refused."""
+    made, x, given = layer(), drawn(6, 3, 3), step_inputs()
+    wanted, (h, m) = made(x, **given)
+    weights = dict(made.named_parameters())
+    wx = (x.transpose(0, 1) @ weights["weight_ih_l0"].t() + weights["bias_ih_l0"]).view(3, 6, 2, 1, 4)
+    r, b = weights["weight_hh_l0"].view(2, 1, 4, 4), weights["bias_hh_l0"].view(2, 1, 4)
+    sizes = {"w": (1, 4), "k": (1, 1), "q": (1, 1)}
+    parameters = {name: weights[f"{name}_l0"].view(size) for name, size in sizes.items()}
+    inputs = {"keep": given["keep"][:, :, None], "scale": given["scale"][:, :, None, None]}
+    for backend in ("auto", "reference"):
+        hidden, last = run(with_all, wx, r, b, parameters=parameters, inputs=inputs, backend=backend)
+        torch.testing.assert_close(hidden[:, :, 0].transpose(0, 1), wanted)
+        torch.testing.assert_close(last[:, :, 0], torch.cat([h, m]))
+    with pytest.raises(UsageError, match=r"wx must be \(B, T, 2, N, D\)"):
+        run(with_all, wx[:, :, :1], r, b)
+    with pytest.raises(UsageError, match=r"r must be r = \(2, 1, 4, 4\)"):
+        run(with_all, wx, r[:1], b)
+    with pytest.raises(UsageError, match="parameters must be w, k, q; got w"):
+        run(with_all, wx, r, b, parameters={"w": parameters["w"]})
+
+
+def test_why_says_what_fused_kernels_would_run(capsys: pytest.CaptureFixture[str]) -> None:
+    decision = module(lstm)(64, 128, bidirectional=True).why(torch.zeros(9, 4, 64), gpu="h200")
+    assert decision.program.name in ("cuda", "triton", "alternating")
+    print(decision)
+    assert lstm.operation in capsys.readouterr().out
+    with pytest.raises(UnsupportedError, match="one product a step"):
+        layer().why(drawn(6, 3, 3))
 
 
 def test_a_layer_has_no_rows_that_nothing_reads() -> None:

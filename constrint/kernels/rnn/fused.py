@@ -155,7 +155,9 @@ class FusedBackend(ABC):
         grad_last = upstream.stacked_last(initial) if has_last else None
         of_params = None
         if inputs.params is not None:
-            of_params = self._maker(inputs)((kind.num_params, *initial.shape[1:]), dtype=torch.float32, device=wx.device)
+            of_params = self._maker(inputs)(
+                (kind.num_params, *initial.shape[1:]), dtype=torch.float32, device=wx.device
+            )
         gates = self._aligned(gates)
         tensors = BackwardTensors(states, gates, grad_states, grad_last, slots, initial, params=of_params)
         options = {"clip": clip, "only_h": all(g is None for g in (*upstream.states[1:], *upstream.last[1:]))}

@@ -38,7 +38,7 @@ BOUNDS = {"float32": 1e-5, "float16": 8 * 2**-11 * 3**0.5}
 
 @pytest.fixture(scope="module")
 def errors(shared_results: SharedResults) -> dict[str, dict[str, float]]:
-    function = "tests.support.interpreted_cells:staged_errors"
+    function = "tests.support.staged_cells:staged_errors"
     return dict(shared_results.once(function, lambda: interpreted(function, CASES)))
 
 

@@ -65,7 +65,12 @@ def load_pre_activations(
     y = recurrent + (place // head_dim) * (num_gates * head_dim) + place % head_dim
     if num_slots > num_gates and num_gates == 1:
         recurrent_part = load_fp32(y, mask, True) + load_fp32(bias + column, mask, has_bias)
-        return load_fp32(x, mask, True), recurrent_part, tl.zeros(mask.shape, tl.float32), tl.zeros(mask.shape, tl.float32)
+        return (
+            load_fp32(x, mask, True),
+            recurrent_part,
+            tl.zeros(mask.shape, tl.float32),
+            tl.zeros(mask.shape, tl.float32),
+        )
     p0 = load_fp32(x, mask, True) + load_fp32(y, mask, True) + load_fp32(bias + column, mask, has_bias)
     x1, x2 = load_fp32(x + width, mask, num_gates > 1), load_fp32(x + 2 * width, mask, num_gates > 2)
     y1 = load_fp32(y + head_dim, mask, num_gates > 1)

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from constrint.errors import ConstrintError
-from constrint.kernels.launch.plan.table import IS_NEW
 from constrint.kernels.rnn.cells import RecurrentCell
 from constrint.kernels.rnn.dispatch import Dispatch, run_decided
 from constrint.kernels.rnn.generated.register import obstacles, register_cell
@@ -94,15 +93,17 @@ class GeneratedBackend:
 
             recompute = saved.gates is None
             gradients = run_decided(cell.name, inputs.wx, self.implementation, "backward", run, recompute=recompute)
-        given = gradients.params
-        of_parameters: tuple[Tensor, ...] = ()
-        if given is not None:
-            of_parameters = tuple(
-                each.sum_to_size(parameter.shape).to(parameter.dtype)
-                for each, parameter in zip(given.unbind(0), call.parameters, strict=True)
-            )
+        of_parameters = self.of_parameters(call, gradients.params)
         initial = None if call.initial is None else gradients.initial
         return CellGradients(gradients.wx, gradients.r, gradients.b, initial, of_parameters, ())
+
+    @staticmethod
+    def of_parameters(call: CellCall, given: Tensor | None) -> tuple[Tensor, ...]:
+        """Gradients of a call's elementwise parameters from those of every unit, (P, N, D)."""
+        if given is None:
+            return ()
+        pairs = zip(given.unbind(0), call.parameters, strict=True)
+        return tuple(each.sum_to_size(parameter.shape).to(parameter.dtype) for each, parameter in pairs)
 
     def _planned_forward(self, inputs: RnnInputs, saves: bool) -> tuple[Tensor, ...] | None:
         """The results of a forward call by its plan; None where it has none."""
@@ -139,7 +140,9 @@ class GeneratedBackend:
             return None
         found = list(found)
         of_params = found.pop().sum(1) if cell.num_params else None
-        return RnnGradients(*gradients_of_call(extra, found, inputs.r, True, inputs.b), params=of_params)
+        wx, r, b, initial = gradients_of_call(extra, found, inputs.r, True, inputs.b)
+        assert r is not None
+        return RnnGradients(wx, r, b, initial, of_params)
 
 
 @lru_cache(maxsize=256)

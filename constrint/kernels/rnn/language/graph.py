@@ -112,6 +112,9 @@ class CellDefinition:
     inputs: tuple[StepInput, ...]
     traced: CellTape
 
+    def __hash__(self) -> int:
+        return hash(self.content)
+
     @cached_property
     def slots(self) -> tuple[str, ...]:
         """Names of pre-activations: those of the gates in turn. Those of late products are among them."""
@@ -147,6 +150,11 @@ class CellDefinition:
         parameters = ",".join(f"{leaf.name}:{leaf.kind}" for leaf in self.parameters)
         inputs = ",".join(f"{leaf.name}:{leaf.kind}" for leaf in self.inputs)
         return "/".join((gates, states, parameters, inputs, self.traced.text))
+
+    @property
+    def named_text(self) -> str:
+        """The name and `text`: an argument of the operators."""
+        return f"{self.name}@{self.text}"
 
     @cached_property
     def content(self) -> str:

@@ -258,7 +258,7 @@ def staged_forward(call: CellCall, *, saves: bool) -> CellResults:
     if chunk.weights is not None and call.r is not None:
         for e, gate in enumerate(chunk.early):
             chunk.weights[:, :, e * dim : (e + 1) * dim].copy_(call.r[in_r.index(gate)].transpose(1, 2))
-    for product, weights in zip(key.step.products, chunk.late_weights, strict=True):
+    for product, weights in zip(chunk.step.products, chunk.late_weights, strict=True):
         assert call.r is not None
         for j, gate in enumerate(product.gates):
             weights[:, :, j * dim : (j + 1) * dim].copy_(call.r[in_r.index(gate)].transpose(1, 2))
@@ -305,7 +305,7 @@ def staged_backward(
     if chunk.weights is not None and call.r is not None:
         for e, gate in enumerate(chunk.early):
             chunk.weights[:, e * dim : (e + 1) * dim].copy_(call.r[in_r.index(gate)])
-    for product, weights in zip(key.step.products, chunk.late_weights, strict=True):
+    for product, weights in zip(chunk.step.products, chunk.late_weights, strict=True):
         assert call.r is not None
         weights.copy_(call.r[in_r.index(product.gates[0])])
     _parameters(call, buffers["params"])

@@ -52,7 +52,7 @@ def four_dots(
         return tl.dot(h1, w1, zeros, input_precision=precision)
     total = tl.dot(h0, w0, zeros, input_precision=precision)
     if num_slots < 4:
-        if num_slots == 2 or num_slots == num_gates and num_slots > 1:
+        if num_slots == 2 or (num_slots == num_gates and num_slots > 1):
             total += tl.dot(h1, w1, zeros, input_precision=precision)
         if num_slots == 3:
             total += tl.dot(h2, w2, zeros, input_precision=precision)
