@@ -25,7 +25,7 @@ from constrint.cli.output import Output, printing, refuse_existing, write_file
 from constrint.errors import InfeasibleError, UsageError, printed_line
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.select.triton_versions import triton_version
-from constrint.tune.signature import read_value, split_commas
+from constrint.tune.signature import read_value, split_commas, text_of_dtype
 from constrint.tune.store.record import time_text
 
 SCHEMA = "constrint.prune/1"
@@ -417,15 +417,9 @@ def _literal(value: Any) -> str:
         texts = [_literal(one) for one in value]
         inside = ", ".join(texts) + ("," if type(value) is tuple and len(texts) == 1 else "")
         return f"({inside})" if type(value) is tuple else f"[{inside}]"
-    import triton.language as tl
-
-    name = str(getattr(value, "name", ""))
-    known = [one for one, found in vars(tl).items() if found is value] if isinstance(value, tl.dtype) else []
-    if known:
-        return f"tl.{known[0]}"
-    raise UsageError(
-        f"a configuration has a value that cannot be written as Python: {printed_line(name or repr(value), 80)}."
-    )
+    if dtype := text_of_dtype(value):
+        return dtype
+    raise UsageError(f"a configuration has a value that cannot be written as Python: {printed_line(repr(value), 80)}.")
 
 
 def _command_of(arguments: Sequence[str]) -> str:
