@@ -88,7 +88,7 @@ def measured(table: Table, cell: CellDefinition, shape: tuple[int, int, int], ti
     for (who, which, _), figure in zip(ready, figures, strict=True):
         ratio = figure.median_s / of_auto[which] if which in of_auto else None
         row = {"median_ms": figure.median_s * 1e3, "spread_ms": figure.spread_s * 1e3, "over_auto": ratio}
-        print(*table.add(**sizes, who=who, which=which, **row, outcome="ok").values())
+        print(*table.add(**sizes, who=who, which=which, **row, outcome="ok").values(), flush=True)
     for who, outcome in failed:
         print(*table.add(**sizes, who=who, outcome=outcome).values())
 

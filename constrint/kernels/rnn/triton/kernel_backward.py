@@ -135,7 +135,7 @@ def backward_kernel(
     lengths,  # (B,) int32 or None
     reset,  # (B, T) int32 or None: Triton makes a dot's layout for the narrowest load that its operand comes from
     arrived,  # (groups,) int32 zeros, if row_split > 1
-    params,  # (P, N, D) fp32, the cell's elementwise parameters, or None
+    unit_params,  # (P, N, D) fp32, the cell's elementwise parameters, or None
     grad_params,  # (P, B, N, D) fp32, written: their gradients, summed over a sequence's steps
     clip, batch, time, num_heads, first_group, wx_stride_b, wx_stride_t,
     cell: tl.constexpr, num_gates: tl.constexpr, num_slots: tl.constexpr, num_states: tl.constexpr,
@@ -220,7 +220,7 @@ def backward_kernel(
     grad_ptrs += ((joint // tile_out) * gate_stride + first + joint % tile_out)[None, :]
     x_ptrs = wx + (row64 * wx_stride_b + (steps - 1) * wx_stride_t)[:, None] + inner + (num_gates - 1) * gate_stride
     i0, i1, i2, i3 = load_states(initial, start_offsets, start_stride, mask, zero, num_states)
-    u0, u1, u2, u3 = load_parameters(params, columns, head * head_dim, gate_stride, head_dim, num_params)
+    u0, u1, u2, u3 = load_parameters(unit_params, columns, head * head_dim, gate_stride, head_dim, num_params)
     v0, v1, v2, v3 = zero, zero, zero, zero
 
     if exchange:
