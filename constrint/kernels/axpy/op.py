@@ -90,7 +90,9 @@ def _is_apart(x: Any, y: Any) -> bool:
     """Whether two vectors are one, or are far enough from each other to share no element."""
     try:
         distance = x.data_ptr() - y.data_ptr()
-        return distance == 0 or bool(abs(distance) >= max(x.untyped_storage().nbytes(), y.untyped_storage().nbytes()))
+        if distance == 0:
+            return bool(x.stride() == y.stride())
+        return bool(abs(distance) >= max(x.untyped_storage().nbytes(), y.untyped_storage().nbytes()))
     except (AttributeError, RuntimeError):
         return False
 
