@@ -20,6 +20,7 @@ from constrint.errors import UnsupportedError
 from constrint.kernels.gemm import matmul
 from constrint.kernels.gemm.first_call import End, inspect, plan_of_call
 from constrint.kernels.gemm.library.fused import FusedLaunch, matmul_of
+from constrint.kernels.gemm.library.spec import INT8_ROWS
 from constrint.kernels.gemm.operator import PLAIN_END, PLANS
 from constrint.kernels.gemm.reference import default_out_dtype
 from constrint.kernels.launch.device import gpu_of
@@ -228,6 +229,8 @@ def test_further_algorithms_are_right(name: str, shape: tuple[int, int, int, int
         pytest.skip("there is no cuBLASLt")
     if name in ("fp8", "int8") and shape[0] > 1:
         pytest.skip("the library multiplies one pair of 8-bit operands")
+    if name == "int8" and shape[1] <= INT8_ROWS:
+        pytest.skip(f"torch's product of integers takes more than {INT8_ROWS} rows")
     batch, m, n, _ = shape
     a, b = (each.view(batch, *each.shape[-2:]) for each in operands(name, "rc", shape))
     out = torch.empty(batch, m, n, dtype=default_out_dtype(a.dtype), device="cuda")
@@ -238,7 +241,7 @@ def test_further_algorithms_are_right(name: str, shape: tuple[int, int, int, int
     found = algorithms(matmul_step, torch.cuda.current_device())
     assert found[0] == chosen(matmul_step, torch.cuda.current_device())
     for algorithm in found:
-        out.fill_(float("nan"))
+        out.fill_(float("nan") if out.is_floating_point() else -1)
         FusedLaunch(inspected.call, algorithm).run()
         check(out, a, b, name)
 
