@@ -46,7 +46,7 @@ def on_gpu(call: CellCall, dtype: torch.dtype | None = None) -> CellCall:
     return replace(call, **fields)
 
 
-RUNS = [(name, "auto") for name in CELLS] + [("peephole_lstm", "staged"), ("atr", "staged")]
+RUNS = [(name, backend) for name in CELLS for backend in ("auto", "staged")]
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,8 @@ from constrint.kernels.rnn.language.looped import TORCH_BACKEND
 
 #: Modules that have `BACKENDS`, a sequence of back-ends; those ahead are asked first. They are loaded for GPUs.
 PROVIDERS = ("constrint.kernels.rnn.generated.backend", "constrint.kernels.rnn.staged.backend")
+#: Back-ends that run by name alone: no device has run them yet.
+BY_NAME = ("staged",)
 
 
 @cache
@@ -38,7 +40,8 @@ def backend_of(call: CellCall, name: str) -> CellBackend:
     if name == TORCH or (name == AUTO and not call.wx.is_cuda):
         return TORCH_BACKEND
     if name == AUTO:
-        return next((each for each in provided() if not each.refusal(call)), TORCH_BACKEND)
+        able = (each for each in provided() if each.name not in BY_NAME and not each.refusal(call))
+        return next(able, TORCH_BACKEND)
     known = {each.name: each for each in provided()}
     if name not in known:
         raise UnknownNameError("backend", name, (AUTO, TORCH, *known))
