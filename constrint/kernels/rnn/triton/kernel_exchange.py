@@ -94,10 +94,11 @@ def slot_offsets(slots, num_heads, head_dim: tl.constexpr, num_gates: tl.constex
     """
     apart: tl.constexpr = num_slots > num_gates
     gate = tl.where(slots == num_gates, num_gates - 1, slots) if apart else slots
+    offset = gate * (num_heads * head_dim * head_dim)
     exists = (slots != num_gates - 1) if apart else (slots >= 0)
     if num_slots == 3:
         exists = exists & (slots < 3)
-    return gate * (num_heads * head_dim * head_dim), exists
+    return offset, exists
 
 
 @triton.jit
