@@ -17,7 +17,7 @@ from constrint.kernels.launch.plan.recipe import RecordedCall, recipe_of
 from constrint.kernels.launch.plan.scratch import TORCH_SCRATCH, NotedScratch, Scratch
 from constrint.kernels.launch.plan.shape import NotPlannedError
 from constrint.kernels.launch.plan.table import IS_NEW, PlanTable
-from constrint.kernels.spmv.formats import Ell, Panels, Tiles
+from constrint.kernels.spmv.formats import LANES, Ell, Panels, Tiles
 from constrint.kernels.spmv.launch import (
     HASH_PROGRAMS,
     OF_RUNS,
@@ -70,7 +70,11 @@ def arrays_of(known: Known, kernel: str, config: Config, *, is_checked: bool) ->
         width = config["panel_kib"] * 1024 // known.values.element_size()
         panels, tiles = known.panels(width, config["entries_per_lane"], _tile(OF_RUNS))
         tensors, numbers = _of_tiles(tiles)
-        made = (panels.columns, panels.values, panels.flags, panels.places, panels.firsts, panels.crow, panels.runs)
+        # A table of plans takes 16 tensors: two arrays are one.
+        starts = known.copy(
+            ("starts", width, config["entries_per_lane"]), lambda: torch.cat([panels.places, panels.firsts])
+        )
+        made = (panels.columns, panels.values, panels.flags, starts, panels.crow, panels.runs)
         return Arrays((*own, *tensors, *made, *guard), (*numbers, panels.width, panels.num_runs))
     ell = known.ell(config["slice_height"], config["window"])
     row_of = ell.row_of if ell.row_of.numel() else None
@@ -131,10 +135,11 @@ def launches_for(
     tiles = _tiles_from(rest[:3], made.numbers)
     if kernel == "merge":
         return list(merge_launches(gpu, call, tiles, config, scratch))
-    columns, values, flags, places, firsts, crow, runs = (each for each in rest[3:10] if each is not None)
-    panels = Panels(columns, values, flags, places, firsts, crow, runs, *made.numbers[2:])
+    columns, values, flags, starts, crow, runs = (each for each in rest[3:9] if each is not None)
+    num_tiles = flags.shape[0] // LANES
+    panels = Panels(columns, values, flags, starts[:num_tiles], starts[num_tiles:], crow, runs, *made.numbers[2:])
     launches: list[Any] = list(panel_launches(gpu, call, panels, tiles, config, scratch))
-    return [*launches, *_guarded(call, rest[10:], scratch)]
+    return [*launches, *_guarded(call, rest[9:], scratch)]
 
 
 def _guarded(call: SpmvCall, guard: Sequence[Tensor | None], scratch: Scratch) -> list[Any]:
