@@ -37,7 +37,7 @@ def axpy_launch(call: AxpyCall, config: Mapping[str, int]) -> TritonLaunch:
 
     (rows, n), tile = call.x.shape, config["tile"]
     arguments: dict[str, Any] = {"x_ptr": call.x, "y_ptr": call.y, "out_ptr": call.out, "factor_ptr": call.factor}
-    arguments |= {"columns": n, "alpha": float(call.alpha)}
+    arguments |= {"columns": n, "alpha": call.alpha}
     longest = n
     for name, t in (("x", call.x), ("y", call.y), ("out", call.out)):
         step = t.stride(1) if n > 1 else 1

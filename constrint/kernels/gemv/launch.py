@@ -94,7 +94,7 @@ def gemv_launch(gpu: GpuModel, call: GemvCall, config: Mapping[str, int]) -> Tri
     arguments |= {"stride_x": x_step, "batch_x": x_pitch, "stride_y": 1, "batch_y": 0}
     if y is not None:
         arguments |= {"stride_y": y.stride(1) if m > 1 else 1, "batch_y": y.stride(0) if batch > 1 else 0}
-    arguments |= {"alpha": float(call.alpha), "beta": float(call.beta)}
+    arguments |= {"alpha": call.alpha, "beta": call.beta}
     threads = config["num_warps"] * gpu.sm.warp_size
     arguments |= {"tile_m": tile_m, "tile_n": tile_n, "splits": splits, "stages": config["num_stages"]}
     arguments |= {

@@ -67,7 +67,7 @@ def test_kernels_compile_for_every_architecture_without_spills(gpu: str, directi
         else {"upstream_mask": 1, "has_clip": True, "shift_free": True}
     )
     given = {"carry": "*fp32", "recurrent": "*fp32", "through": "*fp32", "bias": "*fp32", "clip": "*fp32"}
-    given |= {"remaining": "*i32", "reset": "*i8", "params": "*fp32", "grad_params": "*fp32"}
+    given |= {"remaining": "*i32", "reset": "*i8", "unit_params": "*fp32", "grad_params": "*fp32"}
     given |= dict.fromkeys(("step", "batch", "num_heads", "num_steps"), "i32")
     types = {name: given.get(name, "*bf16") for name in function.arg_names if name not in constants}
     found = compile_triton(model, TritonSource(function, types, constants, frozenset(), {"num_warps": 4}))

@@ -38,6 +38,7 @@ CASES: dict[str, dict[str, Any]] = {
     for how, dim in (("whole", 20), ("exchange", 16), ("steps", 5))
     if how != "exchange" or name in ("peephole", "cifg", "atr")
 }
+CASES["peephole, as it is tuned"] = {"cell": "peephole", "how": "as tuned"}
 FILE = """
 from constrint.kernels.rnn.language.trace import cell, sigmoid, tanh
 

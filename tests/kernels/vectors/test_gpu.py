@@ -118,6 +118,15 @@ def test_operands_that_interleave_with_the_result_are_read_first() -> None:
     torch.testing.assert_close(shifted, exact)
 
 
+def test_a_transpose_of_the_result_is_refused() -> None:
+    square = torch.randn(64, 64, device="cuda")
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="overlaps x"):
+            constrint.axpy(2.0, square.T, square, inplace=True)
+    kept = square.clone()
+    torch.testing.assert_close(constrint.axpy(2.0, square, square, inplace=True), 3.0 * kept)
+
+
 def test_factors_change_without_new_plans() -> None:
     from constrint.kernels.launch.plan.table import plan_states
 

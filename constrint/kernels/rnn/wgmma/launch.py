@@ -120,7 +120,7 @@ def launches_of(
     if config["recompute"]:
         every["saved"] = None
     before: list[Any] = [every.get(name) for name in TENSORS]
-    before += [every.get("params")] if cell.num_params else []
+    before += [every.get("unit_params")] if cell.num_params else []
     before += [np.int32(batch), np.int32(time), np.int32(heads)]
     after = [np.int64(wx.stride(0)), np.int64(wx.stride(1))]
     launches: list[Launch] = [FillLaunch(exchange, UNWRITTEN)]
