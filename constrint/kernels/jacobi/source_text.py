@@ -12,7 +12,6 @@ from constrint.kernels.jacobi.shape import SweepTile
 from constrint.kernels.jacobi.star import PLACES, StarStencil
 from constrint.kernels.launch.cuda.nvrtc import CudaSource
 
-EXTRA: dict[str, int] = {}
 FOLDER = Path(__file__).with_name("source")
 #: The number of an element type in the source.
 KINDS = {"fp32": 0, "fp64": 1, "fp16": 2, "bf16": 3}
@@ -44,7 +43,6 @@ def macros_of(tile: SweepTile, star: StarStencil) -> dict[str, int]:
         "CENTRE": int(star.centre is not None),
         "HAS_F": int(tile.has_f),
         "ALIGNED": int(tile.aligned),
-        **EXTRA,
     }
 
 

@@ -60,20 +60,6 @@ __device__ __forceinline__ real multiply_add(real factor, real value, real sum) 
 __device__ __forceinline__ constexpr int place(int offset) { return offset < 0 ? -offset - 1 : 3 + offset; }
 __device__ __forceinline__ constexpr bool has(int mask, int offset) { return mask >> place(offset) & 1; }
 
-#ifndef STREAMED
-#define STREAMED 0
-#endif
-__device__ __forceinline__ void put(element* to, const Piece& piece) {
-#if STREAMED == 1
-  if constexpr (PIECE == 16) {
-    const uint4 w = *reinterpret_cast<const uint4*>(&piece);
-    asm volatile("st.global.cs.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(w.x), "r"(w.y), "r"(w.z), "r"(w.w) : "memory");
-    return;
-  }
-#endif
-  *reinterpret_cast<Piece*>(to) = piece;
-}
-
 // Elements across the streaming axis, from the low ends up to the high ones.
 struct Window {
   int x_low, x_high, y_low, y_high;
@@ -147,7 +133,7 @@ struct Tile {
         for (int e = 0; e < PER_PIECE; e++) piece.e[e] = narrow(row[q * VECTOR + p * PER_PIECE + e]);
         element* to = out + (long long)q * nx + p * PER_PIECE;
 #if ALIGNED
-        if (at >= stored.x_low && at < stored.x_high) put(to, piece);
+        if (at >= stored.x_low && at < stored.x_high) *reinterpret_cast<Piece*>(to) = piece;
 #else
 #pragma unroll
         for (int e = 0; e < PER_PIECE; e++) {
