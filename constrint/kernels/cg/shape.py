@@ -30,8 +30,9 @@ ELEMENTS_AT_ONCE, STAGED_BYTES = 2, 8
 REGISTER_BYTES = 4
 #: Registers of an SM, which the launch bounds divide among the threads of all its blocks: of every GPU since sm_50.
 REGISTERS_PER_SM = 65536
-#: Registers of a thread, and more of them for each row that it loads at once: estimated from compiled kernels.
-BASE_REGISTERS, ROW_REGISTERS = 40, 3
+#: Registers of a thread, and elements that it holds beside, for each group of rows beside each other and for each row of
+#: one: from compiled kernels for sm_90a.
+BASE_REGISTERS, GROUP_REGISTERS, ROW_REGISTERS = 66, 4, 2
 INDEX_BYTES = 4
 LONG_INDEX_BYTES = 8
 
@@ -104,7 +105,7 @@ def registers_of(system: System, v: Any) -> Any:
     """Registers of a thread that the source asks for; the launch bounds may give it fewer."""
     words = system.element // REGISTER_BYTES
     lines = len(system.star.lines) if system.star is not None else 3
-    return BASE_REGISTERS + words * v["unroll"] * (v["vector"] * (ROW_REGISTERS + lines // 2) + 2)
+    return BASE_REGISTERS + words * v["unroll"] * (GROUP_REGISTERS + v["vector"] * (ROW_REGISTERS + (lines + 1) // 2))
 
 
 def macros_of(system: System, config: Mapping[str, int], blocks: int, most: int) -> dict[str, int | str]:

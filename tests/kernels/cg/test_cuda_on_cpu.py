@@ -19,7 +19,7 @@ from constrint.kernels.cg.launch import SolveMemory, Span, memory_of
 from constrint.kernels.cg.loop import CONVERGED, MOST, NOT_FINITE, NOT_POSITIVE, RUNNING
 from constrint.kernels.cg.reference import apply_star, plain_iterations
 from constrint.kernels.cg.star import Poisson, StarMatrix
-from tests.support.cg_on_cpu import CpuGrid
+from tests.support.conjugate_on_cpu import CpuGrid
 
 pytestmark = pytest.mark.filterwarnings("ignore:Sparse")
 PLAIN = {
