@@ -12,6 +12,8 @@ from torch import Tensor
 from torch.compiler import is_compiling
 from torch.nn.utils.rnn import PackedSequence
 
+from constrint.choose import Decision
+from constrint.choose.explain import explained
 from constrint.errors import UnknownNameError, UnsupportedError, UsageError
 from constrint.flashrnn.checks import (
     REFERENCE,
@@ -28,6 +30,10 @@ from constrint.flashrnn.layers import LayerDirection, Recurrent, backwards, merg
 from constrint.flashrnn.observers import may_train, needs_plain_torch
 from constrint.flashrnn.recurrence import Results
 from constrint.flashrnn.sequences import Rows, flip
+from constrint.hwmodels import load_gpu
+from constrint.kernels.rnn.candidates import LayerDetail
+from constrint.kernels.rnn.dispatch import dtype_name, layer_request
+from constrint.kernels.rnn.generated.register import register_cell
 from constrint.kernels.rnn.language.backends import AUTO, TORCH, CellCall, CellResults
 from constrint.kernels.rnn.language.dispatch import provided
 from constrint.kernels.rnn.language.graph import CellDefinition
@@ -103,11 +109,31 @@ class CellLayer(Recurrent):
         """
         return self._forward(input, hx, lengths, reset, self._step_inputs(input, inputs))
 
-    def why(self, *arguments: Any, **options: Any) -> NoReturn:
-        """Refused: this module is run by `CellBackend`s, which are asked in turn."""
-        raise UnsupportedError(
-            f"why: cell {self.definition.name!r} has no ranking of back-ends that could be explained."
-        )
+    def why(
+        self,
+        input: Tensor,
+        hx: Any = None,
+        lengths: Any = None,
+        reset: Tensor | None = None,
+        *,
+        gpu: str | None = None,
+        **inputs: Tensor,
+    ) -> Decision:
+        """The decision among fused kernels for a call with these arguments; it prints. Nothing is run.
+
+        Args:
+            input, hx, lengths, reset, inputs: Those of `forward`; the input's shape and dtype alone matter.
+            gpu: Name of a GPU that is not here, for the decision of a machine with it.
+
+        Raises:
+            UnsupportedError: When fused kernels cannot compute the cell, and there is nothing to decide; says why.
+        """
+        cell = register_cell(self.definition)
+        x = input if input.dim() == 3 else input.unsqueeze(0 if self.batch_first else 1)
+        sizes = max(1, x.shape[0 if self.batch_first else 1]), self.num_heads * self.num_directions, self.head_dim
+        backend = AUTO if self.backend in (REFERENCE, TORCH) else self.backend
+        request = layer_request(cell.name, sizes, dtype_name(x.dtype), x.device, backend, LayerDetail())
+        return explained(request if gpu is None else replace(request, gpu=load_gpu(gpu), device=None))
 
     @property
     def mode(self) -> str:

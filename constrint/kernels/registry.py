@@ -69,12 +69,14 @@ _REGISTERED: dict[str, list[KernelSpec]] = {}
 #: Entry points of installed packages that are not loaded yet; None before they were looked up.
 _unread: list[Any] | None = None
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
+#: Module that registers recurrent cells which are written in Python.
+_CELLS = "constrint.kernels.rnn.generated.register"
 #: Prefix of the names of modules that are loaded from files.
 _FILE_MODULE = "constrint_kernel_"
 
 
 def contribute(operation: str, module: str) -> None:
-    """Name the module that contributes an operation's candidates to `constrint.choose`, or those of one implementation."""
+    """Name the module that contributes candidates of an operation, or of one implementation, to `constrint.choose`."""
     _CONTRIBUTORS[operation] = module
 
 
@@ -260,14 +262,12 @@ def _specs_of_module(name: str, attribute: str) -> tuple[KernelSpec, ...]:
 
 def _specs_of_name(module: ModuleType, attribute: str, where: str, holder: str) -> tuple[KernelSpec, ...]:
     """The specs that a name of a module stands for: a spec, several, or a direction of a recurrent cell."""
-    from constrint.kernels.rnn.generated.register import specs_of_definition
-    from constrint.kernels.rnn.language.graph import CellDefinition
-
+    cells = import_module(_CELLS)
     base, _, implementation = attribute.partition(".")
     cell = base.removesuffix("-backward")
     found = getattr(module, cell, None)
-    if isinstance(found, CellDefinition):
-        return specs_of_definition(found, "backward" if cell != base else "forward", implementation)
+    if isinstance(found, cells.CellDefinition):
+        return tuple(cells.specs_of_definition(found, "backward" if cell != base else "forward", implementation))
     if not hasattr(module, attribute):
         raise UsageError(f"--kernel {where}: the {holder} has no {attribute!r}.")
     return _several(getattr(module, attribute), where)

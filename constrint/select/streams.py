@@ -24,6 +24,11 @@ STREAM_SHARE = 0.9
 COLD_LATENCY = 1.6
 
 
+#: Seconds from the start of a block to that of the next one on its SM, if there is room: measured on an H200, where
+#: 16,384 to 262,144 blocks of 64 to 512 elements take 0.62 ns each on the whole GPU (`python -m benchmarks.vectors`).
+DISPATCH_S = 0.082e-6
+
+
 @dataclass(frozen=True)
 class Stream:
     """Traffic of the blocks of a streaming kernel; numbers or columns.
@@ -68,8 +73,10 @@ def stream_cost(gpu: GpuModel, stream: Stream, blocks_per_sm: Any) -> CostColumn
     waiting_s = np.asarray(stream.dram_bytes, dtype=np.float64) * latency_s / requested * on_busiest
     clock = gpu.device.boost_clock_hz
     ports = port_bytes_per_clk(gpu) * (clock or 1.5e9) * np.minimum(resident, sms)
+    # Blocks start one after another on every SM: short ones are bound by that.
+    started_s = blocks * DISPATCH_S / sms
     port_s = (np.asarray(stream.dram_bytes, dtype=np.float64) + stream.l2_bytes) / ports * on_busiest
-    moved_s = overlap(of_dram, waiting_s, port_s, stream.compute_s)
+    moved_s = overlap(of_dram, waiting_s, port_s, stream.compute_s, started_s)
     # The last blocks run beside fewer and fewer others; blocks that follow each other expose a share of their latency.
     of_block = moved_s * resident / blocks
     drained_s = np.where(waves > 1, 0.5 * of_block, 0.0)

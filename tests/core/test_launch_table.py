@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import sys
 from functools import partial
 from pathlib import Path
@@ -23,7 +24,7 @@ from tests.support.fake_driver import (
     libraries_of,
     new_core,
 )
-from tests.support.launch_bench import COUNTERS, FIRST_RESULT, SHAPE, TableBench
+from tests.support.launch_bench import COUNTERS, FIRST_RESULT, FUNCTION, SHAPE, TableBench
 from tests.support.shared import SharedResults
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
@@ -332,3 +333,23 @@ def test_triton_may_come_later_or_not_at_all(bench: TableBench, monkeypatch: pyt
     assert bench.core.table_call(table, False, None, tensor) is bench.made[-1]
     vars(sys.modules["triton.knobs"]).pop("runtime")
     assert bench.core.table_call(table, False, None, tensor) is bench.made[-1]
+
+
+def test_factors_are_arguments_that_are_in_no_signature(bench: TableBench) -> None:
+    table, tensor = bench.table(), FakeTensor(0x1000)
+    laid = [("integer", 8, 0, 0), ("fp64", 1), ("integer", 8, 2, 0), ("fp32", 1)]
+    bench.fake.sizes([8, 8, 8, 4], FUNCTION)
+    step = ("kernel", FUNCTION, (1, 1, 1), 32, 0, 1, 0, 0, laid)
+    plan = bench.core.plan(bench.handle, 3, [step], [])
+    assert bench.core.table_insert(table, None, (tensor, 0.25), plan, (SHAPE,), 1, 0) is True
+    assert bench.core.table_call(table, False, None, tensor, 0.25) is bench.made[0]
+    assert bench.core.table_call(table, False, None, tensor, -3.5) is bench.made[1]
+    assert bench.core.table_state(table)[:2] == (1, 2)
+    given = [launch["arguments"] for launch in bench.fake.calls()]
+    assert [bytes.fromhex(words[1]) for words in given] == [struct.pack("<d", 0.25), struct.pack("<d", -3.5)]
+    assert [bytes.fromhex(words[3]) for words in given] == [struct.pack("<f", 0.25), struct.pack("<f", -3.5)]
+    # A number that is no float is no factor, and a plan reads factors where the call has them alone.
+    assert bench.core.table_call(table, False, None, tensor, 1) is None
+    assert bench.core.table_call(table, False, None, tensor, tensor) is False
+    with pytest.raises(TypeError):
+        bench.core.table_insert(table, None, (tensor, tensor), plan, (SHAPE,), 1, 0)

@@ -225,7 +225,17 @@ def test_another_process_knows_a_cell_by_its_text() -> None:
     assert done.stdout.split("\n")[0] == f"{every_operation.content} {every_operation.backward.text} False"
 
 
-@pytest.mark.parametrize("text", ["", "a", lstm().text[:-2], lstm().text.replace("tanh 2", "tanh 9"), "/" * 4])
+def test_operators_know_a_cell_by_its_name_too() -> None:
+    """Measurements of a cell's kernels are stored by the operation's name."""
+    again = definition_of(every_operation.named_text)
+    assert again.text == every_operation.text
+    assert again.operation == every_operation.operation
+    assert definition_of(every_operation.text).operation.startswith("cell_")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "a", lstm().text[:-2], lstm().text.replace("tanh 2", "tanh 9"), "a b@" + lstm().text, "/" * 4]
+)
 def test_a_text_of_no_cell_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="no text of a cell"):
         definition_of(text)

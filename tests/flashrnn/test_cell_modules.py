@@ -234,6 +234,15 @@ def test_projected_inputs_give_what_a_layer_gives() -> None:
         run(with_all, wx, r, b, parameters={"w": parameters["w"]})
 
 
+def test_why_says_what_fused_kernels_would_run(capsys: pytest.CaptureFixture[str]) -> None:
+    decision = module(lstm)(64, 128, bidirectional=True).why(torch.zeros(9, 4, 64), gpu="h200")
+    assert decision.program.name in ("cuda", "triton", "alternating")
+    print(decision)
+    assert lstm.operation in capsys.readouterr().out
+    with pytest.raises(UnsupportedError, match="one product a step"):
+        layer().why(drawn(6, 3, 3))
+
+
 def test_a_layer_has_no_rows_that_nothing_reads() -> None:
     @cell(("g", "q"), apart=("g", "q"))
     def parts(g: Any, s: Any) -> Any:

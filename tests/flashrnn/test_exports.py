@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 
 from constrint.errors import UnsupportedError
-from constrint.flashrnn import GRU, LSTM, RNN, SLSTM, checks
+from constrint.flashrnn import GRU, LSTM, RNN, SLSTM, checks, module
 from tests.support.layers import MODULES, same
 
 X = torch.randn(4, 3, 6, generator=torch.Generator().manual_seed(0))
@@ -142,6 +142,17 @@ def test_the_older_exporter_gives_onnx_what_it_has_and_plain_steps_else(name: st
     own = {"lstm": "LSTM", "gru": "GRU", "rnn": "RNN", "loop": "GRU", "clip": "RNN"}
     assert operators(path) & {"LSTM", "GRU", "RNN"} == ({own[name]} if name in own else set())
     other = torch.randn(steps, 5, 6)
+    with torch.no_grad():
+        same(run(path, other), layer(other))
+
+
+def test_a_cell_of_ones_own_is_written_out_step_by_step(tmp_path: Path) -> None:
+    from examples.cells.mgu import mgu
+
+    layer, path = module(mgu)(6, 8, 2, bidirectional=True).eval(), tmp_path / "layer.onnx"
+    x = torch.randn(4, 3, 6)
+    export(layer, (x,), path, dynamo=False, input_names=["x"], dynamic_axes={"x": {1: "batch"}})
+    other = torch.randn(4, 5, 6)
     with torch.no_grad():
         same(run(path, other), layer(other))
 

@@ -1,6 +1,6 @@
 """Steps of cells in CUDA C++ as g++ compiles them: the generated ones, and those of `cells.cuh` beside them.
 
-All cells are one library, each in a namespace of its own; instructions stand for the same functions of the CPU, in fp32.
+All cells are one library, each in a namespace of its own; instructions are the same functions of the CPU, in fp32.
 """
 
 from __future__ import annotations

@@ -148,7 +148,9 @@ def draw_call(
     return call, (draw(batch, time, heads, dim), rest, draw(states, batch, heads, dim))
 
 
-def worst(call: CellCall, upstream: tuple[Any, Any, Any], made: CellResults, found: CellGradients) -> tuple[float, float]:
+def worst(
+    call: CellCall, upstream: tuple[Any, Any, Any], made: CellResults, found: CellGradients
+) -> tuple[float, float]:
     """The largest errors of values and of gradients over their bounds, against autograd over the reference in fp64.
 
     The bounds are those of `rnn_cases.check` for operands that are rounded before every product.

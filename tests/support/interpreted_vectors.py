@@ -27,7 +27,7 @@ def gemv_misses(case: dict[str, Any]) -> list[str]:
         tile = (draw.choice([4, 8, 16]), draw.choice([1, 4, 16]))
         tile = tile if lies_by_columns(a) else (draw.choice([1, 2, 4]), draw.choice([4, 8, 32]))
         config = {"tile_m": tile[0], "tile_n": tile[1], "splits": draw.choice([1, 2, 3, 5]), "vector": vector}
-        config |= {"num_warps": 1, "num_stages": draw.choice([1, 2])}
+        config |= {"num_warps": 1, "num_stages": draw.choice([1, 2]), "evict_first": 1}
         beta = 0.0 if y is None else 0.5
         gemv_launch(gpu, GemvCall(a, x, out, y, 1.5, beta), config).run()
         products = a.double() * x.double()[:, None, :]
@@ -53,7 +53,7 @@ def axpy_misses(case: dict[str, Any]) -> list[str]:
         factor = torch.tensor(1.5) if draw.random() < 0.4 else None
         exact = 1.5 * x.double() + y.double()
         out = y if draw.random() < 0.5 else torch.full((rows, n), float("nan"))
-        axpy_launch(AxpyCall(x, y, out, 1.5, factor), {"tile": 64, "vector": 1, "num_warps": 1}).run()
+        axpy_launch(AxpyCall(x, y, out, 1.5, factor), {"tile": 64, "vector": 1, "num_warps": 1, "evict_first": 0}).run()
         size = 1.5 * x.double().abs() + exact.abs()
         if not bool(((out.double() - exact).abs() <= 2 * torch.finfo(torch.float32).eps * size).all()):
             missed.append(f"{rows} x {n}, step {step}")

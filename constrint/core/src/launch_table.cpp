@@ -71,10 +71,12 @@ bool is_listened_to(const PlanTable& table) {
   return has_triton_hooks();
 }
 
-// The call's arguments: their signature, addresses, and the object that is compared by equality.
+// The call's arguments: their signature, addresses, and the object that is compared by equality. A float among the
+// tensors is a factor: its value belongs to the call and not to the signature.
 struct Call {
   Signature signature;
   Value addresses[kMaxTensors];
+  uint32_t factors = 0;  // a bit for each argument that is a factor
   int32_t device = -1, device_type = 0;
   PyObject* extra = nullptr;  // owned
   bool is_plain = true;
@@ -90,6 +92,13 @@ struct Call {
       addresses[i] = 0;
       if (tensors[i] == Py_None) {
         signature.add(-1);
+        continue;
+      }
+      if (PyFloat_CheckExact(tensors[i])) {
+        signature.add(-2);
+        const double factor = PyFloat_AsDouble(tensors[i]);
+        std::memcpy(&addresses[i], &factor, sizeof(factor));
+        factors |= 1u << i;
         continue;
       }
       DlTensor tensor;
@@ -250,7 +259,7 @@ PyObject* run_function(const Entry& entry, PyObject* const* tensors, Py_ssize_t 
   return made;
 }
 
-// table_call(table, is_inner, extra, *tensors): the results; None where such calls have no plan, True where gradients
+// table_call(table, is_inner, extra, *tensors and factors): the results; None where such calls have no plan, True where gradients
 // are to be recorded first, False where the call is new. With `is_inner` neither gradients nor listeners are asked for.
 PyObject* table_call(PyObject*, PyObject* const* args, Py_ssize_t number) {
   return launching([&]() -> PyObject* {
@@ -263,7 +272,7 @@ PyObject* table_call(PyObject*, PyObject* const* args, Py_ssize_t number) {
     if (args[1] != Py_True) {
       bool wants_grad = false;
       for (Py_ssize_t i = 0; i < number; ++i) {
-        if (tensors[i] == Py_None) continue;
+        if (tensors[i] == Py_None || PyFloat_CheckExact(tensors[i])) continue;
         if (!is_plain_tensor(tensors[i])) Py_RETURN_NONE;
         Ref needed(PyObject_GetAttr(tensors[i], requires_grad));
         wants_grad |= needed.get() == Py_True;
@@ -288,9 +297,14 @@ PyObject* table_call(PyObject*, PyObject* const* args, Py_ssize_t number) {
   });
 }
 
-bool takes_only_addresses(const Plan& plan) {
-  const bool has_float = std::find(plan.kinds, plan.kinds + kMaxSlots, SlotKind::kFloat) != plan.kinds + kMaxSlots;
-  return !has_float && plan.narrow.empty();
+// Whether a plan reads factors where a call has them, and addresses everywhere else.
+bool takes_what_is_given(const Plan& plan, uint32_t factors) {
+  for (size_t slot = 0; slot < kMaxSlots; ++slot) {
+    const bool is_factor = slot < kMaxTensors && (factors >> slot & 1u);
+    if (plan.kinds[slot] == SlotKind::kUnused) continue;
+    if ((plan.kinds[slot] == SlotKind::kFloat) != is_factor) return false;
+  }
+  return plan.narrow.empty();
 }
 
 // Reads a call whose tensors are a tuple; returns their number.
@@ -339,7 +353,7 @@ PyObject* table_insert(PyObject*, PyObject* args) {
     } else if (plan != Py_None) {
       entry->plan = held<PlanPointer>(plan);
       if (number + made + (counters ? 1 : 0) != static_cast<Py_ssize_t>(entry->plan->num_slots)) throw Unsupported{};
-      if (!takes_only_addresses(*entry->plan)) throw Unsupported{};
+      if (!takes_what_is_given(*entry->plan, call.factors)) throw Unsupported{};
     }
     ++table.changes;
     table.order.push_front(entry);

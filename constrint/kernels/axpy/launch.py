@@ -37,7 +37,7 @@ def axpy_launch(call: AxpyCall, config: Mapping[str, int]) -> TritonLaunch:
 
     (rows, n), tile = call.x.shape, config["tile"]
     arguments: dict[str, Any] = {"x_ptr": call.x, "y_ptr": call.y, "out_ptr": call.out, "factor_ptr": call.factor}
-    arguments |= {"columns": n, "alpha": float(call.alpha)}
+    arguments |= {"columns": n, "alpha": call.alpha}
     longest = n
     for name, t in (("x", call.x), ("y", call.y), ("out", call.out)):
         step = t.stride(1) if n > 1 else 1
@@ -45,6 +45,7 @@ def axpy_launch(call: AxpyCall, config: Mapping[str, int]) -> TritonLaunch:
         longest = max(longest, n * abs(step))
     arguments |= {"tile": tile, "vector": config["vector"], "is_even": n % tile == 0}
     arguments |= {"is_wide": longest + tile >= WIDE, "is_flat": rows == 1}
+    arguments["policy"] = "evict_first" if config["evict_first"] else ""
     return TritonLaunch(axpy_kernel, (rows * -(-n // tile),), arguments, {"num_warps": config["num_warps"]})
 
 

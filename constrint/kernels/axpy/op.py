@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from math import gcd
 from typing import Any
 
@@ -23,10 +24,11 @@ from constrint.kernels.axpy.launch import AxpyCall, axpy_launch, collapsed
 from constrint.kernels.axpy.reference import NAMES, axpy_reference
 from constrint.kernels.gemm.first_call import machine_of
 from constrint.kernels.gemm.implementations import config_of, config_text
-from constrint.kernels.launch.look import check_spills
-from constrint.kernels.launch.plan.numbered import NamedLaunch, NumberedTable, Numbers, stated_call
-from constrint.kernels.launch.plan.recipe import RecordedCall
-from constrint.kernels.launch.plan.table import IS_NEW
+from constrint.kernels.launch.plan.arguments import Factor
+from constrint.kernels.launch.plan.recipe import Recipe, RecordedCall, recipe_of
+from constrint.kernels.launch.plan.scratch import NotedScratch
+from constrint.kernels.launch.plan.table import IS_NEW, PlanTable
+from constrint.kernels.launch.plan.trial import Rivals, trials_are_on
 from constrint.kernels.launch.policy import record_what_fits
 from constrint.select.workload import Workload
 
@@ -70,14 +72,18 @@ def axpy(
         UnknownNameError: For an unknown kernel.
         UsageError: For `out` together with `inplace`, and for a `config` that is not valid.
     """
-    numbers, factor = ((1.0,), alpha) if isinstance(alpha, Tensor) else ((alpha,), None)
+    number, factor = (1.0, alpha) if isinstance(alpha, Tensor) else (alpha, None)
+    if type(number) is int:
+        number = float(number)
     if out is None and not is_compiling():
         extra = IN_PLACE if inplace else NEW, kernel, None if config is None else config_text(config)
-        # Whether memory overlaps is in no signature: calls in place are looked at every time.
+        # The signature of a call that was checked before; whether memory overlaps is in none.
         if not inplace or _is_apart(x, y):
-            found = _TABLE.call_with(numbers, extra, x, y, factor, None)
+            found = _PLANS.call(False, extra, x, y, factor, None, number)
             if isinstance(found, Tensor):
                 return found
+            if found == ():
+                return y
     return _checked_call(alpha, x, y, out, inplace, kernel, config)
 
 
@@ -85,7 +91,9 @@ def _is_apart(x: Any, y: Any) -> bool:
     """Whether two vectors are one, or are far enough from each other to share no element."""
     try:
         distance = x.data_ptr() - y.data_ptr()
-        return distance == 0 or bool(abs(distance) >= max(x.untyped_storage().nbytes(), y.untyped_storage().nbytes()))
+        if distance == 0:
+            return bool(x.stride() == y.stride())
+        return bool(abs(distance) >= max(x.untyped_storage().nbytes(), y.untyped_storage().nbytes()))
     except (AttributeError, RuntimeError):
         return False
 
@@ -109,16 +117,18 @@ def _checked_call(
     if target is not None and (_may_share(x, target) or (target is not y and _may_share(y, target))):
         # Elements of an operand would be overwritten before they are read.
         return target.copy_(axpy(alpha, x, y, kernel=kernel, config=config))
-    numbers, factor = ((1.0,), alpha) if isinstance(alpha, Tensor) else ((float(alpha),), None)
     how = IN_PLACE if inplace or out is y else NEW if out is None else GIVEN
-    extra, given = (how, kernel, text), out if how == GIVEN else None
-    found = _TABLE.call_with(numbers, extra, x, y, factor, given)
+    number, factor = (1.0, alpha) if isinstance(alpha, Tensor) else (float(alpha), None)
+    extra, arguments = (how, kernel, text), (x, y, factor, out if how == GIVEN else None, number)
+    found = _PLANS.call(False, extra, *arguments)
     if found is IS_NEW:
-        found = _TABLE.learn_with(numbers, extra, x, y, factor, given)
-    if not isinstance(found, Tensor):
-        found = _TABLE.run_with(numbers, extra, x, y, factor, given)
-    result: Tensor = found
-    return result
+        found = _PLANS.learn(extra, *arguments)
+    if isinstance(found, Tensor):
+        return found
+    if found == () and target is not None:
+        return target
+    new = _operator(alpha, x, y, kernel, text)
+    return new if target is None else target.copy_(new)
 
 
 def _wants_gradients(*tensors: Any) -> bool:
@@ -259,18 +269,17 @@ def _target(how: str, x: Tensor, y: Tensor, given: Tensor | None) -> Tensor:
     return y if given is None else given
 
 
-def _build(tensors: tuple[Tensor | None, ...], extra: Any) -> RecordedCall:
-    """Decide about a call and compile its kernel.
+def _build(tensors: tuple[Any, ...], extra: Any) -> RecordedCall:
+    """Decide about a call and record its plan.
 
     Raises:
         ConstrintError: When the caller named the kernel, and it does not compute the call.
     """
-    x, y, factor, given = tensors
+    x, y, factor, given, number = tensors
     how, kernel, config = extra
-    assert x is not None
-    assert y is not None
-    call = _rows_of(x, y, _target(how, x, y, given))
-    by_torch = stated_call(LIBRARY, {}, "torch.add", how=how)
+    out = _target(how, x, y, given)
+    call = _rows_of(x, y, out)
+    by_torch = RecordedCall(Recipe([], [], 1, 0, "torch.add", {"how": how}), [])
     if kernel == LIBRARY or (call is None and kernel == AUTO):
         return by_torch
     if call is None:
@@ -278,50 +287,56 @@ def _build(tensors: tuple[Tensor | None, ...], extra: Any) -> RecordedCall:
     request = _request(call, config)
     if request.gpu is None and kernel == AUTO:
         return by_torch
+    # The number of a call is its argument 4.
+    stated = replace(call, factor=factor, alpha=Factor(number, 4))
 
     def record(chosen: Decision, may_spill: bool) -> RecordedCall:
-        compiled = axpy_launch(replace(call, factor=factor), chosen.config).compiled()
-        if not may_spill:
-            check_spills([compiled])
-        return stated_call(OWN, chosen.config, f"axpy {dict(chosen.config)}", how=how)
+        launch, note = axpy_launch(stated, chosen.config), f"axpy {dict(chosen.config)}"
+        results = [out] if how == NEW else []
+        return recipe_of([launch], tensors, results, NotedScratch(), note, may_spill=may_spill)
 
     try:
-        return record_what_fits(decide(request), record, ("factor",) if factor is not None else ())
+        decision = decide(request)
+        made = record_what_fits(decision, record, ("factor",) if factor is not None else ())
     except ConstrintError:
         if kernel != AUTO:
             raise
         return by_torch
+    return _with_rivals(made, by_torch, decision, record) if how == NEW and kernel == AUTO else made
 
 
-def _prepare(stated: Mapping[str, Any], tensors: tuple[Tensor | None, ...]) -> Callable[..., Tensor]:
-    """The function of a signature: takes (alpha,) and the call's tensors."""
-    how = stated["how"]
-    if stated["kernel"] == LIBRARY:
+def _with_rivals(
+    made: RecordedCall, by_torch: RecordedCall, decision: Decision, record: Callable[[Decision, bool], RecordedCall]
+) -> RecordedCall:
+    """The call with what the first calls try beside it: torch's own sum, and the other treatment by the L2.
 
-        def by_torch(numbers: Numbers, x: Tensor, y: Tensor, factor: Tensor | None, given: Tensor | None) -> Tensor:
-            target = None if how == NEW else _target(how, x, y, given)
-            if factor is not None:
-                return torch.addcmul(y, factor.to(x.dtype), x, out=target)
-            return torch.add(y, x, alpha=numbers[0], out=target)
-
-        return by_torch
-    x, y, factor, given = tensors
-    assert x is not None
-    assert y is not None
-    call = _rows_of(x, y, _target(how, x, y, given))
-    assert call is not None  # `_build` has seen tensors of the same strides
-    launch = axpy_launch(replace(call, factor=factor), stated["config"])
-    run = NamedLaunch(launch, ("alpha", "x_ptr", "y_ptr", "out_ptr", "factor_ptr"))
-
-    def by_kernel(numbers: Numbers, x: Tensor, y: Tensor, factor: Tensor | None, given: Tensor | None) -> Tensor:
-        target = torch.empty_like(x) if how == NEW else y if given is None else given
-        run(float(numbers[0]), x, y, target, factor)
-        return target
-
-    return by_kernel
+    A result in place is not tried: every run of a candidate would add once more.
+    """
+    is_captured = torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+    if not trials_are_on() or decision.is_measured or is_captured or not made.recipe.steps:
+        return made
+    step = decision.step
+    other = replace(step, config={**step.config, "evict_first": 1 - step.config["evict_first"]})
+    turned = record(replace(decision, program=replace(decision.program, steps=(other,))), True)
+    labels, seconds = [one.recipe.note for one in (made, by_torch, turned)], [decision.seconds] * 3
+    recipes = [by_torch.recipe, turned.recipe]
+    return made._replace(rivals=Rivals(recipes, labels, seconds, lambda measured, best: None, [1]))
 
 
-_TABLE = NumberedTable("axpy", _build, _prepare)
+def _function_of(stated: Mapping[str, Any]) -> Callable[..., Tensor]:
+    """Torch's own sum as a function of a call's tensors and factors."""
+    return partial(_sum_by_torch, stated["how"])
+
+
+def _sum_by_torch(how: str, x: Tensor, y: Tensor, factor: Tensor | None, given: Tensor | None, number: float) -> Tensor:
+    target = None if how == NEW else _target(how, x, y, given)
+    if factor is not None:
+        return torch.addcmul(y, factor.to(x.dtype), x, out=target)
+    return torch.add(y, x, alpha=number, out=target)
+
+
+#: Plans by the signature of (x, y, alpha as a tensor, out); alpha as a number is a factor, and no part of it.
+_PLANS: Any = PlanTable("axpy", _build, torch.get_float32_matmul_precision, _function_of)
 
 torch.library.define(
     "constrint::axpy",
@@ -335,7 +350,16 @@ def _on_gpu(
 ) -> Tensor:
     if not x.numel():
         return torch.empty_like(x)
-    out: Tensor = _TABLE.run_with((alpha,), (NEW, implementation, config or None), x, y, factor, None)
+    arguments = x, y, factor, None, float(alpha)
+    found = _PLANS.run((NEW, implementation, config or None), *arguments)
+    if isinstance(found, Tensor):
+        return found
+    out = torch.empty_like(x)
+    call = _rows_of(x, y, out)
+    if call is None or implementation == LIBRARY or machine_of(x.device)[0] is None:
+        return _sum_by_torch(NEW, *arguments)
+    decision = decide(_request(call, config or None))
+    axpy_launch(replace(call, alpha=float(alpha), factor=factor), decision.config).run()
     return out
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +39,7 @@ class AxpySpec(KernelSpec):
         Size("width", WIDEST, "bytes of which every row of x, y and out starts at a multiple", 1, WIDEST),
     )
     dtypes = ("fp32", "bf16", "fp16", "fp64")
-    actions: ClassVar[Mapping[str, tuple[str, ...]]] = {"tile": ("tile",), "vectorise": ("vector",)}
+    free_params = ("evict_first",)
 
     def check_dtype(self, gpu: GpuModel, workload: Workload) -> None:
         """Raise UnsupportedError for rows that start between elements."""
@@ -57,6 +57,8 @@ class AxpySpec(KernelSpec):
         yield Param("tile", tiles, "elements of a block", POWER)
         yield Param("vector", vectors, "elements of one load", f"up to {WIDEST} bytes, where rows allow", "v")
         yield Param("num_warps", (4, 8, 2, 16, 1, 32), "warps (waves) of a block", "Triton takes powers of two", "w")
+        eviction = "1: all three vectors leave the L2 before anything else does"
+        yield Param("evict_first", (0, 1), eviction, "the compiler knows both", "ef")
 
     def rules(self, gpu: GpuModel, workload: Workload, v: Vars) -> Iterator[Rule]:
         """Alignment of loads, work for every thread, loads of a thread."""
@@ -69,7 +71,7 @@ class AxpySpec(KernelSpec):
         most = f"a thread holds up to {MOST_LOADS} loads of either vector"
         yield Rule(v["tile"] <= v["vector"] * threads * MOST_LOADS, "loads_in_registers", most, REDUNDANT)
         half = "half of a larger tile would be outside"
-        yield Rule(v["tile"] < max(2 * n, 2 * gpu.sm.warp_size), "tile_in_row", half, REDUNDANT)
+        yield Rule(v["tile"] < max(2 * n, 2 * gpu.sm.warp_size + 1), "tile_in_row", half, REDUNDANT)
         blocks = "blocks along a grid's first dimension"
         rows = workload.options.get("rows", 1)
         yield Rule(ceildiv(n, v["tile"]) * rows < 2**31, "grid", blocks, CERTAIN)

@@ -13,7 +13,9 @@ from constrint.select.cost import CostColumns
 from constrint.select.spec import Columns
 from constrint.select.streams import Stream, stream_cost
 
-SECTOR = 32
+SECTOR, LINE = 32, 128
+#: Exponent by which the time grows with the share of a line that a block leaves to others.
+PART_OF_LINE = 0.25
 #: Seconds of a block after its last load: the reduction over its threads and the store.
 REDUCE_S = 0.5e-6
 #: Seconds of the last block of a tile whose rows are split: its counter, and one read of partial sums after another.
@@ -36,6 +38,9 @@ def gemv_cost(gpu: GpuModel, shape: MatrixShape, columns: Columns, blocks_per_sm
     # Segments that do not start at sectors touch one more each, which their neighbours have in the L2 or not.
     is_ragged = shape.width < min(16, SECTOR) or shape.length * shape.element_bytes % SECTOR != 0
     touched = (np.ceil(segment / SECTOR) + (0.25 if is_ragged else 0.0)) * SECTOR / segment
+    # Blocks that read a part of a line of the L2 reach less of the DRAM's rate.
+    whole_line = min(LINE, shape.length * shape.element_bytes)
+    touched = touched * np.maximum(whole_line / segment, 1.0) ** PART_OF_LINE
     partials = np.where(splits > 1, 2.0 * shape.batch * shape.m * splits * shape.sum_bytes, 0.0)
     tile_bytes = np.minimum(tile_m, shape.m) * np.minimum(tile_n, shape.n) * shape.element_bytes
     ahead = np.where(stages > 1, stages - 1, 1.0)

@@ -4,7 +4,7 @@ The same function serves both memory layouts: the compiler orders threads along 
 triton; nothing imports it until a kernel is compiled.
 """
 
-from __future__ import annotations
+# Without `from __future__ import annotations`: with it Triton would not know the types of factors by their names.
 
 from typing import TYPE_CHECKING, Any
 
@@ -23,9 +23,9 @@ def _multiple(x, of: tl.constexpr):
 
 
 @triton.jit
-def _products(a, x, vector: tl.constexpr, lanes: tl.constexpr, by_columns: tl.constexpr):
+def _products(a, x, vector: tl.constexpr, lanes: tl.constexpr, by_columns: tl.constexpr, flat_x: tl.constexpr):
     """a * x, with the elements that one thread holds side by side already summed."""
-    wide = a.to(x.dtype) * (x[None, :] if by_columns else x)
+    wide = a.to(x.dtype) * (x[None, :] if flat_x else x)
     if by_columns:
         if lanes < wide.shape[1]:
             wide = tl.sum(tl.reshape(wide, [wide.shape[0], wide.shape[1] // lanes, lanes]), axis=1)
@@ -42,14 +42,17 @@ def gemv_kernel(
     out_ptr,  # (batch, M), contiguous
     partial_ptr,  # (batch, tiles, splits, tile_m) in the type of sums, or None
     counters_ptr,  # (batch * tiles,) of int32, all zero before and after, or None
-    m, n, stride_am, stride_an, stride_x, stride_y, batch_a, batch_x, batch_y, alpha: "fp64", beta: "fp64",  # noqa: UP037
+    m, n, stride_am, stride_an, stride_x, stride_y, batch_a, batch_x, batch_y, alpha: "fp64", beta: "fp64",
     tile_m: tl.constexpr, tile_n: tl.constexpr, splits: tl.constexpr, stages: tl.constexpr,
     lanes: tl.constexpr,  # columns that the threads of a block read side by side, where A lies by columns
     vector: tl.constexpr,  # elements of A in one load
     x_vector: tl.constexpr,  # elements of which x's rows are multiples
     whole_vectors: tl.constexpr,  # whether A's contiguous length is a multiple of `vector`
     by_columns: tl.constexpr,  # whether A lies by columns: stride_am is 1
+    flat_x: tl.constexpr,  # whether x has too few elements for the layout of A's rows
     even_m: tl.constexpr,  # whether tiles have whole rows alone
+    even_n: tl.constexpr,  # whether N is a multiple of tile_n
+    policy: tl.constexpr,  # of A in the caches: "evict_first", or "" for the usual one
 ):  # fmt: skip
     """Grid (batch * tiles * splits,); the blocks of a tile's splits are neighbours."""
     kind: tl.constexpr = tl.float64 if a_ptr.dtype.element_ty == tl.float64 else tl.float32
@@ -82,7 +85,7 @@ def gemv_kernel(
     start = begin.to(tl.int64)
     a_ptrs = a_ptr + place * batch_a + own[:, None] * stride_am + (start + columns)[None, :] * stride_an
     x_ptrs = x_ptr + place * batch_x + (start + columns) * stride_x
-    if not by_columns:
+    if not flat_x:
         x_ptrs = x_ptrs[None, :]
     step_a, step_x = tl.full((), tile_n, tl.int64) * stride_an, tl.full((), tile_n, tl.int64) * stride_x
     width: tl.constexpr = lanes if by_columns else tile_n // vector
@@ -90,23 +93,18 @@ def gemv_kernel(
     whole = tl.maximum(end - begin, 0) // tile_n
     for _ in tl.range(0, whole, num_stages=stages):
         if even_m or not by_columns:
-            a = tl.load(a_ptrs)
+            a = tl.load(a_ptrs, eviction_policy=policy)
         else:
-            a = tl.load(a_ptrs, mask=inside[:, None], other=0.0)
-        acc += _products(a, tl.load(x_ptrs).to(kind), vector, lanes, by_columns)
+            a = tl.load(a_ptrs, mask=inside[:, None], other=0.0, eviction_policy=policy)
+        acc += _products(a, tl.load(x_ptrs).to(kind), vector, lanes, by_columns, flat_x)
         a_ptrs += step_a
         x_ptrs += step_x
-    if begin + whole * tile_n < end:
+    if not even_n and begin + whole * tile_n < end:
         left = columns < n - begin - whole * tile_n
         mask = left[None, :] & inside[:, None] if by_columns else left[None, :]
-        a = tl.load(a_ptrs, mask=mask, other=0.0)
-        acc += _products(
-            a,
-            tl.load(x_ptrs, mask=left if by_columns else left[None, :], other=0.0).to(kind),
-            vector,
-            lanes,
-            by_columns,
-        )
+        a = tl.load(a_ptrs, mask=mask, other=0.0, eviction_policy=policy)
+        x = tl.load(x_ptrs, mask=left if flat_x else left[None, :], other=0.0).to(kind)
+        acc += _products(a, x, vector, lanes, by_columns, flat_x)
     total = tl.sum(acc, axis=1)
     is_last = True
     if splits > 1:

@@ -71,7 +71,7 @@ def gemv_launch(gpu: GpuModel, call: GemvCall, config: Mapping[str, int]) -> Tri
 
     a, x, y, out = call.a, call.x, call.y, call.out
     batch, m, n = a.shape
-    by_columns, size = lies_by_columns(a), a.element_size()
+    by_columns = lies_by_columns(a)
     tile_m, tile_n, splits, vector = (config[name] for name in ("tile_m", "tile_n", "splits", "vector"))
     tiles = batch * -(-m // tile_m)
     strides = [step if many > 1 else 0 for step, many in zip(a.stride(), a.shape, strict=True)]
@@ -94,7 +94,7 @@ def gemv_launch(gpu: GpuModel, call: GemvCall, config: Mapping[str, int]) -> Tri
     arguments |= {"stride_x": x_step, "batch_x": x_pitch, "stride_y": 1, "batch_y": 0}
     if y is not None:
         arguments |= {"stride_y": y.stride(1) if m > 1 else 1, "batch_y": y.stride(0) if batch > 1 else 0}
-    arguments |= {"alpha": float(call.alpha), "beta": float(call.beta)}
+    arguments |= {"alpha": call.alpha, "beta": call.beta}
     threads = config["num_warps"] * gpu.sm.warp_size
     arguments |= {"tile_m": tile_m, "tile_n": tile_n, "splits": splits, "stages": config["num_stages"]}
     arguments |= {
@@ -103,9 +103,11 @@ def gemv_launch(gpu: GpuModel, call: GemvCall, config: Mapping[str, int]) -> Tri
         "x_vector": max(1, x_vector),
         "whole_vectors": length % vector == 0,
         "by_columns": by_columns,
+        "flat_x": by_columns or tile_n < vector * threads,
         "even_m": m % tile_m == 0,
+        "even_n": n % tile_n == 0,
+        "policy": "evict_first" if config["evict_first"] else "",
     }
-    del size
     return TritonLaunch(gemv_kernel, (tiles * splits,), arguments, {"num_warps": config["num_warps"]})
 
 

@@ -28,12 +28,12 @@ from constrint.kernels.gemv.launch import GemvCall, gemv_launch, lies_by_columns
 from constrint.kernels.gemv.library import LIBRARY
 from constrint.kernels.gemv.reference import DTYPES_BY_NAME, batch_of, gemv_reference
 from constrint.kernels.gemv.shape import natural_width
-from constrint.kernels.launch.look import SpilledError, check_spills
-from constrint.kernels.launch.plan.numbered import NamedLaunch, NumberedTable, Numbers, stated_call
-from constrint.kernels.launch.plan.recipe import RecordedCall
-from constrint.kernels.launch.plan.scratch import COUNTERS, NotedScratch
+from constrint.kernels.launch.look import SpilledError
+from constrint.kernels.launch.plan.arguments import Factor
+from constrint.kernels.launch.plan.recipe import Recipe, RecordedCall, recipe_of
+from constrint.kernels.launch.plan.scratch import NotedScratch
 from constrint.kernels.launch.plan.shape import NotPlannedError
-from constrint.kernels.launch.plan.table import IS_NEW
+from constrint.kernels.launch.plan.table import IS_NEW, PlanTable
 from constrint.kernels.launch.plan.trial import Rivals, trials_are_on
 from constrint.kernels.launch.policy import record_what_fits
 from constrint.select.workload import Workload
@@ -42,7 +42,7 @@ AUTO = "auto"
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 FLOATS_8 = (torch.float8_e4m3fn, torch.float8_e4m3fnuz)
 NAMES = {dtype: name for name, dtype in DTYPES_BY_NAME.items()} | {torch.float8_e4m3fnuz: "fp8"}
-#: Configurations of the kernel that the first calls try beside the best by prediction.
+#: Configurations of the kernel that work in another way, which the first calls try beside the best by prediction.
 MOST_RIVALS = 2
 
 
@@ -81,11 +81,16 @@ def gemv(
         UnsupportedError: When the named kernel does not compute the product; says why.
         UsageError: When `config` is not valid, or comes without the kernel that it is for.
     """
-    extra = transposed, kernel, None if config is None else config_text(config)
+    if type(alpha) is int:
+        alpha = float(alpha)
+    if type(beta) is int:
+        beta = float(beta)
     if beta == 0.0:
         y = None
     if alpha != 0.0 and not is_compiling():
-        out = _TABLE.call_with((alpha, beta), extra, a, x, y)
+        extra = transposed, kernel, None if config is None else config_text(config)
+        # The signature of a call that was checked before; another one goes on below.
+        out = _PLANS.call(False, extra, a, x, y, alpha, beta)
         if isinstance(out, Tensor):
             return out
     return _checked_call(a, x, y, alpha, beta, transposed, kernel, config)
@@ -104,9 +109,10 @@ def _checked_call(
     if torch._C._are_functorch_transforms_active():
         # Transforms of torch.func work on plain PyTorch; an operator would need a rule for each of them.
         return gemv_reference(a.mT if transposed else a, x, y, alpha, beta)
-    extra, out = (transposed, kernel, text), _TABLE.call_with((alpha, beta), (transposed, kernel, text), a, x, y)
-    if out is IS_NEW and _is_stacked(a, x, y):
-        out = _TABLE.learn_with((alpha, beta), extra, a, x, y)
+    extra = transposed, kernel, text
+    out = _PLANS.call(False, extra, a, x, y, alpha, beta)
+    if out is IS_NEW:
+        out = _PLANS.learn(extra, a, x, y, alpha, beta)
     return out if isinstance(out, Tensor) else _operator(a, x, y, alpha, beta, transposed, kernel, text)
 
 
@@ -144,7 +150,7 @@ def _why(
     decision = decide(_request(_stacked(a, x, y if beta else None, transposed), kernel, None, model))
     if gpu is not None:
         return decision
-    note = _TABLE.note((transposed, kernel, None), a, x, y if beta else None)
+    note = _PLANS.note((transposed, kernel, None), a, x, y if beta else None, float(alpha), float(beta))
     return replace(decision, recorded=note)
 
 
@@ -225,14 +231,6 @@ def _stacked(a: Tensor, x: Tensor, y: Tensor | None, transposed: bool) -> Stacke
     return StackedCall(wide, x.expand(*batch, n).view(number, n), added, (*batch, m))
 
 
-def _is_stacked(a: Tensor, x: Tensor, y: Tensor | None) -> bool:
-    try:
-        _stacked(a, x, y, False)
-    except RuntimeError:
-        return False
-    return True
-
-
 def workload_of_call(stacked: StackedCall) -> Workload:
     """The workload of a call."""
     a = stacked.a
@@ -255,92 +253,94 @@ def _request(stacked: StackedCall, kernel: str, config: str | None, gpu: GpuMode
     return Request("gemv", workload_of_call(stacked), here, place, kernel=named, config=given)
 
 
-def _build(tensors: tuple[Tensor | None, ...], extra: Any) -> RecordedCall:
-    """Decide about a call and compile its kernel; the first calls try what may be as fast.
+def _build(tensors: tuple[Any, ...], extra: Any) -> RecordedCall:
+    """Decide about a call and record its plan; the first calls try what may be as fast.
 
     Raises:
         NotPlannedError: For calls that nothing computes as views.
         ConstrintError: When the caller named a kernel that does not compute the call.
     """
-    a, x, y = tensors
     transposed, kernel, config = extra
-    assert a is not None
-    assert x is not None
     try:
-        stacked = _stacked(a, x, y, transposed)
+        stacked = _stacked(tensors[0], tensors[1], tensors[2], transposed)
     except RuntimeError as error:
         raise NotPlannedError("the batch is no view") from error
     if 0 in stacked.a.shape:
         raise NotPlannedError("there is nothing to compute")
     request = _request(stacked, kernel, config)
     decision = decide(request)
-    if kernel == "library" or decision.gpu is None or (decision.program.name == LIBRARY and _is_exact(stacked)):
-        made = stated_call("library", {}, LIBRARY, transposed=transposed)
+    by_library = decision.program.name == LIBRARY and (kernel == "library" or _is_exact(stacked))
+    if by_library or decision.gpu is None:
+        made = _by_library(transposed)
     else:
         try:
-            named = replace(request, operation=OWN, kernel="")
-            made = record_what_fits(decide(named), partial(_record, stacked, transposed))
+            own = decide(replace(request, operation=OWN, kernel=""))
+            made = record_what_fits(own, partial(_record, stacked, tensors))
         except ConstrintError:
             if kernel != AUTO:
                 raise
-            made = stated_call("library", {}, LIBRARY, transposed=transposed)
-    return _with_rivals(made, stacked, transposed, decision) if kernel == AUTO else made
+            made = _by_library(transposed)
+    return _with_rivals(made, stacked, tensors, transposed, decision) if kernel == AUTO else made
 
 
-def _record(stacked: StackedCall, transposed: bool, chosen: Decision, may_spill: bool) -> RecordedCall:
-    """Compile a decision's kernel and look at it."""
+def _by_library(transposed: bool) -> RecordedCall:
+    """The recorded call of the library's product."""
+    return RecordedCall(Recipe([], [], 1, 0, LIBRARY, {"transposed": transposed}), [])
+
+
+def _record(stacked: StackedCall, tensors: tuple[Any, ...], chosen: Decision, may_spill: bool) -> RecordedCall:
+    """The plan of a decision's kernel; alpha and beta are arguments 3 and 4 of every call."""
     assert chosen.gpu is not None
-    compiled = _launch_of(stacked, chosen.gpu, chosen.config, (1.0, 0.0)).compiled()
-    if not may_spill:
-        check_spills([compiled])
-    note = f"gemv.triton {dict(chosen.config)}"
-    return stated_call("triton", chosen.config, note, transposed=transposed)
+    scratch = NotedScratch()
+    out = torch.empty(stacked.shape, dtype=stacked.x.dtype, device=stacked.a.device)
+    flat, factors = out.view(stacked.a.shape[:2]), (Factor(tensors[3], 3), Factor(tensors[4], 4))
+    call = GemvCall(stacked.a, stacked.x, flat, stacked.y, *factors, scratch)
+    launch = gemv_launch(chosen.gpu, call, chosen.config)
+    note = f"{OWN} {dict(chosen.config)}"
+    return recipe_of([launch], tensors, [out], scratch, note, may_spill=may_spill)
 
 
-def _launch_of(stacked: StackedCall, gpu: GpuModel, config: Mapping[str, int], numbers: tuple[float, ...]) -> Any:
-    out = torch.empty(stacked.a.shape[:2], dtype=stacked.x.dtype, device=stacked.a.device)
-    call = GemvCall(stacked.a, stacked.x, out, stacked.y, float(numbers[0]), float(numbers[1]), NotedScratch())
-    return gemv_launch(gpu, call, config)
-
-
-def _with_rivals(made: RecordedCall, stacked: StackedCall, transposed: bool, decision: Decision) -> RecordedCall:
+def _with_rivals(
+    made: RecordedCall, stacked: StackedCall, tensors: tuple[Any, ...], transposed: bool, decision: Decision
+) -> RecordedCall:
     """The call with the candidates that the first calls try beside the one that was chosen by prediction."""
     is_captured = torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
-    if not trials_are_on() or decision.is_measured or decision.gpu is None or is_captured:
+    has_core = made.recipe.steps or made.recipe.function is not None
+    if not trials_are_on() or decision.is_measured or decision.gpu is None or is_captured or not has_core:
         return made
-    stated = made.recipe.function or {}
     chosen, rivals = decision.program, list[RecordedCall]()
     others: list[Program] = [p for p in decision.programs if p.name != chosen.name and not p.refusal]
     if chosen.name != LIBRARY:
-        others += unlike(decision.request, chosen.steps[0].config, MOST_RIVALS)
+        step = chosen.steps[0]
+        turned = {**step.config, "evict_first": 1 - step.config["evict_first"]}
+        others += [replace(chosen, steps=(replace(step, config=turned),))]
+        others += unlike(decision.request, step.config, MOST_RIVALS)
     seconds = [chosen.seconds or 0.0]
     for program in others:
-        other = _rival(program, stacked, transposed, decision)
-        if other is not None and other.recipe.function != stated:
+        other = _rival(program, stacked, tensors, transposed, decision)
+        if other is not None and other.recipe.note != made.recipe.note:
             rivals.append(other)
             seconds.append(program.seconds or seconds[0])
     if not rivals:
         return made
-    every = [made, *rivals]
-    labels = [one.recipe.note for one in every]
+    labels = [one.recipe.note for one in (made, *rivals)]
     standards = [place for place, label in enumerate(labels) if label == LIBRARY]
-    return made._replace(
-        rivals=Rivals([one.recipe for one in rivals], labels, seconds, lambda measured, best: None, standards)
-    )
+    recipes = [one.recipe for one in rivals]
+    return made._replace(rivals=Rivals(recipes, labels, seconds, lambda measured, best: None, standards))
 
 
-def _rival(program: Program, stacked: StackedCall, transposed: bool, decision: Decision) -> RecordedCall | None:
+def _rival(
+    program: Program, stacked: StackedCall, tensors: tuple[Any, ...], transposed: bool, decision: Decision
+) -> RecordedCall | None:
     """The recorded call of another candidate; None where it does not run, or is less exact."""
     from triton.errors import TritonError
 
     if program.name == LIBRARY:
-        if not _is_exact(stacked):
-            return None
-        return stated_call("library", {}, LIBRARY, transposed=transposed)
+        return _by_library(transposed) if _is_exact(stacked) else None
     single = Decision(replace(decision.request, operation=OWN, kernel=""), program)
     try:
-        return _record(stacked, transposed, single, False)
-    except (ConstrintError, SpilledError, TritonError, RuntimeError):
+        return _record(stacked, tensors, single, False)
+    except (ConstrintError, SpilledError, NotPlannedError, TritonError, RuntimeError):
         return None
 
 
@@ -350,47 +350,20 @@ def _is_exact(stacked: StackedCall) -> bool:
     return not (is_batch and stacked.a.dtype == torch.float32 and torch.get_float32_matmul_precision() != "highest")
 
 
-def _prepare(stated: Mapping[str, Any], tensors: tuple[Tensor | None, ...]) -> Callable[..., Tensor]:
-    """The function of a signature: takes (alpha, beta) and the call's tensors."""
-    transposed = bool(stated["transposed"])
-    first_a, first_x, first_y = tensors
-    assert first_a is not None
-    assert first_x is not None
-    if stated["kernel"] == "library":
-
-        def by_library(numbers: Numbers, a: Tensor, x: Tensor, y: Tensor | None) -> Tensor:
-            view = _stacked(a, x, y, transposed)
-            if len(view.shape) == 1:
-                return library_gemv(a.mT if transposed else a, x, y, *numbers)
-            return library_gemv(view.a, view.x, view.y, *numbers).reshape(view.shape)
-
-        return by_library
-    stacked = _stacked(first_a, first_x, first_y, transposed)
-    gpu, device, dtype, shape = machine_of(first_a.device)[0], first_a.device, first_x.dtype, stacked.shape
-    assert gpu is not None
-    launch = _launch_of(stacked, gpu, stated["config"], (1.0, 0.0))
-    run = NamedLaunch(launch, ("alpha", "beta", "a_ptr", "x_ptr", "y_ptr", "out_ptr", "partial_ptr", "counters_ptr"))
-    partials = launch.arguments["partial_ptr"]
-    if partials is None:
-
-        def whole(numbers: Numbers, a: Tensor, x: Tensor, y: Tensor | None) -> Tensor:
-            out = torch.empty(shape, dtype=dtype, device=device)
-            run(float(numbers[0]), float(numbers[1]), a, x, y, out, None, None)
-            return out
-
-        return whole
-    partial_shape, kind, tiles = tuple(partials.shape), partials.dtype, partials.shape[0]
-
-    def split(numbers: Numbers, a: Tensor, x: Tensor, y: Tensor | None) -> Tensor:
-        out = torch.empty(shape, dtype=dtype, device=device)
-        sums = torch.empty(partial_shape, dtype=kind, device=device)
-        run(float(numbers[0]), float(numbers[1]), a, x, y, out, sums, COUNTERS.take(device, tiles))
-        return out
-
-    return split
+def _library_function(stated: Mapping[str, Any]) -> Callable[..., Tensor]:
+    """The library's product as a function of a call's tensors and factors."""
+    return partial(_call_library, bool(stated["transposed"]))
 
 
-_TABLE = NumberedTable("gemv", _build, _prepare)
+def _call_library(transposed: bool, a: Tensor, x: Tensor, y: Tensor | None, alpha: float, beta: float) -> Tensor:
+    if a.dim() == 2 and x.dim() == 1 and (y is None or y.dim() == 1):
+        return library_gemv(a.mT if transposed else a, x, y, alpha, beta)
+    view = _stacked(a, x, y, transposed)
+    return library_gemv(view.a, view.x, view.y, alpha, beta).reshape(view.shape)
+
+
+#: Plans by the signature of (a, x, y); alpha and beta are factors, and no part of it.
+_PLANS: Any = PlanTable("gemv", _build, torch.get_float32_matmul_precision, _library_function)
 
 torch.library.define(
     "constrint::gemv",
@@ -407,10 +380,12 @@ def _on_gpu(
     y = y if beta != 0.0 else None
     if alpha == 0.0 or not a.numel():
         return gemv_reference(a.mT if transposed else a, x, y, alpha, beta)
-    try:
-        out: Tensor = _TABLE.run_with((alpha, beta), (transposed, implementation, config or None), a, x, y)
+    out = _PLANS.run((transposed, implementation, config or None), a, x, y, float(alpha), float(beta))
+    if isinstance(out, Tensor):
         return out
-    except NotPlannedError:
+    try:
+        stacked = _stacked(a, x, y, transposed)
+    except RuntimeError:
         batch = batch_of(a.shape[:-2], x.shape[:-1])
         flat_a = a.expand(*batch, *a.shape[-2:]).reshape(-1, *a.shape[-2:])
         flat_x = x.expand(*batch, x.shape[-1]).reshape(-1, x.shape[-1])
@@ -418,6 +393,18 @@ def _on_gpu(
         again: Any = torch.ops.constrint.gemv
         whole: Tensor = again(flat_a, flat_x, flat_y, alpha, beta, transposed, implementation, config)
         return whole.reshape(*batch, whole.shape[-1])
+    return _launched(stacked, alpha, beta, implementation, config)
+
+
+def _launched(stacked: StackedCall, alpha: float, beta: float, kernel: str, config: str) -> Tensor:
+    """A call without a plan, where launches are observed."""
+    decision = decide(_request(stacked, kernel, config or None))
+    if decision.program.name == LIBRARY or decision.gpu is None:
+        return library_gemv(stacked.a, stacked.x, stacked.y, alpha, beta).reshape(stacked.shape)
+    out = torch.empty(stacked.shape, dtype=stacked.x.dtype, device=stacked.a.device)
+    call = GemvCall(stacked.a, stacked.x, out.view(stacked.a.shape[:2]), stacked.y, float(alpha), float(beta))
+    gemv_launch(decision.gpu, call, decision.config).run()
+    return out
 
 
 @torch.library.impl("constrint::gemv", "CPU")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from numpy.typing import NDArray
 
@@ -20,6 +20,7 @@ from constrint.select.limits import BlockUse
 from constrint.select.spec import Columns, Launch, Param, Rule, Vars
 from constrint.select.workload import Workload
 
+EVICTION = "1: the matrix, which is read once, leaves the L2 before anything else does"
 POWER = "powers of two, as Triton's block shapes must be"
 #: Most loads of a thread before it uses the first one: more registers than that are spilled.
 MOST_LOADS = 16
@@ -32,10 +33,8 @@ class GemvSpec(GemvBase):
     """Blocks sum parts of rows; where several share a row, the last one that arrives adds their sums in order."""
 
     name = "triton"
+    free_params = ("evict_first",)
     summary = "y[M] = alpha * A[M,N] x[N] + beta * y[M], every element of A read once, Triton"
-    actions: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "tile": ("tile_m", "tile_n"), "vectorise": ("vector",), "split": ("splits",), "pipeline": ("num_stages",),
-    }  # fmt: skip
 
     def params(self, gpu: GpuModel, workload: Workload) -> Iterable[Param]:
         """Tile, splits, vector width, warps and stages."""
@@ -54,6 +53,7 @@ class GemvSpec(GemvBase):
         # Without asynchronous copies, steps that are loaded ahead wait in registers, of which more loads take as many.
         stages = (1, 2, 3, 4) if gpu.traits.has_async_copies else (1,)
         yield Param("num_stages", stages, "steps that are loaded ahead", "1: loads wait in registers alone", "st")
+        yield Param("evict_first", (1, 0), EVICTION, "the compiler knows both", "ef")
 
     def rules(self, gpu: GpuModel, workload: Workload, v: Vars) -> Iterator[Rule]:
         """Alignment of loads, work for every thread and every block, loads of a thread."""
@@ -65,7 +65,8 @@ class GemvSpec(GemvBase):
         because = f"rows start at multiples of {shape.width} bytes, and a load may not cross its alignment"
         yield Rule(divides(vector_bytes, shape.width), "vector_aligned", because, CERTAIN)
         yield Rule(divides(v["vector"], contiguous), "vector_in_tile", "a load lies in one row of a tile", CERTAIN)
-        yield Rule(tile >= v["vector"] * threads, "busy", "no thread is without a load", REDUNDANT)
+        busy = any_of(v["num_warps"] == 1, tile >= v["vector"] * threads)
+        yield Rule(busy, "busy", "no thread of several warps is without a load", REDUNDANT)
         most = v["vector"] * threads * MOST_LOADS
         yield Rule(tile <= most, "loads_in_registers", f"a thread holds up to {MOST_LOADS} loads", REDUNDANT)
         if shape.by_columns:

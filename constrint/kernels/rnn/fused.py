@@ -155,7 +155,9 @@ class FusedBackend(ABC):
         grad_last = upstream.stacked_last(initial) if has_last else None
         of_params = None
         if inputs.params is not None:
-            of_params = self._maker(inputs)((kind.num_params, *initial.shape[1:]), dtype=torch.float32, device=wx.device)
+            of_params = self._maker(inputs)(
+                (kind.num_params, *initial.shape[1:]), dtype=torch.float32, device=wx.device
+            )
         gates = self._aligned(gates)
         tensors = BackwardTensors(states, gates, grad_states, grad_last, slots, initial, params=of_params)
         options = {"clip": clip, "only_h": all(g is None for g in (*upstream.states[1:], *upstream.last[1:]))}
@@ -239,7 +241,7 @@ class FusedBackend(ABC):
     ) -> list[Launch]:
         padding = self._padding(inputs, scratch)
         tensors = self._operands(inputs, padding) | {"bias": padding.read(inputs.b), "start": padding.read(start)}
-        tensors["params"] = padding.read(inputs.params)
+        tensors["unit_params"] = padding.read(inputs.params)
         tensors |= {"states": padding.written(outputs.states), "saved": padding.written(outputs.gates), **masks}
         config = {**choice.config, "recompute": int(outputs.gates is None)}
         loop = self.loop("forward", choice, config, tensors, scratch)
@@ -258,7 +260,7 @@ class FusedBackend(ABC):
         named = self._operands(inputs, padding) | {"states": padding.saved_states(tensors.states, inputs.kind)}
         named |= {"saved": padding.read(tensors.gates), "grad_last": padding.read(tensors.grad_last), **masks}
         named |= {f"grad{state}": padding.read(grad) for state, grad in enumerate(tensors.grad_states)}
-        named |= {"params": padding.read(inputs.params), "grad_params": padding.written(tensors.params)}
+        named |= {"unit_params": padding.read(inputs.params), "grad_params": padding.written(tensors.params)}
         named |= {"grad_slots": padding.written(tensors.slots), "grad_initial": padding.written(tensors.initial)}
         loop = self.loop("backward", choice, {**choice.config, "recompute": 0}, named, scratch, **options)
         return [*padding.before, *loop, *padding.after]

@@ -39,7 +39,7 @@ def make_inputs(
     bias = BIAS_SCALE * draw(cell.num_gates, heads, dim)
     inputs = {"wx": wx, "r": r, "bias": bias}
     if cell.num_params:
-        inputs["params"] = BIAS_SCALE * draw(cell.num_params, heads, dim).float()
+        inputs["unit_params"] = BIAS_SCALE * draw(cell.num_params, heads, dim).float()
     if direction == "forward":
         return inputs
     inputs["grad0"] = draw(batch, time, heads, dim)
@@ -72,7 +72,7 @@ def unusual_inputs(cell: RecurrentCell, direction: str, inputs: Mapping[str, Ten
 def _left_behind(cell: RecurrentCell, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Tensors that a forward pass saves for the backward one: states, and gates."""
     wx, r, bias = (inputs[name] for name in ("wx", "r", "bias"))
-    states = rnn_reference(cell.name, wx, r, bias, params=inputs.get("params"))[0]
+    states = rnn_reference(cell.name, wx, r, bias, params=inputs.get("unit_params"))[0]
     return {"states": states, "saved": recompute_gates(cell, wx, r, bias, states_before(states[0], None, None))}
 
 
@@ -121,8 +121,12 @@ def make_outputs(cell: RecurrentCell, direction: str, wx: Tensor) -> dict[str, T
 def exact_outputs(cell: RecurrentCell, direction: str, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The right outputs in fp64: states, or gradients of wx and of the initial states."""
     exact = {name: x.double() if x.is_floating_point() else x for name, x in inputs.items()}
-    lengths, reset, params = exact.get("lengths"), exact.get("reset"), exact.get("params")
-    options: dict[str, Any] = {"lengths": lengths, "reset": None if reset is None else reset.bool(), "params": params}
+    lengths, reset, params = exact.get("lengths"), exact.get("reset"), exact.get("unit_params")
+    options: dict[str, Any] = {
+        "lengths": lengths,
+        "reset": None if reset is None else reset.bool(),
+        "params": params,
+    }
     if direction == "forward":
         out, _ = rnn_reference(cell.name, exact["wx"], exact["r"], exact["bias"], exact.get("initial"), **options)
         return {"states": out}

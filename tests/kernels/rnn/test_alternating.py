@@ -56,6 +56,7 @@ def test_kernels_compile_for_every_architecture_without_spills(gpu: str, directi
         "num_gates": 4,
         "num_slots": 4,
         "num_states": 4,
+        "num_params": 0,
         "fast": model.vendor == "nvidia",
         "tile": 128,
         "cell": getattr(kernel_cells, f"slstm_{direction}"),
@@ -66,7 +67,8 @@ def test_kernels_compile_for_every_architecture_without_spills(gpu: str, directi
         else {"upstream_mask": 1, "has_clip": True, "shift_free": True}
     )
     given = {"carry": "*fp32", "recurrent": "*fp32", "through": "*fp32", "bias": "*fp32", "clip": "*fp32"}
-    given |= {"remaining": "*i32", "reset": "*i8"} | dict.fromkeys(("step", "batch", "num_heads", "num_steps"), "i32")
+    given |= {"remaining": "*i32", "reset": "*i8", "unit_params": "*fp32", "grad_params": "*fp32"}
+    given |= dict.fromkeys(("step", "batch", "num_heads", "num_steps"), "i32")
     types = {name: given.get(name, "*bf16") for name in function.arg_names if name not in constants}
     found = compile_triton(model, TritonSource(function, types, constants, frozenset(), {"num_warps": 4}))
     assert (found.smem_bytes, found.spill_bytes) == (0, 0)

@@ -319,9 +319,11 @@ def test_figures_are_what_the_fit_gives_and_carry_to_sizes_that_no_fit_has_seen(
 # What is launched.
 
 
-def signature(direction: str) -> list[tuple[str, str]]:
+def signature(direction: str, *, has_parameters: bool = False) -> list[tuple[str, str]]:
     """Type and name of each argument of the kernel: `pointer`, `int`, `long long`, `float`."""
     text = re.sub(r"//[^\n]*", "", (SOURCE / f"{direction}.cu").read_text())
+    kept = r"\1" if has_parameters else ""
+    text = re.sub(r"#if CELL_PARAMS > 0\n(.*?)#endif\n", kept, text, count=1, flags=re.DOTALL)
     inside = text.partition(f"recurrent_{direction}(")[2].partition(") {")[0]
     found = []
     for argument in inside.split(","):
@@ -346,8 +348,11 @@ def made_inputs(direction: str, workload: Workload) -> tuple[CudaRnnSpec, dict[s
 @needs_torch
 @pytest.mark.parametrize("direction", ["forward", "backward"])
 def test_arguments_stand_as_the_source_declares_them(direction: str) -> None:
-    from constrint.kernels.rnn.cuda.launch import TENSORS
+    from constrint.kernels.rnn.cuda.launch import PARAMETERS, TENSORS
 
+    pointers = [name for kind, name in signature(direction, has_parameters=True) if kind == "pointer"]
+    # In the sources they have no prefix; in Triton a name of that kind is taken.
+    assert pointers == [name.removeprefix("unit_") for name in (*TENSORS[direction], *PARAMETERS[direction])]
     workload = lstm(768, direction)
     spec, inputs, outputs = made_inputs(direction, workload)
     config = best(H200, workload, placement=GRID, recompute=0)

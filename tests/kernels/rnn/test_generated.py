@@ -38,6 +38,7 @@ CASES: dict[str, dict[str, Any]] = {
     for how, dim in (("whole", 20), ("exchange", 16), ("steps", 5))
     if how != "exchange" or name in ("peephole", "cifg", "atr")
 }
+CASES["peephole, as it is tuned"] = {"cell": "peephole", "how": "as tuned"}
 FILE = """
 from constrint.kernels.rnn.language.trace import cell, sigmoid, tanh
 
@@ -124,7 +125,8 @@ def test_a_layer_of_a_cell_is_decided_for_a_named_gpu(gpu: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kernel", "gpu", "dtype"), [("three_states-backward.triton", "mi300x", "fp16"), ("peephole-backward.cuda", "h200", "bf16")]
+    ("kernel", "gpu", "dtype"),
+    [("three_states-backward.triton", "mi300x", "fp16"), ("peephole-backward.cuda", "h200", "bf16")],
 )
 def test_a_cell_compiles_for_a_gpu_that_is_not_here(kernel: str, gpu: str, dtype: str) -> None:
     if missing_packages("triton"):
@@ -170,7 +172,9 @@ def test_a_changed_cell_is_another_operation_and_the_same_one_has_the_same_code_
     for file, scale in zip(files, (1, 1, 2), strict=True):
         file.write_text(FILE.format(scale=scale), encoding="utf-8")
     runs = [
-        subprocess.run([sys.executable, "-c", asked, *map(str, some)], capture_output=True, text=True, check=True).stdout
+        subprocess.run(
+            [sys.executable, "-c", asked, *map(str, some)], capture_output=True, text=True, check=True
+        ).stdout
         for some in (files[:1], files[1:])
     ]
     first, (again, changed) = runs[0].splitlines()[0], runs[1].splitlines()

@@ -60,6 +60,7 @@ def test_gemv_is_right_and_the_same_twice(seed: int) -> None:
 def test_long_rows_are_split_and_counters_are_left_at_zero() -> None:
     a, x = torch.randn(3, 300_001, device="cuda"), torch.randn(300_001, device="cuda")
     config = {"tile_m": 1, "tile_n": 1024, "splits": 64, "vector": 1, "num_warps": 4, "num_stages": 1}
+    config |= {"evict_first": 1}
     first = constrint.gemv(a, x, kernel="triton", config=config)
     exact = (a.double() @ x.double()).float()
     torch.testing.assert_close(first, exact, rtol=1e-4, atol=1e-2)
@@ -115,6 +116,15 @@ def test_operands_that_interleave_with_the_result_are_read_first() -> None:
     exact = 2.0 * memory[:1998:2] + shifted
     constrint.axpy(2.0, memory[:1998:2], shifted, out=shifted)
     torch.testing.assert_close(shifted, exact)
+
+
+def test_a_transpose_of_the_result_is_refused() -> None:
+    square = torch.randn(64, 64, device="cuda")
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="overlaps x"):
+            constrint.axpy(2.0, square.T, square, inplace=True)
+    kept = square.clone()
+    torch.testing.assert_close(constrint.axpy(2.0, square, square, inplace=True), 3.0 * kept)
 
 
 def test_factors_change_without_new_plans() -> None:

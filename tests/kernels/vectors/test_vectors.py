@@ -136,7 +136,7 @@ def test_axpy_is_a_sum_with_gradients_in_place_or_not() -> None:
     torch.library.opcheck(torch.ops.constrint.axpy.default, (2.0, None, x.detach(), y.detach()))
 
 
-A, X = torch.ones(3, 4), torch.ones(4)
+A, X, SQUARE = torch.ones(3, 4), torch.ones(4), torch.ones(3, 3)
 
 
 @pytest.mark.parametrize(
@@ -161,6 +161,7 @@ A, X = torch.ones(3, 4), torch.ones(4)
         (lambda: AXPY(1, X, X.clone(), out=X.clone(), inplace=True), UsageError, "not into both"),
         (lambda: AXPY(1, A, X.expand(3, 4), inplace=True), RuntimeError, "several elements in one place"),
         (lambda: AXPY(1, A.view(-1)[:8], A.view(-1)[4:], inplace=True), RuntimeError, "overlaps x"),
+        (lambda: AXPY(1, SQUARE, SQUARE, out=SQUARE.T), RuntimeError, "overlaps x"),
         (lambda: AXPY(1, X.clone().requires_grad_(), X.clone(), inplace=True), RuntimeError, "no gradients"),
     ],
 )

@@ -33,9 +33,29 @@ PTX_PARAMETER = re.compile(r"\.param\s+(?:\.align\s+\d+\s+)?\.[busf](\d+)\s[^,\[
 #: One in the metadata of AMD's assembly: its bytes. Parameters that the compiler adds are of kinds of their own.
 AMD_PARAMETER = re.compile(r"\.size:\s+(\d+)\s+\.value_kind:\s+(?:by_value|global_buffer)\s")
 
+#: Triton's types of numbers that a call may give.
+FACTORS = ("fp32", "fp64")
+
 #: Returns the slot of an address, and the offset in bytes.
 Locate = Callable[[int], tuple[int, int]]
 Argument = tuple[Any, ...]
+
+
+class Factor(float):
+    """A number that every call gives anew: argument `slot` of the call. A launch is recorded with one of them.
+
+    Args:
+        value: The number of the first call.
+        slot: Its place among the call's tensors and factors.
+    """
+
+    slot: int
+
+    def __new__(cls, value: float, slot: int) -> Factor:
+        """See the class."""
+        factor = super().__new__(cls, value)
+        factor.slot = slot
+        return factor
 
 
 def layout_of(kernel: Any, values: Mapping[str, Any], locate: Locate) -> list[Argument]:
@@ -63,6 +83,8 @@ def layout_of(kernel: Any, values: Mapping[str, Any], locate: Locate) -> list[Ar
             laid.append(("integer", ADDRESS_BYTES, *locate(value.data_ptr())))
         elif kind in INTEGER_BYTES:
             laid.append(integer(int(value), INTEGER_BYTES[kind]))
+        elif kind in FACTORS and isinstance(value, Factor):
+            laid.append((kind, value.slot))
         elif kind == "fp32":
             laid.append(("bytes", struct.pack("<f", value)))
         elif kind == "fp64":

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import torch
@@ -16,6 +16,7 @@ from torch import Tensor
 
 from constrint.kernels.launch.cuda.tensor_map import TensorMap
 from constrint.kernels.launch.fill import fill_words
+from constrint.kernels.launch.plan.arguments import Factor
 from constrint.kernels.launch.plan.scratch import COUNTERS
 
 #: Returns the slot of an address, and the offset in bytes.
@@ -51,7 +52,7 @@ class Descriptor:
 class DirectStep(Protocol):
     """One step of a call."""
 
-    def run(self, tensors: Sequence[Tensor | None], addresses: Sequence[int]) -> None:
+    def run(self, tensors: Sequence[Any], addresses: Sequence[int]) -> None:
         """Enqueue the step on the current stream, given the tensors and the addresses of all slots."""
 
 
@@ -64,7 +65,7 @@ class DirectFill:
     words: int
     value: int
 
-    def run(self, tensors: Sequence[Tensor | None], addresses: Sequence[int]) -> None:
+    def run(self, tensors: Sequence[Any], addresses: Sequence[int]) -> None:
         """See `DirectStep.run`."""
         if self.words:
             fill_words(tensors[self.slot], self.shift, self.words, self.value)
@@ -100,7 +101,7 @@ class DirectCuda:
         without_tensors = tuple(_without_tensor(value) for value in launch.arguments)
         return cls(replace(launch, arguments=without_tensors), places)
 
-    def run(self, tensors: Sequence[Tensor | None], addresses: Sequence[int]) -> None:
+    def run(self, tensors: Sequence[Any], addresses: Sequence[int]) -> None:
         """See `DirectStep.run`."""
         values = list(self.launch.arguments)
         for place, (slot, shift) in self.places.items():
@@ -125,12 +126,14 @@ class DirectLaunch:
         grid: Blocks along each grid dimension.
         values: Every argument, in order.
         places: The arguments that are addresses or descriptors: place -> slot and bytes into it.
+        factors: The arguments that every call gives anew: place -> slot.
     """
 
     kernel: Any
     grid: tuple[int, int, int]
     values: tuple[Any, ...]
     places: Mapping[int, tuple[int, int]]
+    factors: Mapping[int, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, kernel: Any, grid: tuple[int, ...], values: Mapping[str, Any], locate: Locate) -> DirectLaunch:
@@ -141,8 +144,11 @@ class DirectLaunch:
         """
         places: dict[int, tuple[int, int]] = {}
         fixed: list[Any] = []
+        factors: dict[int, int] = {}
         for place, name in enumerate(kernel.src.signature):
             value = values[name]
+            if isinstance(value, Factor):
+                factors[place] = value.slot
             if isinstance(value, Tensor):
                 places[place] = locate(value.data_ptr())
                 value = None
@@ -152,15 +158,17 @@ class DirectLaunch:
                 value = Descriptor(Address(0), list(value.shape), list(value.strides), padding)
             fixed.append(value)
         whole = (*grid, 1, 1)[:3]
-        return cls(kernel, (whole[0], whole[1], whole[2]), tuple(fixed), places)
+        return cls(kernel, (whole[0], whole[1], whole[2]), tuple(fixed), places, factors)
 
-    def run(self, tensors: Sequence[Tensor | None], addresses: Sequence[int]) -> None:
+    def run(self, tensors: Sequence[Any], addresses: Sequence[int]) -> None:
         """See `DirectStep.run`."""
         values = list(self.values)
         for place, (slot, shift) in self.places.items():
             address = addresses[slot] + shift
             seen = values[place]
             values[place] = address if seen is None else replace(seen, base=Address(address))
+        for place, slot in self.factors.items():
+            values[place] = tensors[slot]
         self.kernel[self.grid](*values)
 
 
@@ -188,9 +196,9 @@ class PlainTable:
         self._entries: OrderedDict[Hashable, PlanEntry] = OrderedDict()
         self._hits = self._misses = 0
 
-    def call(self, is_inner: bool, extra: Hashable, *tensors: Tensor | None) -> Any:
+    def call(self, is_inner: bool, extra: Hashable, *tensors: Tensor | float | None) -> Any:
         """The results, or `NO_PLAN`, `WANTS_GRAD` or `IS_NEW` of `table.py`."""
-        present = [tensor for tensor in tensors if tensor is not None]
+        present = [tensor for tensor in tensors if tensor is not None and not isinstance(tensor, float)]
         if not all(type(tensor) in PLAIN_TYPES and tensor.is_cuda and not tensor.is_neg() for tensor in present):
             return None
         if not is_inner:
@@ -214,7 +222,7 @@ class PlainTable:
             return None
         return _run(entry, tensors)
 
-    def insert(self, extra: Hashable, tensors: tuple[Tensor | None, ...], entry: PlanEntry) -> None:
+    def insert(self, extra: Hashable, tensors: tuple[Tensor | float | None, ...], entry: PlanEntry) -> None:
         """Store the plan of a signature."""
         self._entries[self._key(extra, tensors)] = entry
         while len(self._entries) > self._capacity:
@@ -228,12 +236,12 @@ class PlainTable:
         """Entries, hits, misses."""
         return len(self._entries), self._hits, self._misses
 
-    def _key(self, extra: Hashable, tensors: tuple[Tensor | None, ...]) -> Hashable:
+    def _key(self, extra: Hashable, tensors: tuple[Tensor | float | None, ...]) -> Hashable:
         seen: list[Hashable] = [extra]
         is_wide = False
         for tensor in tensors:
-            if tensor is None:
-                seen.append(None)
+            if tensor is None or isinstance(tensor, float):
+                seen.append(None if tensor is None else float)
                 continue
             is_wide |= tensor.dtype == torch.float32
             place = tensor.get_device(), tensor.data_ptr() % ADDRESS_STEP
@@ -241,12 +249,12 @@ class PlainTable:
         return (*seen, self._precision()) if is_wide else tuple(seen)
 
 
-def _run(entry: PlanEntry, tensors: tuple[Tensor | None, ...]) -> Any:
+def _run(entry: PlanEntry, tensors: tuple[Tensor | float | None, ...]) -> Any:
     outputs = [
         torch.empty_strided(shape, strides, dtype=dtype, device="cuda") for shape, strides, dtype in entry.outputs
     ]
     every = (*tensors, *outputs)
-    addresses = [0 if tensor is None else tensor.data_ptr() for tensor in every]
+    addresses = [tensor.data_ptr() if isinstance(tensor, Tensor) else 0 for tensor in every]
     if entry.num_counters:
         stream = torch.cuda.current_stream().cuda_stream
         addresses.append(COUNTERS.address(entry.device, stream, entry.num_counters))

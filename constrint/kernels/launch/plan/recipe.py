@@ -194,7 +194,7 @@ def recipe_of(
 
     Args:
         launches: The launches, in order.
-        tensors: The call's tensors, by slot; None for those that it lacks.
+        tensors: The call's tensors and factors, by slot; None for those that it lacks.
         results: The call's results.
         scratch: The memory that the launches requested beside these tensors.
         note: The chosen kernel and configuration, for people.
@@ -207,7 +207,7 @@ def recipe_of(
     """
     regions = Regions()
     for slot, tensor in enumerate((*tensors, *results)):
-        if tensor is not None:
+        if isinstance(tensor, Tensor):
             regions.add(tensor, slot)
     zeroed, scratch_bytes, counters = _place(scratch, regions, len(tensors) + len(results))
     outputs = [output_of(result) for result in results]

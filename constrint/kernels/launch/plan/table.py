@@ -38,7 +38,7 @@ CAPACITY = 4096
 NO_PLAN, WANTS_GRAD, IS_NEW = None, True, False
 
 #: Records the launches of a call whose tensors do not overlap.
-Build = Callable[[tuple[Tensor | None, ...], Any], RecordedCall]
+Build = Callable[[tuple[Any, ...], Any], RecordedCall]
 #: Returns a function of a call's tensors for the arguments in a recipe.
 FunctionOf = Callable[[Mapping[str, Any]], Callable[..., Any]]
 
@@ -72,13 +72,14 @@ class PlanTable:
         self._plain: PlainTable | None = None
         _TABLES.add(self)
 
-    def call(self, is_inner: bool, extra: Hashable, *tensors: Tensor | None) -> Any:
+    def call(self, is_inner: bool, extra: Hashable, *tensors: Tensor | float | None) -> Any:
         """Run a call whose signature has a plan and return its results; else `NO_PLAN`, `WANTS_GRAD` or `IS_NEW`.
 
         Args:
             is_inner: Whether the caller has already checked for gradients and listeners.
             extra: Everything beside its tensors that the call depends on.
-            tensors: The call's tensors; None for those that it lacks.
+            tensors: The call's tensors, the first one there is before factors: floats, whose values are in no
+                signature. None for those that it lacks.
         """
         table = self._table
         if table is None:
@@ -91,7 +92,7 @@ class PlanTable:
             table = self._table
         return compiled.table_call(table, is_inner, extra, *tensors)  # type: ignore[union-attr]
 
-    def run(self, extra: Hashable, *tensors: Tensor | None) -> Any:
+    def run(self, extra: Hashable, *tensors: Tensor | float | None) -> Any:
         """Run a call as an operator's kernel and record its plan where it is new; None where there is no plan.
 
         Observers of operators have already seen the call, so that only observers of launches and memory are checked.
@@ -104,13 +105,13 @@ class PlanTable:
         with no_trials():  # the call may come from a compiled graph
             return self.learn(extra, *tensors)
 
-    def learn(self, extra: Hashable, *tensors: Tensor | None) -> Any:
+    def learn(self, extra: Hashable, *tensors: Tensor | float | None) -> Any:
         """Record the plan of a new call and run it; None where calls of its signature have no plan.
 
         Raises:
             ConstrintError: From `build`, for arguments that do not go together.
         """
-        device = next(tensor.device for tensor in tensors if tensor is not None)
+        device = next(tensor.device for tensor in tensors if isinstance(tensor, Tensor))
         with torch.cuda.device(device):
             if self._plain is None:
                 self._learn_recipe(extra, tensors)
@@ -119,7 +120,7 @@ class PlanTable:
             result = self.call(True, extra, *tensors)
         return NO_PLAN if result is IS_NEW else result
 
-    def note(self, extra: Hashable, *tensors: Tensor | None) -> str:
+    def note(self, extra: Hashable, *tensors: Tensor | float | None) -> str:
         """The note of a call's recorded recipe; empty where none is on disk."""
         made = self._stored(self._key(extra, tensors), extra, tensors)
         return "" if made is None else made.recipe.note
@@ -150,7 +151,7 @@ class PlanTable:
             self._plain = PlainTable(CAPACITY, listeners(), self.precision)
         return True
 
-    def _learn_recipe(self, extra: Hashable, tensors: tuple[Tensor | None, ...]) -> None:
+    def _learn_recipe(self, extra: Hashable, tensors: tuple[Any, ...]) -> None:
         key = self._key(extra, tensors)
         for source in (self._stored, self._recorded):
             try:
@@ -166,7 +167,7 @@ class PlanTable:
                 return
         self._insert(extra, tensors, None, None)
 
-    def _insert(self, extra: Hashable, tensors: tuple[Tensor | None, ...], recipe: Recipe | None, plan: Any) -> None:
+    def _insert(self, extra: Hashable, tensors: tuple[Any, ...], recipe: Recipe | None, plan: Any) -> None:
         """Insert a plan of the core or a function; None where calls of the signature have no plan."""
         outputs: tuple[Any, ...] = ()
         results, counters = 0, 0
@@ -175,9 +176,7 @@ class PlanTable:
         assert compiled is not None
         compiled.table_insert(self._table, extra, tensors, plan, outputs, results, counters)
 
-    def _try(
-        self, key: bytes, extra: Hashable, tensors: tuple[Tensor | None, ...], made: RecordedCall, plan: Any
-    ) -> bool:
+    def _try(self, key: bytes, extra: Hashable, tensors: tuple[Any, ...], made: RecordedCall, plan: Any) -> bool:
         """Insert a trial of a recorded call beside its rivals, each under a key of its own; False without a rival.
 
         The recipe of the fastest candidate is stored on disk when the trial is over.
@@ -225,7 +224,7 @@ class PlanTable:
             raise NotPlannedError(f"{self.name} has no functions")
         return self.function_of(recipe.function)
 
-    def _entry(self, extra: Hashable, tensors: tuple[Tensor | None, ...]) -> PlanEntry:
+    def _entry(self, extra: Hashable, tensors: tuple[Any, ...]) -> PlanEntry:
         index = torch.cuda.current_device()
         try:
             recipe, direct, _ = self.build(apart(tensors), extra)
@@ -235,11 +234,13 @@ class PlanTable:
         function = None if recipe.function is None else self._plan(recipe, len(tensors))
         return PlanEntry(direct, outputs_of(recipe), *counts, index, function)
 
-    def _key(self, extra: Hashable, tensors: tuple[Tensor | None, ...]) -> bytes:
-        device = next(tensor.device for tensor in tensors if tensor is not None)
+    def _key(self, extra: Hashable, tensors: tuple[Any, ...]) -> bytes:
+        device = next(tensor.device for tensor in tensors if isinstance(tensor, Tensor))
         seen = [
             None
             if tensor is None
+            else "factor"
+            if isinstance(tensor, float)
             else (*tensor.shape, *tensor.stride(), str(tensor.dtype), tensor.data_ptr() % ADDRESS_STEP)
             for tensor in tensors
         ]
@@ -247,7 +248,7 @@ class PlanTable:
             (self.name, seen, extra, self.precision(), _device_facts(device.index), compilers(), _tables(device))
         ).encode()
 
-    def _stored(self, key: bytes, extra: Hashable, tensors: tuple[Tensor | None, ...]) -> RecordedCall | None:
+    def _stored(self, key: bytes, extra: Hashable, tensors: tuple[Any, ...]) -> RecordedCall | None:
         data = cache.load(self.name, key)
         if data is None:
             return None
@@ -256,7 +257,7 @@ class PlanTable:
         except msgspec.MsgspecError:
             return None
 
-    def _recorded(self, key: bytes, extra: Hashable, tensors: tuple[Tensor | None, ...]) -> RecordedCall:
+    def _recorded(self, key: bytes, extra: Hashable, tensors: tuple[Any, ...]) -> RecordedCall:
         made = self.build(apart(tensors), extra)
         if made.rivals is None:
             cache.store_soon(self.name, key, msgspec.msgpack.encode(made.recipe))
@@ -293,15 +294,15 @@ def outputs_of(recipe: Recipe) -> tuple[Any, ...]:
     return tuple((tuple(shape), tuple(strides), getattr(torch, dtype)) for shape, strides, dtype in recipe.outputs)
 
 
-def apart(tensors: tuple[Tensor | None, ...]) -> tuple[Tensor | None, ...]:
+def apart(tensors: tuple[Any, ...]) -> tuple[Any, ...]:
     """Replace tensors that overlap others in memory by tensors of equal layout in memory of their own.
 
     The address of a kernel's argument has to identify one tensor of the call.
     """
-    separate: list[Tensor | None] = []
+    separate: list[Any] = []
     taken: list[tuple[int, int]] = []
     for tensor in tensors:
-        if tensor is not None:
+        if isinstance(tensor, Tensor):
             start, end = extent(tensor)
             if any(start < other_end and other_start < end for other_start, other_end in taken):
                 tensor = _stand_in(tensor)

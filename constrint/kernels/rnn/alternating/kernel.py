@@ -45,12 +45,12 @@ def unit_of(tile: tl.constexpr, batch, num_heads, head_dim):
 
 
 @triton.jit
-def load_parameters(params, column, mask, width, num_params: tl.constexpr):
+def load_parameters(unit_params, column, mask, width, num_params: tl.constexpr):
     """The cell's elementwise parameters of each unit; zeros for those that it lacks."""
-    u0 = load_fp32(params + column, mask, num_params > 0)
-    u1 = load_fp32(params + width + column, mask, num_params > 1)
-    u2 = load_fp32(params + 2 * width + column, mask, num_params > 2)
-    return u0, u1, u2, load_fp32(params + 3 * width + column, mask, num_params > 3)
+    u0 = load_fp32(unit_params + column, mask, num_params > 0)
+    u1 = load_fp32(unit_params + width + column, mask, num_params > 1)
+    u2 = load_fp32(unit_params + 2 * width + column, mask, num_params > 2)
+    return u0, u1, u2, load_fp32(unit_params + 3 * width + column, mask, num_params > 3)
 
 
 @triton.jit
@@ -65,7 +65,12 @@ def load_pre_activations(
     y = recurrent + (place // head_dim) * (num_gates * head_dim) + place % head_dim
     if num_slots > num_gates and num_gates == 1:
         recurrent_part = load_fp32(y, mask, True) + load_fp32(bias + column, mask, has_bias)
-        return load_fp32(x, mask, True), recurrent_part, tl.zeros(mask.shape, tl.float32), tl.zeros(mask.shape, tl.float32)
+        return (
+            load_fp32(x, mask, True),
+            recurrent_part,
+            tl.zeros(mask.shape, tl.float32),
+            tl.zeros(mask.shape, tl.float32),
+        )
     p0 = load_fp32(x, mask, True) + load_fp32(y, mask, True) + load_fp32(bias + column, mask, has_bias)
     x1, x2 = load_fp32(x + width, mask, num_gates > 1), load_fp32(x + 2 * width, mask, num_gates > 2)
     y1 = load_fp32(y + head_dim, mask, num_gates > 1)
@@ -93,7 +98,7 @@ def pointwise_forward_kernel(
     gates,  # (K, B, G, N, D), written if save_gates
     remaining,  # (B,) int32
     reset,  # (K + 1, B) int8
-    params,  # (P, N, D) fp32, or anything
+    unit_params,  # (P, N, D) fp32, or anything
     step, batch, num_heads,
     num_steps,  # K
     head_dim: tl.constexpr, cell: tl.constexpr, num_gates: tl.constexpr, num_slots: tl.constexpr,
@@ -114,7 +119,7 @@ def pointwise_forward_kernel(
     q2 = load_fp32(carry + 2 * total + place, mask, num_states > 2)
     q3 = load_fp32(carry + 3 * total + place, mask, num_states > 3)
     if num_params > 0:
-        u0, u1, u2, u3 = load_parameters(params, column, mask, width, num_params)
+        u0, u1, u2, u3 = load_parameters(unit_params, column, mask, width, num_params)
         s0, s1, s2, s3 = cell(p0, p1, p2, p3, q0, q1, q2, q3, u0, u1, u2, u3, fast, states.dtype.element_ty)
     else:
         s0, s1, s2, s3 = cell(p0, p1, p2, p3, q0, q1, q2, q3, fast, states.dtype.element_ty)
@@ -163,7 +168,7 @@ def pointwise_backward_kernel(
     remaining,  # (B,) int32
     reset,  # (K + 1, B) int8
     clip,  # (1,) fp32
-    params,  # (P, N, D) fp32, or anything
+    unit_params,  # (P, N, D) fp32, or anything
     grad_params,  # (P, N, B, D) fp32, their gradients summed over steps; read and written
     step, batch, num_heads,
     num_steps,  # K
@@ -225,7 +230,7 @@ def pointwise_backward_kernel(
     s2 = load_fp32(q + total + 2 * of_state, mask, num_states > 2)
     s3 = load_fp32(q + total + 3 * of_state, mask, num_states > 3)
     if num_params > 0:
-        u0, u1, u2, u3 = load_parameters(params, column, mask, width, num_params)
+        u0, u1, u2, u3 = load_parameters(unit_params, column, mask, width, num_params)
         g0, g1, g2, g3, e0, e1, e2, e3, k0, k1, k2, k3 = cell(
             d0, d1, d2, d3, p0, p1, p2, p3, q0, q1, q2, q3, s0, s1, s2, s3, u0, u1, u2, u3, fast, shift_free
         )

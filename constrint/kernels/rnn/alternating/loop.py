@@ -7,6 +7,7 @@ calls that depend on earlier steps and no other: it runs over the padding too, w
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -109,7 +110,8 @@ def loop_backward(inputs: RnnInputs, saved: ForwardOutputs, upstream: RnnUpstrea
             if anew is not None:
                 sums = tuple(grad.masked_fill(anew, 0) for grad in sums)
             d = tuple(grad if more is None else grad + more for grad, more in zip(sums, base, strict=True))
-    return _gradients(inputs, before, p, candidate, _initial(inputs, upstream, d), of_params)
+    found = _gradients(inputs, before, p, candidate, _initial(inputs, upstream, d))
+    return found if of_params is None else replace(found, params=of_params.sum(2))
 
 
 def _product(base: Tensor | None, left: Tensor, right: Tensor) -> Tensor:
@@ -166,12 +168,7 @@ def _least(inputs: RnnInputs) -> float:
 
 
 def _gradients(
-    inputs: RnnInputs,
-    before: Tensor,
-    d_p: Tensor,
-    d_candidate: Tensor | None,
-    carry: tuple[Tensor, ...],
-    of_params: Tensor | None,
+    inputs: RnnInputs, before: Tensor, d_p: Tensor, d_candidate: Tensor | None, carry: tuple[Tensor, ...]
 ) -> RnnGradients:
     """The gradients of everything that went in, from those of the pre-activations."""
     d_wx = torch.empty_like(inputs.wx, memory_format=torch.contiguous_format)
@@ -188,7 +185,6 @@ def _gradients(
         r=d_r.to(inputs.r.dtype).contiguous(),
         b=None if inputs.b is None else d_p.sum((0, 2)).transpose(0, 1).to(inputs.b.dtype).contiguous(),
         initial=None if inputs.initial is None else torch.stack(carry).transpose(1, 2).contiguous(),
-        params=None if of_params is None else of_params.sum(2),
     )
 
 

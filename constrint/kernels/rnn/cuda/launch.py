@@ -59,7 +59,7 @@ TENSORS = {
     ),
 }
 #: Tensors that follow where a cell has elementwise parameters.
-PARAMETERS = {"forward": ("params",), "backward": ("params", "grad_params")}
+PARAMETERS = {"forward": ("unit_params",), "backward": ("unit_params", "grad_params")}
 THREADS_PER_WARP = 32
 SOURCE = Path(__file__).with_name("source")
 #: The macro of each parameter that the device code knows.

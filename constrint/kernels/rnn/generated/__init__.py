@@ -1,1 +1,1 @@
-"""Device code of cells that are written in Python: bodies of a step for CUDA C++, Triton and torch, from their tapes."""
+"""Device code of cells that are written in Python: a step in CUDA C++, Triton and PyTorch, from its tapes."""

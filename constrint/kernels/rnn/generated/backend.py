@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from constrint.errors import ConstrintError
-from constrint.kernels.launch.plan.table import IS_NEW
 from constrint.kernels.rnn.cells import RecurrentCell
 from constrint.kernels.rnn.dispatch import Dispatch, run_decided
 from constrint.kernels.rnn.generated.register import obstacles, register_cell
@@ -141,7 +140,9 @@ class GeneratedBackend:
             return None
         found = list(found)
         of_params = found.pop().sum(1) if cell.num_params else None
-        return RnnGradients(*gradients_of_call(extra, found, inputs.r, True, inputs.b), params=of_params)
+        wx, r, b, initial = gradients_of_call(extra, found, inputs.r, True, inputs.b)
+        assert r is not None
+        return RnnGradients(wx, r, b, initial, of_params)
 
 
 @lru_cache(maxsize=256)

@@ -19,7 +19,7 @@ MOST_SLOTS, MOST_STATES, MOST_PARAMETERS = 4, 4, 4
 
 def slot_numbers(definition: CellDefinition) -> dict[str, int]:
     """The slot of every pre-activation by its name: gates in turn, then the recurrent part of a gate that is apart."""
-    numbers = {}
+    numbers = dict[str, int]()
     for number, gate in enumerate(definition.gates):
         numbers |= {f"{gate.name}.input": number, f"{gate.name}.recurrent": len(definition.gates)}
         if not gate.is_apart:

@@ -1,7 +1,7 @@
 """Candidates of one implementation of a defined cell, `peephole_694725b0.cuda`: what was measured for a cell like it.
 
-A cell with as many gates, slots, states and reads as a built-in one does the same work but for its pointwise part, which
-is a small part of a step. The measured winner of that cell's implementation runs it, where its configuration is valid
+A cell with as many gates, slots, states and reads as a built-in one does the same work but for its pointwise part, a
+small part of a step. The measured winner of that cell's implementation runs it, where its configuration is valid
 for this cell, too; else the whole space is ranked.
 """
 

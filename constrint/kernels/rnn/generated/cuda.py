@@ -40,7 +40,7 @@ FORMULAS = {
 }
 #: Arrays of the operands.
 ARRAYS = {"slot": "p", "state": "q", "new": "c", "gradient": "d", "parameter": "w"}
-_HEAD = '''
+_HEAD = """
 // A quotient; in 16 bits to a rounding of fp32 more.
 __device__ __forceinline__ float quotient(float x, float y) { return IS_WIDE ? x / y : __fdividef(x, y); }
 
@@ -53,7 +53,7 @@ __device__ __forceinline__ float rounded_down(float x) {
   return x;
 #endif
 }
-'''
+"""
 
 
 def cuda_text(definition: CellDefinition) -> str:

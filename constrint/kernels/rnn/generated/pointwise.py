@@ -210,7 +210,9 @@ class GeneratedBackward:
                 of_states[number] = value
             elif self.of_params is not None:
                 self.of_params[number] += value
-        sums = [value if base[i] is None else value + base[i] for i, value in sorted(of_states.items())]
+        sums = [_sum(value, base[i]) for i, value in sorted(of_states.items())]
         return sums[0], tuple(sums[1:])
 
 
+def _sum(value: Tensor, more: Tensor | None) -> Tensor:
+    return value if more is None else value + more

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from constrint.errors import UnknownNameError, UnsupportedError
 from constrint.kernels.rnn.cells import CELLS, RecurrentCell
@@ -51,7 +52,7 @@ def recurrent_cell(definition: CellDefinition) -> RecurrentCell:
     reason = next(obstacles(definition), "")
     if reason:
         raise UnsupportedError(
-            f"cell {definition.name}: {reason}. The back-end 'reference' runs any cell, step by step in PyTorch."
+            f"cell {definition.name}: {reason}. Its layer runs by 'staged' on a GPU, by 'torch' anywhere."
         )
     backward = definition.backward
     return RecurrentCell(
@@ -149,13 +150,15 @@ def _stepped(tape: CellTape, states: dict[str, float]) -> dict[str, float]:
     for node in tape.nodes:
         args = [values[at] for at in node.args]
         if node.op in LEAVES:
-            values.append(node.value if node.op == "constant" else states.get(node.name, 0.0) if node.op == "state" else 0.0)
+            values.append(
+                node.value if node.op == "constant" else states.get(node.name, 0.0) if node.op == "state" else 0.0
+            )
         else:
             values.append(float({**FOLDED, **_CONDITIONS}[node.op](*args)))
     return {name: values[place] for name, place in tape.outputs}
 
 
-_CONDITIONS = {
+_CONDITIONS: dict[str, Callable[..., Any]] = {
     "where": lambda c, x, y: x if c else y,
     "lt": lambda x, y: x < y,
     "le": lambda x, y: x <= y,

@@ -1,4 +1,4 @@
-"""A cell's step in Triton: functions with the signatures of `kernel_cells.py`, made from a text that Triton can read."""
+"""A cell's step in Triton: functions with the signatures of `kernel_cells.py`, from a text that Triton can read."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from hashlib import sha256
 from types import ModuleType
 from typing import Any
 
-from constrint.errors import UsageError
 from constrint.kernels.rnn.generated.body import StepBody, lines
 from constrint.kernels.rnn.language.graph import CellDefinition, CellNode, CellTape
 
@@ -45,22 +44,17 @@ FORMULAS = {
 }
 #: First letters of the operands.
 LETTERS = {"slot": "p", "state": "s", "new": "s", "gradient": "d", "parameter": "u"}
-_HEAD = '''import triton
+_HEAD = """import triton
 import triton.language as tl
 
 from constrint.kernels.rnn.generated.kernel_functions import log1p, rounded_down
 from constrint.kernels.rnn.kernel_cells import log_sigmoid, sigmoid, tanh
 
-'''
+"""
 
 
 def triton_text(definition: CellDefinition) -> str:
     """The module with `cell_forward` and `cell_backward` of a cell."""
-    if "rounded_down" in {node.op for node in definition.backward.nodes}:
-        raise UsageError(
-            f"cell {definition.name}: rounded_down of a value that is no state cannot be computed again in the backward "
-            "pass; make it a state."
-        )
     body = StepBody(definition)
     return _HEAD + _forward(body) + "\n\n" + _backward(body)
 

@@ -151,6 +151,11 @@ class CellDefinition:
         inputs = ",".join(f"{leaf.name}:{leaf.kind}" for leaf in self.inputs)
         return "/".join((gates, states, parameters, inputs, self.traced.text))
 
+    @property
+    def named_text(self) -> str:
+        """The name and `text`: an argument of the operators."""
+        return f"{self.name}@{self.text}"
+
     @cached_property
     def content(self) -> str:
         """Digest of `text`: equal for the same cell in another process, another for a changed one."""

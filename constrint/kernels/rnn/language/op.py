@@ -1,7 +1,7 @@
 """The operators `constrint::cell_forward` and `constrint::cell_backward`: any cell over time, with gradients.
 
-A cell is an argument by its text, so that torch.compile, and a process that loads what another one compiled, know all
-of it. Which back-end runs a call, `backends.py` says.
+A cell is an argument by its name and text, so that torch.compile, and a process that loads what another one compiled,
+know all of it. Which back-end runs a call, `dispatch.py` says.
 """
 
 from __future__ import annotations
@@ -230,6 +230,6 @@ def run_cell(call: CellCall, backend: str, *, trains: bool) -> CellResults:
     """Run a call through the operator; `trains` asks for what a backward pass needs."""
     hidden, rest, last, saved = cell_forward(
         call.wx, call.r, call.b, call.initial, list(call.parameters), list(call.inputs), call.lengths, call.reset,
-        call.cell.text, backend, call.clip, trains,
+        call.cell.named_text, backend, call.clip, trains,
     )  # fmt: skip
     return replace(CellResults(hidden, rest, last, None), saved=saved if trains else None)

@@ -18,16 +18,17 @@ from constrint.kernels.rnn.language.graph import (
 
 @lru_cache(maxsize=256)
 def definition_of(text: str) -> CellDefinition:
-    """The definition whose `text` this is; its name is `cell`, since names are no part of a text.
+    """The definition whose `text` this is, with the name `cell`, or whose `named_text` it is.
 
     Raises:
         UsageError: For anything else.
     """
+    name, at, unnamed = text.rpartition("@")
     try:
-        gates, states, parameters, inputs, tape = text.split("/")
+        gates, states, parameters, inputs, tape = unnamed.split("/")
         pairs = [each.split("=") for each in states.split(",")]
         definition = CellDefinition(
-            "cell",
+            name or "cell",
             tuple(_gate(each) for each in gates.split(",")),
             tuple(name for name, _ in pairs),
             tuple(float.fromhex(value) for _, value in pairs),
@@ -37,7 +38,7 @@ def definition_of(text: str) -> CellDefinition:
         )
     except (ValueError, TypeError, IndexError, KeyError, UsageError) as error:
         raise UsageError(f"this is no text of a cell: {text:.80}") from error
-    if definition.text != text:
+    if definition.text != unnamed or (at and not name.isidentifier()):
         raise UsageError(f"this is no text of a cell: {text:.80}")
     return definition
 

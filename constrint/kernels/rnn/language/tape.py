@@ -231,7 +231,7 @@ class CellTapeWriter:
         key = node.op, node.args, node.name, node.value
         if key not in self._places:
             if len(self.nodes) >= self.most:
-                raise UsageError(f"a cell's step has at most {MOST_NODES} operations and operands.")
+                raise UsageError(f"a cell's step, or its derivative, has at most {self.most} operations and operands.")
             self._places[key] = len(self.nodes)
             self.nodes.append(node)
         return self._places[key]

@@ -252,7 +252,7 @@ def _defined(
             raise UsageError(f"gate {each!r} is not used: no new state depends on it.")
         made.append(gate)
     definition = CellDefinition(name, tuple(made), states, start, parameters, inputs, traced)
-    assert definition.backward  # made now, so that what it cannot do is said here
+    _ = definition.backward  # made now, so that what it cannot do is said here
     return definition
 
 

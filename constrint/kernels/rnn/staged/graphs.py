@@ -100,13 +100,13 @@ class StagedChunk:
             "carry": self._new(states, heads, batch, dim, dtype=torch.float32),
             "operand": of_heads(inner, key.dtype),
             "product": of_heads(outer, wide),
-            "params": parameters,
+            "elementwise": parameters,
         }
         if key.is_backward:
             self.buffers |= {name: of_steps(states) for name in ("before", "after", "upstream")}
             self.buffers |= {"slots": of_steps(len(cell.slots)), "operands": of_steps(len(tuple(cell.late_gates)))}
             self.buffers["limit"] = self._new(1, dtype=torch.float32)
-            self.buffers["of_params"] = self._new(len(parameters), heads, batch, dim, dtype=torch.float32)
+            self.buffers["of_elementwise"] = self._new(len(parameters), heads, batch, dim, dtype=torch.float32)
         else:
             self.buffers["states"] = of_steps(states)
             self.buffers["bias"] = self._new(max(1, in_r), heads, dim, dtype=torch.float32)
@@ -264,7 +264,7 @@ def staged_forward(call: CellCall, *, saves: bool) -> CellResults:
             weights[:, :, j * dim : (j + 1) * dim].copy_(call.r[in_r.index(gate)].transpose(1, 2))
     if call.b is not None:
         buffers["bias"].copy_(call.b)
-    _parameters(call, buffers["params"])
+    _parameters(call, buffers["elementwise"])
     buffers["carry"].copy_(_starts(call).transpose(1, 2))
     buffers["operand"].copy_(buffers["carry"][0])
     resets = _resets(call, key.num_steps)
@@ -308,9 +308,9 @@ def staged_backward(
     for product, weights in zip(chunk.step.products, chunk.late_weights, strict=True):
         assert call.r is not None
         weights.copy_(call.r[in_r.index(product.gates[0])])
-    _parameters(call, buffers["params"])
+    _parameters(call, buffers["elementwise"])
     buffers["limit"].fill_(call.clip)
-    buffers["of_params"].zero_()
+    buffers["of_elementwise"].zero_()
     buffers["product"].zero_()
     if d_last is None:
         buffers["carry"].zero_()
@@ -342,7 +342,7 @@ def staged_backward(
     initial = None
     if call.initial is not None:
         initial = _initial(call, chunk).to(call.initial.dtype)
-    of_params = buffers["of_params"].sum(2)
+    of_elementwise = buffers["of_elementwise"].sum(2)
     d_r, d_b = _of_weights(call, slots, operands, before[0])
     return CellGradients(
         _of_input(call, slots),
@@ -351,7 +351,7 @@ def staged_backward(
         initial,
         tuple(
             total.sum_to_size(value.shape).to(value.dtype)
-            for value, total in zip(call.parameters, of_params, strict=False)
+            for value, total in zip(call.parameters, of_elementwise, strict=False)
         ),
         tuple(d.sum_to_size(value.shape).to(value.dtype) for value, d in zip(call.inputs, of_inputs, strict=False)),
     )

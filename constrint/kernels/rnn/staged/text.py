@@ -139,7 +139,7 @@ class StageText:
         """The text that reads a leaf."""
         cell, name = self.cell, node.name
         if node.op == "parameter":
-            return load(f"params + {[each.name for each in cell.parameters].index(name)} * width + column")
+            return load(f"elementwise + {[each.name for each in cell.parameters].index(name)} * width + column")
         if node.op == "input":
             number = [each.name for each in cell.inputs].index(name)
             if cell.inputs[number].kind == "sequence":
@@ -226,7 +226,7 @@ class StageText:
         for number, gate in enumerate(self.late):
             statements.append(store(of_step("operands", len(self.late), number), value(f"operand:{gate}")))
         for number, parameter in enumerate(cell.parameters):
-            at = f"of_params + {number} * size + place"
+            at = f"of_elementwise + {number} * size + place"
             statements.append(store(at, f"{load(at)} + {value(f'parameter:{parameter.name}')}"))
         if cell.inputs:
             statements.append("    if needs_inputs:\n")
@@ -245,10 +245,10 @@ def arguments_of(step: StagedStep) -> tuple[str, ...]:
     late = (f"{sort}{product.number}" for product in step.products for sort in ("factor", "result"))
     given = tuple(f"given{number}" for number in inputs)
     if not step.is_backward:
-        return "wx", "product", "bias", "carry", "operand", "states", "saved", "params", *given, *late
+        return "wx", "product", "bias", "carry", "operand", "states", "saved", "elementwise", *given, *late
     of_given = (f"of_given{number}" for number in inputs)
-    own = "wx", "saved", "before", "after", "upstream", "carry", "product", "operand", "limit", "params", "slots"
-    return *own, "of_params", "operands", *given, *of_given, *late
+    own = "wx", "saved", "before", "after", "upstream", "carry", "product", "operand", "limit", "elementwise", "slots"
+    return *own, "of_elementwise", "operands", *given, *of_given, *late
 
 
 @lru_cache(maxsize=256)

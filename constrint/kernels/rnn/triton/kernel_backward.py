@@ -52,7 +52,7 @@ def four_dots(
         return tl.dot(h1, w1, zeros, input_precision=precision)
     total = tl.dot(h0, w0, zeros, input_precision=precision)
     if num_slots < 4:
-        if num_slots == 2 or num_slots == num_gates and num_slots > 1:
+        if num_slots == 2 or (num_slots == num_gates and num_slots > 1):
             total += tl.dot(h1, w1, zeros, input_precision=precision)
         if num_slots == 3:
             total += tl.dot(h2, w2, zeros, input_precision=precision)
@@ -135,7 +135,7 @@ def backward_kernel(
     lengths,  # (B,) int32 or None
     reset,  # (B, T) int32 or None: Triton makes a dot's layout for the narrowest load that its operand comes from
     arrived,  # (groups,) int32 zeros, if row_split > 1
-    params,  # (P, N, D) fp32, the cell's elementwise parameters, or None
+    unit_params,  # (P, N, D) fp32, the cell's elementwise parameters, or None
     grad_params,  # (P, B, N, D) fp32, written: their gradients, summed over a sequence's steps
     clip, batch, time, num_heads, first_group, wx_stride_b, wx_stride_t,
     cell: tl.constexpr, num_gates: tl.constexpr, num_slots: tl.constexpr, num_states: tl.constexpr,
@@ -146,6 +146,8 @@ def backward_kernel(
     reads_new: tl.constexpr,
 ):  # fmt: skip
     """Run all time steps backwards for one head, one batch tile and `tile_out` columns of h."""
+    # The last gate, where its input's part is read.
+    x_gate: tl.constexpr = num_gates - 1 if num_slots > num_gates else 2
     joint_width: tl.constexpr = 4 if num_slots == 3 else num_slots
     dtype = states.dtype.element_ty
     # Stands in both kernels: as a function it compiles to other code (two registers fewer for an sLSTM of 544 units).
@@ -218,9 +220,9 @@ def backward_kernel(
         grad_mask = grad_mask & (joint < 3 * tile_out)[None, :]
     grad_ptrs = grad_slots + rec_offsets[:, None]
     grad_ptrs += ((joint // tile_out) * gate_stride + first + joint % tile_out)[None, :]
-    x_ptrs = wx + (row64 * wx_stride_b + (steps - 1) * wx_stride_t)[:, None] + inner + (num_gates - 1) * gate_stride
+    x_ptrs = wx + (row64 * wx_stride_b + (steps - 1) * wx_stride_t)[:, None] + inner + x_gate * gate_stride
     i0, i1, i2, i3 = load_states(initial, start_offsets, start_stride, mask, zero, num_states)
-    u0, u1, u2, u3 = load_parameters(params, columns, head * head_dim, gate_stride, head_dim, num_params)
+    u0, u1, u2, u3 = load_parameters(unit_params, columns, head * head_dim, gate_stride, head_dim, num_params)
     v0, v1, v2, v3 = zero, zero, zero, zero
 
     if exchange:

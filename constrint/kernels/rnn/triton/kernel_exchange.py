@@ -38,12 +38,12 @@ def load_states(source, offsets, stride, mask, zero, num_states: tl.constexpr):
 
 
 @triton.jit
-def load_parameters(params, columns, head_offset, stride, head_dim: tl.constexpr, num_params: tl.constexpr):
+def load_parameters(unit_params, columns, head_offset, stride, head_dim: tl.constexpr, num_params: tl.constexpr):
     """Elementwise parameters of this program's units, (1, tile_out) each in fp32; 0.0 for those that the cell lacks."""
     w0, w1, w2, w3 = 0.0, 0.0, 0.0, 0.0
     if num_params > 0:
         inside = columns < head_dim
-        ptrs = params + head_offset + columns
+        ptrs = unit_params + head_offset + columns
         w0 = tl.load(ptrs, mask=inside, other=0.0)[None, :]
         if num_params > 1:
             w1 = tl.load(ptrs + stride, mask=inside, other=0.0)[None, :]
@@ -94,10 +94,11 @@ def slot_offsets(slots, num_heads, head_dim: tl.constexpr, num_gates: tl.constex
     """
     apart: tl.constexpr = num_slots > num_gates
     gate = tl.where(slots == num_gates, num_gates - 1, slots) if apart else slots
+    offset = gate * (num_heads * head_dim * head_dim)
     exists = (slots != num_gates - 1) if apart else (slots >= 0)
     if num_slots == 3:
         exists = exists & (slots < 3)
-    return gate * (num_heads * head_dim * head_dim), exists
+    return offset, exists
 
 
 @triton.jit

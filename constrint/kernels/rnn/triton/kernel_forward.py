@@ -106,7 +106,7 @@ def forward_kernel(
     reset,  # (B, T) int32 or None: Triton makes a dot's layout for the narrowest load that its operand comes from
     start,  # (B, N, D) initial h in the dtype of the states, if row_split > 1: as fp32 it would take more shared memory
     arrived,  # (groups,) int32 zeros, if row_split > 1
-    params,  # (P, N, D) fp32, the cell's elementwise parameters, or None
+    unit_params,  # (P, N, D) fp32, the cell's elementwise parameters, or None
     batch, time, num_heads, first_group, wx_stride_b, wx_stride_t,
     cell: tl.constexpr, num_gates: tl.constexpr, num_slots: tl.constexpr, num_states: tl.constexpr,
     head_dim: tl.constexpr, tile_batch: tl.constexpr, tile_out: tl.constexpr, row_split: tl.constexpr,
@@ -186,7 +186,7 @@ def forward_kernel(
                 b2 += last
         if num_gates > 3:
             b3 += tl.load(bias_ptrs + 3 * gate_stride, mask=inside, other=0.0).to(tl.float32)[None, :]
-    u0, u1, u2, u3 = load_parameters(params, columns, head * head_dim, gate_stride, head_dim, num_params)
+    u0, u1, u2, u3 = load_parameters(unit_params, columns, head * head_dim, gate_stride, head_dim, num_params)
 
     start_offsets = (row64 * gate_stride)[:, None] + (head * head_dim + columns)[None, :]
     start_stride = batch.to(tl.int64) * gate_stride

@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 
 #: Tensors that a kernel is given as they are, by the names of its arguments; those that are None are left out.
 TENSORS = {
-    "forward": ("wx", "r", "bias", "initial", "states", "saved", "rows", "lengths", "reset", "params"),
+    "forward": ("wx", "r", "bias", "initial", "states", "saved", "rows", "lengths", "reset", "unit_params"),
     "backward": (
         *("grad0", "grad1", "grad2", "grad3", "grad_last", "wx", "r", "initial", "states", "saved"),
-        *("grad_slots", "grad_initial", "rows", "lengths", "reset", "params", "grad_params"),
+        *("grad_slots", "grad_initial", "rows", "lengths", "reset", "unit_params", "grad_params"),
     ),
 }
 

@@ -89,7 +89,9 @@ def source_of(cell: RecurrentCell, head_dim: int, dtype: str, config: tuple[tupl
     if cell.definition is not None:
         macros |= cuda_macros(cell.definition)
         step = cuda_text(cell.definition)
-    text = '#include "layout.cuh"\n' + step + wgmma(columns, dtype) + (SOURCE / "forward.cu").read_text(encoding="utf-8")
+    text = (
+        '#include "layout.cuh"\n' + step + wgmma(columns, dtype) + (SOURCE / "forward.cu").read_text(encoding="utf-8")
+    )
     options, folders = ("-std=c++17", "-default-device"), (SOURCE, CELLS_SOURCE)
     source = CudaSource(text, "recurrent_forward", macros, options, folders, "forward.cu", is_settled=True)
     return WgmmaBuild(source, THREADS_PER_WARP * warps, smem_bytes, ring_bytes)
@@ -118,7 +120,7 @@ def launches_of(
     if config["recompute"]:
         every["saved"] = None
     before: list[Any] = [every.get(name) for name in TENSORS]
-    before += [every.get("params")] if cell.num_params else []
+    before += [every.get("unit_params")] if cell.num_params else []
     before += [np.int32(batch), np.int32(time), np.int32(heads)]
     after = [np.int64(wx.stride(0)), np.int64(wx.stride(1))]
     launches: list[Launch] = [FillLaunch(exchange, UNWRITTEN)]
