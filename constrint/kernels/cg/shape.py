@@ -30,7 +30,7 @@ ELEMENTS_AT_ONCE, STAGED_BYTES = 2, 8
 REGISTER_BYTES = 4
 #: Registers of an SM, which the launch bounds divide among the threads of all its blocks: of every GPU since sm_50.
 REGISTERS_PER_SM = 65536
-#: Registers of a thread, and elements that it holds beside, for each group of rows beside each other and for each row of
+#: Registers of a thread, and elements it holds beside, for each group of rows beside each other and for each row of
 #: one: from compiled kernels for sm_90a.
 BASE_REGISTERS, GROUP_REGISTERS, ROW_REGISTERS = 66, 4, 2
 INDEX_BYTES = 4
