@@ -373,8 +373,18 @@ def configs_of(case: Case) -> Sequence[Config]:
     """Configurations of a sweep."""
     element = 8 if case.dtype == torch.float64 else 4
     most = (227 * 1024 - 8192) // element // 2048 * 2048
-    axes: dict[str, tuple[int, ...]] = {"threads": (512, 1024), "blocks_per_sm": (1,), "unroll": (1, 2), "vector": (1,)}
-    axes |= {"threads": (256, 512, 1024), "lanes": (1, 2, 4)} if case.is_csr else {"lanes": (1,), "vector": (1, 2, 4)}
+    axes: dict[str, tuple[int, ...]] = {
+        "threads": (512, 1024),
+        "blocks_per_sm": (1,),
+        "unroll": (1, 2),
+        "vector": (1,),
+        "planes": (0,),
+    }
+    axes |= (
+        {"threads": (256, 512, 1024), "lanes": (1, 2, 4)}
+        if case.is_csr
+        else {"lanes": (1,), "vector": (1, 2, 4), "planes": (0, 8, 4) if len(case.shape) == 3 else (0,)}
+    )
     half = -(-case.star.num_rows // 132 // 32) * 32 + 32
     kept = {(0, 0), (most, 0), (min(half, most), max(0, min(half, most - half)))}
     every = [

@@ -14,7 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from constrint.hwmodels import GpuModel, nulls
-from constrint.kernels.cg.shape import REGISTER_BYTES, REGISTERS_PER_SM, ROW_STEP, System, registers_of
+from constrint.kernels.cg.shape import (
+    REGISTER_BYTES,
+    REGISTERS_PER_SM,
+    ROW_STEP,
+    System,
+    boxes_of,
+    most_blocks,
+    registers_of,
+)
 from constrint.select.cost import CostColumns, dram_bytes_per_s, launch_s, overlap
 from constrint.select.spec import Columns
 
@@ -26,6 +34,8 @@ PLAIN_WORDS = 13
 DRAM_SHARE = 0.86
 #: Share of the L2 that holds what an iteration reads again, and its rate over the DRAM's: assumed.
 L2_SHARE, L2_OVER_DRAM = 0.6, 1.6
+#: Rows away up to which a star's neighbours come from the L1: assumed.
+L1_ROWS = 2048
 #: Seconds of a barrier of the grid with its sums: two trips to the L2 and the part of a block. Measured on an H200: an
 #: iteration of a system of 4,096 rows takes 2.9 us (`python -m benchmarks.conjugate`).
 BARRIER_S = 1.4e-6
@@ -73,13 +83,46 @@ def bytes_beyond_chip(gpu: GpuModel, system: System) -> float:
     return 2.0 * max(0, state - chip) + max(0, matrix_bytes(system) - max(0, chip - state))
 
 
-def shared_words(system: System, kept: Any, per_block: Any) -> Any:
+def rows_of_blocks(gpu: GpuModel, system: System, columns: Columns) -> tuple[Any, Any]:
+    """Blocks of the grid, and the most rows of one, per configuration."""
+    most = np.maximum(1, most_blocks(system.rows, gpu.device.sm_count, columns))
+    per_block = np.ceil(system.rows / most / ROW_STEP) * ROW_STEP
+    blocks = np.ceil(system.rows / per_block)
+    if system.star is None:
+        return blocks, per_block
+    planes = np.asarray(columns["planes"])
+    boxes_z, boxes_y, lines = boxes_of(system.star, np.maximum(1, planes), most)
+    in_boxes = planes > 0
+    rows = planes * lines * system.star.extents[2]
+    return np.where(in_boxes, boxes_z * boxes_y, blocks), np.where(in_boxes, rows, per_block)
+
+
+def outer_share(system: System, planes: Any, per_block: Any) -> Any:
+    """Share of a block's rows that other blocks read."""
+    star = system.star
+    if star is None:
+        return 1.0
+    linear = np.minimum(1.0, 2.0 * star.halo / per_block)
+    reach_z, reach_y = (max(abs(line[axis]) for line in star.lines) for axis in (0, 1))
+    deep = np.maximum(1, planes)
+    lines = per_block / deep / star.extents[2]
+    inner = np.maximum(0, deep - 2 * reach_z) * np.maximum(0.0, lines - 2 * reach_y) / (deep * lines)
+    return np.where(planes > 0, 1.0 - inner, linear)
+
+
+def shared_words(system: System, kept: Any, outer: Any, per_block: Any) -> Any:
     """Vectors of rows in shared memory that an iteration does not move, as a share of all rows times words."""
     held = np.minimum(1.0, kept / per_block)
+    return 2.0 * held if system.star is None else (3.0 - outer) * held
+
+
+def gathered_words(system: System, outer: Any) -> Any:
+    """Vectors that the L2 gives beside those, for lines that a star reads too far away for the L1."""
     if system.star is None:
-        return 2.0 * held
-    written = np.minimum(1.0, 2.0 * system.star.halo / per_block)
-    return (3.0 - written) * held
+        return 0.0
+    _, ny, nx = system.star.extents
+    far = sum(1 for z, y in system.star.lines if (z or y) and abs(z * ny + y) * nx > L1_ROWS)
+    return 2.0 * far + outer
 
 
 def cg_cost(
@@ -89,31 +132,34 @@ def cg_cost(
     names = ("threads", "blocks_per_sm", "unroll", "vector")
     threads, per_sm, unroll, vector = (np.asarray(columns[name], float) for name in names)
     sms = gpu.device.sm_count
-    blocks = np.maximum(1.0, np.minimum(sms * per_sm, np.ceil(system.rows / threads)))
-    per_block = np.ceil(system.rows / blocks / ROW_STEP) * ROW_STEP
-    busy = np.minimum(1.0, blocks / per_sm / sms)
+    blocks, per_block = rows_of_blocks(gpu, system, columns)
+    busy = np.minimum(1.0, system.rows / (per_block * per_sm * sms))
     kept_x = np.minimum(1.0, np.asarray(columns["kept_x"], float) / per_block)
-    saved = shared_words(system, np.asarray(columns["kept_rows"], float), per_block) + 2.0 * kept_x
+    outer = outer_share(system, np.asarray(columns["planes"]), per_block)
+    kept = np.asarray(columns["kept_rows"], float)
+    saved = shared_words(system, kept, outer, per_block) + 2.0 * kept_x
     words = compulsory_words(system) - saved
     moved = words * system.rows * system.element + matrix_bytes(system)
+    gathered = gathered_words(system, outer) * system.rows * system.element
     # What two halves of an iteration and the next one share stays in the L2 if it fits.
     vectors = 4.0 + (2.0 if system.star is None else 0.0) - saved / 2.0
     footprint = vectors * system.rows * system.element + matrix_bytes(system)
     l2_bytes = L2_SHARE * (gpu.memory.l2.size_bytes or 1)
     hits = np.clip(2.0 - footprint / l2_bytes, 0.0, 1.0)
     rate = dram_bytes_per_s(gpu, DRAM_SHARE)
-    dram_s, l2_s = moved * (1.0 - hits) / rate, moved * hits / (rate * L2_OVER_DRAM)
+    dram_s, l2_s = moved * (1.0 - hits) / rate, (moved + gathered) / (rate * L2_OVER_DRAM)
     in_flight = blocks * threads * unroll * vector * LOADS_AT_ONCE * system.element
     latency_s = gpu.figure("dram_latency_s")
     share = np.minimum(1.0, in_flight / (rate * latency_s))
-    waited_s = (dram_s + l2_s) * (1.0 / share - 1.0)
+    memory_s = np.maximum(dram_s, l2_s)
+    waited_s = memory_s * (1.0 / share - 1.0)
     issue_s = _issue_s(gpu, system, columns) / busy
     allowed = REGISTERS_PER_SM / (threads * per_sm)
     spilled = np.maximum(0.0, registers_of(system, {k: np.asarray(c, float) for k, c in columns.items()}) - allowed)
     issue_s = issue_s * (1.0 + SPILL_SHARE * spilled)
-    waited_s = waited_s + (dram_s + l2_s) * SPILL_SHARE * spilled
+    waited_s = waited_s + memory_s * SPILL_SHARE * spilled
     barrier_s = 2.0 * BARRIER_S * (1.0 + 0.1 * (per_sm - 1.0))
-    step_s = overlap(dram_s + l2_s + waited_s, issue_s) + barrier_s
+    step_s = overlap(dram_s + waited_s, l2_s, issue_s) + barrier_s
     parts = {
         "DRAM": iterations * dram_s,
         "L2": iterations * l2_s,

@@ -11,7 +11,7 @@ from constrint.choose import Decision, Request, decide
 from constrint.errors import UnsupportedError, UsageError
 from constrint.kernels.cg.launch import DTYPE_NAMES, Span, cg_launch, memory_of
 from constrint.kernels.cg.loop import RUNNING, Recurrence
-from constrint.kernels.cg.shape import STATE_SIZE, num_blocks
+from constrint.kernels.cg.shape import MOST_BLOCKS_PER_SM, STATE_SIZE
 from constrint.kernels.cg.star import StarMatrix
 from constrint.kernels.cg.systems import LinearSystem
 from constrint.kernels.launch.cuda.nvrtc import nvrtc_version
@@ -97,7 +97,7 @@ class FusedSolve:
         self._gpu, self._system, self._config, self._scale = gpu, system, config, scale
         workload = workload_of_call(system, is_jacobi=inverse is not None)
         self._decision: Decision = decide(Request("cg", workload, gpu, kernel="cuda", config=config))
-        blocks = num_blocks(system.b.numel(), gpu.device.sm_count, 32, 64)
+        blocks = gpu.device.sm_count * MOST_BLOCKS_PER_SM
         history = min(most, ITERATIONS_OF_LAUNCH) + 1
         self._memory = memory_of(system.b, x, system.matrix, history, blocks, inverse)
 

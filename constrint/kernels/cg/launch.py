@@ -20,10 +20,10 @@ from constrint.kernels.cg.shape import (
     SLOT_SETS,
     STATE_SIZE,
     System,
+    blocks_of,
     macros_of,
     meeting_bytes,
-    num_blocks,
-    rows_per_block,
+    most_blocks,
     staged_bytes,
 )
 from constrint.kernels.cg.sizes import iterations_of, star_of
@@ -122,8 +122,8 @@ def cg_launch(gpu: GpuModel, memory: SolveMemory, config: Mapping[str, int], spa
     """State one launch; its slots have to be zero when it runs."""
     system = memory.system
     threads = config["threads"]
-    blocks = num_blocks(system.rows, gpu.device.sm_count, threads, config["blocks_per_sm"])
-    per_block = rows_per_block(system.rows, blocks)
+    blocks, per_block = blocks_of(system, gpu.device.sm_count, config)
+    most = most_blocks(system.rows, gpu.device.sm_count, config)
     kept = {name: min(config[name], per_block) for name in ("kept_rows", "kept_x")}
     real = np.float64 if system.dtype == "fp64" else np.float32
     if system.star is not None:
@@ -136,7 +136,7 @@ def cg_launch(gpu: GpuModel, memory: SolveMemory, config: Mapping[str, int], spa
     used = {**config, **kept}
     return CudaLaunch(
         gpu=gpu,
-        source=_source(replace(system, rows=0, nnz=0), tuple(sorted(used.items())), blocks),
+        source=_source(replace(system, rows=0, nnz=0), tuple(sorted(used.items())), blocks, most),
         grid=(blocks,),
         block=(threads,),
         arguments=(
@@ -152,9 +152,9 @@ def cg_launch(gpu: GpuModel, memory: SolveMemory, config: Mapping[str, int], spa
 
 
 @lru_cache(maxsize=256)
-def _source(system: System, config: tuple[tuple[str, int], ...], blocks: int) -> CudaSource:
+def _source(system: System, config: tuple[tuple[str, int], ...], blocks: int, most: int) -> CudaSource:
     text = (SOURCE / "cg.cu").read_text(encoding="utf-8")
-    macros = macros_of(system, dict(config), blocks)
+    macros = macros_of(system, dict(config), blocks, most)
     options = ("-std=c++17", "-default-device")
     return CudaSource(text, "conjugate_gradient", macros, options, (SOURCE,), "cg.cu", is_settled=True)
 
@@ -166,7 +166,7 @@ def solve_launches(
     star = star_of(workload)
     matrix = star if star is not None else (inputs["starts"], inputs["columns"], inputs["values"])
     number = iterations_of(workload)
-    blocks = num_blocks(workload.sizes["rows"], gpu.device.sm_count, config["threads"], config["blocks_per_sm"])
+    blocks = most_blocks(workload.sizes["rows"], gpu.device.sm_count, config)
     memory = memory_of(inputs["b"], x, matrix, number + 1, blocks, inputs.get("inverse"))
     scale = 1.0 / star.centre if star is not None and workload.options.get("jacobi") else 1.0
     span = Span(0.0, 0.0, 0, number, number, has_guess=False, scale=scale)

@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from constrint.kernels.cg.star import StarMatrix
 from constrint.select.workload import ELEMENT_BYTES
 
@@ -19,6 +21,8 @@ ROW_STEP = 32
 MOST_SUMS, SUM_BYTES = 3, 8
 #: Words of 64 bits of a block in the barrier's memory, two sets of them.
 BLOCK_WORDS, SLOT_SETS = 8, 2
+#: Most resident blocks of an SM.
+MOST_BLOCKS_PER_SM = 4
 #: Numbers in which a launch leaves its state (`StateField` of `source/cg.cu`).
 STATE_SIZE = 8
 #: Elements of a matrix in CSR that a thread reads at once, for each of its rows, and bytes of a product.
@@ -26,8 +30,9 @@ ELEMENTS_AT_ONCE, STAGED_BYTES = 2, 8
 REGISTER_BYTES = 4
 #: Registers of an SM, which the launch bounds divide among the threads of all its blocks: of every GPU since sm_50.
 REGISTERS_PER_SM = 65536
-#: Registers of a thread, and more of them for each row that it loads at once: estimated from compiled kernels.
-BASE_REGISTERS, ROW_REGISTERS = 40, 3
+#: Registers of a thread, and elements it holds beside, for each group of rows beside each other and for each row of
+#: one: from compiled kernels for sm_90a.
+BASE_REGISTERS, GROUP_REGISTERS, ROW_REGISTERS = 66, 4, 2
 INDEX_BYTES = 4
 LONG_INDEX_BYTES = 8
 
@@ -59,15 +64,31 @@ class System:
         return ELEMENT_BYTES[self.dtype]
 
 
-def num_blocks(rows: int, sms: int, threads: int, blocks_per_sm: int) -> int:
-    """Blocks of the grid: as many as are resident, but with a row for each thread."""
-    most = min(sms * blocks_per_sm, -(-rows // threads))
-    return max(1, -(-rows // rows_per_block(rows, most)))
+def most_blocks(rows: int, sms: int, config: Mapping[str, Any]) -> Any:
+    """Blocks that are resident, but no more than there are rows for all their threads."""
+    least = -(-rows // config["threads"])
+    resident = sms * config["blocks_per_sm"]
+    return np.minimum(resident, least) if isinstance(least, np.ndarray) else min(resident, least)
 
 
-def rows_per_block(rows: int, blocks: int) -> int:
-    """Rows of a block where a number of blocks share all rows."""
-    return -(-rows // (blocks * ROW_STEP)) * ROW_STEP
+def blocks_of(system: System, sms: int, config: Mapping[str, int]) -> tuple[int, int]:
+    """Blocks of the grid, and the most rows of one."""
+    most = most_blocks(system.rows, sms, config)
+    planes = config["planes"]
+    if system.star is not None and planes:
+        boxes_z, boxes_y, box_y = boxes_of(system.star, planes, most)
+        return boxes_z * boxes_y, planes * box_y * system.star.extents[2]
+    per_block = -(-system.rows // (most * ROW_STEP)) * ROW_STEP
+    return max(1, -(-system.rows // per_block)), per_block
+
+
+def boxes_of(star: StarMatrix, planes: Any, most: Any) -> tuple[Any, Any, Any]:
+    """Boxes of `planes` planes along z and along y, at most `most`, and the lines of a box along y."""
+    nz, ny, _ = star.extents
+    boxes_z = -(-nz // planes)
+    along_y = most // boxes_z
+    lines = -(-ny // (np.maximum(1, along_y) if isinstance(along_y, np.ndarray) else max(1, along_y)))
+    return boxes_z, -(-ny // lines), lines
 
 
 def meeting_bytes(blocks: Any, threads: Any) -> Any:
@@ -84,11 +105,18 @@ def registers_of(system: System, v: Any) -> Any:
     """Registers of a thread that the source asks for; the launch bounds may give it fewer."""
     words = system.element // REGISTER_BYTES
     lines = len(system.star.lines) if system.star is not None else 3
-    return BASE_REGISTERS + words * v["unroll"] * (v["vector"] * (ROW_REGISTERS + lines // 2) + 2)
+    return BASE_REGISTERS + words * v["unroll"] * (GROUP_REGISTERS + v["vector"] * (ROW_REGISTERS + (lines + 1) // 2))
 
 
-def macros_of(system: System, config: Mapping[str, int], blocks: int) -> dict[str, int | str]:
-    """Macros of the source for a configuration."""
+def macros_of(system: System, config: Mapping[str, int], blocks: int, most: int) -> dict[str, int | str]:
+    """Macros of the source for a configuration.
+
+    Args:
+        system: The system; its number of rows does not matter.
+        config: The configuration.
+        blocks: Blocks of the grid.
+        most: The most blocks that there may be (`most_blocks`).
+    """
     star = system.star
     macros: dict[str, int | str] = {
         "STENCIL": int(star is not None),
@@ -105,6 +133,7 @@ def macros_of(system: System, config: Mapping[str, int], blocks: int) -> dict[st
     }
     if star is None:
         return macros | {
+            "PLANES": 0,
             "LANES": config["lanes"],
             "LONG_ROWS": int(system.row_bytes == LONG_INDEX_BYTES),
             "LONG_COLUMNS": int(system.column_bytes == LONG_INDEX_BYTES),
@@ -116,6 +145,7 @@ def macros_of(system: System, config: Mapping[str, int], blocks: int) -> dict[st
         "NY": ny,
         "NZ": nz,
         "HALO": star.halo,
+        **_box_macros(star, config["planes"], most),
         "REACH": star.reach,
         "NUM_LINES": len(star.lines),
         "NUM_COEFFICIENTS": len(names),
@@ -123,6 +153,14 @@ def macros_of(system: System, config: Mapping[str, int], blocks: int) -> dict[st
         "COEFFICIENT_PARAMETERS": ", ".join(f"real {name}" for name in names),
         "COEFFICIENTS": ", ".join(names),
     }
+
+
+def _box_macros(star: StarMatrix, planes: int, most: int) -> dict[str, int]:
+    if not planes:
+        return {"PLANES": 0}
+    _, boxes_y, box_y = boxes_of(star, planes, most)
+    reach_z, reach_y = (max(abs(line[axis]) for line in star.lines) for axis in (0, 1))
+    return {"PLANES": planes, "BOX_Y": box_y, "BOXES_Y": boxes_y, "REACH_Y": reach_y, "REACH_Z": reach_z}
 
 
 def _lines(star: StarMatrix) -> Iterator[tuple[int, ...]]:

@@ -25,7 +25,7 @@ from constrint.kernels.cg.shape import (
 from constrint.kernels.cg.sizes import check_system, iterations_of, system_of
 from constrint.kernels.cg.vectors.spec import VectorsSpec
 from constrint.kernels.launch.cuda.nvrtc import nvrtc_here
-from constrint.model import ceildiv, minimum
+from constrint.model import ceildiv, maximum, minimum
 from constrint.model.constraint import CERTAIN, REDUNDANT
 from constrint.select.candidate import Config
 from constrint.select.cost import CostColumns
@@ -74,6 +74,8 @@ class CgSpec(SystemSpec):
         system = system_of(workload)
         most = gpu.sm.max_smem_bytes_per_block // system.element // KEPT_STEP * KEPT_STEP
         what = "r of a star stays in shared memory" if system.star is not None else "q stays in shared memory"
+        deep = system.star is not None and system.star.extents[0] > 1
+        planes, near = (0, 8, 4, 16, 2, 1, 32) if deep else (0,), "a box reads fewer points of other blocks"
         vectors = (1,) if system.star is None else (2, 4, 1) if system.element == 8 else (4, 8, 2, 1)
         kept = tuple(range(most, -1, -KEPT_STEP))
         lanes = (1,) if system.star is not None else (1, 2, 4, 8, 16, 32)
@@ -88,6 +90,9 @@ class CgSpec(SystemSpec):
             Param(
                 "vector", vectors, "rows of a thread beside each other", "16 or 32 bytes; a line's ends are whole", "v"
             ),
+            Param(
+                "planes", planes, "planes of a block's box of whole lines; 0: rows that follow each other", near, "pl"
+            ),
             Param("lanes", lanes, "threads of a row", "a warp's share; a star has no rows in memory", "ln"),
         )
 
@@ -101,9 +106,11 @@ class CgSpec(SystemSpec):
         fits = per_sm * v["threads"] <= sm.max_threads_per_sm
         yield Rule(fits, "resident_threads", "all blocks of the grid wait for each other", CERTAIN)
         rows = ceildiv(system.rows, self._blocks(gpu, system, v))
+        # A box may be an eighth larger than a share of all rows.
+        most_kept = rows + rows // 8 + KEPT_STEP + ROW_STEP
         because = "a block keeps no more rows than it has"
-        yield Rule(v["kept_rows"] <= rows + KEPT_STEP + ROW_STEP, "kept_rows", because, REDUNDANT)
-        yield Rule(v["kept_x"] <= rows + KEPT_STEP + ROW_STEP, "kept_x", because, REDUNDANT)
+        yield Rule(v["kept_rows"] <= most_kept, "kept_rows", because, REDUNDANT)
+        yield Rule(v["kept_x"] <= most_kept, "kept_x", because, REDUNDANT)
         live = v["threads"] * per_sm * LEAST_REGISTERS <= REGISTERS_PER_SM
         yield Rule(live, "resident_registers", "all blocks of the grid wait for each other", CERTAIN)
 
@@ -115,6 +122,12 @@ class CgSpec(SystemSpec):
                 because,
                 CERTAIN,
             )
+
+            nz = system.star.extents[0]
+            because = "a box for each block, and no more planes than there are"
+            fits = (v["planes"] == 0) | (ceildiv(nz, maximum(1, v["planes"])) <= self._blocks(gpu, system, v))
+            yield Rule(fits, "boxes", because, CERTAIN)
+            yield Rule(v["planes"] <= nz, "planes", because, REDUNDANT)
 
     def _blocks(self, gpu: GpuModel, system: System, v: Vars) -> Any:
         return minimum(gpu.device.sm_count * v["blocks_per_sm"], ceildiv(system.rows, v["threads"]))

@@ -19,10 +19,19 @@ from constrint.kernels.cg.launch import SolveMemory, Span, memory_of
 from constrint.kernels.cg.loop import CONVERGED, MOST, NOT_FINITE, NOT_POSITIVE, RUNNING
 from constrint.kernels.cg.reference import apply_star, plain_iterations
 from constrint.kernels.cg.star import Poisson, StarMatrix
-from tests.support.cg_on_cpu import CpuGrid
+from tests.support.conjugate_on_cpu import CpuGrid
 
 pytestmark = pytest.mark.filterwarnings("ignore:Sparse")
-PLAIN = {"threads": 64, "blocks_per_sm": 1, "kept_rows": 0, "kept_x": 0, "unroll": 2, "vector": 1, "lanes": 1}
+PLAIN = {
+    "threads": 64,
+    "blocks_per_sm": 1,
+    "kept_rows": 0,
+    "kept_x": 0,
+    "unroll": 2,
+    "vector": 1,
+    "planes": 0,
+    "lanes": 1,
+}
 MOST_HISTORY = 300
 
 
@@ -44,6 +53,7 @@ def poisoned(b: torch.Tensor, matrix: object, blocks: int, inverse: torch.Tensor
     [
         ((9, 7), 2, torch.float64, {}, 1.0),
         ((5, 6, 8), 3, torch.float64, {"kept_rows": 64, "kept_x": 32, "vector": 2}, 0.25),
+        ((5, 6, 8), 4, torch.float64, {"kept_rows": 64, "kept_x": 32, "vector": 2, "planes": 2}, 1.0),
         ((20, 16), 2, torch.float32, {"kept_rows": 160, "kept_x": 160, "unroll": 1, "vector": 4}, 1.0),
     ],
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.support.needs import missing_packages
@@ -39,7 +41,11 @@ def test_every_kernel_and_matrix_gives_the_same_iterates(star: StarMatrix, dtype
     number = 15
     exact, _ = plain_iterations(lambda v: whole @ v, b.double(), None, number)
     typed = whole.to(dtype)
-    matrices = {"cuda": [star, typed.to_sparse_csr()], "triton": [star, typed, lambda v: typed @ v], "torch": [star]}
+    matrices: dict[str, list[Any]] = {
+        "cuda": [star, typed.to_sparse_csr()],
+        "triton": [star, typed, lambda v: typed @ v],
+        "torch": [star],
+    }
     for kernel, some in matrices.items():
         for matrix in some:
             for preconditioner in (None, "jacobi", lambda r: 0.25 * r):
@@ -68,9 +74,11 @@ def test_a_solve_of_many_launches_is_that_of_one(monkeypatch: pytest.MonkeyPatch
 
 def test_what_cannot_be_solved_is_said() -> None:
     whole, b = dense(Poisson((20, 20))), draw(400)
-    for matrix in (-whole, -whole.to_sparse_csr(), lambda v: -(whole @ v)):
+    negative: list[Any] = [-whole, -whole.to_sparse_csr(), lambda v: -(whole @ v)]
+    for matrix in negative:
         assert "not positive definite" in cg(matrix, b).status
-    for matrix in (Poisson((20, 20)), whole.to_sparse_csr(), whole):
+    positive: list[Any] = [Poisson((20, 20)), whole.to_sparse_csr(), whole]
+    for matrix in positive:
         assert "not finite" in cg(matrix, b * float("nan")).status
         assert "rounding" in cg(matrix, b, rtol=1e-18).status
         none = cg(matrix, torch.zeros_like(b), x0=b)
@@ -96,7 +104,8 @@ def test_solves_on_streams_do_not_meet() -> None:
     alone = [cg(star, b, rtol=1e-8).x for b in rights]
     torch.cuda.synchronize()
     for b, x in zip(rights, alone, strict=True):
-        with torch.cuda.stream(torch.cuda.Stream()):
+        stream: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        with torch.cuda.stream(stream):
             assert torch.equal(cg(star, b, rtol=1e-8).x, x)
     b = rights[0].clone().requires_grad_()
     (cg(star, b, rtol=1e-12).x * rights[1]).sum().backward()

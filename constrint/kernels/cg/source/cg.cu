@@ -47,7 +47,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) conjugate_g
     int history_size) {
   unsigned char* const shared_bytes = shared_memory_of_block();
   Meeting& meeting = *reinterpret_cast<Meeting*>(shared_bytes);
-  Solver solver;
+  Solver solver{Rows(n, rows_per_block)};
   solver.kept = reinterpret_cast<real*>(shared_bytes + sizeof(Meeting));
 #if !STENCIL
   solver.staged = reinterpret_cast<double*>(shared_bytes + sizeof(Meeting));
@@ -61,9 +61,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) conjugate_g
   solver.inverse = inverse;
 #endif
   solver.x = x, solver.r = r, solver.q = q;
-  const long long begin_of_block = static_cast<long long>(blockIdx.x) * rows_per_block;
-  solver.rows.begin = static_cast<int>(begin_of_block < n ? begin_of_block : n);
-  solver.rows.end = static_cast<int>(begin_of_block + rows_per_block < n ? begin_of_block + rows_per_block : n);
   const int steps = (rows_per_block + THREADS * VECTOR - 1) / (THREADS * VECTOR);
   const bool writes = blockIdx.x == 0 && threadIdx.x == 0;
   unsigned number = 0;
@@ -74,12 +71,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) conjugate_g
 
   if (is_resumed) {
     rho = state[OF_RHO], rho_before = state[OF_RHO_BEFORE], square = state[OF_SQUARE], threshold = state[OF_THRESHOLD];
-    for (int i = solver.rows.begin + threadIdx.x; i < solver.rows.end; i += THREADS) *solver.solution(i) = x[i];
-#if STENCIL
-    for (int i = solver.rows.begin + threadIdx.x; i < solver.rows.end && solver.is_kept(i); i += THREADS) {
-      solver.kept[i - solver.rows.begin] = r[i];
-    }
-#endif
+    each(steps, [&](int step) { solver.read(step, false); });
     // State is read before block 0 writes it.
     sums.of[0] = 0.0;
     meet<1>(sums, meeting, slots, ++number);
@@ -93,8 +85,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) conjugate_g
     if (sums.of[2] == 0.0) {
       // The solution of A x = 0 is 0.
       square = rho = 0.0;
-      for (int i = solver.rows.begin + threadIdx.x; i < solver.rows.end; i += THREADS) *solver.solution(i) = 0;
-      __syncthreads();
+      each(steps, [&](int step) { solver.read(step, true); });
     }
     const double norm = rtol * sqrt(sums.of[2]);
     threshold = norm > atol ? norm : atol;
@@ -145,10 +136,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) conjugate_g
     meet<1>(sums, meeting, slots, ++number);
     sums.of[0] = 0.0;
     each(steps, [&](int step) {
-      solver.products<double>(step, Plain<double>{x}, [&](int i, const double (&product)[VECTOR]) {
+      solver.products<double>(step, Plain<double>{x}, [&](const Spot& spot, const double (&product)[VECTOR]) {
 #pragma unroll
         for (int v = 0; v < VECTOR; ++v) {
-          const double left = b[i + v] - product[v];
+          const double left = b[spot.i + v] - product[v];
           sums.of[0] += left * left;
         }
       });

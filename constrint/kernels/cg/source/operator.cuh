@@ -1,5 +1,6 @@
 // The matrix: a star of constant coefficients on a grid of NX x NY x NZ points (STENCIL), or rows in CSR. A vector that it
-// is multiplied with gives one element, one(i), or VECTOR of them beside each other, several(i, to).
+// is multiplied with gives one element, one(i, place), or VECTOR of them beside each other, several(i, place, to), where
+// `place` is the row's among those of the block, and none of these for rows of other blocks.
 #pragma once
 
 #if STENCIL
@@ -10,11 +11,12 @@ __device__ static constexpr int LINES[NUM_LINES][5] = {LINE_LIST};
 struct Operator {
   real coefficients[NUM_COEFFICIENTS];
 
-  // sums[v] = row i + v of the matrix times a vector, whose elements of these rows are `own`. There are no branches: a
-  // line outside reads the row's own points, times zero.
+  // sums[v] = the spot's row + v of the matrix times a vector, whose elements of these rows are `own`. There are no
+  // branches: a line outside reads the row's own points, times zero.
   template <class Sum, class Vector>
-  __device__ __forceinline__ void rows(int i, const Sum (&own)[VECTOR], const Vector& vector, Sum (&sums)[VECTOR]) const {
-    const int x = i % NX, y = i / NX % NY, z = i / (NX * NY);
+  __device__ __forceinline__ void rows(
+      const Spot& spot, const Sum (&own)[VECTOR], const Vector& vector, Sum (&sums)[VECTOR]) const {
+    const int x = spot.x, y = spot.y, z = spot.z;
 #pragma unroll
     for (int v = 0; v < VECTOR; ++v) sums[v] = 0;
 #pragma unroll
@@ -22,25 +24,26 @@ struct Operator {
       const int dz = LINES[l][0], dy = LINES[l][1], left = LINES[l][2], right = LINES[l][3], first = LINES[l][4];
       const bool inside = (dy == 0 || static_cast<unsigned>(y + dy) < static_cast<unsigned>(NY)) &&
                           (dz == 0 || static_cast<unsigned>(z + dz) < static_cast<unsigned>(NZ));
-      const int begin = inside ? i + (dz * NY + dy) * NX : i;
+      const int begin = inside ? spot.i + (dz * NY + dy) * NX : spot.i;
+      const int place = inside ? spot.place_beside(dz, dy) : spot.place;
       Sum line[VECTOR + 2 * REACH], several[VECTOR];
       if (dz == 0 && dy == 0) {
 #pragma unroll
         for (int v = 0; v < VECTOR; ++v) line[REACH + v] = own[v];
       } else {
-        vector.several(begin, several);
+        vector.several(begin, place, several);
 #pragma unroll
         for (int v = 0; v < VECTOR; ++v) line[REACH + v] = several[v];
       }
 #pragma unroll
       for (int e = 1; e <= left; ++e) {
-        const Sum there = vector.one(x >= e ? begin - e : begin);
+        const Sum there = vector.one(x >= e ? begin - e : begin, x >= e ? place - e : place);
         line[REACH - e] = x >= e ? there : static_cast<Sum>(0);
       }
 #pragma unroll
       for (int e = 0; e < right; ++e) {
         const bool has = x + VECTOR + e < NX;
-        const Sum there = vector.one(has ? begin + VECTOR + e : begin);
+        const Sum there = vector.one(has ? begin + VECTOR + e : begin, has ? place + VECTOR + e : place);
         line[REACH + VECTOR + e] = has ? there : static_cast<Sum>(0);
       }
 #pragma unroll
@@ -66,7 +69,7 @@ struct Operator {
       const row_index end = starts[i + 1];
 #pragma unroll UNROLL
       for (row_index e = starts[i] + lane; e < end; e += LANES) {
-        sum += values[e] * vector.one(static_cast<int>(columns[e]));
+        sum += values[e] * vector.one(static_cast<int>(columns[e]), 0);
       }
     }
 #pragma unroll

@@ -29,8 +29,8 @@ __device__ __forceinline__ void store(real* to, const real (&from)[VECTOR]) {
 template <class Sum>
 struct Plain {
   const real* from;
-  __device__ __forceinline__ Sum one(int i) const { return from[i]; }
-  __device__ __forceinline__ void several(int i, Sum (&to)[VECTOR]) const {
+  __device__ __forceinline__ Sum one(int i, int) const { return from[i]; }
+  __device__ __forceinline__ void several(int i, int, Sum (&to)[VECTOR]) const {
     real read[VECTOR];
     load(from + i, read);
 #pragma unroll

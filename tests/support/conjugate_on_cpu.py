@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from constrint.kernels.cg.launch import SOURCE, SolveMemory, Span
-from constrint.kernels.cg.shape import macros_of, rows_per_block
+from constrint.kernels.cg.shape import blocks_of, macros_of
 from constrint.kernels.cg.star import StarMatrix
 from tests.support.grid import HEADERS, built_on_grid
 
@@ -30,7 +30,9 @@ class CpuGrid:
     folder: Path
 
     def __post_init__(self) -> None:
-        macros: dict[str, Any] = macros_of(self.memory.system, self.config, self.blocks)
+        # As on a GPU of as many SMs.
+        self.blocks, self._rows = blocks_of(self.memory.system, self.blocks, {**self.config, "threads": 1})
+        macros: dict[str, Any] = macros_of(self.memory.system, self.config, self.blocks, self.blocks)
         star = self.memory.system.star
         if star is not None:
             names = ", ".join(f"coefficients[{i}]" for i in range(len(star.coefficients)))
@@ -54,7 +56,7 @@ class CpuGrid:
         numbers += [_address(t) for t in (memory.b, memory.x, memory.r, memory.p, memory.q, memory.slots)]
         numbers += [_address(t) for t in (memory.state, memory.history)]
         numbers += [_bits(span.rtol, "fp64"), _bits(span.atol, "fp64")]
-        numbers += [system.rows, rows_per_block(system.rows, self.blocks), span.has_guess, span.is_resumed]
+        numbers += [system.rows, self._rows, span.has_guess, span.is_resumed]
         numbers += [span.first, span.last, span.most, memory.history.numel()]
         given = np.array([int(n) for n in numbers], dtype=np.int64)
         waited = self._library.run(
