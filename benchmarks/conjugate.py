@@ -15,7 +15,10 @@ NaN.
 from __future__ import annotations
 
 import argparse
+import cProfile
+import inspect
 import itertools
+import pstats
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -175,10 +178,12 @@ def cupy_loop(case: Case, b: Tensor) -> Run | None:
     parts = (matrix.values(), matrix.col_indices(), matrix.crow_indices())
     own = csr_matrix(tuple(cupy.from_dlpack(part) for part in parts), shape=matrix.shape)
     right = cupy.from_dlpack(b)
+    # CuPy 14 renamed it.
+    tolerance = {"rtol" if "rtol" in inspect.signature(cupy_cg).parameters else "tol": 0.0}
 
     def run(number: int) -> object:
         with cupy.cuda.Stream.null:
-            solved = cupy_cg(own, right, tol=0.0, atol=0.0, maxiter=number)
+            solved = cupy_cg(own, right, **tolerance, atol=0.0, maxiter=number)
             cupy.cuda.Stream.null.synchronize()
         return solved
 
@@ -368,8 +373,8 @@ def configs_of(case: Case) -> Sequence[Config]:
     """Configurations of a sweep."""
     element = 8 if case.dtype == torch.float64 else 4
     most = (227 * 1024 - 8192) // element // 2048 * 2048
-    axes: dict[str, tuple[int, ...]] = {"threads": (512, 1024), "blocks_per_sm": (1,), "unroll": (1, 2, 4)}
-    axes |= {"threads": (256, 512, 1024), "lanes": (1, 2, 4)} if case.is_csr else {"lanes": (1,)}
+    axes: dict[str, tuple[int, ...]] = {"threads": (512, 1024), "blocks_per_sm": (1,), "unroll": (1, 2), "vector": (1,)}
+    axes |= {"threads": (256, 512, 1024), "lanes": (1, 2, 4)} if case.is_csr else {"lanes": (1,), "vector": (1, 2, 4)}
     half = -(-case.star.num_rows // 132 // 32) * 32 + 32
     kept = {(0, 0), (most, 0), (min(half, most), max(0, min(half, most - half)))}
     every = [
@@ -381,6 +386,21 @@ def configs_of(case: Case) -> Sequence[Config]:
     return every + [config for config in several if config["threads"] <= 512]
 
 
+def profile() -> None:
+    """Print where the host spends its time in small solves, and how long one takes."""
+    case = next(case for case in CASES if case.name == "poisson_2d_64")
+    b, matrix = torch.randn((case.star.num_rows,), device="cuda", dtype=case.dtype), case.matrix()
+    cg(matrix, b, rtol=0.0, maxiter=1)
+    began = time.perf_counter()
+    for _ in range(100):
+        cg(matrix, b, rtol=0.0, maxiter=1)
+    print(f"one iteration of {case.name}: {1e4 * (time.perf_counter() - began):.0f} us a call")
+    with cProfile.Profile() as profiler:
+        for _ in range(100):
+            cg(matrix, b, rtol=0.0, maxiter=1)
+    pstats.Stats(profiler).sort_stats("tottime").print_stats(14)
+
+
 def main() -> None:
     """Check, time and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -389,11 +409,14 @@ def main() -> None:
     parser.add_argument("--sweep", action="store_true", help="time configurations of the CUDA kernel, too")
     parser.add_argument("--no-cases", action="store_true", help="time configurations alone")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="configurations are timed until then")
+    parser.add_argument("--profile", action="store_true", help="profile the host's part of small solves")
     parser.add_argument("--no-check", action="store_true")
     args = parser.parse_args()
     began = time.time()
     if not args.no_check:
         print(f"checks: {check()} failed, {time.time() - began:.0f} s", flush=True)
+    if args.profile:
+        profile()
     rate = copy_bytes_per_s()
     print(f"copy {rate / 1e12:.2f} TB/s")
     print("  ".join(f"{name:>{width}}" for name, width in zip(COLUMNS, WIDTHS, strict=True)))

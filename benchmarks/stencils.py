@@ -85,15 +85,18 @@ def main() -> None:
     parser.add_argument("--each", action="store_true", help="each kernel by name, too")
     args = parser.parse_args()
     if args.show:
-        show(read_rows(args.show))
+        show_cases(read_rows(args.show))
+        show_ratios(read_rows(args.show))
         return
     with Table(args.out, COLUMNS, described()) as table:
         flush = torch.empty(FLUSHED, dtype=torch.int8, device="cuda")
         for case in CASES:
             if args.only in case.name:
+                before = len(table.rows)
                 measure(case, table, flush.zero_, with_each=args.each)
+                show_cases(_texts(table.rows[before:]))
                 torch.cuda.empty_cache()
-    show([{name: str(row.get(name, "")) for name in COLUMNS} for row in table.rows])
+    show_ratios(_texts(table.rows))
 
 
 def measure(case: StencilCase, table: Table, flush: Callable[[], object], *, with_each: bool) -> None:
@@ -133,6 +136,7 @@ def measure(case: StencilCase, table: Table, flush: Callable[[], object], *, wit
 def calls_of(case: StencilCase, u: Tensor, f: Tensor, *, with_each: bool) -> dict[str, Callable[[], Tensor]]:
     """Who is compared, by name."""
     stencil, star = WIDE if case.stencil else None, case.star
+    torch._dynamo.reset()  # else it gives up after some shapes
     compiled = torch.compile(sweep, dynamic=False)
     given: dict[str, Callable[[], Tensor]] = {
         OURS: lambda: jacobi(u, f, case.steps, stencil=stencil),
@@ -183,17 +187,26 @@ def errors_of(case: StencilCase, u: Tensor, f: Tensor, call: Callable[[], Tensor
     return {"error": error, "bound": of_step * growth * largest}
 
 
-def show(rows: list[dict[str, str]]) -> None:
-    """Every case in a line, and ratios."""
+def show_cases(rows: list[dict[str, str]]) -> None:
+    """Every case in a line."""
     by_case: dict[str, dict[str, dict[str, str]]] = {}
     for row in rows:
         by_case.setdefault(row["case"], {})[row["who"]] = row
     for name, of in by_case.items():
         parts = [f"{who} {row['us_per_step']} ({row['share']})" for who, row in of.items() if row["us_per_step"]]
-        print(f"{name}, us a step (share): {', '.join(parts)}; host {of.get(OURS, {}).get('host_us', '')} us")
+        host_us = of.get(OURS, {}).get("host_us", "")
+        print(f"{name}, us a step (share): {', '.join(parts)}; host {host_us} us", flush=True)
         print(*(f"  {who}: {row['outcome']}\n" for who, row in of.items() if row["outcome"] != "ok"), sep="", end="")
+
+
+def show_ratios(rows: list[dict[str, str]]) -> None:
+    """Ratios of torch's times to ours."""
     for peer, key in ((EAGER, "to_eager"), (COMPILED, "to_compile")):
         print_ratios(f"{peer} / ours", list(_ratios(rows, key)), (1.0, 2.5))
+
+
+def _texts(rows: list[dict[str, Any]]) -> list[dict[str, str]]:
+    return [{name: str(row.get(name, "")) for name in COLUMNS} for row in rows]
 
 
 def _ratios(rows: list[dict[str, str]], key: str) -> Iterator[float]:

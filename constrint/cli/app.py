@@ -56,6 +56,7 @@ COMMANDS = (
     "occupancy",
     "banks",
     "compile",
+    "prune",
     "tune",
     "propose",
     "evaluate",

@@ -7,7 +7,6 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from constrint.answers.compiled import Setting
@@ -37,7 +36,7 @@ def load_function(named: str, gpu: GpuModel) -> Any:
         raise UsageError(f"{named}: a kernel is named FILE.py:FUNCTION.")
     with kernel_file_errors(f"{path}:{name}", ""), contextlib.redirect_stdout(sys.stderr), _compiled_not_interpreted():
         require_triton()
-        with as_if_here(gpu), _cuda_answers_for(gpu):
+        with as_if_here(gpu):
             module = _imported(Path(path), named)
     jitted = [one for one, value in vars(module).items() if _is_jitted(value, module.__name__)]
     if name:
@@ -59,54 +58,6 @@ def _compiled_not_interpreted() -> Iterator[None]:
     finally:
         if interpreter is not None:
             os.environ[_INTERPRET] = interpreter
-
-
-@contextlib.contextmanager
-def _cuda_answers_for(gpu: GpuModel) -> Iterator[None]:
-    """Let `torch.cuda` state a GPU's capability, name and properties, which files read as they are imported.
-
-    Whether a GPU is available stays as it is: a file that makes tensors on one could not.
-    """
-    import torch
-
-    properties = _properties_of(gpu)
-    answers: dict[str, Any] = {
-        "get_device_capability": lambda device=None: (properties.major, properties.minor),
-        "get_device_name": lambda device=None: properties.name,
-        "get_device_properties": lambda device=None: properties,
-        "current_device": lambda: 0,
-    }
-    before = {name: getattr(torch.cuda, name) for name in answers}
-    vars(torch.cuda).update(answers)
-    try:
-        yield
-    finally:
-        vars(torch.cuda).update(before)
-
-
-def _properties_of(gpu: GpuModel) -> SimpleNamespace:
-    """The properties of PyTorch's device that a model states; on AMD the capability is that of `gfx942`: 9, 4."""
-    digits = gpu.arch.target.removeprefix("gfx")
-    # The last two digits of an AMD target are its minor version and its stepping, in hexadecimal.
-    capability = gpu.arch.compute_capability or f"{digits[:-2]}.{int(digits[-2], 16)}"
-    major, _, minor = capability.partition(".")
-    sm, memory = gpu.sm, gpu.memory
-    known: dict[str, Any] = {
-        "name": gpu.name,
-        "major": int(major),
-        "minor": int(minor),
-        "total_memory": memory.dram.size_bytes,
-        "multi_processor_count": gpu.device.sm_count,
-        "warp_size": sm.warp_size,
-        "max_threads_per_multi_processor": sm.max_threads_per_sm,
-        "shared_memory_per_block": getattr(sm, "max_smem_bytes_per_block_without_opt_in", sm.max_smem_bytes_per_block),
-        "shared_memory_per_block_optin": sm.max_smem_bytes_per_block,
-        "shared_memory_per_multiprocessor": sm.smem_bytes_per_sm,
-        "L2_cache_size": memory.l2.size_bytes,
-    }
-    if gpu.arch.target.startswith("gfx"):
-        known["gcnArchName"] = gpu.arch.target
-    return SimpleNamespace(**known)
 
 
 def _imported(path: Path, named: str) -> Any:

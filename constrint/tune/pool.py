@@ -134,16 +134,65 @@ def compile_for(gpu: GpuModel) -> None:
 
 @contextlib.contextmanager
 def as_if_here(gpu: GpuModel) -> Iterator[None]:
-    """Make Triton target `gpu` inside this block."""
+    """Make Triton target `gpu` inside this block, and `torch.cuda` state its capability, name and properties."""
     from triton.runtime.driver import driver
 
     before = dict(vars(driver))  # its own way back looks for a GPU
     compile_for(gpu)
     try:
-        yield
+        with _cuda_answers_for(gpu):
+            yield
     finally:
         vars(driver).clear()
         vars(driver).update(before)
+
+
+@contextlib.contextmanager
+def _cuda_answers_for(gpu: GpuModel) -> Iterator[None]:
+    """Let `torch.cuda` state a GPU's capability, name and properties, which files read as they are imported.
+
+    Whether a GPU is available stays as it is: a file that makes tensors on one could not.
+    """
+    import torch
+
+    properties = _properties_of(gpu)
+    answers: dict[str, Any] = {
+        "get_device_capability": lambda device=None: (properties.major, properties.minor),
+        "get_device_name": lambda device=None: properties.name,
+        "get_device_properties": lambda device=None: properties,
+        "current_device": lambda: 0,
+    }
+    before = {name: getattr(torch.cuda, name) for name in answers}
+    vars(torch.cuda).update(answers)
+    try:
+        yield
+    finally:
+        vars(torch.cuda).update(before)
+
+
+def _properties_of(gpu: GpuModel) -> SimpleNamespace:
+    """The properties of PyTorch's device that a model states; on AMD the capability is that of `gfx942`: 9, 4."""
+    digits = gpu.arch.target.removeprefix("gfx")
+    # The last two digits of an AMD target are its minor version and its stepping, in hexadecimal.
+    capability = gpu.arch.compute_capability or f"{digits[:-2]}.{int(digits[-2], 16)}"
+    major, _, minor = capability.partition(".")
+    sm, memory = gpu.sm, gpu.memory
+    known: dict[str, Any] = {
+        "name": gpu.name,
+        "major": int(major),
+        "minor": int(minor),
+        "total_memory": memory.dram.size_bytes,
+        "multi_processor_count": gpu.device.sm_count,
+        "warp_size": sm.warp_size,
+        "max_threads_per_multi_processor": sm.max_threads_per_sm,
+        "shared_memory_per_block": getattr(sm, "max_smem_bytes_per_block_without_opt_in", sm.max_smem_bytes_per_block),
+        "shared_memory_per_block_optin": sm.max_smem_bytes_per_block,
+        "shared_memory_per_multiprocessor": sm.smem_bytes_per_sm,
+        "L2_cache_size": memory.l2.size_bytes,
+    }
+    if gpu.arch.target.startswith("gfx"):
+        known["gcnArchName"] = gpu.arch.target
+    return SimpleNamespace(**known)
 
 
 def _meta_device() -> Any:

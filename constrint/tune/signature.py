@@ -87,6 +87,15 @@ def jitted_function(function: Any) -> Any:
     return jitted
 
 
+def text_of_dtype(value: Any) -> str:
+    """A type of `triton.language` as text, `tl.float16`; empty for any other value."""
+    require_triton()
+    import triton.language as tl
+
+    names = [name for name, found in vars(tl).items() if found is value] if isinstance(value, tl.dtype) else []
+    return f"tl.{names[0]}" if names else ""
+
+
 def option_names(gpu: GpuModel) -> frozenset[str]:
     """Names of the options that Triton's back-end for a GPU has."""
     require_triton()

@@ -151,6 +151,10 @@ ANSWERED: dict[str, list[str]] = {
 REFUSED: dict[str, list[str]] = {
     "solve": ["--gpu h200 --kernel {kernel}:MISNAMED"],
     "compile": ["{kernel}:SPEC --gpu {gpu} --signature {evil}"],
+    "prune": ["{kernel}:SPEC --gpu {gpu} --signature {evil}", "{evil} --gpu h200 --signature *fp32"],
+    "evaluate": ["--suggestions {evil}", "--suggestions . --kernel {evil} --model triton",
+                 "--suggestions {evil} --device {evil}", "--suggestions . --kernel axpy --model {evil}",
+                 "--suggestions . --plot {evil}/{evil}"],
     "tune": ["--kernel {kernel}:SPEC --store {store} --gpu {gpu}"],
     "propose": ["--kernel {kernel}:SPEC --gpu {gpu} --store {store}"],
     "records": ["show {evil} --store {store}", "list --store {evil}", "import {space} --store {store}",

@@ -18,7 +18,7 @@ from constrint.propose.rubric import LEVELS, bootstrap, level_of, pass_at, wilso
 from constrint.propose.score import Examined
 from constrint.tune.search.llm.records import GateResult
 from tests.support.forked_worker import ForkedWorker
-from tests.support.needs import needs_torch, needs_triton
+from tests.support.needs import needs_gpu, needs_torch, needs_triton
 
 SET = Path(__file__).parents[2] / "examples" / "suggestions"
 EXPECTED = yaml.safe_load((SET / "expected.yaml").read_text())
@@ -79,8 +79,25 @@ def test_the_set_is_scored_exactly_without_a_gpu(model: str) -> None:
     assert "is not here" in found.conditions
 
 
+@pytest.mark.gpu
+@needs_gpu
+@needs_triton
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_suggestions_in_cuda_are_scored_exactly_on_a_gpu(kernel: str) -> None:
+    settings = GateSettings(allow_unsandboxed=isinstance(find_sandbox(), str))
+    found = evaluate(SET / kernel / "cuda", kernel=kernel, model="cuda", settings=settings)
+    (prompt,) = found.prompts
+    outcomes = {f"{kernel}/cuda/{one.name}": outcome(one) for one in prompt.suggestions}
+    assert outcomes == {path: label["gpu"] for path, label in EXPECTED.items() if path.startswith(f"{kernel}/cuda/")}
+    assert prompt.levels[0] == prompt.levels[1]
+    assert prompt.levels[0].name == "learner"
+    assert found.has_gpu
+    speed_ups = [one.speed_up for one in prompt.suggestions if one.is_right]
+    assert len(speed_ups) == 1
+    assert speed_ups[0] is not None
+
+
 @needs_torch
-@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support")
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_plain_pytorch_is_within_the_bound_of_each_task(kernel: str) -> None:
     """On every style of values: else no candidate could pass; zeroes are not, or every candidate would."""

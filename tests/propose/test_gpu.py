@@ -96,9 +96,12 @@ def proposal(source: str, task: str = "softmax") -> SourceProposal:
 
 @pytest.mark.parametrize("name", list_tasks())
 def test_correct_candidates_pass_every_gate_and_come_first(name: str) -> None:
-    sources = [path.read_text() for path in find_task(name).examples] + [one.source for one in cheats_of(name)]
+    task = find_task(name)
+    # Cheats are made of sources that convert what they read; tasks in fp32 alone have cheats in examples/suggestions.
+    cheats = cheats_of(name) if "bf16" in task.dtypes else ()
+    sources = [path.read_text() for path in task.examples] + [one.source for one in cheats]
     found = [examine(proposal(source, name), gpu(), SETTINGS) for source in sources]
-    assert [one.refused_by for one in found] == ["", "", *(one.gate for one in cheats_of(name))], [
+    assert [one.refused_by for one in found] == ["", "", *(one.gate for one in cheats)], [
         one.message for one in found
     ]
     assert set(order(found)[:2]) == {0, 1}

@@ -48,10 +48,11 @@ register_task(Double())
 '''
 
 
-def test_all_six_tasks_are_known() -> None:
-    six = {"softmax", "layer_norm", "rms_norm", "cross_entropy", "rotary", "bias_gelu"}
-    assert six <= set(list_tasks())
-    for name in six:
+def test_all_twelve_tasks_are_known() -> None:
+    names = {"softmax", "layer_norm", "rms_norm", "cross_entropy", "rotary", "bias_gelu"}
+    names |= {"axpy", "gemv", "gemm", "spmv", "jacobi", "cg"}
+    assert names <= set(list_tasks())
+    for name in names:
         task = find_task(name)
         assert task.name == name
         assert len(task.examples) >= 2

@@ -33,9 +33,8 @@ class CpuGrid:
         macros: dict[str, Any] = macros_of(self.memory.system, self.config, self.blocks)
         star = self.memory.system.star
         if star is not None:
-            others = ", ".join(f"coefficients[{i + 1}]" for i in range(len(star.neighbours)))
-            names = ", ".join(f"coefficients[{i}]" for i in range(len(star.neighbours) + 1))
-            macros |= {"COEFFICIENT_VALUES": names, "NUM_COEFFICIENTS": len(others.split(","))}
+            names = ", ".join(f"coefficients[{i}]" for i in range(len(star.coefficients)))
+            macros |= {"COEFFICIENT_VALUES": names}
         files = {path.name: path.read_text() for path in SOURCE.iterdir()}
         files |= {path.name: path.read_text() for path in OWN.iterdir()}
         files["arguments.h"] = (HEADERS / "arguments.h").read_text()
@@ -48,9 +47,7 @@ class CpuGrid:
         memory.slots.zero_()
         numbers: list[int] = []
         if isinstance(memory.matrix, StarMatrix):
-            numbers += [
-                _bits(value, system.dtype) for value in (memory.matrix.centre, *memory.matrix.neighbours.values())
-            ]
+            numbers += [_bits(value, system.dtype) for value in memory.matrix.coefficients]
             numbers.append(_bits(span.scale, "fp64"))
         else:
             numbers += [_address(t) for t in (*memory.matrix, memory.inverse)]

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from constrint.kernels.launch.cuda import CudaLaunch
-from constrint.kernels.spmv.source import FOLDER
 from tests.support.grid import HEADERS, built_on_grid, replaced
 
 ON_CPU = Path(__file__).parent / "spmv_on_cpu"
@@ -56,7 +55,7 @@ class SpmvOnCpu:
         macros = dict(launch.source.macros)
         key = repr(sorted(macros.items()))
         if key not in self._built:
-            files = {"kernel_on_cpu.cu": (FOLDER / "kernel.cu").read_text(encoding="utf-8")}
+            files = {"kernel_on_cpu.cu": launch.source.text}
             for path in (*sorted(ON_CPU.iterdir()), HEADERS / "arguments.h"):
                 files[path.name] = path.read_text(encoding="utf-8")
             texts = [each for each in REPLACED if each[1] in files[each[0]]]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from constrint.hwmodels import GpuModel
-from constrint.kernels.cg.cost import iteration_bytes
+from constrint.kernels.cg.cost import bytes_beyond_chip, first_bytes, iteration_bytes
 from constrint.kernels.cg.sizes import OPTIONS, POISSON_NNZ, POISSON_ROWS, SIZES, iterations_of, star_of, system_of
 from constrint.select.spec import KernelSpec
 from constrint.select.workload import Workload
@@ -21,8 +21,11 @@ class SystemSpec(KernelSpec):
     dtypes = ("fp64", "fp32")
 
     def roofline_s(self, gpu: GpuModel, workload: Workload) -> float:
-        """Bytes that iterations move where the chip holds no vector, at the DRAM's bandwidth of the data sheet."""
-        return self.moved_bytes(workload) / gpu.memory.dram.bandwidth_bytes_per_s
+        """max(operations / the device's peak, bytes that neither the SMs nor the L2 can hold / DRAM bandwidth)."""
+        peak = gpu.peak_flop_per_s(workload.dtype) or float("inf")
+        moved = iterations_of(workload) * bytes_beyond_chip(gpu, system_of(workload))
+        moved = max(moved, first_bytes(system_of(workload)))
+        return max(self.num_operations(workload) / peak, moved / gpu.memory.dram.bandwidth_bytes_per_s)
 
     def moved_bytes(self, workload: Workload) -> int:
         """Bytes of all iterations where the chip holds no vector."""

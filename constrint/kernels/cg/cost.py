@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from constrint.hwmodels import GpuModel, nulls
-from constrint.kernels.cg.shape import REGISTERS_PER_SM, ROW_STEP, System, registers_of
-from constrint.select.cost import WIDEST_LOAD_BYTES, CostColumns, dram_bytes_per_s, launch_s
+from constrint.kernels.cg.shape import REGISTER_BYTES, REGISTERS_PER_SM, ROW_STEP, System, registers_of
+from constrint.select.cost import CostColumns, dram_bytes_per_s, launch_s, overlap
 from constrint.select.spec import Columns
 
 #: Vectors that an iteration moves: of a star, and of a matrix in CSR beside the matrix.
@@ -26,10 +26,13 @@ PLAIN_WORDS = 13
 DRAM_SHARE = 0.86
 #: Share of the L2 that holds what an iteration reads again, and its rate over the DRAM's: assumed.
 L2_SHARE, L2_OVER_DRAM = 0.6, 1.6
-#: Seconds of a barrier of the grid with its sums: two trips to the L2 and the block's own part. Assumed.
-BARRIER_S = 1.6e-6
-#: Instructions of a row in both halves of an iteration: of its vectors, of each point of a star, of each element.
-ROW_INSTRUCTIONS, POINT_INSTRUCTIONS, ELEMENT_INSTRUCTIONS = 50.0, 14.0, 8.0
+#: Seconds of a barrier of the grid with its sums: two trips to the L2 and the part of a block. Measured on an H200: an
+#: iteration of a system of 4,096 rows takes 2.9 us (`python -m benchmarks.conjugate`).
+BARRIER_S = 1.4e-6
+#: Instructions of a thread for its rows of a star beside each other, for each line that it reads and each element; and
+#: of a row of a matrix in CSR, and each of its elements. Counted in compiled kernels.
+GROUP_INSTRUCTIONS, LINE_INSTRUCTIONS, POINT_INSTRUCTIONS = 170.0, 31.0, 5.3
+ROW_INSTRUCTIONS, ELEMENT_INSTRUCTIONS = 50.0, 8.0
 #: Share of the issue slots that is reached.
 ISSUE_SHARE = 0.5
 #: Slowdown for each register that the launch bounds do not give.
@@ -57,6 +60,19 @@ def iteration_bytes(system: System) -> int:
     return compulsory_words(system) * system.rows * system.element + matrix_bytes(system)
 
 
+def first_bytes(system: System) -> int:
+    """Bytes of the matrix, of b and of x, each moved once in a solve."""
+    return matrix_bytes(system) + 2 * system.rows * system.element
+
+
+def bytes_beyond_chip(gpu: GpuModel, system: System) -> float:
+    """Bytes that an iteration moves even if x, r and p and the matrix fill registers, shared memory and L2 first."""
+    state = 3 * system.rows * system.element
+    sms = gpu.device.sm_count * (gpu.sm.max_smem_bytes_per_block + REGISTERS_PER_SM * REGISTER_BYTES)
+    chip = sms + (gpu.memory.l2.size_bytes or 0)
+    return 2.0 * max(0, state - chip) + max(0, matrix_bytes(system) - max(0, chip - state))
+
+
 def shared_words(system: System, kept: Any, per_block: Any) -> Any:
     """Vectors of rows in shared memory that an iteration does not move, as a share of all rows times words."""
     held = np.minimum(1.0, kept / per_block)
@@ -70,7 +86,8 @@ def cg_cost(
     gpu: GpuModel, system: System, iterations: int, columns: Columns, blocks_per_sm: NDArray[Any]
 ) -> CostColumns:
     """Predicted time of a launch of a number of iterations, per configuration."""
-    threads, per_sm, unroll = (np.asarray(columns[name], float) for name in ("threads", "blocks_per_sm", "unroll"))
+    names = ("threads", "blocks_per_sm", "unroll", "vector")
+    threads, per_sm, unroll, vector = (np.asarray(columns[name], float) for name in names)
     sms = gpu.device.sm_count
     blocks = np.maximum(1.0, np.minimum(sms * per_sm, np.ceil(system.rows / threads)))
     per_block = np.ceil(system.rows / blocks / ROW_STEP) * ROW_STEP
@@ -86,7 +103,7 @@ def cg_cost(
     hits = np.clip(2.0 - footprint / l2_bytes, 0.0, 1.0)
     rate = dram_bytes_per_s(gpu, DRAM_SHARE)
     dram_s, l2_s = moved * (1.0 - hits) / rate, moved * hits / (rate * L2_OVER_DRAM)
-    in_flight = blocks * threads * unroll * LOADS_AT_ONCE * min(system.element, WIDEST_LOAD_BYTES)
+    in_flight = blocks * threads * unroll * vector * LOADS_AT_ONCE * system.element
     latency_s = gpu.figure("dram_latency_s")
     share = np.minimum(1.0, in_flight / (rate * latency_s))
     waited_s = (dram_s + l2_s) * (1.0 / share - 1.0)
@@ -95,8 +112,8 @@ def cg_cost(
     spilled = np.maximum(0.0, registers_of(system, {k: np.asarray(c, float) for k, c in columns.items()}) - allowed)
     issue_s = issue_s * (1.0 + SPILL_SHARE * spilled)
     waited_s = waited_s + (dram_s + l2_s) * SPILL_SHARE * spilled
-    barrier_s = 2.0 * BARRIER_S * (1.0 + 0.1 * (per_sm - 1.0)) + 0.0 * busy
-    step_s = np.maximum(dram_s + l2_s + waited_s, issue_s) + barrier_s
+    barrier_s = 2.0 * BARRIER_S * (1.0 + 0.1 * (per_sm - 1.0))
+    step_s = overlap(dram_s + l2_s + waited_s, issue_s) + barrier_s
     parts = {
         "DRAM": iterations * dram_s,
         "L2": iterations * l2_s,
@@ -110,8 +127,9 @@ def cg_cost(
 def _issue_s(gpu: GpuModel, system: System, columns: Columns) -> Any:
     """Seconds in which the SMs issue the instructions of an iteration; lanes without an element count as others."""
     if system.star is not None:
-        work = system.rows * (ROW_INSTRUCTIONS + POINT_INSTRUCTIONS * len(system.star.neighbours))
-        steps: Any = work * (1.0 + 0.0 * np.asarray(columns["threads"], float))
+        vector = np.asarray(columns["vector"], float)
+        group = GROUP_INSTRUCTIONS + LINE_INSTRUCTIONS * len(system.star.lines)
+        steps: Any = system.rows * (group / vector + POINT_INSTRUCTIONS * len(system.star.coefficients))
     else:
         lanes = np.asarray(columns["lanes"], float)
         mean = system.nnz / system.rows

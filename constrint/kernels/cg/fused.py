@@ -15,6 +15,7 @@ from constrint.kernels.cg.shape import STATE_SIZE, num_blocks
 from constrint.kernels.cg.star import StarMatrix
 from constrint.kernels.cg.systems import LinearSystem
 from constrint.kernels.launch.cuda.nvrtc import nvrtc_version
+from constrint.kernels.launch.cuda.source_spec import CudaLaunch
 from constrint.kernels.launch.device import gpu_of
 from constrint.kernels.launch.look import look
 from constrint.kernels.launch.policy import launch_what_fits
@@ -23,6 +24,9 @@ from constrint.select.workload import Workload
 
 #: Iterations of a launch, between which the host may stop the solve.
 ITERATIONS_OF_LAUNCH = 1000
+#: Decisions that ran, by request, device and star, and the most of them.
+_FITTING: dict[tuple[object, ...], Decision] = {}
+MOST_FITTING = 4096
 
 
 def why_not_fused(system: LinearSystem, preconditioner: object) -> str:
@@ -67,6 +71,10 @@ def workload_of_call(system: LinearSystem, *, is_jacobi: bool) -> Workload:
     nnz = max(1, values.numel())
     step = 1 << max(0, nnz.bit_length() - 5)
     return Workload("cg", {"rows": rows, "nnz": min(-(-nnz // step) * step, rows * rows)}, dtype, options)
+
+
+def _shape_of(star: StarMatrix) -> tuple[object, ...]:
+    return star.extents, tuple(star.lines)
 
 
 class FusedSolve:
@@ -117,13 +125,26 @@ class FusedSolve:
         def start(chosen: Decision, /, *, may_spill: bool) -> None:
             launch = cg_launch(self._gpu, self._memory, chosen.config, span)
             look([launch], may_spill=may_spill)
-            self._memory.slots.zero_()
-            launch.run()
+            self._enqueue(launch)
 
         if self._config is not None:
             start(self._decision, may_spill=True)
-        else:
-            self._decision = launch_what_fits(self._decision, start, optional=("star",) * bool(self.is_star))
+            return
+        # The compiler and the driver are asked once for a system's size and shape.
+        star = self._memory.system.star
+        key = (self._decision.request.key, self._system.b.device.index, None if star is None else _shape_of(star))
+        fitting = _FITTING.get(key)
+        if fitting is not None:
+            self._enqueue(cg_launch(self._gpu, self._memory, fitting.config, span))
+            return
+        self._decision = launch_what_fits(self._decision, start, optional=("star",) * bool(self.is_star))
+        if len(_FITTING) >= MOST_FITTING:
+            _FITTING.clear()
+        _FITTING[key] = self._decision
+
+    def _enqueue(self, launch: CudaLaunch) -> None:
+        self._memory.slots.zero_()
+        launch.run()
 
     @property
     def is_star(self) -> bool:

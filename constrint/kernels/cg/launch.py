@@ -24,6 +24,7 @@ from constrint.kernels.cg.shape import (
     meeting_bytes,
     num_blocks,
     rows_per_block,
+    staged_bytes,
 )
 from constrint.kernels.cg.sizes import iterations_of, star_of
 from constrint.kernels.cg.star import StarMatrix
@@ -126,7 +127,7 @@ def cg_launch(gpu: GpuModel, memory: SolveMemory, config: Mapping[str, int], spa
     kept = {name: min(config[name], per_block) for name in ("kept_rows", "kept_x")}
     real = np.float64 if system.dtype == "fp64" else np.float32
     if system.star is not None:
-        coefficients = (system.star.centre, *(system.star.neighbours.values() or ()))
+        coefficients = system.star.coefficients
         operator: tuple[Any, ...] = (*map(real, coefficients), np.float64(span.scale))
     else:
         assert not isinstance(memory.matrix, StarMatrix)
@@ -145,7 +146,7 @@ def cg_launch(gpu: GpuModel, memory: SolveMemory, config: Mapping[str, int], spa
             *(np.int32(number) for number in (system.rows, per_block, span.has_guess, span.is_resumed)),
             *(np.int32(number) for number in (span.first, span.last, span.most, memory.history.numel())),
         ),
-        smem_bytes=meeting_bytes(blocks, threads) + sum(kept.values()) * system.element,
+        smem_bytes=meeting_bytes(blocks, threads) + staged_bytes(system, config) + sum(kept.values()) * system.element,
         is_cooperative=True,
     )
 

@@ -5,7 +5,7 @@ Every function takes plain numbers, columns of them or expressions, so that rule
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,11 +21,13 @@ MOST_SUMS, SUM_BYTES = 3, 8
 BLOCK_WORDS, SLOT_SETS = 8, 2
 #: Numbers in which a launch leaves its state (`StateField` of `source/cg.cu`).
 STATE_SIZE = 8
+#: Elements of a matrix in CSR that a thread reads at once, for each of its rows, and bytes of a product.
+ELEMENTS_AT_ONCE, STAGED_BYTES = 2, 8
 REGISTER_BYTES = 4
 #: Registers of an SM, which the launch bounds divide among the threads of all its blocks: of every GPU since sm_50.
 REGISTERS_PER_SM = 65536
 #: Registers of a thread, and more of them for each row that it loads at once: estimated from compiled kernels.
-BASE_REGISTERS, ROW_REGISTERS = 40, 4
+BASE_REGISTERS, ROW_REGISTERS = 40, 3
 INDEX_BYTES = 4
 LONG_INDEX_BYTES = 8
 
@@ -69,15 +71,20 @@ def rows_per_block(rows: int, blocks: int) -> int:
 
 
 def meeting_bytes(blocks: Any, threads: Any) -> Any:
-    """Shared memory of the barrier."""
-    return MOST_SUMS * SUM_BYTES * (blocks + threads // WARP)
+    """Shared memory of the barrier, whole vectors of 16 bytes."""
+    return (MOST_SUMS * SUM_BYTES * (blocks + threads // WARP) + 15) // 16 * 16
+
+
+def staged_bytes(system: System, v: Any) -> Any:
+    """Shared memory for products of elements of a matrix in CSR, which a warp reads side by side."""
+    return 0 if system.star is not None else STAGED_BYTES * ELEMENTS_AT_ONCE * v["unroll"] * v["threads"]
 
 
 def registers_of(system: System, v: Any) -> Any:
     """Registers of a thread that the source asks for; the launch bounds may give it fewer."""
     words = system.element // REGISTER_BYTES
-    near = len(system.star.neighbours) if system.star is not None else 4
-    return BASE_REGISTERS + words * v["unroll"] * (ROW_REGISTERS + near)
+    lines = len(system.star.lines) if system.star is not None else 3
+    return BASE_REGISTERS + words * v["unroll"] * (v["vector"] * (ROW_REGISTERS + lines // 2) + 2)
 
 
 def macros_of(system: System, config: Mapping[str, int], blocks: int) -> dict[str, int | str]:
@@ -93,7 +100,8 @@ def macros_of(system: System, config: Mapping[str, int], blocks: int) -> dict[st
         "KEPT_ROWS": config["kept_rows"],
         "KEPT_X": config["kept_x"],
         "STEPS_AT_ONCE": config["unroll"],
-        "UNROLL": max(2, config["unroll"]),
+        "VECTOR": config["vector"],
+        "UNROLL": ELEMENTS_AT_ONCE * config["unroll"],
     }
     if star is None:
         return macros | {
@@ -102,15 +110,24 @@ def macros_of(system: System, config: Mapping[str, int], blocks: int) -> dict[st
             "LONG_COLUMNS": int(system.column_bytes == LONG_INDEX_BYTES),
         }
     nz, ny, nx = star.extents
-    near = star.neighbours
-    names = [f"coefficient{i}" for i in range(len(near) + 1)]
+    names = [f"coefficient{i}" for i in range(len(star.coefficients))]
     return macros | {
         "NX": nx,
         "NY": ny,
         "NZ": nz,
         "HALO": star.halo,
-        "NUM_OFFSETS": max(1, len(near)),
-        "OFFSET_LIST": ", ".join(f"{{{z}, {y}, {x}}}" for z, y, x in near) or "{0, 0, 1}",
+        "REACH": star.reach,
+        "NUM_LINES": len(star.lines),
+        "NUM_COEFFICIENTS": len(names),
+        "LINE_LIST": ", ".join("{" + ", ".join(map(str, line)) + "}" for line in _lines(star)),
         "COEFFICIENT_PARAMETERS": ", ".join(f"real {name}" for name in names),
-        "COEFFICIENTS": f"{names[0]}, {{{', '.join(names[1:]) or '0'}}}",
+        "COEFFICIENTS": ", ".join(names),
     }
+
+
+def _lines(star: StarMatrix) -> Iterator[tuple[int, ...]]:
+    """Offsets (z, y), elements to the left and to the right, and the place of the first coefficient, of each line."""
+    first = 0
+    for offsets, line in star.lines.items():
+        yield (*offsets, -min(line), max(line), first)
+        first += len(line)

@@ -20,6 +20,7 @@ from constrint.kernels.cg.shape import (
     System,
     meeting_bytes,
     registers_of,
+    staged_bytes,
 )
 from constrint.kernels.cg.sizes import check_system, iterations_of, system_of
 from constrint.kernels.cg.vectors.spec import VectorsSpec
@@ -49,7 +50,7 @@ class CgSpec(SystemSpec):
     resident_params = ("blocks_per_sm", "threads", "kept_rows")
     actions: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "tile": ("threads", "blocks_per_sm", "lanes"),
-        "pipeline": ("unroll", "kept_rows", "kept_x"),
+        "pipeline": ("unroll", "vector", "kept_rows", "kept_x"),
     }
 
     @cached_property
@@ -73,6 +74,7 @@ class CgSpec(SystemSpec):
         system = system_of(workload)
         most = gpu.sm.max_smem_bytes_per_block // system.element // KEPT_STEP * KEPT_STEP
         what = "r of a star stays in shared memory" if system.star is not None else "q stays in shared memory"
+        vectors = (1,) if system.star is None else (2, 4, 1) if system.element == 8 else (4, 8, 2, 1)
         kept = tuple(range(most, -1, -KEPT_STEP))
         lanes = (1,) if system.star is not None else (1, 2, 4, 8, 16, 32)
         return (
@@ -83,6 +85,9 @@ class CgSpec(SystemSpec):
             Param("kept_rows", kept, "rows of a block whose r or q stays in shared memory", what, "kept"),
             Param("kept_x", kept, "rows of a block whose x stays in shared memory", "x is read and written", "kept x"),
             Param("unroll", (2, 4, 1), "rows that a thread loads at once", "loads in flight", "un"),
+            Param(
+                "vector", vectors, "rows of a thread beside each other", "16 or 32 bytes; a line's ends are whole", "v"
+            ),
             Param("lanes", lanes, "threads of a row", "a warp's share; a star has no rows in memory", "ln"),
         )
 
@@ -102,12 +107,22 @@ class CgSpec(SystemSpec):
         live = v["threads"] * per_sm * LEAST_REGISTERS <= REGISTERS_PER_SM
         yield Rule(live, "resident_registers", "all blocks of the grid wait for each other", CERTAIN)
 
+        if system.star is not None:
+            because = "a thread's rows are all on one line, which has whole vectors"
+            yield Rule(
+                v["vector"] * (system.star.extents[2] // v["vector"]) == system.star.extents[2],
+                "lines",
+                because,
+                CERTAIN,
+            )
+
     def _blocks(self, gpu: GpuModel, system: System, v: Vars) -> Any:
         return minimum(gpu.device.sm_count * v["blocks_per_sm"], ceildiv(system.rows, v["threads"]))
 
     def _smem(self, gpu: GpuModel, system: System, v: Vars) -> Any:
         most = gpu.device.sm_count * v["blocks_per_sm"]
-        return meeting_bytes(most, v["threads"]) + (v["kept_rows"] + v["kept_x"]) * system.element
+        kept = (v["kept_rows"] + v["kept_x"]) * system.element + staged_bytes(system, v)
+        return meeting_bytes(most, v["threads"]) + kept
 
     def use(self, gpu: GpuModel, workload: Workload, v: Vars) -> BlockUse:
         """Warps, registers and shared memory of one block."""
@@ -126,7 +141,7 @@ class CgSpec(SystemSpec):
     def assumptions(self, gpu: GpuModel, workload: Workload) -> tuple[str, ...]:
         """Assumed times and shares."""
         return (
-            "a barrier of the grid takes 1.6 us; of the L2 60 % hold what is read again, at 1.6 times the DRAM's rate",
+            "a barrier of the grid takes 1.4 us; of the L2 60 % hold what is read again, at 1.6 times the DRAM's rate",
             "neighbours and columns of gathered vectors come from the caches",
         )
 

@@ -72,6 +72,30 @@ class StarMatrix:
         return {(*pad, *o): self.offsets[o] for o in sorted(self.offsets) if any(o)}  # type: ignore[misc]
 
     @property
+    def lines(self) -> dict[tuple[int, int], dict[int, float]]:
+        """Coefficients by offset along x for each line along x that the star reads, by the line's offsets (z, y).
+
+        A line's offsets follow each other and include 0; coefficients between others are 0.
+        """
+        found: dict[tuple[int, int], dict[int, float]] = {(0, 0): {0: self.centre}}
+        for (z, y, x), value in self.neighbours.items():
+            found.setdefault((z, y), {0: 0.0})[x] = value
+        return {
+            line: {x: found[line].get(x, 0.0) for x in range(min(found[line]), max(found[line]) + 1)}
+            for line in sorted(found)
+        }
+
+    @property
+    def coefficients(self) -> tuple[float, ...]:
+        """Coefficients of all lines, one after the other."""
+        return tuple(value for line in self.lines.values() for value in line.values())
+
+    @property
+    def reach(self) -> int:
+        """Largest offset along x."""
+        return max((abs(x) for line in self.lines.values() for x in line), default=0)
+
+    @property
     def extents(self) -> tuple[int, int, int]:
         """Points along (z, y, x)."""
         return (*(1,) * (MAX_AXES - len(self.shape)), *self.shape)  # type: ignore[return-value]

@@ -54,6 +54,15 @@ class Aligned(NamedTuple):
 ALL_ALIGNED = Aligned()
 
 
+def row_hint(*strides: int) -> int:
+    """The power of two, 8 at most, that divides all strides in elements, for kernels in Triton, which see 16 alone.
+
+    1 where they see it, so that one kernel serves all such rows.
+    """
+    divisor = gcd(16, *strides)
+    return 1 if divisor == 16 else divisor
+
+
 def width_bytes(length: int, element: int) -> int:
     """Bytes of the widest aligned access to contiguous rows: gcd(16, length x element bytes)."""
     return gcd(WIDEST_BYTES, length * element)

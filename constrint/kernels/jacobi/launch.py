@@ -101,17 +101,18 @@ def _launch(
     slow, nx = shape[-call.star.axes], shape[-1]
     ny = shape[-2] if tile.is_3d else 1
     batch = call.u.numel() // (slow * ny * nx)
+    piece = int(tile.per_piece) * call.u.element_size()
+    tensors = [t for t in (given, call.f, out) if t is not None]
+    aligned = nx % int(tile.per_piece) == 0 and all(t.data_ptr() % piece == 0 for t in tensors)
+    tile = replace(tile, aligned=aligned)
     tiles_x = int(tile.tiles(nx, tile.used_x, tile.halo_x))
     tiles_y = int(tile.tiles(ny, tile.used_y, tile.halo_y)) if tile.is_3d else 1
     chunk = -(-slow // min(chunks, slow))
     chunks = -(-slow // chunk)
     tiles = batch * chunks * tiles_x * tiles_y
-    piece = int(tile.per_piece) * call.u.element_size()
-    tensors = [t for t in (given, call.f, out) if t is not None]
-    aligned = nx % int(tile.per_piece) == 0 and all(t.data_ptr() % piece == 0 for t in tensors)
     return CudaLaunch(
         gpu=gpu,
-        source=source_of(tile, _without_factors(call.star), aligned),
+        source=source_of(tile, _without_factors(call.star)),
         grid=(tiles if tile.is_3d else -(-tiles // int(tile.groups)),),
         block=(int(tile.threads),),
         arguments=(

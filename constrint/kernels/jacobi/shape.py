@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from constrint.model import Expr, minimum
+from constrint.model import Expr, if_then_else, minimum
 
 #: Bytes of the widest load and store of a thread.
 PIECE_BYTES = 16
@@ -28,6 +28,13 @@ def least(one: Any, other: Any) -> Any:
     if isinstance(one, Expr) or isinstance(other, Expr):
         return minimum(one, other)
     return np.minimum(one, other)
+
+
+def if_one(number: Any, then: Any, otherwise: Any) -> Any:
+    """One figure where a number is 1, else another one."""
+    if isinstance(number, Expr):
+        return if_then_else(number == 1, then, otherwise)
+    return np.where(np.asarray(number) == 1, then, otherwise)
 
 
 def up_to(value: Any, step: Any) -> Any:
@@ -48,6 +55,7 @@ class SweepTile:
         widths: Widths of the border along the streaming axis, y (0 for grids of two axes) and x.
         is_3d: Whether the grid has three axes.
         has_f: Whether there is a right side.
+        aligned: Whether rows are whole pieces; a launch of one step then loads what lies beside a tile.
     """
 
     steps: Any
@@ -60,10 +68,17 @@ class SweepTile:
     widths: tuple[int, int, int]
     is_3d: bool
     has_f: bool = True
+    aligned: bool = True
 
     @staticmethod
     def of(
-        v: Mapping[str, Any], dtype: str, widths: tuple[int, int, int], *, is_3d: bool, has_f: bool = True
+        v: Mapping[str, Any],
+        dtype: str,
+        widths: tuple[int, int, int],
+        *,
+        is_3d: bool,
+        has_f: bool = True,
+        aligned: bool = True,
     ) -> SweepTile:
         """Derive the tile from a configuration's parameters."""
         return SweepTile(
@@ -77,6 +92,7 @@ class SweepTile:
             widths=widths,
             is_3d=is_3d,
             has_f=has_f,
+            aligned=aligned,
         )
 
     @property
@@ -111,8 +127,9 @@ class SweepTile:
 
     @property
     def halo_x(self) -> Any:
-        """Elements on either side along x that other tiles own: whole pieces."""
-        return up_to(self.widths[2] * self.steps, self.per_piece)
+        """Elements on either side along x that are computed anew: whole pieces."""
+        halo = up_to(self.widths[2] * self.steps, self.per_piece)
+        return if_one(self.steps, 0, halo) if self.aligned else halo
 
     @property
     def halo_y(self) -> Any:
@@ -147,7 +164,9 @@ class SweepTile:
         edges = 0
         if self.is_3d and self.widths[1]:
             edges = 2 * self.steps * self.groups * 2 * self.widths[1] * self.width * SUM_BYTES[self.dtype]
-        return self.ring_rows * slot + edges
+        element, reach = ELEMENT_BYTES[self.dtype], up_to(self.widths[2], self.per_piece)
+        sides = self.depth * self.rows * self.groups * 2 * reach * element
+        return self.ring_rows * slot + edges + if_one(self.steps, sides, 0)
 
     @property
     def state_registers(self) -> Any:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from constrint.kernels.jacobi.shape import ELEMENT_BYTES
+from constrint.kernels.jacobi.shape import ELEMENT_BYTES, PIECE_BYTES
 from constrint.kernels.jacobi.star import MOST_RADIUS
-from constrint.select.workload import Size, Workload
+from constrint.select.workload import MAX_SIZE, Size, Workload
 
+#: Elements along an axis: a tile that begins in the grid ends at a place that 32 bits hold.
+MOST_ALONG = MAX_SIZE - 4096
 SIZES = (
-    Size("ny", 8192, "rows of the grid"),
-    Size("nx", 8192, "elements of a row"),
-    Size("nz", 1, "planes of the grid; 1: a grid of two axes"),
+    Size("ny", 8192, "rows of the grid", 1, MOST_ALONG),
+    Size("nx", 8192, "elements of a row", 1, MOST_ALONG),
+    Size("nz", 1, "planes of the grid; 1: a grid of two axes", 1, MOST_ALONG),
     Size("steps", 16, "sweeps"),
 )
 OPTIONS = (
@@ -52,6 +54,11 @@ class Grid:
         slow, ny = (s["nz"], s["ny"]) if is_3d else (s["ny"], 1)
         batch, radius = options.get("batch", 1), options.get("radius", 1)
         return Grid(slow, ny, s["nx"], batch, s["steps"], radius, workload.dtype, is_3d)
+
+    @property
+    def is_aligned(self) -> bool:
+        """Whether rows are whole pieces of memory."""
+        return self.nx * ELEMENT_BYTES[self.dtype] % PIECE_BYTES == 0
 
     @property
     def points(self) -> int:

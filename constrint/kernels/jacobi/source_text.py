@@ -12,6 +12,7 @@ from constrint.kernels.jacobi.shape import SweepTile
 from constrint.kernels.jacobi.star import PLACES, StarStencil
 from constrint.kernels.launch.cuda.nvrtc import CudaSource
 
+EXTRA: dict[str, int] = {}
 FOLDER = Path(__file__).with_name("source")
 #: The number of an element type in the source.
 KINDS = {"fp32": 0, "fp64": 1, "fp16": 2, "bf16": 3}
@@ -25,7 +26,7 @@ def mask_of(star: StarStencil, axis: int | None) -> int:
     return sum(1 << place for place, offset in enumerate(PLACES) if offset in along)
 
 
-def macros_of(tile: SweepTile, star: StarStencil, *, aligned: bool) -> dict[str, int]:
+def macros_of(tile: SweepTile, star: StarStencil) -> dict[str, int]:
     """The macros of a launch of a tile."""
     masks = mask_of(star, 0), mask_of(star, 1 if tile.is_3d else None), mask_of(star, star.axes - 1)
     return {
@@ -42,17 +43,18 @@ def macros_of(tile: SweepTile, star: StarStencil, *, aligned: bool) -> dict[str,
         **dict(zip(("MS", "MY", "MX"), masks, strict=True)),
         "CENTRE": int(star.centre is not None),
         "HAS_F": int(tile.has_f),
-        "ALIGNED": int(aligned),
+        "ALIGNED": int(tile.aligned),
+        **EXTRA,
     }
 
 
 @lru_cache(maxsize=1024)
-def source_of(tile: SweepTile, star_key: StarStencil, aligned: bool) -> CudaSource:
+def source_of(tile: SweepTile, star_key: StarStencil) -> CudaSource:
     """The source of a launch; stars that differ in factors alone have equal macros, and one binary."""
     return CudaSource(
         text=_text(),
         function="jacobi",
-        macros=macros_of(tile, star_key, aligned=aligned),
+        macros=macros_of(tile, star_key),
         options=("-std=c++17",),
         folders=(FOLDER,),
         name="jacobi.cu",

@@ -35,6 +35,12 @@ FLIGHT_BYTES = 24.0
 STEP_S = 1.1e-6
 #: Clocks of an SM for one entry's address, product and share of the sum in groups of threads.
 ENTRY_CLK = 0.45
+#: Clocks of an SM for an entry that is copied to shared memory, and for one that is added from there.
+MERGE_CLK = 0.3
+#: Clocks of an SM for an entry of a run, and seconds to load the first panel.
+RUN_CLK, PANEL_S = 0.35, 4e-6
+#: Steps that the sum over a group of threads takes.
+GROUP_STEPS = 1.0
 #: Seconds of a further launch behind the first one.
 NEXT_LAUNCH_S = 2.2e-6
 #: Seconds of a tile's barriers and latencies that other tiles of the SM do not hide.
@@ -111,6 +117,19 @@ class SparseShape:
         return self.gathered_bytes(gpu) * max(0.0, 1.0 - held / x_bytes) if self.scattered > SCATTERED else 0.0
 
 
+def most_of_tile(size: Any, mean: float, spread: float) -> tuple[Any, Any]:
+    """Entries (without those that the last row has beyond the tile) and rows that a tile of `size` items has at most.
+
+    Where lengths of rows are alike, all tiles have about the same; else a tile may be full of entries, and the number
+    of rows is an estimate.
+    """
+    is_even = spread < EVEN
+    percent = min(100, int(110 * mean / (1 + mean)) + 1) if is_even else 100
+    return size * percent // 100, size // max(1, int(1 + mean * (0.9 if is_even else 0.5)))
+
+
+#: Spread of lengths, as a share of the mean, below which all tiles have about as many rows.
+EVEN = 0.2
 #: Sectors for each entry below which an L2 need not hold x: entries of rows near by find them there.
 SCATTERED = 0.3
 
@@ -142,10 +161,10 @@ def _cost(
     return CostColumns(np.asarray(seconds, dtype=np.float64), parts)
 
 
-def _threads(columns: Columns, blocks_per_sm: NDArray[Any], blocks: Any, gpu: GpuModel, teams: Any = 1) -> Any:
+def _threads(columns: Columns, blocks_per_sm: NDArray[Any], blocks: Any, gpu: GpuModel) -> Any:
     """Threads that reside on an SM, of a grid that may be small."""
     at_once = np.minimum(np.asarray(blocks_per_sm, dtype=np.float64), np.asarray(blocks) / gpu.device.sm_count)
-    return np.maximum(at_once, 1.0 / gpu.device.sm_count) * columns["num_warps"] * gpu.sm.warp_size * teams
+    return np.maximum(at_once, 1.0 / gpu.device.sm_count) * columns["num_warps"] * gpu.sm.warp_size
 
 
 def vector_cost(gpu: GpuModel, shape: SparseShape, columns: Columns, blocks_per_sm: NDArray[Any]) -> CostColumns:
@@ -156,19 +175,18 @@ def vector_cost(gpu: GpuModel, shape: SparseShape, columns: Columns, blocks_per_
     beyond = 1.0 + shape.spread * np.sqrt(2.0 * np.log(np.maximum(rows, 2)))
     block_longest = np.minimum(np.maximum(shape.mean * beyond, 1.0), max(shape.longest, 1))
     steps = np.ceil(block_longest / lanes)
-    slots = steps * lanes * shape.rows
+    # Groups of several threads add their sums in the end.
+    slots = (steps + np.where(lanes > 1, GROUP_STEPS, 0.0)) * lanes * shape.rows
     warps = slots / gpu.sm.warp_size
     clk = ENTRY_CLK * gpu.sm.warp_size * shape.width
     issue_s = warps * clk / (_clock_hz(gpu) * gpu.device.sm_count)
-    # Lanes of a warp that read different rows touch a sector of entries for each row.
-    run = np.minimum(lanes, np.maximum(shape.mean, 1.0)) * INDEX_BYTES
-    apart = np.maximum(1.0, SECTOR_BYTES / np.maximum(run, INDEX_BYTES)) ** 0.5
-    l2 = shape.gathered_bytes(gpu) + apart * shape.entries * (shape.element + INDEX_BYTES)
+    # Threads of a warp that read different rows find what they leave of a sector in the L1.
+    l2 = shape.gathered_bytes(gpu) + shape.entries * (shape.element + INDEX_BYTES)
     tail_s = np.ceil(max(shape.longest, 1) / lanes) * STEP_S
     threads = _threads(columns, blocks_per_sm, blocks, gpu)
-    useful = shape.entries / np.maximum(slots, 1.0)
+    useful = np.maximum(shape.entries / np.maximum(slots, 1.0), 0.4)
     dram = shape.moved_bytes + shape.missed_bytes(gpu)
-    return _cost(gpu, dram, l2, threads * np.minimum(1.0, useful) * 0.5, issue_s=issue_s, tail_s=tail_s)
+    return _cost(gpu, dram, l2, threads * useful, issue_s=issue_s, tail_s=tail_s)
 
 
 def merge_cost(gpu: GpuModel, shape: SparseShape, columns: Columns, blocks_per_sm: NDArray[Any]) -> CostColumns:
@@ -179,25 +197,34 @@ def merge_cost(gpu: GpuModel, shape: SparseShape, columns: Columns, blocks_per_s
     l2 = shape.gathered_bytes(gpu) + shape.entries * (shape.element + INDEX_BYTES)
     dram = shape.moved_bytes + shape.missed_bytes(gpu) + 16 * tiles
     at_once = gpu.device.sm_count * np.asarray(blocks_per_sm, dtype=np.float64)
-    tail_s = np.ceil(tiles / at_once) * TILE_S
+    waves = tiles / at_once
+    tail_s = np.where(columns["num_stages"] == 1, waves, np.ceil(waves)) * TILE_S
+    # Rows of a tile fill whole passes of its threads.
+    rows = tile / (1 + shape.mean)
+    lanes = np.exp2(np.ceil(np.log2(np.maximum(shape.mean / columns["steps"], 1.0))))
+    groups = columns["num_warps"] * gpu.sm.warp_size / lanes
+    idle = np.where(shape.spread < EVEN, np.ceil(rows / groups) * groups / rows, 1.3)
+    clk = MERGE_CLK * (shape.rows * lanes * np.minimum(columns["steps"], shape.mean) * idle + shape.entries)
+    issue_s = clk / (_clock_hz(gpu) * gpu.device.sm_count)
     extra_s = np.where(tile <= shape.longest, NEXT_LAUNCH_S, 0.0) + gpu.figure("dram_latency_s")
-    return _cost(gpu, dram, l2, threads, extra_s=extra_s, tail_s=tail_s)
+    return _cost(gpu, dram, l2, threads, extra_s=extra_s, issue_s=issue_s, tail_s=tail_s)
 
 
 def panel_cost(gpu: GpuModel, shape: SparseShape, columns: Columns, blocks_per_sm: NDArray[Any]) -> CostColumns:
-    """Panels of columns: x from shared memory, columns of 16 bits, and sums of every row and panel through memory."""
+    """Panels of columns: x from shared memory, columns of 16 bits, and sums of runs through memory."""
     width = columns["panel_kib"] * 1024 // shape.element
     panels = np.ceil(shape.columns / width)
-    element = max(shape.element, 4)
-    virtual = panels * shape.rows
-    tile = columns["num_warps"] * gpu.sm.warp_size * columns["items"]
-    tiles = (shape.entries + virtual) / tile
-    dram = shape.entries * (shape.element + 2) + virtual * (INDEX_BYTES + 2 * element) + shape.vector_bytes
-    l2 = gpu.device.sm_count * columns["panel_kib"] * 1024.0 + dram
-    threads = _threads(columns, blocks_per_sm, np.inf, gpu, columns["teams"])
-    tail_s = tiles / (gpu.device.sm_count * columns["teams"]) * 2.4e-6
-    extra_s = (1 + (tile <= shape.longest / panels)) * NEXT_LAUNCH_S + 4e-6
-    return _cost(gpu, dram, l2, threads, extra_s=extra_s, tail_s=tail_s)
+    each, element = columns["entries_per_lane"], max(shape.element, 4)
+    # Rows with an entry in a panel, by random columns, and runs that end with a tile.
+    runs = panels * shape.rows * -np.expm1(-shape.mean / panels)
+    runs = np.minimum(runs, shape.entries) + shape.entries / (gpu.sm.warp_size * each)
+    dram = shape.entries * (shape.element + 2 + 2 / each) + runs * (2 * element + INDEX_BYTES) + shape.vector_bytes
+    dram = dram + INDEX_BYTES * shape.rows
+    l2 = gpu.device.sm_count * columns["panel_kib"] * 1024.0 * (1 + panels / gpu.device.sm_count) + dram
+    threads = _threads(columns, blocks_per_sm, np.inf, gpu)
+    issue_s = shape.entries * RUN_CLK / (_clock_hz(gpu) * gpu.device.sm_count)
+    extra_s = np.full_like(dram, NEXT_LAUNCH_S + PANEL_S)
+    return _cost(gpu, dram, l2, threads, extra_s=extra_s, issue_s=issue_s)
 
 
 def ell_cost(gpu: GpuModel, shape: SparseShape, columns: Columns, blocks_per_sm: NDArray[Any]) -> CostColumns:
@@ -215,8 +242,7 @@ def ell_cost(gpu: GpuModel, shape: SparseShape, columns: Columns, blocks_per_sm:
     l2 = shape.gathered_bytes(gpu) + padded * (shape.element + INDEX_BYTES)
     threads = _threads(columns, blocks_per_sm, blocks, gpu)
     tail_s = np.ceil(max(shape.longest, 1) / columns["unroll"]) * STEP_S
-    in_flight = np.minimum(columns["unroll"] * height / (columns["num_warps"] * gpu.sm.warp_size), 4.0) / 2.0
-    return _cost(gpu, dram, l2, threads * in_flight, tail_s=tail_s)
+    return _cost(gpu, dram, l2, threads, tail_s=tail_s)
 
 
 def library_s(gpu: GpuModel, shape: SparseShape) -> float:
@@ -235,10 +261,10 @@ def build_s(gpu: GpuModel, shape: SparseShape, kernel: str) -> float:
     return passes * bytes_ / dram_bytes_per_s(gpu, DRAM_SHARE) + (2e-3 if passes else 0.0)
 
 
-def copied_bytes(shape: SparseShape, kernel: str, panels: int = 1) -> int:
-    """Bytes of device memory that a kernel's copy of the matrix takes, padding not counted."""
+def copied_bytes(shape: SparseShape, kernel: str) -> int:
+    """Bytes of device memory that a kernel's copy of the matrix takes at most, padding not counted."""
     if kernel == "panels":
-        return shape.entries * (shape.element + 2) + INDEX_BYTES * panels * shape.rows
+        return shape.entries * (shape.element + 2 + INDEX_BYTES) + INDEX_BYTES * shape.rows
     return shape.entries * (shape.element + INDEX_BYTES) if kernel == "ell" else 0
 
 

@@ -22,7 +22,6 @@ class Tiles:
         tiles: (tiles, 4) int32: first row, first entry, end of entries, number of rows that are summed whole.
         segments: (tiles, 4) int32: begin and end of the tail and of the head of long rows in each tile.
         long_rows: (long rows, 4) int32: row, tile of its head, tile of its last tail, 0.
-        firsts: (panels + 1,) int32: first tile of each panel, and the number of tiles.
         most_entries: Most entries of rows that are summed whole in a tile, from a multiple of `VECTOR` on.
         most_rows: Most such rows of a tile.
     """
@@ -30,7 +29,6 @@ class Tiles:
     tiles: Tensor
     segments: Tensor
     long_rows: Tensor
-    firsts: Tensor
     most_entries: int
     most_rows: int
 
@@ -45,33 +43,20 @@ class Tiles:
         return self.long_rows.shape[0]
 
 
-def tiles_of(crow: Tensor, size: int, panel_rows: int | None = None) -> Tiles:
+def tiles_of(crow: Tensor, size: int) -> Tiles:
     """Deal the rows of a matrix to tiles of `size` items; rows of `size` entries or more are shared by tiles.
 
     Args:
         crow: (rows + 1,) offsets of rows.
         size: Items of a tile.
-        panel_rows: Rows of a panel: no tile reaches from one panel into the next.
     """
     crow = crow.long()
     rows = crow.shape[0] - 1
     row = torch.arange(rows + 1, device=crow.device)
     item = crow + row
-    panel_rows = panel_rows or rows
-    if panel_rows < rows:
-        # Every panel begins at a multiple of `size`.
-        starts = item[::panel_rows]
-        filled = ((starts[1:] - starts[:-1] + size - 1) // size * size).cumsum(0)
-        shift = torch.cat([filled.new_zeros(1), filled]) - starts
-        shift = shift.repeat_interleave(panel_rows)[: rows + 1]
-        shift = torch.cat([shift, shift[-1:]])[: rows + 1]
-    else:
-        shift = torch.zeros_like(item)
-    item = item + shift
-    offset = row + shift  # entry j of row i is item j + offset[i]
-    offset[-1] = offset[-2]
-    last_item = crow[-1:] + rows + shift[-2:-1]
-    number = int((last_item + size - 1) // size)
+    # Entry j of row i is item j + i.
+    offset = row
+    number = -(-(int(crow[-1]) + rows) // size)
     tile = torch.arange(number + 1, device=crow.device)
     first = torch.searchsorted(item[:-1].contiguous(), tile * size)
     first[-1] = rows
@@ -102,43 +87,92 @@ def tiles_of(crow: Tensor, size: int, panel_rows: int | None = None) -> Tiles:
     firsts, lasts = item[longs] // size, (crow[longs + 1] - 1 + offset[longs]) // size
     long_rows = torch.stack([longs, firsts, lasts, torch.zeros_like(longs)], 1)
     most = torch.stack([(entry_end - entry // VECTOR * VECTOR).amax(), whole.amax()]).tolist()
-    firsts = torch.cat([item[:-1:panel_rows] // size, torch.full_like(tile[:1], number)])
-    arrays = [each.to(torch.int32).contiguous() for each in (tiles, segments, long_rows, firsts)]
-    return Tiles(arrays[0], arrays[1], arrays[2], arrays[3], int(most[0]), int(most[1]))
+    arrays = [each.to(torch.int32).contiguous() for each in (tiles, segments, long_rows)]
+    return Tiles(arrays[0], arrays[1], arrays[2], int(most[0]), int(most[1]))
 
 
 @dataclass(frozen=True)
 class Panels:
-    """A matrix whose entries are sorted by panel of columns, then by row.
+    """A matrix whose entries are sorted by panel of columns, then by row, and dealt to tiles of one size.
+
+    A run is the entries of a row in a tile. Entries of a tile lie as the lanes of a warp load them (`panels.cu`).
 
     Args:
-        crow: (panels * rows + 1,) int32: offsets of the rows of each panel.
-        columns: (entries,) int16, read as unsigned: columns, counted from the panel's first one on.
-        values: (entries,).
+        columns: (tiles * size,) int16, read as unsigned: columns, counted from the panel's first one on.
+        values: (tiles * size,); 0 in the padding at the end of a panel.
+        flags: (tiles * 32,) int16: which of a lane's entries end a run.
+        places: (tiles,) int32: the first run of each tile.
+        firsts: (panels + 1,) int32: the first tile of each panel, and the number of tiles.
+        crow: (rows + 1,) int32: offsets of rows in `runs`.
+        runs: (runs of rows,) int32: the runs of each row, in order.
         width: Columns of a panel.
-        number: Number of panels.
+        num_runs: Runs of all tiles, with those of the padding.
     """
 
-    crow: Tensor
     columns: Tensor
     values: Tensor
+    flags: Tensor
+    places: Tensor
+    firsts: Tensor
+    crow: Tensor
+    runs: Tensor
     width: int
-    number: int
+    num_runs: int
+
+    @property
+    def num_tiles(self) -> int:
+        """Number of tiles."""
+        return self.places.shape[0]
 
 
-def panels_of(crow: Tensor, columns: Tensor, values: Tensor, num_columns: int, width: int) -> Panels:
+#: Lanes of the warp that has a tile, and bytes that a lane loads at a time.
+LANES, LOAD_BYTES = 32, 16
+
+
+def panels_of(
+    crow: Tensor, columns: Tensor, values: Tensor, num_columns: int, width: int, entries_per_lane: int
+) -> Panels:
     """Sort the entries of a matrix by panel of `width` columns; rows keep their order, and entries of a row theirs."""
-    rows = crow.shape[0] - 1
+    device, rows, size = crow.device, crow.shape[0] - 1, LANES * entries_per_lane
     number = -(-num_columns // width)
     panel = torch.div(columns, width, rounding_mode="floor")
-    row = torch.repeat_interleave(torch.arange(rows, device=crow.device), (crow[1:] - crow[:-1]).long())
-    counts = torch.bincount(panel.long() * rows + row, minlength=number * rows)
-    del row
-    offsets = torch.zeros(number * rows + 1, dtype=torch.int32, device=crow.device)
-    torch.cumsum(counts, 0, out=offsets[1:]) if offsets.dtype == counts.dtype else offsets[1:].copy_(counts.cumsum(0))
     order = torch.sort(panel.to(torch.int16), stable=True).indices
-    local = (columns - panel * width)[order].to(torch.int32).to(torch.int16)
-    return Panels(offsets, local.contiguous(), values[order].contiguous(), width, number)
+    row = torch.repeat_interleave(torch.arange(rows, device=device), (crow[1:] - crow[:-1]).long())[order]
+    panel = panel[order].long()
+    counts = torch.bincount(panel, minlength=number)
+    filled = (counts + size - 1) // size * size
+    starts = torch.cat([filled.new_zeros(1), filled.cumsum(0)])
+    shift = starts[:-1] - (counts.cumsum(0) - counts)
+    place = torch.arange(columns.shape[0], device=device) + shift[panel]
+    total = int(starts[-1])
+    local = torch.zeros(total, dtype=torch.int16, device=device)
+    local[place] = (columns[order] - panel * width).to(torch.int32).to(torch.int16)
+    filled_values = torch.zeros(total, dtype=values.dtype, device=device)
+    filled_values[place] = values[order]
+    owner = torch.full((total + 1,), -1, dtype=torch.int64, device=device)
+    owner[place] = row
+    del order, panel, place, row
+    is_end = owner[1:] != owner[:-1]
+    is_end[size - 1 :: size] = True
+    owner = owner[:-1][is_end]
+    by_tile = is_end.view(-1, LANES, entries_per_lane)
+    bits = 1 << torch.arange(entries_per_lane, device=device)
+    flags = (by_tile * bits).sum(2).to(torch.int32).to(torch.int16).flatten()
+    of_tile = by_tile.sum((1, 2))
+    places = (of_tile.cumsum(0) - of_tile).to(torch.int32)
+    real = (owner >= 0).nonzero()[:, 0]
+    runs = real[torch.sort(owner[real], stable=True).indices].to(torch.int32)
+    lengths = torch.bincount(owner[real], minlength=rows)
+    offsets = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)]).to(torch.int32)
+    local, filled_values = (_as_loaded(each, entries_per_lane) for each in (local, filled_values))
+    firsts = (starts // size).to(torch.int32)
+    return Panels(local, filled_values, flags, places, firsts, offsets, runs, width, owner.shape[0])
+
+
+def _as_loaded(array: Tensor, entries_per_lane: int) -> Tensor:
+    """Entries of tiles in the order in which lanes load 16 bytes at a time."""
+    each = LOAD_BYTES // array.element_size()
+    return array.view(-1, LANES, entries_per_lane // each, each).transpose(1, 2).contiguous().view(-1)
 
 
 @dataclass(frozen=True)

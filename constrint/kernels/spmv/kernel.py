@@ -129,10 +129,15 @@ def spmv_hash(values, hashes, num_values, programs: tl.constexpr, block: tl.cons
         at = first + lane
         is_word = at < num_values
         value = tl.load(values + at, mask=is_word, other=0.0)
-        word = value.to(word_type, bitcast=True).to(tl.int64)
-        mixed = (word ^ (at.to(tl.int64) * 0x2545F4914F6CDD1D)) * 0x369DEA0F31A53F85
-        mixed = (mixed ^ (mixed >> 29)) * 0x106689D45497FDB5
-        total += tl.where(is_word, mixed ^ (mixed >> 32), 0)
+        word = value.to(word_type, bitcast=True).to(tl.uint32)
+        # Two hashes of 32 bits, each one to one in the word for a place.
+        place = at.to(tl.uint32) * 0x9E3779B1
+        one = (word ^ place) * 0x85EBCA6B
+        one = (one ^ (one >> 15)) * 0x297A2D39
+        other = (word + place) * 0x27D4EB2F
+        other = (other ^ (other >> 13)) * 0x165667B1
+        mixed = one.to(tl.int64) + (other.to(tl.int64) << 31)
+        total += tl.where(is_word, mixed, 0)
     tl.store(hashes + tl.program_id(0), tl.sum(total, axis=0))
 
 
@@ -184,5 +189,5 @@ def spmv_stale(
 
 #: Types of sums by the names of dtypes.
 SUMS: dict[str, Any] = {"fp64": tl.float64, "fp32": tl.float32, "bf16": tl.float32, "fp16": tl.float32}
-#: Integers of as many bits as a value, by its bytes.
-WORDS: dict[int, Any] = {8: tl.int64, 4: tl.int32, 2: tl.int16}
+#: Integers of as many bits as a word of values, by its bytes.
+WORDS: dict[int, Any] = {4: tl.int32, 2: tl.int16}

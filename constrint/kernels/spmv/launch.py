@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,17 +15,19 @@ from constrint.errors import UnsupportedError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.launch.cuda.source_spec import CudaLaunch
 from constrint.kernels.launch.plan.scratch import TORCH_SCRATCH, Scratch
-from constrint.kernels.spmv.formats import VECTOR, Ell, Panels, Tiles
-from constrint.kernels.spmv.source import source_of
+from constrint.kernels.spmv.formats import LANES, VECTOR, Ell, Panels, Tiles
+from constrint.kernels.spmv.source import runs_source_of, source_of
 from constrint.select.candidate import CompiledKernel
 
 DTYPE_NAMES = {torch.float64: "fp64", torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
 SUM_DTYPES = {"fp64": torch.float64, "fp32": torch.float32, "bf16": torch.float32, "fp16": torch.float32}
 DTYPES = {name: dtype for dtype, name in DTYPE_NAMES.items()}
-#: Threads of a block of the kernels that add partial sums.
-LONG_THREADS, PANEL_THREADS = 128, 256
+#: Threads of a block of the kernel that adds partial sums of long rows.
+LONG_THREADS = 128
 #: Capacities of shared memory are multiples of this many elements, so that similar matrices share plans.
 CAPACITY_STEP = 256
+#: Entries of a row that a thread loads x for at once, at most.
+MOST_BATCH = 8
 #: Bytes of vectors of entries to which arrays are aligned.
 ALIGNMENT = 16
 
@@ -58,25 +61,21 @@ def capacity(number: int) -> int:
     return -(-max(1, number) // CAPACITY_STEP) * CAPACITY_STEP
 
 
-def shared_bytes(dtype: str, threads: int, tile: int, products: int, offsets: int) -> int:
-    """Bytes of shared memory of the threads that share a tile, as in the source."""
+def staged_bytes(
+    dtype: str, threads: int, tile: int, products: int, offsets: int, stages: int, value_bytes: int
+) -> int:
+    """Bytes of shared memory of a block that copies tiles ahead, as in the source."""
     element = SUM_DTYPES[dtype].itemsize
     lengthy = 2 * tile // 24 + 1
-    fixed = 4 * (lengthy + 1)
-    fixed = -(-fixed // element) * element + threads // 32 * element
-    fixed = -(-fixed // max(4, element)) * max(4, element)
-    return -(-(products * element + fixed + offsets * 4) // 16) * 16
-
-
-def staged_bytes(dtype: str, threads: int, tile: int, products: int, offsets: int, stages: int) -> int:
-    """Bytes of shared memory of a block that copies tiles ahead, as in the source."""
-    stage = products * (4 + DTYPES[dtype].itemsize) + offsets * 4
-    return stages * stage + shared_bytes(dtype, threads, tile, 0, 0)
+    fixed = -(-4 * (lengthy + 1) // element) * element + threads // 32 * element
+    stage = products * (4 + value_bytes) + offsets * 4
+    return -(-(stages * stage + fixed) // 16) * 16
 
 
 def batch_of(mean: float, steps: int) -> int:
-    """Entries of a row that a thread loads x for at once: a power of two that most rows fill."""
-    return next((batch for batch in (2, 4) if mean <= batch), 8 if steps >= 8 else 4)
+    """Entries of a row that a thread loads x for at once: those of most rows, if these are few."""
+    whole = max(2, math.ceil(mean - 0.01))
+    return whole if whole <= min(steps, MOST_BATCH) else min(steps, MOST_BATCH)
 
 
 def _sum(dtype: str, value: float) -> Any:
@@ -89,9 +88,24 @@ def _aligned(*arrays: Tensor) -> int:
 
 
 def merge_launches(
-    gpu: GpuModel, call: SpmvCall, tiles: Tiles, config: Mapping[str, int], scratch: Scratch = TORCH_SCRATCH
+    gpu: GpuModel,
+    call: SpmvCall,
+    tiles: Tiles,
+    config: Mapping[str, int],
+    scratch: Scratch = TORCH_SCRATCH,
+    *,
+    is_unit: bool = False,
 ) -> list[CudaLaunch]:
-    """The launches of the kernel for CSR: one, and one more where tiles share rows."""
+    """The launches of the kernel for CSR: one, and one more where tiles share rows.
+
+    Args:
+        gpu: The hardware model.
+        call: The product; where `is_unit`, its x has the type of sums, and `values` are of y's type and not read.
+        tiles: Its tiles.
+        config: The configuration.
+        scratch: Memory beside the operands.
+        is_unit: Whether all values are 1.
+    """
     dtype, device = DTYPE_NAMES[call.values.dtype], call.values.device
     threads, tile = config["num_warps"] * 32, config["num_warps"] * 32 * config["items"]
     is_long = tiles.num_long > 0
@@ -99,40 +113,49 @@ def merge_launches(
     parts = scratch.empty((2 * tiles.number,), SUM_DTYPES[dtype], device) if is_long else None
     options: dict[str, Any] = {"is_long": is_long, "has_source": call.source is not None}
     options |= {"by_rows": bool(config["by_rows"]), "stages": config["num_stages"], "steps": config["steps"]}
-    options |= {"batch": batch_of(call.values.numel() / max(1, call.y.numel()), config["steps"])}
-    options |= {"resident": config["resident"], "vector": _aligned(call.columns, call.values)}
+    options |= {"batch": batch_of(call.columns.numel() / max(1, call.y.numel()), config["steps"])}
+    options |= {
+        "resident": config["resident"],
+        "vector": _aligned(call.columns, call.columns if is_unit else call.values),
+        "is_unit": is_unit,
+    }
     factors = _sum(dtype, call.alpha), _sum(dtype, call.beta)
-    numbers = [call.values.numel(), tiles.number, products, offsets, 0, call.x.numel()]
-    operands = [call.crow, call.columns, call.values, call.x, call.y, call.source]
+    numbers = [call.columns.numel(), tiles.number, products, offsets]
+    values, value_bytes = (None, 0) if is_unit else (call.values, call.values.element_size())
+    operands = [call.crow, call.columns, values, call.x, call.y, call.source]
     segments = tiles.segments if is_long else None
     main = CudaLaunch(
         gpu=gpu,
         source=source_of(dtype, threads, tile, **options),
-        grid=(min(tiles.number, gpu.device.sm_count * config["resident"]),),
+        # With one stage each block has one tile, and the device deals them.
+        grid=(
+            tiles.number if config["num_stages"] == 1 else min(tiles.number, gpu.device.sm_count * config["resident"]),
+        ),
         block=(threads,),
-        arguments=(*operands, tiles.tiles, segments, None, parts, None, *factors, *map(np.int32, numbers)),
-        smem_bytes=staged_bytes(dtype, threads, tile, products, offsets, config["num_stages"]),
+        arguments=(*operands, tiles.tiles, segments, parts, *factors, *map(np.int32, numbers)),
+        smem_bytes=staged_bytes(dtype, threads, tile, products, offsets, config["num_stages"], value_bytes),
     )
     if not is_long:
         return [main]
-    return [main, _long(gpu, dtype, tiles, parts, call, None, options)]
+    return [main, _long(gpu, dtype, tiles, parts, call)]
 
 
-def _long(
-    gpu: GpuModel, dtype: str, tiles: Tiles, parts: Any, call: SpmvCall, sums: Tensor | None, options: dict[str, Any]
-) -> CudaLaunch:
+def _long(gpu: GpuModel, dtype: str, tiles: Tiles, parts: Any, call: SpmvCall) -> CudaLaunch:
     """The launch that adds the parts of rows that tiles share."""
-    kept = {name: options[name] for name in ("has_source", "is_panels") if name in options}
     return CudaLaunch(
         gpu=gpu,
-        source=source_of(dtype, 256, 2048, function="spmv_long", is_long=True, **kept),
+        source=source_of(dtype, 256, 2048, function="spmv_long", is_long=True, has_source=call.source is not None),
         grid=(tiles.num_long,),
         block=(LONG_THREADS,),
         arguments=(
-            *(tiles.long_rows, parts, call.y, call.source, sums),
+            *(tiles.long_rows, parts, call.y, call.source),
             *(_sum(dtype, call.alpha), _sum(dtype, call.beta)),
         ),
     )
+
+
+#: The configuration of the kernel that adds runs to rows.
+OF_RUNS = {"num_warps": 8, "items": 8, "resident": 4, "num_stages": 1, "by_rows": 1, "steps": 8}
 
 
 def panel_launches(
@@ -143,38 +166,29 @@ def panel_launches(
     config: Mapping[str, int],
     scratch: Scratch = TORCH_SCRATCH,
 ) -> list[CudaLaunch]:
-    """The launches of the kernel for panels of columns: the panels, rows that tiles share, the sum of the panels."""
-    dtype, device = DTYPE_NAMES[call.values.dtype], call.values.device
-    threads, tile, teams = config["num_warps"] * 32, config["num_warps"] * 32 * config["items"], config["teams"]
-    rows, is_long = call.y.numel(), tiles.num_long > 0
-    products, offsets = capacity(tiles.most_entries), capacity(tiles.most_rows + 1)
-    parts = scratch.empty((2 * tiles.number,), SUM_DTYPES[dtype], device) if is_long else None
-    sums = scratch.empty((panels.number * rows,), SUM_DTYPES[dtype], device)
-    options: dict[str, Any] = {"is_long": is_long, "is_panels": True, "teams": teams}
-    factors = _sum(dtype, call.alpha), _sum(dtype, call.beta)
-    numbers = [panels.values.numel(), tiles.number, products, offsets, panels.width, call.x.numel()]
-    panel_bytes = -(-panels.width * call.x.element_size() // 16) * 16
-    main = CudaLaunch(
+    """The launches of the kernel for panels of columns: sums of runs, then those of rows, by tiles of `panels.crow`."""
+    dtype, warps = DTYPE_NAMES[call.values.dtype], config["num_warps"]
+    sums = scratch.empty((panels.num_runs,), SUM_DTYPES[dtype], call.values.device)
+    numbers = panels.num_tiles, panels.width, call.x.numel()
+    runs = CudaLaunch(
         gpu=gpu,
-        source=source_of(dtype, threads, tile, **options),
-        grid=(min(gpu.device.sm_count, tiles.number),),
-        block=(threads * teams,),
+        source=runs_source_of(dtype, warps, config["entries_per_lane"]),
+        grid=(min(gpu.device.sm_count, panels.num_tiles),),
+        block=(LANES * warps,),
         arguments=(
-            *(panels.crow, panels.columns, panels.values, call.x, None, None),
-            *(tiles.tiles, tiles.segments if is_long else None, tiles.firsts, parts, sums, *factors),
+            *(panels.columns, panels.values, panels.flags, panels.places, panels.firsts, call.x, sums),
             *map(np.int32, numbers),
         ),
-        smem_bytes=panel_bytes + teams * shared_bytes(dtype, threads, tile, products, offsets),
+        smem_bytes=runs_bytes(dtype, panels.width, warps, config["entries_per_lane"]),
     )
-    ends: dict[str, Any] = {"has_source": call.source is not None, "is_panels": True}
-    last = CudaLaunch(
-        gpu=gpu,
-        source=source_of(dtype, 256, 2048, function="spmv_panels", **ends),
-        grid=(-(-rows // PANEL_THREADS),),
-        block=(PANEL_THREADS,),
-        arguments=(sums, call.y, call.source, *factors, np.int32(rows), np.int32(panels.number)),
-    )
-    return [main, *([_long(gpu, dtype, tiles, parts, call, sums, ends)] if is_long else []), last]
+    rows = SpmvCall(panels.crow, panels.runs, call.values, sums, call.y, call.source, call.alpha, call.beta)
+    return [runs, *merge_launches(gpu, rows, tiles, OF_RUNS, scratch, is_unit=True)]
+
+
+def runs_bytes(dtype: str, width: int, num_warps: int, entries_per_lane: int) -> int:
+    """Bytes of shared memory of a block that adds runs: x of a panel, and the runs of each warp's tile."""
+    panel = -(-width * DTYPES[dtype].itemsize // 16) * 16
+    return panel + num_warps * LANES * entries_per_lane * SUM_DTYPES[dtype].itemsize
 
 
 def vector_launch(call: SpmvCall, config: Mapping[str, int], x: Tensor | None = None, y: Tensor | None = None) -> Any:
@@ -222,8 +236,9 @@ def hash_launch(values: Tensor, hashes: Tensor) -> Any:
     from constrint.kernels.launch.triton import TritonLaunch
     from constrint.kernels.spmv.kernel import WORDS, spmv_hash
 
-    arguments: dict[str, Any] = {"values": values, "hashes": hashes, "num_values": values.numel()}
-    arguments |= {"programs": HASH_PROGRAMS, "block": HASH_BLOCK, "word_type": WORDS[values.element_size()]}
+    words = values.view(torch.int32) if values.element_size() == 8 else values
+    arguments: dict[str, Any] = {"values": words, "hashes": hashes, "num_values": words.numel()}
+    arguments |= {"programs": HASH_PROGRAMS, "block": HASH_BLOCK, "word_type": WORDS[words.element_size()]}
     return TritonLaunch(spmv_hash, (HASH_PROGRAMS,), arguments, {"num_warps": HASH_WARPS})
 
 

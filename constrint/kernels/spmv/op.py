@@ -65,7 +65,11 @@ def spmv(
         arrays = matrix.crow_indices(), matrix.col_indices(), matrix.values()
         traced: Tensor = torch.ops.constrint.spmv(*arrays, x, y, matrix.shape[1], float(alpha), float(beta))
         return traced
-    if torch.is_grad_enabled() and any(isinstance(each, Tensor) and each.requires_grad for each in (matrix, x, y)):
+    if torch.is_grad_enabled() and (
+        getattr(matrix, "requires_grad", False)
+        or getattr(x, "requires_grad", False)
+        or getattr(y, "requires_grad", False)
+    ):
         check_operands(matrix, x, y)
         options = (float(alpha), float(beta), kernel, config, reuse, frozen, check)
         out: Tensor = _Spmv.apply(matrix, x, y, options)  # type: ignore[no-untyped-call]

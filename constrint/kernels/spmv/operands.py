@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from constrint.hwmodels import GpuModel
-from constrint.kernels.spmv.cost import SparseShape
+from constrint.kernels.spmv.cost import SparseShape, most_of_tile
 from constrint.kernels.spmv.formats import Ell, Panels, Tiles, ell_of, panels_of, tiles_of
 from constrint.kernels.spmv.launch import (
+    OF_RUNS,
     SpmvCall,
     ell_launch,
     library_launch,
@@ -89,34 +90,39 @@ def launches_of(
             call.crow, call.columns, call.values, height, window
         )  # fmt: skip
         return [ell_launch(call, ell, config)]
-    size = 32 * config["num_warps"] * config["items"]
     if kernel == "merge":
+        size = 32 * config["num_warps"] * config["items"]
         tiles = _tiles_on_meta(call, workload, size) if is_meta else tiles_of(call.crow, size)
         return merge_launches(gpu, call, tiles, config)
-    width = config["panel_kib"] * 1024 // call.x.element_size()
-    rows, columns = call.y.shape[0], call.x.shape[0]
+    width, each = config["panel_kib"] * 1024 // call.x.element_size(), config["entries_per_lane"]
+    size = 32 * OF_RUNS["num_warps"] * OF_RUNS["items"]
     if is_meta:
-        number = -(-columns // width)
-        crow = call.crow.new_empty(number * rows + 1)
-        panels = Panels(crow, call.columns.new_empty(call.columns.shape, dtype=torch.int16), call.values, width, number)
-        tiles = _tiles_on_meta(call, workload, size, number)
+        panels, tiles = _panels_on_meta(call, width, each), _tiles_on_meta(call, workload, size)
     else:
-        panels = panels_of(call.crow, call.columns, call.values, columns, width)
-        tiles = tiles_of(panels.crow, size, rows)
+        panels = panels_of(call.crow, call.columns, call.values, call.x.shape[0], width, each)
+        tiles = tiles_of(panels.crow, size)
     return panel_launches(gpu, call, panels, tiles, config)
 
 
-def _tiles_on_meta(call: SpmvCall, workload: Workload, size: int, panels: int = 1) -> Tiles:
+def _tiles_on_meta(call: SpmvCall, workload: Workload, size: int) -> Tiles:
     """Tiles of rows of the mean length, without data."""
     shape = SparseShape.of(workload)
-    number = -(-(shape.entries + panels * shape.rows) // size)
-    longest = -(-shape.longest // panels)
-    most_rows = min(panels * shape.rows, int(size / (1 + shape.mean / panels)) + 1)
-    tiles = call.crow.new_empty((number, 4))
-    long_rows = call.crow.new_empty((1 if longest >= size else 0, 4))
-    firsts = call.crow.new_empty(panels + 1)
-    most_entries = min(shape.entries, size + min(longest, size))
-    return Tiles(tiles, tiles, long_rows, firsts, most_entries=most_entries, most_rows=most_rows)
+    tiles = call.crow.new_empty((-(-(shape.entries + shape.rows) // size), 4))
+    filled, most_rows = most_of_tile(size, shape.mean, shape.spread)
+    long_rows = call.crow.new_empty((1 if shape.longest >= size else 0, 4))
+    most_entries = filled + min(shape.longest, size)
+    return Tiles(tiles, tiles, long_rows, most_entries=most_entries, most_rows=most_rows)
+
+
+def _panels_on_meta(call: SpmvCall, width: int, each: int) -> Panels:
+    """Panels whose entries are all runs, without data."""
+    tiles, number = -(-call.values.shape[0] // (32 * each)), -(-call.x.shape[0] // width)
+    entries = 32 * each * tiles
+    short, word = (call.crow.new_empty(entries, dtype=dtype) for dtype in (torch.int16, torch.int32))
+    values = call.values.new_empty(entries)
+    flags, places = short[: 32 * tiles], word[:tiles]
+    firsts = call.crow.new_empty(number + 1)
+    return Panels(short, values, flags, places, firsts, call.crow, word, width, entries)
 
 
 def _ell_on_meta(call: SpmvCall, height: int, window: int) -> Ell:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import torch
@@ -18,6 +20,7 @@ from constrint.kernels.launch.plan.table import IS_NEW, PlanTable
 from constrint.kernels.spmv.formats import Ell, Panels, Tiles
 from constrint.kernels.spmv.launch import (
     HASH_PROGRAMS,
+    OF_RUNS,
     SpmvCall,
     capacity,
     ell_launch,
@@ -65,10 +68,10 @@ def arrays_of(known: Known, kernel: str, config: Config, *, is_checked: bool) ->
     guard = known.copy("guard", lambda: _guard(known)) if is_checked else (None, None)
     if kernel == "panels":
         width = config["panel_kib"] * 1024 // known.values.element_size()
-        panels, tiles = known.panels(width, _tile(config))
+        panels, tiles = known.panels(width, config["entries_per_lane"], _tile(OF_RUNS))
         tensors, numbers = _of_tiles(tiles)
-        made = (panels.crow, panels.columns, panels.values)
-        return Arrays((*own, *tensors, *made, *guard), (*numbers, panels.width, panels.number))
+        made = (panels.columns, panels.values, panels.flags, panels.places, panels.firsts, panels.crow, panels.runs)
+        return Arrays((*own, *tensors, *made, *guard), (*numbers, panels.width, panels.num_runs))
     ell = known.ell(config["slice_height"], config["window"])
     row_of = ell.row_of if ell.row_of.numel() else None
     return Arrays((*own, ell.slices, ell.columns, ell.values, row_of, *guard))
@@ -80,7 +83,7 @@ def _tile(config: Config) -> int:
 
 def _of_tiles(tiles: Tiles) -> tuple[tuple[Tensor | None, ...], tuple[int, int]]:
     is_long = tiles.num_long > 0
-    tensors = (tiles.tiles, tiles.segments if is_long else None, tiles.long_rows if is_long else None, tiles.firsts)
+    tensors = (tiles.tiles, tiles.segments if is_long else None, tiles.long_rows if is_long else None)
     return tensors, (capacity(tiles.most_entries), capacity(tiles.most_rows + 1))
 
 
@@ -92,14 +95,11 @@ def _guard(known: Known) -> tuple[Tensor, Tensor]:
 
 
 def _tiles_from(tensors: Sequence[Tensor | None], numbers: Sequence[int]) -> Tiles:
-    tiles, segments, long_rows, firsts = tensors
+    tiles, segments, long_rows = tensors
     assert tiles is not None
-    assert firsts is not None
     none = tiles[:0]
-    most = {"most_entries": numbers[0], "most_rows": numbers[1] - 1}
-    return Tiles(
-        tiles, none if segments is None else segments, none if long_rows is None else long_rows, firsts, **most
-    )
+    segments, long_rows = (none if each is None else each for each in (segments, long_rows))
+    return Tiles(tiles, segments, long_rows, most_entries=numbers[0], most_rows=numbers[1] - 1)
 
 
 def launches_for(
@@ -128,16 +128,13 @@ def launches_for(
         return [ell_launch(call, ell, config), *_guarded(call, guard, scratch)]
     if gpu is None:
         raise UnsupportedError(f"spmv.{kernel}: there is no hardware model of the device.")
-    tiles = _tiles_from(rest[:4], made.numbers)
+    tiles = _tiles_from(rest[:3], made.numbers)
     if kernel == "merge":
         return list(merge_launches(gpu, call, tiles, config, scratch))
-    crow, columns, values, *guard = rest[4:]
-    assert crow is not None
-    assert columns is not None
-    assert values is not None
-    panels = Panels(crow, columns, values, *made.numbers[2:])
+    columns, values, flags, places, firsts, crow, runs = (each for each in rest[3:10] if each is not None)
+    panels = Panels(columns, values, flags, places, firsts, crow, runs, *made.numbers[2:])
     launches: list[Any] = list(panel_launches(gpu, call, panels, tiles, config, scratch))
-    return [*launches, *_guarded(call, guard, scratch)]
+    return [*launches, *_guarded(call, rest[10:], scratch)]
 
 
 def _guarded(call: SpmvCall, guard: Sequence[Tensor | None], scratch: Scratch) -> list[Any]:
@@ -176,6 +173,31 @@ def planned(known: Known, kernel: str, config: Config, *, is_checked: bool = Tru
         return y
 
     return run
+
+
+def compile_side_by_side(
+    known: Known, candidates: Sequence[tuple[str, Config]], x: Tensor, source: Tensor | None
+) -> None:
+    """Compile the kernels of several candidates, different functions in parallel.
+
+    A kernel that does not compile is met again when it is to run.
+    """
+    gpu = machine_of(x.device)[0]
+    y = torch.empty((known.shape[0], *x.shape[1:]), dtype=x.dtype, device=x.device)
+    by_function: dict[Any, list[Any]] = {}
+    for kernel, config in candidates:
+        made = arrays_of(known, kernel, config, is_checked=False)
+        call = _call(made, x, y, source, 1.0, 0.0 if source is None else 1.0)
+        for launch in launches_for(gpu, kernel, config, call, made):
+            by_function.setdefault(getattr(launch, "function", None) or id(launch), []).append(launch)
+
+    def compile_each(launches: Sequence[Any]) -> None:
+        for launch in launches:
+            with suppress(Exception):
+                launch.warm_up()
+
+    with ThreadPoolExecutor(max(1, len(by_function))) as threads:
+        list(threads.map(compile_each, by_function.values()))
 
 
 def _call(made: Arrays, x: Tensor, y: Tensor, source: Tensor | None, alpha: float, beta: float) -> SpmvCall:

@@ -9,7 +9,8 @@ more for trials. Needs torch.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+import math
+from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
@@ -24,7 +25,7 @@ from constrint.kernels.gemm.first_call import has_nvrtc, machine_of
 from constrint.kernels.launch.plan.trial import CallTrial, rounds_of, trials_are_on
 from constrint.kernels.spmv.cost import SparseShape, build_s, copied_bytes, hash_s
 from constrint.kernels.spmv.launch import library_product
-from constrint.kernels.spmv.planned import Run, label, planned
+from constrint.kernels.spmv.planned import Run, compile_side_by_side, label, planned
 from constrint.kernels.spmv.spec import MOST_WIDTH
 from constrint.kernels.spmv.structure import Known
 from constrint.select.candidate import Config
@@ -39,6 +40,10 @@ ANYWHERE: dict[str, Config] = {
     "vector": {"threads_per_row": 8, "rows_per_block": 64, "num_warps": 4},
     "ell": {"slice_height": 128, "window": 4096, "unroll": 4, "num_warps": 4},
 }
+#: A candidate is tried where its predicted time is at most this multiple of the least one.
+TRIED_REACH = 2.5
+#: Mean length of rows up to which a thread adds whole rows.
+MOST_SERIAL = 12.0
 #: A copy has to save this share of a product's time, by prediction, to be made.
 LEAST_GAIN = 0.1
 #: Bytes that making a copy takes beside it, as a multiple of the copy's, and the share of free memory for both.
@@ -49,7 +54,7 @@ LOOK_EVERY = 16
 CAPACITY = 4096
 
 
-class Candidate(NamedTuple):
+class PricedKernel(NamedTuple):
     """A kernel that may run products.
 
     Args:
@@ -63,7 +68,7 @@ class Candidate(NamedTuple):
 
 
 #: The fastest candidate by device, workload and kind of call.
-_SETTLED: dict[Hashable, Candidate] = {}
+_SETTLED: dict[Hashable, PricedKernel] = {}
 
 
 class Products:
@@ -85,7 +90,7 @@ class Products:
     ) -> None:  # fmt: skip
         self.known, self.matrix = known, matrix
         self.width, self.has_source, self.reuse, self.is_frozen = width, has_source, reuse, is_frozen
-        self.best = self.running = Candidate(LIBRARY, {}, float("inf"))
+        self.best = self.running = PricedKernel(LIBRARY, {}, float("inf"))
         self.library: Run = partial(_library, matrix)
         self.current: Run = self._first
         self.left = 0
@@ -110,7 +115,7 @@ class Products:
         """Run torch's product; from the second one on, or where many are expected, choose a kernel."""
         if (self.known.calls <= 1 and not self.reuse) or self.width > MOST_WIDTH or _is_captured():
             return self.library(x, source, alpha, beta)
-        self._choose()
+        self._choose(x, source)
         return self.current(x, source, alpha, beta)
 
     def _named(self, kernel: str, config: Config | None) -> Run:
@@ -126,27 +131,30 @@ class Products:
         chosen = self.running = self._candidate(kernel, config)
         return planned(self.known, kernel, chosen.config, is_checked=not self.is_frozen)
 
-    def _candidate(self, kernel: str, config: Config | None = None) -> Candidate:
-        """The best configuration of a kernel by prediction, with its time.
+    def _candidate(
+        self, kernel: str, config: Config | None = None, fixed: Mapping[str, int] | None = None
+    ) -> PricedKernel:
+        """The best configuration of a kernel by prediction, with its time; some parameters may be fixed.
 
         Raises:
             ConstrintError: When there is none, or the named one is not valid.
         """
         gpu = machine_of(self.known.values.device)[0]
         if gpu is None:
-            return Candidate(kernel, config or ANYWHERE[kernel], 0.0)
+            return PricedKernel(kernel, config or ANYWHERE[kernel], 0.0)
         workload = self.known.read().workload(self.known.dtype, max(1, self.width))
-        decision = decide(Request("spmv", workload, gpu, kernel=kernel, config=config))
-        return Candidate(kernel, decision.config, decision.seconds)
+        decision = decide(Request("spmv", workload, gpu, kernel=kernel, config=config, fixed=fixed or {}))
+        return PricedKernel(kernel, decision.config, decision.seconds)
 
-    def _choose(self) -> None:
-        """Settle on what an earlier trial found, or begin one."""
+    def _choose(self, x: Tensor, source: Tensor | None) -> None:
+        """Settle on what an earlier trial found, or begin one on these operands."""
         settled = _SETTLED.get(self._key()) if trials_are_on() else None
         if settled is not None:
             self._settle(settled)
             return
-        candidates = [each for each in map(self._offer, OWN) if each is not None]
-        candidates.sort(key=lambda each: each.seconds)
+        offers = [self._offer(kernel, fixed) for kernel in OWN for fixed in self._tried(kernel)]
+        candidates = sorted((each for each in offers if each is not None), key=lambda each: each.seconds)
+        candidates = [each for each in candidates if each.seconds <= TRIED_REACH * candidates[0].seconds]
         if not candidates:
             self.current = self.library
             return
@@ -155,18 +163,37 @@ class Products:
             candidates += [library] if library is not None else []
             self._settle(min(candidates, key=lambda each: each.seconds))
             return
-        candidates.append(library or Candidate(LIBRARY, {}, candidates[0].seconds))
+        compile_side_by_side(self.known, [(each.kernel, each.config) for each in candidates], x, source)
+        candidates.append(library or PricedKernel(LIBRARY, {}, candidates[0].seconds))
         self.current = self._trial(candidates, len(candidates) - 1)
 
-    def _offer(self, kernel: str) -> Candidate | None:
+    def _tried(self, kernel: str) -> list[Mapping[str, int]]:
+        """Values of parameters that a trial decides, since the models do not tell them apart."""
+        structure = self.known.read()
+        mean = structure.entries / structure.shape[0]
+        if kernel == "merge":
+            return [{"by_rows": 1, "num_stages": 1}, {"by_rows": 0, "num_stages": 1}, {"by_rows": 1, "num_stages": 2}]
+        if self.width:
+            return [{}]
+        # One thread for each short row; else few threads with an entry or two at a time, or many at once.
+        narrow, wide = (min(32, max(2, 1 << round(math.log2(max(2.0, mean / by))))) for by in (5.0, 1.5))
+        tried: list[Mapping[str, int]] = []
+        if mean <= MOST_SERIAL:
+            tried.append({"threads_per_row": 1, "rows_per_block": 64, "num_warps": 2})
+        tried.append({"threads_per_row": narrow, "rows_per_block": 256 // narrow, "num_warps": 4})
+        if wide != narrow:
+            tried.append({"threads_per_row": wide, "rows_per_block": 512 // wide, "num_warps": 4})
+        return tried
+
+    def _offer(self, kernel: str, fixed: Mapping[str, int] | None = None) -> PricedKernel | None:
         """The candidate of a kernel; None where it does not compute the product, or nothing of it fits."""
         if _why_not(kernel, self.known, self.width):
             return None
         with suppress(ConstrintError):
-            return self._candidate(kernel)
+            return self._candidate(kernel, fixed=fixed)
         return None
 
-    def _trial(self, candidates: Sequence[Candidate], standard: int) -> Any:
+    def _trial(self, candidates: Sequence[PricedKernel], standard: int) -> Any:
         """A trial of candidates in turn, of which one is what would run anyway."""
         runs = [self._run_of(each) for each in candidates]
 
@@ -175,12 +202,12 @@ class Products:
 
         return CallTrial(runs, rounds_of([each.seconds for each in candidates]), settle, standards=[standard])
 
-    def _run_of(self, candidate: Candidate) -> Run:
+    def _run_of(self, candidate: PricedKernel) -> Run:
         if candidate.kernel == LIBRARY:
             return self.library
         return planned(self.known, candidate.kernel, candidate.config)
 
-    def _settle(self, best: Candidate, run: Run | None = None) -> None:
+    def _settle(self, best: PricedKernel, run: Run | None = None) -> None:
         """Run the best candidate from now on; count products until a copy pays."""
         if len(_SETTLED) >= CAPACITY:
             _SETTLED.clear()
@@ -193,7 +220,7 @@ class Products:
             plain = self.current
             self.current = lambda *call: self._counted(plain, copy, *call)
 
-    def _copy(self) -> Candidate | None:
+    def _copy(self) -> PricedKernel | None:
         """The copying kernel that is predicted to save most, if that is enough; states after how many products."""
         shape, device = SparseShape.of(self._workload()), self.known.values.device
         gpu = machine_of(device)[0]
@@ -211,7 +238,7 @@ class Products:
         return copy
 
     def _counted(
-        self, plain: Run, copy: Candidate, x: Tensor, source: Tensor | None, alpha: float, beta: float
+        self, plain: Run, copy: PricedKernel, x: Tensor, source: Tensor | None, alpha: float, beta: float
     ) -> Tensor:
         """Run a product without a copy; when enough have run, make the copy and try it."""
         self.left -= 1
@@ -219,13 +246,13 @@ class Products:
             return plain(x, source, alpha, beta)
         self.current = plain
         needed = BUILD_MEMORY * copied_bytes(SparseShape.of(self._workload()), copy.kernel)
-        free = torch.cuda.mem_get_info(x.device)[0] if x.is_cuda else 0
+        free = torch.cuda.mem_get_info(x.device)[0]
         if needed <= MEMORY_SHARE * free:
             with suppress(torch.cuda.OutOfMemoryError, ConstrintError):
                 self.current = self._trial_of_copy(plain, copy)
         return self.current(x, source, alpha, beta)
 
-    def _trial_of_copy(self, plain: Run, copy: Candidate) -> Any:
+    def _trial_of_copy(self, plain: Run, copy: PricedKernel) -> Any:
         runs = [plain, self._watched(copy)]
 
         def settle(_: Any, seconds: Sequence[float], best: int) -> None:
@@ -235,7 +262,7 @@ class Products:
 
         return CallTrial(runs, rounds_of([self.best.seconds, copy.seconds]), settle, standards=[0])
 
-    def _watched(self, copy: Candidate) -> Run:
+    def _watched(self, copy: PricedKernel) -> Run:
         """Products by a copy; every few products the host looks whether values were found to have changed."""
         run = planned(self.known, copy.kernel, copy.config, is_checked=not self.is_frozen)
         if self.is_frozen:

@@ -11,7 +11,7 @@ FOLDER = Path(__file__).with_name("source")
 #: The order is that of VALUE in the source.
 DTYPES = ("fp64", "fp32", "bf16", "fp16")
 #: Functions of the source by their KERNEL.
-FUNCTIONS = ("spmv", "spmv_long", "spmv_panels")
+FUNCTIONS = ("spmv", "spmv_long")
 
 
 @lru_cache(maxsize=1024)
@@ -22,12 +22,10 @@ def source_of(
     *,
     function: str = "spmv",
     resident: int = 1,
-    unroll: int = 2,
     vector: int = 4,
-    teams: int = 1,
     is_long: bool = False,
     has_source: bool = False,
-    is_panels: bool = False,
+    is_unit: bool = False,
     by_rows: bool = False,
     stages: int = 2,
     batch: int = 8,
@@ -41,24 +39,30 @@ def source_of(
         tile: Items of a tile.
         function: One of `FUNCTIONS`.
         resident: Blocks that an SM is to hold.
-        unroll: Vectors of entries that a thread loads before it multiplies.
         vector: Entries of a vector; 1 where arrays are not aligned to vectors.
-        teams: Groups of `threads` threads in a block, each with tiles of its own.
         is_long: Whether rows are shared by tiles.
         has_source: Whether beta * source is added.
-        is_panels: Whether entries are sorted by panel of columns.
+        is_unit: Whether all values are 1, and x has the type of sums.
         by_rows: Whether x is read as rows need it; else products are made in the order of the entries.
         stages: Tiles in shared memory.
         batch: Entries of a row that a thread loads x for before it adds them.
         steps: Entries of a row for each thread of its group, about.
     """
     macros = {"KERNEL": FUNCTIONS.index(function), "VALUE": DTYPES.index(dtype), "THREADS": threads, "TILE": tile}
-    macros |= {"RESIDENT": resident, "UNROLL": unroll, "VECTOR": vector, "TEAMS": teams, "LONG": int(is_long)}
-    macros |= {"HAS_SOURCE": int(has_source), "PANELS": int(is_panels), "BY_ROWS": int(by_rows)}
+    macros |= {"RESIDENT": resident, "VECTOR": vector, "LONG": int(is_long)}
+    macros |= {"HAS_SOURCE": int(has_source), "UNIT": int(is_unit), "BY_ROWS": int(by_rows)}
     macros |= {"STAGES": stages, "BATCH": batch, "STEPS": steps}
-    return CudaSource(_text(), function, macros, ("-std=c++17",), (FOLDER,), "spmv.cu", is_settled=True)
+    return CudaSource(_text("kernel.cu"), function, macros, ("-std=c++17",), (FOLDER,), "spmv.cu", is_settled=True)
 
 
-@lru_cache(maxsize=1)
-def _text() -> str:
-    return (FOLDER / "kernel.cu").read_text(encoding="utf-8")
+@lru_cache(maxsize=256)
+def runs_source_of(dtype: str, num_warps: int, entries_per_lane: int) -> CudaSource:
+    """The source of the kernel that adds runs of entries of panels."""
+    macros = {"VALUE": DTYPES.index(dtype), "WARPS": num_warps, "EACH": entries_per_lane}
+    text = _text("panels.cu")
+    return CudaSource(text, "spmv_runs", macros, ("-std=c++17",), (FOLDER,), "spmv_runs.cu", is_settled=True)
+
+
+@lru_cache(maxsize=2)
+def _text(name: str) -> str:
+    return (FOLDER / name).read_text(encoding="utf-8")

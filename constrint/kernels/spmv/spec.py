@@ -23,12 +23,13 @@ from constrint.kernels.spmv.cost import (
     ell_cost,
     library_s,
     merge_cost,
+    most_of_tile,
     panel_cost,
     vector_cost,
 )
 from constrint.model import Problem, const, minimum
 from constrint.model.constraint import CERTAIN, REDUNDANT
-from constrint.select.candidate import Config
+from constrint.select.candidate import CompiledKernel, Config
 from constrint.select.cost import PARTS, CostColumns, cost_assumptions
 from constrint.select.limits import BlockUse
 from constrint.select.spec import Columns, KernelSpec, Launch, Param, Rule, Vars
@@ -52,8 +53,6 @@ OPTIONS = (
 MOST_LOCAL = 1 << 16
 #: Bytes of shared memory of a block beside tiles, and the step of the numbers of entries and offsets that it holds.
 FIXED_BYTES, CAPACITY_STEP = 2048, 256
-#: Spread of lengths, as a share of the mean, below which all tiles have about as many rows.
-EVEN = 0.2
 #: Registers of a thread of the kernels in CUDA C++ below which they spill, by bytes of a value.
 LEAST_REGISTERS = {8: 48, 4: 40, 2: 32}
 #: (rows, columns, entries, longest, spread, scattered) of workloads that are tuned by default: the 5-point Laplacian
@@ -226,7 +225,7 @@ class EllSpec(TritonSpmvSpec):
         power = "Triton's tensors have powers of two"
         yield Param("slice_height", (128, 64, 256, 32, 512), "rows of a slice, which is a block's", power, "h")
         yield Param("window", (0, 4096, 32768), "rows that are sorted by length (sigma); 0: none", power, "sigma")
-        yield Param("unroll", (4, 2, 1, 8), "entries of each row that are loaded at a time", power, "u")
+        yield Param("unroll", (1, 2, 4, 8), "entries of each row that are loaded at a time", power, "u")
         yield Param("num_warps", (4, 2, 8, 1), "warps of a block", power, "w")
 
     def rules(self, gpu: GpuModel, workload: Workload, v: Vars) -> Iterator[Rule]:
@@ -279,21 +278,11 @@ class CudaSpmvSpec(SpmvSpec):
         most = workload.sizes["nnz"] + workload.sizes["rows"]
         return "" if most < 1 << 31 else "it counts entries and rows in 32 bits"
 
-    def tile_bytes(self, workload: Workload, v: Vars, longest: int, mean: float) -> Any:
-        """Bytes of shared memory of the threads that share a tile: products, offsets of rows, and the rest."""
-        element = max(4, ELEMENT_BYTES[workload.dtype])
-        tile = v["num_warps"] * 32 * v["items"]
-        # Entries of a tile are at most those of all its items and of its last row.
-        products = tile + minimum(const(longest), tile) + 256
-        share = max(1, int(1 + mean / 2))
-        return element * products + 4 * (tile // share + 256) + FIXED_BYTES
-
-    def tile_params(self) -> Iterable[Param]:
-        """Threads that share a tile, and items of each."""
-        power = "a power of two of warps"
-        items = "vectors of four entries for each thread"
-        yield Param("num_warps", (8, 4, 16, 2), "warps that share a tile", power, "w")
-        yield Param("items", (8, 16, 4, 12), "entries and rows of a thread's share of a tile", items, "i")
+    def compile(self, gpu: GpuModel, workload: Workload, config: Config) -> CompiledKernel:
+        """Compile the first launch, whose resources are stated; others add partial sums."""
+        inputs = self.inputs(gpu, workload)
+        first, *_ = self.launches(gpu, workload, config, inputs, self.outputs(gpu, workload, inputs))
+        return first.compile(gpu)
 
 
 #: First compute capability with `cp.async`.
@@ -318,10 +307,13 @@ class MergeSpec(CudaSpmvSpec):
 
     def params(self, gpu: GpuModel, workload: Workload) -> Iterable[Param]:
         """The tile, and the blocks that the compiler leaves registers for."""
-        yield from self.tile_params()
+        power = "a power of two of warps"
+        items = "rows of a tile are to fill its threads, whatever their length"
+        yield Param("num_warps", (8, 4, 16, 2), "warps that share a tile", power, "w")
+        yield Param("items", (8, 6, 4, 12, 16, 5, 7, 10), "entries and rows of a thread's share of a tile", items, "i")
+        yield Param("num_stages", (1, 2, 3), "tiles in shared memory", "one is at work, others are copied", "st")
         blocks = "what resides on an SM is told to the compiler, which leaves threads so many registers"
         yield Param("resident", (4, 5, 6, 3, 2, 8, 10, 12, 16), "blocks that an SM is to hold", blocks, "res")
-        yield Param("num_stages", (2, 3), "tiles in shared memory", "one is at work, others are copied", "st")
         both = "rows take x as they need it, or products are made in the order of entries"
         yield Param("by_rows", (1, 0), "1: threads read x by rows", both, "rows")
         yield Param(
@@ -346,9 +338,10 @@ class MergeSpec(CudaSpmvSpec):
     def _smem(self, workload: Workload, v: Vars) -> Any:
         shape = SparseShape.of(workload)
         tile = v["num_warps"] * 32 * v["items"]
-        entries = tile + minimum(const(shape.longest), tile) + 2 * CAPACITY_STEP
-        offsets = tile // max(1, int(1 + shape.mean * (0.9 if shape.spread < EVEN else 0.5))) + CAPACITY_STEP
-        return v["num_stages"] * (entries * (4 + shape.element) + 4 * offsets) + FIXED_BYTES
+        # Entries of a tile are at most those of all its items and of its last row.
+        entries, offsets = most_of_tile(tile, shape.mean, shape.spread)
+        entries = entries + minimum(const(shape.longest), tile) + CAPACITY_STEP
+        return v["num_stages"] * (entries * (4 + shape.element) + 4 * (offsets + CAPACITY_STEP)) + FIXED_BYTES
 
     def use(self, gpu: GpuModel, workload: Workload, v: Vars) -> BlockUse:
         """Registers by the blocks that are to reside, shared memory by the tile."""
@@ -362,42 +355,40 @@ class MergeSpec(CudaSpmvSpec):
 
 
 class PanelSpec(CudaSpmvSpec):
-    """Entries sorted by panels of columns, whose x lies in shared memory; sums of panels are added in order."""
+    """Entries sorted by panels of columns, whose x lies in shared memory; sums of runs are added in order."""
 
     name = "panels"
     summary = "y = A @ x by panels of columns with x in shared memory, sorted once from CSR, CUDA C++"
     copies = True
     actions: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "tile": ("items", "num_warps", "panel_kib"),
-        "teams": ("teams",),
+        "tile": ("panel_kib", "entries_per_lane"),
+        "parallelise": ("num_warps",),
     }
 
     def params(self, gpu: GpuModel, workload: Workload) -> Iterable[Param]:
-        """The panel, the tile, and the groups of threads that share a panel."""
-        sizes = "an SM's shared memory holds one panel beside the products of its teams"
-        yield Param("panel_kib", (192, 160, 128, 96, 208), "KiB of x in shared memory", sizes, "KiB")
-        yield from self.tile_params()
-        yield Param("teams", (4, 2, 8, 3), "groups of warps of a block, each with tiles of its own", sizes, "teams")
+        """The panel, and the tile of each warp."""
+        room = "an SM's shared memory holds one panel beside the sums of its warps' tiles"
+        yield Param("panel_kib", (160, 192, 176, 144, 128, 96, 64), "KiB of x in shared memory", room, "KiB")
+        loads = "16 bytes of columns are 8 entries"
+        yield Param("entries_per_lane", (16, 8), "successive entries that a lane adds", loads, "epl")
+        yield Param("num_warps", (32, 16), "warps of the block of an SM", "one block fills an SM", "w")
 
     def rules(self, gpu: GpuModel, workload: Workload, v: Vars) -> Iterator[Rule]:
-        """Columns of 16 bits, a full SM, and counts of 32 bits."""
+        """Columns of 16 bits, registers, and counts of 32 bits."""
         shape = SparseShape.of(workload)
         local = f"columns of a panel are counted in 16 bits, up to {MOST_LOCAL}"
         yield Rule(v["panel_kib"] * 1024 <= MOST_LOCAL * shape.element, "local_columns", local, CERTAIN)
-        warps = v["num_warps"] * v["teams"]
-        yield Rule(warps <= 32, "warps_of_block", "a block has at most 32 warps", CERTAIN)
-        yield Rule(warps >= 16, "busy_sm", "one block fills an SM: fewer than 16 warps leave memory idle", REDUNDANT)
-        panels = (shape.columns * shape.element + v["panel_kib"] * 1024 - 1) // (v["panel_kib"] * 1024)
-        counted = "rows of all panels, and entries, are counted in 32 bits"
-        yield Rule(panels * shape.rows + shape.entries < 1 << 31, "counts", counted, CERTAIN)
+        spills = "16 entries of fp64 of each lane of 32 warps are spilled"
+        if shape.element == 8:
+            yield Rule(v["entries_per_lane"] * v["num_warps"] < 16 * 32, "registers_of_entries", spills, CERTAIN)
+        counted = "runs and entries are counted in 32 bits"
+        yield Rule(const(2 * shape.entries) < 1 << 31, "counts", counted, CERTAIN)
 
     def use(self, gpu: GpuModel, workload: Workload, v: Vars) -> BlockUse:
-        """One block of all teams, and a panel beside their tiles."""
-        shape = SparseShape.of(workload)
-        panels = max(1, shape.columns * shape.element // (192 * 1024))
-        tile = self.tile_bytes(workload, v, -(-shape.longest // panels) + 8, shape.mean / panels)
-        smem = v["panel_kib"] * 1024 + v["teams"] * tile
-        return BlockUse(v["num_warps"] * v["teams"], const(64), smem, spilling=None)
+        """One block; a panel beside the sums of its warps' tiles."""
+        element = max(4, ELEMENT_BYTES[workload.dtype])
+        smem = v["panel_kib"] * 1024 + v["num_warps"] * 32 * v["entries_per_lane"] * element
+        return BlockUse(v["num_warps"], const(64), smem, spilling=None)
 
     def cost(self, gpu: GpuModel, workload: Workload, columns: Columns, blocks_per_sm: NDArray[Any]) -> CostColumns:
         """See `cost.py`."""

@@ -117,7 +117,8 @@ def _sectors(columns: Tensor, element: int) -> Tensor:
     if not entries:
         return columns.new_zeros((), dtype=torch.float64)
     size = min(WINDOW, entries)
-    starts = torch.linspace(0, entries - size, WINDOWS if entries > size else 1, device=columns.device).long()
+    number = WINDOWS if entries > size else 1
+    starts = torch.arange(number, device=columns.device) * ((entries - size) // max(1, number - 1))
     window = starts[:, None] + torch.arange(size, device=columns.device)
     sector = torch.sort(torch.div(columns[window] * element, SECTOR_BYTES, rounding_mode="floor"), dim=1).values
     return ((sector[:, 1:] != sector[:, :-1]).sum() + sector.shape[0]).double() / sector.numel()
@@ -193,16 +194,13 @@ class Known:
         made: Tiles = self.read().made(("tiles", size), lambda: tiles_of(self.indices[0], size))
         return made
 
-    def panels(self, width: int, size: int) -> tuple[Panels, Tiles]:
-        """The matrix by panels of columns, and their tiles."""
-
-        def make() -> Panels:
-            return panels_of(*self.indices, self.values, self.shape[1], width)
-
-        panels: Panels = self.copy(("panels", width), make)
-        rows = self.shape[0]
-        tiles = self.read().made(("panels", width, size), lambda: tiles_of(panels.crow, size, rows))
-        return panels, tiles
+    def panels(self, width: int, entries_per_lane: int, size: int) -> tuple[Panels, Tiles]:
+        """The matrix by panels of columns, and the tiles of its runs."""
+        key = ("panels", width, entries_per_lane)
+        panels: Panels = self.copy(
+            key, lambda: panels_of(*self.indices, self.values, self.shape[1], width, entries_per_lane)
+        )
+        return panels, self.copy((*key, size), lambda: tiles_of(panels.crow, size))
 
     def ell(self, height: int, window: int) -> Ell:
         """The matrix as sliced ELL."""

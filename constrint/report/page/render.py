@@ -91,14 +91,16 @@ def html_of_drawings(title: str, drawings: Sequence[Drawing], command: str, date
     from constrint import __version__
 
     plotly, script = _plotly_script(), _own("page.js")
+    figures = [_figure(drawing, "all") for drawing in drawings]
     return _template("drawings.html.j2").render(
         title=printable(title, LAID_OUT),
         version=__version__,
-        figures=[_figure(drawing, "all") for drawing in drawings],
+        figures=figures,
+        plots=packed(msgspec.json.encode({figure["name"]: figure["plot"] for figure in figures if figure["plot"]})),
         command=printable(command, LAID_OUT),
         date=date,
         style=_own("style.css"),
-        plotly=plotly,
+        plotly=_packed_plotly(),
         script=script,
         policy=_policy(plotly, script),
     )

@@ -22,7 +22,7 @@ from constrint.kernels.cg.star import Poisson, StarMatrix
 from tests.support.cg_on_cpu import CpuGrid
 
 pytestmark = pytest.mark.filterwarnings("ignore:Sparse")
-PLAIN = {"threads": 64, "blocks_per_sm": 1, "kept_rows": 0, "kept_x": 0, "unroll": 2, "lanes": 1}
+PLAIN = {"threads": 64, "blocks_per_sm": 1, "kept_rows": 0, "kept_x": 0, "unroll": 2, "vector": 1, "lanes": 1}
 MOST_HISTORY = 300
 
 
@@ -43,8 +43,8 @@ def poisoned(b: torch.Tensor, matrix: object, blocks: int, inverse: torch.Tensor
     ("shape", "blocks", "dtype", "changes", "scale"),
     [
         ((9, 7), 2, torch.float64, {}, 1.0),
-        ((5, 6, 7), 3, torch.float64, {"kept_rows": 64, "kept_x": 32}, 0.25),
-        ((20, 16), 2, torch.float32, {"kept_rows": 160, "kept_x": 160, "unroll": 1}, 1.0),
+        ((5, 6, 8), 3, torch.float64, {"kept_rows": 64, "kept_x": 32, "vector": 2}, 0.25),
+        ((20, 16), 2, torch.float32, {"kept_rows": 160, "kept_x": 160, "unroll": 1, "vector": 4}, 1.0),
     ],
 )
 def test_stars_in_two_launches(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -29,6 +30,7 @@ from constrint.kernels.gemm.reference import ACTIVATIONS
 from constrint.kernels.launch.plan.recipe import FillStep, ProductStep, Recipe, RecordedCall
 from constrint.kernels.launch.plan.scratch import NotedScratch
 from constrint.kernels.launch.plan.shape import NotPlannedError
+from constrint.tune.compile import build_triton
 from tests.support.decisions import begin_anew
 from tests.support.gemm import product
 
@@ -214,3 +216,12 @@ def test_a_trial_ends_with_nothing_slower_than_the_librarys_products(monkeypatch
     assert made.rivals is not None
     assert len(made.rivals.labels) == 9
     assert [made.rivals.labels[place] for place in made.rivals.standards] == ["library, library"]
+
+
+@pytest.mark.parametrize(("n", "widest"), [(320, "v4"), (328, "v4"), (324, "v2"), (325, "")])
+def test_rows_are_read_as_wide_as_they_are_aligned(n: int, widest: str) -> None:
+    """Triton sees multiples of 16 columns alone: of eight it read single elements, at a fraction of the bandwidth."""
+    gradient, saved, out = (torch.empty(64, n, dtype=torch.bfloat16, device="meta") for _ in range(3))
+    launch = gradient_launch(gradient, saved, "gelu", out, None, 132, NotedScratch())
+    text = build_triton(H200, launch.source()).asm["ptx"]
+    assert set(re.findall(r"(?:ld|st)\.global\.(v\d)?", text)) == {widest}

@@ -90,7 +90,7 @@ def on_h200(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
         return RecordedCall(Recipe([FillStep(0, 0, 1)], [], 1, 0, f"ours {op._kind(config)}"), [])
 
     monkeypatch.setattr(op, "gpu_of", lambda _: H200)
-    monkeypatch.setattr(op, "takes", lambda *_, **__: True)
+    monkeypatch.setattr(op, "takes", lambda *_: True)
     monkeypatch.setattr(
         op, "library_plan", lambda *_, **__: RecordedCall(Recipe([], [], 1, 0, library.LIBRARY, {}), [])
     )
@@ -101,7 +101,7 @@ def on_h200(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 def built(m: int, n: int, k: int) -> RecordedCall:
     inputs = SPEC.inputs(H200, workload(m, n, k, 1), device="cpu", seed=1)
-    return op._build((*(inputs[name] for name in ("a", "b", "scale_a", "scale_b")), None), ("torch.bfloat16", True))
+    return op._build((*(inputs[name] for name in ("a", "b", "scale_a", "scale_b")), None), torch.bfloat16)
 
 
 @needs_nvrtc
@@ -126,7 +126,7 @@ def test_what_one_of_both_computes_is_not_tried(on_h200: pytest.MonkeyPatch) -> 
     on_h200.setattr(op, "gpu_of", lambda _: None)
     on_h200.setattr(op, "library_plan", lambda *_, **__: RecordedCall(Recipe([], [], 1, 0, library.LIBRARY, {}), []))
     assert built(16, 32, 256).recipe.note == library.LIBRARY
-    on_h200.setattr(op, "takes", lambda *_, **__: False)
+    on_h200.setattr(op, "takes", lambda *_: False)
     with pytest.raises(NotPlannedError):
         built(16, 32, 256)
 

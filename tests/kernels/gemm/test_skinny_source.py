@@ -120,8 +120,8 @@ def test_every_type_of_result_and_of_what_is_added(dtype: str, turned: int, tmp_
     ("right", "wrong"),
     [
         ("half ? 0x7632 : 0x5410);\n  } else", "half ? 0x5410 : 0x7632);\n  } else"),
-        ("if (kIsEnd && left <= 0) return zeros();", ""),
-        ("if (end - at < 16) return", "if (end - at < 0) return"),
+        ("if (kIsEnd && !kMayEnd && left <= 0) return zeros();", ""),
+        ("min(static_cast<long long>(end - at), 16ll)", "16"),
         ("return left >= (kReaches ? kVector : 0);", "return left >= 0;"),
         ("if (left * s.pitch < kVector) return false;", ""),
         ("if constexpr (kIsEnd) mask(v, bytes);", ""),

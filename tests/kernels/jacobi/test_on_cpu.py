@@ -51,6 +51,10 @@ CASES = (
     Case((41, 300), 4, FLAT, more={"depth": 2, "chunks": 1}),  # two launches of two steps each
     Case((2, 23, 130), 2, FLAT, UNEVEN, more={"lanes": 16}),  # rows that are no whole pieces, tiles of half a warp
     Case((30, 72), 2, FLAT, dtype=torch.float64, has_f=False, skipped=1),
+    Case(
+        (21, 136), 1, FLAT, {(0, -4): 0.3, (0, 3): 0.2, (-2, 0): 0.1}, more={"steps_per_launch": 1}
+    ),  # no halo along x
+    Case((12, 30, 72), 2, DEEP, more={"steps_per_launch": 1}),
     Case((12, 30, 70), 2, DEEP),
     Case((13, 29, 140), 3, DEEP, more={"steps_per_launch": 3, "vector": 4, "lanes": 16, "rows": 2, "groups": 8}),
     Case((9, 13, 21), 1, DEEP, ONE_SIDED, more={"vector": 4}),

@@ -169,7 +169,7 @@ def test_factors_are_arguments_and_offsets_are_compiled_in() -> None:
     assert first.arguments[-1] != second.arguments[-1]
     assert len(coefficients_of(other, "fp64").tobytes()) == 26 * 8
     assert int(tile.smem_bytes) == (3 + 1 + 3) * 4 * 128 * 4
-    assert source_of(tile, poisson(2), True).macros["MS"] == 0b10001
+    assert source_of(tile, poisson(2)).macros["MS"] == 0b10001
 
 
 @pytest.mark.parametrize("sizes", [{"ny": 1000, "nx": 1000, "nz": 1}, {"ny": 100, "nx": 60, "nz": 30}])
@@ -182,7 +182,7 @@ def test_the_space(sizes: dict[str, int]) -> None:
         ranking = constrint.rank("jacobi.cuda", "h200", workload=workload, top=5)
         widths, is_3d = Grid.of(workload).widths, sizes["nz"] > 1
         for candidate in ranking.candidates:
-            tile = SweepTile.of(candidate.config, dtype, widths, is_3d=is_3d)
+            tile = SweepTile.of(candidate.config, dtype, widths, is_3d=is_3d, aligned=Grid.of(workload).is_aligned)
             assert tile.used_x >= tile.per_piece
             assert tile.used_y >= 1
             assert candidate.resources is not None
@@ -191,5 +191,5 @@ def test_the_space(sizes: dict[str, int]) -> None:
             assert spec.figures(h200, workload, candidate.config)["useful share of sums"] <= 1
     amd = constrint.rank("jacobi", "mi300x", workload=workload, top=1)
     assert amd.candidates[0].kernel == "jacobi.pointer"
-    u = torch.empty(sizes["nz"], sizes["ny"], sizes["nx"], device="meta").squeeze(0)
-    assert decided(u, steps=7, gpu="h200").program.name == "jacobi.cuda"
+    large = torch.empty(4096, 4096, device="meta")
+    assert decided(large, steps=16, gpu="h200").program.name == "jacobi.cuda"  # a launch for each step moves more

@@ -70,15 +70,22 @@ def test_copies_hold_the_matrix(lengths: list[int]) -> None:
     values = torch.arange(1.0, entries + 1)
     row = torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths))
     whole = {(int(r), int(c), float(v)) for r, c, v in zip(row, columns, values, strict=True)}
-    panels = panels_of(crow, columns, values, width, 20)
-    owner = torch.repeat_interleave(torch.arange(3 * len(lengths)), (panels.crow[1:] - panels.crow[:-1]).long())
-    local = panels.columns.long() & 0xFFFF
-    back = zip(owner % len(lengths), local + owner // len(lengths) * 20, panels.values, strict=True)
-    assert {(int(r), int(c), float(v)) for r, c, v in back} == whole
-    tiles = tiles_of(panels.crow, 16, len(lengths))
-    for panel in range(3):
-        of_panel = tiles.tiles[int(tiles.firsts[panel]) : int(tiles.firsts[panel + 1])]
-        assert all(r // len(lengths) == panel for r, _, _, n in of_panel.tolist() if n)
+    for each in (8, 16):
+        panels = panels_of(crow, columns, values, width, 20, each)
+        lanes = panels.values.view(-1, each // 4, 32, 4).transpose(1, 2).reshape(-1)
+        places = (panels.columns.view(-1, each // 8, 32, 8).transpose(1, 2).reshape(-1).long()) & 0xFFFF
+        bits = (panels.flags.long()[:, None] >> torch.arange(each) & 1).flatten()
+        run = bits.cumsum(0) - bits  # runs are numbered in the order of their ends
+        assert panels.places.tolist() == run[:: 32 * each].tolist()
+        assert panels.num_runs == int(bits.sum())
+        owner = torch.full((panels.num_runs,), -1)
+        owner[panels.runs.long()] = torch.repeat_interleave(
+            torch.arange(len(lengths)), (panels.crow[1:] - panels.crow[:-1]).long()
+        )
+        tile = torch.arange(len(lanes)) // (32 * each)
+        panel = torch.bucketize(tile, panels.firsts[1:].long(), right=True)
+        found = zip(owner[run].tolist(), (places + 20 * panel).tolist(), lanes.tolist(), strict=True)
+        assert {entry for entry in found if entry[0] >= 0 and entry[2]} == whole
     for window in (0, 64):
         ell = ell_of(crow, columns, values, 8, window)
         back = []

@@ -23,6 +23,8 @@ from constrint.kernels.spmv.structure import _KNOWN, known
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU on this machine"),
+    # torch warns once that its CSR layout is young and that it is not checked.
+    pytest.mark.filterwarnings("ignore:Sparse"),
 ]
 #: Unit roundoff of sums and of results.
 SUM_UNIT = {torch.float64: 2.0**-53, torch.float32: 2.0**-24, torch.bfloat16: 2.0**-24, torch.float16: 2.0**-24}
@@ -39,7 +41,10 @@ CONFIGS = {
         )
     ],
     "vector": [{"threads_per_row": t, "rows_per_block": r, "num_warps": 4} for t, r in ((1, 128), (8, 64), (32, 8))],
-    "panels": [{"panel_kib": 96, "num_warps": 8, "items": 4, "teams": 2}],
+    "panels": [
+        {"panel_kib": kib, "entries_per_lane": each, "num_warps": w}
+        for kib, each, w in ((64, 8, 32), (96, 16, 16), (96, 8, 16))
+    ],
     "ell": [{"slice_height": 64, "window": w, "unroll": 2, "num_warps": 2} for w in (0, 4096)],
 }
 

@@ -39,7 +39,7 @@ def drawn(lengths: list[int], columns: int) -> tuple[Tensor, Tensor, Tensor, Ten
 def test_every_kernel_adds_the_rows_of_every_matrix(tmp_path_factory: pytest.TempPathFactory) -> None:
     # One test, so that each of the kernels is built once.
     cpu = SpmvOnCpu(tmp_path_factory.mktemp("spmv"))
-    config = {"num_warps": 2, "items": 4, "resident": 1, "num_stages": 3, "by_rows": 0, "steps": 8, "teams": 2}
+    config = {"num_warps": 2, "items": 4, "resident": 1, "num_stages": 3, "by_rows": 0, "steps": 8}
     for name, lengths in LENGTHS.items():
         crow, columns, values, x = drawn(lengths, 500)
         source = torch.randn(len(lengths)) if name == "long" else None
@@ -55,9 +55,9 @@ def test_every_kernel_adds_the_rows_of_every_matrix(tmp_path_factory: pytest.Tem
         if name == "long":
             continue
         y.fill_(float("nan"))
-        panels = panels_of(crow, columns, values, 500, 200)
-        tiles = tiles_of(panels.crow, 256, len(lengths))
-        main, *rest = panel_launches(H200, call, panels, tiles, config)
+        panels = panels_of(crow, columns, values, 500, 200, 8)
+        tiles = tiles_of(panels.crow, 2048)
+        main, *rest = panel_launches(H200, call, panels, tiles, {"num_warps": 2, "entries_per_lane": 8})
         cpu.run(main, blocks=2)
         for launch in rest:
             cpu.run(launch)

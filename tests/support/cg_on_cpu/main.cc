@@ -6,7 +6,7 @@
 extern "C" int run(int blocks, unsigned seed, long long most_switches, const long long* arguments) {
   begin(0, arguments, blocks);
 #if STENCIL
-  real coefficients[NUM_OFFSETS + 1];
+  real coefficients[NUM_COEFFICIENTS];
   take(coefficients);
   const double scale = taken<double>();
 #else

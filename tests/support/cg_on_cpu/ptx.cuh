@@ -37,5 +37,15 @@ inline T of_next_lanes(T x, int distance) {
   const unsigned high = __shfl_sync(~0u, high_word(wide), from), low = __shfl_sync(~0u, low_word(wide), from);
   return static_cast<T>(of_words(high, low));
 }
+template <class T>
+inline T of_lane(T x, int lane) {
+  unsigned long long bits = 0, got;
+  std::memcpy(&bits, &x, sizeof x);
+  const unsigned high = __shfl_sync(~0u, static_cast<unsigned>(bits >> 32), lane);
+  got = static_cast<unsigned long long>(high) << 32 | __shfl_sync(~0u, static_cast<unsigned>(bits), lane);
+  std::memcpy(&x, &got, sizeof x);
+  return x;
+}
+inline void sync_warp() { fibers::wait_for_warp(); }
 inline unsigned char* shared_memory_of_block() { return shared_memory; }
 inline void hide(int&) {}

@@ -32,6 +32,8 @@ T __shfl_down_sync(unsigned, T value, int step, int width) {
   return shuffled(value, step, width);
 }
 
+inline void __syncwarp() { fibers::wait_for_warp(); }
+
 struct Copy {
   unsigned char* to;
   unsigned char bytes[16];

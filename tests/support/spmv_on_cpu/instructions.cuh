@@ -10,11 +10,6 @@ typedef double Sum;
 #else
 typedef float Sum;
 #endif
-#if PANELS
-typedef unsigned short Column;
-#else
-typedef int Column;
-#endif
 
 inline Sum widened(Value value) { return value; }
 inline Value rounded(Sum sum) { return sum; }
@@ -22,10 +17,7 @@ template <typename T>
 inline T load_once(const T* from) {
   return *from;
 }
-inline void meet(int team) {
-  if (TEAMS > 1) fibers::wait(fibers::own().named[team + 1], THREADS);
-  else __syncthreads();
-}
+inline void meet() { __syncthreads(); }
 // Copies reach shared memory when the thread waits for their group.
 struct Copy {
   void* to;
@@ -69,4 +61,24 @@ inline Sum of_other_lane(Sum sum, int step) {
   if (sizeof sum == 8) words[1] = __shfl_sync(0xffffffffu, words[1], from);
   std::memcpy(&sum, words, sizeof sum);
   return sum;
+}
+inline int of_lane(int word, int from) { return (int)__shfl_sync(0xffffffffu, (unsigned)word, from); }
+inline Sum of_lane_before(Sum sum, int step, int lane) {
+  unsigned words[2] = {0, 0};
+  std::memcpy(words, &sum, sizeof sum);
+  const int from = lane >= step ? lane - step : lane;
+  words[0] = __shfl_sync(0xffffffffu, words[0], from);
+  if (sizeof sum == 8) words[1] = __shfl_sync(0xffffffffu, words[1], from);
+  std::memcpy(&sum, words, sizeof sum);
+  return sum;
+}
+inline void wait_for_lanes() { fibers::wait_for_warp(); }
+inline int __popc(unsigned word) { return __builtin_popcount(word); }
+inline int scan_counts(int count, int lane) {
+  int sum = count;
+  for (int step = 1; step < 32; step *= 2) {
+    const int other = of_lane(sum, lane >= step ? lane - step : lane);
+    if (lane >= step) sum += other;
+  }
+  return sum - count;
 }

@@ -15,7 +15,7 @@ struct Sums {
 };
 
 // Shared memory of the barrier.
-struct Meeting {
+struct alignas(16) Meeting {
   double warps[MOST_SUMS][WARPS];
   double blocks[MOST_SUMS][MOST_BLOCKS];
 };

@@ -19,6 +19,13 @@ __device__ __forceinline__ T of_next_lanes(T x, int distance) {
   return __shfl_xor_sync(0xFFFFFFFFu, x, distance);
 }
 
+template <class T>
+__device__ __forceinline__ T of_lane(T x, int lane) {
+  return __shfl_sync(0xFFFFFFFFu, x, lane);
+}
+
+__device__ __forceinline__ void sync_warp() { __syncwarp(); }
+
 __device__ __forceinline__ unsigned high_word(double x) { return static_cast<unsigned>(__double2hiint(x)); }
 __device__ __forceinline__ unsigned low_word(double x) { return static_cast<unsigned>(__double2loint(x)); }
 __device__ __forceinline__ double of_words(unsigned high, unsigned low) {

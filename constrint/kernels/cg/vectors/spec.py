@@ -24,7 +24,7 @@ from constrint.select.workload import Workload
 #: Launches of an iteration: the product, and three kernels.
 LAUNCHES = 4
 #: Registers of a thread beside those of its elements, and vectors that it holds at once: compiled, 32 to 102.
-BASE_REGISTERS, LIVE_VECTORS = 24, 3
+BASE_REGISTERS, LIVE_VECTORS = 16, 3
 REGISTER_BYTES, SUM_BYTES = 4, 8
 
 
@@ -68,7 +68,7 @@ class VectorsSpec(SystemSpec):
         return BlockUse(
             warps=v["num_warps"],
             registers_per_thread=BASE_REGISTERS + live,
-            smem_bytes=SUM_BYTES * v["num_warps"] * gpu.sm.warp_size,
+            smem_bytes=SUM_BYTES * v["num_warps"],
         )
 
     def cost(self, gpu: GpuModel, workload: Workload, columns: Columns, blocks_per_sm: NDArray[Any]) -> CostColumns:

@@ -83,11 +83,18 @@ def gradient_kernel(
     counters_ptr,  # (tiles of columns,) of int32, all zero before and after, or None likewise
     m, n, stride_gm, stride_gn, num_chunks, tiles_per_chunk,
     tile_m: tl.constexpr, tile_n: tl.constexpr, activation: tl.constexpr,
+    hint: tl.constexpr = 1,  # n is a multiple of it
+    hint_g: tl.constexpr = 1,  # stride_gm is a multiple of it
 ):  # fmt: skip
     """out = gradient * activation'(saved), and its sums over rows; grid (tiles of columns, chunks of rows).
 
     Every block sums its rows; the last one of a tile of columns adds the partial sums, always in the same order.
     """
+    # Triton sees by itself only multiples of 16, and reads rows of others element by element.
+    if hint > 1:
+        n = n // hint * hint
+    if hint_g > 1:
+        stride_gm = stride_gm // hint_g * hint_g
     columns = tl.program_id(0) * tile_n + tl.arange(0, tile_n)
     is_column = columns < n
     chunk = tl.program_id(1)

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from constrint.kernels.gemm.units import row_hint
 from constrint.kernels.launch.plan.scratch import Scratch
 from constrint.kernels.launch.triton import TritonLaunch
 
@@ -60,6 +61,8 @@ def gradient_launch(
     arguments |= {"stride_gm": gradient.stride(0), "stride_gn": gradient.stride(1)}
     arguments |= {"num_chunks": num_chunks, "tiles_per_chunk": tiles_per_chunk, "activation": activation}
     arguments |= {"tile_m": tile_m, "tile_n": tile_n}
+    by_rows = gradient.stride(1) == 1
+    arguments |= {"hint": row_hint(n), "hint_g": row_hint(gradient.stride(0)) if by_rows else 1}
     return TritonLaunch(gradient_kernel, (column_tiles, num_chunks), arguments, {"num_warps": NUM_WARPS})
 
 

@@ -18,8 +18,12 @@ def gate_kernel(
     u_ptr,  # likewise, or None: the N columns behind those of z
     out_ptr,  # (M, N), contiguous
     m, n, stride, tile_m: tl.constexpr, tile_n: tl.constexpr, activation: tl.constexpr,
+    hint: tl.constexpr = 1,  # n and the stride are multiples of it
 ):  # fmt: skip
     """out = activation(z) * u, rounded once; grid (tiles of columns, tiles of rows)."""
+    # Triton sees by itself only multiples of 16.
+    if hint > 1:
+        n, stride = n // hint * hint, stride // hint * hint
     columns = tl.program_id(0) * tile_n + tl.arange(0, tile_n)
     rows = (tl.program_id(1) * tile_m + tl.arange(0, tile_m)).to(tl.int64)
     inside = (rows < m)[:, None] & (columns < n)[None, :]
@@ -40,8 +44,11 @@ def gate_gradient_kernel(
     of_z_ptr,  # laid out as z
     of_u_ptr,  # as u, or None likewise
     m, n, stride, tile_m: tl.constexpr, tile_n: tl.constexpr, activation: tl.constexpr,
+    hint: tl.constexpr = 1,  # as in `gate_kernel`
 ):  # fmt: skip
     """of_z = gradient * u * activation'(z) and of_u = gradient * activation(z); the grid of `gate_kernel`."""
+    if hint > 1:
+        n, stride = n // hint * hint, stride // hint * hint
     columns = tl.program_id(0) * tile_n + tl.arange(0, tile_n)
     rows = (tl.program_id(1) * tile_m + tl.arange(0, tile_m)).to(tl.int64)
     inside = (rows < m)[:, None] & (columns < n)[None, :]

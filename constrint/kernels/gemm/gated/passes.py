@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from constrint.kernels.gemm.reference import ACTIVATIONS, activation_gradient
+from constrint.kernels.gemm.units import row_hint
 from constrint.kernels.launch.plan.recipe import RecordedCall, recipe_of
 from constrint.kernels.launch.plan.scratch import NotedScratch
 from constrint.kernels.launch.plan.shape import NotPlannedError
@@ -83,7 +84,7 @@ def _launch(kernel: Any, arguments: dict[str, Any], by_rows: Tensor, stride: int
     grid = -(-n // tile_n), -(-m // tile_m)
     if grid[1] > MOST_TILES:
         raise NotPlannedError(f"{m} rows are more than a grid has blocks for")
-    sizes = {"m": m, "n": n, "stride": stride, "tile_m": tile_m, "tile_n": tile_n}
+    sizes = {"m": m, "n": n, "stride": stride, "tile_m": tile_m, "tile_n": tile_n, "hint": row_hint(n, stride)}
     return TritonLaunch(kernel, grid, arguments | sizes, {"num_warps": NUM_WARPS})
 
 

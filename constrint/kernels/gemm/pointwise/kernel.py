@@ -15,8 +15,15 @@ def pointwise_kernel(
     source_ptr,  # (batch, M, N), any strides, or None
     m, n, stride_cb, stride_cm, stride_sb, stride_sm, stride_sn, alpha, beta,
     tile_m: tl.constexpr, tile_n: tl.constexpr, has_alpha: tl.constexpr, activation: tl.constexpr,
+    hint: tl.constexpr = 1,  # n and the strides of out are multiples of it
+    hint_s: tl.constexpr = 1,  # the strides of source but the last one are
 ):  # fmt: skip
     """out = activation(alpha * out + bias + beta * source), rounded once; grid (tiles of rows, of columns, batch)."""
+    # Triton sees by itself only multiples of 16.
+    if hint > 1:
+        n, stride_cb, stride_cm = n // hint * hint, stride_cb // hint * hint, stride_cm // hint * hint
+    if hint_s > 1:
+        stride_sb, stride_sm = stride_sb // hint_s * hint_s, stride_sm // hint_s * hint_s
     rows = tl.program_id(0) * tile_m + tl.arange(0, tile_m)
     columns = tl.program_id(1) * tile_n + tl.arange(0, tile_n)
     inside = (rows[:, None] < m) & (columns[None, :] < n)

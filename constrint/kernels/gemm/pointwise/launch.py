@@ -8,6 +8,7 @@ from torch import Tensor
 
 from constrint.kernels.gemm.launch import Epilogue, GemmCall
 from constrint.kernels.gemm.reference import ACTIVATIONS
+from constrint.kernels.gemm.units import row_hint
 from constrint.kernels.launch.triton import TritonLaunch
 
 #: Elements of a block: four warps load 16 elements a thread, in pieces of 16 bytes.
@@ -37,6 +38,8 @@ def pointwise_launch(call: GemmCall, rest: Epilogue) -> TritonLaunch:
     arguments |= dict(zip(("stride_sb", "stride_sm", "stride_sn"), source_strides, strict=True))
     arguments |= {"alpha": float(rest.alpha), "beta": float(rest.beta), "has_alpha": rest.alpha != 1.0}
     arguments |= {"activation": rest.activation, "tile_m": tile_m, "tile_n": tile_n}
+    by_rows = rest.source is not None and source_strides[2] == 1
+    arguments |= {"hint": row_hint(n, *out.stride()[:2]), "hint_s": row_hint(*source_strides[:2]) if by_rows else 1}
     grid = (-(-m // tile_m), -(-n // tile_n), batch)
     return TritonLaunch(pointwise_kernel, grid, arguments, {"num_warps": NUM_WARPS})
 

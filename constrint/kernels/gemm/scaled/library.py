@@ -21,18 +21,15 @@ LIBRARY = "scaled_gemm.library"
 #: It takes multiples of this many columns of both operands.
 MULTIPLE = 16
 
-#: Kinds of products, by blocks and device, that it refused.
-_REFUSED: set[tuple[bool, int | None]] = set()
-
 
 def is_captured(device: torch.device) -> bool:
     """Whether launches on a device are now captured into a graph."""
     return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 
 
-def takes(a: Tensor, b: Tensor, bias: Tensor | None, out_dtype: torch.dtype, *, in_blocks: bool) -> bool:
-    """Whether torch's own operator may take a product; it has refused none of the kind here."""
-    if not a.is_cuda or bias is not None or out_dtype.itemsize != 2 or (in_blocks, a.device.index) in _REFUSED:
+def takes(a: Tensor, b: Tensor, bias: Tensor | None, out_dtype: torch.dtype) -> bool:
+    """Whether torch's own operator may take a product; its own error says the rest."""
+    if not a.is_cuda or bias is not None or out_dtype.itemsize != 2:
         return False
     lies_along_k = a.stride(1) == 1 and b.stride(0) == 1
     return lies_along_k and bool(a.numel() * b.numel()) and not (b.shape[1] % MULTIPLE or b.shape[0] % MULTIPLE)
@@ -41,7 +38,7 @@ def takes(a: Tensor, b: Tensor, bias: Tensor | None, out_dtype: torch.dtype, *, 
 def by_library(
     a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, out_dtype: torch.dtype, *, in_blocks: bool
 ) -> Tensor | None:
-    """torch's own product; None where it refuses the call, as other calls of the kind from then on."""
+    """torch's own product; None where it refuses the call."""
     if in_blocks:
         # It takes scales of blocks by columns.
         scale_a, scale_b = (t.t().contiguous().t() for t in (scale_a, scale_b))
@@ -52,7 +49,6 @@ def by_library(
     except torch.cuda.OutOfMemoryError:
         raise
     except RuntimeError:
-        _REFUSED.add((in_blocks, a.device.index))
         return None
     return out
 

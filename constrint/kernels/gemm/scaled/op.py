@@ -81,15 +81,17 @@ def scaled_matmul(
     Raises:
         UsageError: For shapes and dtypes that do not go together; says what was seen. The product has no gradients.
     """
+    out: Any = _PLANS.call(False, out_dtype, a, b, scale_a, scale_b, bias)
+    if isinstance(out, Tensor):
+        return out  # the first call of the signature was checked
     in_blocks = _check(a, b, scale_a, scale_b, bias, out_dtype)
     if any(t is not None and t.requires_grad for t in (scale_a, scale_b, bias)) and torch.is_grad_enabled():
         raise UsageError("scaled_matmul has no gradients: call it in torch.no_grad(), or detach its scales and bias.")
-    out: Any = _PLANS.call(False, (str(out_dtype), in_blocks), a, b, scale_a, scale_b, bias)
     if out is IS_NEW:
-        out = _PLANS.learn((str(out_dtype), in_blocks), a, b, scale_a, scale_b, bias)
+        out = _PLANS.learn(out_dtype, a, b, scale_a, scale_b, bias)
     if out is None or out is WANTS_GRAD:
         out = None
-        if takes(a, b, bias, out_dtype, in_blocks=in_blocks):
+        if takes(a, b, bias, out_dtype):
             out = by_library(a, b, scale_a, scale_b, out_dtype, in_blocks=in_blocks)
         if out is None:
             out = scaled_reference(a, b, scale_a, scale_b, bias, out_dtype)
@@ -145,10 +147,10 @@ def _build(tensors: tuple[Tensor | None, ...], extra: Any) -> RecordedCall:
     a, b, scale_a, scale_b, bias = tensors
     if a is None or b is None or scale_a is None or scale_b is None:
         raise NotPlannedError("an operand is missing")
-    name, in_blocks = extra
-    out_dtype, scales = getattr(torch, name.removeprefix("torch.")), (scale_a, scale_b)
+    out_dtype, scales = extra, (scale_a, scale_b)
+    in_blocks = _check(a, b, scale_a, scale_b, bias, out_dtype)
     theirs = None
-    if takes(a, b, bias, out_dtype, in_blocks=in_blocks):
+    if takes(a, b, bias, out_dtype):
         theirs = library_plan(a, b, scales, out_dtype, in_blocks=in_blocks)
     sizes = {"m": a.shape[0], "n": b.shape[1], "k": a.shape[1]}
     try:
@@ -235,7 +237,7 @@ class _OwnPlans:
 
 
 def _kind(config: Config) -> tuple[object, ...]:
-    """What makes configurations differ in time by more than the error of their predictions."""
+    """The figures by which configurations differ in time by more than the error of their predictions."""
     return config["tile_m"], config["tile_n"], config["turned"], config["consumers"], config["split_k"] > 1
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from constrint.errors import UnsupportedError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.jacobi.base import SweepBase
 from constrint.kernels.jacobi.cost import pointer_cost
@@ -38,11 +37,6 @@ class SweepPointerSpec(SweepBase):
     def device_files(self) -> tuple[Path, ...]:
         """The kernel."""
         return (Path(__file__).with_name("kernel.py"),)
-
-    def check_dtype(self, gpu: GpuModel, workload: Workload) -> None:
-        """Raise UnsupportedError where the GPU does not compute in fp64."""
-        if workload.dtype == "fp64" and not gpu.vector_flop_per_s("fp64"):
-            raise UnsupportedError(f"{self.full_name}: {gpu.name} states no rate of fp64.")
 
     def params(self, gpu: GpuModel, workload: Workload) -> Iterable[Param]:
         """The tile of a program."""

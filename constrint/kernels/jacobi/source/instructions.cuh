@@ -44,7 +44,13 @@ __device__ __forceinline__ void copy_async(void* to, const void* from, bool is_t
   const unsigned at = static_cast<unsigned>(__cvta_generic_to_shared(to));
   const int bytes = is_there ? BYTES : 0;
   if constexpr (BYTES == 16) {
+#if defined(HINT) && HINT == 128
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(at), "l"(from), "r"(bytes) : "memory");
+#elif defined(HINT) && HINT == 256
+    asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16, %2;" ::"r"(at), "l"(from), "r"(bytes) : "memory");
+#else
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(from), "r"(bytes) : "memory");
+#endif
   } else {
     asm volatile("cp.async.ca.shared.global [%0], [%1], %3, %2;" ::"r"(at), "l"(from), "r"(bytes), "n"(BYTES)
                  : "memory");

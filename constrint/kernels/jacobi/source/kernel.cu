@@ -28,13 +28,18 @@ constexpr int WIDTH = LANES * VECTOR;
 constexpr int PIECE = VECTOR * sizeof(element) < 16 ? VECTOR * sizeof(element) : 16;  // bytes
 constexpr int PER_PIECE = PIECE / sizeof(element);
 constexpr int PIECES = VECTOR / PER_PIECE;
-constexpr int HALO_X = (BX * STEPS + PER_PIECE - 1) / PER_PIECE * PER_PIECE;
+// One step loads the pieces beside a tile, so that tiles are whole lines of memory, and none of it is computed anew.
+constexpr bool LOADS_SIDES = STEPS == 1 && ALIGNED && BX > 0;
+constexpr int SIDE = (BX + PER_PIECE - 1) / PER_PIECE;  // pieces
+constexpr int HALO_X = LOADS_SIDES ? 0 : (BX * STEPS + PER_PIECE - 1) / PER_PIECE * PER_PIECE;
+constexpr int LATER_X = (BX * (STEPS - 1) + PER_PIECE - 1) / PER_PIECE * PER_PIECE;
 constexpr int HALO_Y = DIMS == 3 ? BY * STEPS : 0;
 constexpr int USED_X = WIDTH - 2 * HALO_X;
 constexpr int USED_Y = DIMS == 3 ? GROUPS * ROWS - 2 * HALO_Y : 1;
 constexpr int F_RING = HAS_F ? (STEPS - 1) * RS + DEPTH : 0;
 constexpr int SLOT = ROWS * PIECES * THREADS * PIECE;  // bytes of a row (or plane) in the ring
-constexpr int EDGES = 2 * BY * WIDTH;                  // elements that a group shows to others, of one step
+constexpr int EDGES = DIMS == 3 ? 2 * BY * WIDTH : 0;  // elements that a group shows to others, of one step
+constexpr int SIDES_AT = (DEPTH + F_RING) * SLOT + 2 * STEPS * GROUPS * EDGES * sizeof(real);
 
 struct alignas(PIECE) Piece {
   element e[PER_PIECE];
@@ -55,6 +60,25 @@ __device__ __forceinline__ real multiply_add(real factor, real value, real sum) 
 __device__ __forceinline__ constexpr int place(int offset) { return offset < 0 ? -offset - 1 : 3 + offset; }
 __device__ __forceinline__ constexpr bool has(int mask, int offset) { return mask >> place(offset) & 1; }
 
+#ifndef STREAMED
+#define STREAMED 0
+#endif
+__device__ __forceinline__ void put(element* to, const Piece& piece) {
+#if STREAMED == 1
+  if constexpr (PIECE == 16) {
+    const uint4 w = *reinterpret_cast<const uint4*>(&piece);
+    asm volatile("st.global.cs.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(w.x), "r"(w.y), "r"(w.z), "r"(w.w) : "memory");
+    return;
+  }
+#endif
+  *reinterpret_cast<Piece*>(to) = piece;
+}
+
+// Elements across the streaming axis, from the low ends up to the high ones.
+struct Window {
+  int x_low, x_high, y_low, y_high;
+};
+
 struct Tile {
   real sums[STEPS][RS][N];  // of rows that wait for rows to come, the latest first
   real past[STEPS][RS][N];  // rows that have come, the latest first
@@ -62,28 +86,30 @@ struct Tile {
   element* out;             // the same in the row that is stored next
   int nx, ny, ns, x, y;     // sizes of the grid; this thread's first element
   int s, copied, first, last;  // rows that arrive and are copied next; those that this tile stores
-  int x_low, x_high, y_low, y_high;
+  Window stored, needed;  // what this tile stores, and what it needs of the right side
   int f_slot, u_slot, f_next, group, lane, parity;
   unsigned keeps;           // bit k: element k is in the border across the streaming axis
 
   __device__ __forceinline__ long long pitch() const { return DIMS == 3 ? (long long)nx * ny : nx; }
 
-  // Copy a row of the grid to a slot of a ring. What is not in the grid is zero.
-  __device__ __forceinline__ void copy(const element* from, const element* whole, unsigned char* ring, int slot) const {
+  // Copy a row of the grid to a slot of a ring, as far as it is in a window; all else is zero.
+  __device__ __forceinline__ void copy(const element* from, const element* whole, unsigned char* ring, int slot,
+                                       const Window& window) const {
     const bool has_row = copied >= 0 && copied < ns;
 #pragma unroll
     for (int q = 0; q < ROWS; q++) {
-      const bool is_in = has_row && (DIMS == 2 || (y + q >= 0 && y + q < ny));
+      const bool is_in = has_row && (DIMS == 2 || (y + q >= window.y_low && y + q < window.y_high));
 #pragma unroll
       for (int p = 0; p < PIECES; p++) {
         unsigned char* to = ring + slot * SLOT + ((q * PIECES + p) * THREADS + threadIdx.x) * PIECE;
         const element* at = from + (long long)q * nx + p * PER_PIECE;
 #if ALIGNED
-        copy_async<PIECE>(to, at, is_in && x + p * PER_PIECE < nx);
+        copy_async<PIECE>(to, at, is_in && x + p * PER_PIECE >= window.x_low && x + p * PER_PIECE < window.x_high);
 #else
 #pragma unroll
         for (int e = 0; e < PER_PIECE; e++) {
-          const bool is_there = is_in && x + p * PER_PIECE + e < nx;
+          const int column = x + p * PER_PIECE + e;
+          const bool is_there = is_in && column >= window.x_low && column < window.x_high;
           if constexpr (sizeof(element) >= 4) {
             copy_async<sizeof(element)>(to + e * sizeof(element), is_there ? at + e : whole, is_there);
           } else {
@@ -112,7 +138,7 @@ struct Tile {
     if (s_out < first || s_out >= last) return;
 #pragma unroll
     for (int q = 0; q < ROWS; q++) {
-      if (DIMS == 3 && (y + q < y_low || y + q >= y_high)) continue;
+      if (DIMS == 3 && (y + q < stored.y_low || y + q >= stored.y_high)) continue;
 #pragma unroll
       for (int p = 0; p < PIECES; p++) {
         const int at = x + p * PER_PIECE;
@@ -121,19 +147,52 @@ struct Tile {
         for (int e = 0; e < PER_PIECE; e++) piece.e[e] = narrow(row[q * VECTOR + p * PER_PIECE + e]);
         element* to = out + (long long)q * nx + p * PER_PIECE;
 #if ALIGNED
-        if (at >= x_low && at < x_high) *reinterpret_cast<Piece*>(to) = piece;
+        if (at >= stored.x_low && at < stored.x_high) put(to, piece);
 #else
 #pragma unroll
         for (int e = 0; e < PER_PIECE; e++) {
-          if (at + e >= x_low && at + e < x_high) to[e] = piece.e[e];
+          if (at + e >= stored.x_low && at + e < stored.x_high) to[e] = piece.e[e];
         }
 #endif
       }
     }
   }
 
+  // Begin to copy the pieces beside the tile; `from` is this thread's first element.
+  __device__ __forceinline__ void copy_sides(const element* from, Piece* sides, int slot) const {
+    __syncwarp();  // other lanes have read what lies there
+    if (lane >= 2 * SIDE) return;
+    const bool is_left = lane < SIDE;
+    const int column = x + lane * (PER_PIECE - VECTOR) + (is_left ? -SIDE * PER_PIECE : WIDTH - SIDE * PER_PIECE);
+    const bool is_in = copied >= 0 && copied < ns && column >= 0 && column < nx;
+#pragma unroll
+    for (int q = 0; q < ROWS; q++) {
+      Piece* to = sides + ((slot * ROWS + q) * GROUPS + group) * 2 * SIDE + lane;
+      copy_async<PIECE>(to, from + (column - x) + (long long)q * nx, is_in && (DIMS == 2 || y + q < ny));
+    }
+  }
+
+  // Let the outermost lanes' neighbours be those of the pieces beside the tile.
+  __device__ __forceinline__ void take_sides(real (&line)[VECTOR + 2 * BX], const Piece* sides, int q) const {
+    if (lane != 0 && lane != LANES - 1) return;
+    const Piece* at = sides + (((u_slot * ROWS + q) * GROUPS + group) * 2 + (lane != 0)) * SIDE;
+    real side[SIDE * PER_PIECE];
+#pragma unroll
+    for (int p = 0; p < SIDE; p++) {
+      const Piece piece = at[p];
+#pragma unroll
+      for (int e = 0; e < PER_PIECE; e++) side[p * PER_PIECE + e] = widen(piece.e[e]);
+    }
+#pragma unroll
+    for (int o = 1; o <= BX; o++) {
+      if (lane == 0) line[BX - o] = side[SIDE * PER_PIECE - o];
+      else line[BX + VECTOR + o - 1] = side[o - 1];
+    }
+  }
+
   // Add a step's neighbours within its latest row, and the right side.
-  __device__ __forceinline__ void add_row(int t, const Coefficients& c, const Piece* f_ring, const real* edges) {
+  __device__ __forceinline__ void add_row(int t, const Coefficients& c, const Piece* f_ring, const real* edges,
+                                          const Piece* sides) {
     const real(&row)[N] = past[t][0];
     real right_side[N];
     if constexpr (HAS_F) {
@@ -163,6 +222,7 @@ struct Tile {
         line[BX - o] = __shfl_up_sync(0xffffffffu, row[q * VECTOR + VECTOR - o], 1, LANES);
         line[BX + VECTOR + o - 1] = __shfl_down_sync(0xffffffffu, row[q * VECTOR + o - 1], 1, LANES);
       }
+      if constexpr (LOADS_SIDES) take_sides(line, sides, q);
 #pragma unroll
       for (int v = 0; v < VECTOR; v++) {
         real sum = sums[t][0][q * VECTOR + v];
@@ -191,7 +251,8 @@ struct Tile {
 
   // One row arrives: all steps go on by one row.
   template <bool EDGE>
-  __device__ __forceinline__ void advance(const Coefficients& c, const Piece* u_ring, const Piece* f_ring, real* edges) {
+  __device__ __forceinline__ void advance(const Coefficients& c, const Piece* u_ring, const Piece* f_ring, real* edges,
+                                          const Piece* sides) {
     real row[N];
     read(row, u_ring, u_slot);
     real* shown = edges + parity * STEPS * GROUPS * EDGES;
@@ -242,16 +303,17 @@ struct Tile {
     store(row, s - STEPS * RS);
     if constexpr (DIMS == 3 && BY > 0) __syncthreads();
 #pragma unroll
-    for (int t = 0; t < STEPS; t++) add_row(t, c, f_ring, shown);
+    for (int t = 0; t < STEPS; t++) add_row(t, c, f_ring, shown, sides);
   }
 
   // Begin to copy the next rows of u and f.
   __device__ __forceinline__ void copy_next(const element* all_u, const element* all_f, unsigned char* memory, int slot) {
-    copy(u, all_u, memory, slot);
+    copy(u, all_u, memory, slot, Window{0, nx, 0, ny});
     if constexpr (HAS_F) {
-      copy(f, all_f, memory + DEPTH * SLOT, f_next);
+      copy(f, all_f, memory + DEPTH * SLOT, f_next, needed);
       f_next = f_next + 1 == F_RING ? 0 : f_next + 1;
     }
+    if constexpr (LOADS_SIDES) copy_sides(u, reinterpret_cast<Piece*>(memory + SIDES_AT), slot);
     commit_copies();
     u += pitch();
     f += pitch();
@@ -263,8 +325,10 @@ struct Tile {
                                            unsigned char* memory) {
     const Piece* f_ring = reinterpret_cast<const Piece*>(memory + DEPTH * SLOT);
     wait_for_copies<DEPTH - 1>();
+    if constexpr (LOADS_SIDES) __syncwarp();
     advance<EDGE>(c, reinterpret_cast<const Piece*>(memory), f_ring,
-                  reinterpret_cast<real*>(memory + (DEPTH + F_RING) * SLOT));
+                  reinterpret_cast<real*>(memory + (DEPTH + F_RING) * SLOT),
+                  reinterpret_cast<const Piece*>(memory + SIDES_AT));
     copy_next(all_u, all_f, memory, u_slot);
     u_slot = u_slot + 1 == DEPTH ? 0 : u_slot + 1;
     f_slot = f_slot + 1 == (HAS_F ? F_RING : 1) ? 0 : f_slot + 1;
@@ -293,10 +357,15 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   tile.nx = nx, tile.ny = ny, tile.ns = ns;
   tile.x = tx * USED_X + tile.lane * VECTOR;
   tile.y = DIMS == 3 ? ty * USED_Y + tile.group * ROWS : 0;
-  tile.x_low = tx == 0 ? 0 : tx * USED_X + HALO_X;
-  tile.x_high = tx == tiles_x - 1 ? nx : min(nx, tx * USED_X + WIDTH - HALO_X);
-  tile.y_low = ty == 0 ? 0 : ty * USED_Y + HALO_Y;
-  tile.y_high = ty == tiles_y - 1 ? ny : min(ny, ty * USED_Y + GROUPS * ROWS - HALO_Y);
+  tile.stored.x_low = tx == 0 ? 0 : tx * USED_X + HALO_X;
+  tile.stored.x_high = tx == tiles_x - 1 ? nx : min(nx, tx * USED_X + WIDTH - HALO_X);
+  tile.stored.y_low = ty == 0 ? 0 : ty * USED_Y + HALO_Y;
+  tile.stored.y_high = ty == tiles_y - 1 ? ny : min(ny, ty * USED_Y + GROUPS * ROWS - HALO_Y);
+  // The first step takes the right side as far as the last step's values reach it.
+  tile.needed.x_low = max(0, tile.stored.x_low - LATER_X);
+  tile.needed.x_high = min(nx, tile.stored.x_high + LATER_X);
+  tile.needed.y_low = max(0, tile.stored.y_low - (STEPS - 1) * BY);
+  tile.needed.y_high = min(ny, tile.stored.y_high + (STEPS - 1) * BY);
   tile.first = tc * chunk;
   tile.last = is_tile ? min(ns, tile.first + chunk) : tile.first;
   tile.s = tile.copied = tile.first - STEPS * BS;

@@ -12,12 +12,6 @@ typedef unsigned short Value;
 typedef float Sum;
 #endif
 
-#if PANELS
-typedef unsigned short Column;
-#else
-typedef int Column;
-#endif
-
 __device__ __forceinline__ Sum widened(Value value) {
 #if VALUE < 2
   return value;
@@ -62,15 +56,7 @@ __device__ __forceinline__ uint4 load_once(const uint4* from) {
   return word;
 }
 
-// A barrier of the THREADS threads that share a tile.
-__device__ __forceinline__ void meet(int team) {
-#if TEAMS > 1
-  asm volatile("bar.sync %0, %1;" ::"r"(team + 1), "n"(THREADS) : "memory");
-#else
-  __syncthreads();
-#endif
-}
-
+__device__ __forceinline__ void meet() { __syncthreads(); }
 
 // Copies a word to shared memory while the thread goes on.
 __device__ __forceinline__ void copy_word(int* to, const int* from) {
@@ -90,3 +76,18 @@ __device__ __forceinline__ void wait_for_all_but() {
 __device__ __forceinline__ void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
 __device__ __forceinline__ Sum of_other_lane(Sum sum, int step) { return __shfl_xor_sync(0xffffffffu, sum, step); }
+
+// Exchanges among the lanes of a warp.
+__device__ __forceinline__ int of_lane(int word, int from) { return __shfl_sync(0xffffffffu, word, from); }
+__device__ __forceinline__ Sum of_lane_before(Sum sum, int step, int lane) { return __shfl_up_sync(0xffffffffu, sum, step); }
+__device__ __forceinline__ void wait_for_lanes() { __syncwarp(); }
+// The sum of the counts of the lanes before.
+__device__ __forceinline__ int scan_counts(int count, int lane) {
+  int sum = count;
+#pragma unroll
+  for (int step = 1; step < 32; step *= 2) {
+    const int other = of_lane(sum, lane >= step ? lane - step : lane);
+    if (lane >= step) sum += other;
+  }
+  return sum - count;
+}

@@ -10,9 +10,7 @@
 // x as rows need it, which is best where rows of neighbours read neighbours of x; else all products are made first, in
 // the order of the entries, which is best where x is scattered.
 //
-// With PANELS the columns are dealt to panels, and x of a panel lies in shared memory: entries are sorted by panel and
-// row, and columns are counted in 16 bits from the panel's first one on. Each panel's sums of rows go to memory, and
-// `spmv_panels` adds them in order.
+// With UNIT all values are 1, and x has the type of sums: rows of sums that other kernels have left.
 
 #include "instructions.cuh"
 
@@ -70,109 +68,81 @@ struct Shared {
 
 struct Matrix {
   const int* crow;
-  const Column* columns;
+  const int* columns;
   const Value* values;
   int entries;
 };
 
-#if PANELS
-// The rows of a tile: {first row, first entry, end of its entries, number of rows}.
-template <typename Vec, typename Write>
-__device__ __forceinline__ void sum_rows(
-    const Matrix& matrix, Vec x, int4 tile, Sum* products, int* offsets, Shared* shared, int thread, int team,
-    Write write) {
-  const int first = tile.y & ~(VECTOR - 1);
-  for (int i = thread; i <= tile.w; i += THREADS) {
-    copy_word(offsets + i, matrix.crow + tile.x + i);
+struct End {
+  Value* y;
+  const Value* source;
+  Sum alpha, beta;
+  __device__ __forceinline__ void operator()(int row, Sum sum) const {
+    sum *= alpha;
+    if (HAS_SOURCE) sum += beta * widened(source[row]);
+    y[row] = rounded(sum);
   }
-  if (thread == 0) shared->count = 0;
-  constexpr int stride = VECTOR * THREADS;
-  for (int at = first + VECTOR * thread; at < tile.z; at += UNROLL * stride) {
-    Vector<Column> columns[UNROLL];
-    Vector<Value> values[UNROLL];
-#pragma unroll
-    for (int u = 0; u < UNROLL; ++u) {
-      if (at + u * stride < tile.z) {
-        load_vector(columns[u], matrix.columns, at + u * stride, matrix.entries);
-        load_vector(values[u], matrix.values, at + u * stride, matrix.entries);
-      }
-    }
-#pragma unroll
-    for (int u = 0; u < UNROLL; ++u) {
-      if (at + u * stride < tile.z) {
-        Vector<Sum> product;
-#pragma unroll
-        for (int i = 0; i < VECTOR; ++i) product.at[i] = widened(values[u].at[i]) * widened(x(columns[u].at[i]));
-        *reinterpret_cast<Vector<Sum>*>(products + (at + u * stride - first)) = product;
-      }
-    }
-  }
-  wait_for_copies();
-  meet(team);
-  // Threads of a group, so that each adds about eight products.
-  int width = 1;
-  while (width < 32 && 8 * width * tile.w < tile.z - tile.y) width *= 2;
-  const int lane = thread & (width - 1), per_warp = 32 / width;
-  for (int row = thread / 32 * per_warp; row < tile.w; row += THREADS / 32 * per_warp) {
-    const int own = row + (thread & 31) / width;
-    int begin = 0, end = 0;
-    bool is_lengthy = false;
-    if (own < tile.w) {
-      begin = offsets[own] - first;
-      end = offsets[own + 1] - first;
-      is_lengthy = width < 32 && end - begin > LENGTHY * width;
-    }
-    Sum sum = 0;
-    if (!is_lengthy) {
-      for (int i = begin + lane; i < end; i += width) sum += products[i];
-    } else if (lane == 0) {
-      shared->lengthy[atomicAdd(&shared->count, 1)] = own;
-    }
-    sum = warp_sum(sum, width);
-    if (own < tile.w && !is_lengthy && lane == 0) write(tile.x + own, sum);
-  }
-  meet(team);
-  const int count = shared->count;
-  for (int i = thread / 32; i < count; i += THREADS / 32) {
-    const int own = shared->lengthy[i];
-    const int begin = offsets[own] - first, end = offsets[own + 1] - first;
-    Sum sum = 0;
-    for (int at = begin + (thread & 31); at < end; at += 32) sum += products[at];
-    sum = warp_sum(sum, 32);
-    if ((thread & 31) == 0) write(tile.x + own, sum);
-  }
-  if (TEAMS > 1 || count) meet(team);
-}
+};
+
+struct Factors {
+#if UNIT
+  const Sum* x;
+  __device__ __forceinline__ Sum operator()(int column) const { return __ldg(x + column); }
+#else
+  const Value* x;
+  __device__ __forceinline__ Sum operator()(int column) const { return widened(__ldg(x + column)); }
 #endif
+};
+
+__device__ __forceinline__ Sum value_of(const Value* value) { return UNIT ? Sum(1) : widened(*value); }
 
 // Part of a long row: the sum of the products of entries from `begin` to `end`.
-template <typename Vec>
 __device__ __forceinline__ void sum_part(
-    const Matrix& matrix, Vec x, int begin, int end, Sum* to, Shared* shared, int thread, int team) {
+    const Matrix& matrix, Factors x, int begin, int end, Sum* to, Shared* shared, int thread) {
   Sum sum = 0;
   const int first = begin & ~(VECTOR - 1);
-  for (int at = first + VECTOR * thread; at < end; at += VECTOR * THREADS) {
-    Vector<Column> columns;
-    Vector<Value> values;
-    load_vector(columns, matrix.columns, at, matrix.entries);
-    load_vector(values, matrix.values, at, matrix.entries);
+  constexpr int stride = VECTOR * THREADS, unroll = VECTOR > 1 ? 2 : 8;
+  for (int at = first + VECTOR * thread; at < end; at += unroll * stride) {
+    Vector<int> columns[unroll];
+    Vector<Value> values[unroll];
 #pragma unroll
-    for (int i = 0; i < VECTOR; ++i) {
-      if (at + i >= begin && at + i < end) sum += widened(values.at[i]) * widened(x(columns.at[i]));
+    for (int u = 0; u < unroll; ++u) {
+      if (at + u * stride < end) {
+        load_vector(columns[u], matrix.columns, at + u * stride, matrix.entries);
+#if !UNIT
+        load_vector(values[u], matrix.values, at + u * stride, matrix.entries);
+#endif
+      }
+    }
+    Sum factors[unroll][VECTOR];
+#pragma unroll
+    for (int u = 0; u < unroll; ++u) {
+#pragma unroll
+      for (int i = 0; i < VECTOR; ++i) {
+        const int own = at + u * stride + i;
+        factors[u][i] = own >= begin && own < end ? x(columns[u].at[i]) : Sum(0);
+      }
+    }
+#pragma unroll
+    for (int u = 0; u < unroll; ++u) {
+#pragma unroll
+      for (int i = 0; i < VECTOR; ++i) {
+        const int own = at + u * stride + i;
+        if (own >= begin && own < end) sum += value_of(&values[u].at[i]) * factors[u][i];
+      }
     }
   }
   sum = warp_sum(sum, 32);
   if ((thread & 31) == 0) shared->of_warp[thread / 32] = sum;
-  meet(team);
+  meet();
   if (thread < 32) {
     sum = thread < THREADS / 32 ? shared->of_warp[thread] : Sum(0);
     sum = warp_sum(sum, 32);
     if (thread == 0) *to = sum;
   }
-  meet(team);
+  meet();
 }
 
-#if !PANELS
 // Entries begin at multiples of 16 bytes in both arrays.
 #define ALIGNED (sizeof(Value) == 2 ? 8 : 4)
 #define WAYS 8
@@ -184,10 +154,11 @@ struct Stage {
   Value* values;
 };
 
+#define ENTRY_BYTES (4 + (UNIT ? 0 : (int)sizeof(Value)))
+
 __device__ __forceinline__ Stage stage_of(char* memory, int number, int num_products, int num_offsets) {
-  const int bytes = num_products * (4 + (int)sizeof(Value)) + num_offsets * 4;
-  char* own = memory + number * bytes;
-  return {reinterpret_cast<int*>(own + num_products * (4 + sizeof(Value))), reinterpret_cast<int*>(own),
+  char* own = memory + number * (num_products * ENTRY_BYTES + num_offsets * 4);
+  return {reinterpret_cast<int*>(own + num_products * ENTRY_BYTES), reinterpret_cast<int*>(own),
           reinterpret_cast<Value*>(own + num_products * 4)};
 }
 
@@ -205,14 +176,17 @@ __device__ __forceinline__ void copy_tile(const Matrix& matrix, int4 tile, Stage
   if (tile.w > 0) {
     const int first = tile.y & ~(ALIGNED - 1), number = tile.z - first, left = matrix.entries - first;
     copy_array(stage.columns, matrix.columns + first, number, left, thread);
+#if !UNIT
     copy_array(stage.values, matrix.values + first, number, left, thread);
+#endif
     for (int i = thread; i <= tile.w; i += THREADS) copy_word(stage.offsets + i, matrix.crow + tile.x + i);
   }
   commit_copies();
 }
 
+#if !BY_ROWS
 // Products of all entries of a tile, in place of its columns, or of its values where these are as wide as sums.
-__device__ __forceinline__ Sum* multiply_tile(const Value* x, int4 tile, Stage stage, int thread) {
+__device__ __forceinline__ Sum* multiply_tile(Factors x, int4 tile, Stage stage, int thread) {
   Sum* products = sizeof(Value) == 8 ? reinterpret_cast<Sum*>(stage.values) : reinterpret_cast<Sum*>(stage.columns);
   const int number = tile.z - (tile.y & ~(ALIGNED - 1));
   for (int at = thread; at < number; at += WAYS * THREADS) {
@@ -225,7 +199,7 @@ __device__ __forceinline__ Sum* multiply_tile(const Value* x, int4 tile, Stage s
       values[i] = is_inside ? widened(stage.values[at + i * THREADS]) : Sum(0);
     }
 #pragma unroll
-    for (int i = 0; i < WAYS; ++i) factors[i] = at + i * THREADS < number ? widened(__ldg(x + columns[i])) : Sum(0);
+    for (int i = 0; i < WAYS; ++i) factors[i] = at + i * THREADS < number ? x(columns[i]) : Sum(0);
 #pragma unroll
     for (int i = 0; i < WAYS; ++i) {
       if (at + i * THREADS < number) products[at + i * THREADS] = values[i] * factors[i];
@@ -233,10 +207,11 @@ __device__ __forceinline__ Sum* multiply_tile(const Value* x, int4 tile, Stage s
   }
   return products;
 }
+#endif
 
 // The sum of entries `from`, `from` + step and so on before `end`.
 __device__ __forceinline__ Sum add_entries(
-    const Value* x, Stage stage, const Sum* products, int from, int end, int step) {
+    Factors x, Stage stage, const Sum* products, int from, int end, int step) {
   Sum sum = 0;
 #if BY_ROWS
   for (int at = from; at < end; at += BATCH * step) {
@@ -246,11 +221,11 @@ __device__ __forceinline__ Sum add_entries(
     for (int i = 0; i < BATCH; ++i) columns[i] = at + i * step < end ? stage.columns[at + i * step] : 0;
 #pragma unroll
     for (int i = 0; i < BATCH; ++i) {
-      if (at + i * step < end) factors[i] = widened(__ldg(x + columns[i]));
+      if (at + i * step < end) factors[i] = x(columns[i]);
     }
 #pragma unroll
     for (int i = 0; i < BATCH; ++i) {
-      if (at + i * step < end) sum += widened(stage.values[at + i * step]) * factors[i];
+      if (at + i * step < end) sum += value_of(stage.values + at + i * step) * factors[i];
     }
   }
 #else
@@ -260,15 +235,14 @@ __device__ __forceinline__ Sum add_entries(
 }
 
 // The rows of a tile: {first row, first entry, end of its entries, number of rows}.
-template <typename Write>
 __device__ __forceinline__ void sum_tile(
-    const Value* x, int4 tile, Stage stage, Shared* shared, int thread, Write write) {
+    Factors x, int4 tile, Stage stage, Shared* shared, int thread, End write) {
   const Sum* products = nullptr;
   if (thread == 0) shared->count = 0;
 #if !BY_ROWS
   products = multiply_tile(x, tile, stage, thread);
 #endif
-  meet(0);
+  meet();
   const int first = tile.y & ~(ALIGNED - 1);
   // Threads of a group, so that each adds about STEPS entries.
   int width = 1;
@@ -292,7 +266,7 @@ __device__ __forceinline__ void sum_tile(
     sum = warp_sum(sum, width);
     if (own < tile.w && !is_lengthy && lane == 0) write(tile.x + own, sum);
   }
-  meet(0);
+  meet();
   const int count = shared->count;
   for (int i = thread / 32; i < count; i += THREADS / 32) {
     const int own = shared->lengthy[i];
@@ -301,120 +275,61 @@ __device__ __forceinline__ void sum_tile(
     if ((thread & 31) == 0) write(tile.x + own, sum);
   }
 }
-#endif
 
-struct End {
-  Value* y;
-  const Value* source;
-  Sum alpha, beta;
-  __device__ __forceinline__ void operator()(int row, Sum sum) const {
-    sum *= alpha;
-    if (HAS_SOURCE) sum += beta * widened(source[row]);
-    y[row] = rounded(sum);
-  }
-};
-
-struct Partial {
-  Sum* sums;
-  __device__ __forceinline__ void operator()(int row, Sum sum) const { sums[row] = sum; }
-};
-
-struct Global {
-  const Value* x;
-  __device__ __forceinline__ Value operator()(int column) const { return __ldg(x + column); }
-};
-
-struct Panel {
-  const Value* x;
-  __device__ __forceinline__ Value operator()(int column) const { return x[column]; }
-};
-
-#if KERNEL == 0
-extern __shared__ uint4 memory[];
-
-// num_products, num_offsets: elements of shared memory for a tile. parts: {tail, head} of every tile. firsts: the first
-// tile of each panel of `width` columns, and the number of tiles.
-extern "C" __global__ void __launch_bounds__(THREADS* TEAMS, RESIDENT) spmv(
-    const int* crow, const Column* columns, const Value* values, const Value* x, Value* y, const Value* source,
-    const int4* tiles, const int4* segments, const int* firsts, Sum* parts, Sum* sums, Sum alpha, Sum beta, int entries, int num_tiles,
-    int num_products, int num_offsets, int width, int num_columns) {
-  const Matrix matrix = {crow, columns, values, entries};
-#if PANELS
-  Value* panel = reinterpret_cast<Value*>(memory);
-  const int team = threadIdx.x / THREADS, thread = threadIdx.x % THREADS;
-  const int panel_bytes = (width * (int)sizeof(Value) + 15) / 16 * 16;
-  const int team_bytes = (num_products * (int)sizeof(Sum) + num_offsets * 4 + (int)sizeof(Shared) + 15) / 16 * 16;
-  char* own = reinterpret_cast<char*>(memory) + panel_bytes + team * team_bytes;
-  Sum* products = reinterpret_cast<Sum*>(own);
-  Shared* shared = reinterpret_cast<Shared*>(own + num_products * sizeof(Sum));
-  int* offsets = reinterpret_cast<int*>(own + num_products * sizeof(Sum) + sizeof(Shared));
-  const Partial write = {sums};
-  const Panel vector = {panel};
-  const long long all = num_tiles;
-  const int begin = (int)(all * blockIdx.x / gridDim.x), end = (int)(all * (blockIdx.x + 1) / gridDim.x);
-  int number = 0;
-  for (int t = begin; t < end; ++number) {
-    const int next = min(end, firsts[number + 1]);
-    if (next <= t) continue;
-    __syncthreads();
-    const int here = min(width, num_columns - number * width);
-    for (int i = threadIdx.x; i < here; i += THREADS * TEAMS) panel[i] = __ldg(x + (long long)number * width + i);
-    __syncthreads();
-    for (int mine = t + team; mine < next; mine += TEAMS) {
-      const int4 tile = tiles[mine];
-      if (tile.w > 0) sum_rows(matrix, vector, tile, products, offsets, shared, thread, team, write);
-#if LONG
-      const int4 segment = segments[mine];
-      if (segment.x < segment.y) sum_part(matrix, vector, segment.x, segment.y, parts + 2 * mine, shared, thread, team);
-      if (segment.z < segment.w)
-        sum_part(matrix, vector, segment.z, segment.w, parts + 2 * mine + 1, shared, thread, team);
-#endif
-    }
-    t = next;
-  }
-#else
-  const int thread = threadIdx.x, step = gridDim.x;
-  char* stages = reinterpret_cast<char*>(memory);
-  Shared* shared = reinterpret_cast<Shared*>(
-      stages + STAGES * (num_products * (4 + (int)sizeof(Value)) + num_offsets * 4));
-  const End write = {y, source, alpha, beta};
+// Works on tiles from `begin` on, `step` apart, before `end`, while the next ones are copied.
+__device__ __forceinline__ void walk(
+    const Matrix& matrix, Factors x, const int4* tiles, const int4* segments, Sum* parts, int begin, int end, int step,
+    char* stages, Shared* shared, int num_products, int num_offsets, int thread, End write) {
   const int4 none = {0, 0, 0, 0};
   // Tiles whose descriptions are known: the one at work, and those that are copied.
   int4 ahead[STAGES];
-  const int begin = blockIdx.x;
 #pragma unroll
   for (int i = 0; i < STAGES; ++i) {
-    ahead[i] = begin + i * step < num_tiles ? tiles[begin + i * step] : none;
+    ahead[i] = begin + i * step < end ? tiles[begin + i * step] : none;
     if (i < STAGES - 1) copy_tile(matrix, ahead[i], stage_of(stages, i, num_products, num_offsets), thread);
   }
   int number = 0;
-  for (int t = begin; t < num_tiles; t += step) {
+  for (int t = begin; t < end; t += step) {
     const int last = number == 0 ? STAGES - 1 : number - 1;
-    const int4 later = t + STAGES * step < num_tiles ? tiles[t + STAGES * step] : none;
+    const int4 later = t + STAGES * step < end ? tiles[t + STAGES * step] : none;
     copy_tile(matrix, ahead[STAGES - 1], stage_of(stages, last, num_products, num_offsets), thread);
     const int4 tile = ahead[0];
     wait_for_all_but<STAGES - 1>();
-    meet(0);
+    meet();
     if (tile.w > 0) sum_tile(x, tile, stage_of(stages, number, num_products, num_offsets), shared, thread, write);
-    meet(0);
+    meet();
 #if LONG
     const int4 segment = segments[t];
-    const Global vector = {x};
-    if (segment.x < segment.y) sum_part(matrix, vector, segment.x, segment.y, parts + 2 * t, shared, thread, 0);
-    if (segment.z < segment.w) sum_part(matrix, vector, segment.z, segment.w, parts + 2 * t + 1, shared, thread, 0);
+    if (segment.x < segment.y) sum_part(matrix, x, segment.x, segment.y, parts + 2 * t, shared, thread);
+    if (segment.z < segment.w) sum_part(matrix, x, segment.z, segment.w, parts + 2 * t + 1, shared, thread);
 #endif
 #pragma unroll
     for (int i = 0; i < STAGES - 1; ++i) ahead[i] = ahead[i + 1];
     ahead[STAGES - 1] = later;
     number = number == STAGES - 1 ? 0 : number + 1;
   }
-#endif
 }
 
-#elif KERNEL == 1
+#if KERNEL == 0
+extern __shared__ uint4 memory[];
+
+// num_products, num_offsets: elements of shared memory for a tile. parts: {tail, head} of every tile.
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) spmv(
+    const int* crow, const int* columns, const Value* values, const void* x, Value* y, const Value* source,
+    const int4* tiles, const int4* segments, Sum* parts, Sum alpha, Sum beta, int entries, int num_tiles,
+    int num_products, int num_offsets) {
+  const Matrix matrix = {crow, columns, values, entries};
+  char* stages = reinterpret_cast<char*>(memory);
+  Shared* shared = reinterpret_cast<Shared*>(stages + STAGES * (num_products * ENTRY_BYTES + num_offsets * 4));
+  const Factors factors = {reinterpret_cast<decltype(Factors::x)>(x)};
+  walk(matrix, factors, tiles, segments, parts, blockIdx.x, num_tiles, gridDim.x, stages, shared, num_products,
+       num_offsets, threadIdx.x, End{y, source, alpha, beta});
+}
+
+#else
 // Long rows {row, first tile, last tile, 0}: the head in the first tile and the tails in all others.
 extern "C" __global__ void __launch_bounds__(128) spmv_long(
-    const int4* rows, const Sum* parts, Value* y, const Value* source, Sum* sums, Sum alpha, Sum beta) {
+    const int4* rows, const Sum* parts, Value* y, const Value* source, Sum alpha, Sum beta) {
   __shared__ Sum of_warp[4];
   const int4 row = rows[blockIdx.x];
   Sum sum = threadIdx.x == 0 ? parts[2 * row.y + 1] : Sum(0);
@@ -424,25 +339,9 @@ extern "C" __global__ void __launch_bounds__(128) spmv_long(
   __syncthreads();
   if (threadIdx.x == 0) {
     sum = (of_warp[0] + of_warp[1]) + (of_warp[2] + of_warp[3]);
-#if PANELS
-    sums[row.x] = sum;
-#else
     const End write = {y, source, alpha, beta};
     write(row.x, sum);
-#endif
   }
 }
 
-#else
-// The sums of all panels of each row.
-extern "C" __global__ void __launch_bounds__(256) spmv_panels(
-    const Sum* sums, Value* y, const Value* source, Sum alpha, Sum beta, int rows, int panels) {
-  const int row = blockIdx.x * 256 + threadIdx.x;
-  if (row >= rows) return;
-  Sum sum = 0;
-#pragma unroll 8
-  for (int p = 0; p < panels; ++p) sum += sums[(long long)p * rows + row];
-  const End write = {y, source, alpha, beta};
-  write(row, sum);
-}
 #endif

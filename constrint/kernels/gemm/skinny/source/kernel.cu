@@ -79,47 +79,54 @@ __device__ __forceinline__ Vector shifted(const Vector& low, const Vector& high,
 }
 
 #if RAGGED
-// The first bytes, fewer than 16, of a vector at a multiple of 16 bytes; zeros beyond.
-__device__ __forceinline__ Vector load_first(const unsigned char* at, int bytes) {
+// The words of a vector at a multiple of 16 bytes that hold bytes from `first` on and lie before the end of an operand, and
+// what bytes of the operand are left; zeros where it is not asked for. Without a branch loads that follow are under way
+// meanwhile; with one (kBranches) no more registers are taken than by vectors, of which W across K has many under way.
+template <bool kBranches>
+__device__ __forceinline__ Vector load_before(
+    const unsigned char* at, const unsigned char* end, int first, bool is_asked) {
+  if constexpr (kBranches)
+    if (is_asked && end - at >= 16) return load_kept(at);
+  const int bytes = is_asked ? static_cast<int>(min(static_cast<long long>(end - at), 16ll)) : 0;
   Vector v = zeros();
 #pragma unroll
   for (int i = 0; i < 4; ++i)
-    if (4 * i + 4 <= bytes) v.word[i] = __ldg(reinterpret_cast<const unsigned*>(at) + i);
+    if (4 * i + 4 <= bytes && 4 * i + 4 > first) v.word[i] = __ldg(reinterpret_cast<const unsigned*>(at) + i);
   if constexpr (kElement < 4) {
-    const int whole = bytes & ~3;
-    unsigned rest = 0;
-    if (bytes & 2) rest = __ldg(reinterpret_cast<const unsigned short*>(at + whole));
-    if (kElement == 1 && bytes & 1) rest |= static_cast<unsigned>(__ldg(at + bytes - 1)) << (bytes & 2) * 8;
+    unsigned rest = 0, last = 0;
+    if (bytes & 2 && (bytes & 12) + 2 > first) rest = __ldg(reinterpret_cast<const unsigned short*>(at + (bytes & 12)));
+    if (kElement == 1 && bytes & 1) last = __ldg(at + (bytes & 14));
+    rest |= last << (bytes & 2) * 8;
 #pragma unroll
-    for (int i = 0; i < 4; ++i)
-      if (4 * i == whole) v.word[i] |= rest;
+    for (int i = 0; i < 4; ++i) v.word[i] |= 4 * i == (bytes & 12) ? rest : 0u;
   }
   return v;
 }
 #endif
 
-// A vector at a multiple of 16 bytes that holds a byte of an operand. Where the operand may end in it, `end` is where.
-template <bool kIsOnce, bool kMayEnd>
-__device__ __forceinline__ Vector load_vector(const unsigned char* at, [[maybe_unused]] const unsigned char* end) {
-#if RAGGED
-  if constexpr (kMayEnd) {
-    if (end - at < 16) return load_first(at, static_cast<int>(end - at));
-  }
-#endif
-  return kIsOnce ? load_once(at) : load_kept(at);
-}
-
 // 16 bytes from anywhere, of which so many, at least one, are the operand's. Only vectors that hold such a byte are read.
+// With kMayEnd there may be none, and no byte beyond `end` is read.
 template <int kMode, bool kIsOnce, bool kMayEnd>
-__device__ __forceinline__ Vector load(const unsigned char* from, int bytes, const unsigned char* end) {
+__device__ __forceinline__ Vector load(const unsigned char* from, int bytes, [[maybe_unused]] const unsigned char* end) {
   if constexpr (kMode == kAligned) {
-    return load_vector<kIsOnce, kMayEnd>(from, end);
+#if RAGGED
+    if constexpr (kMayEnd) return load_before<kIsOnce && !K_MAJOR>(from, end, 0, bytes > 0);
+#endif
+    return kIsOnce ? load_once(from) : load_kept(from);
   } else {
     const unsigned off = static_cast<unsigned>(reinterpret_cast<unsigned long long>(from)) & 15u;
     const unsigned char* const at = from - off;
-    const Vector low = load_vector<false, kMayEnd>(at, end);
+#if RAGGED
+    if constexpr (kMayEnd) {
+      const int first = static_cast<int>(off);
+      constexpr bool kBranches = kIsOnce && !K_MAJOR;
+      const Vector low = load_before<kBranches>(at, end, first, bytes > 0);
+      return shifted(low, load_before<kBranches>(at + 16, end, 0, first + bytes > 16 && bytes > 0), off);
+    }
+#endif
+    const Vector low = load_kept(at);
     Vector high = low;
-    if (static_cast<int>(off) + bytes > 16) high = load_vector<false, kMayEnd>(at + 16, end);
+    if (static_cast<int>(off) + bytes > 16) high = load_kept(at + 16);
     return shifted(low, high, off);
   }
 }
@@ -146,8 +153,8 @@ __device__ __forceinline__ Vector load_along(
     }
     return v;
   } else {
-    if (kIsEnd && left <= 0) return zeros();
-    const int bytes = kIsEnd ? min(left, kVector) * kElement : 16;
+    if (kIsEnd && !kMayEnd && left <= 0) return zeros();
+    const int bytes = kIsEnd ? min(kMayEnd ? max(left, 0) : left, kVector) * kElement : 16;
     Vector v = load<kMode, kIsOnce, kMayEnd>(row + static_cast<long long>(k) * kElement, bytes, end);
     if constexpr (kIsEnd) mask(v, bytes);
     return v;
@@ -284,12 +291,12 @@ __device__ __forceinline__ void load_large(Vector (&w)[kUnroll][kVectors], const
     for (int v = 0; v < kVectors; ++v) {
       if constexpr (K_MAJOR) {
         w[u][v] = load_along<LARGE_MODE, true, kIsEnd, kMayEnd>(rows.from[v], k, left, 1, end);
-      } else if (kIsEnd && v % kVector >= left) {
+      } else if (kIsEnd && !kMayEnd && v % kVector >= left) {
         w[u][v] = zeros();
       } else {
-        const int tile = v / kVector;
+        const int tile = v / kVector, bytes = kMayEnd && v % kVector >= left ? 0 : rows.bytes[tile];
         w[u][v] = load<LARGE_MODE, true, kMayEnd>(
-            rows.from[tile] + (k + v % kVector) * s.pitch * kElement, rows.bytes[tile], end);
+            rows.from[tile] + (k + v % kVector) * s.pitch * kElement, bytes, end);
       }
     }
   }
@@ -315,7 +322,11 @@ __device__ __forceinline__ void multiply_step(
     for (int i = 0; i < kNarrow; ++i) {
       const int row = first_small + (MMA ? 8 * i + g : i);
       Vector x = zeros();
-      if (row < s.small)
+      if constexpr (kMayEnd && SMALL_MODE != kStrided) {
+        const int of_row = row < s.small ? left : 0;
+        x = load_along<SMALL_MODE, false, kIsEnd, kMayEnd>(
+            small + row * s.small_row * kElement, k, of_row, s.small_step, end);
+      } else if (row < s.small)
         x = load_along<SMALL_MODE, false, kIsEnd, kMayEnd>(
             small + row * s.small_row * kElement, k, left, s.small_step, end);
       multiply(sums, w[u], x, i);

@@ -1,0 +1,132 @@
+"""When torch's product runs, a trial begins, a copy is made, or is given up: on stand-ins of a GPU."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from tests.support.needs import missing_packages
+
+if missing_packages("torch", "triton"):
+    pytest.skip("needs torch and triton", allow_module_level=True)
+
+import torch
+from torch import Tensor
+
+from constrint.hwmodels import load_gpu
+from constrint.kernels.spmv import products
+from constrint.kernels.spmv.products import Products
+from constrint.kernels.spmv.structure import Known, Structure, known
+from constrint.select.workload import Workload
+
+pytestmark = pytest.mark.filterwarnings("ignore:Sparse")
+#: What the structure says, so that a copy pays: uniform random columns.
+LARGE = Workload(
+    "spmv", {"rows": 1_000_000, "cols": 1_000_000, "nnz": 32_000_000}, "fp32", {"longest": 32, "scattered": 98}
+)
+
+
+class Trial:
+    """Stands in for a trial: the second product ends it with the candidate that `best` names."""
+
+    best = 0
+
+    def __init__(self, runs: Sequence[Any], rounds: int, settle: Callable[..., None], standards: Sequence[int]) -> None:
+        self.runs, self.settle, self.is_begun = runs, settle, False
+
+    def __call__(self, *operands: Any) -> Any:
+        place = self.best % len(self.runs)
+        if self.is_begun:
+            self.settle(operands, [2.5e-4] * len(self.runs), place)
+        self.is_begun = True
+        return self.runs[place](*operands)
+
+
+class NoEvent:
+    """An event that has passed."""
+
+    def record(self) -> None:
+        """Nothing."""
+
+    def query(self) -> bool:
+        """True."""
+        return True
+
+
+@pytest.fixture
+def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the kernels that run, in order."""
+    names: list[str] = []
+    gpu, zeros = load_gpu("h200"), torch.zeros
+
+    def planned(found: Known, kernel: str, config: Any, *, is_checked: bool = True) -> Any:
+        if kernel in products.COPYING and is_checked:
+            found.copies["guard"] = (zeros(1), zeros(1, dtype=torch.int32))
+        return lambda *operands: names.append(kernel)
+
+    monkeypatch.setattr(products, "machine_of", lambda device: (gpu, None))
+    monkeypatch.setattr(products, "_why_not", lambda kernel, found, width: "no" if kernel == "ell" else "")
+    monkeypatch.setattr(products, "planned", planned)
+    monkeypatch.setattr(products, "compile_side_by_side", lambda *operands: None)
+    monkeypatch.setattr(products, "library_product", lambda *operands: names.append("library"))
+    monkeypatch.setattr(products, "trials_are_on", lambda: True)
+    monkeypatch.setattr(products, "CallTrial", Trial)
+    monkeypatch.setattr(products, "_SETTLED", {})
+    monkeypatch.setattr(Structure, "workload", lambda self, dtype, width: LARGE)
+    monkeypatch.setattr(torch, "zeros", lambda *shape, pin_memory=False, **rest: zeros(*shape, **rest))
+    monkeypatch.setattr(torch.cuda, "Event", NoEvent)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (100 << 30, 100 << 30))
+    return names
+
+
+def run(ran: list[str], number: int, reuse: int = 0) -> tuple[Products, Known, Tensor]:
+    """So many products of a matrix."""
+    m = torch.eye(64).to_sparse_csr()
+    found = known(m)
+    one = Products(found, weakref.ref(m), 0, False, "auto", None, reuse, False)
+    for _ in range(number):
+        found.calls += 1
+        one(torch.ones(64), None, 1.0, 0.0)
+    return one, found, m
+
+
+def test_the_first_product_is_torchs_and_a_copy_is_made_once_it_pays(ran: list[str]) -> None:
+    Trial.best = 0
+    one, found, _ = run(ran, 3)
+    assert ran == ["library", "vector", "vector"]
+    assert 10 < one.left < 200  # products until a copy would have paid
+    assert found.copies == {}
+    Trial.best = 1  # what is tried against the one that runs
+    for _ in range(one.left + 2):
+        one(torch.ones(64), None, 1.0, 0.0)
+    assert ran[-2:] == ["panels", "panels"]
+    assert ran.count("panels") <= 4
+    assert one.describe().startswith("spmv.panels panel_kib=")
+
+
+def test_expected_products_pay_at_once_and_outcomes_are_remembered(ran: list[str]) -> None:
+    Trial.best = -1  # the library, then the copy
+    run(ran, 5, reuse=10_000)
+    assert "library" in ran
+    assert ran[-1] == "panels"
+    ran.clear()
+    run(ran, 2)
+    assert ran == ["library", "library"]  # the trial was another matrix's; no copy pays for two products
+
+
+def test_a_copy_that_loses_is_freed_and_one_that_is_stale_is_given_up(ran: list[str]) -> None:
+    Trial.best = 0
+    _, found, _ = run(ran, 6, reuse=10_000)
+    assert found.copies == {}
+    assert ran[-1] == "vector"
+    Trial.best = -1
+    one, found, _ = run(ran, 6, reuse=10_000)
+    assert ran[-1] == "panels"
+    found.copies["guard"][1][0] = 1  # the device has found that values changed
+    for _ in range(3 * products.LOOK_EVERY):
+        one(torch.ones(64), None, 1.0, 0.0)
+    assert ran[-1] == "vector"
+    assert found.copies == {}
