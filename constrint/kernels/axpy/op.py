@@ -28,6 +28,7 @@ from constrint.kernels.launch.plan.arguments import Factor
 from constrint.kernels.launch.plan.recipe import Recipe, RecordedCall, recipe_of
 from constrint.kernels.launch.plan.scratch import NotedScratch
 from constrint.kernels.launch.plan.table import IS_NEW, PlanTable
+from constrint.kernels.launch.plan.trial import Rivals, trials_are_on
 from constrint.kernels.launch.policy import record_what_fits
 from constrint.select.workload import Workload
 
@@ -295,11 +296,31 @@ def _build(tensors: tuple[Any, ...], extra: Any) -> RecordedCall:
         return recipe_of([launch], tensors, results, NotedScratch(), note, may_spill=may_spill)
 
     try:
-        return record_what_fits(decide(request), record, ("factor",) if factor is not None else ())
+        decision = decide(request)
+        made = record_what_fits(decision, record, ("factor",) if factor is not None else ())
     except ConstrintError:
         if kernel != AUTO:
             raise
         return by_torch
+    return _with_rivals(made, by_torch, decision, record) if how == NEW and kernel == AUTO else made
+
+
+def _with_rivals(
+    made: RecordedCall, by_torch: RecordedCall, decision: Decision, record: Callable[[Decision, bool], RecordedCall]
+) -> RecordedCall:
+    """The call with what the first calls try beside it: torch's own sum, and the other treatment by the L2.
+
+    A result in place is not tried: every run of a candidate would add once more.
+    """
+    is_captured = torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+    if not trials_are_on() or decision.is_measured or is_captured or not made.recipe.steps:
+        return made
+    step = decision.step
+    other = replace(step, config={**step.config, "evict_first": 1 - step.config["evict_first"]})
+    turned = record(replace(decision, program=replace(decision.program, steps=(other,))), True)
+    labels, seconds = [one.recipe.note for one in (made, by_torch, turned)], [decision.seconds] * 3
+    recipes = [by_torch.recipe, turned.recipe]
+    return made._replace(rivals=Rivals(recipes, labels, seconds, lambda measured, best: None, [1]))
 
 
 def _function_of(stated: Mapping[str, Any]) -> Callable[..., Tensor]:

@@ -58,7 +58,7 @@ class AxpySpec(KernelSpec):
         yield Param("vector", vectors, "elements of one load", f"up to {WIDEST} bytes, where rows allow", "v")
         yield Param("num_warps", (4, 8, 2, 16, 1, 32), "warps (waves) of a block", "Triton takes powers of two", "w")
         eviction = "1: all three vectors leave the L2 before anything else does"
-        yield Param("evict_first", (1, 0), eviction, "the compiler knows both", "ef")
+        yield Param("evict_first", (0, 1), eviction, "the compiler knows both", "ef")
 
     def rules(self, gpu: GpuModel, workload: Workload, v: Vars) -> Iterator[Rule]:
         """Alignment of loads, work for every thread, loads of a thread."""

@@ -42,7 +42,7 @@ AUTO = "auto"
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 FLOATS_8 = (torch.float8_e4m3fn, torch.float8_e4m3fnuz)
 NAMES = {dtype: name for name, dtype in DTYPES_BY_NAME.items()} | {torch.float8_e4m3fnuz: "fp8"}
-#: Configurations of the kernel that the first calls try beside the best by prediction.
+#: Configurations of the kernel that work in another way, which the first calls try beside the best by prediction.
 MOST_RIVALS = 2
 
 
@@ -311,7 +311,10 @@ def _with_rivals(
     chosen, rivals = decision.program, list[RecordedCall]()
     others: list[Program] = [p for p in decision.programs if p.name != chosen.name and not p.refusal]
     if chosen.name != LIBRARY:
-        others += unlike(decision.request, chosen.steps[0].config, MOST_RIVALS)
+        step = chosen.steps[0]
+        turned = {**step.config, "evict_first": 1 - step.config["evict_first"]}
+        others += [replace(chosen, steps=(replace(step, config=turned),))]
+        others += unlike(decision.request, step.config, MOST_RIVALS)
     seconds = [chosen.seconds or 0.0]
     for program in others:
         other = _rival(program, stacked, tensors, transposed, decision)
