@@ -13,13 +13,19 @@ from constrint.kernels.rnn.language.backends import CellCall, CellGradients, Cel
 from constrint.kernels.rnn.language.graph import CellDefinition
 from constrint.kernels.rnn.language.trace import (
     cell,
+    erf,
     exp,
+    log,
+    log1p,
     logsigmoid,
     maximum,
+    minimum,
     relu,
     rounded_down,
+    rsqrt,
     sigmoid,
     softplus,
+    sqrt,
     tanh,
     where,
 )
@@ -106,10 +112,19 @@ def three_states(g: Any, s: Any, p: Any) -> dict[str, Any]:
     return {"h": tanh(v + 0.5 * w), "v": v, "w": w}
 
 
+@cell(gates=("a", "b"), states=("h", "c"))
+def every_operation(g: Any, s: Any) -> dict[str, Any]:
+    """All pointwise operations but `rounded_down`, which `my_slstm` has."""
+    a = log1p(abs(g.a)) + sqrt(1 + g.b * g.b) + rsqrt(2 + abs(s.c)) + erf(g.a) + softplus(g.b) + logsigmoid(g.a)
+    b = where(((g.a < 0) & ~(g.b <= 1)) | (g.a != g.a), minimum(a, s.h), maximum(a, relu(s.c)))
+    c = log(1.5 + abs(b)) / (1 + exp(-abs(a))) - 0.1 * b
+    return {"c": c, "h": tanh(b) * sigmoid(c)}
+
+
 #: Defined cells by the name of the built-in cell that they are.
 SAME = {"lstm": my_lstm, "gru": my_gru, "slstm": my_slstm, "elman": my_elman, "elman_relu": my_elman_relu}
 #: Cells that no built-in one is.
-OWN = {each.name: each for each in (peephole, cifg, ugrnn, atr, two_apart, three_states)}
+OWN = {each.name: each for each in (peephole, cifg, ugrnn, atr, two_apart, three_states, every_operation)}
 #: Rounded operands that one step's gradient is a product of, as in `rnn_cases`.
 FACTORS = 8
 ROUNDOFF = {torch.float64: 2.0**-53, torch.float32: 2.0**-24, torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11}

@@ -18,7 +18,7 @@ FORMULAS = {
     "max": "fmaxf({0}, {1})",
     "abs": "fabsf({0})",
     "exp": "__expf({0})",
-    "log": "__logf({0})",
+    "log": "logarithm({0})",
     "log1p": "log1pf({0})",
     "sqrt": "sqrtf({0})",
     "rsqrt": "rsqrtf({0})",
@@ -43,6 +43,9 @@ ARRAYS = {"slot": "p", "state": "q", "new": "c", "gradient": "d", "parameter": "
 _HEAD = """
 // A quotient; in 16 bits to a rounding of fp32 more.
 __device__ __forceinline__ float quotient(float x, float y) { return IS_WIDE ? x / y : __fdividef(x, y); }
+
+// A logarithm: in fp32 exact near 1, too.
+__device__ __forceinline__ float logarithm(float x) { return IS_WIDE ? logf(x) : __logf(x); }
 
 // A value that the dtype of states has, and not above x.
 __device__ __forceinline__ float rounded_down(float x) {
