@@ -163,7 +163,7 @@ def complete_gpu(incomplete: str) -> Words:
 
 def complete_page(incomplete: str) -> Words:
     """Pages of the documentation, with their titles."""
-    from constrint.cli.docs import pages, title_of
+    from constrint.cli.pages import pages, title_of
 
     return [(name, title_of(path)) for name, path in pages().items() if name.startswith(incomplete.lower())]
 

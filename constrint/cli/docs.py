@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-from collections import Counter
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -14,11 +12,10 @@ from constrint.answers.table import Column, Page, Table
 from constrint.answers.terminal import say
 from constrint.cli.completion import complete_page
 from constrint.cli.output import Output, printing
-from constrint.errors import UnknownNameError, UsageError
+from constrint.cli.pages import pages, title_of
+from constrint.errors import UnknownNameError
 
 SCHEMA = "constrint.docs/1"
-#: The folders of the pages in a wheel and in a checkout.
-FOLDERS = (Path(__file__).parents[1] / "docs", Path(__file__).parents[2] / "docs")
 #: Marks of the tests in the first line of an example, which are removed for readers.
 MARKS = re.compile(r"^(```\w+[^\n{]*?) *\{[^}\n]*\}$", flags=re.MULTILINE)
 COLUMNS = (
@@ -57,23 +54,3 @@ def docs(
     from rich.markdown import Markdown
 
     Console().print(Markdown(text))
-
-
-def pages() -> dict[str, Path]:
-    """The pages by short names; the name of a page includes its folder if two files have the same name.
-
-    Raises:
-        UsageError: When the package has no pages.
-    """
-    folder = next((folder for folder in FOLDERS if folder.is_dir()), None)
-    if folder is None:
-        raise UsageError("the pages of the documentation are not installed; `constrint --help` lists the commands.")
-    paths = sorted(folder.rglob("*.md"))
-    counts = Counter(path.stem for path in paths)
-    return {path.stem if counts[path.stem] == 1 else f"{path.parent.name}/{path.stem}": path for path in paths}
-
-
-def title_of(path: Path) -> str:
-    """The heading of a page."""
-    with path.open(encoding="utf-8") as page:
-        return page.readline().lstrip("# ").rstrip()

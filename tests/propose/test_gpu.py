@@ -101,9 +101,7 @@ def test_correct_candidates_pass_every_gate_and_come_first(name: str) -> None:
     cheats = cheats_of(name) if "bf16" in task.dtypes else ()
     sources = [path.read_text() for path in task.examples] + [one.source for one in cheats]
     found = [examine(proposal(source, name), gpu(), SETTINGS) for source in sources]
-    assert [one.refused_by for one in found] == ["", "", *(one.gate for one in cheats)], [
-        one.message for one in found
-    ]
+    assert [one.refused_by for one in found] == ["", "", *(one.gate for one in cheats)], [one.message for one in found]
     assert set(order(found)[:2]) == {0, 1}
     for one in found[:2]:
         assert [result.gate for result in one.results] == list(GATES)

@@ -69,3 +69,12 @@ def worst(got: torch.Tensor | None, wanted: torch.Tensor | None) -> float:
         return 0.0
     assert got.shape == wanted.shape
     return float((got - wanted).abs().max() / wanted.abs().max().clamp(min=1))
+
+
+def apart(got: torch.Tensor | None, wanted: torch.Tensor | None) -> float:
+    """The difference of all values together, relative to them (2-norms)."""
+    assert (got is None) == (wanted is None)
+    if got is None or wanted is None or not wanted.numel():
+        return 0.0
+    assert got.shape == wanted.shape
+    return float((got - wanted).norm() / wanted.norm().clamp(min=1))

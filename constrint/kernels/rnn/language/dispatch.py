@@ -11,8 +11,6 @@ from constrint.kernels.rnn.language.looped import TORCH_BACKEND
 
 #: Modules that have `BACKENDS`, a sequence of back-ends; those ahead are asked first. They are loaded for GPUs.
 PROVIDERS = ("constrint.kernels.rnn.generated.backend", "constrint.kernels.rnn.staged.backend")
-#: Back-ends that run by name alone: no device has run them yet.
-BY_NAME = ("staged",)
 
 
 @cache
@@ -40,7 +38,7 @@ def backend_of(call: CellCall, name: str) -> CellBackend:
     if name == TORCH or (name == AUTO and not call.wx.is_cuda):
         return TORCH_BACKEND
     if name == AUTO:
-        able = (each for each in provided() if each.name not in BY_NAME and not each.refusal(call))
+        able = (each for each in provided() if not each.refusal(call))
         return next(able, TORCH_BACKEND)
     known = {each.name: each for each in provided()}
     if name not in known:
