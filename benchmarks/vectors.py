@@ -117,22 +117,27 @@ def cases_of(args: argparse.Namespace) -> Iterator[tuple[str, str, Callable[[], 
             matrices.append((m, n, draw.randrange(2)))
     for dtype in args.dtypes:
         for length in LENGTHS if args.only != "gemv" else ():
-            yield "axpy", dtype, partial(axpy_case, length, dtype)
+            yield "axpy", dtype, partial(axpy_case, length, dtype, args.each)
         for m, n, by_columns in matrices if args.only != "axpy" else ():
             yield "gemv", dtype, partial(gemv_case, m, n, by_columns, dtype, args.each)
 
 
-def axpy_case(length: int, dtype: str) -> VectorCase:
+def axpy_case(length: int, dtype: str, each: int = 0) -> VectorCase:
     """Sums of vectors of a length."""
     x, y = (torch.randn(length, device="cuda").to(DTYPES[dtype]) for _ in range(2))
     target = torch.zeros_like(y)
-    calls = {
+    calls: dict[str, Callable[[], Tensor]] = {
         "ours": lambda: constrint.axpy(1.5, x, y),
         "torch": lambda: torch.add(y, x, alpha=1.5),
         "ours in place": lambda: constrint.axpy(1.5, x, target, inplace=True),
         "torch in place": lambda: target.add_(x, alpha=1.5),
     }
-    moved = AxpySpec().moved_bytes(Workload("axpy", {"n": length}, dtype))
+    workload = Workload("axpy", {"n": length}, dtype)
+    ranked = constrint.rank("axpy", gpu_here(), workload=workload, top=each).candidates if each else ()
+    for number, candidate in enumerate(ranked):
+        forced: dict[str, Any] = {"kernel": "triton", "config": candidate.config}
+        calls[f"{number} {dict(candidate.config)}"] = partial(constrint.axpy, 1.5, x, y, **forced)
+    moved = AxpySpec().moved_bytes(workload)
     exact = 1.5 * x.double() + y.double()
     size = 1.5 * x.double().abs() + y.double().abs()
     return VectorCase(f"{length}", calls, exact, size, 2, moved, lambda: why("axpy", 1.5, x, y))
