@@ -25,7 +25,8 @@ COLD_LATENCY = 1.6
 
 
 #: Seconds from the start of a block to that of the next one on its SM, if there is room: measured on an H200, where
-#: 16,384 to 262,144 blocks of 64 to 512 elements take 0.62 ns each on the whole GPU (`--only axpy --each 140` of `benchmarks.vectors`).
+#: 16,384 to 262,144 blocks of 64 to 512 elements take 0.62 ns each on the whole
+#: GPU (`python -m benchmarks.vectors --only axpy --each 140`).
 DISPATCH_S = 0.082e-6
 
 
