@@ -20,6 +20,7 @@ from constrint.kernels.cg.shape import (
     ROW_STEP,
     System,
     boxes_of,
+    elements_at_once,
     most_blocks,
     registers_of,
 )
@@ -45,8 +46,13 @@ GROUP_INSTRUCTIONS, LINE_INSTRUCTIONS, POINT_INSTRUCTIONS = 170.0, 31.0, 5.3
 ROW_INSTRUCTIONS, ELEMENT_INSTRUCTIONS = 50.0, 8.0
 #: Share of the issue slots that is reached.
 ISSUE_SHARE = 0.5
+#: Warps of an SM with which it is: fewer wait for their own results. Assumed.
+ENOUGH_WARPS = 16
 #: Slowdown for each register that the launch bounds do not give.
 SPILL_SHARE = 0.02
+#: Latency of a load under load, over that of a load alone: a star of 2048 x 2048 in fp64 took 69 us an iteration on an
+#: H200 with two rows of two at once (`python -m benchmarks.conjugate`), where bytes and instructions take 44 each.
+LOADED_LATENCY = 2.0
 #: Loads of vectors that a thread has in flight for each row that it loads at once.
 LOADS_AT_ONCE = 3.0
 
@@ -148,12 +154,16 @@ def cg_cost(
     hits = np.clip(2.0 - footprint / l2_bytes, 0.0, 1.0)
     rate = dram_bytes_per_s(gpu, DRAM_SHARE)
     dram_s, l2_s = moved * (1.0 - hits) / rate, (moved + gathered) / (rate * L2_OVER_DRAM)
-    in_flight = blocks * threads * unroll * vector * LOADS_AT_ONCE * system.element
-    latency_s = gpu.figure("dram_latency_s")
-    share = np.minimum(1.0, in_flight / (rate * latency_s))
+    of_matrix = 0
+    if system.star is None:
+        of_matrix = elements_at_once(system) * (system.element + system.column_bytes)
+    in_flight = blocks * threads * (unroll * vector * LOADS_AT_ONCE * system.element + of_matrix)
+    needed = rate * LOADED_LATENCY * gpu.figure("dram_latency_s")
+    share = 1.0 / np.sqrt(1.0 + np.square(needed / in_flight))
     memory_s = np.maximum(dram_s, l2_s)
     waited_s = memory_s * (1.0 / share - 1.0)
-    issue_s = _issue_s(gpu, system, columns) / busy
+    warps = np.minimum(1.0, threads * per_sm / gpu.sm.warp_size / ENOUGH_WARPS)
+    issue_s = _issue_s(gpu, system, columns) / busy / np.sqrt(warps)
     allowed = REGISTERS_PER_SM / (threads * per_sm)
     spilled = np.maximum(0.0, registers_of(system, {k: np.asarray(c, float) for k, c in columns.items()}) - allowed)
     issue_s = issue_s * (1.0 + SPILL_SHARE * spilled)

@@ -33,6 +33,7 @@ REGISTERS_PER_SM = 65536
 #: Registers of a thread, and elements it holds beside, for each group of rows beside each other and for each row of
 #: one: from compiled kernels for sm_90a.
 BASE_REGISTERS, GROUP_REGISTERS, ROW_REGISTERS = 66, 4, 2
+CSR_REGISTERS, CSR_ROW_REGISTERS = 62, 6
 INDEX_BYTES = 4
 LONG_INDEX_BYTES = 8
 
@@ -110,7 +111,9 @@ def staged_bytes(system: System, v: Any) -> Any:
 def registers_of(system: System, v: Any) -> Any:
     """Registers of a thread that the source asks for; the launch bounds may give it fewer."""
     words = system.element // REGISTER_BYTES
-    lines = len(system.star.lines) if system.star is not None else 3
+    if system.star is None:
+        return CSR_REGISTERS + words * v["unroll"] * CSR_ROW_REGISTERS
+    lines = len(system.star.lines)
     return BASE_REGISTERS + words * v["unroll"] * (GROUP_REGISTERS + v["vector"] * (ROW_REGISTERS + (lines + 1) // 2))
 
 

@@ -77,6 +77,7 @@ class CgSpec(SystemSpec):
         deep = system.star is not None and system.star.extents[0] > 1
         planes, near = (0, 8, 4, 16, 2, 1, 32) if deep else (0,), "a box reads fewer points of other blocks"
         vectors = (1,) if system.star is None else (2, 4, 1) if system.element == 8 else (4, 8, 2, 1)
+        at_once = (2, 4, 1) if system.star is None else (2, 1)
         kept = tuple(range(most, -1, -KEPT_STEP))
         lanes = (1,) if system.star is not None else (1, 2, 4, 8, 16, 32)
         return (
@@ -86,7 +87,7 @@ class CgSpec(SystemSpec):
             ),
             Param("kept_rows", kept, "rows of a block whose r or q stays in shared memory", what, "kept"),
             Param("kept_x", kept, "rows of a block whose x stays in shared memory", "x is read and written", "kept x"),
-            Param("unroll", (2, 4, 1), "rows that a thread loads at once", "loads in flight", "un"),
+            Param("unroll", at_once, "rows that a thread loads at once", "loads in flight", "un"),
             Param(
                 "vector", vectors, "rows of a thread beside each other", "16 or 32 bytes; a line's ends are whole", "v"
             ),
