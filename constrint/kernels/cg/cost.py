@@ -37,8 +37,8 @@ L2_SHARE, L2_OVER_DRAM = 0.6, 1.6
 #: Rows away up to which a star's neighbours come from the L1: assumed.
 L1_ROWS = 2048
 #: Seconds of a barrier of the grid with its sums: two trips to the L2 and the part of a block. Measured on an H200: an
-#: iteration of a system of 4,096 rows takes 2.9 us (`python -m benchmarks.conjugate`).
-BARRIER_S = 1.4e-6
+#: iteration of a system of 4,096 rows takes 1.9 us (`python -m benchmarks.conjugate`).
+BARRIER_S = 0.9e-6
 #: Instructions of a thread for its rows of a star beside each other, for each line that it reads and each element; and
 #: of a row of a matrix in CSR, and each of its elements. Counted in compiled kernels.
 GROUP_INSTRUCTIONS, LINE_INSTRUCTIONS, POINT_INSTRUCTIONS = 170.0, 31.0, 5.3

@@ -154,7 +154,7 @@ class CgSpec(SystemSpec):
     def assumptions(self, gpu: GpuModel, workload: Workload) -> tuple[str, ...]:
         """Assumed times and shares."""
         return (
-            "a barrier of the grid takes 1.4 us; of the L2 60 % hold what is read again, at 1.6 times the DRAM's rate",
+            "a barrier of the grid takes 0.9 us; of the L2 60 % hold what is read again, at 1.6 times the DRAM's rate",
             "neighbours and columns of gathered vectors come from the caches",
         )
 
