@@ -42,6 +42,11 @@ EXAMPLES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
         ("--workloads SHAPES.yaml", "all workloads of a file"),
     ),
     "propose": (("--gpu h200 --rounds 2", "built-in rules propose, and a model where one is configured"),),
+    "evaluate": (
+        ("--suggestions DIR --kernel spmv --model triton", "score a model's answers to one prompt"),
+        ("--suggestions DIR --plot scores.html", "a folder KERNEL/MODEL/FILE, and a plot"),
+    ),
+    "prune": (("KERNEL.py:NAME --gpu mi300x --signature '*fp16,*fp16,i32'", "its own list, for a GPU"),),
     "docs": (("", "all pages"), ("language", "one of them")),
     "doctor": (("", "what is missing, stale or broken here"),),
 }

@@ -6,6 +6,7 @@ They are the kernels of the study "Evaluation of OpenAI Codex for HPC Parallel P
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections.abc import Mapping
 from typing import Any
@@ -13,6 +14,9 @@ from typing import Any
 from constrint.propose.operands import Expected, Extent, Operand, Sizes
 from constrint.propose.task import Task
 from constrint.propose.values import draw_operand, generator
+
+#: torch loads its solver at the first call, and fails where two threads make it at once.
+_SOLVING = threading.Lock()
 
 
 class ScientificTask(Task):
@@ -325,7 +329,8 @@ class ConjugateGradients(ScientificTask):
         import torch
 
         a, b = inputs["a"], inputs["b"]
-        x = torch.linalg.solve(a, b)
+        with _SOLVING:
+            x = torch.linalg.solve(a, b)
         ratio = (1 + self.coupling) / (1 - self.coupling)
         return {"x": Expected(x, ratio * x.norm(dim=1, keepdim=True).expand(x.shape))}
 

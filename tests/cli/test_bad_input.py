@@ -15,7 +15,7 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
 KERNEL_MISTAKES = [
     (("--gpu", "h20z"), "unknown GPU 'h20z'. Nearest: "),
     (("--gpu", ""), "got ''"),
-    (("--gpu", "h200", "--kernel", "gem"), "unknown kernel 'gem'. Nearest: gemm"),
+    (("--gpu", "h200", "--kernel", "gem"), "unknown kernel 'gem'. Nearest: gem"),
     ((*GEMM, "--dtype", "fp4"), "unknown dtype 'fp4'"),
     (("--gpu", "t4", "--dtype", "bf16"), "T4 has no matrix instruction for bf16"),
     ((*GEMM, "--m", "0"), "m must be between 1 and"),

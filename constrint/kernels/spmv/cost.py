@@ -2,8 +2,8 @@
 
 A matrix is known by its sizes, its longest row, the spread of its rows' lengths and how scattered its columns are: the
 sectors of x of 32 bytes that 4,096 successive entries touch, as a share of these entries. Entries stream from DRAM; x
-comes from the L2, as many sectors as the entries touch, unless it fits an L1. The constants below are fitted to
-`python -m benchmarks.sparse` on one H200.
+comes from the L2, as many sectors as the entries touch, unless it fits an L1. The constants below are estimates, held
+against a few matrices of `python -m benchmarks.sparse` on one H200; a trial of the first products corrects a choice.
 """
 
 from __future__ import annotations

@@ -51,7 +51,11 @@ def test_gemv_is_right_and_the_same_twice(seed: int) -> None:
             ]
             exact = alpha * (wide @ x.double().unsqueeze(-1)).squeeze(-1) + beta * y.double()
             size = abs(alpha) * (wide.abs() @ x.double().abs().unsqueeze(-1)).squeeze(-1) + abs(beta) * y.abs().double()
-            assert bool(((results[0].double() - exact).abs() <= _bound(wide.shape[-1], size, exact, dtype)).all())
+            bound = _bound(wide.shape[-1], size, exact, dtype)
+            if kernel != "triton":  # the library rounds the product before it adds y
+                bound = bound + torch.finfo(dtype).eps * size
+            wrong = ((results[0].double() - exact).abs() > bound).nonzero()
+            assert not len(wrong), (kernel, dtype, tuple(a.shape), alpha, beta, wrong[:3].tolist())
             if kernel == "triton":
                 assert torch.equal(results[0], results[1])
                 assert torch.equal(results[0], results[2])
