@@ -35,21 +35,21 @@ PIECE_INSTRUCTIONS = 24.0
 #: Instructions of one sweep of a row beside sums, shuffles and loads: the place in the ring. Counted.
 SWEEP_INSTRUCTIONS = 5.0
 #: Instructions of a warp a clock and partition where there is work enough. Fitted.
-ISSUE_RATE = 0.69
+ISSUE_RATE = 0.569
 #: Clocks between rows of one warp: some, and a share for each instruction, which waits for others. Fitted.
-ROW_CLK, INSTRUCTION_CLK = 10.0, 2.7
+ROW_CLK, INSTRUCTION_CLK = 10.0, 2.948
 #: Clocks of a barrier among warps that share a plane. Fitted.
-BARRIER_CLK = 470.0
+BARRIER_CLK = 660.0
 #: Bytes of shared memory that a shuffle of one register takes the place of, per lane. Fitted.
 SHUFFLE_BYTES = 7.7
 #: Share of shared memory's rate that is reached. Fitted.
-SMEM_SHARE = 0.9
+SMEM_SHARE = 1.0
 #: Share of the DRAM's rate on the data sheet that a kernel reaches which reads two grids and writes one. Measured.
-DRAM_SHARE = 0.71
+DRAM_SHARE = 0.797
 #: Share of halos across the streaming axis that the L2 has lost before another tile reads them. Fitted.
-LOST_SHARE = 0.58
+LOST_SHARE = 0.003
 #: Latencies that a copy under way takes where the DRAM is busy. Fitted.
-LATENCIES = 1.2
+LATENCIES = 1.215
 #: Share of the L2 in which grids of the launch before are found.
 KEPT_SHARE = 0.6
 #: Grids that plain PyTorch moves for a term of a star: it reads the sum and a neighbour, and writes the sum.
