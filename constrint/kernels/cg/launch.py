@@ -21,6 +21,7 @@ from constrint.kernels.cg.shape import (
     STATE_SIZE,
     System,
     blocks_of,
+    elements_at_once,
     macros_of,
     meeting_bytes,
     most_blocks,
@@ -136,7 +137,9 @@ def cg_launch(gpu: GpuModel, memory: SolveMemory, config: Mapping[str, int], spa
     used = {**config, **kept}
     return CudaLaunch(
         gpu=gpu,
-        source=_source(replace(system, rows=0, nnz=0), tuple(sorted(used.items())), blocks, most),
+        source=_source(
+            replace(system, rows=1, nnz=elements_at_once(system)), tuple(sorted(used.items())), blocks, most
+        ),
         grid=(blocks,),
         block=(threads,),
         arguments=(

@@ -25,8 +25,8 @@ BLOCK_WORDS, SLOT_SETS = 8, 2
 MOST_BLOCKS_PER_SM = 4
 #: Numbers in which a launch leaves its state (`StateField` of `source/cg.cu`).
 STATE_SIZE = 8
-#: Elements of a matrix in CSR that a thread reads at once, for each of its rows, and bytes of a product.
-ELEMENTS_AT_ONCE, STAGED_BYTES = 2, 8
+#: The fewest and the most elements of a matrix in CSR that a thread reads at once, and bytes of a product.
+ELEMENTS_AT_ONCE, STAGED_BYTES = (2, 8), 8
 REGISTER_BYTES = 4
 #: Registers of an SM, which the launch bounds divide among the threads of all its blocks: of every GPU since sm_50.
 REGISTERS_PER_SM = 65536
@@ -97,9 +97,15 @@ def meeting_bytes(blocks: Any, threads: Any) -> Any:
     return (MOST_SUMS * SUM_BYTES * (blocks + threads // WARP) + 15) // 16 * 16
 
 
+def elements_at_once(system: System) -> int:
+    """Elements of a matrix in CSR that a thread reads at once: a warp's rows of mean length, in one go if it can be."""
+    least, most = ELEMENTS_AT_ONCE
+    return min(most, max(least, -(-system.nnz // system.rows)))
+
+
 def staged_bytes(system: System, v: Any) -> Any:
     """Shared memory for products of elements of a matrix in CSR, which a warp reads side by side."""
-    return 0 if system.star is not None else STAGED_BYTES * ELEMENTS_AT_ONCE * v["unroll"] * v["threads"]
+    return 0 if system.star is not None else STAGED_BYTES * elements_at_once(system) * v["threads"]
 
 
 def registers_of(system: System, v: Any) -> Any:
@@ -115,7 +121,7 @@ def macros_of(system: System, config: Mapping[str, int], blocks: int, most: int)
     """Macros of the source for a configuration.
 
     Args:
-        system: The system; its number of rows does not matter.
+        system: The system; of its rows and elements the mean length of a row matters.
         config: The configuration.
         blocks: Blocks of the grid.
         most: The most blocks that there may be (`most_blocks`).
@@ -132,7 +138,7 @@ def macros_of(system: System, config: Mapping[str, int], blocks: int, most: int)
         "KEPT_X": config["kept_x"],
         "STEPS_AT_ONCE": config["unroll"],
         "VECTOR": config["vector"],
-        "UNROLL": ELEMENTS_AT_ONCE * config["unroll"],
+        "UNROLL": elements_at_once(system),
     }
     if star is None:
         return macros | {

@@ -56,6 +56,10 @@ KEPT_SHARE = 0.6
 TORCH_PASSES = 3
 #: Instructions of a warp of Triton's kernel for 32 elements: addresses and masks, and each neighbour.
 POINTER_INSTRUCTIONS, NEIGHBOUR_INSTRUCTIONS = 14.0, 4.0
+#: Elements of a thread of Triton's kernel from which on it takes longer, and the exponent by which: a block loads all of
+#: its elements before it stores the first. Fitted to two launches (8192 x 8192 fp32 on an H200): 4 elements a thread, 212 us;
+#: 32 of them, 351 us.
+FREE_ELEMENTS, ELEMENTS_EXPONENT = 4.0, 0.25
 #: Bytes of a sector, the unit in which the L2 is read, and of a line, which tiles should not share.
 SECTOR_BYTES, LINE_BYTES = 32, 128
 #: Exponent by which the time grows with the parts into which tiles tear lines of whole rows. Assumed.
@@ -185,7 +189,8 @@ def pointer_cost(gpu: GpuModel, grid: Grid, columns: Mapping[str, Any], blocks_p
     in_flight = np.minimum(blocks, sms * resident) * v["block_x"] * v["block_y"] * element * 2
     rate = dram_bytes_per_s(gpu, DRAM_SHARE)
     flight = np.minimum(1.0, in_flight / (rate * gpu.figure("dram_latency_s")))
-    memory_s = 3.0 * grid.bytes / (rate * np.maximum(flight, 1e-3))
+    held = np.maximum(1.0, v["block_x"] * v["block_y"] / (threads * FREE_ELEMENTS)) ** ELEMENTS_EXPONENT
+    memory_s = 3.0 * grid.bytes * held / (rate * np.maximum(flight, 1e-3))
     port_s = l2_bytes / (port_bytes_per_clk(gpu) * clock * np.minimum(sms, blocks))
     neighbours = grid.terms * (NEIGHBOUR_INSTRUCTIONS + sum_clk(gpu, grid.dtype))
     slots = np.maximum(covered, blocks * threads) / warp * (POINTER_INSTRUCTIONS + neighbours)
