@@ -56,9 +56,9 @@ KEPT_SHARE = 0.6
 TORCH_PASSES = 3
 #: Instructions of a warp of Triton's kernel for 32 elements: addresses and masks, and each neighbour.
 POINTER_INSTRUCTIONS, NEIGHBOUR_INSTRUCTIONS = 14.0, 4.0
-#: Elements of a thread of Triton's kernel from which on it takes longer, and the exponent by which: a block loads all of
-#: its elements before it stores the first. Fitted to two launches (8192 x 8192 fp32 on an H200): 4 elements a thread, 212 us;
-#: 32 of them, 351 us.
+#: Elements of a thread of Triton's kernel from which on it takes longer, and the exponent by which: a block loads all
+#: its elements before it stores the first. Fitted to two launches (8192 x 8192 fp32 on an H200): 4 elements a thread,
+#: 212 us; 32 of them, 351 us.
 FREE_ELEMENTS, ELEMENTS_EXPONENT = 4.0, 0.25
 #: Bytes of a sector, the unit in which the L2 is read, and of a line, which tiles should not share.
 SECTOR_BYTES, LINE_BYTES = 32, 128
