@@ -15,6 +15,7 @@ from tests.support.fake_driver import (
     BFLOAT,
     CPU,
     CUDA,
+    FUNCTION,
     INTEGER,
     MISSING,
     ROCM,
@@ -24,7 +25,7 @@ from tests.support.fake_driver import (
     libraries_of,
     new_core,
 )
-from tests.support.launch_bench import COUNTERS, FIRST_RESULT, FUNCTION, SHAPE, TableBench
+from tests.support.launch_bench import COUNTERS, FIRST_RESULT, SHAPE, TableBench
 from tests.support.shared import SharedResults
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from typing import Any
 
 import pytest
 
@@ -42,7 +43,7 @@ def dense(m: Tensor) -> Tensor:
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
 def test_products_are_those_of_the_dense_matrix(dtype: torch.dtype) -> None:
     m, x, y = drawn(dtype=dtype), torch.randn(20, 3).to(dtype), torch.randn(30, 3).to(dtype)
-    close = {"rtol": 4 * torch.finfo(dtype).eps, "atol": 8 * torch.finfo(dtype).eps}
+    close: Any = {"rtol": 4 * torch.finfo(dtype).eps, "atol": 8 * torch.finfo(dtype).eps}
     exact = dense(m) @ x.double()
     torch.testing.assert_close(spmv(m, x).double(), exact, **close)
     torch.testing.assert_close(spmv(m, x[:, 0]).double(), exact[:, 0], **close)
@@ -69,7 +70,8 @@ def test_gradients_of_values_x_and_y() -> None:
     def of_matrix(values: Tensor, x: Tensor, y: Tensor) -> Tensor:
         places = once.crow_indices(), once.col_indices()
         whole = torch.sparse_csr_tensor(*places, values, once.shape, check_invariants=False)
-        return spmv(whole, x, alpha=1.5, beta=0.3, y=y)
+        out: Tensor = spmv(whole, x, alpha=1.5, beta=0.3, y=y)
+        return out
 
     assert torch.autograd.gradcheck(of_matrix, (once.values().clone().requires_grad_(), x, y))
     m = drawn()
@@ -122,7 +124,7 @@ def test_facts_of_rows_and_columns() -> None:
 def test_arguments_that_do_not_go_together_are_refused() -> None:
     m, x = drawn(), torch.randn(20, dtype=torch.float64)
     with pytest.raises(TypeError, match="x is a tensor, got list"):
-        spmv(m, [1.0])  # type: ignore[arg-type]
+        spmv(m, [1.0])
     with pytest.raises(RuntimeError, match="a CSR tensor"):
         spmv(dense(m), x)
     with pytest.raises(RuntimeError, match=r"x is \(20,\)"):

@@ -204,14 +204,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) recurrent_backward(
       float d[STATES], grads[4];
 #pragma unroll
       for (int state = 0; state < STATES; ++state) d[state] = carry.of[item][state] + from_outside[item][state];
-      const bool is_on = t < row[item].steps;
 #if CELL_PARAMS > 0
       float of_step[CELL_PARAMS];
       step_backward(known[item], shift_free, d, grads, of_step);
-#pragma unroll
-      for (int i = 0; i < CELL_PARAMS; ++i) of_params[item][i] += is_on ? of_step[i] : 0.0f;
 #else
       step_backward(known[item], shift_free, d, grads);
+#endif
+      const bool is_on = t < row[item].steps;
+#if CELL_PARAMS > 0
+#pragma unroll
+      for (int i = 0; i < CELL_PARAMS; ++i) of_params[item][i] += is_on ? of_step[i] : 0.0f;
 #endif
 #pragma unroll
       for (int state = 0; state < STATES; ++state) {
