@@ -264,9 +264,9 @@ def test_what_hangs_at_the_end_of_the_budget_is_dropped_and_the_best_so_far_wins
     store: RecordStore, hangs_at: str
 ) -> None:
     engine = HangingEngine(timed, lambda job: job.is_final if hangs_at == "finals" else job.number % 2 == 1)
-    settings = Settings(GPU, partial(make_search, "model"), trials=8, budget_s=1.0)
-    report = Tuner(settings, engine, store).run(products(2))
-    assert len(report.tuned) == 2
+    settings = Settings(GPU, partial(make_search, "model"), trials=8, budget_s=2.0)
+    report = Tuner(settings, engine, store).run(products(1))
+    assert len(report.tuned) == 1
     assert engine.dropped
     for tuned in report.tuned:
         assert not tuned.is_whole

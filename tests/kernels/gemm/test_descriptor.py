@@ -58,8 +58,10 @@ def test_shared_memory_is_never_underpredicted_and_exact_where_it_is_claimed(ver
     for row in rows_of(version):
         predicted, compiled = predicted_smem(row), int(row["smem_bytes"])
         assert predicted >= compiled, row
-        # Triton 3.9 lets a 32-bit output share the pipeline's memory, 3.6 does not: the rule is 3.6's.
-        shared_since = OUTPUT_BYTES[row["dtype"]] == 4 and row["persistent"] == "0" and version != "3.6.0"
+        # Triton 3.9 lets a 32-bit output share the pipeline's memory, or on sm_100 its halves share theirs; 3.6 to 3.8
+        # do not, and the rule is theirs.
+        may_share = row["persistent"] == "0" or row["target"] == "sm_100"
+        shared_since = OUTPUT_BYTES[row["dtype"]] == 4 and may_share and version != "3.6.0"
         if predicted != compiled and not shared_since:
             inexact.append((row, predicted))
     assert all(predicted - int(row["smem_bytes"]) <= slack(row) for row, predicted in inexact), inexact

@@ -195,18 +195,23 @@ def descriptor_smem_bytes(gpu: GpuModel, product: Product, v: Vars, *, is_shared
         held = held + 16 * ceildiv(BARRIER_BYTES * buffers, 16)
     splits = minimum(1, v["split_k"] - 1)
     apart: Expr
+    keeps_both: Expr = const(0)
     if output == PARTIAL_BYTES and not is_shared:
         # Only where a block stores its one tile in halves do both of them share the pipeline's memory.
         halves = (1 - v["persistent"]) * (v["epilogue_subtile"] - 1)
         whole = v["tile_m"] * v["tile_n"] * output
         apart = (1 - splits) * (1 - halves)
-        stored = halves * whole + (1 - halves) * (whole // v["epilogue_subtile"])
+        # A persistent block on sm_100 keeps both halves of bare sums, in memory of their own.
+        is_bare = matrix.kind == "tcgen05" and product.batch == 1 and not (product.has_bias or product.has_source)
+        keeps_both = v["persistent"] * (v["epilogue_subtile"] - 1) * int(is_bare)
+        at_once = halves + keeps_both
+        stored = at_once * whole + (1 - at_once) * (whole // v["epilogue_subtile"])
     else:
         # The smaller part of a tile in two parts uses the memory of the larger one.
         apart, stored = v["persistent"], v["tile_m"] * widest * output // v["epilogue_subtile"]
     if matrix.kind == "tcgen05":
         # Halves of sums of 64 rows are re-ordered through half as much again, of 32 bits through up to as much again.
-        is_low = use * (1 - minimum(1, v["tile_m"] // 128)) * (v["epilogue_subtile"] - 1)
+        is_low = use * (1 - minimum(1, v["tile_m"] // 128)) * (v["epilogue_subtile"] - 1) * (1 - keeps_both)
         stored = stored + v["persistent"] * is_low * (stored if output == PARTIAL_BYTES else stored // 2)
     staging = splits * store_staging(gpu, output, matrix, {**v, "tile_n": widest}, is_vectorised=True)
     return apart * (held + stored) + (1 - apart) * maximum(maximum(held, stored), staging)
