@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from textwrap import wrap
 from typing import Any, Final
 
 from constrint.cli.options import FILE_OPTIONS, SIZE
@@ -104,7 +105,9 @@ def write_help(command: Any, ctx: Any, formatter: Any) -> None:
         with formatter.section("Examples"):
             for words, meaning in examples:
                 formatter.write_text(f"# {meaning}")
-                formatter.write(f"{'':{formatter.current_indent}}constrint {ctx.info_name} {words}".rstrip() + "\n")
+                whole, indent = f"constrint {ctx.info_name} {words}".rstrip(), " " * formatter.current_indent
+                lines = wrap(whole, formatter.width - 6, break_long_words=False, break_on_hyphens=False)
+                formatter.write(indent + f" \\\n{indent}  ".join(lines) + "\n")
     records: dict[str, list[tuple[str, str]]] = {}
     for param in command.get_params(ctx):
         record = param.get_help_record(ctx)

@@ -69,6 +69,8 @@ _REGISTERED: dict[str, list[KernelSpec]] = {}
 #: Entry points of installed packages that are not loaded yet; None before they were looked up.
 _unread: list[Any] | None = None
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
+#: How the operations of a defined cell end: with the digest of its definition.
+_OWN_CELL = re.compile(r"_[0-9a-f]{8}(-backward)?$")
 #: Module that registers recurrent cells which are written in Python.
 _CELLS = "constrint.kernels.rnn.generated.register"
 #: Prefix of the names of modules that are loaded from files.
@@ -88,9 +90,10 @@ def register(*specs: KernelSpec) -> None:
 
 
 def list_kernels() -> tuple[str, ...]:
-    """Names of all operations."""
+    """Names of all operations but cells of a program's own, which it names itself."""
     _read_packages()
-    return tuple(name for name in dict.fromkeys((*_MODULES, *_REGISTERED)) if name not in _UNLISTED)
+    names = dict.fromkeys((*_MODULES, *_REGISTERED))
+    return tuple(name for name in names if name not in _UNLISTED and not _OWN_CELL.search(name))
 
 
 def is_known(operation: str) -> bool:

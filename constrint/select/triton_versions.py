@@ -20,6 +20,7 @@ class CheckedVersion(NamedTuple):
         reads_weights_again: NVIDIA: a weight that a dot before a loop and a dot in the loop use comes from shared
             memory in every step, instead of staying in registers.
         copies_on_cdna4: gfx950: a pipelined loop copies past the registers, into one padded buffer per stage.
+        keeps_both_halves: sm_100: a persistent block keeps both halves of bare 32-bit sums in memory of their own.
         keeps_two_layouts: AMD: weights that a dot before a loop and one in the loop read in two layouts stay in LDS.
     """
 
@@ -27,6 +28,7 @@ class CheckedVersion(NamedTuple):
     reads_weights_again: bool = False
     copies_on_cdna4: bool = True
     keeps_two_layouts: bool = True
+    keeps_both_halves: bool = False
 
 
 #: By major and minor number.
@@ -37,7 +39,11 @@ CHECKED: Mapping[str, CheckedVersion] = {
         copies_on_cdna4=False,
         keeps_two_layouts=False,
     ),
-    "3.8": CheckedVersion("compiled for six targets (tests/data/triton_gemm_space_3_8.csv)", reads_weights_again=True),
+    "3.8": CheckedVersion(
+        "compiled for six targets (tests/data/triton_gemm_space_3_8.csv)",
+        reads_weights_again=True,
+        keeps_both_halves=True,
+    ),
     "3.9": CheckedVersion("compiled for 13 targets (tests/data/triton_gemm_space.csv)"),
 }
 #: The version whose rules hold where another one or none is installed.

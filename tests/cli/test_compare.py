@@ -157,7 +157,7 @@ def test_solve_ranks_for_each_gpu(run: Any) -> None:
         (("compare", "h200", "g" * 10_000), "unknown GPU 'ggg"),
         (("compare", "h200", "größe"), "unknown GPU 'größe'"),
         (("compare", *list_gpus() * 3), "name the GPUs to compare"),
-        (("compare", "h200", "b200", "--kernel", "gem"), "unknown kernel 'gem'. Nearest: gemm"),
+        (("compare", "h200", "b200", "--kernel", "gem"), "unknown kernel 'gem'. Nearest: gem"),
         (("compare", "h200", "b200", "--kernel", ""), "unknown kernel ''"),
         (("compare", "h200", "b200", "--dtype", "fp4"), "unknown dtype 'fp4'"),
         (("compare", "h200", "b200", "--m", 0), "m must be between 1 and"),

@@ -95,7 +95,7 @@ def test_a_wrong_workload_is_told_what_is_wrong_with_it(workload: Any, told: str
 @pytest.mark.parametrize(
     ("kernel", "gpu", "told"),
     [
-        ("gem", "mi300x", "unknown kernel 'gem'. Nearest: gemm"),
+        ("gem", "mi300x", "unknown kernel 'gem'. Nearest: gem"),
         ("gemm", "mi30x", "unknown GPU 'mi30x'. Nearest: .*MI300X"),
         ("gemm", None, "a GPU is named by a non-empty string or a path; got None"),
         (None, "mi300x", "a kernel is a name, an Operation or a KernelSpec, got None"),

@@ -13,7 +13,7 @@ from constrint.hwmodels import GpuModel
 from constrint.model import ceildiv, divides
 from constrint.model.constraint import CERTAIN, REDUNDANT
 from constrint.select.candidate import Config
-from constrint.select.cost import CostColumns
+from constrint.select.cost import CostColumns, cost_assumptions
 from constrint.select.limits import BlockUse
 from constrint.select.spec import Columns, KernelSpec, Launch, Param, Rule, Vars
 from constrint.select.streams import Stream, stream_cost
@@ -115,7 +115,8 @@ class AxpySpec(KernelSpec):
 
     def assumptions(self, gpu: GpuModel, workload: Workload) -> tuple[str, ...]:
         """Effects that the model leaves out."""
-        return ("no vector is in a cache before the call, and the result leaves it during the call",)
+        left_out = "no vector is in a cache before the call, and the result leaves it during the call"
+        return (*cost_assumptions(gpu, workload.dtype, has_matrix_units=False), left_out)
 
     def usual_workloads(self, gpu: GpuModel) -> Iterable[Workload]:
         """A short, a medium and a long vector in two types."""

@@ -28,7 +28,7 @@ from constrint.kernels.launch.cuda.nvrtc import nvrtc_here
 from constrint.model import ceildiv, maximum, minimum
 from constrint.model.constraint import CERTAIN, REDUNDANT
 from constrint.select.candidate import Config
-from constrint.select.cost import CostColumns
+from constrint.select.cost import CostColumns, cost_assumptions
 from constrint.select.limits import BlockUse
 from constrint.select.spec import Columns, Launch, Param, Rule, Vars
 from constrint.select.workload import Workload
@@ -155,6 +155,7 @@ class CgSpec(SystemSpec):
     def assumptions(self, gpu: GpuModel, workload: Workload) -> tuple[str, ...]:
         """Assumed times and shares."""
         return (
+            *cost_assumptions(gpu, workload.dtype, has_matrix_units=False),
             "a barrier of the grid takes 0.9 us; of the L2 60 % hold what is read again, at 1.6 times the DRAM's rate",
             "neighbours and columns of gathered vectors come from the caches",
         )

@@ -15,7 +15,7 @@ from constrint.kernels.gemv.workload import DTYPES, OPTIONS, SIZES, GemvBase
 from constrint.model import any_of, ceildiv, divides, maximum
 from constrint.model.constraint import CERTAIN, REDUNDANT
 from constrint.select.candidate import Config
-from constrint.select.cost import CostColumns
+from constrint.select.cost import CostColumns, cost_assumptions
 from constrint.select.limits import BlockUse
 from constrint.select.spec import Columns, Launch, Param, Rule, Vars
 from constrint.select.workload import Workload
@@ -114,7 +114,8 @@ class GemvSpec(GemvBase):
 
     def assumptions(self, gpu: GpuModel, workload: Workload) -> tuple[str, ...]:
         """Effects that the model leaves out."""
-        return ("the matrix is read once and comes from DRAM; x stays in the L2",)
+        left_out = "the matrix is read once and comes from DRAM; x stays in the L2"
+        return (*cost_assumptions(gpu, workload.dtype, has_matrix_units=False), left_out)
 
     # Launch and check. Needs torch.
 

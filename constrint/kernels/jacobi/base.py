@@ -8,6 +8,7 @@ from typing import Any
 from constrint.hwmodels import GpuModel
 from constrint.kernels.jacobi.sizes import DTYPES, OPTIONS, SIZES, Grid
 from constrint.kernels.jacobi.star import StarStencil, poisson, star_of
+from constrint.select.cost import cost_assumptions
 from constrint.select.spec import KernelSpec
 from constrint.select.workload import Workload
 
@@ -22,6 +23,10 @@ class SweepBase(KernelSpec):
     sizes = SIZES
     options = OPTIONS
     dtypes = DTYPES
+
+    def assumptions(self, gpu: GpuModel, workload: Workload) -> tuple[str, ...]:
+        """Assumptions in place of values that no source states."""
+        return tuple(cost_assumptions(gpu, workload.dtype, has_matrix_units=False))
 
     def star(self, grid: Grid) -> StarStencil:
         """The star of a workload: Poisson's, or one with all offsets of a radius, whose factors sum to less than 1."""

@@ -25,7 +25,7 @@ from constrint.kernels.launch.cuda.nvrtc import nvrtc_here
 from constrint.model import ceildiv
 from constrint.model.constraint import CERTAIN, REDUNDANT
 from constrint.select.candidate import Config
-from constrint.select.cost import CostColumns
+from constrint.select.cost import CostColumns, cost_assumptions
 from constrint.select.limits import BlockUse, Spilling
 from constrint.select.spec import Columns, Param, Rule, Vars
 from constrint.select.workload import Workload
@@ -55,9 +55,9 @@ class SweepSpec(SweepBase):
     harmless_spill_bytes = 64  # the assembler spills some to have more blocks on an SM
     actions: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "tile": ("vector", "rows", "lanes", "groups"),
-        "steps": ("steps_per_launch",),
+        "fuse": ("steps_per_launch",),
         "pipeline": ("depth",),
-        "grid": ("chunks",),
+        "split": ("chunks",),
     }
 
     @property
@@ -172,6 +172,7 @@ class SweepSpec(SweepBase):
     def assumptions(self, gpu: GpuModel, workload: Workload) -> tuple[str, ...]:
         """Assumptions of the cost model."""
         return (
+            *cost_assumptions(gpu, workload.dtype, has_matrix_units=False),
             "halos across the slowest axis are found in the L2, halos along it are read from DRAM again",
             "the star has all offsets of its radius along each axis, and there is a right side",
         )

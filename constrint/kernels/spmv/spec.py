@@ -170,7 +170,7 @@ class VectorSpec(TritonSpmvSpec):
     summary = "y = A @ x, each row of a CSR matrix by a group of threads, Triton"
     actions: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "tile": ("rows_per_block", "threads_per_row"),
-        "parallelise": ("num_warps",),
+        "vectorise": ("num_warps",),
     }
 
     def params(self, gpu: GpuModel, workload: Workload) -> Iterable[Param]:
@@ -209,7 +209,7 @@ class EllSpec(TritonSpmvSpec):
     summary = "y = A @ x from sliced ELL, built once from CSR, Triton"
     of_block = "slice_height"
     copies = True
-    actions: ClassVar[Mapping[str, tuple[str, ...]]] = {"tile": ("slice_height", "window"), "unroll": ("unroll",)}
+    actions: ClassVar[Mapping[str, tuple[str, ...]]] = {"tile": ("slice_height", "window"), "pipeline": ("unroll",)}
 
     def refusal(self, gpu: GpuModel, workload: Workload) -> str:
         """One column of x, and no more padding than half of the entries."""
@@ -302,7 +302,7 @@ class MergeSpec(CudaSpmvSpec):
     actions: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "tile": ("items", "num_warps"),
         "pipeline": ("num_stages", "resident"),
-        "order": ("by_rows", "steps"),
+        "reorder": ("by_rows", "steps"),
     }
 
     def params(self, gpu: GpuModel, workload: Workload) -> Iterable[Param]:
@@ -362,7 +362,7 @@ class PanelSpec(CudaSpmvSpec):
     copies = True
     actions: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "tile": ("panel_kib", "entries_per_lane"),
-        "parallelise": ("num_warps",),
+        "vectorise": ("num_warps",),
     }
 
     def params(self, gpu: GpuModel, workload: Workload) -> Iterable[Param]:

@@ -38,7 +38,7 @@ def test_registry_knows_the_kernels_and_the_nearest_name() -> None:
     assert known == list(KERNELS)
     assert load_kernel("gemm.Pointer").implementations == (POINTER,)
     assert load_spec("gemm.descriptor") is DESCRIPTOR
-    with pytest.raises(UnknownNameError, match=r"unknown kernel 'gem'. Nearest: gemm"):
+    with pytest.raises(UnknownNameError, match=r"unknown kernel 'gem'. Nearest: gem"):
         load_kernel("gem")
     with pytest.raises(UnknownNameError, match=r"unknown kernel 'gemm.point'. Nearest: gemm.pointer"):
         load_kernel("gemm.point")

@@ -14,7 +14,10 @@ import torch
 from constrint.kernels.rnn.generated.backend import BACKENDS
 from tests.support.defined_cells import OWN, SAME, draw_call, worst
 
-pytestmark = pytest.mark.gpu
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU on this machine"),
+]
 CELLS = OWN | {f"my_{name}": SAME[name] for name in ("lstm", "gru", "slstm")}
 
 

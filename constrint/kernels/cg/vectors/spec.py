@@ -16,7 +16,7 @@ from constrint.kernels.cg.shape import System
 from constrint.kernels.cg.sizes import check_system, iterations_of, system_of
 from constrint.model.constraint import REDUNDANT
 from constrint.select.candidate import Config
-from constrint.select.cost import CostColumns, launch_s, streaming_cost
+from constrint.select.cost import CostColumns, cost_assumptions, launch_s, streaming_cost
 from constrint.select.limits import BlockUse
 from constrint.select.spec import Columns, Launch, Param, Rule, Vars
 from constrint.select.workload import Workload
@@ -87,7 +87,8 @@ class VectorsSpec(SystemSpec):
 
     def assumptions(self, gpu: GpuModel, workload: Workload) -> tuple[str, ...]:
         """Assumed traffic of the library's product."""
-        return ("the library's product moves the matrix and two vectors, at the DRAM's rate",)
+        product = "the library's product moves the matrix and two vectors, at the DRAM's rate"
+        return (*cost_assumptions(gpu, workload.dtype, has_matrix_units=False), product)
 
     # Launch. Needs torch and triton.
 

@@ -34,6 +34,7 @@ from constrint.select.candidate import Config
 from constrint.select.cost import CostColumns
 from constrint.select.limits import BlockUse
 from constrint.select.spec import Columns, Launch, Param, Rule, Vars
+from constrint.select.triton_versions import rules_of, triton_version
 
 if TYPE_CHECKING:
     from constrint.kernels.gemm.launch import GemmCall
@@ -201,9 +202,9 @@ def descriptor_smem_bytes(gpu: GpuModel, product: Product, v: Vars, *, is_shared
         halves = (1 - v["persistent"]) * (v["epilogue_subtile"] - 1)
         whole = v["tile_m"] * v["tile_n"] * output
         apart = (1 - splits) * (1 - halves)
-        # A persistent block on sm_100 keeps both halves of bare sums, in memory of their own.
         is_bare = matrix.kind == "tcgen05" and product.batch == 1 and not (product.has_bias or product.has_source)
-        keeps_both = v["persistent"] * (v["epilogue_subtile"] - 1) * int(is_bare)
+        keeps = is_bare and rules_of(triton_version()).keeps_both_halves
+        keeps_both = v["persistent"] * (v["epilogue_subtile"] - 1) * int(keeps)
         at_once = halves + keeps_both
         stored = at_once * whole + (1 - at_once) * (whole // v["epilogue_subtile"])
     else:

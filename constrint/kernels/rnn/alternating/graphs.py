@@ -23,6 +23,7 @@ from torch.nn.functional import pad
 
 from constrint.choose import Decision
 from constrint.kernels.launch.plan.shape import NotPlannedError
+from constrint.kernels.rnn import kernel_cells
 from constrint.kernels.rnn.alternating.cost import steps_of_graph
 from constrint.kernels.rnn.alternating.loop import loop_backward, loop_forward, previous_states, recompute_gates
 from constrint.kernels.rnn.cells import CELLS, RecurrentCell
@@ -191,7 +192,7 @@ class ForwardChunk(Chunk):
         """See `Chunk.enqueue`."""
         from constrint.kernels.rnn.alternating.kernel import pointwise_forward_kernel
 
-        cell = step_function(self.key.kind, "forward")
+        cell = step_function(self.key.kind, "forward", kernel_cells)
         has_bias, save_gates = self.key.flags
         sizes = (self.key.batch, self.key.heads, self.key.num_steps)
         for step in range(steps):
@@ -224,7 +225,7 @@ class BackwardChunk(Chunk):
         """See `Chunk.enqueue`."""
         from constrint.kernels.rnn.alternating.kernel import pointwise_backward_kernel
 
-        cell = step_function(self.key.kind, "backward")
+        cell = step_function(self.key.kind, "backward", kernel_cells)
         upstream_mask, has_clip, shift_free = self.key.flags
         sizes = (self.key.batch, self.key.heads, self.key.num_steps)
         for step in range(self.key.num_steps - 1, self.key.num_steps - 1 - steps, -1):

@@ -32,12 +32,12 @@ Move: TypeAlias = tuple[Action, Direction]
 ACTIONS: Final[tuple[Action, ...]] = get_args(Action)
 #: Names of the parameters that each action moves; the first action whose pattern matches takes the parameter.
 _NAMES: Final[Mapping[Action, re.Pattern[str]]] = {
-    "split": re.compile(r"split|cluster|placement|depth_groups"),
+    "split": re.compile(r"split|cluster|placement|depth_groups|programs|^steps$"),
     # Data fetched ahead of its use, or held where it is used.
-    "pipeline": re.compile(r"stage|prefetch|pipeline|register|stream|window|probe|^chunk$"),
+    "pipeline": re.compile(r"stage|prefetch|pipeline|register|stream|window|probe|^chunk$|evict|steps_per_launch"),
     "vectorise": re.compile(r"warp|waves|vector|lane|pack|nonkdim"),
     "fuse": re.compile(r"fuse|recompute|persistent|subtile|epilogue"),
-    "reorder": re.compile(r"^group_|chunk|order|swizzle"),
+    "reorder": re.compile(r"^group_|chunk|order|swizzle|^by_"),
     "tile": re.compile(r"tile|block|unit"),
 }
 #: Moves that lessen each part of a predicted time, the most direct one first.
