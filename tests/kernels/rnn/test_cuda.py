@@ -149,7 +149,7 @@ def placements_of(gpu: GpuModel) -> list[int]:
 @pytest.mark.parametrize("dtype", ["bf16", "fp32"])
 def test_every_candidate_satisfies_every_rule_and_fits_the_gpu(name: str, dtype: str) -> None:
     gpu = load_gpu(name)
-    for cell in CELLS:
+    for cell in (name for name, kind in CELLS.items() if kind.definition is None):
         for direction in ("forward", "backward"):
             workload = workload_of(cell, (16, 1024, 2, 128), dtype, direction)
             spec = SPECS[workload.operation]
