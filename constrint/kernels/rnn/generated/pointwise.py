@@ -7,55 +7,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import logsigmoid, softplus
 
 from constrint.kernels.rnn.generated.body import StepBody, slot_numbers
+from constrint.kernels.rnn.language.functions import FUNCTIONS, rounded_down
 from constrint.kernels.rnn.language.graph import CellDefinition, CellNode, CellTape
 
 States = tuple[Tensor, ...]
 Bases = tuple[Tensor | None, ...]
-
-
-def rounded_down(x: Tensor, stored: torch.dtype | None) -> Tensor:
-    """A value that `stored` has, and not above x; its derivative is that of x."""
-    if stored is None or stored == x.dtype:
-        return x
-    detached = x.detach()
-    # Slightly more than half a unit in the last place: the nearest representable value is not above x.
-    rounded = (detached - 0.505 * torch.finfo(stored).eps * detached.abs()).to(stored).to(x.dtype)
-    return x + (rounded - detached)
-
-
-FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "add": torch.add,
-    "sub": torch.sub,
-    "mul": torch.mul,
-    "div": torch.div,
-    "neg": torch.neg,
-    "min": torch.minimum,
-    "max": torch.maximum,
-    "abs": torch.abs,
-    "exp": torch.exp,
-    "log": torch.log,
-    "log1p": torch.log1p,
-    "sqrt": torch.sqrt,
-    "rsqrt": torch.rsqrt,
-    "erf": torch.erf,
-    "tanh": torch.tanh,
-    "sigmoid": torch.sigmoid,
-    "relu": torch.relu,
-    "softplus": softplus,
-    "logsigmoid": logsigmoid,
-    "where": torch.where,
-    "lt": torch.lt,
-    "le": torch.le,
-    "eq": torch.eq,
-    "ne": torch.ne,
-    "and": torch.logical_and,
-    "or": torch.logical_or,
-    "not": torch.logical_not,
-    "surrogate": lambda value, slope: slope + (value - slope).detach(),
-}
 
 
 def evaluated(

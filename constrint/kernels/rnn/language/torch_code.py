@@ -7,10 +7,9 @@ from dataclasses import replace
 
 import torch
 from torch import Tensor
-from torch.nn.functional import logsigmoid
 
-from constrint.kernels.gemm.traced.reference import FUNCTIONS as SHARED
 from constrint.kernels.rnn.language.backends import CellCall, CellResults
+from constrint.kernels.rnn.language.functions import FUNCTIONS, rounded_down
 from constrint.kernels.rnn.language.graph import LEAVES, CellDefinition, CellNode, CellTape, CellTapeWriter
 from constrint.kernels.rnn.reference import accumulation_dtype, clamp_gradient
 
@@ -20,28 +19,6 @@ Product = Callable[[str, Tensor, bool], Tensor]
 
 def _no_product(name: str, value: Tensor, is_transposed: bool) -> Tensor:
     raise AssertionError(f"gate {name} has a late product")
-
-
-def rounded_down(x: Tensor, stored: torch.dtype) -> Tensor:
-    """A value that `stored` represents and that is not above x."""
-    if stored == x.dtype:
-        return x
-    # Slightly more than half a unit in the last place: the nearest representable value is not above x.
-    return (x - 0.505 * torch.finfo(stored).eps * x.abs()).to(stored).to(x.dtype)
-
-
-def straight_through(forward: Tensor, backward: Tensor) -> Tensor:
-    """The value of `forward` with the gradient of `backward`, under autograd."""
-    return forward.detach() + (backward - backward.detach())
-
-
-#: Functions of tensors by operation; those that need more than their arguments are made by `operations`.
-FUNCTIONS: dict[str, Callable[..., Tensor]] = SHARED | {
-    "log1p": torch.log1p,
-    "softplus": lambda x: -logsigmoid(-x),
-    "logsigmoid": logsigmoid,
-    "surrogate": straight_through,
-}
 
 
 class TapeRunner:
