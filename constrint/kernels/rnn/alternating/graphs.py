@@ -8,14 +8,12 @@ graphs serve every sequence length (`steps.py`). Graphs are kept per layer shape
 
 from __future__ import annotations
 
-import threading
-from abc import ABC, abstractmethod
-from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.util import find_spec
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -24,6 +22,7 @@ from torch.nn.functional import pad
 from constrint.choose import Decision
 from constrint.kernels.launch.plan.shape import NotPlannedError
 from constrint.kernels.rnn import kernel_cells
+from constrint.kernels.rnn.alternating.chunks import GraphChunk, KeptChunks
 from constrint.kernels.rnn.alternating.cost import steps_of_graph
 from constrint.kernels.rnn.alternating.loop import loop_backward, loop_forward, previous_states, recompute_gates
 from constrint.kernels.rnn.cells import CELLS, RecurrentCell
@@ -111,18 +110,16 @@ def has_wide_products() -> bool:
     return torch.version.hip is None and hasattr(torch.ops.aten.bmm, "dtype_out")
 
 
-class Chunk(ABC):
-    """The buffers of K steps, and the graph that runs them."""
+class Chunk(GraphChunk):
+    """The buffers of K steps of a built-in cell, or of one with a generated step."""
 
     def __init__(self, key: GraphKey) -> None:
+        super().__init__(key.dtype, key.device, key.num_steps, key.batch)
         self.key = key
-        self.graph: Any = None
         kind, wide = key.kind, key.dtype if not has_wide_products() else torch.float32
         batch, heads, dim, gates = key.batch, key.heads, key.head_dim, kind.num_gates
         self.product_dtype = wide if key.device.type == "cuda" else torch.float32
         self.carry = self.new(kind.num_states, heads, batch, dim, dtype=torch.float32)
-        self.remaining = self.new(batch, dtype=torch.int32)
-        self.reset = self.new(key.num_steps + 1, batch, dtype=torch.int8)
         self.gates = self.new(key.num_steps, batch, gates, heads, dim)
         self.grid = (-(-batch * heads * dim // TILE),)
         is_nvidia = key.device.type == "cuda" and torch.version.hip is None
@@ -131,48 +128,17 @@ class Chunk(ABC):
         self.params = self.new(max(1, kind.num_params), heads, dim, dtype=torch.float32)
         self.constants |= {"num_states": kind.num_states, "fast": is_nvidia and key.dtype.itemsize == 2, "tile": TILE}
 
-    def new(self, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
-        """A buffer of zeros."""
-        return torch.zeros(shape, dtype=dtype or self.key.dtype, device=self.key.device)
-
     @abstractmethod
     def enqueue(self, steps: int) -> None:
         """Enqueue the first (or, backwards, the last) `steps` steps."""
 
-    def capture(self) -> None:
-        """Compile the kernels and capture all steps; runs before the buffers hold anything."""
-        make_stream: Callable[[], torch.cuda.Stream] = torch.cuda.Stream
-        here, side = torch.cuda.current_stream(), make_stream()
-        side.wait_stream(here)
-        with torch.cuda.stream(side):
-            self.enqueue(1)
-            graph = torch.cuda.CUDAGraph()
-            # Gradients run in autograd's thread; other threads are not affected.
-            graph.capture_begin(capture_error_mode="thread_local")
-            try:
-                self.enqueue(self.key.num_steps)
-            finally:
-                graph.capture_end()
-        here.wait_stream(side)
-        self.graph = graph
+    def enqueue_one(self) -> None:
+        """Enqueue a single step."""
+        self.enqueue(1)
 
-    def run(self) -> None:
-        """Run all steps."""
-        if self.graph is None:
-            self.enqueue(self.key.num_steps)
-        else:
-            self.graph.replay()
-
-    def set_masks(self, inputs: RnnInputs, resets: Tensor | None, start: int) -> None:
-        """Steps left in each row, and where rows start anew."""
-        if inputs.lengths is None:
-            self.remaining.fill_(inputs.wx.shape[1] - start)
-        else:
-            torch.sub(inputs.lengths, start, out=self.remaining)
-        if resets is None:
-            self.reset.zero_()
-        else:
-            self.reset.copy_(resets[start : start + len(self.reset)])
+    def enqueue_all(self) -> None:
+        """Enqueue all steps."""
+        self.enqueue(self.key.num_steps)
 
 
 class ForwardChunk(Chunk):
@@ -251,25 +217,7 @@ def multiply(left: Tensor, right: Tensor, out: Tensor) -> None:
         torch.ops.aten.bmm.dtype_out(left, right, out.dtype, out=out)
 
 
-AnyChunk = TypeVar("AnyChunk", ForwardChunk, BackwardChunk)
-_CHUNKS: OrderedDict[GraphKey, Chunk] = OrderedDict()
-_LOCK = threading.Lock()
-
-
-def _chunk(make: Callable[[GraphKey], AnyChunk], key: GraphKey) -> AnyChunk:
-    """The stored chunk of a key, or a new one; without a graph on the CPU (the interpreter) and inside a capture."""
-    if key.device.type != "cuda" or torch.cuda.is_current_stream_capturing():
-        return make(key)
-    with _LOCK:
-        chunk: Any = _CHUNKS.pop(key, None)
-        if chunk is None:
-            chunk = make(key)
-            chunk.capture()
-        _CHUNKS[key] = chunk
-        while len(_CHUNKS) > MAX_GRAPHS:
-            _CHUNKS.popitem(last=False)
-    recorded: AnyChunk = chunk
-    return recorded
+_CHUNKS: KeptChunks[GraphKey] = KeptChunks(MAX_GRAPHS)
 
 
 def _resets(inputs: RnnInputs, num_steps: int) -> Tensor | None:
@@ -284,7 +232,7 @@ def graph_forward(inputs: RnnInputs, *, save_gates: bool) -> ForwardOutputs:
     wx = inputs.wx
     batch, time, gates, heads, dim = wx.shape
     key = _key(inputs, int(inputs.b is not None), int(save_gates))
-    chunk = _chunk(ForwardChunk, key)
+    chunk = _CHUNKS.of(ForwardChunk, key, key.device)
     chunk.weights.view(heads, dim, gates, dim).copy_(inputs.r.permute(1, 3, 0, 2))
     if inputs.b is not None:
         chunk.bias.copy_(inputs.b)
@@ -298,7 +246,7 @@ def graph_forward(inputs: RnnInputs, *, save_gates: bool) -> ForwardOutputs:
     for start in range(0, time, key.num_steps):
         end = min(time, start + key.num_steps)
         chunk.wx[: end - start].copy_(wx[:, start:end].transpose(0, 1))
-        chunk.set_masks(inputs, resets, start)
+        chunk.set_masks(inputs.lengths, inputs.wx.shape[1], resets, start)
         chunk.run()
         states[:, :, start:end].copy_(chunk.states[:, : end - start].transpose(1, 2))
         if saved is not None:
@@ -323,7 +271,7 @@ def graph_backward(inputs: RnnInputs, saved: ForwardOutputs, upstream: RnnUpstre
     mask = sum(1 << s for s, grad in enumerate(upstream.states) if grad is not None)
     only_h = mask in (0, 1) and all(grad is None for grad in upstream.last[1:])
     key = _key(inputs, mask, int(clip > 0), int(only_h and wx.element_size() == 2))
-    chunk = _chunk(BackwardChunk, key)
+    chunk = _CHUNKS.of(BackwardChunk, key, key.device)
     chunk.weights.view(heads, gates, dim, dim).copy_(inputs.r.transpose(0, 1))
     chunk.limit.fill_(clip)
     if inputs.params is not None:
@@ -347,7 +295,7 @@ def graph_backward(inputs: RnnInputs, saved: ForwardOutputs, upstream: RnnUpstre
         chunk.gates[:number].copy_(p[:, start:end].transpose(0, 1))
         chunk.states[:, 0].copy_(before[:, :, start])
         chunk.states[:, 1 : number + 1].copy_(saved.states[:, :, start:end].transpose(1, 2))
-        chunk.set_masks(inputs, resets, start)
+        chunk.set_masks(inputs.lengths, inputs.wx.shape[1], resets, start)
         chunk.run()
         slots[:, start:end].copy_(chunk.slots[:number].transpose(0, 1))
     initial = None if inputs.initial is None else _initial_gradient(inputs, chunk)

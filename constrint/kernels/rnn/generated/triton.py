@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import linecache
-import sys
 from functools import lru_cache
-from hashlib import sha256
-from types import ModuleType
 from typing import Any
 
 from constrint.kernels.rnn.generated.body import StepBody, lines
+from constrint.kernels.rnn.generated.modules import HEAD, module_of_text
 from constrint.kernels.rnn.language.graph import CellDefinition, CellNode, CellTape
 
 FORMULAS = {
@@ -44,36 +41,18 @@ FORMULAS = {
 }
 #: First letters of the operands.
 LETTERS = {"slot": "p", "state": "s", "new": "s", "gradient": "d", "parameter": "u"}
-_HEAD = """import triton
-import triton.language as tl
-
-from constrint.kernels.rnn.generated.kernel_functions import log1p, rounded_down
-from constrint.kernels.rnn.kernel_cells import log_sigmoid, sigmoid, tanh
-
-"""
 
 
 def triton_text(definition: CellDefinition) -> str:
     """The module with `cell_forward` and `cell_backward` of a cell."""
     body = StepBody(definition)
-    return _HEAD + _forward(body) + "\n\n" + _backward(body)
+    return HEAD + _forward(body) + "\n\n" + _backward(body)
 
 
 @lru_cache(maxsize=256)
 def triton_functions(definition: CellDefinition) -> dict[str, Any]:
     """The jitted functions of a cell by direction; a cell of the same equations gets functions of the same text."""
-    text = triton_text(definition)
-    digest = sha256(text.encode()).hexdigest()[:16]
-    name = f"constrint_cell_{digest}"
-    module = sys.modules.get(name)
-    if module is None:
-        file = f"<constrint cell {digest}>"
-        linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
-        module = ModuleType(name)
-        module.__file__ = file
-        sys.modules[name] = module
-        # The text is written here from a checked tape of known operations: nothing of the caller's stands in it.
-        exec(compile(text, file, "exec"), vars(module))  # noqa: S102
+    module = module_of_text("cell", triton_text(definition))
     return {"forward": vars(module)["cell_forward"], "backward": vars(module)["cell_backward"]}
 
 

@@ -6,9 +6,6 @@ length. Graphs are kept per cell, layer shape, batch size and stream.
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from constrint.kernels.rnn.alternating.chunks import GraphChunk, KeptChunks
 from constrint.kernels.rnn.alternating.cost import steps_of_graph
 from constrint.kernels.rnn.alternating.graphs import has_wide_products, multiply
 from constrint.kernels.rnn.language.backends import CellCall, CellGradients, CellResults
@@ -67,7 +65,7 @@ def _key(call: CellCall, *flags: int, is_backward: bool) -> StagedKey:
     return StagedKey(call.cell, is_backward, wx.device, stream, wx.dtype, batch, heads, dim, steps, flags)
 
 
-class StagedChunk:
+class StagedChunk(GraphChunk):
     """The buffers of K steps, and the graph that runs them.
 
     `buffers` are the kernels' arguments by name; results of the early product, or backwards of its transpose, are
@@ -75,8 +73,8 @@ class StagedChunk:
     """
 
     def __init__(self, key: StagedKey) -> None:
+        super().__init__(key.dtype, key.device, key.num_steps, key.batch)
         self.key, self.step = key, key.step
-        self.graph: Any = None
         cell, steps, batch, heads, dim = key.cell, key.num_steps, key.batch, key.heads, key.head_dim
         self.early = early_gates(cell)
         states, in_x, in_r = len(cell.states), len(input_gates(cell)), len(recurrent_gates(cell))
@@ -84,20 +82,18 @@ class StagedChunk:
         per_step = steps, batch
 
         def of_steps(count: int) -> Tensor:
-            return self._new(*per_step, max(1, count), heads, dim)
+            return self.new(*per_step, max(1, count), heads, dim)
 
         def of_heads(count: int, dtype: torch.dtype) -> Tensor:
-            return self._new(heads, batch, max(1, count) * dim, dtype=dtype)
+            return self.new(heads, batch, max(1, count) * dim, dtype=dtype)
 
-        self.remaining = self._new(batch, dtype=torch.int32)
-        self.reset = self._new(steps + 1, batch, dtype=torch.int8)
-        parameters = self._new(max(1, len(cell.parameters)), heads, dim, dtype=torch.float32)
+        parameters = self.new(max(1, len(cell.parameters)), heads, dim, dtype=torch.float32)
         one_way = len(self.early), 1
         inner, outer = one_way[::-1] if not key.is_backward else one_way
         self.buffers: dict[str, Tensor] = {
             "wx": of_steps(in_x),
             "saved": of_steps(in_r),
-            "carry": self._new(states, heads, batch, dim, dtype=torch.float32),
+            "carry": self.new(states, heads, batch, dim, dtype=torch.float32),
             "operand": of_heads(inner, key.dtype),
             "product": of_heads(outer, wide),
             "elementwise": parameters,
@@ -105,25 +101,22 @@ class StagedChunk:
         if key.is_backward:
             self.buffers |= {name: of_steps(states) for name in ("before", "after", "upstream")}
             self.buffers |= {"slots": of_steps(len(cell.slots)), "operands": of_steps(len(tuple(cell.late_gates)))}
-            self.buffers["limit"] = self._new(1, dtype=torch.float32)
-            self.buffers["of_elementwise"] = self._new(len(parameters), heads, batch, dim, dtype=torch.float32)
+            self.buffers["limit"] = self.new(1, dtype=torch.float32)
+            self.buffers["of_elementwise"] = self.new(len(parameters), heads, batch, dim, dtype=torch.float32)
         else:
             self.buffers["states"] = of_steps(states)
-            self.buffers["bias"] = self._new(max(1, in_r), heads, dim, dtype=torch.float32)
+            self.buffers["bias"] = self.new(max(1, in_r), heads, dim, dtype=torch.float32)
         for number, each in enumerate(cell.inputs):
             shape = (*per_step, heads, dim) if each.kind == "unit" else per_step
-            self.buffers[f"given{number}"] = self._new(*shape, dtype=torch.float32)
+            self.buffers[f"given{number}"] = self.new(*shape, dtype=torch.float32)
             if key.is_backward:
-                self.buffers[f"of_given{number}"] = self._new(*per_step, heads, dim, dtype=torch.float32)
-        self.weights = self._new(heads, inner * dim, outer * dim) if self.early else None
+                self.buffers[f"of_given{number}"] = self.new(*per_step, heads, dim, dtype=torch.float32)
+        self.weights = self.new(heads, inner * dim, outer * dim) if self.early else None
         self.late_weights: list[Tensor] = []
         for product in self.step.products:
             self.buffers[f"factor{product.number}"] = of_heads(1, key.dtype)
             self.buffers[f"result{product.number}"] = of_heads(len(product.gates), wide)
-            self.late_weights.append(self._new(heads, dim, len(product.gates) * dim))
-
-    def _new(self, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
-        return torch.zeros(shape, dtype=dtype or self.key.dtype, device=self.key.device)
+            self.late_weights.append(self.new(heads, dim, len(product.gates) * dim))
 
     def enqueue(self, steps: range) -> None:
         """Enqueue steps: the product ahead of each, or backwards behind each, and its stages."""
@@ -156,29 +149,13 @@ class StagedChunk:
         count = self.key.num_steps
         return range(count - 1, -1, -1) if self.key.is_backward else range(count)
 
-    def capture(self) -> None:
-        """Compile the kernels and capture all steps; runs before the buffers hold anything."""
-        make_stream: Callable[[], torch.cuda.Stream] = torch.cuda.Stream
-        here, side = torch.cuda.current_stream(), make_stream()
-        side.wait_stream(here)
-        with torch.cuda.stream(side):
-            self.enqueue(self.steps[:1])
-            graph = torch.cuda.CUDAGraph()
-            # Gradients run in autograd's thread; other threads are not affected.
-            graph.capture_begin(capture_error_mode="thread_local")
-            try:
-                self.enqueue(self.steps)
-            finally:
-                graph.capture_end()
-        here.wait_stream(side)
-        self.graph = graph
+    def enqueue_one(self) -> None:
+        """Enqueue the first step of the direction."""
+        self.enqueue(self.steps[:1])
 
-    def run(self) -> None:
-        """Run all steps."""
-        if self.graph is None:
-            self.enqueue(self.steps)
-        else:
-            self.graph.replay()
+    def enqueue_all(self) -> None:
+        """Enqueue all steps."""
+        self.enqueue(self.steps)
 
     def fill(self, call: CellCall, resets: Tensor | None, start: int, end: int) -> None:
         """Copy the input's part, inputs and masks of steps in."""
@@ -188,14 +165,7 @@ class StagedChunk:
             into = self.buffers[f"given{n}"]
             value = value[:, start:end].transpose(0, 1)
             into[:number].copy_(value if into.dim() > 2 else value[:, :, 0, 0])
-        if call.lengths is None:
-            self.remaining.fill_(call.wx.shape[1] - start)
-        else:
-            torch.sub(call.lengths, start, out=self.remaining)
-        if resets is None:
-            self.reset.zero_()
-        else:
-            self.reset.copy_(resets[start : start + len(self.reset)])
+        self.set_masks(call.lengths, call.wx.shape[1], resets, start)
 
 
 def _warps(tile: int) -> int:
@@ -208,23 +178,7 @@ def _triton_dtype(dtype: torch.dtype) -> Any:
     return {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16, torch.float16: tl.float16}[dtype]
 
 
-_CHUNKS: OrderedDict[StagedKey, StagedChunk] = OrderedDict()
-_LOCK = threading.Lock()
-
-
-def _chunk(key: StagedKey) -> StagedChunk:
-    """The stored chunk of a key, or a new one; without a graph on the CPU (the interpreter) and inside a capture."""
-    if key.device.type != "cuda" or torch.cuda.is_current_stream_capturing():
-        return StagedChunk(key)
-    with _LOCK:
-        chunk = _CHUNKS.pop(key, None)
-        if chunk is None:
-            chunk = StagedChunk(key)
-            chunk.capture()
-        _CHUNKS[key] = chunk
-        while len(_CHUNKS) > MAX_GRAPHS:
-            _CHUNKS.popitem(last=False)
-    return chunk
+_CHUNKS: KeptChunks[StagedKey] = KeptChunks(MAX_GRAPHS)
 
 
 def _resets(call: CellCall, num_steps: int) -> Tensor | None:
@@ -252,7 +206,7 @@ def staged_forward(call: CellCall, *, saves: bool) -> CellResults:
     wx, cell = call.wx, call.cell
     batch, time, _, heads, dim = wx.shape
     key = _key(call, int(call.b is not None), int(saves), is_backward=False)
-    chunk = _chunk(key)
+    chunk = _CHUNKS.of(StagedChunk, key, key.device)
     buffers = chunk.buffers
     in_r = recurrent_gates(cell)
     if chunk.weights is not None and call.r is not None:
@@ -300,7 +254,7 @@ def staged_backward(
     upstream = [d_hidden, *((None,) * (len(cell.states) - 1) if d_rest is None else d_rest.unbind(0))]
     mask = sum(1 << s for s, grad in enumerate(upstream) if grad is not None)
     key = _key(call, int(call.clip > 0), mask, int(call.needs_inputs), is_backward=True)
-    chunk = _chunk(key)
+    chunk = _CHUNKS.of(StagedChunk, key, key.device)
     buffers, in_r, late = chunk.buffers, recurrent_gates(cell), [gate.name for gate in cell.late_gates]
     if chunk.weights is not None and call.r is not None:
         for e, gate in enumerate(chunk.early):

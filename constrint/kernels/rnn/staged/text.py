@@ -7,15 +7,12 @@ A program computes up to `tile` units of one head of one sequence. Buffers hold 
 
 from __future__ import annotations
 
-import linecache
-import sys
 from collections.abc import Iterator
 from functools import lru_cache
-from hashlib import sha256
-from types import ModuleType
 from typing import Any
 
 from constrint.kernels.rnn.generated.body import lines
+from constrint.kernels.rnn.generated.modules import HEAD, module_of_text
 from constrint.kernels.rnn.generated.triton import FORMULAS
 from constrint.kernels.rnn.language.graph import LEAVES, CellDefinition, CellNode
 from constrint.kernels.rnn.staged.stages import LateProduct, StagedStep
@@ -24,13 +21,6 @@ _FORMULAS = FORMULAS | {
     "head_sum": "tl.sum(tl.where(inside, {0}, 0.0), 0)",
     "head_mean": "(tl.sum(tl.where(inside, {0}, 0.0), 0) / head_dim)",
 }
-_HEAD = """import triton
-import triton.language as tl
-
-from constrint.kernels.rnn.generated.kernel_functions import log1p, rounded_down
-from constrint.kernels.rnn.kernel_cells import log_sigmoid, sigmoid, tanh
-
-"""
 _PLACES = """\
     row, unit = tl.program_id(0), tl.program_id(1) * tile + tl.arange(0, tile)
     inside = unit < head_dim
@@ -254,16 +244,6 @@ def arguments_of(step: StagedStep) -> tuple[str, ...]:
 @lru_cache(maxsize=256)
 def stage_kernels(step: StagedStep) -> tuple[Any, ...]:
     """The kernels of a direction of a step, one for each stage."""
-    text = _HEAD + "\n\n".join(StageText(step, stage).text() for stage in range(step.num_stages))
-    digest = sha256(text.encode()).hexdigest()[:16]
-    name = f"constrint_stages_{digest}"
-    module = sys.modules.get(name)
-    if module is None:
-        file = f"<constrint stages {digest}>"
-        linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
-        module = ModuleType(name)
-        module.__file__ = file
-        sys.modules[name] = module
-        # The text is written here from a checked tape of known operations: nothing of the caller's stands in it.
-        exec(compile(text, file, "exec"), vars(module))  # noqa: S102
+    text = HEAD + "\n\n".join(StageText(step, stage).text() for stage in range(step.num_stages))
+    module = module_of_text("stages", text)
     return tuple(vars(module)[f"stage{stage}"] for stage in range(step.num_stages))
