@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from constrint.flashrnn import GRU, LSTM, SLSTM, plan, rnn
-from constrint.kernels.rnn.cells import CELLS
+from constrint.kernels.rnn.cells import BUILT_IN
 from tests.support import rnn_cases as cases
 from tests.support.needs import needs_hopper, needs_nvrtc
 
@@ -30,7 +30,7 @@ SIZES = {"small": (3, 9, 2, 16), "heads": (17, 130, 3, 48), "wide": (33, 40, 1, 
 
 @pytest.mark.parametrize("optional", ["", "bslr"], ids=["plain", "all"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=["fp32", "bf16", "fp16"])
-@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize("cell", BUILT_IN)
 @pytest.mark.parametrize("backend", IN_16_BITS)
 def test_right_for_every_cell_and_dtype(backend: str, cell: str, dtype: torch.dtype, optional: str) -> None:
     if backend == "wgmma" and dtype == torch.float32:

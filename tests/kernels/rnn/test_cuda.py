@@ -17,7 +17,7 @@ from benchmarks.resources.rnn_cuda import KEYS, TARGETS, draw_workload, random_c
 from constrint.choose import Refusal, Request, decide, refuse
 from constrint.errors import RESIDENT, CompileError, InfeasibleError, UnsupportedError, UsageError
 from constrint.hwmodels import GpuModel, load_gpu
-from constrint.kernels.rnn.cells import CELLS
+from constrint.kernels.rnn.cells import BUILT_IN, CELLS
 from constrint.kernels.rnn.cuda.cost import fitted, floor_clk, step_clk
 from constrint.kernels.rnn.cuda.shape import BLOCK, CLUSTER, GRID, RING, CudaLoop, shape_of
 from constrint.kernels.rnn.cuda.spec import SOURCE, CudaRnnSpec
@@ -149,7 +149,7 @@ def placements_of(gpu: GpuModel) -> list[int]:
 @pytest.mark.parametrize("dtype", ["bf16", "fp32"])
 def test_every_candidate_satisfies_every_rule_and_fits_the_gpu(name: str, dtype: str) -> None:
     gpu = load_gpu(name)
-    for cell in (name for name, kind in CELLS.items() if kind.definition is None):
+    for cell in BUILT_IN:
         for direction in ("forward", "backward"):
             workload = workload_of(cell, (16, 1024, 2, 128), dtype, direction)
             spec = SPECS[workload.operation]

@@ -20,7 +20,7 @@ from constrint.kernels.launch.plan.scratch import Scratch
 from constrint.kernels.rnn import edges
 from constrint.kernels.rnn.alternating import loop
 from constrint.kernels.rnn.alternating.loop import loop_backward, loop_forward
-from constrint.kernels.rnn.cells import CELLS
+from constrint.kernels.rnn.cells import BUILT_IN, CELLS
 from constrint.kernels.rnn.fused import FusedBackend
 from constrint.kernels.rnn.interface import ForwardOutputs, RnnInputs, RnnUpstream
 from constrint.kernels.rnn.spec import workload_of
@@ -117,7 +117,7 @@ def resized_weights(source: Tensor, target: Tensor) -> Call:
 
 
 @pytest.mark.parametrize("dim", [16, 5, 33])
-@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize("cell", BUILT_IN)
 def test_padded_units_leave_no_trace(cell: str, dim: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(edges, "resize_launch", resized)
     monkeypatch.setattr(edges, "resize_weights_launch", resized_weights)

@@ -12,7 +12,7 @@ import torch
 
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.registry import load_spec
-from constrint.kernels.rnn.cells import CELLS
+from constrint.kernels.rnn.cells import BUILT_IN
 from constrint.kernels.rnn.reference import rnn_reference
 from constrint.kernels.rnn.spec import workload_of
 from constrint.select import KernelSpec, Workload
@@ -44,7 +44,7 @@ class Computed:
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "fp16", "fp32"])
-@pytest.mark.parametrize("cell", list(CELLS))
+@pytest.mark.parametrize("cell", list(BUILT_IN))
 def test_what_rounds_its_states_once_a_step_is_right_on_every_kind(cell: str, dtype: str) -> None:
     for kind in KINDS:
         _, _, one = case(cell, dtype, kind)
@@ -79,7 +79,7 @@ def test_kinds_differ_as_they_are_said_to() -> None:
     assert torch.equal(again, random)
 
 
-@pytest.mark.parametrize("cell", list(CELLS))
+@pytest.mark.parametrize("cell", list(BUILT_IN))
 def test_backward_what_a_forward_pass_left_belongs_to_the_inputs(cell: str) -> None:
     plain, scattered, sparse, tiny = (case(cell, "fp32", kind, "backward")[2].inputs for kind in KINDS)
     assert torch.equal(plain["states"], scattered["states"])

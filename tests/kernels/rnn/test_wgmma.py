@@ -14,7 +14,7 @@ from constrint.hwmodels import load_gpu
 from constrint.kernels import registry
 from constrint.kernels.registry import load_kernel, register
 from constrint.kernels.rnn.candidates import choose_for, decide_layer, implementations_of
-from constrint.kernels.rnn.cells import CELLS
+from constrint.kernels.rnn.cells import BUILT_IN, CELLS
 from constrint.kernels.rnn.spec import SUFFIX, RnnSpec, workload_of
 from constrint.kernels.rnn.wgmma.cost import fitted, floor_clk
 from constrint.kernels.rnn.wgmma.spec import SPECS as WGMMA_SPECS
@@ -52,7 +52,7 @@ def test_what_the_space_holds_compiles_within_what_is_predicted() -> None:
     rng = random.Random(1)
     for _ in range(NUMBER):
         workload = layer(
-            rng.choice([64, 192, 384, 512, 768]), rng.choice([16, 100, 256]), rng.choice([*CELLS]), heads=2
+            rng.choice([64, 192, 384, 512, 768]), rng.choice([16, 100, 256]), rng.choice([*BUILT_IN]), heads=2
         )
         spec = SPECS[workload.operation]
         (config,) = enumerate_space(spec.problem(H200, workload)).sample(1, seed=rng.randrange(1000))
@@ -111,7 +111,7 @@ def test_groups_that_are_not_all_resident_are_launched_in_turn() -> None:
         assert [int(x) for x in loop.arguments if isinstance(x, np.int32)] == [600, 1024, 1, first]
 
 
-@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize("cell", BUILT_IN)
 def test_the_ranking_is_the_predicted_times_in_order(cell: str) -> None:
     check_ranking(H200, rank(SPECS[cell], H200, layer(256, 64, cell)), {f"{cell}.wgmma": SPECS[cell]})
 
