@@ -15,8 +15,7 @@ import pytest
 from constrint import plugins
 from constrint.answers.registry import EXPORTS, PAGES
 from constrint.errors import ConstrintError
-from constrint.hwmodels import vendors
-from constrint.hwmodels.vendors import list_vendors
+from constrint.hwmodels.vendors import interface, list_vendors
 from constrint.kernels import registry as kernels
 from constrint.tune.engine import registry as engines
 from constrint.tune.search import registry as searches
@@ -83,9 +82,9 @@ def loaded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[str
     for registry in (kernels, engines, searches):
         monkeypatch.setattr(registry, "_REGISTERED", {})
     monkeypatch.setattr(kernels, "_unread", None)
-    vendors._load.cache_clear()
+    interface._load.cache_clear()
     yield names
-    vendors._load.cache_clear()
+    interface._load.cache_clear()
 
 
 def check(caught: list[warnings.WarningMessage], group: str) -> None:

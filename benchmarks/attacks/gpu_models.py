@@ -22,7 +22,7 @@ import yaml
 from benchmarks.attacks import called, parser_of
 from constrint.errors import HardwareModelError
 from constrint.hwmodels import GpuModel, load, load_gpu
-from constrint.hwmodels.parse import parse_yaml
+from constrint.hwmodels.files import parse_yaml
 
 FILES = sorted((Path(load.__file__).parent / "data").glob("*/*.yaml"))
 NUMBERS = (-1, 0, 1, 2, 3, 7, 31, 33, 2**16 - 1, 2**31, 2**50, 2**63, 10**30, 0.5, 1e-300, 1e308, True, "1_0", "0x10")

@@ -18,8 +18,8 @@ import yaml
 
 from benchmarks.attacks import asked_of, ended
 from constrint.hwmodels import GpuModel, load_all
+from constrint.hwmodels.files import parse_yaml
 from constrint.hwmodels.load import check_file
-from constrint.hwmodels.parse import parse_yaml
 from constrint.hwmodels.write import yaml_of
 
 #: Breaks one relation of a parsed file: the beginnings of the keys that may be named for it; none where it cannot.

@@ -11,7 +11,7 @@ from typing import Any
 
 from benchmarks.elsewhere.data import QUANTISES, sources
 from benchmarks.elsewhere.judge import CLASSES, SMALL, Judged, by_gpu_and_type, figures, groups
-from constrint.kernels.gemm.library.held import FILE
+from constrint.kernels.gemm.measured import HELD_FILE
 
 ROOT = Path(__file__).parents[2]
 PAGE, FIGURES = ROOT / "docs" / "explanations" / "elsewhere.md", ROOT / "docs" / "figures.md"
@@ -43,7 +43,7 @@ def write_held(rows: Sequence[Judged], date: str) -> None:
         classes = ",\n  ".join(json.dumps(of_class) for of_class in of_gpu)
         lines.append(f"{json.dumps(gpu)}: [\n  {classes}]")
     head = f'{{"made_by": "python -m benchmarks.elsewhere --write", "date": "{date}", "gpus": {{\n'
-    FILE.write_text(head + ",\n".join(lines) + "\n}}\n")
+    HELD_FILE.write_text(head + ",\n".join(lines) + "\n}}\n")
 
 
 def source_of(rows: Iterable[Judged]) -> str:

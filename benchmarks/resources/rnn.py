@@ -32,7 +32,7 @@ from constrint.kernels.rnn.triton.spec import SPECS as TRITON_SPECS
 from constrint.model import Constraint, Expr, Problem, Var, const
 from constrint.select import rank
 from constrint.select.limits import most_registers
-from constrint.select.triton_versions import rules_of
+from constrint.select.toolchain import rules_of
 from constrint.select.workload import Workload
 from constrint.solve import enumerate_space
 

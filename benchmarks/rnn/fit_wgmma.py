@@ -28,7 +28,7 @@ from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.registry import load_spec
 from constrint.kernels.rnn.cells import CELLS
 from constrint.kernels.rnn.spec import predict_s, workload_of
-from constrint.kernels.rnn.wgmma import cost
+from constrint.kernels.rnn.wgmma import spec
 from constrint.kernels.rnn.wgmma.spec import HARMLESS_SPILL_BYTES
 from constrint.select import Workload
 from constrint.select.cost import LAUNCH_S
@@ -65,19 +65,19 @@ class Loops:
         configs = [config_of(row["config"]) for row in rows]
         columns = {name: np.array([config[name] for config in configs]) for name in configs[0]}
         cell = CELLS[workload.operation]
-        rounds = cost.rounds_of(gpu, cell, workload, columns)
+        rounds = spec.rounds_of(gpu, cell, workload, columns)
         return Loops(
             workload,
-            cost.part_columns(gpu, cell, workload, columns),
+            spec.part_columns(gpu, cell, workload, columns),
             rounds * workload.sizes["time"],
-            LAUNCH_S * rounds + cost.filled_s(gpu, cell, workload, columns),
+            LAUNCH_S * rounds + spec.filled_s(gpu, cell, workload, columns),
             np.array([1e-3 * float(row["ms"]) for row in rows]),
-            cost.clock_hz(gpu),
+            spec.clock_hz(gpu),
         )
 
     def predicted(self, figures: Mapping[str, float]) -> NDArray[np.float64]:
         """Seconds of the whole loops."""
-        return np.asarray(self.steps * cost.step_clk(self.parts, figures)["step"] / self.clock_hz + self.other_s)
+        return np.asarray(self.steps * spec.step_clk(self.parts, figures)["step"] / self.clock_hz + self.other_s)
 
     def judged(self, figures: Mapping[str, float]) -> Judgement:
         """Quality of figures on these loops."""
@@ -116,7 +116,7 @@ def loops_of(gpu: GpuModel, rows: Sequence[Row], least: int = 0, most: int = HAR
 
 def fit(loops: Sequence[Loops]) -> dict[str, float]:
     """Figures, none below zero."""
-    return fitted_figures(cost.FIGURES, START, lambda figures: np.concatenate([each.errors(figures) for each in loops]))
+    return fitted_figures(spec.FIGURES, START, lambda figures: np.concatenate([each.errors(figures) for each in loops]))
 
 
 def print_spilled(gpu: GpuModel, rows: Sequence[Row], figures: Mapping[str, float]) -> None:
@@ -167,8 +167,8 @@ def main() -> None:
     print_beside_cuda(gpu, rows, loops, figures)
     if args.write:
         source = f"fitted: `python -m benchmarks.rnn.fit_wgmma {args.table} --gpu {args.gpu} --write`"
-        cost.write_fitted(cost.FittedWgmma(source, figures))
-        print(f"wrote {cost.__file__}'s step.json", file=sys.stderr)
+        spec.write_fitted(spec.FittedWgmma(source, figures))
+        print(f"wrote {spec.__file__}'s step.json", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from constrint.hwmodels import GpuModel
 from constrint.model import Var
 from constrint.select import Candidate, ResourceUse
 from constrint.select.core_space import chance_of
-from constrint.select.triton_versions import caution, is_verified
+from constrint.select.toolchain import caution, is_verified
 from constrint.solve import BrokenRule, WhyNot
 
 

@@ -155,7 +155,7 @@ Words = Iterable["str | tuple[str, str]"]
 def complete_gpu(incomplete: str) -> Words:
     """Names of GPUs in lower case; the typed part stays as it is."""
     from constrint.hwmodels import list_gpus
-    from constrint.hwmodels.names import user_index
+    from constrint.hwmodels.files import user_index
 
     known = dict.fromkeys(map(str.lower, (*list_gpus(), *user_index().files)))
     return [incomplete + name[len(incomplete) :] for name in _begun(known, incomplete.lower())]

@@ -166,8 +166,8 @@ def _gpus() -> Iterator[Finding]:
 
 def _own_models() -> Iterator[Finding]:
     """The user's own models of GPUs."""
+    from constrint.hwmodels.files import user_folders
     from constrint.hwmodels.load import check_file
-    from constrint.hwmodels.names import user_folders
 
     for folder in user_folders():
         for path in sorted(folder.glob("*.yaml")) if folder.is_dir() else ():

@@ -15,10 +15,10 @@ from constrint.cli.options import Json
 from constrint.cli.output import Output
 from constrint.errors import UsageError
 from constrint.hwmodels import DetectedDevice, GpuModel, detect, gpu_names, load_gpu
+from constrint.hwmodels.checks import target_note
 from constrint.hwmodels.load import check_file
 from constrint.hwmodels.numbers import numbers_of
-from constrint.hwmodels.targets import target_note
-from constrint.kernels.gemm.library.held import held_file, held_of
+from constrint.kernels.gemm.measured import held_file, held_of
 
 SCHEMA = "constrint.gpu/1"
 NAMES_SCHEMA = "constrint.gpu.names/1"

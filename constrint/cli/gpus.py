@@ -12,8 +12,8 @@ from constrint.cli.completion import complete_family
 from constrint.cli.output import Output, printing
 from constrint.errors import UnknownNameError
 from constrint.hwmodels import GpuModel, load_all
+from constrint.hwmodels.files import fold
 from constrint.hwmodels.load import load_user_gpus
-from constrint.hwmodels.names import fold
 
 SCHEMA = "constrint.gpus/1"
 

@@ -24,7 +24,7 @@ from constrint.cli.kernel_file import autotuned_configs, load_function, setting_
 from constrint.cli.output import Output, printing, refuse_existing, write_file
 from constrint.errors import InfeasibleError, UsageError, printed_line
 from constrint.hwmodels import GpuModel, load_gpu
-from constrint.select.triton_versions import triton_version
+from constrint.select.toolchain import triton_version
 from constrint.tune.signature import read_value, split_commas, text_of_dtype
 from constrint.tune.store.record import time_text
 

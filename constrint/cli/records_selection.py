@@ -116,7 +116,7 @@ def _defaults(operation: str) -> Mapping[str, int]:
 
 def gpu_name(name: str | None) -> str | None:
     """The name of a GPU in records; an unknown name stays as it is, since the store may know it."""
-    from constrint.hwmodels.names import match_device_name
+    from constrint.hwmodels.files import match_device_name
 
     return name and (match_device_name(name) or name)
 

@@ -26,8 +26,8 @@ from constrint.cli.output import Output
 from constrint.cli.run import Run
 from constrint.errors import CancelledError, LimitReachedError
 from constrint.model import Problem
-from constrint.model.coding import Coding
 from constrint.model.domain import literal
+from constrint.model.encode import Coding
 from constrint.solve import Limits, SearchSpace, Solution, Status, best_solutions, solutions_in_order, solve
 from constrint.solve.budget import Budget
 from constrint.solve.optimise import DEFAULT_SECONDS, as_good_as, best_order

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import msgspec
 
 from constrint.errors import HardwareModelError
-from constrint.hwmodels.parse import read_yaml
+from constrint.hwmodels.files import read_yaml
 
 if TYPE_CHECKING:
     from constrint.hwmodels.schema import CacheLevel, GpuModel

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from constrint.errors import HardwareModelError, UnknownNameError, UnsupportedError, UsageError
-from constrint.hwmodels.parse import read_yaml
+from constrint.hwmodels.files import read_yaml
 
 if TYPE_CHECKING:
     from constrint.hwmodels.schema import GpuModel

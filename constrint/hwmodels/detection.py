@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from constrint.errors import NoDeviceError
+from constrint.hwmodels.files import match_device_name
 from constrint.hwmodels.load import list_gpus, load_gpu
-from constrint.hwmodels.names import match_device_name
 from constrint.hwmodels.schema import GpuModel
 
 ROCMINFO_TIMEOUT_S = 20.0

@@ -19,11 +19,9 @@ from typing import Any, Literal, NoReturn, cast, get_args, get_origin, get_type_
 import msgspec
 
 from constrint.errors import HardwareModelError, UnknownNameError, UsageError, shortened
-from constrint.hwmodels import names
-from constrint.hwmodels.checks import findings
-from constrint.hwmodels.parse import read_yaml
+from constrint.hwmodels.checks import findings, form_of_target
+from constrint.hwmodels.files import DATA, find, index, read_yaml, user_index
 from constrint.hwmodels.schema import GpuModel
-from constrint.hwmodels.targets import form_of_target
 from constrint.hwmodels.vendors import BUILT_IN, Vendor, get_vendor
 
 #: Largest m or n of a matrix instruction; bounds how far `[8, 16, ..., 256]` is written out.
@@ -49,7 +47,7 @@ def load_gpu(name_or_path: str | Path) -> GpuModel:
         raise UsageError(f"a GPU is named by a non-empty string or a path; got {name_or_path!r}.")
     if is_path(name_or_path):
         return _load_file(Path(name_or_path).expanduser())
-    return _load_found(names.find(name_or_path))
+    return _load_found(find(name_or_path))
 
 
 def is_path(text: str) -> bool:
@@ -59,21 +57,21 @@ def is_path(text: str) -> bool:
 
 def list_gpus() -> tuple[str, ...]:
     """Canonical names of every GPU that ships with constrint: by vendor, then in order of their files."""
-    files = names.index().files
+    files = index().files
     folders = {name: path.parent.name for name, path in files.items()}
     return tuple(sorted(files, key=lambda name: ((*BUILT_IN, folders[name]).index(folders[name]), files[name].stem)))
 
 
 def load_all() -> tuple[GpuModel, ...]:
     """Every GPU that ships with constrint, in the order of `list_gpus`."""
-    shipped = names.index().files
+    shipped = index().files
     return tuple(_load_shipped(shipped[name]) for name in list_gpus())
 
 
 def load_user_gpus() -> tuple[dict[Path, GpuModel], list[str]]:
     """The user's own GPUs by their files, and a sentence on each file that cannot be loaded."""
     models, refused = {}, []
-    for path in names.user_index().files.values():
+    for path in user_index().files.values():
         try:
             models[path] = _load_file(path)
         except HardwareModelError as error:
@@ -100,7 +98,7 @@ def _load_found(path: Path) -> GpuModel:
 @functools.lru_cache(maxsize=256)
 def _ships(path: Path) -> bool:
     """Whether a file comes with constrint."""
-    return path.is_relative_to(names.DATA)
+    return path.is_relative_to(DATA)
 
 
 def _read(path: Path, above: tuple[Path, ...] = ()) -> Any:
@@ -131,7 +129,7 @@ def _find_base(raw: Any, path: Path, above: tuple[Path, ...]) -> Path | None:
     if not isinstance(name, str):
         raise HardwareModelError(f"{path}: base: must be the name of a GPU, in quotes; it is {name!r}.")
     try:
-        base = names.find(name, shipped_first=True)
+        base = find(name, shipped_first=True)
     except UnknownNameError as error:
         # Where no name is near, all that are known would make a long message of one about a file.
         text = str(error) if error.nearest else f"unknown GPU {shortened(name)!r}; `constrint gpu` lists all."
@@ -297,11 +295,11 @@ def _expand_progressions(raw: dict[str, Any], source: str) -> None:
     """Write out `[8, 16, ..., 256]` in the sizes of matrix instructions."""
     matrix = raw.get("matrix")
     rows = matrix.get("instructions") if isinstance(matrix, dict) else None
-    for index, row in enumerate(rows if isinstance(rows, list) else ()):
+    for place, row in enumerate(rows if isinstance(rows, list) else ()):
         for key in ("m", "n"):
             sizes = row.get(key) if isinstance(row, dict) else None
             if isinstance(sizes, list) and "..." in sizes:
-                row[key] = _progression(sizes, f"{source}: matrix.instructions[{index}].{key}")
+                row[key] = _progression(sizes, f"{source}: matrix.instructions[{place}].{key}")
 
 
 def _progression(sizes: list[Any], where: str) -> list[int]:

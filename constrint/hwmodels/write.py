@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from constrint.hwmodels.parse import parse_yaml
+from constrint.hwmodels.files import parse_yaml
 from constrint.hwmodels.schema import GpuModel, MatrixInstruction
 
 #: Text that needs no quotes: words of letters, digits and a few signs, the first a letter.

@@ -24,7 +24,7 @@ from constrint.hwmodels.assumed import (
     last_level_bandwidth,
     sustained_matrix_fraction,
 )
-from constrint.hwmodels.targets import target_note
+from constrint.hwmodels.checks import target_note
 from constrint.select.tile_work import BlockWork, ByRow, GridWork, TileWork
 
 Column = NDArray[np.float64]

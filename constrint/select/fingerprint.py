@@ -34,7 +34,7 @@ from constrint.select.python_text import (
     text_of,
 )
 from constrint.select.spec import KernelSpec
-from constrint.select.triton_versions import triton_version
+from constrint.select.toolchain import triton_version
 
 #: Digits of a hash, and the kind under which the cache stores fingerprints.
 DIGITS, _KIND = 16, "fingerprints"

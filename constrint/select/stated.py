@@ -15,7 +15,7 @@ from typing import Any
 from constrint.errors import ParseError, UndefinedValueError, UnknownNameError, UsageError
 from constrint.hwmodels import GpuModel
 from constrint.model import Constraint, Domain, Expr, Problem
-from constrint.model.coding import in_codes
+from constrint.model.encode import in_codes
 from constrint.model.expr import check_name
 from constrint.model.python.expression import read_number, read_restriction
 from constrint.model.python.restrictions import problem_from_space

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from constrint.errors import CancelledError, LimitReachedError
 from constrint.model import Problem
-from constrint.model.coding import Coding
+from constrint.model.encode import Coding
 from constrint.solve.backends.backend import Columns, get_backend
 from constrint.solve.backends.native import NATIVE
 from constrint.solve.budget import Budget, Limits, SearchStats

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from constrint.errors import LimitReachedError, UnknownNameError, UsageError
 from constrint.model import Comparison, Const, Expr, Problem, Truth, any_of, negate
-from constrint.model.coding import Coding
 from constrint.model.columns import rows_with_value
+from constrint.model.encode import Coding
 from constrint.model.expr import add
 from constrint.model.intmath import as_int
 from constrint.model.problem import Objective

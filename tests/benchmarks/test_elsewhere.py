@@ -14,7 +14,7 @@ from benchmarks.elsewhere import data, experts, library, peers, written
 from benchmarks.elsewhere.data import BLOCKS, FITTED, JUDGING, Expert, Time, best_times, half_of, sources, times
 from benchmarks.elsewhere.judge import Judged, figures, judged, size_of, table_lines
 from constrint.hwmodels import load_gpu
-from constrint.kernels.gemm.library import held
+from constrint.kernels.gemm import measured
 from constrint.kernels.gemm.library.cost import path_of, published_path
 
 
@@ -111,30 +111,30 @@ def test_pages_are_filled_between_their_marks_and_nowhere_else(tmp_path: Path) -
 
 def test_what_is_written_is_read_by_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "held.json"
-    for module in (written, held):
-        monkeypatch.setattr(module, "FILE", file)
+    monkeypatch.setattr(written, "HELD_FILE", file)
+    monkeypatch.setattr(measured, "HELD_FILE", file)
     written.write_held([row(120.0), row(80.0, 90.0), row(100.0, 90.0, "fp8")], "2026-01-01")
-    held.held_file.cache_clear()
+    measured.held_file.cache_clear()
     try:
-        rows = held.held_of(load_gpu("mi355x"))
+        rows = measured.held_of(load_gpu("mi355x"))
         assert [(one.dtype, one.size, one.n) for one in rows] == [
             ("bf16", "10-100 us", 1),
             ("bf16", "> 100 us", 1),
             ("fp8", "10-100 us", 1),
         ]
-        assert "1.20 (1.20 to 1.20; n 1) for > 100 us" in held.sentence(load_gpu("mi355x"), "bf16")
-        assert "held against nothing on H200" in held.sentence(load_gpu("h200"), "bf16")
+        assert "1.20 (1.20 to 1.20; n 1) for > 100 us" in measured.sentence(load_gpu("mi355x"), "bf16")
+        assert "held against nothing on H200" in measured.sentence(load_gpu("h200"), "bf16")
     finally:
-        held.held_file.cache_clear()
+        measured.held_file.cache_clear()
 
 
 def test_the_shipped_file_and_the_pages_are_of_one_run() -> None:
-    date = held.held_file().date
+    date = measured.held_file().date
     readme, page = written.FIGURES.read_text(), written.PAGE.read_text()
     judged_on = f"Judged on {date}: "
     assert judged_on in readme
     assert judged_on in page
-    for gpu, rows in held.held_file().gpus.items():
+    for gpu, rows in measured.held_file().gpus.items():
         assert load_gpu(gpu).name == gpu
         assert f"| {gpu} |" in readme
         for dtype in {one.dtype for one in rows}:

@@ -8,7 +8,7 @@ import pytest
 
 from constrint.errors import HardwareModelError, UnknownNameError
 from constrint.hwmodels import list_gpus, load_gpu
-from constrint.hwmodels.names import DATA, index
+from constrint.hwmodels.files import DATA, index
 
 TEXT = (DATA / "nvidia" / "rtx-5080.yaml").read_text()
 BASED = [name for name in list_gpus() if "\nbase: " in index().files[name].read_text()]

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from constrint.errors import HardwareModelError, UsageError
 from constrint.hwmodels import list_gpus, load_gpu
-from constrint.hwmodels.names import DATA
-from constrint.hwmodels.parse import MAX_BYTES, parse_yaml
+from constrint.hwmodels.files import DATA, MAX_BYTES, parse_yaml
 
 H200 = (DATA / "nvidia" / "h200-sxm.yaml").read_text()
 MI300X = (DATA / "amd" / "mi300x.yaml").read_text()
@@ -206,7 +205,7 @@ class LimitedParser(yaml.SafeLoader):
 def test_deep_nesting_is_refused_by_our_rule_whatever_the_parser_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parser: type, text: str
 ) -> None:
-    monkeypatch.setattr("constrint.hwmodels.parse._Parser", parser)
+    monkeypatch.setattr("constrint.hwmodels.files._Parser", parser)
     assert str(load_text(tmp_path, f"a: {text}")).endswith("mine.yaml:1: more than 12 levels of nesting.")
 
 

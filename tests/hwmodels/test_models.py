@@ -21,13 +21,12 @@ from constrint.hwmodels import (
     MatrixInstruction,
     Memory,
     NvidiaSm,
+    files,
     list_gpus,
     load_all,
     load_gpu,
-    names,
 )
-from constrint.hwmodels.names import DATA, fold, index
-from constrint.hwmodels.parse import read_yaml
+from constrint.hwmodels.files import DATA, fold, index, read_yaml
 from constrint.hwmodels.schema import MeasuredHere
 from constrint.hwmodels.vendors.amd import VgprFile
 
@@ -64,8 +63,8 @@ def test_a_file_that_is_put_beside_the_others_is_found(tmp_path: Path, monkeypat
     new = text.replace("name: H200-SXM", "name: My-H300").replace(aliases, "aliases:\n  - h300\n  - h100  # taken\n")
     (tmp_path / "data" / "nvidia" / "my-h300.yaml").write_text(new)
     (tmp_path / "data" / "nvidia" / "broken.yaml").write_text("schema: [")
-    monkeypatch.setattr(names, "DATA", tmp_path / "data")
-    names.index.cache_clear()
+    monkeypatch.setattr(files, "DATA", tmp_path / "data")
+    files.index.cache_clear()
     try:
         assert load_gpu("My H300").name == load_gpu("h300").name == "My-H300"
         assert "My-H300" in list_gpus()
@@ -75,7 +74,7 @@ def test_a_file_that_is_put_beside_the_others_is_found(tmp_path: Path, monkeypat
         with pytest.raises(HardwareModelError, match=r"broken\.yaml:2: not YAML"):
             load_gpu("broken")
     finally:
-        names.index.cache_clear()
+        files.index.cache_clear()
 
 
 @pytest.mark.parametrize(

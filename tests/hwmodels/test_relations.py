@@ -8,8 +8,8 @@ import pytest
 
 from benchmarks.attacks.gpu_relations import BREAKS, attack
 from constrint.hwmodels import list_gpus, load_gpu
+from constrint.hwmodels.files import DATA, index
 from constrint.hwmodels.load import check_file
-from constrint.hwmodels.names import DATA, index
 from constrint.hwmodels.vendors import list_vendors
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from constrint.errors import HardwareModelError, UnsupportedError
 from constrint.hwmodels import GpuModel, load_all, load_gpu
-from constrint.hwmodels.names import DATA
-from constrint.hwmodels.targets import check_compilable, nearest_target, target_note
+from constrint.hwmodels.checks import check_compilable, nearest_target, target_note
+from constrint.hwmodels.files import DATA
 from constrint.kernels.registry import load_kernel
 from constrint.select.rank import rank
 

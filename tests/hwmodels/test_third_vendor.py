@@ -31,11 +31,11 @@ from constrint.hwmodels import (
     occupancy,
     register_vendor,
     roofline,
-    vendors,
 )
 from constrint.hwmodels.numbers import numbers_of
 from constrint.hwmodels.occupancy import UNLIMITED, KernelUse, ResourceLimits
 from constrint.hwmodels.schema import Block, Positive, Sources
+from constrint.hwmodels.vendors import interface
 from constrint.hwmodels.vendors.interface import Finding, LimitRow
 from constrint.kernels.gemm.units import unit
 from constrint.model import Problem
@@ -166,7 +166,7 @@ ACME = Acme()
 def registered(monkeypatch: pytest.MonkeyPatch) -> None:
     """The vendor, for one test."""
     list_vendors()
-    monkeypatch.setattr(vendors, "_registered", dict(vendors._registered))
+    monkeypatch.setattr(interface, "_registered", dict(interface._registered))
     register_vendor(ACME)
 
 
@@ -269,7 +269,7 @@ def test_other_vendors_answer_as_before(monkeypatch: pytest.MonkeyPatch, capsys:
     lines = ("limits --gpu mi300x --json", "occupancy --gpu h200 --threads 256 --registers 168 --json")
     here = [json.loads(call(line, monkeypatch, capsys)) for line in lines]
     names = list_gpus()
-    monkeypatch.delitem(vendors._registered, "acme")
+    monkeypatch.delitem(interface._registered, "acme")
     assert [json.loads(call(line, monkeypatch, capsys)) for line in lines] == here
     assert list_gpus() == names
     with pytest.raises(UnknownNameError, match="unknown vendor 'acme'"):
@@ -277,10 +277,10 @@ def test_other_vendors_answer_as_before(monkeypatch: pytest.MonkeyPatch, capsys:
 
 
 def test_an_entry_point_registers_a_vendor(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(vendors._registered, "acme")
+    monkeypatch.delitem(interface._registered, "acme")
     points = {"constrint.vendors": [SimpleNamespace(name="acme", load=lambda: ACME)]}
     monkeypatch.setattr("importlib.metadata.entry_points", lambda group: points[group])
-    vendors._load.cache_clear()
+    interface._load.cache_clear()
     assert [vendor.name for vendor in list_vendors()] == ["nvidia", "amd", "acme"]
     assert get_vendor("acme") is ACME
 

@@ -10,8 +10,8 @@ import pytest
 from constrint.errors import HardwareModelError, UnknownNameError
 from constrint.hwmodels import GpuModel, list_gpus, load_all, load_gpu
 from constrint.hwmodels.detection import DetectedDevice, identify
+from constrint.hwmodels.files import DATA, user_folders
 from constrint.hwmodels.load import load_user_gpus
-from constrint.hwmodels.names import DATA, user_folders
 from constrint.hwmodels.write import text_of, yaml_of
 
 H200 = (DATA / "nvidia" / "h200-sxm.yaml").read_text()

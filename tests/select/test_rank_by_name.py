@@ -11,7 +11,7 @@ import pytest
 import constrint
 from constrint import Workload, load_gpu, load_kernel, rank
 from constrint.errors import UnknownNameError, UsageError
-from constrint.hwmodels.names import DATA
+from constrint.hwmodels.files import DATA
 from constrint.select import KernelSpec
 
 SIZES: Any = {"m": 512, "n": 512, "k": 512}

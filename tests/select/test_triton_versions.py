@@ -13,7 +13,7 @@ from constrint.cli.app import main
 from constrint.hwmodels import load_gpu
 from constrint.kernels.registry import load_spec
 from constrint.select import KernelSpec, fingerprint
-from constrint.select.triton_versions import CHECKED, NEWEST, caution, is_verified, rules_of
+from constrint.select.toolchain import CHECKED, NEWEST, caution, is_verified, rules_of
 from constrint.tune import CompiledKernel
 
 ROOT = Path(__file__).resolve().parents[2]

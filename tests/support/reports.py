@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from constrint.cli.app import application
-from constrint.hwmodels.names import DATA
+from constrint.hwmodels.files import DATA
 from constrint.report import Report
 from constrint.tune.store.record import Figures, TuningRecord
 

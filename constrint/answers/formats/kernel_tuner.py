@@ -40,7 +40,7 @@ from constrint.answers.pruned import pruned
 from constrint.answers.registry import Format, RecordFormat
 from constrint.answers.text import comment
 from constrint.errors import UsageError
-from constrint.hwmodels.names import match_device_name
+from constrint.hwmodels.files import match_device_name
 from constrint.model.python.write import write_value
 from constrint.tune.store.record import Figures, TuningRecord, Value
 

@@ -16,10 +16,9 @@ import msgspec
 
 from constrint.errors import UsageError
 from constrint.hwmodels.detection import DetectedDevice
+from constrint.hwmodels.files import read_yaml, user_folders
 from constrint.hwmodels.load import load_all, load_gpu
 from constrint.hwmodels.measured.quantities import DeviceRates
-from constrint.hwmodels.names import user_folders
-from constrint.hwmodels.parse import read_yaml
 from constrint.hwmodels.schema import GpuModel, MeasuredHere
 from constrint.hwmodels.write import yaml_of
 

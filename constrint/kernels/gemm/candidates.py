@@ -357,7 +357,7 @@ def _tables(gpu: GpuModel, product: Product) -> Iterator[ConfigTable]:
         unit(gpu, product.dtype)
         tables.dtypes.add(product.dtype)
     for spec in gemm_specs():
-        if spec.has_tiles and not spec.uncalibrated() and spec.serves(product) and not spec.refusal(gpu, product):
+        if spec.has_tiles and not (spec.refusal(gpu, product) or spec.uncalibrated()) and spec.serves(product):
             yield tables.table(spec, product)
 
 

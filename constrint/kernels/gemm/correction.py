@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from constrint.hwmodels import GpuModel
-from constrint.kernels.gemm.library.cost import is_as_measured
+from constrint.kernels.gemm.measured import is_as_measured
 from constrint.kernels.gemm.product import Product
 from constrint.kernels.gemm.units import OUTPUT_BYTES, width_bytes
 

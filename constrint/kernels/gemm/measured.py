@@ -1,18 +1,26 @@
 """Constants of the kernels' cost models, read from JSON files that state the meaning and the source of each.
 
-Those of the Triton kernels were measured on one device: `measured.json`.
+Those of the Triton kernels were measured on one device: `measured.json`. `held_against.json` has published times that
+the models' times of products were held against; it comes from `python -m benchmarks.elsewhere --write`, which judges
+shapes that no constant was fitted to.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
+from constrint.errors import ConstrintError
+from constrint.hwmodels import GpuModel, load_gpu
+
 FILE = Path(__file__).with_name("measured.json")
+#: Published times, by GPU, type and class of size.
+HELD_FILE = Path(__file__).with_name("library") / "held_against.json"
 
 
 class MeasuredEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -124,3 +132,77 @@ def read_constants(kind: type[Values], file: Path, *, assumed: bool = False) -> 
     values = {name: entry.assumed if assumed else entry.value for name, entry in read.constants.items()}
     make: Callable[..., Values] = kind
     return make(measured="" if assumed else read.measured, **values)
+
+
+def is_as_measured(gpu: GpuModel) -> bool:
+    """Whether a model has the figures of the GPU of its name, on which times were measured."""
+    stored = _AS_MEASURED.get(id(gpu))
+    if stored is None or stored[0] is not gpu:
+        try:
+            is_same = _figures(gpu) == _figures(load_gpu(gpu.name))
+        except ConstrintError:  # a model that a user made
+            is_same = False
+        stored = _AS_MEASURED[id(gpu)] = gpu, is_same
+    return stored[1]
+
+
+#: Results by the identity of the model.
+_AS_MEASURED: dict[int, tuple[GpuModel, bool]] = {}
+
+
+def _figures(gpu: GpuModel) -> tuple[object, ...]:
+    """The figures of a GPU that times of products depend on most."""
+    device, dram = gpu.device, gpu.memory.dram
+    return gpu.arch.target, device.sm_count, device.boost_clock_hz, dram.bandwidth_bytes_per_s
+
+
+class Held(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Predicted over published time of the products of one type and class of size.
+
+    Args:
+        dtype: Type of the operands.
+        size: Class of size, by the published time.
+        n: Number of products.
+        median, low, high: Median, 10th and 90th percentile.
+        source: Who published the times.
+    """
+
+    dtype: str
+    size: str
+    n: int
+    median: float
+    low: float
+    high: float
+    source: str
+
+
+class HeldFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The whole file; `made_by` is the command that wrote it on `date`."""
+
+    made_by: str
+    date: str
+    gpus: dict[str, tuple[Held, ...]]
+
+
+@lru_cache(maxsize=1)
+def held_file() -> HeldFile:
+    """The file as it is shipped."""
+    return msgspec.json.decode(HELD_FILE.read_bytes(), type=HeldFile)
+
+
+def held_of(gpu: GpuModel) -> tuple[Held, ...]:
+    """The rows of a GPU; none for a model with other figures than those of its name."""
+    return held_file().gpus.get(gpu.name, ()) if is_as_measured(gpu) else ()
+
+
+def sentence(gpu: GpuModel, dtype: str) -> str:
+    """One sentence: the published times of a type and GPU beside the modelled ones, or that there are none."""
+    rows = [row for row in held_of(gpu) if row.dtype == dtype]
+    if not rows:
+        return f"modelled times of {dtype} products were held against nothing on {gpu.name}: nobody published any"
+    shown = ", ".join(f"{row.median:.2f} ({row.low:.2f} to {row.high:.2f}; n {row.n}) for {row.size}" for row in rows)
+    whose = " and ".join(dict.fromkeys(row.source for row in rows))
+    return (
+        f"modelled times of {dtype} products over those measured elsewhere, in the median (eight in ten): {shown}; "
+        f"published by {whose}; held against them on {held_file().date}"
+    )

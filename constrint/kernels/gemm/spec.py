@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from constrint.errors import UnsupportedError
 from constrint.hwmodels import GpuModel
-from constrint.kernels.gemm.library.held import sentence
-from constrint.kernels.gemm.product import OPTIONS, SIZES, Product
+from constrint.kernels.gemm.measured import sentence
+from constrint.kernels.gemm.product import OPTIONS, SIZES, Product, tma_refusal
 from constrint.kernels.gemm.rules import EXPRESSIONS, Algebra, end_rules, end_smem_bytes, grid_rules
 from constrint.kernels.gemm.units import ELEMENT_BYTES, unit
 from constrint.model import Problem, Var
@@ -143,6 +143,13 @@ class GemmSpec(KernelSpec):
     source_bytes_beside: ClassVar[int] = 0
     #: Whether it has tiles to choose; a library has none.
     has_tiles: ClassVar[bool] = True
+    #: Kind of the matrix instructions that it is written for, and what `refusal` says to GPUs without them.
+    instruction: ClassVar[str] = ""
+    for_other_gpus: ClassVar[str] = ""
+    #: What `refusal` says to operands of other types than `dtypes`; empty where the kernel takes all types of products.
+    for_other_dtypes: ClassVar[str] = ""
+    #: Whether it loads operands through a TMA unit, as they are or from a copy.
+    needs_tma: ClassVar[bool] = False
 
     def __init__(self) -> None:
         self._known: dict[tuple[Any, ...], _Stated] = {}
@@ -197,7 +204,19 @@ class GemmSpec(KernelSpec):
         return ""
 
     def refusal(self, gpu: GpuModel, product: Product) -> str:
-        """Why this kernel does not compute the product; empty if it does. `check_dtype` has spoken before."""
+        """Why this kernel does not compute the product; empty if it does. `check_dtype` has spoken before.
+
+        What the class declares of types and instructions is checked first, then `inability`.
+        """
+        matrix = gpu.dot_unit(product.dtype)
+        if self.for_other_dtypes and product.dtype not in self.dtypes:
+            return self.for_other_dtypes
+        if self.instruction and (matrix is None or self.instruction not in (matrix.kind, matrix.fallback)):
+            return self.for_other_gpus.format(dtype=product.dtype, target=gpu.arch.target)
+        return (tma_refusal(gpu, product) if self.needs_tma else "") or self.inability(gpu, product)
+
+    def inability(self, gpu: GpuModel, product: Product) -> str:
+        """Why the kernel does not compute a product that passes what the class declares; empty if it does."""
         return ""
 
     # The interface to ranking (`KernelSpec`).

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.hwmodels.detection import describe_torch_device
-from constrint.select.triton_versions import caution
+from constrint.select.toolchain import caution
 
 if TYPE_CHECKING:
     import torch

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from constrint.errors import LimitReachedError, UndefinedValueError, UnknownNameError, UsageError
 from constrint.model import AllOf, Comparison, Const, Not, Problem, Var
-from constrint.model.coding import in_codes
+from constrint.model.encode import in_codes
 from constrint.solve.budget import Budget, Limits, Status
 from constrint.solve.solution import SearchResult, Solution, StoppedEarlyError
 

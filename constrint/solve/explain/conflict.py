@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from constrint.errors import CancelledError, LimitReachedError, RulesInConflict, UsageError
 from constrint.model import Comparison, Const, Constraint, Domain, Expr, IsIn, Problem, Var, is_in
-from constrint.model.coding import Coding
 from constrint.model.domain import literal
+from constrint.model.encode import Coding
 from constrint.model.problem import named_constants
 from constrint.solve.backends.native import AutoBackend, NativeBackend
 from constrint.solve.budget import Budget, Limits, Status

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from constrint.errors import ConstrintError
 from constrint.model import Comparison, Const, Constraint, Expr, IsIn, Objective, Problem, Truth, Var, negate
-from constrint.model.coding import Coding
+from constrint.model.encode import Coding
 from constrint.model.expr import absolute, add, is_total, maximum, minimum
 from constrint.solve.budget import Budget, Limits, Status
 from constrint.solve.explain.conflict import rule_text

@@ -11,10 +11,10 @@ import numpy as np
 
 from constrint.errors import CancelledError, LimitReachedError, UndefinedValueError, UnknownNameError, UsageError
 from constrint.model import Comparison, Const, Constraint, Divides, Domain, Expr, InTable, IsIn, Problem, Word
-from constrint.model.coding import Coding
 from constrint.model.columns import ExactColumn, test
 from constrint.model.constraint import CERTAIN
 from constrint.model.domain import literal, plain
+from constrint.model.encode import Coding
 from constrint.model.intmath import as_int
 from constrint.model.text.render import code_text
 from constrint.solve.budget import Budget, Limits

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from constrint.errors import UnknownNameError, UsageError
 from constrint.model import Expr
-from constrint.model.coding import Coding
+from constrint.model.encode import Coding
 from constrint.model.ratio import Ratio
 from constrint.solve.budget import Limits
 from constrint.solve.space.best import Cost, Ranked

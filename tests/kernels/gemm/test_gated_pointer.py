@@ -15,7 +15,7 @@ from constrint.errors import UnsupportedError
 from constrint.hwmodels import load_gpu
 from constrint.kernels.registry import load_spec
 from constrint.select import Workload
-from constrint.select.triton_versions import NEWEST, rules_of, triton_version
+from constrint.select.toolchain import NEWEST, rules_of, triton_version
 from constrint.solve import enumerate_space
 
 SPEC = load_spec("gated.pointer")

@@ -38,7 +38,7 @@ from constrint.model import const
 from constrint.select import BlockUse, Workload
 from constrint.select.candidate import CompiledKernel
 from constrint.select.compiled import recall
-from constrint.select.triton_versions import triton_version
+from constrint.select.toolchain import triton_version
 
 H200 = load_gpu("h200")
 #: Choices of a kernel by their number of stages, in the order in which they are made.

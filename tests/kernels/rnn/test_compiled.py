@@ -18,7 +18,7 @@ from constrint.kernels.registry import load_spec
 from constrint.kernels.rnn.spec import FusedSpec, workload_of
 from constrint.kernels.rnn.triton.registers import REGISTER_MODELS
 from constrint.model import Var
-from constrint.select.triton_versions import rules_of, triton_version
+from constrint.select.toolchain import rules_of, triton_version
 from tests.support.compiled import Compiler
 from tests.support.decisions import begin_anew, choose_kernel, refuse_step
 from tests.support.fresh import check_fair_rows, check_most_fit, compiled_rows, fresh_rows, seed_of

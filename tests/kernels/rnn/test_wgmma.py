@@ -16,9 +16,8 @@ from constrint.kernels.registry import load_kernel, register
 from constrint.kernels.rnn.candidates import choose_for, decide_layer, implementations_of
 from constrint.kernels.rnn.cells import BUILT_IN, CELLS
 from constrint.kernels.rnn.spec import SUFFIX, RnnSpec, workload_of
-from constrint.kernels.rnn.wgmma.cost import fitted, floor_clk
 from constrint.kernels.rnn.wgmma.spec import SPECS as WGMMA_SPECS
-from constrint.kernels.rnn.wgmma.spec import WgmmaSpec
+from constrint.kernels.rnn.wgmma.spec import WgmmaSpec, fitted, floor_clk
 from constrint.model import Var, const
 from constrint.model.constraint import CERTAIN
 from constrint.select import Workload, rank

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from constrint.errors import UsageError
+from constrint.hwmodels.checks import check_compilable
 from constrint.hwmodels.occupancy import UNLIMITED, KernelUse, ResourceLimits
 from constrint.hwmodels.schema import Block, GpuModel, NotNegative, Positive, Sm, Sources
-from constrint.hwmodels.targets import check_compilable
 from constrint.hwmodels.vendors.interface import (
     BlockLimit,
     DeviceFacts,

@@ -36,7 +36,7 @@ from constrint.select.candidate import Config
 from constrint.select.cost import CostColumns
 from constrint.select.limits import BlockUse
 from constrint.select.spec import Columns, Launch, Param, Rule, Vars
-from constrint.select.triton_versions import triton_version
+from constrint.select.toolchain import triton_version
 
 if TYPE_CHECKING:
     from constrint.kernels.gemm.launch import GemmCall
@@ -62,7 +62,7 @@ class CdnaSpec(GemmSpec):
     fixed: ClassVar[Mapping[str, int]] = WHOLE_K
     free_params = ()
 
-    def refusal(self, gpu: GpuModel, product: Product) -> str:
+    def inability(self, gpu: GpuModel, product: Product) -> str:
         """Other GPUs and dtypes, operands that no load of 16 bytes along K takes, and ends that add or activate."""
         if gpu.arch.target not in TARGETS:
             return f"it is written for the matrix units of {' and '.join(TARGETS)}, not for {gpu.arch.target}"

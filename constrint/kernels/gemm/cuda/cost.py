@@ -32,9 +32,8 @@ from constrint.kernels.gemm.cuda.shape import (
     turns_of_sums,
 )
 from constrint.kernels.gemm.epilogue.compiled import SUMS_BESIDE_SOURCE
-from constrint.kernels.gemm.epilogue.cost import activation_clk, end_clk
 from constrint.kernels.gemm.measured import read_constants
-from constrint.kernels.gemm.product import MatrixLayout, Product
+from constrint.kernels.gemm.product import MatrixLayout, Product, activation_clk, end_clk
 from constrint.kernels.gemm.spec import matrix_peak_flop_per_s
 from constrint.kernels.gemm.units import ELEMENT_BYTES, PARTIAL_BYTES
 from constrint.select.candidate import Config

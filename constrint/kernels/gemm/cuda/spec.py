@@ -58,6 +58,8 @@ class CudaSpec(GemmSpec):
     order_params = ("group_m",)
     free_params = ()
     counts_ends = True
+    instruction = INSTRUCTION
+    for_other_gpus = f"it is written for Hopper's {INSTRUCTION}, not for {{dtype}} on {{target}}"
     fixed: ClassVar[Mapping[str, int]] = {"persistent": 1}
     serves_any_rows = True
     #: Measured over predicted time of first choices, the median of 64 random products
@@ -96,11 +98,8 @@ class CudaSpec(GemmSpec):
         """See `GemmSpec.assumptions`; clusters lie in GPCs."""
         return (*super().assumptions(gpu, workload), *nulls.lines_of(gpu, nulls.gpcs))
 
-    def refusal(self, gpu: GpuModel, product: Product) -> str:
-        """Refuse GPUs other than Hopper, and operands that the TMA unit cannot load without a copy."""
-        matrix = gpu.dot_unit(product.dtype)
-        if matrix is None or matrix.kind != INSTRUCTION:
-            return f"it is written for Hopper's {INSTRUCTION}, not for {product.dtype} on {gpu.arch.target}"
+    def inability(self, gpu: GpuModel, product: Product) -> str:
+        """Refuse operands that the TMA unit cannot load without a copy."""
         if not product.has_nvrtc:
             return NEEDS_NVRTC
         if product.is_three_pass:

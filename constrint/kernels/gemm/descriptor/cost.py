@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 
 from constrint.hwmodels import GpuModel
 from constrint.hwmodels.assumed import sustained_matrix_fraction
-from constrint.kernels.gemm.epilogue.cost import activation_clk
 from constrint.kernels.gemm.measured import MEASURED, Measured
-from constrint.kernels.gemm.product import Product, rest_columns
+from constrint.kernels.gemm.product import Product, activation_clk, rest_columns
 from constrint.kernels.gemm.rules import MAX_TILE
 from constrint.kernels.gemm.spec import matrix_peak_flop_per_s
 from constrint.kernels.gemm.units import (

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.descriptor.cost import descriptor_cost
-from constrint.kernels.gemm.product import TWO_PART_COLUMNS, Product, rest_columns, tma_refusal
+from constrint.kernels.gemm.product import TWO_PART_COLUMNS, Product, rest_columns
 from constrint.kernels.gemm.registers import least_registers, registers_per_thread, spilling
 from constrint.kernels.gemm.rules import instruction_rules
 from constrint.kernels.gemm.spec import POWER, TILES, GemmSpec
@@ -34,7 +34,7 @@ from constrint.select.candidate import Config
 from constrint.select.cost import CostColumns
 from constrint.select.limits import BlockUse
 from constrint.select.spec import Columns, Launch, Param, Rule, Vars
-from constrint.select.triton_versions import rules_of, triton_version
+from constrint.select.toolchain import rules_of, triton_version
 
 if TYPE_CHECKING:
     from constrint.kernels.gemm.launch import GemmCall
@@ -47,10 +47,7 @@ class DescriptorSpec(GemmSpec):
     summary = "C[M,N] = A[M,K] @ B[K,N] through the TMA unit, Triton"
     serves_any_rows = True
     source_bytes_beside = 2
-
-    def refusal(self, gpu: GpuModel, product: Product) -> str:
-        """Refuse GPUs without a TMA unit, and operands whose copy would be larger than the operand."""
-        return tma_refusal(gpu, product)
+    needs_tma = True
 
     def tile_params(self, gpu: GpuModel, dtype: str) -> tuple[Param, ...]:
         """Tile sizes, warps, stages, split-K, persistence, block order, and parts in which a tile is stored."""

@@ -55,6 +55,9 @@ class Fp32Spec(GemmSpec):
     order_params = ()
     free_params = ()
     counts_ends = True
+    instruction = INSTRUCTION
+    for_other_gpus = f"it is written for Hopper's {INSTRUCTION}, not for {{target}}"
+    for_other_dtypes = "it is for fp32 operands"
     fixed: ClassVar[Mapping[str, int]] = {"persistent": 1}
     optimism = 1.0
     actions: ClassVar[Mapping[str, tuple[str, ...]]] = {
@@ -82,13 +85,8 @@ class Fp32Spec(GemmSpec):
         """Whether the constants of the cost model are measured."""
         return "" if CONSTANTS.measured else f"its times rest on assumptions ({FILE.name}); matmul does not choose it"
 
-    def refusal(self, gpu: GpuModel, product: Product) -> str:
-        """Other GPUs than Hopper, operands that are not fp32, several products, and rows that no TMA unit loads."""
-        matrix = gpu.dot_unit(product.dtype)
-        if product.dtype != "tf32":
-            return "it is for fp32 operands"
-        if matrix is None or matrix.kind != INSTRUCTION:
-            return f"it is written for Hopper's {INSTRUCTION}, not for {gpu.arch.target}"
+    def inability(self, gpu: GpuModel, product: Product) -> str:
+        """Several products, and rows that no TMA unit loads."""
         if not product.has_nvrtc:
             return NEEDS_NVRTC
         if product.batch > 1:

@@ -13,7 +13,8 @@ import numpy as np
 
 from constrint.choose.decision import ErrorBand
 from constrint.hwmodels import GpuModel, load_gpu
-from constrint.kernels.gemm.library.cost import PLAIN, floor_s, is_as_measured, measured, path_of, place_of
+from constrint.kernels.gemm.library.cost import PLAIN, floor_s, measured, path_of, place_of
+from constrint.kernels.gemm.measured import is_as_measured
 from constrint.kernels.gemm.product import Product
 from constrint.select.cost import LAUNCH_S
 

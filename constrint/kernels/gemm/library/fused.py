@@ -18,7 +18,7 @@ from torch import Tensor
 from constrint.errors import CompileError, UnsupportedError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.launch import Epilogue, GemmCall
-from constrint.kernels.gemm.library.ends import takes_activation
+from constrint.kernels.gemm.library.cost import takes_activation
 from constrint.kernels.gemm.operands import rows_of
 from constrint.kernels.gemm.units import WIDEST_BYTES
 from constrint.kernels.launch.plan import matmul_library

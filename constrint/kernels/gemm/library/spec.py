@@ -22,8 +22,8 @@ from constrint.kernels.gemm.library.cost import (
     origin_of,
     place_of,
     table_name,
+    takes_activation,
 )
-from constrint.kernels.gemm.library.ends import takes_activation
 from constrint.kernels.gemm.product import Product
 from constrint.kernels.gemm.spec import GemmSpec
 from constrint.kernels.gemm.units import OUTPUT_BYTES, WIDEST_BYTES
@@ -92,7 +92,7 @@ class LibrarySpec(GemmSpec):
 
     # Memory and time.
 
-    def refusal(self, gpu: GpuModel, product: Product) -> str:
+    def inability(self, gpu: GpuModel, product: Product) -> str:
         """Why it is no candidate: torch has no such operator, or the product was not measured."""
         reason = library_refusal(gpu, product)
         if reason or ended_s(gpu, product) is not None:

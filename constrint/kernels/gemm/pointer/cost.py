@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from constrint.hwmodels import GpuModel, nulls
-from constrint.kernels.gemm.epilogue.cost import activation_clk
 from constrint.kernels.gemm.measured import MEASURED, Measured
-from constrint.kernels.gemm.product import Product, has_tma
+from constrint.kernels.gemm.product import Product, activation_clk, has_tma
 from constrint.kernels.gemm.rules import MAX_TILE
 from constrint.kernels.gemm.spec import matrix_peak_flop_per_s
 from constrint.kernels.gemm.units import (

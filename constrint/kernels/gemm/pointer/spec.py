@@ -36,7 +36,7 @@ from constrint.select.candidate import Config
 from constrint.select.cost import CostColumns
 from constrint.select.limits import BlockUse
 from constrint.select.spec import Columns, Launch, Param, Rule, Vars
-from constrint.select.triton_versions import rules_of, triton_version
+from constrint.select.toolchain import rules_of, triton_version
 from constrint.select.workload import Workload
 
 if TYPE_CHECKING:

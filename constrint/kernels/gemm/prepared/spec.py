@@ -49,11 +49,10 @@ class PreparedSpec(CudaSpec):
     name = "prepared"
     summary = "C[M,N] = A[M,K] @ B[K,N] of tf32 in any order of axes, copied along K first, CUDA C++"
     dtypes = ("tf32",)
+    for_other_dtypes = "it copies operands of tf32"
 
-    def refusal(self, gpu: GpuModel, product: Product) -> str:
-        """Other operands than tf32, and those that need no copy; then whatever `gemm.cuda` does not multiply."""
-        if product.dtype != "tf32":
-            return "it copies operands of tf32"
+    def inability(self, gpu: GpuModel, product: Product) -> str:
+        """Operands that need no copy; then whatever `gemm.cuda` does not multiply."""
         if product.is_three_pass:
             return "it multiplies fp32 in one pass"
         if not (product.a.is_copied or product.b.is_copied):
@@ -66,7 +65,7 @@ class PreparedSpec(CudaSpec):
             return "it copies the operands of one product"
         if product.copied_bytes > MOST_BYTES:
             return f"copies would take more than {MOST_BYTES >> 30} GiB"
-        return super().refusal(gpu, multiplied(product))
+        return super().inability(gpu, multiplied(product))
 
     def table_options(self, product: Product) -> Mapping[str, int]:
         """The operands that are copied, and `bias` for any epilogue."""

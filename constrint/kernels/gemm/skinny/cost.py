@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from constrint.hwmodels import GpuModel
-from constrint.kernels.gemm.epilogue.cost import activation_clk
 from constrint.kernels.gemm.measured import read_constants
-from constrint.kernels.gemm.product import Product
+from constrint.kernels.gemm.product import Product, activation_clk
 from constrint.kernels.gemm.skinny.shape import COLUMNS, LINE_BYTES, WARP, SkinnyTile, vector
 from constrint.kernels.gemm.units import ELEMENT_BYTES, PARTIAL_BYTES, WIDEST_BYTES
 from constrint.kernels.gemm.units import LINE_BYTES as L2_LINE_BYTES

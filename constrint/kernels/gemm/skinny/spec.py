@@ -84,6 +84,8 @@ class SkinnySpec(GemmSpec):
     order_params = ()
     free_params = ()
     counts_ends = True
+    instruction = INSTRUCTION
+    for_other_gpus = f"it is written for {INSTRUCTION}.sync and loads of NVIDIA's sm_80 and later, not for {{target}}"
     #: Measured over predicted time of 20 first choices for products drawn at random, the median
     #: (`benchmarks/results/h200/gemm_drawn.csv`): small products, and long operands across K, which no fit has seen.
     optimism = 1.14
@@ -124,13 +126,8 @@ class SkinnySpec(GemmSpec):
         """Whether one side is as short as those that were measured."""
         return min(product.m, product.n) <= MEASURED_SHORT
 
-    def refusal(self, gpu: GpuModel, product: Product) -> str:
-        """Other GPUs than NVIDIA's from Ampere on, and operands that lie along no axis."""
-        matrix = gpu.dot_unit(product.dtype)
-        if matrix is None or INSTRUCTION not in (matrix.kind, matrix.fallback):
-            return (
-                f"it is written for {INSTRUCTION}.sync and loads of NVIDIA's sm_80 and later, not for {gpu.arch.target}"
-            )
+    def inability(self, gpu: GpuModel, product: Product) -> str:
+        """Operands that lie along no axis, and sizes beyond 32 bits."""
         if not product.has_nvrtc:
             return NEEDS_NVRTC
         if max(product.m, product.n, product.k) > MOST_SIZE:

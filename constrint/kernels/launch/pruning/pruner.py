@@ -32,7 +32,7 @@ from constrint.kernels.launch.pruning.limits import (
 )
 from constrint.select.rank import predict, requests
 from constrint.select.spec import KernelSpec, Operation, Param
-from constrint.select.triton_versions import caution, triton_version
+from constrint.select.toolchain import caution, triton_version
 from constrint.select.workload import ELEMENT_BYTES, Workload
 
 #: Callback for each configuration that is left out, with the reason.

@@ -17,10 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from constrint.hwmodels import GpuModel, nulls
-from constrint.hwmodels.targets import target_note
+from constrint.hwmodels.checks import target_note
 from constrint.kernels.rnn.cells import RecurrentCell
-from constrint.kernels.rnn.cuda.resources import groups_at_once
-from constrint.kernels.rnn.cuda.shape import BLOCK, CLUSTER, GRID, RING, VECTOR_BYTES, CudaLoop
+from constrint.kernels.rnn.cuda.shape import BLOCK, CLUSTER, GRID, RING, VECTOR_BYTES, CudaLoop, groups_at_once
 from constrint.model import Expr, Var, ceildiv, const, maximum, minimum
 from constrint.select.cost import LAUNCH_S, PARTS, CostColumns
 from constrint.select.spec import Columns

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from constrint.hwmodels import GpuModel, nulls
-from constrint.hwmodels.targets import target_note
+from constrint.hwmodels.checks import target_note
 from constrint.kernels.rnn.triton.layer import MIN_DEPTH, USUAL_SLICES, TritonLayer, is_dealt_to_rows
 from constrint.select.cost import LAUNCH_S, PARTS, CostColumns
 from constrint.select.spec import Columns

@@ -26,7 +26,7 @@ from constrint.kernels.rnn.triton.kernel_backward import backward_kernel
 from constrint.kernels.rnn.triton.kernel_forward import forward_kernel
 from constrint.kernels.rnn.triton.layer import TritonLayer, padded_columns, padded_head_dim
 from constrint.select.candidate import CompiledKernel, Config
-from constrint.select.triton_versions import triton_version
+from constrint.select.toolchain import triton_version
 from constrint.select.workload import Workload
 from constrint.tune.compile import require_triton
 

@@ -12,8 +12,15 @@ from dataclasses import replace
 
 from constrint.hwmodels import GpuModel
 from constrint.kernels.resources.registers import Family, RegisterModel, either, load_models, name_of_weights, weighted
-from constrint.kernels.rnn.triton.layer import TritonLayer, Vars, is_dealt_to_rows, is_exchanged
-from constrint.kernels.rnn.triton.shared_memory import at_least, by_slices, has_two_layouts
+from constrint.kernels.rnn.triton.layer import (
+    TritonLayer,
+    Vars,
+    at_least,
+    by_slices,
+    has_two_layouts,
+    is_dealt_to_rows,
+    is_exchanged,
+)
 from constrint.model import Expr, ceildiv, const, maximum, minimum
 from constrint.select.limits import Spilling
 

@@ -16,21 +16,20 @@ from constrint.hwmodels import GpuModel
 from constrint.kernels.rnn.cells import BUILT_IN
 from constrint.kernels.rnn.spec import SUFFIX, FusedSpec, with_sizes
 from constrint.kernels.rnn.triton.cost import rnn_assumptions, rnn_cost
-from constrint.kernels.rnn.triton.layer import TritonLayer, matrix_unit, padded_head_dim, pow2_at_least
+from constrint.kernels.rnn.triton.layer import TritonLayer, matrix_unit, padded_head_dim, pow2_at_least, smem_bytes
 from constrint.kernels.rnn.triton.registers import (
     REGISTER_MODELS,
     least_registers,
     registers_per_thread,
     spilling,
 )
-from constrint.kernels.rnn.triton.shared_memory import smem_bytes
 from constrint.model import all_of, ceildiv, implies, maximum
 from constrint.model.constraint import CERTAIN, REDUNDANT
 from constrint.select.candidate import Config
 from constrint.select.cost import CostColumns
 from constrint.select.limits import BlockUse
 from constrint.select.spec import Columns, Launch, Param, Rule, Vars
-from constrint.select.triton_versions import rules_of, triton_version
+from constrint.select.toolchain import rules_of, triton_version
 from constrint.select.workload import Workload, size_class
 
 if TYPE_CHECKING:

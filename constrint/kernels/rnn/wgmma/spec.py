@@ -1,22 +1,29 @@
-"""The parameter space of the forward kernel for many sequences, in CUDA C++ for Hopper.
+"""The parameter space and the predicted time of the forward kernel for many sequences, in CUDA C++ for Hopper.
 
 A reviewer can check the rules against `source/layout.cuh`, which asserts the same when it is compiled.
+
+The time is the parts of a step, times the steps and rounds of blocks. Parts are counted from the source (clocks that
+an ideal unit needs, or how often something is waited for); how many times that each of them takes was fitted to one
+H200 (`step.json`, by `python -m benchmarks.rnn.fit_wgmma`). Sums that warpgroups hand to each other, and what a thread
+computes of its units one after the other, got no figure beside these.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+import numpy as np
 from numpy.typing import NDArray
 
 from constrint.errors import UnsupportedError
-from constrint.hwmodels import GpuModel
-from constrint.kernels.rnn.cells import BUILT_IN
+from constrint.hwmodels import GpuModel, nulls
+from constrint.hwmodels.checks import target_note
+from constrint.kernels.rnn.cells import BUILT_IN, RecurrentCell
 from constrint.kernels.rnn.spec import NvrtcSpec, with_sizes
-from constrint.kernels.rnn.wgmma.cost import wgmma_assumptions, wgmma_cost
 from constrint.kernels.rnn.wgmma.shape import (
     CELLS_FILES,
     CELLS_SOURCE,
@@ -28,14 +35,175 @@ from constrint.kernels.rnn.wgmma.shape import (
     padded_head_dim,
     rules_of,
 )
+from constrint.model import Expr, Var, const
 from constrint.select.candidate import Config
-from constrint.select.cost import CostColumns
+from constrint.select.cost import LAUNCH_S, PARTS, CostColumns
 from constrint.select.limits import BlockUse
 from constrint.select.spec import Columns, Launch, Param, Rule, Vars
-from constrint.select.workload import Workload
+from constrint.select.workload import ELEMENT_BYTES, Workload
 
 if TYPE_CHECKING:
     from constrint.kernels.rnn.interface import RnnBackend
+
+
+Column = NDArray[np.float64]
+
+#: Seconds of a word's way through the L2 to a block that polls for it, and the most bytes per clock that one SM was
+#: seen to get from the L2 while all others read the same (`benchmarks/rnn/exchange.py` of commit befc2ab, on an H200).
+EXCHANGE_S, L2_BYTES_PER_CLK = 6e-7, 78
+#: Columns of a matrix instruction of 64 rows, 16 deep, in a clock at the peak of the matrix units.
+COLUMNS_PER_CLK = 2
+#: Exponent of the p-norm of reading, multiplying, and asking for one chunk after the other: these overlap.
+OVERLAP_EXPONENT = 2.5
+#: Parts that overlap so, and those that do not.
+OVERLAPPED = (("read", "crowd"), ("mma",), ("later_chunks",))
+FIGURES = ("fixed", "read", "crowd", "mma", "chunks", "later_chunks", "refill", "last", "special", "together")
+_FILE = Path(__file__).with_name("step.json")
+
+
+class FittedWgmma(msgspec.Struct, frozen=True):
+    """The fitted figures.
+
+    Args:
+        source: The command that fitted them, to what, and where it was measured.
+        figures: By part: how many times the counted clocks the part takes.
+    """
+
+    source: str
+    figures: dict[str, float]
+
+
+@cache
+def fitted() -> FittedWgmma:
+    """The contents of `step.json`."""
+    return msgspec.json.decode(_FILE.read_bytes(), type=FittedWgmma)
+
+
+def write_fitted(figures: FittedWgmma) -> None:
+    """Write `step.json`, one figure a line."""
+    _FILE.write_bytes(msgspec.json.format(msgspec.json.encode(figures), indent=1) + b"\n")
+    fitted.cache_clear()
+
+
+def step_parts(gpu: GpuModel, shape: WgmmaLoop) -> dict[str, Expr]:
+    """Parts of a step, in clocks of units that are never late, or in numbers of waits."""
+    v, own = shape.v, shape.own_steps
+    chunks = own // v["chunk"]
+    # 1 where a window holds less than the depth, so that chunks are loaded after others have been multiplied.
+    refills = 1 - shape.window // own
+    return {
+        "fixed": const(1),
+        "read": shape.step_bytes // L2_BYTES_PER_CLK,
+        "mma": shape.row_groups * shape.num_steps * shape.columns // COLUMNS_PER_CLK,
+        "chunks": (1 - refills) * chunks,
+        "later_chunks": refills * chunks,
+        "refill": refills,
+        # The last chunk that arrives is multiplied while nothing else is left to wait for.
+        "last": v["chunk"] * shape.columns // COLUMNS_PER_CLK,
+        "special": v["units"] * v["tile_batch"] * shape.cell.forward_specials // _specials_per_clk(gpu),
+        "together": 1 - v["probe"],
+    }
+
+
+def part_columns(gpu: GpuModel, cell: RecurrentCell, workload: Workload, columns: Columns) -> dict[str, Column]:
+    """The parts of every row; `crowd` is the part `read` times the share of the SMs that read at once."""
+    shape = WgmmaLoop.of(cell, workload, {name: Var(name) for name in columns})
+    parts = {name: _column(part, columns) for name, part in step_parts(gpu, shape).items()}
+    groups, at_once = _groups(gpu, shape, workload, columns)
+    busy = np.minimum(groups, at_once) * _column(shape.blocks, columns) / gpu.device.sm_count
+    return parts | {"crowd": busy * parts["read"]}
+
+
+def step_clk(parts: Mapping[str, Column], figures: Mapping[str, float]) -> dict[str, Column]:
+    """Clocks of a step: its parts, and as `step` their combined time."""
+    clks = {name: figures[name] * part for name, part in parts.items()}
+    alone = set(FIGURES).difference(*OVERLAPPED)
+    p = OVERLAP_EXPONENT
+    overlapped = sum((sum(clks[name] for name in names) ** p for names in OVERLAPPED), np.zeros(1)) ** (1.0 / p)
+    return clks | {"step": overlapped + sum(clks[name] for name in sorted(alone))}
+
+
+def rounds_of(gpu: GpuModel, cell: RecurrentCell, workload: Workload, columns: Columns) -> Column:
+    """Number of times that the GPU is filled with groups of blocks."""
+    shape = WgmmaLoop.of(cell, workload, {name: Var(name) for name in columns})
+    groups, at_once = _groups(gpu, shape, workload, columns)
+    return np.asarray(np.ceil(groups / at_once), dtype=np.float64)
+
+
+def filled_s(gpu: GpuModel, cell: RecurrentCell, workload: Workload, columns: Columns) -> Column:
+    """Seconds of the fill before the loop."""
+    shape = WgmmaLoop.of(cell, workload, {name: Var(name) for name in columns})
+    groups, _ = _groups(gpu, shape, workload, columns)
+    return groups * _column(shape.ring_bytes, columns) / gpu.memory.dram.bandwidth_bytes_per_s
+
+
+def moved_s(gpu: GpuModel, cell: RecurrentCell, workload: Workload, columns: Columns) -> Column:
+    """Seconds of the loop's traffic to and from device memory."""
+    stored = cell.num_gates * (1.0 - np.asarray(columns["recompute"], dtype=np.float64))
+    row_bytes = float(np.prod([float(size) for size in workload.sizes.values()])) * ELEMENT_BYTES[workload.dtype]
+    moved = row_bytes * (cell.num_loads("forward") + cell.num_states + stored)
+    return np.asarray(moved / gpu.memory.dram.bandwidth_bytes_per_s, dtype=np.float64)
+
+
+def floor_clk(gpu: GpuModel, cell: RecurrentCell, workload: Workload, config: Mapping[str, int]) -> dict[str, float]:
+    """Clocks of a step that no code could do without, in a configuration, by part; some overlap.
+
+    Data arrive at the highest rate measured for one SM, the matrix units work at their peak, special
+    functions take theirs, and the exchange is the shortest there is.
+    """
+    shape = WgmmaLoop.of(cell, workload, {name: Var(name) for name in config})
+    parts = step_parts(gpu, shape)
+    named = {name: float(parts[name].value(config)) for name in ("read", "mma", "special")}
+    return named | {"exchange": clock_hz(gpu) * EXCHANGE_S}
+
+
+def clock_hz(gpu: GpuModel) -> float:
+    """Clocks per second."""
+    return nulls.most_clock_hz(gpu).value
+
+
+def wgmma_cost(gpu: GpuModel, cell: RecurrentCell, workload: Workload, columns: Columns) -> CostColumns:
+    """Predicted time of every configuration."""
+    clks = step_clk(part_columns(gpu, cell, workload, columns), fitted().figures)
+    rounds = rounds_of(gpu, cell, workload, columns)
+    scale = rounds * workload.sizes["time"] / clock_hz(gpu)
+    before, moved = filled_s(gpu, cell, workload, columns), moved_s(gpu, cell, workload, columns)
+    exchange = np.minimum(clock_hz(gpu) * EXCHANGE_S, clks["fixed"])
+    waits = ("chunks", "later_chunks", "refill", "last", "together")
+    waited = clks["fixed"] - exchange + sum(clks[name] for name in waits)
+    figures: dict[str, Any] = dict.fromkeys(PARTS, 0.0)
+    figures["matrix units"] = scale * clks["mma"]
+    figures["L2"] = scale * (clks["read"] + clks["crowd"])
+    figures["special functions"] = scale * clks["special"]
+    figures["latency"] = scale * waited
+    figures["barrier"] = scale * exchange
+    figures["DRAM"] = moved + before
+    return CostColumns(LAUNCH_S * rounds + np.maximum(scale * clks["step"], moved) + before, figures)
+
+
+def wgmma_assumptions(gpu: GpuModel) -> tuple[str, ...]:
+    """Assumptions of the model about this GPU that no source and no measurement supports."""
+    lines = [f"{LAUNCH_S * 1e6:.1f} us launch", *filter(None, [target_note(gpu)])]
+    lines.append("parts of a step as fitted to LSTM layers on an H200; other cells are counted")
+    lines += nulls.lines_of(gpu, nulls.most_clock_hz, nulls.specials_per_clk)
+    return tuple(lines)
+
+
+def _groups(gpu: GpuModel, shape: WgmmaLoop, workload: Workload, columns: Columns) -> tuple[Column, Column]:
+    """Groups of blocks, and how many of them are resident at once, a block on each SM."""
+    tiles = np.ceil(workload.sizes["batch"] / np.asarray(columns["tile_batch"], dtype=np.float64))
+    at_once = np.maximum(1.0, gpu.device.sm_count // _column(shape.blocks, columns))
+    return np.asarray(workload.sizes["heads"] * tiles), np.asarray(at_once)
+
+
+def _column(part: Expr, columns: Columns) -> Column:
+    size = len(next(iter(columns.values())))
+    return np.broadcast_to(np.asarray(part.columns(columns), dtype=np.float64), (size,))
+
+
+def _specials_per_clk(gpu: GpuModel) -> int:
+    return int(nulls.specials_per_clk(gpu).value)
+
 
 #: The kind of matrix instruction that the source is written with.
 INSTRUCTION = "wgmma"
