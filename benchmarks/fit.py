@@ -35,7 +35,7 @@ from constrint.kernels.gemm.product import Product
 from constrint.kernels.registry import load_spec
 from constrint.model import Var
 from constrint.select import cost as general
-from constrint.select.core_space import BlockColumns
+from constrint.select.limits import BlockColumns
 
 COSTS: dict[str, Callable[..., general.CostColumns]] = {
     "gemm.pointer": pointer_cost,

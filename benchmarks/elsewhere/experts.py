@@ -18,7 +18,7 @@ from constrint.kernels.gemm.spec import GemmSpec
 from constrint.kernels.registry import load_spec
 from constrint.model import Problem, Var
 from constrint.select import Workload
-from constrint.select.core_space import BlockColumns
+from constrint.select.limits import BlockColumns
 from constrint.select.rank import rank
 
 #: Parameters of the order of tiles, which experts' kernels have in other forms: the best of the space is taken.

@@ -26,7 +26,7 @@ from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.gemm.descriptor.spec import DescriptorSpec
 from constrint.kernels.gemm.pointer.spec import PointerSpec
 from constrint.kernels.gemm.product import Product, has_tma
-from constrint.kernels.gemm.registers import TermKind, families, kinds_of, register_terms
+from constrint.kernels.gemm.rules import TermKind, families, kinds_of, register_terms
 from constrint.kernels.gemm.spec import GemmSpec
 from constrint.kernels.gemm.units import ELEMENT_BYTES, async_share, unit
 from constrint.model import Domain, Expr, Problem, Var, const

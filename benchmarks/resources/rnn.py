@@ -27,7 +27,7 @@ from constrint.errors import ConstrintError, UsageError
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.resources.registers import Family
 from constrint.kernels.rnn.spec import workload_of
-from constrint.kernels.rnn.triton import registers
+from constrint.kernels.rnn.triton import spec
 from constrint.kernels.rnn.triton.spec import SPECS as TRITON_SPECS
 from constrint.model import Constraint, Expr, Problem, Var, const
 from constrint.select import rank
@@ -211,8 +211,8 @@ def expressions(
     """Families of weights, and terms with those of the optional inputs."""
     gpu, workload = load_gpu(name), workload_of(cell, (16, 16, 1, dim), dtype, direction)
     layer = SPECS[workload.operation].layer(workload)
-    terms = registers.register_terms(gpu, layer, {key: Var(key) for key in KEYS}, is_split)
-    return registers.families(gpu, layer, is_split, reads_again=reads_again), with_inputs(terms)
+    terms = spec.register_terms(gpu, layer, {key: Var(key) for key in KEYS}, is_split)
+    return spec.families(gpu, layer, is_split, reads_again=reads_again), with_inputs(terms)
 
 
 @cache

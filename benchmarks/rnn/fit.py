@@ -26,13 +26,13 @@ from scipy.optimize import least_squares
 from benchmarks.harness.table import read_rows
 from benchmarks.harness.workloads import HELD_OUT
 from benchmarks.resources.rnn import KEYS
-from constrint.hwmodels import GpuModel, load_gpu, nulls
+from constrint.hwmodels import GpuModel, assumed, load_gpu
 from constrint.kernels.registry import load_spec
 from constrint.kernels.rnn.spec import workload_of
 from constrint.kernels.rnn.triton import cost
 from constrint.model import Var
 from constrint.select import Workload
-from constrint.select.core_space import BlockColumns
+from constrint.select.limits import BlockColumns
 
 DIRECTIONS = ("forward", "backward")
 #: Columns that identify a layer and a direction, and the steps of all layers.
@@ -77,7 +77,7 @@ class Loops:
 
     def predicted(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
         """Seconds of a step by weights of whole heads, then of split ones."""
-        clock = nulls.most_clock_hz(self.gpu).value
+        clock = assumed.most_clock_hz(self.gpu).value
         clks = cost.weighted(
             self.features, self.columns["row_split"] > 1, weights[:NUM].tolist(), weights[NUM:].tolist()
         )

@@ -25,15 +25,15 @@ from numpy.typing import NDArray
 
 from benchmarks.harness.loops import Judgement, fitted_figures, print_judged
 from benchmarks.harness.table import read_rows
-from constrint.hwmodels import GpuModel, load_gpu, nulls
+from constrint.hwmodels import GpuModel, assumed, load_gpu
 from constrint.kernels.rnn.cells import CELLS
 from constrint.kernels.rnn.cuda import cost
 from constrint.kernels.rnn.cuda.spec import HARMLESS_SPILL_BYTES, SPECS
 from constrint.kernels.rnn.spec import workload_of
 from constrint.model import Var
 from constrint.select import Workload
-from constrint.select.core_space import BlockColumns
 from constrint.select.cost import LAUNCH_S
+from constrint.select.limits import BlockColumns
 
 TIME = 1024
 LAYER = ("cell", "batch", "heads", "head_dim", "dtype", "direction")
@@ -86,7 +86,7 @@ class Loops:
             sharing=sharing,
             other_s=LAUNCH_S + filled / gpu.memory.dram.bandwidth_bytes_per_s,
             seconds=np.array([float(row["loop_ms"]) for row in rows]) * 1e-3,
-            clock_hz=nulls.most_clock_hz(gpu).value,
+            clock_hz=assumed.most_clock_hz(gpu).value,
         )
 
     def predicted(self, figures: Mapping[str, float]) -> NDArray[np.float64]:

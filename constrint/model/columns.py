@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from constrint.core import compiled
 from constrint.errors import IntegerOverflowError, UndefinedValueError, UnknownNameError, UsageError
 from constrint.model import constraint as c
-from constrint.model import intmath
+from constrint.model import operations
 from constrint.model.encode import encode_expression
 from constrint.model.expr import Calculation, Const, Expr, Truth, Var
 from constrint.model.logic import Element
@@ -36,7 +36,7 @@ _SHORT_SECONDS: Final = 0.002
 _WORTH_SHARING: Final = 60
 Mask = BoolArray | None
 Verdict = BoolArray | bool
-MAX, MIN = intmath.INT64_MAX, intmath.INT64_MIN
+MAX, MIN = operations.INT64_MAX, operations.INT64_MIN
 
 
 class ExactColumn(NamedTuple):
@@ -55,7 +55,7 @@ def column_of(values: ArrayLike, what: str = "a column") -> ExactColumn:
     """
     array = np.asarray(values)
     if array.dtype.kind == "O":
-        numbers = [intmath.as_int(v, what) for v in array.ravel().tolist()]
+        numbers = [operations.as_int(v, what) for v in array.ravel().tolist()]
         bounds = (min(numbers), max(numbers)) if numbers else (0, 0)
         fits = bounds[0] >= MIN and bounds[1] <= MAX
         flat = np.array(numbers, dtype=np.int64 if fits else object)
@@ -85,7 +85,7 @@ def _elementwise(function: Callable[..., int], arity: int) -> Callable[..., Any]
         """Applies the function in batches: a row of long numbers may take milliseconds, and callers may interrupt."""
         shape = np.broadcast_shapes(*(np.shape(x) for x in operands))
         if math.prod(shape) <= _FEW_ROWS:
-            intmath.step()
+            operations.step()
             return lifted(*operands)
         flat = [np.broadcast_to(np.asarray(x).astype(object), shape).reshape(-1) for x in operands]
         result = np.empty(len(flat[0]), dtype=object)
@@ -95,7 +95,7 @@ def _elementwise(function: Callable[..., int], arity: int) -> Callable[..., Any]
             result[start : start + rows] = lifted(*(x[start : start + rows] for x in flat))
             start += rows
             rows = max(_FEW_ROWS, 2 * rows if time.perf_counter() - began < _SHORT_SECONDS else rows // 4)
-            intmath.step()
+            operations.step()
         return result.reshape(shape)
 
     return in_pieces
@@ -168,7 +168,7 @@ def _or_0(column: ExactColumn, defined: BoolArray) -> Any:
 
 def binary(op: str, a: ExactColumn, b: ExactColumn) -> ExactColumn:
     """Applies a two-operand operation exactly."""
-    intmath.step()
+    operations.step()
     a, b, defined = _guard(op, a, b)
     rule = BINARY[op]
     bounds = rule.bounds(a.bounds, b.bounds)

@@ -16,9 +16,9 @@ from fractions import Fraction
 from typing import Any, Final
 
 from constrint.errors import UsageError
-from constrint.model import intmath
+from constrint.model import operations
 from constrint.model.expr import Var, check_name
-from constrint.model.intmath import MAX_WRITTEN_BITS, as_int
+from constrint.model.operations import MAX_WRITTEN_BITS, as_int
 
 POSITIVE_UPPER: Final = 2**63 - 1
 
@@ -346,7 +346,7 @@ class Coded(Var):
         """The integer that stands for True, False or a number in a table."""
         if isinstance(value, bool) and self.is_condition:
             return int(value)
-        return intmath.as_int(value, f"a value of {self.name!r}")
+        return operations.as_int(value, f"a value of {self.name!r}")
 
     def key(self) -> tuple[Any, ...]:
         """Returns ("var", name), and the scale unless it is 1."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from weakref import WeakValueDictionary
 
 from constrint.errors import UnknownNameError, UsageError
-from constrint.model import intmath, operations
+from constrint.model import operations
 
 if TYPE_CHECKING:
     import numpy as np
@@ -115,7 +115,7 @@ def as_expr(value: object) -> Expr:
     if callable(value):
         name = getattr(value, "__name__", repr(value))
         raise UsageError(f"{name} is a function, and a number is needed here; call it, as in {name}([a, b]).")
-    return Const(intmath.as_int(value, "an operand"))
+    return Const(operations.as_int(value, "an operand"))
 
 
 def _flat(op: str, parts: tuple[Expr, ...]) -> Expr:
@@ -310,7 +310,7 @@ class Var(Expr):
     def value(self, assignment: Mapping[str, int]) -> int:
         """Looks the variable up."""
         try:
-            return intmath.as_int(assignment[self.name], f"the value of {self.name!r}")
+            return operations.as_int(assignment[self.name], f"the value of {self.name!r}")
         except KeyError:
             raise UnknownNameError("variable", self.name, assignment, "The assignment gives it no value.") from None
 
@@ -350,7 +350,7 @@ class Const(Expr):
     __slots__ = ("name", "number")
 
     def __init__(self, number: object, name: str = "") -> None:
-        self.number = intmath.as_int(number, "a constant")
+        self.number = operations.as_int(number, "a constant")
         self.name = check_name(name, "a constant's name") if name else ""
         self.depth, self.size, self.named, self._variables = 1, 1, bool(self.name), frozenset()
 

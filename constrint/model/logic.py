@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from constrint.errors import UndefinedValueError, UsageError
-from constrint.model import intmath
+from constrint.model import operations
 from constrint.model.constraint import Comparison, Constraint, all_of, any_of, as_condition, negate
 from constrint.model.expr import Calculation, Expr, Node, Truth, add, as_expr, mul, neg
 
@@ -82,7 +82,7 @@ class Element(Calculation):
         """Evaluates the index, then the item."""
         at = self._args[0].value(assignment)
         if not 0 <= at < len(self._args) - 1:
-            raise UndefinedValueError(f"there is no item {intmath.shown(at)} among {len(self._args) - 1}")
+            raise UndefinedValueError(f"there is no item {operations.shown(at)} among {len(self._args) - 1}")
         return self._args[1 + at].value(assignment)
 
 

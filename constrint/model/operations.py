@@ -1,18 +1,155 @@
-"""Operations of the expression language: one table that evaluation, bounds, text and encoding read."""
+"""Operations of the expression language: exact arithmetic on Python integers, and one table of all operations.
+
+Evaluation, bounds, text and encoding read the table. Long computations call `step` between their pieces (rows of very
+long numbers, trial factors, rounds of propagation), so that their caller's limit or signal ends them. It does nothing
+outside a `watched` block.
+"""
 
 from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from constrint.model import intmath
-from constrint.model.intmath import MAX_BITS
+from constrint.errors import LimitReachedError, UndefinedValueError, UsageError
+
+MAX_BITS: Final = 65_536
+# Bits of the longest number in constants and domains: Python converts it to decimal text.
+MAX_WRITTEN_BITS: Final = 13_000
+INT64_MIN: Final = -(2**63)
+INT64_MAX: Final = 2**63 - 1
+
+_watcher: ContextVar[Callable[[], None] | None] = ContextVar("constrint.watcher", default=None)
+
+
+def step() -> None:
+    """Call the watcher of the enclosing `watched` block, if any; its exceptions end the computation."""
+    watcher = _watcher.get()
+    if watcher is not None:
+        watcher()
+
+
+@contextmanager
+def watched(watcher: Callable[[], None]) -> Iterator[None]:
+    """Call `watcher` at every `step` inside the block; its exceptions end the computation.
+
+    A generator must not yield inside the block: the watcher would stay active in its consumer.
+    """
+    token = _watcher.set(watcher)
+    try:
+        yield
+    finally:
+        _watcher.reset(token)
+
+
+def as_int(value: Any, what: str) -> int:
+    """Return `value` as a Python int.
+
+    Raises:
+        UsageError: For bools, floats and other non-integers; `what` names the value.
+    """
+    if type(value) is int:
+        if value.bit_length() > MAX_WRITTEN_BITS:
+            raise UsageError(f"{what} has {value.bit_length()} bits; the limit is {MAX_WRITTEN_BITS}.")
+        return value
+    kind = type(value).__name__
+    if isinstance(value, bool) or kind in ("bool_", "bool"):
+        raise UsageError(f"{what} must be an integer, got {value!r} ({kind}). Write 0 or 1.")
+    try:
+        return operator.index(value)
+    except TypeError:
+        hint = "" if not isinstance(value, float) else " Use an int, or // for a rounded quotient."
+        raise UsageError(f"{what} must be an integer, got {value!r} ({kind}).{hint}") from None
+
+
+def shown(number: int) -> str:
+    """Writes a number in a message; a very long one by its length."""
+    return str(number) if number.bit_length() <= 256 else f"(a number of {number.bit_length()} bits)"
+
+
+def check_bits(bits: int, what: str) -> None:
+    """Refuses a number that would be longer than `MAX_BITS` bits."""
+    if bits > MAX_BITS:
+        raise LimitReachedError(
+            f"{what} would need about {shown(bits)} bits; the limit is {MAX_BITS}. Bound the numbers."
+        )
+
+
+def floor_div(a: int, b: int) -> int:
+    """Rounds a / b down."""
+    if b == 0:
+        raise UndefinedValueError(f"{shown(a)} // 0 has no value")
+    return a // b
+
+
+def ceil_div(a: int, b: int) -> int:
+    """Rounds a / b up."""
+    if b == 0:
+        raise UndefinedValueError(f"ceildiv({shown(a)}, 0) has no value")
+    return -(-a // b)
+
+
+def exact_div(a: int, b: int) -> int:
+    """Divides where nothing remains; has no value elsewhere."""
+    if b == 0 or a % b:
+        raise UndefinedValueError(f"{shown(a)} / {shown(b)} is not an integer")
+    return a // b
+
+
+def modulo(a: int, b: int) -> int:
+    """Remainder with the sign of the divisor, as in Python."""
+    if b == 0:
+        raise UndefinedValueError(f"{shown(a)} % 0 has no value")
+    return a % b
+
+
+def power(base: int, exponent: int) -> int:
+    """Raises to a non-negative power; 0 ^ 0 is 1."""
+    if exponent < 0:
+        raise UndefinedValueError(f"{shown(base)} ^ {shown(exponent)} has no value (negative exponent)")
+    if abs(base) > 1:
+        check_bits((abs(base).bit_length() - 1) * exponent, f"the power {shown(base)} ^ {shown(exponent)}")
+    return int(base**exponent)
+
+
+def multiply(a: int, b: int) -> int:
+    """Multiplies within the bit limit."""
+    bits = a.bit_length() + b.bit_length()
+    if bits > MAX_BITS:
+        check_bits(bits - 1, "a product")
+    return a * b
+
+
+def least_multiple(a: int, b: int) -> int:
+    """Least common multiple within the bit limit."""
+    if a == 0 or b == 0:
+        return 0
+    return multiply(abs(a) // math.gcd(a, b), abs(b))
+
+
+def integer_root(value: int, degree: int) -> int:
+    """Largest r >= 0 with r ** degree <= value, for value >= 0 and degree >= 1 (exact, no floats)."""
+    if value < 2 or degree == 1:
+        return value
+    if degree == 2:
+        return math.isqrt(value)
+    if degree >= value.bit_length():
+        return 1
+    # Newton's steps from above fall until they reach the root; the first is at most twice too large.
+    root = 1 << -(-value.bit_length() // degree)
+    while True:
+        lower = ((degree - 1) * root + value // root ** (degree - 1)) // degree
+        if lower >= root:
+            return root
+        root = lower
+
 
 Interval = tuple[int, int]
 
@@ -182,18 +319,18 @@ class BinaryRule:
 #: In the order of the compiled core's encoding.
 TABLE: Final[tuple[UnaryRule | BinaryRule, ...]] = (
     BinaryRule("add", operator.add, add_bounds, np.add, "+", many=True),
-    BinaryRule("mul", intmath.multiply, mul_bounds, np.multiply, "*", many=True),
+    BinaryRule("mul", multiply, mul_bounds, np.multiply, "*", many=True),
     UnaryRule("neg", operator.neg, neg_bounds, np.negative),
     UnaryRule("abs", abs, abs_bounds, np.absolute),
-    BinaryRule("floordiv", intmath.floor_div, floordiv_bounds, np.floor_divide, "//", partial=True),
-    BinaryRule("ceildiv", intmath.ceil_div, ceildiv_bounds, lambda a, b: -(np.negative(a) // b), partial=True),
-    BinaryRule("div", intmath.exact_div, floordiv_bounds, np.floor_divide, "/", partial=True),
-    BinaryRule("mod", intmath.modulo, mod_bounds, np.remainder, "%", partial=True),
-    BinaryRule("pow", intmath.power, pow_bounds, np.power, "^", partial=True),
+    BinaryRule("floordiv", floor_div, floordiv_bounds, np.floor_divide, "//", partial=True),
+    BinaryRule("ceildiv", ceil_div, ceildiv_bounds, lambda a, b: -(np.negative(a) // b), partial=True),
+    BinaryRule("div", exact_div, floordiv_bounds, np.floor_divide, "/", partial=True),
+    BinaryRule("mod", modulo, mod_bounds, np.remainder, "%", partial=True),
+    BinaryRule("pow", power, pow_bounds, np.power, "^", partial=True),
     BinaryRule("min", min, min_bounds, np.minimum, many=True),
     BinaryRule("max", max, max_bounds, np.maximum, many=True),
     BinaryRule("gcd", math.gcd, gcd_bounds, np.gcd, many=True, alone="abs"),
-    BinaryRule("lcm", intmath.least_multiple, lcm_bounds, np.lcm, many=True, alone="abs"),
+    BinaryRule("lcm", least_multiple, lcm_bounds, np.lcm, many=True, alone="abs"),
     BinaryRule("bitand", operator.and_, bitand_bounds, np.bitwise_and, many=True),
     BinaryRule("bitor", operator.or_, bitor_bounds, np.bitwise_or, many=True),
     BinaryRule("bitxor", operator.xor, bitxor_bounds, np.bitwise_xor, many=True),

@@ -12,7 +12,7 @@ from constrint.errors import UnknownNameError, UsageError
 from constrint.model.constraint import ESTIMATED, KINDS, Constraint, as_condition
 from constrint.model.domain import Coded, Domain
 from constrint.model.expr import Const, Expr, Var, as_expr, check_name
-from constrint.model.intmath import as_int
+from constrint.model.operations import as_int
 from constrint.model.ratio import expression_of
 
 

@@ -15,7 +15,7 @@ from constrint.errors import UnknownNameError, UsageError
 from constrint.model import constraint as c
 from constrint.model.domain import Coded, Domain, literal, plain
 from constrint.model.expr import Const, Expr, Var, add, as_expr, mul, neg
-from constrint.model.intmath import MAX_WRITTEN_BITS
+from constrint.model.operations import MAX_WRITTEN_BITS
 from constrint.model.table import table_of
 
 

@@ -10,8 +10,8 @@ from constrint.errors import UsageError
 from constrint.model.constraint import AllOf, AnyOf, Comparison, Constraint, IsIn, all_of
 from constrint.model.domain import Domain
 from constrint.model.expr import Const, Expr, Truth, add, as_expr, mul
-from constrint.model.intmath import as_int
 from constrint.model.logic import Element
+from constrint.model.operations import as_int
 from constrint.model.table import table_of
 from constrint.model.words import Word, check_lengths, exprs_of, items, per_item
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from constrint.errors import UndefinedValueError, UsageError
 from constrint.model.constraint import AnyOf, Constraint, is_in
 from constrint.model.expr import Expr, as_expr
-from constrint.model.intmath import INT64_MAX, INT64_MIN, as_int
+from constrint.model.operations import INT64_MAX, INT64_MIN, as_int
 
 MAX_ROWS: Final = 1 << 20
 

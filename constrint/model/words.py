@@ -22,8 +22,8 @@ from constrint.model.constraint import (
     as_condition,
 )
 from constrint.model.expr import Const, Expr, Node, add, as_expr, check_shape, is_total
-from constrint.model.intmath import as_int
 from constrint.model.logic import count, listed_items
+from constrint.model.operations import as_int
 
 #: Constraints into which one word may be taken apart.
 MAX_PARTS: Final = 200_000

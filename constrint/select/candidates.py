@@ -64,7 +64,7 @@ class KernelCandidates:
         Raises:
             LimitReachedError: When a limit ended the search before all configurations were known.
         """
-        from constrint.solve import enumerate_space  # loaded where there is something to solve
+        from constrint.solve.enumeration import enumerate_space  # loaded where there is something to solve
 
         spec, gpu, workload, problem = request.spec, request.gpu, request.workload, request.problem
         if not problem.variables:

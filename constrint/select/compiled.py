@@ -20,9 +20,8 @@ from constrint.errors import UnsupportedError
 from constrint.hwmodels import GpuModel, occupancy
 from constrint.model import Problem, Var
 from constrint.select.candidate import Candidate, CompiledKernel, Config, CostEstimate, ResourceUse
-from constrint.select.core_space import BlockColumns
 from constrint.select.fingerprint import key_of
-from constrint.select.limits import UNFITTED, slowdown
+from constrint.select.limits import UNFITTED, BlockColumns, slowdown
 from constrint.select.ranking import runs
 from constrint.select.spec import KernelSpec
 from constrint.select.toolchain import compilers

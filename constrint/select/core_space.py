@@ -7,7 +7,7 @@ Rules that depend on sizes, and those of the user, then filter the rows.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product as combinations
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -15,20 +15,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from constrint.hwmodels import GpuModel, occupancy
-from constrint.hwmodels.occupancy import limit_names
+from constrint.hwmodels import GpuModel
 from constrint.model import Constraint, Problem, Var
-from constrint.select.candidate import ResourceUse
 from constrint.select.limits import (
-    BROKEN_SHARE,
+    BlockColumns,
     BlockUse,
-    broken_chance,
-    most_registers,
-    register_shares,
-    slowdown,
-    spill_chance,
 )
-from constrint.select.spec import Columns, KernelSpec
+from constrint.select.spec import KernelSpec
 from constrint.select.workload import Workload
 
 if TYPE_CHECKING:
@@ -36,91 +29,6 @@ if TYPE_CHECKING:
 
 #: Most cached spaces: a dozen of dtypes and alignments on a few GPUs.
 MAX_CACHED = 64
-
-
-@dataclass(frozen=True)
-class BlockColumns:
-    """Resources of one block and blocks per SM, per configuration.
-
-    Args:
-        use: The evaluated expressions; None for an implementation that is no single kernel.
-        registers: Estimated registers, capped at the most that a thread may have.
-        blocks_per_sm: Resident blocks, at least 1: configurations that certainly do not fit were removed.
-        chances: Chance of a spill.
-        shares: Estimated registers over the most that a thread may have.
-    """
-
-    use: BlockUse | None
-    threads: NDArray[np.int64]
-    registers: NDArray[np.int64]
-    smem_bytes: NDArray[np.int64]
-    blocks_per_sm: NDArray[np.int64]
-    limited_by_mask: NDArray[Any]
-    chances: NDArray[np.float64]
-    shares: NDArray[np.float64]
-
-    def slowdown(self, gpu: GpuModel) -> NDArray[np.float64]:
-        """Expected slowdown of each configuration by spills; see `limits.slowdown`."""
-        if self.use is None or self.use.spilling is None:
-            return np.ones(len(self.chances))
-        return np.asarray(slowdown(gpu, self.chances, self.shares, self.use.spilling.figure), dtype=np.float64)
-
-    def may_exceed(self, gpu: GpuModel) -> NDArray[np.bool_]:
-        """Mask of the configurations that may take more shared memory than a block may have."""
-        is_bound = self.use is not None and self.use.least_smem_bytes is not None
-        return np.asarray((self.smem_bytes > gpu.sm.max_smem_bytes_per_block) & is_bound)
-
-    @staticmethod
-    def of(gpu: GpuModel, use: BlockUse | None, columns: Columns, estimates: Iterable[Constraint] = ()) -> BlockColumns:
-        """Evaluate a kernel's resource expressions, and its estimated rules."""
-        if use is None:
-            none = np.zeros(len(next(iter(columns.values()), (0,))), dtype=np.int64)
-            certain = none.astype(np.float64)
-            return BlockColumns(None, none, none, none, np.ones_like(none), none, certain, certain)
-        threads = use.warps.columns(columns) * gpu.sm.warp_size
-        most = most_registers(gpu, use.warps).columns(columns)
-        registers = np.minimum(use.registers_per_thread.columns(columns), most)
-        smem = use.smem_bytes.columns(columns)
-        fits = occupancy(
-            gpu,
-            threads_per_block=threads,
-            registers_per_thread=registers,
-            smem_bytes_per_block=np.minimum(smem, gpu.sm.max_smem_bytes_per_block),
-        )
-        blocks = np.maximum(fits.blocks_per_sm, 1)
-        doubt = broken_chance(estimates, columns)
-        chances = np.maximum(spill_chance(gpu, use, columns), doubt)
-        shares = np.maximum(register_shares(gpu, use, columns), np.where(doubt > 0, BROKEN_SHARE, 0.0))
-        return BlockColumns(use, threads, registers, smem, blocks, fits.limited_by_mask, chances, shares)
-
-    def take(self, rows: NDArray[Any]) -> BlockColumns:
-        """Select rows."""
-        return BlockColumns(
-            self.use,
-            self.threads[rows],
-            self.registers[rows],
-            self.smem_bytes[rows],
-            self.blocks_per_sm[rows],
-            self.limited_by_mask[rows],
-            self.chances[rows],
-            self.shares[rows],
-        )
-
-    def resources(self, row: int, config: Mapping[str, int]) -> ResourceUse | None:
-        """The resources of one row, with shared memory for the whole configuration where free parameters change it."""
-        if self.use is None:
-            return None
-        stated = ResourceUse(
-            threads=int(self.threads[row]),
-            registers_per_thread=int(self.registers[row]),
-            smem_bytes=int(self.smem_bytes[row]),
-            blocks_per_sm=int(self.blocks_per_sm[row]),
-            limited_by=str(limit_names(self.limited_by_mask[row])),
-            spill_chance=float(self.chances[row]),
-            error_percent=0 if self.use.spilling is None else self.use.spilling.error_of(config),
-        )
-        exact = self.use.smem_bytes_exact
-        return stated if exact is None else replace(stated, smem_bytes=exact.value(config))
 
 
 @dataclass(frozen=True)
@@ -257,7 +165,7 @@ def _cached_space(
 
 def _solved(problem: Problem, limits: Limits | None) -> SearchSpace:
     """All solutions."""
-    from constrint.solve import enumerate_space  # loaded where there is something to solve
+    from constrint.solve.enumeration import enumerate_space  # loaded where there is something to solve
 
     return enumerate_space(problem, limits)
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from constrint.hwmodels import GpuModel, nulls
+from constrint.hwmodels import GpuModel, assumed
 from constrint.hwmodels.assumed import (
     DRAM_SHARE,
     L2_PORT,
@@ -147,7 +147,9 @@ def cost_assumptions(gpu: GpuModel, dtype: str = "bf16", *, has_matrix_units: bo
         found = assumption(gpu, quantity)
         if found is not None:
             lines.append(f"{words.format(found.value)} ({found.source})")
-    lines += nulls.lines_of(gpu, nulls.clock_hz, nulls.smem_bytes_per_clk, nulls.l2_bytes, nulls.last_level_bytes)
+    lines += assumed.lines_of(
+        gpu, assumed.clock_hz, assumed.smem_bytes_per_clk, assumed.l2_bytes, assumed.last_level_bytes
+    )
     lines += _cache_lines(gpu)
     of_dtype = assumption(gpu, SUSTAINED_OF[dtype]) if dtype in SUSTAINED_OF else None
     if has_matrix_units and (of_dtype is not None or gpu.compute.sustained_matrix_fraction is None):
@@ -246,7 +248,7 @@ def port_bytes_per_clk(gpu: GpuModel) -> float:
 
 
 def _clock_hz(gpu: GpuModel) -> float:
-    return nulls.clock_hz(gpu).value
+    return assumed.clock_hz(gpu).value
 
 
 def estimate(gpu: GpuModel, peak_flop_per_s: float, work: TileWork) -> CostColumns:
@@ -297,7 +299,7 @@ class BlockTimes(ByRow):
         self.matrix_flop_per_s = sm_flop_per_s * work.matrix_efficiency
         self.resident = np.asarray(work.blocks_per_sm, dtype=np.float64)
         self.slots = self.num_sms * self.resident
-        self.smem_s = work.smem_bytes / (nulls.smem_bytes_per_clk(gpu).value * clock)
+        self.smem_s = work.smem_bytes / (assumed.smem_bytes_per_clk(gpu).value * clock)
         port = port_bytes_per_clk(gpu) * clock
         self.port_s = work.load_bytes / port
         self.issue_s = work.load_instructions * CLK_PER_LOAD / clock

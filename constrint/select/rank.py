@@ -19,8 +19,9 @@ from constrint.errors import ConstrintError, InfeasibleError, LimitReachedError
 from constrint.hwmodels import GpuModel
 from constrint.model import Problem, Var
 from constrint.select.candidate import Candidate, CostEstimate
-from constrint.select.core_space import BlockColumns, core_space
+from constrint.select.core_space import core_space
 from constrint.select.cost import CostColumns
+from constrint.select.limits import BlockColumns
 from constrint.select.ranking import KernelSpace as KernelSpace  # re-exported: the result types of `rank`
 from constrint.select.ranking import Ranking as Ranking
 from constrint.select.ranking import lateness

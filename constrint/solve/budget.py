@@ -12,7 +12,7 @@ from threading import Event
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from constrint.errors import CancelledError, LimitReachedError, UsageError
-from constrint.model.intmath import as_int, watched
+from constrint.model.operations import as_int, watched
 
 if TYPE_CHECKING:
     from constrint.solve.incumbents import Incumbents

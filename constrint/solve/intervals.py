@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import ClassVar
 
 from constrint.model import Calculation, Const, Constraint, Domain, Element, Expr, Truth, Var
-from constrint.model.intmath import integer_root, step
-from constrint.model.operations import BINARY, UNARY, Interval, fold
+from constrint.model.operations import BINARY, UNARY, Interval, fold, integer_root, step
 
 Bound = int | None
 

@@ -15,7 +15,7 @@ from constrint.model import Comparison, Const, Expr, Problem, Truth, any_of, neg
 from constrint.model.columns import rows_with_value
 from constrint.model.encode import Coding
 from constrint.model.expr import add
-from constrint.model.intmath import as_int
+from constrint.model.operations import as_int
 from constrint.model.problem import Objective
 from constrint.solve.backends.backend import get_backend, solution_of
 from constrint.solve.budget import Budget, Limits, Status

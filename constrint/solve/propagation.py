@@ -24,9 +24,10 @@ from constrint.model import (
     Word,
 )
 from constrint.model.columns import decided
+from constrint.model.divisors import FACTOR_LIMIT, divisors
 from constrint.model.expr import is_total
-from constrint.model.intmath import FACTOR_LIMIT, divisors, step
 from constrint.model.logic import rebuilt
+from constrint.model.operations import step
 from constrint.solve.intervals import Contradiction, Domains, narrow
 
 # Bounds of cyclic constraints on huge ranges can creep one step at a time; narrowing less is still sound.

@@ -13,6 +13,7 @@ from constrint.hwmodels.assumed import (
     QUANTITIES,
     SUSTAINED,
     assumption,
+    assumptions_of,
     l2_bandwidth,
     last_level_bandwidth,
     read_assumed,
@@ -39,7 +40,7 @@ def test_every_gpu_has_a_sustained_share_and_bandwidths_of_its_caches(gpu: GpuMo
 @pytest.mark.parametrize("vendor", ["nvidia", "amd"])
 def test_an_assumption_names_a_source_or_says_that_it_has_none(vendor: str) -> None:
     gpu = next(gpu for gpu in GPUS if gpu.vendor == vendor)
-    entries = gpu.maker.assumed()
+    entries = assumptions_of(gpu)
     assert set(entries) <= set(QUANTITIES)
     known = {key for gpu in GPUS for key in (gpu.name, gpu.arch.target, gpu.arch.family)}
     for quantity, by_key in entries.items():

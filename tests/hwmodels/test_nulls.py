@@ -9,19 +9,19 @@ import pytest
 from msgspec.structs import replace
 
 from constrint.errors import UnsupportedError
-from constrint.hwmodels import GpuModel, load_all, load_gpu, nulls
+from constrint.hwmodels import GpuModel, assumed, load_all, load_gpu
 from constrint.hwmodels.schema import Sm
 from constrint.kernels.registry import list_kernels, load_kernel
 from constrint.select.rank import rank
 
 STAND_INS = (
-    nulls.clock_hz,
-    nulls.most_clock_hz,
-    nulls.smem_bytes_per_clk,
-    nulls.specials_per_clk,
-    nulls.l2_bytes,
-    nulls.last_level_bytes,
-    nulls.gpcs,
+    assumed.clock_hz,
+    assumed.most_clock_hz,
+    assumed.smem_bytes_per_clk,
+    assumed.specials_per_clk,
+    assumed.l2_bytes,
+    assumed.last_level_bytes,
+    assumed.gpcs,
 )
 
 
@@ -77,19 +77,19 @@ def test_every_answer_about_a_gpu_full_of_nulls_says_what_it_assumed() -> None:
             words = " ".join(found.assumptions)
             assert "clock unconfirmed" in words, (name, kernel)
             if kernel == "gemm":
-                assert nulls.smem_bytes_per_clk(gpu).line in found.assumptions
-                assert nulls.l2_bytes(gpu).line in found.assumptions
+                assert assumed.smem_bytes_per_clk(gpu).line in found.assumptions
+                assert assumed.l2_bytes(gpu).line in found.assumptions
 
 
 def test_a_clock_that_nobody_states_is_that_of_relatives() -> None:
     clocks = {gpu.device.boost_clock_hz for gpu in load_all() if gpu.arch.family == "Hopper"}
     gpu = replace(load_gpu("gh200"), device=replace(load_gpu("gh200").device, boost_clock_hz=None))
-    found = nulls.clock_hz(gpu)
+    found = assumed.clock_hz(gpu)
     assert min(filter(None, clocks)) <= found.value <= max(filter(None, clocks))
     assert "the median of Hopper" in found.line
 
 
 def test_a_shipped_model_without_a_clock_says_what_was_assumed() -> None:
-    lines = {gpu.name: nulls.clock_hz(gpu).line for gpu in load_all() if nulls.clock_hz(gpu).line}
+    lines = {gpu.name: assumed.clock_hz(gpu).line for gpu in load_all() if assumed.clock_hz(gpu).line}
     assert list(lines) == ["H20"]  # no source states one
     assert "the median of Hopper" in lines["H20"]

@@ -15,7 +15,7 @@ import pytest
 from constrint.core import compiled
 from constrint.errors import CancelledError, LimitReachedError, UsageError
 from constrint.model import Problem, parse
-from constrint.model.intmath import integer_root
+from constrint.model.operations import integer_root
 from constrint.solve import Limits, Solution, Status, count, solutions_in_order, solve
 from constrint.solve import budget as memory_module
 from constrint.solve.budget import Budget, available_bytes

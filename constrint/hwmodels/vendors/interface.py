@@ -18,7 +18,6 @@ import msgspec
 
 from constrint import plugins
 from constrint.errors import HardwareModelError, UnknownNameError, UnsupportedError, UsageError
-from constrint.hwmodels.assumed import Assumption, read_assumed
 from constrint.hwmodels.banks import StatedPhases, read_banks
 from constrint.hwmodels.files import read_yaml
 
@@ -284,10 +283,6 @@ class Vendor(ABC):
     def figures(self) -> Mapping[str, Figure]:
         """Numbers for the vendor's GPUs in general, which models of time ask for by name."""
         return {} if self.figures_file is None else read_figures(self.figures_file)
-
-    def assumed(self) -> Mapping[str, Mapping[str, Assumption]]:
-        """Assumptions about its GPUs: by quantity, then by a GPU's name, target or family."""
-        return {} if self.assumed_file is None else read_assumed(self.assumed_file)
 
     def banks(self) -> Mapping[str, Mapping[str, StatedPhases | None]]:
         """Lanes that shared memory serves together: by target, family or `any`, then by kind and width."""

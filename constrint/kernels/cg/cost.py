@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from constrint.hwmodels import GpuModel, nulls
+from constrint.hwmodels import GpuModel, assumed
 from constrint.kernels.cg.shape import (
     REGISTER_BYTES,
     REGISTERS_PER_SM,
@@ -194,5 +194,5 @@ def _issue_s(gpu: GpuModel, system: System, columns: Columns) -> Any:
         apart = np.minimum(np.maximum(mean / lanes, 1.0), 8.0)
         steps = system.rows * (ROW_INSTRUCTIONS + ELEMENT_INSTRUCTIONS * turns * (0.5 + 0.5 * apart / 2.0))
     per_s = gpu.device.sm_count * gpu.sm.num_partitions * gpu.sm.warp_size * ISSUE_SHARE
-    clock = float(nulls.clock_hz(gpu).value)
+    clock = float(assumed.clock_hz(gpu).value)
     return steps / (per_s * clock)

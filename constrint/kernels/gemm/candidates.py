@@ -43,7 +43,7 @@ from constrint.kernels.gemm.tables import TIE, ConfigTable, Tables
 from constrint.kernels.gemm.units import unit
 from constrint.model import Var
 from constrint.select.candidate import Config
-from constrint.select.core_space import BlockColumns
+from constrint.select.limits import BlockColumns
 from constrint.select.winners import listed, winner
 
 #: After two choices that spilled: the chance to spill of a row of another kernel, at most, in millionths.
@@ -357,7 +357,7 @@ def _tables(gpu: GpuModel, product: Product) -> Iterator[ConfigTable]:
         unit(gpu, product.dtype)
         tables.dtypes.add(product.dtype)
     for spec in gemm_specs():
-        if spec.has_tiles and not (spec.refusal(gpu, product) or spec.uncalibrated()) and spec.serves(product):
+        if spec.has_tiles and spec.serves(product) and not (spec.refusal(gpu, product) or spec.uncalibrated()):
             yield tables.table(spec, product)
 
 

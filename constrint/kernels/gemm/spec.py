@@ -143,8 +143,11 @@ class GemmSpec(KernelSpec):
     source_bytes_beside: ClassVar[int] = 0
     #: Whether it has tiles to choose; a library has none.
     has_tiles: ClassVar[bool] = True
-    #: Kind of the matrix instructions that it is written for, and what `refusal` says to GPUs without them.
+    #: Kind of the matrix instructions that it is written for; empty for any.
     instruction: ClassVar[str] = ""
+    #: Targets that it is written for; empty for all that have the instructions.
+    targets: ClassVar[tuple[str, ...]] = ()
+    #: What `refusal` says to other GPUs, of which `{target}` is one, and to `{dtype}` on them.
     for_other_gpus: ClassVar[str] = ""
     #: What `refusal` says to operands of other types than `dtypes`; empty where the kernel takes all types of products.
     for_other_dtypes: ClassVar[str] = ""
@@ -208,11 +211,13 @@ class GemmSpec(KernelSpec):
 
         What the class declares of types and instructions is checked first, then `inability`.
         """
-        matrix = gpu.dot_unit(product.dtype)
         if self.for_other_dtypes and product.dtype not in self.dtypes:
             return self.for_other_dtypes
-        if self.instruction and (matrix is None or self.instruction not in (matrix.kind, matrix.fallback)):
-            return self.for_other_gpus.format(dtype=product.dtype, target=gpu.arch.target)
+        target = gpu.arch.target
+        matrix = gpu.dot_unit(product.dtype) if self.instruction else None
+        lacks_unit = self.instruction and (matrix is None or self.instruction not in (matrix.kind, matrix.fallback))
+        if lacks_unit or (self.targets and target not in self.targets):
+            return self.for_other_gpus.format(dtype=product.dtype, target=target)
         return (tma_refusal(gpu, product) if self.needs_tma else "") or self.inability(gpu, product)
 
     def inability(self, gpu: GpuModel, product: Product) -> str:

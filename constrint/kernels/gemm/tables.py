@@ -24,9 +24,8 @@ from constrint.kernels.gemm.spec import GemmSpec, kind_of
 from constrint.kernels.gemm.units import ELEMENT_BYTES, WIDEST_BYTES
 from constrint.model import Var
 from constrint.select.candidate import Config
-from constrint.select.core_space import BlockColumns
 from constrint.select.fingerprint import key_of
-from constrint.select.limits import BROKEN_SHARE, chance_of_broken, slowdown
+from constrint.select.limits import BROKEN_SHARE, BlockColumns, chance_of_broken, slowdown
 from constrint.select.spec import Param, Rule
 from constrint.select.tile_work import PreparedColumns, PreparedRow
 from constrint.select.workload import Workload
@@ -324,7 +323,7 @@ def _of_width(operand: MatrixLayout, width: int) -> MatrixLayout:
 
 def whole_space(gpu: GpuModel, spec: GemmSpec, product: Product) -> ConfigTable:
     """Every configuration that is valid for large sizes; the order of tiles and the compiler's knobs stay open."""
-    from constrint.solve import enumerate_space  # loaded where no table is on disk
+    from constrint.solve.enumeration import enumerate_space  # loaded where no table is on disk
 
     workload = product.workload
     problem = spec.product_problem(gpu, product)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from constrint.hwmodels import GpuModel, nulls
+from constrint.hwmodels import GpuModel, assumed
 from constrint.kernels.jacobi.shape import ELEMENT_BYTES, PIECE_BYTES, SUM_BYTES, SweepTile
 from constrint.kernels.jacobi.sizes import Grid
 from constrint.select.cost import (
@@ -71,7 +71,7 @@ def sweep_cost(gpu: GpuModel, grid: Grid, columns: Mapping[str, Any], blocks_per
     v = {name: np.asarray(column, dtype=np.int64) for name, column in columns.items()}
     tile = SweepTile.of(v, grid.dtype, grid.widths, is_3d=grid.is_3d, aligned=grid.is_aligned)
     launches = -(-grid.steps // tile.steps)
-    element, clock = ELEMENT_BYTES[grid.dtype], nulls.clock_hz(gpu).value
+    element, clock = ELEMENT_BYTES[grid.dtype], assumed.clock_hz(gpu).value
     sms = gpu.device.sm_count
     # A configuration without a useful part is refused by a rule; its figures must be finite.
     over_x = tile.tiles(grid.nx, np.maximum(tile.used_x, 1), tile.halo_x)
@@ -117,7 +117,7 @@ def sweep_cost(gpu: GpuModel, grid: Grid, columns: Mapping[str, Any], blocks_per
 
     of_launch = overlap(memory_s, port_s, sm_s)
     # Grids that stay in the L2 are read from DRAM once.
-    is_kept = 3.0 * grid.bytes <= KEPT_SHARE * nulls.l2_bytes(gpu).value
+    is_kept = 3.0 * grid.bytes <= KEPT_SHARE * assumed.l2_bytes(gpu).value
     later = overlap(port_s, sm_s) if is_kept else of_launch
     seconds = launch_s(gpu) + of_launch + (launches - 1) * (launch_in_row_s(gpu) + later)
     unit_s = launches * waves * rows / clock
@@ -148,7 +148,7 @@ class _RowWork:
         edges = shown * tile.vector * 4 * words
         of_thread = tile.values * element * (3.0 + tile.steps) + tile.steps * (edges + SHUFFLE_BYTES * shuffles)
         self.smem_bytes = of_thread * tile.threads
-        self.smem_rate = SMEM_SHARE * nulls.smem_bytes_per_clk(gpu).value
+        self.smem_rate = SMEM_SHARE * assumed.smem_bytes_per_clk(gpu).value
         self.latency_clk = ROW_CLK + INSTRUCTION_CLK * self.instructions + (BARRIER_CLK if grid.is_3d else 0.0)
 
     def issue_clk(self, resident: Any) -> Any:
@@ -173,7 +173,7 @@ def sum_clk(gpu: GpuModel, dtype: str) -> float:
 def pointer_cost(gpu: GpuModel, grid: Grid, columns: Mapping[str, Any], blocks_per_sm: NDArray[Any]) -> CostColumns:
     """Predicted time of every configuration of the kernel in Triton: one launch for each step."""
     v = {name: np.asarray(column, dtype=np.float64) for name, column in columns.items()}
-    element, clock = ELEMENT_BYTES[grid.dtype], nulls.clock_hz(gpu).value
+    element, clock = ELEMENT_BYTES[grid.dtype], assumed.clock_hz(gpu).value
     sms, warp, partitions = gpu.device.sm_count, gpu.sm.warp_size, gpu.sm.num_partitions
     height = grid.ny if grid.is_3d else grid.slow
     planes = grid.batch * (grid.slow if grid.is_3d else 1)
@@ -198,7 +198,7 @@ def pointer_cost(gpu: GpuModel, grid: Grid, columns: Mapping[str, Any], blocks_p
     waves = np.ceil(blocks / (sms * resident))
     latency_s = waves * (gpu.figure("dram_latency_s") + BLOCK_START_S / resident)
     of_launch = overlap(memory_s, port_s, issue_s, latency_s)
-    is_kept = 3.0 * grid.bytes <= KEPT_SHARE * nulls.l2_bytes(gpu).value
+    is_kept = 3.0 * grid.bytes <= KEPT_SHARE * assumed.l2_bytes(gpu).value
     later = overlap(port_s, issue_s, latency_s) if is_kept else of_launch
     seconds = launch_s(gpu) + of_launch + (grid.steps - 1) * (launch_in_row_s(gpu) + later)
     parts: dict[str, Any] = dict.fromkeys(PARTS, 0.0) | {

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from constrint.hwmodels import GpuModel, nulls
+from constrint.hwmodels import GpuModel, assumed
 from constrint.select.cost import PARTS, CostColumns, dram_bytes_per_s, launch_s, overlap
 from constrint.select.spec import Columns
 from constrint.select.workload import ELEMENT_BYTES, Workload
@@ -113,7 +113,7 @@ class SparseShape:
     def missed_bytes(self, gpu: GpuModel) -> float:
         """Bytes of x from DRAM beyond its first read: the share of x that the L2 does not hold."""
         x_bytes = self.element * self.width * self.columns
-        held = 0.5 * nulls.l2_bytes(gpu).value
+        held = 0.5 * assumed.l2_bytes(gpu).value
         return self.gathered_bytes(gpu) * max(0.0, 1.0 - held / x_bytes) if self.scattered > SCATTERED else 0.0
 
 
@@ -135,7 +135,7 @@ SCATTERED = 0.3
 
 
 def _clock_hz(gpu: GpuModel) -> float:
-    return nulls.clock_hz(gpu).value
+    return assumed.clock_hz(gpu).value
 
 
 def _cost(

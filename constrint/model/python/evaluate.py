@@ -16,7 +16,7 @@ from constrint.errors import ConstrintError
 from constrint.model import constraint as c
 from constrint.model import expr as e
 from constrint.model.domain import Domain
-from constrint.model.intmath import MAX_BITS
+from constrint.model.operations import MAX_BITS
 from constrint.model.table import table_of
 
 Row = Sequence[Any]

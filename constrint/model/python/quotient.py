@@ -17,9 +17,8 @@ from typing import Final, NamedTuple
 from constrint.model import constraint as c
 from constrint.model import expr as e
 from constrint.model.domain import Domain
-from constrint.model.intmath import MAX_BITS
 from constrint.model.logic import Element, junction
-from constrint.model.operations import BINARY, UNARY, Interval, fold
+from constrint.model.operations import BINARY, MAX_BITS, UNARY, Interval, fold
 
 EXACT_FLOAT: Final = 2**53  # every integer up to here is a Python float
 MAX_PARTS: Final = 400

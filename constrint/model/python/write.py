@@ -16,8 +16,8 @@ from constrint.errors import UsageError
 from constrint.model import constraint as c
 from constrint.model import expr as e
 from constrint.model.domain import Coded, Domain
-from constrint.model.intmath import MAX_BITS
 from constrint.model.logic import Element
+from constrint.model.operations import MAX_BITS
 from constrint.model.python.quotient import Bounds
 from constrint.model.table import InTable
 

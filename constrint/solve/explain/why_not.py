@@ -15,7 +15,7 @@ from constrint.model.columns import ExactColumn, test
 from constrint.model.constraint import CERTAIN
 from constrint.model.domain import literal, plain
 from constrint.model.encode import Coding
-from constrint.model.intmath import as_int
+from constrint.model.operations import as_int
 from constrint.model.text.render import code_text
 from constrint.solve.budget import Budget, Limits
 from constrint.solve.enumeration import count

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from constrint.errors import LimitReachedError
 from constrint.model import Domain, Expr
 from constrint.model.columns import ExactColumn, column_of, evaluate
-from constrint.model.intmath import step
+from constrint.model.operations import step
 from constrint.solve.budget import Budget, available_bytes
 
 # Longest axis for which positions are indexed by value.

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from constrint.errors import UsageError
 from constrint.frames import html_table, library
-from constrint.model.intmath import as_int, shown
+from constrint.model.operations import as_int, shown
 from constrint.solve.space.axes import check_listing, combine, places_of
 from constrint.solve.space.parts import Part, TreePart
 

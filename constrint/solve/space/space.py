@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from constrint.errors import LimitReachedError, UndefinedValueError, UnknownNameError, UsageError
 from constrint.model import Domain, Expr, Problem
-from constrint.model.intmath import as_int
+from constrint.model.operations import as_int
 from constrint.solve.budget import Limits, SearchStats
 from constrint.solve.space.axes import AxisLayout, Rows, check_listing, dicts_of, places_of, total_type
 from constrint.solve.space.parts import Factors, Part, TreePart

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from constrint.model.intmath import step
+from constrint.model.operations import step
 from constrint.solve.space.axes import Keys, Rows, check_listing, combine, find, group, ranges, total_type
 
 

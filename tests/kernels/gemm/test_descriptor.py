@@ -12,7 +12,7 @@ import pytest
 from constrint.hwmodels import load_gpu
 from constrint.kernels.gemm.descriptor.spec import descriptor_smem_bytes
 from constrint.kernels.gemm.product import TWO_PART_COLUMNS, has_tma, rest_columns
-from constrint.kernels.gemm.registers import least_registers, registers_per_thread, spilling
+from constrint.kernels.gemm.rules import least_registers, registers_per_thread, spilling
 from constrint.kernels.gemm.units import OUTPUT_BYTES, needs_k_major, promotion_interval
 from constrint.model import Var, const
 from constrint.model.constraint import CERTAIN

@@ -25,8 +25,7 @@ from constrint.kernels.gemm.spec import GemmSpec
 from constrint.kernels.gemm.tables import TIE
 from constrint.kernels.gemm.units import OUTPUT_BYTES
 from constrint.select import Workload, rank
-from constrint.select.core_space import BlockColumns
-from constrint.select.limits import most_registers
+from constrint.select.limits import BlockColumns, most_registers
 from constrint.select.rank import predict
 from tests.support.clock import calls_of
 from tests.support.decisions import begin_anew, refuse_step, without_winners

@@ -13,7 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 from constrint.hwmodels import GpuModel, load_gpu
-from constrint.kernels.gemm.registers import (
+from constrint.kernels.gemm.rules import (
     REGISTER_MODELS,
     kinds_of,
     least_registers,

@@ -12,7 +12,7 @@ import pytest
 from constrint.errors import UnsupportedError
 from constrint.hwmodels import GpuModel, load_all, load_gpu
 from constrint.kernels.gemm.pointer.spec import smem_bytes
-from constrint.kernels.gemm.registers import registers_per_thread
+from constrint.kernels.gemm.rules import registers_per_thread
 from constrint.kernels.gemm.spec import GemmSpec
 from constrint.kernels.gemm.units import unit
 from constrint.model import Problem, Var

@@ -20,7 +20,7 @@ from benchmarks.resources.check import check_fresh, exceeded
 from benchmarks.resources.gemm import SAMPLE, TARGETS
 from benchmarks.resources.sample import SampleRequest
 from constrint.hwmodels import load_gpu
-from constrint.kernels.gemm.registers import REGISTER_MODELS
+from constrint.kernels.gemm.rules import REGISTER_MODELS
 from constrint.kernels.gemm.units import OUTPUT_BYTES
 from constrint.kernels.registry import load_kernel
 from constrint.model import Problem

@@ -16,7 +16,7 @@ from constrint.hwmodels import load_gpu
 from constrint.kernels.launch.policy import MOST_NEXT
 from constrint.kernels.registry import load_spec
 from constrint.kernels.rnn.spec import FusedSpec, workload_of
-from constrint.kernels.rnn.triton.registers import REGISTER_MODELS
+from constrint.kernels.rnn.triton.spec import REGISTER_MODELS
 from constrint.model import Var
 from constrint.select.toolchain import rules_of, triton_version
 from tests.support.compiled import Compiler

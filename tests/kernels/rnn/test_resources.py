@@ -16,7 +16,7 @@ import pytest
 from benchmarks.resources.rnn import with_inputs
 from constrint.hwmodels import load_gpu
 from constrint.kernels.rnn.spec import workload_of
-from constrint.kernels.rnn.triton.registers import (
+from constrint.kernels.rnn.triton.spec import (
     REGISTER_MODELS,
     families,
     least_registers,

@@ -58,14 +58,14 @@ class CdnaSpec(GemmSpec):
     name = "cdna"
     summary = "C[M,N] = A[M,K] @ B[K,N] by waves that take turns on a SIMD, Gluon for gfx950 and gfx942"
     prices_order = True
+    targets = TARGETS
+    for_other_gpus = f"it is written for the matrix units of {' and '.join(TARGETS)}, not for {{target}}"
     counts_ends = True
     fixed: ClassVar[Mapping[str, int]] = WHOLE_K
     free_params = ()
 
     def inability(self, gpu: GpuModel, product: Product) -> str:
-        """Other GPUs and dtypes, operands that no load of 16 bytes along K takes, and ends that add or activate."""
-        if gpu.arch.target not in TARGETS:
-            return f"it is written for the matrix units of {' and '.join(TARGETS)}, not for {gpu.arch.target}"
+        """Other dtypes, operands that no load of 16 bytes along K takes, and ends that add or activate."""
         if product.dtype not in DTYPES:
             return f"it multiplies {', '.join(DTYPES)}, not {product.dtype}"
         version = triton_version()

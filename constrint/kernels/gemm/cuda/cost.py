@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from constrint.hwmodels import GpuModel, nulls
+from constrint.hwmodels import GpuModel, assumed
 from constrint.hwmodels.assumed import sustained_matrix_fraction
 from constrint.kernels.gemm.cuda.shape import (
     LINE_BYTES,
@@ -155,7 +155,7 @@ class CudaModel:
         is_batch = product.batch > 1
         self.dram_rate = dram_bytes_per_s(gpu, constants.batch_dram_share if is_batch else constants.dram_share)
         self.result_share = constants.batch_result_share if is_batch else constants.result_share
-        self.l2_size = max(1.0, nulls.l2_bytes(gpu).value)
+        self.l2_size = max(1.0, assumed.l2_bytes(gpu).value)
         self.shape = WgmmaTile.of(whole)
         self.parts = c["split_k"]
         self.over_m, self.over_n = c["tile_m"] * c["cluster_m"], c["tile_n"] * c["cluster_n"]

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from constrint.hwmodels import GpuModel, nulls
+from constrint.hwmodels import GpuModel, assumed
 from constrint.kernels.gemm.product import Product
 from constrint.kernels.gemm.rules import Algebra
 from constrint.kernels.gemm.units import ELEMENT_BYTES
@@ -167,7 +167,7 @@ def cluster_slots(gpu: GpuModel, cluster: Any) -> Any:
     over where the GPC has an odd number of pairs: 132 SMs in 8 GPCs as large as each other hold 32. GPCs differ, since
     SMs are left out where they fail: an H200 was seen to hold 30.
     """
-    num_sms, num_gpcs = gpu.device.sm_count, int(nulls.gpcs(gpu).value)
+    num_sms, num_gpcs = gpu.device.sm_count, int(assumed.gpcs(gpu).value)
     if num_sms < MOST_BLOCKS:
         return (num_sms + cluster - 1) // cluster  # none that is larger than the device is allowed
     even = num_gpcs * (num_sms // num_gpcs // 4)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from constrint.hwmodels import GpuModel, nulls
+from constrint.hwmodels import GpuModel, assumed
 from constrint.kernels.gemm.cuda.cost import CONSTANTS, FILE, cuda_cost, figures_of, leading_rows
 from constrint.kernels.gemm.cuda.shape import (
     LINE_BYTES,
@@ -96,7 +96,7 @@ class CudaSpec(GemmSpec):
 
     def assumptions(self, gpu: GpuModel, workload: Workload) -> tuple[str, ...]:
         """See `GemmSpec.assumptions`; clusters lie in GPCs."""
-        return (*super().assumptions(gpu, workload), *nulls.lines_of(gpu, nulls.gpcs))
+        return (*super().assumptions(gpu, workload), *assumed.lines_of(gpu, assumed.gpcs))
 
     def inability(self, gpu: GpuModel, product: Product) -> str:
         """Refuse operands that the TMA unit cannot load without a copy."""

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.descriptor.cost import descriptor_cost
 from constrint.kernels.gemm.product import TWO_PART_COLUMNS, Product, rest_columns
-from constrint.kernels.gemm.registers import least_registers, registers_per_thread, spilling
-from constrint.kernels.gemm.rules import instruction_rules
+from constrint.kernels.gemm.rules import instruction_rules, least_registers, registers_per_thread, spilling
 from constrint.kernels.gemm.spec import POWER, TILES, GemmSpec
 from constrint.kernels.gemm.units import (
     ELEMENT_BYTES,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from constrint.hwmodels import GpuModel, nulls
+from constrint.hwmodels import GpuModel, assumed
 from constrint.kernels.gemm.measured import MEASURED, Measured
 from constrint.kernels.gemm.product import Product, activation_clk, has_tma
 from constrint.kernels.gemm.rules import MAX_TILE
@@ -427,7 +427,7 @@ def operand_traffic(gpu: GpuModel, tiles: TileGrid) -> Traffic:
     resident = np.minimum(tiles.resident, num_tiles)
     waves = np.maximum(1.0, num_tiles / resident)
     whole = tiles.rows, tiles.columns
-    l2_bytes, last_bytes = nulls.l2_bytes(gpu).value / num_xcds, nulls.last_level_bytes(gpu).value
+    l2_bytes, last_bytes = assumed.l2_bytes(gpu).value / num_xcds, assumed.last_level_bytes(gpu).value
     if num_xcds == 1:
         wave = _covered(tiles, _Runs(np.ones_like(resident), resident, resident))
         l2_miss = _misses(tiles, wave, whole, waves, l2_bytes)

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from constrint.hwmodels import DotUnit, GpuModel
 from constrint.kernels.gemm.pointer.cost import pointer_assumptions, pointer_cost
 from constrint.kernels.gemm.product import Product, has_tma
-from constrint.kernels.gemm.registers import least_registers, registers_per_thread, spilling
-from constrint.kernels.gemm.rules import XCD_CHUNKS, instruction_rules
+from constrint.kernels.gemm.rules import XCD_CHUNKS, instruction_rules, least_registers, registers_per_thread, spilling
 from constrint.kernels.gemm.spec import POWER, TILES, GemmSpec, Stages
 from constrint.kernels.gemm.units import (
     ELEMENT_BYTES,

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from constrint.hwmodels import GpuModel, nulls
+from constrint.hwmodels import GpuModel, assumed
 from constrint.hwmodels.checks import target_note
 from constrint.kernels.rnn.cells import RecurrentCell
 from constrint.kernels.rnn.cuda.shape import BLOCK, CLUSTER, GRID, RING, VECTOR_BYTES, CudaLoop, groups_at_once
@@ -114,7 +114,7 @@ def step_parts(gpu: GpuModel, shape: CudaLoop, batch: int) -> dict[str, Expr]:
         "sent": shape.where(cluster, ceildiv(shape.parts * vectors * shape.blocks, threads)),
         "summed": shape.where(shape.has_sums, v["warps_depth"] * shape.rows * rows * 8 // SMEM_BYTES_PER_CLK),
         "sum_chain": shape.where(shape.has_sums, shape.items * through * v["warps_depth"]),
-        "special": units * rows * specials // int(nulls.specials_per_clk(gpu).value),
+        "special": units * rows * specials // int(assumed.specials_per_clk(gpu).value),
         "serial": shape.items,
         "written": written * vectors * VECTOR_BYTES // SMEM_BYTES_PER_CLK,
         "read": shape.copies,
@@ -165,7 +165,7 @@ def floor_clk(
     """
     shape = CudaLoop.of(cell, direction, workload, {name: Var(name) for name in config})
     parts = step_parts(gpu, shape, workload.sizes["batch"])
-    clock = nulls.most_clock_hz(gpu).value
+    clock = assumed.most_clock_hz(gpu).value
     tiles = config["num_tiles"]
     named = {name: float(tiles * parts[name].value(config)) for name in ("weights", "summed", "special", "streamed")}
     # The parts count instructions at the rate that was seen on Ampere; here the peak of the GPU counts.
@@ -206,7 +206,7 @@ def cuda_cost(
     blocks_per_sm: NDArray[Any],
 ) -> CostColumns:
     """Predicted time of every configuration."""
-    clock = nulls.most_clock_hz(gpu).value
+    clock = assumed.most_clock_hz(gpu).value
     parts = part_columns(gpu, cell, direction, workload, columns)
     rounds, sharing = rounds_and_sharing(gpu, cell, direction, workload, columns, blocks_per_sm)
     clks = step_clk(parts, fitted().figures[direction], columns, sharing)
@@ -263,5 +263,5 @@ def cuda_assumptions(gpu: GpuModel) -> tuple[str, ...]:
     lines = [f"{LAUNCH_S * 1e6:.1f} us launch", *filter(None, [target_note(gpu)])]
     if gpu.arch.target != "sm_90a":
         lines.append("parts of a step as fitted on an H200; nothing was run on this GPU")
-    lines += nulls.lines_of(gpu, nulls.most_clock_hz, nulls.specials_per_clk, nulls.gpcs)
+    lines += assumed.lines_of(gpu, assumed.most_clock_hz, assumed.specials_per_clk, assumed.gpcs)
     return tuple(lines)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from constrint.hwmodels import GpuModel, nulls
+from constrint.hwmodels import GpuModel, assumed
 from constrint.kernels.rnn.cells import BUILT_IN, RecurrentCell
 from constrint.model import Constraint, Expr, all_of, ceildiv, const, maximum
 from constrint.select.workload import ELEMENT_BYTES, Workload
@@ -280,7 +280,7 @@ def groups_at_once(gpu: GpuModel, shape: CudaLoop) -> Expr:
     Blocks of the grid may be anywhere; those of a cluster are on one GPC, and one GPC is taken to have fewer SMs than
     the others (seen on an H200: 7 clusters of 16 blocks, 15 of 8).
     """
-    sms, gpcs = gpu.device.sm_count, int(nulls.gpcs(gpu).value)
+    sms, gpcs = gpu.device.sm_count, int(assumed.gpcs(gpu).value)
     in_grid, in_clusters = sms // shape.blocks, gpcs * (sms // gpcs // shape.blocks) - 1
     shared = shape.where(shape.is_in(GRID), in_grid) + shape.where(shape.is_in(CLUSTER), in_clusters)
     return maximum(1, shared + shape.where(shape.is_in(BLOCK), sms))

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from constrint.hwmodels import GpuModel, nulls
+from constrint.hwmodels import GpuModel, assumed
 from constrint.hwmodels.checks import target_note
 from constrint.kernels.rnn.triton.layer import MIN_DEPTH, USUAL_SLICES, TritonLayer, is_dealt_to_rows
 from constrint.select.cost import LAUNCH_S, PARTS, CostColumns
@@ -77,7 +77,7 @@ def step_features(gpu: GpuModel, layer: TritonLayer, columns: Columns) -> dict[s
     at_once = np.maximum(np.ceil(warps / gpu.sm.num_partitions), np.where(split, LONE_WARP, 1.0))
     tile = rows * out
     specials = layer.cell.forward_specials if forward else layer.cell.backward_specials
-    rate = nulls.specials_per_clk(gpu).value
+    rate = assumed.specials_per_clk(gpu).value
     exchanged = rows * depth * element
     stores = layer.cell.num_states + np.where(c["recompute"] > 0, 0.0, dots) if forward else slots + 0.0 * rows
     threads, lanes = warps * gpu.sm.warp_size, float(gpu.sm.warp_size)
@@ -135,7 +135,7 @@ def rnn_cost(
 ) -> CostColumns:
     """Predicted time of every configuration."""
     split = np.asarray(columns["row_split"], dtype=np.float64)
-    clock = nulls.most_clock_hz(gpu).value
+    clock = assumed.most_clock_hz(gpu).value
     alone, together = WEIGHTS[layer.direction, False], WEIGHTS[layer.direction, True]
     clks = weighted(step_features(gpu, layer, columns), split > 1, alone, together)
     time = float(workload.sizes["time"])
@@ -215,5 +215,5 @@ def rnn_assumptions(gpu: GpuModel) -> tuple[str, ...]:
     lines.append(f"a barrier between programs takes {gpu.figure('barrier_s') * 1e6:.2f} us and more")
     if gpu.arch.target != "sm_90a":
         lines.append("weights of a step's parts as fitted on an H200")
-    lines += nulls.lines_of(gpu, nulls.most_clock_hz, nulls.specials_per_clk)
+    lines += assumed.lines_of(gpu, assumed.most_clock_hz, assumed.specials_per_clk)
     return tuple(lines)

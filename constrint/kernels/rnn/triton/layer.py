@@ -4,7 +4,7 @@ The estimate of shared memory is derived from the allocations of Triton 3.6 to 3
 `kernel_backward.py`, and checked against tables of compiled kernels (`tests/data/triton_rnn_resources_*.csv`;
 `benchmarks/registers.py check --kernel rnn`). It is never too small, with any optional input and any version, and
 mostly exact without optional inputs. Triton 3.8 has a rule of its own on NVIDIA: it reads weights from shared memory in
-every step. `registers.py` has the registers.
+every step. `spec.py` has the registers.
 """
 
 from __future__ import annotations

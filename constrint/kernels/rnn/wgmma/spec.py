@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from constrint.errors import UnsupportedError
-from constrint.hwmodels import GpuModel, nulls
+from constrint.hwmodels import GpuModel, assumed
 from constrint.hwmodels.checks import target_note
 from constrint.kernels.rnn.cells import BUILT_IN, RecurrentCell
 from constrint.kernels.rnn.spec import NvrtcSpec, with_sizes
@@ -159,7 +159,7 @@ def floor_clk(gpu: GpuModel, cell: RecurrentCell, workload: Workload, config: Ma
 
 def clock_hz(gpu: GpuModel) -> float:
     """Clocks per second."""
-    return nulls.most_clock_hz(gpu).value
+    return assumed.most_clock_hz(gpu).value
 
 
 def wgmma_cost(gpu: GpuModel, cell: RecurrentCell, workload: Workload, columns: Columns) -> CostColumns:
@@ -185,7 +185,7 @@ def wgmma_assumptions(gpu: GpuModel) -> tuple[str, ...]:
     """Assumptions of the model about this GPU that no source and no measurement supports."""
     lines = [f"{LAUNCH_S * 1e6:.1f} us launch", *filter(None, [target_note(gpu)])]
     lines.append("parts of a step as fitted to LSTM layers on an H200; other cells are counted")
-    lines += nulls.lines_of(gpu, nulls.most_clock_hz, nulls.specials_per_clk)
+    lines += assumed.lines_of(gpu, assumed.most_clock_hz, assumed.specials_per_clk)
     return tuple(lines)
 
 
@@ -202,7 +202,7 @@ def _column(part: Expr, columns: Columns) -> Column:
 
 
 def _specials_per_clk(gpu: GpuModel) -> int:
-    return int(nulls.specials_per_clk(gpu).value)
+    return int(assumed.specials_per_clk(gpu).value)
 
 
 #: The kind of matrix instruction that the source is written with.
