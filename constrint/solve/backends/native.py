@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from importlib.machinery import PathFinder
-from threading import Event, Thread
+from threading import Event, Thread, get_native_id
 from typing import Final
 
 import numpy as np
@@ -279,13 +281,17 @@ def _searched(problem: Problem, budget: Budget) -> dict[str, int] | None:
     return best
 
 
-#: Seconds after which a problem counts as hard, and the largest share of the time limit for that.
+#: Seconds after which a problem counts as hard: fewer once OR-tools is loaded, which takes half a second. The largest
+#: share of the time limit for that.
 NATIVE_SECONDS: Final = 0.1
+LOADED_SECONDS: Final = 0.02
 NATIVE_PART: Final = 0.3
 #: The name of the thread of a search beside another one.
 BESIDE: Final = "constrint: search beside CP-SAT"
 # Seconds for which an ended search is waited for.
-_PATIENCE: Final = 0.2
+_PATIENCE: Final = 0.05
+# What is added to the scheduler's niceness of the thread beside CP-SAT.
+_LATER: Final = 5
 
 
 @cache
@@ -317,7 +323,8 @@ class AutoBackend(Backend):
         if not _has_cpsat() or (number > 1 and not problem.objectives):
             return replace(self._native.find(problem, budget, number, hint), solver="native")
         left = budget.seconds_left()
-        early = Budget(budget.part(NATIVE_SECONDS if left is None else min(NATIVE_SECONDS, NATIVE_PART * left)))
+        glance = LOADED_SECONDS if "ortools.sat.python.cp_model" in sys.modules else NATIVE_SECONDS
+        early = Budget(budget.part(glance if left is None else min(glance, NATIVE_PART * left)))
         native = replace(self._native.find(problem, early, number, hint), solver="native")
         budget.stats = early.stats
         if native.complete:
@@ -366,6 +373,7 @@ class _Beside:
         own = Budget(budget.rest(cancel=self._over, progress=None))
 
         def work() -> None:
+            _yield_to_others()
             try:
                 self.results.append(replace(native.find(problem, own, number, hint), solver="native"))
             except Exception as error:  # noqa: BLE001 - raised again by the thread that waits
@@ -395,6 +403,13 @@ class _Beside:
         """Ends the engine; it looks at the clock every few milliseconds."""
         self._over.set()
         self._thread.join(_PATIENCE)
+
+
+def _yield_to_others() -> None:
+    """Let CP-SAT go first where cores are few: what is hard for the native engine is its work."""
+    if sys.platform == "linux":
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, get_native_id(), os.getpriority(os.PRIO_PROCESS, 0) + _LATER)
 
 
 def _together(problem: Problem, first: SearchResult, second: SearchResult) -> SearchResult:
