@@ -9,12 +9,13 @@ import itertools
 import math
 import os
 import sys
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from importlib.machinery import PathFinder
-from threading import Event, Thread, get_native_id
+from threading import Event, Thread
 from typing import Final
 
 import numpy as np
@@ -281,10 +282,12 @@ def _searched(problem: Problem, budget: Budget) -> dict[str, int] | None:
     return best
 
 
+#: Seconds of the native engine in the caller's thread; a longer search gets a thread of its own.
+AT_ONCE_SECONDS: Final = 0.005
 #: Seconds after which a problem counts as hard: fewer once OR-tools is loaded, which takes half a second. The largest
 #: share of the time limit for that.
 NATIVE_SECONDS: Final = 0.1
-LOADED_SECONDS: Final = 0.02
+LOADED_SECONDS: Final = 0.03
 NATIVE_PART: Final = 0.3
 #: The name of the thread of a search beside another one.
 BESIDE: Final = "constrint: search beside CP-SAT"
@@ -323,8 +326,7 @@ class AutoBackend(Backend):
         if not _has_cpsat() or (number > 1 and not problem.objectives):
             return replace(self._native.find(problem, budget, number, hint), solver="native")
         left = budget.seconds_left()
-        glance = LOADED_SECONDS if "ortools.sat.python.cp_model" in sys.modules else NATIVE_SECONDS
-        early = Budget(budget.part(glance if left is None else min(glance, NATIVE_PART * left)))
+        early = Budget(budget.part(AT_ONCE_SECONDS if left is None else min(AT_ONCE_SECONDS, NATIVE_PART * left)))
         native = replace(self._native.find(problem, early, number, hint), solver="native")
         budget.stats = early.stats
         if native.complete:
@@ -346,6 +348,10 @@ class AutoBackend(Backend):
             budget = Budget(budget.rest(incumbents=Incumbents(problem.objectives)), budget.stats)
         beside = _Beside(self._native, problem, budget, number, incumbent)
         try:
+            beside.go_on(budget)
+            if beside.is_complete():
+                return beside.result(budget)
+            beside.yield_to_others()
             limits = budget.rest(cancel=lambda: beside.is_complete() or is_cancelled(budget.limits))
             result = replace(CpSatBackend().find(problem, Budget(limits), number, incumbent), solver="cpsat")
         except UnsupportedError:
@@ -373,7 +379,6 @@ class _Beside:
         own = Budget(budget.rest(cancel=self._over, progress=None))
 
         def work() -> None:
-            _yield_to_others()
             try:
                 self.results.append(replace(native.find(problem, own, number, hint), solver="native"))
             except Exception as error:  # noqa: BLE001 - raised again by the thread that waits
@@ -383,6 +388,22 @@ class _Beside:
 
         self._thread = Thread(target=work, name=BESIDE, daemon=True)
         self._thread.start()
+
+    def go_on(self, budget: Budget) -> None:
+        """Waits until the engine is done, the problem counts as hard, or the caller cancels."""
+        seconds = LOADED_SECONDS if "ortools.sat.python.cp_model" in sys.modules else NATIVE_SECONDS
+        left = budget.seconds_left()
+        end = time.monotonic() + (seconds if left is None else min(seconds, NATIVE_PART * left))
+        while (wait := end - time.monotonic()) > 0 and not is_cancelled(budget.limits):
+            if self._done.wait(min(wait, BETWEEN_LOOKS)):
+                return
+
+    def yield_to_others(self) -> None:
+        """Let CP-SAT go first where cores are few: what is hard for the native engine is its work."""
+        thread = self._thread.native_id
+        if sys.platform == "linux" and thread is not None:
+            with suppress(OSError):
+                os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, 0) + _LATER)
 
     def is_complete(self) -> bool:
         """Whether the engine has the answer: solutions that are proven, or that an objective has no value in any."""
@@ -403,13 +424,6 @@ class _Beside:
         """Ends the engine; it looks at the clock every few milliseconds."""
         self._over.set()
         self._thread.join(_PATIENCE)
-
-
-def _yield_to_others() -> None:
-    """Let CP-SAT go first where cores are few: what is hard for the native engine is its work."""
-    if sys.platform == "linux":
-        with suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, get_native_id(), os.getpriority(os.PRIO_PROCESS, 0) + _LATER)
 
 
 def _together(problem: Problem, first: SearchResult, second: SearchResult) -> SearchResult:
