@@ -31,6 +31,8 @@ BoolArray = NDArray[np.bool_]
 _WORTH_ENCODING: Final = 30
 # First batch of rows of Python integers; doubled while a batch takes less than `_SHORT_SECONDS`.
 _FEW_ROWS: Final = 8
+# Integers that are read between two looks at the clock.
+_PIECE: Final = 1 << 12
 _SHORT_SECONDS: Final = 0.002
 # In a shorter expression the search for shared subexpressions takes longer than evaluating them twice.
 _WORTH_SHARING: Final = 60
@@ -55,7 +57,11 @@ def column_of(values: ArrayLike, what: str = "a column") -> ExactColumn:
     """
     array = np.asarray(values)
     if array.dtype.kind == "O":
-        numbers = [operations.as_int(v, what) for v in array.ravel().tolist()]
+        numbers = array.ravel().tolist()
+        for start in range(0, len(numbers), _PIECE):
+            piece = numbers[start : start + _PIECE]
+            numbers[start : start + _PIECE] = [v if type(v) is int else operations.as_int(v, what) for v in piece]
+            operations.step()
         bounds = (min(numbers), max(numbers)) if numbers else (0, 0)
         fits = bounds[0] >= MIN and bounds[1] <= MAX
         flat = np.array(numbers, dtype=np.int64 if fits else object)

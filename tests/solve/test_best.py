@@ -259,10 +259,15 @@ def test_what_is_known_at_a_limit_is_true(data: st.DataObject) -> None:
         assert answer.bound >= best if first.maximise and not soft else answer.bound <= best
 
 
+def hand_over_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AT_ONCE_SECONDS", "LOADED_SECONDS", "NATIVE_SECONDS"):
+        monkeypatch.setattr(native, name, 0.0)
+
+
 def test_auto_runs_both_ways_and_says_who_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     problem, best = knapsack(30, 1)
     assert solve(problem, LIMITS).solver == "native"
-    monkeypatch.setattr(native, "NATIVE_SECONDS", 0.0)
+    hand_over_at_once(monkeypatch)
     answer = solve(problem, LIMITS)
     assert (answer.value, answer.status) == (best, Status.FEASIBLE)
     assert answer.solver in ("native", "cpsat")
@@ -281,7 +286,7 @@ def test_the_way_that_does_not_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> 
         except LimitReachedError as error:
             return SearchResult((), False, message=str(error))
 
-    monkeypatch.setattr(native, "NATIVE_SECONDS", 0.0)
+    hand_over_at_once(monkeypatch)
     with monkeypatch.context() as patch:
         patch.setattr(native.NativeBackend, "find", endless)
         answer = solve(problem, LIMITS)
@@ -293,7 +298,7 @@ def test_the_way_that_does_not_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_auto_stays_native_where_cpsat_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(native, "NATIVE_SECONDS", 0.0)
+    hand_over_at_once(monkeypatch)
     problem = parse("var x in 1..1000000000000; var y in 1..1000000000000; x * y == 10403; x > 1; maximise y - x")
     wide = parse(f"var x in {-(2**60)}..{2**60}; x % 3 == 1; x < 100; maximise x")
     assert solve(wide, LIMITS).value == 97

@@ -236,3 +236,14 @@ def test_integer_roots_are_exact(degree: int) -> None:
             if value >= 0:
                 found = integer_root(value, degree)
                 assert found**degree <= value < (found + 1) ** degree
+
+
+def test_a_column_of_integers_beyond_64_bits_is_read_within_a_limit() -> None:
+    """One that follows from another and is declared before it: all solutions are listed and sorted."""
+    problem = parse(f"var c in {2**64}..{2**65}; var b in {2**64}..{2**64 + 10**6}; c == b + 1")
+
+    def ask() -> None:
+        with pytest.raises(LimitReachedError, match="max_seconds"):
+            next(solutions_in_order(problem, Limits(max_seconds=0.02)))
+
+    within(0.3, ask)

@@ -229,7 +229,7 @@ def test_splits_are_counted_by_their_products() -> None:
 def test_equal_products_are_counted_without_all_combinations() -> None:
     products = Counter(a * b for a in range(1, 121) for b in range(1, 121))
     problem = parse("\n".join(f"var {name} in 1..120" for name in "abcd") + "\na * b == c * d")
-    assert count(problem, Limits(max_cells=1 << 21)) == sum(number**2 for number in products.values())
+    assert count(problem, Limits(max_cells=1 << 18)) == sum(number**2 for number in products.values())
 
 
 RULES = (
@@ -276,6 +276,47 @@ def test_diagrams_of_what_is_gathered_list_the_same_solutions(first: int) -> Non
         assert space is not None
         assert sorted(tuple(s.values()) for s in space) == want, problem
         assert sorted(tuple(s.values()) for s in enumerate_space(problem)) == want, problem
+
+
+ASKED = (
+    "a * b == c * d",
+    "a * b + 3 == c * d",
+    "a * a + b * b == c * c + d * d",
+    "a * b % c == {n}",
+    "(a * b - 7 * a) % d == 1",
+    "c divides a * b - {n}",
+    "c divides a * a - b",
+    "a - b == c * (d % 3)",
+    "(a + 2 * b) % d == c",
+)
+
+
+@pytest.mark.parametrize("rule", ASKED)
+def test_places_that_an_equality_asks_for_are_all_tried(rule: str) -> None:
+    """With zeros, negative numbers and values that give one part twice; a list is made where states are many."""
+    rng = random.Random(rule)
+    for _ in range(4):
+        domains = {name: rng.sample(range(-6, 14), 12) for name in "ab"}
+        domains |= {name: rng.sample(range(rng.choice((-4, 0, 1)), 15), 10) for name in "cd"}
+        declared = "".join(f"var {n} in {{{', '.join(map(str, values))}}}\n" for n, values in domains.items())
+        problem = parse(declared + rule.format(n=rng.randint(0, 8)))
+        want = sorted(tuple(s.values()) for s in brute_force(problem))
+        space = listed_by(problem, "diagram")
+        assert space is not None
+        assert sorted(tuple(s.values()) for s in space) == want
+
+
+@pytest.mark.parametrize("rule", ["a * b % c == 7", "c divides a * b - 7", "a * b == c * 12"])
+def test_divisors_of_many_numbers_are_found_without_trying_all(rule: str) -> None:
+    products = Counter(a * b for a in range(1, 401) for b in range(1, 401))
+    holds = {
+        "a * b % c == 7": lambda p, c: p % c == 7,
+        "c divides a * b - 7": lambda p, c: (p - 7) % c == 0,
+        "a * b == c * 12": lambda p, c: p == 12 * c,
+    }[rule]
+    problem = parse("\n".join(f"var {name} in 1..400" for name in "abc") + f"\n{rule}")
+    want = sum(n for p, n in products.items() for c in range(1, 401) if holds(p, c))
+    assert count(problem, Limits(max_cells=1 << 22)) == want
 
 
 def test_limits_hold_in_a_search() -> None:

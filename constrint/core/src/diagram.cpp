@@ -18,6 +18,8 @@ constexpr int64_t kArcBytes = 10;
 // Marks a number whose rules hold whatever comes.
 constexpr int64_t kSettled = INT64_MAX;
 constexpr int64_t kMostModulus = int64_t{1} << 31;
+// Numbers and places of a list of choices.
+constexpr double kMostChoices = 1 << 25;
 // Words of a chained rule: a node that is computed anew, and one that has no value.
 constexpr int64_t kOpen = INT64_MIN, kNever = INT64_MIN + 1;
 
@@ -67,6 +69,18 @@ struct FunctionRule {
   // Gathered numbers, then the nodes in order; the first of their words.
   std::vector<Known> known;
   size_t first_word = 0;
+};
+
+// Places of a level's variable by the number that an equality asks of them.
+struct Choices {
+  // None where no rule has such a list.
+  const FunctionRule* rule = nullptr;
+  // The nodes of that number: one less another, -1 where nothing is taken away; then less, or divided by, what is
+  // gathered so far, where that is not -1.
+  int whole = -1, rest = -1, gathered = -1;
+  int64_t least = 0, bytes = 0;
+  std::vector<uint32_t> starts;
+  std::vector<uint16_t> places;
 };
 
 bool is_sum(const Model& model, const Prepared& prepared, int check, SumRule* rule) {
@@ -229,13 +243,16 @@ class DiagramBuilder {
       auto reached = std::make_unique<States>(active_[level + 1].size(), held);
       std::vector<int64_t> key(active_[level + 1].size());
       const int all = static_cast<int>(prepared_.axes[layer.variable].values.size());
+      list_choices(level, states->size(), budget, held);
       for (size_t s = 0; s < states->size(); ++s) {
         for (size_t i = 0; i < active_[level].size(); ++i) before_[active_[level][i]] = (*states)[s][i];
         int first = 0, end = holds ? all : 0;
         if (holds) forced(level, &first, &end);
+        const uint16_t* few = end - first > 1 ? listed(level, &first, &end) : nullptr;
         budget.spend(1 + (end - first));
         tries -= end - first;
-        for (int place = first; place < end; ++place) {
+        for (int at = first; at < end; ++at) {
+          const int place = few ? few[at] : at;
           if (!follow(level, place)) continue;
           for (size_t i = 0; i < key.size(); ++i) key[i] = after_[active_[level + 1][i]];
           if (layer.from.size() == layer.from.capacity()) make_room(layer, std::max<size_t>(16, 2 * layer.from.size()), held);
@@ -246,6 +263,7 @@ class DiagramBuilder {
         if (num_arcs + layer.from.size() > max_arcs || tries < 0 || vague_) return false;
       }
       num_arcs += layer.from.size();
+      forget_choices(held);
       fit(layer, held);
       diagram->layers.push_back(std::move(layer));
       states = std::move(reached);
@@ -607,6 +625,139 @@ class DiagramBuilder {
     }
   }
 
+  // The places of the level's variable that an equality leaves, and their range in the list; nullptr where all may do.
+  const uint16_t* listed(size_t level, int* first, int* end) {
+    int64_t key = 0;
+    if (!choices_.rule || !evaluate(*choices_.rule, before_, level) || !asked(&key)) return nullptr;
+    const bool none = key < choices_.least || key - choices_.least + 1 >= static_cast<int64_t>(choices_.starts.size());
+    *first = none ? 0 : static_cast<int>(choices_.starts[static_cast<size_t>(key - choices_.least)]);
+    *end = none ? 0 : static_cast<int>(choices_.starts[static_cast<size_t>(key - choices_.least) + 1]);
+    return choices_.places.data();
+  }
+
+  // The number by which places are listed; false where it is not known or every place has it.
+  bool asked(int64_t* key) const {
+    const Interval& whole = bounds_of(choices_.whole);
+    if (!whole.point()) return false;
+    *key = whole.lower;
+    if (choices_.rest >= 0) {
+      const Interval& rest = bounds_of(choices_.rest);
+      if (!rest.point()) return false;
+      *key -= rest.lower;
+    }
+    if (choices_.gathered < 0) {
+      *key = std::abs(*key);
+      return *key != 0;
+    }
+    const int64_t part = before_[sums_.size() + static_cast<size_t>(choices_.gathered)];
+    if (gathered_[static_cast<size_t>(choices_.gathered)].op == Op::kAdd) {
+      *key -= part;
+      return true;
+    }
+    if (part == 0) return false;
+    // Out of the list's range where it is no whole number.
+    *key = *key % part == 0 ? *key / part : choices_.least - 1;
+    return true;
+  }
+
+  // Lists a level's places where that is less work than to try all of them for each of its states.
+  void list_choices(size_t level, size_t num_states, Budget& budget, Held& held) {
+    for (size_t f : functions_at_[level]) {
+      const FunctionRule& rule = functions_[f];
+      if (rule.chained || choices_.rule) continue;
+      const Node& check = model_.nodes[rule.nodes.back()];
+      const double most = static_cast<double>(num_states) * static_cast<double>(prepared_.axes[variables_[level]].values.size());
+      if (check.op == Op::kDivides) list_divisors(rule, check.args[1], check.args[0], -1, level, most, budget, held);
+      for (int side = 0; side < 2 && check.op == Op::kEq; ++side) {
+        const Node& node = model_.nodes[check.args[side]];
+        const int other = check.args[1 - side];
+        if (!is_known_before(other, level)) continue;
+        list_pairs(rule, gathered_of_[check.args[side]], other, level, most, budget, held);
+        if (node.op == Op::kMod) list_divisors(rule, node.args[0], node.args[1], other, level, most, budget, held);
+      }
+    }
+  }
+
+  // Whether the variables of a node all stand before a level.
+  bool is_known_before(int node, size_t level) const {
+    const Set open = model_.nodes[node].variables & ~prepared_.fixed;
+    for (size_t later = level; later < variables_.size(); ++later) {
+      if (open[variables_[later]]) return false;
+    }
+    return true;
+  }
+
+  // Places by the sum or product of their part with any part of the last variable.
+  void list_pairs(const FunctionRule& rule, int g, int whole, size_t level, double most, Budget& budget, Held& held) {
+    if (choices_.rule || g < 0) return;
+    const Gathered& of = gathered_[static_cast<size_t>(g)];
+    if (of.modulus || (of.op != Op::kAdd && of.op != Op::kMul) || of.last_level <= static_cast<int>(level)) return;
+    for (int later = static_cast<int>(level) + 1; later < of.last_level; ++later) {
+      if (!of.parts[static_cast<size_t>(later)].empty()) return;
+    }
+    const std::vector<int64_t>& here = of.parts[level];
+    std::vector<int64_t> last = of.parts[static_cast<size_t>(of.last_level)];
+    std::sort(last.begin(), last.end());
+    last.erase(std::unique(last.begin(), last.end()), last.end());
+    const Interval range = joined(of.op, interval_of(here), interval_of(last));
+    const double pairs = static_cast<double>(here.size()) * static_cast<double>(last.size());
+    if (pairs + static_cast<double>(range.upper - range.lower) > std::min(most, kMostChoices)) return;
+    list_by(range.lower, range.upper, pairs, budget, held, [&](auto add) {
+      for (size_t place = 0; place < here.size(); ++place) {
+        // Zero times anything is one number.
+        const size_t number = of.op == Op::kMul && here[place] == 0 ? 1 : last.size();
+        for (size_t i = 0; i < number; ++i) add(joined(of.op, here[place], last[i]), place);
+      }
+    });
+    choices_.rule = &rule, choices_.gathered = g, choices_.whole = whole;
+  }
+
+  // Places whose value divides a number, by that number: `whole` less `rest`.
+  void list_divisors(const FunctionRule& rule, int whole, int by, int rest, size_t level, double most, Budget& budget, Held& held) {
+    const int g = gathered_of_[by];
+    if (choices_.rule || g < 0 || !is_known_before(whole, level)) return;
+    const Gathered& of = gathered_[static_cast<size_t>(g)];
+    if (of.modulus || of.parts[level].empty() || of.first_level != of.last_level) return;
+    const std::vector<int64_t>& here = of.parts[level];
+    const Interval& range = prepared_.bounds[whole];
+    const Interval less = rest < 0 ? Interval{0, 0, false} : prepared_.bounds[rest];
+    if (range.undefined || less.undefined || interval_of(here).lower < 1) return;
+    const int64_t largest = std::max(std::abs(range.upper - less.lower), std::abs(range.lower - less.upper));
+    double multiples = 0;
+    for (int64_t value : here) multiples += static_cast<double>(largest / value);
+    if (multiples + static_cast<double>(largest) > std::min(most, kMostChoices)) return;
+    list_by(0, largest, multiples, budget, held, [&](auto add) {
+      for (size_t place = 0; place < here.size(); ++place) {
+        for (int64_t key = here[place]; key <= largest; key += here[place]) add(key, place);
+      }
+    });
+    choices_.rule = &rule, choices_.gathered = -1, choices_.whole = whole, choices_.rest = rest;
+  }
+
+  // Sorts places by keys; `each` calls what it is given with every key and place, twice.
+  template <typename F>
+  void list_by(int64_t least, int64_t most, double number, Budget& budget, Held& held, F each) {
+    budget.spend(static_cast<int64_t>(number));
+    const size_t keys = static_cast<size_t>(most - least) + 1;
+    choices_.bytes = static_cast<int64_t>((keys + 2) * sizeof(uint32_t)) + static_cast<int64_t>(number) * static_cast<int64_t>(sizeof(uint16_t));
+    held.take(choices_.bytes);
+    choices_.least = least;
+    // Counts stand two further on, so that after the second walk every key's places begin at its start.
+    choices_.starts.assign(keys + 2, 0);
+    each([&](int64_t key, size_t) { ++choices_.starts[static_cast<size_t>(key - least) + 2]; });
+    for (size_t at = 2; at < keys + 2; ++at) choices_.starts[at] += choices_.starts[at - 1];
+    choices_.places.resize(choices_.starts.back());
+    each([&](int64_t key, size_t place) {
+      choices_.places[choices_.starts[static_cast<size_t>(key - least) + 1]++] = static_cast<uint16_t>(place);
+    });
+    choices_.starts.pop_back();
+  }
+
+  void forget_choices(Held& held) {
+    held.give(choices_.bytes);
+    choices_ = Choices();
+  }
+
   // The bounds of a rule's nodes where the numbers are gathered up to a level; false where the rule is settled.
   bool evaluate(const FunctionRule& rule, const std::vector<int64_t>& words, size_t level) {
     for (int g : rule.gathered) {
@@ -766,6 +917,7 @@ class DiagramBuilder {
   // Per level; a number is what is left of a sum, or what is gathered, numbered in this order.
   std::vector<std::vector<size_t>> sums_at_, gathered_at_, functions_at_, active_;
   std::vector<int64_t> before_, after_;
+  Choices choices_;
   // False where some variable's values are too large to be gathered.
   bool whole_ = true;
   // True where a number was not known after all of its variables.

@@ -28,7 +28,7 @@ constexpr double kCellsPerStep = 4;
 // A search that would list more rows than this, by its progress, is the last resort.
 constexpr double kManyRows = 1 << 22;
 // Arcs are tried as long as there may be some for each in a limit, and as the cells of all tables would take longer.
-constexpr double kTries = 8, kCellsPerTry = 128;
+constexpr double kTries = 8, kCellsPerTry = 128, kCellsPerArc = 256;
 constexpr int64_t kFewTries = 1 << 14;
 constexpr double kNoEnd = 1e18;
 constexpr double kLittle = 1e-12;
@@ -74,7 +74,7 @@ class Component {
     const bool vague = variables_.size() >= kManyVariables && all_cells_ > kManyCells;
     if (vague && ((sums && draw(kFirstArcs)) || search(kFirstDecisions) || (sums && draw(kManyArcs)))) return;
     const bool products = !sums && all_cells_ > kManyCells && suits_diagram(model_, prepared_, variables_, true);
-    if (products && vague && draw(kManyArcs)) return;
+    if (products && draw(arcs_for_cells())) return;
     const bool later = vague && all_cells_ > kMostCells;
     if (all_cells_ < kCellsPerStep * steps_left() && !later && tables_within(kNoEnd)) return;
     double cells = kFirstCells;
@@ -88,6 +88,11 @@ class Component {
       arcs <<= kArcGrowth;
     }
     by_estimate(sums);
+  }
+
+  // More arcs where the tables would take longer.
+  size_t arcs_for_cells() const {
+    return static_cast<size_t>(std::clamp(all_cells_ / kCellsPerArc, 1.0 * kManyArcs, 8.0 * kManyArcs));
   }
 
   // Work that the search still has to do, by the part of its tree that is behind it: by all its work so far or by that of

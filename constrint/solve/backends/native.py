@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 import sys
+import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from importlib.machinery import PathFinder
@@ -279,13 +282,19 @@ def _searched(problem: Problem, budget: Budget) -> dict[str, int] | None:
     return best
 
 
-#: Seconds after which a problem counts as hard, and the largest share of the time limit for that.
+#: Seconds of the native engine in the caller's thread; a longer search gets a thread of its own.
+AT_ONCE_SECONDS: Final = 0.005
+#: Seconds after which a problem counts as hard: fewer once OR-tools is loaded, which takes half a second. The largest
+#: share of the time limit for that.
 NATIVE_SECONDS: Final = 0.1
+LOADED_SECONDS: Final = 0.03
 NATIVE_PART: Final = 0.3
 #: The name of the thread of a search beside another one.
 BESIDE: Final = "constrint: search beside CP-SAT"
 # Seconds for which an ended search is waited for.
-_PATIENCE: Final = 0.2
+_PATIENCE: Final = 0.05
+# What is added to the scheduler's niceness of the thread beside CP-SAT.
+_LATER: Final = 5
 
 
 @cache
@@ -317,7 +326,7 @@ class AutoBackend(Backend):
         if not _has_cpsat() or (number > 1 and not problem.objectives):
             return replace(self._native.find(problem, budget, number, hint), solver="native")
         left = budget.seconds_left()
-        early = Budget(budget.part(NATIVE_SECONDS if left is None else min(NATIVE_SECONDS, NATIVE_PART * left)))
+        early = Budget(budget.part(AT_ONCE_SECONDS if left is None else min(AT_ONCE_SECONDS, NATIVE_PART * left)))
         native = replace(self._native.find(problem, early, number, hint), solver="native")
         budget.stats = early.stats
         if native.complete:
@@ -339,6 +348,10 @@ class AutoBackend(Backend):
             budget = Budget(budget.rest(incumbents=Incumbents(problem.objectives)), budget.stats)
         beside = _Beside(self._native, problem, budget, number, incumbent)
         try:
+            beside.go_on(budget)
+            if beside.is_complete():
+                return beside.result(budget)
+            beside.yield_to_others()
             limits = budget.rest(cancel=lambda: beside.is_complete() or is_cancelled(budget.limits))
             result = replace(CpSatBackend().find(problem, Budget(limits), number, incumbent), solver="cpsat")
         except UnsupportedError:
@@ -375,6 +388,22 @@ class _Beside:
 
         self._thread = Thread(target=work, name=BESIDE, daemon=True)
         self._thread.start()
+
+    def go_on(self, budget: Budget) -> None:
+        """Waits until the engine is done, the problem counts as hard, or the caller cancels."""
+        seconds = LOADED_SECONDS if "ortools.sat.python.cp_model" in sys.modules else NATIVE_SECONDS
+        left = budget.seconds_left()
+        end = time.monotonic() + (seconds if left is None else min(seconds, NATIVE_PART * left))
+        while (wait := end - time.monotonic()) > 0 and not is_cancelled(budget.limits):
+            if self._done.wait(min(wait, BETWEEN_LOOKS)):
+                return
+
+    def yield_to_others(self) -> None:
+        """Let CP-SAT go first where cores are few: what is hard for the native engine is its work."""
+        thread = self._thread.native_id
+        if sys.platform == "linux" and thread is not None:
+            with suppress(OSError):
+                os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, 0) + _LATER)
 
     def is_complete(self) -> bool:
         """Whether the engine has the answer: solutions that are proven, or that an objective has no value in any."""

@@ -73,7 +73,8 @@ def _by_derived(problem: Problem, budget: Budget) -> Iterator[dict[str, int]]:
     try:
         limits = budget.rest(max_rows=_SORTED_ROWS, max_cells=min(budget.limits.max_cells, _SORTED_CELLS))
         space = factored_space(problem, limits, use_core=False)
-        columns = space.columns() if space.size <= _SORTED_ROWS else None
+        with budget.watching():
+            columns = space.columns() if space.size <= _SORTED_ROWS else None
     except CancelledError:
         raise
     except LimitReachedError:

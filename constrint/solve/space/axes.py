@@ -18,6 +18,8 @@ from constrint.solve.budget import Budget, available_bytes
 
 # Longest axis for which positions are indexed by value.
 _MOST_PLACES: Final = 1 << 16
+# Long integers that are computed between two looks at the clock.
+_PIECE: Final = 1 << 12
 
 
 @dataclass(slots=True)
@@ -94,9 +96,15 @@ class LazyAxis:
     def take(self, positions: NDArray[Any]) -> NDArray[Any]:
         """Values at positions."""
         upper = self.lower + self.step * (self.size - 1)
-        dtype = np.int64 if self.lower >= -(2**63) and upper < 2**63 else object
-        result: NDArray[Any] = (positions.astype(object) * self.step + self.lower).astype(dtype)
-        return result
+        if self.lower >= -(2**62) and upper < 2**62:
+            return positions.astype(np.int64) * self.step + self.lower
+        flat = positions.reshape(-1)
+        result: NDArray[Any] = np.empty(len(flat), dtype=object)
+        for start in range(0, len(flat), _PIECE):
+            result[start : start + _PIECE] = flat[start : start + _PIECE].astype(object) * self.step + self.lower
+            step()
+        fits = self.lower >= -(2**63) and upper < 2**63
+        return (result.astype(np.int64) if fits else result).reshape(positions.shape)
 
     def position(self, value: int) -> int | None:
         """Position of a value; None if it is not on the axis."""

@@ -22,7 +22,7 @@ inline void meet() { __syncthreads(); }
 struct Copy {
   void* to;
   const void* from;
-  int bytes, whole;
+  int bytes;
 };
 static std::map<int, std::vector<std::vector<Copy>>> groups;
 inline std::vector<std::vector<Copy>>& own_groups() {
@@ -30,14 +30,28 @@ inline std::vector<std::vector<Copy>>& own_groups() {
   if (all.empty()) all.emplace_back();
   return all;
 }
-inline void copy_word(int* to, const int* from) { own_groups().back().push_back({to, from, 4, 4}); }
-inline void copy_vector(void* to, const void* from, int bytes) { own_groups().back().push_back({to, from, bytes, 16}); }
+// Memory of the operands, {begin, end} of each; copies that leave it are counted.
+static std::vector<std::pair<long long, long long>> operands;
+static long long copies_outside = 0;
+inline void copy(void* to, const void* from, int bytes) {
+  const long long begin = reinterpret_cast<long long>(from);
+  bool is_inside = false;
+  for (const auto& [first, last] : operands) is_inside |= first <= begin && begin + bytes <= last;
+  copies_outside += !is_inside;
+  own_groups().back().push_back({to, from, bytes});
+}
+extern "C" void set_operands(const long long* ends, int number) {
+  operands.clear(), copies_outside = 0;
+  for (int i = 0; i < number; ++i) operands.push_back({ends[2 * i], ends[2 * i + 1]});
+}
+extern "C" long long num_copies_outside() { return copies_outside; }
+inline void copy_word(int* to, const int* from) { copy(to, from, 4); }
+inline void copy_vector(void* to, const void* from) { copy(to, from, 16); }
 inline void commit_copies() { own_groups().emplace_back(); }
 inline void wait_for(size_t kept) {
   auto& all = own_groups();
   while (all.size() > kept + 1) {
     for (const Copy& copy : all.front()) {
-      std::memset(copy.to, 0, copy.whole);
       std::memcpy(copy.to, copy.from, copy.bytes);
     }
     all.erase(all.begin());

@@ -162,13 +162,17 @@ __device__ __forceinline__ Stage stage_of(char* memory, int number, int num_prod
           reinterpret_cast<Value*>(own + num_products * 4)};
 }
 
-// Copies `number` elements from an address on that is aligned to 16 bytes, and zeros beyond `left` of them.
+// Copies `number` elements from an address on that is aligned to 16 bytes, and up to 16 bytes more, but none beyond `left`
+// elements: what a copy of fewer than 16 bytes takes from memory is not less (the array's end is copied one by one).
 template <typename T>
 __device__ __forceinline__ void copy_array(T* to, const T* from, int number, int left, int thread) {
   constexpr int each = VECTOR > 1 ? 16 / sizeof(T) : 1;
   for (int i = each * thread; i < number; i += each * THREADS) {
-    if (each > 1) copy_vector(to + i, from + i, min(each, left - i) * (int)sizeof(T));
-    else to[i] = from[i];
+    if (each > 1 && i + each <= left) {
+      copy_vector(to + i, from + i);
+    } else {
+      for (int j = i; j < i + each && j < left; ++j) to[j] = from[j];
+    }
   }
 }
 
