@@ -238,7 +238,8 @@ def drawn_conjugate(draw: random.Random) -> Drawn:
     def call(operands: Operands) -> Tensor:
         b = operands["b"]
         how = kernel if b.is_cuda else "auto"
-        return cg(star, b, rtol=0.0, maxiter=number, preconditioner=preconditioner, kernel=how).x
+        found: Tensor = cg(star, b, rtol=0.0, maxiter=number, preconditioner=preconditioner, kernel=how).x
+        return found
 
     def exact(operands: Operands, is_exact: bool) -> Exact:
         b = operands["b"].double()
