@@ -63,10 +63,10 @@ __device__ __forceinline__ void copy_word(int* to, const int* from) {
   const unsigned address = (unsigned)__cvta_generic_to_shared(to);
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(address), "l"(from) : "memory");
 }
-// Copies 16 bytes, of which those beyond `bytes` are zeros and are not read.
-__device__ __forceinline__ void copy_vector(void* to, const void* from, int bytes) {
+// Copies 16 bytes.
+__device__ __forceinline__ void copy_vector(void* to, const void* from) {
   const unsigned address = (unsigned)__cvta_generic_to_shared(to);
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(from), "r"(bytes) : "memory");
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(from) : "memory");
 }
 __device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int NUMBER>
