@@ -1,4 +1,4 @@
-"""Launch random products of every kind, and compare each result with fp64.
+"""Launch random products of every kind, and other operations, and compare each result with fp64.
 
     python -m benchmarks.launches --count 10000 --out rows.jsonl   # on a GPU, in 16 processes; goes on where it ended
     python -m benchmarks.launches --only 3:128                     # one group of launches again: SEED:GROUP

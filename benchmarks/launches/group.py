@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.launches.bounds import worst_of
+from benchmarks.launches.fields import drawn_axpy, drawn_conjugate, drawn_gemv, drawn_jacobi, drawn_spmv
 from benchmarks.launches.kinds import Drawn, RefusedError, drawn_direct, drawn_matmul
 from benchmarks.launches.memory import MODES, POISON, Guarded
 from benchmarks.launches.others import (
@@ -38,6 +39,11 @@ KINDS: dict[str, tuple[int, Callable[[random.Random], Drawn]]] = {
     "grouped": (8, drawn_grouped),
     "scaled": (9, drawn_scaled),
     "quantised": (9, drawn_quantised),
+    "axpy": (4, drawn_axpy),
+    "gemv": (6, drawn_gemv),
+    "spmv": (8, drawn_spmv),
+    "jacobi": (8, drawn_jacobi),
+    "cg": (4, drawn_conjugate),
 }
 #: Products of a group that are drawn until one is computed, at most.
 MOST_DRAWS = 12

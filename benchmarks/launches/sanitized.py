@@ -2,7 +2,7 @@
 
 Memory ends with the operands. The library's own kernels read pairs of 16-bit elements beyond rows of an odd length
 (`cutlass_80_wmma_tensorop_bf16_s161616gemm_bf16_..._align2`, cuBLASLt 13.0 on an H200), which ends the process: leave
-them out by `--kernel-name-exclude kns=cutlass`.
+them out by `--kernel-name-exclude kns=cutlass`, and see whatever else there is by `--destroy-on-device-error kernel`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from constrint.kernels.launch.look import SpilledError
 
 #: Largest side of a product: blocks at the edge and whole ones, several along K.
 SIDE = 300
-#: Products of each kernel, and draws until one is computed.
+#: Kinds whose calls choose among kernels.
+WHOLE = ("gated", "grouped", "scaled", "quantised", "gradients", "matmul", "axpy", "gemv", "spmv", "jacobi", "cg")
+#: Launches of each kernel, and draws until one is computed.
 EACH, MANY, MOST_DRAWS = 4, 200, 40
 
 
@@ -42,7 +44,7 @@ def run_sanitized(device: str, part: str = "1/1", seconds: float = 1e9, kind: st
     makers: list[tuple[str, Callable[[random.Random], Drawn]]] = [
         (f"gemm.{kernel}", partial(drawn_direct, kernel=kernel)) for kernel in CONFIGURED
     ]
-    makers += [(kind, KINDS[kind][1]) for kind in ("gated", "grouped", "scaled", "quantised", "gradients", "matmul")]
+    makers += [(name, KINDS[name][1]) for name in WHOLE]
     outcome, begun = Outcome(), time.monotonic()
     each = MANY if kind else EACH
     jobs = [(name, make, number) for number in range(each) for name, make in makers if kind in ("", name)]

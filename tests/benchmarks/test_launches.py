@@ -28,6 +28,8 @@ def _small() -> Iterator[None]:
     torch.set_float32_matmul_precision("highest")
 
 
+# torch warns once that its CSR layout is young.
+@pytest.mark.filterwarnings("ignore:Sparse")
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "direct"])
 def test_references_of_every_kind_pass(kind: str) -> None:
     outcome = Outcome()

@@ -3,7 +3,13 @@
 
 #include "arguments.h"
 
-// Returns 1 for a deadlock: threads took turns for too long.
+static void watch(int place, const void* begin, size_t bytes) {
+  const char* at = static_cast<const char*>(begin);
+  spans[place][0] = at;
+  spans[place][1] = at + bytes;
+}
+
+// Returns 1 for a deadlock: threads took turns for too long; 2 where entries were loaded from beyond their arrays.
 extern "C" int run(int blocks, int threads, unsigned seed, long long most_switches, const long long* arguments) {
   begin(0, arguments, blocks);
 #ifdef EACH
@@ -27,6 +33,8 @@ extern "C" int run(int blocks, int threads, unsigned seed, long long most_switch
   const auto alpha = taken<Sum>(), beta = taken<Sum>();
   int n[4];
   take(n);
+  watch(0, columns, sizeof(int) * n[0]);
+  if (values) watch(1, values, sizeof(Value) * n[0]);
   const auto kernel = [&] {
     spmv(crow, columns, values, x, y, source, tiles, segments, parts, alpha, beta, n[0], n[1], n[2], n[3]);
   };
@@ -38,5 +46,7 @@ extern "C" int run(int blocks, int threads, unsigned seed, long long most_switch
   const auto alpha = taken<Sum>(), beta = taken<Sum>();
   const auto kernel = [&] { spmv_long(rows, parts, y, source, alpha, beta); };
 #endif
-  return fibers::run(kernel, blocks, threads, seed, most_switches);
+  strays = 0;
+  const int stuck = fibers::run(kernel, blocks, threads, seed, most_switches);
+  return stuck ? 1 : strays ? 2 : 0;
 }

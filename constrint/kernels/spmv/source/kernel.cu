@@ -162,18 +162,18 @@ __device__ __forceinline__ Stage stage_of(char* memory, int number, int num_prod
           reinterpret_cast<Value*>(own + num_products * 4)};
 }
 
-// Copies `number` elements from an address on that is aligned to 16 bytes, and up to 16 bytes more, but none beyond `left`
-// elements: what a copy of fewer than 16 bytes takes from memory is not less (the array's end is copied one by one).
+// Copies `number` elements from an address on that is aligned to 16 bytes, `left` elements before the end of the array.
+// Vectors are whole; of the one in which the array ends, elements are copied.
 template <typename T>
 __device__ __forceinline__ void copy_array(T* to, const T* from, int number, int left, int thread) {
   constexpr int each = VECTOR > 1 ? 16 / sizeof(T) : 1;
-  for (int i = each * thread; i < number; i += each * THREADS) {
-    if (each > 1 && i + each <= left) {
-      copy_vector(to + i, from + i);
-    } else {
-      for (int j = i; j < i + each && j < left; ++j) to[j] = from[j];
-    }
+  if (each == 1) {
+    for (int i = thread; i < number; i += THREADS) to[i] = from[i];
+    return;
   }
+  const int whole = left & ~(each - 1);
+  for (int i = each * thread; i < min(number, whole); i += each * THREADS) copy_vector(to + i, from + i);
+  if (whole + thread < number) to[whole + thread] = from[whole + thread];
 }
 
 __device__ __forceinline__ void copy_tile(const Matrix& matrix, int4 tile, Stage stage, int thread) {
