@@ -19,7 +19,7 @@ from constrint.choose import Decision
 from constrint.choose.explain import explained
 from constrint.flashrnn import checks
 from constrint.flashrnn.decisions import DENSE, LIBRARIES, PACKED, CallKind, library_of, request_of, unsupported
-from constrint.flashrnn.libraries import cpu
+from constrint.flashrnn.libraries import cpu, onestep
 from constrint.flashrnn.libraries.scripting import torch_module
 from constrint.flashrnn.observers import is_exporting_onnx, may_train
 from constrint.flashrnn.parameters import RecurrentParameters
@@ -76,8 +76,14 @@ class Recurrent(RecurrentParameters):
         is_batched = input.dim() == 3
         batch_dim = 0 if self.batch_first else 1
         x = input if is_batched else input.unsqueeze(batch_dim)
-        self._check_input(x)
         batch, time = x.shape[batch_dim], x.shape[1 - batch_dim]
+        is_step = is_batched and time == 1 and lengths is None and reset is None and extra is None
+        if is_step and x.is_cuda and not is_compiling() and onestep.is_plain(self):
+            # A plan's look-up compares shapes and dtypes: only calls without a plan are checked below.
+            results = onestep.run(self, x, hx)
+            if results is not None:
+                return results[0], self._hidden(results[1])
+        self._check_input(x)
         if not is_compiling() and time == 0:
             raise RuntimeError("Expected sequence length to be larger than 0 in RNN")
         checks.check_exported(time)

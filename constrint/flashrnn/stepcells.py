@@ -90,17 +90,17 @@ def stepped(module: nn.RNNCellBase, cell: str, x: Tensor, states: Any) -> tuple[
         x, h, c = x[None], None if h is None else h[None], None if c is None else c[None]
     elif x.dim() != 2:
         return None
-    made = step(cell, gradients_of(module), x, h, c, _weights(module))
+    made = step(cell, gradients_of(module)[0], x, h, c, _weights(module))
     if made is None or not is_alone:
         return made
     return tuple(state[0] for state in made)
 
 
-def gradients_of(module: nn.Module) -> WeightGradients:
-    """The node of a module's weights."""
-    gradients: WeightGradients | None = module.__dict__.get(GRADIENTS)
+def gradients_of(module: nn.Module, layers: int = 1) -> tuple[WeightGradients, ...]:
+    """The nodes of a module's weights, one for each layer."""
+    gradients: tuple[WeightGradients, ...] | None = module.__dict__.get(GRADIENTS)
     if gradients is None:
-        gradients = module.__dict__[GRADIENTS] = WeightGradients()
+        gradients = module.__dict__[GRADIENTS] = tuple(WeightGradients() for _ in range(layers))
     return gradients
 
 
