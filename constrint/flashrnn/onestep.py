@@ -28,7 +28,8 @@ NOTED_BYTES = 32 << 20
 
 _FORWARD = {(cell, trains): StepForward(cell, trains) for cell in STEP_CELLS for trains in (False, True)}
 _BACKWARD = {
-    key: StepBackward(*key) for key in ((c, x, h, s) for c in STEP_CELLS for x in (0, 1) for h in (0, 1) for s in (0, 1))
+    key: StepBackward(*key)
+    for key in ((c, x, h, s) for c in STEP_CELLS for x in (0, 1) for h in (0, 1) for s in (0, 1))
 }
 
 

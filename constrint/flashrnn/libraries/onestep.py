@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import dropout
 
-from constrint.flashrnn.libraries.cpu import Results, States, layout_of
+from constrint.flashrnn.libraries.cpu import Results, States
 from constrint.flashrnn.observers import needs_plain_torch
 from constrint.flashrnn.onestep import STEP_CELLS, Weights, step
 from constrint.flashrnn.stepcells import gradients_of
@@ -51,9 +51,7 @@ def is_plain(module: RecurrentParameters) -> bool:
     )
 
 
-def run_dense(
-    module: RecurrentParameters, x: Tensor, states: States | None, lengths: Tensor | None
-) -> Results | None:
+def run_dense(module: RecurrentParameters, x: Tensor, states: States | None, lengths: Tensor | None) -> Results | None:
     """Run a checked call that has no plan: None, since `run` has seen it before it was checked."""
     return None
 
@@ -72,12 +70,16 @@ def run(module: RecurrentParameters, x: Tensor, hx: Any) -> Results | None:
     starts: Any = hx if is_lstm else (hx,)
     if hx is None:
         starts = (None, None)[: 1 + is_lstm]
-    elif len(starts) != 1 + is_lstm or any(not isinstance(s, Tensor) or s.dim() != 3 for s in starts):
-        return None
-    elif any(len(s) != num_layers for s in starts):
+    elif (
+        len(starts) != 1 + is_lstm
+        or any(not isinstance(s, Tensor) or s.dim() != 3 for s in starts)
+        or any(len(s) != num_layers for s in starts)
+    ):
         return None
     gradients, rows, ends = gradients_of(module, num_layers), x.squeeze(time_dim), []
-    by_layer = [[None] * num_layers if s is None else s.unbind(0) if num_layers > 1 else (s.squeeze(0),) for s in starts]
+    by_layer = [
+        [None] * num_layers if s is None else s.unbind(0) if num_layers > 1 else (s.squeeze(0),) for s in starts
+    ]
     for layer in range(num_layers):
         if layer and module.dropout and module.training:
             rows = dropout(rows, module.dropout)

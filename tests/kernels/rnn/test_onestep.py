@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from constrint.hwmodels import load_gpu
+from constrint.kernels.launch.plan.shape import NotPlannedError
 from constrint.kernels.rnn.cells import CELLS
 from constrint.kernels.rnn.onestep.plans import StepForward, _build_forward, step_launch
-from constrint.kernels.launch.plan.shape import NotPlannedError
 from tests.support.interpreter import interpreted
 
 STEP_CELLS = ("lstm", "gru", "elman", "elman_relu")

@@ -136,7 +136,9 @@ def step_backward_kernel(
         p2 = load_or_zero(saved + 2 * width, mask)
     if num_slots > 3:
         p3 = load_or_zero(saved + 3 * width, mask)
-    g0, g1, g2, g3, e0, e1, _, _ = cell(d0, d1, zero, zero, p0, p1, p2, p3, q0, q1, zero, zero, zero, s1, zero, zero, False, False)
+    g0, g1, g2, g3, e0, e1, _, _ = cell(
+        d0, d1, zero, zero, p0, p1, p2, p3, q0, q1, zero, zero, zero, s1, zero, zero, False, False
+    )
     out = of_input + row * (num_gates * width) + unit
     tl.store(out, g0.to(of_input.dtype.element_ty), mask=mask)
     if num_gates > 1:

@@ -241,9 +241,7 @@ def _recorded(
     place = len(tensors) + len(results)
     steps = [_with_workspace(step, place) for step in steps]
     joined = [*steps, *recipe.steps] if products_first else [*recipe.steps, *steps]
-    return RecordedCall(
-        msgspec.structs.replace(recipe, steps=joined, outputs=outputs, num_results=num_results), direct
-    )
+    return RecordedCall(msgspec.structs.replace(recipe, steps=joined, outputs=outputs, num_results=num_results), direct)
 
 
 def _product(a: Tensor, b: Tensor, out: Tensor, adds: bool, slots: Sequence[Tensor | None]) -> MatmulStep:
