@@ -12,12 +12,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.compiler import is_compiling
+from torch.compiler import is_compiling, is_dynamo_compiling
 from torch.nn.utils.rnn import PackedSequence
 
 from constrint.choose import Decision
 from constrint.choose.explain import explained
 from constrint.flashrnn import checks
+from constrint.flashrnn.compiled import Outside, is_alone
 from constrint.flashrnn.decisions import DENSE, LIBRARIES, PACKED, CallKind, library_of, request_of, unsupported
 from constrint.flashrnn.libraries import cpu, onestep
 from constrint.flashrnn.libraries.scripting import torch_module
@@ -63,6 +64,8 @@ class Recurrent(RecurrentParameters):
         Returns:
             The output of the last layer, shaped as `input`, and the states at the end of each sequence, as `hx`.
         """
+        if is_dynamo_compiling() and is_alone():
+            return Outside.run(self, input, hx, lengths, reset, None)  # type: ignore[misc, no-any-return]
         return self._forward(input, hx, lengths, reset, None)
 
     def _forward(self, input: Any, hx: Any, lengths: Any, reset: Tensor | None, extra: Any) -> tuple[Any, Any]:
@@ -283,6 +286,9 @@ class Recurrent(RecurrentParameters):
             first = torch.where(operands.reset[:, 0, None, None, None], 0.0, first)
         wx = torch.cat([operands.wx[:, :1] + first[:, None], operands.wx[:, 1:]], 1)
         return replace(operands, wx=wx), h.new_zeros(h.shape[0], self.hidden_size)
+
+
+Outside.layer = Recurrent
 
 
 def _ends(end_h: Tensor, end_rest: Tensor | None) -> tuple[Tensor, ...]:

@@ -8,6 +8,7 @@ after all steps, multiplies them with the inputs and states of all steps at once
 from __future__ import annotations
 
 from functools import partial
+from itertools import product
 from typing import Any
 
 import torch
@@ -28,8 +29,7 @@ NOTED_BYTES = 32 << 20
 
 _FORWARD = {(cell, trains): StepForward(cell, trains) for cell in STEP_CELLS for trains in (False, True)}
 _BACKWARD = {
-    key: StepBackward(*key)
-    for key in ((c, x, h, s) for c in STEP_CELLS for x in (0, 1) for h in (0, 1) for s in (0, 1))
+    (cell, *needs): StepBackward(cell, *needs) for cell in STEP_CELLS for needs in product((False, True), repeat=3)
 }
 
 
@@ -68,30 +68,36 @@ class WeightGradients:
 
     def __init__(self) -> None:
         self._seen: tuple[Any, ...] = ()
+        self._stream = 0
         self._node: tuple[Tensor | None, Noted] = (None, Noted())
 
     def of(self, weights: Weights) -> tuple[Tensor | None, Noted]:
         """An element that stands for the weights in the graph, None where they need no gradient; and their notes."""
+        device = weights[0].get_device()
+        # Autograd runs a node on the stream that was current when it was made, and nobody waits for notes of another.
+        stream = torch._C._cuda_getCurrentRawStream(device) if device >= 0 else 0
         seen = self._seen
-        if seen and all(
-            one is other and (one is None or (one.requires_grad is needs and one.dtype is dtype))
-            for one, (other, needs, dtype) in zip(weights, seen, strict=True)
-        ):
+        if seen and stream == self._stream and all(map(_is_same, weights, seen)):
             return self._node
         there = [weight for weight in weights if weight is not None]
         noted = Noted()
         token = _gather(noted, *weights) if any(weight.requires_grad for weight in there) else None
         if not all(weight.is_leaf for weight in there):
             return token, noted  # they are computed anew for each call
-        seen = tuple((w, w is not None and w.requires_grad, None if w is None else w.dtype) for w in weights)
-        self._node, self._seen = (token, noted), seen
-        return self._node
+        self._node, self._stream = (token, noted), stream
+        self._seen = tuple((w, w is not None and w.requires_grad, None if w is None else w.dtype) for w in weights)
+        return token, noted
 
     def __deepcopy__(self, memo: Any) -> WeightGradients:
         return WeightGradients()
 
     def __reduce__(self) -> Any:
         return WeightGradients, ()
+
+
+def _is_same(weight: Tensor | None, seen: tuple[Tensor | None, bool, torch.dtype | None]) -> bool:
+    other, needs, dtype = seen
+    return weight is other and (weight is None or (weight.requires_grad is needs and weight.dtype is dtype))
 
 
 class Noted:

@@ -43,7 +43,10 @@ class LSTMCell(nn.LSTMCell):
 
 
 class GRUCell(nn.GRUCell):
-    """`torch.nn.GRUCell` on fused kernels: same constructor, call, errors and state dict. Arguments as in `LSTMCell`."""
+    """`torch.nn.GRUCell` on fused kernels: same constructor, call, errors and state dict.
+
+    Arguments as in `LSTMCell`.
+    """
 
     def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
         """New h, (B, H) or (H,), from input (B, I) or (I,) and h; zeros where `hx` is None."""

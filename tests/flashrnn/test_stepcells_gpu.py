@@ -170,6 +170,7 @@ def test_second_derivatives(cell: str) -> None:
     assert_near(*made, 1e-4)
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's compiler imports what torch deprecates
 def test_autocast_transforms_and_compilers_run_torchs_cell() -> None:
     mine, _ = pair("lstm", 8, 16, torch.float32)
     right = nn.LSTMCell(8, 16).cuda()

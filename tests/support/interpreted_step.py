@@ -1,4 +1,4 @@
-"""Steps of cells by their plans' products and kernels on the CPU: products by torch, kernels in Triton's interpreter."""
+"""Steps of cells by their plans on the CPU: products by torch, kernels in Triton's interpreter."""
 
 from __future__ import annotations
 

@@ -70,11 +70,7 @@ def run(module: RecurrentParameters, x: Tensor, hx: Any) -> Results | None:
     starts: Any = hx if is_lstm else (hx,)
     if hx is None:
         starts = (None, None)[: 1 + is_lstm]
-    elif (
-        len(starts) != 1 + is_lstm
-        or any(not isinstance(s, Tensor) or s.dim() != 3 for s in starts)
-        or any(len(s) != num_layers for s in starts)
-    ):
+    elif isinstance(starts, Tensor) or len(starts) != 1 + is_lstm or not all(_fits(s, num_layers) for s in starts):
         return None
     gradients, rows, ends = gradients_of(module, num_layers), x.squeeze(time_dim), []
     by_layer = [
@@ -94,6 +90,10 @@ def run(module: RecurrentParameters, x: Tensor, hx: Any) -> Results | None:
     else:
         last = tuple(torch.stack(states) for states in zip(*ends, strict=True))
     return rows.unsqueeze(time_dim), last
+
+
+def _fits(state: Any, num_layers: int) -> bool:
+    return isinstance(state, Tensor) and state.dim() == 3 and len(state) == num_layers
 
 
 def _weights(module: RecurrentParameters, layer: int) -> Weights:

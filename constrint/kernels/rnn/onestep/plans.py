@@ -1,6 +1,6 @@
 """Launch plans of one step of a cell: the products by cuBLASLt, and one pointwise kernel around them.
 
-    forward:   sums = x @ W^T, sums += h @ R^T, then the kernel: new states, and the cell's slots where a gradient follows
+    forward:   sums = x @ W^T, sums += h @ R^T, then the kernel: new states, and the slots where a gradient follows
     backward:  the kernel: gradients of the sums and of c; then grad_x = grad_sums @ W, grad_h = grad_sums @ R
 
 The GRU keeps both parts of its candidate apart: each product has sums of its own there. Gradients of the weights are no
@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import msgspec
 import torch
 from torch import Tensor
 
@@ -20,7 +19,7 @@ from constrint.kernels.gemm.first_call import machine_of
 from constrint.kernels.gemm.launch import Epilogue, GemmCall, runtime_precision
 from constrint.kernels.gemm.library.fused import FusedLaunch, matmul_step
 from constrint.kernels.gemm.library.launch import is_captured
-from constrint.kernels.launch.plan.recipe import MatmulStep, RecordedCall, output_of, recipe_of
+from constrint.kernels.launch.plan.recipe import MatmulStep, Recipe, RecordedCall, output_of, recipe_of
 from constrint.kernels.launch.plan.scratch import NotedScratch
 from constrint.kernels.launch.plan.shape import NotPlannedError
 from constrint.kernels.launch.plan.table import PlanTable
@@ -241,7 +240,7 @@ def _recorded(
     place = len(tensors) + len(results)
     steps = [_with_workspace(step, place) for step in steps]
     joined = [*steps, *recipe.steps] if products_first else [*recipe.steps, *steps]
-    return RecordedCall(msgspec.structs.replace(recipe, steps=joined, outputs=outputs, num_results=num_results), direct)
+    return RecordedCall(Recipe(joined, outputs, num_results, recipe.num_counters, recipe.note), direct)
 
 
 def _product(a: Tensor, b: Tensor, out: Tensor, adds: bool, slots: Sequence[Tensor | None]) -> MatmulStep:
