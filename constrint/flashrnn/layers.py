@@ -126,6 +126,16 @@ class Recurrent(RecurrentParameters):
         kind = CallKind(lengths is not None, reset is not None)
         return explained(request_of(self, x, batch, time, kind, gpu))
 
+    def as_torch(self) -> nn.Module:
+        """The module of `torch.nn` that computes the same on the same parameters; nothing is copied.
+
+        For code that takes `torch.nn`'s classes alone, `torch.ao.quantization.quantize_dynamic` say.
+
+        Raises:
+            UnsupportedError: When `torch.nn` has no such module.
+        """
+        return torch_module(self)
+
     def __prepare_scriptable__(self) -> nn.Module:
         """The module that torch.jit.script compiles in the place of this one."""
         return torch_module(self)
