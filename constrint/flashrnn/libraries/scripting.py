@@ -26,8 +26,8 @@ def torch_module(module: RecurrentParameters) -> nn.Module:
     if refusal:
         raise UnsupportedError(
             f"torch.jit.script and as_torch take the module of torch.nn that computes the same as a "
-            f"{type(module).__name__}, and there is none {refusal}. torch.jit.trace, torch.export and torch.compile "
-            "take every layer."
+            f"{type(module).__name__}, and there is none {refusal}. Use torch.jit.trace, torch.export or "
+            "torch.compile, which take every layer."
         )
     options: dict[str, Any] = {"proj_size": module.proj_size} if module.cell == "lstm" else {}
     if module.cell.startswith("elman"):
