@@ -66,9 +66,9 @@ class LSTM(Recurrent):
             gradient_recurrent_clip=gradient_recurrent_clip,
         )
 
-    check_forward_args = nn.LSTM.check_forward_args
+    check_forward_args = nn.LSTM.check_forward_args  # type: ignore[assignment]
     get_expected_cell_size = nn.LSTM.get_expected_cell_size
-    permute_hidden = nn.LSTM.permute_hidden
+    permute_hidden = nn.LSTM.permute_hidden  # type: ignore[assignment]
 
 
 class SLSTM(Recurrent):

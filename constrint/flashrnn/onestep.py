@@ -112,8 +112,11 @@ class Noted:
         sums = self._sums.get(number)
         if sums is None:
             sums = self._sums[number] = StepSums()
-            torch.autograd.Variable._execution_engine.queue_callback(partial(self._sums.pop, number, None))
+            torch.autograd.Variable._execution_engine.queue_callback(partial(self._drop, number))
         return sums
+
+    def _drop(self, number: int) -> None:
+        self._sums.pop(number, None)
 
     def take(self) -> StepSums | None:
         """The sums of the backward pass that runs, which are taken out; None where no step has noted any."""

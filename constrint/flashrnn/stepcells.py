@@ -112,7 +112,7 @@ def _weights(module: nn.Module) -> Weights:
     try:
         return own["weight_ih"], own["weight_hh"], own["bias_ih"], own["bias_hh"]  # type: ignore[return-value]
     except KeyError:  # a parametrization computes one
-        return tuple(getattr(module, name) for name in _NAMES)  # type: ignore[return-value]
+        return tuple(getattr(module, name) for name in _NAMES)
 
 
 def torch_cell(module: Any, kind: type[nn.Module]) -> nn.Module:

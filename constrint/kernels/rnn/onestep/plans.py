@@ -167,7 +167,11 @@ def _check(tensors: Sequence[Tensor | None], gates: int) -> None:
     if x.dtype not in DTYPES or any(each.dtype != x.dtype or each.device != x.device for each in there):
         raise NotPlannedError("dtypes or devices differ, or have no kernel")
     width, rows = w_hh.shape[-1], len(x)
-    stated = [(x, (rows, w_ih.shape[-1])), (w_ih, (gates * width, w_ih.shape[-1])), (w_hh, (gates * width, width))]
+    stated: list[tuple[Tensor, tuple[int, ...]]] = [
+        (x, (rows, w_ih.shape[-1])),
+        (w_ih, (gates * width, w_ih.shape[-1])),
+        (w_hh, (gates * width, width)),
+    ]
     stated += [(state, (rows, width)) for state in (h, c) if state is not None]
     stated += [(bias, (gates * width,)) for bias in biases if bias is not None]
     if any(tuple(each.shape) != shape for each, shape in stated) or not all(each.numel() for each in there):
