@@ -1,4 +1,4 @@
-"""Fused recurrent layers: LSTM, GRU, Elman and sLSTM on every device, and layers of cells written in Python.
+"""Fused recurrent layers: LSTM, GRU, Elman and sLSTM on every device, cells of one step, and cells written in Python.
 
 Importing this package is light; torch is loaded when a name is used.
 """
@@ -15,9 +15,24 @@ if TYPE_CHECKING:
     from constrint.flashrnn.modules import GRU, LSTM, RNN, SLSTM, Elman
     from constrint.flashrnn.nxai import flashrnn
     from constrint.flashrnn.planner import plan
+    from constrint.flashrnn.stepcells import GRUCell, LSTMCell, RNNCell
     from constrint.flashrnn.steps import cell
 
-__all__ = ["GRU", "LSTM", "RNN", "SLSTM", "Elman", "cell", "flashrnn", "module", "plan", "rnn"]
+__all__ = [
+    "GRU",
+    "LSTM",
+    "RNN",
+    "SLSTM",
+    "Elman",
+    "GRUCell",
+    "LSTMCell",
+    "RNNCell",
+    "cell",
+    "flashrnn",
+    "module",
+    "plan",
+    "rnn",
+]
 
 __getattr__ = lazily(
     __name__,
@@ -27,6 +42,7 @@ __getattr__ = lazily(
         "modules": ("GRU", "LSTM", "RNN", "SLSTM", "Elman"),
         "nxai": ("flashrnn",),
         "planner": ("plan",),
+        "stepcells": ("GRUCell", "LSTMCell", "RNNCell"),
         "steps": ("cell",),
     },
 )

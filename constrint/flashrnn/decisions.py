@@ -1,4 +1,4 @@
-"""The decision for a module's call: our kernels, cuDNN, or torch's layers on the CPU.
+"""The decision for a module's call: our kernels, one step's plan, cuDNN, or torch's layers on the CPU.
 
 `library_of` makes one request per signature: the module's options, the input's shape, dtype and device, and the modes
 of torch that a library cannot take. Later calls of a signature are one look-up.
@@ -18,10 +18,10 @@ from torch.compiler import is_compiling
 from constrint.choose import Request
 from constrint.errors import UnsupportedError
 from constrint.flashrnn.checks import DTYPES, REFERENCE, check_configs
-from constrint.flashrnn.libraries import cpu, cudnn
+from constrint.flashrnn.libraries import cpu, cudnn, onestep
 from constrint.flashrnn.observers import autocast_dtype, needs_plain_torch
 from constrint.hwmodels import load_gpu
-from constrint.kernels.rnn.candidates import TORCH, LayerDetail, ModuleCall
+from constrint.kernels.rnn.candidates import ONE_STEP, TORCH, LayerDetail, ModuleCall
 from constrint.kernels.rnn.cudnn.spec import CUDNN
 from constrint.kernels.rnn.dispatch import AUTO, MODULES, decide_module, dtype_name, layer_request
 
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 #: Libraries that run whole modules, with their Python modules.
 LIBRARIES: dict[str, Any] = {TORCH: cpu, CUDNN: cudnn}
+#: All that runs whole modules; a module cannot name the one of calls of one step.
+_RUNNERS: dict[str, Any] = {**LIBRARIES, ONE_STEP: onestep}
 
 
 class CallKind(NamedTuple):
@@ -78,7 +80,7 @@ def library_of(module: RecurrentParameters, x: Tensor, batch: int, time: int, ki
     decision = MODULES.get(signature)
     if decision is None:
         decision = decide_module(signature, request_of(module, x, batch, time, kind))
-    return LIBRARIES.get(decision.program.name)
+    return _RUNNERS.get(decision.program.name)
 
 
 def request_of(
@@ -87,6 +89,8 @@ def request_of(
     """The request for a call; the arguments of `library_of`, and the name of a GPU that is not here."""
     batch, time = _plain_sizes(batch, time)
     refusals = _refusals(module, x, kind)
+    if time == 1:
+        refusals[ONE_STEP] = onestep.refusal_of_call(module, x, kind)
     if refusals.get(module.backend):
         raise unsupported(module.backend, refusals[module.backend])
     call = ModuleCall(

@@ -12,14 +12,15 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.compiler import is_compiling
+from torch.compiler import is_compiling, is_dynamo_compiling
 from torch.nn.utils.rnn import PackedSequence
 
 from constrint.choose import Decision
 from constrint.choose.explain import explained
 from constrint.flashrnn import checks
+from constrint.flashrnn.compiled import Outside, is_alone
 from constrint.flashrnn.decisions import DENSE, LIBRARIES, PACKED, CallKind, library_of, request_of, unsupported
-from constrint.flashrnn.libraries import cpu
+from constrint.flashrnn.libraries import cpu, onestep
 from constrint.flashrnn.libraries.scripting import torch_module
 from constrint.flashrnn.observers import is_exporting_onnx, may_train
 from constrint.flashrnn.parameters import RecurrentParameters
@@ -63,6 +64,8 @@ class Recurrent(RecurrentParameters):
         Returns:
             The output of the last layer, shaped as `input`, and the states at the end of each sequence, as `hx`.
         """
+        if is_dynamo_compiling() and is_alone():
+            return Outside.run(self, input, hx, lengths, reset, None)  # type: ignore[misc, no-any-return]
         return self._forward(input, hx, lengths, reset, None)
 
     def _forward(self, input: Any, hx: Any, lengths: Any, reset: Tensor | None, extra: Any) -> tuple[Any, Any]:
@@ -76,8 +79,14 @@ class Recurrent(RecurrentParameters):
         is_batched = input.dim() == 3
         batch_dim = 0 if self.batch_first else 1
         x = input if is_batched else input.unsqueeze(batch_dim)
-        self._check_input(x)
         batch, time = x.shape[batch_dim], x.shape[1 - batch_dim]
+        is_step = is_batched and time == 1 and lengths is None and reset is None and extra is None
+        if is_step and x.is_cuda and not is_compiling() and onestep.is_plain(self):
+            # A plan's look-up compares shapes and dtypes: only calls without a plan are checked below.
+            results = onestep.run(self, x, hx)
+            if results is not None:
+                return results[0], self._hidden(results[1])
+        self._check_input(x)
         if not is_compiling() and time == 0:
             raise RuntimeError("Expected sequence length to be larger than 0 in RNN")
         checks.check_exported(time)
@@ -116,6 +125,16 @@ class Recurrent(RecurrentParameters):
         batch, time = x.shape[0 if self.batch_first else 1], x.shape[1 if self.batch_first else 0]
         kind = CallKind(lengths is not None, reset is not None)
         return explained(request_of(self, x, batch, time, kind, gpu))
+
+    def as_torch(self) -> nn.Module:
+        """The module of `torch.nn` that computes the same on the same parameters; nothing is copied.
+
+        For code that takes `torch.nn`'s classes alone, `torch.ao.quantization.quantize_dynamic` say.
+
+        Raises:
+            UnsupportedError: When `torch.nn` has no such module.
+        """
+        return torch_module(self)
 
     def __prepare_scriptable__(self) -> nn.Module:
         """The module that torch.jit.script compiles in the place of this one."""
@@ -277,6 +296,9 @@ class Recurrent(RecurrentParameters):
             first = torch.where(operands.reset[:, 0, None, None, None], 0.0, first)
         wx = torch.cat([operands.wx[:, :1] + first[:, None], operands.wx[:, 1:]], 1)
         return replace(operands, wx=wx), h.new_zeros(h.shape[0], self.hidden_size)
+
+
+Outside.layer = Recurrent
 
 
 def _ends(end_h: Tensor, end_rest: Tensor | None) -> tuple[Tensor, ...]:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from torch import nn
+
 from constrint.flashrnn.layers import Recurrent
 from constrint.kernels.rnn.dispatch import AUTO
 
@@ -63,6 +65,10 @@ class LSTM(Recurrent):
             config=config,
             gradient_recurrent_clip=gradient_recurrent_clip,
         )
+
+    check_forward_args = nn.LSTM.check_forward_args  # type: ignore[assignment]
+    get_expected_cell_size = nn.LSTM.get_expected_cell_size
+    permute_hidden = nn.LSTM.permute_hidden  # type: ignore[assignment]
 
 
 class SLSTM(Recurrent):

@@ -153,6 +153,30 @@ class RecurrentParameters(nn.Module):
             for direction in range(self.num_directions)
         ]
 
+    @property
+    def _flat_weights_names(self) -> list[str]:
+        """Names of all weights in `torch.nn`'s order, for code that reads this attribute of its modules."""
+        places = [(layer, direction) for layer in range(self.num_layers) for direction in range(self.num_directions)]
+        return [name for place in places for name in self._shapes(*place)]
+
+    @property
+    def _flat_weights(self) -> list[Any]:
+        """All weights in `torch.nn`'s order; assigning a list sets those that are others (weight dropping does it)."""
+        return [getattr(self, name, None) for name in self._flat_weights_names]
+
+    @_flat_weights.setter
+    def _flat_weights(self, weights: list[Any]) -> None:
+        for name, weight in zip(self._flat_weights_names, weights, strict=True):
+            if getattr(self, name, None) is not weight:
+                setattr(self, name, weight)
+
+    # torch's own checks, which code calls before a layer; they read the options and weights above.
+    check_input = nn.RNNBase.check_input
+    check_hidden_size = nn.RNNBase.check_hidden_size
+    check_forward_args = nn.RNNBase.check_forward_args
+    get_expected_hidden_size = nn.RNNBase.get_expected_hidden_size
+    permute_hidden = nn.RNNBase.permute_hidden
+
     def reset_parameters(self) -> None:
         """Draw every parameter uniformly from +-1/sqrt(hidden_size), as `torch.nn` does."""
         bound = 1 / math.sqrt(self.hidden_size)

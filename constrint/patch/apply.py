@@ -28,7 +28,7 @@ def patch(
         activations: Let linear layers in a `torch.nn.Sequential`, or in any module that calls its children one after
             the other, end in the activation that follows them, alone or as a gated pair, and let the gate of
             transformers' layers of experts be one pass.
-        recurrent: Replace `torch.nn.LSTM`, `GRU` and `RNN`.
+        recurrent: Replace `torch.nn.LSTM`, `GRU` and `RNN`, and `LSTMCell`, `GRUCell` and `RNNCell`.
 
     Returns:
         What was replaced, and what was left and why. `report.undo()`, or the end of a `with` block, takes it back.

@@ -17,6 +17,7 @@ from torch import nn
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
 from constrint import flashrnn
+from constrint.flashrnn.stepcells import GRADIENTS
 from constrint.nn.activations import activation_of
 from constrint.nn.conv1d import Conv1D, conv1d_class
 from constrint.nn.experts import Experts, experts_class
@@ -33,8 +34,13 @@ RECURRENT: dict[type[nn.Module], type[nn.Module]] = {
     nn.RNN: flashrnn.RNN,
 }
 CELLS = {nn.LSTM: "lstm", nn.GRU: "gru"}
+STEP_CELLS: dict[type[nn.Module], type[nn.Module]] = {
+    nn.LSTMCell: flashrnn.LSTMCell,
+    nn.GRUCell: flashrnn.GRUCell,
+    nn.RNNCell: flashrnn.RNNCell,
+}
 #: Modules that belong to this package already.
-OURS = (Linear, Sequential, Conv1D, Mlp, Experts, *RECURRENT.values())
+OURS = (Linear, Sequential, Conv1D, Mlp, Experts, *RECURRENT.values(), *STEP_CELLS.values())
 
 
 class Change(NamedTuple):
@@ -168,6 +174,18 @@ def recurrent_rule(module: nn.Module) -> Verdict:
     return reason or Change(after, "fused recurrence, chosen with cuDNN as a candidate", _prepare_rnn, _restore_rnn)
 
 
+def step_cell_rule(module: nn.Module) -> Verdict:
+    """`torch.nn.LSTMCell`, `GRUCell` and `RNNCell`, exactly."""
+    if not isinstance(module, nn.RNNCellBase):
+        return None
+    after = STEP_CELLS.get(type(module))
+    if after is None:
+        return _of_subclass(module)
+    names = ["weight_ih", "weight_hh", *(("bias_ih", "bias_hh") if module.bias else ())]
+    change = Change(after, "a step by one launch plan, weight gradients once for all steps", restore=_restore_cell)
+    return _own_forward(module) or _weights(module, tuple(names)) or change
+
+
 class PatchRule(NamedTuple):
     """A rule and the argument of `patch` that switches it."""
 
@@ -182,6 +200,7 @@ RULES = (
     PatchRule("activations", mlp_rule),
     PatchRule("activations", experts_rule),
     PatchRule("recurrent", recurrent_rule),
+    PatchRule("recurrent", step_cell_rule),
 )
 
 ALREADY = "runs by this package already"
@@ -217,6 +236,10 @@ def _weights(module: nn.Module, names: tuple[str, ...]) -> str:
         if weight.dtype not in DTYPES:
             return f"its {name} is {str(weight.dtype).removeprefix('torch.')}: torch's own product runs"
     return ""
+
+
+def _restore_cell(module: nn.Module) -> None:
+    module.__dict__.pop(GRADIENTS, None)
 
 
 #: Attributes of torch's recurrent modules that refer to their weights once more.

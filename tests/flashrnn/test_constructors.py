@@ -48,7 +48,8 @@ def test_modes_are_named_as_torch_names_them() -> None:
 
 
 def test_a_package_shows_what_it_offers_and_no_more() -> None:
-    names = ["Elman", "GRU", "LSTM", "RNN", "SLSTM", "cell", "flashrnn", "module", "plan", "rnn"]
+    names = ["Elman", "GRU", "LSTM", "RNN", "SLSTM", "GRUCell", "LSTMCell", "RNNCell"]
+    names += ["cell", "flashrnn", "module", "plan", "rnn"]
     assert dir(constrint.flashrnn) == sorted(names)
     assert all(callable(getattr(constrint.flashrnn, name)) for name in names)
     with pytest.raises(AttributeError, match="no attribute 'LSTN'"):

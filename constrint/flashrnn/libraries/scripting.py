@@ -25,8 +25,9 @@ def torch_module(module: RecurrentParameters) -> nn.Module:
     refusal = _refusal(module)
     if refusal:
         raise UnsupportedError(
-            f"torch.jit.script compiles a {type(module).__name__} as the module of torch.nn that computes the same, "
-            f"and there is none {refusal}. Use torch.jit.trace, torch.export or torch.compile, which take every layer."
+            f"torch.jit.script and as_torch take the module of torch.nn that computes the same as a "
+            f"{type(module).__name__}, and there is none {refusal}. Use torch.jit.trace, torch.export or "
+            "torch.compile, which take every layer."
         )
     options: dict[str, Any] = {"proj_size": module.proj_size} if module.cell == "lstm" else {}
     if module.cell.startswith("elman"):

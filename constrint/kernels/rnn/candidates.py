@@ -43,6 +43,8 @@ MUCH_FASTER = 0.8
 PLANNED_TIME = 1024
 #: torch's own layers on the CPU (`aten::lstm`, `gru`, `rnn_tanh`, `rnn_relu`), and their cells.
 TORCH, TORCH_CELLS = "torch", ("lstm", "gru", "elman", "elman_relu")
+#: A call of one step by products of the library and one kernel in a plan (`onestep/plans.py`), and its cells.
+ONE_STEP, ONE_STEP_CELLS = "onestep", TORCH_CELLS
 #: `Program.needs` of a library's layer.
 MODULES = "modules"
 SAME_IN_BOTH = "the other direction was launched so"
@@ -427,7 +429,19 @@ def choose_for(
 
 
 def _for_module(request: Request, detail: LayerDetail, call: ModuleCall) -> list[Program]:
-    """The candidates of a module's call: its layers by the kernels that `rnn` would take, or by a library."""
+    """The candidates of a module's call: its layers by the kernels that `rnn` would take, or by a library.
+
+    A call of one step has a candidate more, which comes first where it can run.
+    """
+    programs = _for_steps(request, detail, call)
+    if call.time != 1 or request.kernel:
+        return programs
+    one = _one_step(request, dict(call.refusals).get(ONE_STEP, ""))
+    return [*programs, one] if one.refusal else [one, *programs]
+
+
+def _for_steps(request: Request, detail: LayerDetail, call: ModuleCall) -> list[Program]:
+    """The candidates that run any number of steps."""
     projected = replace(request, detail=detail._replace(is_projected=True, module=None))
     refusals = dict(call.refusals)
     if request.kernel in (TORCH, "cudnn"):
@@ -495,6 +509,28 @@ def _cudnn_layers(request: Request, call: ModuleCall, refusal: str) -> Program:
         steps.append(Step(direction, kernel, seconds=seconds, evidence=Evidence.ELSEWHERE))
     table = f"cudnn/measured/{table_of('cudnn', gpu.name).name}"
     return Program("cudnn", tuple(steps), table=table, band=_band(gpu), needs=MODULES)
+
+
+def _one_step(request: Request, refusal: str) -> Program:
+    """The candidate of a call of one step, which is a matter of the host's time: the fewest launches of one look-up."""
+    refusal = refusal or _one_step_refusal(request)
+    steps = tuple(Step(d, f"{request.operation}{SUFFIX[d]}.{ONE_STEP}", seconds=None) for d in SUFFIX)
+    why = "one step: a look-up, two products and a kernel per layer take the host less time than any other way"
+    return Program(ONE_STEP, () if refusal else steps, refusal, why="" if refusal else why, needs=MODULES)
+
+
+def _one_step_refusal(request: Request) -> str:
+    """Reason why a call of one step has no plan of its own; empty if it has one."""
+    if request.operation not in ONE_STEP_CELLS:
+        return f"it has no {request.operation}"
+    if request.workload.sizes["heads"] != 1:
+        return "it takes one head and one direction"
+    if request.workload.dtype not in ("fp32", "tf32", "bf16", "fp16"):
+        return f"it has no {request.workload.dtype}"
+    is_cuda = getattr(request.device, "type", "cuda") == "cuda"
+    if not is_cuda or (request.gpu is not None and request.gpu.vendor != "nvidia"):
+        return "it runs on NVIDIA GPUs: its products are cuBLASLt's"
+    return ""
 
 
 def cudnn_s(gpu: str, cell: str, dtype: str, dim: int, call: ModuleCall, direction: str) -> float | None:
