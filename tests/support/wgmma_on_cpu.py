@@ -169,9 +169,7 @@ def run_backward(library: ctypes.CDLL, case: Case, seed: int, mistake: int = 0) 
         given += [random(batch, time, heads, dim).to(dtype) for _ in range(cell.num_states - 1)]
     is_reset = None if reset is None else reset.bool()
     exact_wx, exact_initial = (tensor.double().requires_grad_() for tensor in (wx, initial))
-    states, last = rnn_reference(
-        case.cell, exact_wx, r.double(), None, exact_initial, lengths=lengths, reset=is_reset
-    )
+    states, last = rnn_reference(case.cell, exact_wx, r.double(), None, exact_initial, lengths=lengths, reset=is_reset)
     loss = sum((state * grad.double()).sum() for state, grad in zip(states, given, strict=False))
     if grad_last is not None:
         loss = loss + (torch.stack(tuple(last)) * grad_last.double()).sum()
