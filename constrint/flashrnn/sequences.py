@@ -14,7 +14,9 @@ from torch import Tensor
 from torch.nn.functional import dropout, linear
 from torch.nn.utils.rnn import PackedSequence
 
+from constrint.flashrnn.observers import may_train
 from constrint.kernels.gemm.op import small_linear
+from constrint.kernels.rnn.products import exact_projection, is_exact
 
 
 def reverse_order(time: int, lengths: Tensor) -> Tensor:
@@ -54,9 +56,20 @@ class DenseRows:
 
     def project(self, weight: Tensor, bias: Tensor | None, *, is_reverse: bool) -> Tensor:
         """(B, T, features) = rows @ weight^T + bias, each sequence backwards if `is_reverse`."""
-        x = project(self.x, weight, bias)
-        x = x if self.batch_first else x.transpose(0, 1)
+        x = self._project_exactly(weight, bias) if is_exact(self.x) else None
+        if x is None:
+            x = project(self.x, weight, bias)
+            x = x if self.batch_first else x.transpose(0, 1)
         return flip(x, self.lengths) if is_reverse else x
+
+    def _project_exactly(self, weight: Tensor, bias: Tensor | None) -> Tensor | None:
+        """The same in full fp32, (B, T, features), where our products are the faster ones; see `exact_projection`."""
+        if not may_train(self.x, weight, bias):
+            x = exact_projection(self.x, weight, bias, trains=False)
+            return x if x is None or self.batch_first else x.transpose(0, 1)
+        # Batch first, as the recurrence's gradient will be: else the products would begin with a copy of it.
+        rows = self.x if self.batch_first else self.x.transpose(0, 1)
+        return exact_projection(rows.contiguous(), weight, bias, trains=True)
 
     def follow(self, forward: Tensor, backward: Tensor | None) -> DenseRows:
         """The next layer's input from hidden states (B, T, H), and those of the backward direction."""

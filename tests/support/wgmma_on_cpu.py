@@ -1,4 +1,4 @@
-"""The forward kernel for many sequences, built by g++ and run on the CPU thread by thread; see `grid_on_cpu/`."""
+"""The kernels for many sequences, built by g++ and run on the CPU thread by thread; see `grid_on_cpu/`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from constrint.kernels.rnn.cells import CELLS
 from constrint.kernels.rnn.fused import UNWRITTEN
 from constrint.kernels.rnn.gradients import recompute_gates, states_before
 from constrint.kernels.rnn.reference import rnn_reference
-from constrint.kernels.rnn.wgmma.launch import source_of
+from constrint.kernels.rnn.wgmma.launch import WgmmaBuild, source_of
 from constrint.kernels.rnn.wgmma.shape import CELLS_SOURCE, SOURCE
 from tests.support.grid import HEADERS, built_on_grid
 
@@ -56,7 +56,8 @@ class Case:
     Args:
         cell, batch, time, heads, dim, dtype: The layer.
         config: The kernel's parameters.
-        optional: Whether it has initial states, lengths and resets.
+        optional: Whether it has initial states, lengths and resets; backward gradients of all states, too.
+        direction: "forward" or "backward".
     """
 
     cell: str
@@ -67,6 +68,7 @@ class Case:
     dtype: str
     config: Mapping[str, int]
     optional: bool = False
+    direction: str = "forward"
 
 
 @dataclass(frozen=True)
@@ -91,9 +93,14 @@ def built(case: Case, folder: Path, mistakes: Sequence[Mistake] = ()) -> ctypes.
         for right, either in switched.items():
             text = text.replace(right, either)
         files[path.name] = text
-    files |= {name: (HEADERS / name).read_text(encoding="utf-8") for name in ("main.cc", "ptx.cuh", "instructions.cuh")}
-    source = source_of(CELLS[case.cell], case.dim, case.dtype, tuple(sorted(case.config.items()))).source
-    return built_on_grid(files, source.macros, folder)
+    files |= {name: (HEADERS / name).read_text(encoding="utf-8") for name in ("ptx.cuh", "instructions.cuh")}
+    main = "main.cc" if case.direction == "forward" else "backward.cc"
+    files["main.cc"] = (HEADERS / main).read_text(encoding="utf-8")
+    return built_on_grid(files, _source(case).source.macros, folder)
+
+
+def _source(case: Case) -> WgmmaBuild:
+    return source_of(CELLS[case.cell], case.dim, case.dtype, tuple(sorted(case.config.items())), case.direction)
 
 
 def run(library: ctypes.CDLL, case: Case, seed: int, mistake: int = 0) -> Result:
@@ -120,8 +127,7 @@ def run(library: ctypes.CDLL, case: Case, seed: int, mistake: int = 0) -> Result
     states = torch.full((cell.num_states, batch, time, heads, dim), torch.nan).to(dtype)
     saved = torch.full((batch, time, cell.num_gates, heads, dim), torch.nan).to(dtype)
     groups = heads * -(-batch // case.config["tile_batch"])
-    ring_bytes = source_of(cell, dim, case.dtype, tuple(sorted(case.config.items()))).ring_bytes
-    exchange = _aligned(groups * ring_bytes // 4)
+    exchange = _aligned(groups * _source(case).ring_bytes // 4)
     tensors = [wx, r, bias, initial, states, saved, rows, lengths, reset, exchange]
     addresses = [ctypes.c_void_p(None if tensor is None else tensor.data_ptr()) for tensor in tensors]
     strides = [ctypes.c_longlong(stride) for stride in wx.stride()[:2]]
@@ -137,6 +143,53 @@ def run(library: ctypes.CDLL, case: Case, seed: int, mistake: int = 0) -> Result
     if lengths is not None:
         inside = torch.arange(time)[None] < lengths[:, None]
     return Result(is_stuck, _largest(states.double() - expected), _largest((saved.float() - gates)[inside]))
+
+
+def run_backward(library: ctypes.CDLL, case: Case, seed: int, mistake: int = 0) -> Result:
+    """The same of the backward kernel: the errors of gradients of pre-activations, and of the initial states'."""
+    cell, draw = CELLS[case.cell], torch.Generator().manual_seed(seed)
+    dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}[case.dtype]
+    batch, time, heads, dim = case.batch, case.time, case.heads, case.dim
+
+    def random(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=draw)
+
+    wx = random(batch, time + 1, cell.num_gates, heads, dim).to(dtype)[:, :time]
+    r = (random(cell.num_gates, heads, dim, dim) / dim**0.5).to(dtype)
+    initial = random(cell.num_states, batch, heads, dim)
+    if cell.is_exponential:
+        initial[2] = initial[2].abs() + 1
+    lengths = rows = reset = grad_last = None
+    given = [random(batch, time, heads, dim).to(dtype)]
+    if case.optional:
+        lengths = torch.randint(0, time + 1, (batch,), generator=draw).to(torch.int32)
+        rows = torch.argsort(lengths, descending=True, stable=True).to(torch.int32)
+        reset = (torch.rand((batch, time), generator=draw) < 0.1).to(torch.int32)
+        grad_last = random(cell.num_states, batch, heads, dim)
+        given += [random(batch, time, heads, dim).to(dtype) for _ in range(cell.num_states - 1)]
+    is_reset = None if reset is None else reset.bool()
+    exact_wx, exact_initial = (tensor.double().requires_grad_() for tensor in (wx, initial))
+    states, last = rnn_reference(case.cell, exact_wx, r.double(), None, exact_initial, lengths=lengths, reset=is_reset)
+    loss = sum((state * grad.double()).sum() for state, grad in zip(states, given, strict=False))
+    if grad_last is not None:
+        loss = loss + (torch.stack(tuple(last)) * grad_last.double()).sum()
+    expected = torch.autograd.grad(loss, (exact_wx, exact_initial))
+    rounded = states.detach().to(dtype)
+    saved = recompute_gates(cell, wx, r, None, states_before(rounded[0], initial, is_reset))
+    slots = torch.full((batch, time, cell.num_slots, heads, dim), torch.nan).to(dtype)
+    of_initial = torch.full(initial.shape, torch.nan)
+    groups = heads * -(-batch // case.config["tile_batch"])
+    exchange = _aligned(groups * _source(case).ring_bytes // 4)
+    tensors = [*given, *[None] * (4 - len(given)), grad_last, wx, r, initial, rounded, saved, slots, of_initial]
+    tensors += [rows, lengths, reset, exchange]
+    addresses = [ctypes.c_void_p(None if tensor is None else tensor.data_ptr()) for tensor in tensors]
+    strides = [ctypes.c_longlong(stride) for stride in wx.stride()[:2]]
+    blocks = groups * dim // case.config["units"]
+    begin = mistake, blocks, seed, ctypes.c_longlong(MOST_TURNS)
+    sizes = ctypes.c_float(0.0), int(len(given) == 1 and grad_last is None), batch, time, heads, 0
+    is_stuck = bool(library.run(*begin, *addresses, *sizes, *strides))
+    of_wx = slots[:, :, : cell.num_gates].double()
+    return Result(is_stuck, _largest(of_wx - expected[0]), _largest(of_initial.double() - expected[1]))
 
 
 def _largest(difference: Tensor) -> float:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from constrint.kernels.rnn.cells import RecurrentCell
 from constrint.kernels.rnn.interface import RnnGradients, RnnInputs
+from constrint.kernels.rnn.products import exact_sum
 
 #: Tiles of a product that fill a device, and rows and columns of a tile.
 FULL_TILES, TILE = 256, 128
@@ -101,6 +102,9 @@ def fused_weight_gradient(
         product = torch.mm(slots.view(-1, rows).t(), before.view(-1, dim))
         return _recurrent(kind, product.view(kind.num_slots, 1, dim, dim))
     if heads == 1:
+        whole = exact_sum(slots.view(-1, rows), before.view(-1, dim))
+        if whole is not None:
+            return _recurrent(kind, whole.view(kind.num_slots, 1, dim, dim))
         parts = _num_parts(batch, rows, dim)
         of_slots, of_states = slots.view(parts, -1, rows).transpose(1, 2), before.view(parts, -1, dim)
         product = torch.mm(of_slots[0], of_states[0]) if parts == 1 else torch.bmm(of_slots, of_states).sum(0)

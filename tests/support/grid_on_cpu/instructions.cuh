@@ -44,7 +44,11 @@ inline void run_pending(const fibers::Pending& p) {
   }
 }
 
+#ifdef LAYER_BACKWARD
+constexpr int kSumsOfThread = LAYER_UNITS / 2;
+#else
 constexpr int kSumsOfThread = GATES * LAYER_UNITS / 2;
+#endif
 
 template <int kLeft>
 inline void wgmma_wait() {

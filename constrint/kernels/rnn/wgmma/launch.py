@@ -1,4 +1,4 @@
-"""Launches of the forward kernel for many sequences: the source of a configuration, and its arguments.
+"""Launches of the kernels for many sequences: the source of a configuration, and its arguments.
 
 The figures are those of `shape.py` and `source/layout.cuh`; the device code is in `source/`.
 """
@@ -30,6 +30,7 @@ from constrint.kernels.rnn.fused import (
     workload_of_choice,
 )
 from constrint.kernels.rnn.generated.cuda import cuda_macros, cuda_text
+from constrint.kernels.rnn.spec import SUFFIX
 from constrint.kernels.rnn.wgmma.instruction import wgmma
 from constrint.kernels.rnn.wgmma.shape import (
     CELL_NUMBERS,
@@ -46,8 +47,14 @@ from constrint.select.candidate import Config
 from constrint.select.spec import Launch
 from constrint.select.workload import Workload
 
-#: Tensors of the kernel in the order of its arguments.
-TENSORS = ("wx", "r", "bias", "initial", "states", "saved", "rows", "lengths", "reset", "exchange")
+#: Tensors of each kernel in the order of its arguments.
+TENSORS = {
+    "forward": ("wx", "r", "bias", "initial", "states", "saved", "rows", "lengths", "reset", "exchange"),
+    "backward": (
+        *("grad0", "grad1", "grad2", "grad3", "grad_last", "wx", "r", "initial", "states", "saved"),
+        *("grad_slots", "grad_initial", "rows", "lengths", "reset", "exchange"),
+    ),
+}
 THREADS_PER_WARP = 32
 #: The macro of each parameter that the device code knows.
 MACROS = {
@@ -70,10 +77,16 @@ class WgmmaBuild(NamedTuple):
 
 
 @lru_cache(maxsize=1024)
-def source_of(cell: RecurrentCell, head_dim: int, dtype: str, config: tuple[tuple[str, int], ...]) -> WgmmaBuild:
+def source_of(
+    cell: RecurrentCell,
+    head_dim: int,
+    dtype: str,
+    config: tuple[tuple[str, int], ...],
+    direction: str = "forward",
+) -> WgmmaBuild:
     """The source as it is compiled for a configuration; the compiler asserts the shared memory predicted here."""
     values = dict(config)
-    shape = shape_of(cell, head_dim, values)
+    shape = shape_of(cell, head_dim, values, direction)
     warps, columns, smem_bytes, ring_bytes = (
         size.value({}) for size in (shape.warps, shape.columns, shape.smem_bytes, shape.ring_bytes)
     )
@@ -85,42 +98,56 @@ def source_of(cell: RecurrentCell, head_dim: int, dtype: str, config: tuple[tupl
         "FENCE": FENCE,
         "LAYER_SHARED_BYTES": smem_bytes,
     }
+    if direction == "backward":
+        macros["LAYER_BACKWARD"] = 1
     step = ""
     if cell.definition is not None:
         macros |= cuda_macros(cell.definition)
         step = cuda_text(cell.definition)
-    text = (
-        '#include "layout.cuh"\n' + step + wgmma(columns, dtype) + (SOURCE / "forward.cu").read_text(encoding="utf-8")
-    )
+    path = SOURCE / f"{direction}.cu"
+    text = '#include "layout.cuh"\n' + step + wgmma(columns, dtype) + path.read_text(encoding="utf-8")
     options, folders = ("-std=c++17", "-default-device"), (SOURCE, CELLS_SOURCE)
-    source = CudaSource(text, "recurrent_forward", macros, options, folders, "forward.cu", is_settled=True)
+    source = CudaSource(text, f"recurrent_{direction}", macros, options, folders, path.name, is_settled=True)
     return WgmmaBuild(source, THREADS_PER_WARP * warps, smem_bytes, ring_bytes)
 
 
 def launches_of(
-    workload: Workload, config: Config, tensors: Tensors, gpu: GpuModel, *, scratch: Scratch = TORCH_SCRATCH
+    workload: Workload,
+    config: Config,
+    tensors: Tensors,
+    gpu: GpuModel,
+    *,
+    direction: str = "forward",
+    clip: float = 0.0,
+    only_h: bool | None = None,
+    scratch: Scratch = TORCH_SCRATCH,
 ) -> list[Launch]:
-    """The launches of a forward pass; several where blocks that wait for each other would not all be resident.
+    """The launches of one direction; several where blocks that wait for each other would not all be resident.
 
     Args:
         workload: The workload that was chosen for: its cell, head dimension and dtype count.
         config: A point of the space.
         tensors: The kernel's tensors by the names of its arguments. On `meta` the launches can only be compiled.
         gpu: The hardware model.
+        direction: "forward" or "backward".
+        clip: Limit of the gradient that reaches h through r; 0 for none.
+        only_h: Backward: whether h alone has gradients; by default whether `grad1` is missing.
         scratch: Gives the memory that blocks exchange states through.
     """
     wx = required(tensors, "wx")
     batch, time, _, heads, dim = wx.shape
-    cell = CELLS[workload.operation]
-    built = source_of(cell, dim, workload.dtype, tuple(sorted(config.items())))
+    cell = CELLS[workload.operation.removesuffix(SUFFIX[direction])]
+    built = source_of(cell, dim, workload.dtype, tuple(sorted(config.items())), direction)
     blocks, groups = dim // config["units"], heads * -(-batch // config["tile_batch"])
     at_once = max(1, num_sms(wx.device, gpu.device.sm_count) // blocks)
     exchange = scratch.empty((groups * built.ring_bytes // 4,), torch.int32, wx.device)
     every = {**tensors, "exchange": exchange}
-    if config["recompute"]:
+    if direction == "forward" and config["recompute"]:
         every["saved"] = None
-    before: list[Any] = [every.get(name) for name in TENSORS]
+    before: list[Any] = [every.get(name) for name in TENSORS[direction]]
     before += [every.get("unit_params")] if cell.num_params else []
+    if direction == "backward":
+        before += [np.float32(clip), np.int32(tensors.get("grad1") is None if only_h is None else only_h)]
     before += [np.int32(batch), np.int32(time), np.int32(heads)]
     after = [np.int64(wx.stride(0)), np.int64(wx.stride(1))]
     launches: list[Launch] = [FillLaunch(exchange, UNWRITTEN)]

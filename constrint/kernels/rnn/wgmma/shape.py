@@ -53,17 +53,19 @@ SPILLING = Spilling.of(at_percent=100, slope_tenths=200, error_percent=25)
 
 @dataclass(frozen=True)
 class WgmmaLoop:
-    """The forward pass of a layer in terms of the parameters `v`.
+    """One direction of a layer in terms of the parameters `v`.
 
     Args:
         cell: The cell.
         head_dim: D.
         v: The parameters.
+        direction: "forward" or "backward".
     """
 
     cell: RecurrentCell
     head_dim: int
     v: Mapping[str, Expr]
+    direction: str = "forward"
 
     @classmethod
     def of(cls, cell: RecurrentCell, workload: Workload, v: Mapping[str, Expr]) -> WgmmaLoop:
@@ -71,9 +73,14 @@ class WgmmaLoop:
         return cls(cell, workload.sizes["head_dim"], v)
 
     @property
+    def is_forward(self) -> bool:
+        """Whether it is the forward pass."""
+        return self.direction == "forward"
+
+    @property
     def num_steps(self) -> int:
-        """Matrix instructions along the depth."""
-        return self.head_dim // STEP_DEPTH
+        """Matrix instructions along the depth: units of the head, backward those of all gates."""
+        return self.head_dim * (1 if self.is_forward else self.cell.num_gates) // STEP_DEPTH
 
     @cached_property
     def blocks(self) -> Expr:
@@ -82,8 +89,8 @@ class WgmmaLoop:
 
     @cached_property
     def columns(self) -> Expr:
-        """Columns of a block's product: all gates of its units."""
-        return self.cell.num_gates * self.v["units"]
+        """Columns of a block's product: all gates of its units, backward its units."""
+        return self.v["units"] * (self.cell.num_gates if self.is_forward else 1)
 
     @cached_property
     def eights(self) -> Expr:
@@ -143,7 +150,7 @@ class WgmmaLoop:
     @cached_property
     def smem_bytes(self) -> Expr:
         """Shared memory of a block; exact."""
-        return self.weight_bytes + self.handed_bytes + 4 * self.columns
+        return self.weight_bytes + self.handed_bytes + (4 * self.columns if self.is_forward else 0)
 
     @cached_property
     def step_bytes(self) -> Expr:
@@ -156,9 +163,9 @@ class WgmmaLoop:
         return RING * self.step_bytes
 
 
-def shape_of(cell: RecurrentCell, head_dim: int, config: Mapping[str, int]) -> WgmmaLoop:
+def shape_of(cell: RecurrentCell, head_dim: int, config: Mapping[str, int], direction: str = "forward") -> WgmmaLoop:
     """The loop of one configuration: every expression has a value."""
-    return WgmmaLoop(cell, head_dim, {name: const(value) for name, value in config.items()})
+    return WgmmaLoop(cell, head_dim, {name: const(value) for name, value in config.items()}, direction)
 
 
 def padded_head_dim(head_dim: int) -> int:

@@ -47,8 +47,8 @@ struct Target {
   bool exists;
 
   __device__ __forceinline__ Target(uint4* ring, int part, int tile, int depth_group, bool exists)
-      : half(kEights % 2 == 0 ? 0 : part * kEights % 2), depth_group(depth_group), exists(exists) {
-    uint4* vector = ring + (part * kEights / 2 * kTiles + tile) * 32 + static_cast<int>(threadIdx.x) % 32;
+      : half(kGiven % 2 == 0 ? 0 : part * kGiven % 2), depth_group(depth_group), exists(exists) {
+    uint4* vector = ring + (part * kGiven / 2 * kTiles + tile) * 32 + static_cast<int>(threadIdx.x) % 32;
     first = reinterpret_cast<unsigned*>(vector);
   }
 
@@ -57,13 +57,13 @@ struct Target {
     return first + (slot_of(step) * kStepVectors + number / 2 * kTiles * 32) * 4 + number % 2 * 2;
   }
 
-  __device__ __forceinline__ void publish(int step, const unsigned (&words)[kOwnRows][kPairs]) const {
+  __device__ __forceinline__ void publish(int step, const unsigned (&words)[kOwnRows][kGiven]) const {
     if (!exists) return;
 #pragma unroll
-    for (int eight = 0; eight < kEights; ++eight) {
+    for (int eight = 0; eight < kGiven; ++eight) {
       if constexpr (kOwnRows == 1) {
         store_shared_by_grid(place(step, eight) + depth_group, words[0][eight]);
-      } else if constexpr (kEights % 2 == 1) {
+      } else if constexpr (kGiven % 2 == 1) {
         store_shared_by_grid(place(step, eight), make_uint2(words[0][eight], words[1][eight]));
       } else if (eight % 2 == 0) {
         const uint4 v = make_uint4(words[0][eight], words[1][eight], words[0][eight + 1], words[1][eight + 1]);
@@ -76,9 +76,9 @@ struct Target {
   // before the words are used again.
   __device__ __forceinline__ void forget(int step) const {
     if (!exists) return;
-    constexpr int kTogether = 2 - kEights % 2;
+    constexpr int kTogether = 2 - kGiven % 2;
 #pragma unroll
-    for (int eight = 0; eight < kEights; eight += kTogether) {
+    for (int eight = 0; eight < kGiven; eight += kTogether) {
       if (kDepthGroups > 1 && eight / kTogether % 2 != depth_group) continue;
       if constexpr (kTogether == 1) {
         store_shared_by_grid(place(step, eight), make_uint2(kUnwritten, kUnwritten));

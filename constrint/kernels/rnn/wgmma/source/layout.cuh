@@ -13,7 +13,14 @@
 
 constexpr int kDim = LAYER_DIM, kUnits = LAYER_UNITS, kBlocks = kDim / kUnits;
 constexpr int kEights = kUnits / 8, kPairs = kEights;  // groups of eight units; pairs of units that a thread has
-constexpr int kColumns = GATES * kUnits, kSums = kColumns / 2;
+// Forward a column for each gate of each unit of the block, and h goes through the product; backward a column for each
+// unit, and the gradients of all gates go through it.
+#ifndef LAYER_BACKWARD
+#define LAYER_BACKWARD 0
+#endif
+constexpr int kColumnGates = LAYER_BACKWARD ? 1 : GATES, kDepthGates = LAYER_BACKWARD ? GATES : 1;
+constexpr int kColumns = kColumnGates * kUnits, kSums = kColumns / 2;
+constexpr int kGiven = kDepthGates * kEights;  // groups of eight along the depth that a block gives to the exchange
 
 // Sequences: tiles of 16 for each warp, of which a warpgroup has four.
 constexpr int kRows = LAYER_ROWS, kTiles = kRows / 16, kRowGroups = (kTiles + 3) / 4;
@@ -22,7 +29,7 @@ constexpr int kDepthGroups = LAYER_DEPTHS, kThreads = 128 * kRowGroups * kDepthG
 constexpr int kOwnRows = 2 / kDepthGroups;
 
 // The depth, in matrix instructions of 16, and those of a warpgroup.
-constexpr int kSteps = kDim / 16, kOwnSteps = kSteps / kDepthGroups;
+constexpr int kDepth = kDepthGates * kDim, kSteps = kDepth / 16, kOwnSteps = kSteps / kDepthGroups;
 constexpr int kChunk = LAYER_CHUNK, kChunks = kOwnSteps / kChunk;
 constexpr bool kProbes = LAYER_PROBE;
 constexpr int kSlots = LAYER_WINDOW / kChunk < kChunks ? LAYER_WINDOW / kChunk : kChunks;
@@ -32,7 +39,7 @@ constexpr int kSliceBytes = kColumns * 128, kSlices = (kSteps + 3) / 4;
 constexpr int kWeightBytes = kSlices * kSliceBytes;
 // Sums that warpgroups hand to each other: two copies of two floats for every eight columns and thread.
 constexpr int kHandedFloats = kDepthGroups > 1 ? kSums / 2 * kThreads : 0;
-constexpr int kHandedBytes = 2 * 4 * kHandedFloats, kBiasBytes = 4 * kColumns;
+constexpr int kHandedBytes = 2 * 4 * kHandedFloats, kBiasBytes = LAYER_BACKWARD ? 0 : 4 * kColumns;
 constexpr int kHandedAt = kWeightBytes, kBiasAt = kHandedAt + kHandedBytes, kSharedBytes = kBiasAt + kBiasBytes;
 
 // The exchange: vectors of a step of a group of blocks.
@@ -53,14 +60,14 @@ static_assert(kSharedBytes == LAYER_SHARED_BYTES, "the host predicts the shared 
 // The first unit of a block's pair: units of a thread are neighbours.
 __device__ __forceinline__ constexpr int unit_of_pair(int q, int eight) { return 2 * kEights * q + 2 * eight; }
 
-// Where a unit of the head stands along the depth of the product.
-__device__ __forceinline__ constexpr int depth_of_unit(int unit) {
+// Where a gate of a unit of the head stands along the depth of the product; forward there is one, h.
+__device__ __forceinline__ constexpr int depth_of_unit(int unit, int gate) {
   const int within = unit % kUnits, q = within / (2 * kEights), eight = within % (2 * kEights) / 2;
-  return unit - within + 8 * eight + 2 * q + within % 2;
+  return (unit - within) * kDepthGates + 8 * (kDepthGates * eight + gate) + 2 * q + within % 2;
 }
 
 // The column of a gate of a unit of the block.
 __device__ __forceinline__ constexpr int column_of(int gate, int unit) {
   const int q = unit / (2 * kEights), eight = unit % (2 * kEights) / 2;
-  return 8 * (GATES * eight + gate) + 2 * q + unit % 2;
+  return 8 * (kColumnGates * eight + gate) + 2 * q + unit % 2;
 }

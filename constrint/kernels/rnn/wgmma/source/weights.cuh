@@ -11,6 +11,32 @@ __device__ __forceinline__ int place_of_weights(int column, int depth) {
   return depth / 64 * kSliceBytes + column * 128 + piece * 16 + depth % 8 * 2;
 }
 
+#if LAYER_BACKWARD
+// Reads the weights of a block's units from r (G, N, D out, D in), eight units of one row at once: a column each.
+__device__ __forceinline__ void load_weights(const element* __restrict__ r, int heads, int head, int first) {
+  constexpr int kAll = kDepth * kEights, kTogether = 8;
+  for (int base = threadIdx.x; base < kAll; base += kTogether * kThreads) {
+    uint4 vectors[kTogether];
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) {
+      const int at = base + i * kThreads, row = at / kEights, gate = row / kDim, unit = row % kDim;
+      const long long line = (static_cast<long long>(gate) * heads + head) * kDim + unit;
+      if (at < kAll) vectors[i] = __ldg(reinterpret_cast<const uint4*>(r + line * kDim + first + at % kEights * 8));
+    }
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) {
+      const int at = base + i * kThreads, row = at / kEights, depth = depth_of_unit(row % kDim, row / kDim);
+      const unsigned pairs[4] = {vectors[i].x, vectors[i].y, vectors[i].z, vectors[i].w};
+#pragma unroll
+      for (int unit = 0; unit < 8; ++unit) {
+        const int place = place_of_weights(column_of(0, at % kEights * 8 + unit), depth);
+        const element weight = static_cast<element>(pairs[unit / 2] >> 16 * (unit % 2));
+        if (at < kAll) *reinterpret_cast<element*>(shared_memory + place) = weight;
+      }
+    }
+  }
+}
+#else
 // Reads the weights of a block's units from r (G, N, D out, D in), eight neighbours at once. Pairs of units are neighbours
 // along the depth, too.
 __device__ __forceinline__ void load_weights(const element* __restrict__ r, int heads, int head, int first) {
@@ -29,12 +55,14 @@ __device__ __forceinline__ void load_weights(const element* __restrict__ r, int 
       const unsigned pairs[4] = {vectors[i].x, vectors[i].y, vectors[i].z, vectors[i].w};
 #pragma unroll
       for (int pair = 0; pair < 4; ++pair) {
-        const int place = place_of_weights(column, depth_of_unit(at % kVectors * 8 + 2 * pair));
+        const int place = place_of_weights(column, depth_of_unit(at % kVectors * 8 + 2 * pair, 0));
         if (at < kAll) *reinterpret_cast<unsigned*>(shared_memory + place) = pairs[pair];
       }
     }
   }
 }
+
+#endif
 
 // Describes what one instruction reads: the first column's elements of a step of the depth. Atoms of eight columns lie
 // 1024 bytes apart, pieces are exchanged by lines of 128 bytes.
