@@ -209,9 +209,8 @@ def _cautious(gpu: GpuModel, shape: CudaLoop, columns: Columns) -> Column:
     threads = 32.0 * np.asarray(shape.warps.columns(columns), dtype=np.float64)
     estimate = np.asarray(block_use(gpu, shape).registers_per_thread.columns(columns), dtype=np.float64)
     per_thread = REGISTER_STEP * np.ceil(REGISTER_CAUTION * estimate / REGISTER_STEP)
-    file = gpu.register_file
     taken = threads * np.minimum(per_thread, gpu.sm.max_registers_per_thread)
-    return np.asarray(np.floor(file.capacity * file.partitions_per_block / taken), dtype=np.float64)
+    return np.asarray(np.floor(gpu.register_file.capacity * gpu.sm.num_partitions / taken), dtype=np.float64)
 
 
 def cuda_cost(
