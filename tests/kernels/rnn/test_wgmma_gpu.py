@@ -1,4 +1,4 @@
-"""The forward kernel for many sequences on a Hopper GPU: its results, the same bits each time, and gradients."""
+"""The kernels for many sequences on a Hopper GPU: their results, the same bits each time, and gradients."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ import torch
 
 from constrint.flashrnn import rnn
 from constrint.kernels.launch.device import gpu_of
+from constrint.kernels.rnn.cuda.spec import SPECS as CUDA_SPECS
 from constrint.kernels.rnn.dispatch import decide_for
 from constrint.kernels.rnn.spec import workload_of
+from constrint.kernels.rnn.wgmma.launch import launches_of
 from constrint.kernels.rnn.wgmma.spec import SPECS
 from constrint.tune.check import Case
 from tests.support.decisions import choose_kernel
 
 pytestmark = [pytest.mark.gpu, needs_hopper, needs_nvrtc]
-BY_CELL = {spec.operation: spec for spec in SPECS}
+BY_CELL, CUDA = ({spec.operation: spec for spec in specs} for specs in (SPECS, CUDA_SPECS))
 #: Cell, sequences, steps, heads, units of each: shared depths, several rounds of the ring, groups that are not full.
 LAYERS = (("lstm", 256, 40, 1, 768), ("lstm", 100, 3, 2, 256), ("gru", 64, 35, 1, 512), ("elman", 70, 13, 1, 192))
 REPEATS = 20
@@ -58,6 +60,22 @@ def test_another_implementation_computes_the_gradients() -> None:
         assert one is not None
         assert other is not None
         assert (one.float() - other.float()).norm() <= 0.02 * one.float().norm()
+
+
+@pytest.mark.parametrize("layer", [("lstm", 256, 32, 1, 768), ("lstm", 100, 35, 2, 256), ("gru", 64, 13, 1, 256)])
+def test_the_backward_loop_is_right_and_the_same_each_time(layer: tuple[str, int, int, int, int]) -> None:
+    cell, *sizes = layer
+    gpu = gpu_of(torch.device("cuda"))
+    assert gpu is not None
+    workload = workload_of(cell, tuple(sizes), "bf16", "backward")  # type: ignore[arg-type]
+    case = Case(CUDA[workload.operation], gpu, workload, device="cuda")
+    config = {"units": 16, "tile_batch": 64, "depth_groups": 2, "window": 16, "chunk": 8, "probe": 1, "recompute": 0}
+    launches = launches_of(workload, config, {**case.inputs, **case.outputs}, gpu, direction="backward")
+    assert case.check(launches) <= 1
+    first = {name: output.clone() for name, output in case.outputs.items()}
+    for _ in range(REPEATS):
+        assert case.check(launches) <= 1
+        assert all(torch.equal(first[name], output) for name, output in case.outputs.items())
 
 
 def test_a_layer_is_left_to_it_and_can_be_captured_in_a_graph() -> None:
