@@ -1,20 +1,17 @@
 """Compile a sample of kernels, fit register weights to the recorded tables, check the resource rules against them.
 
-Compiling needs triton or NVRTC, fitting needs scipy; neither needs a GPU. Every kernel has the same five commands:
+Compiling needs triton or NVRTC, fitting needs scipy; neither needs a GPU. Every kernel has the same four commands:
 
     python benchmarks/registers.py sample --kernel gemm --draw valid=60 free=600 ranked=2 --out tests/data/TABLE.csv
     python benchmarks/registers.py again --kernel gemm --table tests/data/TABLE.csv --number 20 --out OTHER.csv
     python benchmarks/registers.py fit --kernel gemm      # writes constrint/kernels/resources/data/gemm.json
     python benchmarks/registers.py check --kernel gemm    # how the rules do against every recorded table
-    python benchmarks/registers.py show --kernel gemm --draw fair=100 --seed 7 --out fair.csv --plot fair.png
 
 `again` compiles rows of a recorded table with the version of the compiler that is installed. `fit` prints what fits to
 three quarters of the kernels say about the fourth, per target. `check` prints kernels; shared memory stated exactly,
 below what was compiled, and said to be needed above it; kernels that a certain limit excludes and that do not spill;
 the median and the 90 % error of the register estimate where registers were not short; kernels that spill, how many were
-expected to, and the log loss; then how often kernels spilled by the chance that they were given. `show` does it on
-kernels that no fit has seen, drawn now. Fits are small: on a busy machine OPENBLAS_NUM_THREADS=1 makes them ten times
-faster.
+expected to, and the log loss. Fits are small: on a busy machine OPENBLAS_NUM_THREADS=1 makes them ten times faster.
 """
 
 from __future__ import annotations
@@ -35,10 +32,8 @@ from typing import Any
 
 from benchmarks.harness.processes import Beat, Processes
 from benchmarks.resources import sample as kit
-from benchmarks.resources.check import FRESH_TITLES, TITLES, check_fresh, check_rows
+from benchmarks.resources.check import TITLES, check_rows
 from benchmarks.resources.fit import (
-    Calibration,
-    calibration,
     chances_left_out,
     fit_all,
     fitted_models,
@@ -132,61 +127,6 @@ def check(args: argparse.Namespace) -> None:
             print("".join(cell.rjust(10) for cell in [target, *found.cells()]))
 
 
-def show(args: argparse.Namespace) -> None:
-    """Draw kernels that are in no fit, compile them, and print what certain rules and chances said of them."""
-    described = load(args.kernel)
-    if args.draw or not args.out.exists():
-        sample(args)
-    compiler, rows = kit.read_table(args.out)
-    with args.out.open() as file:
-        print(f"{args.out.name}: {compiler}; {file.readline().strip('# ').strip()}")
-    checks = check_fresh(described, rows)
-    print("".join(title.rjust(14) for title in ("target", *FRESH_TITLES)))
-    for target, found in checks.items():
-        print("".join(cell.rjust(14) for cell in [target, *found.cells()]))
-    for text in [text for found in checks.values() for text in found.wrong]:
-        print(text)
-    steps = calibration([c for f in checks.values() for c in f.chances], [s for f in checks.values() for s in f.spills])
-    print(f"{'chance to spill':>18} {'kernels':>8} {'expected':>9} {'spilled':>8}")
-    for step in steps:
-        expected = step.mean_chance * step.kernels
-        print(f"{step.least:9.0%} to {step.most:5.0%} {step.kernels:8} {expected:9.1f} {step.spilled:8}")
-    if args.plot is not None:
-        plot_calibration(
-            steps, args.plot, f"{args.kernel}, {sum(s.kernels for s in steps)} kernels that no fit has seen"
-        )
-
-
-def plot_calibration(steps: list[Calibration], path: Path, title: str) -> None:
-    """Draw how often kernels spilled against the chance that they were given; needs matplotlib."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    import matplotlib.pyplot as plt
-
-    some = [step for step in steps if step.kernels]
-    shares = [step.spilled / step.kernels for step in some]
-    errors = [
-        1.96 * (share * (1 - share) / step.kernels + 0.25 / step.kernels**2) ** 0.5
-        for share, step in zip(shares, some, strict=True)
-    ]
-    figure, axes = plt.subplots(figsize=(5, 5))
-    axes.plot([0, 1], [0, 1], color="0.7", linestyle="--", label="as often as predicted")
-    axes.errorbar([s.mean_chance for s in some], shares, yerr=errors, fmt="o", capsize=3, label="compiled (95 % band)")
-    for step, share in zip(some, shares, strict=True):
-        axes.annotate(str(step.kernels), (step.mean_chance, share), textcoords="offset points", xytext=(6, -12))
-    axes.set(
-        xlabel="predicted chance to spill",
-        ylabel="share that spilled",
-        title=title,
-        xlim=(-0.03, 1.03),
-        ylim=(-0.03, 1.03),
-    )
-    axes.legend(loc="upper left")
-    figure.tight_layout()
-    figure.savefig(path, dpi=120)
-
-
 def compile_rows(load: Callable[[], kit.KernelSample], rows: list[kit.Row], jobs: int) -> Iterator[kit.Row]:
     """Rows with their compiled resources, after all are compiled.
 
@@ -260,26 +200,21 @@ def main() -> None:
     """Run the named command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
-    for command in (sample, again, fit, check, show):
+    for command in (sample, again, fit, check):
         sub = commands.add_parser(command.__name__, help=command.__doc__)
         sub.add_argument("--kernel", choices=KERNELS, required=True)
         sub.set_defaults(run=command)
-    of_sample, of_fit, of_check, of_show = (commands.choices[name] for name in ("sample", "fit", "check", "show"))
-    of_again = commands.choices["again"]
+    of_sample, of_again, of_fit, of_check = commands.choices.values()
     of_again.add_argument("--table", type=Path, required=True, help="the recorded table")
     of_again.add_argument("--number", type=int, required=True, help="rows per target")
-    for compiling in (of_sample, of_again, of_show):
+    for compiling in (of_sample, of_again):
         compiling.add_argument("--targets", nargs="*")
         compiling.add_argument("--seed", type=int, default=1)
         compiling.add_argument("--jobs", type=int, default=1)
         compiling.add_argument("--out", type=Path, required=True)
-    for drawing, is_needed in ((of_sample, True), (of_show, False)):
-        drawing.add_argument(
-            "--draw", nargs="+", required=is_needed, default=[], metavar="DRAW=NUMBER", help="per target"
-        )
-        drawing.add_argument("--fix", nargs="*", default=[], metavar="NAME=VALUE", help="parameters that are not drawn")
-        drawing.add_argument("--table", type=Path, help="the table that a draw chooses from")
-    of_show.add_argument("--plot", type=Path, help="draw the calibration, too")
+    of_sample.add_argument("--draw", nargs="+", required=True, metavar="DRAW=NUMBER", help="per target")
+    of_sample.add_argument("--fix", nargs="*", default=[], metavar="NAME=VALUE", help="parameters that are not drawn")
+    of_sample.add_argument("--table", type=Path, help="the table that a draw chooses from")
     of_fit.add_argument("--out", type=Path, help="instead of the file in use")
     of_fit.add_argument("--families", nargs="*", help="these alone, by the start of their names; others stay")
     of_check.add_argument("tables", nargs="*", type=Path, help="instead of the tables that the weights are fitted to")

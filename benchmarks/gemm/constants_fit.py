@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.harness.table import read_rows
 from constrint.kernels.gemm.measured import ConstantEntry, ConstantsFile
 
 C = TypeVar("C")
@@ -25,6 +27,23 @@ ITERATIONS, LEAST_STEP, NUDGE = 40, 1e-4, 1e-3
 def weights_of(seconds: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
     """Return the weight of each configuration: fast ones count most, all products equally."""
     return np.concatenate([(each.min() / each) / len(each) ** 0.5 for each in seconds])
+
+
+def rows_by_product(
+    path: Path, kernel: str, takes: Callable[[dict[str, str]], bool] = lambda row: True
+) -> list[list[dict[str, str]]]:
+    """The timed rows of a kernel in a table that are taken, by product."""
+    rows: dict[tuple[str, ...], list[dict[str, str]]] = defaultdict(list)
+    for row in read_rows(path):
+        if row["us"] and takes(row) and row.get("kernel", kernel) == kernel:
+            rows[tuple(row[name] for name in ("m", "n", "k", "dtype", "layout"))].append(row)
+    return list(rows.values())
+
+
+def print_constants(constants: Any, names: Sequence[str], what: str) -> None:
+    """A line for each constant that was fitted."""
+    print(f"# fitted to {what}")
+    print("\n".join(f"{name:24} {getattr(constants, name):.3g}" for name in names), flush=True)
 
 
 def fitted(

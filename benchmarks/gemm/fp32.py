@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.gemm.candidates import config_of
-from benchmarks.gemm.constants_fit import fitted, write_constants
+from benchmarks.gemm.constants_fit import fitted, print_constants, write_constants
 from benchmarks.harness.table import Table, described, read_rows
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.gemm.fp32.cost import ASSUMED, FILE, Fp32Constants, fp32_cost
@@ -173,8 +173,7 @@ def fit(path: Path, gpu: GpuModel, *, write: bool) -> Fp32Constants:
     print(f"{len(measured)} products, {len(errors)} configurations")
     print(f"error: median {np.median(errors):.1%}, nine in ten up to {np.quantile(errors, 0.9):.1%}")
     print(f"first choice over the fastest: mean {np.mean(shares):.3f}, least {min(shares):.3f}")
-    for name in NAMES:
-        print(f"{name:26} {getattr(found, name):.3g}")
+    print_constants(found, NAMES, path.name)
     if write:
         write_constants(FILE, found, measured=path.as_posix(), note=NOTE.format(number=len(measured)))
     return found

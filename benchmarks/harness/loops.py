@@ -3,15 +3,38 @@
 from __future__ import annotations
 
 import statistics
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
+from benchmarks.harness.table import read_rows
+from constrint.kernels.rnn.spec import workload_of
+from constrint.select import Workload
+
 #: Relative error from which on a loop counts less than its square.
 OUTLIER = 0.1
+#: Columns that identify a layer and a direction in a table of loops, and the steps of all layers.
+LAYER, TIME = ("cell", "batch", "heads", "head_dim", "dtype", "direction"), 1024
+
+
+def workload_of_row(row: Mapping[str, str]) -> Workload:
+    """The layer and direction of a row."""
+    sizes = (int(row["batch"]), TIME, int(row["heads"]), int(row["head_dim"]))
+    return workload_of(row["cell"], sizes, row["dtype"], row["direction"])
+
+
+def by_layer(path: Path, takes: Callable[[dict[str, str]], bool]) -> dict[tuple[str, ...], list[dict[str, str]]]:
+    """The rows of a table that are taken, by the columns of `LAYER`."""
+    rows: dict[tuple[str, ...], list[dict[str, str]]] = defaultdict(list)
+    for row in read_rows(path):
+        if takes(row):
+            rows[tuple(row[name] for name in LAYER)].append(row)
+    return rows
 
 
 class Judgement(NamedTuple):

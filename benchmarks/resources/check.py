@@ -23,8 +23,6 @@ from constrint.select.limits import SPILLS, BlockUse, most_registers, spill_chan
 
 #: Titles of `ResourceCheck.cells`, after that of the target.
 TITLES = ("kernels", "exact", "under", "over", "wrong", "reg err", "p90", "spilled", "expected", "log loss")
-#: Titles of `FreshCheck.cells`, after that of the target.
-FRESH_TITLES = ("kernels", "pruned", "of it fit", "valid", "of it exceed", "refused", "spill", "expected")
 #: Names of the rules on a block's resources; other rules define the space.
 LIMITS = frozenset({"threads", "smem", "registers", "register_file"})
 
@@ -130,11 +128,6 @@ class FreshCheck:
     spills: list[bool] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
     marked_exceed: int = 0
-
-    def cells(self) -> list[str]:
-        """The figures, one per title."""
-        counts = (self.pruned + self.valid, self.pruned, self.pruned_fit, self.valid, self.valid_exceed, self.refused)
-        return [*map(str, counts), str(sum(self.spills)), f"{sum(self.chances):.1f}"]
 
 
 def check_fresh(sample: KernelSample, rows: Iterable[Row]) -> dict[str, FreshCheck]:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import statistics
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,24 +22,18 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
-from benchmarks.harness.table import read_rows
+from benchmarks.harness.loops import LAYER, OUTLIER, TIME, by_layer, workload_of_row
 from benchmarks.harness.workloads import HELD_OUT
 from benchmarks.resources.rnn import KEYS
 from constrint.hwmodels import GpuModel, assumed, load_gpu
 from constrint.kernels.registry import load_spec
-from constrint.kernels.rnn.spec import workload_of
 from constrint.kernels.rnn.triton import cost
 from constrint.model import Var
-from constrint.select import Workload
 from constrint.select.limits import BlockColumns
 
 DIRECTIONS = ("forward", "backward")
-#: Columns that identify a layer and a direction, and the steps of all layers.
-LAYER, TIME = ("cell", "batch", "heads", "head_dim", "dtype", "direction"), 1024
 #: Configurations beyond this multiple of the fastest are not fitted; weight of a layer's own level.
 NEAR, LEVEL = 2.0, 0.5
-#: Relative error from which on a configuration counts less than its square.
-OUTLIER = 0.1
 NUM = len(cost.FEATURES)
 
 
@@ -98,19 +91,10 @@ class Loops:
         return float(self.seconds.min() / self.seconds[np.argmin(self.predicted(weights))])
 
 
-def workload_of_row(row: dict[str, str]) -> Workload:
-    """The layer and direction of a row."""
-    sizes = (int(row["batch"]), TIME, int(row["heads"]), int(row["head_dim"]))
-    return workload_of(row["cell"], sizes, row["dtype"], row["direction"])
-
-
 def read_loops(path: Path, gpu: GpuModel) -> list[Loops]:
     """Every layer and direction of a table."""
-    by_layer: dict[tuple[str, ...], list[dict[str, str]]] = defaultdict(list)
-    for row in read_rows(path):
-        if row["outcome"] == "ok" and int(row["spill_bytes"]) == 0:
-            by_layer[tuple(row[name] for name in LAYER)].append(row)
-    return [Loops.of(gpu, values, rows) for values, rows in by_layer.items()]
+    rows = by_layer(path, lambda row: row["outcome"] == "ok" and int(row["spill_bytes"]) == 0)
+    return [Loops.of(gpu, values, of_layer) for values, of_layer in rows.items()]
 
 
 def fit(loops: Sequence[Loops]) -> NDArray[np.float64]:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,20 +22,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.harness.loops import Judgement, fitted_figures, print_judged
-from benchmarks.harness.table import read_rows
+from benchmarks.harness.loops import LAYER, TIME, Judgement, by_layer, fitted_figures, print_judged, workload_of_row
 from constrint.hwmodels import GpuModel, assumed, load_gpu
 from constrint.kernels.rnn.cells import CELLS
 from constrint.kernels.rnn.cuda import cost
 from constrint.kernels.rnn.cuda.spec import HARMLESS_SPILL_BYTES, SPECS
-from constrint.kernels.rnn.spec import workload_of
 from constrint.model import Var
-from constrint.select import Workload
 from constrint.select.cost import LAUNCH_S
 from constrint.select.limits import BlockColumns
 
-TIME = 1024
-LAYER = ("cell", "batch", "heads", "head_dim", "dtype", "direction")
 #: Parameters of a kernel, as columns of the table.
 KEYS = (
     *("placement", "units", "tile_batch", "num_tiles", "warps_rows", "warps_depth"),
@@ -122,19 +116,10 @@ class Loops:
         )
 
 
-def workload_of_row(row: Mapping[str, str]) -> Workload:
-    """The layer and direction of a row."""
-    sizes = (int(row["batch"]), TIME, int(row["heads"]), int(row["head_dim"]))
-    return workload_of(row["cell"], sizes, row["dtype"], row["direction"])
-
-
 def read_loops(path: Path, gpu: GpuModel, takes: Callable[[Mapping[str, str]], bool] | None = None) -> list[Loops]:
     """Every layer and direction of a table, of the loops that are taken; by default of those that are fitted to."""
-    by_layer: dict[tuple[str, ...], list[dict[str, str]]] = defaultdict(list)
-    for row in read_rows(path):
-        if (takes or is_fitted)(row):
-            by_layer[tuple(row[name] for name in LAYER)].append(row)
-    return [Loops.of(gpu, values, rows) for values, rows in by_layer.items()]
+    rows = by_layer(path, takes or is_fitted)
+    return [Loops.of(gpu, values, of_layer) for values, of_layer in rows.items()]
 
 
 def is_fitted(row: Mapping[str, str]) -> bool:

@@ -20,8 +20,9 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from benchmarks.harness.loops import LAYER, workload_of_row
 from benchmarks.harness.table import read_rows, read_table
-from benchmarks.rnn.fit_cuda import KEYS, LAYER, RESULTS, workload_of_row
+from benchmarks.rnn.fit_cuda import KEYS, RESULTS
 from constrint.errors import ConstrintError
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.registry import load_spec

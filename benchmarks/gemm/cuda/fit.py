@@ -17,9 +17,8 @@ from __future__ import annotations
 import argparse
 import math
 import statistics
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import msgspec
@@ -27,8 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.gemm.candidates import config_of
-from benchmarks.gemm.constants_fit import fitted, write_constants
-from benchmarks.harness.table import read_rows
+from benchmarks.gemm.constants_fit import fitted, print_constants, rows_by_product, write_constants
 from benchmarks.harness.workloads import HARD_SHAPES
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.gemm.cuda.cost import ASSUMED, CONSTANTS, FILE, CudaConstants, CudaModel
@@ -161,11 +159,8 @@ def product_of(shape: tuple[int, int, int], dtype: str, layout: str, *, is_plain
 
 def read_measured(path: Path, gpu: GpuModel) -> list[Measured]:
     """Every product of a table, with those of its configurations that the kernel's space has, timed as it launches."""
-    by_product: dict[tuple[str, ...], list[dict[str, str]]] = defaultdict(list)
-    for row in read_rows(path):
-        if row["us"] and row.get("resident", "1") == "1" and row.get("kernel", KERNEL) == KERNEL:
-            by_product[tuple(row[name] for name in ("m", "n", "k", "dtype", "layout"))].append(row)
-    return [_kept(gpu, _measured(rows)) for rows in by_product.values()]
+    products = rows_by_product(path, KERNEL, lambda row: row.get("resident", "1") == "1")
+    return [_kept(gpu, _measured(rows)) for rows in products]
 
 
 def _kept(gpu: GpuModel, measured: Measured) -> Measured:
@@ -255,8 +250,7 @@ def main() -> None:
     drawn = [each for each in measured if not each.is_named]
     names, start = (args.only, CONSTANTS) if args.only else (NAMES, ASSUMED)
     constants = fit(gpu, drawn, names, start)
-    print(f"# fitted to {len(drawn)} random products")
-    print("\n".join(f"{name:24} {value:.3g}" for name, value in asdict(constants).items() if name in names), flush=True)
+    print_constants(constants, names, f"{len(drawn)} random products")
     left = left_out(gpu, measured, names, start)
     judged = [(each, Judgement.of(each, each.predicted(gpu, found))) for each, found in left]
     show([judgement for each, judgement in judged if not each.is_named], "random products, each by a fit without it")

@@ -14,17 +14,15 @@ from __future__ import annotations
 import argparse
 import re
 import statistics
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.gemm.candidates import config_of as config_of_row
-from benchmarks.gemm.constants_fit import fitted, write_constants
-from benchmarks.harness.table import read_rows
+from benchmarks.gemm.constants_fit import fitted, print_constants, rows_by_product, write_constants
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.gemm.product import Product
 from constrint.kernels.gemm.skinny.cost import ASSUMED, FILE, SkinnyConstants, SkinnyModel
@@ -82,11 +80,7 @@ class Measured:
 
 def read_measured(path: Path) -> list[Measured]:
     """Every product of a table, with its timed configurations."""
-    by_product: dict[tuple[str, ...], list[dict[str, str]]] = defaultdict(list)
-    for row in read_rows(path):
-        if row["us"] and row.get("kernel", KERNEL) == KERNEL:
-            by_product[tuple(row[name] for name in ("m", "n", "k", "dtype", "layout"))].append(row)
-    return [_measured(rows) for rows in by_product.values()]
+    return [_measured(rows) for rows in rows_by_product(path, KERNEL)]
 
 
 def _measured(rows: Sequence[dict[str, str]]) -> Measured:
@@ -174,8 +168,7 @@ def main() -> None:
     gpu = load_gpu(args.gpu)
     measured = [each for table in args.tables for each in read_measured(table)]
     constants = fit(gpu, measured, NAMES, ASSUMED)
-    print(f"# fitted to {len(measured)} products")
-    print("\n".join(f"{name:24} {value:.3g}" for name, value in asdict(constants).items() if name in NAMES), flush=True)
+    print_constants(constants, NAMES, f"{len(measured)} products")
     judge(gpu, measured)
     if args.write:
         write(constants, args.tables, len(measured))
