@@ -237,4 +237,4 @@ def label(kernel: str, config: Mapping[str, int]) -> str:
     return " ".join([f"spmv.{kernel}", *(f"{name}={value}" for name, value in config.items())])
 
 
-_PLANS = PlanTable("spmv", _build, lambda: None)
+_PLANS = PlanTable("spmv", _build, None)
