@@ -21,8 +21,8 @@ from constrint.select.workload import ELEMENT_BYTES, Workload
 
 #: Bytes of a sector, the unit of traffic between L2 and L1.
 SECTOR_BYTES = 32
-#: Bytes of an index.
-INDEX_BYTES = 4
+#: Bytes of an index, and of one that counts from the first column of a row.
+INDEX_BYTES, NEAR_BYTES = 4, 2
 #: Sectors that an SM takes from the L2 in a clock when the addresses of a warp are scattered.
 SECTORS_PER_CLK = 0.75
 #: Share of an SM's shared memory and L1 that holds x, where it fits.
@@ -60,6 +60,7 @@ class SparseShape:
         spread: Standard deviation of the lengths of rows over their mean.
         scattered: Sectors of x for each entry.
         width: Columns of x.
+        span: Columns from the first to the last one of a row, at most.
     """
 
     rows: int
@@ -70,6 +71,7 @@ class SparseShape:
     spread: float
     scattered: float
     width: int
+    span: int
 
     @staticmethod
     def of(workload: Workload) -> SparseShape:
@@ -85,6 +87,7 @@ class SparseShape:
             spread=options.get("spread", 0) / 100,
             scattered=options.get("scattered", 100) / 100,
             width=options.get("width", 1),
+            span=min(options.get("span", 0) or sizes["cols"], sizes["cols"]),
         )
 
     @property
@@ -167,8 +170,24 @@ def _threads(columns: Columns, blocks_per_sm: NDArray[Any], blocks: Any, gpu: Gp
     return np.maximum(at_once, 1.0 / gpu.device.sm_count) * columns["num_warps"] * gpu.sm.warp_size
 
 
-def vector_cost(gpu: GpuModel, shape: SparseShape, columns: Columns, blocks_per_sm: NDArray[Any]) -> CostColumns:
-    """Groups of threads: idle threads of short rows, and the longest row, which one group adds."""
+def near_cost(gpu: GpuModel, shape: SparseShape, columns: Columns, blocks_per_sm: NDArray[Any]) -> CostColumns:
+    """Groups of threads with columns of 16 bits, and the first column of each row."""
+    saved = shape.entries * (INDEX_BYTES - NEAR_BYTES) - INDEX_BYTES * shape.rows
+    return vector_cost(gpu, shape, columns, blocks_per_sm, saved)
+
+
+def vector_cost(
+    gpu: GpuModel, shape: SparseShape, columns: Columns, blocks_per_sm: NDArray[Any], saved_bytes: int = 0
+) -> CostColumns:
+    """Groups of threads: idle threads of short rows, and the longest row, which one group adds.
+
+    Args:
+        gpu: The hardware model.
+        shape: The matrix.
+        columns: The configurations.
+        blocks_per_sm: Blocks of each that reside on an SM.
+        saved_bytes: Bytes by which indices are less than those of CSR.
+    """
     rows, lanes = columns["rows_per_block"], columns["threads_per_row"]
     blocks = np.ceil(shape.rows / rows)
     # A block takes as many steps as its longest row; lengths beyond the mean grow with the rows of a block.
@@ -181,11 +200,11 @@ def vector_cost(gpu: GpuModel, shape: SparseShape, columns: Columns, blocks_per_
     clk = ENTRY_CLK * gpu.sm.warp_size * shape.width
     issue_s = warps * clk / (_clock_hz(gpu) * gpu.device.sm_count)
     # Threads of a warp that read different rows find what they leave of a sector in the L1.
-    l2 = shape.gathered_bytes(gpu) + shape.entries * (shape.element + INDEX_BYTES)
+    l2 = shape.gathered_bytes(gpu) + shape.entries * (shape.element + INDEX_BYTES) - saved_bytes
     tail_s = np.ceil(max(shape.longest, 1) / lanes) * STEP_S
     threads = _threads(columns, blocks_per_sm, blocks, gpu)
     useful = np.maximum(shape.entries / np.maximum(slots, 1.0), 0.4)
-    dram = shape.moved_bytes + shape.missed_bytes(gpu)
+    dram = shape.moved_bytes + shape.missed_bytes(gpu) - saved_bytes
     return _cost(gpu, dram, l2, threads * useful, issue_s=issue_s, tail_s=tail_s)
 
 
