@@ -4,9 +4,9 @@
     python -m benchmarks.sparse.candidates --only mesh banded --dtypes fp32 fp64
     python -m benchmarks.sparse.candidates --show candidates.csv    # the best of each kernel, and predictions; no GPU
 
-Kernels that copy the matrix run as with `frozen=True`: copied values are not compared. Each call is timed by itself with
-a cold L2, in turn with all others of a matrix; results are compared with fp64. `predicted_us` is the model's time, with
-which `constrint solve` ranks; `build_ms` is the time of what is made of the matrix once.
+Kernels that copy the matrix run as with `frozen=True`: copied values are not compared. Each call is timed by itself
+with a cold L2, in turn with all others of a matrix; results are compared with fp64. `predicted_us` is the model's time,
+with which `constrint solve` ranks; `build_ms` is the time of what is made of the matrix once, by the first candidate that reads it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from benchmarks.sparse.matrices import MATRICES, pattern_of
 from constrint.choose import Request, decide
 from constrint.errors import ConstrintError
 from constrint.hwmodels import GpuModel
-from constrint.kernels.spmv.planned import Run, compile_side_by_side, label, planned
+from constrint.kernels.spmv.planned import Run, arrays_of, compile_side_by_side, label, planned
 from constrint.kernels.spmv.products import LIBRARY
 from constrint.kernels.spmv.structure import Known, known
 from constrint.select.candidate import Config
@@ -77,13 +77,14 @@ def main() -> None:
 def configs(gpu: GpuModel, workload: Workload, *, is_even: bool) -> Iterator[tuple[str, Config, float]]:
     """Kernels with configurations that the model takes, and predicted seconds: variations of what trials take."""
     listed: list[tuple[str, Config | None]] = [(kernel, None) for kernel in ("merge", "vector", "near", "ell")]
-    for warps, items, resident in ((8, 8, 4), (8, 16, 4), (8, 6, 5), (4, 8, 8), (4, 16, 8), (16, 8, 2)):
-        for by_rows, stages, steps in product((1, 0), (1, 2), (8, 4)):
-            if stages == 1 or (steps == 8 and warps == 8):
-                config = {"num_warps": warps, "items": items, "num_stages": stages, "resident": resident}
-                listed.append(("merge", {**config, "by_rows": by_rows, "steps": steps}))
+    tiles = ((8, 8, 4), (8, 16, 4), (4, 8, 8), (16, 8, 2))
+    for (warps, items, resident), (by_rows, stages, steps) in product(
+        tiles, ((1, 1, 8), (0, 1, 8), (1, 2, 8), (1, 1, 4))
+    ):
+        config = {"num_warps": warps, "items": items, "num_stages": stages, "resident": resident}
+        listed.append(("merge", {**config, "by_rows": by_rows, "steps": steps}))
     if is_even:
-        for lanes, slots, warps in product((1, 4, 8, 16, 32, 64, 128), (64, 256, 512), (2, 4)):
+        for lanes, (slots, warps) in product((1, 4, 8, 16, 32, 64, 128), ((64, 2), (256, 4), (512, 4))):
             config = {"threads_per_row": lanes, "rows_per_block": slots // lanes, "num_warps": warps}
             listed += [("vector", config), ("near", config)] if slots // lanes >= 2 else []
     for kib, each, warps in ((192, 8, 32), (160, 16, 32), (192, 8, 16), (128, 16, 16), (96, 8, 32)):
@@ -107,7 +108,7 @@ def measure(gpu: GpuModel, name: str, matrix: Tensor, dtype: str, table: Table, 
     facts = found.read().facts
     is_even = facts.longest <= MOST_UNEVEN * max(1.0, matrix.values().numel() / matrix.shape[0])
     listed = list(configs(gpu, workload, is_even=is_even))
-    compile_together(found, [(kernel, config) for kernel, config, _ in listed], x)
+    built = compile_together(found, [(kernel, config) for kernel, config, _ in listed], x)
     calls: dict[str, Callable[[], Any]] = {LIBRARY: lambda: torch.mv(matrix, x)}
     rows: dict[str, dict[str, Any]] = {LIBRARY: {"kernel": LIBRARY, "config": "", "outcome": "ok"}}
     with suppress(ConstrintError):
@@ -116,11 +117,8 @@ def measure(gpu: GpuModel, name: str, matrix: Tensor, dtype: str, table: Table, 
         text = label(kernel, config)
         row: dict[str, Any] = {"kernel": kernel, "config": text.partition(" ")[2], "predicted_us": 1e6 * seconds}
         try:
-            torch.cuda.synchronize()
-            before = time.perf_counter()
             run: Run = planned(found, kernel, config, is_checked=False)
-            torch.cuda.synchronize()
-            row["build_ms"] = 1e3 * (time.perf_counter() - before)
+            row["build_ms"] = built.get(text, "")
             call = partial(run, x, None, 1.0, 0.0)
             row["outcome"] = "ok" if is_right(call(), matrix, x) else "wrong result"
             calls[text] = call
@@ -139,15 +137,28 @@ def measure(gpu: GpuModel, name: str, matrix: Tensor, dtype: str, table: Table, 
     print(f"{name:22} {dtype:5} torch {figures[LIBRARY][0]:7.1f}  {best} {figures[best][0]:7.1f} us", flush=True)
 
 
-def compile_together(found: Known, candidates: list[tuple[str, Config]], x: Tensor) -> None:
-    """Compile candidates by several threads; what does not compile is met again when it runs."""
+def compile_together(found: Known, candidates: list[tuple[str, Config]], x: Tensor) -> dict[str, float]:
+    """Make the arrays of candidates, and compile them by several threads; what fails is met again when it runs.
+
+    Returns:
+        The milliseconds that the arrays of each take.
+    """
+    built = {}
+    for kernel, config in candidates:
+        torch.cuda.synchronize()
+        before = time.perf_counter()
+        with suppress(Exception):
+            arrays_of(found, kernel, config, is_checked=False)
+        torch.cuda.synchronize()
+        built[label(kernel, config)] = 1e3 * (time.perf_counter() - before)
 
     def compile_one(candidate: tuple[str, Config]) -> None:
         with suppress(Exception), torch.cuda.device(x.device):
             compile_side_by_side(found, [candidate], x, None)
 
     with ThreadPoolExecutor(THREADS) as threads:
-        list(threads.map(compile_one, [each for each in candidates if each[0] in ("merge", "panels")]))
+        list(threads.map(compile_one, candidates))
+    return built
 
 
 def show(rows: list[dict[str, str]]) -> None:

@@ -40,7 +40,9 @@ def largest_error(case: Mapping[str, Any]) -> float:
         vector_launch(call, config).run()
     elif case["kernel"] == "near":
         # Columns far from the first one, which 16 bits count only without a sign.
-        far = SpmvCall(crow, columns + 40_000 * (columns > 3), values, torch.cat([x[:4], x.new_zeros(40_000), x[4:]]), y)
+        far = SpmvCall(
+            crow, columns + 40_000 * (columns > 3), values, torch.cat([x[:4], x.new_zeros(40_000), x[4:]]), y
+        )
         far = replace(far, source=call.source, alpha=call.alpha, beta=call.beta)
         vector_launch(far, config, near_of(far.crow, far.columns)).run()
     else:

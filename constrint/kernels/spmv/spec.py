@@ -180,7 +180,9 @@ class VectorSpec(TritonSpmvSpec):
     def params(self, gpu: GpuModel, workload: Workload) -> Iterable[Param]:
         """The group of a row, and rows and warps of a block."""
         power = "Triton's tensors have powers of two"
-        yield Param("threads_per_row", (4, 8, 2, 16, 1, 32, 64, 128), "entries of a row that are loaded at a time", power, "tpr")
+        yield Param(
+            "threads_per_row", (4, 8, 2, 16, 1, 32, 64, 128), "entries of a row that are loaded at a time", power, "tpr"
+        )
         yield Param("rows_per_block", (64, 32, 128, 16, 256, 8, 4), "rows of a block", power, "rpb")
         yield Param("num_warps", (4, 8, 2, 1), "warps of a block", power, "w")
 

@@ -93,7 +93,9 @@ def structure_of(crow: Tensor, columns: Tensor, shape: tuple[int, int], element:
     sectors = _sectors(columns, element)
     first_of, last_of = reach_of(crow, columns) if entries and rows else (zero, zero)
     numbers = [crow[0], crow[-1], least_length, longest, least, most]
-    whole = torch.stack([*(each.double() for each in numbers), deviation, sectors, (last_of - first_of).amax().double()]).tolist()
+    whole = torch.stack(
+        [*(each.double() for each in numbers), deviation, sectors, (last_of - first_of).amax().double()]
+    ).tolist()
     first, last, shortest, most_entries, lowest, highest = (int(number) for number in whole[:6])
     if first != 0 or last != entries or shortest < 0:
         raise UsageError(
