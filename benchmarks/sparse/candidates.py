@@ -6,7 +6,8 @@
 
 Kernels that copy the matrix run as with `frozen=True`: copied values are not compared. Each call is timed by itself
 with a cold L2, in turn with all others of a matrix; results are compared with fp64. `predicted_us` is the model's time,
-with which `constrint solve` ranks; `build_ms` is the time of what is made of the matrix once, by the first candidate that reads it.
+with which `constrint solve` ranks; `build_ms` is the time of what is made of the matrix once, by the first candidate
+that reads it.
 """
 
 from __future__ import annotations
@@ -92,9 +93,9 @@ def configs(gpu: GpuModel, workload: Workload, *, is_even: bool) -> Iterator[tup
     for height, window, unroll in ((128, 0, 4), (128, 4096, 4), (256, 0, 2)):
         listed.append(("ell", {"slice_height": height, "window": window, "unroll": unroll, "num_warps": 4}))
     seen = set()
-    for kernel, config in listed:
+    for kernel, named in listed:
         with suppress(ConstrintError):
-            decision = decide(Request("spmv", workload, gpu, kernel=kernel, config=config))
+            decision = decide(Request("spmv", workload, gpu, kernel=kernel, config=named))
             key = kernel, tuple(sorted(decision.config.items()))
             if key not in seen:
                 seen.add(key)

@@ -97,7 +97,7 @@ def _is_apart(x: Any, y: Any) -> bool:
     try:
         distance: int = x.data_ptr() - y.data_ptr()
         if distance and x.is_contiguous() and y.is_contiguous():
-            return distance >= y.nbytes or -distance >= x.nbytes
+            return bool(distance >= y.nbytes or -distance >= x.nbytes)
         if distance == 0:
             return bool(x.stride() == y.stride())
         return bool(abs(distance) >= max(x.untyped_storage().nbytes(), y.untyped_storage().nbytes()))
