@@ -232,8 +232,8 @@ class Products:
         if gpu is None or not trials_are_on() or not self.known.takes_copies:
             return None
         offers = [each for each in map(self._offer, COPYING) if each is not None]
-        checked = 0.0 if self.is_frozen else hash_s(gpu, shape)
-        priced = [each._replace(seconds=each.seconds + checked) for each in offers]
+        spared = hash_s(gpu, shape) if self.is_frozen else 0.0
+        priced = [each._replace(seconds=each.seconds - spared) for each in offers]
         priced = [each for each in priced if each.seconds < (1 - LEAST_GAIN) * self.best.seconds]
         if not priced:
             return None

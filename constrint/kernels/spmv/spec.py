@@ -463,7 +463,7 @@ class SparseLibrarySpec(SpmvSpec):
 
     def assumptions(self, gpu: GpuModel, workload: Workload) -> tuple[str, ...]:
         """That its share of the memory's rate follows from the mean length of rows."""
-        return ("the library's share of the memory's rate follows from the mean length of rows, as on one H200",)
+        return ("the library takes the share of the memory's rate, and the time to launch, that it took on one H200",)
 
 
 #: Targets of GPUs on which the library was measured.
