@@ -6,8 +6,8 @@
 
 Kernels that copy the matrix run as with `frozen=True`: copied values are not compared. Each call is timed by itself
 with a cold L2, in turn with all others of a matrix; results are compared with fp64. `predicted_us` is the model's time,
-with which `constrint solve` ranks, less that comparison; `build_ms` is the time of what is made of the matrix once, by the first candidate
-that reads it.
+with which `constrint solve` ranks, less that comparison. `build_ms` is the time of what is made of the matrix once, by
+the first candidate that reads it.
 """
 
 from __future__ import annotations

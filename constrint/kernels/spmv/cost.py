@@ -2,8 +2,8 @@
 
 A matrix is known by its sizes, its longest row, the spread of its rows' lengths and how scattered its columns are: the
 sectors of x of 32 bytes that 4,096 successive entries touch, as a share of these entries. Entries stream from DRAM; x
-comes from the L2, as many sectors as the entries touch, unless it fits an L1. The constants below are
-fitted to the times of 22 matrices on one H200 (`python -m benchmarks.sparse`), or are estimates where these do not tell;
+comes from the L2, as many sectors as the entries touch, unless it fits an L1. The constants below are fitted to the
+times of 22 matrices on one H200 (`python -m benchmarks.sparse`), or are estimates where these do not tell;
 `python -m benchmarks.sparse.candidates` holds them against times. A trial of the first products corrects a choice.
 """
 
@@ -32,15 +32,15 @@ L1_SHARE = 0.5
 DRAM_SHARE = 0.88
 #: Bytes that a thread has in flight: a vector of columns and one of values.
 FLIGHT_BYTES = 24.0
-#: Shares of the rate of streams that the kernels reach: a thread for each row, groups of threads, tiles in shared memory,
-#: panels. Fitted, like the clocks and seconds below, to the H200's times in benchmarks/results/h200/spmv.csv.
+#: Shares of the rate of streams that the kernels reach: a thread for each row, groups of threads, tiles in shared
+#: memory, panels. Fitted, like clocks and seconds below, to the H200's times in benchmarks/results/h200/spmv.csv.
 SERIAL_SHARE, GROUP_SHARE, MERGE_SHARE, PANEL_SHARE = 0.85, 0.72, 0.76, 0.65
 #: Seconds of a step of the longest row's loop in a group of threads whose column and element of x are in the L1, and
 #: those that a step takes beyond where all of a group's entries are new sectors.
 STEP_S, MISS_S = 0.1e-6, 1.0e-6
 #: Seconds of a block from its offsets to its sums.
 CHAIN_S = 1.2e-6
-#: Clocks of an SM for one entry's address and product by a thread for each row, and with the share of the sum over a group.
+#: Clocks of an SM for one entry's address and product by a thread for each row, and in a group that adds its sums.
 ENTRY_CLK, GROUP_CLK = 0.39, 0.5
 #: Clocks of an SM for an entry that is copied to shared memory, and for one that is added from there; for a row.
 MERGE_CLK, MERGE_ROW_CLK = 0.3, 4.0
