@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 
 # As type checkers know it; `typing` takes longer to import than all else here.
@@ -27,6 +28,8 @@ def from_stub(namespace: dict[str, Any]) -> tuple[Callable[[str], Any], Callable
 def lazily(package: str, modules: Mapping[str, tuple[str, ...]]) -> Callable[[str], Any]:
     """Make the `__getattr__` of a package that offers names of modules which it does not import itself.
 
+    A name is searched for once; then it is an attribute of the package.
+
     Args:
         package: The package's `__name__`.
         modules: The names by the module, relative to the package, that defines them.
@@ -36,7 +39,10 @@ def lazily(package: str, modules: Mapping[str, tuple[str, ...]]) -> Callable[[st
     def load(name: str) -> Any:
         if name not in module_of:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(import_module(module_of[name]), name)
+        found = getattr(import_module(module_of[name]), name)
+        # From here on the package has the name itself: to search for it takes longer than to enqueue a kernel.
+        vars(sys.modules[package]).setdefault(name, found)
+        return found
 
     return load
 

@@ -38,6 +38,8 @@ KERNELS = (AUTO, OWN, LIBRARY)
 WIDEST = 16
 #: Results of a call: a new tensor, y itself, or a tensor of the caller's.
 NEW, IN_PLACE, GIVEN = "new", "in place", "out"
+#: What most calls depend on beside their tensors: the result, the kernel and the configuration.
+PLAIN_NEW, PLAIN_IN_PLACE = (NEW, AUTO, None), (IN_PLACE, AUTO, None)
 
 
 def axpy(
@@ -76,7 +78,10 @@ def axpy(
     if type(number) is int:
         number = float(number)
     if out is None and not is_compiling():
-        extra = IN_PLACE if inplace else NEW, kernel, None if config is None else config_text(config)
+        if kernel == AUTO and config is None:
+            extra: tuple[str, str, str | None] = PLAIN_IN_PLACE if inplace else PLAIN_NEW
+        else:
+            extra = IN_PLACE if inplace else NEW, kernel, None if config is None else config_text(config)
         # The signature of a call that was checked before; whether memory overlaps is in none.
         if not inplace or _is_apart(x, y):
             found = _PLANS.call(False, extra, x, y, factor, None, number)
@@ -90,7 +95,9 @@ def axpy(
 def _is_apart(x: Any, y: Any) -> bool:
     """Whether two vectors are one, or are far enough from each other to share no element."""
     try:
-        distance = x.data_ptr() - y.data_ptr()
+        distance: int = x.data_ptr() - y.data_ptr()
+        if distance and x.is_contiguous() and y.is_contiguous():
+            return bool(distance >= y.nbytes or -distance >= x.nbytes)
         if distance == 0:
             return bool(x.stride() == y.stride())
         return bool(abs(distance) >= max(x.untyped_storage().nbytes(), y.untyped_storage().nbytes()))
@@ -325,7 +332,12 @@ def _with_rivals(
 
 def _function_of(stated: Mapping[str, Any]) -> Callable[..., Tensor]:
     """Torch's own sum as a function of a call's tensors and factors."""
-    return partial(_sum_by_torch, stated["how"])
+    return _new_sum if stated["how"] == NEW else partial(_sum_by_torch, stated["how"])
+
+
+def _new_sum(x: Tensor, y: Tensor, factor: Tensor | None, given: Tensor | None, number: float) -> Tensor:
+    """`_sum_by_torch` into a new tensor, without what costs the host time."""
+    return torch.add(y, x, alpha=number) if factor is None else torch.addcmul(y, factor.to(x.dtype), x)
 
 
 def _sum_by_torch(how: str, x: Tensor, y: Tensor, factor: Tensor | None, given: Tensor | None, number: float) -> Tensor:
@@ -336,7 +348,7 @@ def _sum_by_torch(how: str, x: Tensor, y: Tensor, factor: Tensor | None, given: 
 
 
 #: Plans by the signature of (x, y, alpha as a tensor, out); alpha as a number is a factor, and no part of it.
-_PLANS: Any = PlanTable("axpy", _build, torch.get_float32_matmul_precision, _function_of)
+_PLANS: Any = PlanTable("axpy", _build, None, _function_of)
 
 torch.library.define(
     "constrint::axpy",

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from constrint.errors import UnsupportedError
 from constrint.hwmodels import GpuModel
-from constrint.kernels.gemm.library.launch import exact_sums
+from constrint.kernels.gemm.library.launch import NARROW_SUMS
 from constrint.kernels.gemv.launch import GemvCall
 from constrint.select.candidate import CompiledKernel
 
@@ -43,15 +43,27 @@ def library_gemv(a: Tensor, x: Tensor, y: Tensor | None, alpha: float, beta: flo
         y: Likewise, or None.
         alpha, beta: Factors.
     """
-    with exact_sums(a.dtype):
-        if a.dim() == 2 and x.dim() == 1 and (y is None or y.dim() == 1):
-            if y is not None:
-                return torch.addmv(y, a, x, alpha=alpha, beta=beta)
-            return torch.mv(a, x) if alpha == 1.0 else torch.mv(a, x).mul_(alpha)
-        batch = a.shape[0]
-        columns = x.expand(batch, x.shape[-1]).unsqueeze(-1)
+    # Every call of a plan of the library's passes here, and a context manager costs as much host time as the launch.
+    narrow = NARROW_SUMS.get(a.dtype)
+    if narrow is None:
+        return _multiplied(a, x, y, alpha, beta)
+    narrow.enter()
+    try:
+        return _multiplied(a, x, y, alpha, beta)
+    finally:
+        narrow.leave()
+
+
+def _multiplied(a: Tensor, x: Tensor, y: Tensor | None, alpha: float, beta: float) -> Tensor:
+    """`library_gemv` with torch's settings as they are."""
+    if a.dim() == 2 and x.dim() == 1 and (y is None or y.dim() == 1):
         if y is not None:
-            added = y.expand(batch, y.shape[-1]).unsqueeze(-1)
-            return torch.baddbmm(added, a, columns, alpha=alpha, beta=beta).squeeze(-1)
-        out = torch.bmm(a, columns).squeeze(-1)
-        return out if alpha == 1.0 else out.mul_(alpha)
+            return torch.addmv(y, a, x, alpha=alpha, beta=beta)
+        return torch.mv(a, x) if alpha == 1.0 else torch.mv(a, x).mul_(alpha)
+    batch = a.shape[0]
+    columns = x.expand(batch, x.shape[-1]).unsqueeze(-1)
+    if y is not None:
+        added = y.expand(batch, y.shape[-1]).unsqueeze(-1)
+        return torch.baddbmm(added, a, columns, alpha=alpha, beta=beta).squeeze(-1)
+    out = torch.bmm(a, columns).squeeze(-1)
+    return out if alpha == 1.0 else out.mul_(alpha)

@@ -22,6 +22,7 @@ from constrint.errors import ConstrintError, UnknownNameError, UsageError
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.gemm.first_call import machine_of
 from constrint.kernels.gemm.implementations import config_of, config_text
+from constrint.kernels.gemm.library.launch import NARROW_SUMS
 from constrint.kernels.gemv.by_torch import library_gemv
 from constrint.kernels.gemv.candidates import KERNELS, OWN, unlike
 from constrint.kernels.gemv.launch import GemvCall, gemv_launch, lies_by_columns, width_of
@@ -352,7 +353,14 @@ def _is_exact(stacked: StackedCall) -> bool:
 
 def _library_function(stated: Mapping[str, Any]) -> Callable[..., Tensor]:
     """The library's product as a function of a call's tensors and factors."""
-    return partial(_call_library, bool(stated["transposed"]))
+    return partial(_call_library, True) if stated["transposed"] else _call_untransposed
+
+
+def _call_untransposed(a: Tensor, x: Tensor, y: Tensor | None, alpha: float, beta: float) -> Tensor:
+    """The library's product; the most frequent kind without what costs the host time."""
+    if y is None and alpha == 1.0 and a.dtype not in NARROW_SUMS and a.dim() == 2 and x.dim() == 1:
+        return torch.mv(a, x)
+    return _call_library(False, a, x, y, alpha, beta)
 
 
 def _call_library(transposed: bool, a: Tensor, x: Tensor, y: Tensor | None, alpha: float, beta: float) -> Tensor:

@@ -296,7 +296,7 @@ def _fits(u: Tensor, f: Tensor | None, star: StarStencil) -> bool:
     return u.dim() >= star.axes and (f is None or (f.shape == u.shape and f.dtype == u.dtype))
 
 
-_PLANS = PlanTable("jacobi", _build, torch.get_float32_matmul_precision)
+_PLANS = PlanTable("jacobi", _build, None)
 
 
 torch.library.define(

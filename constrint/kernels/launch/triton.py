@@ -31,6 +31,7 @@ TYPE_NAMES = {
     "float8_e4m3fnuz": "fp8e4b8",
     "int64": "i64",
     "int32": "i32",
+    "int16": "i16",
     "int8": "i8",
     "bool": "i1",
 }

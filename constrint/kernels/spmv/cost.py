@@ -2,8 +2,9 @@
 
 A matrix is known by its sizes, its longest row, the spread of its rows' lengths and how scattered its columns are: the
 sectors of x of 32 bytes that 4,096 successive entries touch, as a share of these entries. Entries stream from DRAM; x
-comes from the L2, as many sectors as the entries touch, unless it fits an L1. The constants below are estimates, held
-against a few matrices of `python -m benchmarks.sparse` on one H200; a trial of the first products corrects a choice.
+comes from the L2, as many sectors as the entries touch, unless it fits an L1. The constants below are fitted to the
+times of 22 matrices on one H200 (`python -m benchmarks.sparse`), or are estimates where these do not tell;
+`python -m benchmarks.sparse.candidates` holds them against times. A trial of the first products corrects a choice.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from constrint.select.workload import ELEMENT_BYTES, Workload
 
 #: Bytes of a sector, the unit of traffic between L2 and L1.
 SECTOR_BYTES = 32
-#: Bytes of an index.
-INDEX_BYTES = 4
+#: Bytes of an index, and of one that counts from the first column of a row.
+INDEX_BYTES, NEAR_BYTES = 4, 2
 #: Sectors that an SM takes from the L2 in a clock when the addresses of a warp are scattered.
 SECTORS_PER_CLK = 0.75
 #: Share of an SM's shared memory and L1 that holds x, where it fits.
@@ -31,12 +32,18 @@ L1_SHARE = 0.5
 DRAM_SHARE = 0.88
 #: Bytes that a thread has in flight: a vector of columns and one of values.
 FLIGHT_BYTES = 24.0
-#: Seconds of a step of the longest row's loop in a group of threads: a column, then an element of x.
-STEP_S = 1.1e-6
-#: Clocks of an SM for one entry's address, product and share of the sum in groups of threads.
-ENTRY_CLK = 0.45
-#: Clocks of an SM for an entry that is copied to shared memory, and for one that is added from there.
-MERGE_CLK = 0.3
+#: Shares of the rate of streams that the kernels reach: a thread for each row, groups of threads, tiles in shared
+#: memory, panels. Fitted, like clocks and seconds below, to the H200's times in benchmarks/results/h200/spmv.csv.
+SERIAL_SHARE, GROUP_SHARE, MERGE_SHARE, PANEL_SHARE = 0.85, 0.72, 0.76, 0.65
+#: Seconds of a step of the longest row's loop in a group of threads whose column and element of x are in the L1, and
+#: those that a step takes beyond where all of a group's entries are new sectors.
+STEP_S, MISS_S = 0.1e-6, 1.0e-6
+#: Seconds of a block from its offsets to its sums.
+CHAIN_S = 1.2e-6
+#: Clocks of an SM for one entry's address and product by a thread for each row, and in a group that adds its sums.
+ENTRY_CLK, GROUP_CLK = 0.39, 0.5
+#: Clocks of an SM for an entry that is copied to shared memory, and for one that is added from there; for a row.
+MERGE_CLK, MERGE_ROW_CLK = 0.3, 4.0
 #: Clocks of an SM for an entry of a run, and seconds to load the first panel.
 RUN_CLK, PANEL_S = 0.35, 4e-6
 #: Steps that the sum over a group of threads takes.
@@ -45,8 +52,9 @@ GROUP_STEPS = 1.0
 NEXT_LAUNCH_S = 2.2e-6
 #: Seconds of a tile's barriers and latencies that other tiles of the SM do not hide.
 TILE_S = 0.25e-6
-#: Share of the copy rate that the library reaches for rows of `LIBRARY_HALF` entries; longer ones come closer to 0.8.
-LIBRARY_SHARE, LIBRARY_HALF = 0.8, 4.0
+#: Share of the rate of streams that the library reaches, bytes that a row takes it beyond its offset and its element of
+#: y, and seconds of its first launches.
+LIBRARY_SHARE, LIBRARY_ROW_BYTES, LIBRARY_S = 0.74, 20, 12.6e-6
 
 
 @dataclass(frozen=True)
@@ -60,6 +68,7 @@ class SparseShape:
         spread: Standard deviation of the lengths of rows over their mean.
         scattered: Sectors of x for each entry.
         width: Columns of x.
+        span: Columns from the first to the last one of a row, at most.
     """
 
     rows: int
@@ -70,6 +79,7 @@ class SparseShape:
     spread: float
     scattered: float
     width: int
+    span: int
 
     @staticmethod
     def of(workload: Workload) -> SparseShape:
@@ -85,6 +95,7 @@ class SparseShape:
             spread=options.get("spread", 0) / 100,
             scattered=options.get("scattered", 100) / 100,
             width=options.get("width", 1),
+            span=min(options.get("span", 0) or sizes["cols"], sizes["cols"]),
         )
 
     @property
@@ -167,8 +178,24 @@ def _threads(columns: Columns, blocks_per_sm: NDArray[Any], blocks: Any, gpu: Gp
     return np.maximum(at_once, 1.0 / gpu.device.sm_count) * columns["num_warps"] * gpu.sm.warp_size
 
 
-def vector_cost(gpu: GpuModel, shape: SparseShape, columns: Columns, blocks_per_sm: NDArray[Any]) -> CostColumns:
-    """Groups of threads: idle threads of short rows, and the longest row, which one group adds."""
+def near_cost(gpu: GpuModel, shape: SparseShape, columns: Columns, blocks_per_sm: NDArray[Any]) -> CostColumns:
+    """Groups of threads with columns of 16 bits, and the first column of each row."""
+    saved = shape.entries * (INDEX_BYTES - NEAR_BYTES) - INDEX_BYTES * shape.rows
+    return vector_cost(gpu, shape, columns, blocks_per_sm, saved)
+
+
+def vector_cost(
+    gpu: GpuModel, shape: SparseShape, columns: Columns, blocks_per_sm: NDArray[Any], saved_bytes: int = 0
+) -> CostColumns:
+    """Groups of threads: idle threads of short rows, and the longest row, which one group adds.
+
+    Args:
+        gpu: The hardware model.
+        shape: The matrix.
+        columns: The configurations.
+        blocks_per_sm: Blocks of each that reside on an SM.
+        saved_bytes: Bytes by which indices are less than those of CSR.
+    """
     rows, lanes = columns["rows_per_block"], columns["threads_per_row"]
     blocks = np.ceil(shape.rows / rows)
     # A block takes as many steps as its longest row; lengths beyond the mean grow with the rows of a block.
@@ -178,15 +205,17 @@ def vector_cost(gpu: GpuModel, shape: SparseShape, columns: Columns, blocks_per_
     # Groups of several threads add their sums in the end.
     slots = (steps + np.where(lanes > 1, GROUP_STEPS, 0.0)) * lanes * shape.rows
     warps = slots / gpu.sm.warp_size
-    clk = ENTRY_CLK * gpu.sm.warp_size * shape.width
+    clk = np.where(lanes > 1, GROUP_CLK, ENTRY_CLK) * gpu.sm.warp_size * shape.width
+    efficiency = np.where(lanes > 1, GROUP_SHARE, SERIAL_SHARE)
     issue_s = warps * clk / (_clock_hz(gpu) * gpu.device.sm_count)
     # Threads of a warp that read different rows find what they leave of a sector in the L1.
-    l2 = shape.gathered_bytes(gpu) + shape.entries * (shape.element + INDEX_BYTES)
-    tail_s = np.ceil(max(shape.longest, 1) / lanes) * STEP_S
+    l2 = shape.gathered_bytes(gpu) + shape.entries * (shape.element + INDEX_BYTES) - saved_bytes
+    missed = np.minimum(1.0, lanes * INDEX_BYTES / SECTOR_BYTES)
+    tail_s = np.ceil(max(shape.longest, 1) / lanes) * (STEP_S + MISS_S * missed)
     threads = _threads(columns, blocks_per_sm, blocks, gpu)
     useful = np.maximum(shape.entries / np.maximum(slots, 1.0), 0.4)
-    dram = shape.moved_bytes + shape.missed_bytes(gpu)
-    return _cost(gpu, dram, l2, threads * useful, issue_s=issue_s, tail_s=tail_s)
+    dram = shape.moved_bytes + shape.missed_bytes(gpu) - saved_bytes
+    return _cost(gpu, dram / efficiency, l2, threads * useful, extra_s=CHAIN_S, issue_s=issue_s, tail_s=tail_s)
 
 
 def merge_cost(gpu: GpuModel, shape: SparseShape, columns: Columns, blocks_per_sm: NDArray[Any]) -> CostColumns:
@@ -205,13 +234,17 @@ def merge_cost(gpu: GpuModel, shape: SparseShape, columns: Columns, blocks_per_s
     groups = columns["num_warps"] * gpu.sm.warp_size / lanes
     idle = np.where(shape.spread < EVEN, np.ceil(rows / groups) * groups / rows, 1.3)
     clk = MERGE_CLK * (shape.rows * lanes * np.minimum(columns["steps"], shape.mean) * idle + shape.entries)
+    clk = clk + MERGE_ROW_CLK * shape.rows
     issue_s = clk / (_clock_hz(gpu) * gpu.device.sm_count)
     extra_s = np.where(tile <= shape.longest, NEXT_LAUNCH_S, 0.0) + gpu.figure("dram_latency_s")
-    return _cost(gpu, dram, l2, threads, extra_s=extra_s, issue_s=issue_s, tail_s=tail_s)
+    return _cost(gpu, dram / MERGE_SHARE, l2, threads, extra_s=extra_s, issue_s=issue_s, tail_s=tail_s)
 
 
 def panel_cost(gpu: GpuModel, shape: SparseShape, columns: Columns, blocks_per_sm: NDArray[Any]) -> CostColumns:
-    """Panels of columns: x from shared memory, columns of 16 bits, and sums of runs through memory."""
+    """Panels of columns: x from shared memory, columns of 16 bits, and sums of runs through memory.
+
+    Like that of sliced ELL, the time includes the comparison of the values that were copied with the matrix's.
+    """
     width = columns["panel_kib"] * 1024 // shape.element
     panels = np.ceil(shape.columns / width)
     each, element = columns["entries_per_lane"], max(shape.element, 4)
@@ -223,8 +256,8 @@ def panel_cost(gpu: GpuModel, shape: SparseShape, columns: Columns, blocks_per_s
     l2 = gpu.device.sm_count * columns["panel_kib"] * 1024.0 * (1 + panels / gpu.device.sm_count) + dram
     threads = _threads(columns, blocks_per_sm, np.inf, gpu)
     issue_s = shape.entries * RUN_CLK / (_clock_hz(gpu) * gpu.device.sm_count)
-    extra_s = np.full_like(dram, NEXT_LAUNCH_S + PANEL_S)
-    return _cost(gpu, dram, l2, threads, extra_s=extra_s, issue_s=issue_s)
+    extra_s = np.full_like(dram, NEXT_LAUNCH_S + PANEL_S + hash_s(gpu, shape))
+    return _cost(gpu, dram / PANEL_SHARE, l2, threads, extra_s=extra_s, issue_s=issue_s)
 
 
 def ell_cost(gpu: GpuModel, shape: SparseShape, columns: Columns, blocks_per_sm: NDArray[Any]) -> CostColumns:
@@ -241,17 +274,18 @@ def ell_cost(gpu: GpuModel, shape: SparseShape, columns: Columns, blocks_per_sm:
     dram = dram + np.where(is_sorted, shape.rows * (INDEX_BYTES + SECTOR_BYTES / 4), 0.0)
     l2 = shape.gathered_bytes(gpu) + padded * (shape.element + INDEX_BYTES)
     threads = _threads(columns, blocks_per_sm, blocks, gpu)
-    tail_s = np.ceil(max(shape.longest, 1) / columns["unroll"]) * STEP_S
-    return _cost(gpu, dram, l2, threads, tail_s=tail_s)
+    tail_s = np.ceil(max(shape.longest, 1) / columns["unroll"]) * MISS_S
+    extra_s = CHAIN_S + hash_s(gpu, shape)
+    return _cost(gpu, dram / SERIAL_SHARE, l2, threads, extra_s=extra_s, tail_s=tail_s)
 
 
 def library_s(gpu: GpuModel, shape: SparseShape) -> float:
-    """Seconds of the library's product: a share of the DRAM's rate by the mean length of rows, or the L2's for x."""
-    share = LIBRARY_SHARE * (shape.mean + 1) / (shape.mean + 1 + LIBRARY_HALF)
-    dram_s = (shape.moved_bytes + shape.missed_bytes(gpu)) / (dram_bytes_per_s(gpu, DRAM_SHARE) * share)
+    """Seconds of the library's product: a share of the DRAM's rate, or the L2's for x."""
+    rate = dram_bytes_per_s(gpu, DRAM_SHARE) * LIBRARY_SHARE
+    dram_s = (shape.moved_bytes + shape.missed_bytes(gpu)) / rate + LIBRARY_ROW_BYTES * shape.rows / rate
     sectors = SECTORS_PER_CLK * SECTOR_BYTES * _clock_hz(gpu) * gpu.device.sm_count
     l2_s = (shape.gathered_bytes(gpu) + shape.entries * (shape.element + INDEX_BYTES)) / sectors
-    return launch_s(gpu) + NEXT_LAUNCH_S + float(overlap(dram_s, l2_s))
+    return launch_s(gpu) + LIBRARY_S + float(overlap(dram_s, l2_s))
 
 
 def build_s(gpu: GpuModel, shape: SparseShape, kernel: str) -> float:

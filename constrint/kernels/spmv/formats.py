@@ -176,6 +176,42 @@ def _as_loaded(array: Tensor, entries_per_lane: int) -> Tensor:
 
 
 @dataclass(frozen=True)
+class Near:
+    """Columns in 16 bits, counted from the least one of their row.
+
+    Args:
+        columns: (entries,) int16, read as unsigned.
+        firsts: (rows,) int32: the least column of each row; 0 of empty ones.
+    """
+
+    columns: Tensor
+    firsts: Tensor
+
+
+def reach_of(crow: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
+    """(least, greatest) column of every row, int32; (the greatest number, -1) of empty rows.
+
+    Offsets need not have been checked: malformed ones give other numbers, and no error.
+    """
+    rows = crow.shape[0] - 1
+    row = torch.searchsorted(crow[1:].long(), torch.arange(columns.shape[0], device=crow.device), right=True)
+    row.clamp_(max=rows - 1)
+    columns = columns.to(torch.int32)
+    least = torch.full((rows,), torch.iinfo(torch.int32).max, dtype=torch.int32, device=crow.device)
+    greatest = torch.full((rows,), -1, dtype=torch.int32, device=crow.device)
+    return least.scatter_reduce_(0, row, columns, "amin"), greatest.scatter_reduce_(0, row, columns, "amax")
+
+
+def near_of(crow: Tensor, columns: Tensor) -> Near:
+    """Count the columns of a matrix from the first one of their rows, which span no more than 16 bits."""
+    lengths = (crow[1:] - crow[:-1]).long()
+    least, _ = reach_of(crow, columns)
+    firsts = torch.where(lengths > 0, least, torch.zeros_like(least))
+    local = columns.to(torch.int32) - torch.repeat_interleave(firsts, lengths)
+    return Near(local.to(torch.int16), firsts)
+
+
+@dataclass(frozen=True)
 class Ell:
     """Sliced ELL: rows in slices of equal height, each as wide as its longest row.
 

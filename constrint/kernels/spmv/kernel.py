@@ -25,17 +25,19 @@ def spmv_vector(
     y_column,
     source_row,
     source_column,
+    first_of,
     rows_per_block: tl.constexpr,
     threads_per_row: tl.constexpr,
     padded_width: tl.constexpr,
     width: tl.constexpr,
     has_source: tl.constexpr,
+    is_near: tl.constexpr,
     sum_type: tl.constexpr,
 ):
     """y[row, :] = alpha * sum of values * x[column, :] + beta * source[row, :] for rows_per_block rows of a block.
 
     threads_per_row entries of each row are loaded at a time. padded_width is the power of two that holds the columns of
-    x, of which there are width.
+    x, of which there are width. is_near: column_of has 16 bits, which count from the row's first column in first_of.
     """
     row = tl.program_id(0) * rows_per_block + tl.arange(0, rows_per_block)
     is_row = row < rows
@@ -45,11 +47,15 @@ def spmv_vector(
     lane = tl.arange(0, threads_per_row)
     if padded_width == 1:
         total = tl.zeros([rows_per_block, threads_per_row], dtype=sum_type)
+        if is_near:
+            first = tl.load(first_of + row, mask=is_row, other=0)
         for step in range(0, longest, threads_per_row):
             at = begin[:, None] + step + lane[None, :]
             is_entry = at < end[:, None]
             column = tl.load(column_of + at, mask=is_entry, other=0)
             value = tl.load(values + at, mask=is_entry, other=0.0)
+            if is_near:
+                column = first[:, None] + (column.to(tl.int32) & 0xFFFF)
             factor = tl.load(x + column.to(tl.int64) * x_row, mask=is_entry, other=0.0)
             total += value.to(sum_type) * factor.to(sum_type)
         result = tl.sum(total, axis=1) * alpha

@@ -15,7 +15,7 @@ from constrint.errors import UnsupportedError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.launch.cuda.source_spec import CudaLaunch
 from constrint.kernels.launch.plan.scratch import TORCH_SCRATCH, Scratch
-from constrint.kernels.spmv.formats import LANES, VECTOR, Ell, Panels, Tiles
+from constrint.kernels.spmv.formats import LANES, VECTOR, Ell, Near, Panels, Tiles
 from constrint.kernels.spmv.source import runs_source_of, source_of
 from constrint.select.candidate import CompiledKernel
 
@@ -191,17 +191,18 @@ def runs_bytes(dtype: str, width: int, num_warps: int, entries_per_lane: int) ->
     return panel + num_warps * LANES * entries_per_lane * SUM_DTYPES[dtype].itemsize
 
 
-def vector_launch(call: SpmvCall, config: Mapping[str, int], x: Tensor | None = None, y: Tensor | None = None) -> Any:
-    """The launch of groups of threads in Triton; x and y may have a second axis."""
+def vector_launch(call: SpmvCall, config: Mapping[str, int], near: Near | None = None) -> Any:
+    """The launch of groups of threads in Triton; x and y may have a second axis where columns are those of CSR."""
     from constrint.kernels.launch.triton import TritonLaunch
     from constrint.kernels.spmv.kernel import SUMS, spmv_vector
 
-    x, y = call.x if x is None else x, call.y if y is None else y
-    source = call.source
+    x, y, source = call.x, call.y, call.source
     width = x.shape[1] if x.dim() == 2 else 1
     columns = 1 << (width - 1).bit_length()
     second = [each.stride(1) if each is not None and each.dim() == 2 else 0 for each in (x, y, source)]
-    arguments: dict[str, Any] = {"crow": call.crow, "column_of": call.columns, "values": call.values, "x": x, "y": y}
+    column_of, firsts = (call.columns, None) if near is None else (near.columns, near.firsts)
+    arguments: dict[str, Any] = {"crow": call.crow, "column_of": column_of, "values": call.values, "x": x, "y": y}
+    arguments |= {"first_of": firsts, "is_near": near is not None}
     arguments |= {"source": source, "alpha": float(call.alpha), "beta": float(call.beta), "rows": y.shape[0]}
     arguments |= {"x_row": x.stride(0), "x_column": second[0], "y_row": y.stride(0), "y_column": second[1]}
     arguments |= {"source_row": 0 if source is None else source.stride(0), "source_column": second[2]}

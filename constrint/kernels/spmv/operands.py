@@ -10,7 +10,7 @@ from torch import Tensor
 
 from constrint.hwmodels import GpuModel
 from constrint.kernels.spmv.cost import SparseShape, most_of_tile
-from constrint.kernels.spmv.formats import Ell, Panels, Tiles, ell_of, panels_of, tiles_of
+from constrint.kernels.spmv.formats import Ell, Near, Panels, Tiles, ell_of, near_of, panels_of, tiles_of
 from constrint.kernels.spmv.launch import (
     OF_RUNS,
     SpmvCall,
@@ -45,6 +45,10 @@ def random_inputs(workload: Workload, *, device: Any, seed: int) -> dict[str, Te
     far = torch.randint(0, shape.columns, (shape.entries,), generator=draw, device=device)
     is_far = torch.rand(shape.entries, generator=draw, device=device) < shape.scattered
     columns = torch.where(is_far, far, near.remainder(shape.columns)).int()
+    if shape.span < shape.columns:
+        # Within the span of a row, which begins at the same share of the columns as the row of the rows.
+        start = row * (shape.columns - shape.span) // shape.rows
+        columns = (start + torch.where(is_far, far, place).remainder(shape.span)).int()
     values, x = (torch.randn(size, generator=draw, device=device).to(dtype) for size in ((shape.entries,), x_shape))
     return {"crow": crow.int(), "columns": columns, "values": values, "x": x}
 
@@ -84,6 +88,9 @@ def launches_of(
     if kernel == "vector":
         return [vector_launch(call, config)]
     is_meta = call.values.is_meta
+    if kernel == "near":
+        near = _near_on_meta(call) if is_meta else near_of(call.crow, call.columns)
+        return [vector_launch(call, config, near)]
     if kernel == "ell":
         height, window = config["slice_height"], config["window"]
         ell = _ell_on_meta(call, height, window) if is_meta else ell_of(
@@ -102,6 +109,11 @@ def launches_of(
         panels = panels_of(call.crow, call.columns, call.values, call.x.shape[0], width, each)
         tiles = tiles_of(panels.crow, size)
     return panel_launches(gpu, call, panels, tiles, config)
+
+
+def _near_on_meta(call: SpmvCall) -> Near:
+    """Columns in 16 bits, without data."""
+    return Near(call.columns.new_empty(call.columns.shape, dtype=torch.int16), call.crow.new_empty(call.y.shape[0]))
 
 
 def _tiles_on_meta(call: SpmvCall, workload: Workload, size: int) -> Tiles:

@@ -17,7 +17,7 @@ from constrint.kernels.launch.plan.recipe import RecordedCall, recipe_of
 from constrint.kernels.launch.plan.scratch import TORCH_SCRATCH, NotedScratch, Scratch
 from constrint.kernels.launch.plan.shape import NotPlannedError
 from constrint.kernels.launch.plan.table import IS_NEW, PlanTable
-from constrint.kernels.spmv.formats import LANES, Ell, Panels, Tiles
+from constrint.kernels.spmv.formats import LANES, Ell, Near, Panels, Tiles
 from constrint.kernels.spmv.launch import (
     HASH_PROGRAMS,
     OF_RUNS,
@@ -63,6 +63,9 @@ def arrays_of(known: Known, kernel: str, config: Config, *, is_checked: bool) ->
     own = (*known.indices, known.values)
     if kernel == "vector":
         return Arrays(own)
+    if kernel == "near":
+        near = known.near()
+        return Arrays((*own, near.columns, near.firsts))
     if kernel == "merge":
         return Arrays((*own, *_of_tiles(known.tiles(_tile(config)))[0]), _of_tiles(known.tiles(_tile(config)))[1])
     guard = known.copy("guard", lambda: _guard(known)) if is_checked else (None, None)
@@ -122,6 +125,11 @@ def launches_for(
     rest = made.tensors[3:]
     if kernel == "vector":
         return [vector_launch(call, config)]
+    if kernel == "near":
+        columns, firsts = rest
+        assert columns is not None
+        assert firsts is not None
+        return [vector_launch(call, config, Near(columns, firsts))]
     if kernel == "ell":
         slices, columns, values, row_of, *guard = rest
         assert slices is not None
@@ -237,4 +245,4 @@ def label(kernel: str, config: Mapping[str, int]) -> str:
     return " ".join([f"spmv.{kernel}", *(f"{name}={value}" for name, value in config.items())])
 
 
-_PLANS = PlanTable("spmv", _build, lambda: None)
+_PLANS = PlanTable("spmv", _build, None)

@@ -26,24 +26,27 @@ from constrint.kernels.launch.plan.trial import CallTrial, rounds_of, trials_are
 from constrint.kernels.spmv.cost import SparseShape, build_s, copied_bytes, hash_s
 from constrint.kernels.spmv.launch import library_product
 from constrint.kernels.spmv.planned import Run, compile_side_by_side, label, planned
-from constrint.kernels.spmv.spec import MOST_WIDTH
+from constrint.kernels.spmv.spec import MOST_LOCAL, MOST_WIDTH
 from constrint.kernels.spmv.structure import Known
 from constrint.select.candidate import Config
 
 AUTO, LIBRARY = "auto", "library"
 #: Kernels that read CSR as it is, and those that copy it.
-OWN, COPYING = ("merge", "vector"), ("panels", "ell")
+OWN, COPYING = ("merge", "vector", "near"), ("panels", "ell")
 KERNELS = (AUTO, *OWN, *COPYING, LIBRARY)
 IN_CUDA = ("merge", "panels")
 #: Configurations where there is no hardware model to choose by.
 ANYWHERE: dict[str, Config] = {
     "vector": {"threads_per_row": 8, "rows_per_block": 64, "num_warps": 4},
+    "near": {"threads_per_row": 8, "rows_per_block": 64, "num_warps": 4},
     "ell": {"slice_height": 128, "window": 4096, "unroll": 4, "num_warps": 4},
 }
 #: A candidate is tried where its predicted time is at most this multiple of the least one.
 TRIED_REACH = 2.5
 #: Mean length of rows up to which a thread adds whole rows.
 MOST_SERIAL = 12.0
+#: Longest row, as a multiple of the mean, up to which columns of 16 bits are tried.
+NEAR_LONGEST = 16
 #: A copy has to save this share of a product's time, by prediction, to be made.
 LEAST_GAIN = 0.1
 #: Bytes that making a copy takes beside it, as a multiple of the copy's, and the share of free memory for both.
@@ -175,6 +178,8 @@ class Products:
             return [{"by_rows": 1, "num_stages": 1}, {"by_rows": 0, "num_stages": 1}, {"by_rows": 1, "num_stages": 2}]
         if self.width:
             return [{}]
+        if kernel == "near" and structure.facts.longest > NEAR_LONGEST * mean:
+            return []
         # One thread for each short row; else few threads with an entry or two at a time, or many at once.
         narrow, wide = (min(32, max(2, 1 << round(math.log2(max(2.0, mean / by))))) for by in (5.0, 1.5))
         tried: list[Mapping[str, int]] = []
@@ -183,7 +188,7 @@ class Products:
         tried.append({"threads_per_row": narrow, "rows_per_block": 256 // narrow, "num_warps": 4})
         if wide != narrow:
             tried.append({"threads_per_row": wide, "rows_per_block": 512 // wide, "num_warps": 4})
-        return tried
+        return tried[:1] if kernel == "near" and mean <= MOST_SERIAL else tried
 
     def _offer(self, kernel: str, fixed: Mapping[str, int] | None = None) -> PricedKernel | None:
         """The candidate of a kernel; None where it does not compute the product, or nothing of it fits."""
@@ -227,8 +232,8 @@ class Products:
         if gpu is None or not trials_are_on() or not self.known.takes_copies:
             return None
         offers = [each for each in map(self._offer, COPYING) if each is not None]
-        checked = 0.0 if self.is_frozen else hash_s(gpu, shape)
-        priced = [each._replace(seconds=each.seconds + checked) for each in offers]
+        spared = hash_s(gpu, shape) if self.is_frozen else 0.0
+        priced = [each._replace(seconds=each.seconds - spared) for each in offers]
         priced = [each for each in priced if each.seconds < (1 - LEAST_GAIN) * self.best.seconds]
         if not priced:
             return None
@@ -317,6 +322,8 @@ def _why_not(kernel: str, known: Known, width: int) -> str:
     if width and kernel != "vector":
         return "it is for one column of x"
     structure = known.read()
+    if kernel == "near" and structure.facts.span > MOST_LOCAL:
+        return f"columns of a row span {structure.facts.span:,}, and 16 bits count {MOST_LOCAL:,}"
     if structure.entries + structure.shape[0] >= 1 << 31 or structure.shape[1] >= 1 << 31:
         return "it counts in 32 bits"
     gpu: GpuModel | None = machine_of(known.values.device)[0]

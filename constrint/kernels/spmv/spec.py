@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from constrint.errors import UnsupportedError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.spmv.cost import (
+    INDEX_BYTES,
+    NEAR_BYTES,
     SparseShape,
     build_s,
     copied_bytes,
@@ -24,6 +26,7 @@ from constrint.kernels.spmv.cost import (
     library_s,
     merge_cost,
     most_of_tile,
+    near_cost,
     panel_cost,
     vector_cost,
 )
@@ -48,6 +51,7 @@ OPTIONS = (
     Size("spread", 0, "standard deviation of the rows' lengths, in percent of their mean", 0, 1_000_000),
     Size("scattered", 100, "sectors of x that successive entries touch, in percent of these entries", 0, 100),
     Size("width", 1, "columns of x", 1, MOST_WIDTH),
+    Size("span", 0, "columns from the first to the last one of a row, at most; 0: all", 0),
 )
 #: Columns that 16 bits count.
 MOST_LOCAL = 1 << 16
@@ -176,7 +180,9 @@ class VectorSpec(TritonSpmvSpec):
     def params(self, gpu: GpuModel, workload: Workload) -> Iterable[Param]:
         """The group of a row, and rows and warps of a block."""
         power = "Triton's tensors have powers of two"
-        yield Param("threads_per_row", (4, 8, 2, 16, 1, 32), "entries of a row that are loaded at a time", power, "tpr")
+        yield Param(
+            "threads_per_row", (4, 8, 2, 16, 1, 32, 64, 128), "entries of a row that are loaded at a time", power, "tpr"
+        )
         yield Param("rows_per_block", (64, 32, 128, 16, 256, 8, 4), "rows of a block", power, "rpb")
         yield Param("num_warps", (4, 8, 2, 1), "warps of a block", power, "w")
 
@@ -200,6 +206,33 @@ class VectorSpec(TritonSpmvSpec):
 
 #: Sums of a thread with several columns of x.
 MOST_SUMS = 32
+
+
+class NearSpec(VectorSpec):
+    """Rows by groups of threads with columns of 16 bits, which count from the first one of each row."""
+
+    name = "near"
+    summary = "y = A @ x, each row by a group of threads, columns in 16 bits from the row's first one, Triton"
+
+    def refusal(self, gpu: GpuModel, workload: Workload) -> str:
+        """One column of x, and rows that span no more than 16 bits count."""
+        if workload.options.get("width", 1) > 1:
+            return "it is for one column of x"
+        span = SparseShape.of(workload).span
+        if span > MOST_LOCAL:
+            return f"columns of a row span {span:,}, and 16 bits count {MOST_LOCAL:,}"
+        return ""
+
+    def assumptions(self, gpu: GpuModel, workload: Workload) -> tuple[str, ...]:
+        """Those of all kernels, and the memory that columns of 16 bits take."""
+        shape = SparseShape.of(workload)
+        size = (NEAR_BYTES * shape.entries + INDEX_BYTES * shape.rows) / 1e6
+        made = f"{self.full_name} reads columns of 16 bits: {size:,.0f} MB, made once; values are the matrix's own"
+        return (*super().assumptions(gpu, workload), made)
+
+    def cost(self, gpu: GpuModel, workload: Workload, columns: Columns, blocks_per_sm: NDArray[Any]) -> CostColumns:
+        """See `cost.py`."""
+        return near_cost(gpu, SparseShape.of(workload), columns, blocks_per_sm)
 
 
 class EllSpec(TritonSpmvSpec):
@@ -430,10 +463,10 @@ class SparseLibrarySpec(SpmvSpec):
 
     def assumptions(self, gpu: GpuModel, workload: Workload) -> tuple[str, ...]:
         """That its share of the memory's rate follows from the mean length of rows."""
-        return ("the library's share of the memory's rate follows from the mean length of rows, as on one H200",)
+        return ("the library takes the share of the memory's rate, and the time to launch, that it took on one H200",)
 
 
 #: Targets of GPUs on which the library was measured.
 MEASURED = "sm_90"
 
-SPECS = (MergeSpec(), PanelSpec(), EllSpec(), VectorSpec(), SparseLibrarySpec())
+SPECS = (MergeSpec(), PanelSpec(), EllSpec(), VectorSpec(), NearSpec(), SparseLibrarySpec())

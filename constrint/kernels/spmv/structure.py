@@ -18,7 +18,7 @@ from torch import Tensor
 
 from constrint.errors import UsageError
 from constrint.kernels.spmv.cost import SECTOR_BYTES
-from constrint.kernels.spmv.formats import Ell, Panels, Tiles, ell_of, panels_of, tiles_of
+from constrint.kernels.spmv.formats import Ell, Near, Panels, Tiles, ell_of, near_of, panels_of, reach_of, tiles_of
 from constrint.kernels.spmv.launch import DTYPE_NAMES
 from constrint.select.workload import Workload
 
@@ -36,11 +36,13 @@ class RowFacts:
         longest: Entries of the longest row.
         spread: Standard deviation of the lengths over their mean, in percent.
         scattered: Sectors of x that successive entries touch, in percent of the entries.
+        span: Columns from the first to the last one of a row, at most.
     """
 
     longest: int
     spread: int
     scattered: int
+    span: int
 
 
 @dataclass(eq=False)
@@ -71,7 +73,7 @@ class Structure:
         """The workload of a product with `width` columns of x."""
         sizes = {"rows": self.shape[0], "cols": self.shape[1], "nnz": self.entries}
         facts = self.facts
-        options = {"longest": facts.longest, "spread": facts.spread, "scattered": facts.scattered}
+        options = {"longest": facts.longest, "spread": facts.spread, "scattered": facts.scattered, "span": facts.span}
         return Workload("spmv", sizes, dtype, options | ({"width": width} if width > 1 else {}))
 
 
@@ -89,8 +91,11 @@ def structure_of(crow: Tensor, columns: Tensor, shape: tuple[int, int], element:
     least, most = (columns.amin(), columns.amax()) if entries else (zero, zero)
     deviation = lengths.double().std(correction=0) if rows else zero.double()
     sectors = _sectors(columns, element)
+    first_of, last_of = reach_of(crow, columns) if entries and rows else (zero, zero)
     numbers = [crow[0], crow[-1], least_length, longest, least, most]
-    whole = torch.stack([*(each.double() for each in numbers), deviation, sectors]).tolist()
+    whole = torch.stack(
+        [*(each.double() for each in numbers), deviation, sectors, (last_of - first_of).amax().double()]
+    ).tolist()
     first, last, shortest, most_entries, lowest, highest = (int(number) for number in whole[:6])
     if first != 0 or last != entries or shortest < 0:
         raise UsageError(
@@ -104,6 +109,7 @@ def structure_of(crow: Tensor, columns: Tensor, shape: tuple[int, int], element:
         most_entries,
         min(1_000_000, round(100 * whole[6] / mean)) if mean else 0,
         min(100, round(100 * whole[7])),
+        max(1, int(whole[8]) + 1),
     )
     narrow = None
     if crow.dtype != torch.int32 or columns.dtype != torch.int32:
@@ -192,6 +198,11 @@ class Known:
     def tiles(self, size: int) -> Tiles:
         """Tiles of the matrix; they do not depend on values."""
         made: Tiles = self.read().made(("tiles", size), lambda: tiles_of(self.indices[0], size))
+        return made
+
+    def near(self) -> Near:
+        """Columns in 16 bits; they do not depend on values."""
+        made: Near = self.read().made("near", lambda: near_of(*self.indices))
         return made
 
     def panels(self, width: int, entries_per_lane: int, size: int) -> tuple[Panels, Tiles]:

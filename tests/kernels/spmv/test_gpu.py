@@ -42,6 +42,7 @@ CONFIGS = {
         )
     ],
     "vector": [{"threads_per_row": t, "rows_per_block": r, "num_warps": 4} for t, r in ((1, 128), (8, 64), (32, 8))],
+    "near": [{"threads_per_row": t, "rows_per_block": r, "num_warps": 4} for t, r in ((1, 128), (8, 64), (64, 8))],
     "panels": [
         {"panel_kib": kib, "entries_per_lane": each, "num_warps": w}
         for kib, each, w in ((64, 8, 32), (96, 16, 16), (96, 8, 16))

@@ -96,7 +96,9 @@ def run(ran: list[str], number: int, reuse: int = 0) -> tuple[Products, Known, T
 def test_the_first_product_is_torchs_and_a_copy_is_made_once_it_pays(ran: list[str]) -> None:
     Trial.best = 0
     one, found, _ = run(ran, 3)
-    assert ran == ["library", "vector", "vector"]
+    assert ran[0] == "library"
+    assert ran[1] in products.OWN
+    assert ran[1:] == [ran[1]] * 2
     assert 10 < one.left < 200  # products until a copy would have paid
     assert found.copies == {}
     Trial.best = 1  # what is tried against the one that runs
@@ -121,12 +123,12 @@ def test_a_copy_that_loses_is_freed_and_one_that_is_stale_is_given_up(ran: list[
     Trial.best = 0
     _, found, _ = run(ran, 6, reuse=10_000)
     assert found.copies == {}
-    assert ran[-1] == "vector"
+    assert ran[-1] in products.OWN
     Trial.best = -1
     one, found, _ = run(ran, 6, reuse=10_000)
     assert ran[-1] == "panels"
     found.copies["guard"][1][0] = 1  # the device has found that values changed
     for _ in range(3 * products.LOOK_EVERY):
         one(torch.ones(64), None, 1.0, 0.0)
-    assert ran[-1] == "vector"
+    assert ran[-1] in products.OWN
     assert found.copies == {}

@@ -19,6 +19,8 @@ CASES: dict[str, dict[str, Any]] = {
     "vector": {"kernel": "vector", "config": VECTOR, "source": True},
     "vector of 3 columns": {"kernel": "vector", "config": VECTOR, "source": True, "width": 3},
     "vector fp64": {"kernel": "vector", "config": {**VECTOR, "threads_per_row": 1}, "dtype": "float64"},
+    "near": {"kernel": "near", "config": VECTOR, "source": True},
+    "near fp64": {"kernel": "near", "config": {**VECTOR, "threads_per_row": 1}, "dtype": "float64"},
     "ell": {"kernel": "ell", "config": ELL},
     "ell sorted": {"kernel": "ell", "config": {**ELL, "window": 16}, "source": True, "written": "not"},
     "ell of values that changed": {"kernel": "ell", "config": ELL, "written": "swapped", "dtype": "float64"},
@@ -36,8 +38,8 @@ def test_the_best_configurations_compile(gpu: str) -> None:
         pytest.skip("needs torch and triton")
     model = load_gpu(gpu)
     sizes = {"rows": 1 << 20, "cols": 1 << 20, "nnz": 5 << 20}
-    workload = Workload("spmv", sizes, "fp64", {"longest": 5, "spread": 2, "scattered": 8})
-    for kernel in ("vector", "ell"):
+    workload = Workload("spmv", sizes, "fp64", {"longest": 5, "spread": 2, "scattered": 8, "span": 2049})
+    for kernel in ("vector", "near", "ell"):
         decision = decide(Request("spmv", workload, model, kernel=kernel))
         compiled = load_spec(f"spmv.{kernel}").compile(model, workload, decision.config)
         assert compiled.target == model.arch.target.rstrip("a")

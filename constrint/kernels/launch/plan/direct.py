@@ -188,7 +188,7 @@ class PlainTable:
     """The core's table in Python; see `table.PlanTable`."""
 
     def __init__(
-        self, capacity: int, listeners: Sequence[Callable[[], Any]], precision: Callable[[], Hashable]
+        self, capacity: int, listeners: Sequence[Callable[[], Any]], precision: Callable[[], Hashable] | None
     ) -> None:
         self._capacity = capacity
         self._listeners = listeners
@@ -246,7 +246,7 @@ class PlainTable:
             is_wide |= tensor.dtype == torch.float32
             place = tensor.get_device(), tensor.data_ptr() % ADDRESS_STEP
             seen += (tensor.shape, tensor.stride(), tensor.dtype, *place)
-        return (*seen, self._precision()) if is_wide else tuple(seen)
+        return (*seen, self._precision()) if is_wide and self._precision is not None else tuple(seen)
 
 
 def _run(entry: PlanEntry, tensors: tuple[Tensor | float | None, ...]) -> Any:

@@ -57,12 +57,17 @@ class PlanTable:
     Args:
         name: The operation's name.
         build: Records the recipe of a call; raises NotPlannedError where the call cannot be planned.
-        precision: Returns torch's precision settings that products of 32-bit floats depend on.
+        precision: Returns torch's precision settings that products of 32-bit floats depend on; None for an operation
+            that depends on none.
         function_of: Returns the function of a recipe that has a function instead of launches.
     """
 
     def __init__(
-        self, name: str, build: Build, precision: Callable[[], Hashable], function_of: FunctionOf | None = None
+        self,
+        name: str,
+        build: Build,
+        precision: Callable[[], Hashable] | None,
+        function_of: FunctionOf | None = None,
     ) -> None:
         self.name = name
         self.build = build
@@ -244,8 +249,9 @@ class PlanTable:
             else (*tensor.shape, *tensor.stride(), str(tensor.dtype), tensor.data_ptr() % ADDRESS_STEP)
             for tensor in tensors
         ]
+        precision = None if self.precision is None else self.precision()
         return repr(
-            (self.name, seen, extra, self.precision(), _device_facts(device.index), compilers(), _tables(device))
+            (self.name, seen, extra, precision, _device_facts(device.index), compilers(), _tables(device))
         ).encode()
 
     def _stored(self, key: bytes, extra: Hashable, tensors: tuple[Any, ...]) -> RecordedCall | None:

@@ -8,6 +8,9 @@
 //
 // In memory the entries of a tile lie as the lanes load them, 16 bytes at a time: the first vectors of all lanes, then the
 // second ones, and so on. Bit i of a lane's flags says that a run ends with its entry i; the last entry of a tile ends one.
+//
+// A warp loads its next tile before it multiplies one, where registers hold both, whatever panel that is of: the memory
+// works while lanes add, and while a block waits for x of its next panel.
 
 #include "instructions.cuh"
 
@@ -26,6 +29,29 @@ __device__ __forceinline__ void load_vector(Vector<T>& to, const T* from) {
   *reinterpret_cast<uint4*>(&to) = load_once(reinterpret_cast<const uint4*>(from));
 }
 
+// Whether the registers of a thread hold two tiles.
+#define AHEAD (EACH * (2 + (int)sizeof(Value)) * WARPS <= 48 * 32)
+
+// What a lane loads of a tile.
+struct Loaded {
+  Vector<unsigned short> column[EACH / OF_COLUMNS];
+  Vector<Value> value[EACH / OF_VALUES];
+  unsigned ends;
+  int place;
+};
+
+__device__ __forceinline__ void load_tile(
+    Loaded& to, const unsigned short* columns, const Value* values, const unsigned short* flags, const int* places,
+    int tile, int lane) {
+  const long long start = (long long)tile * TILE_ENTRIES;
+#pragma unroll
+  for (int v = 0; v < EACH / OF_COLUMNS; ++v) load_vector(to.column[v], columns + start + (v * 32 + lane) * OF_COLUMNS);
+#pragma unroll
+  for (int v = 0; v < EACH / OF_VALUES; ++v) load_vector(to.value[v], values + start + (v * 32 + lane) * OF_VALUES);
+  to.ends = flags[tile * 32 + lane];
+  to.place = places[tile];
+}
+
 extern __shared__ uint4 memory[];
 
 // firsts: first tile of each panel of `width` columns, and the number of tiles. places: first sum of each tile.
@@ -38,26 +64,27 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, 1) spmv_runs(
   Sum* runs = reinterpret_cast<Sum*>(reinterpret_cast<char*>(memory) + panel_bytes) + warp * TILE_ENTRIES;
   const long long all = num_tiles;
   const int end = (int)(all * (blockIdx.x + 1) / gridDim.x);
-  int number = 0;
-  for (int t = (int)(all * blockIdx.x / gridDim.x); t < end; ++number) {
+  int number = 0, t = (int)(all * blockIdx.x / gridDim.x), tile = t + warp;
+  Loaded ahead;
+  if (AHEAD && tile < end) load_tile(ahead, columns, values, flags, places, tile, lane);
+  for (; t < end; ++number) {
     const int next = min(end, firsts[number + 1]);
     if (next <= t) continue;
     __syncthreads();
     const int here = min(width, num_columns - number * width);
+#pragma unroll 8
     for (int i = threadIdx.x; i < here; i += 32 * WARPS) panel[i] = __ldg(x + (long long)number * width + i);
     __syncthreads();
-    for (int tile = t + warp; tile < next; tile += WARPS) {
-      const long long start = (long long)tile * TILE_ENTRIES;
-      Vector<unsigned short> column[EACH / OF_COLUMNS];
-      Vector<Value> value[EACH / OF_VALUES];
-#pragma unroll
-      for (int v = 0; v < EACH / OF_COLUMNS; ++v) {
-        load_vector(column[v], columns + start + (v * 32 + lane) * OF_COLUMNS);
+    for (; tile < next; tile += WARPS) {
+      Loaded own;
+      if (AHEAD) {
+        own = ahead;
+        if (tile + WARPS < end) load_tile(ahead, columns, values, flags, places, tile + WARPS, lane);
+      } else {
+        load_tile(own, columns, values, flags, places, tile, lane);
       }
-#pragma unroll
-      for (int v = 0; v < EACH / OF_VALUES; ++v) load_vector(value[v], values + start + (v * 32 + lane) * OF_VALUES);
-      const unsigned ends = flags[tile * 32 + lane];
-      const int place = places[tile];
+      const unsigned ends = own.ends;
+      const int place = own.place;
       const int count = __popc(ends);
       const int before = scan_counts(count, lane);
       const int total = of_lane(before + count, 31);
@@ -67,8 +94,8 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, 1) spmv_runs(
       bool is_first = true;
 #pragma unroll
       for (int i = 0; i < EACH; ++i) {
-        const Sum factor = widened(panel[column[i / OF_COLUMNS].at[i % OF_COLUMNS]]);
-        sum += widened(value[i / OF_VALUES].at[i % OF_VALUES]) * factor;
+        const Sum factor = widened(panel[own.column[i / OF_COLUMNS].at[i % OF_COLUMNS]]);
+        sum += widened(own.value[i / OF_VALUES].at[i % OF_VALUES]) * factor;
         if (ends >> i & 1) {
           if (is_first) head = sum;
           else runs[at] = sum;
