@@ -98,6 +98,7 @@ def part_of(path: Path) -> str:
     return "kernels.rules" if path in loaded_by_specs() else "kernels.code"
 
 
+@cache
 def file_of(module: str) -> Path | None:
     """The file of a module of the package, if it is one."""
     base = ROOT.joinpath(*module.split("."))
@@ -118,8 +119,13 @@ def loaded_by_specs() -> set[Path]:
     return reached
 
 
-def imports_of(path: Path) -> Iterator[tuple[str, bool, int]]:
+@cache
+def imports_of(path: Path) -> list[tuple[str, bool, int]]:
     """(imported module, whether at module level, line) for every import but those for type checking."""
+    return list(_imports_in(path))
+
+
+def _imports_in(path: Path) -> Iterator[tuple[str, bool, int]]:
     tree = ast.parse(path.read_text())
     typing_only = {
         id(inner)
