@@ -145,7 +145,7 @@ def _imports_in(path: Path) -> Iterator[tuple[str, bool, int]]:
                 yield below if is_file else module, at_top, node.lineno
         elif isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
             waiting += [(below, at_top) for below in node.orelse]
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             waiting += [(below, False) for below in ast.iter_child_nodes(node)]
         elif not isinstance(node, ast.expr):
             waiting += [(below, at_top) for below in ast.iter_child_nodes(node)]
