@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -67,6 +68,8 @@ EVERYWHERE = {"cache", "errors", "frames", "lazy", "plugins", "__init__"}
 #: Packages that may only be imported inside a function, except by the code of kernels and layers.
 HEAVY = {"torch", "triton", "cuda", "ortools", "constraint", "rich", "scipy", "optuna", "ray", "openai"}
 HEAVY |= {"plotly", "jinja2"}
+#: Parts whose files may import these at the top.
+LOADS_HEAVY = {"kernels.code", "kernels.plan", "flashrnn", "nn", "patch", "propose.candidates"}
 #: Parts of `kernels` that no operation owns.
 SHARED = ("launch", "resources")
 #: Files of an operation that solve spaces, or choose from them.
@@ -98,6 +101,7 @@ def part_of(path: Path) -> str:
     return "kernels.rules" if path in loaded_by_specs() else "kernels.code"
 
 
+@cache
 def file_of(module: str) -> Path | None:
     """The file of a module of the package, if it is one."""
     base = ROOT.joinpath(*module.split("."))
@@ -118,28 +122,19 @@ def loaded_by_specs() -> set[Path]:
     return reached
 
 
-def imports_of(path: Path) -> Iterator[tuple[str, bool, int]]:
+@cache
+def imports_of(path: Path) -> list[tuple[str, bool, int]]:
     """(imported module, whether at module level, line) for every import but those for type checking."""
-    tree = ast.parse(path.read_text())
-    typing_only = {
-        id(inner)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING")
-        for statement in node.body
-        for inner in ast.walk(statement)
-    }
-    in_function = {
-        id(inner)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
-        for inner in ast.walk(node)
-    }
-    for node in ast.walk(tree):
-        if id(node) in typing_only:
-            continue
+    return list(_imports_in(path))
+
+
+def _imports_in(path: Path) -> Iterator[tuple[str, bool, int]]:
+    waiting: list[tuple[ast.AST, bool]] = [(ast.parse(path.read_text()), True)]
+    while waiting:
+        node, at_top = waiting.pop()
         if isinstance(node, ast.Import):
             for alias in node.names:
-                yield alias.name, id(node) not in in_function, node.lineno
+                yield alias.name, at_top, node.lineno
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}:{node.lineno}: relative import; import by full name"
             module = node.module or ""
@@ -147,20 +142,29 @@ def imports_of(path: Path) -> Iterator[tuple[str, bool, int]]:
                 # `from package import name` imports the file `package/name.py` where there is one.
                 below = f"{module}.{alias.name}"
                 is_file = module.startswith("constrint") and file_of(below) is not None
-                yield below if is_file else module, id(node) not in in_function, node.lineno
-
-
-def standard_library() -> set[str]:
-    import sys
-
-    return set(sys.stdlib_module_names)
+                yield below if is_file else module, at_top, node.lineno
+        elif isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
+            waiting += [(below, at_top) for below in node.orelse]
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            waiting += [(below, False) for below in ast.iter_child_nodes(node)]
+        elif not isinstance(node, ast.expr):
+            waiting += [(below, at_top) for below in ast.iter_child_nodes(node)]
 
 
 FILES = sorted(p for p in PACKAGE.rglob("*.py") if p.name != "__init__.py" or p.parent != PACKAGE)
+#: Files by the folders that lie in the package, and in its rooms.
+FOLDERS: dict[str, list[Path]] = {}
+for file in FILES:
+    FOLDERS.setdefault("/".join(file.relative_to(PACKAGE).parent.parts[:2]) or "constrint", []).append(file)
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_imports_follow_the_chain(path: Path) -> None:
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_imports_follow_the_chain(folder: str) -> None:
+    assert not [found for path in FOLDERS[folder] for found in violations(path)]
+
+
+def violations(path: Path) -> Iterator[str]:
+    """Place and mistake of every import of a file that the table does not allow."""
     part = part_of(path)
     own, third_party = ALLOWED[part.removesuffix(".py")]
     base = part.split(".")[0]
@@ -169,22 +173,17 @@ def test_imports_follow_the_chain(path: Path) -> None:
         top = module.split(".")[0]
         if top == "constrint":
             target = module.split(".")[1] if "." in module else "__init__"
-            assert target in {*own, base, *EVERYWHERE}, f"{where}: {part} may not import {target}"
+            if target not in {*own, base, *EVERYWHERE}:
+                yield f"{where}: {part} may not import {target}"
         elif top in ("hwmodels", "kernels", "flashrnn"):
-            pytest.fail(f"{where}: import constrint.{top} by its full name")
-        elif top not in standard_library():
+            yield f"{where}: import constrint.{top} by its full name"
+        elif top not in sys.stdlib_module_names:
             # Detecting a device may look for the vendors' libraries, inside a function.
             lazily = third_party | ({"torch", "pynvml"} if path.name == "detection.py" else set())
-            assert top in (third_party if at_top else lazily), f"{where}: {part} may not import {top}"
-            if top in HEAVY and part not in (
-                "kernels.code",
-                "kernels.plan",
-                "flashrnn",
-                "nn",
-                "patch",
-                "propose.candidates",
-            ):
-                assert not at_top, f"{where}: import it inside the function that uses it"
+            if top not in (third_party if at_top else lazily):
+                yield f"{where}: {part} may not import {top}"
+            if top in HEAVY and at_top and part not in LOADS_HEAVY:
+                yield f"{where}: import it inside the function that uses it"
 
 
 def test_specs_and_choices_load_neither_torch_nor_triton() -> None:

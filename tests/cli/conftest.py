@@ -3,13 +3,33 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
+import msgspec
 import pytest
 
+from constrint.cli import limits
 from constrint.cli.app import main
+from constrint.hwmodels import GpuModel
 
 Call = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _heads_once() -> Iterator[None]:
+    """The largest heads of a GPU are found once in a process: `limits` solves hundreds of spaces for them."""
+    known: dict[tuple[bytes, str, str], int | None] = {}
+    search = limits._largest_head_dim
+
+    def largest(gpu: GpuModel, operation: str, dtype: str) -> int | None:
+        key = msgspec.json.encode(gpu), operation, dtype
+        if key not in known:
+            known[key] = search(gpu, operation, dtype)
+        return known[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(limits, "_largest_head_dim", largest)
+        yield
 
 
 @pytest.fixture

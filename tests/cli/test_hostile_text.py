@@ -7,6 +7,7 @@ import csv
 import io
 import json
 import re
+import shutil
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,6 +25,7 @@ from constrint.select import Workload
 from constrint.tune.store.store import RecordStore
 from tests.cli.conftest import Call
 from tests.support.records import record
+from tests.support.shared import SharedResults
 from tests.support.terminal import terminal
 from tests.tune.store.test_proposals import proposal
 
@@ -66,20 +68,29 @@ SPEC, MISNAMED = Scale(), Misnamed()
 """
 
 
+#: Names of the files that say hostile things.
+FILES = {
+    "gpu": "evil.yaml",
+    "kernel": "evil.py",
+    "space": "evil.json",
+    "problem": "evil.constrint",
+    "store": "evil.sqlite",
+}
+
+
 @pytest.fixture
-def places(tmp_path: Path) -> dict[str, str]:
-    """A store, a GPU, a kernel, a problem and a space that say hostile things."""
+def places(tmp_path: Path, shared_results: SharedResults) -> dict[str, str]:
+    """A store, a GPU, a kernel, a problem and a space that say hostile things, in files of the test's own."""
+    shutil.copytree(shared_results.files_once("hostile", _write_places), tmp_path, dirs_exist_ok=True)
+    return {name: str(tmp_path / file) for name, file in FILES.items()}
+
+
+def _write_places(folder: Path) -> None:
+    files = {name: folder / file for name, file in FILES.items()}
     quoted = json.dumps(EVIL).replace("\x7f", "\\x7f")
     text = DATA.read_text().replace("[Tesla T4]", f"[{quoted}]")
     text = text.replace("kind: GDDR6", f"kind: {quoted}").replace("CUTLASS: '", f"CUTLASS: {quoted} #")
     text = text.replace("notes:\n", f"notes:\n- {quoted}\n").replace("disagreements: []", f"disagreements: [{quoted}]")
-    files = {
-        "gpu": tmp_path / "evil.yaml",
-        "kernel": tmp_path / "evil.py",
-        "space": tmp_path / "evil.json",
-        "problem": tmp_path / "evil.constrint",
-        "store": tmp_path / "evil.sqlite",
-    }
     files["gpu"].write_text(text)
     files["kernel"].write_text(KERNEL)
     space = {"name": EVIL, "params": {EVIL: [1, 2], "b": [EVIL, *FORMULAS]}, "restrictions": ["b != 'x'"]}
@@ -96,7 +107,6 @@ def places(tmp_path: Path) -> dict[str, str]:
             "config": {EVIL: EVIL},
         }
         store.add_proposals([proposal(0, run=EVIL, gpu=EVIL, operation=EVIL, dtype=EVIL, kernel=EVIL, **told)])
-    return {name: str(path) for name, path in files.items()}
 
 
 def _hostile(text: str) -> dict[str, Any]:

@@ -10,11 +10,12 @@ import pytest
 
 from constrint.tune.search.llm.endpoint import KEY_VARIABLE
 from tests.support.model_server import says, serving
+from tests.support.needs import needs_openai
 from tests.support.proposing import KEY, Call
 from tests.tune import tiny
 from tests.tune.search.llm.tiny_search import reply, space
 
-pytest.importorskip("openai", reason="the client goes through the openai package, which is not installed")
+pytestmark = needs_openai
 
 
 @pytest.fixture

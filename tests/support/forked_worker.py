@@ -1,24 +1,35 @@
-"""Workers of candidates without a sandbox, forked from a process that has loaded torch and Triton once.
+"""Processes forked from one that has loaded torch and Triton once: workers of candidates without a sandbox, and tasks.
 
-They take the messages of `SandboxWorker` and answer by the same `Server`. An open one lets a candidate have all of
+Workers take the messages of `SandboxWorker` and answer by the same `Server`. An open one lets a candidate have all of
 Python and PyTorch's own tensors, to see what the watch and the gates make of source that nobody read.
 """
 
 from __future__ import annotations
 
 import atexit
+import json
 import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
+import traceback
 from contextlib import suppress
 from functools import cache
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from constrint.propose.process import Answer, WorkerLost, WorkerRefused
 from constrint.propose.wire import Failed, Request, decode_reply
 from constrint.tune.messages import HEAD, BrokenChannel, packed, read_message, write_message
+
+ROOT = Path(__file__).resolve().parents[2]
+#: What is forked: a worker, one whose candidate has all of Python, or a task.
+WORKER, OPEN_WORKER, TASK = range(3)
+#: The length of what follows.
+LENGTH = struct.Struct("<Q")
 
 
 class ForkedWorker:
@@ -27,14 +38,9 @@ class ForkedWorker:
     is_open = False
 
     def __init__(self, *_: Any, is_interpreted: bool = False, uses_gpu: bool = False, **__: Any) -> None:
-        self._socket, its_end = socket.socketpair()
-        status, its_status = os.pipe()
-        kind = bytes([self.is_open, uses_gpu])
-        socket.send_fds(_loaded(is_interpreted), [kind], [its_end.fileno(), its_status])
-        its_end.close()
-        os.close(its_status)
-        self._status = os.fdopen(status, "r")
-        self._pid, self._is_closed = int(self._status.readline()), False
+        kind = OPEN_WORKER if self.is_open else WORKER
+        self._socket, self._status, self._pid = _forked(kind, is_interpreted=is_interpreted, uses_gpu=uses_gpu)
+        self._is_closed = False
 
     def __enter__(self) -> ForkedWorker:
         return self
@@ -79,11 +85,7 @@ class ForkedWorker:
         return bytes(got)
 
     def _how(self) -> str:
-        status = self._status.readline()
-        if not status:
-            return "nobody saw how"
-        code = os.waitstatus_to_exitcode(int(status))
-        return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        return _how(self._status)
 
     def _lost(self, what: str) -> WorkerLost:
         self.close()
@@ -94,6 +96,72 @@ class OpenWorker(ForkedWorker):
     """A worker whose candidate has all of Python."""
 
     is_open = True
+
+
+def run_task(function: str, argument: Any, patience_s: float, *, is_interpreted: bool) -> Any:
+    """What `module:function` returns for an argument, both as JSON keeps them, in a process of its own.
+
+    It has this process's environment and working folder.
+
+    Args:
+        patience_s: After so many seconds it is killed.
+        is_interpreted: Whether Triton interprets kernels there.
+
+    Raises:
+        AssertionError: When it fails; with its traceback, or with how it ended.
+    """
+    here, status, pid = _forked(TASK, is_interpreted=is_interpreted)
+    asked = {"function": function, "argument": argument, "environment": dict(os.environ), "folder": os.getcwd()}
+    with here, status:
+        here.settimeout(patience_s)
+        try:
+            _send(here, asked)
+            reply = _received(here)
+        except TimeoutError:
+            os.kill(pid, signal.SIGKILL)
+            raise AssertionError(f"{function}: no answer within {patience_s:g} s") from None
+        except (OSError, EOFError):
+            raise AssertionError(f"{function}: {_how(status)}") from None
+    assert "error" not in reply, reply["error"]
+    return reply["value"]
+
+
+def _send(to: socket.socket, message: Any) -> None:
+    body = json.dumps(message).encode()
+    to.sendall(LENGTH.pack(len(body)) + body)
+
+
+def _received(sender: socket.socket) -> Any:
+    """One message; each wait for a part of it ends by the time that the socket has."""
+    with sender.makefile("rb") as stream:
+        head = stream.read(LENGTH.size)
+        if len(head) < LENGTH.size:
+            raise EOFError
+        (length,) = LENGTH.unpack(head)
+        body = stream.read(length)
+    if len(body) < length:
+        raise EOFError
+    return json.loads(body)
+
+
+def _forked(kind: int, *, is_interpreted: bool, uses_gpu: bool = False) -> tuple[socket.socket, Any, int]:
+    """A process: the connection to it, where its end will be told, and its number."""
+    here, its_end = socket.socketpair()
+    status, its_status = os.pipe()
+    socket.send_fds(_loaded(is_interpreted), [bytes([kind, uses_gpu])], [its_end.fileno(), its_status])
+    its_end.close()
+    os.close(its_status)
+    told = os.fdopen(status, "r")
+    return here, told, int(told.readline())
+
+
+def _how(status: Any) -> str:
+    """How a process ended."""
+    line = status.readline()
+    if not line:
+        return "nobody saw how"
+    code = os.waitstatus_to_exitcode(int(line))
+    return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
 
 
 @cache
@@ -109,6 +177,7 @@ def _loaded(is_interpreted: bool) -> socket.socket:
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.support.forked_worker", str(there.fileno())],
         env=environment,
+        cwd=ROOT,
         pass_fds=[there.fileno()],
     )
     there.close()
@@ -165,13 +234,30 @@ def _watch(kind: bytes, messages: int, status: int) -> None:
         os.dup2(nothing, 1)
         os.dup2(nothing, 2)
         with suppress(BaseException):
-            _serve(bool(kind[0]), bool(kind[1]), socket.socket(fileno=messages))
+            connection = socket.socket(fileno=messages)
+            if kind[0] == TASK:
+                _do(connection)
+            else:
+                _serve(kind[0] == OPEN_WORKER, bool(kind[1]), connection)
         os._exit(0)
     os.close(messages)
     os.write(status, f"{pid}\n".encode())
     with suppress(BrokenPipeError):
         os.write(status, f"{os.waitpid(pid, 0)[1]}\n".encode())
     os._exit(0)
+
+
+def _do(connection: socket.socket) -> None:
+    """Take a task, and answer with its value, or with the traceback of its error."""
+    asked = _received(connection)
+    try:
+        os.environ.update(asked["environment"] | {"TRITON_INTERPRET": os.environ["TRITON_INTERPRET"]})
+        os.chdir(asked["folder"])
+        module, _, name = asked["function"].partition(":")
+        reply = {"value": getattr(import_module(module), name)(asked["argument"])}
+    except BaseException:
+        reply = {"error": traceback.format_exc()}
+    _send(connection, reply)
 
 
 def _serve(is_open: bool, uses_gpu: bool, connection: socket.socket) -> None:

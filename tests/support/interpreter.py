@@ -5,22 +5,16 @@ The interpreter is silently wrong for bf16; cases use other types.
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 
+from tests.support.forked_worker import run_task
 from tests.support.needs import missing_packages
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def interpreted(function: str, cases: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
@@ -28,19 +22,8 @@ def interpreted(function: str, cases: Mapping[str, Mapping[str, Any]]) -> dict[s
     missing = missing_packages("torch", "triton")
     if missing:
         pytest.skip(f"needs the extra [torch]: {', '.join(missing)} not installed")
-    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.support.interpreter", function],
-        input=json.dumps(list(cases.values())),
-        # Tests run side by side; threads that wait for each other's cores make small operations slower.
-        env=os.environ | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(paths)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return dict(zip(cases, json.loads(done.stdout.splitlines()[-1]), strict=True))
+    answers = run_task("tests.support.interpreter:answers", [function, list(cases.values())], 300, is_interpreted=True)
+    return dict(zip(cases, answers, strict=True))
 
 
 def patch_once() -> None:
@@ -78,13 +61,10 @@ def patch_once() -> None:
     vars(interpreter)["_patch_lang"] = patch_lang
 
 
-def main() -> None:
-    """Read cases as JSON, print what the function named on the command line returns for each."""
+def answers(asked: tuple[str, list[dict[str, Any]]]) -> list[Any]:
+    """What the function `module:name` returns for each case."""
     patch_once()
-    module, _, name = sys.argv[1].partition(":")
-    function = getattr(import_module(module), name)
-    print(json.dumps([function(case) for case in json.load(sys.stdin)]))
-
-
-if __name__ == "__main__":
-    main()
+    function, cases = asked
+    module, _, name = function.partition(":")
+    call = getattr(import_module(module), name)
+    return [call(case) for case in cases]

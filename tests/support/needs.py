@@ -38,6 +38,9 @@ def has_nvrtc() -> bool:
 
 
 needs_torch = pytest.mark.skipif(bool(missing_packages("torch")), reason="needs the extra [torch]")
+needs_openai = pytest.mark.skipif(
+    bool(missing_packages("openai")), reason="the client goes through the openai package, which is not installed"
+)
 needs_nvrtc = pytest.mark.skipif(not has_nvrtc(), reason="needs the extra [cuda]: NVRTC is not installed")
 needs_triton = pytest.mark.skipif(
     bool(missing_packages("torch", "triton")), reason="needs the extra [torch]: torch or triton is not installed"

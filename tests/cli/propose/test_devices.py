@@ -14,11 +14,12 @@ from tests.support.model_server import (
     says,
     serving,
 )
+from tests.support.needs import needs_openai
 from tests.support.proposing import HOSTILE, Call
 from tests.tune import tiny
 from tests.tune.search.llm.tiny_search import reply, space
 
-pytest.importorskip("openai", reason="the client goes through the openai package, which is not installed")
+pytestmark = needs_openai
 
 
 def test_proposals_and_gates_are_kept_with_who_proposed_them(asked: Any, run: Call, tmp_path: Path) -> None:

@@ -18,10 +18,11 @@ from tests.support.model_server import (
     silent,
     streams,
 )
+from tests.support.needs import needs_openai
 from tests.support.proposing import HOSTILE, KEY, Call, candidates
 from tests.tune.search.llm.tiny_search import reply, space
 
-pytest.importorskip("openai", reason="the client goes through the openai package, which is not installed")
+pytestmark = needs_openai
 
 
 def test_a_model_is_asked_round_by_round_and_hears_what_came_of_it(asked: Any) -> None:

@@ -11,10 +11,11 @@ from tests.support.model_server import (
     says,
     serving,
 )
+from tests.support.needs import needs_openai
 from tests.support.proposing import HOSTILE, Call
 from tests.tune.search.llm.tiny_search import reply
 
-pytest.importorskip("openai", reason="the client goes through the openai package, which is not installed")
+pytestmark = needs_openai
 
 
 @pytest.mark.slow

@@ -19,11 +19,12 @@ from tests.support.model_server import (
     serving,
     silent,
 )
+from tests.support.needs import needs_openai
 from tests.support.proposing import HOSTILE, KEY, Call, candidates
 from tests.tune import tiny
 from tests.tune.search.llm.tiny_search import reply, space
 
-pytest.importorskip("openai", reason="the client goes through the openai package, which is not installed")
+pytestmark = needs_openai
 ROOT = Path(__file__).resolve().parents[3]
 
 

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.needs import needs_openai
 from tests.support.proposing import KEY, Call
 
-pytest.importorskip("openai", reason="the client goes through the openai package, which is not installed")
+pytestmark = needs_openai
 
 OPTIONS = {
     ("--llm", "http://localhost:1/v1"): "--llm needs the model's name",

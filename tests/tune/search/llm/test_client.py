@@ -33,8 +33,9 @@ from tests.support.model_server import (
     silent,
     streams,
 )
+from tests.support.needs import needs_openai
 
-pytest.importorskip("openai", reason="the client goes through the openai package, which is not installed")
+pytestmark = needs_openai
 
 KEY = "sk-secret-0123456789"
 QUESTION = (Message("system", "Answer in JSON."), Message("user", "What is tried next?"))
