@@ -120,10 +120,11 @@ def row_of(
     )
 
 
-def try_kernel(name: str, project: OutsideProject, checkout: Path, kernel: str, gpu: str, configs: int) -> OutsideRow:
+def try_kernel(
+    name: str, project: OutsideProject, checkout: Path, kernel: str, gpu: str, maker: str, configs: int
+) -> OutsideRow:
     """Compile a kernel for a GPU in a process of its own."""
-    backend = "amd" if load_gpu(gpu).maker.triton_backend == "hip" else "nvidia"
-    environment = {**os.environ, **project.environment.get(backend, {})}
+    environment = {**os.environ, **project.environment.get(maker, {})}
     command = [sys.executable, "-m", "constrint", *command_of(project, checkout, kernel, gpu, configs)]
     try:
         ended = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=PATIENCE_S)
@@ -141,8 +142,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if unknown := sources.keys() - projects.keys():
         print(f"--source takes NAME=DIR with one of {', '.join(projects)}; got {', '.join(unknown)}", file=sys.stderr)
         return 2
+    makers = {gpu: "amd" if load_gpu(gpu).maker.triton_backend == "hip" else "nvidia" for gpu in options.gpu}
     jobs = [
-        (name, projects[name], checkout, kernel, gpu, options.configs)
+        (name, projects[name], checkout, kernel, gpu, makers[gpu], options.configs)
         for name, checkout in sources.items()
         for kernel in projects[name].kernels
         for gpu in options.gpu
