@@ -13,15 +13,19 @@ import argparse
 import csv
 import json
 import os
+import signal
 import subprocess
 import sys
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+import tempfile
+import traceback
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 
 import msgspec
 
+import constrint.cli.app
 from constrint.hwmodels import load_gpu
 
 LIST = Path(__file__).with_name("outside.yaml")
@@ -80,14 +84,26 @@ def read_projects(path: Path = LIST) -> dict[str, OutsideProject]:
     return msgspec.yaml.decode(path.read_bytes(), type=dict[str, OutsideProject])
 
 
-def command_of(project: OutsideProject, checkout: Path, kernel: str, gpu: str, configs: int) -> list[str]:
-    """The command that compiles a kernel, without the program's name."""
-    call = project.kernels[kernel]
-    signature = ",".join(part for part in (call.signature, project.signature) if part)
-    command = ["compile", str(checkout / project.folder / kernel), "--gpu", gpu, "--signature", signature, "--json"]
-    command += ["--constants", call.constants] if call.constants else []
-    command += ["--option", call.options] if call.options else []
-    return [*command, "--configs", str(configs)]
+class OutsideJob(msgspec.Struct, frozen=True):
+    """A kernel to compile for a GPU, whose maker is `nvidia` or `amd`."""
+
+    name: str
+    project: OutsideProject
+    checkout: Path
+    kernel: str
+    gpu: str
+    maker: str
+    configs: int
+
+    def command(self) -> list[str]:
+        """The command that compiles it, without the program's name."""
+        call = self.project.kernels[self.kernel]
+        signature = ",".join(part for part in (call.signature, self.project.signature) if part)
+        path = self.checkout / self.project.folder / self.kernel
+        command = ["compile", str(path), "--gpu", self.gpu, "--signature", signature, "--json"]
+        command += ["--constants", call.constants] if call.constants else []
+        command += ["--option", call.options] if call.options else []
+        return [*command, "--configs", str(self.configs)]
 
 
 def row_of(
@@ -120,18 +136,62 @@ def row_of(
     )
 
 
-def try_kernel(
-    name: str, project: OutsideProject, checkout: Path, kernel: str, gpu: str, maker: str, configs: int
-) -> OutsideRow:
-    """Compile a kernel for a GPU in a process of its own."""
-    environment = {**os.environ, **project.environment.get(maker, {})}
-    command = [sys.executable, "-m", "constrint", *command_of(project, checkout, kernel, gpu, configs)]
-    try:
-        ended = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=PATIENCE_S)
-    except subprocess.TimeoutExpired:
-        ended = subprocess.CompletedProcess(command, 124, "", f"no answer in {PATIENCE_S} s")
-    row = row_of(name, project, kernel, gpu, ended)
-    return msgspec.structs.replace(row, sentence=row.sentence.replace(str(checkout.resolve()), name))
+class ForkedCommand:
+    """A command in a fork of this process, which has loaded torch and triton already; its output goes to files."""
+
+    def __init__(self, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
+        self.arguments = list(arguments)
+        self._out = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 - read when the fork has ended
+        self._err = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115
+        sys.stdout.flush()
+        self.pid = os.fork()
+        if self.pid:
+            return
+        code = 70
+        try:
+            os.dup2(self._out.fileno(), 1)
+            os.dup2(self._err.fileno(), 2)
+            sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
+            os.environ.update(environment)
+            signal.alarm(PATIENCE_S)
+            sys.argv = ["constrint", *arguments]
+            constrint.cli.app.main()
+        except SystemExit as ended:
+            code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+        except BaseException:  # noqa: BLE001 - a traceback is a result
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+
+    def ended(self, status: int) -> subprocess.CompletedProcess[str]:
+        """What the command printed, and its exit code, from the status that the system tells."""
+        texts = []
+        for file in (self._out, self._err):
+            file.seek(0)
+            texts.append(file.read())
+            file.close()
+        return subprocess.CompletedProcess(self.arguments, os.waitstatus_to_exitcode(status), *texts)
+
+
+def try_kernels(jobs: Sequence[OutsideJob], number: int, say: Callable[[OutsideRow], None]) -> list[OutsideRow]:
+    """Compile kernels, each for a GPU in a process of its own, a number at a time; rows in the order of their ends."""
+    rows: list[OutsideRow] = []
+    left, running = deque(jobs), dict[int, tuple[OutsideJob, ForkedCommand]]()
+    while left or running:
+        while left and len(running) < number:
+            job = left.popleft()
+            command = ForkedCommand(job.command(), job.project.environment.get(job.maker, {}))
+            running[command.pid] = job, command
+        pid, status = os.wait()
+        if pid not in running:
+            continue
+        job, command = running.pop(pid)
+        row = row_of(job.name, job.project, job.kernel, job.gpu, command.ended(status))
+        rows.append(msgspec.structs.replace(row, sentence=row.sentence.replace(str(job.checkout.resolve()), job.name)))
+        say(rows[-1])
+    return rows
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -144,23 +204,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     makers = {gpu: "amd" if load_gpu(gpu).maker.triton_backend == "hip" else "nvidia" for gpu in options.gpu}
     jobs = [
-        (name, projects[name], checkout, kernel, gpu, makers[gpu], options.configs)
+        OutsideJob(name, projects[name], checkout, kernel, gpu, makers[gpu], options.configs)
         for name, checkout in sources.items()
         for kernel in projects[name].kernels
         for gpu in options.gpu
         if options.only in f"{name}/{kernel}"
     ]
-    rows: list[OutsideRow] = []
-    with ThreadPoolExecutor(options.jobs) as threads:
-        for row in threads.map(lambda job: try_kernel(*job), jobs):
-            rows.append(row)
-            print(f"{len(rows):4} of {len(jobs)}  {row.project:7} {row.kernel:70} {row.gpu:7} {_told(row)}", flush=True)
-    print(*summary(rows), sep="\n")
+    for module in ("torch", "triton", "constrint.cli.compile"):  # once, for all forks
+        import_module(module)
+    number = 0
+
+    def say(row: OutsideRow) -> None:
+        nonlocal number
+        number += 1
+        print(f"{number:4} of {len(jobs)}  {row.project:7} {row.kernel:70} {row.gpu:7} {_told(row)}", flush=True)
+
+    rows = try_kernels(jobs, options.jobs, say)
+    order = {(job.name, job.kernel, job.gpu): at for at, job in enumerate(jobs)}
+    rows.sort(key=lambda row: order[row.project, row.kernel, row.gpu])
     if options.write is not None:
         with options.write.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file)
+            writer = csv.writer(file, lineterminator="\n")
             writer.writerow(OutsideRow.__struct_fields__)
             writer.writerows(msgspec.structs.astuple(row) for row in rows)
+    print(*summary(rows), sep="\n")
     return int(any(row.outcome == TRACEBACK for row in rows))
 
 
@@ -188,7 +255,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--gpu", action="append", required=True)
     parser.add_argument("--list", type=Path, default=LIST, help="the kernels and how they are called")
     parser.add_argument("--only", default="", help="kernels whose PROJECT/FILE.py:NAME has this text")
-    parser.add_argument("--configs", type=int, default=3, help="configurations of a kernel's own list")
+    parser.add_argument("--configs", type=int, default=1, help="configurations of a kernel's own list")
     parser.add_argument("--jobs", type=int, default=2, help="kernels at a time")
     parser.add_argument("--write", type=Path, metavar="CSV")
     return parser

@@ -2,8 +2,8 @@
 
     python -m benchmarks.attention --write benchmarks/results/h200/attention.csv [--tutorial 06-fused-attention.py]
 
-Every configuration is first held against fp64 on the last head of keys of the last sequence; a wrong one is not timed. Times are medians
-of launches with cold caches, by `triton.testing.do_bench`, in turn with torch's.
+Every configuration is first held against fp64 on the last head of keys of the last sequence; a wrong one is not timed.
+Times are medians of launches with cold caches, by `triton.testing.do_bench`; torch's is taken before and after.
 """
 
 from __future__ import annotations

@@ -83,6 +83,8 @@ def _names_of(path: Path, named: str, kernel: str) -> tuple[Mapping[str, Any], s
             guard = 'put what it runs under `if __name__ == "__main__":`'
             end = f"the file ended the program when it was imported ({first.error.code}), in line {first.line}"
             raise UsageError(f"{named}: {end}; {guard}.")
+        if first is not failed[0]:
+            raise UsageError(f"{named}: line {first.line}: {_told(first.error)}; before it, {told[0]}.")
         raise first.error
     more = f" and {len(failed) - _MOST_TOLD} more" if len(failed) > _MOST_TOLD else ""
     typer.echo(f"note: {path} is taken without what failed in it: {'; '.join(told)}{more}", err=True)

@@ -100,10 +100,12 @@ class Attention(TritonKernelSpec):
         yield Rule(v["tile_m"] >= 16 * v["num_warps"], "rows", "each warp has 16 rows of scores, its own softmax")
 
     def use(self, gpu, workload, v):
-        d, threads = workload.sizes["head_dim"], v["num_warps"] * gpu.sm.warp_size
-        per_thread = ceildiv(v["tile_m"] * d + v["tile_m"] * v["tile_n"] * 3 // 2, threads)
-        keys = 4 * d * v["tile_n"] * (v["num_stages"] - int(gpu.maker.triton_backend == "hip"))
-        return BlockUse(v["num_warps"], 40 + per_thread, maximum(keys, 2 * d * v["tile_m"]))
+        d, warp, is_amd = workload.sizes["head_dim"], gpu.sm.warp_size, gpu.maker.triton_backend == "hip"
+        # Compiled: the sums and twice the scores in fp32; matrix units that read no shared memory take copies.
+        values = ceildiv(v["tile_m"] * (d + 2 * v["tile_n"]) * 7, 6 * v["num_warps"] * warp)
+        copies = ceildiv(v["tile_m"] * d, 2 * v["num_warps"] * warp) + v["tile_n"] * d // warp if is_amd else 0
+        queries, keys = 2 * d * v["tile_m"], 4 * d * v["tile_n"] * (v["num_stages"] - int(is_amd))
+        return BlockUse(v["num_warps"], 32 + values + copies, maximum(queries, keys) if is_amd else queries + keys)
 
     def moved_bytes(self, workload):
         batch, heads, kv_heads, length, d = workload.sizes.values()
