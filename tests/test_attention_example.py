@@ -53,8 +53,7 @@ def test_commands_take_it(capsys: Any, monkeypatch: Any, gpu: str) -> None:
 @needs_triton
 def test_a_causal_call_is_predicted_to_take_half_the_time() -> None:
     whole, causal = (
-        constrint.rank(f"{FILE}:SPEC", "h200", causal=value, top=1).candidates[0].cost.seconds
-        for value in (0, 1)
+        constrint.rank(f"{FILE}:SPEC", "h200", causal=value, top=1).candidates[0].cost.seconds for value in (0, 1)
     )
     assert 0.45 * whole < causal < 0.55 * whole
 
