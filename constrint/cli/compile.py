@@ -57,6 +57,9 @@ def compile(
         list[str] | None,
         typer.Option("--option", metavar="NAME=VALUE[,...]", help="Another option of Triton, waves_per_eu=2."),
     ] = None,
+    configs: Annotated[
+        int | None, typer.Option("--configs", min=1, help="Compile the first so many of the file's own list alone.")
+    ] = None,
     asm: Annotated[
         str | None, typer.Option("--asm", metavar="FORM", help="Print ptx, sass, amdgcn, ttir, ttgir or llir instead.")
     ] = None,
@@ -96,7 +99,7 @@ def compile(
     options = read_options(option or (), num_warps=num_warps, num_stages=num_stages)
     fixed = read_values(constants or (), "--constants")
     stated = combinations(fixed, options)
-    jobs = [job for one in gpus for job in _jobs(kernel, one, gpus, fixed, stated)]
+    jobs = [job for one in gpus for job in _jobs(kernel, one, gpus, fixed, stated, configs)]
     rows = compile_rows(jobs, signature)
     page = thresholds.judged(page_of(rows), before)
     if asm is not None:
@@ -120,12 +123,20 @@ class CompilerJob:
 
 
 def _jobs(
-    named: str, gpu: GpuModel, gpus: Sequence[GpuModel], fixed: Mapping[str, Any], stated: Sequence[Setting]
+    named: str,
+    gpu: GpuModel,
+    gpus: Sequence[GpuModel],
+    fixed: Mapping[str, Any],
+    stated: Sequence[Setting],
+    most: int | None,
 ) -> list[CompilerJob]:
-    """The kernels to compile for a GPU: each given setting, over each configuration that the file has for this GPU."""
+    """The kernels to compile for a GPU: each given setting, over each configuration that the file has for this GPU.
+
+    With `most` those are the first so many.
+    """
     function = load_function(named, gpu)
     given = [Setting(one.constants, options_of(gpu, gpus, one.options)) for one in stated]
-    own = own_configs(function, fixed) or [Setting({}, {})]
+    own = own_configs(function, fixed)[:most] or [Setting({}, {})]
     if len(own) * len(given) > MOST:
         raise UsageError(f"these are {len(own) * len(given):,} kernels for {gpu.name}; at most {MOST} are compiled.")
     return [

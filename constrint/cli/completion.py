@@ -228,6 +228,13 @@ def complete_export(incomplete: str) -> Words:
     return _begun(list_formats(), incomplete.lower())
 
 
+def complete_tool(incomplete: str) -> Words:
+    """Tools of `tune --export`."""
+    from constrint.tune.export import EXPORTS
+
+    return _begun(EXPORTS, incomplete.lower())
+
+
 def complete_dialect(incomplete: str) -> Words:
     """Languages of problem files."""
     from constrint.model.text.parse import DIALECTS

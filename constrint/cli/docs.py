@@ -13,7 +13,7 @@ from constrint.answers.terminal import say
 from constrint.cli.completion import complete_page
 from constrint.cli.output import Output, printing
 from constrint.cli.pages import pages, title_of
-from constrint.errors import UnknownNameError
+from constrint.errors import UnknownNameError, UsageError
 
 SCHEMA = "constrint.docs/1"
 #: Marks of the tests in the first line of an example, which are removed for readers.
@@ -34,8 +34,12 @@ def docs(
             metavar="[PAGE]", help="The page to print; all are listed without.", autocompletion=complete_page
         ),
     ] = None,
+    man: Annotated[bool, typer.Option("--man", help="Print the manual page of the whole command, for man.")] = False,
 ) -> None:
     """List the pages of the documentation, or print one."""
+    if man:
+        _print_man_page(name)
+        return
     files = pages()
     if name is None:
         rows = [[page_name, title_of(path)] for page_name, path in files.items()]
@@ -54,3 +58,14 @@ def docs(
     from rich.markdown import Markdown
 
     Console().print(Markdown(text))
+
+
+def _print_man_page(name: str | None) -> None:
+    from constrint import __version__
+    from constrint.cli.app import application
+    from constrint.cli.man import man_page
+
+    if name is not None:
+        raise UsageError("--man prints one page about the whole command; leave the page's name out.")
+    app, _ = application(())
+    sys.stdout.write(man_page(typer.main.get_command(app), __version__))

@@ -9,25 +9,32 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import typer
+
 from constrint.answers.compiled import Setting
-from constrint.cli.options import kernel_file_errors
+from constrint.cli.options import kernel_file_errors, one_line
+from constrint.cli.source_file import import_file
 from constrint.errors import UnknownNameError, UsageError
 from constrint.hwmodels import GpuModel
 from constrint.tune.compile import require_triton
 from constrint.tune.pool import as_if_here
-from constrint.tune.signature import jitted_function
+from constrint.tune.signature import jitted_function, jitted_or_none
 
 _INTERPRET = "TRITON_INTERPRET"
+#: Most failed statements of a file that a note names.
+_MOST_TOLD = 3
 
 
 def load_function(named: str, gpu: GpuModel) -> Any:
     """The function that `FILE.py:FUNCTION` names, or the only triton.jit function of `FILE.py`.
 
-    The file is imported anew for each GPU, with its output on stderr. Triton's driver reports the GPU as present,
-    tensors have no data, and `torch.cuda` has the GPU's capability, name and properties.
+    The file is run anew for each GPU, with its output on stderr. Triton's driver reports the GPU as present, tensors on
+    it have no data, and `torch.cuda` has the GPU's capability, name and properties. Statements that fail outside the
+    kernel are left out, and a note names them.
 
     Raises:
-        UsageError: When the file or the function is missing, or the import fails; names the place and the reason.
+        UsageError: When the file or the function is missing, or is not defined since a statement failed; names the
+            place and the reason.
     """
     path, _, name = named.rpartition(":")
     if not path or named.endswith(".py"):
@@ -37,16 +44,16 @@ def load_function(named: str, gpu: GpuModel) -> Any:
     with kernel_file_errors(f"{path}:{name}", ""), contextlib.redirect_stdout(sys.stderr), _compiled_not_interpreted():
         require_triton()
         with as_if_here(gpu):
-            module = _imported(Path(path), named)
-    jitted = [one for one, value in vars(module).items() if _is_jitted(value, module.__name__)]
+            names, module = _names_of(Path(path), named, name)
+    jitted = [one for one, value in names.items() if _is_jitted(value, module)]
     if name:
-        if not hasattr(module, name):
+        if name not in names:
             raise UnknownNameError("function", name, jitted, f"Of {path}, those of triton.jit are known.")
-        return getattr(module, name)
+        return names[name]
     if len(jitted) != 1:
         has = f"has several: {', '.join(jitted)}" if jitted else "has none"
         raise UsageError(f"{path}: name a function of triton.jit, {path}:NAME; the file {has}.")
-    return getattr(module, jitted[0])
+    return names[jitted[0]]
 
 
 @contextlib.contextmanager
@@ -60,21 +67,32 @@ def _compiled_not_interpreted() -> Iterator[None]:
             os.environ[_INTERPRET] = interpreter
 
 
-def _imported(path: Path, named: str) -> Any:
-    from constrint.kernels.registry import load_file
+def _names_of(path: Path, named: str, kernel: str) -> tuple[Mapping[str, Any], str]:
+    """The names that a file defines, and its module's name; a note says which of its statements failed.
 
-    folder = str(path.resolve().parent)
-    sys.path.insert(0, folder)  # for the file's imports of its neighbours
-    try:
-        module = load_file(path, named)
-        # The next GPU may have other configurations: the file asks for the GPU as it is imported.
-        del sys.modules[module.__name__]
-        return module
-    except SystemExit as ended:
-        guard = 'put what it runs under `if __name__ == "__main__":`'
-        raise UsageError(f"{named}: the file ended the program when it was imported ({ended.code}); {guard}.") from None
-    finally:
-        sys.path.remove(folder)
+    Raises:
+        Exception: The failure of the kernel's own statement, else the first one, where the kernel is not defined.
+    """
+    module, failed = import_file(path, named, lambda names: jitted_or_none(names.get(kernel)) is not None)
+    names, told = vars(module), [f"line {one.line}: {_told(one.error)}" for one in failed[:_MOST_TOLD]]
+    if not failed:
+        return names, module.__name__
+    if kernel not in names if kernel else not any(_is_jitted(value, module.__name__) for value in names.values()):
+        first = next((one for one in failed if kernel and one.defines == kernel), failed[0])
+        if isinstance(first.error, SystemExit):
+            guard = 'put what it runs under `if __name__ == "__main__":`'
+            end = f"the file ended the program when it was imported ({first.error.code}), in line {first.line}"
+            raise UsageError(f"{named}: {end}; {guard}.")
+        if first is not failed[0]:
+            raise UsageError(f"{named}: line {first.line}: {_told(first.error)}; before it, {told[0]}.")
+        raise first.error
+    more = f" and {len(failed) - _MOST_TOLD} more" if len(failed) > _MOST_TOLD else ""
+    typer.echo(f"note: {path} is taken without what failed in it: {'; '.join(told)}{more}", err=True)
+    return names, module.__name__
+
+
+def _told(error: BaseException) -> str:
+    return one_line(f"{type(error).__name__}: {error}").removesuffix(".")
 
 
 def _is_jitted(value: Any, module: str) -> bool:

@@ -283,7 +283,14 @@ def kernel_file_errors(kernel: str | None, option: str = "--kernel ") -> Iterato
     except (ConstrintError, OSError, typer.Exit):
         raise
     except Exception as error:
-        raise UsageError(f"{option}{kernel}: {_place(error, path)}{type(error).__name__}: {error}") from error
+        raise UsageError(
+            f"{option}{kernel}: {_place(error, path)}{one_line(f'{type(error).__name__}: {error}')}"
+        ) from error
+
+
+def one_line(text: str) -> str:
+    """A message with all its white space as single spaces."""
+    return " ".join(text.split())
 
 
 def _place(error: Exception, path: str) -> str:

@@ -23,6 +23,7 @@ import typer
 
 from constrint.answers.terminal import clean_streams, printable
 from constrint.answers.trial import FROZEN, TUNED, frozen_page, named, tuned_page
+from constrint.cli.completion import complete_tool
 from constrint.cli.llm_options import LlmOptions, taking_model
 from constrint.cli.options import Choice, KernelCommand, kernel_file_errors
 from constrint.cli.output import Output, printing
@@ -87,6 +88,15 @@ def tune(
     address: Annotated[
         str | None, typer.Option("--address", help="Address of the Ray cluster; by default one of this machine alone.")
     ] = None,
+    export: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--export",
+            metavar="TOOL[:PLACE]",
+            help="Write the trials to optuna[:URL], wandb[:PROJECT] or mlflow[:EXPERIMENT], too; may be repeated.",
+            autocompletion=complete_tool,
+        ),
+    ] = None,
     device: Annotated[
         str, typer.Option("--device", help="cuda, or cpu for kernels that run there (with --gpu).")
     ] = "cuda",
@@ -103,6 +113,9 @@ def tune(
     if frozen:
         _print_frozen(choice, indices, workloads, output, install=install)
         return
+    from constrint.tune.export import ExportingListener, open_export
+
+    exports = [open_export(named) for named in export or ()]
     from constrint.cli.records_selection import opened
     from constrint.kernels.registry import load_spec
     from constrint.tune.engine.interface import Setup
@@ -125,7 +138,7 @@ def tune(
         settings = Settings(gpu, make_search, trials, left, resume=resume or install, seed=seed)
         settings = asking.searching(search, settings, goals, records, setup.num_inputs)
         listener = stack.enter_context(progress(runs.slots, trials, len(goals)))
-        report = tune(goals, settings, runs, records, listener)
+        report = tune(goals, settings, runs, records, ExportingListener(listener, exports) if exports else listener)
     output.show(tuned_page(gpu, report, len(goals), time.monotonic() - started))
     if report.is_interrupted:
         raise typer.Exit(INTERRUPTED)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import wait
@@ -129,18 +130,25 @@ def compile_for(gpu: GpuModel) -> None:
         # The driver's interface for compilation, and for users' files at import.
         answers: dict[str, Any] = {"get_current_target": lambda: target, "get_current_device": lambda: 0}
         answers["get_active_torch_device"] = _meta_device
+        answers["utils"] = SimpleNamespace(get_device_properties=lambda device=0: _driver_properties_of(gpu))
         driver.set_active(SimpleNamespace(**answers, get_current_stream=lambda device=0: device))
 
 
 @contextlib.contextmanager
 def as_if_here(gpu: GpuModel) -> Iterator[None]:
-    """Make Triton target `gpu` inside this block, and `torch.cuda` state its capability, name and properties."""
+    """Make Triton target `gpu` inside this block, and `torch.cuda` state its capability, name and properties.
+
+    Tensors that are made on it have no data.
+    """
     from triton.runtime.driver import driver
+
+    from constrint.tune.no_data import WithoutData
 
     before = dict(vars(driver))  # its own way back looks for a GPU
     compile_for(gpu)
     try:
-        with _cuda_answers_for(gpu):
+        with _cuda_answers_for(gpu), WithoutData(), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="TRITON_DEFAULT_FP_FUSION")  # of a launch in the file
             yield
     finally:
         vars(driver).clear()
@@ -151,7 +159,7 @@ def as_if_here(gpu: GpuModel) -> Iterator[None]:
 def _cuda_answers_for(gpu: GpuModel) -> Iterator[None]:
     """Let `torch.cuda` state a GPU's capability, name and properties, which files read as they are imported.
 
-    Whether a GPU is available stays as it is: a file that makes tensors on one could not.
+    Whether a GPU is available stays as it is: a file that reads a tensor's values could not.
     """
     import torch
 
@@ -168,6 +176,17 @@ def _cuda_answers_for(gpu: GpuModel) -> Iterator[None]:
         yield
     finally:
         vars(torch.cuda).update(before)
+
+
+def _driver_properties_of(gpu: GpuModel) -> dict[str, int]:
+    """The properties of a device that Triton's driver gives, as far as a model states them."""
+    known = {
+        "max_shared_mem": gpu.sm.max_smem_bytes_per_block,
+        "multiprocessor_count": gpu.device.sm_count,
+        "warpSize": gpu.sm.warp_size,
+    }
+    registers = getattr(gpu.sm, "max_registers_per_block", None)
+    return known if registers is None else {**known, "max_num_regs": registers}
 
 
 def _properties_of(gpu: GpuModel) -> SimpleNamespace:

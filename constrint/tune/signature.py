@@ -8,11 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from fnmatch import fnmatchcase
 from typing import Any, Final
 
 from constrint.errors import UnknownNameError, UsageError
 from constrint.hwmodels import GpuModel
 from constrint.tune.compile import TritonSource, quietly, require_triton
+from constrint.tune.heuristics import computed_by_heuristics, heuristics_of
 
 #: Types that Triton knows, but for pointers and descriptors.
 TYPES: Final = (
@@ -21,7 +23,7 @@ TYPES: Final = (
 )
 #: Triton knows of a number whether it is a multiple of this, or nothing.
 DIVISOR: Final = 16
-_ENTRY: Final = re.compile(r"(?:(?P<name>[A-Za-z_]\w*)\s*=\s*)?(?P<type>.+?)(?:\s*:\s*(?P<multiple>\w+))?")
+_ENTRY: Final = re.compile(r"(?:(?P<name>[A-Za-z_*?][\w*?]*)\s*=\s*)?(?P<type>.+?)(?:\s*:\s*(?P<multiple>\w+))?")
 _DESCRIPTOR: Final = re.compile(r"(?:tensordesc<\w+\[[\d,\s]+\].*>|nvTmaDesc)")
 
 
@@ -38,10 +40,12 @@ def triton_source(
     Args:
         function: A function of `triton.jit`; what `triton.autotune` and `triton.heuristics` made of one will do.
         signature: The type of every argument that is no compile-time constant, in order or as `name=type`. Pointers
-            (`*fp16`) are taken to be aligned to 16 bytes, unless written `*fp16:1`. `i32:16` is a multiple of 16, as
-            sizes and strides often are; `i32` may be any number. A number or `None` in the place of a type is a
+            (`*fp16`) are taken to be aligned to 16 bytes, unless written `*fp16:1`. A name may be a pattern,
+            `*_stride=i32:16`: it stands for the arguments that nothing before it names. `i32:16` is a multiple of 16,
+            as sizes and strides often are; `i32` may be any number. A number or `None` in the place of a type is a
             constant: `1` for the stride of contiguous rows, which Triton compiles in.
-        constants: The value of every compile-time constant that has no default.
+        constants: The value of every compile-time constant that has no default, and that `triton.heuristics` does not
+            compute from what is known here.
         options: Options of Triton's back-end, such as `num_warps`.
 
     Raises:
@@ -60,14 +64,16 @@ def triton_source(
     types, multiples = _typed(name, signature, runtime, params)
     for argument in [n for n, text in types.items() if _is_value(text)]:
         values[argument] = _value(types.pop(argument))
-    for argument, param in params.items():
-        if argument in types or argument in values:
-            continue
-        if not param.has_default:
-            raise _missing(function, argument, is_constant=bool(param.is_constexpr))
-        values[argument] = param.default
-    aligned = {n for n, text in types.items() if multiples.get(n, DIVISOR if text.startswith("*") else 1) == DIVISOR}
-    return TritonSource(jitted, types, values, frozenset(aligned), dict(options or {}))
+    aligned = frozenset(
+        n for n, text in types.items() if multiples.get(n, DIVISOR if text.startswith("*") else 1) == DIVISOR
+    )
+    defaults = {n: param.default for n, param in params.items() if param.has_default and n not in types | values}
+    computed = computed_by_heuristics(function, types, aligned, {**defaults, **values, **(options or {})})
+    every = {**defaults, **{n: value for n, value in computed.items() if n in params}, **values}
+    if missing := [n for n in params if n not in types and n not in every]:
+        raise _missing(function, missing, is_constant=bool(params[missing[0]].is_constexpr))
+    further = {n: value for n, value in computed.items() if n not in params}
+    return TritonSource(jitted, types, every, aligned, {**further, **(options or {})})
 
 
 def jitted_function(function: Any) -> Any:
@@ -76,15 +82,20 @@ def jitted_function(function: Any) -> Any:
     Raises:
         UsageError: When there is none.
     """
-    jitted = function
-    while hasattr(jitted, "fn") and not hasattr(jitted, "params"):
-        jitted = jitted.fn
-    if not hasattr(jitted, "params") or not hasattr(jitted, "is_gluon"):
+    jitted = jitted_or_none(function)
+    if jitted is None:
         kind = type(function).__name__
         if kind == "InterpretedFunction":
             raise UsageError(f"{function.fn.__name__} is interpreted: unset TRITON_INTERPRET before it is defined.")
         raise UsageError(f"a function of triton.jit is compiled, got {kind} {function!r}; write @triton.jit above it.")
     return jitted
+
+
+def jitted_or_none(function: Any) -> Any:
+    """The function of `triton.jit` below whatever else decorates it; None where there is none."""
+    while hasattr(function, "fn") and not (hasattr(function, "params") and hasattr(function, "is_gluon")):
+        function = function.fn
+    return function if hasattr(function, "params") and hasattr(function, "is_gluon") else None
 
 
 def text_of_dtype(value: Any) -> str:
@@ -117,11 +128,15 @@ def _typed(
         entries = split_commas(signature) if isinstance(signature, str) else list(signature)
     types: dict[str, str] = {}
     multiples: dict[str, int] = {}
+    patterns: list[tuple[str, str, str | None]] = []
     waiting = iter(runtime)
     for entry in entries:
         match = _ENTRY.fullmatch(str(entry).strip())
         if match is None:
             raise UsageError(f"the signature of {name} has an empty entry: {signature!r}.")
+        if match["name"] and _is_pattern(match["name"]):
+            patterns.append((match["name"], match["type"], match["multiple"]))
+            continue
         argument = match["name"] or next((n for n in waiting if n not in types), None)
         if argument is None:
             raise UsageError(_counts(name, entries, runtime))
@@ -129,14 +144,30 @@ def _typed(
             raise UnknownNameError("argument", argument, params, f"It stands in the signature of {name}.")
         types[argument] = _checked_type(match["type"], argument)
         if match["multiple"] is not None:
-            if match["multiple"] not in ("1", str(DIVISOR)):
-                hint = f"write {argument}:{DIVISOR} for a multiple of {DIVISOR}, or leave it out"
-                raise UsageError(f"the signature of {name} says {entry!r}; Triton knows no other multiple: {hint}.")
-            multiples[argument] = int(match["multiple"])
+            multiples[argument] = _multiple(match["multiple"], name, argument, str(entry))
+    for argument in [n for n in runtime if n not in types]:
+        for pattern, text, multiple in patterns:
+            if fnmatchcase(argument, pattern):
+                types[argument] = _checked_type(text, argument)
+                if multiple is not None:
+                    multiples[argument] = _multiple(multiple, name, argument, f"{pattern}={text}:{multiple}")
+                break
     missing = [n for n in runtime if n not in types and not params[n].has_default]
     if missing:
         raise UsageError(_counts(name, entries, runtime))
     return types, multiples
+
+
+def _is_pattern(name: str) -> bool:
+    return "*" in name or "?" in name
+
+
+def _multiple(text: str, name: str, argument: str, entry: str) -> int:
+    """What a number is a multiple of, by its text in the signature."""
+    if text not in ("1", str(DIVISOR)):
+        hint = f"write {argument}:{DIVISOR} for a multiple of {DIVISOR}, or leave it out"
+        raise UsageError(f"the signature of {name} says {entry!r}; Triton knows no other multiple: {hint}.")
+    return int(text)
 
 
 def _counts(name: str, entries: Sequence[str], runtime: Sequence[str]) -> str:
@@ -200,13 +231,14 @@ def split_commas(text: str) -> list[str]:
     return [part.strip() for part in parts] if text.strip() else []
 
 
-def _missing(function: Any, argument: str, *, is_constant: bool) -> UsageError:
-    """A constant that nobody gave."""
-    computed = function
-    while hasattr(computed, "fn"):
-        if argument in getattr(computed, "values", {}):
-            why = f"triton.heuristics computes {argument} from a call's arguments, and here is no call"
-            return UsageError(f"{why}: state {argument}=VALUE among the constants.")
-        computed = computed.fn
-    what = "the compile-time constant" if is_constant else "the argument"
-    return UsageError(f"{what} {argument} has no value: state {argument}=VALUE among the constants.")
+def _missing(function: Any, arguments: Sequence[str], *, is_constant: bool) -> UsageError:
+    """Constants that nobody gave."""
+    heuristics = heuristics_of(function)
+    if computed := [n for n in arguments if n in heuristics]:
+        why = f"triton.heuristics computes {', '.join(computed)} from a call's arguments, and here is no call"
+        return UsageError(f"{why}: state {'=VALUE, '.join(computed)}=VALUE among the constants.")
+    what = ("the compile-time constant" if is_constant else "the argument") + ("s" if len(arguments) > 1 else "")
+    have = "have no values" if len(arguments) > 1 else "has no value"
+    return UsageError(
+        f"{what} {', '.join(arguments)} {have}: state {'=VALUE, '.join(arguments)}=VALUE among the constants."
+    )

@@ -187,7 +187,11 @@ SCALE = ("--gpu", "h200", "--constants", "BLOCK=64", "--signature")
         ("scale", (*SCALE, "*fp23,*fp32,i32"), "unknown type '*fp23'. Nearest:"),
         ("scale", (*SCALE, "z=*fp32,*fp32,i32"), "unknown argument 'z'"),
         ("scale", (*SCALE, "*fp32,*fp32,i32:8"), "Triton knows no other multiple"),
-        ("product", ("--gpu", "h200", "--signature", PRODUCT), "constant ROWS has no value: state ROWS=VALUE"),
+        (
+            "product",
+            ("--gpu", "h200", "--signature", PRODUCT),
+            "constants ROWS, COLUMNS have no values: state ROWS=VALUE, COLUMNS=VALUE",
+        ),
         ("computed", ("--gpu", "h200", "--signature", "*i32,i32"), "triton.heuristics computes IS_EVEN"),
         ("scale", ("--gpu", "h200", "--constants", "BLOK=64", "--signature", "*fp32"), "unknown argument 'BLOK'. Near"),
         ("scale", ("--gpu", "h200", "--constants", "64", "--signature", "*fp32"), "--constants takes NAME=VALUE"),
