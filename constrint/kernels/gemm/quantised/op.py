@@ -126,9 +126,11 @@ def _build(tensors: tuple[Tensor | None, ...], extra: Any) -> RecordedCall:
 
 
 def _rivals(gpu: GpuModel, workload: Workload, config: Config) -> Iterator[Candidate]:
-    """Of the configurations that the model ranks first one for each other way to keep turns, or size of a turn."""
+    """Of the configurations that the model ranks first that of the other way to keep turns, then other sizes of one."""
+    ranked = rank(load_spec("quantised_gemm.cuda"), gpu, workload, top=RANKED).candidates
+    other = next((each for each in ranked if bool(each.config["stages"]) != bool(config["stages"])), None)
     seen = {_kind(config)}
-    for candidate in rank(load_spec("quantised_gemm.cuda"), gpu, workload, top=RANKED).candidates:
+    for candidate in ranked if other is None else (other, *ranked):
         if _kind(candidate.config) not in seen:
             seen.add(_kind(candidate.config))
             yield candidate
@@ -138,7 +140,7 @@ def _rivals(gpu: GpuModel, workload: Workload, config: Config) -> Iterator[Candi
 
 def _kind(config: Config) -> tuple[int, ...]:
     """The figures by which configurations differ in time by more than the error of their predictions."""
-    return min(config["stages"], 1), config["warps"] * config["resident"], config["rows"] * config["tiles"] // 4
+    return config["stages"], config["warps"] * config["resident"], config["rows"] * config["tiles"] // 4
 
 
 _PLANS = PlanTable("quantised_matmul", _build, torch.get_float32_matmul_precision)
