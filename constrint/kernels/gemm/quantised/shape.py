@@ -87,7 +87,9 @@ def block_use(gpu: GpuModel, v: Vars, m: int) -> BlockUse:
 def held_registers(v: Mapping[str, Any], m: int, bits: int, group: int) -> Any:
     """Registers of a thread: reads with their scales, vectors of X for these and the next, and sums."""
     narrow, is_staged = columns_of(m) // NARROW, minimum(const(1), v["stages"])
-    of_tile = 4 * v["tiles"] * (1 - is_staged) + 2 * maximum(const(1), v["tiles"] // max(1, group // READ[bits])) + 4 * narrow
+    of_tile = (
+        4 * v["tiles"] * (1 - is_staged) + 2 * maximum(const(1), v["tiles"] // max(1, group // READ[bits])) + 4 * narrow
+    )
     copying = is_staged * (4 * v["tiles"] + COPYING_REGISTERS)
     return OTHER_REGISTERS + copying + v["rows"] * of_tile + 2 * v["tiles"] * narrow * 4 * (READ[bits] // 32)
 
