@@ -126,7 +126,7 @@ def _build(tensors: tuple[Tensor | None, ...], extra: Any) -> RecordedCall:
 
 
 def _rivals(gpu: GpuModel, workload: Workload, config: Config) -> Iterator[Candidate]:
-    """Of the configurations that the model ranks first that of the other way to keep turns, then other sizes of one."""
+    """The configuration ranked first with the other way to keep turns, then those of other sizes of a turn."""
     ranked = rank(load_spec("quantised_gemm.cuda"), gpu, workload, top=RANKED).candidates
     other = next((each for each in ranked if bool(each.config["stages"]) != bool(config["stages"])), None)
     seen = {_kind(config)}
