@@ -45,7 +45,14 @@ KINDS = {
     "int8": "int8",
     "training": "forward and backward",
     "training_gelu": "the same with bias, gelu",
+    "layer": "`constrint.nn.Linear`, forward and backward",
+    "layer_gelu": "the same with gelu",
+    "own": "epilogues of one's own",
 }
+#: Files of `benchmarks.gemm.used` in a GPU's folder: as it is shipped, and as on a GPU without tables.
+USED, HIDDEN = "gemm_used.csv", "gemm_used_no_tables.csv"
+#: The caller of torch's compiler beside epilogues of one's own, and how its row is called.
+COMPILED = "compiled"
 #: Kinds that the README's row of epilogues holds together.
 TOGETHER = {
     "`matmul`, 16 bits": ("plain",),
@@ -97,23 +104,32 @@ class Ratios(NamedTuple):
 
 
 @cache
-def used_rows(gpu: str) -> list[dict[str, str]]:
+def used_rows(gpu: str, file: str = USED) -> list[dict[str, str]]:
     """All times of `benchmarks.gemm.used` on a GPU."""
-    return read_rows(RESULTS / gpu / "gemm_used.csv")
+    return read_rows(RESULTS / gpu / file)
 
 
-def used(gpu: str, kinds: Sequence[str], how: str) -> Ratios:
+def used(gpu: str, kinds: Sequence[str], how: str, *, file: str = USED, peer: str = "torch") -> Ratios:
     """Ratios of torch's time over that of `matmul`, by public calls; cases whose times were disturbed are left out.
 
     Args:
         gpu: The folder of results.
         kinds: Kinds of products.
         how: "cold", with an L2 that something else has used, or "loop", calls back to back.
+        file: The file of times.
+        peer: Whose time is compared: torch's, or that of torch's compiler.
     """
-    rows = [row for row in used_rows(gpu) if row["how"] == how and row["kind"] in kinds and row["ratio"]]
-    noisy = {(r["kind"], r["case"]) for r in rows if float(r["spread_us"]) > DISTURBED * float(r["median_us"])}
-    mine = (row for row in rows if row["who"] == "ours" and (row["kind"], row["case"]) not in noisy)
-    return Ratios([float(row["ratio"]) for row in mine])
+    rows = [row for row in used_rows(gpu, file) if row["how"] == how and row["kind"] in kinds and row["ratio"]]
+    noisy = {
+        (r["kind"], r["case"])
+        for r in rows
+        if r["who"] in ("ours", peer) and float(r["spread_us"]) > DISTURBED * float(r["median_us"])
+    }
+    # Ratios of a file are torch's time over that of the row.
+    of_peer = {(r["kind"], r["case"]): float(r["ratio"]) for r in rows if r["who"] == peer}
+    mine = ((r["kind"], r["case"], float(r["ratio"])) for r in rows if r["who"] == "ours")
+    whole = [(kind, case, ratio) for kind, case, ratio in mine if (kind, case) not in noisy]
+    return Ratios([ratio / of_peer[kind, case] for kind, case, ratio in whole if (kind, case) in of_peer])
 
 
 def layers(column: str) -> Ratios:
@@ -170,16 +186,25 @@ def used_lines() -> list[str]:
     """All kinds of products, on all GPUs, with a cold L2 and in a loop."""
     lines = []
     for gpu, name in GPUS.items():
-        note, _, rows = read_table(RESULTS / gpu / "gemm_used.csv")
-        cases = len({(row[0], row[1]) for row in rows})
-        tools = ", ".join(re.findall(r"(?:torch|triton) [\w.+]+", note))
-        lines += [f"{name}, {cases} drawn cases, {tools}:", ""]
-        lines += ["| kind | cases | cold L2 | calls in a loop |", "|---|---|---|---|"]
-        for kind, words in KINDS.items():
-            cold, loop = (used(gpu, (kind,), how) for how in ("cold", "loop"))
-            lines.append(f"| {words} | {len(cold.values)} | {cold.whole} | {loop.whole} |")
-        lines.append("")
+        lines += _used_of(gpu, name, USED)
+        if (RESULTS / gpu / HIDDEN).is_file():
+            lines += _used_of(gpu, f"{name} as a GPU without tables (`--no-tables`)", HIDDEN)
     return lines[:-1]
+
+
+def _used_of(gpu: str, name: str, file: str) -> list[str]:
+    """The table of one file, and a line before it; kinds without a case are left out."""
+    note, _, rows = read_table(RESULTS / gpu / file)
+    cases = len({(row[0], row[1]) for row in rows})
+    tools = ", ".join(re.findall(r"(?:torch|triton) [\w.+]+", note))
+    lines = [f"{name}, {cases} drawn cases, {tools}:", "", "| kind | cases | cold L2 | calls in a loop |"]
+    lines.append("|---|---|---|---|")
+    named = [(words, kind, "torch") for kind, words in KINDS.items()]
+    for words, kind, peer in (*named, (f"{KINDS['own']}, beside torch.compile", "own", COMPILED)):
+        cold, loop = (used(gpu, (kind,), how, file=file, peer=peer) for how in ("cold", "loop"))
+        if cold.values or loop.values:
+            lines.append(f"| {words} | {len(cold.values)} | {cold.whole} | {loop.whole} |")
+    return [*lines, ""]
 
 
 def layer_lines() -> list[str]:

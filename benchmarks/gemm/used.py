@@ -8,7 +8,7 @@
     python -m benchmarks.gemm.used --each                                  # each kernel and program by name, too
     python -m benchmarks.gemm.used --show used.csv                         # what such a file says; no GPU
 
-Every case is drawn at random; kinds take turns. Each is called three times, so that its trials are over, and then
+Every case is drawn at random; kinds take turns. Each is called four times, so that its trials are over, and then
 timed. Who is compared is called from plain Python, in turn, in several rounds: `cold` is a call between two events
 after the L2 was overwritten, `loop` calls back to back. Ratios are torch's time over ours. A measurement that others
 disturb is made again (`used_times.py`). Results are checked against the same expression in higher precision. Kernels
@@ -31,8 +31,9 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.gemm.used_cases import KINDS, UsedCase, drawn
+from benchmarks.gemm.used_cases import KINDS, drawn
 from benchmarks.gemm.used_hidden import hide_tables
+from benchmarks.gemm.used_parts import UsedCase
 from benchmarks.gemm.used_times import FLUSHED, cold, loop, quiet
 from benchmarks.harness.table import DISTURBED, Table, described, print_ratios, read_rows, read_whole
 from constrint.kernels.launch.plan.trial import use_trials
@@ -43,8 +44,8 @@ COLUMNS = ("kind", "case", "who", "how", "median_us", "spread_us", "ratio", "out
 CACHES = Path(tempfile.gettempdir())
 #: Kernels and programs that `--each` names.
 EACH = ("cuda", "descriptor", "pointer", "skinny", "library", "library+pointwise")
-#: Calls before a case is timed.
-FIRST_CALLS = 3
+#: Calls before a case is timed, and those of a process that compiles: a layer's first call is torch's own.
+FIRST_CALLS, PREPARING_CALLS = 4, 2
 #: Share of `--seconds` in which kernels are compiled.
 PREPARING = 0.55
 #: Bytes that torch may keep in a process that compiles, many of which share a GPU.
@@ -171,7 +172,7 @@ def prepare(args: argparse.Namespace) -> None:
         if time.time() > args.until:
             break
         for who, call in case.calls(EACH if args.each else ()).items():
-            if who != "torch":
+            for _ in range(0 if who == "torch" else PREPARING_CALLS):
                 attempt(call)
         case.forget()
         if torch.cuda.memory_reserved() > KEPT_BYTES:

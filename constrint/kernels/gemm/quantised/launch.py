@@ -44,7 +44,7 @@ def quantised_launches(
     is_aligned = (m == 1 or pitch * 2 % VECTOR_BYTES == 0) and x.data_ptr() % VECTOR_BYTES == 0
     numbers = (m, n, k, tiles, depth // READ[bits], weight.scales.shape[1], is_aligned)
     facts = {"BITS": bits, "COLUMNS": columns_of(m), "GROUP": weight.group, "IS_BF16": x.dtype == torch.bfloat16}
-    facts |= {name.upper(): config[name] for name in ("rows", "tiles", "warps", "resident", "split_k")}
+    facts |= {name.upper(): config[name] for name in ("rows", "tiles", "warps", "resident", "split_k", "stages")}
     return [
         CudaLaunch(
             gpu=gpu,

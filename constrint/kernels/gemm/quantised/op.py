@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -9,17 +11,27 @@ from torch import Tensor
 
 from constrint.choose import Decision, Request, decide
 from constrint.errors import ConstrintError, UsageError
+from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.quantised.launch import quantised_launches
 from constrint.kernels.gemm.quantised.shape import MOST_ROWS
 from constrint.kernels.gemm.quantised.weights import BEYOND, QuantisedWeight
 from constrint.kernels.launch.cuda.nvrtc import nvrtc_here
 from constrint.kernels.launch.device import gpu_of
+from constrint.kernels.launch.look import SpilledError
 from constrint.kernels.launch.plan.recipe import RecordedCall, recipe_of
 from constrint.kernels.launch.plan.scratch import NotedScratch
 from constrint.kernels.launch.plan.shape import NotPlannedError
 from constrint.kernels.launch.plan.table import IS_NEW, WANTS_GRAD, PlanTable
+from constrint.kernels.launch.plan.trial import Rivals, trials_are_on
 from constrint.kernels.launch.policy import record_what_fits
+from constrint.kernels.registry import load_spec
+from constrint.select import rank
+from constrint.select.candidate import Candidate, Config
 from constrint.select.workload import Workload
+
+#: Configurations that the first calls try beside the best one, at most, and configurations that are looked at: turns in
+#: registers and in shared memory are predicted level, and most others differ in little.
+MOST_COMPILED, RANKED = 2, 512
 
 
 def quantised_matmul(x: Tensor, weight: QuantisedWeight, bias: Tensor | None = None) -> Tensor:
@@ -84,15 +96,51 @@ def _build(tensors: tuple[Tensor | None, ...], extra: Any) -> RecordedCall:
     out = torch.empty((x.shape[0], n), dtype=x.dtype, device=x.device)
     request = Request("quantised_gemm", Workload("quantised_gemm", sizes, dtype, options), gpu, x.device)
 
-    def record(chosen: Decision, may_spill: bool) -> RecordedCall:
-        launches = quantised_launches(gpu, x, weight, out, chosen.config, bias)
-        label = f"quantised_gemm.cuda {dict(chosen.config)}"
+    def recorded(config: Config, may_spill: bool) -> RecordedCall:
+        launches = quantised_launches(gpu, x, weight, out, config, bias)
+        label = f"quantised_gemm.cuda {dict(config)}"
         return recipe_of(launches, tensors, [out], NotedScratch(), label, may_spill=may_spill)
 
+    chosen: list[Decision] = []
+
+    def record(decided: Decision, may_spill: bool) -> RecordedCall:
+        chosen[:] = [decided]
+        return recorded(decided.config, may_spill)
+
     try:
-        return record_what_fits(decide(request), record, () if bias is None else ("bias",))
+        made = record_what_fits(decide(request), record, () if bias is None else ("bias",))
     except ConstrintError as error:
         raise NotPlannedError(str(error)) from error
+    if not trials_are_on() or torch.cuda.is_current_stream_capturing():
+        return made
+    tried: list[tuple[RecordedCall, float]] = []
+    for candidate in _rivals(gpu, request.workload, chosen[0].config):
+        with suppress(NotPlannedError, SpilledError, ConstrintError):
+            tried.append((recorded(candidate.config, False), candidate.cost.seconds))
+    if not tried:
+        return made
+    recipes = [other.recipe for other, _ in tried]
+    labels = [made.recipe.note, *(recipe.note for recipe in recipes)]
+    seconds = [chosen[0].program.seconds or tried[0][1], *(each for _, each in tried)]
+    return made._replace(rivals=Rivals(recipes, labels, seconds, lambda measured, best: None))
+
+
+def _rivals(gpu: GpuModel, workload: Workload, config: Config) -> Iterator[Candidate]:
+    """The configuration ranked first with the other way to keep turns, then those of other sizes of a turn."""
+    ranked = rank(load_spec("quantised_gemm.cuda"), gpu, workload, top=RANKED).candidates
+    other = next((each for each in ranked if bool(each.config["stages"]) != bool(config["stages"])), None)
+    seen = {_kind(config)}
+    for candidate in ranked if other is None else (other, *ranked):
+        if _kind(candidate.config) not in seen:
+            seen.add(_kind(candidate.config))
+            yield candidate
+        if len(seen) > MOST_COMPILED:
+            return
+
+
+def _kind(config: Config) -> tuple[int, ...]:
+    """The figures by which configurations differ in time by more than the error of their predictions."""
+    return config["stages"], config["warps"] * config["resident"], config["rows"] * config["tiles"] // 4
 
 
 _PLANS = PlanTable("quantised_matmul", _build, torch.get_float32_matmul_precision)

@@ -25,6 +25,10 @@ SCALE_BYTES, SUM_BYTES = 4, 4
 #: Registers of a thread beside those that are counted.
 OTHER_REGISTERS = 36
 WARPS = (16, 8, 4)
+#: Turns of a warp in shared memory, one of which is multiplied while the others are under way; 0: turns in registers.
+STAGES = (0, 2, 3, 4, 6, 8)
+#: Other registers of a thread that copies: addresses in shared memory, and the turn that is copied.
+COPYING_REGISTERS = 10
 
 
 def columns_of(m: int) -> int:
@@ -57,8 +61,9 @@ def packed_bytes(n: int, k: int, bits: int, group: int) -> int:
 
 
 def smem_bytes(v: Mapping[str, Any], m: int) -> Any:
-    """Shared memory of a block: the sums of its warps."""
-    return v["warps"] * v["rows"] * WARP_ROWS * columns_of(m) * SUM_BYTES
+    """Shared memory of a block: the sums of its warps, and turns of theirs where these lie there."""
+    of_sums, of_turn = v["rows"] * WARP_ROWS * columns_of(m) * SUM_BYTES, v["rows"] * v["tiles"] * READ_BYTES
+    return v["warps"] * (of_sums + v["stages"] * of_turn)
 
 
 def launched_registers(gpu: GpuModel, v: Mapping[str, Any]) -> Any:
@@ -80,10 +85,13 @@ def block_use(gpu: GpuModel, v: Vars, m: int) -> BlockUse:
 
 
 def held_registers(v: Mapping[str, Any], m: int, bits: int, group: int) -> Any:
-    """Registers of a thread: reads under way with their scales, vectors of X for these and the next, and sums."""
-    narrow = columns_of(m) // NARROW
-    of_tile = 4 * v["tiles"] + 2 * maximum(const(1), v["tiles"] // max(1, group // READ[bits])) + 4 * narrow
-    return OTHER_REGISTERS + v["rows"] * of_tile + 2 * v["tiles"] * narrow * 4 * (READ[bits] // 32)
+    """Registers of a thread: reads with their scales, vectors of X for these and the next, and sums."""
+    narrow, is_staged = columns_of(m) // NARROW, minimum(const(1), v["stages"])
+    of_tile = (
+        4 * v["tiles"] * (1 - is_staged) + 2 * maximum(const(1), v["tiles"] // max(1, group // READ[bits])) + 4 * narrow
+    )
+    copying = is_staged * (4 * v["tiles"] + COPYING_REGISTERS)
+    return OTHER_REGISTERS + copying + v["rows"] * of_tile + 2 * v["tiles"] * narrow * 4 * (READ[bits] // 32)
 
 
 def rules(gpu: GpuModel, sizes: Mapping[str, int], bits: int, group: int, v: Vars) -> Iterator[Rule]:

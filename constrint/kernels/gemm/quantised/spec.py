@@ -18,6 +18,7 @@ from constrint.kernels.gemm.quantised.shape import (
     READ,
     READ_BYTES,
     SCALE_BYTES,
+    STAGES,
     WARP_ROWS,
     WARPS,
     block_use,
@@ -40,6 +41,8 @@ INSTRUCTION = "mma"
 #: products on an H200: measured over predicted 0.76 to 1.35, first over best of them 1.03.
 LAUNCH_S, LATENCY_S, TURN_S, GROUP_S, CLUSTER_S = 7.44e-6, 0.166e-6, 0.0656e-6, 0.0, 1.56e-6
 DRAM_SHARE, PORT_BYTES_PER_CLK = 0.70, 26.9
+#: The same share where turns lie in shared memory, an estimate: this many bytes are under way of an SM or more.
+STAGED_DRAM_SHARE = 0.85
 #: Bytes of weights that a warp widens and multiplies per clock, by their bits, and the share of it where sums are kept
 #: for 16 rows of X. Likewise.
 WARP_BYTES_PER_CLK, WIDE_SHARE = {4: 2.09, 8: 2.71}, 1.2
@@ -56,6 +59,7 @@ class QuantisedSpec(KernelSpec):
         "tile": ("rows", "tiles"),
         "vectorise": ("warps", "resident"),
         "split": ("split_k",),
+        "pipeline": ("stages",),
     }
     summary = f"C[M,N] = X[M,K] @ W[N,K]^T with W of 4 or 8 bits in groups, M up to {MOST_ROWS}, CUDA C++"
     dtypes = ("bf16", "fp16")
@@ -103,6 +107,7 @@ class QuantisedSpec(KernelSpec):
             Param("warps", WARPS, "warps of a block, which divide K", "more read more at a time", "w"),
             Param("resident", (1, 2, 3, 4), "blocks that an SM is to hold", "leaves threads so many registers", "res"),
             Param("split_k", (1, 2), "blocks of a cluster, which divide K", "few rows fill no GPU", "sk"),
+            Param("stages", STAGES, "turns of a warp in shared memory; 0: in registers", "more are under way", "st"),
         )
 
     def rules(self, gpu: GpuModel, workload: Workload, v: Vars) -> Iterator[Rule]:
@@ -139,13 +144,16 @@ class QuantisedSpec(KernelSpec):
         tile_bytes = WARP_ROWS * (depth * bits / 8 + -(-depth // group) * SCALE_BYTES)
         x_bytes = 2 * m * depth * np.ceil(of_block / v["rows"])
         busiest = per_sm * (of_block * tile_bytes + x_bytes) / v["split_k"]
-        under_way = per_sm * v["warps"] * v["tiles"] * np.minimum(v["rows"], of_block) * READ_BYTES
+        is_staged = v["stages"] > 0
+        ahead = np.minimum(np.maximum(v["stages"] - 1, 1.0), turns * np.ceil(of_block / v["rows"]))
+        under_way = per_sm * v["warps"] * v["tiles"] * np.minimum(v["rows"], of_block) * READ_BYTES * ahead
         own = WARP_BYTES_PER_CLK[bits] * (WIDE_SHARE if columns_of(m) > NARROW else 1.0)
         rate = np.minimum(under_way / LATENCY_S, per_sm * v["warps"] * own * clock)
         sm_s = busiest / np.minimum(rate, PORT_BYTES_PER_CLK * clock)
         groups = np.ceil(of_block / v["rows"])
         sm_s = sm_s + per_sm * groups * (turns * TURN_S + np.where(v["split_k"] > 1, CLUSTER_S, GROUP_S))
-        dram_s = self.moved_bytes(workload) / dram_bytes_per_s(gpu, DRAM_SHARE)
+        shares = np.where(is_staged, STAGED_DRAM_SHARE, DRAM_SHARE)
+        dram_s = self.moved_bytes(workload) / dram_bytes_per_s(gpu, DRAM_SHARE) * (DRAM_SHARE / shares)
         seconds = np.maximum(sm_s, dram_s) + 0.25 * np.minimum(sm_s, dram_s)
         return CostColumns(LAUNCH_S + launch_offset_s(gpu) + seconds, {"DRAM": dram_s, "latency": sm_s})
 

@@ -5,12 +5,13 @@
 // bytes a lane. Numbers less their zeros are whole and have 8 bits: they are multiplied as they are, and the sums of a group
 // take its scale in fp32. A block has an even share of all tiles of 16 rows and takes ROWS of them at a time; its warps, and
 // the blocks of its cluster, divide K among them, TILES reads each in turn, and add up their sums at the end. No warp waits
-// for another one before: each reads as far ahead as its registers hold.
+// for another one before: each reads as far ahead as its registers hold, or, with stages, STAGES - 1 turns
+// ahead into shared memory, where each lane finds what it has copied itself.
 typedef float sum_t;
 
 #include "epilogue.cuh"
 
-constexpr int kWarps = WARPS, kThreads = 32 * kWarps, kRows = ROWS, kCluster = SPLIT_K;
+constexpr int kWarps = WARPS, kThreads = 32 * kWarps, kRows = ROWS, kCluster = SPLIT_K, kStages = STAGES;
 constexpr int kTile = BITS == 4 ? 64 : 32, kTiles = TILES;  // numbers along K of a read, and reads in turn
 constexpr int kNarrow = COLUMNS / 8;                        // matrix instructions of the rows of X
 constexpr int kGroups = kTile * kTiles > GROUP ? kTile * kTiles / GROUP : 1;  // of such reads
@@ -86,7 +87,9 @@ __device__ __forceinline__ unsigned widen(unsigned word, int pair, float less, c
 
 // What a warp holds of a tile of W: numbers, and of each group the scale (low) and the zero (high) of two rows.
 struct Held {
+#if STAGES == 0
   uint4 words[kTiles];
+#endif
   unsigned upper[kGroups], lower[kGroups];
 };
 
@@ -96,9 +99,11 @@ struct Sizes {
 
 __device__ __forceinline__ void load(
     Held& to, const uint4* weights, const unsigned* scales, const Sizes& s, int tile, int read, int lane) {
+#if STAGES == 0
   const uint4* const words = weights + (static_cast<long long>(tile) * s.reads + read) * 32 + lane;
 #pragma unroll
   for (int i = 0; i < kTiles; ++i) to.words[i] = read_once(words + i * 32);
+#endif
   const unsigned* const both =
       scales + (static_cast<long long>(tile) * s.groups + read / (GROUP / kTile)) * 16 + lane / 4;
 #pragma unroll
@@ -113,6 +118,30 @@ struct Place {
     if (read >= last) read = first, tile += kRows;
   }
 };
+
+#if STAGES > 1
+// Turns of a warp in shared memory, 16 bytes of a lane for each read.
+struct Ring {
+  uint4* own;  // of this lane, in the first stage of its warp
+
+  __device__ __forceinline__ uint4* at(int stage, int row) const { return own + (stage * kRows + row) * kTiles * 32; }
+
+  // Copies the reads of one turn; every turn is a group of copies, also one beyond the end, which has none.
+  __device__ __forceinline__ void copy(
+      const uint4* weights, const Sizes& s, const Place& turn, int end, int stage, int lane) const {
+#pragma unroll
+    for (int row = 0; row < kRows; ++row) {
+      if (turn.tile + row >= end) break;
+      const uint4* const from = weights + (static_cast<long long>(turn.tile + row) * s.reads + turn.read) * 32 + lane;
+      const unsigned to = static_cast<unsigned>(__cvta_generic_to_shared(at(stage, row)));
+#pragma unroll
+      for (int i = 0; i < kTiles; ++i)
+        asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(to + i * 512), "l"(from + i * 32) : "memory");
+    }
+    asm volatile("cp.async.commit_group;" ::: "memory");
+  }
+};
+#endif
 
 // What a thread multiplies of X: 16 or 32 bytes of a row for each read, zeros beyond the edges.
 struct Vectors {
@@ -171,14 +200,19 @@ __device__ __forceinline__ float less_of(unsigned both) { return -8388608.0f - s
 #endif
 
 __device__ __forceinline__ void multiply_held(
-    float (&sums)[kSums], const Held& w, const Vectors& x, const Masks& masks) {
+    float (&sums)[kSums], const Held& w, const uint4* numbers, const Vectors& x, const Masks& masks) {
 #pragma unroll
   for (int group = 0; group < kGroups; ++group) {
     const auto upper = less_of(w.upper[group]), lower = less_of(w.lower[group]);
     float products[kNarrow][4] = {};
 #pragma unroll
     for (int i = group * kGroupTiles; i < (group + 1) * kGroupTiles; ++i) {
-      const unsigned words[4] = {w.words[i].x, w.words[i].y, w.words[i].z, w.words[i].w};
+#if STAGES == 0
+      const uint4& four = w.words[i];
+#else
+      const uint4 four = numbers[i * 32];
+#endif
+      const unsigned words[4] = {four.x, four.y, four.z, four.w};
 #pragma unroll
       for (int step = 0; step < kTile / 16; ++step) {
 #if BITS == 4
@@ -228,7 +262,7 @@ __device__ __forceinline__ int share_of(int which, int shares, int count) {
 extern "C" __global__ void __launch_bounds__(kThreads, RESIDENT) quantised_gemm(
     const uint4* weights, const unsigned* scales, const unsigned short* x, out_t* out, const void* bias, int m, int n, int k,
     int tiles, int reads, int groups, int is_aligned, unsigned mask, long long x_stride, long long out_stride) {
-  extern __shared__ float shares[];  // sums of each warp, in the order of warps
+  extern __shared__ __align__(16) float shares[];  // sums of each warp, in the order of warps, then stages of each
   const Sizes s = {m, n, k, reads, groups};
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int rank = blockIdx.x % kCluster, block = blockIdx.x / kCluster, blocks = gridDim.x / kCluster;
@@ -247,6 +281,16 @@ extern "C" __global__ void __launch_bounds__(kThreads, RESIDENT) quantised_gemm(
 #endif
   Held held[kRows];
   Vectors vectors;
+#if STAGES > 1
+  const Ring ring = {reinterpret_cast<uint4*>(shares + kWarps * kShare) + warp * (kStages * kRows * kTiles * 32) + lane};
+  Place ahead = {begin, first};
+  int stage = 0;
+#pragma unroll 1
+  for (int i = 0; i < kStages - 1 && first < last; ++i) {
+    ring.copy(weights, s, ahead, end, i, lane);
+    ahead.next(first, last);
+  }
+#endif
   if (first < last) {
 #pragma unroll
     for (int i = 0; i < kRows; ++i)
@@ -264,12 +308,26 @@ extern "C" __global__ void __launch_bounds__(kThreads, RESIDENT) quantised_gemm(
       after.next(first, last);
       Vectors next = vectors;
       if (after.read != read && after.tile < end) load_rows(next, x, x_stride, s, after.read, lane, is_aligned);
+#if STAGES > 1
+      // The turn after the last that is under way takes the place of the one before this.
+      ring.copy(weights, s, ahead, end, stage ? stage - 1 : kStages - 1, lane);
+      ahead.next(first, last);
+      asm volatile("cp.async.wait_group %0;" ::"n"(kStages - 1) : "memory");
+#endif
 #pragma unroll
       for (int i = 0; i < kRows; ++i) {
-        if (tile + i < end) multiply_held(sums[i], held[i], vectors, masks);
+#if STAGES > 1
+        const uint4* const numbers = ring.at(stage, i);
+#else
+        const uint4* const numbers = nullptr;
+#endif
+        if (tile + i < end) multiply_held(sums[i], held[i], numbers, vectors, masks);
         if (after.tile + i < end) load(held[i], weights, scales, s, after.tile + i, after.read, lane);
       }
       vectors = next;
+#if STAGES > 1
+      stage = stage + 1 < kStages ? stage + 1 : 0;
+#endif
     }
     // Sums of all warps, in their order, and of all blocks of a cluster, in theirs.
     float* const own = shares + warp * kShare + lane;
