@@ -20,6 +20,7 @@ from constrint import load_gpu
 from constrint.choose import Request, decide
 from constrint.errors import UnknownNameError, UnsupportedError, UsageError
 from constrint.kernels.axpy.launch import collapsed
+from constrint.kernels.axpy.op import _is_apart
 from constrint.kernels.gemv.launch import lies_by_columns, width_of
 from constrint.kernels.registry import load_spec
 from constrint.select.workload import Workload
@@ -186,3 +187,19 @@ def test_the_library_and_the_kernel_compete() -> None:
     assert named.program.name == "gemv.library"
     eight = GEMV.why(torch.empty(64, 64).to(torch.float8_e4m3fn), torch.empty(64), gpu="h200")
     assert eight.program_of("gemv.library").refusal
+
+
+def test_names_of_the_package_are_searched_for_once() -> None:
+    found = constrint.axpy
+    assert vars(constrint)["axpy"] is found
+
+
+def test_vectors_that_share_an_element_are_not_apart() -> None:
+    memory = torch.zeros(40)
+    assert _is_apart(memory[:10], memory[10:20])
+    assert _is_apart(memory[10:20], memory[:10])
+    assert not _is_apart(memory[:10], memory[9:19])
+    assert not _is_apart(memory[9:19], memory[:10])
+    assert not _is_apart(memory[0:20:2], memory[1:21:2])
+    assert _is_apart(memory[:10], memory[:10])
+    assert not _is_apart(memory[:10], memory[0:20:2])
