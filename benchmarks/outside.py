@@ -64,7 +64,7 @@ class OutsideProject(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class OutsideRow(msgspec.Struct, frozen=True):
-    """What became of a kernel on a GPU; the figures are those of its first configuration that can be launched."""
+    """The outcome of a kernel on a GPU; the figures are those of its first configuration that can be launched."""
 
     project: str
     commit: str
@@ -109,7 +109,7 @@ class OutsideJob(msgspec.Struct, frozen=True):
 def row_of(
     name: str, project: OutsideProject, kernel: str, gpu: str, ended: subprocess.CompletedProcess[str]
 ) -> OutsideRow:
-    """What a command's end says."""
+    """The row that a command's end says."""
     row = OutsideRow(name, project.commit[:12], kernel, gpu, TRACEBACK)
     lines = [line.strip() for line in ended.stderr.splitlines() if line.strip()]
     if "Traceback (most recent call last)" in ended.stderr or ended.returncode not in (0, 1, 2):
@@ -166,7 +166,7 @@ class ForkedCommand:
             os._exit(code)
 
     def ended(self, status: int) -> subprocess.CompletedProcess[str]:
-        """What the command printed, and its exit code, from the status that the system tells."""
+        """The texts that the command printed, and its exit code, from the status that the system tells."""
         texts = []
         for file in (self._out, self._err):
             file.seek(0)
@@ -175,9 +175,16 @@ class ForkedCommand:
         return subprocess.CompletedProcess(self.arguments, os.waitstatus_to_exitcode(status), *texts)
 
 
-def try_kernels(jobs: Sequence[OutsideJob], number: int, say: Callable[[OutsideRow], None]) -> list[OutsideRow]:
-    """Compile kernels, each for a GPU in a process of its own, a number at a time; rows in the order of their ends."""
-    rows: list[OutsideRow] = []
+def write_rows(path: Path, rows: Sequence[OutsideRow]) -> None:
+    """Write rows as CSV."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(OutsideRow.__struct_fields__)
+        writer.writerows(msgspec.structs.astuple(row) for row in rows)
+
+
+def try_kernels(jobs: Sequence[OutsideJob], number: int, say: Callable[[OutsideRow], None]) -> None:
+    """Compile kernels, each for a GPU in a process of its own, a number at a time; say each row."""
     left, running = deque(jobs), dict[int, tuple[OutsideJob, ForkedCommand]]()
     while left or running:
         while left and len(running) < number:
@@ -189,9 +196,7 @@ def try_kernels(jobs: Sequence[OutsideJob], number: int, say: Callable[[OutsideR
             continue
         job, command = running.pop(pid)
         row = row_of(job.name, job.project, job.kernel, job.gpu, command.ended(status))
-        rows.append(msgspec.structs.replace(row, sentence=row.sentence.replace(str(job.checkout.resolve()), job.name)))
-        say(rows[-1])
-    return rows
+        say(msgspec.structs.replace(row, sentence=row.sentence.replace(str(job.checkout.resolve()), job.name)))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -210,23 +215,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for gpu in options.gpu
         if options.only in f"{name}/{kernel}"
     ]
-    for module in ("torch", "triton", "constrint.cli.compile"):  # once, for all forks
+    for module in ("torch", "triton", "constrint.cli.compile", "constrint.tune.no_data"):  # once, for all forks
         import_module(module)
-    number = 0
+    order = {(job.name, job.kernel, job.gpu): at for at, job in enumerate(jobs)}
+    rows: list[OutsideRow] = []
 
     def say(row: OutsideRow) -> None:
-        nonlocal number
-        number += 1
-        print(f"{number:4} of {len(jobs)}  {row.project:7} {row.kernel:70} {row.gpu:7} {_told(row)}", flush=True)
+        rows.append(row)
+        rows.sort(key=lambda row: order[row.project, row.kernel, row.gpu])
+        if options.write is not None:
+            write_rows(options.write, rows)
+        print(f"{len(rows):4} of {len(jobs)}  {row.project:7} {row.kernel:70} {row.gpu:7} {_told(row)}", flush=True)
 
-    rows = try_kernels(jobs, options.jobs, say)
-    order = {(job.name, job.kernel, job.gpu): at for at, job in enumerate(jobs)}
-    rows.sort(key=lambda row: order[row.project, row.kernel, row.gpu])
-    if options.write is not None:
-        with options.write.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(OutsideRow.__struct_fields__)
-            writer.writerows(msgspec.structs.astuple(row) for row in rows)
+    # In turn from each project, so that a run that is ended early has some of all.
+    jobs.sort(key=lambda job: list(job.project.kernels).index(job.kernel))
+    try_kernels(jobs, options.jobs, say)
     print(*summary(rows), sep="\n")
     return int(any(row.outcome == TRACEBACK for row in rows))
 

@@ -58,7 +58,7 @@ def compile(
         typer.Option("--option", metavar="NAME=VALUE[,...]", help="Another option of Triton, waves_per_eu=2."),
     ] = None,
     configs: Annotated[
-        int | None, typer.Option("--configs", min=1, help="Compile the first so many of the file's own list alone.")
+        int | None, typer.Option("--configs", min=1, help="Compile the first N of the file's own list alone.")
     ] = None,
     asm: Annotated[
         str | None, typer.Option("--asm", metavar="FORM", help="Print ptx, sass, amdgcn, ttir, ttgir or llir instead.")
@@ -132,7 +132,7 @@ def _jobs(
 ) -> list[CompilerJob]:
     """The kernels to compile for a GPU: each given setting, over each configuration that the file has for this GPU.
 
-    With `most` those are the first so many.
+    `most` bounds their number: the first ones are taken.
     """
     function = load_function(named, gpu)
     given = [Setting(one.constants, options_of(gpu, gpus, one.options)) for one in stated]

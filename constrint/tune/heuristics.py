@@ -1,4 +1,4 @@
-"""What `triton.heuristics` computes for a kernel, as far as its signature and its constants say it."""
+"""The values that `triton.heuristics` computes for a kernel, as far as its signature and constants say them."""
 
 from __future__ import annotations
 
@@ -20,6 +20,28 @@ class StandInPointer:
         return self._address
 
 
+class StandInNumber:
+    """A number in the eyes of a heuristic: it is there, and nothing can be done with its value."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> bool:
+        """Refuse, as every operation does.
+
+        Raises:
+            TypeError: Always.
+        """
+        raise TypeError("the value of this argument is not known.")
+
+    def __bool__(self) -> bool:
+        """Refuse.
+
+        Raises:
+            TypeError: Always.
+        """
+        raise TypeError("the value of this argument is not known.")
+
+
 def heuristics_of(function: Any) -> dict[str, Callable[[Mapping[str, Any]], Any]]:
     """The functions of all `triton.heuristics` above a kernel, by the name of what they compute."""
     found: dict[str, Callable[[Mapping[str, Any]], Any]] = {}
@@ -34,7 +56,7 @@ def heuristics_of(function: Any) -> dict[str, Callable[[Mapping[str, Any]], Any]
 def computed_by_heuristics(
     function: Any, types: Mapping[str, str], aligned: frozenset[str], values: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """What a kernel's heuristics compute without a call; those that need more than is known are left out.
+    """The values that a kernel's heuristics compute without a call; those that need more than is known are left out.
 
     Args:
         function: The kernel with its decorators.
@@ -42,7 +64,9 @@ def computed_by_heuristics(
         aligned: Those arguments that are multiples of 16.
         values: Values of arguments and options that are known; they are not computed again.
     """
-    known: dict[str, Any] = {n: StandInPointer(n in aligned) for n, text in types.items() if text.startswith("*")}
+    known: dict[str, Any] = {
+        n: StandInPointer(n in aligned) if text.startswith("*") else StandInNumber() for n, text in types.items()
+    }
     known |= values
     computed: dict[str, Any] = {}
     for name, heuristic in heuristics_of(function).items():

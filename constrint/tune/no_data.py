@@ -3,30 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
-import torch
-from torch.overrides import TorchFunctionMode
 
+def without_data() -> AbstractContextManager[Any]:
+    """A context in which the device `cuda` stands for `meta` in every call of torch."""
+    import torch
+    from torch.overrides import TorchFunctionMode
 
-class WithoutData(TorchFunctionMode):  # type: ignore[misc]
-    """Inside this block the device `cuda` stands for `meta`."""
+    def of(value: Any) -> Any:
+        if isinstance(value, str):
+            return "meta" if value.partition(":")[0] == "cuda" else value
+        return torch.device("meta") if isinstance(value, torch.device) and value.type == "cuda" else value
 
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Sequence[type],
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        """Call a function of torch with `meta` in the place of `cuda`."""
-        if func is torch.Tensor.cuda:
-            return args[0].to("meta")
-        named = {name: _without_data(value) for name, value in (kwargs or {}).items()}
-        return func(*(_without_data(value) for value in args), **named)
+    class WithoutData(TorchFunctionMode):  # type: ignore[misc]
+        """Calls torch's functions with `meta` in the place of `cuda`."""
 
+        def __torch_function__(
+            self,
+            func: Callable[..., Any],
+            types: Sequence[type],
+            args: Sequence[Any] = (),
+            kwargs: Mapping[str, Any] | None = None,
+        ) -> Any:
+            """Call a function."""
+            if func is torch.Tensor.cuda:
+                return args[0].to("meta")
+            return func(*map(of, args), **{name: of(value) for name, value in (kwargs or {}).items()})
 
-def _without_data(value: Any) -> Any:
-    if isinstance(value, str):
-        return "meta" if value.partition(":")[0] == "cuda" else value
-    return torch.device("meta") if isinstance(value, torch.device) and value.type == "cuda" else value
+    return WithoutData()

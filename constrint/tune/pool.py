@@ -142,12 +142,12 @@ def as_if_here(gpu: GpuModel) -> Iterator[None]:
     """
     from triton.runtime.driver import driver
 
-    from constrint.tune.no_data import WithoutData
+    from constrint.tune.no_data import without_data
 
     before = dict(vars(driver))  # its own way back looks for a GPU
     compile_for(gpu)
     try:
-        with _cuda_answers_for(gpu), WithoutData(), warnings.catch_warnings():
+        with _cuda_answers_for(gpu), without_data(), warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="TRITON_DEFAULT_FP_FUSION")  # of a launch in the file
             yield
     finally:

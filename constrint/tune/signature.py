@@ -163,7 +163,7 @@ def _is_pattern(name: str) -> bool:
 
 
 def _multiple(text: str, name: str, argument: str, entry: str) -> int:
-    """What a number is a multiple of, by its text in the signature."""
+    """The number that another is a multiple of, by its text in the signature."""
     if text not in ("1", str(DIVISOR)):
         hint = f"write {argument}:{DIVISOR} for a multiple of {DIVISOR}, or leave it out"
         raise UsageError(f"the signature of {name} says {entry!r}; Triton knows no other multiple: {hint}.")
