@@ -178,7 +178,9 @@ def test_what_was_compiled_is_looked_up_for_sizes_that_make_no_difference() -> N
     assert compile_cached(spec, gpu, WORKLOAD, EXPERTS) == "the compiler refuses it"
 
 
-def test_rows_that_may_not_fit_are_printed_after_all_that_fit(run: Any) -> None:
+def test_rows_that_may_not_fit_are_printed_after_all_that_fit(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    # With Triton 3.8 none of these tiles fits.
+    monkeypatch.setattr("constrint.kernels.gemm.descriptor.spec.triton_version", lambda: "3.9")
     limit = load_gpu("b200").sm.max_smem_bytes_per_block
     kernel = ("--kernel", "gemm.descriptor", "--set", "tile_m=256", "--set", "tile_n=256")
     sizes = ("--m", 4096, "--n", 4096, "--k", 4096, "--dtype", "int8")

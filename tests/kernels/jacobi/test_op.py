@@ -93,6 +93,7 @@ def test_gradients(stencil: Any, steps: int) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
 def test_transforms_and_compiled_graphs() -> None:
     u, f = grid(5, 6), grid(5, 6, seed=2)
 
