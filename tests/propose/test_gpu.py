@@ -134,8 +134,12 @@ def test_cheats_are_refused_on_a_device_although_nobody_read_them(one: Cheat) ->
     finally:
         examination.close()
     said = str(refused.value)
-    # How many calls one gate makes depends on the device: what is wrong from some call on may be seen by the first one.
-    assert one.deeper_says in said or ("later" in one.name and "times what rounding explains" in said)
+    # How many calls one gate makes depends on the device: what is wrong from some call on may be seen by the first one,
+    # and so may a result that another stream has not written yet.
+    early = ("later" in one.name and "times what rounding explains" in said) or (
+        one is OTHER_STREAM and "were not written" in said
+    )
+    assert one.deeper_says in said or early
 
 
 @pytest.mark.parametrize("one", [RESTS, LOWER_WHERE_TIMED], ids=lambda c: c.name)
