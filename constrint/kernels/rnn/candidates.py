@@ -45,6 +45,8 @@ PLANNED_TIME = 1024
 TORCH, TORCH_CELLS = "torch", ("lstm", "gru", "elman", "elman_relu")
 #: A call of one step by products of the library and one kernel in a plan (`onestep/plans.py`), and its cells.
 ONE_STEP, ONE_STEP_CELLS = "onestep", TORCH_CELLS
+#: Two layers without gradients took .72 to .99 of the speed of torch's layer on an H200 (`benchmarks.rnn.steps`).
+SEVERAL_LAYERS = "it takes several layers only where gradients are wanted: a library runs all of them in one call"
 #: `Program.needs` of a library's layer.
 MODULES = "modules"
 SAME_IN_BOTH = "the other direction was launched so"
@@ -436,7 +438,8 @@ def _for_module(request: Request, detail: LayerDetail, call: ModuleCall) -> list
     programs = _for_steps(request, detail, call)
     if call.time != 1 or request.kernel:
         return programs
-    one = _one_step(request, dict(call.refusals).get(ONE_STEP, ""))
+    several = "" if call.trains or call.num_layers == 1 else SEVERAL_LAYERS
+    one = _one_step(request, dict(call.refusals).get(ONE_STEP, several))
     return [*programs, one] if one.refusal else [one, *programs]
 
 
