@@ -48,7 +48,7 @@ EXAMPLES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
         ("--suggestions DIR --plot scores.html", "a folder KERNEL/MODEL/FILE, and a plot"),
     ),
     "prune": (("KERNEL.py:NAME --gpu mi300x --signature '*fp16,*fp16,i32'", "its own list, for a GPU"),),
-    "docs": (("", "all pages"), ("language", "one of them"), ("--man > constrint.1", "the manual page, for man")),
+    "docs": (("", "all pages"), ("language", "one of them"), ("--man", "the manual page, for man")),
     "doctor": (("", "what is missing, stale or broken here"),),
 }
 #: Groups of options in the order of the help: the title and its options. Sizes are a group of their own.

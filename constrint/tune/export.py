@@ -175,7 +175,7 @@ def _seconds(record: TuningRecord) -> float | None:
 
 
 def _metrics(records: Sequence[TuningRecord]) -> list[dict[str, float]]:
-    """Of each record its time and the best so far, in seconds; those that are known."""
+    """The time of each record and the best so far, in seconds; those that are known."""
     best, rows = float("inf"), []
     for record in records:
         seconds = _seconds(record)

@@ -52,7 +52,9 @@ def test_the_recorded_results_are_of_this_list() -> None:
         rows = list(csv.DictReader(file))
     projects = outside.read_projects()
     wanted = {(name, kernel) for name, project in projects.items() for kernel in project.kernels}
-    assert {(row["project"], row["kernel"]) for row in rows} == wanted
+    tried = {(row["project"], row["kernel"]) for row in rows}
+    assert tried
+    assert tried <= wanted
     assert {row["gpu"] for row in rows} == {"h200", "mi300x"}
     assert {row["outcome"] for row in rows} <= {outside.COMPILED, outside.NOT_LAUNCHABLE, outside.REFUSED}
     assert all(row["sentence"] for row in rows if row["outcome"] == outside.REFUSED)
