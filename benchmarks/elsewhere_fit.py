@@ -23,7 +23,7 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 from unittest import mock
 
@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.elsewhere.data import FITTED, QUANTISES, Time, best_times, model_of
-from constrint.hwmodels import GpuModel
+from constrint.hwmodels import GpuModel, assumed
 from constrint.hwmodels.assumed import QUANTITIES, Assumption, assumption, sustained_matrix_fraction
 from constrint.kernels.registry import load_kernel
 from constrint.select import Workload
@@ -105,14 +105,13 @@ def _joined(some: Mapping[str, NDArray[np.int64]], more: Mapping[str, NDArray[np
 @contextmanager
 def stated(gpus: Sequence[GpuModel], values: Mapping[str, float]) -> Iterator[None]:
     """The models with other values of the quantities, for as long as the block lasts."""
-    with ExitStack() as stack:
-        for vendor in {type(gpu.maker) for gpu in gpus}:
-            names = [gpu.name for gpu in gpus if isinstance(gpu.maker, vendor)]
-            of_file = {q: dict(entries) for q, entries in gpus[0].maker.assumed().items()}
-            for quantity, value in values.items():
-                entry = Assumption(value=value, low=value, high=value, source="assumed: a step of the fit")
-                of_file[quantity] = {**of_file.get(quantity, {}), **dict.fromkeys(names, entry)}
-            stack.enter_context(mock.patch.object(vendor, "assumed", lambda _, content=of_file: content))
+    names = {gpu.name for gpu in gpus}
+    of_file = {q: dict(entries) for q, entries in assumed.assumptions_of(gpus[0]).items()}
+    for quantity, value in values.items():
+        entry = Assumption(value=value, low=value, high=value, source="assumed: a step of the fit")
+        of_file[quantity] = {**of_file.get(quantity, {}), **dict.fromkeys(names, entry)}
+    real = assumed.assumptions_of
+    with mock.patch.object(assumed, "assumptions_of", lambda gpu: of_file if gpu.name in names else real(gpu)):
         yield
 
 

@@ -19,7 +19,7 @@ from constrint import choose
 from constrint.errors import ConstrintError
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.resources.registers import Family
-from constrint.kernels.rnn.cuda import spec
+from constrint.kernels.rnn.cuda import resources
 from constrint.kernels.rnn.cuda.spec import SPECS as CUDA_SPECS
 from constrint.kernels.rnn.spec import workload_of
 from constrint.model import Expr, Var, const
@@ -123,7 +123,7 @@ def expressions(
     """Families of weights, and terms."""
     gpu, workload = load_gpu(name), workload_of(cell, (16, 16, 1, dim), dtype, direction)
     shape = SPECS[workload.operation].shape(workload, {key: Var(key) for key in KEYS})
-    return spec.families(gpu, shape), spec.register_terms(shape)
+    return resources.families(gpu, shape), resources.register_terms(shape)
 
 
 def kernel_of(row: Row, is_latest: bool) -> SampledKernel | None:

@@ -17,7 +17,7 @@ def without_data() -> AbstractContextManager[Any]:
             return "meta" if value.partition(":")[0] == "cuda" else value
         return torch.device("meta") if isinstance(value, torch.device) and value.type == "cuda" else value
 
-    class WithoutData(TorchFunctionMode):  # type: ignore[misc]
+    class WithoutData(TorchFunctionMode):
         """Calls torch's functions with `meta` in the place of `cuda`."""
 
         def __torch_function__(

@@ -147,7 +147,8 @@ def test_backward_passes_again_and_in_parts(pair: Any, tables: Any) -> None:
     """Two losses of one graph, one graph twice, gradients of the input alone, and two graphs whose order is mixed."""
     cell, mine, right = pair
     x = torch.randn(4, 3, 5, dtype=torch.float64, requires_grad=True)
-    found, wanted = [], []
+    found: list[Tensor] = []
+    wanted: list[Tensor] = []
     for module, step, into in ((mine, _planned(mine, cell), found), (right, right, wanted)):
         first, second = (_loop(step, x, _start(cell), range(4)) for _ in range(2))
         losses = _loss(cell, first[:2]), _loss(cell, first), _loss(cell, second)
@@ -170,7 +171,7 @@ def test_second_derivatives(pair: Any, tables: Any) -> None:
         start = _start(cell, 2)
         leaves = _leaves(module, x, start)
         first = torch.autograd.grad(_loss(cell, _loop(step, x, start, range(3))), leaves, create_graph=True)
-        penalty = sum(each.square().sum() for each in first)
+        penalty = torch.stack([each.square().sum() for each in first]).sum()
         results.append([*first, *torch.autograd.grad(penalty, leaves, allow_unused=True, materialize_grads=True)])
     for found, wanted in zip(*results, strict=True):
         torch.testing.assert_close(found, wanted)
@@ -284,7 +285,7 @@ def test_layers_of_one_step(cell: str, theirs: Any, num_layers: int, batch_first
         (mine, lambda x, hx: _layer(mine, x, hx)),
         (right, right),
     ):
-        states = None
+        states: Any = None
         for _ in range(3):
             output, states = run(x, states)
         loss = output.square().sum() + (states[1] if cell == "lstm" else states).sum()

@@ -309,11 +309,12 @@ def test_places_that_an_equality_asks_for_are_all_tried(rule: str) -> None:
 @pytest.mark.parametrize("rule", ["a * b % c == 7", "c divides a * b - 7", "a * b == c * 12"])
 def test_divisors_of_many_numbers_are_found_without_trying_all(rule: str) -> None:
     products = Counter(a * b for a in range(1, 401) for b in range(1, 401))
-    holds = {
+    rules: dict[str, Callable[[int, int], bool]] = {
         "a * b % c == 7": lambda p, c: p % c == 7,
         "c divides a * b - 7": lambda p, c: (p - 7) % c == 0,
         "a * b == c * 12": lambda p, c: p == 12 * c,
-    }[rule]
+    }
+    holds = rules[rule]
     problem = parse("\n".join(f"var {name} in 1..400" for name in "abc") + f"\n{rule}")
     want = sum(n for p, n in products.items() for c in range(1, 401) if holds(p, c))
     assert count(problem, Limits(max_cells=1 << 22)) == want

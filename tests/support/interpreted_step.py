@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from constrint.flashrnn import onestep
 from constrint.flashrnn.stepcells import stepped
+from constrint.kernels.launch.plan.shape import NotPlannedError
 from constrint.kernels.launch.plan.table import IS_NEW, WANTS_GRAD
 from constrint.kernels.rnn.onestep import plans
 
@@ -35,7 +36,7 @@ class RunTable:
         try:
             with torch.no_grad():
                 results = self.build(tensors, extra)
-        except plans.NotPlannedError:
+        except NotPlannedError:
             return None
         return results[0] if len(results) == 1 else tuple(results)
 
