@@ -229,7 +229,7 @@ def test_a_loop_repeats_bit_by_bit_and_on_another_stream() -> None:
     x = torch.randn(20, 32, 64, device="cuda", dtype=torch.bfloat16)
 
     def run() -> list[Tensor]:
-        state = None
+        state = cast(Any, None)
         for t in range(20):
             state = mine(x[t], state)
         return [state.detach(), *torch.autograd.grad(state.float().sum(), list(mine.parameters()))]
