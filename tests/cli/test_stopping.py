@@ -45,10 +45,8 @@ def many(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def interrupt_after(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[float], object]]:
+def interrupt_after() -> Iterator[Callable[[float], object]]:
     """Sends this process a Ctrl-C after some seconds of work; it heeds one, whatever shell started the tests."""
-    # A command that goes on for longer ends its process, which is that of the tests here.
-    monkeypatch.setattr("constrint.cli.run.HARD_S", PATIENCE_S)
     if threading.current_thread() is not threading.main_thread():
         pytest.skip("signals reach the main thread only, and this is another one")
     before = signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -531,7 +531,7 @@ def _one_step_refusal(request: Request) -> str:
     if request.workload.dtype not in ("fp32", "tf32", "bf16", "fp16"):
         return f"it has no {request.workload.dtype}"
     is_cuda = getattr(request.device, "type", "cuda") == "cuda"
-    if not is_cuda or (request.gpu is not None and request.gpu.vendor != "nvidia"):
+    if not is_cuda or (request.gpu is not None and not request.gpu.arch.target.startswith("sm_")):
         return "it runs on NVIDIA GPUs: its products are cuBLASLt's"
     return ""
 

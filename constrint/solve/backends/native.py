@@ -283,11 +283,11 @@ def _searched(problem: Problem, budget: Budget) -> dict[str, int] | None:
 
 
 #: Seconds of the native engine in the caller's thread; a longer search gets a thread of its own.
-AT_ONCE_SECONDS: Final = 0.005
-#: Seconds after which a problem counts as hard: fewer once OR-tools is loaded, which takes half a second. The largest
-#: share of the time limit for that.
-NATIVE_SECONDS: Final = 0.1
-LOADED_SECONDS: Final = 0.03
+AT_ONCE_SECONDS: Final = 0.1
+#: Seconds for which that thread runs before CP-SAT begins, and once OR-tools is loaded. The largest share of the time
+#: limit for the first part.
+NATIVE_SECONDS: Final = 0.0
+LOADED_SECONDS: Final = 0.0
 NATIVE_PART: Final = 0.3
 #: The name of the thread of a search beside another one.
 BESIDE: Final = "constrint: search beside CP-SAT"

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from constrint.hwmodels import GpuModel, assumed
 from constrint.hwmodels.checks import target_note
 from constrint.kernels.rnn.cells import RecurrentCell
-from constrint.kernels.rnn.cuda.resources import block_use
 from constrint.kernels.rnn.cuda.shape import BLOCK, CLUSTER, GRID, RING, VECTOR_BYTES, CudaLoop, groups_at_once
 from constrint.model import Expr, Var, ceildiv, const, maximum, minimum
 from constrint.select.cost import LAUNCH_S, PARTS, CostColumns
@@ -45,8 +44,6 @@ WAITED = ("cluster", "cluster_blocks", "grid", "grid_blocks")
 BUSY = ("mma", "rounded", "weights", "operand", "polled", "streamed", "summed", "special", "written")
 #: Exponent of the p-norm of a step's work and of its remaining loads: neither hides the other where both are as long.
 WAITING_EXPONENT = 6.0
-#: Times that a thread may have more registers than estimated, and the step in which they are allocated.
-REGISTER_CAUTION, REGISTER_STEP = 1.1, 8
 #: Every part, and the loads' latency in clocks.
 LOADS = "loads"
 FIGURES = (
@@ -192,25 +189,12 @@ def rounds_and_sharing(
     at_once = np.asarray(groups_at_once(gpu, shape).columns(columns), dtype=np.float64)
     blocks = workload.sizes["head_dim"] / c["units"]
     groups = workload.sizes["heads"] * np.ceil(workload.sizes["batch"] / (c["tile_batch"] * c["num_tiles"]))
-    resident = np.maximum(1.0, np.minimum(np.asarray(blocks_per_sm, dtype=np.float64), _cautious(gpu, shape, columns)))
+    resident = np.maximum(1.0, np.asarray(blocks_per_sm, dtype=np.float64))
     # Blocks that wait for others of the grid take an SM each.
     resident = np.where(c["placement"] == GRID, 1.0, resident)
     at_once = at_once * resident
     sharing = np.clip(np.ceil(np.minimum(groups, at_once) * blocks / gpu.device.sm_count), 1.0, resident)
     return np.ceil(groups / at_once), sharing
-
-
-def _cautious(gpu: GpuModel, shape: CudaLoop, columns: Columns) -> Column:
-    """Blocks whose registers an SM holds where each thread has somewhat more than estimated.
-
-    Where one more block an SM decides about another round, a layer takes half or twice the time: sLSTM of 4 heads x 192
-    on an H200 took 2.3 ms backward with a block an SM (136 registers a thread), for which 128 had promised two.
-    """
-    threads = 32.0 * np.asarray(shape.warps.columns(columns), dtype=np.float64)
-    estimate = np.asarray(block_use(gpu, shape).registers_per_thread.columns(columns), dtype=np.float64)
-    per_thread = REGISTER_STEP * np.ceil(REGISTER_CAUTION * estimate / REGISTER_STEP)
-    taken = threads * np.minimum(per_thread, gpu.sm.max_registers_per_thread)
-    return np.asarray(np.floor(gpu.register_file.capacity * gpu.sm.num_partitions / taken), dtype=np.float64)
 
 
 def cuda_cost(
