@@ -32,6 +32,8 @@ constexpr double kTries = 8, kCellsPerTry = 128, kCellsPerArc = 256;
 constexpr int64_t kFewTries = 1 << 14;
 constexpr double kNoEnd = 1e18;
 constexpr double kLittle = 1e-12;
+// Among more cells a diagram waits for the search.
+constexpr double kFarTooMany = 3e11;
 
 class Component {
  public:
@@ -74,7 +76,7 @@ class Component {
     const bool vague = variables_.size() >= kManyVariables && all_cells_ > kManyCells;
     if (vague && ((sums && draw(kFirstArcs)) || search(kFirstDecisions) || (sums && draw(kManyArcs)))) return;
     const bool products = !sums && all_cells_ > kManyCells && suits_diagram(model_, prepared_, variables_, true);
-    if (products && draw(arcs_for_cells())) return;
+    if (products && (vague || all_cells_ < kFarTooMany) && draw(arcs_for_cells())) return;
     const bool later = vague && all_cells_ > kMostCells;
     if (all_cells_ < kCellsPerStep * steps_left() && !later && tables_within(kNoEnd)) return;
     double cells = kFirstCells;
