@@ -143,9 +143,18 @@ def _with_epilogue(
     Raises:
         UsageError: Beside factors or an activation, and for operands without an epilogue.
     """
-    from constrint.kernels.gemm.traced.op import all_operands, traced_matmul  # loaded where an epilogue is given
+    if is_compiling() or not _OWN:
+        from constrint.kernels.gemm.traced.op import all_operands, traced_matmul  # loaded where an epilogue is given
 
+        if not is_compiling():
+            _OWN[:] = all_operands, traced_matmul
+    else:
+        all_operands, traced_matmul = _OWN  # what an import costs each call is seen
     return traced_matmul(a, b, epilogue, all_operands(bias, c, epilogue, operands, ends), **options)
+
+
+#: What `_with_epilogue` loads.
+_OWN: list[Any] = []
 
 
 def small_linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor | None:
