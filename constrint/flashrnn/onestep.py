@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
+from constrint.kernels.launch.nodes import apply_of
 from constrint.kernels.launch.plan.table import IS_NEW, WANTS_GRAD
 from constrint.kernels.rnn.cells import CELLS
 from constrint.kernels.rnn.onestep.plans import BACKWARD, FORWARD, StepBackward, StepForward
@@ -292,6 +293,5 @@ def step_by_torch(
     return STEPS[cell](sums, tuple(states))
 
 
-#: `apply` of both without its check for functorch, which the table's listeners have made.
-_apply: Any = torch._C._FunctionBase.__dict__["apply"].__get__(None, _Step)
-_gather: Any = torch._C._FunctionBase.__dict__["apply"].__get__(None, _Gather)
+_apply = apply_of(_Step)
+_gather = apply_of(_Gather)

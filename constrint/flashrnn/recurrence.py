@@ -18,6 +18,7 @@ from torch.compiler import is_compiling
 import constrint.flashrnn.autograd  # noqa: F401  registers the gradient of the operator
 from constrint.flashrnn import checks
 from constrint.flashrnn.observers import autocast_dtype, may_train, needs_plain_torch
+from constrint.kernels.launch.nodes import apply_of
 from constrint.kernels.launch.plan.table import IS_NEW, WANTS_GRAD
 from constrint.kernels.rnn.cells import CELLS
 from constrint.kernels.rnn.dispatch import Configs, backend_text
@@ -402,6 +403,5 @@ def _backward_by_operator(
     )
 
 
-#: `apply` of both without its check for functorch, which the table's listeners have made.
-_apply: Any = torch._C._FunctionBase.__dict__["apply"].__get__(None, _Recurrence)
-_trace: Any = torch._C._FunctionBase.__dict__["apply"].__get__(None, _Trace)
+_apply = apply_of(_Recurrence)
+_trace = apply_of(_Trace)

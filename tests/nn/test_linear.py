@@ -230,6 +230,7 @@ def test_a_shape_has_plans_from_its_second_call_on_and_a_weight_not_for_every_sh
 ) -> None:
     monkeypatch.setattr(module_of_linear, "_RECURRING", {})
     monkeypatch.setattr(module_of_linear, "_NUM_PLANNED", {})
+    monkeypatch.setattr(module_of_linear, "_TRAINED", set())
     weight, other = torch.empty(5, 4), torch.empty(6, 4)
     x = torch.empty(3, 4)
     assert [module_of_linear.recurs(x, weight, None) for _ in range(3)] == [False, True, True]

@@ -20,6 +20,7 @@ from constrint.kernels.gemm.implementations import AUTO
 from constrint.kernels.gemm.op import _multiply as multiply
 from constrint.kernels.gemm.operator import PLAIN, Saved, SavedOptions, plan_key
 from constrint.kernels.gemm.reference import ACTIVATIONS
+from constrint.kernels.launch.nodes import apply_of
 from constrint.kernels.launch.plan.shape import NotPlannedError
 from constrint.kernels.launch.plan.table import IS_NEW, WANTS_GRAD, PlanTable
 
@@ -96,6 +97,8 @@ def recurs(x: Tensor, weight: Tensor, end: Any) -> bool:
 #: Shapes that were seen, and whether their calls run by plans; the number of those that do, by weight.
 _RECURRING: dict[tuple[Any, ...], bool] = {}
 _NUM_PLANNED: dict[tuple[Any, ...], int] = {}
+#: Shapes and types of layers whose calls with gradients run by plans.
+_TRAINED: set[tuple[Any, ...]] = set()
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None, end: Any = PLAIN) -> Tensor | None:
@@ -111,9 +114,14 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None, end: Any = PLAIN) -> 
     """
     out: Any = LINEARS.call(False, end, x, weight, bias, None)
     if out is WANTS_GRAD:
-        if not recurs(x, weight, end) or not is_layer(x, weight, bias):
-            return None
-        differentiable: Tensor = _apply(x, weight, bias, end)
+        kinds = x.shape, weight.shape, x.dtype, weight.dtype, None if bias is None else (bias.shape, bias.dtype), end
+        if kinds not in _TRAINED:
+            if not recurs(x, weight, end) or not is_layer(x, weight, bias):
+                return None
+            if len(_TRAINED) >= CAPACITY:
+                _TRAINED.clear()
+            _TRAINED.add(kinds)
+        differentiable: Tensor = _apply_plain(x, weight, bias) if end is PLAIN else _apply(x, weight, bias, end)
         return differentiable
     if out is IS_NEW:
         out = LINEARS.learn(end, x, weight, bias, None) if recurs(x, weight, end) else None
@@ -125,6 +133,32 @@ def by_torch(x: Tensor, weight: Tensor, bias: Tensor | None, activation: str | N
     """The same by torch's own functions."""
     out = torch.nn.functional.linear(x, weight, bias)
     return out if activation is None else ACTIVATIONS[activation](out)
+
+
+class _PlainLayer(torch.autograd.Function):
+    """A layer without an activation by its recorded plan, whose gradients are one plan, too."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        out: Any = LINEARS.call(True, PLAIN, x, weight, bias, None)
+        if out is IS_NEW:
+            out = LINEARS.learn(PLAIN, x, weight, bias, None)
+        if out is None:
+            out = by_torch(x, weight, bias, None)
+        ctx.bias_dtype = None if bias is None else bias.dtype
+        ctx.save_for_backward(x, weight)
+        result: Tensor = out
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        x, weight = ctx.saved_tensors
+        needs, bias_dtype = (*ctx.needs_input_grad, False), ctx.bias_dtype
+        found = planned(gradient, x, weight, None, (1.0, None, bias_dtype, AUTO), needs, is_linear=True)
+        if found is None:
+            saved = Saved(x, weight.t(), None, None, None, SavedOptions((1.0, 0.0, None, x.dtype), bias_dtype, None))
+            found = _by_operations(saved, gradient, needs)
+        return found[:3]
 
 
 class _Layer(torch.autograd.Function):
@@ -160,12 +194,14 @@ class _Layer(torch.autograd.Function):
         if found is None:
             facts = SavedOptions((1.0, 0.0, activation, x.dtype), bias_dtype, None)
             output, z = (None, kept) if activation in KEEPS_SUM else (kept, None)
-            saved = Saved(x, weight.t(), bias, None, output, facts, z)
-            found = by_operations(partial(multiply, kernel=AUTO), saved, gradient, needs, AUTO)
-            if found[1] is not None:
-                found = found[0], found[1].t(), *found[2:]
+            found = _by_operations(Saved(x, weight.t(), bias, None, output, facts, z), gradient, needs)
         return *found[:3], None
 
 
-#: `apply` without its look at functorch, which the table's listeners have taken.
-_apply: Any = torch._C._FunctionBase.__dict__["apply"].__get__(None, _Layer)
+def _by_operations(saved: Saved, gradient: Tensor, needs: tuple[bool, ...]) -> Any:
+    """Gradients of x, the weight, the bias and c by operations."""
+    found = by_operations(partial(multiply, kernel=AUTO), saved, gradient, needs, AUTO)
+    return found if found[1] is None else (found[0], found[1].t(), *found[2:])
+
+
+_apply_plain, _apply = apply_of(_PlainLayer), apply_of(_Layer)

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.compiler import is_compiling
 
 from constrint.kernels.gemm.backward.plans import KEEPS_SUM, activated
-from constrint.kernels.gemm.backward.run import by_operations, planned
+from constrint.kernels.gemm.backward.run import both_planned, by_operations, planned
 from constrint.kernels.gemm.checks import stack
 from constrint.kernels.gemm.implementations import (
     AUTO,
@@ -36,6 +36,7 @@ from constrint.kernels.gemm.operator import (
     saved_of,
 )
 from constrint.kernels.gemm.reference import ACTIVATIONS, default_out_dtype, gemm_reference
+from constrint.kernels.launch.nodes import apply_of
 from constrint.kernels.launch.plan.table import IS_NEW, WANTS_GRAD
 
 if TYPE_CHECKING:
@@ -120,7 +121,10 @@ def matmul(
         out: Any = PLANS.call(False, end, a, b, bias, c)
         if out is WANTS_GRAD:
             if _keeps_batch(a, b, c):
-                differentiable: Tensor = _apply_plain(a, b, bias) if is_plain else _apply(a, b, bias, c, end)
+                if not is_plain:
+                    differentiable: Tensor = _apply(a, b, bias, c, end)
+                else:
+                    differentiable = _apply_plain(a, b) if bias is None else _apply_biased(a, b, bias)
                 return differentiable
         elif out is IS_NEW:
             out = PLANS.learn(end, a, b, bias, c)
@@ -143,9 +147,18 @@ def _with_epilogue(
     Raises:
         UsageError: Beside factors or an activation, and for operands without an epilogue.
     """
-    from constrint.kernels.gemm.traced.op import all_operands, traced_matmul  # loaded where an epilogue is given
+    if is_compiling() or not _OWN:
+        from constrint.kernels.gemm.traced.op import all_operands, traced_matmul  # loaded where an epilogue is given
 
+        if not is_compiling():
+            _OWN[:] = all_operands, traced_matmul
+    else:
+        all_operands, traced_matmul = _OWN  # what an import costs each call is seen
     return traced_matmul(a, b, epilogue, all_operands(bias, c, epilogue, operands, ends), **options)
+
+
+#: What `_with_epilogue` loads.
+_OWN: list[Any] = []
 
 
 def small_linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor | None:
@@ -307,16 +320,15 @@ class _Product(torch.autograd.Function):
 
 
 class _Plain(torch.autograd.Function):
-    """`_Product` without c and options: most products in training, for which the host's time counts."""
+    """`_Product` without bias, c and options: most products in training, for which the host's time counts."""
 
     @staticmethod
-    def forward(ctx: Any, a: Tensor, b: Tensor, bias: Tensor | None) -> Tensor:
-        out: Any = PLANS.call(True, PLAIN, a, b, bias, None)
+    def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
+        out: Any = PLANS.call(True, PLAIN, a, b, None, None)
         if out is IS_NEW:
-            out = PLANS.learn(PLAIN, a, b, bias, None)
+            out = PLANS.learn(PLAIN, a, b, None, None)
         if out is None:
-            out = _through_operator(a, b, bias, None, *PLAIN_END)
-        ctx.bias_dtype = None if bias is None else bias.dtype
+            out = _through_operator(a, b, None, None, *PLAIN_END)
         ctx.save_for_backward(a, b)
         result: Tensor = out
         return result
@@ -324,16 +336,44 @@ class _Plain(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
         a, b = ctx.saved_tensors
-        needs, dtype = (*ctx.needs_input_grad, False), ctx.bias_dtype
-        found = planned(gradient, a, b, None, (1.0, None, dtype, AUTO), needs)
-        if found is None:
-            facts = SavedOptions((1.0, 0.0, None, default_out_dtype(a.dtype)), dtype, None)
-            saved = Saved(a, b, None, None, None, facts)
-            found = by_operations(partial(_multiply, kernel=AUTO), saved, gradient, needs, AUTO)
-        return found[:3]
+        of_a, of_b = ctx.needs_input_grad
+        if of_a and of_b:
+            both = both_planned(gradient, a, b)
+            if both is not None:
+                return both
+        return _plain_gradients(gradient, a, b, None, (of_a, of_b, False, False))[:2]
 
 
-#: `apply` without its look at functorch, which the table's listeners have taken.
-_apply_plain: Any = torch._C._FunctionBase.__dict__["apply"].__get__(None, _Plain)
-_apply: Any = torch._C._FunctionBase.__dict__["apply"].__get__(None, _Product)
-_apply_linear: Any = torch._C._FunctionBase.__dict__["apply"].__get__(None, _Linear)
+class _Biased(torch.autograd.Function):
+    """`_Plain` with a bias."""
+
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, b: Tensor, bias: Tensor) -> Tensor:
+        out: Any = PLANS.call(True, PLAIN, a, b, bias, None)
+        if out is IS_NEW:
+            out = PLANS.learn(PLAIN, a, b, bias, None)
+        if out is None:
+            out = _through_operator(a, b, bias, None, *PLAIN_END)
+        ctx.bias_dtype = bias.dtype
+        ctx.save_for_backward(a, b)
+        result: Tensor = out
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        a, b = ctx.saved_tensors
+        return _plain_gradients(gradient, a, b, ctx.bias_dtype, (*ctx.needs_input_grad, False))[:3]
+
+
+def _plain_gradients(gradient: Tensor, a: Tensor, b: Tensor, bias_dtype: Any, needs: tuple[bool, ...]) -> Any:
+    """Gradients of a, b, the bias and c of a product with neither factors nor an activation."""
+    found = planned(gradient, a, b, None, (1.0, None, bias_dtype, AUTO), needs)
+    if found is None:
+        facts = SavedOptions((1.0, 0.0, None, default_out_dtype(a.dtype)), bias_dtype, None)
+        saved = Saved(a, b, None, None, None, facts)
+        found = by_operations(partial(_multiply, kernel=AUTO), saved, gradient, needs, AUTO)
+    return found
+
+
+_apply_plain, _apply_biased = apply_of(_Plain), apply_of(_Biased)
+_apply, _apply_linear = apply_of(_Product), apply_of(_Linear)

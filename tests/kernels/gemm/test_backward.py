@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -25,8 +26,10 @@ from constrint.kernels.gemm.backward.launch import activation_launch, gradient_l
 from constrint.kernels.gemm.candidates import request_of
 from constrint.kernels.gemm.launch import Machine
 from constrint.kernels.gemm.library.launch import LibraryLaunch
-from constrint.kernels.gemm.op import _Plain, _Product
+from constrint.kernels.gemm.linear import _apply_plain as _apply_plain_layer
+from constrint.kernels.gemm.op import _apply_biased, _apply_plain, _Product
 from constrint.kernels.gemm.reference import ACTIVATIONS
+from constrint.kernels.launch.nodes import apply_of
 from constrint.kernels.launch.plan.recipe import FillStep, ProductStep, Recipe, RecordedCall
 from constrint.kernels.launch.plan.scratch import NotedScratch
 from constrint.kernels.launch.plan.shape import NotPlannedError
@@ -189,17 +192,41 @@ def test_without_plans_gradients_are_operations_that_can_be_differentiated_again
 
 @pytest.mark.parametrize("has_bias", [False, True])
 def test_a_plain_product_s_gradients_can_be_differentiated_again(has_bias: bool) -> None:
-    """`_Plain` on CPU tensors, likewise."""
+    """`_Plain` and `_Biased` on CPU tensors, likewise; and those of layers, whose weights are transposed."""
     generator = torch.Generator().manual_seed(3)
     shapes = ((2, 3, 4), (4, 5), (5,))[: 2 + has_bias]
     tensors = [torch.randn(s, generator=generator, dtype=torch.float64, requires_grad=True) for s in shapes]
 
     def call(*operands: torch.Tensor) -> torch.Tensor:
-        out: torch.Tensor = _Plain.apply(*operands, *[None] * (not has_bias))  # type: ignore[no-untyped-call]
+        out: torch.Tensor = (_apply_biased if has_bias else _apply_plain)(*operands)
         return out
 
-    assert torch.autograd.gradcheck(call, tensors)
-    assert torch.autograd.gradgradcheck(call, tensors)
+    def layer(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+        out: torch.Tensor = _apply_plain_layer(x, weight.t(), bias)
+        return out
+
+    for function in (call, layer):
+        assert torch.autograd.gradcheck(function, tensors)
+        assert torch.autograd.gradgradcheck(function, tensors)
+
+
+def test_the_engine_calls_a_backward_pass_itself() -> None:
+    class Doubled(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            return 2 * x
+
+        @staticmethod
+        def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+            callers.append(sys._getframe(1).f_code.co_name)
+            return 2 * gradient
+
+    callers: list[str] = []
+    x = torch.ones(3, requires_grad=True)
+    apply_of(Doubled)(x).sum().backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [2.0] * 3
+    assert "apply" not in callers
 
 
 def test_a_trial_ends_with_nothing_slower_than_the_librarys_products(monkeypatch: pytest.MonkeyPatch) -> None:

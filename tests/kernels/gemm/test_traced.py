@@ -12,17 +12,25 @@ from tests.support.needs import missing_packages
 if missing_packages("torch", "triton"):
     pytest.skip("needs the extra [torch]", allow_module_level=True)
 
+import msgspec
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from constrint.errors import UnknownNameError, UnsupportedError, UsageError
+from constrint.hwmodels import load_gpu
 from constrint.kernels.gemm import matmul
+from constrint.kernels.gemm.launch import Machine
+from constrint.kernels.gemm.traced import op as traced_op
 from constrint.kernels.gemm.traced.expression import MOST_OPERATIONS, OPERATIONS, Expression
 from constrint.kernels.gemm.traced.parse import parsed
 from constrint.kernels.gemm.traced.reference import FUNCTIONS
 from constrint.kernels.gemm.traced.text import _SIMPLE
 from constrint.kernels.gemm.traced.trace import traced
+from constrint.kernels.launch.cuda.tensor_map import TensorMap
+from constrint.kernels.launch.plan.recipe import FillStep, Recipe, RecordedCall
+from constrint.kernels.launch.plan.shape import NotPlannedError
+from constrint.kernels.launch.plan.table import IS_NEW
 
 #: Functions of torch, and the texts that say the same.
 PAIRS: dict[str, tuple[Callable[..., Any], str]] = {
@@ -219,3 +227,118 @@ def test_the_decision_compares_one_launch_with_a_product_and_a_pass() -> None:
     assert elsewhere.program.name == "gemm.composition"
     with pytest.raises(UnsupportedError, match=r"gemm\.cuda"):
         why("gelu(acc) * r", "a100", "cuda", r=r)
+
+
+class FakePlans:
+    """Stands for a table of plans that knows every signature once it was asked for it."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+        self.learnt: list[tuple[Any, ...]] = []
+
+    def call(self, *given: Any) -> Any:
+        self.calls.append(given)
+        return "known" if self.learnt else IS_NEW
+
+    def learn(self, *given: Any) -> Any:
+        self.learnt.append(given)
+        return "learnt"
+
+
+def test_later_calls_are_one_look_up_with_the_tensors_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    plans, t = FakePlans(), operands(torch.float32)
+    monkeypatch.setattr(traced_op, "_PLANS", plans)
+
+    def call() -> Any:
+        return matmul(t["a"], t["b"], t["t"], epilogue=lambda acc, bias, r, k: (acc + bias) * k + r, operands=given)
+
+    given: dict[str, Tensor | float] = {"r": t["r"], "k": 3}
+    assert call() == "learnt"
+    for name in ("_asked", "checked", "_laid", "request_for"):
+        monkeypatch.setattr(traced_op, name, None)  # nothing of the first call runs again
+    assert call() == call() == "known"
+    assert len(plans.calls) == 3
+    is_inner, end, *tensors = plans.calls[-1]
+    assert not is_inner
+    assert end[1:] == (None, "auto", "")
+    assert str(Expression.of_text(end[0])) == "((acc + bias) * 3) + r"
+    assert all(one is other for one, other in zip(tensors, (t["a"], t["b"], t["t"], t["r"]), strict=True))
+    (learnt,) = plans.learnt
+    assert learnt[0] == end
+    given["k"] = 4
+    call()
+    assert str(Expression.of_text(plans.calls[-1][1][0])) == "((acc + bias) * 4) + r"
+    given["k"] = -0.0
+    call()
+    assert str(Expression.of_text(plans.calls[-1][1][0])) == "((acc + bias) * -0) + r"
+    given["k"] = 0.0
+    call()
+    assert str(Expression.of_text(plans.calls[-1][1][0])) == "((acc + bias) * 0) + r"
+
+
+@pytest.fixture
+def recorded(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The CPU is an H200; launches are recorded without being compiled: what `recipe_of` is given."""
+    given: list[Any] = []
+    h200 = load_gpu("h200")
+
+    def record(launches: Any, tensors: Any, results: Any, scratch: Any, note: str = "", **_: Any) -> RecordedCall:
+        given.append((launches, tensors, results))
+        outputs = [(list(t.shape), list(t.stride()), "bfloat16") for t in results]
+        return RecordedCall(Recipe([FillStep(0, 0, 0)], outputs, len(results), 0, note), [])
+
+    monkeypatch.setattr(traced_op, "recipe_of", record)
+    monkeypatch.setattr(traced_op, "machine_of", lambda _: (h200, Machine.of(h200)))
+    monkeypatch.setattr(traced_op, "has_nvrtc", lambda: True)
+    return given
+
+
+def test_the_fused_kernel_s_plan_takes_rows_of_any_shape(recorded: list[Any]) -> None:
+    a, b = torch.randn(2, 128, 256).bfloat16(), torch.randn(512, 256).bfloat16().t()
+    r, row = torch.randn(2, 128, 512).bfloat16(), torch.randn(512).bfloat16()
+    expression = parsed("gelu(acc + row) * r")
+    made = traced_op._build((a, b, row, r), (expression.text, None, "auto", ""))
+    assert made.recipe.function is None
+    assert made.recipe.outputs == [([2, 128, 512], [128 * 512, 512, 1], "bfloat16")]
+    ((launch,), tensors, _) = recorded[0]
+    assert tensors == (a, b, row, r)
+    places = {t.data_ptr() for t in (a, b, row, r)}
+    read = {each.data_ptr() for each in launch.arguments if isinstance(each, Tensor)}
+    read |= {each.tensor.data_ptr() for each in launch.arguments if isinstance(each, TensorMap)}
+    assert places <= read
+
+
+def test_a_composition_runs_the_products_plan_and_that_of_the_pass(
+    recorded: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b = torch.randn(3, 40, 64).bfloat16(), torch.randn(3, 64, 48).bfloat16()
+    r, row = torch.randn(3, 40, 48).bfloat16(), torch.randn(48).bfloat16()
+    text = parsed("relu(acc + row) + r").text
+    made = traced_op._build((a, b, row, r), (text, torch.float32, "auto", ""))
+    ((_,), _, (out,)) = recorded[0]
+    assert out.shape == (3, 40, 48), "the pass stores the result's shape"
+    stated = msgspec.msgpack.decode(msgspec.msgpack.encode(made.recipe), type=Recipe).function
+    assert stated is not None
+    run = traced_op._function_of(stated)
+    products, passes = FakePlans(), FakePlans()
+    monkeypatch.setattr(traced_op, "PRODUCTS", products)
+    monkeypatch.setattr(traced_op, "_PASSES", passes)
+    run(a, b, row, r)
+    run(a, b, row, r)
+    assert len(passes.learnt) == len(products.learnt) == 1
+    assert products.calls[-1] == (True, (1.0, 0.0, None, torch.float32, "auto", ""), a, b, None, None)
+    assert passes.calls[-1] == (True, (text, torch.float32), "known", row, r)
+    monkeypatch.setattr(products, "call", lambda *_: None)
+    assert run(a, b, row, r) is None, "the caller goes on without a plan"
+
+
+def test_operands_that_would_be_copied_have_no_plan(recorded: list[Any]) -> None:
+    a, b = torch.randn(3, 40, 64).bfloat16(), torch.randn(3, 64, 48).bfloat16()
+    text = parsed("acc + r").text
+    for r in (torch.randn(3, 48, 40).bfloat16().mT, torch.ones(3, 40, 48, dtype=torch.int64), torch.randn(40, 48)):
+        with pytest.raises(NotPlannedError):
+            traced_op._build((a, b, r), (text, None, "auto", ""))
+    with pytest.raises(NotPlannedError, match="fp64"):
+        traced_op._build((a.double(), b.double(), torch.randn(48)), (text, None, "auto", ""))
+    with pytest.raises(RuntimeError, match="not broadcast"):
+        traced_op._build((a, b, torch.randn(7)), (text, None, "auto", ""))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import unittest.mock
 from typing import Any
 
 import pytest
@@ -17,8 +18,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from constrint.kernels.gemm import matmul
+from constrint.kernels.gemm.traced import op as traced_op
 from constrint.kernels.gemm.traced.parse import parsed
 from constrint.kernels.launch.device import describe
+from constrint.kernels.launch.plan.table import plan_states
 from tests.support.traced_on_cpu import ROUNDING, exact_and_bound
 
 pytestmark = [
@@ -130,3 +133,37 @@ def test_batches_end_in_a_pass() -> None:
     assert (
         (out.double() - expected).abs() <= 2.0**-7 * (expected.abs() + (a.double() @ b.double()).abs()) + 1e-3
     ).all()
+
+
+@pytest.mark.parametrize("kernel", ["auto", "composition"])
+@pytest.mark.parametrize(
+    ("of_a", "of_b"),
+    [((96, 256), (256, 192)), ((2, 48, 256), (256, 192)), ((3, 40, 64), (3, 64, 48)), ((256,), (256, 64))],
+)
+def test_later_calls_run_by_a_plan(of_a: tuple[int, ...], of_b: tuple[int, ...], kernel: str) -> None:
+    """Of any shapes, with functions made anew, of which no operator sees anything."""
+    torch.manual_seed(2)
+    a, b = torch.randn(of_a, device="cuda").bfloat16(), torch.randn(of_b, device="cuda").bfloat16() / of_b[-2] ** 0.5
+    acc = a.double() @ b.double()
+    r, row = torch.randn(acc.shape, device="cuda").bfloat16(), torch.randn(of_b[-1], device="cuda").bfloat16()
+
+    def call(factor: float) -> Tensor:
+        given: dict[str, Any] = {"r": r, "row": row}
+        out: Tensor = matmul(
+            a, b, epilogue=lambda acc, row, r: torch.relu(acc + row) * factor + r, operands=given, kernel=kernel
+        )
+        return out
+
+    for factor in (1.0, 2.0, 1.0):
+        for _ in range(5):
+            expected = (acc + row.double()).relu() * factor + r.double()
+            error = 2.0**-8 * (2.02 * expected.abs() + factor * acc.abs()) + 1e-3
+            assert ((call(factor).double() - expected).abs() <= error).all()
+    torch.cuda.synchronize()
+    before = plan_states()["traced_matmul"]
+    with unittest.mock.patch.object(traced_op, "checked", side_effect=AssertionError("a call has no plan")):
+        for _ in range(4):
+            call(2.0)
+    after = plan_states()["traced_matmul"]
+    assert after.hits == before.hits + 4
+    assert (after.entries, after.misses) == (before.entries, before.misses)

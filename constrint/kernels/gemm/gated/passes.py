@@ -13,6 +13,7 @@ from torch import Tensor
 
 from constrint.kernels.gemm.reference import ACTIVATIONS, activation_gradient
 from constrint.kernels.gemm.units import row_hint
+from constrint.kernels.launch.nodes import apply_of
 from constrint.kernels.launch.plan.recipe import RecordedCall, recipe_of
 from constrint.kernels.launch.plan.scratch import NotedScratch
 from constrint.kernels.launch.plan.shape import NotPlannedError
@@ -177,5 +178,4 @@ def _gradients_by_torch(gradient: Tensor, z: Tensor, u: Tensor | None, activatio
 GATES = PlanTable("gate", _plan_of_gate, torch.get_float32_matmul_precision)
 GRADIENTS = PlanTable("gate_backward", _plan_of_gradients, torch.get_float32_matmul_precision)
 
-#: `apply` without its look at functorch, which the table's listeners have taken.
-_apply: Any = torch._C._FunctionBase.__dict__["apply"].__get__(None, _Gate)
+_apply = apply_of(_Gate)

@@ -1,13 +1,15 @@
 """`matmul` with a user's epilogue: epilogue(a @ b, operands) by the program that `constrint.choose.decide` chooses.
 
-Later calls of a signature whose program is the fused kernel run a plan. Calls that are traced, and those that need
-gradients, run the operator `constrint::traced_gemm`, which has a fake implementation and gradients: the product is
-computed again, and the epilogue's derivative is plain PyTorch. CPU tensors run the reference. Needs torch.
+Later calls of a signature run a plan: one look at what the function reads (`reads.py`), one look-up, and the launch of
+the fused kernel, or a product by its own plan and the pass. Calls that are traced, and those that need gradients, run
+the operator `constrint::traced_gemm`, which has a fake implementation and gradients: the product is computed again, and
+the epilogue's derivative is plain PyTorch. CPU tensors run the reference. Needs torch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
@@ -23,19 +25,20 @@ from constrint.kernels.gemm.implementations import config_of, config_text
 from constrint.kernels.gemm.launch import runtime_precision
 from constrint.kernels.gemm.library.launch import refusal_of_call
 from constrint.kernels.gemm.operands import product_of, with_aligned_stride
-from constrint.kernels.gemm.operator import PLAIN_END
+from constrint.kernels.gemm.operator import PLAIN_END, plan_key
+from constrint.kernels.gemm.operator import PLANS as PRODUCTS
 from constrint.kernels.gemm.reference import default_out_dtype, gemm_reference
-from constrint.kernels.gemm.traced.candidates import FUSED, NAMES, OPERATION, Traced
+from constrint.kernels.gemm.traced.candidates import COMPOSITION, FUSED, NAMES, OPERATION, Traced
 from constrint.kernels.gemm.traced.expression import Expression, Tape
 from constrint.kernels.gemm.traced.launch import TracedCall, fused_launch, lies_of, pass_launch, readable
 from constrint.kernels.gemm.traced.parse import parsed
 from constrint.kernels.gemm.traced.reference import evaluated, gradients
 from constrint.kernels.gemm.traced.text import COLUMN, FULL
-from constrint.kernels.gemm.traced.trace import traced
-from constrint.kernels.launch.plan.recipe import RecordedCall, recipe_of
+from constrint.kernels.gemm.traced.trace import TracedEpilogue, traced
+from constrint.kernels.launch.plan.recipe import Recipe, RecordedCall, recipe_of
 from constrint.kernels.launch.plan.scratch import NotedScratch
 from constrint.kernels.launch.plan.shape import NotPlannedError
-from constrint.kernels.launch.plan.table import IS_NEW, WANTS_GRAD, PlanTable
+from constrint.kernels.launch.plan.table import IS_NEW, NO_PLAN, WANTS_GRAD, PlanTable
 
 AUTO = "auto"
 Epilogue = str | Callable[..., Any]
@@ -50,7 +53,8 @@ class Asked(NamedTuple):
         a: (..., M, K), at least two axes.
         b: (..., K, N), likewise.
         text: The epilogue's tape.
-        operands: Its operands in the order of the tape: of 0 axes, or broadcast to a matrix (rows of C, N).
+        operands: Its operands in the order of the tape, as they were given.
+        laid: The same as the kernels read them: of 0 axes, or broadcast to a matrix (rows of C, N).
         kind: Type of the result.
         shape: Shape of the result.
     """
@@ -59,6 +63,7 @@ class Asked(NamedTuple):
     b: Tensor
     text: str
     operands: tuple[Tensor, ...]
+    laid: tuple[Tensor, ...]
     kind: torch.dtype
     shape: tuple[int, ...]
 
@@ -74,23 +79,50 @@ def traced_matmul(
     config: Mapping[str, int] | None = None,
 ) -> Tensor:
     """epilogue(a @ b, operands); arguments and errors are those of `matmul`."""
+    is_new = False
+    if not is_compiling():
+        named = _tensors_of(epilogue, operands)
+        if named is not None:
+            end = named[0], out_dtype, kernel, "" if config is None else config_text(config)
+            out: Any = _PLANS.call(False, end, a, b, *named[1])
+            if out is not IS_NEW and out is not NO_PLAN and out is not WANTS_GRAD:
+                known: Tensor = out
+                return known
+            is_new = out is IS_NEW
     asked = checked(a, b, epilogue, operands, out_dtype, kernel, config)
+    if is_new:
+        out = _PLANS.learn((asked.text, *end[1:]), a, b, *asked.operands)
+        if out is not NO_PLAN:
+            learnt: Tensor = out
+            return learnt
     options = asked.text, asked.kind, kernel, config_text(config)
     if not is_compiling() and torch._C._are_functorch_transforms_active():
         # Transforms of torch.func work on plain PyTorch; an operator would need a rule for each of them.
-        return _reference(asked.a, asked.b, asked.operands, *options[:2]).reshape(asked.shape)
-    out: Any = WANTS_GRAD
-    flat = _flat(asked.a) if asked.b.dim() == 2 else None
-    if flat is not None and not is_compiling():
-        tensors = flat, asked.b, *asked.operands
-        out = _PLANS.call(False, options, *tensors)
-        if out is IS_NEW:
-            out = _PLANS.learn(options, *tensors)
-    if out is None or out is WANTS_GRAD:
-        first = asked.a if flat is None else flat
-        out = torch.ops.constrint.traced_gemm(first, asked.b, list(asked.operands), *options)
-    result: Tensor = out.reshape(asked.shape)
+        return _reference(asked.a, asked.b, asked.laid, *options[:2]).reshape(asked.shape)
+    first = _flat(asked.a) if asked.b.dim() == 2 else asked.a
+    result: Tensor = torch.ops.constrint.traced_gemm(first, asked.b, list(asked.laid), *options).reshape(asked.shape)
     return result
+
+
+def _tensors_of(epilogue: Any, operands: Any) -> tuple[str, list[Any]] | None:
+    """An epilogue's tape and the operands in its order; None where they have to be checked first."""
+    text, names, order = _tape_of(epilogue)
+    if not names and not operands:
+        return text, []
+    if type(operands) is not dict or len(operands) != len(names):
+        return None
+    numbers, tensors = [], []
+    for name in names:
+        value = operands.get(name)
+        if type(value) is float or type(value) is int:
+            numbers.append((name, float(value).hex()))
+        elif value is None:
+            return None
+    if numbers:
+        text, order = _compiled_in(text, tuple(numbers))
+    for name in order:
+        tensors.append(operands[name])
+    return text, tensors
 
 
 def why(
@@ -118,7 +150,7 @@ def why(
     if reason:
         raise UsageError(f"matmul.why: {reason}; plain PyTorch computes it, and nothing is chosen.")
     options = Expression.of_text(asked.text), asked.kind, kernel, config_text(config)
-    return decide(request_for(first, asked.b, asked.operands, *options, model))
+    return decide(request_for(first, asked.b, asked.laid, *options, model))
 
 
 # Check.
@@ -136,13 +168,16 @@ def all_operands(
         raise UsageError("matmul: operands belong to an epilogue; give epilogue=, a function or a text.")
     if ends != (1.0, 0.0, None):
         raise UsageError("matmul: an epilogue stands in place of alpha, beta and activation; write them into it.")
+    if bias is None and c is None and type(operands) is dict:
+        return operands
     if operands is not None and not isinstance(operands, Mapping):
         raise TypeError(f"matmul: operands is a mapping of names to tensors, got {type(operands).__name__}.")
     every = dict(operands or {})
     for name, value in (("bias", bias), ("c", c)):
         if value is not None and name in every:
             raise UsageError(f"matmul: {name} is given as an argument and in operands.")
-        every |= {} if value is None else {name: value}
+        if value is not None:
+            every[name] = value
     return every
 
 
@@ -154,13 +189,22 @@ def checked(
     Raises:
         RuntimeError, TypeError, UnknownNameError, UsageError: For arguments that do not go together; see `matmul`.
     """
+    text, named, order = _expression(epilogue, operands)
+    return _asked(a, b, text, tuple([named[name] for name in order]), order, out_dtype, kernel, config)
+
+
+def _asked(
+    a: Any, b: Any, text: str, operands: tuple[Tensor, ...], order: Sequence[str], out_dtype: Any, kernel: str,
+    config: Mapping[str, int] | None,
+) -> Asked:  # fmt: skip
+    """A call after its checks besides those of the epilogue itself."""
     check_types(a, b, None, None, out_dtype)
     kernel = kernel.removeprefix("gemm.") if isinstance(kernel, str) else kernel
     if kernel not in (AUTO, *NAMES):
         raise UnknownNameError("kernel", str(kernel), (AUTO, *NAMES))
     if config is not None and kernel != FUSED:
         raise UsageError(f'matmul: with an epilogue, config needs kernel="{FUSED}", got kernel={kernel!r}.')
-    kind = out_dtype or (default_out_dtype(a.dtype) if a.dtype != torch.int8 else torch.float32)
+    kind = out_dtype or _usual_kind(a.dtype)
     if kind not in (*RESULTS, torch.float64):
         raise TypeError(f"matmul: with an epilogue, out_dtype is a float of 16 to 64 bits, got {kind}.")
     if b.dim() < 2:
@@ -168,16 +212,20 @@ def checked(
     lead = a if a.dim() != 1 else a[None]
     check_shapes(lead, b, None)
     shape = (*common_batch(lead.shape[:-2], b.shape[:-2]), lead.shape[-2], b.shape[-1])
-    text, named, order = _expression(epilogue, operands)
-    laid = tuple([_laid(name, named[name], a, shape) for name in order])
-    return Asked(lead, b, text, laid, kind, shape if a.dim() != 1 else (*shape[:-2], shape[-1]))
+    laid = tuple([_laid(name, t, a.device, shape) for name, t in zip(order, operands, strict=True)])
+    return Asked(lead, b, text, operands, laid, kind, shape if a.dim() != 1 else (*shape[:-2], shape[-1]))
+
+
+def _usual_kind(dtype: torch.dtype) -> torch.dtype:
+    """Type of the result where none is named: sums of integers end as floats."""
+    return default_out_dtype(dtype) if dtype != torch.int8 else torch.float32
 
 
 def _expression(epilogue: Any, operands: Any) -> tuple[str, dict[str, Tensor], tuple[str, ...]]:
     """The tape with numbers in place, the tensors of the other operands, and their names in its order."""
     if not isinstance(operands, Mapping):
         raise TypeError(f"matmul: operands is a mapping of names to tensors, got {type(operands).__name__}.")
-    text, names = _tape_of(epilogue)
+    text, names, order = _tape_of(epilogue)
     given = set(operands)
     if given != set(names):
         wanted, got = (", ".join(sorted(map(str, each))) or "none" for each in (names, given))
@@ -191,56 +239,58 @@ def _expression(epilogue: Any, operands: Any) -> tuple[str, dict[str, Tensor], t
         else:
             raise TypeError(f"matmul: operand {name!r} is a tensor or a number, got {type(value).__name__}.")
     if numbers:
-        text = _with_numbers(text, tuple(numbers))
-    return text, tensors, _order_of(text)
+        text, order = _with_numbers(text, tuple(numbers))
+    return text, tensors, order
 
 
 # Under torch.compile these run while a graph is made, on arguments that are constants of it.
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-def _tape_of(epilogue: Any) -> tuple[str, tuple[str, ...]]:
+def _tape_of(epilogue: Any) -> TracedEpilogue:
     """The tape of a function or a text, and the names of its operands."""
-    if isinstance(epilogue, str):
-        expression = parsed(epilogue)
-        return expression.text, expression.operands
-    expression, names = traced(epilogue)
-    return expression.text, names
+    found: TracedEpilogue = _of_text(epilogue) if isinstance(epilogue, str) else traced(epilogue)
+    return found
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-def _order_of(text: str) -> tuple[str, ...]:
-    """Names of operands in the tape's order."""
-    return Expression.of_text(text).operands
+def _with_numbers(text: str, values: tuple[tuple[str, float], ...]) -> tuple[str, tuple[str, ...]]:
+    """The tape with constants in place of operands that are numbers, and the names of the others in its order."""
+    return _compiled_in(text, tuple([(name, value.hex()) for name, value in values]))
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-def _with_numbers(text: str, values: tuple[tuple[str, float], ...]) -> str:
-    """The tape with constants in place of operands that are numbers."""
+@lru_cache(maxsize=1024)
+def _of_text(text: str) -> TracedEpilogue:
+    return TracedEpilogue.of(parsed(text))
+
+
+@lru_cache(maxsize=1024)
+def _compiled_in(text: str, values: tuple[tuple[str, str], ...]) -> tuple[str, tuple[str, ...]]:
+    """`_with_numbers` of numbers in hexadecimal digits, which tell -0.0 from 0.0."""
     tape, places, numbers = Tape(), [], dict(values)
     for step in Expression.of_text(text).steps:
         if step.op == "operand":
-            places.append(tape.constant(numbers[step.name]) if step.name in numbers else tape.operand(step.name))
+            is_number = step.name in numbers
+            places.append(tape.constant(float.fromhex(numbers[step.name])) if is_number else tape.operand(step.name))
         elif step.op == "constant":
             places.append(tape.constant(step.value))
         else:
             places.append(tape.operation(step.op, *(places[at] for at in step.args)))
-    return tape.ended(places[-1]).text
+    expression = tape.ended(places[-1])
+    return expression.text, expression.operands
 
 
-def _laid(name: str, t: Tensor, a: Tensor, shape: tuple[int, ...]) -> Tensor:
+def _laid(name: str, t: Tensor, device: torch.device, shape: tuple[int, ...]) -> Tensor:
     """An operand as the kernels read it: of 0 axes, (M, 1), (1, N) or (M, N), M being all rows of C."""
-    if t.device != a.device:
-        raise RuntimeError(f"matmul: a is on {a.device}, operand {name!r} on {t.device}.")
+    if t.device != device:
+        raise RuntimeError(f"matmul: a is on {device}, operand {name!r} on {t.device}.")
     if t.is_complex():
         raise TypeError(f"matmul: operand {name!r} is complex.")
     if t.numel() == 1 and t.dim() <= len(shape):
         return t.reshape(())
-    try:
-        broadcast = torch.broadcast_shapes(t.shape, shape)  # type: ignore[no-untyped-call]
-    except RuntimeError:
-        broadcast = None
-    if broadcast is None or tuple(broadcast) != shape:
+    if t.dim() > len(shape) or not all(
+        size in (1, whole) for size, whole in zip(reversed(t.shape), reversed(shape), strict=False)
+    ):
         raise RuntimeError(
             f"matmul: operand {name!r} is of shape {tuple(t.shape)}, not broadcast to the result's {shape}: one "
             "element, a column (M, 1), a row (N,) or a matrix (M, N)."
@@ -303,35 +353,75 @@ def request_for(
 
 
 def _build(tensors: tuple[Tensor | None, ...], extra: Any) -> RecordedCall:
-    """The plan of a call that the fused kernel computes.
+    """The plan of a call on (a, b, operands in the order of the tape): the fused kernel, or a product and a pass.
 
     Raises:
-        NotPlannedError: For other calls.
+        NotPlannedError: For calls that plain PyTorch computes, or whose operands have to be copied first.
+        RuntimeError, TypeError, UsageError: For arguments that do not go together; see `matmul`.
         UnsupportedError: When the caller named the kernel, and it does not compute the call.
     """
     a, b, *operands = tensors
-    text, kind, kernel, config = extra
-    assert a is not None
-    assert b is not None
+    text, out_dtype, kernel, config = extra
     expression = Expression.of_text(text)
-    reason = _no_kernel(a, b, kind) or _copied(a, b, operands)
-    if reason and kernel.endswith(FUSED):
-        raise UnsupportedError(f"gemm.cuda does not compute this product: {reason}.")
-    if reason:
+    asked = _asked(a, b, text, tuple(operands), expression.operands, out_dtype, kernel, config_of(config))  # type: ignore[arg-type]
+    first = _flat(asked.a) if asked.b.dim() == 2 else asked.a
+    reason = _no_kernel(first, asked.b, asked.kind)
+    is_named = kernel.endswith(FUSED)
+    if reason and not is_named:
         raise NotPlannedError(reason)
-    decision = decide(request_for(a, b, operands, expression, kind, kernel, config))  # type: ignore[arg-type]
-    if decision.program.name != f"gemm.{FUSED}" or decision.gpu is None:
-        raise NotPlannedError("the product and the pass have plans of their own")
+    copied = reason or (_copied(first, asked.b, asked.laid) if asked.b.dim() == 2 else "")
+    if copied and is_named:
+        raise UnsupportedError(f"gemm.cuda does not compute this product: {copied}.")
+    decision = decide(request_for(first, asked.b, asked.laid, expression, asked.kind, kernel, config))
+    if decision.program.name != f"gemm.{FUSED}" or decision.gpu is None or copied:
+        return _composition(asked)
     scratch = NotedScratch()
-    out = torch.empty((a.shape[0], b.shape[1]), dtype=kind, device=a.device)
-    call = TracedCall(a, b, out, expression, dict(zip(expression.operands, operands, strict=True)), scratch)  # type: ignore[arg-type]
+    out = torch.empty(asked.shape, dtype=asked.kind, device=asked.a.device)
+    flat = out.view(-1, asked.shape[-1])
+    call = TracedCall(
+        first, asked.b, flat, expression, dict(zip(expression.operands, asked.laid, strict=True)), scratch
+    )
     try:
         launch = fused_launch(decision.gpu, call, decision.config)
         return recipe_of([launch], tensors, [out], scratch, f"{decision.program.name} {dict(decision.config)}")
     except ConstrintError as error:
-        if kernel.endswith(FUSED):
+        if is_named:
             raise
         raise NotPlannedError(str(error)) from error
+
+
+def _composition(asked: Asked) -> RecordedCall:
+    """The plan of a product and a pass, each of which has a plan of its own.
+
+    Raises:
+        NotPlannedError: Where the pass has none.
+    """
+    like = torch.empty(asked.shape, dtype=asked.kind, device=asked.a.device)
+    _build_pass((like, *asked.operands), (asked.text, asked.kind))
+    usual = asked.kind == default_out_dtype(asked.a.dtype)
+    stated = {"text": asked.text, "kind": str(asked.kind).removeprefix("torch."), "is_usual": usual}
+    return RecordedCall(Recipe([], [], 1, 0, f"gemm.{COMPOSITION}", stated), [])
+
+
+def _function_of(stated: Mapping[str, Any]) -> Callable[..., Tensor | None]:
+    """The function of a composition's (a, b, operands); its result is None where calls are observed in between."""
+    text, kind = stated["text"], getattr(torch, stated["kind"])
+    end = plan_key(1.0, 0.0, None, None if stated["is_usual"] else kind, AUTO, None)
+    extra = text, kind
+
+    def composed(a: Tensor, b: Tensor, *operands: Tensor) -> Tensor | None:
+        product: Any = PRODUCTS.call(True, end, a, b, None, None)
+        if product is IS_NEW:
+            product = PRODUCTS.learn(end, a, b, None, None)
+        if product is NO_PLAN:
+            return None
+        out: Any = _PASSES.call(True, extra, product, *operands)
+        if out is IS_NEW:
+            out = _PASSES.learn(extra, product, *operands)
+        ended: Tensor | None = out
+        return ended
+
+    return composed
 
 
 def _copied(a: Tensor, b: Tensor, operands: Sequence[Tensor | None]) -> str:
@@ -343,11 +433,11 @@ def _copied(a: Tensor, b: Tensor, operands: Sequence[Tensor | None]) -> str:
     return ""
 
 
-_PLANS = PlanTable("traced_matmul", _build, torch.get_float32_matmul_precision)
+_PLANS = PlanTable("traced_matmul", _build, torch.get_float32_matmul_precision, _function_of)
 
 
 def _build_pass(tensors: tuple[Tensor | None, ...], extra: Any) -> RecordedCall:
-    """The plan of a pass on a product (M, N).
+    """The plan of a pass on a product (..., N) and the epilogue's operands, broadcast to it.
 
     Raises:
         NotPlannedError: Where plain PyTorch computes it.
@@ -358,13 +448,18 @@ def _build_pass(tensors: tuple[Tensor | None, ...], extra: Any) -> RecordedCall:
     gpu = machine_of(product.device)[0]
     if gpu is None or not has_nvrtc() or not product.numel() or product.dtype not in RESULTS or kind not in RESULTS:
         raise NotPlannedError("the pass is compiled by NVRTC for a device with a model, and stores 16 or 32 bits")
+    if not product.is_contiguous():
+        raise NotPlannedError("the product would be copied")
     expression = Expression.of_text(text)
-    used = [t for t in operands if t is not None]
-    if not product.is_contiguous() or any(readable(t) is not t for t in used):
+    shape = tuple(product.shape) if product.dim() > 1 else (1, product.shape[0])
+    given = {name: t for name, t in zip(expression.operands, operands, strict=True) if t is not None}
+    used = {name: _laid(name, t, product.device, shape) for name, t in given.items()}
+    if any(readable(t) is not t or t.data_ptr() != given[name].data_ptr() for name, t in used.items()):
         raise NotPlannedError("an operand would be copied")
     out = torch.empty(product.shape, dtype=kind, device=product.device)
+    flat = product.view(-1, shape[-1]), out.view(-1, shape[-1])
     try:
-        launch = pass_launch(gpu, product, out, expression, dict(zip(expression.operands, used, strict=True)))
+        launch = pass_launch(gpu, *flat, expression, used)
         if launch is None:
             raise NotPlannedError("more elements than a launch of the pass takes")
         return recipe_of([launch], tensors, [out], NotedScratch(), "gemm.traced pass")
@@ -416,10 +511,9 @@ def _on_gpu(
     a: Tensor, b: Tensor, operands: list[Tensor], epilogue: str, out_dtype: torch.dtype, implementation: str,
     config: str,
 ) -> Tensor:  # fmt: skip
-    if b.dim() == 2:
-        out: Tensor | None = _PLANS.run((epilogue, out_dtype, implementation, config), a, b, *operands)
-        if out is not None:
-            return out
+    out: Tensor | None = _PLANS.run((epilogue, out_dtype, implementation, config), a, b, *operands)
+    if out is not None:
+        return out.view(-1, out.shape[-1])
     if implementation.endswith(FUSED) and not _no_kernel(a, b, out_dtype):
         return _launched(a, b, operands, epilogue, out_dtype, config)
     return _composed(a, b, operands, epilogue, out_dtype)

@@ -2,18 +2,19 @@
 
 Symbols know Python's operators, methods named as the operations are, and the functions of torch that compute the same
 (`torch.exp`, `torch.nn.functional.gelu`, `torch.where`), through `__torch_function__`. Whatever else a function does
-runs once, when it is traced: branches on a symbol are refused.
+runs when it is traced: once where nothing that it reads can change unseen (`reads.py`), else at every call. Branches on
+a symbol are refused.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Hashable, Mapping
-from types import FunctionType
-from typing import Any, ClassVar, NoReturn, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, NamedTuple, NoReturn, Protocol
 
 from constrint.errors import UsageError
 from constrint.kernels.gemm.traced.expression import ACC, OPERATIONS, Expression, Tape, TapeOperation
+from constrint.kernels.gemm.traced.reads import Memory
 
 #: Names by which torch and Python call operations.
 NAMES = {
@@ -215,64 +216,42 @@ def parameters_of(function: Callable[..., Any]) -> tuple[str, ...]:
     return names
 
 
-def traced(function: Callable[..., Any]) -> tuple[Expression, tuple[str, ...]]:
-    """The expression of a function, and the names of its operands; from memory where nothing that it reads can change.
+class TracedEpilogue(NamedTuple):
+    """An epilogue as it is called.
+
+    Args:
+        text: Its tape.
+        names: Names of its operands, in the order of the function's parameters.
+        order: Those that the tape reads, in its order.
+    """
+
+    text: str
+    names: tuple[str, ...]
+    order: tuple[str, ...]
+
+    @staticmethod
+    def of(expression: Expression, names: tuple[str, ...] | None = None) -> TracedEpilogue:
+        """An expression whose operands are these, or those that it reads."""
+        return TracedEpilogue(expression.text, expression.operands if names is None else names, expression.operands)
+
+
+def trace(function: Callable[..., Any]) -> TracedEpilogue:
+    """A function's epilogue: the function is called once, with symbols.
 
     Raises:
         UsageError: When the function does what an epilogue cannot; says what.
     """
-    key = _key(function)
-    found = None if key is None else _TRACED.get(key)
-    if found is None:
-        found = _trace(function)
-        if key is not None:
-            if len(_TRACED) >= CAPACITY:
-                _TRACED.clear()
-            _TRACED[key] = found
-    return found
-
-
-def _trace(function: Callable[..., Any]) -> tuple[Expression, tuple[str, ...]]:
     names, tape = parameters_of(function), Tape()
     if ACC in names[1:]:
         raise UsageError(f"matmul: {ACC!r} is the name of the sum, which comes first.")
     symbols = [TracedValue(tape, tape.operand(name)) for name in (ACC, *names[1:])]
     result = function(*symbols)
     if isinstance(result, NUMBERS) and not isinstance(result, bool):
-        return tape.ended(tape.constant(float(result))), names[1:]
+        return TracedEpilogue.of(tape.ended(tape.constant(float(result))), names[1:])
     if not isinstance(result, TracedValue) or result._tape is not tape:
         raise UsageError(f"matmul: an epilogue returns a value computed from its parameters, got {result!r:.80}.")
-    return tape.ended(result._place), names[1:]
+    return TracedEpilogue.of(tape.ended(result._place), names[1:])
 
 
-_TRACED: dict[Hashable, tuple[Expression, tuple[str, ...]]] = {}
-CAPACITY = 1024
-
-
-def _key(function: Any) -> Hashable:
-    """Key of a function whose code and everything that it reads are the key; None for others, traced at every call."""
-    if not isinstance(function, FunctionType):
-        return None
-    reads: list[Hashable] = []
-    code = function.__code__
-    values: Mapping[str, Any] = function.__globals__
-    try:
-        cells = [cell.cell_contents for cell in function.__closure__ or ()]
-    except ValueError:  # an empty cell
-        return None
-    for value in (*cells, *(values.get(name) for name in code.co_names), *(function.__defaults__ or ())):
-        if value is None or isinstance(value, (*NUMBERS, str)):
-            reads.append((type(value), value))
-        elif str(getattr(value, "__module__", "")).partition(".")[0] == "torch" or _is_torch(value):
-            reads.append(id(value))
-        else:
-            return None
-    has_code = any(hasattr(each, "co_code") for each in code.co_consts)
-    return None if has_code or function.__kwdefaults__ else (code, *reads)
-
-
-def _is_torch(value: Any) -> bool:
-    """Whether a value is torch, or one of its modules or built-in functions, which do not change."""
-    name = getattr(value, "__name__", "")
-    owner = getattr(getattr(value, "__self__", None), "__name__", "")
-    return str(name).partition(".")[0] == "torch" or "torch" in str(owner)
+#: `trace` of a function, from memory while all that the function reads is as it was.
+traced = Memory(trace)
