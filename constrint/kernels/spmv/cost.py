@@ -241,10 +241,7 @@ def merge_cost(gpu: GpuModel, shape: SparseShape, columns: Columns, blocks_per_s
 
 
 def panel_cost(gpu: GpuModel, shape: SparseShape, columns: Columns, blocks_per_sm: NDArray[Any]) -> CostColumns:
-    """Panels of columns: x from shared memory, columns of 16 bits, and sums of runs through memory.
-
-    Like that of sliced ELL, the time includes the comparison of the values that were copied with the matrix's.
-    """
+    """Panels of columns: x from shared memory, columns of 16 bits, and sums of runs through memory."""
     width = columns["panel_kib"] * 1024 // shape.element
     panels = np.ceil(shape.columns / width)
     each, element = columns["entries_per_lane"], max(shape.element, 4)
@@ -256,7 +253,7 @@ def panel_cost(gpu: GpuModel, shape: SparseShape, columns: Columns, blocks_per_s
     l2 = gpu.device.sm_count * columns["panel_kib"] * 1024.0 * (1 + panels / gpu.device.sm_count) + dram
     threads = _threads(columns, blocks_per_sm, np.inf, gpu)
     issue_s = shape.entries * RUN_CLK / (_clock_hz(gpu) * gpu.device.sm_count)
-    extra_s = np.full_like(dram, NEXT_LAUNCH_S + PANEL_S + hash_s(gpu, shape))
+    extra_s = np.full_like(dram, NEXT_LAUNCH_S + PANEL_S)
     return _cost(gpu, dram / PANEL_SHARE, l2, threads, extra_s=extra_s, issue_s=issue_s)
 
 
@@ -275,8 +272,7 @@ def ell_cost(gpu: GpuModel, shape: SparseShape, columns: Columns, blocks_per_sm:
     l2 = shape.gathered_bytes(gpu) + padded * (shape.element + INDEX_BYTES)
     threads = _threads(columns, blocks_per_sm, blocks, gpu)
     tail_s = np.ceil(max(shape.longest, 1) / columns["unroll"]) * MISS_S
-    extra_s = CHAIN_S + hash_s(gpu, shape)
-    return _cost(gpu, dram / SERIAL_SHARE, l2, threads, extra_s=extra_s, tail_s=tail_s)
+    return _cost(gpu, dram / SERIAL_SHARE, l2, threads, extra_s=CHAIN_S, tail_s=tail_s)
 
 
 def library_s(gpu: GpuModel, shape: SparseShape) -> float:

@@ -23,6 +23,7 @@ from constrint.errors import ConstrintError, UnknownNameError, UnsupportedError,
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.first_call import has_nvrtc, machine_of
 from constrint.kernels.launch.plan.trial import CallTrial, rounds_of, trials_are_on
+from constrint.kernels.spmv.copies import CopiedProducts
 from constrint.kernels.spmv.cost import SparseShape, build_s, copied_bytes, hash_s
 from constrint.kernels.spmv.launch import library_product
 from constrint.kernels.spmv.planned import Run, compile_side_by_side, label, planned
@@ -51,8 +52,6 @@ NEAR_LONGEST = 16
 LEAST_GAIN = 0.1
 #: Bytes that making a copy takes beside it, as a multiple of the copy's, and the share of free memory for both.
 BUILD_MEMORY, MEMORY_SHARE = 6, 0.5
-#: Products between looks at whether copied values have changed.
-LOOK_EVERY = 16
 #: Outcomes of trials in memory, at most.
 CAPACITY = 4096
 
@@ -84,15 +83,16 @@ class Products:
         has_source: Whether something is added.
         kernel, config: What the caller names.
         reuse: Products that the caller expects beside those so far.
-        is_frozen: Whether the caller promises that nothing writes values behind torch's back.
+        frozen: Whether the caller promises that nothing writes values; False: copied values are compared in every
+            product; None: where writes may go uncounted.
     """
 
     def __init__(
         self, known: Known, matrix: Any, width: int, has_source: bool, kernel: str, config: Config | None, reuse: int,
-        is_frozen: bool,
+        frozen: bool | None,
     ) -> None:  # fmt: skip
         self.known, self.matrix = known, matrix
-        self.width, self.has_source, self.reuse, self.is_frozen = width, has_source, reuse, is_frozen
+        self.width, self.has_source, self.reuse, self.frozen = width, has_source, reuse, frozen
         self.best = self.running = PricedKernel(LIBRARY, {}, float("inf"))
         self.library: Run = partial(_library, matrix)
         self.current: Run = self._first
@@ -132,7 +132,9 @@ class Products:
         if reason:
             raise UnsupportedError(f"spmv.{kernel} does not compute this product: {reason}.")
         chosen = self.running = self._candidate(kernel, config)
-        return planned(self.known, kernel, chosen.config, is_checked=not self.is_frozen)
+        if kernel in COPYING:
+            return CopiedProducts(self.known, kernel, chosen.config, self.frozen)
+        return planned(self.known, kernel, chosen.config)
 
     def _candidate(
         self, kernel: str, config: Config | None = None, fixed: Mapping[str, int] | None = None
@@ -232,8 +234,9 @@ class Products:
         if gpu is None or not trials_are_on() or not self.known.takes_copies:
             return None
         offers = [each for each in map(self._offer, COPYING) if each is not None]
-        spared = hash_s(gpu, shape) if self.is_frozen else 0.0
-        priced = [each._replace(seconds=each.seconds - spared) for each in offers]
+        is_compared = not (self.known.writes.are_counted() if self.frozen is None else self.frozen)
+        compared = hash_s(gpu, shape) if is_compared else 0.0
+        priced = [each._replace(seconds=each.seconds + compared) for each in offers]
         priced = [each for each in priced if each.seconds < (1 - LEAST_GAIN) * self.best.seconds]
         if not priced:
             return None
@@ -258,7 +261,13 @@ class Products:
         return self.current(x, source, alpha, beta)
 
     def _trial_of_copy(self, plain: Run, copy: PricedKernel) -> Any:
-        runs = [plain, self._watched(copy)]
+        def give_up() -> Run:
+            # Copies that were made in vain are not made again.
+            self.known.copies.clear()
+            self.current, self.running = plain, self.best
+            return plain
+
+        runs = [plain, CopiedProducts(self.known, copy.kernel, copy.config, self.frozen, give_up)]
 
         def settle(_: Any, seconds: Sequence[float], best: int) -> None:
             if best == 0:
@@ -266,33 +275,6 @@ class Products:
             self.current, self.running = runs[best], (self.best, copy._replace(seconds=seconds[1]))[best]
 
         return CallTrial(runs, rounds_of([self.best.seconds, copy.seconds]), settle, standards=[0])
-
-    def _watched(self, copy: PricedKernel) -> Run:
-        """Products by a copy; every few products the host looks whether values were found to have changed."""
-        run = planned(self.known, copy.kernel, copy.config, is_checked=not self.is_frozen)
-        if self.is_frozen:
-            return run
-        _, flag = self.known.copies["guard"]
-        seen = torch.zeros(1, dtype=torch.int32, pin_memory=True)
-        state: dict[str, Any] = {"count": 0, "event": None}
-
-        def watched(x: Tensor, source: Tensor | None, alpha: float, beta: float) -> Tensor:
-            out = run(x, source, alpha, beta)
-            state["count"] += 1
-            if state["count"] % LOOK_EVERY == 0 and not _is_captured():
-                event = state["event"]
-                if event is not None and event.query() and int(seen[0]):
-                    # Every product since was computed from the matrix itself. Copies that were made in vain are not
-                    # made again.
-                    self.known.copies.clear()
-                    self.current, self.running = self._run_of(self.best), self.best
-                elif event is None or event.query():
-                    seen.copy_(flag, non_blocking=True)
-                    state["event"] = torch.cuda.Event()  # type: ignore[no-untyped-call]
-                    state["event"].record()
-            return out
-
-        return watched
 
     def _workload(self) -> Any:
         return self.known.read().workload(self.known.dtype, max(1, self.width))
