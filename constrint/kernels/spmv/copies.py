@@ -41,13 +41,13 @@ class CopiedProducts:
         self.writes, self.number = known.writes, known.writes.number
         if known.copies.get("number", self.number) != self.number:
             known.copies.clear()
-        is_new = "number" not in known.copies
         known.copies["number"] = self.number
+        is_new = known.copies.setdefault("calls", known.calls) == known.calls
         # First, since it makes the hash of the values that are copied.
         self.checked = planned(known, kernel, config, is_checked=True)
         self.flag: Tensor = known.copies["guard"][1]
         self.plain = planned(known, kernel, config, is_checked=False)
-        # A copy that was made before, for products of another kind, may be older than an uncounted write.
+        # A copy that was made in an earlier call, for products of another kind, may be older than an uncounted write.
         self.compares = frozen is False or (frozen is None and not (is_new and self.writes.are_counted()))
         self.count = 0
         self.seen: Tensor | None = None

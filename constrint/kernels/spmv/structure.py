@@ -141,7 +141,7 @@ class Known:
         version: Its version counter when it was read.
         writes: What tells of writes to its values that its own counter does not count.
         structure: Its places, checked; None before they are needed.
-        copies: What was made of its values, by kernel and parameters.
+        copies: What was made of its values, by tuples of kernel and parameters, and by names of what goes with all.
         runs: What runs products, by kind of call.
         calls: Products so far.
         takes_copies: Whether kernels that copy its values may run.
@@ -197,6 +197,11 @@ class Known:
         if key not in self.copies:
             self.copies[key] = make()
         return self.copies[key]
+
+    def drop_copies_but(self, kernel: str) -> None:
+        """Free the copies of all kernels but one; without a name, of all."""
+        for key in [key for key in self.copies if not kernel or (isinstance(key, tuple) and key[0] != kernel)]:
+            del self.copies[key]
 
     def tiles(self, size: int) -> Tiles:
         """Tiles of the matrix; they do not depend on values."""

@@ -166,6 +166,21 @@ def test_values_are_compared_as_long_as_something_else_holds_them(ran: list[str]
     assert ran[-1] == "panels, compared"
 
 
+def test_copies_that_are_about_as_fast_are_tried_beside_each_other(
+    ran: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(products, "_why_not", lambda kernel, found, width: "")
+    monkeypatch.setattr(products, "COPY_REACH", 10.0)
+    Trial.best = -1
+    _, found, _ = run(ran, 5, reuse=10_000)
+    tried = {name for name in ran if name in products.COPYING}
+    assert tried  # without comparisons: both are of the same call
+    assert not any("compared" in name for name in ran)
+    found.copies[("panels", 1)] = found.copies[("ell", 1)] = 0
+    found.drop_copies_but("ell")
+    assert [key for key in found.copies if isinstance(key, tuple)] == [("ell", 1)]
+
+
 def test_a_counted_write_ends_a_copy(ran: list[str]) -> None:
     x = torch.ones(64), None, 1.0, 0.0
     Trial.best = -1
