@@ -5,10 +5,11 @@
     python -m benchmarks.sparse --show spmv.csv                       # what such a file says; no GPU
 
 A matrix is made by its program (`matrices.py`) and multiplied until trials are over and copies that pay are made, by
-the argument `reuse`. With `--frozen` calls promise that values do not change, so that copies are not compared with
-them. Then both are called from Python in turn, with a cold L2. Results are compared with fp64. `share`
-is the least traffic (entries with indices of 32 bits, offsets, x and y, each once) over time, as a share of the rate at
-which a copy of 1 GiB reads and writes on the same device. `first_ms` is the time of the calls before.
+the argument `reuse`. Nothing else holds its values, so that torch's counters of writes say that copies are of them;
+with `--compare` values are compared in every product. Then both are called from Python in turn, with a cold L2. Results
+are compared with fp64. `share` is the least traffic (entries with indices of 32 bits, offsets, x and y, each once) over
+time, as a share of the rate at which a copy of 1 GiB reads and writes on the same device. `first_ms` is the time of the
+calls before.
 """
 
 from __future__ import annotations
@@ -48,7 +49,9 @@ def main() -> None:
     parser.add_argument("--dtypes", nargs="+", choices=list(DTYPES), default=["fp32"])
     parser.add_argument("--only", nargs="+", default=[], help="matrices whose names contain one of these")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="time after which no matrix is begun")
-    parser.add_argument("--frozen", action="store_true", help="values are not compared with those that were copied")
+    parser.add_argument(
+        "--compare", action="store_true", help="compare values with those that were copied in every product"
+    )
     args = parser.parse_args()
     if args.show:
         summarise(read_rows(args.show))
@@ -63,7 +66,15 @@ def main() -> None:
                 continue
             pattern = pattern_of(name, "cuda")
             for dtype in args.dtypes:
-                measure(name, pattern.matrix(DTYPES[dtype]), dtype, table, flush.zero_, rate, is_frozen=args.frozen)
+                measure(
+                    name,
+                    pattern.matrix(DTYPES[dtype]),
+                    dtype,
+                    table,
+                    flush.zero_,
+                    rate,
+                    frozen=False if args.compare else None,
+                )
             torch.cuda.empty_cache()
         summarise([{each: str(row.get(each, "")) for each in COLUMNS} for row in table.rows])
     print(f"{time.time() - began:.0f} s")
@@ -86,20 +97,20 @@ def copy_rate() -> float:
 
 
 def measure(
-    name: str, matrix: Tensor, dtype: str, table: Table, flush: Any, rate: float, *, is_frozen: bool = False
+    name: str, matrix: Tensor, dtype: str, table: Table, flush: Any, rate: float, *, frozen: bool | None = None
 ) -> None:
     """Check and time one matrix; write a row for each caller."""
     x = torch.randn(matrix.shape[1], device="cuda").to(matrix.dtype)
     torch.cuda.synchronize()
     before = time.perf_counter()
     for _ in range(FIRST_CALLS):
-        out = spmv(matrix, x, reuse=REUSE, frozen=is_frozen)
+        out = spmv(matrix, x, reuse=REUSE, frozen=frozen)
         torch.cuda.synchronize()
     first_ms = 1e3 * (time.perf_counter() - before)
     outcome = "ok" if is_right(out, matrix, x) else "wrong result"
     calls = {
         "torch": lambda: torch.mv(matrix, x),
-        "ours": lambda: spmv(matrix, x, reuse=REUSE, frozen=is_frozen),
+        "ours": lambda: spmv(matrix, x, reuse=REUSE, frozen=frozen),
     }
     figures, hosts = quiet(lambda: cold(calls, flush)), host(calls)
     found = known(matrix)

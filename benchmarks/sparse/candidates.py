@@ -6,7 +6,7 @@
 
 Kernels that copy the matrix run as with `frozen=True`: copied values are not compared. Each call is timed by itself
 with a cold L2, in turn with all others of a matrix; results are compared with fp64. `predicted_us` is the model's time,
-with which `constrint solve` ranks, less that comparison. `build_ms` is the time of what is made of the matrix once, by
+with which `constrint solve` ranks. `build_ms` is the time of what is made of the matrix once, by
 the first candidate that reads it.
 """
 
@@ -34,9 +34,8 @@ from benchmarks.sparse.matrices import MATRICES, pattern_of
 from constrint.choose import Request, decide
 from constrint.errors import ConstrintError
 from constrint.hwmodels import GpuModel
-from constrint.kernels.spmv.cost import SparseShape, hash_s
 from constrint.kernels.spmv.planned import Run, arrays_of, compile_side_by_side, label, planned
-from constrint.kernels.spmv.products import COPYING, LIBRARY
+from constrint.kernels.spmv.products import LIBRARY
 from constrint.kernels.spmv.structure import Known, known
 from constrint.select.candidate import Config
 from constrint.select.workload import Workload
@@ -100,8 +99,7 @@ def configs(gpu: GpuModel, workload: Workload, *, is_even: bool) -> Iterator[tup
             key = kernel, tuple(sorted(decision.config.items()))
             if key not in seen:
                 seen.add(key)
-                compared = hash_s(gpu, SparseShape.of(workload)) if kernel in COPYING else 0.0
-                yield kernel, decision.config, decision.seconds - compared
+                yield kernel, decision.config, decision.seconds
 
 
 def measure(gpu: GpuModel, name: str, matrix: Tensor, dtype: str, table: Table, flush: Callable[[], Any]) -> None:

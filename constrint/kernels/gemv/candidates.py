@@ -11,10 +11,11 @@ from contextlib import suppress
 from dataclasses import replace
 
 from constrint.choose import candidates as ranked
-from constrint.choose.decide import Refusal
+from constrint.choose.decide import Refusal, decide
 from constrint.choose.decision import Decision, Evidence, Program, Request, Step, in_order
 from constrint.errors import InfeasibleError, UnknownNameError, UnsupportedError, UsageError
 from constrint.kernels.gemv.library import LIBRARY, library_s
+from constrint.kernels.gemv.shape import MatrixShape
 from constrint.kernels.registry import load_kernel
 from constrint.select.candidate import Config
 from constrint.select.rank import rank_requests, requests
@@ -23,6 +24,8 @@ from constrint.select.spec import KernelSpec
 OWN = "gemv.triton"
 #: Ranked configurations among which `unlike` looks, and properties in which they have to differ at least.
 RANKED, LEAST_DIFFERENCES = 300, 2
+#: Rows of blocks of one step.
+ONE_STEP_ROWS = (1, 2)
 NAMES = ("triton", "library")
 #: Names that `gemv(..., kernel=...)` takes.
 KERNELS = ("auto", *NAMES)
@@ -100,6 +103,21 @@ def unlike(request: Request, chosen: Config, number: int) -> list[Program]:
             found.append(Program(OWN, (step,), note=f"bound by {candidate.cost.bound_by}"))
             if len(found) == number:
                 break
+    return found
+
+
+def of_one_step(request: Request) -> list[Program]:
+    """The best configurations whose blocks load whole rows before they add: of one row, and of several.
+
+    No block waits twice, which the model of steps that follow each other does not tell from many short ones.
+    """
+    shape = MatrixShape.of(request.workload)
+    whole = 1 << max(0, shape.n - 1).bit_length()
+    found = []
+    for rows in ONE_STEP_ROWS if not shape.by_columns else ():
+        fixed = {"tile_m": rows, "tile_n": whole, "splits": 1, "num_stages": 1}
+        with suppress(InfeasibleError, UnsupportedError, UsageError):
+            found.append(decide(replace(request, operation=OWN, kernel="", config=None, fixed=fixed)).program)
     return found
 
 

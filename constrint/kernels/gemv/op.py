@@ -24,7 +24,7 @@ from constrint.kernels.gemm.first_call import machine_of
 from constrint.kernels.gemm.implementations import config_of, config_text
 from constrint.kernels.gemm.library.launch import NARROW_SUMS
 from constrint.kernels.gemv.by_torch import library_gemv
-from constrint.kernels.gemv.candidates import KERNELS, OWN, unlike
+from constrint.kernels.gemv.candidates import KERNELS, OWN, of_one_step, unlike
 from constrint.kernels.gemv.launch import GemvCall, gemv_launch, lies_by_columns, width_of
 from constrint.kernels.gemv.library import LIBRARY
 from constrint.kernels.gemv.reference import DTYPES_BY_NAME, batch_of, gemv_reference
@@ -45,6 +45,8 @@ FLOATS_8 = (torch.float8_e4m3fn, torch.float8_e4m3fnuz)
 NAMES = {dtype: name for name, dtype in DTYPES_BY_NAME.items()} | {torch.float8_e4m3fnuz: "fp8"}
 #: Configurations of the kernel that work in another way, which the first calls try beside the best by prediction.
 MOST_RIVALS = 2
+#: Configurations of one step are tried up to this multiple of the chosen one's predicted time.
+ONE_STEP_REACH = 1.5
 
 
 def gemv(
@@ -272,7 +274,7 @@ def _build(tensors: tuple[Any, ...], extra: Any) -> RecordedCall:
     decision = decide(request)
     by_library = decision.program.name == LIBRARY and (kernel == "library" or _is_exact(stacked))
     if by_library or decision.gpu is None:
-        made = _by_library(transposed)
+        made = _by_library(stacked, transposed)
     else:
         try:
             own = decide(replace(request, operation=OWN, kernel=""))
@@ -280,13 +282,15 @@ def _build(tensors: tuple[Any, ...], extra: Any) -> RecordedCall:
         except ConstrintError:
             if kernel != AUTO:
                 raise
-            made = _by_library(transposed)
+            made = _by_library(stacked, transposed)
     return _with_rivals(made, stacked, tensors, transposed, decision) if kernel == AUTO else made
 
 
-def _by_library(transposed: bool) -> RecordedCall:
-    """The recorded call of the library's product."""
-    return RecordedCall(Recipe([], [], 1, 0, LIBRARY, {"transposed": transposed}), [])
+def _by_library(stacked: StackedCall, transposed: bool) -> RecordedCall:
+    """The library's product as a recorded call; plain: of one matrix and one vector, and no setting is changed."""
+    is_plain = len(stacked.shape) == 1 and stacked.y is None and stacked.a.dtype not in NARROW_SUMS
+    stated = {"transposed": transposed, "is_plain": is_plain}
+    return RecordedCall(Recipe([], [], 1, 0, LIBRARY, stated), [])
 
 
 def _record(stacked: StackedCall, tensors: tuple[Any, ...], chosen: Decision, may_spill: bool) -> RecordedCall:
@@ -316,10 +320,12 @@ def _with_rivals(
         turned = {**step.config, "evict_first": 1 - step.config["evict_first"]}
         others += [replace(chosen, steps=(replace(step, config=turned),))]
         others += unlike(decision.request, step.config, MOST_RIVALS)
+        reach = ONE_STEP_REACH * (chosen.seconds or 0.0)
+        others += [each for each in of_one_step(decision.request) if (each.seconds or 0.0) <= reach]
     seconds = [chosen.seconds or 0.0]
     for program in others:
         other = _rival(program, stacked, tensors, transposed, decision)
-        if other is not None and other.recipe.note != made.recipe.note:
+        if other is not None and other.recipe.note not in (made.recipe.note, *(one.recipe.note for one in rivals)):
             rivals.append(other)
             seconds.append(program.seconds or seconds[0])
     if not rivals:
@@ -337,7 +343,7 @@ def _rival(
     from triton.errors import TritonError
 
     if program.name == LIBRARY:
-        return _by_library(transposed) if _is_exact(stacked) else None
+        return _by_library(stacked, transposed) if _is_exact(stacked) else None
     single = Decision(replace(decision.request, operation=OWN, kernel=""), program)
     try:
         return _record(stacked, tensors, single, False)
@@ -353,14 +359,20 @@ def _is_exact(stacked: StackedCall) -> bool:
 
 def _library_function(stated: Mapping[str, Any]) -> Callable[..., Tensor]:
     """The library's product as a function of a call's tensors and factors."""
-    return partial(_call_library, True) if stated["transposed"] else _call_untransposed
+    if stated.get("is_plain"):
+        return _plain_transposed if stated["transposed"] else _plain
+    return partial(_call_library, stated["transposed"])
 
 
-def _call_untransposed(a: Tensor, x: Tensor, y: Tensor | None, alpha: float, beta: float) -> Tensor:
-    """The library's product; the most frequent kind without what costs the host time."""
-    if y is None and alpha == 1.0 and a.dtype not in NARROW_SUMS and a.dim() == 2 and x.dim() == 1:
-        return torch.mv(a, x)
-    return _call_library(False, a, x, y, alpha, beta)
+# The most frequent kinds, without what costs the host time: a plan's signature has the rest.
+
+
+def _plain(a: Tensor, x: Tensor, y: None, alpha: float, beta: float, mv: Callable[..., Tensor] = torch.mv) -> Tensor:
+    return mv(a, x) if alpha == 1.0 else mv(a, x).mul_(alpha)
+
+
+def _plain_transposed(a: Tensor, x: Tensor, y: None, alpha: float, beta: float) -> Tensor:
+    return torch.mv(a.t(), x) if alpha == 1.0 else torch.mv(a.t(), x).mul_(alpha)
 
 
 def _call_library(transposed: bool, a: Tensor, x: Tensor, y: Tensor | None, alpha: float, beta: float) -> Tensor:
@@ -371,7 +383,8 @@ def _call_library(transposed: bool, a: Tensor, x: Tensor, y: Tensor | None, alph
 
 
 #: Plans by the signature of (a, x, y); alpha and beta are factors, and no part of it.
-_PLANS: Any = PlanTable("gemv", _build, torch.get_float32_matmul_precision, _library_function)
+#: torch's setting is read in every call, without the function of Python around it.
+_PLANS: Any = PlanTable("gemv", _build, torch._C._get_float32_matmul_precision, _library_function)
 
 torch.library.define(
     "constrint::gemv",

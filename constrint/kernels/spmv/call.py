@@ -17,7 +17,7 @@ from constrint.kernels.spmv.structure import Known, known
 
 def run_product(
     matrix: Tensor, x: Tensor, y: Tensor | None, alpha: float, beta: float, kernel: str = AUTO, config: Any = None,
-    reuse: int = 0, is_frozen: bool = False, check: bool = False,
+    reuse: int = 0, frozen: bool | None = None, check: bool = False,
 ) -> Tensor:  # fmt: skip
     """`spmv` without gradients."""
     is_sparse = isinstance(matrix, Tensor) and matrix.layout is torch.sparse_csr and matrix.dim() == 2
@@ -25,10 +25,10 @@ def run_product(
         check_operands(matrix, x, y)
     found = known(matrix)
     given = None if config is None else tuple(config.items())
-    kind = (x.shape, x.dtype, x.layout, x.get_device(), kernel, given, reuse, is_frozen, y is None)
+    kind = (x.shape, x.dtype, x.layout, x.get_device(), kernel, given, reuse, frozen, y is None)
     products = found.runs.get(kind)
     if products is None:
-        products = found.runs[kind] = _products(matrix, found, x, y, kernel, config, reuse, is_frozen)
+        products = found.runs[kind] = _products(matrix, found, x, y, kernel, config, reuse, frozen)
     if check:
         found.read()
     found.calls += 1
@@ -59,7 +59,7 @@ def _source(y: Tensor, beta: float, shape: tuple[int, ...], x: Tensor) -> Tensor
 
 def _products(
     matrix: Tensor, found: Known, x: Tensor, y: Tensor | None, kernel: str, config: Any, reuse: int,
-    is_frozen: bool,
+    frozen: bool | None,
 ) -> Any:  # fmt: skip
     """Check the arguments; return a function that runs products of this kind."""
     check_operands(matrix, x, y)
@@ -71,7 +71,7 @@ def _products(
     if matrix.device.type != "cuda" and kernel == AUTO:
         return _on_cpu(weakref.ref(matrix))
     width = x.shape[1] if x.dim() == 2 else 0
-    return Products(found, weakref.ref(matrix), width, y is not None, kernel, config, reuse, is_frozen)
+    return Products(found, weakref.ref(matrix), width, y is not None, kernel, config, reuse, frozen)
 
 
 def check_operands(matrix: Tensor, x: Tensor, y: Tensor | None) -> None:

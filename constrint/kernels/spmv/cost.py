@@ -1,10 +1,11 @@
 """Predicted times of products with a sparse matrix: bytes from memory, sectors of x from the L2, lengths of rows.
 
-A matrix is known by its sizes, its longest row, the spread of its rows' lengths and how scattered its columns are: the
-sectors of x of 32 bytes that 4,096 successive entries touch, as a share of these entries. Entries stream from DRAM; x
-comes from the L2, as many sectors as the entries touch, unless it fits an L1. The constants below are fitted to the
-times of 22 matrices on one H200 (`python -m benchmarks.sparse`), or are estimates where these do not tell;
-`python -m benchmarks.sparse.candidates` holds them against times. A trial of the first products corrects a choice.
+A matrix is known by its sizes, its longest row, the spread of its rows' lengths, how scattered its columns are (the
+sectors of x of 32 bytes that 4,096 successive entries touch, as a share of these entries) and how far a row spans.
+Entries stream from DRAM; x comes from the L2, as many sectors as the entries touch, unless it fits an L1. The constants
+below are fitted to times of 15 matrices on one H200, or are estimates where these do not tell:
+`python -m benchmarks.sparse.candidates` measures, `python -m benchmarks.sparse.fit` fits, and says how the model
+chooses for matrices that were left out. A trial of the first products corrects a choice.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from constrint.select.cost import PARTS, CostColumns, dram_bytes_per_s, launch_s
 from constrint.select.spec import Columns
 from constrint.select.workload import ELEMENT_BYTES, Workload
 
-#: Bytes of a sector, the unit of traffic between L2 and L1.
-SECTOR_BYTES = 32
+#: Bytes of a sector, the unit of traffic between L2 and L1, and of a line, which an L1 gives room to.
+SECTOR_BYTES, LINE_BYTES = 32, 128
 #: Bytes of an index, and of one that counts from the first column of a row.
 INDEX_BYTES, NEAR_BYTES = 4, 2
 #: Sectors that an SM takes from the L2 in a clock when the addresses of a warp are scattered.
-SECTORS_PER_CLK = 0.75
+SECTORS_PER_CLK = 0.685
 #: Share of an SM's shared memory and L1 that holds x, where it fits.
 L1_SHARE = 0.5
 #: Share of the data sheet's DRAM rate that streams of entries reach.
@@ -33,21 +34,31 @@ DRAM_SHARE = 0.88
 #: Bytes that a thread has in flight: a vector of columns and one of values.
 FLIGHT_BYTES = 24.0
 #: Shares of the rate of streams that the kernels reach: a thread for each row, groups of threads, tiles in shared
-#: memory, panels. Fitted, like clocks and seconds below, to the H200's times in benchmarks/results/h200/spmv.csv.
-SERIAL_SHARE, GROUP_SHARE, MERGE_SHARE, PANEL_SHARE = 0.85, 0.72, 0.76, 0.65
+#: memory, panels. Fitted, like clocks and seconds below, to the H200's times in
+#: benchmarks/results/h200/spmv_candidates.csv (`python -m benchmarks.sparse.fit`).
+SERIAL_SHARE, GROUP_SHARE, MERGE_SHARE, PANEL_SHARE, ELL_SHARE = 1.0, 0.616, 0.785, 1.0, 0.847
 #: Seconds of a step of the longest row's loop in a group of threads whose column and element of x are in the L1, and
 #: those that a step takes beyond where all of a group's entries are new sectors.
 STEP_S, MISS_S = 0.1e-6, 1.0e-6
-#: Seconds of a block from its offsets to its sums.
-CHAIN_S = 1.2e-6
-#: Clocks of an SM for one entry's address and product by a thread for each row, and in a group that adds its sums.
-ENTRY_CLK, GROUP_CLK = 0.39, 0.5
-#: Clocks of an SM for an entry that is copied to shared memory, and for one that is added from there; for a row.
-MERGE_CLK, MERGE_ROW_CLK = 0.3, 4.0
-#: Clocks of an SM for an entry of a run, and seconds to load the first panel.
-RUN_CLK, PANEL_S = 0.35, 4e-6
-#: Steps that the sum over a group of threads takes.
-GROUP_STEPS = 1.0
+#: Seconds from the first block's offsets to the last one's sums in which a full GPU does not stream.
+CHAIN_S = 3.8e-6
+#: Clocks of an SM for a slot (an entry, or none where the row ends) of a thread that adds whole rows, and of one of a
+#: group; for a step of such a thread, whatever the number of its rows; for a thread's part in the sum of a row.
+SERIAL_CLK, SLOT_CLK, STEP_CLK, SUM_CLK = 0.479, 0.004, 0.736, 0.54
+#: Shares of an SM's shared memory and L1, and of the L2, that keep what a step leaves of lines for the next one, and
+#: sectors that the DRAM reads for one that was lost.
+L1_KEPT, L2_KEPT, LOST_SECTORS = 0.472, 0.56, 2.93
+#: Clocks of an SM for a slot of sliced ELL, the share by which each doubling of a thread's entries makes them more, and
+#: seconds of a step of a block.
+ELL_CLK, ELL_DEEP, ELL_STEP_S = 0.44, 0.167, 0.15e-6
+#: Clocks of an SM for an entry that is copied to shared memory, and for one that is added from there, and for a row;
+#: factors of products in the order of entries, of rows of uneven lengths, and of each doubling of warps from four.
+MERGE_CLK, MERGE_ROW_CLK, MERGE_ORDER, MERGE_UNEVEN, MERGE_WARPS = 0.256, 0.002, 1.24, 2.08, 1.09
+#: The same from tiles.
+MERGE_S = 5.9e-6
+#: Clocks of an SM for an entry of a run, for a run, and for a row's sum of runs; seconds to load the first panel; the
+#: factor of the clocks where half as many warps work.
+RUN_CLK, OF_RUN_CLK, OF_ROW_CLK, PANEL_S, FEW_WARPS = 0.377, 1.02, 1.92, 7.9e-6, 1.01
 #: Seconds of a further launch behind the first one.
 NEXT_LAUNCH_S = 2.2e-6
 #: Seconds of a tile's barriers and latencies that other tiles of the SM do not hide.
@@ -141,6 +152,8 @@ def most_of_tile(size: Any, mean: float, spread: float) -> tuple[Any, Any]:
 
 #: Spread of lengths, as a share of the mean, below which all tiles have about as many rows.
 EVEN = 0.2
+#: Warps of a full block.
+MOST_WARPS = 32
 #: Sectors for each entry below which an L2 need not hold x: entries of rows near by find them there.
 SCATTERED = 0.3
 
@@ -178,23 +191,34 @@ def _threads(columns: Columns, blocks_per_sm: NDArray[Any], blocks: Any, gpu: Gp
     return np.maximum(at_once, 1.0 / gpu.device.sm_count) * columns["num_warps"] * gpu.sm.warp_size
 
 
+def _filled(gpu: GpuModel, blocks: Any, blocks_per_sm: NDArray[Any]) -> Any:
+    """Share of the GPU that a grid fills at once, up to 1: how much of a full device's start and end it sees."""
+    at_once = gpu.device.sm_count * np.maximum(np.asarray(blocks_per_sm, dtype=np.float64), 1.0)
+    return np.minimum(1.0, np.asarray(blocks) / at_once)
+
+
 def near_cost(gpu: GpuModel, shape: SparseShape, columns: Columns, blocks_per_sm: NDArray[Any]) -> CostColumns:
     """Groups of threads with columns of 16 bits, and the first column of each row."""
-    saved = shape.entries * (INDEX_BYTES - NEAR_BYTES) - INDEX_BYTES * shape.rows
-    return vector_cost(gpu, shape, columns, blocks_per_sm, saved)
+    return vector_cost(gpu, shape, columns, blocks_per_sm, NEAR_BYTES, INDEX_BYTES * shape.rows)
 
 
 def vector_cost(
-    gpu: GpuModel, shape: SparseShape, columns: Columns, blocks_per_sm: NDArray[Any], saved_bytes: int = 0
+    gpu: GpuModel,
+    shape: SparseShape,
+    columns: Columns,
+    blocks_per_sm: NDArray[Any],
+    index: int = INDEX_BYTES,
+    more_bytes: int = 0,
 ) -> CostColumns:
-    """Groups of threads: idle threads of short rows, and the longest row, which one group adds.
+    """Groups of threads: idle threads of short rows, lines that are lost between steps, and the longest row.
 
     Args:
         gpu: The hardware model.
         shape: The matrix.
         columns: The configurations.
         blocks_per_sm: Blocks of each that reside on an SM.
-        saved_bytes: Bytes by which indices are less than those of CSR.
+        index: Bytes of a column.
+        more_bytes: Bytes that are read beside entries, offsets and vectors.
     """
     rows, lanes = columns["rows_per_block"], columns["threads_per_row"]
     blocks = np.ceil(shape.rows / rows)
@@ -202,20 +226,32 @@ def vector_cost(
     beyond = 1.0 + shape.spread * np.sqrt(2.0 * np.log(np.maximum(rows, 2)))
     block_longest = np.minimum(np.maximum(shape.mean * beyond, 1.0), max(shape.longest, 1))
     steps = np.ceil(block_longest / lanes)
-    # Groups of several threads add their sums in the end.
-    slots = (steps + np.where(lanes > 1, GROUP_STEPS, 0.0)) * lanes * shape.rows
-    warps = slots / gpu.sm.warp_size
-    clk = np.where(lanes > 1, GROUP_CLK, ENTRY_CLK) * gpu.sm.warp_size * shape.width
-    efficiency = np.where(lanes > 1, GROUP_SHARE, SERIAL_SHARE)
-    issue_s = warps * clk / (_clock_hz(gpu) * gpu.device.sm_count)
-    # Threads of a warp that read different rows find what they leave of a sector in the L1.
-    l2 = shape.gathered_bytes(gpu) + shape.entries * (shape.element + INDEX_BYTES) - saved_bytes
+    held = np.maximum(rows * lanes / (columns["num_warps"] * gpu.sm.warp_size), 1.0)
+    clk = steps * np.where(lanes > 1, SLOT_CLK * shape.width + STEP_CLK / held, SERIAL_CLK * shape.width)
+    clk = (clk + SUM_CLK) * lanes * shape.rows
+    issue_s = clk / (_clock_hz(gpu) * gpu.device.sm_count)
+    streamed = shape.entries * (shape.element + index)
+    touched = sum(_touched(lanes, size) for size in (shape.element, index)) * shape.entries
+    touched = np.maximum(touched, streamed)
+    # A step takes a part of a line of each row; other rows' lines may take its place before the next step.
+    line = sum(np.minimum(float(LINE_BYTES), shape.mean * size) for size in (shape.element, index))
+    resident = np.minimum(np.asarray(blocks_per_sm, dtype=np.float64), blocks / gpu.device.sm_count) * rows
+    kept = L1_KEPT * gpu.sm.max_smem_bytes_per_block, L2_KEPT * assumed.l2_bytes(gpu).value / gpu.device.sm_count
+    lost, lost_twice = (np.where(steps > 1, np.maximum(0.0, 1.0 - of / (line * resident)), 0.0) for of in kept)
+    l2 = shape.gathered_bytes(gpu) + streamed + (touched - streamed) * lost
     missed = np.minimum(1.0, lanes * INDEX_BYTES / SECTOR_BYTES)
     tail_s = np.ceil(max(shape.longest, 1) / lanes) * (STEP_S + MISS_S * missed)
     threads = _threads(columns, blocks_per_sm, blocks, gpu)
-    useful = np.maximum(shape.entries / np.maximum(slots, 1.0), 0.4)
-    dram = shape.moved_bytes + shape.missed_bytes(gpu) - saved_bytes
-    return _cost(gpu, dram / efficiency, l2, threads * useful, extra_s=CHAIN_S, issue_s=issue_s, tail_s=tail_s)
+    share = np.where(lanes > 1, GROUP_SHARE, SERIAL_SHARE)
+    dram = shape.moved_bytes + shape.missed_bytes(gpu) - shape.entries * (INDEX_BYTES - index) + more_bytes
+    dram = dram + (LOST_SECTORS * touched - streamed) * lost_twice
+    extra_s = CHAIN_S * _filled(gpu, blocks, blocks_per_sm)
+    return _cost(gpu, dram / share, l2, threads, extra_s=extra_s, issue_s=issue_s, tail_s=tail_s)
+
+
+def _touched(lanes: Any, size: int) -> Any:
+    """Bytes of the sectors that a group of threads touches, for each of its entries of `size` bytes."""
+    return (1.0 + (lanes * size - 1.0) / SECTOR_BYTES) * SECTOR_BYTES / lanes
 
 
 def merge_cost(gpu: GpuModel, shape: SparseShape, columns: Columns, blocks_per_sm: NDArray[Any]) -> CostColumns:
@@ -235,28 +271,34 @@ def merge_cost(gpu: GpuModel, shape: SparseShape, columns: Columns, blocks_per_s
     idle = np.where(shape.spread < EVEN, np.ceil(rows / groups) * groups / rows, 1.3)
     clk = MERGE_CLK * (shape.rows * lanes * np.minimum(columns["steps"], shape.mean) * idle + shape.entries)
     clk = clk + MERGE_ROW_CLK * shape.rows
+    clk = clk * np.where(columns["by_rows"] == 1, 1.0, MERGE_ORDER) * (1.0 if shape.spread < EVEN else MERGE_UNEVEN)
     issue_s = clk / (_clock_hz(gpu) * gpu.device.sm_count)
-    extra_s = np.where(tile <= shape.longest, NEXT_LAUNCH_S, 0.0) + gpu.figure("dram_latency_s")
-    return _cost(gpu, dram / MERGE_SHARE, l2, threads, extra_s=extra_s, issue_s=issue_s, tail_s=tail_s)
+    extra_s = np.where(tile <= shape.longest, NEXT_LAUNCH_S, 0.0) + MERGE_S * _filled(gpu, tiles, blocks_per_sm)
+    slower = MERGE_WARPS ** np.abs(np.log2(columns["num_warps"] / 4.0))
+    return _cost(
+        gpu, dram / MERGE_SHARE * slower, l2, threads, extra_s=extra_s, issue_s=issue_s * slower, tail_s=tail_s
+    )
 
 
 def panel_cost(gpu: GpuModel, shape: SparseShape, columns: Columns, blocks_per_sm: NDArray[Any]) -> CostColumns:
-    """Panels of columns: x from shared memory, columns of 16 bits, and sums of runs through memory.
-
-    Like that of sliced ELL, the time includes the comparison of the values that were copied with the matrix's.
-    """
+    """Panels of columns: x from shared memory, columns of 16 bits, and sums of runs through memory."""
     width = columns["panel_kib"] * 1024 // shape.element
     panels = np.ceil(shape.columns / width)
     each, element = columns["entries_per_lane"], max(shape.element, 4)
-    # Rows with an entry in a panel, by random columns, and runs that end with a tile.
-    runs = panels * shape.rows * -np.expm1(-shape.mean / panels)
+    # A row has a run in every panel that it has entries in: random ones, or those that its span reaches.
+    is_wide = shape.span > shape.columns // 2
+    others = np.minimum(panels - 1, shape.span / width)
+    share = -np.expm1(-shape.mean * shape.scattered / panels) if is_wide else 1.0
+    runs = shape.rows * (1.0 + others * share)
     runs = np.minimum(runs, shape.entries) + shape.entries / (gpu.sm.warp_size * each)
     dram = shape.entries * (shape.element + 2 + 2 / each) + runs * (2 * element + INDEX_BYTES) + shape.vector_bytes
     dram = dram + INDEX_BYTES * shape.rows
     l2 = gpu.device.sm_count * columns["panel_kib"] * 1024.0 * (1 + panels / gpu.device.sm_count) + dram
     threads = _threads(columns, blocks_per_sm, np.inf, gpu)
-    issue_s = shape.entries * RUN_CLK / (_clock_hz(gpu) * gpu.device.sm_count)
-    extra_s = np.full_like(dram, NEXT_LAUNCH_S + PANEL_S + hash_s(gpu, shape))
+    clk = shape.entries * RUN_CLK * (1.0 + 0.5 / each) + runs * OF_RUN_CLK + shape.rows * OF_ROW_CLK
+    clk = clk * np.where(columns["num_warps"] < MOST_WARPS, FEW_WARPS, 1.0)
+    issue_s = clk / (_clock_hz(gpu) * gpu.device.sm_count)
+    extra_s = np.full_like(dram, NEXT_LAUNCH_S + PANEL_S)
     return _cost(gpu, dram / PANEL_SHARE, l2, threads, extra_s=extra_s, issue_s=issue_s)
 
 
@@ -274,9 +316,15 @@ def ell_cost(gpu: GpuModel, shape: SparseShape, columns: Columns, blocks_per_sm:
     dram = dram + np.where(is_sorted, shape.rows * (INDEX_BYTES + SECTOR_BYTES / 4), 0.0)
     l2 = shape.gathered_bytes(gpu) + padded * (shape.element + INDEX_BYTES)
     threads = _threads(columns, blocks_per_sm, blocks, gpu)
-    tail_s = np.ceil(max(shape.longest, 1) / columns["unroll"]) * MISS_S
-    extra_s = CHAIN_S + hash_s(gpu, shape)
-    return _cost(gpu, dram / SERIAL_SHARE, l2, threads, extra_s=extra_s, tail_s=tail_s)
+    # A step loads `unroll` entries of each row, whether it has them or not.
+    steps = np.ceil(longest / columns["unroll"])
+    held = np.maximum(height * columns["unroll"] / (columns["num_warps"] * gpu.sm.warp_size), 1.0)
+    clk = steps * columns["unroll"] * shape.rows * ELL_CLK * (1.0 + ELL_DEEP * np.log2(held))
+    issue_s = clk / (_clock_hz(gpu) * gpu.device.sm_count)
+    waves = blocks / (gpu.device.sm_count * np.asarray(blocks_per_sm, dtype=np.float64))
+    tail_s = np.maximum(np.ceil(max(shape.longest, 1) / columns["unroll"]) * MISS_S, waves * steps * ELL_STEP_S)
+    extra_s = CHAIN_S * _filled(gpu, blocks, blocks_per_sm)
+    return _cost(gpu, dram / ELL_SHARE, l2, threads, extra_s=extra_s, issue_s=issue_s, tail_s=tail_s)
 
 
 def library_s(gpu: GpuModel, shape: SparseShape) -> float:

@@ -26,7 +26,7 @@ def spmv(
     kernel: str = AUTO,
     config: Mapping[str, int] | None = None,
     reuse: int = 0,
-    frozen: bool = False,
+    frozen: bool | None = None,
     check: bool = False,
 ) -> Tensor:
     """alpha * matrix @ x + beta * y, accumulated in fp32 (fp64 for fp64), rounded once; deterministic.
@@ -46,8 +46,11 @@ def spmv(
         kernel: "auto"; "merge", "vector", "panels", "ell": a kernel of this package; "library": torch's product.
         config: Values of all parameters of the named kernel.
         reuse: Products with this matrix that are still to come: what pays for them is done at once.
-        frozen: Promise that values are written through `matrix` alone, or not at all. Without it, kernels that copy
-            the matrix compare its values with the copy in every product, and compute from the matrix where they differ.
+        frozen: How kernels that copy the matrix know that its values are the copied ones. None: by torch's counters of
+            writes, as long as nothing but the matrix and the tensor that it was made of holds the memory; else by a
+            comparison in every product, which computes from the matrix where they differ. False: always so. True: not
+            at all, a promise. Code that writes by a pointer says so with
+            `torch.autograd.graph.increment_version(matrix)`.
         check: Check offsets and columns, which waits for the device. Without it they are checked when a kernel of this
             package reads them, and wrong ones may be read beyond by torch's product, as by torch.
 

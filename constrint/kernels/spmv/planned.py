@@ -75,7 +75,7 @@ def arrays_of(known: Known, kernel: str, config: Config, *, is_checked: bool) ->
         tensors, numbers = _of_tiles(tiles)
         # A table of plans takes 16 tensors: two arrays are one.
         starts = known.copy(
-            ("starts", width, config["entries_per_lane"]), lambda: torch.cat([panels.places, panels.firsts])
+            ("panels", "starts", width, config["entries_per_lane"]), lambda: torch.cat([panels.places, panels.firsts])
         )
         made = (panels.columns, panels.values, panels.flags, starts, panels.crow, panels.runs)
         return Arrays((*own, *tensors, *made, *guard), (*numbers, panels.width, panels.num_runs))

@@ -23,6 +23,7 @@ from constrint.errors import ConstrintError, UnknownNameError, UnsupportedError,
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.first_call import has_nvrtc, machine_of
 from constrint.kernels.launch.plan.trial import CallTrial, rounds_of, trials_are_on
+from constrint.kernels.spmv.copies import CopiedProducts
 from constrint.kernels.spmv.cost import SparseShape, build_s, copied_bytes, hash_s
 from constrint.kernels.spmv.launch import library_product
 from constrint.kernels.spmv.planned import Run, compile_side_by_side, label, planned
@@ -43,16 +44,16 @@ ANYWHERE: dict[str, Config] = {
 }
 #: A candidate is tried where its predicted time is at most this multiple of the least one.
 TRIED_REACH = 2.5
-#: Mean length of rows up to which a thread adds whole rows.
-MOST_SERIAL = 12.0
+#: Mean length of rows up to which a thread adds whole rows, and up to which two at a time; its block otherwise.
+MOST_SERIAL, MOST_SHORT = 12.0, 4.0
+WHOLE_ROWS: Config = {"rows_per_block": 64, "num_warps": 2}
 #: Longest row, as a multiple of the mean, up to which columns of 16 bits are tried.
 NEAR_LONGEST = 16
-#: A copy has to save this share of a product's time, by prediction, to be made.
-LEAST_GAIN = 0.1
+#: A copy has to save this share of a product's time, by prediction, to be made; another is tried beside it where it
+#: takes at most this multiple of its time.
+LEAST_GAIN, COPY_REACH = 0.1, 1.25
 #: Bytes that making a copy takes beside it, as a multiple of the copy's, and the share of free memory for both.
 BUILD_MEMORY, MEMORY_SHARE = 6, 0.5
-#: Products between looks at whether copied values have changed.
-LOOK_EVERY = 16
 #: Outcomes of trials in memory, at most.
 CAPACITY = 4096
 
@@ -84,15 +85,16 @@ class Products:
         has_source: Whether something is added.
         kernel, config: What the caller names.
         reuse: Products that the caller expects beside those so far.
-        is_frozen: Whether the caller promises that nothing writes values behind torch's back.
+        frozen: Whether the caller promises that nothing writes values; False: copied values are compared in every
+            product; None: where writes may go uncounted.
     """
 
     def __init__(
         self, known: Known, matrix: Any, width: int, has_source: bool, kernel: str, config: Config | None, reuse: int,
-        is_frozen: bool,
+        frozen: bool | None,
     ) -> None:  # fmt: skip
         self.known, self.matrix = known, matrix
-        self.width, self.has_source, self.reuse, self.is_frozen = width, has_source, reuse, is_frozen
+        self.width, self.has_source, self.reuse, self.frozen = width, has_source, reuse, frozen
         self.best = self.running = PricedKernel(LIBRARY, {}, float("inf"))
         self.library: Run = partial(_library, matrix)
         self.current: Run = self._first
@@ -132,7 +134,9 @@ class Products:
         if reason:
             raise UnsupportedError(f"spmv.{kernel} does not compute this product: {reason}.")
         chosen = self.running = self._candidate(kernel, config)
-        return planned(self.known, kernel, chosen.config, is_checked=not self.is_frozen)
+        if kernel in COPYING:
+            return CopiedProducts(self.known, kernel, chosen.config, self.frozen)
+        return planned(self.known, kernel, chosen.config)
 
     def _candidate(
         self, kernel: str, config: Config | None = None, fixed: Mapping[str, int] | None = None
@@ -184,7 +188,8 @@ class Products:
         narrow, wide = (min(32, max(2, 1 << round(math.log2(max(2.0, mean / by))))) for by in (5.0, 1.5))
         tried: list[Mapping[str, int]] = []
         if mean <= MOST_SERIAL:
-            tried.append({"threads_per_row": 1, "rows_per_block": 64, "num_warps": 2})
+            blocks = {"rows_per_block": 256, "num_warps": 4} if mean <= MOST_SHORT else WHOLE_ROWS
+            tried.append({"threads_per_row": 1, **blocks})
         tried.append({"threads_per_row": narrow, "rows_per_block": 256 // narrow, "num_warps": 4})
         if wide != narrow:
             tried.append({"threads_per_row": wide, "rows_per_block": 512 // wide, "num_warps": 4})
@@ -220,79 +225,68 @@ class Products:
         if trials_are_on():
             _SETTLED[self._key()] = best
         self.current, self.running = run or self._run_of(best), best
-        copy = self._copy()
-        if copy is not None:
+        copies = self._copies()
+        if copies:
             plain = self.current
-            self.current = lambda *call: self._counted(plain, copy, *call)
+            self.current = lambda *call: self._counted(plain, copies, *call)
 
-    def _copy(self) -> PricedKernel | None:
-        """The copying kernel that is predicted to save most, if that is enough; states after how many products."""
+    def _copies(self) -> list[PricedKernel]:
+        """Copying kernels that are predicted to save enough, the best first; states after how many products."""
         shape, device = SparseShape.of(self._workload()), self.known.values.device
         gpu = machine_of(device)[0]
         if gpu is None or not trials_are_on() or not self.known.takes_copies:
-            return None
+            return []
         offers = [each for each in map(self._offer, COPYING) if each is not None]
-        spared = hash_s(gpu, shape) if self.is_frozen else 0.0
-        priced = [each._replace(seconds=each.seconds - spared) for each in offers]
+        is_compared = not (self.known.writes.are_counted() if self.frozen is None else self.frozen)
+        compared = hash_s(gpu, shape) if is_compared else 0.0
+        priced = [each._replace(seconds=each.seconds + compared) for each in offers]
         priced = [each for each in priced if each.seconds < (1 - LEAST_GAIN) * self.best.seconds]
         if not priced:
-            return None
-        copy = min(priced, key=lambda each: each.seconds)
-        needed = build_s(gpu, shape, copy.kernel) / (self.best.seconds - copy.seconds)
-        self.left = max(1, int(needed) - self.reuse)
-        return copy
+            return []
+        priced.sort(key=lambda each: each.seconds)
+        priced = [each for each in priced if each.seconds <= COPY_REACH * priced[0].seconds]
+        built = sum(build_s(gpu, shape, each.kernel) for each in priced)
+        self.left = max(1, int(built / (self.best.seconds - priced[0].seconds)) - self.reuse)
+        return priced
 
     def _counted(
-        self, plain: Run, copy: PricedKernel, x: Tensor, source: Tensor | None, alpha: float, beta: float
+        self, plain: Run, copies: Sequence[PricedKernel], x: Tensor, source: Tensor | None, alpha: float, beta: float
     ) -> Tensor:
-        """Run a product without a copy; when enough have run, make the copy and try it."""
+        """Run a product without a copy; when enough have run, make copies and try them."""
         self.left -= 1
         if self.left > 0 or _is_captured():
             return plain(x, source, alpha, beta)
         self.current = plain
-        needed = BUILD_MEMORY * copied_bytes(SparseShape.of(self._workload()), copy.kernel)
-        free = torch.cuda.mem_get_info(x.device)[0]
-        if needed <= MEMORY_SHARE * free:
-            with suppress(torch.cuda.OutOfMemoryError, ConstrintError):
-                self.current = self._trial_of_copy(plain, copy)
+        shape, free = SparseShape.of(self._workload()), torch.cuda.mem_get_info(x.device)[0]
+        runs: list[Run] = [plain]
+        priced = [self.best]
+        for copy in copies:
+            needed = BUILD_MEMORY * copied_bytes(shape, copy.kernel)
+            if needed <= MEMORY_SHARE * free:
+                with suppress(torch.cuda.OutOfMemoryError, ConstrintError):
+                    runs.append(
+                        CopiedProducts(self.known, copy.kernel, copy.config, self.frozen, partial(self._give_up, plain))
+                    )
+                    priced.append(copy)
+            free -= copied_bytes(shape, copy.kernel)
+        if len(runs) > 1:
+            self.current = self._trial_of_copies(runs, priced)
         return self.current(x, source, alpha, beta)
 
-    def _trial_of_copy(self, plain: Run, copy: PricedKernel) -> Any:
-        runs = [plain, self._watched(copy)]
+    def _give_up(self, plain: Run) -> Run:
+        """Run without a copy from now on: copies that were made in vain are not made again."""
+        self.known.copies.clear()
+        self.current, self.running = plain, self.best
+        return plain
+
+    def _trial_of_copies(self, runs: Sequence[Run], priced: Sequence[PricedKernel]) -> Any:
+        """A trial of copies beside what runs without one; arrays of those that lose are freed."""
 
         def settle(_: Any, seconds: Sequence[float], best: int) -> None:
-            if best == 0:
-                self.known.copies.clear()
-            self.current, self.running = runs[best], (self.best, copy._replace(seconds=seconds[1]))[best]
+            self.known.drop_copies_but(priced[best].kernel if best else "")
+            self.current, self.running = runs[best], priced[best]._replace(seconds=seconds[best])
 
-        return CallTrial(runs, rounds_of([self.best.seconds, copy.seconds]), settle, standards=[0])
-
-    def _watched(self, copy: PricedKernel) -> Run:
-        """Products by a copy; every few products the host looks whether values were found to have changed."""
-        run = planned(self.known, copy.kernel, copy.config, is_checked=not self.is_frozen)
-        if self.is_frozen:
-            return run
-        _, flag = self.known.copies["guard"]
-        seen = torch.zeros(1, dtype=torch.int32, pin_memory=True)
-        state: dict[str, Any] = {"count": 0, "event": None}
-
-        def watched(x: Tensor, source: Tensor | None, alpha: float, beta: float) -> Tensor:
-            out = run(x, source, alpha, beta)
-            state["count"] += 1
-            if state["count"] % LOOK_EVERY == 0 and not _is_captured():
-                event = state["event"]
-                if event is not None and event.query() and int(seen[0]):
-                    # Every product since was computed from the matrix itself. Copies that were made in vain are not
-                    # made again.
-                    self.known.copies.clear()
-                    self.current, self.running = self._run_of(self.best), self.best
-                elif event is None or event.query():
-                    seen.copy_(flag, non_blocking=True)
-                    state["event"] = torch.cuda.Event()  # type: ignore[no-untyped-call]
-                    state["event"].record()
-            return out
-
-        return watched
+        return CallTrial(runs, rounds_of([each.seconds for each in priced]), settle, standards=[0])
 
     def _workload(self) -> Any:
         return self.known.read().workload(self.known.dtype, max(1, self.width))

@@ -3,7 +3,7 @@
 What is kept belongs to one matrix, is found by its identity, is freed with it, and is dropped when torch's version
 counter says that the matrix was written: through itself or through `values()` and the like. Memory that the matrix
 shares with the tensors that it was made of may be written without the counter: the places of entries are trusted not
-to change so, and values that were copied are compared (`stale` in `kernel.py`).
+to change so; of values that were copied `writes.py` and `copies.py` tell.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from constrint.errors import UsageError
 from constrint.kernels.spmv.cost import SECTOR_BYTES
 from constrint.kernels.spmv.formats import Ell, Near, Panels, Tiles, ell_of, near_of, panels_of, reach_of, tiles_of
 from constrint.kernels.spmv.launch import DTYPE_NAMES
+from constrint.kernels.spmv.writes import Writes, version_of
 from constrint.select.workload import Workload
 
 #: Entries of a window in which sectors of x are counted, and the number of windows.
@@ -138,8 +139,9 @@ class Known:
         crow, columns, values: Its arrays, detached.
         shape: Rows and columns.
         version: Its version counter when it was read.
+        writes: What tells of writes to its values that its own counter does not count.
         structure: Its places, checked; None before they are needed.
-        copies: What was made of its values, by kernel and parameters.
+        copies: What was made of its values, by tuples of kernel and parameters, and by names of what goes with all.
         runs: What runs products, by kind of call.
         calls: Products so far.
         takes_copies: Whether kernels that copy its values may run.
@@ -150,6 +152,7 @@ class Known:
     values: Tensor
     shape: tuple[int, int]
     version: int
+    writes: Writes
     structure: Structure | None = None
     copies: dict[Any, Any] = field(default_factory=dict)
     runs: dict[Any, Any] = field(default_factory=dict)
@@ -195,6 +198,11 @@ class Known:
             self.copies[key] = make()
         return self.copies[key]
 
+    def drop_copies_but(self, kernel: str) -> None:
+        """Free the copies of all kernels but one; without a name, of all."""
+        for key in [key for key in self.copies if not kernel or (isinstance(key, tuple) and key[0] != kernel)]:
+            del self.copies[key]
+
     def tiles(self, size: int) -> Tiles:
         """Tiles of the matrix; they do not depend on values."""
         made: Tiles = self.read().made(("tiles", size), lambda: tiles_of(self.indices[0], size))
@@ -238,11 +246,12 @@ def known(matrix: Tensor) -> Known:
     """The facts and arrays of a matrix; none yet where torch's counter says that it was written since."""
     name = id(matrix)
     entry = _KNOWN.get(name)
-    if entry is not None and entry[0]() is matrix and entry[1].version == matrix._version:
+    if entry is not None and entry[0]() is matrix and entry[1].version == version_of(matrix):
         return entry[1]
     # Views hold the matrix; detached ones share its memory and its version counter, and let it go.
     crow, columns, values = (each.detach() for each in (matrix.crow_indices(), matrix.col_indices(), matrix.values()))
-    found = Known(crow, columns, values, (matrix.shape[0], matrix.shape[1]), matrix._version)
+    shape = matrix.shape[0], matrix.shape[1]
+    found = Known(crow, columns, values, shape, version_of(matrix), Writes(matrix, values))
     if entry is not None:
         entry[1].close()
 

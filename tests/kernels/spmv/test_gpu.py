@@ -157,6 +157,55 @@ def test_a_copy_never_gives_old_values(kernel: str) -> None:
     assert is_right(spmv(m, x, kernel=kernel, config=config), m, x)
 
 
+def launched(call: Any) -> list[str]:
+    """Names of the kernels that a call launches."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as seen:
+        call()
+        torch.cuda.synchronize()
+    return [event.key for event in seen.key_averages() if event.device_type.name == "CUDA"]
+
+
+@pytest.mark.parametrize("kernel", COPYING)
+def test_values_are_read_again_only_where_a_write_may_go_uncounted(kernel: str) -> None:
+    crow, columns, values, shape = drawn(4)
+    x, config = torch.randn(shape[1], device="cuda"), CONFIGS[kernel][0]
+    m = torch.sparse_csr_tensor(crow, columns, values.float(), shape, check_invariants=False)
+
+    def product(frozen: bool | None = None) -> Tensor:
+        return spmv(m, x, kernel=kernel, config=config, frozen=frozen)
+
+    product()
+    assert not any("hash" in name for name in launched(product))
+    assert any("hash" in name for name in launched(lambda: product(False)))
+    alias = m.values().data
+    alias.mul_(3)
+    assert any("hash" in name for name in launched(product))
+    assert is_right(product(), m, x)
+    del alias  # nothing holds it any more, and it was written
+    for _ in range(40):
+        assert is_right(product(), m, x)
+        torch.cuda.synchronize()
+    other = torch.sparse_csr_tensor(crow, columns, m.values(), shape, check_invariants=False)
+    product()
+    other.values().add_(1)
+    assert is_right(product(), m, x)
+
+
+def test_graphs_replay_with_values_that_were_written_since() -> None:
+    crow, columns, values, shape = drawn(4)
+    values = values.float()
+    m = torch.sparse_csr_tensor(crow, columns, values, shape, check_invariants=False)
+    x, config = torch.randn(shape[1], device="cuda"), CONFIGS["ell"][0]
+    for _ in range(3):
+        spmv(m, x, kernel="ell", config=config)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = spmv(m, x, kernel="ell", config=config)
+    values.mul_(-2)
+    graph.replay()
+    assert is_right(out, m, x)
+
+
 def test_memory_goes_with_the_matrix() -> None:
     gc.collect()
     before = len(_KNOWN)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from constrint.hwmodels import load_gpu
-from constrint.kernels.spmv import products
+from constrint.kernels.spmv import copies, products
 from constrint.kernels.spmv.products import Products
 from constrint.kernels.spmv.structure import Known, Structure, known
 from constrint.select.workload import Workload
@@ -65,11 +65,14 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     def planned(found: Known, kernel: str, config: Any, *, is_checked: bool = True) -> Any:
         if kernel in products.COPYING and is_checked:
             found.copies["guard"] = (zeros(1), zeros(1, dtype=torch.int32))
-        return lambda *operands: names.append(kernel)
+        text = f"{kernel}, compared" if kernel in products.COPYING and is_checked else kernel
+        return lambda *operands: names.append(text)
 
     monkeypatch.setattr(products, "machine_of", lambda device: (gpu, None))
     monkeypatch.setattr(products, "_why_not", lambda kernel, found, width: "no" if kernel == "ell" else "")
     monkeypatch.setattr(products, "planned", planned)
+    monkeypatch.setattr(copies, "planned", planned)
+    monkeypatch.setattr(copies, "_is_captured", lambda: False)
     monkeypatch.setattr(products, "compile_side_by_side", lambda *operands: None)
     monkeypatch.setattr(products, "library_product", lambda *operands: names.append("library"))
     monkeypatch.setattr(products, "trials_are_on", lambda: True)
@@ -82,11 +85,13 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
-def run(ran: list[str], number: int, reuse: int = 0) -> tuple[Products, Known, Tensor]:
+def run(
+    ran: list[str], number: int, reuse: int = 0, frozen: bool | None = None, kernel: str = "auto"
+) -> tuple[Products, Known, Tensor]:
     """So many products of a matrix."""
     m = torch.eye(64).to_sparse_csr()
     found = known(m)
-    one = Products(found, weakref.ref(m), 0, False, "auto", None, reuse, False)
+    one = Products(found, weakref.ref(m), 0, False, kernel, None, reuse, frozen)
     for _ in range(number):
         found.calls += 1
         one(torch.ones(64), None, 1.0, 0.0)
@@ -125,10 +130,67 @@ def test_a_copy_that_loses_is_freed_and_one_that_is_stale_is_given_up(ran: list[
     assert found.copies == {}
     assert ran[-1] in products.OWN
     Trial.best = -1
-    one, found, _ = run(ran, 6, reuse=10_000)
-    assert ran[-1] == "panels"
+    one, found, _ = run(ran, 6, reuse=10_000, frozen=False)
+    assert ran[-1] == "panels, compared"
     found.copies["guard"][1][0] = 1  # the device has found that values changed
-    for _ in range(3 * products.LOOK_EVERY):
+    for _ in range(3 * copies.LOOK_EVERY):
         one(torch.ones(64), None, 1.0, 0.0)
     assert ran[-1] in products.OWN
     assert found.copies == {}
+
+
+def test_values_are_compared_as_long_as_something_else_holds_them(ran: list[str]) -> None:
+    x = torch.ones(64), None, 1.0, 0.0
+    one, found, m = run(ran, 1, kernel="panels")
+    one(*x)
+    assert ran[-1] == "panels"
+    alias = m.values().data  # what is written by this name is not counted
+    one(*x)
+    assert ran[-1] == "panels, compared"
+    del alias
+    for _ in range(copies.LOOK_EVERY):
+        one(*x)
+        assert ran[-1] == "panels, compared"
+    for _ in range(copies.LOOK_EVERY):
+        one(*x)
+    assert ran[-1] == "panels"  # a comparison since then found no difference
+    ran.clear()
+    one, found, _ = run(ran, 1, kernel="panels", frozen=True)
+    alias = found.values.data
+    one(*x)
+    assert ran == ["panels", "panels"]  # a promise
+    del alias
+    # A copy that was made for products of another kind may be older than a write: it is compared first.
+    other = Products(found, weakref.ref(m), 0, True, "panels", None, 0, None)
+    other(*x)
+    assert ran[-1] == "panels, compared"
+
+
+def test_copies_that_are_about_as_fast_are_tried_beside_each_other(
+    ran: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(products, "_why_not", lambda kernel, found, width: "")
+    monkeypatch.setattr(products, "COPY_REACH", 10.0)
+    Trial.best = -1
+    _, found, _ = run(ran, 5, reuse=10_000)
+    tried = {name for name in ran if name in products.COPYING}
+    assert tried  # without comparisons: both are of the same call
+    assert not any("compared" in name for name in ran)
+    found.copies[("panels", 1)] = found.copies[("ell", 1)] = 0
+    found.drop_copies_but("ell")
+    assert [key for key in found.copies if isinstance(key, tuple)] == [("ell", 1)]
+
+
+def test_a_counted_write_ends_a_copy(ran: list[str]) -> None:
+    x = torch.ones(64), None, 1.0, 0.0
+    Trial.best = -1
+    values = torch.ones(64)
+    m = torch.sparse_csr_tensor(torch.arange(65), torch.arange(64), values, (64, 64), check_invariants=False)
+    one = Products(known(m), weakref.ref(m), 0, False, "auto", None, 10_000, None)
+    for _ in range(6):
+        one(*x)
+    assert ran[-1] == "panels"
+    values[3:5].add_(1)  # by the name that the matrix does not count
+    one(*x)
+    assert ran[-1] not in ("panels", "panels, compared")
+    assert known(m).copies == {}
