@@ -1,11 +1,13 @@
-"""Fit the cost model of the kernel for many sequences to measured loops, and judge it on layers that were left out.
+"""Fit the cost model of the kernels for many sequences to measured loops, and judge it on layers that were left out.
 
     python -m benchmarks.rnn.fit_wgmma benchmarks/results/h200/rnn_wgmma.csv --gpu h200
     python -m benchmarks.rnn.fit_wgmma benchmarks/results/h200/rnn_wgmma.csv --gpu h200 --write
+    python -m benchmarks.rnn.fit_wgmma benchmarks/results/h200/rnn_wgmma_backward.csv --gpu h200 --direction backward
 
-Fits the figures of `constrint/kernels/rnn/wgmma/step.json`, which `--write` replaces, by least squares over the
-logarithms of the times of loops, of which those near the fastest of their layer count most. The table is by a program
-of commit befc2ab (`benchmarks/results/README.md`). Then each layer is judged by figures that are fitted without it: the
+Fits the figures of `constrint/kernels/rnn/wgmma/step.json`, backward those of `step_backward.json`, which `--write`
+replaces, by least squares over the logarithms of the times of loops, of which those near the fastest of their layer
+count most. The forward table is by a program of commit befc2ab (`benchmarks/results/README.md`), the backward one by
+`python -m benchmarks.rnn.measure_wgmma`. Then each layer is judged by figures that are fitted without it: the
 median error of its times, and how fast the loop is that would be chosen. At last each layer's choice stands beside the
 loop of `cuda` that was timed with it: which of both is predicted to be faster, and which was. Needs scipy.
 """
@@ -27,7 +29,7 @@ from benchmarks.harness.table import read_rows
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.registry import load_spec
 from constrint.kernels.rnn.cells import CELLS
-from constrint.kernels.rnn.spec import predict_s, workload_of
+from constrint.kernels.rnn.spec import SUFFIX, after_s, predict_s, workload_of
 from constrint.kernels.rnn.wgmma import spec
 from constrint.kernels.rnn.wgmma.spec import HARMLESS_SPILL_BYTES
 from constrint.select import Workload
@@ -64,7 +66,7 @@ class Loops:
         """Build from a table's rows."""
         configs = [config_of(row["config"]) for row in rows]
         columns = {name: np.array([config[name] for config in configs]) for name in configs[0]}
-        cell = CELLS[workload.operation]
+        cell = CELLS[workload.operation.removesuffix(SUFFIX["backward"])]
         rounds = spec.rounds_of(gpu, cell, workload, columns)
         return Loops(
             workload,
@@ -94,10 +96,10 @@ def config_of(text: str) -> dict[str, int]:
     return {name: int(value) for name, _, value in (part.partition("=") for part in text.split())}
 
 
-def workload_of_row(row: Row) -> Workload:
-    """The layer of a row."""
+def workload_of_row(row: Row, direction: str) -> Workload:
+    """One direction of the layer of a row."""
     batch, time, heads, dim = (int(row[name]) for name in ("batch", "time", "heads", "dim"))
-    return workload_of(row["cell"], (batch, time, heads, dim), row["dtype"])
+    return workload_of(row["cell"], (batch, time, heads, dim), row["dtype"], direction)
 
 
 def spilled(row: Row) -> int:
@@ -105,13 +107,19 @@ def spilled(row: Row) -> int:
     return int(json.loads(row["more"])["spill_bytes"])
 
 
-def loops_of(gpu: GpuModel, rows: Sequence[Row], least: int = 0, most: int = HARMLESS_SPILL_BYTES) -> list[Loops]:
+def loops_of(
+    gpu: GpuModel,
+    rows: Sequence[Row],
+    least: int = 0,
+    most: int = HARMLESS_SPILL_BYTES,
+    direction: str = "forward",
+) -> list[Loops]:
     """Return the layers of a table, with the loops that spill `least` to `most` bytes."""
     by_layer: dict[str, list[Row]] = {}
     for row in rows:
         if (row["kind"], row["outcome"]) == ("loop", "ok") and least <= spilled(row) <= most:
-            by_layer.setdefault(str(workload_of_row(row)), []).append(row)
-    return [Loops.of(gpu, workload_of_row(alike[0]), alike) for alike in by_layer.values()]
+            by_layer.setdefault(str(workload_of_row(row, direction)), []).append(row)
+    return [Loops.of(gpu, workload_of_row(alike[0], direction), alike) for alike in by_layer.values()]
 
 
 def fit(loops: Sequence[Loops]) -> dict[str, float]:
@@ -119,25 +127,36 @@ def fit(loops: Sequence[Loops]) -> dict[str, float]:
     return fitted_figures(spec.FIGURES, START, lambda figures: np.concatenate([each.errors(figures) for each in loops]))
 
 
-def print_spilled(gpu: GpuModel, rows: Sequence[Row], figures: Mapping[str, float]) -> None:
+def print_spilled(gpu: GpuModel, rows: Sequence[Row], figures: Mapping[str, float], direction: str) -> None:
     """Print measured over predicted times of loops by the bytes that they spill."""
     print("# loops by bytes that a thread spills: how many, measured / predicted (median and most)")
     for least, most in SPILLED:
-        loops = loops_of(gpu, rows, least, most)
+        loops = loops_of(gpu, rows, least, most, direction)
+        if not loops:
+            continue
         ratios = np.concatenate([each.seconds / each.predicted(figures) for each in loops])
         print(f"  {least:3} to {most:4}: {len(ratios):4} {np.median(ratios):6.3f} {ratios.max():6.3f}")
 
 
-def print_beside_cuda(gpu: GpuModel, rows: Sequence[Row], loops: Sequence[Loops], figures: Mapping[str, float]) -> None:
+def print_beside_cuda(
+    gpu: GpuModel, rows: Sequence[Row], loops: Sequence[Loops], figures: Mapping[str, float], direction: str
+) -> None:
     """The choice of each layer beside the loop of `cuda`: milliseconds as predicted and as measured."""
     print(
         "# beside `cuda`, ms: predicted of both, measured of the choice, of the fastest, and of `cuda`; who is faster"
     )
-    timed = {str(workload_of_row(row)): row for row in rows if row["kind"] == "cuda"}
+    timed = {
+        str(workload_of_row(row, direction)): row for row in rows if (row["kind"], row["outcome"]) == ("cuda", "ok")
+    }
     for each in loops:
-        row = timed[str(each.workload)]
+        row = timed.get(str(each.workload))
+        if row is None:
+            continue
         config = config_of(json.loads(row["more"])["note"])
-        theirs = predict_s(load_spec(f"{row['cell']}.cuda"), gpu, each.workload, config)
+        theirs = predict_s(load_spec(f"{each.workload.operation}.cuda"), gpu, each.workload, config)
+        if direction == "backward":  # loops were timed alone
+            columns = {name: np.array([value]) for name, value in config.items()}
+            theirs -= float(after_s(gpu, CELLS[row["cell"]], each.workload, columns)[0])
         predicted = each.predicted(figures)
         first, measured = int(np.argmin(predicted)), 1e-3 * float(row["ms"])
         said = "wgmma" if predicted[first] < theirs else "cuda"
@@ -152,10 +171,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("table", type=Path)
     parser.add_argument("--gpu", required=True)
+    parser.add_argument("--direction", choices=tuple(SUFFIX), default="forward")
     parser.add_argument("--write", action="store_true", help="replace the figures in use")
     args = parser.parse_args()
     gpu, rows = load_gpu(args.gpu), read_rows(args.table)
-    loops = loops_of(gpu, rows)
+    direction = args.direction
+    loops = loops_of(gpu, rows, direction=direction)
     figures = fit(loops)
     print(json.dumps(figures, indent=1))
     print_judged("fitted to all", [each.judged(figures) for each in loops])
@@ -163,12 +184,13 @@ def main() -> None:
         "each by a fit to the others",
         [each.judged(fit([other for other in loops if other is not each])) for each in loops],
     )
-    print_spilled(gpu, rows, figures)
-    print_beside_cuda(gpu, rows, loops, figures)
+    print_spilled(gpu, rows, figures, direction)
+    print_beside_cuda(gpu, rows, loops, figures, direction)
     if args.write:
-        source = f"fitted: `python -m benchmarks.rnn.fit_wgmma {args.table} --gpu {args.gpu} --write`"
-        spec.write_fitted(spec.FittedWgmma(source, figures))
-        print(f"wrote {spec.__file__}'s step.json", file=sys.stderr)
+        named = "" if direction == "forward" else f" --direction {direction}"
+        source = f"fitted: `python -m benchmarks.rnn.fit_wgmma {args.table} --gpu {args.gpu}{named} --write`"
+        spec.write_fitted(spec.FittedWgmma(source, figures), direction)
+        print(f"wrote the {direction} figures beside {spec.__file__}", file=sys.stderr)
 
 
 if __name__ == "__main__":

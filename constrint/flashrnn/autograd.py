@@ -1,5 +1,8 @@
 """Gradients of the operators: that of `constrint::rnn_forward` is one call of `constrint::rnn_backward`.
 
+They are nodes of autograd around the operators that do the work (`kernels/rnn/op.py`), registered by hand: what
+`torch.library.register_autograd` makes is passed through by every call, without gradients and in a compiled graph, too.
+
 The gradient of `constrint::rnn_backward` runs the reference and differentiates it twice, whatever back-end ran first.
 Derivatives beyond the second one are those of the reference, too.
 """
@@ -12,7 +15,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from constrint.kernels.rnn.op import rnn_backward
+from constrint.flashrnn.observers import may_train
+from constrint.kernels.rnn.cells import CELLS
+from constrint.kernels.rnn.op import (
+    NUM_LOOP_ARGUMENTS,
+    every_gradient,
+    rnn_backward,
+    rnn_backward_loop,
+    rnn_forward_loop,
+    unpacked,
+)
 from constrint.kernels.rnn.reference import rnn_reference
 
 #: Arguments of the operators; autograd expects one result for each.
@@ -22,13 +34,24 @@ NUM_BACKWARD_ARGUMENTS = 15
 NUM_UPSTREAM, NUM_INPUTS = 4, 4
 
 
-def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    wx, r, b, initial, lengths, reset, cell, backend, _, hidden_only, clip = inputs
-    states, hidden, _, _, gates = output
-    ctx.set_materialize_grads(False)
-    ctx.mark_non_differentiable(gates, states if hidden_only else hidden)
-    ctx.save_for_backward(wx, r, b, initial, lengths, reset, states, gates)
-    ctx.cell, ctx.backend, ctx.clip = cell, backend, clip
+class _Forward(torch.autograd.Function):
+    """A forward pass with a gradient. With `hidden_only` h is a view of all states, which are no result then."""
+
+    @staticmethod
+    def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, ...]:
+        wx, r, b, initial, lengths, reset, cell, backend, _, hidden_only, clip = inputs
+        states, end_h, end_rest, gates = unpacked(wx, cell, rnn_forward_loop(*inputs[:NUM_LOOP_ARGUMENTS]))
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(wx, r, b, initial, lengths, reset, states, gates)
+        ctx.cell, ctx.backend, ctx.clip = cell, backend, clip
+        nothing = wx.new_empty(0)
+        every, hidden = (nothing, states[0]) if hidden_only else (states, nothing)
+        ctx.mark_non_differentiable(gates, nothing)
+        return every, hidden, end_h, end_rest, gates
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
+        return _backward(ctx, *grads)
 
 
 def _backward(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
@@ -36,6 +59,8 @@ def _backward(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
     upstream = grads[:NUM_UPSTREAM]
     if all(grad is None for grad in upstream):
         return (None,) * NUM_ARGUMENTS
+    if gates.dim() > 1 and not CELLS[ctx.cell].keeps_parts_apart and not torch.is_grad_enabled():
+        wx = gates  # the loop reads pre-activations alone: a compiled graph does not keep the inputs
     d_wx, d_r, d_b, d_initial = rnn_backward(
         *upstream, wx, r, b, initial, lengths, reset, states, gates, ctx.cell, ctx.backend, ctx.clip
     )
@@ -49,11 +74,20 @@ def _backward(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
     return gradients + (None,) * (NUM_ARGUMENTS - len(gradients))
 
 
-def _save_for_second(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    *tensors, _, _, cell, _, clip = inputs
-    ctx.set_materialize_grads(False)
-    ctx.save_for_backward(*tensors)
-    ctx.cell, ctx.clip = cell, clip
+class _Backward(torch.autograd.Function):
+    """A backward pass with a gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, ...]:
+        *tensors, _, _, cell, _, clip = inputs
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*tensors)
+        ctx.cell, ctx.clip = cell, clip
+        return every_gradient(inputs, rnn_backward_loop(*inputs))
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
+        return _second(ctx, *grads)
 
 
 def _second(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
@@ -99,5 +133,19 @@ def _gradients(
     return [None if t is None else next(gradients) for t in inputs]
 
 
-torch.library.register_autograd("constrint::rnn_forward", _backward, setup_context=_save)
-torch.library.register_autograd("constrint::rnn_backward", _second, setup_context=_save_for_second)
+@torch.library.impl("constrint::rnn_forward", "Autograd")
+def _forward_kernel(*arguments: Any) -> tuple[Tensor, ...]:
+    """`constrint::rnn_forward` as torch calls it where tensors may have gradients."""
+    if may_train(*arguments[:NUM_INPUTS]):
+        return _Forward.apply(*arguments)  # type: ignore[no-untyped-call, no-any-return]
+    wx, cell, hidden_only = arguments[0], arguments[6], arguments[9]
+    states, end_h, end_rest, gates = unpacked(wx, cell, rnn_forward_loop(*arguments[:NUM_LOOP_ARGUMENTS]))
+    return states, states[0].clone() if hidden_only else wx.new_empty(0), end_h, end_rest, gates
+
+
+@torch.library.impl("constrint::rnn_backward", "Autograd")
+def _backward_kernel(*arguments: Any) -> tuple[Tensor, ...]:
+    """`constrint::rnn_backward` as torch calls it where tensors may have gradients."""
+    if may_train(*(x for x in arguments if isinstance(x, Tensor))):
+        return _Backward.apply(*arguments)  # type: ignore[no-untyped-call, no-any-return]
+    return every_gradient(arguments, rnn_backward_loop(*arguments))

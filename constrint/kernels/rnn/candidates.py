@@ -143,7 +143,8 @@ def implementations(request: Request) -> Sequence[KernelSpec] | None:
 def implementations_of(cell: str) -> dict[str, dict[str, RnnSpec]]:
     """Specs of every implementation by direction, by the implementation's name; preferred ones first.
 
-    An implementation of the forward pass alone has the backward pass of the implementation in its `backward_by`.
+    An implementation of the forward pass alone has the backward pass of the implementation in its `backward_by`, one of
+    the backward pass alone the forward pass of that in its `forward_by`.
     """
     from constrint.kernels.registry import load_kernel
 
@@ -156,6 +157,9 @@ def implementations_of(cell: str) -> dict[str, dict[str, RnnSpec]]:
         forward = specs.get(FORWARD)
         if forward is not None and BACKWARD in by_name.get(forward.backward_by, {}):
             specs.setdefault(BACKWARD, by_name[forward.backward_by][BACKWARD])
+        backward = specs.get(BACKWARD)
+        if backward is not None and FORWARD in by_name.get(backward.forward_by, {}):
+            specs.setdefault(FORWARD, by_name[backward.forward_by][FORWARD])
     return {name: specs for name, specs in by_name.items() if specs.keys() == SUFFIX.keys()}
 
 
@@ -170,7 +174,8 @@ def detail_of(request: Request) -> LayerDetail:
 def _competing(request: Request) -> dict[str, dict[str, RnnSpec]]:
     specs = implementations_of(request.operation)
     if not request.kernel:
-        return specs
+        # Without a backward pass, what has no forward pass of its own is another one's candidate.
+        return {name: of for name, of in specs.items() if BACKWARD in request.directions or not of[BACKWARD].forward_by}
     if request.kernel not in specs:
         raise UnknownNameError("backend", request.kernel, [*specs, "auto"])
     if specs[request.kernel][FORWARD].projects and detail_of(request).is_projected:
@@ -308,7 +313,8 @@ def _timed(name: str, specs: Mapping[str, RnnSpec], request: Request, unable: st
         d: Workload(specs[d].operation, request.workload.sizes, request.workload.dtype) for d in request.directions
     }
     try:
-        refusal = unable or ("" if request.kernel else forward.uncalibrated())
+        uncalibrated = (specs[direction].uncalibrated() for direction in request.directions)
+        refusal = unable or ("" if request.kernel else next(filter(None, uncalibrated), ""))
         if refusal:
             return _TimedLayer(Program(name, refusal=refusal, needs=needs), projects)
         if projects:

@@ -14,13 +14,15 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from constrint.errors import InfeasibleError, UsageError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.rnn.cells import RecurrentCell
 from constrint.select.candidate import Config
+from constrint.select.cost import LAUNCH_S
 from constrint.select.rank import predict
-from constrint.select.spec import KernelSpec
+from constrint.select.spec import Columns, KernelSpec
 from constrint.select.workload import ELEMENT_BYTES, Size, Workload
 
 if TYPE_CHECKING:
@@ -54,6 +56,7 @@ class RnnSpec(KernelSpec):
         may_recompute: Whether the forward pass may leave pre-activations to be recomputed: parameter `recompute`.
         backward_by: For an implementation of the forward pass alone, the implementation whose backward pass follows.
             Every implementation saves the same tensors (`ForwardOutputs`), so any backward pass can follow.
+        forward_by: For an implementation of the backward pass alone, the implementation whose forward pass it follows.
         projects: Whether it takes inputs as a module gets them and projects them itself, so that modules alone run it.
             Its predicted time leaves the projection out, which takes the same time in every implementation.
     """
@@ -64,6 +67,7 @@ class RnnSpec(KernelSpec):
     how: str
     may_recompute = False
     backward_by = ""
+    forward_by = ""
     projects = False
 
     def __init__(self, cell: RecurrentCell, direction: str) -> None:
@@ -292,6 +296,18 @@ def workload_of(cell: str, sizes: tuple[int, int, int, int], dtype: str, directi
 def with_sizes(workload: Workload, **sizes: int) -> Workload:
     """The same workload with other sizes."""
     return replace(workload, sizes={**workload.sizes, **sizes})
+
+
+def row_bytes(workload: Workload) -> float:
+    """Bytes of one tensor (B, T, N, D)."""
+    return float(np.prod([float(size) for size in workload.sizes.values()])) * ELEMENT_BYTES[workload.dtype]
+
+
+def after_s(gpu: GpuModel, cell: RecurrentCell, workload: Workload, columns: Columns) -> NDArray[np.float64]:
+    """Seconds before and after a backward loop: gates that are computed again, sums, gradients of the weights."""
+    recompute = np.asarray(columns["recompute"], dtype=np.float64)
+    moved = row_bytes(workload) * (2.0 * cell.num_slots + 4.0 + recompute * 5.0 * cell.num_gates)
+    return np.asarray(moved / (0.5 * gpu.memory.dram.bandwidth_bytes_per_s) + 10.0 * LAUNCH_S)
 
 
 def predict_s(spec: KernelSpec, gpu: GpuModel, workload: Workload, config: Config) -> float:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.harness.table import read_rows
+from constrint.choose import Request, decide
 from constrint.errors import CompileError, InfeasibleError, UnsupportedError, UsageError
 from constrint.hwmodels import load_gpu
 from constrint.kernels import registry
@@ -17,7 +18,7 @@ from constrint.kernels.rnn.candidates import choose_for, decide_layer, implement
 from constrint.kernels.rnn.cells import BUILT_IN, CELLS
 from constrint.kernels.rnn.spec import SUFFIX, RnnSpec, workload_of
 from constrint.kernels.rnn.wgmma.spec import SPECS as WGMMA_SPECS
-from constrint.kernels.rnn.wgmma.spec import WgmmaSpec, fitted, floor_clk
+from constrint.kernels.rnn.wgmma.spec import WgmmaBothSpec, WgmmaSpec, fitted, floor_clk
 from constrint.model import Var, const
 from constrint.model.constraint import CERTAIN
 from constrint.select import Workload, rank
@@ -159,6 +160,33 @@ def test_another_implementation_computes_the_backward_pass() -> None:
     assert choice.kernel == "lstm-backward.cuda"
 
 
+def test_its_own_backward_pass_has_a_name_of_its_own_with_the_same_forward_pass() -> None:
+    specs = implementations_of("lstm")["wgmma_both"]
+    assert [specs[direction].full_name for direction in SUFFIX] == ["lstm.wgmma", "lstm-backward.wgmma_both"]
+    named = decide(Request("lstm", layer(768), H200, kernel="wgmma_both", directions=tuple(SUFFIX))).program
+    assert [step.kernel for step in named.steps] == ["lstm.wgmma", "lstm-backward.wgmma_both"]
+    names = [program.name for program in decide_layer(layer(768), H200, ("forward",)).programs]
+    assert "wgmma" in names
+    assert "wgmma_both" not in names  # without a backward pass it would be the same once more
+
+
+def test_a_backward_loop_that_nobody_measured_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    begin_anew(monkeypatch)
+    monkeypatch.setattr(WgmmaBothSpec, "uncalibrated", lambda _: "nobody measured it")
+    plan = decide_layer(layer(768), H200, ("forward", "backward"))
+    assert plan.program_of("wgmma_both").refusal == "nobody measured it"
+    assert plan.program.name == "wgmma"
+
+
+@pytest.mark.parametrize(("cell", "dim"), [("lstm", 768), ("gru", 512), ("slstm", 256)])
+def test_what_the_model_prefers_backward_is_not_expected_to_spill(cell: str, dim: int) -> None:
+    workload = workload_of(cell, (256, 1024, 1, dim), "bf16", "backward")
+    spec = SPECS[workload.operation]
+    config = choose_for(spec, H200, workload, 0).config
+    use = spec.use(H200, workload, {name: Var(name) for name in config})
+    assert use.registers_per_thread.value(config) <= most_registers(H200, use.warps).value(config)
+
+
 def test_a_layer_of_many_sequences_is_left_to_it_with_the_backward_pass_of_another_one() -> None:
     for projected in (True, False):
         plan = decide_layer(layer(768), H200, ("forward", "backward"), projected=projected)
@@ -209,7 +237,7 @@ def test_a_gpu_without_the_instruction_is_planned_for_as_before(name: str, monke
     modules = {operation: tuple(m for m in of if "wgmma" not in m) for operation, of in registry._MODULES.items()}
     monkeypatch.setattr(registry, "_MODULES", modules)
     before = decide_layer(workload, gpu, ("forward", "backward"))
-    assert before.programs == tuple(program for program in plan.programs if program.name != "wgmma")
+    assert before.programs == tuple(program for program in plan.programs if not program.name.startswith("wgmma"))
 
 
 def test_without_the_one_that_it_names_it_is_not_offered(monkeypatch: pytest.MonkeyPatch) -> None:

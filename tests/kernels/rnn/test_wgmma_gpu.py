@@ -12,16 +12,14 @@ import torch
 
 from constrint.flashrnn import rnn
 from constrint.kernels.launch.device import gpu_of
-from constrint.kernels.rnn.cuda.spec import SPECS as CUDA_SPECS
 from constrint.kernels.rnn.dispatch import decide_for
 from constrint.kernels.rnn.spec import workload_of
-from constrint.kernels.rnn.wgmma.launch import launches_of
 from constrint.kernels.rnn.wgmma.spec import SPECS
 from constrint.tune.check import Case
 from tests.support.decisions import choose_kernel
 
 pytestmark = [pytest.mark.gpu, needs_hopper, needs_nvrtc]
-BY_CELL, CUDA = ({spec.operation: spec for spec in specs} for specs in (SPECS, CUDA_SPECS))
+BY_CELL = {spec.operation: spec for spec in SPECS}
 #: Cell, sequences, steps, heads, units of each: shared depths, several rounds of the ring, groups that are not full.
 LAYERS = (("lstm", 256, 40, 1, 768), ("lstm", 100, 3, 2, 256), ("gru", 64, 35, 1, 512), ("elman", 70, 13, 1, 192))
 REPEATS = 20
@@ -51,15 +49,16 @@ def test_another_implementation_computes_the_gradients() -> None:
     scales = 1.0, 512**-0.5, 0.3
     drawn = [s * torch.randn(shape, generator=draw, device="cuda") for s, shape in zip(scales, shapes, strict=True)]
     found = []
-    for backend in ("cuda", "wgmma"):
+    for backend in ("cuda", "wgmma", "wgmma_both"):
         leaves = [x.to(torch.bfloat16).requires_grad_() for x in drawn]
         states = rnn(*leaves, cell="lstm", backend=backend)[0]
         states[0].float().square().mean().backward()  # type: ignore[no-untyped-call]
         found.append([states.detach(), *(leaf.grad for leaf in leaves)])
-    for one, other in zip(*found, strict=True):
-        assert one is not None
-        assert other is not None
-        assert (one.float() - other.float()).norm() <= 0.02 * one.float().norm()
+    for others in found[1:]:
+        for one, other in zip(found[0], others, strict=True):
+            assert one is not None
+            assert other is not None
+            assert (one.float() - other.float()).norm() <= 0.02 * one.float().norm()
 
 
 @pytest.mark.parametrize("layer", [("lstm", 256, 32, 1, 768), ("lstm", 100, 35, 2, 256), ("gru", 64, 13, 1, 256)])
@@ -68,14 +67,16 @@ def test_the_backward_loop_is_right_and_the_same_each_time(layer: tuple[str, int
     gpu = gpu_of(torch.device("cuda"))
     assert gpu is not None
     workload = workload_of(cell, tuple(sizes), "bf16", "backward")  # type: ignore[arg-type]
-    case = Case(CUDA[workload.operation], gpu, workload, device="cuda")
-    config = {"units": 16, "tile_batch": 64, "depth_groups": 2, "window": 16, "chunk": 8, "probe": 1, "recompute": 0}
-    launches = launches_of(workload, config, {**case.inputs, **case.outputs}, gpu, direction="backward")
-    assert case.check(launches) <= 1
-    first = {name: output.clone() for name, output in case.outputs.items()}
-    for _ in range(REPEATS):
+    spec = BY_CELL[workload.operation]
+    case = Case(spec, gpu, workload, device="cuda")
+    for fixed in ({}, {"probe": 0}, {"tile_batch": 32}, {"units": 16, "tile_batch": 64, "window": 16, "chunk": 8}):
+        config = choose_kernel(spec, gpu, spec.planned(workload), fixed={"recompute": 0, **fixed}).config
+        launches = case.launches(config)
         assert case.check(launches) <= 1
-        assert all(torch.equal(first[name], output) for name, output in case.outputs.items())
+        first = {name: output.clone() for name, output in case.outputs.items()}
+        for _ in range(REPEATS):
+            assert case.check(launches) <= 1
+            assert all(torch.equal(first[name], output) for name, output in case.outputs.items())
 
 
 def test_a_layer_is_left_to_it_and_can_be_captured_in_a_graph() -> None:

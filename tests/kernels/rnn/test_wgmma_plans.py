@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -27,11 +28,11 @@ from constrint.kernels.rnn import dispatch
 from constrint.kernels.rnn.candidates import choose_for
 from constrint.kernels.rnn.cells import CELLS
 from constrint.kernels.rnn.cuda.spec import CudaRnnSpec
-from constrint.kernels.rnn.interface import ForwardOutputs, RnnInputs
+from constrint.kernels.rnn.interface import BackwardTensors, ForwardOutputs, RnnInputs
 from constrint.kernels.rnn.spec import workload_of
 from constrint.kernels.rnn.wgmma.launch import WgmmaBackend
-from constrint.kernels.rnn.wgmma.shape import shape_of
-from constrint.kernels.rnn.wgmma.spec import SPECS, WgmmaSpec
+from constrint.kernels.rnn.wgmma.shape import SOURCE, shape_of
+from constrint.kernels.rnn.wgmma.spec import SPECS, WgmmaBothSpec, WgmmaSpec
 from tests.support.launch_bench import STREAM, LaunchBench
 from tests.support.planned import LOADED, cuda_launch, launch_bench_of
 
@@ -107,15 +108,48 @@ def test_what_has_to_be_converted_has_no_plan(what: str) -> None:
         WgmmaBackend().plan_forward(given, None, results(trains=False), choice, NotedScratch())
 
 
-def test_who_names_it_gets_its_forward_and_another_ones_backward_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("name", "backward", "backend"),
+    [
+        ("wgmma", "lstm-backward.cuda", "CudaBackend"),
+        ("wgmma_both", "lstm-backward.wgmma_both", "WgmmaBackend"),
+    ],
+)
+def test_who_names_it_gets_its_forward_and_the_named_backward_pass(
+    name: str, backward: str, backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(dispatch, "_DISPATCHES", {})
     monkeypatch.setattr(dispatch, "gpu_of", lambda _: H200)
-    for spec in (WgmmaSpec, CudaRnnSpec):
+    for spec in (WgmmaSpec, WgmmaBothSpec, CudaRnnSpec):
         monkeypatch.setattr(spec, "refusal_on", lambda *_: "")
     wx: Any = SimpleNamespace(shape=(256, 4, 4, 1, 768), dtype=torch.bfloat16, device=torch.device("cuda"))
     decided = {
-        direction: dispatch.decide_for("lstm", wx, "wgmma", direction, recompute=False)
+        direction: dispatch.decide_for("lstm", wx, name, direction, recompute=False)
         for direction in ("forward", "backward")
     }
-    assert [decision.choice.kernel for decision in decided.values()] == ["lstm.wgmma", "lstm-backward.cuda"]
-    assert [type(decision.backend).__name__ for decision in decided.values()] == ["WgmmaBackend", "CudaBackend"]
+    assert [decision.choice.kernel for decision in decided.values()] == ["lstm.wgmma", backward]
+    assert [type(decision.backend).__name__ for decision in decided.values()] == ["WgmmaBackend", backend]
+
+
+@pytest.mark.parametrize("only_h", [True, False])
+def test_a_plan_of_its_backward_pass_has_the_arguments_of_its_source(only_h: bool) -> None:
+    workload = workload_of("lstm", (BATCH, 1024, HEADS, DIM), "bf16", "backward")
+    spec = next(each for each in SPECS if each.operation == workload.operation)
+    choice = choose_for(spec, H200, workload, 0)
+    every = zeros(2, BATCH, TIME, HEADS, DIM)
+    grads = zeros(BATCH, TIME, HEADS, DIM), None if only_h else zeros(BATCH, TIME, HEADS, DIM)
+    slots, initial = zeros(BATCH, TIME, 4, HEADS, DIM), torch.zeros(2, BATCH, HEADS, DIM)
+    call = BackwardTensors(every, zeros(BATCH, TIME, 4, HEADS, DIM), grads, None, slots, initial)
+    scratch = NotedScratch()
+    given = replace(inputs(), b=None)
+    _, loop = WgmmaBackend().plan_backward(given, call, choice, scratch, clip=0.5, only_h=only_h)
+    text = re.sub(r"//[^\n]*", "", (SOURCE / "backward.cu").read_text(encoding="utf-8"))
+    stated = text.partition("recurrent_backward(")[2].partition(") {")[0].split(",")
+    assert len(loop.arguments) == len(stated)  # type: ignore[attr-defined]
+    by_name = {one.split()[-1].lstrip("*"): got for one, got in zip(stated, loop.arguments, strict=True)}  # type: ignore[attr-defined]
+    assert by_name["grad0"] is grads[0]
+    assert by_name["grad1"] is grads[1]
+    assert by_name["saved"] is call.gates
+    assert by_name["grad_slots"] is slots
+    assert by_name["grad_initial"] is initial
+    assert (by_name["clip"], by_name["shift_free"], by_name["time"]) == (0.5, only_h, TIME)

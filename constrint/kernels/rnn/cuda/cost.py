@@ -19,11 +19,13 @@ from numpy.typing import NDArray
 from constrint.hwmodels import GpuModel, assumed
 from constrint.hwmodels.checks import target_note
 from constrint.kernels.rnn.cells import RecurrentCell
+from constrint.kernels.rnn.cuda.resources import block_use
 from constrint.kernels.rnn.cuda.shape import BLOCK, CLUSTER, GRID, RING, VECTOR_BYTES, CudaLoop, groups_at_once
+from constrint.kernels.rnn.spec import after_s, row_bytes
 from constrint.model import Expr, Var, ceildiv, const, maximum, minimum
 from constrint.select.cost import LAUNCH_S, PARTS, CostColumns
 from constrint.select.spec import Columns
-from constrint.select.workload import ELEMENT_BYTES, Workload
+from constrint.select.workload import Workload
 
 Column = NDArray[np.float64]
 
@@ -44,6 +46,8 @@ WAITED = ("cluster", "cluster_blocks", "grid", "grid_blocks")
 BUSY = ("mma", "rounded", "weights", "operand", "polled", "streamed", "summed", "special", "written")
 #: Exponent of the p-norm of a step's work and of its remaining loads: neither hides the other where both are as long.
 WAITING_EXPONENT = 6.0
+#: Times that a thread may have more registers than estimated, and the step in which they are allocated.
+REGISTER_CAUTION, REGISTER_STEP = 1.05, 8
 #: Every part, and the loads' latency in clocks.
 LOADS = "loads"
 FIGURES = (
@@ -189,12 +193,25 @@ def rounds_and_sharing(
     at_once = np.asarray(groups_at_once(gpu, shape).columns(columns), dtype=np.float64)
     blocks = workload.sizes["head_dim"] / c["units"]
     groups = workload.sizes["heads"] * np.ceil(workload.sizes["batch"] / (c["tile_batch"] * c["num_tiles"]))
-    resident = np.maximum(1.0, np.asarray(blocks_per_sm, dtype=np.float64))
+    resident = np.maximum(1.0, np.minimum(np.asarray(blocks_per_sm, dtype=np.float64), _cautious(gpu, shape, columns)))
     # Blocks that wait for others of the grid take an SM each.
     resident = np.where(c["placement"] == GRID, 1.0, resident)
     at_once = at_once * resident
     sharing = np.clip(np.ceil(np.minimum(groups, at_once) * blocks / gpu.device.sm_count), 1.0, resident)
     return np.ceil(groups / at_once), sharing
+
+
+def _cautious(gpu: GpuModel, shape: CudaLoop, columns: Columns) -> Column:
+    """Blocks whose registers an SM holds where each thread has somewhat more than estimated.
+
+    Where one more block an SM decides about another round, a layer takes half or twice the time: sLSTM of 4 heads x 192
+    on an H200 took 2.3 ms backward with a block an SM (136 registers a thread), for which 128 had promised two.
+    """
+    threads = 32.0 * np.asarray(shape.warps.columns(columns), dtype=np.float64)
+    estimate = np.asarray(block_use(gpu, shape).registers_per_thread.columns(columns), dtype=np.float64)
+    per_thread = REGISTER_STEP * np.ceil(REGISTER_CAUTION * estimate / REGISTER_STEP)
+    taken = threads * np.minimum(per_thread, gpu.sm.max_registers_per_thread)
+    return np.asarray(np.floor(gpu.register_file.capacity * gpu.sm.num_partitions / taken), dtype=np.float64)
 
 
 def cuda_cost(
@@ -213,7 +230,8 @@ def cuda_cost(
     scale = rounds * workload.sizes["time"] / clock
     dram_s = loop_bytes(cell, direction, workload, columns) / gpu.memory.dram.bandwidth_bytes_per_s
     more_s = filled_bytes(cell, direction, workload, columns) / gpu.memory.dram.bandwidth_bytes_per_s
-    more_s = more_s + after_s(gpu, cell, direction, workload, columns)
+    if direction == "backward":
+        more_s = more_s + after_s(gpu, cell, workload, columns)
     tiles = np.asarray(columns["num_tiles"], dtype=np.float64)
     shown = {
         "matrix units": ("mma", "rounded"),
@@ -235,27 +253,13 @@ def loop_bytes(cell: RecurrentCell, direction: str, workload: Workload, columns:
     """Bytes that the loop moves through device memory."""
     stored = np.where(np.asarray(columns["recompute"]) > 0, 0.0, float(cell.num_gates))
     written = cell.num_states + stored if direction == "forward" else cell.num_slots + 0.0 * stored
-    return np.asarray(_row_bytes(workload) * (cell.num_loads(direction) + written), dtype=np.float64)
+    return np.asarray(row_bytes(workload) * (cell.num_loads(direction) + written), dtype=np.float64)
 
 
 def filled_bytes(cell: RecurrentCell, direction: str, workload: Workload, columns: Columns) -> Column:
     """Bytes that are filled before blocks exchange states through memory: RING steps of them."""
     exchanged = (1 if direction == "forward" else cell.num_gates) * RING / workload.sizes["time"]
-    return np.where(np.asarray(columns["placement"]) == GRID, exchanged * _row_bytes(workload), 0.0)
-
-
-def after_s(gpu: GpuModel, cell: RecurrentCell, direction: str, workload: Workload, columns: Columns) -> Column:
-    """Seconds before and after the backward loop: gates that are computed again, sums, gradients of the weights."""
-    recompute = np.asarray(columns["recompute"], dtype=np.float64)
-    if direction == "forward":
-        return 0.0 * recompute
-    moved = _row_bytes(workload) * (2.0 * cell.num_slots + 4.0 + recompute * 5.0 * cell.num_gates)
-    return moved / (0.5 * gpu.memory.dram.bandwidth_bytes_per_s) + 10.0 * LAUNCH_S
-
-
-def _row_bytes(workload: Workload) -> float:
-    """Bytes of one tensor (B, T, N, D)."""
-    return float(np.prod([float(size) for size in workload.sizes.values()])) * ELEMENT_BYTES[workload.dtype]
+    return np.where(np.asarray(columns["placement"]) == GRID, exchanged * row_bytes(workload), 0.0)
 
 
 def cuda_assumptions(gpu: GpuModel) -> tuple[str, ...]:

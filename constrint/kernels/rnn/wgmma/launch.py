@@ -13,7 +13,6 @@ import numpy as np
 import torch
 
 from constrint.choose import Decision
-from constrint.errors import UnsupportedError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.launch.cuda.nvrtc import CudaSource
 from constrint.kernels.launch.cuda.source_spec import CudaLaunch
@@ -167,7 +166,7 @@ def launches_of(
 
 
 class WgmmaBackend(FusedBackend):
-    """Runs the forward kernel for many sequences, which rounds the initial h itself; it has no backward pass."""
+    """Runs the kernels for many sequences, which round the initial h themselves."""
 
     def padded(self, head_dim: int, dtype: torch.dtype) -> int:
         """The next multiple of a slice of weights."""
@@ -176,11 +175,6 @@ class WgmmaBackend(FusedBackend):
     def loop(
         self, direction: str, choice: Decision, config: Config, tensors: Tensors, scratch: Scratch, **options: Any
     ) -> Sequence[Launch]:
-        """See `FusedBackend.loop`.
-
-        Raises:
-            UnsupportedError: For the backward pass.
-        """
-        if direction != "forward":
-            raise UnsupportedError("the implementation 'wgmma' has no backward pass of its own.")
-        return launches_of(workload_of_choice(choice), config, tensors, gpu_of_choice(choice), scratch=scratch)
+        """See `FusedBackend.loop`."""
+        workload, gpu = workload_of_choice(choice), gpu_of_choice(choice)
+        return launches_of(workload, config, tensors, gpu, direction=direction, scratch=scratch, **options)

@@ -3,7 +3,8 @@
 The figures are those of `source/layout.cuh`. The compiler asserts that both agree on shared memory: a kernel is
 compiled with the number predicted here. Sums and the window of requested vectors are arrays of the source whose
 elements are all live when the last chunk of a step is waited for: that part of the registers is certain. The rest is
-estimated from 36 kernels that NVRTC 13 compiled for sm_90a; `SPILLING` separates those that spilled from the others.
+estimated from 36 forward and 40 backward kernels that NVRTC 13 compiled for sm_90a; `SPILLING` separates those that
+spilled from the others.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 
 from constrint.hwmodels import GpuModel
 from constrint.kernels.rnn.cells import BUILT_IN, RecurrentCell
+from constrint.kernels.rnn.spec import SUFFIX
 from constrint.model import Expr, any_of, ceildiv, const, divides, minimum
 from constrint.model.constraint import CERTAIN, REDUNDANT
 from constrint.select.limits import BlockUse, Spilling
@@ -46,7 +48,9 @@ HEAD_MULTIPLE = STEP_DEPTH * SLICE_STEPS
 #: Barriers of a block.
 BARRIERS = 16
 #: Registers for addresses, the rows of a thread, and values in flight.
-OTHER_REGISTERS = 24
+OTHER_REGISTERS = {"forward": 24, "backward": 50}
+#: Chunks of a warpgroup's step: the source instantiates a template for each, up to 200 of which NVRTC nests.
+MOST_CHUNKS = 160
 #: Half of the kernels spill whose estimate equals the registers that a thread may have; below, hardly any one spills.
 SPILLING = Spilling.of(at_percent=100, slope_tenths=200, error_percent=25)
 
@@ -69,8 +73,8 @@ class WgmmaLoop:
 
     @classmethod
     def of(cls, cell: RecurrentCell, workload: Workload, v: Mapping[str, Expr]) -> WgmmaLoop:
-        """The loop of a workload."""
-        return cls(cell, workload.sizes["head_dim"], v)
+        """The loop of a workload, in the direction of its operation."""
+        return cls(cell, workload.sizes["head_dim"], v, direction_of(workload))
 
     @property
     def is_forward(self) -> bool:
@@ -163,6 +167,11 @@ class WgmmaLoop:
         return RING * self.step_bytes
 
 
+def direction_of(workload: Workload) -> str:
+    """The direction of a workload's operation."""
+    return "backward" if workload.operation.endswith(SUFFIX["backward"]) else "forward"
+
+
 def shape_of(cell: RecurrentCell, head_dim: int, config: Mapping[str, int], direction: str = "forward") -> WgmmaLoop:
     """The loop of one configuration: every expression has a value."""
     return WgmmaLoop(cell, head_dim, {name: const(value) for name, value in config.items()}, direction)
@@ -177,7 +186,7 @@ def block_use(shape: WgmmaLoop) -> BlockUse:
     """Warps, registers and shared memory of one block."""
     return BlockUse(
         warps=shape.warps,
-        registers_per_thread=least_registers(shape) + carried_registers(shape) + OTHER_REGISTERS,
+        registers_per_thread=least_registers(shape) + carried_registers(shape) + OTHER_REGISTERS[shape.direction],
         smem_bytes=shape.smem_bytes,
         least_registers=least_registers(shape),
         spilling=SPILLING,
@@ -191,8 +200,10 @@ def least_registers(shape: WgmmaLoop) -> Expr:
 
 
 def carried_registers(shape: WgmmaLoop) -> Expr:
-    """Registers of a thread that hold states, and the next step's inputs, two of them in a word."""
-    return shape.items * shape.cell.num_states + shape.items * shape.cell.num_gates // 2
+    """Registers of a thread that hold states or their gradients, and the next step's inputs, two of them in a word."""
+    cell = shape.cell
+    outside = cell.num_gates if shape.is_forward else cell.num_loads("backward") - 1 + cell.num_states
+    return shape.items * cell.num_states + shape.items * outside // 2
 
 
 def rules_of(gpu: GpuModel, shape: WgmmaLoop, workload: Workload) -> Iterator[Rule]:
@@ -210,6 +221,8 @@ def rules_of(gpu: GpuModel, shape: WgmmaLoop, workload: Workload) -> Iterator[Ru
     yield Rule(met, "barriers", because=because, kind=CERTAIN)
     because = "the depth of a warpgroup is made of whole chunks"
     yield Rule(divides(v["chunk"] * v["depth_groups"], steps), "whole_chunks", because=because, kind=CERTAIN)
+    because = f"a template is instantiated for each chunk, and NVRTC nests no more than {MOST_CHUNKS} surely"
+    yield Rule(v["chunk"] * MOST_CHUNKS >= shape.own_steps, "chunks_nest", because=because, kind=CERTAIN)
     several = any_of(v["window"] >= 2 * v["chunk"], v["window"] >= shape.own_steps)
     because = "a chunk is asked for while another one is multiplied"
     yield Rule(several, "chunks_ahead", because=because, kind=CERTAIN)

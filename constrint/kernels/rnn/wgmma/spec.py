@@ -1,11 +1,11 @@
-"""The parameter space and the predicted time of the forward kernel for many sequences, in CUDA C++ for Hopper.
+"""The parameter space and the predicted time of the kernels for many sequences, in CUDA C++ for Hopper.
 
 A reviewer can check the rules against `source/layout.cuh`, which asserts the same when it is compiled.
 
 The time is the parts of a step, times the steps and rounds of blocks. Parts are counted from the source (clocks that
 an ideal unit needs, or how often something is waited for); how many times that each of them takes was fitted to one
-H200 (`step.json`, by `python -m benchmarks.rnn.fit_wgmma`). Sums that warpgroups hand to each other, and what a thread
-computes of its units one after the other, got no figure beside these.
+H200 (`step.json`, backward `step_backward.json`, by `python -m benchmarks.rnn.fit_wgmma`). Sums that warpgroups hand to
+each other, and what a thread computes of its units one after the other, got no figure beside these.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from constrint.errors import UnsupportedError
 from constrint.hwmodels import GpuModel, assumed
 from constrint.hwmodels.checks import target_note
 from constrint.kernels.rnn.cells import BUILT_IN, RecurrentCell
-from constrint.kernels.rnn.spec import NvrtcSpec, with_sizes
+from constrint.kernels.rnn.spec import NvrtcSpec, after_s, row_bytes, with_sizes
 from constrint.kernels.rnn.wgmma.shape import (
     CELLS_FILES,
     CELLS_SOURCE,
@@ -32,6 +32,7 @@ from constrint.kernels.rnn.wgmma.shape import (
     SOURCE,
     WgmmaLoop,
     block_use,
+    direction_of,
     padded_head_dim,
     rules_of,
 )
@@ -40,7 +41,7 @@ from constrint.select.candidate import Config
 from constrint.select.cost import LAUNCH_S, PARTS, CostColumns
 from constrint.select.limits import BlockUse
 from constrint.select.spec import Columns, Launch, Param, Rule, Vars
-from constrint.select.workload import ELEMENT_BYTES, Workload
+from constrint.select.workload import Workload
 
 if TYPE_CHECKING:
     from constrint.kernels.rnn.interface import RnnBackend
@@ -58,11 +59,14 @@ OVERLAP_EXPONENT = 2.5
 #: Parts that overlap so, and those that do not.
 OVERLAPPED = (("read", "crowd"), ("mma",), ("later_chunks",))
 FIGURES = ("fixed", "read", "crowd", "mma", "chunks", "later_chunks", "refill", "last", "special", "together")
-_FILE = Path(__file__).with_name("step.json")
+_FILES = {
+    "forward": Path(__file__).with_name("step.json"),
+    "backward": Path(__file__).with_name("step_backward.json"),
+}
 
 
 class FittedWgmma(msgspec.Struct, frozen=True):
-    """The fitted figures.
+    """The fitted figures of one direction.
 
     Args:
         source: The command that fitted them, to what, and where it was measured.
@@ -74,14 +78,14 @@ class FittedWgmma(msgspec.Struct, frozen=True):
 
 
 @cache
-def fitted() -> FittedWgmma:
-    """The contents of `step.json`."""
-    return msgspec.json.decode(_FILE.read_bytes(), type=FittedWgmma)
+def fitted(direction: str = "forward") -> FittedWgmma:
+    """The contents of a direction's file."""
+    return msgspec.json.decode(_FILES[direction].read_bytes(), type=FittedWgmma)
 
 
-def write_fitted(figures: FittedWgmma) -> None:
-    """Write `step.json`, one figure a line."""
-    _FILE.write_bytes(msgspec.json.format(msgspec.json.encode(figures), indent=1) + b"\n")
+def write_fitted(figures: FittedWgmma, direction: str = "forward") -> None:
+    """Write a direction's file, one figure a line."""
+    _FILES[direction].write_bytes(msgspec.json.format(msgspec.json.encode(figures), indent=1) + b"\n")
     fitted.cache_clear()
 
 
@@ -91,6 +95,7 @@ def step_parts(gpu: GpuModel, shape: WgmmaLoop) -> dict[str, Expr]:
     chunks = own // v["chunk"]
     # 1 where a window holds less than the depth, so that chunks are loaded after others have been multiplied.
     refills = 1 - shape.window // own
+    specials = shape.cell.forward_specials if shape.is_forward else shape.cell.backward_specials
     return {
         "fixed": const(1),
         "read": shape.step_bytes // L2_BYTES_PER_CLK,
@@ -100,7 +105,7 @@ def step_parts(gpu: GpuModel, shape: WgmmaLoop) -> dict[str, Expr]:
         "refill": refills,
         # The last chunk that arrives is multiplied while nothing else is left to wait for.
         "last": v["chunk"] * shape.columns // COLUMNS_PER_CLK,
-        "special": v["units"] * v["tile_batch"] * shape.cell.forward_specials // _specials_per_clk(gpu),
+        "special": v["units"] * v["tile_batch"] * specials // _specials_per_clk(gpu),
         "together": 1 - v["probe"],
     }
 
@@ -140,8 +145,11 @@ def filled_s(gpu: GpuModel, cell: RecurrentCell, workload: Workload, columns: Co
 def moved_s(gpu: GpuModel, cell: RecurrentCell, workload: Workload, columns: Columns) -> Column:
     """Seconds of the loop's traffic to and from device memory."""
     stored = cell.num_gates * (1.0 - np.asarray(columns["recompute"], dtype=np.float64))
-    row_bytes = float(np.prod([float(size) for size in workload.sizes.values()])) * ELEMENT_BYTES[workload.dtype]
-    moved = row_bytes * (cell.num_loads("forward") + cell.num_states + stored)
+    if direction_of(workload) == "forward":
+        tensors = cell.num_loads("forward") + cell.num_states + stored
+    else:
+        tensors = cell.num_loads("backward") + cell.num_slots + 0.0 * stored
+    moved = row_bytes(workload) * tensors
     return np.asarray(moved / gpu.memory.dram.bandwidth_bytes_per_s, dtype=np.float64)
 
 
@@ -164,10 +172,13 @@ def clock_hz(gpu: GpuModel) -> float:
 
 def wgmma_cost(gpu: GpuModel, cell: RecurrentCell, workload: Workload, columns: Columns) -> CostColumns:
     """Predicted time of every configuration."""
-    clks = step_clk(part_columns(gpu, cell, workload, columns), fitted().figures)
+    direction = direction_of(workload)
+    clks = step_clk(part_columns(gpu, cell, workload, columns), fitted(direction).figures)
     rounds = rounds_of(gpu, cell, workload, columns)
     scale = rounds * workload.sizes["time"] / clock_hz(gpu)
-    before, moved = filled_s(gpu, cell, workload, columns), moved_s(gpu, cell, workload, columns)
+    beside, moved = filled_s(gpu, cell, workload, columns), moved_s(gpu, cell, workload, columns)
+    if direction == "backward":
+        beside = beside + after_s(gpu, cell, workload, columns)
     exchange = np.minimum(clock_hz(gpu) * EXCHANGE_S, clks["fixed"])
     waits = ("chunks", "later_chunks", "refill", "last", "together")
     waited = clks["fixed"] - exchange + sum(clks[name] for name in waits)
@@ -177,8 +188,8 @@ def wgmma_cost(gpu: GpuModel, cell: RecurrentCell, workload: Workload, columns: 
     figures["special functions"] = scale * clks["special"]
     figures["latency"] = scale * waited
     figures["barrier"] = scale * exchange
-    figures["DRAM"] = moved + before
-    return CostColumns(LAUNCH_S * rounds + np.maximum(scale * clks["step"], moved) + before, figures)
+    figures["DRAM"] = moved + beside
+    return CostColumns(LAUNCH_S * rounds + np.maximum(scale * clks["step"], moved) + beside, figures)
 
 
 def wgmma_assumptions(gpu: GpuModel) -> tuple[str, ...]:
@@ -218,16 +229,14 @@ HARMLESS_SPILL_BYTES = 64
 USUAL_BATCH = 256
 
 
-class WgmmaSpec(NvrtcSpec):
-    """The forward pass of a layer: every block multiplies up to 64 sequences by each instruction.
+class ManySequencesSpec(NvrtcSpec):
+    """One direction of a layer: every block multiplies up to 64 sequences by each instruction.
 
     The weights of a larger head than `max_head_dim` fit the shared memory of no GPU.
     """
 
-    name = "wgmma"
     how = "weights stay in shared memory, many sequences at once by wgmma"
     dtypes = ("bf16", "fp16")
-    backward_by = "cuda"
     max_head_dim = 4096
     planned_batches = (16, 32, 64, 128, 256, 512, 1024)
     usual_heads = ((1, 512), (1, 768), (1, 1024))
@@ -259,7 +268,8 @@ class WgmmaSpec(NvrtcSpec):
 
     def params(self, gpu: GpuModel, workload: Workload) -> tuple[Param, ...]:
         """Parameters: units and sequences of a block, and the dealing of a step to warpgroups."""
-        dim, most = workload.sizes["head_dim"], MOST_COLUMNS // self.cell.num_gates
+        gates = self.cell.num_gates if self.direction == "forward" else 1
+        dim, most = workload.sizes["head_dim"], MOST_COLUMNS // gates
         units = tuple(unit for unit in range(EIGHT, min(dim, most) + 1, EIGHT) if dim % unit == 0)
         rows, in_flight = "a warp has 16 sequences, a warpgroup 64", "a vector of 16 bytes for each instruction"
         again = "1: gates are not stored, the backward pass computes them again"
@@ -312,7 +322,32 @@ class WgmmaSpec(NvrtcSpec):
         """A fill of the memory that states are exchanged through, and the time loop."""
         from constrint.kernels.rnn.wgmma.launch import launches_of
 
-        return launches_of(workload, config, {**inputs, **outputs}, gpu)
+        return launches_of(workload, config, {**inputs, **outputs}, gpu, direction=self.direction)
 
 
-SPECS = tuple(WgmmaSpec(cell, "forward") for cell in BUILT_IN.values())
+class WgmmaSpec(ManySequencesSpec):
+    """The forward pass, which the backward pass of `cuda` follows."""
+
+    name = "wgmma"
+    backward_by = "cuda"
+
+
+class WgmmaBothSpec(ManySequencesSpec):
+    """The backward pass, which follows the forward pass of `wgmma`.
+
+    The two have a name of their own as a pair: `wgmma` is the same forward pass with the backward pass of `cuda`.
+    """
+
+    name = "wgmma_both"
+    forward_by = "wgmma"
+
+    def uncalibrated(self) -> str:
+        """Why `auto` does not take it: its figures are those of the forward loop until a fit has replaced them."""
+        source = fitted(self.direction).source
+        return "" if source.startswith("fitted") else f"its backward loop was not measured for the model: {source}"
+
+
+SPECS = (
+    *(WgmmaSpec(cell, "forward") for cell in BUILT_IN.values()),
+    *(WgmmaBothSpec(cell, "backward") for cell in BUILT_IN.values()),
+)
