@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import gzip
 import hashlib
 import json
@@ -111,6 +112,7 @@ def experts() -> Iterator[Expert]:
         yield Expert(gpu, dtype, m, n, k, table, float(us) if us else None, config)
 
 
+@functools.cache
 def sources() -> dict[str, dict[str, Any]]:
     """Who published what under which licence, by the names that `Time.source` has."""
     read: dict[str, dict[str, Any]] = json.loads((FOLDER / "sources.json").read_bytes())
