@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import sys
 import textwrap
@@ -40,9 +41,20 @@ def is_styled() -> bool:
     return sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM", "dumb") != "dumb"
 
 
+def styled(style: str, text: str) -> str:
+    """Text in a style of `BOLD` or `SHADES`; plain where stdout shows none."""
+    return f"{style}{text}{PLAIN}" if is_styled() else text
+
+
 def say(text: str = "") -> None:
     """Print a line of the result."""
     sys.stdout.write(text + "\n")
+
+
+def say_all(lines: Iterable[str]) -> None:
+    """Print lines of the result."""
+    for line in lines:
+        say(line)
 
 
 def print_json(value: Any) -> None:
@@ -150,6 +162,9 @@ _SHORT = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
 LAID_OUT = "\n\t"
 #: Sequences that make a terminal's text bold, and plain again.
 BOLD, PLAIN = "\x1b[1m", "\x1b[0m"
+#: Black on backgrounds from strong to faint, readable on dark and on light terminals.
+SHADES = tuple(f"\x1b[30;48;5;{colour}m" for colour in (40, 77, 114, 151, 188))
+_STYLE = re.compile("|".join(map(re.escape, (BOLD, PLAIN, *SHADES))))
 #: What stands for a character of this package's own texts that a terminal lacks.
 _PLAINER = {"─": "-", "…": "..."}
 
@@ -168,9 +183,10 @@ class CleanStream:
         self._encoding = getattr(stream, "encoding", None) or "utf-8"
 
     def write(self, text: str) -> int:
-        """Write the text without what a terminal would act on; bold text stays bold on a terminal."""
-        if BOLD in text and is_styled():
-            clean = PLAIN.join(BOLD.join(map(self._clean, part.split(BOLD))) for part in text.split(PLAIN))
+        """Write the text without what a terminal would act on; bold and shaded text stay so on a terminal."""
+        if PLAIN in text and is_styled():
+            styles = [*_STYLE.findall(text), ""]
+            clean = "".join(self._clean(part) + style for part, style in zip(_STYLE.split(text), styles, strict=True))
         else:
             clean = self._clean(text)
         self.rich_proxied_file.write(clean)

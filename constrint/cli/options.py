@@ -63,6 +63,9 @@ MaxMemory = Annotated[
         help="Memory for tables, such as 2GB or 512MiB; half of what is free if left out.",
     ),
 ]
+Plot = Annotated[
+    bool, typer.Option("--plot", help="Draw the roofline and the heat map in the terminal, in plain letters.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON (`constrint docs json` describes it).")]
 #: Options that name a problem in a file instead of a kernel.
 FILE_OPTIONS = ("--problem", "--space")

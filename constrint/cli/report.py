@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from constrint.answers.facts import MeasuredFacts
+from constrint.answers.plots import MAX_WIDTH, figures
 from constrint.answers.question import Question
-from constrint.answers.terminal import print_json, say, wrap
+from constrint.answers.terminal import print_json, say, say_all, terminal_width, wrap
 from constrint.cli.compiling import compile_shown
-from constrint.cli.options import Choice, Json, KernelCommand
+from constrint.cli.options import Choice, Json, KernelCommand, Plot
 from constrint.cli.output import write_file
 from constrint.cli.question import question_of
 from constrint.cli.run import Progress
@@ -65,11 +66,14 @@ def report(
     compile_: Compiled = 0,
     over: Over = None,
     store: Store = None,
+    plot: Plot = False,
     json: Json = False,
 ) -> None:
     """Write one HTML page about a kernel on a GPU, or several, to look at without a network: what fits and why."""
     _check(top, compile_)
-    place = None if json and out is None else out or DEFAULT_OUT
+    if plot and json:
+        raise UsageError("--plot draws for people, --json prints for programs; leave one out.")
+    place = None if (json or plot) and out is None else out or DEFAULT_OUT
     if place is not None:
         _check_place(place, is_forced=force)
     questions = questions_of(choice)
@@ -84,7 +88,10 @@ def report(
         write_file(place, [page], error=lambda why: UsageError(f"{place} cannot be written: {why}; {_ANOTHER}"))
     if json:
         print_json(facts)
-    else:
+    for gpu in facts.gpus if plot else ():
+        say(wrap(f"{gpu.title} ({gpu.target})"))
+        say_all(figures(gpu, terminal_width() or MAX_WIDTH))
+    if place is not None and not json:
         say(wrap(f"{place}: {len(page.encode()) / 1e6:.1f} MB, to be opened in a browser; it needs no network."))
     if not any(gpu.candidates for gpu in facts.gpus):
         raise typer.Exit(1)

@@ -19,9 +19,9 @@ import typer
 from constrint.answers.question import Question
 from constrint.answers.ranking import TIME_DIGITS, RankingResult, ranking_page
 from constrint.answers.table import Column, Page, Table
-from constrint.answers.terminal import say, wrap
+from constrint.answers.terminal import say, say_all, terminal_width, wrap
 from constrint.cli.completion import complete_export
-from constrint.cli.options import Backend, Choice, KernelCommand, MaxMemory, MaxSeconds
+from constrint.cli.options import Backend, Choice, KernelCommand, MaxMemory, MaxSeconds, Plot
 from constrint.cli.output import Output, printing
 from constrint.cli.question import check_backend, question_of
 from constrint.cli.run import Run
@@ -64,6 +64,7 @@ def solve(
     backend: Backend = "native",
     max_seconds: MaxSeconds = None,
     max_memory: MaxMemory = None,
+    plot: Plot = False,
     export: Annotated[
         str | None,
         typer.Option(
@@ -87,6 +88,8 @@ def solve(
     _check(choice, top, compile_, is_all=all_, backend=backend, is_export=export is not None)
     if all_optima and (choice.operation is not None or all_ or export is not None):
         raise UsageError("--all-optima goes with --problem FILE or --space FILE.json, without --all and --export.")
+    if plot:
+        _check_plot(choice, printed, is_ranking=not all_ and export is None)
     run = Run("solving", max_seconds, max_memory)
     if export is not None or output is not None or rename or force:
         if printed.option:
@@ -113,14 +116,16 @@ def solve(
     elif len(choice.gpus) > 1:
         with run:
             answers = answers_of(choice, partial(rank_question, top=top, number=compile_, run=run))
-            _print_each(answers, top, printed)
+            _print_each(answers, top, printed, is_plotted=plot)
         has_none = all(answer.ranking is None for answer in answers)
         raise typer.Exit(128 + run.signal if run.signal else int(has_none))
     else:
         question = question_of(choice)
         with run:
             ranking = rank_question(question, top, compile_, run)
+            drawn = _drawn(question, ranking) if plot else []
         printed.show(replace(ranking_page(question, ranking, top), document=partial(_document, ranking)))
+        say_all(drawn)
         if run.signal:
             run.leave()
 
@@ -136,6 +141,21 @@ def _check(choice: Choice, top: int, number: int, *, is_all: bool, backend: str,
     is_ranking = choice.operation is not None and not is_all and not is_export
     if len(choice.gpus) > 1 and not is_ranking:
         raise UsageError("several --gpu go with a ranking of a kernel's configs, not with --all, --export or a file.")
+
+
+def _check_plot(choice: Choice, printed: Output, *, is_ranking: bool) -> None:
+    if choice.operation is None or not is_ranking:
+        raise UsageError("--plot draws the ranking of a kernel on a --gpu, not --all, --export or a file.")
+    if not printed.is_table:
+        raise UsageError(f"--plot draws for people, --format {printed.format} prints for programs; leave one out.")
+
+
+def _drawn(question: Question, ranking: Ranking) -> list[str]:
+    """The lines of `--plot`."""
+    from constrint.answers.plots import MAX_WIDTH, figures
+    from constrint.report.gather import plotted
+
+    return ["", *figures(plotted(question, ranking), terminal_width() or MAX_WIDTH)]
 
 
 def _document(ranking: Ranking, candidates: Sequence[Any]) -> dict[str, Any]:
@@ -243,7 +263,7 @@ def _is_usage(error: ConstrintError) -> bool:
     return isinstance(error, UsageError) and not isinstance(error, UnsupportedError)
 
 
-def _print_each(answers: Sequence[GpuAnswer], top: int, output: Output) -> None:
+def _print_each(answers: Sequence[GpuAnswer], top: int, output: Output, *, is_plotted: bool) -> None:
     """Print the rankings of several GPUs one below the other, or one table of all for programs."""
     from constrint.answers.comparison import command_of
 
@@ -257,6 +277,8 @@ def _print_each(answers: Sequence[GpuAnswer], top: int, output: Output) -> None:
             say("\n")
         if page is not None:
             output.show(page)
+            if is_plotted and answer.question is not None and answer.ranking is not None:
+                say_all(_drawn(answer.question, answer.ranking))
             continue
         say(f"{answer.gpu.name}: no answer")
         for line in answer.refusal.splitlines():

@@ -116,6 +116,21 @@ def _gpu_facts(question: Question, means: Means) -> GpuFacts:
     )
 
 
+def plotted(question: Question, ranking: Ranking) -> GpuFacts:
+    """The facts that `answers.plots` draws of a ranking: candidates, the roofline, and the best kernel's heat map."""
+    best = ranking.candidates[0]
+    facts = replace(
+        _of_gpu(question),
+        candidates=candidate_facts(question, ranking, {}, (), len(ranking.candidates)),
+        roofline=roofline_facts(question.requests[0]),
+    )
+    request = next((one for one in question.requests if one.spec.full_name == best.kernel), None)
+    if request is None or not request.problem.variables:
+        return facts
+    heat = heat_facts(request, best, None)
+    return replace(facts, kernels=(KernelFacts(kernel=best.kernel, summary=request.spec.summary, heat=heat),))
+
+
 def _of_gpu(question: Question) -> GpuFacts:
     """The facts of a GPU and its workload before the ranking."""
     gpu, workload = gpu_of(question), question.workload

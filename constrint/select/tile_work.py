@@ -39,7 +39,7 @@ class BlockWork:
     blocks_per_sm: Any
     warps_per_block: Any
     flop: Any
-    matrix_efficiency: Any
+    matrix_efficiency: Any = 1.0
     smem_bytes: Any
     load_bytes: Any
     load_instructions: Any

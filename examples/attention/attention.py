@@ -78,11 +78,7 @@ def attention_kernel(
 
 
 class Attention(TritonKernelSpec):
-    operation, summary, dtypes = (
-        "attention",
-        "softmax(q k' / sqrt(head_dim)) v, each head's scores on chip",
-        tuple(TYPES),
-    )
+    operation, dtypes, summary = "attention", tuple(TYPES), "softmax(q k' / sqrt(d)) v, each head's scores on chip"
     sizes = (
         Size("batch", 4, "sequences"), Size("heads", 32, "heads of queries"), Size("kv_heads", 8, "heads of keys"),
         Size("length", 4096, "positions of a sequence"), Size("head_dim", 128, "elements of a head", 16, 256),
@@ -117,13 +113,13 @@ class Attention(TritonKernelSpec):
 
     def cost(self, gpu, workload, columns, blocks_per_sm):
         (batch, heads, _, length, d), m, n = workload.sizes.values(), columns["tile_m"], columns["tile_n"]
-        blocks, steps = -(-length // m) * batch * heads, length / n / (1 + workload.options.get("causal", 1))
+        blocks, moved = -(-length // m) * batch * heads, self.moved_bytes(workload)
+        steps = length / n / (1 + workload.options.get("causal", 1))
         work = TileWork(
             blocks_per_sm=np.maximum(blocks_per_sm, 1), warps_per_block=columns["num_warps"], flop=4.0 * m * n * d,
-            matrix_efficiency=1.0, smem_bytes=8.0 * n * d, load_bytes=4.0 * n * d, load_instructions=n * d / 4.0,
-            store_bytes=2.0 * m * d, is_async=1, stages_in_flight=columns["num_stages"] - 1, num_blocks=blocks,
-            iterations=steps, l2_bytes=blocks * steps * 4.0 * n * d, last_level_bytes=self.moved_bytes(workload),
-            dram_bytes=self.moved_bytes(workload), dtype=workload.dtype,
+            smem_bytes=8.0 * n * d, load_bytes=4.0 * n * d, load_instructions=n * d / 4.0, store_bytes=2.0 * m * d,
+            is_async=1, stages_in_flight=columns["num_stages"] - 1, num_blocks=blocks, iterations=steps,
+            l2_bytes=blocks * steps * 4.0 * n * d, last_level_bytes=moved, dram_bytes=moved, dtype=workload.dtype,
         )  # fmt: skip
         return estimate(gpu, gpu.peak_flop_per_s(workload.dtype), work)
 
