@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 FOLDERS = (Path(__file__).with_name("source"), Path(__file__).parents[1] / "cuda" / "source")
 #: Four bits of each half of a word.
 MASK = 0x000F000F
+#: Whether a kernel is compiled for the length of a row, so that it knows the distances of tiles.
+KNOWS_ROWS = True
+UNKNOWN_ROWS = {"READS": 0, "GROUPS": 0, "IS_WHOLE": 0}
 #: Vectors of X have 16 bytes.
 VECTOR_BYTES = 16
 
@@ -44,6 +47,8 @@ def quantised_launches(
     is_aligned = (m == 1 or pitch * 2 % VECTOR_BYTES == 0) and x.data_ptr() % VECTOR_BYTES == 0
     numbers = (m, n, k, tiles, depth // READ[bits], weight.scales.shape[1], is_aligned)
     facts = {"BITS": bits, "COLUMNS": columns_of(m), "GROUP": weight.group, "IS_BF16": x.dtype == torch.bfloat16}
+    reads, groups = numbers[4:6]
+    facts |= {"READS": reads, "GROUPS": groups, "IS_WHOLE": is_aligned and k == depth} if KNOWS_ROWS else UNKNOWN_ROWS
     facts |= {name.upper(): config[name] for name in ("rows", "tiles", "warps", "resident", "split_k", "stages")}
     return [
         CudaLaunch(

@@ -22,8 +22,8 @@ STEP = {4: 1024, 8: 512}
 READ = {4: 64, 8: 32}
 #: Bytes of a scale and a zero, and of a sum.
 SCALE_BYTES, SUM_BYTES = 4, 4
-#: Registers of a thread beside those that are counted.
-OTHER_REGISTERS = 36
+#: Registers of a thread beside those that are counted, and more of them for each further 8 rows of X.
+OTHER_REGISTERS, WIDE_REGISTERS = 56, 8
 WARPS = (16, 8, 4)
 #: Turns of a warp in shared memory, one of which is multiplied while the others are under way; 0: turns in registers.
 STAGES = (0, 2, 3, 4, 6, 8)
@@ -91,7 +91,8 @@ def held_registers(v: Mapping[str, Any], m: int, bits: int, group: int) -> Any:
         4 * v["tiles"] * (1 - is_staged) + 2 * maximum(const(1), v["tiles"] // max(1, group // READ[bits])) + 4 * narrow
     )
     copying = is_staged * (4 * v["tiles"] + COPYING_REGISTERS)
-    return OTHER_REGISTERS + copying + v["rows"] * of_tile + 2 * v["tiles"] * narrow * 4 * (READ[bits] // 32)
+    other = OTHER_REGISTERS + WIDE_REGISTERS * (narrow - 1) + copying
+    return other + v["rows"] * of_tile + 2 * v["tiles"] * narrow * 4 * (READ[bits] // 32)
 
 
 def rules(gpu: GpuModel, sizes: Mapping[str, int], bits: int, group: int, v: Vars) -> Iterator[Rule]:
@@ -116,8 +117,6 @@ def rules(gpu: GpuModel, sizes: Mapping[str, int], bits: int, group: int, v: Var
     slots = gpu.device.sm_count * v["resident"]
     filled = "K is divided where tiles alone leave blocks idle"
     yield Rule(any_of(v["split_k"] == 1, tiles_of(n) < 2 * slots), "split_fills", filled, REDUNDANT)
-    few = "a block takes no more tiles at a time than it has"
+    few = "a block takes no more tiles at a time than it has: it would read beyond the weights"
     blocks = minimum(const(tiles_of(n)), slots // v["split_k"])
-    yield Rule(
-        any_of(v["rows"] == 1, v["rows"] <= ceildiv(const(tiles_of(n)), blocks)), "rows_in_share", few, REDUNDANT
-    )
+    yield Rule(any_of(v["rows"] == 1, v["rows"] <= ceildiv(const(tiles_of(n)), blocks)), "rows_in_share", few, CERTAIN)

@@ -142,15 +142,16 @@ class QuantisedSpec(KernelSpec):
         per_sm = np.ceil(blocks * v["split_k"] / sms)
         turns = np.ceil(depth / READ[bits] / v["split_k"] / (v["tiles"] * v["warps"]))
         tile_bytes = WARP_ROWS * (depth * bits / 8 + -(-depth // group) * SCALE_BYTES)
-        x_bytes = 2 * m * depth * np.ceil(of_block / v["rows"])
-        busiest = per_sm * (of_block * tile_bytes + x_bytes) / v["split_k"]
+        # Some tiles are read and multiplied twice where a share is no multiple of those that are taken at a time.
+        groups = np.ceil(of_block / v["rows"])
+        x_bytes = 2 * m * depth * groups
+        busiest = per_sm * (groups * np.minimum(v["rows"], of_block) * tile_bytes + x_bytes) / v["split_k"]
         is_staged = v["stages"] > 0
-        ahead = np.minimum(np.maximum(v["stages"] - 1, 1.0), turns * np.ceil(of_block / v["rows"]))
+        ahead = np.minimum(np.maximum(v["stages"] - 1, 1.0), turns * groups)
         under_way = per_sm * v["warps"] * v["tiles"] * np.minimum(v["rows"], of_block) * READ_BYTES * ahead
         own = WARP_BYTES_PER_CLK[bits] * (WIDE_SHARE if columns_of(m) > NARROW else 1.0)
         rate = np.minimum(under_way / LATENCY_S, per_sm * v["warps"] * own * clock)
         sm_s = busiest / np.minimum(rate, PORT_BYTES_PER_CLK * clock)
-        groups = np.ceil(of_block / v["rows"])
         sm_s = sm_s + per_sm * groups * (turns * TURN_S + np.where(v["split_k"] > 1, CLUSTER_S, GROUP_S))
         shares = np.where(is_staged, STAGED_DRAM_SHARE, DRAM_SHARE)
         dram_s = self.moved_bytes(workload) / dram_bytes_per_s(gpu, DRAM_SHARE) * (DRAM_SHARE / shares)

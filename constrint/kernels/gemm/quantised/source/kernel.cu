@@ -6,7 +6,11 @@
 // take its scale in fp32. A block has an even share of all tiles of 16 rows and takes ROWS of them at a time; its warps, and
 // the blocks of its cluster, divide K among them, TILES reads each in turn, and add up their sums at the end. No warp waits
 // for another one before: each reads as far ahead as its registers hold, or, with stages, STAGES - 1 turns
-// ahead into shared memory, where each lane finds what it has copied itself.
+// ahead into shared memory, where each lane finds what it has copied itself. The last tiles of a block are as many as the
+// others, and some are computed twice where its share is no multiple: no tile is looked at by itself.
+//
+// READS and GROUPS, where they are not 0, are those of a row: then the compiler knows how far apart the tiles of a turn
+// lie. With IS_WHOLE X has 16 bytes at multiples of 16 wherever W has numbers.
 typedef float sum_t;
 
 #include "epilogue.cuh"
@@ -97,25 +101,26 @@ struct Sizes {
   int m, n, k, reads, groups;  // reads and groups of a row
 };
 
+// Loads the tile that is `row` after `tile`.
 __device__ __forceinline__ void load(
-    Held& to, const uint4* weights, const unsigned* scales, const Sizes& s, int tile, int read, int lane) {
+    Held& to, const uint4* weights, const unsigned* scales, const Sizes& s, int tile, int row, int read, int lane) {
 #if STAGES == 0
-  const uint4* const words = weights + (static_cast<long long>(tile) * s.reads + read) * 32 + lane;
+  const uint4* const words = weights + (static_cast<long long>(tile) * s.reads + read) * 32 + lane + row * s.reads * 32;
 #pragma unroll
   for (int i = 0; i < kTiles; ++i) to.words[i] = read_once(words + i * 32);
 #endif
-  const unsigned* const both =
-      scales + (static_cast<long long>(tile) * s.groups + read / (GROUP / kTile)) * 16 + lane / 4;
+  const unsigned* const both = scales + (static_cast<long long>(tile) * s.groups + read / (GROUP / kTile)) * 16 + lane / 4 +
+                               row * s.groups * 16;
 #pragma unroll
   for (int i = 0; i < kGroups; ++i) to.upper[i] = __ldg(both + i * 16), to.lower[i] = __ldg(both + i * 16 + 8);
 }
 
-// Where a warp is: the first of its tiles, and its read.
+// Where a warp is: the first of its tiles, the read, and how many tiles are done before.
 struct Place {
-  int tile, read;
-  __device__ __forceinline__ void next(int first, int last) {
+  int tile, read, done;
+  __device__ __forceinline__ void next(int first, int last, int begin, int latest) {
     read += kWarps * kTiles;
-    if (read >= last) read = first, tile += kRows;
+    if (read >= last) read = first, done += kRows, tile = min(begin + done, latest);
   }
 };
 
@@ -128,15 +133,17 @@ struct Ring {
 
   // Copies the reads of one turn; every turn is a group of copies, also one beyond the end, which has none.
   __device__ __forceinline__ void copy(
-      const uint4* weights, const Sizes& s, const Place& turn, int end, int stage, int lane) const {
+      const uint4* weights, const Sizes& s, const Place& turn, int share, int stage, int lane) const {
+    if (turn.done < share) {
+      const uint4* const from = weights + (static_cast<long long>(turn.tile) * s.reads + turn.read) * 32 + lane;
+      const unsigned to = static_cast<unsigned>(__cvta_generic_to_shared(at(stage, 0)));
 #pragma unroll
-    for (int row = 0; row < kRows; ++row) {
-      if (turn.tile + row >= end) break;
-      const uint4* const from = weights + (static_cast<long long>(turn.tile + row) * s.reads + turn.read) * 32 + lane;
-      const unsigned to = static_cast<unsigned>(__cvta_generic_to_shared(at(stage, row)));
+      for (int row = 0; row < kRows; ++row)
 #pragma unroll
-      for (int i = 0; i < kTiles; ++i)
-        asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(to + i * 512), "l"(from + i * 32) : "memory");
+        for (int i = 0; i < kTiles; ++i)
+          asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(to + (row * kTiles + i) * 512),
+                       "l"(from + (row * s.reads + i) * 32)
+                       : "memory");
     }
     asm volatile("cp.async.commit_group;" ::: "memory");
   }
@@ -159,9 +166,9 @@ __device__ __forceinline__ void load_rows(
         const int row = j * 8 + lane / 4, k = (read + i) * kTile + lane % 4 * (8 * kParts) + part * 8;
         uint4& vector = to.of[i][j][part];
         vector = make_uint4(0, 0, 0, 0);
-        if (row >= s.m || k >= s.k) continue;
+        if (row >= s.m || (!IS_WHOLE && k >= s.k)) continue;
         const unsigned short* const from = x + row * stride + k;
-        if (is_aligned && k + 8 <= s.k) {
+        if (IS_WHOLE || (is_aligned && k + 8 <= s.k)) {
           vector = __ldg(reinterpret_cast<const uint4*>(from));
         } else {
           unsigned words[4] = {0, 0, 0, 0};
@@ -263,13 +270,14 @@ extern "C" __global__ void __launch_bounds__(kThreads, RESIDENT) quantised_gemm(
     const uint4* weights, const unsigned* scales, const unsigned short* x, out_t* out, const void* bias, int m, int n, int k,
     int tiles, int reads, int groups, int is_aligned, unsigned mask, long long x_stride, long long out_stride) {
   extern __shared__ __align__(16) float shares[];  // sums of each warp, in the order of warps, then stages of each
-  const Sizes s = {m, n, k, reads, groups};
+  const Sizes s = {m, n, k, READS ? READS : reads, GROUPS ? GROUPS : groups};
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int rank = blockIdx.x % kCluster, block = blockIdx.x / kCluster, blocks = gridDim.x / kCluster;
-  const int begin = share_of(block, blocks, tiles), end = share_of(block + 1, blocks, tiles);
+  const int begin = share_of(block, blocks, tiles), end = share_of(block + 1, blocks, tiles), share = end - begin;
+  const int latest = max(begin, end - kRows);  // of a share of fewer tiles than kRows the next block's is read, too
   // Reads of this warp: kTiles in turn.
-  const int first = (share_of(rank, kCluster, reads / kTiles) + warp) * kTiles;
-  const int last = share_of(rank + 1, kCluster, reads / kTiles) * kTiles;
+  const int first = (share_of(rank, kCluster, s.reads / kTiles) + warp) * kTiles;
+  const int last = share_of(rank + 1, kCluster, s.reads / kTiles) * kTiles;
   const void* const none = nullptr;
   const long long no_stride = 0;
   const float one = 1.0f, zero = 0.0f;
@@ -283,35 +291,36 @@ extern "C" __global__ void __launch_bounds__(kThreads, RESIDENT) quantised_gemm(
   Vectors vectors;
 #if STAGES > 1
   const Ring ring = {reinterpret_cast<uint4*>(shares + kWarps * kShare) + warp * (kStages * kRows * kTiles * 32) + lane};
-  Place ahead = {begin, first};
+  Place ahead = {begin, first, 0};
   int stage = 0;
 #pragma unroll 1
   for (int i = 0; i < kStages - 1 && first < last; ++i) {
-    ring.copy(weights, s, ahead, end, i, lane);
-    ahead.next(first, last);
+    ring.copy(weights, s, ahead, share, i, lane);
+    ahead.next(first, last, begin, latest);
   }
 #endif
   if (first < last) {
 #pragma unroll
-    for (int i = 0; i < kRows; ++i)
-      if (begin + i < end) load(held[i], weights, scales, s, begin + i, first, lane);
+    for (int i = 0; i < kRows; ++i) load(held[i], weights, scales, s, begin, i, first, lane);
     load_rows(vectors, x, x_stride, s, first, lane, is_aligned);
   }
 #pragma unroll 1
-  for (int tile = begin; tile < end; tile += kRows) {
+  for (int done = 0; done < share; done += kRows) {
+    const int tile = min(begin + done, latest);
     float sums[kRows][kSums];
 #pragma unroll
     for (int i = 0; i < kRows * kSums; ++i) sums[i / kSums][i % kSums] = 0.0f;
 #pragma unroll 1
     for (int read = first; read < last; read += kWarps * kTiles) {
-      Place after = {tile, read};
-      after.next(first, last);
+      Place after = {tile, read, done};
+      after.next(first, last, begin, latest);
+      const bool is_last = after.done >= share;
       Vectors next = vectors;
-      if (after.read != read && after.tile < end) load_rows(next, x, x_stride, s, after.read, lane, is_aligned);
+      if (after.read != read && !is_last) load_rows(next, x, x_stride, s, after.read, lane, is_aligned);
 #if STAGES > 1
       // The turn after the last that is under way takes the place of the one before this.
-      ring.copy(weights, s, ahead, end, stage ? stage - 1 : kStages - 1, lane);
-      ahead.next(first, last);
+      ring.copy(weights, s, ahead, share, stage ? stage - 1 : kStages - 1, lane);
+      ahead.next(first, last, begin, latest);
       asm volatile("cp.async.wait_group %0;" ::"n"(kStages - 1) : "memory");
 #endif
 #pragma unroll
@@ -321,8 +330,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, RESIDENT) quantised_gemm(
 #else
         const uint4* const numbers = nullptr;
 #endif
-        if (tile + i < end) multiply_held(sums[i], held[i], numbers, vectors, masks);
-        if (after.tile + i < end) load(held[i], weights, scales, s, after.tile + i, after.read, lane);
+        multiply_held(sums[i], held[i], numbers, vectors, masks);
+        if (!is_last) load(held[i], weights, scales, s, after.tile, i, after.read, lane);
       }
       vectors = next;
 #if STAGES > 1
@@ -369,7 +378,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, RESIDENT) quantised_gemm(
 #if SPLIT_K > 1
     meet_cluster();
 #else
-    if (tile + kRows < end) __syncthreads();
+    if (done + kRows < share) __syncthreads();
 #endif
   }
 }
