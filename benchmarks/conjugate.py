@@ -2,13 +2,16 @@
 
     python -m benchmarks.conjugate --out conjugate.csv    # check, then time every case
     python -m benchmarks.conjugate --sweep --out cg.csv   # configurations of the CUDA kernel, too
+    python -m benchmarks.conjugate --ranked 24 --out cg.csv  # configurations along the model's ranking, too
     python -m benchmarks.conjugate --cases poisson_2d     # some cases
 
 Time per iteration is the slope between solves of two numbers of iterations without a tolerance, each the median of
 several calls that take turns with the others; `fixed_us` is what remains at no iteration. `share` is the time that the
 bytes of an iteration take at the rate of a large copy in the same run, over the time that it took: of eight vectors for
 a star, and of the matrix and nine vectors for CSR (`constrint/kernels/cg/cost.py`). It exceeds 1 where vectors stay on
-the chip. Checks compare iterates and iteration counts with the textbook's loop in fp64, on ragged sizes, with memory of
+the chip. `--ranked` takes the model's first configurations and others at equal distances down its ranking, with the
+predicted time of an iteration, and prints the rank correlation with measured ones and the first choice over the best.
+Checks compare iterates and iteration counts with the textbook's loop in fp64, on ragged sizes, with memory of
 NaN.
 """
 
@@ -28,19 +31,29 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from benchmarks.harness.device import gpu_here
 from benchmarks.harness.table import Table, attempt, described
+from constrint.choose import Request, decide
+from constrint.hwmodels import GpuModel
 from constrint.kernels.cg import Poisson, StarMatrix, cg
 from constrint.kernels.cg.cost import iteration_bytes
 from constrint.kernels.cg.launch import Span, cg_launch, memory_of
 from constrint.kernels.cg.reference import apply_star, plain_iterations
 from constrint.kernels.cg.shape import System
+from constrint.ranking import rank
 from constrint.select.candidate import Config
+from constrint.select.workload import Workload
 
-COLUMNS = ("case", "who", "us_per_iteration", "fixed_us", "spread_us", "share", "ratio", "config", "outcome")
+COLUMNS = (
+    *("case", "who", "us_per_iteration", "fixed_us", "spread_us", "share", "ratio", "config", "outcome"),
+    "predicted_us",
+)
+#: First configurations of a ranking that are timed before those at equal distances, and configurations that are ranked.
+LEADING, RANKED = 6, 20_000
 #: Iterations of the two solves whose difference is timed, and rounds.
 FEW, MANY, ROUNDS = 20, 120, 7
 COPIED_BYTES = 1 << 31
@@ -293,7 +306,7 @@ def print_row(row: dict[str, Any]) -> None:
     print("  ".join(f"{row.get(name, '')!s:>{width}}" for name, width in zip(COLUMNS, WIDTHS, strict=True)), flush=True)
 
 
-WIDTHS = (16, 20, 10, 9, 8, 8, 8, 4, 4)
+WIDTHS = (16, 20, 10, 9, 8, 8, 8, 4, 4, 8)
 
 
 def poison() -> None:
@@ -330,8 +343,15 @@ def check() -> int:
     return failures
 
 
-def sweep(case: Case, table: Table, rate: float, configs: Sequence[Config], until: float) -> None:
-    """Time configurations of the CUDA kernel, by launches of two numbers of iterations."""
+def sweep(
+    case: Case,
+    table: Table,
+    rate: float,
+    configs: Sequence[Config],
+    until: float,
+    predicted_us: Sequence[float] = (),
+) -> None:
+    """Time configurations of the CUDA kernel, by launches of two numbers of iterations; beside predictions, if any."""
     gpu, matrix = gpu_here(), case.matrix()
     b = torch.randn((case.star.num_rows,), device="cuda", dtype=torch.float64).to(case.dtype)
     held = matrix if isinstance(matrix, StarMatrix) else (matrix.crow_indices(), matrix.col_indices(), matrix.values())
@@ -343,10 +363,11 @@ def sweep(case: Case, table: Table, rate: float, configs: Sequence[Config], unti
 
     with ThreadPoolExecutor(16) as pool:
         built = list(pool.map(lambda config: attempt(launch(config, MANY).warm_up), configs))
-    for config, outcome in zip(configs, built, strict=True):
+    timed: list[tuple[float, float]] = []
+    for place, (config, outcome) in enumerate(zip(configs, built, strict=True)):
         if time.time() > until:
             print(f"{case.name}: the time is over")
-            return
+            break
         spilled: list[int] = []
 
         def time_it(config: Config = config, spilled: list[int] = spilled) -> dict[str, float]:
@@ -365,8 +386,52 @@ def sweep(case: Case, table: Table, rate: float, configs: Sequence[Config], unti
             return {"us_per_iteration": each, "fixed_us": few - FEW * each, "share": best_us / each}
 
         row = attempt(time_it) if outcome["outcome"] == "ok" else outcome
+        if predicted_us:
+            row = {**row, "predicted_us": predicted_us[place]}
+            timed += [(predicted_us[place], row["us_per_iteration"])] if "us_per_iteration" in row else []
         shown = " ".join(f"{name}={value}" for name, value in config.items())
         print_row(table.add(case=case.name, who="config", config=f"{shown} spills={spilled}", **row))
+    if len(timed) > 1:
+        print(f"{case.name}: {agreement(timed)}", flush=True)
+
+
+def agreement(timed: Sequence[tuple[float, float]]) -> str:
+    """How predicted times, in the order of the model's ranking, agree with measured ones."""
+    predicted, measured = zip(*timed, strict=True)
+    correlation = rank_correlation(predicted, measured)
+    best = min(measured)
+    errors = statistics.median(abs(p - m) / m for p, m in timed)
+    return (
+        f"{len(timed)} configurations, rank correlation {correlation:.2f}, first choice {measured[0] / best:.3f} "
+        f"of the best time, median error of predictions {errors:.0%}"
+    )
+
+
+def rank_correlation(a: Sequence[float], b: Sequence[float]) -> float:
+    """Spearman's; equal values have the mean of their places. 0 where all values of one are equal."""
+    places = []
+    for values in (a, b):
+        _, at, counts = np.unique(np.asarray(values), return_inverse=True, return_counts=True)
+        places.append((np.cumsum(counts) - (counts - 1) / 2.0)[at])
+    if any(len(set(each.tolist())) == 1 for each in places):
+        return 0.0
+    return float(np.corrcoef(*places)[0, 1])
+
+
+def ranked_configs(case: Case, number: int, gpu: GpuModel) -> tuple[list[Config], list[float]]:
+    """Configurations along the model's ranking, and predicted microseconds of an iteration."""
+    star, dtype = case.star, "fp64" if case.dtype == torch.float64 else "fp32"
+    sizes = {"rows": star.num_rows, "nnz": len(star.offsets) * star.num_rows}
+    options = {} if case.is_csr else {"nx": case.shape[-1], "ny": case.shape[-2]}
+    many, few = (Workload("cg", sizes, dtype, {**options, "iterations": iterations}) for iterations in (MANY, FEW))
+    listed = rank("cg.cuda", gpu, many, top=RANKED).candidates
+    step = max(1, (len(listed) - LEADING) // max(1, number - LEADING))
+    chosen = [*listed[:LEADING], *listed[LEADING::step]][:number]
+    predicted = []
+    for each in chosen:
+        less = decide(Request("cg", few, gpu, kernel="cuda", config=each.config)).seconds
+        predicted.append(1e6 * (each.cost.seconds - less) / (MANY - FEW))
+    return [each.config for each in chosen], predicted
 
 
 def configs_of(case: Case) -> Sequence[Config]:
@@ -417,6 +482,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     parser.add_argument("--cases", nargs="+", choices=[case.name for case in CASES])
     parser.add_argument("--sweep", action="store_true", help="time configurations of the CUDA kernel, too")
+    parser.add_argument("--ranked", type=int, default=0, help="so many configurations along the model's ranking, too")
     parser.add_argument("--no-cases", action="store_true", help="time configurations alone")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="configurations are timed until then")
     parser.add_argument("--profile", action="store_true", help="profile the host's part of small solves")
@@ -437,6 +503,9 @@ def main() -> None:
         if args.sweep:
             for case in CASES[:3]:
                 sweep(case, table, rate, configs_of(case), began + args.seconds)
+        for case in CASES[:4] if args.ranked else ():
+            configs, predicted = ranked_configs(case, args.ranked, gpu_here())
+            sweep(case, table, rate, configs, began + args.seconds, predicted)
     print(f"{time.time() - began:.0f} s")
 
 

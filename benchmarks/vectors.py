@@ -1,7 +1,7 @@
 """`axpy` and `gemv` beside torch: public calls, cold L2, in turn, as shares of the rate of a copy in the same run.
 
     python -m benchmarks.vectors --out vectors.csv            # the cases of the table; needs a GPU
-    python -m benchmarks.vectors --only gemv --dtypes bf16    # some of them
+    python -m benchmarks.vectors --only gemv --dtypes bf16 --sizes 4096x4096   # some of them
     python -m benchmarks.vectors --random 40 --seed 3         # further products, drawn at random
     python -m benchmarks.vectors --each 8                     # and the model's first configurations, by name
     python -m benchmarks.vectors --fit                        # torch's own times into gemv/measured.json
@@ -99,6 +99,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--out", type=Path)
     parser.add_argument("--show", type=Path)
     parser.add_argument("--only", choices=("axpy", "gemv"), default="")
+    parser.add_argument("--sizes", nargs="+", default=[], help="cases by name: 4096x4096")
     parser.add_argument("--dtypes", nargs="+", choices=DTYPES, default=["fp32", "bf16"])
     parser.add_argument("--random", type=int, default=0, help="further products of random sizes")
     parser.add_argument("--seed", type=int, default=1)
@@ -117,9 +118,11 @@ def cases_of(args: argparse.Namespace) -> Iterator[tuple[str, str, Callable[[], 
             matrices.append((m, n, draw.randrange(2)))
     for dtype in args.dtypes:
         for length in LENGTHS if args.only != "gemv" else ():
-            yield "axpy", dtype, partial(axpy_case, length, dtype, args.each)
+            if not args.sizes or f"{length}" in args.sizes:
+                yield "axpy", dtype, partial(axpy_case, length, dtype, args.each)
         for m, n, by_columns in matrices if args.only != "axpy" else ():
-            yield "gemv", dtype, partial(gemv_case, m, n, by_columns, dtype, args.each)
+            if not args.sizes or f"{m}x{n}" in args.sizes:
+                yield "gemv", dtype, partial(gemv_case, m, n, by_columns, dtype, args.each)
 
 
 def axpy_case(length: int, dtype: str, each: int = 0) -> VectorCase:
