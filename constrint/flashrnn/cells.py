@@ -253,6 +253,10 @@ class CellLayer(Recurrent):
             inputs,
         )
 
+    def _is_one_call(self, rows: Any) -> bool:
+        """Never: `layer_node.py` has the built-in cells alone."""
+        return False
+
     def _merge(self, directions: Any) -> CellDirection:
         both = merge(directions) if len(recurrent_gates(self.definition)) else _without_r(directions)
         heads = self.num_heads

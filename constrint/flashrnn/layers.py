@@ -17,9 +17,10 @@ from torch.nn.utils.rnn import PackedSequence
 
 from constrint.choose import Decision
 from constrint.choose.explain import explained
-from constrint.flashrnn import checks
+from constrint.flashrnn import checks, layer_node
 from constrint.flashrnn.compiled import Outside, is_alone
 from constrint.flashrnn.decisions import DENSE, LIBRARIES, PACKED, CallKind, library_of, request_of, unsupported
+from constrint.flashrnn.layer_node import shape_of
 from constrint.flashrnn.libraries import cpu, onestep
 from constrint.flashrnn.libraries.scripting import torch_module
 from constrint.flashrnn.observers import is_exporting_onnx, may_train
@@ -223,6 +224,14 @@ class Recurrent(RecurrentParameters):
 
         Both directions run at once, as heads that do not see each other, unless `reset` sets them apart.
         """
+        if states is None and reset is None and extra is None and self._is_one_call(rows):
+            shape = shape_of(self._options(), self.num_heads, self.head_dim, rows.batch_first)  # type: ignore[union-attr]
+            weights = self._weight("weight_ih", layer, 0), self._weight("weight_hh", layer, 0)
+            biases = (
+                (self._weight("bias_ih", layer, 0), self._weight("bias_hh", layer, 0)) if self.bias else (None,) * 2
+            )
+            h, last_h, last_rest = layer_node.run(shape, rows.x, *weights, *biases)  # type: ignore[union-attr]
+            return [(h, _ends(last_h, last_rest))]
         recurrences = [self._direction(layer, d, rows, states, reset, extra) for d in range(self.num_directions)]
         if self.bidirectional and reset is None:
             recurrences = [self._merge(recurrences)]
@@ -238,6 +247,12 @@ class Recurrent(RecurrentParameters):
                 results.append((h.flatten(2), _ends(last_h, last_rest)))
         return results
 
+    def _is_one_call(self, rows: Rows) -> bool:
+        """Whether a layer without initial states and resets runs in one call (`layer_node.py`)."""
+        if not isinstance(rows, DenseRows) or rows.lengths is not None or self.bidirectional or self.proj_size:
+            return False
+        return self.backend != checks.REFERENCE and layer_node.takes(rows.x)
+
     def _merge(self, directions: Any) -> Any:
         """Both directions as one recurrence of twice the heads."""
         return merge(directions)
@@ -245,14 +260,17 @@ class Recurrent(RecurrentParameters):
     def _recur(self, operands: Any, lengths: Tensor | None) -> Results:
         """h of all steps (B, T, N, D), the last h (B, N, D), the other last states (S - 1, B, N, D)."""
         wx, r, b, states = operands.wx, operands.r, operands.b, operands.states
-        clip = checks.check_clip(self.gradient_recurrent_clip)
-        configs = () if self.config is None else checks.check_configs(self.config)
-        backend = AUTO if self.backend in LIBRARIES else self.backend
-        options = RnnOptions(self.cell, backend, clip, configs=configs)
-        if is_compiling() and backend == AUTO and not is_exporting_onnx():
+        options = self._options()
+        if is_compiling() and options.backend == AUTO and not is_exporting_onnx():
             initial = None if states is None else states.to(accumulation_dtype(wx.dtype))
             return through_operator(options, wx, r.to(wx.dtype), b, initial, lengths, operands.reset)
         return recur(options, wx, r, b, states, lengths, operands.reset, is_own=True)
+
+    def _options(self) -> RnnOptions:
+        clip = checks.check_clip(self.gradient_recurrent_clip)
+        configs = () if self.config is None else checks.check_configs(self.config)
+        backend = AUTO if self.backend in LIBRARIES else self.backend
+        return RnnOptions(self.cell, backend, clip, configs=configs)
 
     def _direction(
         self,

@@ -227,19 +227,8 @@ class _Recurrence(torch.autograd.Function):
         options: RnnOptions,
         check: Callable[[], object] | None,
     ) -> Results:
-        extra = _extra(options.cell, options.backend, True, options.recompute, options.configs)
         kind = CELLS[options.cell]
-        results: Any = FORWARD.call(True, extra, wx, r, b, initial, start)
-        if results is IS_NEW:
-            if check is not None:
-                check()
-            results = FORWARD.learn(extra, wx, r, b, initial, start)
-        if results is None:
-            states, end_h, end_rest, gates = _forward_by_operator(options, wx, r, b, initial)
-        else:
-            states, end_h, *others = results
-            end_rest = others.pop(0) if kind.num_states > 1 else None
-            gates = others.pop() if others else None
+        states, end_h, end_rest, gates = trained(options, wx, r, b, initial, start, check)
         # The inputs are read again where parts are kept apart, and where pre-activations are recomputed.
         reads = wx if kind.keeps_parts_apart or gates is None else None
         ctx.save_for_backward(reads, r, b, initial, states, gates)
@@ -255,6 +244,32 @@ class _Recurrence(torch.autograd.Function):
         if torch.is_grad_enabled():  # create_graph=True: the operator's gradients can be differentiated again
             return _differentiable_gradients(ctx, grads)
         return _gradients(ctx, grads)
+
+
+def trained(
+    options: RnnOptions,
+    wx: Tensor,
+    r: Tensor,
+    b: Tensor | None,
+    initial: Tensor | None,
+    start: Tensor | None,
+    check: Callable[[], object] | None,
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+    """A forward pass that a gradient follows: all states, the last h, the other last states, and pre-activations.
+
+    The arguments are those of `by_plan`. The last result is None where the backward pass computes it again.
+    """
+    extra = _extra(options.cell, options.backend, True, options.recompute, options.configs)
+    results: Any = FORWARD.call(True, extra, wx, r, b, initial, start)
+    if results is IS_NEW:
+        if check is not None:
+            check()
+        results = FORWARD.learn(extra, wx, r, b, initial, start)
+    if results is None:
+        return _forward_by_operator(options, wx, r, b, initial)
+    states, end_h, *others = results
+    end_rest = others.pop(0) if CELLS[options.cell].num_states > 1 else None
+    return states, end_h, end_rest, others.pop() if others else None
 
 
 class _Trace(torch.autograd.Function):
@@ -298,7 +313,7 @@ def _differentiable_gradients(ctx: Any, grads: tuple[Any, ...]) -> tuple[Any, ..
             # The pre-activations minus the recurrence's part.
             wx = -recompute_gates(CELLS[options.cell], -gates, r, b, states_before(states[0], initial, None))
         wx = _Rejoin.apply(wx, ctx.trace)  # type: ignore[no-untyped-call]
-    gradients = _backward_by_operator(options, every, end_h, end_rest, wx, r, b, initial, states, gates)
+    gradients = backward_by_operator(options, every, end_h, end_rest, wx, r, b, initial, states, gates)
     return _per_argument(gradients, b, initial, ctx.needs_input_grad)
 
 
@@ -322,7 +337,7 @@ def _gradients(ctx: Any, grads: tuple[Any, ...]) -> tuple[Any, ...]:
         if results is IS_NEW:
             results = BACKWARD.learn(extra, *operands)
     if results is None:
-        gradients = _backward_by_operator(options, every, end_h, end_rest, wx, r, b, initial, states, gates)
+        gradients = backward_by_operator(options, every, end_h, end_rest, wx, r, b, initial, states, gates)
     else:
         gradients = gradients_of_call(extra, results, r, of_r, of_b)
     return _per_argument(gradients, b, initial, needs)
@@ -368,7 +383,7 @@ def _forward_by_operator(
     return states, end_h, end_rest if states.shape[0] > 1 else None, gates if stores else None
 
 
-def _backward_by_operator(
+def backward_by_operator(
     options: RnnOptions,
     every: Tensor | None,
     end_h: Tensor | None,
@@ -380,6 +395,7 @@ def _backward_by_operator(
     states: Tensor,
     gates: Tensor | None,
 ) -> Any:
+    """Gradients of wx, r, b and initial by the operator, empty ones for the absent; gradients of results are given."""
     of_h, of_all = (every, None) if options.hidden_only else (None, every)
     gates = wx.new_empty(0) if gates is None else gates
     return torch.ops.constrint.rnn_backward(

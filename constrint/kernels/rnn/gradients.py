@@ -77,10 +77,10 @@ def input_gradient(kind: RecurrentCell, slots: Tensor) -> Tensor:
 
 def bias_gradient(kind: RecurrentCell, slots: Tensor, b: Tensor) -> Tensor:
     """The gradient of b, (G, N, D), in its dtype."""
-    return _recurrent(kind, slots.sum((0, 1), dtype=torch.float32)).to(b.dtype)
+    return recurrent_rows(kind, slots.sum((0, 1), dtype=torch.float32)).to(b.dtype)
 
 
-def _recurrent(kind: RecurrentCell, of_slots: Tensor) -> Tensor:
+def recurrent_rows(kind: RecurrentCell, of_slots: Tensor) -> Tensor:
     """The rows of the recurrent slots, from a tensor with a row per slot."""
     last = kind.num_gates - 1
     return torch.cat((of_slots[:last], of_slots[last + 1 :])) if kind.keeps_parts_apart else of_slots
@@ -100,15 +100,15 @@ def fused_weight_gradient(
     is_wide = slots.dtype == torch.float32
     if heads == 1 and not is_wide:
         product = torch.mm(slots.view(-1, rows).t(), before.view(-1, dim))
-        return _recurrent(kind, product.view(kind.num_slots, 1, dim, dim))
+        return recurrent_rows(kind, product.view(kind.num_slots, 1, dim, dim))
     if heads == 1:
         whole = exact_sum(slots.view(-1, rows), before.view(-1, dim))
         if whole is not None:
-            return _recurrent(kind, whole.view(kind.num_slots, 1, dim, dim))
+            return recurrent_rows(kind, whole.view(kind.num_slots, 1, dim, dim))
         parts = _num_parts(batch, rows, dim)
         of_slots, of_states = slots.view(parts, -1, rows).transpose(1, 2), before.view(parts, -1, dim)
         product = torch.mm(of_slots[0], of_states[0]) if parts == 1 else torch.bmm(of_slots, of_states).sum(0)
-        return _recurrent(kind, product.view(kind.num_slots, 1, dim, dim))
+        return recurrent_rows(kind, product.view(kind.num_slots, 1, dim, dim))
     if is_wide:
         return weight_gradient(slots, before, kind.recurrent_slots, sums_by_sequence=True)
     states = before.view(-1, heads, dim).transpose(0, 1)  # (N, B * T, D)

@@ -43,16 +43,14 @@ torch.library.define(
 torch.library.define("constrint::rnn_backward", f"{_BACKWARD} -> (Tensor, Tensor, Tensor, Tensor)")
 
 
-@torch.library.impl("constrint::rnn_forward_loop", "default")
 def _forward_loop(
     wx: Tensor, r: Tensor, b: Tensor | None, initial: Tensor | None, lengths: Tensor | None, reset: Tensor | None,
     cell: str, backend: str, save_gates: bool,
-) -> Sequence[Tensor]:  # fmt: skip
+) -> list[Tensor]:  # fmt: skip
     """All states, the last h, the other last states if there are any, and pre-activations if they are saved."""
     planned = _planned_forward(wx, r, b, initial, cell, backend, save_gates, lengths, reset)
     if planned is not None:
-        results: Sequence[Tensor] = planned
-        return results
+        return list(planned)
     inputs = _prepare(RnnInputs(cell, wx, r, b, initial, lengths, reset))
     if wx.shape[0] == 0 or wx.shape[1] == 0:
         every = _fake_forward_loop(wx, cell, backend, save_gates)
@@ -60,7 +58,7 @@ def _forward_loop(
         every[1].copy_(last[0])
         if len(last) > 1:
             every[2].copy_(last[1:])
-        return every
+        return list(every)
 
     def run(dispatch: Dispatch) -> ForwardOutputs:
         return dispatch.backend.forward(inputs, dispatch.choice, save_gates=save_gates)
@@ -71,6 +69,9 @@ def _forward_loop(
     rest = [last[1:].clone()] if len(last) > 1 else []
     gates = [wx.new_empty(0) if saved.gates is None else saved.gates] if save_gates else []
     return [saved.states, last[0].clone(), *rest, *gates]
+
+
+torch.library.impl("constrint::rnn_forward_loop", "default")(_forward_loop)
 
 
 @torch.library.register_fake("constrint::rnn_forward_loop")  # type: ignore[untyped-decorator]
@@ -117,7 +118,6 @@ def _fake_forward(wx: Tensor, *others: Any) -> tuple[Tensor, Tensor, Tensor, Ten
     return states, wx.new_empty(states.shape[1:] if hidden_only else (0,)), end_h, end_rest, gates
 
 
-@torch.library.impl("constrint::rnn_backward_loop", "default")
 def _backward_loop(
     grad_states: Tensor | None, grad_hidden: Tensor | None, grad_last_h: Tensor | None, grad_last_rest: Tensor | None,
     wx: Tensor, r: Tensor, b: Tensor | None, initial: Tensor | None, lengths: Tensor | None, reset: Tensor | None,
@@ -135,7 +135,7 @@ def _backward_loop(
     if saved.gates is not None and lengths is None and reset is None and wx.is_cuda:
         planned = _planned_backward(inputs, saved, grad_states, grad_hidden, grad_last_h, grad_last_rest, backend, clip)
         if planned is not None:
-            return planned
+            return list(planned)
 
     def run(dispatch: Dispatch) -> RnnGradients:
         return dispatch.backend.backward(inputs, saved, upstream, dispatch.choice, clip=clip)
@@ -143,6 +143,9 @@ def _backward_loop(
     name, configs = parse_backend(backend)
     grads = run_decided(cell, wx, name, "backward", run, recompute=saved.gates is None, configs=configs)
     return [grad for grad in (grads.wx, grads.r, grads.b, grads.initial) if grad is not None]
+
+
+torch.library.impl("constrint::rnn_backward_loop", "default")(_backward_loop)
 
 
 @torch.library.register_fake("constrint::rnn_backward_loop")  # type: ignore[untyped-decorator]
