@@ -198,19 +198,19 @@ def loaded_clock_hz(gpu: GpuModel, dtype: str = "bf16") -> float:
 
 
 def sustained_shares(gpu: GpuModel, work: BlockWork) -> tuple[Any, Any]:
-    """Sustained share of the matrix peak, and of the clock relative to the fit.
+    """Shares of the matrix peak: what an SM reaches, and what the GPU's power allows all of them together.
 
-    On a power-limited GPU (`loaded_clock_hz`) the stated share holds for the best products, whose tiles are large: a
-    kernel that moves more bytes per operation spends more of the power on them, and its clock falls further.
+    A GPU that sustains less than the one of the fit is limited by power. The stated share holds for the best products,
+    whose tiles are large: a kernel that moves more bytes per operation spends more of the power on them. A kernel that
+    waits for something else takes less power, so that its clock does not fall.
     """
     if not work.has_matrix_units:
         return 1.0, 1.0
     share = sustained_matrix_fraction(gpu, work.dtype)
     if share >= FITTED_SHARE:
-        return share, 1.0
+        return share, share
     spent = 1.0 + work.flop_of_moves / work.flop
-    clock = np.minimum(1.0, share / FITTED_SHARE * (1.0 + BEST_MOVES) / spent)
-    return FITTED_SHARE * clock, clock
+    return FITTED_SHARE, np.minimum(FITTED_SHARE, share * (1.0 + BEST_MOVES) / spent)
 
 
 def launch_s(gpu: GpuModel) -> float:
@@ -289,14 +289,16 @@ class BlockTimes(ByRow):
     """
 
     def __init__(self, gpu: GpuModel, peak_flop_per_s: float, work: BlockWork) -> None:
-        share, self.clock_share = sustained_shares(gpu, work)
-        clock = _clock_hz(gpu) * self.clock_share
+        reached, powered = sustained_shares(gpu, work)
+        clock = _clock_hz(gpu)
         self.gpu, self.num_sms, self.launch_s = gpu, gpu.device.sm_count, launch_s(gpu)
         self.flop, self.warps, self.is_async = work.flop, work.warps_per_block, work.is_async
         self.depth = np.asarray(work.stages_in_flight, dtype=np.float64)
         self.unit = "matrix units" if work.has_matrix_units else "vector units"
-        sm_flop_per_s = peak_flop_per_s * share / self.num_sms
-        self.matrix_flop_per_s = sm_flop_per_s * work.matrix_efficiency
+        sm_flop_per_s = peak_flop_per_s / self.num_sms
+        self.matrix_flop_per_s = sm_flop_per_s * reached * work.matrix_efficiency
+        # Seconds for which one iteration of a block takes an SM's part of the power; 0 where power does not limit.
+        self.power_s = np.where(np.less(powered, reached), self.flop / (sm_flop_per_s * powered), 0.0)
         self.resident = np.asarray(work.blocks_per_sm, dtype=np.float64)
         self.slots = self.num_sms * self.resident
         self.smem_s = work.smem_bytes / (assumed.smem_bytes_per_clk(gpu).value * clock)
@@ -329,11 +331,9 @@ class BlockTimes(ByRow):
         full = np.floor(num_blocks / self.slots)
         tail_blocks = np.ceil((num_blocks - full * self.slots) / self.num_sms)
         wave_s = grid.iterations * waits.full_step_s + waits.full_edge_s
-        tail_s = np.where(tail_blocks > 0, self._wave_s(tail_blocks, grid.iterations, waits), 0.0)
-        # Blocks of an incomplete wave also have the power budget of the missing ones.
-        tail_s = tail_s * np.where(
-            self.clock_share < 1.0, np.maximum(self.clock_share, num_blocks / self.slots - full), 1.0
-        )
+        # Blocks of an incomplete wave also have the power of the missing ones.
+        working = (num_blocks - full * self.slots) / np.maximum(tail_blocks * self.num_sms, 1.0)
+        tail_s = np.where(tail_blocks > 0, self._wave_s(tail_blocks, working, grid.iterations, waits), 0.0)
         sm_s = full * wave_s + tail_s
         device = _device_parts(self.gpu, grid)
         seconds = self.launch_s + overlap(sm_s, *device.values()) + grid.extra_s
@@ -360,21 +360,22 @@ class BlockTimes(ByRow):
         """Seconds of one iteration with all resident blocks of an SM."""
         return self.step_s(self._full_power, np.maximum(self.resident, 1.0), waits)
 
-    def _busy_power(self, blocks: Any) -> Any:
-        busy_s = (self.matrix_s(blocks), blocks * self.smem_s, blocks * self.port_s, blocks * self.issue_s)
-        return sum(_power(time_s) for time_s in busy_s)
+    def _busy_power(self, blocks: Any, working: Any = 1.0) -> Any:
+        """p-norm terms of the busy units for `blocks` on each of the share of SMs that work."""
+        each_s = (self.smem_s, self.port_s, self.issue_s, working * self.power_s)
+        return _power(self.matrix_s(blocks)) + sum(_power(blocks * one_s) for one_s in each_s)
 
-    def _wave_s(self, blocks: Any, iterations: Any, waits: _Waits) -> Any:
-        """Seconds of a whole wave of `blocks` per SM."""
+    def _wave_s(self, blocks: Any, working: Any, iterations: Any, waits: _Waits) -> Any:
+        """Seconds of a whole wave of `blocks` on each of the share of SMs that work."""
         at_least_one = np.maximum(blocks, 1.0)
-        step_s = self.step_s(self._busy_power(blocks), at_least_one, waits)
+        step_s = self.step_s(self._busy_power(blocks, working), at_least_one, waits)
         return iterations * step_s + waits.edge_s / at_least_one
 
     def _parts(self, iterations: Any, waits: _Waits) -> dict[str, Any]:
         """Seconds of one full wave on one SM per resource."""
         serial_s = np.where(self.is_async, 0.0, self.serial_s)
         return {
-            self.unit: iterations * self.matrix_s(self.resident),
+            self.unit: iterations * np.maximum(self.matrix_s(self.resident), self.resident * self.power_s),
             "shared memory": iterations * self.resident * self.smem_s,
             "L2 port": iterations * self.resident * self.port_s,
             "load issue": iterations * self.resident * self.issue_s,
