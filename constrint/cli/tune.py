@@ -23,6 +23,7 @@ import typer
 
 from constrint.answers.terminal import clean_streams, printable
 from constrint.answers.trial import FROZEN, TUNED, frozen_page, named, tuned_page
+from constrint.cli.completing import complete_engine, complete_search, one_of
 from constrint.cli.completion import complete_tool
 from constrint.cli.llm_options import LlmOptions, taking_model
 from constrint.cli.options import Choice, KernelCommand, kernel_file_errors
@@ -70,9 +71,19 @@ def tune(
     frozen: Annotated[
         bool, typer.Option("--frozen", help="Measure nothing: say what the tables hold; 1 where anything is missing.")
     ] = False,
-    search: Annotated[str, typer.Option("--search", help="The search: model, random, optuna:tpe, llm, ...")] = "model",
+    search: Annotated[
+        str,
+        typer.Option(
+            "--search", help="The search: model, random, optuna:tpe, llm, ...", autocompletion=complete_search
+        ),
+    ] = "model",
     cache: Annotated[
-        str, typer.Option("--cache", help="cold: the L2 is overwritten before every timed call; or warm.")
+        str,
+        typer.Option(
+            "--cache",
+            help="cold: the L2 is overwritten before every timed call; or warm.",
+            autocompletion=one_of(*CACHES),
+        ),
     ] = "cold",
     store: Annotated[
         str | None, typer.Option("--store", metavar="URL", help="The store of records: a file, or postgresql://...")
@@ -84,7 +95,9 @@ def tune(
         ),
     ] = RUN_PATIENCE_S,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the random inputs and of the search.")] = 0,
-    engine: Annotated[str, typer.Option("--engine", help="local, or ray for many machines.")] = "local",
+    engine: Annotated[
+        str, typer.Option("--engine", help="local, or ray for many machines.", autocompletion=complete_engine)
+    ] = "local",
     address: Annotated[
         str | None, typer.Option("--address", help="Address of the Ray cluster; by default one of this machine alone.")
     ] = None,
@@ -98,7 +111,12 @@ def tune(
         ),
     ] = None,
     device: Annotated[
-        str, typer.Option("--device", help="cuda, or cpu for kernels that run there (with --gpu).")
+        str,
+        typer.Option(
+            "--device",
+            help="cuda, or cpu for kernels that run there (with --gpu).",
+            autocompletion=one_of("cuda", "cpu"),
+        ),
     ] = "cuda",
     *,
     asking: LlmOptions,
