@@ -10,7 +10,7 @@ import pytest
 from tests.support.needs import needs_triton
 
 pytest.importorskip("mkdocs", reason="needs the tools of the site")
-from docs.hooks import gallery  # noqa: E402
+from docs.hooks import gallery
 
 
 def test_the_page_leads_to_all_reports_by_their_commands() -> None:
