@@ -15,7 +15,13 @@ DOCUMENTS = sorted(
     for path in ROOT.glob(pattern)
 )
 #: Pages that are made while the site is built: each is a folder, or a file without its suffix.
-GENERATED = ("docs/reference/api/", "docs/reference/cli", "docs/reference/kernels", "docs/reference/parameters")
+GENERATED = (
+    "docs/gallery",
+    "docs/reference/api/",
+    "docs/reference/cli",
+    "docs/reference/kernels",
+    "docs/reference/parameters",
+)
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))

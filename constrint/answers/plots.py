@@ -107,6 +107,30 @@ class LogAxis:
         return self.low * (self.high / self.low) ** (place / (self.size - 1))
 
 
+def curve_lines(points: Sequence[tuple[float, float]], width: int, height: int = 6) -> list[str]:
+    """Times that fall over time, as steps: the axis down is of microseconds, the one across of seconds.
+
+    Args:
+        points: Seconds since the start with the time known by then, in order; at least one.
+        width: Columns of the terminal.
+        height: Rows of the curve.
+    """
+    size = max(8, min(width, MAX_WIDTH) - 12)
+    last, times = points[-1][0] or 1.0, [time for _, time in points]
+    low, high = min(times), max(times)
+    known = iter(points)
+    (_, now), following = next(known), next(known, None)
+    grid = [[" "] * size for _ in range(height)]
+    for at in range(size):
+        while following is not None and following[0] <= last * at / (size - 1):
+            (_, now), following = following, next(known, None)
+        share = math.log(now / low) / math.log(high / low) if high > low else 0.0
+        grid[round(share * (height - 1))][at] = "_"
+    labels = {height - 1: f"{high * MICRO:,.1f} us", 0: f"{low * MICRO:,.1f} us"}
+    lines = [f"{labels.get(row, ''):>11}|{''.join(grid[row])}".rstrip() for row in reversed(range(height))]
+    return [*lines, f"{'':>11}0 s{f'{last:.0f} s':>{size - 2}}"]
+
+
 def ticks(low: float, high: float, most: int) -> list[float]:
     """Round numbers in a range, evenly spread on a logarithmic axis: 1, 2 and 5, or powers of ten of some step."""
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)

@@ -12,6 +12,7 @@ import typer
 
 from constrint.answers.table import Column, Page, Table, counted
 from constrint.answers.terminal import say, wrap
+from constrint.cli.completing import complete_access, complete_dtype_name, one_of
 from constrint.cli.completion import complete_gpu
 from constrint.cli.output import Output, printing
 from constrint.errors import UsageError
@@ -58,16 +59,26 @@ def banks(
     tile: Annotated[
         str | None, typer.Option("--tile", metavar="RxC", help="A tile: rows x elements of a row, such as 64x32.")
     ] = None,
-    dtype: Annotated[str, typer.Option("--dtype", help="Type of its elements.")] = "bf16",
+    dtype: Annotated[
+        str, typer.Option("--dtype", help="Type of its elements.", autocompletion=complete_dtype_name)
+    ] = "bf16",
     access: Annotated[
         list[str] | None,
-        typer.Option("--access", metavar="NAME[,NAME]", help="Accesses; without --tile their names are listed."),
+        typer.Option(
+            "--access",
+            metavar="NAME[,NAME]",
+            help="Accesses; without --tile their names are listed.",
+            autocompletion=complete_access,
+        ),
     ] = None,
     layout: Annotated[str | None, typer.Option("--layout", help=f"Its layout: {LAYOUTS}.")] = None,
     solve: Annotated[
         bool, typer.Option("--solve", help="Find the layout of least memory in which no access has a conflict.")
     ] = False,
-    form: Annotated[str, typer.Option("--form", help=f"With --solve, the unknowns: {', '.join(FORMS)}.")] = "any",
+    form: Annotated[
+        str,
+        typer.Option("--form", help=f"With --solve, the unknowns: {', '.join(FORMS)}.", autocompletion=one_of(*FORMS)),
+    ] = "any",
     interval: Annotated[
         int | None, typer.Option("--interval", help="With --form padding, the bytes between padding, such as 1024.")
     ] = None,

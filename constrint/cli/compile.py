@@ -13,6 +13,7 @@ import typer
 from constrint.answers.compiled import CompiledRow, Setting, page_of
 from constrint.answers.table import Page
 from constrint.cli.compiling import show_progress
+from constrint.cli.completing import complete_kernel_of_file, one_of
 from constrint.cli.completion import complete_gpu
 from constrint.cli.kernel_file import load_function, own_configs
 from constrint.cli.output import Output, printing
@@ -30,7 +31,12 @@ from constrint.tune.signature import option_names, read_value, split_commas, tri
 @printing
 def compile(
     kernel: Annotated[
-        str, typer.Argument(metavar="FILE.py:FUNCTION", help="A function of triton.jit. The file is imported.")
+        str,
+        typer.Argument(
+            metavar="FILE.py:FUNCTION",
+            help="A function of triton.jit. The file is imported.",
+            autocompletion=complete_kernel_of_file,
+        ),
     ],
     gpu: Annotated[
         list[str],
@@ -61,7 +67,13 @@ def compile(
         int | None, typer.Option("--configs", min=1, help="Compile the first N of the file's own list alone.")
     ] = None,
     asm: Annotated[
-        str | None, typer.Option("--asm", metavar="FORM", help="Print ptx, sass, amdgcn, ttir, ttgir or llir instead.")
+        str | None,
+        typer.Option(
+            "--asm",
+            metavar="FORM",
+            help="Print ptx, sass, amdgcn, ttir, ttgir or llir instead.",
+            autocompletion=one_of("ptx", "sass", "amdgcn", "ttir", "ttgir", "llir"),
+        ),
     ] = None,
     output_file: Annotated[
         Path | None, typer.Option("--output", metavar="FILE", help="Write the assembly to a file, beside the table.")

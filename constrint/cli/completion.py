@@ -158,7 +158,7 @@ def complete_gpu(incomplete: str) -> Words:
     from constrint.hwmodels.files import user_index
 
     known = dict.fromkeys(map(str.lower, (*list_gpus(), *user_index().files)))
-    return [incomplete + name[len(incomplete) :] for name in _begun(known, incomplete.lower())]
+    return [incomplete + name[len(incomplete) :] for name in begun(known, incomplete.lower())]
 
 
 def complete_page(incomplete: str) -> Words:
@@ -172,7 +172,7 @@ def complete_family(incomplete: str) -> Words:
     """Architectures of the GPUs, in lower case."""
     from constrint.hwmodels import load_all
 
-    return _begun(sorted({model.arch.family.lower() for model in load_all()}), incomplete.lower())
+    return begun(sorted({model.arch.family.lower() for model in load_all()}), incomplete.lower())
 
 
 def complete_kernel(incomplete: str) -> Words:
@@ -181,7 +181,7 @@ def complete_kernel(incomplete: str) -> Words:
 
     operation, dot, _ = incomplete.lower().partition(".")
     if not dot or operation not in list_kernels():
-        return _begun(list_kernels(), incomplete.lower())
+        return begun(list_kernels(), incomplete.lower())
     specs = load_kernel(operation).implementations
     return [(spec.full_name, spec.summary) for spec in specs if spec.full_name.startswith(incomplete.lower())]
 
@@ -189,13 +189,13 @@ def complete_kernel(incomplete: str) -> Words:
 def complete_dtype(ctx: typer.Context, incomplete: str) -> Words:
     """Operand types of the typed kernel."""
     operation = _operation(ctx)
-    return [] if operation is None else _begun(operation.dtypes, incomplete.lower())
+    return [] if operation is None else begun(operation.dtypes, incomplete.lower())
 
 
 def complete_setting(ctx: typer.Context, incomplete: str) -> Words:
     """`NAME=` for several matching parameters, `NAME=VALUE` for a single one, since shells add a space to a word."""
     name, equals, value = incomplete.partition("=")
-    parameters = dict(_parameters(ctx))
+    parameters = dict(parameters_of(ctx))
     if not equals:
         fitting = {word: meaning for word, (_, meaning) in parameters.items() if word.startswith(name)}
         if len(fitting) != 1 or not parameters[next(iter(fitting))][0]:
@@ -211,38 +211,39 @@ def complete_backend(incomplete: str) -> Words:
     """Names of the solver's back-ends."""
     from constrint.solve import list_backends
 
-    return _begun(list_backends(), incomplete.lower())
+    return begun(list_backends(), incomplete.lower())
 
 
 def complete_format(incomplete: str) -> Words:
     """Formats of printed pages."""
     from constrint.answers.registry import PAGES
 
-    return _begun(PAGES.built_in, incomplete.lower())
+    return begun(PAGES.built_in, incomplete.lower())
 
 
 def complete_export(incomplete: str) -> Words:
     """Formats of `solve --export`."""
     from constrint.export import list_formats
 
-    return _begun(list_formats(), incomplete.lower())
+    return begun(list_formats(), incomplete.lower())
 
 
 def complete_tool(incomplete: str) -> Words:
     """Tools of `tune --export`."""
     from constrint.tune.export import EXPORTS
 
-    return _begun(EXPORTS, incomplete.lower())
+    return begun(EXPORTS, incomplete.lower())
 
 
 def complete_dialect(incomplete: str) -> Words:
     """Languages of problem files."""
     from constrint.model.text.parse import DIALECTS
 
-    return _begun(DIALECTS, incomplete.lower())
+    return begun(DIALECTS, incomplete.lower())
 
 
-def _begun(words: Iterable[str], incomplete: str) -> list[str]:
+def begun(words: Iterable[str], incomplete: str) -> list[str]:
+    """The words that begin with what is typed."""
     return [word for word in words if word.startswith(incomplete)]
 
 
@@ -259,14 +260,14 @@ def _operation(ctx: typer.Context) -> Any:
         return None
 
 
-def _parameters(ctx: typer.Context) -> Iterator[tuple[str, tuple[Sequence[int], str]]]:
+def parameters_of(ctx: typer.Context) -> Iterator[tuple[str, tuple[Sequence[int], str]]]:
     """Names of parameters with their values and meanings."""
     operation = _operation(ctx)
     if operation is None:
         if ctx.params.get("problem"):
             yield from _variables(Path(ctx.params["problem"]))
         return
-    gpu = _gpu(ctx)
+    gpu = typed_gpu(ctx)
     workload = operation.default_workload(gpu)
     for spec in operation.implementations:
         try:
@@ -277,7 +278,8 @@ def _parameters(ctx: typer.Context) -> Iterator[tuple[str, tuple[Sequence[int], 
             yield param.name, (param.values, param.meaning)
 
 
-def _gpu(ctx: typer.Context) -> Any:
+def typed_gpu(ctx: typer.Context) -> Any:
+    """The model of the typed GPU; of a usual one before there is any."""
     from constrint.hwmodels import load_gpu
 
     typed = ctx.params.get("gpu")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from constrint.answers.table import EXTRA, Column, Page, Table
+from constrint.cli.completing import complete_task, one_of
 from constrint.cli.completion import complete_gpu
 from constrint.cli.output import Output, printing, refuse_existing, write_file
 from constrint.cli.run import Progress
@@ -55,16 +56,29 @@ def evaluate(
     ],
     kernel: Annotated[
         str | None,
-        typer.Option("--kernel", metavar="NAME", help="axpy, gemv, gemm, spmv, jacobi, cg; or another task."),
+        typer.Option(
+            "--kernel",
+            metavar="NAME",
+            help="axpy, gemv, gemm, spmv, jacobi, cg; or another task.",
+            autocompletion=complete_task,
+        ),
     ] = None,
     model: Annotated[
-        str | None, typer.Option("--model", help="The programming model that was asked for: triton or cuda.")
+        str | None,
+        typer.Option(
+            "--model",
+            help="The programming model that was asked for: triton or cuda.",
+            autocompletion=one_of("triton", "cuda"),
+        ),
     ] = None,
     gpu: Annotated[
         str | None,
         typer.Option("--gpu", help="GPU to compile for. [default: the one here, or h200]", autocompletion=complete_gpu),
     ] = None,
-    device: Annotated[str | None, typer.Option("--device", help="cpu: use Triton's interpreter, no GPU.")] = None,
+    device: Annotated[
+        str | None,
+        typer.Option("--device", help="cpu: use Triton's interpreter, no GPU.", autocompletion=one_of("cpu")),
+    ] = None,
     scores: Annotated[bool, typer.Option("--scores", help="Print the table of scores alone.")] = False,
     plot: Annotated[Path | None, typer.Option("--plot", metavar="FILE", help="Write a page with a plot, too.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Write over the --plot that is there.")] = False,

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from constrint.answers.table import Column, Page, Table
+from constrint.cli.completion import complete_gpu
 from constrint.cli.output import Output, printing
 from constrint.hwmodels import LIMIT_NAMES, UNLIMITED, GpuModel, Occupancy, load_gpu
 from constrint.hwmodels import occupancy as compute
@@ -18,7 +19,12 @@ SCHEMA = "constrint.occupancy/1"
 
 @printing
 def occupancy(
-    gpu: Annotated[str, typer.Option("--gpu", help="GPU name (see `constrint gpus`) or path to a YAML file.")],
+    gpu: Annotated[
+        str,
+        typer.Option(
+            "--gpu", help="GPU name (see `constrint gpus`) or path to a YAML file.", autocompletion=complete_gpu
+        ),
+    ],
     threads: Annotated[int, typer.Option("--threads", help="Threads per block.")],
     registers: Annotated[int, typer.Option("--registers", help="Registers (AMD: arch VGPRs) per thread.")],
     smem: Annotated[int, typer.Option("--smem", help="Shared memory (LDS) per block in bytes.")] = 0,

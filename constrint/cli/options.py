@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, get_type_hints
 
 import typer
 
+from constrint.cli.completing import complete_where
 from constrint.cli.completion import (
     complete_backend,
     complete_dialect,
@@ -98,7 +99,12 @@ class ProblemOptions:
     ] = None
     where: Annotated[
         list[str] | None,
-        typer.Option("--where", metavar="RULE", help='Extra rule such as "tile_k <= gpu.warp_size"; may be repeated.'),
+        typer.Option(
+            "--where",
+            metavar="RULE",
+            help='Extra rule such as "tile_k <= gpu.warp_size"; may be repeated.',
+            autocompletion=complete_where,
+        ),
     ] = None
     problem: Annotated[
         Path | None,

@@ -19,6 +19,7 @@ import typer
 
 from constrint.answers.registry import PAGES
 from constrint.answers.table import Column, Page, PageOptions, Shown, Table
+from constrint.cli.completing import complete_columns
 from constrint.cli.completion import complete_format
 from constrint.cli.options import as_command
 from constrint.errors import ConstrintError, UsageError
@@ -38,10 +39,22 @@ Form = Annotated[
     ),
 ]
 Columns = Annotated[
-    str | None, typer.Option("--columns", metavar="NAME[,NAME]", help="Columns to print, by title or full name.")
+    str | None,
+    typer.Option(
+        "--columns",
+        metavar="NAME[,NAME]",
+        help="Columns to print, by title or full name.",
+        autocompletion=complete_columns,
+    ),
 ]
 Sort = Annotated[
-    str | None, typer.Option("--sort", metavar="[-]NAME[,NAME]", help="Order of the rows; -NAME: the largest first.")
+    str | None,
+    typer.Option(
+        "--sort",
+        metavar="[-]NAME[,NAME]",
+        help="Order of the rows; -NAME: the largest first.",
+        autocompletion=complete_columns,
+    ),
 ]
 Wide = Annotated[bool, typer.Option("--wide", help="Print every column, however wide the terminal.")]
 Raw = Annotated[

@@ -19,6 +19,7 @@ import typer
 from constrint.answers.table import EXTRA, Column, Page, Table, pairs_text
 from constrint.answers.terminal import print_json, say, wrap
 from constrint.answers.trial import named
+from constrint.cli.completing import complete_task, one_of
 from constrint.cli.llm_options import LlmOptions, plain, taking_model
 from constrint.cli.llm_options import say as report
 from constrint.cli.options import Choice, KernelCommand
@@ -73,7 +74,9 @@ def propose(
     budget: Annotated[
         str | None, typer.Option("--budget", metavar="TIME", help="Time for everything: 60s, 10m, 1h.")
     ] = None,
-    judge: Annotated[str, typer.Option("--judge", help="rules (built in), or model.")] = "rules",
+    judge: Annotated[
+        str, typer.Option("--judge", help="rules (built in), or model.", autocompletion=one_of("rules", "model"))
+    ] = "rules",
     transcript: Annotated[
         Path | None, typer.Option("--transcript", metavar="FILE", help="Write down what is asked and answered.")
     ] = None,
@@ -95,12 +98,21 @@ def propose(
     timeout: Annotated[
         float, typer.Option("--timeout", min=0.1, help="Seconds that a candidate may take on the GPU.")
     ] = RUN_PATIENCE_S,
-    device: Annotated[str, typer.Option("--device", help="cuda, or cpu for kernels that run there.")] = "cuda",
+    device: Annotated[
+        str,
+        typer.Option("--device", help="cuda, or cpu for kernels that run there.", autocompletion=one_of("cuda", "cpu")),
+    ] = "cuda",
     profile: Annotated[
         bool, typer.Option("--profile", help="Profile the best of each round with Nsight Compute for the judge.")
     ] = False,
     task: Annotated[
-        str | None, typer.Option("--task", metavar="NAME", help="Have a kernel written: softmax, ..., or FILE.py.")
+        str | None,
+        typer.Option(
+            "--task",
+            metavar="NAME",
+            help="Have a kernel written: softmax, ..., or FILE.py.",
+            autocompletion=complete_task,
+        ),
     ] = None,
     candidate: Annotated[
         list[Path] | None,

@@ -19,7 +19,8 @@ from constrint.answers.compiled import CompiledRow
 from constrint.answers.registry import PAGES, PageFormat
 from constrint.answers.table import Column, Page, Shown, Table, counted, pairs_text
 from constrint.cli.compile import CompilerJob, compile_rows
-from constrint.cli.completion import complete_gpu
+from constrint.cli.completing import complete_dtype_name, complete_kernel_of_file
+from constrint.cli.completion import complete_gpu, complete_kernel
 from constrint.cli.kernel_file import autotuned_configs, load_function, setting_of
 from constrint.cli.output import Output, printing, refuse_existing, write_file
 from constrint.errors import InfeasibleError, UsageError, printed_line
@@ -127,7 +128,11 @@ PAGES.add("python", PageFormat("the shortened list of `constrint prune`", _write
 def prune(
     kernel: Annotated[
         str,
-        typer.Argument(metavar="FILE.py:FUNCTION", help="A function below triton.autotune. The file is imported."),
+        typer.Argument(
+            metavar="FILE.py:FUNCTION",
+            help="A function below triton.autotune. The file is imported.",
+            autocompletion=complete_kernel_of_file,
+        ),
     ],
     gpu: Annotated[
         list[str],
@@ -146,7 +151,12 @@ def prune(
     top: Annotated[int | None, typer.Option("--top", min=1, help="Keep the best N of each GPU.")] = None,
     like: Annotated[
         str | None,
-        typer.Option("--like", metavar="KERNEL", help="Order by the modelled time of this kernel: gemm.pointer."),
+        typer.Option(
+            "--like",
+            metavar="KERNEL",
+            help="Order by the modelled time of this kernel: gemm.pointer.",
+            autocompletion=complete_kernel,
+        ),
     ] = None,
     rename: Annotated[
         str | None,
@@ -155,7 +165,10 @@ def prune(
     sizes: Annotated[
         str | None, typer.Option("--sizes", metavar="NAME=N[,...]", help="With --like: m=4096,n=4096,k=4096.")
     ] = None,
-    dtype: Annotated[str | None, typer.Option("--dtype", help="With --like: type of the operands.")] = None,
+    dtype: Annotated[
+        str | None,
+        typer.Option("--dtype", help="With --like: type of the operands.", autocompletion=complete_dtype_name),
+    ] = None,
     write: Annotated[
         Path | None, typer.Option("--write", metavar="FILE", help="Write the shortened list as Python, too.")
     ] = None,

@@ -23,6 +23,7 @@ from constrint.answers.record import (
     workloads_page,
 )
 from constrint.answers.terminal import print_json, say, wrap
+from constrint.cli.completing import complete_operation
 from constrint.cli.options import Json
 from constrint.cli.output import Output, printing
 from constrint.cli.records_change import export, import_, prune, publish
@@ -147,7 +148,10 @@ def _best(name: str, filters: dict[str, str | None], store: str | None) -> dict[
 @printing
 def proposals(
     gpu: Gpu = None,
-    operation: Annotated[str | None, typer.Option("--operation", help="Only for this operation: gemm.")] = None,
+    operation: Annotated[
+        str | None,
+        typer.Option("--operation", help="Only for this operation: gemm.", autocompletion=complete_operation),
+    ] = None,
     run: Run = None,
     refused: Annotated[bool, typer.Option("--refused", help="Only what was refused, with the reasons.")] = False,
     store: Store = None,

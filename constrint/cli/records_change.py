@@ -14,6 +14,8 @@ import typer
 
 from constrint.answers.table import counted
 from constrint.answers.terminal import print_json, say, wrap
+from constrint.cli.completing import complete_dtype_name, complete_operation, complete_records_format
+from constrint.cli.completion import complete_gpu, complete_kernel
 from constrint.cli.options import Json
 from constrint.cli.output import write_file
 from constrint.cli.records_selection import Gpu, Selection, Store, gpu_name, numbers_of, opened, selecting
@@ -31,7 +33,13 @@ FORMATS = "jsonl, kernel-tuner, t1, t4, inductor, triton-config, c-header"
 def export(
     *,
     form: Annotated[
-        str, typer.Option("--format", metavar="NAME", help=f"{FORMATS} (`constrint docs records`).")
+        str,
+        typer.Option(
+            "--format",
+            metavar="NAME",
+            help=f"{FORMATS} (`constrint docs records`).",
+            autocompletion=complete_records_format,
+        ),
     ] = "jsonl",
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="The file to write; stdout by default.")
@@ -54,11 +62,25 @@ def export(
 
 def import_(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The file to read.")],
-    form: Annotated[str, typer.Option("--format", metavar="NAME", help="jsonl, kernel-tuner or t4.")] = "jsonl",
-    gpu: Annotated[str | None, typer.Option("--gpu", help="The GPU, where the file does not say it.")] = None,
-    kernel: Annotated[str | None, typer.Option("--kernel", help="The kernel, likewise.")] = None,
-    operation: Annotated[str | None, typer.Option("--operation", help="The operation of the kernel, likewise.")] = None,
-    dtype: Annotated[str | None, typer.Option("--dtype", help="The operand type, likewise.")] = None,
+    form: Annotated[
+        str,
+        typer.Option(
+            "--format", metavar="NAME", help="jsonl, kernel-tuner or t4.", autocompletion=complete_records_format
+        ),
+    ] = "jsonl",
+    gpu: Annotated[
+        str | None, typer.Option("--gpu", help="The GPU, where the file does not say it.", autocompletion=complete_gpu)
+    ] = None,
+    kernel: Annotated[
+        str | None, typer.Option("--kernel", help="The kernel, likewise.", autocompletion=complete_kernel)
+    ] = None,
+    operation: Annotated[
+        str | None,
+        typer.Option("--operation", help="The operation of the kernel, likewise.", autocompletion=complete_operation),
+    ] = None,
+    dtype: Annotated[
+        str | None, typer.Option("--dtype", help="The operand type, likewise.", autocompletion=complete_dtype_name)
+    ] = None,
     workload: Annotated[str | None, typer.Option("--workload", metavar="m=1,n=2", help="The sizes, likewise.")] = None,
     run: Annotated[str | None, typer.Option("--run", help="The run that the records will belong to.")] = None,
     store: Store = None,

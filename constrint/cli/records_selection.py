@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from constrint.cli.completing import complete_dtype_name, complete_outcome
+from constrint.cli.completion import complete_gpu, complete_kernel
 from constrint.cli.options import as_command
 from constrint.errors import UsageError
 
@@ -25,10 +27,18 @@ Store = Annotated[
     str | None,
     typer.Option("--store", metavar="URL", help="A file, sqlite:///FILE or postgresql://... (else your own store)."),
 ]
-Gpu = Annotated[str | None, typer.Option("--gpu", help="Only records of this GPU.")]
-Kernel = Annotated[str | None, typer.Option("--kernel", help="Only of this kernel: gemm, or gemm.pointer.")]
-Dtype = Annotated[str | None, typer.Option("--dtype", help="Only of this operand type.")]
-Outcome = Annotated[str | None, typer.Option("--outcome", help="Only with this outcome: ok, crashed, ...")]
+Gpu = Annotated[str | None, typer.Option("--gpu", help="Only records of this GPU.", autocompletion=complete_gpu)]
+Kernel = Annotated[
+    str | None,
+    typer.Option("--kernel", help="Only of this kernel: gemm, or gemm.pointer.", autocompletion=complete_kernel),
+]
+Dtype = Annotated[
+    str | None, typer.Option("--dtype", help="Only of this operand type.", autocompletion=complete_dtype_name)
+]
+Outcome = Annotated[
+    str | None,
+    typer.Option("--outcome", help="Only with this outcome: ok, crashed, ...", autocompletion=complete_outcome),
+]
 Run = Annotated[str | None, typer.Option("--run", help="Only of this run of the tuner.")]
 Workload = Annotated[
     str | None, typer.Option("--workload", metavar="m=1,n=2", help="Only with these sizes and options.")

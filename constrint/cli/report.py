@@ -22,6 +22,7 @@ from constrint.answers.plots import MAX_WIDTH, figures
 from constrint.answers.question import Question
 from constrint.answers.terminal import print_json, say, say_all, terminal_width, wrap
 from constrint.cli.compiling import compile_shown
+from constrint.cli.completing import complete_over
 from constrint.cli.options import Choice, Json, KernelCommand, Plot
 from constrint.cli.output import write_file
 from constrint.cli.question import question_of
@@ -48,7 +49,12 @@ Compiled = Annotated[
 ]
 Over = Annotated[
     str | None,
-    typer.Option("--over", metavar="X,Y", help="The heat map's two parameters. [default: the most telling ones]"),
+    typer.Option(
+        "--over",
+        metavar="X,Y",
+        help="The heat map's two parameters. [default: the most telling ones]",
+        autocompletion=complete_over,
+    ),
 ]
 Store = Annotated[
     str | None, typer.Option("--store", metavar="URL", help="The store of measurements (by default your own).")

@@ -12,22 +12,21 @@ from __future__ import annotations
 
 import itertools
 import re
-import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from constrint.answers.terminal import clean_streams, printable
-from constrint.answers.trial import FROZEN, TUNED, frozen_page, named, tuned_page
+from constrint.answers.trial import FROZEN, TUNED, frozen_page, tuned_page
+from constrint.cli.completing import complete_engine, complete_search, one_of
 from constrint.cli.completion import complete_tool
 from constrint.cli.llm_options import LlmOptions, taking_model
 from constrint.cli.options import Choice, KernelCommand, kernel_file_errors
 from constrint.cli.output import Output, printing
 from constrint.cli.run import INTERRUPTED
+from constrint.cli.tune_progress import progress
 from constrint.errors import UnknownNameError, UsageError
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.registry import DEFAULT_KERNEL, list_kernels, load_kernel
@@ -35,9 +34,7 @@ from constrint.select import Operation, Workload
 from constrint.select.workload import workload_of
 from constrint.tune.engine.interface import RUN_PATIENCE_S
 from constrint.tune.goals import goals_of, usual_goals
-from constrint.tune.session import Goal, Session, Tuned
-from constrint.tune.store.record import TuningRecord, time_text
-from constrint.tune.tuner import Listener
+from constrint.tune.session import Goal
 
 CACHES = ("cold", "warm")
 DEVICES = ("cuda", "cpu")
@@ -70,9 +67,19 @@ def tune(
     frozen: Annotated[
         bool, typer.Option("--frozen", help="Measure nothing: say what the tables hold; 1 where anything is missing.")
     ] = False,
-    search: Annotated[str, typer.Option("--search", help="The search: model, random, optuna:tpe, llm, ...")] = "model",
+    search: Annotated[
+        str,
+        typer.Option(
+            "--search", help="The search: model, random, optuna:tpe, llm, ...", autocompletion=complete_search
+        ),
+    ] = "model",
     cache: Annotated[
-        str, typer.Option("--cache", help="cold: the L2 is overwritten before every timed call; or warm.")
+        str,
+        typer.Option(
+            "--cache",
+            help="cold: the L2 is overwritten before every timed call; or warm.",
+            autocompletion=one_of(*CACHES),
+        ),
     ] = "cold",
     store: Annotated[
         str | None, typer.Option("--store", metavar="URL", help="The store of records: a file, or postgresql://...")
@@ -84,7 +91,9 @@ def tune(
         ),
     ] = RUN_PATIENCE_S,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the random inputs and of the search.")] = 0,
-    engine: Annotated[str, typer.Option("--engine", help="local, or ray for many machines.")] = "local",
+    engine: Annotated[
+        str, typer.Option("--engine", help="local, or ray for many machines.", autocompletion=complete_engine)
+    ] = "local",
     address: Annotated[
         str | None, typer.Option("--address", help="Address of the Ray cluster; by default one of this machine alone.")
     ] = None,
@@ -98,7 +107,12 @@ def tune(
         ),
     ] = None,
     device: Annotated[
-        str, typer.Option("--device", help="cuda, or cpu for kernels that run there (with --gpu).")
+        str,
+        typer.Option(
+            "--device",
+            help="cuda, or cpu for kernels that run there (with --gpu).",
+            autocompletion=one_of("cuda", "cpu"),
+        ),
     ] = "cuda",
     *,
     asking: LlmOptions,
@@ -285,106 +299,3 @@ def _workloads_of(entry: dict[Any, Any], default: str, gpu: GpuModel, where: str
         dtype = sizes.pop(DTYPE, None)
         pairs.append((operation, workload_of(operation, gpu, sizes, dtype)))
     return pairs
-
-
-#: Seconds between two plain lines about one workload.
-EVERY_S = 10.0
-
-
-@contextmanager
-def progress(slots: Sequence[str], num_trials: int, num_goals: int) -> Iterator[Listener]:
-    """A listener that shows the progress of a run.
-
-    Args:
-        slots: Names of the devices.
-        num_trials: Trials of one workload.
-        num_goals: Number of workloads.
-    """
-    if not sys.stderr.isatty():
-        yield Lines(slots, num_goals)
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
-    columns = (
-        TextColumn("{task.fields[slot]}", markup=False),
-        BarColumn(bar_width=16),
-        MofNCompleteColumn(),
-        TextColumn("{task.description}", markup=False),
-    )
-    console = Console(file=getattr(sys.stderr, "rich_proxied_file", sys.stderr))
-    # Rich puts streams of its own in place of these, which pass on what they get.
-    with Progress(*columns, console=console, transient=True) as shown, clean_streams():
-        yield Bars(shown, slots, num_trials, num_goals)
-
-
-class Lines:
-    """A line per finished workload, and a line every `EVERY_S` seconds."""
-
-    def __init__(self, slots: Sequence[str], num_goals: int) -> None:
-        self._slots, self._num_goals, self._num_done, self._last_line = slots, num_goals, 0, time.monotonic()
-
-    def started(self, slot: int, session: Session) -> None:
-        """Print nothing."""
-
-    def tried(self, slot: int, session: Session, record: TuningRecord, left_s: float | None) -> None:
-        """Print the state if the last line is `EVERY_S` old."""
-        if time.monotonic() - self._last_line > EVERY_S:
-            self._last_line = time.monotonic()
-            _say(f"{self._slots[slot]}: {_state(session, left_s)}")
-
-    def finished(self, slot: int, tuned: Tuned) -> None:
-        """Print the result of a workload."""
-        self._last_line = time.monotonic()
-        self._num_done += 1
-        _say(f"{self._num_done} of {self._num_goals}: {named(tuned.goal.workload)}: {result_text(tuned)}")
-
-
-class Bars:
-    """A bar per device, and a line per finished workload."""
-
-    def __init__(self, shown: Any, slots: Sequence[str], num_trials: int, num_goals: int) -> None:
-        self._shown, self._num_goals, self._num_done, self._num_trials = shown, num_goals, 0, num_trials
-        self._bars = [shown.add_task("starts", total=num_trials, slot=printable(slot)) for slot in slots]
-        self._of_bar: list[Session | None] = [None] * len(slots)
-
-    def started(self, slot: int, session: Session) -> None:
-        """Show a workload unless the device works on another one."""
-        if self._of_bar[slot] is None:
-            self._show(slot, session, None)
-
-    def tried(self, slot: int, session: Session, record: TuningRecord, left_s: float | None) -> None:
-        """Move the bar."""
-        self._show(slot, session, left_s)
-
-    def finished(self, slot: int, tuned: Tuned) -> None:
-        """Print the result of a workload above the bars."""
-        self._num_done += 1
-        self._of_bar[slot] = None
-        text = f"{self._num_done} of {self._num_goals}: {named(tuned.goal.workload)}: {result_text(tuned)}"
-        self._shown.console.print(printable(text), highlight=False, markup=False)
-
-    def _show(self, slot: int, session: Session, left_s: float | None) -> None:
-        self._of_bar[slot] = session
-        self._shown.update(
-            self._bars[slot], completed=session.num_tried, total=self._num_trials, description=_state(session, left_s)
-        )
-
-
-def _state(session: Session, left_s: float | None) -> str:
-    best = f", best {time_text(session.best_s)}" if session.best_s < float("inf") else ""
-    left = "" if left_s is None else f", {left_s:.0f} s left"
-    return printable(f"{named(session.goal.workload)}{best}{left}")
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(printable(text) + "\n")
-    sys.stderr.flush()
-
-
-def result_text(tuned: Tuned) -> str:
-    """The result of a workload in a line."""
-    if tuned.best_s is None:
-        return tuned.problem or ("nothing ran and was right" if tuned.outcomes else "nothing was tried")
-    gain = "" if tuned.gain is None else f", {tuned.gain:.3f} times as fast as the first choice"
-    return f"{time_text(tuned.best_s)}{gain}"

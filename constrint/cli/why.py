@@ -11,6 +11,7 @@ from constrint.answers.terminal import print_json, say
 from constrint.choose.decision import FORWARD
 from constrint.choose.explain import why as explain
 from constrint.choose.rendering import document
+from constrint.cli.completing import complete_activation
 from constrint.cli.options import Choice, Json, KernelCommand, with_counts
 from constrint.errors import UsageError
 from constrint.hwmodels import load_gpu
@@ -47,7 +48,12 @@ def _is_value(words: list[str], at: int) -> bool:
 def why(
     choice: Choice,
     activation: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Activation of a product, such as relu, gelu or silu.")
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Activation of a product, such as relu, gelu or silu.",
+            autocompletion=complete_activation,
+        ),
     ] = None,
     inference: Annotated[
         bool, typer.Option("--inference", help="A layer's forward direction alone; both by default.")

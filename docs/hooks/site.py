@@ -17,7 +17,7 @@ from mkdocs.structure.files import File, Files, InclusionLevel
 from mkdocs.structure.pages import Page
 
 from constrint.cli.docs import MARKS
-from docs.hooks import api, command_line, parameters
+from docs.hooks import api, command_line, gallery, parameters
 
 ROOT = Path(__file__).resolve().parents[2]
 #: A link of Markdown with its label, its target and the part of the page.
@@ -65,8 +65,9 @@ def _entries(entry: Any, others: list[str]) -> list[Any]:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the reference generated from the code, and linked files outside `docs/`."""
-    for path, text in (*api.pages(), *command_line.pages(), *parameters.pages()):
+    """Add the reference generated from the code, the gallery, and linked files outside `docs/`."""
+    pages = (("gallery.md", gallery.page()), *gallery.reports())
+    for path, text in (*api.pages(), *command_line.pages(), *parameters.pages(), *pages):
         files.append(File.generated(config, path, content=text))
     waiting = ["CHANGELOG.md", "CONTRIBUTING.md"]
     waiting += [path for file in files.documentation_pages() for path in _beyond(file.src_uri, file.content_string)]

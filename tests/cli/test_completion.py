@@ -166,3 +166,59 @@ complete -p constrint
     )
     assert re.fullmatch(r"16 128 complete .*-F _constrint_completion constrint\n", done.stdout), done
     assert done.stderr == ""
+
+
+#: Commands that print a table at once, and those words that name it.
+TABLES = [
+    ("solve", "--gpu", "mi300x", "--kernel", "gemm.pointer", "--top", "1"),
+    ("sample", "--gpu", "h200", "--kernel", "gemm.pointer"),
+    ("explain", "--gpu", "h200", "--kernel", "gemm.pointer"),
+    ("count", "--gpu", "h200", "--kernel", "gemm.pointer"),
+    ("limits", "--gpu", "h200"),
+    ("kernels",),
+    ("gpus",),
+    ("occupancy", "--gpu", "h200", "--threads", "256", "--registers", "64"),
+    ("records", "list", "--all"),
+    ("records", "proposals"),
+    ("docs",),
+]
+
+
+@pytest.mark.parametrize("words", TABLES, ids=lambda words: " ".join(words[:2]))
+def test_columns_are_those_that_are_printed(
+    ask: Ask, run: Callable[..., tuple[int, str, str]], words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    header = run(*words, "--format", "csv")[1].splitlines()[0].split(",")
+    offered = ask(*words, "--columns", "")
+    # A sample of one kernel names it above the table.
+    assert [name for name in offered if name != "kernel" or "kernel" in header] == header
+    assert f"{header[0]},{header[-1]}" in ask(*words, "--sort", f"{header[0]},{header[-1][:2]}")
+
+
+def test_values_of_other_options(ask: Ask, tmp_path: Path) -> None:
+    assert ask("tune", "--search", "r") == ["random"]
+    assert "tpe" in ask("tune", "--search", "optuna", ":", "tp")
+    assert ask("tune", "--search", "optuna:c", shell="fish") == ["optuna:cmaes"]
+    assert ask("tune", "--engine", "lo") == ["local"]
+    assert ask("tune", "--cache", "") == ["cold", "warm"]
+    assert ask("tune", "--columns", "gai") == ["gain"]
+    assert ask("records", "list", "--outcome", "timed") == ["timed_out"]
+    assert ask("records", "export", "--format", "kern") == ["kernel-tuner"]
+    assert ask("records", "list", "--dtype", "bf") == ["bf16"]
+    assert ask("occupancy", "--gpu", "mi300x") == ["mi300x"]
+    assert ask("compile", "x.py:k", "--asm", "amd") == ["amdgcn"]
+    assert ask("why", "matmul", "--activation", "sil") == ["silu"]
+    assert ask("report", "--gpu", "h200", "--kernel", "gemm.pointer", "--over", "tile_m,tile_n") == ["tile_m,tile_n"]
+    assert ask("solve", "--gpu", "h200", "--kernel", "gemm.pointer", "--where", "num_w") == ["num_warps"]
+    assert "ldmatrix" in ask("banks", "--gpu", "h200", "--access", "ldm")
+    assert ask("propose", "--task", "softm") == ["softmax"]
+    assert ask("compile", "x.py:k", "--gpu", "h200", "--columns", "spill") == ["spill_bytes_per_thread"]
+
+
+def test_kernels_of_a_file_are_read_and_not_run(ask: Ask, tmp_path: Path) -> None:
+    file = tmp_path / "kernels.py"
+    file.write_text("raise SystemExit\n@triton.jit\ndef mine(x): pass\ndef helper(): pass\n")
+    assert ask("compile", str(tmp_path / "ker")) == [f"{file}:"]
+    assert ask("compile", f"{file}:", shell="fish") == [f"{file}:mine"]
+    assert ask("prune", str(file), ":", "m") == ["mine"]
+    assert ask("compile", str(tmp_path / "none" / "x")) == []

@@ -19,7 +19,7 @@ from constrint.answers.registry import EXPORTS, PAGES, RECORDS
 from constrint.answers.terminal import clean_streams
 from constrint.cli.app import COMMANDS, main
 from constrint.cli.run import Run
-from constrint.cli.tune import progress
+from constrint.cli.tune_progress import progress
 from constrint.hwmodels import load
 from constrint.select import Workload
 from constrint.tune.store.store import RecordStore
