@@ -94,7 +94,7 @@ def _stopped(answer: Solution, listing: LimitReachedError, run: Run) -> dict[str
     return {
         "why": run.why(listing if answer else answer.message),
         "is_best": answer.status is Status.FEASIBLE,
-        "bound": answer.bound,
+        "bound": answer.bound if answer.bound is None or isinstance(answer.bound, int) else float(answer.bound),
     }
 
 

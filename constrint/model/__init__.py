@@ -41,7 +41,7 @@ from constrint.model.problem import Objective, Problem, SoftConstraint
 from constrint.model.ratio import Ratio, Symbol, fractions
 from constrint.model.sequences import circuit, cumulative, inverse, no_overlap, regular
 from constrint.model.table import InTable, table
-from constrint.model.text.render import render, render_constraint, render_expr
+from constrint.model.text.render import render, render_constraint, render_expr, render_fraction
 from constrint.model.words import (
     AllDifferent,
     Word,
@@ -68,6 +68,7 @@ Constraint.evaluator = columns.constraint_column
 Expr.writer = render_expr
 Constraint.writer = render_constraint
 Problem.writer = render
+Objective.writer = render_fraction
 
 # The parser of the text language is loaded at its first use.
 _NAMES: Final = {"text.grammar": ("DialectWarning",), "text.parse": ("parse", "parse_constraint")}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -18,13 +19,42 @@ from constrint.model.ratio import expression_of
 
 @dataclass(frozen=True)
 class Objective:
-    """An expression to minimise or maximise."""
+    """An expression to minimise or maximise.
+
+    Attributes:
+        expr: The expression; of a fraction, its numerator.
+        maximise: Whether the largest value is the best.
+        scale: The denominator of a fraction, which is fixed and positive.
+    """
 
     expr: Expr
     maximise: bool
+    scale: int = 1
+
+    #: Writes a fraction; entered in `constrint/model/__init__.py`.
+    writer: ClassVar[Callable[[Expr, int], str]]
 
     def __str__(self) -> str:
-        return f"{'maximise' if self.maximise else 'minimise'} {self.expr}"
+        return f"{'maximise' if self.maximise else 'minimise'} {Objective.writer(self.expr, self.scale)}"
+
+    def value(self, assignment: Mapping[str, int]) -> int | float | Fraction:
+        """Its value for codes of the variables, as it was stated.
+
+        Raises:
+            UndefinedValueError: Where it has none.
+        """
+        return self.stated(self.expr.value(assignment))
+
+    def stated(self, number: int) -> int | float | Fraction:
+        """What a value of `expr` stands for: itself, or a fraction, as a float where that is equal."""
+        exact = Fraction(number, self.scale)
+        if exact.denominator == 1:
+            return exact.numerator
+        try:
+            rounded = float(exact)
+        except OverflowError:
+            return exact
+        return rounded if Fraction(rounded) == exact else exact
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Objective) and self.maximise == other.maximise and self.expr.same(other.expr)
@@ -288,19 +318,18 @@ class Problem:
         return stored
 
     def minimise(self, expr: object) -> None:
-        """Add an objective: minimise `expr`, among the optima of earlier objectives.
-
-        Of a fraction the numerator is the objective: its denominator is fixed and positive.
-        """
-        self._add_objective(_numerator(expr), maximise=False)
+        """Add an objective: minimise `expr`, an integer or a fraction, among the optima of earlier objectives."""
+        self._add_objective(expr, maximise=False)
 
     def maximise(self, expr: object) -> None:
         """Add an objective: maximise `expr`, among the optima of earlier objectives; see `minimise`."""
-        self._add_objective(_numerator(expr), maximise=True)
+        self._add_objective(expr, maximise=True)
 
-    def _add_objective(self, expr: Expr, maximise: bool) -> None:
+    def _add_objective(self, value: Any, maximise: bool) -> None:
+        is_fraction = getattr(type(value), "exact_fraction", False)
+        expr = as_expr(value.num if is_fraction else value)
         self._check_names(expr)
-        self._objectives = (*self._objectives, Objective(expr, maximise))
+        self._objectives = (*self._objectives, Objective(expr, maximise, value.den if is_fraction else 1))
 
     def _check_names(self, item: Constraint | Expr) -> None:
         for missing in sorted(item.variables - self._variables.keys()):
@@ -422,8 +451,3 @@ def named_constants(item: Constraint | Expr) -> dict[str, int]:
         elif isinstance(node, Constraint) or node.named:
             stack.extend(node.operands())
     return constants
-
-
-def _numerator(value: Any) -> Expr:
-    """An integer expression that orders solutions as a value does."""
-    return as_expr(value.num if getattr(type(value), "exact_fraction", False) else value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from fractions import Fraction
 from functools import partial
 from typing import Any, Final
 
@@ -123,7 +124,8 @@ def as_good_as(problem: Problem, best: Solution) -> Problem:
         price = (soft.weight * Truth(negate(soft.constraint)) for soft in problem.soft_constraints)
         twin.add(Comparison(add(*price), "==", Const(best.penalty)), because="the penalty is the least one")
     for objective, value in zip(problem.objectives, best.values, strict=False):
-        twin.add(Comparison(objective.expr, "==", Const(value)), because=f"{objective}: no better value")
+        number = int(Fraction(value) * objective.scale)
+        twin.add(Comparison(objective.expr, "==", Const(number)), because=f"{objective}: no better value")
     return twin
 
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from fractions import Fraction
+from typing import Any, TypeAlias
 
 from constrint.errors import ConstrintError, InfeasibleError, LimitReachedError, RulesInConflict
 from constrint.model import Problem, SoftConstraint
 from constrint.model.domain import literal
 from constrint.solve.budget import SearchStats, Status
+
+#: What an objective may be: a fraction is a float where that is equal.
+Number: TypeAlias = int | float | Fraction
 
 
 @dataclass(frozen=True)
@@ -34,12 +38,12 @@ class Solution:
     status: Status
     problem: Problem
     assignment: dict[str, Any] = field(default_factory=dict)
-    value: int | None = None
+    value: Number | None = None
     message: str = ""
     stats: SearchStats = field(default_factory=SearchStats)
     explain: Callable[[Problem], RulesInConflict] | None = field(default=None, repr=False, compare=False)
-    values: tuple[int, ...] = ()
-    bound: int | None = None
+    values: tuple[Number, ...] = ()
+    bound: Number | None = None
     violated: tuple[SoftConstraint, ...] = ()
     penalty: int | None = None
     solver: str = ""
@@ -52,7 +56,7 @@ class Solution:
         stats: SearchStats,
         status: Status | None = None,
         *,
-        bound: int | None = None,
+        bound: Number | None = None,
         message: str = "",
         solver: str = "",
     ) -> Solution:
@@ -65,13 +69,15 @@ class Solution:
         """
         if status is None:
             status = Status.INFEASIBLE if assignment is None else Status.FEASIBLE
+        if bound is not None and problem.objective is not None and not problem.soft_constraints:
+            bound = problem.objective.stated(bound)
         if assignment is None:
             return cls(status, problem, stats=stats, bound=bound, message=message, solver=solver)
         assignment = {name: assignment[name] for name in problem.names}
         for rule in problem.constraints:
             if not rule.holds(assignment):
                 raise ConstrintError(f"{solver or 'a back-end'} gave an assignment that violates {rule}: {assignment}")
-        values = tuple(o.expr.value(assignment) for o in problem.objectives)
+        values = tuple(o.value(assignment) for o in problem.objectives)
         violated = tuple(s for s in problem.soft_constraints if not s.constraint.holds(assignment))
         penalty = sum(s.weight for s in violated) if problem.soft_constraints else None
         if status is Status.FEASIBLE:

@@ -10,7 +10,16 @@ import pytest
 from constrint.errors import UsageError
 from constrint.model import Problem, any_of, not_in, parse, render
 from constrint.model.ratio import Symbol, expression_of
-from constrint.solve import SearchSpace, best_solutions, enumerate_space, solve, why_not
+from constrint.solve import (
+    SearchSpace,
+    all_optima,
+    best_solutions,
+    enumerate_space,
+    minimal_conflict,
+    relaxations,
+    solve,
+    why_not,
+)
 from tests.solve.test_values import mixed, typed
 
 BACKENDS = ("auto", "native", "numpy", "brute", "cpsat", "python-constraint")
@@ -149,3 +158,48 @@ def test_not_in_of_values_means_none_of_them() -> None:
     assert {str(row["s"]) for row in enumerate_space(problem)} == {"b"}
     assert parse(render(problem)) == problem
     assert why_not(problem, {"x": 0.5, "s": "a", "b": True, "n": 4}).broken[0].text == 's not in {"a", none}'
+
+
+FRACTIONS = """
+var s in {0.5, 1.5}
+var k in 1..4
+big: s * k >= 5 because "enough"
+small: k <= 3
+other: s + k <= 2.5
+minimise s * k + s
+"""
+
+
+def test_rules_and_objectives_over_fractions_are_in_the_numbers_that_were_stated() -> None:
+    problem = parse(FRACTIONS)
+    assert [str(rule) for rule in problem.constraints] == ["s * k >= 5", "k <= 3", "s + k <= 2.5"]
+    assert "s * k >= 5" in str(minimal_conflict(problem))
+    assert [way.text for way in relaxations(problem) if "instead" in way.text] == ["s * k >= 1.5 (instead of 5)"]
+    assert [rule.seen for rule in why_not(problem, {"s": 0.5, "k": 4}).broken] == [
+        "2 >= 5 is false",
+        "4 <= 3 is false",
+        "4.5 <= 2.5 is false",
+    ]
+
+
+@pytest.mark.parametrize("backend", ["native", "numpy", "cpsat"])
+def test_objectives_over_fractions_have_their_own_values(backend: str) -> None:
+    problem = parse("var s in {0.5, 1.5}; var k in 1..4; s * k >= 2; minimise s * k + s; maximise k * 0.25")
+    best = solve(problem, backend=backend)
+    assert (best.values, best.bound, str(problem.objectives[0])) == ((2.5, 1), 2.5, "minimise s * k + s")
+    assert [dict(row) for row in all_optima(problem, backend="native")] == [{"s": 0.5, "k": 4}]
+
+
+def test_what_is_written_of_fractions_is_read_as_the_same() -> None:
+    rng = random.Random(38)
+
+    def drawn(depth: int) -> str:
+        if depth == 0:
+            return rng.choice(["a", "b", "k", "m", str(rng.randint(1, 6)), "0.5", "1.25"])
+        return f"({drawn(depth - 1)} {rng.choice('+-**')} {drawn(depth - 1)})"
+
+    head = "var a in {0.5, 1.5}; var b in {0.25, 1, 2.5}; var k in 1..4; var m in -2..3\n"
+    for _ in range(300):
+        rule = f"{drawn(rng.randint(1, 3))} {rng.choice(['<=', '==', '>', '!='])} a + {drawn(rng.randint(0, 2))}"
+        problem = parse(f"{head}{rule}\nminimise {drawn(2)}")
+        assert parse(render(problem)) == problem, rule

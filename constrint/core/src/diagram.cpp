@@ -11,8 +11,6 @@ namespace {
 
 using Wide = __int128;
 
-// A sum over fewer variables is as well listed, unless there are very many combinations.
-constexpr size_t kManyTerms = 8, kSomeTerms = 2;
 // Memory of an arc.
 constexpr int64_t kArcBytes = 10;
 // Marks a number whose rules hold whatever comes.
@@ -152,12 +150,18 @@ class States {
         if (2 * ++size_ > slots_.size()) find_slots(4 * slots_.size());
         return static_cast<uint32_t>(size_ - 1);
       }
-      if (std::equal(words, words + width_, (*this)[slots_[at]])) return slots_[at];
+      if (same(words, (*this)[slots_[at]])) return slots_[at];
     }
   }
 
  private:
   static constexpr uint32_t kFree = UINT32_MAX;
+  // Most states have one word or two: a call of memcmp would take longer than they do.
+  bool same(const int64_t* a, const int64_t* b) const {
+    size_t i = 0;
+    while (i < width_ && a[i] == b[i]) ++i;
+    return i == width_;
+  }
   int64_t bytes_of(size_t states) const { return static_cast<int64_t>(states * (width_ * sizeof(int64_t) + sizeof(uint64_t))); }
   int64_t slot_bytes() const { return static_cast<int64_t>(slots_.size() * sizeof(uint32_t)); }
   void make_room() {
@@ -215,16 +219,15 @@ class DiagramBuilder {
     plan();
   }
 
-  // The most variables in one sum, product or extreme.
-  size_t most_terms() const {
-    if (!whole_) return 0;
+  DiagramSize size() const {
+    if (!whole_) return {};
     size_t most = 0;
     for (const FunctionRule& rule : functions_) most = std::max(most, rule.chained ? rule.gathered.size() : 0);
     for (const SumRule& rule : sums_) most = std::max(most, rule.sum.variables.size());
     for (const Gathered& of : gathered_) {
       most = std::max<size_t>(most, std::count_if(of.parts.begin(), of.parts.end(), [](const auto& part) { return !part.empty(); }));
     }
-    return most;
+    return {most, most_arcs()};
   }
 
   bool run(size_t max_arcs, int64_t tries, Budget& budget, Diagram* diagram) {
@@ -274,6 +277,21 @@ class DiagramBuilder {
   }
 
  private:
+  // What is left of a single sum is a whole number between bounds: its arcs are no more than those of all such numbers.
+  double most_arcs() const {
+    if (!functions_.empty() || sums_.size() != 1) return kUnknown;
+    const SumRule& rule = sums_[0];
+    double arcs = 0, front = 0;
+    for (size_t level = 0; level < variables_.size(); ++level) {
+      const double values = static_cast<double>(prepared_.axes[variables_[level]].values.size());
+      const double back = static_cast<double>(rule.most[level]) - static_cast<double>(rule.least[level]);
+      const double rest = static_cast<double>(rule.sum.number) - static_cast<double>(rule.least[0]);
+      arcs += values * (2 + std::max(0.0, std::min({front, back, rule.op == Op::kNe ? front : rest})));
+      front += back - (static_cast<double>(rule.most[level + 1]) - static_cast<double>(rule.least[level + 1]));
+    }
+    return arcs;
+  }
+
   void add(int check) {
     const size_t n = variables_.size();
     SumRule rule;
@@ -1028,8 +1046,8 @@ void list_paths(const Diagram& diagram, const std::vector<Axis>& axes, int64_t i
   }
 }
 
-bool suits_diagram(const Model& model, const Prepared& prepared, const std::vector<int>& variables, bool among_many) {
-  return DiagramBuilder(model, prepared, variables).most_terms() >= (among_many ? kSomeTerms : kManyTerms);
+DiagramSize size_of_diagram(const Model& model, const Prepared& prepared, const std::vector<int>& variables) {
+  return DiagramBuilder(model, prepared, variables).size();
 }
 
 bool build_diagram(const Model& model, const Prepared& prepared, const std::vector<int>& variables, size_t max_arcs,

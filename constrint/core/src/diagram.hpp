@@ -34,9 +34,14 @@ struct Diagram {
 // Writes the values of all paths, each `inner` times in a row, as `list_columns` does.
 void list_paths(const Diagram& diagram, const std::vector<Axis>& axes, int64_t inner, const std::vector<char*>& columns);
 
-// Whether some sum, product or extreme of many of the variables makes a diagram worth a try; where there are very many
-// combinations, of some.
-bool suits_diagram(const Model& model, const Prepared& prepared, const std::vector<int>& variables, bool among_many);
+// What is known of a diagram before it is built: the most variables in one sum, product or extreme, 0 where it cannot be
+// built; and how many arcs it has at most.
+constexpr double kUnknown = 1e300;
+struct DiagramSize {
+  size_t most_terms = 0;
+  double most_arcs = kUnknown;
+};
+DiagramSize size_of_diagram(const Model& model, const Prepared& prepared, const std::vector<int>& variables);
 
 // Builds the diagram of one component; false where it would have more arcs, or more arcs would have to be tried.
 bool build_diagram(const Model& model, const Prepared& prepared, const std::vector<int>& variables, size_t max_arcs,

@@ -28,10 +28,12 @@ constexpr double kCellsPerStep = 4;
 // A search that would list more rows than this, by its progress, is the last resort.
 constexpr double kManyRows = 1 << 22;
 // Arcs are tried as long as there may be some for each in a limit, and as the cells of all tables would take longer.
-constexpr double kTries = 8, kCellsPerTry = 128, kCellsPerArc = 256;
+constexpr double kTries = 8, kCellsPerTry = 40, kCellsPerArc = 256;
 constexpr int64_t kFewTries = 1 << 14;
 constexpr double kNoEnd = 1e18;
 constexpr double kLittle = 1e-12;
+// A sum over fewer variables is as well listed, unless there are very many combinations.
+constexpr size_t kManyTerms = 8, kSomeTerms = 2;
 // Among more cells a diagram waits for the search.
 constexpr double kFarTooMany = 3e11;
 
@@ -67,7 +69,9 @@ class Component {
 
  private:
   void choose() {
-    const bool sums = suits_diagram(model_, prepared_, variables_, false);
+    const DiagramSize size = size_of_diagram(model_, prepared_, variables_);
+    const bool sums = size.most_terms >= kManyTerms;
+    if (sums && size.most_arcs <= kManyArcs && draw(kManyArcs)) return;
     // Room for the rows of many variables takes longer than a glance.
     const bool hopeless = sums && all_cells_ > kHopeless;
     if ((sums && draw(kGlanceArcs)) || (!hopeless && tables_within(kFewCells)) || search(kGlance)) return;
@@ -75,7 +79,7 @@ class Component {
     // not known after a glance, so many cells are not begun by that.
     const bool vague = variables_.size() >= kManyVariables && all_cells_ > kManyCells;
     if (vague && ((sums && draw(kFirstArcs)) || search(kFirstDecisions) || (sums && draw(kManyArcs)))) return;
-    const bool products = !sums && all_cells_ > kManyCells && suits_diagram(model_, prepared_, variables_, true);
+    const bool products = !sums && all_cells_ > kManyCells && size.most_terms >= kSomeTerms;
     if (products && (vague || all_cells_ < kFarTooMany) && draw(arcs_for_cells())) return;
     const bool later = vague && all_cells_ > kMostCells;
     if (all_cells_ < kCellsPerStep * steps_left() && !later && tables_within(kNoEnd)) return;

@@ -284,7 +284,8 @@ bool tree_part(const Model& model, const Prepared& prepared, const std::vector<i
     product *= static_cast<double>(prepared.axes[v].values.size());
     sizes[v] = std::log(static_cast<double>(prepared.axes[v].values.size()));
   }
-  std::vector<Bag> bags = product <= kOneTable ? std::vector<Bag>{{mine, -1, {}}} : tree(variables, scopes, sizes);
+  const bool whole = std::find(scopes.begin(), scopes.end(), mine) != scopes.end();
+  std::vector<Bag> bags = whole || product <= kOneTable ? std::vector<Bag>{{mine, -1, {}}} : tree(variables, scopes, sizes);
   Listed listed = list_component(model, prepared, variables, checks, scopes, std::move(bags), way, budget);
   if (!listed.feasible) return false;
   if (listed.diagram) {

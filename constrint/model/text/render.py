@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
+from typing import Any
 
 from constrint.errors import UsageError
 from constrint.model import constraint as c
@@ -21,6 +23,7 @@ from constrint.model.expr import (
 from constrint.model.logic import Element
 from constrint.model.operations import BINARY
 from constrint.model.problem import Problem, SoftConstraint
+from constrint.model.ratio import Ratio, fractions, ratio_of
 from constrint.model.table import InTable
 from constrint.model.words import Word
 
@@ -64,6 +67,8 @@ def _expr(expr: Expr) -> tuple[str, int]:
         return variable(expr.name), _ATOM
     if isinstance(expr, Truth):
         return f"({render_constraint(expr.condition)})", _ATOM
+    if isinstance(expr, _Number):
+        return expr.text, _NEG if expr.text.startswith("-") else _ATOM
     if isinstance(expr, Const):
         if expr.name:
             return constant(expr.name), _ATOM
@@ -90,6 +95,95 @@ def _expr(expr: Expr) -> tuple[str, int]:
     return f"{expr.op}({', '.join(_expr(a)[0] for a in args)})", _ATOM
 
 
+class _Number(Expr):
+    """A number as it is written."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        self.text, self.named = text, False
+        self.measure(())
+
+
+def _unit(expr: Expr) -> int:
+    """The denominator of the fraction whose numerator an expression is, as far as its form shows."""
+    if isinstance(expr, Coded):
+        return max(1, expr.scale)
+    if isinstance(expr, Calculation) and expr.op in ("add", "neg"):
+        return max(map(_unit, expr.args))
+    return math.prod(map(_unit, expr.args)) if isinstance(expr, Calculation) and expr.op == "mul" else 1
+
+
+def _in_units(expr: Expr, unit: int) -> tuple[Expr, Any] | None:
+    """An expression divided by a number, to be written and as it is read then; None where it was stated otherwise."""
+    if isinstance(expr, Coded) and expr.scale == unit > 1:
+        return Var(expr.name), Ratio(expr, unit)
+    if unit == 1:
+        return expr, expr
+    if isinstance(expr, Const):
+        text = "" if expr.name else number_text(expr.number, unit)
+        return (_Number(text), Fraction(text)) if text else None
+    if not isinstance(expr, Calculation) or expr.op not in ("add", "neg", "mul"):
+        return None
+    args, units = list(expr.args), [unit] * len(expr.args)
+    if expr.op == "mul":
+        units = list(map(_unit, args))
+        if math.prod(units) != unit:
+            # A number at the end brought the whole to the common denominator.
+            args.pop(), units.pop()
+    parts = [part for a, u in zip(args, units, strict=True) if (part := _in_units(a, u)) is not None]
+    if not parts or len(parts) < len(args):
+        return None
+    value = -parts[0][1] if expr.op == "neg" else parts[0][1]
+    for shown, other in parts[1:]:
+        if expr.op == "mul":
+            value = value * other
+        else:
+            value = value - -other if _is_negative(shown) else value + other
+    shown = tuple(shown for shown, _ in parts)
+    return (shown[0] if expr.op == "mul" and len(shown) == 1 else Calculation(expr.op, shown)), value
+
+
+def _is_negative(term: Expr) -> bool:
+    """Whether a term is written after a minus."""
+    if isinstance(term, _Number):
+        return term.text.startswith("-")
+    is_number = isinstance(term, Const) and term.number < 0 and not term.name
+    return is_number or (isinstance(term, Calculation) and term.op == "neg")
+
+
+def _stated(rule: c.Comparison) -> tuple[int, tuple[Expr, Expr]]:
+    """The number by which the sides of a comparison of fractions were multiplied, and both before that."""
+    unit = max(_unit(rule.left), _unit(rule.right))
+    sides = [] if unit == 1 else [_in_units(side, unit) for side in (rule.left, rule.right)]
+    if sides and sides[0] is not None and sides[1] is not None:
+        read = fractions(rule.op, sides[0][1], sides[1][1])
+        if read.key() == rule.key():
+            return unit, (sides[0][0], sides[1][0])
+    return 1, (rule.left, rule.right)
+
+
+def unit_of(rule: c.Comparison) -> int:
+    """The number by which both sides of a comparison of fractions were multiplied, so that they are integers."""
+    return _stated(rule)[0]
+
+
+def render_fraction(num: Expr, den: int) -> str:
+    """Writes the fraction of an expression and a number as it was stated."""
+    stated = _in_units(num, den)
+    if stated is not None:
+        read = ratio_of(stated[1])
+        if (read.num.key(), read.den) == (num.key(), den):
+            return render_expr(stated[0])
+    part = number_text(1, den)
+    return f"({render_expr(num)}) * {part}" if part else render_expr(num)
+
+
+def number_text(number: int, unit: int) -> str:
+    """Writes how many units a number is, as an integer or a decimal number; "" where no float is equal to it."""
+    return _decimal(Fraction(number, unit))
+
+
 def _conditions(args: tuple[Expr, ...]) -> bool:
     """Whether all are conditions or variables of True and False: a choice between these is read as a condition."""
     return all(a.is_condition or isinstance(a, Truth) for a in args)
@@ -100,8 +194,8 @@ def _sum(args: tuple[Expr, ...]) -> str:
     for arg in args[1:]:
         if isinstance(arg, Calculation) and arg.op == "neg":
             text += f" - {_at(arg.args[0], _MUL)}"
-        elif isinstance(arg, Const) and arg.number < 0 and not arg.name:
-            text += f" - {-arg.number}"
+        elif _is_negative(arg):
+            text += f" - {_expr(arg)[0][1:]}"
         else:
             text += f" + {_at(arg, _MUL)}"
     return text
@@ -119,11 +213,7 @@ def _logic_at(constraint: c.Constraint, strength: int) -> str:
 
 def _logic(item: c.Constraint) -> tuple[str, int]:
     if isinstance(item, c.Comparison):
-        for coded, number, sides in ((item.left, item.right, "{0} {1} {2}"), (item.right, item.left, "{2} {1} {0}")):
-            value = _value(coded, number)
-            if value and isinstance(coded, Coded):
-                return sides.format(variable(coded.name), item.op, value), _TEST
-        return f"{render_expr(item.left)} {item.op} {render_expr(item.right)}", _TEST
+        return f" {item.op} ".join(map(render_expr, _stated(item)[1])), _TEST
     if isinstance(item, c.Divides):
         return f"{render_expr(item.divisor)} divides {render_expr(item.number)}", _TEST
     if isinstance(item, c.IsIn):

@@ -13,6 +13,7 @@ from constrint.model import Comparison, Const, Constraint, Domain, Expr, IsIn, P
 from constrint.model.domain import literal
 from constrint.model.encode import Coding
 from constrint.model.problem import named_constants
+from constrint.model.text.render import number_text, unit_of
 from constrint.solve.backends.native import AutoBackend, NativeBackend
 from constrint.solve.budget import Budget, Limits, Status
 from constrint.solve.explain.reduction import Questions, Reduction, Rules, widened
@@ -305,12 +306,11 @@ class _SmallestChange:
             return self._wider_domain()
         without = self.problem.without(rule)
         changed: Relaxation | None = None
-        if any(self.problem.variables[name].scale != 1 for name in rule.variables):
-            # Its bound is over codes, not values, and is not reported.
-            pass
-        elif isinstance(rule, Comparison):
+        if isinstance(rule, Comparison) and all(self.problem.variables[name].scale for name in rule.variables):
             changed = self._moved_bound(without, rule)
-        elif isinstance(rule, IsIn) and isinstance(rule.expr, Var):
+        elif (
+            isinstance(rule, IsIn) and isinstance(rule.expr, Var) and self.problem.variables[rule.expr.name].scale == 1
+        ):
             changed = self._other_value(without, rule, rule.expr)
         named = rule.name or str(rule)
         return changed or self._if_feasible(without, f"drop {named}", f"{named} is dropped")
@@ -383,7 +383,9 @@ class _SmallestChange:
         changed = without.copy()
         stored = changed.add(moved, because=rule.because, name=rule.name)
         old, new = _bound(rule), _bound(moved)
-        text, condition = f"{rule_text(stored)} (instead of {old})", f"the bound of {rule.name or rule} were {new}"
+        unit = unit_of(rule)
+        text = f"{rule_text(stored)} (instead of {number_text(old, unit)})"
+        condition = f"the bound of {rule.name or rule} were {number_text(new, unit)}"
         return self._if_feasible(changed, text, condition, abs(new - old) / max(1, abs(old)))
 
     def _moved(self, rule: Comparison, without: Problem) -> Comparison | None:

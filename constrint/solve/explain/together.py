@@ -10,6 +10,7 @@ from constrint.errors import ConstrintError
 from constrint.model import Comparison, Const, Constraint, Expr, IsIn, Objective, Problem, Truth, Var, negate
 from constrint.model.encode import Coding
 from constrint.model.expr import absolute, add, is_total, maximum, minimum
+from constrint.model.text.render import number_text, unit_of
 from constrint.solve.budget import Budget, Limits, Status
 from constrint.solve.explain.conflict import rule_text
 from constrint.solve.optimise import solve
@@ -134,8 +135,8 @@ def _solved(
 
 
 def _bounded(problem: Problem, rule: Constraint) -> tuple[Expr, str, int] | None:
-    """The side, the sign and the number of a comparison with a number; None for another rule, or one over codes."""
-    if not isinstance(rule, Comparison) or any(problem.variables[n].scale != 1 for n in rule.variables):
+    """The side, the sign and the number of a comparison with a number; None for another rule."""
+    if not isinstance(rule, Comparison) or not all(problem.variables[n].scale for n in rule.variables):
         return None
     turned = {"<=": ">=", "<": ">", ">=": "<=", ">": "<"}
     for side, op, number in (
@@ -171,7 +172,8 @@ def _text(problem: Problem, rule: Constraint, values: Mapping[str, int]) -> str:
         side, op, number = bounded
         relation = {"<": "<=", ">": ">="}.get(op, op)
         label = f"{rule.name}: " if rule.name else ""
-        return f"{label}{rule_text(Comparison(side, relation, Const(side.value(values))))} (instead of {number})"
+        changed = Comparison(side, relation, Const(side.value(values)))
+        return f"{label}{rule_text(changed)} (instead of {number_text(number, unit_of(changed))})"
     if isinstance(rule, IsIn) and isinstance(rule.expr, Var) and problem.variables[rule.expr.name].scale == 1:
         return f"{rule.expr} == {values[rule.expr.name]} (instead of one of {rule.domain})"
     return f"drop {rule.name or rule_text(rule)}"

@@ -10,13 +10,13 @@ from typing import Any, Final
 import numpy as np
 
 from constrint.errors import CancelledError, LimitReachedError, UndefinedValueError, UnknownNameError, UsageError
-from constrint.model import Comparison, Const, Constraint, Divides, Domain, Expr, InTable, IsIn, Problem, Word
+from constrint.model import Comparison, Constraint, Divides, Domain, Expr, InTable, IsIn, Problem, Word
 from constrint.model.columns import ExactColumn, test
 from constrint.model.constraint import CERTAIN
 from constrint.model.domain import literal, plain
 from constrint.model.encode import Coding
 from constrint.model.operations import as_int
-from constrint.model.text.render import code_text
+from constrint.model.text.render import code_text, number_text, unit_of
 from constrint.solve.budget import Budget, Limits
 from constrint.solve.enumeration import count
 from constrint.solve.explain.conflict import rule_text
@@ -216,9 +216,9 @@ def _broken(rule: Constraint, values: Mapping[str, int]) -> BrokenRule:
     right: int | None = None
     if isinstance(rule, Comparison):
         left, right = _value(rule.left, values), _value(rule.right, values)
-        # Beside the code of a value a number is shown as the value that it stands for.
-        coded = rule.left if isinstance(rule.right, Const) else rule.right if isinstance(rule.left, Const) else None
-        numbers = f"{_written(left, coded)} {rule.op} {_written(right, coded)} is false"
+        unit = unit_of(rule)
+        sides = ("(no value)" if number is None else number_text(number, unit) for number in (left, right))
+        numbers = f" {rule.op} ".join(sides) + " is false"
     elif isinstance(rule, Divides):
         left, right = _value(rule.divisor, values), _value(rule.number, values)
         rest = f", remainder {right % left}" if left and right is not None else ""
