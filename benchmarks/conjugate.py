@@ -409,13 +409,13 @@ def agreement(timed: Sequence[tuple[float, float]]) -> str:
 
 def rank_correlation(a: Sequence[float], b: Sequence[float]) -> float:
     """Spearman's; equal values have the mean of their places. 0 where all values of one are equal."""
-    places = []
+    places: list[Any] = []
     for values in (a, b):
         _, at, counts = np.unique(np.asarray(values), return_inverse=True, return_counts=True)
         places.append((np.cumsum(counts) - (counts - 1) / 2.0)[at])
     if any(len(set(each.tolist())) == 1 for each in places):
         return 0.0
-    return float(np.corrcoef(*places)[0, 1])
+    return float(np.corrcoef(np.stack(places))[0, 1])
 
 
 def ranked_configs(case: Case, number: int, gpu: GpuModel) -> tuple[list[Config], list[float]]:

@@ -73,7 +73,7 @@ class CopiedProducts:
         return out
 
     def _stale(self) -> Run:
-        """What runs after a write: what the caller gives, or comparisons for good."""
+        """Return what runs after a write: what the caller gives, or comparisons for good."""
         if self.give_up is not None:
             return self.give_up()
         self.frozen, self.compares = False, True

@@ -68,7 +68,7 @@ def _holds_alone() -> tuple[int, ...] | None:
     return None if given is None else _holds(given, values.untyped_storage()._cdata)
 
 
-class _Seen(TorchDispatchMode):
+class _Seen(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Keeps the tensor of which an alias is made."""
 
     tensor: Tensor | None = None
@@ -86,7 +86,7 @@ def _given_values(matrix: Tensor) -> Tensor | None:
     `values()` returns an alias of it that counts as the matrix does. The operator itself, called below what counts
     writes, makes its alias of the tensor in question.
     """
-    seen = _Seen()
+    seen = _Seen()  # type: ignore[no-untyped-call]
     key = DispatchKey.SparseCsrCUDA if matrix.is_cuda else DispatchKey.SparseCsrCPU
     try:
         with torch.no_grad(), seen:

@@ -172,7 +172,8 @@ def test_values_are_read_again_only_where_a_write_may_go_uncounted(kernel: str) 
     m = torch.sparse_csr_tensor(crow, columns, values.float(), shape, check_invariants=False)
 
     def product(frozen: bool | None = None) -> Tensor:
-        return spmv(m, x, kernel=kernel, config=config, frozen=frozen)
+        out: Tensor = spmv(m, x, kernel=kernel, config=config, frozen=frozen)
+        return out
 
     product()
     assert not any("hash" in name for name in launched(product))

@@ -49,7 +49,7 @@ def test_writes_by_every_name_are_counted() -> None:
 @pytest.mark.parametrize("make", [
     lambda m: m.values().data,
     lambda m: m.values().numpy(),
-    lambda m: torch.utils.dlpack.to_dlpack(m.values()),
+    lambda m: m.values().__dlpack__(),
     lambda m: made(m.values()),
     lambda m: m.data,
 ])  # fmt: skip
@@ -82,7 +82,7 @@ def test_matrices_made_by_torch_and_of_parameters() -> None:
         assert Writes(m, kept).are_counted()
     out = (m @ torch.ones(3, dtype=torch.float64)).sum()
     assert Writes(m, kept).are_counted()
-    out.backward()
+    out.backward()  # type: ignore[no-untyped-call]
     weight = torch.nn.Parameter(torch.ones(3))
     m = made(weight)  # its gradient's graph holds the parameter, and may hand it on
     assert not Writes(m, m.values().detach()).are_counted()
