@@ -1,4 +1,4 @@
-"""What a Python function reads beside its arguments, as a key: while it is equal, a trace of the function is. No torch.
+"""A key of everything that a Python function reads beside its arguments: while it is equal, a trace is. No torch.
 
 The key consists of the function's code, its defaults, what its closure holds, and the globals, builtins and attributes
 of modules that the code names; functions among these are taken apart in the same way, and are not kept. There is no key
@@ -176,8 +176,8 @@ class _Key:
             self.watched.append((namespace, name, value))
 
 
-class Memory:
-    """What was made of functions, while all that they read is as it was.
+class FunctionMemo:
+    """Results of a function of functions, kept while all that these read is as it was.
 
     Args:
         make: Makes something of a function by calling it.
@@ -190,7 +190,7 @@ class Memory:
         self._lock = Lock()
 
     def __call__(self, function: Any) -> Any:
-        """What was made of the function, or of one that does the same; made anew where anything has changed.
+        """The result for a function, or for one that does the same; made anew where anything has changed.
 
         Raises:
             Exception: From `make`; then nothing is remembered.
@@ -209,7 +209,9 @@ class Memory:
                 return made
             _put(self._made, key, made, self._lock)
         if watched is not None:
-            _put(self._quick, id(function.__code__), _Quick(function, watched, made), self._lock)
+            quick = _Quick(function, watched, made)
+            if _read(function)[0] == key:  # what it holds is still what the key has
+                _put(self._quick, id(function.__code__), quick, self._lock)
         return made
 
     def __len__(self) -> int:
@@ -217,7 +219,7 @@ class Memory:
 
 
 class _Quick:
-    """What a function read last, by identity: a look at all of it takes less time than its key.
+    """The objects that a function read last: a look at all of them takes less time than its key.
 
     Args:
         function: The function; it is not kept.
