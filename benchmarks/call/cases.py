@@ -62,6 +62,11 @@ def host_gemms() -> Iterator[Case]:
         theirs = silent(torch.addmm, bias, a, b) if len(given) > 2 else silent(torch.mm, a, b)
         yield Case(f"matmul 64^3 bf16 {case}", theirs, silent(partial(matmul, kernel="library"), *given))
     yield Case("linear 64^3 bf16 with bias", silent(linear, a, b, bias), silent(lambda: matmul(a, b.t(), bias)))
+    yield Case(
+        "matmul 64^3 bf16, own epilogue",
+        silent(lambda: torch.relu(torch.matmul(a, b) + bias)),
+        silent(lambda: matmul(a, b, bias, epilogue=lambda acc, bias: torch.relu(acc + bias))),
+    )
 
 
 def training_gemm() -> Iterator[Case]:

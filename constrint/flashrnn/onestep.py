@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from constrint.kernels.launch.nodes import apply_of
+from constrint.kernels.launch.plan.nodes import apply_of
 from constrint.kernels.launch.plan.table import IS_NEW, WANTS_GRAD
 from constrint.kernels.rnn.cells import CELLS
 from constrint.kernels.rnn.onestep.plans import BACKWARD, FORWARD, StepBackward, StepForward

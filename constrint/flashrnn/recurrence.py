@@ -18,7 +18,7 @@ from torch.compiler import is_compiling
 import constrint.flashrnn.autograd  # noqa: F401  registers the gradient of the operator
 from constrint.flashrnn import checks
 from constrint.flashrnn.observers import autocast_dtype, may_train, needs_plain_torch
-from constrint.kernels.launch.nodes import apply_of
+from constrint.kernels.launch.plan.nodes import apply_of
 from constrint.kernels.launch.plan.table import IS_NEW, WANTS_GRAD
 from constrint.kernels.rnn.cells import CELLS
 from constrint.kernels.rnn.dispatch import Configs, backend_text

@@ -20,7 +20,7 @@ from constrint.kernels.gemm.implementations import AUTO
 from constrint.kernels.gemm.op import _multiply as multiply
 from constrint.kernels.gemm.operator import PLAIN, Saved, SavedOptions, plan_key
 from constrint.kernels.gemm.reference import ACTIVATIONS
-from constrint.kernels.launch.nodes import apply_of
+from constrint.kernels.launch.plan.nodes import apply_of
 from constrint.kernels.launch.plan.shape import NotPlannedError
 from constrint.kernels.launch.plan.table import IS_NEW, WANTS_GRAD, PlanTable
 

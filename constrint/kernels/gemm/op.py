@@ -36,7 +36,7 @@ from constrint.kernels.gemm.operator import (
     saved_of,
 )
 from constrint.kernels.gemm.reference import ACTIVATIONS, default_out_dtype, gemm_reference
-from constrint.kernels.launch.nodes import apply_of
+from constrint.kernels.launch.plan.nodes import apply_of
 from constrint.kernels.launch.plan.table import IS_NEW, WANTS_GRAD
 
 if TYPE_CHECKING:

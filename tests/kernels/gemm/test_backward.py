@@ -29,7 +29,7 @@ from constrint.kernels.gemm.library.launch import LibraryLaunch
 from constrint.kernels.gemm.linear import _apply_plain as _apply_plain_layer
 from constrint.kernels.gemm.op import _apply_biased, _apply_plain, _Product
 from constrint.kernels.gemm.reference import ACTIVATIONS
-from constrint.kernels.launch.nodes import apply_of
+from constrint.kernels.launch.plan.nodes import apply_of
 from constrint.kernels.launch.plan.recipe import FillStep, ProductStep, Recipe, RecordedCall
 from constrint.kernels.launch.plan.scratch import NotedScratch
 from constrint.kernels.launch.plan.shape import NotPlannedError

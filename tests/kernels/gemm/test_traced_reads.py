@@ -25,7 +25,7 @@ from torch.nn import functional
 
 from constrint.errors import UsageError
 from constrint.kernels.gemm.traced import reads
-from constrint.kernels.gemm.traced.reads import Memory, key_of
+from constrint.kernels.gemm.traced.reads import FunctionMemo, key_of
 from constrint.kernels.gemm.traced.trace import trace
 
 SCALE = 2.0
@@ -37,7 +37,7 @@ class Counted:
 
     def __init__(self) -> None:
         self.number = 0
-        self._memory = Memory(self._trace)
+        self._memory = FunctionMemo(self._trace)
 
     def _trace(self, function: Callable[..., Any]) -> str:
         self.number += 1
@@ -315,7 +315,7 @@ def test_a_change_during_the_tracing_is_not_remembered(monkeypatch: pytest.Monke
         monkeypatch.setitem(globals(), "SCALE", 3.0)  # as another thread would
         return text
 
-    memory = Memory(change)
+    memory = FunctionMemo(change)
     assert memory(scaled) == of_constant(2.0)
     assert memory(scaled) == of_constant(3.0)
 
@@ -356,7 +356,7 @@ def test_the_memory_is_bounded(traced: Counted, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_threads_get_their_own_functions() -> None:
-    memory, wrong = Memory(lambda function: trace(function).text), []
+    memory, wrong = FunctionMemo(lambda function: trace(function).text), []
 
     def work(seed: int) -> None:
         for number in range(200):

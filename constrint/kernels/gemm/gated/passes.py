@@ -13,7 +13,7 @@ from torch import Tensor
 
 from constrint.kernels.gemm.reference import ACTIVATIONS, activation_gradient
 from constrint.kernels.gemm.units import row_hint
-from constrint.kernels.launch.nodes import apply_of
+from constrint.kernels.launch.plan.nodes import apply_of
 from constrint.kernels.launch.plan.recipe import RecordedCall, recipe_of
 from constrint.kernels.launch.plan.scratch import NotedScratch
 from constrint.kernels.launch.plan.shape import NotPlannedError

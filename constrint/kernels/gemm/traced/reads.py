@@ -1,4 +1,4 @@
-"""What a Python function reads beside its arguments, as a key: while it is equal, a trace of the function is. No torch.
+"""A key of everything that a Python function reads beside its arguments: while it is equal, a trace is. No torch.
 
 The key consists of the function's code, its defaults, what its closure holds, and the globals, builtins and attributes
 of modules that the code names; functions among these are taken apart in the same way, and are not kept. There is no key
@@ -143,7 +143,7 @@ class _Key:
             except ValueError:  # there is nothing in it yet
                 raise _ChangesError from None
             self._add(inside)
-        of_module, of_python = function.__globals__, function.__builtins__
+        of_module, of_python = function.__globals__, function.__builtins__  # type: ignore[attr-defined]
         for name in code.names:
             found = of_module.get(name, MISSING)
             self._watch(None, name, found)
@@ -176,8 +176,8 @@ class _Key:
             self.watched.append((namespace, name, value))
 
 
-class Memory:
-    """What was made of functions, while all that they read is as it was.
+class FunctionMemo:
+    """Results of a function of functions, kept while all that these read is as it was.
 
     Args:
         make: Makes something of a function by calling it.
@@ -190,7 +190,7 @@ class Memory:
         self._lock = Lock()
 
     def __call__(self, function: Any) -> Any:
-        """What was made of the function, or of one that does the same; made anew where anything has changed.
+        """The result for a function, or for one that does the same; made anew where anything has changed.
 
         Raises:
             Exception: From `make`; then nothing is remembered.
@@ -209,7 +209,9 @@ class Memory:
                 return made
             _put(self._made, key, made, self._lock)
         if watched is not None:
-            _put(self._quick, id(function.__code__), _Quick(function, watched, made), self._lock)
+            quick = _Quick(function, watched, made)
+            if _read(function)[0] == key:  # what it holds is still what the key has
+                _put(self._quick, id(function.__code__), quick, self._lock)
         return made
 
     def __len__(self) -> int:
@@ -217,7 +219,7 @@ class Memory:
 
 
 class _Quick:
-    """What a function read last, by identity: a look at all of it takes less time than its key.
+    """The objects that a function read last: a look at all of them takes less time than its key.
 
     Args:
         function: The function; it is not kept.
@@ -231,7 +233,7 @@ class _Quick:
         self._code, self.made = function.__code__, made
         self._cells = tuple([cell.cell_contents for cell in function.__closure__ or ()])
         self._defaults = function.__defaults__
-        self._python = function.__builtins__
+        self._python = function.__builtins__  # type: ignore[attr-defined]
         self._globals = tuple([(name, value) for of, name, value in watched if of is None])
         self._others = tuple([each for each in watched if each[0] is not None])
 
@@ -252,8 +254,9 @@ class _Quick:
         for namespace, name, value in self._others:
             if namespace.get(name, MISSING) is not value:
                 return False
-        is_called_alike = function.__defaults__ is self._defaults and not function.__kwdefaults__
-        return is_called_alike and function.__builtins__ is self._python and not function.__dict__
+        if function.__defaults__ is not self._defaults or function.__kwdefaults__ or function.__dict__:
+            return False
+        return function.__builtins__ is self._python  # type: ignore[attr-defined]
 
 
 def _put(known: dict[Any, Any], key: Hashable, value: Any, lock: Any) -> None:

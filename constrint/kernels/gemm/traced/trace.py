@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NamedTuple, NoReturn, Protocol
 
 from constrint.errors import UsageError
 from constrint.kernels.gemm.traced.expression import ACC, OPERATIONS, Expression, Tape, TapeOperation
-from constrint.kernels.gemm.traced.reads import Memory
+from constrint.kernels.gemm.traced.reads import FunctionMemo
 
 #: Names by which torch and Python call operations.
 NAMES = {
@@ -254,4 +254,4 @@ def trace(function: Callable[..., Any]) -> TracedEpilogue:
 
 
 #: `trace` of a function, from memory while all that the function reads is as it was.
-traced = Memory(trace)
+traced = FunctionMemo(trace)
