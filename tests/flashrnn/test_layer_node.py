@@ -96,7 +96,8 @@ def test_gradients_can_be_differentiated_again(cell: str) -> None:
     def loss(x: Tensor, *weights: Tensor) -> Tensor:
         for name, weight in zip(names, weights, strict=True):
             module._parameters[name] = weight
-        return module(x)[0].square().sum()
+        output: Tensor = module(x)[0]
+        return output.square().sum()
 
     weights = [weight.detach().clone().requires_grad_() for weight in module.parameters()]
     assert torch.autograd.gradgradcheck(loss, (x, *weights), nondet_tol=1e-9)
