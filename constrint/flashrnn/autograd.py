@@ -34,7 +34,7 @@ NUM_BACKWARD_ARGUMENTS = 15
 NUM_UPSTREAM, NUM_INPUTS = 4, 4
 
 
-class _Forward(torch.autograd.Function):
+class _ForwardNode(torch.autograd.Function):
     """A forward pass with a gradient. With `hidden_only` h is a view of all states, which are no result then."""
 
     @staticmethod
@@ -74,7 +74,7 @@ def _backward(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
     return gradients + (None,) * (NUM_ARGUMENTS - len(gradients))
 
 
-class _Backward(torch.autograd.Function):
+class _BackwardNode(torch.autograd.Function):
     """A backward pass with a gradient."""
 
     @staticmethod
@@ -137,7 +137,7 @@ def _gradients(
 def _forward_kernel(*arguments: Any) -> tuple[Tensor, ...]:
     """`constrint::rnn_forward` as torch calls it where tensors may have gradients."""
     if may_train(*arguments[:NUM_INPUTS]):
-        return _Forward.apply(*arguments)  # type: ignore[no-untyped-call, no-any-return]
+        return _ForwardNode.apply(*arguments)  # type: ignore[no-untyped-call, no-any-return]
     wx, cell, hidden_only = arguments[0], arguments[6], arguments[9]
     states, end_h, end_rest, gates = unpacked(wx, cell, rnn_forward_loop(*arguments[:NUM_LOOP_ARGUMENTS]))
     return states, states[0].clone() if hidden_only else wx.new_empty(0), end_h, end_rest, gates
@@ -147,5 +147,5 @@ def _forward_kernel(*arguments: Any) -> tuple[Tensor, ...]:
 def _backward_kernel(*arguments: Any) -> tuple[Tensor, ...]:
     """`constrint::rnn_backward` as torch calls it where tensors may have gradients."""
     if may_train(*(x for x in arguments if isinstance(x, Tensor))):
-        return _Backward.apply(*arguments)  # type: ignore[no-untyped-call, no-any-return]
+        return _BackwardNode.apply(*arguments)  # type: ignore[no-untyped-call, no-any-return]
     return every_gradient(arguments, rnn_backward_loop(*arguments))

@@ -38,7 +38,7 @@ NUM_OPERANDS = 5
 
 
 class LayerShape(NamedTuple):
-    """What a layer's node depends on beside its tensors.
+    """All that a layer's node depends on beside its tensors.
 
     Args:
         options: Those of its recurrence.
@@ -90,7 +90,7 @@ def shape_of(options: RnnOptions, num_heads: int, head_dim: int, batch_first: bo
     return LayerShape(options, kind, (kind.num_gates, num_heads, head_dim), head_dim, batch_first)
 
 
-class _Layer(torch.autograd.Function):
+class _LayerNode(torch.autograd.Function):
     """A layer's node."""
 
     @staticmethod
@@ -128,7 +128,7 @@ class _Layer(torch.autograd.Function):
 
 
 #: `apply` without its look at functorch, which `takes` has had.
-_apply: Any = torch._C._FunctionBase.__dict__["apply"].__get__(None, _Layer)
+_apply: Any = torch._C._FunctionBase.__dict__["apply"].__get__(None, _LayerNode)
 
 
 def _biases(

@@ -64,7 +64,7 @@ def test_values_and_gradients_are_those_of_the_nodes_by_themselves(
         return [*results, *torch.autograd.grad(loss, every)]
 
     expected = by_themselves(module, monkeypatch, run)
-    assert "_LayerBackward" in nodes_of(module(x)[0])
+    assert "_LayerNodeBackward" in nodes_of(module(x)[0])
     for one, other in zip(run(module), expected, strict=True):
         torch.testing.assert_close(one, other)
 
@@ -81,7 +81,7 @@ def test_what_needs_no_gradient_gets_none() -> None:
     assert module.bias_hh_l0.grad is not None
     output = module(x)[0]
     module.requires_grad_(False)
-    assert "_LayerBackward" not in nodes_of(module(x.clone())[0])
+    assert "_LayerNodeBackward" not in nodes_of(module(x.clone())[0])
     with torch.no_grad():
         assert module(x)[0].grad_fn is None
     assert output.requires_grad
@@ -96,7 +96,8 @@ def test_gradients_can_be_differentiated_again(cell: str) -> None:
     def loss(x: Tensor, *weights: Tensor) -> Tensor:
         for name, weight in zip(names, weights, strict=True):
             module._parameters[name] = weight
-        return module(x)[0].square().sum()
+        output: Tensor = module(x)[0]
+        return output.square().sum()
 
     weights = [weight.detach().clone().requires_grad_() for weight in module.parameters()]
     assert torch.autograd.gradgradcheck(loss, (x, *weights), nondet_tol=1e-9)
@@ -112,7 +113,7 @@ def test_a_wrong_weight_is_told_of_as_before() -> None:
 def test_layers_with_more_have_the_nodes_by_themselves() -> None:
     x = torch.randn(TIME, BATCH, FEATURES, dtype=torch.float64)
     h = torch.zeros(1, BATCH, UNITS, dtype=torch.float64)
-    assert "_LayerBackward" not in nodes_of(made("rnn")(x, h)[0])
-    assert "_LayerBackward" not in nodes_of(made("rnn", bidirectional=True)(x)[0])
-    assert "_LayerBackward" not in nodes_of(made("rnn")(x, lengths=[5, 2, 1])[0])
-    assert "_LayerBackward" not in nodes_of(made("lstm", proj_size=2)(x)[0])
+    assert "_LayerNodeBackward" not in nodes_of(made("rnn")(x, h)[0])
+    assert "_LayerNodeBackward" not in nodes_of(made("rnn", bidirectional=True)(x)[0])
+    assert "_LayerNodeBackward" not in nodes_of(made("rnn")(x, lengths=[5, 2, 1])[0])
+    assert "_LayerNodeBackward" not in nodes_of(made("lstm", proj_size=2)(x)[0])

@@ -46,7 +46,9 @@ WAITED = ("cluster", "cluster_blocks", "grid", "grid_blocks")
 BUSY = ("mma", "rounded", "weights", "operand", "polled", "streamed", "summed", "special", "written")
 #: Exponent of the p-norm of a step's work and of its remaining loads: neither hides the other where both are as long.
 WAITING_EXPONENT = 6.0
-#: Times that a thread may have more registers than estimated, and the step in which they are allocated.
+#: Times that a thread may have more registers than estimated, and the step in which they are allocated. Of 593 loops
+#: compiled for clusters the estimate alone says two blocks an SM for one in two cases, and one for two in two; with 5 %
+#: more it is one and seven, with 10 % none and 14.
 REGISTER_CAUTION, REGISTER_STEP = 1.05, 8
 #: Every part, and the loads' latency in clocks.
 LOADS = "loads"
