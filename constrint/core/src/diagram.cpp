@@ -18,6 +18,8 @@ constexpr int64_t kSettled = INT64_MAX;
 constexpr int64_t kMostModulus = int64_t{1} << 31;
 // Numbers and places of a list of choices.
 constexpr double kMostChoices = 1 << 25;
+// Numbers that are found by their place.
+constexpr int64_t kMostSpan = 1 << 14;
 // Words of a chained rule: a node that is computed anew, and one that has no value.
 constexpr int64_t kOpen = INT64_MIN, kNever = INT64_MIN + 1;
 
@@ -132,13 +134,25 @@ bool is_separable(const Model& model, const Prepared& prepared, int node) {
 // it is allocated, also what exists twice while it grows.
 class States {
  public:
-  States(size_t width, Held& held) : width_(width), held_(held) { find_slots(64); }
+  // States of one word that lies in a range, or is settled, are found by their place in it.
+  States(size_t width, Held& held, int64_t least = 0, int64_t span = 0) : width_(width), least_(least), span_(span), held_(held) {
+    find_slots(span ? static_cast<size_t>(span) + 1 : 64);
+  }
   States(const States&) = delete;
   States& operator=(const States&) = delete;
   ~States() { held_.give(bytes_of(room_) + slot_bytes()); }
   size_t size() const { return size_; }
   const int64_t* operator[](size_t state) const { return words_.data() + state * width_; }
   uint32_t number(const int64_t* words) {
+    if (span_) {
+      uint32_t& slot = slots_[static_cast<size_t>(words[0] == kSettled ? span_ : words[0] - least_)];
+      if (slot == kFree) {
+        if (size_ == room_) make_room();
+        slot = static_cast<uint32_t>(size_++);
+        words_.push_back(words[0]);
+      }
+      return slot;
+    }
     uint64_t hash = 0x9E3779B97F4A7C15u;
     for (size_t i = 0; i < width_; ++i) hash = (hash ^ static_cast<uint64_t>(words[i])) * 0xD6E8FEB86659FD93u, hash ^= hash >> 32;
     for (size_t at = hash & (slots_.size() - 1);; at = (at + 1) & (slots_.size() - 1)) {
@@ -184,6 +198,7 @@ class States {
     }
   }
   size_t width_, size_ = 0, room_ = 0;
+  int64_t least_, span_;
   Held& held_;
   SlabVector<int64_t> words_;
   SlabVector<uint64_t> hashes_;
@@ -243,7 +258,8 @@ class DiagramBuilder {
       Layer layer;
       layer.variable = variables_[level];
       layer.num_states = static_cast<uint32_t>(states->size());
-      auto reached = std::make_unique<States>(active_[level + 1].size(), held);
+      const auto [least, span] = window(level + 1);
+      auto reached = std::make_unique<States>(active_[level + 1].size(), held, least, span);
       std::vector<int64_t> key(active_[level + 1].size());
       const int all = static_cast<int>(prepared_.axes[layer.variable].values.size());
       list_choices(level, states->size(), budget, held);
@@ -277,6 +293,17 @@ class DiagramBuilder {
   }
 
  private:
+  // Where what is left of a sum lies before a level, if that is all that has to be known there: the least number and how
+  // many there are, 0 where these are too many.
+  std::pair<int64_t, int64_t> window(size_t level) const {
+    if (active_[level].size() != 1 || active_[level][0] >= sums_.size()) return {0, 0};
+    const SumRule& rule = sums_[active_[level][0]];
+    const int64_t number = rule.sum.number;
+    const int64_t least = std::max(rule.least[level], number - (rule.most[0] - rule.most[level]));
+    const int64_t most = std::min(rule.most[level], number - (rule.least[0] - rule.least[level]));
+    return {least, most - least < kMostSpan ? std::max<int64_t>(0, most - least + 1) : 0};
+  }
+
   // What is left of a single sum is a whole number between bounds: its arcs are no more than those of all such numbers.
   double most_arcs() const {
     if (!functions_.empty() || sums_.size() != 1) return kUnknown;
@@ -950,6 +977,16 @@ class DiagramBuilder {
 
 }  // namespace
 
+namespace {
+
+// What the values of a layer add to the length of a number of paths.
+double bits_of(const Layer& layer) {
+  const auto most = std::max_element(layer.places.begin(), layer.places.end());
+  return std::log2(most == layer.places.end() ? 1.0 : static_cast<double>(*most) + 1.0) + 1e-9;
+}
+
+}  // namespace
+
 std::vector<std::vector<int64_t>> Diagram::paths() const {
   std::vector<std::vector<int64_t>> found(layers.size() + 1);
   found.back() = {1};
@@ -967,10 +1004,7 @@ std::vector<std::vector<int64_t>> Diagram::paths() const {
 
 size_t Diagram::num_words() const {
   double bits = 1;
-  for (const Layer& layer : layers) {
-    const auto most = std::max_element(layer.places.begin(), layer.places.end());
-    bits += std::log2(most == layer.places.end() ? 1.0 : static_cast<double>(*most) + 1.0) + 1e-9;
-  }
+  for (const Layer& layer : layers) bits += bits_of(layer);
   return static_cast<size_t>(bits / 32) + 1;
 }
 
@@ -985,18 +1019,22 @@ int64_t Diagram::bytes_to_count() const {
 }
 
 std::vector<uint32_t> Diagram::num_paths() const {
-  const size_t width = num_words();
-  std::vector<uint32_t> below(width, 0), here;
-  below[0] = 1;
+  // The words that are enough from a layer on: few near the end.
+  double bits = 1;
+  size_t width = 1;
+  std::vector<uint32_t> below = {1}, here;
   for (size_t level = layers.size(); level-- > 0;) {
     const Layer& layer = layers[level];
+    const size_t before = width;
+    bits += bits_of(layer);
+    width = static_cast<size_t>(bits / 32) + 1;
     here.assign(layer.num_states * width, 0);
     for (size_t arc = 0; arc < layer.from.size(); ++arc) {
       uint32_t* to = here.data() + layer.from[arc] * width;
-      const uint32_t* from = below.data() + layer.to[arc] * width;
+      const uint32_t* from = below.data() + layer.to[arc] * before;
       uint64_t carried = 0;
-      for (size_t i = 0; i < width; ++i) {
-        carried += uint64_t{to[i]} + from[i];
+      for (size_t i = 0; i < before || carried; ++i) {
+        carried += uint64_t{to[i]} + (i < before ? from[i] : 0);
         to[i] = static_cast<uint32_t>(carried);
         carried >>= 32;
       }

@@ -34,6 +34,7 @@ constexpr double kNoEnd = 1e18;
 constexpr double kLittle = 1e-12;
 // A sum over fewer variables is as well listed, unless there are very many combinations.
 constexpr size_t kManyTerms = 8, kSomeTerms = 2;
+constexpr double kSomeCells = 1 << 20;
 // Among more cells a diagram waits for the search.
 constexpr double kFarTooMany = 3e11;
 
@@ -79,7 +80,7 @@ class Component {
     // not known after a glance, so many cells are not begun by that.
     const bool vague = variables_.size() >= kManyVariables && all_cells_ > kManyCells;
     if (vague && ((sums && draw(kFirstArcs)) || search(kFirstDecisions) || (sums && draw(kManyArcs)))) return;
-    const bool products = !sums && all_cells_ > kManyCells && size.most_terms >= kSomeTerms;
+    const bool products = !sums && all_cells_ > kSomeCells && size.most_terms >= kSomeTerms;
     if (products && (vague || all_cells_ < kFarTooMany) && draw(arcs_for_cells())) return;
     const bool later = vague && all_cells_ > kMostCells;
     if (all_cells_ < kCellsPerStep * steps_left() && !later && tables_within(kNoEnd)) return;
