@@ -1,8 +1,9 @@
 """A plug-in of pytest that puts this package's recurrent layers in torch's place, for `benchmarks.projects`.
 
-`pytest -p patched` replaces `torch.nn.LSTM`, `GRU`, `RNN` and their cells before a test or a project is imported, as if
-the project were written with these layers: it subclasses them, asks `isinstance`, and builds them by name. With
-`CONSTRINT_PATCHED=none` the layers of torch stay, and are counted as well. The last line says how many were made.
+`pytest -p patched` replaces `torch.nn.LSTM`, `GRU`, `RNN`, their base and their cells before a test or a project is
+imported, as if the project were written with these layers: it subclasses them, asks `isinstance`, and builds them by
+name. With `CONSTRINT_PATCHED=none` the layers of torch stay, and are counted as well. The last line says how many were
+made.
 """
 
 from __future__ import annotations
@@ -21,9 +22,11 @@ MADE: dict[str, int] = {}
 def put_in() -> None:
     """Replace torch's classes."""
     from constrint import flashrnn
+    from constrint.flashrnn.layers import Recurrent
 
     for name in NAMES:
         setattr(nn, name, getattr(flashrnn, name))
+    nn.RNNBase = Recurrent  # classes of projects derive from it and from a layer at once
 
 
 def count(base: Any, *, names: tuple[str, ...] = NAMES) -> None:

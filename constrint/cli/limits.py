@@ -4,21 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from operator import attrgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import msgspec
+
+from constrint import cache
 from constrint.answers.table import EXTRA, Cell, Column, Page, Table
 from constrint.cli.options import Gpu
 from constrint.cli.output import Output, printing
 from constrint.errors import ConstrintError
 from constrint.hwmodels import GpuModel, load_gpu
-from constrint.kernels.registry import load_kernel
-from constrint.select import Workload
-from constrint.select.spec import KernelSpec
-from constrint.solve import enumerate_space
+from constrint.hwmodels.load import content_of
+
+if TYPE_CHECKING:
+    from constrint.select import Workload
+    from constrint.select.spec import KernelSpec
 
 SCHEMA = "constrint.limits/2"
 #: Head dimensions to try, the largest first, with larger steps among the largest.
 HEAD_DIMS: tuple[int, ...] = (*range(8192, 4096, -256), *range(4096, 64, -64), 96, 64, 48, 32, 16)
+#: The kind of the cache's entries: the largest heads of a GPU's model.
+HEADS = "heads"
 #: Units in tables: a larger unit, and its size in the value's unit.
 SHOWN = {"hertz": ("MHz", 1e6), "bytes/s": ("GB/s", 1e9), "flop/s": ("TFLOP/s", 1e12), "op/s": ("TOP/s", 1e12)}
 GIGABYTE = 1e9
@@ -127,16 +133,27 @@ def _device_rows(gpu: GpuModel) -> list[Row]:
 
 
 def _head_rows(gpu: GpuModel) -> list[Row]:
+    """The largest heads by dtype and direction; searched once for a model, then read from the cache."""
+    key = content_of(gpu)
+    known = cache.load(HEADS, key)
+    largest: dict[str, int | None] = {} if known is None else msgspec.json.decode(known)
     rows: list[Row] = []
     for dtype in ("bf16", "fp16", "fp32"):
         for direction, operation in (("forward", "lstm"), ("backward", "lstm-backward")):
-            key = f"max_lstm_head_dim_{dtype}_{direction}"
-            rows.append((key, "", _largest_head_dim(gpu, operation, dtype), f"head_dim, {dtype}, {direction}"))
+            name = f"max_lstm_head_dim_{dtype}_{direction}"
+            if name not in largest:
+                largest[name] = _largest_head_dim(gpu, operation, dtype)
+            rows.append((name, "", largest[name], f"head_dim, {dtype}, {direction}"))
+    if known is None:
+        cache.store(HEADS, key, msgspec.json.encode(largest))
     return rows
 
 
 def _largest_head_dim(gpu: GpuModel, operation: str, dtype: str) -> int | None:
     """The largest head dimension of an LSTM with a configuration that satisfies all rules, estimated ones included."""
+    from constrint.kernels.registry import load_kernel
+    from constrint.select import Workload
+
     for dim in HEAD_DIMS:
         workload = Workload(operation, {"batch": 16, "time": 1024, "heads": 1, "head_dim": dim}, dtype)
         if any(_takes(spec, gpu, workload) for spec in load_kernel(operation).implementations):
@@ -146,6 +163,8 @@ def _largest_head_dim(gpu: GpuModel, operation: str, dtype: str) -> int | None:
 
 def _takes(spec: KernelSpec, gpu: GpuModel, workload: Workload) -> bool:
     """Whether a single-kernel implementation has a configuration that satisfies all rules, estimated ones included."""
+    from constrint.solve import enumerate_space
+
     try:
         spec.check_workload(gpu, workload)
         problem = spec.problem(gpu, workload)

@@ -17,6 +17,9 @@ _NAMES = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 #: Attribute of a cell that holds the node of its weights; state dicts, copies and pickles are without it.
 GRADIENTS = "_weight_gradients"
 
+#: Torch's classes, whatever a program has put in their place since.
+TORCH_CELLS: dict[str, type[nn.Module]] = {"LSTMCell": nn.LSTMCell, "GRUCell": nn.GRUCell, "RNNCell": nn.RNNCell}
+
 
 class LSTMCell(nn.LSTMCell):
     """`torch.nn.LSTMCell` on fused kernels: same constructor, call, errors and state dict.
@@ -39,7 +42,7 @@ class LSTMCell(nn.LSTMCell):
 
     def __prepare_scriptable__(self) -> nn.Module:
         """The cell that torch.jit.script compiles in the place of this one."""
-        return torch_cell(self, nn.LSTMCell)
+        return torch_cell(self, TORCH_CELLS["LSTMCell"])
 
 
 class GRUCell(nn.GRUCell):
@@ -58,7 +61,7 @@ class GRUCell(nn.GRUCell):
 
     def __prepare_scriptable__(self) -> nn.Module:
         """The cell that torch.jit.script compiles in the place of this one."""
-        return torch_cell(self, nn.GRUCell)
+        return torch_cell(self, TORCH_CELLS["GRUCell"])
 
 
 class RNNCell(nn.RNNCell):
@@ -78,7 +81,7 @@ class RNNCell(nn.RNNCell):
 
     def __prepare_scriptable__(self) -> nn.Module:
         """The cell that torch.jit.script compiles in the place of this one."""
-        return torch_cell(self, nn.RNNCell)
+        return torch_cell(self, TORCH_CELLS["RNNCell"])
 
 
 def stepped(module: nn.RNNCellBase, cell: str, x: Tensor, states: Any) -> tuple[Tensor, ...] | None:

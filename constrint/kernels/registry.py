@@ -89,6 +89,11 @@ def register(*specs: KernelSpec) -> None:
         _REGISTERED[spec.operation] = [*others, spec]
 
 
+def is_extended() -> bool:
+    """Whether this process has registered a kernel, or loaded one that another package offers."""
+    return bool(_REGISTERED)
+
+
 def list_kernels() -> tuple[str, ...]:
     """Names of all operations but cells of a program's own, which it names itself."""
     _read_packages()

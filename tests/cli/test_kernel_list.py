@@ -5,10 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import json
+from importlib.metadata import EntryPoint
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from constrint import plugins
+from constrint.cli import kernel_list, limits
 from constrint.hwmodels import load_gpu
 from constrint.kernels import registry
 from constrint.kernels.registry import list_kernels, load_kernel
@@ -85,3 +89,50 @@ def test_the_help_of_a_kernel_says_what_its_sizes_mean(run: Any, kernel: str) ->
         meaning = f"{size.meaning[:1].upper()}{size.meaning[1:]}. [default: {size.default}]"
         assert f"--{size.name.replace('_', '-')} <int> {meaning}" in text
     assert f"are sizes of {kernel}. Those of another kernel: constrint solve --kernel NAME --help" in text
+
+
+def test_the_list_is_computed_once_for_an_installation(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CONSTRINT_CACHE", str(tmp_path))
+    monkeypatch.setattr(registry, "_REGISTERED", {})
+    shown = run("kernels")
+    asked = []
+    monkeypatch.setattr(kernel_list, "kernels_of", asked.append)
+    assert run("kernels") == shown
+    assert run("kernels", "--json")[0] == 0
+    assert not asked
+
+
+def test_a_package_with_kernels_is_read_again_when_its_files_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "theirs_with_kernels" / "kernels.py"
+    file.parent.mkdir()
+    file.write_text("raise SystemExit('imported')\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    point = EntryPoint("theirs", "theirs_with_kernels.kernels:SPEC", registry.ENTRY_POINTS)
+    monkeypatch.setattr(plugins, "offered", lambda group: [point])
+    before = kernel_list._key()
+    assert before is not None
+    assert kernel_list._key() == before
+    file.write_text("raise SystemExit('changed')\n")
+    assert kernel_list._key() != before
+    monkeypatch.setattr(plugins, "offered", lambda group: [EntryPoint("x", "no_such_package:SPEC", group)])
+    assert kernel_list._key() is None
+
+
+def test_the_largest_heads_are_searched_once(run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CONSTRINT_CACHE", str(tmp_path))
+    found: list[str] = []
+
+    def largest(gpu: Any, operation: str, dtype: str) -> int:
+        found.append(f"{operation} {dtype}")
+        return 64 * len(found)
+
+    monkeypatch.setattr(limits, "_largest_head_dim", largest)
+    shown = run("limits", "--gpu", "h200", "--json")
+    assert run("limits", "--gpu", "h200", "--json") == shown
+    assert len(found) == 6
+    run("limits", "--gpu", "a100")
+    assert len(found) == 12
