@@ -63,7 +63,7 @@ def short_classes(rows: Iterable[Judged]) -> Iterator[tuple[str, str, str, list[
 
 
 def lines(rows: Sequence[Judged]) -> Iterator[str]:
-    """The three tables in Markdown."""
+    """The three tables in Markdown: classes, the order of shares, warm caches."""
     yield "| GPU, type, class | mean, median (n) | by shape | by published kernel |"
     yield "|---|---|---|---|"
     order = {size: place for place, size in enumerate(CLASSES)}
@@ -88,6 +88,18 @@ def lines(rows: Sequence[Judged]) -> Iterator[str]:
             what = f"published on the {gpu}, cuBLAS as this project measured it there"
             ours = [row.roofline_us / (1e6 * seconds) for row, seconds in pairs]
             yield _order_line(what, [_share(row) for row, _ in pairs], ours)
+    yield ""
+    yield from warm_lines(rows)
+
+
+def warm_lines(rows: Iterable[Judged]) -> Iterator[str]:
+    """GPUs with products that took less time than their roofline allows: operands stayed in a cache."""
+    yield "| GPU | products | published below the roofline | at most by |"
+    yield "|---|---|---|---|"
+    for gpu, of_gpu in sorted(groups(rows, lambda row: row.gpu).items()):
+        faster = [_share(row) for row in of_gpu if _share(row) > 1.0]
+        if faster:
+            yield f"| {gpu} | {len(of_gpu)} | {len(faster)} | {max(faster):.2f} |"
 
 
 def _means(of: dict[str, list[Judged]]) -> str:
