@@ -2,6 +2,7 @@
 
     python -m benchmarks.elsewhere                 # the table: predicted over published time
     python -m benchmarks.elsewhere --write         # the same into the docs, the picture and the package
+    python -m benchmarks.elsewhere short           # what is short of its band, and what limits it
     python -m benchmarks.elsewhere experts         # experts' configurations: in the space, at which price
     python -m benchmarks.elsewhere library         # writes the shipped tables of libraries, and says their error
     python -m benchmarks.elsewhere peers           # Origami and nvMatmulHeuristics beside the models of this package
@@ -15,7 +16,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from benchmarks.elsewhere import experts, library, peers, written
+from benchmarks.elsewhere import experts, library, peers, short, written
 from benchmarks.elsewhere.data import FITTED, JUDGING
 from benchmarks.elsewhere.judge import judged, table_lines
 from benchmarks.elsewhere.picture import draw
@@ -26,7 +27,7 @@ BOTH = "both"
 def main() -> None:
     """Run one part."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.elsewhere", description=__doc__.partition("\n")[0])
-    parser.add_argument("part", nargs="?", default="judge", choices=["judge", "experts", "library", "peers"])
+    parser.add_argument("part", nargs="?", default="judge", choices=["judge", "short", "experts", "library", "peers"])
     parser.add_argument(
         "--gpu", action="append", default=[], help="a GPU as the data name it (a100, mi355x); repeat it"
     )
@@ -55,7 +56,7 @@ def main() -> None:
 def _judge(args: argparse.Namespace) -> None:
     halves = (JUDGING, FITTED) if args.half == BOTH else (args.half,)
     rows = list(judged(args.gpu, halves=halves, all_of_them=not args.sample))
-    print("\n".join(table_lines(rows)))
+    print("\n".join(short.lines(rows) if args.part == "short" else table_lines(rows)))
     if args.picture:
         draw(rows, args.picture)
     if args.write:
@@ -64,6 +65,7 @@ def _judge(args: argparse.Namespace) -> None:
         draw(rows, written.PICTURE)
         dated = f"Judged on {date}: {len(rows):,} products."
         written.fill(written.PAGE, "figures", [dated, "", *table_lines(rows)])
+        written.fill(written.PAGE, "short", short.lines(rows))
         written.fill(written.PAGE, "experts", experts.table_lines(list(experts.priced())))
         written.fill(written.FIGURES, "elsewhere", written.short_lines(rows))
 

@@ -30,9 +30,9 @@ OFF = 1.5
 Row = TypeVar("Row")
 #: Fewest products of a class whose order is stated.
 FEWEST = 8
-#: The share of the L2's rate at which published products stream operands that lie in it, and by how much these may
-#: exceed it. Fitted to the L40S; elsewhere DRAM is at least as fast, and a warm L2 makes no difference.
-L2_SHARE, L2_SPARE = 0.3, 0.02
+#: The share of the L2's rate at which published products stream operands that lie in it, and by which share of its size
+#: these exceed it when nothing stays. Fitted to the L40S; elsewhere DRAM is at least as fast.
+L2_SHARE, L2_SPARE = 0.3, 0.25
 #: Seconds of the launches that quantise A: by how much fp8 takes longer than bf16 for products that take bf16 up to
 #: 3.5 us, the median of the fitted half on the L40S, the H100 and the B200; the other GPUs are left out.
 QUANTISING_S = {"sm_89": 1.85e-6, "sm_90a": 2.2e-6, "sm_100a": 3.4e-6, "sm_103a": 3.4e-6}
@@ -143,16 +143,16 @@ def _judged(operation: Operation, gpu: GpuModel, time: Time) -> Judged:
 
 
 def as_timed(gpu: GpuModel, time: Time) -> GpuModel:
-    """The model with the L2 in place of the DRAM, where the publisher's operands stay in it and it is faster."""
-    size = gpu.memory.l2.size_bytes
-    if size is None or timed_bytes(time, size) > size * (1.0 + L2_SPARE):
+    """The model whose DRAM is partly its L2, where the publisher's operands stay in it and it is faster."""
+    size, l2, dram = gpu.memory.l2.size_bytes, l2_bandwidth(gpu, clock_hz(gpu).value), gpu.memory.dram
+    if size is None or l2 is None:
         return gpu
-    l2, dram = l2_bandwidth(gpu, clock_hz(gpu).value), gpu.memory.dram
-    if l2 is None or l2.value * L2_SHARE <= dram_bytes_per_s(gpu):
+    cold, warm = dram_bytes_per_s(gpu), l2.value * L2_SHARE
+    hits = min(1.0, (1.0 + L2_SPARE - timed_bytes(time, size) / size) / L2_SPARE)
+    if hits <= 0 or warm <= cold:
         return gpu
-    # Kernels reach a share of the DRAM's rate; that of the L2 is one already.
-    rate = l2.value * L2_SHARE * dram.bandwidth_bytes_per_s / dram_bytes_per_s(gpu)
-    dram = msgspec.structs.replace(dram, bandwidth_bytes_per_s=rate)
+    faster = 1.0 / (hits * cold / warm + 1.0 - hits)
+    dram = msgspec.structs.replace(dram, bandwidth_bytes_per_s=faster * dram.bandwidth_bytes_per_s)
     return msgspec.structs.replace(gpu, memory=msgspec.structs.replace(gpu.memory, dram=dram))
 
 
@@ -194,7 +194,7 @@ def figures(rows: Sequence[Judged]) -> Figures | None:
     roofline = np.array([row.roofline_us for row in rows])
     orders: list[float | None] = [None, None]
     if len(rows) >= FEWEST:
-        orders = [_rank_correlation(measured, predicted), _rank_correlation(roofline / measured, roofline / predicted)]
+        orders = [rank_correlation(measured, predicted), rank_correlation(roofline / measured, roofline / predicted)]
     return Figures(len(rows), exp(float(np.log(ratios).mean())), median, low, high, off, *orders)
 
 
@@ -206,7 +206,7 @@ def _predicted_us(row: Judged) -> float:
     return row.predicted_us
 
 
-def _rank_correlation(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
+def rank_correlation(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
     """Spearman's; equal values have the mean of their places."""
     return float(np.corrcoef(_places(a), _places(b))[0, 1])
 
