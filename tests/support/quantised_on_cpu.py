@@ -77,11 +77,11 @@ def built(launch: CudaLaunch, folder: Path) -> ctypes.CDLL:
 def run_on_cpu(library: ctypes.CDLL, launch: CudaLaunch, blocks: int, seed: int) -> int:
     """Run so many blocks of a launch in a random order; how many loads were of no operand."""
     packed, scales, x, out, bias, *rest = launch.arguments
-    *numbers, mask, x_stride, out_stride = (int(each) for each in rest)  # type: ignore[call-overload]
+    *numbers, mask, x_stride, out_stride = (int(each) for each in rest)
     order = np.array(random.Random(seed).sample(range(blocks), blocks), np.int32)
     told = np.array(numbers, np.int32)
     spans = np.array([number for t in (packed, scales, x, bias) for number in _span(t)], np.uint64)
-    addresses = [ctypes.c_void_p(None if t is None else t.data_ptr()) for t in (packed, scales, x, out, bias)]  # type: ignore[attr-defined]
+    addresses = [ctypes.c_void_p(None if t is None else t.data_ptr()) for t in (packed, scales, x, out, bias)]
     strays: int = library.run(
         blocks, ctypes.c_void_p(order.ctypes.data), *addresses, ctypes.c_void_p(told.ctypes.data),
         ctypes.c_uint(mask), ctypes.c_longlong(x_stride), ctypes.c_longlong(out_stride),
