@@ -147,12 +147,119 @@ def assignment(size: int, rng: random.Random) -> str:
     return text
 
 
+def open_shop(jobs: int, rng: random.Random) -> str:
+    """Tasks of a job and of a machine do not overlap, in any order."""
+    lengths = [[rng.randint(2, 30) for _ in range(jobs)] for _ in range(jobs)]
+    horizon = max(map(sum, lengths)) * 2
+    text = f"var s[{jobs}, {jobs}] in 0..{horizon}; var end in 0..{horizon}; minimise end\n"
+    for a, row in enumerate(lengths):
+        text += f"no_overlap(s[{a}, ..], {row}); no_overlap(s[.., {a}], {[other[a] for other in lengths]})\n"
+        text += "".join(f"s[{a}, {b}] + {length} <= end\n" for b, length in enumerate(row))
+    return text
+
+
+def project(tasks: int, rng: random.Random) -> str:
+    """Tasks with predecessors share a resource; the last ends early."""
+    lengths, demands = ([rng.randint(low, high) for _ in range(tasks)] for low, high in ((2, 9), (1, 4)))
+    text = f"var s[{tasks}] in 0..{sum(lengths)}; var end in 0..{sum(lengths)}; minimise end\n"
+    text += f"cumulative(s, {lengths}, {demands}, 6)\n"
+    for task, length in enumerate(lengths):
+        text += f"s[{task}] + {length} <= end\n"
+        for before in rng.sample(range(task), min(task, 2)):
+            text += f"s[{before}] + {lengths[before]} <= s[{task}]\n"
+    return text
+
+
+def roster(days: int, rng: random.Random) -> str:
+    """Three workers: no more than two nights in a row, then a day off; enough of them a day, at the least cost."""
+    rows = "[(0, 0, 0), (0, 1, 0), (0, 2, 1), (1, 0, 0), (1, 2, 2), (2, 0, 0)]"
+    text = f"var w[3, {days}] in 0..2; minimise "
+    text += " + ".join(f"{rng.randint(1, 9)} * w[{i}, {d}]" for i in range(3) for d in range(days)) + "\n"
+    text += "".join(f"regular(w[{i}, ..], 0, [0, 1, 2], {rows})\n" for i in range(3))
+    for day in range(days):
+        text += (
+            f"count(i in 0..2) (w[i, {day}] == 1) >= 1; count(i in 0..2) (w[i, {day}] == 2) >= {rng.randint(0, 1)}\n"
+        )
+    return text
+
+
+def warehouses(stores: int, rng: random.Random) -> str:
+    """Each store is served by an open warehouse; opening and serving cost."""
+    places = stores // 2
+    text = f"var at[{stores}] in 0..{places - 1}; var open[{places}] in 0..1; var c[{stores}] in 0..99\n"
+    for store in range(stores):
+        text += f"c[{store}] == element(at[{store}], {', '.join(str(rng.randint(5, 99)) for _ in range(places))})\n"
+        text += f"element(at[{store}], {', '.join(f'open[{p}]' for p in range(places))}) == 1\n"
+    return text + "minimise sum(c) + 40 * sum(open)"
+
+
+def independent_set(nodes: int, rng: random.Random) -> str:
+    """As many nodes as possible, no two of them neighbours."""
+    text = f"var x[{nodes}] in 0..1; maximise sum(x)\n"
+    for a in range(nodes):
+        text += "".join(f"x[{a}] + x[{b}] <= 1\n" for b in range(a) if rng.random() < 0.2)
+    return text
+
+
+def subset_sum(numbers: int, rng: random.Random) -> str:
+    """Numbers whose sum is given."""
+    values = [rng.randint(1, 2000) for _ in range(numbers)]
+    terms = " + ".join(f"{value} * x[{i}]" for i, value in enumerate(values))
+    return f"var x[{numbers}] in 0..1; {terms} == {sum(rng.sample(values, numbers // 2))}"
+
+
+def partition(numbers: int, _rng: random.Random) -> str:
+    """1 to n in two halves with equal sums, and equal sums of squares."""
+    total, squares = numbers * (numbers + 1) // 2, numbers * (numbers + 1) * (2 * numbers + 1) // 6
+    return f"""
+var x[1..{numbers}] in 0..1; sum(x) == {numbers // 2}; sum(i in 1..{numbers}) (i * x[i]) == {total // 2}
+sum(i in 1..{numbers}) (i * i * x[i]) == {squares // 2}
+"""
+
+
+def langford(pairs: int, _rng: random.Random) -> str:
+    """Between the two k there are k other numbers."""
+    return f"""
+var p[1..{pairs}] in 1..{2 * pairs}; var q[1..{pairs}] in 1..{2 * pairs}
+forall(k in 1..{pairs}) (q[k] == p[k] + k + 1)
+all_different({", ".join(f"{name}[{k}]" for name in "pq" for k in range(1, pairs + 1))})
+"""
+
+
+def magic_sequence(size: int, _rng: random.Random) -> str:
+    """The number i occurs x[i] times."""
+    last = size - 1
+    return f"var x[{size}] in 0..{last}; global_cardinality(x, [i for i in 0..{last}], x)"
+
+
+def letters(_size: int, _rng: random.Random) -> str:
+    """SEND + MORE == MONEY."""
+    return """
+var s in 1..9; var e in 0..9; var n in 0..9; var d in 0..9; var m in 1..9; var o in 0..9; var r in 0..9; var y in 0..9
+all_different(s, e, n, d, m, o, r, y)
+1000*s + 100*e + 10*n + d + 1000*m + 100*o + 10*r + e == 10000*m + 1000*o + 100*n + 10*e + y
+"""
+
+
+def coins(kinds: int, rng: random.Random) -> str:
+    """A sum in as few coins as possible."""
+    values = sorted(rng.sample(range(2, 90), kinds))
+    terms = " + ".join(f"{value} * x[{i}]" for i, value in enumerate(values))
+    return f"var x[{kinds}] in 0..60; {terms} == 997; minimise sum(x)"
+
+
 #: Generator and size; the place in the list is the seed.
 CASES: tuple[tuple[Callable[[int, random.Random], str], int], ...] = (
     (bin_packing, 12), (bin_packing, 16), (bin_packing, 20), (correlated_knapsack, 40), (correlated_knapsack, 120),
-    (correlated_knapsack, 320), (quasigroup, 10), (quasigroup, 20), (quasigroup, 25), (tour, 8), (tour, 11), (tour, 16),
-    (queens, 12), (queens, 40), (golomb, 6), (golomb, 8), (magic_square, 3), (magic_square, 4), (colouring, 20),
-    (colouring, 40), (set_cover, 30), (set_cover, 80), (assignment, 8), (assignment, 16),
+    (correlated_knapsack, 320), (quasigroup, 10), (quasigroup, 20), (quasigroup, 25), (tour, 8), (tour, 11),
+    (tour, 16), (queens, 12), (queens, 40), (golomb, 6), (golomb, 8), (magic_square, 3), (magic_square, 4),
+    (colouring, 20), (colouring, 40), (set_cover, 30), (set_cover, 80), (assignment, 8), (assignment, 16),
+    (open_shop, 3), (open_shop, 4), (open_shop, 5), (project, 8), (project, 14), (project, 20), (roster, 7),
+    (roster, 14), (roster, 28), (warehouses, 8), (warehouses, 14), (warehouses, 20), (independent_set, 20),
+    (independent_set, 40), (independent_set, 60), (subset_sum, 20), (subset_sum, 40), (subset_sum, 80),
+    (partition, 8), (partition, 16), (partition, 24), (langford, 7), (langford, 8), (langford, 12),
+    (magic_sequence, 8), (magic_sequence, 20), (letters, 8), (coins, 4), (coins, 6), (coins, 8), (queens, 20),
+    (golomb, 7), (colouring, 30), (set_cover, 50),
 )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ A doubling may take 1.2 times as much more as there are more solutions, plus the
 from __future__ import annotations
 
 import argparse
+import itertools
 import re
 from collections import defaultdict
 from pathlib import Path
@@ -58,10 +59,11 @@ def main() -> None:
     args = parser.parse_args()
     found = families(args.results)
     for family, points in found.items():
-        for (d, ms, s), (d2, ms2, s2) in zip(points, points[1:], strict=False):
+        for (d, ms, s), (d2, ms2, s2) in itertools.pairwise(points):
             allowed = ALLOWED * (s2 + d2 * d2) / (s + d * d)
             verdict = "ok" if ms2 / ms <= allowed else "more"
-            print(f"{family:18} {d:>4} to {d2:<4} {ms:9.2f} to {ms2:9.2f} ms: {ms2 / ms:5.2f}, allowed {allowed:5.2f} {verdict}")
+            times = f"{ms:9.2f} to {ms2:9.2f} ms: {ms2 / ms:5.2f}"
+            print(f"{family:18} {d:>4} to {d2:<4} {times}, allowed {allowed:5.2f} {verdict}")
     if args.picture:
         draw(found, args.picture)
 

@@ -9,6 +9,9 @@
 
 namespace constrint {
 
+// Memory of an arc.
+constexpr int64_t kArcBytes = 10;
+
 struct Layer {
   int variable = 0;
   // How many states the layer starts from, and the arcs from them, in order of their source and of the declared values:

@@ -8,6 +8,8 @@
 #include "columns.cpp"
 #include "decompose.cpp"
 #include "diagram.cpp"
+#include "diagram_builder.cpp"
+#include "diagram_rules.cpp"
 #include "driver.cpp"
 #include "evaluate.cpp"
 #include "lanes.cpp"
