@@ -24,9 +24,12 @@ from typing import Any, NamedTuple
 from benchmarks.elsewhere.written import fill
 from benchmarks.harness.table import DISTURBED, read_rows, read_table
 from benchmarks.models.__main__ import table_lines
+from benchmarks.projects import read_rows as read_projects
+from benchmarks.projects import table
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
+PROJECTS = "projects.csv"
 README, PAGE, PICTURE = ROOT / "README.md", ROOT / "docs" / "figures.md", ROOT / "docs" / "report.png"
 #: GPUs that were measured, by their folder.
 GPUS = {"h200": "H200", "h100": "H100"}
@@ -238,12 +241,18 @@ def _order_of_layer(key: tuple[str, str, str, str, str, str]) -> tuple[Any, ...]
 
 
 #: What is written where.
+def project_lines() -> list[str]:
+    """The page's table of other projects' tests with our layers."""
+    return list(table(read_projects(RESULTS / PROJECTS)))
+
+
 TABLES: dict[str, tuple[Path, Callable[[], list[str]]]] = {
     "results": (README, result_lines),
     "models": (README, model_lines),
     "published": (README, published_lines),
     "used": (PAGE, used_lines),
     "layers": (PAGE, layer_lines),
+    "projects": (PAGE, project_lines),
 }
 
 

@@ -154,8 +154,9 @@ def run_tests(project: OutsideTests, python: Path, source: Path, place: Path, wh
         return Outcome(frozenset(), frozenset(), frozenset(), "", f"not done after {timeout_s:.0f} s")
     made = re.search(r"^layers made: (.*)$", ended.stdout, re.MULTILINE)
     if not report.exists():
-        last = (ended.stdout + ended.stderr).strip().splitlines()
-        return Outcome(frozenset(), frozenset(), frozenset(), "", last[-1] if last else f"exit code {ended.returncode}")
+        lines = (ended.stdout + ended.stderr).strip().splitlines()
+        told = next((line.strip() for line in lines if "error" in line.lower()), f"exit code {ended.returncode}")
+        return Outcome(frozenset(), frozenset(), frozenset(), "", told)
     return outcome_of(report.read_text(encoding="utf-8"), made[1] if made else "")
 
 

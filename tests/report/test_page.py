@@ -92,7 +92,7 @@ def test_page_is_one_file_with_a_language_a_title_and_a_policy_that_names_its_sc
     page = html_of(two_gpus(), DATE)
     own = page[: page.index('<script type="text/plain"')]
     assert '<html lang="en">' in own
-    assert "<title>gemm.pointer on H200-SXM, MI300X - constrint</title>" in own
+    assert "<title>gemm.pointer m=4096 n=4096 k=4096 bf16 on H200-SXM, MI300X - constrint</title>" in own
     assert "default-src &#39;none&#39;; script-src &#39;sha256-" in own
     assert re.findall(r'(?:href="(?!#|data:,)|src=|url\()[^"]*"', own) == []
     assert page.count("<script>") == 1

@@ -96,7 +96,7 @@
     const body = table.tBodies[0];
     const column = [...head.parentNode.children].indexOf(head);
     const is_up = head.getAttribute("aria-sort") !== "ascending";
-    const value = (row) => row.children[column].dataset.v;
+    const value = (row) => row.children[column].dataset.v ?? row.children[column].textContent;
     const rows = [...body.rows];
     const isNumber = head.classList.contains("number");
     rows.sort((one, other) => {

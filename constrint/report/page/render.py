@@ -116,8 +116,16 @@ def _printable(value: Any) -> Any:
 
 
 def _title(report: Report) -> str:
-    names = ", ".join(gpu.gpu for gpu in report.gpus)
-    return report.gpus[0].title if len(report.gpus) == 1 else f"{report.operation} on {names}"
+    names, first = ", ".join(gpu.gpu for gpu in report.gpus), report.gpus[0]
+    if len(report.gpus) == 1:
+        return first.title
+    sizes = f"{pairs_text(first.sizes)} {first.dtype}" if _is_one_workload(report.gpus) else ""
+    return " ".join(f"{report.operation} {sizes} on {names}".split())
+
+
+def _is_one_workload(gpus: Sequence[GpuFacts]) -> bool:
+    """Whether all GPUs are asked for the same sizes and type."""
+    return all((gpu.sizes, gpu.dtype) == (gpus[0].sizes, gpus[0].dtype) for gpu in gpus)
 
 
 def _gpu(gpu: GpuFacts, figures: FigureFunctions, at: int) -> dict[str, Any]:
