@@ -77,8 +77,8 @@ def compiled(gpu: GpuModel, spec: KernelSpec, dtypes: Sequence[str], top: int) -
             try:
                 candidates = rank(spec, gpu, workload, top=top).candidates
             except ConstrintError as refusal:
-                print(f"{gpu.name} {spec.full_name} {dtype}: {str(refusal).splitlines()[0]}", file=sys.stderr)
-                break
+                print(f"{gpu.name} {spec.full_name} {dtype} {_pairs(options)}: {_first(refusal)}", file=sys.stderr)
+                continue
             for candidate in candidates:
                 found = accesses_of(gpu, spec, workload, candidate.config)
                 yield Compiled(gpu, spec, workload, candidate.config, tuple(found))
@@ -103,12 +103,21 @@ def rows_of(each: Compiled) -> Iterator[dict[str, Any]]:
         yield dict(zip(COLUMNS, (*values, _pairs(each.config), *shown), strict=True))
 
 
+def _first(refusal: Exception) -> str:
+    return str(refusal).splitlines()[0]
+
+
 def _pairs(values: Any) -> str:
     return " ".join(f"{name}={value}" for name, value in values.items())
 
 
-def print_summary(rows: Sequence[dict[str, Any]]) -> None:
-    """Numbers of accesses by degree for each GPU and kernel, then the conflicts in loops."""
+def print_summary(rows: Sequence[dict[str, Any]], asked: Sequence[str] = ()) -> None:
+    """Numbers of accesses by degree for each GPU and kernel, the conflicts in loops, and kernels without an access.
+
+    Args:
+        rows: The accesses.
+        asked: Names of the kernels that were compiled.
+    """
     groups: dict[tuple[str, str, str], Counter[str]] = {}
     for row in rows:
         groups.setdefault((row["gpu"], row["kernel"], row["loop"]), Counter())[row["degree"]] += 1
@@ -121,6 +130,9 @@ def print_summary(rows: Sequence[dict[str, Any]]) -> None:
         what = f"{row['kernel']} {row['dtype']} {row['options']}: {row['operation']} {row['tile']}, {row['layout']}"
         print(f"  {row['gpu']}: {what}, {row['how']}: {row['degree']}-way, {row['clocks_over_least']:.2f} x the clocks")
         print(f"    {row['config']}")
+    seen = {row["kernel"] for row in rows}
+    if silent := [name for name in asked if name not in seen]:
+        print(f"\nno access of shared memory in Triton was looked at in {', '.join(silent)}")
 
 
 def main() -> None:
@@ -144,8 +156,8 @@ def main() -> None:
                         for row in found:
                             table.add(**row)
                 except (ConstrintError, NotImplementedError) as refusal:
-                    print(f"{gpu.name} {spec.full_name}: {str(refusal).splitlines()[0]}", file=sys.stderr)
-    print_summary(rows)
+                    print(f"{gpu.name} {spec.full_name}: {_first(refusal)}", file=sys.stderr)
+    print_summary(rows, [spec.full_name for spec in triton_kernels(options.kernel)])
 
 
 if __name__ == "__main__":

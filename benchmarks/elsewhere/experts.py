@@ -127,7 +127,8 @@ def _own_price(
     """The predicted time of a configuration over the least among combinations of its set's values."""
     # Row by row: the order that no grid rules out.
     usual = config | {name: min(problem.variables[name]) for name in ORDER if name in problem.variables}
-    free = {name: [v for v in values if v in problem.variables[name]] for name, values in choices.items() if name in usual}
+    domains = {name: problem.variables[name] for name in choices if name in usual}
+    free = {name: [value for value in choices[name] if value in domain] for name, domain in domains.items()}
     rows = np.array(list(combinations(*free.values())), dtype=np.int64)
     columns = {name: np.full(len(rows) + 1, value, dtype=np.int64) for name, value in usual.items()}
     for place, name in enumerate(free):

@@ -159,7 +159,8 @@ def as_timed(gpu: GpuModel, time: Time) -> GpuModel:
 def timed_bytes(time: Time, l2_bytes: int) -> float:
     """Bytes that the publisher's launches touch before they touch the same again; infinite where he drives caches out.
 
-    NVIDIA's times are of layers with weights of their own in turn, on one A: as many as exceed the L2, `layers` at most.
+    NVIDIA's times are of layers in turn, each with weights of its own, on one A: as many as exceed the L2, `layers` at
+    most.
     """
     layers = sources()[time.source].get("layers")
     if layers is None:

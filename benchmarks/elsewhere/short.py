@@ -1,4 +1,4 @@
-"""What is short, and what limits it: classes out of their band by shape and by kernel; how far the shares can be ordered.
+"""What is short, and what limits it: classes out of their band by shape and by kernel, and how shares can be ordered.
 
 The band of a class is the geometric mean of predicted over published time that the models aim at. The order of shares
 is that of the roofline's share above 100 us. What bounds it: the same products on another GPU of the architecture, and
@@ -32,9 +32,7 @@ from constrint.select.spec import Operation
 #: Geometric means that are aimed at: below 10 us, and from there on.
 BAND = {SMALL: (0.85, 1.2)}
 STEADY = 0.95, 1.05
-#: Rank correlation that is aimed at.
-ORDER = 0.6
-#: Depth up to which a product is shallow, rows or columns up to which it is narrow, and K over both sides of a deep one.
+#: Depth up to which a product is shallow, rows or columns up to which it is narrow, K over both sides of a deep one.
 SHALLOW, NARROW, DEEP = 128, 32, 4
 #: GPUs of one architecture, whose published times are of the same products.
 PAIRS = (("H100-SXM5", "H200-SXM"), ("B200", "GB200"), ("B300", "GB300"), ("B200", "B300"))

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.conflicts import Compiled, rows_of
+from benchmarks import conflicts
+from benchmarks.conflicts import Compiled, compiled, print_summary, rows_of
 from benchmarks.harness.shared_accesses import SharedAccess, shared_accesses
 from constrint import solve_layout
 from constrint.hwmodels import GpuModel, load_gpu
@@ -84,3 +85,15 @@ def test_a_layout_without_swizzle_shows_its_conflicts() -> None:
     spec, workload = gemm_spec("gemm.pointer"), Workload("gemm", sizes, "bf16", {})
     rows = list(rows_of(Compiled(gpu, spec, workload, {"tile_m": 128}, tuple(spoilt))))
     assert {row["degree"] for row in rows if row["how"] == "ldmatrix"} == {"4", "8"}
+
+
+def test_a_layout_that_a_kernel_refuses_leaves_the_others(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(conflicts, "accesses_of", lambda *_: [])
+    (spec,) = conflicts.triton_kernels(["gemm.cdna"])
+    looked_at = [each.workload.options for each in compiled(load_gpu("mi300x"), spec, ["bf16"], 1)]
+    assert [options.get("transpose_b") for options in looked_at] == [1]
+    assert "gemm.cdna bf16 transpose_a=1: " in capsys.readouterr().err
+    print_summary([], ["gemm.cuda"])
+    assert "no access of shared memory in Triton was looked at in gemm.cuda" in capsys.readouterr().out

@@ -10,9 +10,18 @@ from typing import Any
 
 import pytest
 
-from benchmarks.elsewhere import data, experts, library, peers, written
+from benchmarks.elsewhere import data, experts, library, peers, short, written
 from benchmarks.elsewhere.data import BLOCKS, FITTED, JUDGING, Expert, Time, best_times, half_of, sources, times
-from benchmarks.elsewhere.judge import Judged, figures, judged, size_of, table_lines
+from benchmarks.elsewhere.judge import (
+    Judged,
+    as_timed,
+    figures,
+    judged,
+    quantising_s,
+    size_of,
+    table_lines,
+    timed_bytes,
+)
 from constrint.hwmodels import load_gpu
 from constrint.kernels.gemm import measured
 from constrint.kernels.gemm.library.cost import path_of, published_path
@@ -80,6 +89,63 @@ def test_a_few_products_are_judged_by_kernels_of_this_package_alone(capsys: pyte
     assert {one.kernel for one in rows} <= {"gemm.pointer", "gemm.descriptor", "gemm.skinny"}
     assert all(one.predicted_us >= one.roofline_us > 0 for one in rows)
     assert all(one.time.half == JUDGING for one in rows)
+
+
+def published(gpu: str, m: int, n: int, k: int, us: float = 50.0, dtype: str = "bf16") -> Time:
+    what = data.QUANTISES if dtype == "fp8" else data.LIBRARY
+    return Time(gpu, dtype, m, n, k, 1, us, "cuBLAS", what, "aiconfigurator", True)
+
+
+def test_small_weights_are_timed_from_the_l2_where_it_is_faster_than_the_dram() -> None:
+    l40s, h100 = load_gpu("l40s"), load_gpu("h100")
+    rates = [
+        as_timed(l40s, published("l40s", 5, n, 1024)).memory.dram.bandwidth_bytes_per_s for n in (1024, 17000, 65536)
+    ]
+    assert rates[0] > rates[1] > rates[2] == l40s.memory.dram.bandwidth_bytes_per_s
+    assert as_timed(h100, published("h100", 5, 1024, 1024)) is h100, "DRAM is as fast"
+    aiter = timed(50.0)
+    assert as_timed(load_gpu("mi355x"), aiter).memory == load_gpu("mi355x").memory
+    assert timed_bytes(aiter, 1 << 25) == float("inf"), "its tuner goes through copies of all operands"
+    # Five layers of 2 MB at most, and as many as exceed the L2 of larger ones.
+    assert timed_bytes(published("l40s", 1, 1024, 1024), 1 << 30) == 5 * 2**21 + 2048 + 2048
+    assert timed_bytes(published("l40s", 1, 1024, 1024), 3 << 20) == 2 * 2**21 + 2048 + 2048
+
+
+def test_quantising_takes_what_tiny_published_products_say_and_half_of_the_dram() -> None:
+    b200, l40s = load_gpu("b200"), load_gpu("l40s")
+    tiny = [quantising_s(gpu, published("", 1, 64, 64, dtype="fp8")) for gpu in (b200, l40s)]
+    assert tiny == [pytest.approx(3.4e-6, rel=1e-3), pytest.approx(1.85e-6, rel=1e-3)]
+    large = quantising_s(b200, published("", 8192, 64, 8192, dtype="fp8")) - tiny[0]
+    assert large == pytest.approx(3 * 8192 * 8192 / (0.5 * 0.81 * 7.7e12), rel=0.02)
+
+
+def test_classes_out_of_their_band_are_said_with_shapes_and_kernels() -> None:
+    shallow = Judged(timed(50.0)._replace(k=64), "MI355X", 40.0, 20.0, "gemm.pointer", {})
+    deep = Judged(timed(50.0)._replace(n=256, k=8192, kernel="ck"), "MI355X", 25.0, 20.0, "gemm.pointer", {})
+    good = Judged(timed(200.0), "MI355X", 200.0, 20.0, "gemm.pointer", {})
+    wrong = [shallow] * 6 + [deep] * 4
+    different = [row._replace(time=row.time._replace(us=50.0 + 1e-4 * place)) for place, row in enumerate(wrong)]
+    found = list(short.lines([*different, good, good]))
+    (line,) = [line for line in found if line.startswith("| MI355X bf16, 10-100 us")]
+    assert "0.66, 0.80 (10)" in line
+    assert "K up to 128 0.80 (6), deep 0.50 (4)" in line
+    assert "asm 0.80 (6), ck 0.50 (4)" in line
+    assert not any("> 100 us |" in line for line in found)
+    below = good._replace(roofline_us=300.0)
+    assert list(short.warm_lines([good, below]))[-1] == "| MI355X | 2 | 1 | 1.50 |"
+
+
+def test_an_experts_price_in_its_set_is_over_the_best_of_the_sets_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    base = {"tile_k": 64, "num_warps": 4, "num_stages": 2, "split_k": 1, "group_m": 4}
+    configs = [{"tile_m": m, "tile_n": n, **base} for m, n in ((64, 64), (128, 128), (16, 16))]
+    monkeypatch.setattr(
+        experts, "experts", lambda: iter(Expert("mi300x", "bf16", 4096, 4096, 4096, "x", None, c) for c in configs)
+    )
+    rows = list(experts.priced())
+    own = [one.own_price for one in rows]
+    assert min(price for price in own if price is not None) == 1.0
+    assert all(one.own_price is not None and one.price is not None for one in rows)
+    assert all(one.own_price <= one.price * 1.02 for one in rows if one.own_price and one.price), "fewer to choose from"
 
 
 def test_experts_configurations_are_found_in_the_space_or_say_what_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:

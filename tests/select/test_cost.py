@@ -16,6 +16,7 @@ from constrint.select.cost import (
     FITTED_SHARE,
     LAUNCH_S,
     PARTS,
+    BlockTimes,
     cost_assumptions,
     dram_bytes_per_s,
     l2_bytes_per_s,
@@ -171,6 +172,22 @@ def test_a_gpu_that_keeps_up_less_of_its_peak_slows_as_a_whole() -> None:
     assert loaded_clock_hz(load_gpu("a100")) == 1.41e9
 
 
+def test_power_slows_the_matrix_units_and_not_what_a_kernel_waits_for() -> None:
+    l4 = load_gpu("l4")
+    peak = l4.peak_flop_per_s("bf16")
+    assert peak is not None
+    few = replace(WORK, flop=np.array([1e3]), smem_bytes=np.array([0.0]), load_bytes=np.array([1e6]))
+    reached, powered = sustained_shares(l4, few)
+    assert reached == FITTED_SHARE
+    assert float(powered[0]) < 0.1, "bytes take nearly all of the power"
+    moved = BlockTimes(l4, peak, few)
+    full = BlockTimes(load_gpu("l4"), peak, replace(few, has_matrix_units=False))
+    assert moved.port_s[0] == full.port_s[0], "at the clock of an idle GPU"
+    # Half of the SMs at work have twice the power each.
+    assert np.all(moved._busy_power(1.0, 0.5) < moved._busy_power(1.0, 1.0))
+    assert sustained_shares(load_gpu("h200"), few) == (FITTED_SHARE, FITTED_SHARE)
+
+
 def test_launches_are_as_long_as_where_they_were_measured() -> None:
     assert launch_s(load_gpu("h200")) == launch_s(load_gpu("h100")) == LAUNCH_S
     for name in ("a100", "b200", "b300", "gb300", "l40s", "mi300x", "mi355x"):
@@ -197,7 +214,7 @@ def test_vector_units_are_named_and_know_no_sustained_share() -> None:
     plain, matrix = (estimate(t4, 8.1e12, replace(WORK, has_matrix_units=has)).parts_of(0) for has in (False, True))
     assert plain["matrix units"] == 0 == matrix["vector units"]
     # Matrix units keep up as much of the peak as power allows, vector units all that is stated.
-    share = float(sustained_shares(t4, WORK)[1])
+    share = float(np.ravel(sustained_shares(t4, WORK)[1])[0])
     assert 0.4 < share < 0.9
     assert matrix["matrix units"] == pytest.approx(plain["vector units"] / share)
     assert sustained_shares(t4, replace(WORK, has_matrix_units=False)) == (1.0, 1.0)
