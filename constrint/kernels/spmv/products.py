@@ -47,11 +47,13 @@ TRIED_REACH = 2.5
 #: Mean length of rows up to which a thread adds whole rows, and up to which two at a time; its block otherwise.
 MOST_SERIAL, MOST_SHORT = 12.0, 4.0
 WHOLE_ROWS: Config = {"rows_per_block": 64, "num_warps": 2}
+#: Entries of a row of mean length for each of its threads, few and many threads; threads and further rows of a block.
+LANE_ENTRIES, GROUPED = (3.4, 1.3), 512
 #: Longest row, as a multiple of the mean, up to which columns of 16 bits are tried.
 NEAR_LONGEST = 16
-#: A copy has to save this share of a product's time, by prediction, to be made; another is tried beside it where it
-#: takes at most this multiple of its time.
-LEAST_GAIN, COPY_REACH = 0.1, 1.25
+#: A copy is made where it may save time: by its predicted time less this share, by which predictions err. Another is
+#: tried beside it where it takes at most this multiple of its time.
+DOUBT, COPY_REACH = 0.1, 1.25
 #: Bytes that making a copy takes beside it, as a multiple of the copy's, and the share of free memory for both.
 BUILD_MEMORY, MEMORY_SHARE = 6, 0.5
 #: Outcomes of trials in memory, at most.
@@ -64,11 +66,14 @@ class PricedKernel(NamedTuple):
     Args:
         kernel, config: The implementation and its configuration.
         seconds: Predicted or measured time.
+        bias: Measured over predicted time, at most 1; repeated products find a part of the matrix in the L2, which
+            predictions do not count on.
     """
 
     kernel: str
     config: Config
     seconds: float
+    bias: float = 1.0
 
 
 #: The fastest candidate by device, workload and kind of call.
@@ -185,14 +190,13 @@ class Products:
         if kernel == "near" and structure.facts.longest > NEAR_LONGEST * mean:
             return []
         # One thread for each short row; else few threads with an entry or two at a time, or many at once.
-        narrow, wide = (min(32, max(2, 1 << round(math.log2(max(2.0, mean / by))))) for by in (5.0, 1.5))
+        narrow, wide = (min(32, max(2, 1 << round(math.log2(max(2.0, mean / by))))) for by in LANE_ENTRIES)
         tried: list[Mapping[str, int]] = []
         if mean <= MOST_SERIAL:
             blocks = {"rows_per_block": 256, "num_warps": 4} if mean <= MOST_SHORT else WHOLE_ROWS
             tried.append({"threads_per_row": 1, **blocks})
-        tried.append({"threads_per_row": narrow, "rows_per_block": 256 // narrow, "num_warps": 4})
-        if wide != narrow:
-            tried.append({"threads_per_row": wide, "rows_per_block": 512 // wide, "num_warps": 4})
+        for lanes in dict.fromkeys((narrow, wide)):
+            tried.append({"threads_per_row": lanes, "rows_per_block": GROUPED // lanes, "num_warps": 4})
         return tried[:1] if kernel == "near" and mean <= MOST_SERIAL else tried
 
     def _offer(self, kernel: str, fixed: Mapping[str, int] | None = None) -> PricedKernel | None:
@@ -208,7 +212,8 @@ class Products:
         runs = [self._run_of(each) for each in candidates]
 
         def settle(_: Any, seconds: Sequence[float], best: int) -> None:
-            self._settle(candidates[best]._replace(seconds=seconds[best]), runs[best])
+            bias = min(1.0, seconds[best] / candidates[best].seconds) if candidates[best].seconds > 0 else 1.0
+            self._settle(candidates[best]._replace(seconds=seconds[best], bias=bias), runs[best])
 
         return CallTrial(runs, rounds_of([each.seconds for each in candidates]), settle, standards=[standard])
 
@@ -231,7 +236,11 @@ class Products:
             self.current = lambda *call: self._counted(plain, copies, *call)
 
     def _copies(self) -> list[PricedKernel]:
-        """Copying kernels that are predicted to save enough, the best first; states after how many products."""
+        """Copying kernels that may save time, the best first; states after how many products.
+
+        What is saved is counted with a doubt in a copy's favour. A copy that turns out slower is made after so many
+        products that making it takes no more than that doubt's share of their time.
+        """
         shape, device = SparseShape.of(self._workload()), self.known.values.device
         gpu = machine_of(device)[0]
         if gpu is None or not trials_are_on() or not self.known.takes_copies:
@@ -239,8 +248,9 @@ class Products:
         offers = [each for each in map(self._offer, COPYING) if each is not None]
         is_compared = not (self.known.writes.are_counted() if self.frozen is None else self.frozen)
         compared = hash_s(gpu, shape) if is_compared else 0.0
-        priced = [each._replace(seconds=each.seconds + compared) for each in offers]
-        priced = [each for each in priced if each.seconds < (1 - LEAST_GAIN) * self.best.seconds]
+        hoped = (1 - DOUBT) * self.best.bias
+        priced = [each._replace(seconds=each.seconds * hoped + compared) for each in offers]
+        priced = [each for each in priced if each.seconds < self.best.seconds]
         if not priced:
             return []
         priced.sort(key=lambda each: each.seconds)

@@ -159,7 +159,7 @@ def test_a_copy_never_gives_old_values(kernel: str) -> None:
 
 def launched(call: Any) -> list[str]:
     """Names of the kernels that a call launches."""
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as seen:
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA], acc_events=True) as seen:
         call()
         torch.cuda.synchronize()
     return [event.key for event in seen.key_averages() if event.device_type.name == "CUDA"]

@@ -181,6 +181,25 @@ def test_copies_that_are_about_as_fast_are_tried_beside_each_other(
     assert [key for key in found.copies if isinstance(key, tuple)] == [("ell", 1)]
 
 
+def test_a_copy_is_hoped_to_be_faster_than_predicted_by_as_much_as_predictions_err(ran: list[str]) -> None:
+    one, _, _ = run(ran, 1)
+    seconds = one._candidate("panels").seconds
+
+    def offered(share: float, bias: float = 1.0) -> bool:
+        one.best = products.PricedKernel("library", {}, share * seconds, bias)
+        return [each.kernel for each in one._copies()] == ["panels"]
+
+    assert offered(1.05)
+    assert offered(0.95)  # a trial decides
+    left = one.left
+    assert offered(0.91)
+    assert one.left > 2 * left  # the less is saved, the later
+    assert not offered(0.85)
+    # What runs takes less than predicted, with a part of the matrix in the L2: so would a copy.
+    assert offered(0.7, bias=0.75)
+    assert not offered(0.7, bias=0.85)
+
+
 def test_a_counted_write_ends_a_copy(ran: list[str]) -> None:
     x = torch.ones(64), None, 1.0, 0.0
     Trial.best = -1
