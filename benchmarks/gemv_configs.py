@@ -167,15 +167,15 @@ def sweep(gpu: GpuModel, flush: Callable[[], Any], out: Path, dtypes: Sequence[s
             launches = [spec.launches(gpu, workload, each.config, inputs, outputs)[0] for each in listed]
             with ThreadPoolExecutor(THREADS) as threads:
                 runs = list(threads.map(is_ready, launches))
-            calls: dict[Any, Any] = {i: launch.run for i, launch in enumerate(launches) if runs[i]}
+            names = [" ".join(f"{name}={value}" for name, value in each.config.items()) for each in listed]
+            predicted = {name: 1e6 * each.cost.seconds for name, each in zip(names, listed, strict=True)}
+            timed = zip(names, launches, runs, strict=True)
+            calls: dict[str, Callable[[], Any]] = {name: launch.run for name, launch, runs_here in timed if runs_here}
             a, x = inputs["a"][0], inputs["x"][0]
             calls["torch"] = lambda a=a, x=x: torch.mv(a, x)
             for who, (median, spread) in cold(calls, flush).items():
                 row: dict[str, Any] = {"dtype": dtype, "m": m, "n": n, "config": who, "cold_us": median}
-                if who != "torch":
-                    config = " ".join(f"{name}={value}" for name, value in listed[who].config.items())
-                    row |= {"config": config, "predicted_us": 1e6 * listed[who].cost.seconds}
-                table.add(**row, spread=spread)
+                table.add(**row, predicted_us=predicted.get(who, 0.0), spread=spread)
 
 
 def timed_candidates(gpu: GpuModel, workload: Workload) -> Iterator[Candidate]:
