@@ -17,6 +17,7 @@ import statistics
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -166,13 +167,12 @@ def sweep(gpu: GpuModel, flush: Callable[[], Any], out: Path, dtypes: Sequence[s
             outputs = spec.outputs(gpu, workload, inputs)
             launches = [spec.launches(gpu, workload, each.config, inputs, outputs)[0] for each in listed]
             with ThreadPoolExecutor(THREADS) as threads:
-                runs = list(threads.map(is_ready, launches))
+                compiled = list(threads.map(is_compiled, launches))
             names = [" ".join(f"{name}={value}" for name, value in each.config.items()) for each in listed]
             predicted = {name: 1e6 * each.cost.seconds for name, each in zip(names, listed, strict=True)}
-            timed = zip(names, launches, runs, strict=True)
-            calls: dict[str, Callable[[], Any]] = {name: launch.run for name, launch, runs_here in timed if runs_here}
-            a, x = inputs["a"][0], inputs["x"][0]
-            calls["torch"] = lambda a=a, x=x: torch.mv(a, x)
+            timed = zip(names, launches, compiled, strict=True)
+            calls: dict[str, Callable[[], Any]] = {name: launch.run for name, launch, runs in timed if runs}
+            calls["torch"] = partial(torch.mv, inputs["a"][0], inputs["x"][0])
             for who, (median, spread) in cold(calls, flush).items():
                 row: dict[str, Any] = {"dtype": dtype, "m": m, "n": n, "config": who, "cold_us": median}
                 table.add(**row, predicted_us=predicted.get(who, 0.0), spread=spread)
@@ -195,7 +195,7 @@ def timed_candidates(gpu: GpuModel, workload: Workload) -> Iterator[Candidate]:
     yield from (*kept[:BEST], *one[:ONE_STEP], *few[:: max(1, len(few) // FEW_STEPS)][:FEW_STEPS])
 
 
-def is_ready(launch: Any) -> bool:
+def is_compiled(launch: Any) -> bool:
     """Compile a launch; whether that went well."""
     with suppress(Exception):
         launch.warm_up()
