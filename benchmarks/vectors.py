@@ -4,6 +4,7 @@
     python -m benchmarks.vectors --only gemv --dtypes bf16 --sizes 4096x4096   # some of them
     python -m benchmarks.vectors --random 40 --seed 3         # further products, drawn at random
     python -m benchmarks.vectors --each 8                     # and the model's first configurations, by name
+    python -m benchmarks.vectors --sweep gemv_configs.csv     # configurations of gemv.triton (gemv_configs.py)
     python -m benchmarks.vectors --fit                        # torch's own times into gemv/measured.json
     python -m benchmarks.vectors --show vectors.csv           # what such a file says; no GPU
 
@@ -29,6 +30,7 @@ from torch import Tensor
 
 import constrint
 from benchmarks.gemm.used_times import FLUSHED, cold, host, loop, quiet
+from benchmarks.gemv_configs import sweep
 from benchmarks.harness.device import gpu_here
 from benchmarks.harness.table import Table, described, read_rows
 from constrint.hwmodels import GpuModel
@@ -83,6 +85,9 @@ def main() -> None:
             print(line_of(row))
         return
     flush = torch.empty(FLUSHED, dtype=torch.int8, device="cuda").zero_
+    if args.sweep:
+        sweep(gpu_here(), flush, args.sweep, args.dtypes, args.sizes)
+        return
     if args.fit:
         fit(gpu_here(), flush)
         return
@@ -104,6 +109,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--random", type=int, default=0, help="further products of random sizes")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--each", type=int, default=0, help="configurations of the model that are timed by name, too")
+    parser.add_argument("--sweep", type=Path, help="time configurations of gemv.triton into this file")
     parser.add_argument("--fit", action="store_true", help="write torch's own times")
     return parser.parse_args()
 

@@ -3,6 +3,7 @@
     python -m benchmarks.sparse --out spmv.csv                        # every matrix, fp32
     python -m benchmarks.sparse --dtypes fp32 fp64 --only poisson uniform
     python -m benchmarks.sparse --show spmv.csv                       # what such a file says; no GPU
+    python -m benchmarks.sparse --limits spmv.csv                     # beside what bytes and sectors of x take; no GPU
 
 A matrix is made by its program (`matrices.py`) and multiplied until trials are over and copies that pay are made, by
 the argument `reuse`. Nothing else holds its values, so that torch's counters of writes say that copies are of them;
@@ -26,9 +27,12 @@ from torch import Tensor
 from benchmarks.gemm.used_times import FLUSHED, cold, host, quiet
 from benchmarks.harness.table import Table, described, print_ratios, read_rows
 from benchmarks.sparse.matrices import MATRICES, pattern_of
+from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.spmv import spmv
+from constrint.kernels.spmv.cost import SECTOR_BYTES, SparseShape, sectors_per_s
 from constrint.kernels.spmv.reference import spmv_reference
 from constrint.kernels.spmv.structure import known
+from constrint.select.workload import Workload
 
 COLUMNS = (
     *("matrix", "dtype", "rows", "cols", "nnz", "longest", "spread", "scattered", "who", "median_us", "spread_us"),
@@ -46,6 +50,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--show", type=Path)
+    parser.add_argument("--limits", type=Path)
+    parser.add_argument("--gpu", default="h200", help="whose L2 `--limits` takes")
     parser.add_argument("--dtypes", nargs="+", choices=list(DTYPES), default=["fp32"])
     parser.add_argument("--only", nargs="+", default=[], help="matrices whose names contain one of these")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="time after which no matrix is begun")
@@ -55,6 +61,9 @@ def main() -> None:
     args = parser.parse_args()
     if args.show:
         summarise(read_rows(args.show))
+        return
+    if args.limits:
+        limits(read_rows(args.limits), load_gpu(args.gpu))
         return
     began = time.time()
     rate = copy_rate()
@@ -146,6 +155,23 @@ def is_right(out: Tensor, matrix: Tensor, x: Tensor) -> bool:
     unit = torch.finfo(torch.float64 if x.dtype == torch.float64 else torch.float32).eps
     bound = (crow[1:] - crow[:-1] + 3) * unit * weight + torch.finfo(x.dtype).eps * exact.abs() + 1e-30
     return bool(((out.double() - exact).abs() <= bound).all())
+
+
+def limits(rows: list[dict[str, str]], gpu: GpuModel) -> None:
+    """What products have to wait for: the least bytes at a copy's rate, and x from the L2 by the rate of the model.
+
+    A kernel that reads CSR takes the sectors of x that its entries touch. `panels` takes x from shared memory instead.
+    """
+    print("us: measured; least bytes at the rate of a copy; sectors of x from the L2 for entries in the order of CSR")
+    for row in rows:
+        if row["who"] == "ours":
+            sizes = {name: int(row[name]) for name in ("rows", "cols", "nnz")}
+            options = {name: int(row[name]) for name in ("longest", "spread", "scattered")}
+            shape = SparseShape.of(Workload("spmv", sizes, row["dtype"], options))
+            measured = float(row["median_us"])
+            gathered = 1e6 * shape.gathered_bytes(gpu) / SECTOR_BYTES / sectors_per_s(gpu)
+            times = f"{measured:7.1f} {measured * float(row['share']):7.1f} {gathered:7.1f}"
+            print(f"{row['matrix']:22} {row['dtype']:5} {times}  x{float(row['ratio']):5.2f}  {row['program']}")
 
 
 def summarise(rows: list[dict[str, str]]) -> None:

@@ -28,6 +28,8 @@ COLD_LATENCY = 1.6
 #: 16,384 to 262,144 blocks of 64 to 512 elements take 0.62 ns each on the whole
 #: GPU (`python -m benchmarks.vectors --only axpy --each 140`).
 DISPATCH_S = 0.082e-6
+#: Share of the latency and the tail of blocks that follow each other which others do not hide.
+EXPOSED = 0.5
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,8 @@ class Stream:
         tail_s: Seconds that a block needs after its last load: reductions, barriers, stores.
         serial_s: Seconds after all blocks: a reduction of what they found.
         compute_s: Seconds of the arithmetic units of the whole GPU.
+        exposed: Share of a block's latency and tail that the block after it does not hide: what `flight_bytes` does not
+            count.
     """
 
     dram_bytes: Any
@@ -51,6 +55,12 @@ class Stream:
     tail_s: Any = 0.0
     serial_s: Any = 0.0
     compute_s: Any = 0.0
+    exposed: Any = EXPOSED
+
+
+def dram_latency_s(gpu: GpuModel) -> float:
+    """Seconds from a cold load's issue to its data."""
+    return COLD_LATENCY * gpu.figure("dram_latency_s")
 
 
 def stream_cost(gpu: GpuModel, stream: Stream, blocks_per_sm: Any) -> CostColumns:
@@ -64,7 +74,7 @@ def stream_cost(gpu: GpuModel, stream: Stream, blocks_per_sm: Any) -> CostColumn
     blocks = np.maximum(np.asarray(stream.num_blocks, dtype=np.float64), 1.0)
     per_sm = np.maximum(np.asarray(blocks_per_sm, dtype=np.float64), 1.0)
     sms = gpu.device.sm_count
-    rate, latency_s = dram_bytes_per_s(gpu, STREAM_SHARE), COLD_LATENCY * gpu.figure("dram_latency_s")
+    rate, latency_s = dram_bytes_per_s(gpu, STREAM_SHARE), dram_latency_s(gpu)
     resident = np.minimum(blocks, sms * per_sm)
     waves = blocks / (sms * per_sm)
     of_dram = np.asarray(stream.dram_bytes, dtype=np.float64) / rate
@@ -81,16 +91,16 @@ def stream_cost(gpu: GpuModel, stream: Stream, blocks_per_sm: Any) -> CostColumn
     # The last blocks run beside fewer and fewer others; blocks that follow each other expose a share of their latency.
     of_block = moved_s * resident / blocks
     drained_s = np.where(waves > 1, 0.5 * of_block, 0.0)
-    exposed_s = np.maximum(waves - 1, 0.0) * (latency_s + stream.tail_s) / per_sm
+    exposed_s = stream.exposed * np.maximum(waves - 1, 0.0) * (latency_s + stream.tail_s) / per_sm
     last_s = latency_s + stream.tail_s + stream.serial_s
     assumed = assumption(gpu, LAUNCH)
     start_s = START_S if assumed is None else assumed.value
-    total = start_s + moved_s + drained_s + 0.5 * exposed_s + last_s
+    total = start_s + moved_s + drained_s + exposed_s + last_s
     parts: dict[str, Any] = dict.fromkeys(PARTS, 0.0) | {
         "DRAM": of_dram,
         "latency": start_s + last_s + np.maximum(waiting_s - of_dram, 0.0),
         "L2 port": port_s,
-        "wave quantisation": drained_s + 0.5 * exposed_s,
+        "wave quantisation": drained_s + exposed_s,
         "vector units": stream.compute_s,
     }
     return CostColumns(np.asarray(total, dtype=np.float64), parts)

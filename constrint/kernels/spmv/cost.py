@@ -158,6 +158,11 @@ MOST_WARPS = 32
 SCATTERED = 0.3
 
 
+def sectors_per_s(gpu: GpuModel) -> float:
+    """Sectors that all SMs take from the L2 in a second where addresses are scattered."""
+    return SECTORS_PER_CLK * _clock_hz(gpu) * gpu.device.sm_count
+
+
 def _clock_hz(gpu: GpuModel) -> float:
     return assumed.clock_hz(gpu).value
 
@@ -177,7 +182,7 @@ def _cost(
     flight = gpu.device.sm_count * np.asarray(threads_per_sm, dtype=np.float64) * FLIGHT_BYTES
     share = np.minimum(1.0, flight / (rate * gpu.figure("dram_latency_s")))
     dram_s = dram_bytes / rate
-    l2_s = l2_bytes / (SECTORS_PER_CLK * SECTOR_BYTES * _clock_hz(gpu) * gpu.device.sm_count) + 0.0 * share
+    l2_s = l2_bytes / (SECTOR_BYTES * sectors_per_s(gpu)) + 0.0 * share
     seconds = launch_s(gpu) + overlap(dram_s / share, l2_s, issue_s, tail_s) + extra_s
     parts: dict[str, Any] = dict.fromkeys(PARTS, 0.0)
     parts |= {"DRAM": dram_s, "L2": l2_s, "latency": dram_s / share - dram_s, "load issue": issue_s}
@@ -331,7 +336,7 @@ def library_s(gpu: GpuModel, shape: SparseShape) -> float:
     """Seconds of the library's product: a share of the DRAM's rate, or the L2's for x."""
     rate = dram_bytes_per_s(gpu, DRAM_SHARE) * LIBRARY_SHARE
     dram_s = (shape.moved_bytes + shape.missed_bytes(gpu)) / rate + LIBRARY_ROW_BYTES * shape.rows / rate
-    sectors = SECTORS_PER_CLK * SECTOR_BYTES * _clock_hz(gpu) * gpu.device.sm_count
+    sectors = SECTOR_BYTES * sectors_per_s(gpu)
     l2_s = (shape.gathered_bytes(gpu) + shape.entries * (shape.element + INDEX_BYTES)) / sectors
     return launch_s(gpu) + LIBRARY_S + float(overlap(dram_s, l2_s))
 

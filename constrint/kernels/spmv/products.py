@@ -238,8 +238,8 @@ class Products:
     def _copies(self) -> list[PricedKernel]:
         """Copying kernels that may save time, the best first; states after how many products.
 
-        What is saved is counted with a doubt in a copy's favour. A copy that turns out slower is made after so many
-        products that making it takes no more than that doubt's share of their time.
+        What is saved is counted with a doubt in a copy's favour. Making a copy that turns out slower takes no more than
+        that doubt's share of the time of the products before.
         """
         shape, device = SparseShape.of(self._workload()), self.known.values.device
         gpu = machine_of(device)[0]
