@@ -26,7 +26,7 @@ def put_in() -> None:
 
     for name in NAMES:
         setattr(nn, name, getattr(flashrnn, name))
-    nn.RNNBase = Recurrent  # classes of projects derive from it and from a layer at once
+    setattr(nn, "RNNBase", Recurrent)  # noqa: B010 - classes of projects derive from it and from a layer at once
 
 
 def count(base: Any, *, names: tuple[str, ...] = NAMES) -> None:

@@ -104,7 +104,7 @@ class LogAxis:
 
     def value(self, place: int) -> float:
         """The value at a place."""
-        return self.low * (self.high / self.low) ** (place / (self.size - 1))
+        return self.low * math.pow(self.high / self.low, place / (self.size - 1))
 
 
 def curve_lines(points: Sequence[tuple[float, float]], width: int, height: int = 6) -> list[str]:

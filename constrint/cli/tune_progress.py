@@ -1,4 +1,4 @@
-"""What people see while `constrint tune` measures: a bar for each device with the best time so far over time, or lines.
+"""The view of `constrint tune` while it measures: a bar for each device with the best time so far over time, or lines.
 
 All goes to stderr. A terminal gets bars and a curve, which are gone at the end; a pipe gets a line every ten seconds
 and one for each finished workload.
@@ -68,7 +68,8 @@ class BestSoFar:
     """
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
-        self._now, self._session, self._start = now, None, 0.0
+        self._now, self._start = now, 0.0
+        self._session: Session | None = None
         self._points: list[tuple[float, float]] = []
 
     def add(self, session: Session) -> None:

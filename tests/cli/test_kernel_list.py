@@ -97,7 +97,7 @@ def test_the_list_is_computed_once_for_an_installation(
     monkeypatch.setenv("CONSTRINT_CACHE", str(tmp_path))
     monkeypatch.setattr(registry, "_REGISTERED", {})
     shown = run("kernels")
-    asked = []
+    asked: list[object] = []
     monkeypatch.setattr(kernel_list, "kernels_of", asked.append)
     assert run("kernels") == shown
     assert run("kernels", "--json")[0] == 0
