@@ -46,7 +46,7 @@ class Objective:
         return self.stated(self.expr.value(assignment))
 
     def stated(self, number: int) -> int | float | Fraction:
-        """What a value of `expr` stands for: itself, or a fraction, as a float where that is equal."""
+        """The number that a value of `expr` stands for: itself, or a fraction, as a float where that is equal."""
         exact = Fraction(number, self.scale)
         if exact.denominator == 1:
             return exact.numerator

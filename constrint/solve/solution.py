@@ -56,7 +56,7 @@ class Solution:
         stats: SearchStats,
         status: Status | None = None,
         *,
-        bound: Number | None = None,
+        bound: int | None = None,
         message: str = "",
         solver: str = "",
     ) -> Solution:
@@ -69,10 +69,11 @@ class Solution:
         """
         if status is None:
             status = Status.INFEASIBLE if assignment is None else Status.FEASIBLE
+        proven: Number | None = bound
         if bound is not None and problem.objective is not None and not problem.soft_constraints:
-            bound = problem.objective.stated(bound)
+            proven = problem.objective.stated(bound)
         if assignment is None:
-            return cls(status, problem, stats=stats, bound=bound, message=message, solver=solver)
+            return cls(status, problem, stats=stats, bound=proven, message=message, solver=solver)
         assignment = {name: assignment[name] for name in problem.names}
         for rule in problem.constraints:
             if not rule.holds(assignment):
@@ -81,7 +82,7 @@ class Solution:
         violated = tuple(s for s in problem.soft_constraints if not s.constraint.holds(assignment))
         penalty = sum(s.weight for s in violated) if problem.soft_constraints else None
         if status is Status.FEASIBLE:
-            bound = penalty if penalty is not None else values[0] if values else None
+            proven = penalty if penalty is not None else values[0] if values else None
         return cls(
             status,
             problem,
@@ -90,7 +91,7 @@ class Solution:
             message,
             stats,
             values=values,
-            bound=bound,
+            bound=proven,
             violated=violated,
             penalty=penalty,
             solver=solver,

@@ -135,12 +135,12 @@ def _in_units(expr: Expr, unit: int) -> tuple[Expr, Any] | None:
     if not parts or len(parts) < len(args):
         return None
     value = -parts[0][1] if expr.op == "neg" else parts[0][1]
-    for shown, other in parts[1:]:
+    for term, other in parts[1:]:
         if expr.op == "mul":
             value = value * other
         else:
-            value = value - -other if _is_negative(shown) else value + other
-    shown = tuple(shown for shown, _ in parts)
+            value = value - -other if _is_negative(term) else value + other
+    shown = tuple(term for term, _ in parts)
     return (shown[0] if expr.op == "mul" and len(shown) == 1 else Calculation(expr.op, shown)), value
 
 

@@ -34,7 +34,7 @@ def solutions_in_order(
         domains = propagate(dict(problem.variables), constraints)
     if domains is None or not all(c.holds({}) for c in constraints if not c.variables):
         return
-    walks: list[_Walk] = []
+    walks = []
     for group in components(domains, [c.variables for c in constraints if c.variables]):
         names = [n for n in problem.names if n in set(group)]
         mine = [c for c in constraints if c.variables and c.variables <= set(group)]
