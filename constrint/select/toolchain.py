@@ -28,6 +28,7 @@ class CheckedVersion(NamedTuple):
             memory in every step, instead of staying in registers.
         copies_on_cdna4: gfx950: a pipelined loop copies past the registers, into one padded buffer per stage.
         keeps_both_halves: sm_100: a persistent block keeps both halves of bare 32-bit sums in memory of their own.
+        fails_on_one_pack: gfx942: no tf32 dot compiles whose tile is no deeper than the slices that `kpack` = 2 joins.
         keeps_two_layouts: AMD: weights that a dot before a loop and one in the loop read in two layouts stay in LDS.
     """
 
@@ -36,6 +37,7 @@ class CheckedVersion(NamedTuple):
     copies_on_cdna4: bool = True
     keeps_two_layouts: bool = True
     keeps_both_halves: bool = False
+    fails_on_one_pack: bool = False
 
 
 #: By major and minor number.
@@ -50,6 +52,7 @@ CHECKED: Mapping[str, CheckedVersion] = {
         "compiled for six targets (tests/data/triton_gemm_space_3_8.csv)",
         reads_weights_again=True,
         keeps_both_halves=True,
+        fails_on_one_pack=True,
     ),
     "3.9": CheckedVersion("compiled for 13 targets (tests/data/triton_gemm_space.csv)"),
 }

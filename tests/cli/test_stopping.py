@@ -170,7 +170,7 @@ def test_solve_shows_the_best_so_far(run: Any, tmp_path: Path) -> None:
 def test_explain_has_the_rules_that_were_evaluated(run: Any, tmp_path: Path) -> None:
     path = tmp_path / "half.constrint"
     path.write_text(HARD + "a < 2000\n")
-    code, out, err = run("explain", "--problem", path, "--max-seconds", 0.5, "--json")
+    code, out, err = run("explain", "--problem", path, "--max-seconds", 3, "--json")
     assert code == 1
     (result,) = json.loads(out)["results"]
     rules = {rule["rule"]: rule for rule in result["rules"]}

@@ -9,7 +9,11 @@ import pytest
 from benchmarks.resources.check import check_fresh, check_rows
 from benchmarks.resources.gemm import SAMPLE, SPECS
 from benchmarks.resources.sample import read_table
+from constrint.hwmodels import load_gpu
 from constrint.kernels.gemm.pointer import spec as pointer
+from constrint.model.constraint import CERTAIN
+from constrint.select import Workload
+from tests.support.gemm import POINTER
 
 DATA = Path(__file__).resolve().parents[2] / "data"
 TABLES = [f"triton_gemm_{kind}_{version}.csv" for kind in ("space", "descriptor") for version in ("3_7", "3_8")]
@@ -46,3 +50,17 @@ def test_a_version_that_copies_nothing_past_the_registers_on_cdna4_takes_less_ld
         have(version, monkeypatch)
         excluded[version] = check_fresh(SAMPLE, some)["gfx950"].pruned_fit
     assert excluded["3.7.1"] == 0 < excluded["3.8.0"]
+
+
+@pytest.mark.parametrize(("version", "excluded"), [("3.8.0", ["one_pack16"]), ("3.9.0", [])])
+def test_a_tile_of_tf32_that_triton_3_8_fails_on_is_excluded_there(
+    version: str, excluded: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    have(version, monkeypatch)
+    monkeypatch.setattr(POINTER, "_known", {})
+    gpu, workload = load_gpu("mi300x"), Workload("gemm", {"m": 512, "n": 66, "k": 32}, "tf32")
+    config = {"tile_m": 16, "tile_n": 128, "tile_k": 16, "num_warps": 2, "num_stages": 2, "split_k": 2, "persistent": 0}
+    config |= {"group_m": 1, "matrix_instr_nonkdim": 16, "waves_per_eu": 1, "kpack": 2, "xcd_chunk": 0}
+    rules = POINTER.problem(gpu, workload).constraints
+    assert [rule.name for rule in rules if rule.kind == CERTAIN and not rule.holds(config)] == excluded
+    assert all(rule.holds({**config, "tile_k": 32}) for rule in rules if rule.name.startswith("one_pack"))

@@ -29,8 +29,8 @@ from constrint.kernels.gemm.units import (
     threads,
     unit,
 )
-from constrint.model import Expr, Var, any_of, ceildiv, const, maximum, minimum
-from constrint.model.constraint import ESTIMATED
+from constrint.model import Expr, Var, any_of, ceildiv, const, implies, maximum, minimum
+from constrint.model.constraint import CERTAIN, ESTIMATED
 from constrint.select.candidate import Config
 from constrint.select.cost import CostColumns
 from constrint.select.limits import BlockUse
@@ -87,6 +87,11 @@ class PointerSpec(GemmSpec):
     def tile_rules(self, gpu: GpuModel, product: Product, v: Vars) -> Iterator[Rule]:
         """Rules of the matrix instruction."""
         yield from instruction_rules(gpu, unit(gpu, product.dtype), v)
+        if product.dtype == "tf32" and "kpack" in v and rules_of(triton_version()).fails_on_one_pack:
+            why = "Triton 3.8 fails on a tf32 tile that is no deeper than the slices that are read together"
+            for m, _, k in unit(gpu, product.dtype).shapes:
+                deep = implies(v["matrix_instr_nonkdim"] == m, any_of(v["kpack"] == 1, v["tile_k"] > 2 * k))
+                yield Rule(deep, f"one_pack{m}", why, CERTAIN)
 
     def promise_rules(self, gpu: GpuModel, use: BlockUse, v: Vars) -> Iterator[Rule]:
         """AMD: the registers that the compiler spills to keep `waves_per_eu` waves resident."""
