@@ -162,7 +162,7 @@ def timed_bytes(time: Time, l2_bytes: int) -> float:
     NVIDIA's times are of layers in turn, each with weights of its own, on one A: as many as exceed the L2, `layers` at
     most.
     """
-    layers = sources()[time.source].get("layers")
+    layers: int | None = sources()[time.source].get("layers")
     if layers is None:
         return float("inf")
     element = ELEMENT_BYTES[time.dtype]
