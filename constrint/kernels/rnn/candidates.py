@@ -8,6 +8,8 @@ How candidates compare:
 
 - Kernels with each other: by predicted time. In a direction where one of them is a measured winner, the winner counts
   by its measurement, and the prediction of the others is divided by `CLEARLY_FASTER`.
+- A kernel whose model was fitted to few loops (`left_out_errors`) is taken where its total time, the median error added
+  to what is predicted, is below the total of every other kernel by the best evidence.
 - The best of the kernels with cuDNN: total time. Per direction the best evidence: measured layer, measured loop,
   prediction.
 - Pre-activations are stored for the backward pass unless recomputing them is predicted to take less than `MUCH_FASTER`
@@ -244,6 +246,7 @@ class _TimedLayer:
         by_loop: Where the configuration is a measured winner: the prediction, times measured over predicted time of the
             winner's loop.
         by_layer: Where layers were measured: their time, with the prediction of steps beyond them.
+        errors: Median errors of predicted times that have to be added before it is taken.
     """
 
     program: Program
@@ -251,6 +254,12 @@ class _TimedLayer:
     modelled: Mapping[str, float] = field(default_factory=dict)
     by_loop: Mapping[str, float] = field(default_factory=dict)
     by_layer: Mapping[str, float] = field(default_factory=dict)
+    errors: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def is_wary(self) -> bool:
+        """Whether an error has to be added to a predicted time of it."""
+        return bool(self.errors.keys() - self.by_loop.keys())
 
     @property
     def best(self) -> dict[str, float]:
@@ -267,6 +276,12 @@ class _TimedLayer:
         wary = {d: s / CLEARLY_FASTER if d in measured else s for d, s in self.modelled.items()}
         return sum({**wary, **self.by_loop}.values())
 
+    def wary_s(self, measured: Collection[str]) -> float:
+        """Total time by the best evidence, what is predicted with its error; measured winners as in `compared_s`."""
+        least = {d: 1 / CLEARLY_FASTER if d in measured else 1.0 for d in self.modelled}
+        wary = {d: s * max(least[d], 1 + self.errors.get(d, 0.0)) for d, s in self.modelled.items()}
+        return sum({**wary, **self.by_loop, **self.by_layer}.values())
+
     def times(self) -> str:
         """Render the times by evidence."""
         by_evidence = {"modelled": self.modelled, "by measured winners": self.by_loop, "measured": self.by_layer}
@@ -281,7 +296,7 @@ def _in_order(layers: Sequence[_TimedLayer], *, is_projected: bool) -> list[Prog
         return [layer.program for layer in layers]
     kernels = [layer for layer in able if not layer.projects]
     measured = {direction for layer in kernels for direction in layer.by_loop}
-    first = min(kernels, key=lambda layer: layer.compared_s(measured)) if kernels else able[0]
+    first = _first_kernel(kernels, measured) if kernels else able[0]
     faster = (layer for layer in able if layer.projects and layer.total_s < first.total_s)
     chosen = next(faster, first)
     others = sorted(
@@ -292,11 +307,23 @@ def _in_order(layers: Sequence[_TimedLayer], *, is_projected: bool) -> list[Prog
     return [replace(chosen.program, why=why), *(layer.program for layer in others)]
 
 
+def _first_kernel(kernels: Sequence[_TimedLayer], measured: Collection[str]) -> _TimedLayer:
+    """The kernel that runs: one whose predictions have an error has to be faster than all others by more than that."""
+    sure = [layer for layer in kernels if not layer.is_wary]
+    if not sure:
+        return min(kernels, key=lambda layer: layer.wary_s(measured))
+    first, least_s = min(sure, key=lambda layer: layer.compared_s(measured)), min(layer.total_s for layer in sure)
+    faster = (layer for layer in kernels if layer.is_wary and layer.wary_s(measured) < least_s)
+    return min(faster, key=lambda layer: layer.wary_s(measured), default=first)
+
+
 def _why(chosen: _TimedLayer, first: _TimedLayer, able: Sequence[_TimedLayer]) -> str:
     if len(able) == 1:
         return "the only one that can"
     if first.by_layer.keys() == first.modelled.keys() and any(layer.projects for layer in able):
         return "the least time: both this layer and the library's were measured"
+    if chosen.is_wary:
+        return f"the least predicted time, with {max(chosen.errors.values()):.0%} for the error of its model"
     return (
         "the least time, that of measured winners as they were measured"
         if chosen.by_loop
@@ -330,7 +357,9 @@ def _timed(name: str, specs: Mapping[str, RnnSpec], request: Request, unable: st
     by_layer = {d: m.seconds + modelled[d] * (1 - m.steps / time) for d, m in measured.items() if m is not None}
     winners = {d: choice for d, choice in choices.items() if choice.is_measured}
     by_loop = {d: modelled[d] * _slowdown(specs[d], choice) for d, choice in winners.items()}
-    layer = _TimedLayer(Program(name), projects, modelled, by_loop, by_layer)
+    off = {d: errors for d in workloads if (errors := specs[d].left_out_errors()) is not None}
+    medians = {d: median for d, (median, _) in off.items()}
+    layer = _TimedLayer(Program(name), projects, modelled, by_loop, by_layer, medians)
     steps = tuple(_step(d, choices[d], layer.best[d], is_measured=projects or d in by_layer) for d in workloads)
     tables = dict.fromkeys(choice.program.table for choice in winners.values())
     if by_layer or projects:
@@ -341,7 +370,7 @@ def _timed(name: str, specs: Mapping[str, RnnSpec], request: Request, unable: st
         steps,
         note="; ".join(note for note in notes if note),
         table=", ".join(filter(None, tables)),
-        band=_band(gpu) if projects else None,
+        band=_band(gpu) if projects else _band_of(off) if layer.is_wary else None,
         needs=needs,
     )
     return replace(layer, program=program)
@@ -356,6 +385,12 @@ def _step(direction: str, choice: Decision, seconds: float, *, is_measured: bool
 def _band(gpu: GpuModel) -> ErrorBand:
     median, nine_in_ten = left_out_errors(gpu.name)
     return ErrorBand(median, nine_in_ten, "interpolation at measured sizes that are left out")
+
+
+def _band_of(errors: Mapping[str, tuple[float, float]]) -> ErrorBand:
+    """The errors of the direction that is off by most."""
+    direction, (median, nine_in_ten) = max(errors.items(), key=lambda item: item[1])
+    return ErrorBand(median, nine_in_ten, f"the {direction} loop, layers outside the fit of its model")
 
 
 def _slowdown(spec: RnnSpec, choice: Decision) -> float:

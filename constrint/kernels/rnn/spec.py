@@ -132,6 +132,10 @@ class RnnSpec(KernelSpec):
         """Why `auto` does not take it, where its predicted times rest on no measurement; empty if it may."""
         return ""
 
+    def left_out_errors(self) -> tuple[float, float] | None:
+        """Median and nine-in-ten error of its predicted times, as shares, if `auto` takes it only for more than that."""
+        return None
+
     def run_as(self, workload: Workload) -> Workload:
         """The workload that runs in the place of `workload`: with padded heads, perhaps."""
         return workload

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from benchmarks.harness.table import read_rows
-from constrint.choose import Request, decide
+from constrint.choose import Program, Request, decide
 from constrint.errors import CompileError, InfeasibleError, UnsupportedError, UsageError
 from constrint.hwmodels import load_gpu
 from constrint.kernels import registry
 from constrint.kernels.registry import load_kernel, register
-from constrint.kernels.rnn.candidates import choose_for, decide_layer, implementations_of
+from constrint.kernels.rnn.candidates import (
+    _first_kernel,
+    _TimedLayer,
+    choose_for,
+    decide_layer,
+    implementations_of,
+)
 from constrint.kernels.rnn.cells import BUILT_IN, CELLS
 from constrint.kernels.rnn.spec import SUFFIX, RnnSpec, workload_of
 from constrint.kernels.rnn.wgmma.spec import SPECS as WGMMA_SPECS
@@ -34,6 +41,7 @@ from tests.support.ranking import check_ranking
 SPECS = {spec.operation: spec for spec in WGMMA_SPECS}
 H200 = load_gpu("h200")
 MEASURED = Path(__file__).parents[3] / "benchmarks/results/h200/rnn_wgmma.csv"
+BACKWARD = MEASURED.with_name("rnn_wgmma_backward.csv")
 #: Configurations that are compiled.
 NUMBER = 5
 
@@ -187,9 +195,49 @@ def test_what_the_model_prefers_backward_is_not_expected_to_spill(cell: str, dim
     assert use.registers_per_thread.value(config) <= most_registers(H200, use.warps).value(config)
 
 
-def test_a_layer_of_many_sequences_is_left_to_it_with_the_backward_pass_of_another_one() -> None:
+def test_its_own_backward_pass_is_taken_where_it_is_faster_by_more_than_its_model_is_off() -> None:
+    """256 sequences of 768 units took 22.3 ms by both of its loops, 27.0 with the backward loop of `cuda` (rows.csv)."""
     for projected in (True, False):
         plan = decide_layer(layer(768), H200, ("forward", "backward"), projected=projected)
+        assert plan.program.name == "wgmma_both"
+        assert "14% for the error of its model" in plan.program.why
+        assert plan.program.band is not None
+        assert plan.program.band.median == fitted("backward").left_out.median  # type: ignore[union-attr]
+    assert decide_layer(layer(768, 64), H200).program.name == "cuda"  # 8.9 ms, by both of its loops 12.4
+    near = decide_layer(layer(512), H200)  # loops took 7.18 and 7.27 ms
+    assert near.program_of("wgmma_both").seconds < near.program.seconds  # type: ignore[operator]
+    assert near.program.name == "wgmma"
+
+
+def test_no_backward_pass_is_taken_that_was_measured_to_be_slower() -> None:
+    rows: dict[tuple[str, int, int, str], dict[str, list[float]]] = {}
+    for row in read_rows(BACKWARD):
+        shape = row["cell"], int(row["dim"]), int(row["batch"]), row["dtype"]
+        rows.setdefault(shape, {}).setdefault(row["kind"], []).append(float(row["ms"]))
+    assert len(rows) == 12
+    for (cell, dim, batch, dtype), ms in rows.items():
+        if min(ms["loop"]) > ms["cuda"][0]:
+            plan = decide_layer(layer(dim, batch, cell, dtype), H200)
+            assert plan.program.name != "wgmma_both", (cell, dim, batch, dtype)
+
+
+def test_an_error_counts_until_a_loop_is_a_measured_winner() -> None:
+    sure = _TimedLayer(Program("sure"), modelled={"backward": 1.0})
+    wary = _TimedLayer(Program("wary"), modelled={"backward": 0.95}, errors={"backward": 0.1})
+    assert _first_kernel([sure, wary], ()) is sure
+    faster = replace(wary, modelled={"backward": 0.9})
+    assert _first_kernel([sure, faster], ()) is faster
+    tuned = replace(sure, by_loop={"backward": 1.0})
+    assert _first_kernel([tuned, faster], {"backward"}) is tuned  # most likely the other one was tuned, too, and lost
+    winner = replace(wary, by_loop={"backward": 0.99})
+    assert not winner.is_wary
+    assert _first_kernel([sure, winner], {"backward"}) is winner
+    assert _first_kernel([wary], ()) is wary
+
+
+def test_a_layer_of_many_sequences_is_left_to_it_with_the_backward_pass_of_another_one() -> None:
+    for projected in (True, False):
+        plan = decide_layer(layer(1024), H200, ("forward", "backward"), projected=projected)
         assert plan.program.name == "wgmma"
         kernels = {step.role: step.kernel for step in plan.program.steps}
         assert kernels == {"forward": "lstm.wgmma", "backward": "lstm-backward.cuda"}
@@ -258,6 +306,16 @@ def test_the_figures_of_the_model_are_what_the_fit_gives() -> None:
     every = loops_of(H200, read_rows(MEASURED))
     assert fit(every) == pytest.approx(dict(fitted().figures), rel=0.02)
     assert fitted().source.startswith("fitted: `python -m benchmarks.rnn.fit_wgmma benchmarks/results/h200/")
+
+
+def test_the_backward_figures_and_their_error_are_what_the_fit_gives() -> None:
+    pytest.importorskip("scipy", reason="fitting needs scipy")
+    from benchmarks.rnn.fit_wgmma import fit, fits_without, left_out, loops_of
+
+    every, told = loops_of(H200, read_rows(BACKWARD), direction="backward"), fitted("backward")
+    assert fit(every, "backward") == pytest.approx(dict(told.figures), rel=0.02)
+    assert left_out(every, fits_without(every, "backward")) == told.left_out
+    assert told.source.startswith("fitted: `python -m benchmarks.rnn.fit_wgmma benchmarks/results/h200/")
 
 
 def test_the_guide_says_what_the_file_says() -> None:
