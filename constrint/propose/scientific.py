@@ -272,7 +272,8 @@ class ConjugateGradients(ScientificTask):
     summary = (
         "s systems at once, each by conjugate gradients: x[i] solves a[i] x[i] = b[i] for symmetric positive definite "
         "a[i] of n rows, whose largest eigenvalue is at most 5/3 times the least, so that `steps` steps reach the "
-        "precision of fp32. A residual may become exactly 0 (b may be 0): divide by no zero then."
+        "precision of fp32. A residual may become exactly 0 (b may be 0), or nothing but roundings: divide by no zero "
+        "then, and take no step along what roundings left."
     )
     constants: Mapping[str, float] = {"steps": 10}
     #: A is a multiple of I + S with |S| at most this in every norm.

@@ -306,7 +306,7 @@ def test_states_of_other_shapes_are_left_to_the_checks(tables: Any) -> None:
         assert layers_of_one_step.run(layer, torch.zeros(1, 2, 5, dtype=torch.float64), hx) is None
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:`torch.jit")  # of torch itself: DeprecationWarning, from 2.14 on FutureWarning
 def test_exports_and_transforms_take_torchs_cell(pair: Any) -> None:
     cell, mine, right = pair
     x, h = torch.randn(2, 5, dtype=torch.float64), torch.randn(2, 7, dtype=torch.float64)

@@ -64,10 +64,9 @@ def results(cell: str, module: Any, x: Tensor, start: Tensor | None, weights: Te
     return [each.detach().double().cpu() for each in found]
 
 
-def assert_near_in_norm(found: list[Tensor], wanted: list[Tensor], bound: float) -> None:
+def errors_in_norm(found: list[Tensor], wanted: list[Tensor]) -> list[float]:
     """Norms of errors: a relu whose input is next to zero is on or off by rounding, and single gradients with it."""
-    errors = [float((f - w).norm() / w.norm().clamp(min=1e-30)) for f, w in zip(found, wanted, strict=True)]
-    assert max(errors) < bound, errors
+    return [float((f - w).norm() / w.norm().clamp(min=1e-30)) for f, w in zip(found, wanted, strict=True)]
 
 
 def assert_near(found: list[Tensor], wanted: list[Tensor], bound: float) -> None:
@@ -92,9 +91,11 @@ def test_a_loop_is_torchs(cell: str, sizes: tuple[int, int, int], dtype: torch.d
         assert BACKWARD.state().hits > before[1]
         wanted = results(cell, right, x, start, weights)
         if cell == "elman_relu" and dtype is not torch.float32:
-            # torch's own cell has .034 and .009 here, on the CPU.
+            # Gradients are as near as those of torch's own cell of this type, to a factor of two.
             assert_near(found[:2], wanted[:2], BOUNDS[dtype])
-            assert_near_in_norm(found[2:], wanted[2:], 8 * BOUNDS[dtype])
+            theirs = results(cell, copy.deepcopy(right).to(dtype).cuda(), x, start, weights)
+            errors, allowed = errors_in_norm(found[2:], wanted[2:]), max(errors_in_norm(theirs[2:], wanted[2:]))
+            assert max(errors) < 2 * allowed + BOUNDS[dtype], (errors, allowed)
         else:
             assert_near(found, wanted, BOUNDS[dtype])
 

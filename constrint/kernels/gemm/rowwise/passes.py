@@ -58,7 +58,8 @@ def in_fp8_by_torch(z: Tensor, scale: Tensor | None) -> tuple[Tensor, Tensor]:
     """`in_fp8` by torch's functions."""
     wide = z.float()
     size = torch.where(wide.isnan(), float("inf"), wide.abs()).amax(-1, keepdim=True)
-    used = torch.where(size > 0, size / MOST, 1.0) if scale is None else scale
+    # By a tensor: torch multiplies by the reciprocal of a number of Python on a GPU, which is not what division gives.
+    used = torch.where(size > 0, size / size.new_full((), MOST), 1.0) if scale is None else scale
     out = (wide / used).clamp(-MOST, MOST).to(FP8)
     return out, used if scale is None else size
 
