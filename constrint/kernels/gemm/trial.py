@@ -83,18 +83,12 @@ def rivals_of(decision: Decision) -> list[Program]:
         except ConstrintError:  # a device has refused all that it has
             continue
     near = [p for p in (chosen, *libraries) if is_library(p) and (1 - _error(p)) * _seconds(p) <= limit]
-    product = decision.request.detail
-    is_batch = isinstance(product, Product) and product.batch > 1
-    return libraries + complete + [each for program in near for each in variants_of(program, is_batch=is_batch)]
+    return libraries + complete + [each for program in near for each in variants_of(program)]
 
 
-def variants_of(program: Program, *, is_batch: bool = False) -> list[Program]:
-    """A program of the library's with its product by further algorithms; none where it is short.
-
-    Those of batches are always tried: torch calls another function of the library for them, with a choice of its own,
-    and of 35 drawn batches that ran by the first algorithm on an H200 five were over 5 % slower than torch's call.
-    """
-    if _seconds(program) < WORTH_MORE_S and not is_batch:
+def variants_of(program: Program) -> list[Program]:
+    """A program of the library's with its product by further algorithms; none where it is short."""
+    if _seconds(program) < WORTH_MORE_S:
         return []
     return [_with_config(program, {ALGORITHM: place}) for place in range(1, 1 + MORE_ALGORITHMS)]
 

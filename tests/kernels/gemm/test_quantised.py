@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.support.needs import missing_packages, needs_nvrtc
@@ -15,6 +17,7 @@ from constrint.errors import UsageError
 from constrint.hwmodels import load_gpu
 from constrint.kernels.gemm.quantised import QuantisedWeight, quantise, quantised_matmul
 from constrint.kernels.gemm.quantised.shape import READ
+from constrint.kernels.launch.cuda.nvrtc import compile_cuda
 from constrint.kernels.registry import load_spec
 from constrint.select import Workload
 from constrint.solve import enumerate_space
@@ -110,3 +113,17 @@ def test_nothing_spills(m: int, bits: int, group: int) -> None:
     for row in fullest:
         config = dict(zip(names, row, strict=True))
         assert SPEC.compile(gpu, asked, config).spill_bytes == 0, config
+
+
+@needs_nvrtc
+def test_a_kernel_reads_the_length_of_a_row_where_knowing_it_spills() -> None:
+    gpu = load_gpu("h200")
+    config = {"rows": 7, "tiles": 2, "warps": 8, "resident": 1, "split_k": 1, "stages": 0}
+    asked = Workload("quantised_gemm", {"m": 16, "n": 14336, "k": 4096}, "bf16", {"bits": 4, "group": 128})
+    inputs = SPEC.inputs(gpu, asked)
+    (launch,) = SPEC.launches(gpu, asked, config, inputs, SPEC.outputs(gpu, asked, inputs))
+    source = launch.source  # type: ignore[attr-defined]
+    assert source.macros["READS"] == 64
+    knows = compile_cuda(gpu, replace(source, sparing={}))
+    assert knows.spill_bytes, "it spills under the releases of NVRTC that were tried, 13.0 and 13.5"
+    assert compile_cuda(gpu, source).spill_bytes < knows.spill_bytes

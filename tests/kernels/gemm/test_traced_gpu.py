@@ -94,6 +94,8 @@ def test_the_fused_kernel_rounds_once(seed: int) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")  # of torch itself
+# Torch says so of its own product, the first that runs in the thread of its gradients.
+@pytest.mark.filterwarnings("ignore:Attempting to run cuBLAS:UserWarning")
 def test_a_traced_function_a_graph_and_gradients() -> None:
     torch.manual_seed(0)
     options: dict[str, Any] = {"device": "cuda", "dtype": torch.bfloat16}

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 FOLDERS = (Path(__file__).with_name("source"), Path(__file__).parents[1] / "cuda" / "source")
 #: Four bits of each half of a word.
 MASK = 0x000F000F
-#: Whether a kernel is compiled for the length of a row, so that it knows the distances of tiles.
+#: Whether a kernel is compiled for the length of a row, so that it knows the distances of tiles; where that spills, the
+#: one that reads the length is used.
 KNOWS_ROWS = True
 UNKNOWN_ROWS = {"READS": 0, "GROUPS": 0, "IS_WHOLE": 0}
 #: Vectors of X have 16 bytes.
@@ -77,4 +78,7 @@ def quantised_launches(
 def _source_of(facts: tuple[tuple[str, int], ...], ends: CompiledEpilogue) -> CudaSource:
     macros = dict(facts) | ends.macros
     text = (FOLDERS[0] / "kernel.cu").read_text(encoding="utf-8")
-    return CudaSource(text, "quantised_gemm", macros, ("-std=c++17",), FOLDERS, "quantised.cu", is_settled=True)
+    sparing = UNKNOWN_ROWS if macros["READS"] else {}
+    return CudaSource(
+        text, "quantised_gemm", macros, ("-std=c++17",), FOLDERS, "quantised.cu", is_settled=True, sparing=sparing
+    )
