@@ -169,7 +169,7 @@ def timed_bytes(time: Time, l2_bytes: int) -> float:
     weights = time.k * time.n * element
     copies = min(layers, max(1, ceil(l2_bytes / weights)))
     a_bytes = time.m * time.k * (element + 2.0 * (time.what == QUANTISES))
-    return copies * weights + a_bytes + time.m * time.n * OUTPUT_BYTES[time.dtype]
+    return float(copies * weights + a_bytes + time.m * time.n * OUTPUT_BYTES[time.dtype])
 
 
 def quantising_s(gpu: GpuModel, time: Time) -> float:
