@@ -18,7 +18,7 @@ from collections.abc import Callable, Hashable
 from functools import partial
 from threading import Lock
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
-from typing import Any
+from typing import Any, cast
 
 #: Functions of torch that give the same for the same arguments: those of epilogues, and their other names.
 OF_TORCH = (
@@ -143,7 +143,7 @@ class _Key:
             except ValueError:  # there is nothing in it yet
                 raise _ChangesError from None
             self._add(inside)
-        of_module, of_python = function.__globals__, function.__builtins__
+        of_module, of_python = function.__globals__, cast(Any, function).__builtins__
         for name in code.names:
             found = of_module.get(name, MISSING)
             self._watch(None, name, found)
@@ -233,7 +233,7 @@ class _Quick:
         self._code, self.made = function.__code__, made
         self._cells = tuple([cell.cell_contents for cell in function.__closure__ or ()])
         self._defaults = function.__defaults__
-        self._python = function.__builtins__
+        self._python = cast(Any, function).__builtins__
         self._globals = tuple([(name, value) for of, name, value in watched if of is None])
         self._others = tuple([each for each in watched if each[0] is not None])
 
@@ -256,7 +256,7 @@ class _Quick:
                 return False
         if function.__defaults__ is not self._defaults or function.__kwdefaults__ or function.__dict__:
             return False
-        return function.__builtins__ is self._python
+        return cast(Any, function).__builtins__ is self._python
 
 
 def _put(known: dict[Any, Any], key: Hashable, value: Any, lock: Any) -> None:
