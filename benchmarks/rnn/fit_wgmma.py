@@ -148,12 +148,12 @@ def fits_without(loops: Sequence[Loops], direction: str) -> list[dict[str, float
     return [fit([other for other in loops if other is not each], direction) for each in loops]
 
 
-def left_out(loops: Sequence[Loops], figures: Sequence[Mapping[str, float]]) -> spec.LeftOut:
+def left_out(loops: Sequence[Loops], figures: Sequence[Mapping[str, float]]) -> spec.OutsideFit:
     """Errors of the times of loops, each by the figures fitted without its layer."""
     pairs = zip(loops, figures, strict=True)
     errors = [np.abs(each.predicted(found) / each.seconds - 1.0) for each, found in pairs]
     median = float(np.median([np.median(of_layer) for of_layer in errors]))
-    return spec.LeftOut(round(median, 3), round(float(np.quantile(np.concatenate(errors), 0.9)), 3))
+    return spec.OutsideFit(round(median, 3), round(float(np.quantile(np.concatenate(errors), 0.9)), 3))
 
 
 def print_spilled(gpu: GpuModel, rows: Sequence[Row], figures: Mapping[str, float], direction: str) -> None:

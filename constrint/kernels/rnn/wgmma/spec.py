@@ -65,7 +65,7 @@ _FILES = {
 }
 
 
-class LeftOut(msgspec.Struct, frozen=True):
+class OutsideFit(msgspec.Struct, frozen=True):
     """Errors of the times of layers that were left out of a fit, as shares of the measured times.
 
     Args:
@@ -88,7 +88,7 @@ class FittedWgmma(msgspec.Struct, frozen=True, omit_defaults=True):
 
     source: str
     figures: dict[str, float]
-    left_out: LeftOut | None = None
+    left_out: OutsideFit | None = None
 
 
 @cache
@@ -361,7 +361,7 @@ class WgmmaBothSpec(ManySequencesSpec):
         return "" if source.startswith("fitted") else f"its backward loop was not measured for the model: {source}"
 
     def left_out_errors(self) -> tuple[float, float] | None:
-        """What loops of layers outside its fit were off by: few loops were measured."""
+        """Errors of loops of layers outside its fit, for which few were measured."""
         errors = fitted(self.direction).left_out
         return None if errors is None else (errors.median, errors.nine_in_ten)
 
