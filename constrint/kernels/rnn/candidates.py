@@ -363,8 +363,10 @@ def _timed(name: str, specs: Mapping[str, RnnSpec], request: Request, unable: st
     steps = tuple(_step(d, choices[d], layer.best[d], is_measured=projects or d in by_layer) for d in workloads)
     tables = dict.fromkeys(choice.program.table for choice in winners.values())
     if by_layer or projects:
-        tables |= {f"{name}/measured/{table_of(name, gpu.name).name}": None}
-    notes = [layer.times(), forward.note(request.workload, request.directions)]
+        tables |= {f"{forward.name}/measured/{table_of(forward.name, gpu.name).name}": None}
+    # Of a backward pass that names its forward pass, the note of that one says another backward pass.
+    own = tuple(d for d in request.directions if d == FORWARD or not specs[d].forward_by)
+    notes = [layer.times(), forward.note(request.workload, own)]
     program = Program(
         name,
         steps,

@@ -133,7 +133,7 @@ class RnnSpec(KernelSpec):
         return ""
 
     def left_out_errors(self) -> tuple[float, float] | None:
-        """Median and nine-in-ten error of its predicted times, as shares, where `auto` has to add the median to them."""
+        """Median and nine-in-ten error of its predicted times, as shares, where `auto` adds the median to them."""
         return None
 
     def run_as(self, workload: Workload) -> Workload:

@@ -201,6 +201,8 @@ def test_its_own_backward_pass_is_taken_where_it_is_faster_by_more_than_its_mode
         plan = decide_layer(layer(768), H200, ("forward", "backward"), projected=projected)
         assert plan.program.name == "wgmma_both"
         assert "14% for the error of its model" in plan.program.why
+        assert "of cuda" not in plan.program.note
+        assert plan.program.table == "wgmma/measured/h200-sxm.csv"
         assert plan.program.band is not None
         assert plan.program.band.median == fitted("backward").left_out.median  # type: ignore[union-attr]
     assert decide_layer(layer(768, 64), H200).program.name == "cuda"  # 8.9 ms, by both of its loops 12.4
