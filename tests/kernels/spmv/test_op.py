@@ -62,7 +62,7 @@ def test_matrices_without_entries_give_zeros(shape: tuple[int, int]) -> None:
     assert torch.equal(spmv(m, x, beta=2.0, y=y), 2 * y)
 
 
-@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # of torch itself, from 2.14 on
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
 def test_gradients_of_values_x_and_y() -> None:
     # torch adds entries of one place before it hands their gradients on; the operator below takes them as they are.
     once = (dense(drawn())).to_sparse_csr()
