@@ -141,6 +141,7 @@ def run_tests(project: OutsideTests, python: Path, source: Path, place: Path, wh
     paths = [str(place.resolve()), *([str(source.resolve())] if project.is_path else [])]
     shown = os.environ | {
         "PYTHONPATH": os.pathsep.join(paths),
+        "PYTEST_ADDOPTS": "",
         "CONSTRINT_PATCHED": which,
         "CUDA_VISIBLE_DEVICES": "",
         "OMP_NUM_THREADS": "1",

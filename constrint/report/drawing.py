@@ -119,12 +119,16 @@ def axis(title: str, **options: Any) -> dict[str, Any]:
 
 def filled(at: int) -> dict[str, Any]:
     """The fill of a series' bars: a colour and a pattern, each of which distinguishes it."""
-    return filled_with(COLOURS[at % len(COLOURS)], PATTERNS[at % len(PATTERNS)])
+    colour = COLOURS[at % len(COLOURS)]
+    if at < len(PATTERNS):
+        return filled_with(colour, PATTERNS[at])
+    return filled_with(colour, PATTERNS[1 + (at - len(PATTERNS)) % (len(PATTERNS) - 1)], size=16)
 
 
-def filled_with(colour: str, pattern: str) -> dict[str, Any]:
-    """A fill with a colour and a pattern; an empty pattern leaves the colour alone."""
-    over = {"shape": pattern, "fillmode": "overlay", "fgcolor": "--paper", "fgopacity": 1, "size": 7, "solidity": 0.25}
+def filled_with(colour: str, pattern: str, size: int = 7) -> dict[str, Any]:
+    """A fill with a colour and a pattern of some pixels' size; an empty pattern leaves the colour alone."""
+    over = {"shape": pattern, "fillmode": "overlay", "fgcolor": "--paper", "fgopacity": 1, "size": size}
+    over["solidity"] = 0.25
     return {"color": colour, "pattern": over, "line": {"color": "--paper", "width": 0.5}}
 
 

@@ -74,7 +74,8 @@ def test_every_figure_says_what_it_shows_and_has_a_table() -> None:
 def test_series_are_told_apart_without_colour() -> None:
     for drawing in drawings():
         bars = [trace for trace in drawing.data if trace["type"] == "bar"]
-        fills = [trace["marker"].get("pattern", {}).get("shape") for trace in bars]
+        patterns = [trace["marker"].get("pattern", {}) for trace in bars]
+        fills = [(pattern.get("shape"), pattern.get("size")) for pattern in patterns]
         lines = [trace["line"]["dash"] for trace in drawing.data if trace.get("mode") == "lines"]
         symbols = [trace["marker"]["symbol"] for trace in drawing.data if "markers" in trace.get("mode", "")]
         for told in (fills, lines, symbols):
