@@ -1,6 +1,7 @@
 """Time the solver against its peers on the published search spaces.
 
     python -m benchmarks.solver.bench --repeat 7 --out benchmarks/results/solver
+    python -m benchmarks.solver.bench --show benchmarks/results/solver/spaces.csv
 
 Every measurement is a fresh process; process CPU time, medians. The peers (kernel_tuner, python-constraint2, pyatf,
 ortools, numpy) are installed from PyPI into a virtual environment of their own, which is made if it is missing
@@ -10,6 +11,7 @@ ortools, numpy) are installed from PyPI into a virtual environment of their own,
 from __future__ import annotations
 
 import argparse
+import csv
 import json
 import os
 import statistics
@@ -155,7 +157,12 @@ def main() -> None:
     parser.add_argument("--measures", nargs="*", default=list(MEASURES), choices=list(MEASURES))
     parser.add_argument("--only-ours", action="store_true", help="no peers")
     parser.add_argument("--out", type=Path, help="folder for spaces.csv and environment.json")
+    parser.add_argument("--show", type=Path, help="measure nothing; print how far ahead a recorded table is")
     args = parser.parse_args()
+    if args.show:
+        with args.show.open(encoding="utf-8", newline="") as file:
+            summary([row | {"median_ms": float(row["median_ms"])} for row in csv.DictReader(file) if row["median_ms"]])
+        return
     python = peers_python(args.peers_venv, not args.no_install)
     rows = []
     with Table(args.out and args.out / "spaces.csv", COLUMNS) as table:

@@ -114,7 +114,7 @@ def kernels_group() -> Iterator[ControlGroup]:
 
 #: A process with a child that left its session; both would go on for minutes.
 WITH_A_CHILD = (
-    "import os, sys, time; sys.stdin.readline(); os.fork() or os.setsid(); print('x', flush=True); time.sleep(300)"
+    "import os, sys, time; sys.stdin.readline(); os.fork() or os.setsid(); os.write(1, b'x\\n'); time.sleep(300)"
 )
 
 
