@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import csv
-import statistics
 import time as clock
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -100,7 +99,7 @@ class Loops:
 
     def ms(self, row: Row) -> float:
         """Median milliseconds of a row's launches."""
-        import torch
+        from benchmarks.harness.device import median_ms  # needs torch
 
         spec, workload = spec_of(row), workload_of_row(row)
         layer = tuple(row[name] for name in LAYER)
@@ -109,16 +108,7 @@ class Loops:
             inputs = spec.inputs(self.gpu, workload, device="cuda")
             self._layer, self._tensors = layer, (inputs, spec.outputs(self.gpu, workload, inputs))
         launches = spec.launches(self.gpu, workload, config_of(row), *self._tensors)
-        times = []
-        for _ in range(ROUNDS + UNCOUNTED):
-            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
-            begin.record()
-            for launch in launches:
-                launch.run()
-            end.record()
-            end.synchronize()
-            times.append(float(begin.elapsed_time(end)))
-        return statistics.median(times[UNCOUNTED:])
+        return median_ms(launches, ROUNDS, UNCOUNTED)
 
 
 def measured(gpu: GpuModel, rows: Sequence[Row], facts: Sequence[CompiledKernel | str], until: float) -> Iterator[Row]:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import json
 import random
-import statistics
 import time as clock
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -122,25 +121,17 @@ class Layer:
 
     def ms(self, loop: Loop) -> tuple[float, float]:
         """Median milliseconds of a loop's launches, and how far its gradients are from those of the first loop."""
-        import torch
+        from benchmarks.harness.device import median_ms  # needs torch
 
         spec = spec_of(loop)
         assert isinstance(spec, RnnSpec)
         for output in self.outputs.values():
             output.fill_(float("nan"))
         launches = spec.launches(self.gpu, self.workload, dict(loop.config), self.inputs, self.outputs)
-        times = []
-        for _ in range(ROUNDS + UNCOUNTED):
-            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
-            begin.record()
-            for launch in launches:
-                launch.run()
-            end.record()
-            end.synchronize()
-            times.append(float(begin.elapsed_time(end)))
+        ms = median_ms(launches, ROUNDS, UNCOUNTED)
         if not self.expected:
             self.expected = {name: output.clone() for name, output in self.outputs.items()}
-        return statistics.median(times[UNCOUNTED:]), max(map(self._apart, self.expected))
+        return ms, max(map(self._apart, self.expected))
 
     def _apart(self, name: str) -> float:
         expected, found = self.expected[name].float(), self.outputs[name].float()

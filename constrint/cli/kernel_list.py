@@ -92,6 +92,8 @@ def kernels_of(operations: Sequence[Operation]) -> KernelList:
 
 
 def _facts(operation: Operation, gpus: Sequence[GpuModel]) -> OperationFacts:
+    from constrint.cli.question import takes
+
     implementations = tuple(
         ImplementationFacts(
             spec.full_name,
@@ -101,7 +103,7 @@ def _facts(operation: Operation, gpus: Sequence[GpuModel]) -> OperationFacts:
             tuple(spec.dtypes),
             {size.name: size.default for size in spec.sizes},
             {size.name: size.default for size in spec.options},
-            tuple(gpu.name for gpu in gpus if any(_takes(spec, gpu, workload) for workload in _tried(spec, gpu))),
+            tuple(gpu.name for gpu in gpus if any(takes(spec, gpu, workload) for workload in _tried(spec, gpu))),
         )
         for spec in operation.implementations
     )
@@ -111,12 +113,6 @@ def _facts(operation: Operation, gpus: Sequence[GpuModel]) -> OperationFacts:
 
 def _size(size: Any) -> SizeFacts:
     return SizeFacts(size.name, size.default, size.meaning, size.least, size.most)
-
-
-def _takes(spec: KernelSpec, gpu: GpuModel, workload: Workload) -> bool:
-    from constrint.cli.question import takes
-
-    return takes(spec, gpu, workload)
 
 
 def _tried(spec: KernelSpec, gpu: GpuModel) -> Iterator[Workload]:
