@@ -69,6 +69,11 @@ def input_sets(extents: Sequence[Extent], dtypes: tuple[str, ...], seed: int) ->
     def ragged(extent: Extent) -> int:
         return extent.multiple * chance.randint(1, extent.usual // extent.multiple)
 
+    def several(extent: Extent) -> int:
+        """A ragged size of two or more: one row reads the same with any stride between rows."""
+        most = extent.usual // extent.multiple
+        return extent.multiple * chance.randint(min(2, most), most)
+
     def aligned(extent: Extent) -> int:
         return 1 << chance.randint(3, extent.usual.bit_length() - 1)
 
@@ -82,7 +87,7 @@ def input_sets(extents: Sequence[Extent], dtypes: tuple[str, ...], seed: int) ->
         for style, draw, is_strided in (
             ("plain", aligned, False),
             ("plain", ragged, False),
-            ("plain", ragged, True),
+            ("plain", several, True),
             ("large", ragged, False),
             ("offset", long, False),
             ("equal", ragged, False),
