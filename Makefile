@@ -8,7 +8,7 @@ CORE := hatch_build.py $(wildcard constrint/core/src/*)
 # The tests start some hundreds of processes: with this set, each of them would compile torch's Python anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test suite test-gpu test-latest lint types docs docs-serve fast lock wheels clean
+.PHONY: demo test suite test-all test-gpu test-latest lint types docs docs-serve fast lock wheels clean
 
 demo: $(VENV)/.core
 	$(BIN)/constrint solve --gpu mi300x
@@ -18,8 +18,12 @@ demo: $(VENV)/.core
 test: lint
 	@$(MAKE) --no-print-directory -j3 types docs suite
 
+# Tests that cost much take turns (tests/support/turns.py says how); `test-all` runs every case and records what each costs.
 suite: $(VENV)/.dev
-	$(BIN)/python -m pytest -n auto --dist worksteal
+	$(BIN)/python -m pytest -n auto --dist worksteal --in-turn
+
+test-all: $(VENV)/.dev
+	$(BIN)/python -m pytest -n auto --dist worksteal --write-costs
 
 lint: $(VENV)/.tools
 	$(BIN)/ruff check .

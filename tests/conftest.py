@@ -15,6 +15,14 @@ from hypothesis import HealthCheck, settings
 from constrint.choose import forget
 from tests.support.shared import SharedResults, use_few_shapes, use_whole_tables
 
+# Options and hooks of tests that take turns.
+from tests.support.turns import (  # noqa: F401
+    pytest_addoption,
+    pytest_collection_modifyitems,
+    pytest_configure,
+    pytest_report_header,
+)
+
 # Nothing that a test computes, with patched constants perhaps, reaches later runs or the user's own cache.
 os.environ["CONSTRINT_CACHE"] = "0"
 # Which kernel runs does not depend on how busy the GPU is; tests of trials switch them on.
