@@ -25,7 +25,7 @@ import pytest
 TESTS = Path(__file__).resolve().parents[1]
 COSTS = TESTS / "costs.csv"
 #: CPU seconds that the cases of one function may take in one run, and in how many turns they run at most.
-ALLOWED_S, MOST_TURNS = 2.0, 5
+ALLOWED_S, MOST_TURNS = 1.5, 6
 #: Names the turn, to repeat the run of another commit.
 TURN_VARIABLE = "CONSTRINT_TESTS_TURN"
 
