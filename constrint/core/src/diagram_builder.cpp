@@ -10,6 +10,9 @@ namespace {
 // Numbers and places of a list of choices.
 constexpr double kMostChoices = 1 << 25;
 
+// About how long one choice takes to follow, where its state is new.
+constexpr int64_t kNanosecondsOfChoice = 32;
+
 // Places of a level's variable by the number that an equality asks of them.
 struct Choices {
   // None where no rule has such a list.
@@ -141,6 +144,7 @@ class DiagramBuilder : DiagramRules {
         if (holds) forced(level, &first, &end);
         const uint16_t* few = end - first > 1 ? listed(level, &first, &end) : nullptr;
         budget.spend(1 + (end - first));
+        budget.tick(kNanosecondsOfChoice * (end - first));
         tries -= end - first;
         for (int at = first; at < end; ++at) {
           const int place = few ? few[at] : at;
