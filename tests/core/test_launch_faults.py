@@ -340,7 +340,7 @@ time.sleep(0.05)
 def test_no_argument_ends_the_interpreter(shared_results: SharedResults, tmp_path: Path) -> None:
     libraries = libraries_of(shared_results)
     command = [sys.executable, "-X", "faulthandler", "-m", "tests.support.launch_fuzz"]
-    command += [libraries["cuda"], libraries["exchange"], str(tmp_path), "20000", "20260"]
+    command += [libraries["cuda"], libraries["exchange"], str(tmp_path), "10000", "20260"]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert ended.returncode == 0, ended.stdout[-2000:] + ended.stderr[-4000:]
     assert "calls" in ended.stdout
