@@ -22,8 +22,9 @@ test: lint
 suite: $(VENV)/.dev
 	$(BIN)/python -m pytest -n auto --dist worksteal --in-turn
 
+test-all: export CONSTRINT_TESTS_SEED ?= $(shell date +%s)
 test-all: $(VENV)/.dev
-	$(BIN)/python -m pytest -n auto --dist worksteal --write-costs
+	$(BIN)/python -m pytest -n auto --dist worksteal --write-costs --hypothesis-profile=search
 
 lint: $(VENV)/.tools
 	$(BIN)/ruff check .

@@ -2,6 +2,9 @@
 
 import gc
 import os
+import random
+import sys
+import zlib
 from collections.abc import Iterator
 
 # Tests run side by side: threads of one that wait for the cores of another make small products slower. NumPy and torch
@@ -9,6 +12,7 @@ from collections.abc import Iterator
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -17,6 +21,7 @@ from tests.support.shared import SharedResults, use_few_shapes, use_whole_tables
 
 # Options and hooks of tests that take turns.
 from tests.support.turns import (  # noqa: F401
+    SEED_VARIABLE,
     pytest_addoption,
     pytest_collection_modifyitems,
     pytest_configure,
@@ -33,8 +38,11 @@ os.environ["CONSTRINT_GPU_PATH"] = os.path.join(os.path.dirname(__file__), "no-s
 # What is collected stays: every process would look through half a million objects again and again for what does not.
 gc.disable()
 
-# How long an example takes to draw says how busy the machine is, not whether the code is right.
-settings.register_profile("constrint", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# How long an example takes to draw says how busy the machine is, not whether the code is right. Every run has the same
+# examples, so that a change is judged by what it changes; `--hypothesis-profile=search` draws others, new in each run.
+COMMON = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("constrint", COMMON, derandomize=True)
+settings.register_profile("search", COMMON, derandomize=False)
 settings.load_profile("constrint")
 
 
@@ -56,6 +64,18 @@ def pytest_xdist_auto_num_workers() -> int | None:
         return None  # pytest-xdist reads it
     usable = getattr(os, "sched_getaffinity", None)
     return 2 + (len(usable(0)) if usable else os.cpu_count() or 1)
+
+
+@pytest.fixture(autouse=True)
+def _draws_of_its_own(request: pytest.FixtureRequest) -> None:
+    """What a test draws without a seed does not depend on which tests ran before it in this process."""
+    seed = zlib.crc32(f"{os.environ.get(SEED_VARIABLE, '')}{request.node.nodeid}".encode())
+    random.seed(seed)
+    np.random.seed(seed)
+    if "torch" in sys.modules:
+        import torch
+
+        torch.manual_seed(seed)
 
 
 @pytest.fixture(scope="session")

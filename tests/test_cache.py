@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from constrint import cache
+from tests.support.clock import PATIENCE_S
 
 
 @pytest.fixture
@@ -139,7 +140,7 @@ def test_threads_and_a_forked_process_share_a_folder(folder: Path) -> None:
     if hasattr(os, "fork"):
         child = multiprocessing.get_context("fork").Process(target=work, args=(9,))
         child.start()
-        child.join(30)
+        child.join(PATIENCE_S)
         assert child.exitcode == 0
     for thread in threads:
         thread.join()

@@ -8,11 +8,15 @@ import sys
 
 import pytest
 
+from tests.support.clock import PATIENCE_S
+
 
 def modules_after(code: str) -> set[str]:
     """Top-level modules in sys.modules after running `code` in a fresh interpreter."""
     script = f"{code}\nimport json, sys\nprint()\nprint(json.dumps(sorted({{m.split('.')[0] for m in sys.modules}})))"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
     assert done.returncode == 0, done.stderr
     return set(json.loads(done.stdout.strip().splitlines()[-1]))
 

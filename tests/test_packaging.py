@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from packaging.requirements import Requirement
 
+from tests.support.clock import PATIENCE_S
 from tests.support.shared import SharedResults
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -41,7 +42,7 @@ def built(out: Path, **variables: str) -> str:
         [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(out), str(copy)],
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=PATIENCE_S,
         check=False,
         env={**os.environ, **variables},
     )
@@ -100,7 +101,7 @@ def test_wheel_names_the_licence_and_the_command(wheel_names: list[str]) -> None
 def test_sdist_has_all_that_is_tracked_but_the_links(tmp_path: Path) -> None:
     """So its own tests run from it, and the README's commands."""
     build = [sys.executable, "-m", "build", "--sdist", "--no-isolation", "--outdir", str(tmp_path), str(ROOT)]
-    done = subprocess.run(build, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(build, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     (sdist,) = tmp_path.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:

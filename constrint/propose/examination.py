@@ -298,7 +298,8 @@ class Examination:
         task = self.task
         values = task.draw(inputs.sizes, inputs.dtype, seed=inputs.seed, style=inputs.style)
         operands = {
-            n: strided(v, inputs.seed + i) if inputs.is_strided else v for i, (n, v) in enumerate(values.items())
+            n: strided(v, inputs.seed + i, inputs.least_column_stride) if inputs.is_strided else v
+            for i, (n, v) in enumerate(values.items())
         }
         outputs = tuple(layout_of(name, output) for name, output in task.outputs(values).items())
         request = wire.CallOnce(

@@ -19,14 +19,14 @@ from constrint.propose.cgroup import ControlGroup
 from constrint.propose.limits import exceeded
 from constrint.propose.sandbox import SCRATCH, Sandbox
 from constrint.propose.wire import MAX_REPLY_BYTES, Failed, Reply, Request, WireMessage, decode_reply
-from constrint.tune.keeper import descendants
+from constrint.tune.keeper import MOST_DELAY, delays_of, descendants, longest_wait
 from constrint.tune.messages import BrokenChannel, Channel, ClosedChannel, ending
 
 Answer = TypeVar("Answer", bound=WireMessage)
 #: Time limits of a worker's start, and of its end with all that it started, in seconds.
 START_S, END_S = 90.0, 15.0
-#: Time in which a process that closed its pipes ends, and between two looks at what it takes, in seconds.
-ENDING_S, WATCH_S = 0.5, 0.1
+#: Time between two looks at what a process takes, in seconds.
+WATCH_S = 0.1
 
 
 class WorkerLost(Exception):
@@ -92,7 +92,8 @@ class SandboxWorker:
         Args:
             request: The request.
             kind: The type of its answer.
-            patience_s: The longest wait, in seconds.
+            patience_s: The longest wait, in seconds. Time in which the process waited for a processor comes besides,
+                within `MOST_DELAY` times this.
 
         Raises:
             WorkerRefused: When the candidate raised an exception.
@@ -133,23 +134,30 @@ class SandboxWorker:
 
     def _receive(self, message: WireMessage | None, patience_s: float) -> Reply:
         """Write a message and read a reply, whichever is possible, until the reply is whole."""
-        until, channel = time.monotonic() + patience_s, self._channel
+        started, before, channel = time.monotonic(), delays_of(self.pid), self._channel
         if message is not None:
             channel.send(message)
         try:
             # A worker that prints without end is not one that answers.
-            while time.monotonic() < until:
+            while (rest_s := self._rest_s(started, before, patience_s)) > 0:
                 channel.flush()
                 if (body := channel.receive()) is not None:
                     return decode_reply(body)
                 channel.listen()
                 waits_to_write = [channel.requests] if channel.has_unsent else []
-                select.select([channel.replies, channel.output], waits_to_write, [], max(0.0, until - time.monotonic()))
+                select.select([channel.replies, channel.output], waits_to_write, [], rest_s)
         except ClosedChannel as error:
-            raise self._lost(str(error), ENDING_S) from None
+            raise self._lost(str(error), END_S) from None
         except BrokenChannel as error:
             raise self._lost(str(error)) from None
         raise self._lost(f"no answer within {patience_s:g} s")
+
+    def _rest_s(self, started: float, before: dict[int, float], patience_s: float) -> float:
+        """Seconds that are left of a wait; on a busy machine a process that waits for a processor does not hang."""
+        rest_s = started + patience_s - time.monotonic()
+        if rest_s > 0:
+            return rest_s
+        return rest_s + min(longest_wait(before, delays_of(self.pid)), MOST_DELAY * patience_s)
 
     def _end(self) -> None:
         """Ask for the end of the process, without waiting for it."""

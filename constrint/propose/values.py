@@ -16,7 +16,7 @@ LARGE = (0, 10)
 #: Around what the values of an `offset` set lie: all of one sign, so that sums grow and low precision shows.
 OFFSET = 16.0
 TINY = 2.0**-10
-#: Free elements between the columns of a strided operand, and after its rows.
+#: Most free elements after the rows of a strided operand, and the largest stride of its columns.
 MAX_GAP, MAX_COLUMN_STRIDE = 40, 2
 
 #: A candidate is believed after so many checked calls that one which is wrong in one call of `RARE` is caught with the
@@ -38,6 +38,7 @@ class InputSet:
         dtype: Type of the operands.
         seed: The seed of its values.
         is_strided: Whether the operands have strides of their own.
+        least_column_stride: Least stride of the columns of operands that have strides of their own.
     """
 
     style: str
@@ -45,6 +46,7 @@ class InputSet:
     dtype: str
     seed: int
     is_strided: bool = False
+    least_column_stride: int = 1
 
     @property
     def text(self) -> str:
@@ -93,7 +95,8 @@ def input_sets(extents: Sequence[Extent], dtypes: tuple[str, ...], seed: int) ->
             ("equal", ragged, False),
             ("tiny", least, False),
         ):
-            yield InputSet(style, sizes(draw), dtype, chance.getrandbits(48), is_strided)
+            # Columns of all other sets have the stride 1: who takes no other would be right in one strided set of two.
+            yield InputSet(style, sizes(draw), dtype, chance.getrandbits(48), is_strided, MAX_COLUMN_STRIDE)
 
 
 def repeated_sets(extents: Sequence[Extent], dtypes: tuple[str, ...], seed: int, count: int) -> Iterator[InputSet]:
@@ -135,13 +138,19 @@ def draw_operand(operand: Operand, dtype: str, generator: Any, style: str) -> An
     return values.clamp_(-operand.bound, operand.bound).to(torch_dtype(dtype))
 
 
-def strided(values: Any, seed: int) -> Any:
-    """The same values with gaps between columns and rows; the gaps hold NaN, or nearly the least integer."""
+def strided(values: Any, seed: int, least_column_stride: int = 1) -> Any:
+    """The same values with gaps between columns and rows; the gaps hold NaN, or nearly the least integer.
+
+    Args:
+        values: The values.
+        seed: The seed of the strides.
+        least_column_stride: Least stride of the columns; 1 for columns that lie side by side in some draws.
+    """
     import torch
 
     chance = random.Random(seed)
     strides: list[int] = []
-    step = chance.randint(1, MAX_COLUMN_STRIDE)
+    step = chance.randint(least_column_stride, MAX_COLUMN_STRIDE)
     for size in reversed(values.shape):
         strides.append(step)
         step = step * size + chance.randint(1, MAX_GAP)

@@ -19,6 +19,8 @@ from pathlib import Path
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 #: Time in which a killed process has to be gone, in seconds; one that a driver holds may stay.
 END_S = 10.0
+#: Time that waiting for a processor adds to a time limit at most, in limits.
+MOST_DELAY = 4.0
 
 
 def keep(work: Callable[[], None]) -> None:
@@ -118,6 +120,11 @@ def delays_of(root: int) -> dict[int, float]:
             for thread in Path(f"/proc/{pid}/task").iterdir():
                 found[int(thread.name)] = 1e-9 * _number(f"{thread}/schedstat", r"\d+ (\d+)")
     return found
+
+
+def longest_wait(before: dict[int, float], after: dict[int, float]) -> float:
+    """The longest time that a thread has waited for a processor between two results of `delays_of`, in seconds."""
+    return max((delay - before.get(thread, 0.0) for thread, delay in after.items()), default=0.0)
 
 
 def _number(path: str, pattern: str) -> int:

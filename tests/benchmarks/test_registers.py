@@ -50,6 +50,7 @@ from constrint.kernels.resources.registers import (
 from constrint.model import Var, const
 from constrint.select.limits import LAPSE, Spilling
 from tests.support.calibration import ERROR_RATE, bound, check_count, distribution, entropy, tails
+from tests.support.clock import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[2]
 needs_scipy = pytest.mark.skipif(
@@ -71,7 +72,7 @@ def test_the_fit_gives_the_weights_in_use(kernel: str, tmp_path: Path) -> None:
     # More threads than cores that are free make these small fits ten times slower.
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
     done = subprocess.run(
-        [*command, *REFITTED[kernel]], capture_output=True, text=True, timeout=300, check=False, env=environment
+        [*command, *REFITTED[kernel]], capture_output=True, text=True, timeout=PATIENCE_S, check=False, env=environment
     )
     assert done.returncode == 0, done.stderr
     sure = re.search(r"^of ([\d,]+) kernels with a chance below .*, (\d+) spill$", done.stdout, re.MULTILINE)

@@ -18,6 +18,7 @@ from constrint.hwmodels import load_gpu
 from constrint.kernels.registry import load_spec
 from constrint.select import Workload
 from constrint.tune import CompiledKernel, Outcome, Trial, compile_many
+from tests.support.clock import PATIENCE_S
 
 if importlib.util.find_spec("torch") is None:
     pytest.skip("needs the extra [torch]: torch is not installed", allow_module_level=True)
@@ -49,7 +50,7 @@ def test_every_trial_has_an_outcome_and_those_that_are_right_have_times(
     trials = [Trial(KERNEL, LARGE, {"what": what}, is_final=what == SLOW) for what in order]
     trials += [Trial(KERNEL, SMALL, {"what": what}) for what in (RIGHT, SLOW)]
     run = Run(load_spec, GPU, device="cpu", num_devices=2, baseline=baseline, num_final=1, patience_s=8.0)
-    results = run_trials(run, trials, tmp_path, limit_s=60.0)
+    results = run_trials(run, trials, tmp_path, limit_s=PATIENCE_S)
     expected = [OUTCOMES[trial.config["what"]] for trial in trials]
     assert [Outcome(outcome) for outcome in results["outcome"]] == expected
     is_right = np.array(expected) == Outcome.OK
@@ -66,7 +67,7 @@ def test_every_trial_has_an_outcome_and_those_that_are_right_have_times(
 
 def test_without_timing_every_trial_is_only_checked(tmp_path: Path) -> None:
     trials = [Trial(KERNEL, SMALL, {"what": what}) for what in (RIGHT, ONE_ELEMENT_OFF)]
-    results = run_trials(Run(load_spec, GPU, device="cpu", is_timed=False), trials, tmp_path, limit_s=60.0)
+    results = run_trials(Run(load_spec, GPU, device="cpu", is_timed=False), trials, tmp_path, limit_s=PATIENCE_S)
     assert results["outcome"].tolist() == [Outcome.OK, Outcome.WRONG_RESULT]
     assert np.isnan(results["cold_s"]).all()
 

@@ -16,6 +16,7 @@ from constrint.cli.app import COMMANDS, main
 from constrint.hwmodels import list_gpus, load_gpu
 from constrint.kernels import registry
 from constrint.kernels.registry import list_kernels, load_kernel
+from tests.support.clock import PATIENCE_S
 
 TILES = str(Path(__file__).parents[2] / "examples" / "tiles.constrint")
 Ask = Callable[..., list[str]]
@@ -162,7 +163,12 @@ complete -p constrint
 """
     environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
     done = subprocess.run(
-        ["bash", "--norc", "-c", session], capture_output=True, text=True, timeout=180, env=environment, check=False
+        ["bash", "--norc", "-c", session],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        env=environment,
+        check=False,
     )
     assert re.fullmatch(r"16 128 complete .*-F _constrint_completion constrint\n", done.stdout), done
     assert done.stderr == ""

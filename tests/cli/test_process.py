@@ -11,6 +11,7 @@ import pytest
 
 from constrint.cli import entry
 from constrint.errors import OutputError
+from tests.support.clock import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
 #: What the installed script does, here with the sources of this checkout.
@@ -29,7 +30,7 @@ def ended(shell: str) -> subprocess.CompletedProcess[str]:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=PATIENCE_S,
         check=False,
     )
 
@@ -85,7 +86,7 @@ def test_a_ctrl_c_while_the_command_is_still_imported_is_one_word(module: str) -
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert (early.returncode, early.stdout, early.stderr) == (130, "", "interrupted\n")
@@ -123,7 +124,7 @@ def test_progress_is_on_the_terminal_and_never_in_the_output(tmp_path: Path) -> 
         env=environment,
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert shown.returncode == 0, shown.stderr

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.clock import PATIENCE_S
 from tests.support.terminal import shown_by
 
 ROOT = Path(__file__).parents[2]
@@ -61,7 +62,7 @@ def in_terminal(arguments: tuple[str, ...], columns: int = 80) -> tuple[int, str
             break
         shown += piece
     os.close(ours)
-    _, err = child.communicate(timeout=180)
+    _, err = child.communicate(timeout=PATIENCE_S)
     assert b"Traceback" not in err
     return child.returncode, re.sub(r"\x1b\[[0-9;]*m", "", shown.decode()).replace("\r\n", "\n")
 
@@ -109,6 +110,6 @@ def test_a_reader_that_goes_away_ends_the_output_quietly(form: tuple[str, ...]) 
     assert child.stderr is not None
     err = child.stderr.read().decode()
     child.stderr.close()
-    assert child.wait(timeout=180) == 0
+    assert child.wait(timeout=PATIENCE_S) == 0
     assert err.count("\n") == 1, err
     assert "294,000 solutions" in err

@@ -6,6 +6,17 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from constrint.solve.explain import together
+from tests.support.clock import PATIENCE_S
+
+
+@pytest.fixture(autouse=True)
+def _time_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How much is shown within some tenths of a second says how busy the machine is."""
+    monkeypatch.setattr(together, "_SECONDS", PATIENCE_S)
+
 
 def written(folder: Path, text: str) -> Path:
     path = folder / "problem.constrint"

@@ -135,5 +135,5 @@ time.sleep(0.1)
 def test_threads_may_search_while_the_interpreter_ends() -> None:
     for _ in range(3):
         command = [sys.executable, "-X", "faulthandler", "-c", ENDING]
-        ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=180, check=False)
+        ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
         assert ended.returncode == 0, ended.stderr

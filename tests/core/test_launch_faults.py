@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.clock import PATIENCE_S
 from tests.support.fake_driver import MISSING, FakeParameter, FakeTensor, OtherTensor, libraries_of
 from tests.support.launch_bench import FIRST_RESULT, SHAPE, Named, TableBench
 from tests.support.shared import SharedResults
@@ -332,14 +333,14 @@ time.sleep(0.05)
         folder = tmp_path / str(number)
         folder.mkdir()
         command = [sys.executable, "-c", program, libraries["cuda"], libraries["exchange"], str(folder)]
-        ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=180, check=False)
+        ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
         assert ended.returncode == 0, ended.stderr
 
 
 def test_no_argument_ends_the_interpreter(shared_results: SharedResults, tmp_path: Path) -> None:
     libraries = libraries_of(shared_results)
     command = [sys.executable, "-X", "faulthandler", "-m", "tests.support.launch_fuzz"]
-    command += [libraries["cuda"], libraries["exchange"], str(tmp_path), "4", "20260"]
-    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    command += [libraries["cuda"], libraries["exchange"], str(tmp_path), "10000", "20260"]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert ended.returncode == 0, ended.stdout[-2000:] + ended.stderr[-4000:]
     assert "calls" in ended.stdout

@@ -23,6 +23,7 @@ from constrint.kernels.rnn.alternating.graphs import AlternatingBackend
 from constrint.kernels.rnn.candidates import implementations_of
 from constrint.kernels.rnn.dispatch import backend_text, decide_for, parse_backend
 from constrint.kernels.rnn.spec import predict_s, workload_of
+from tests.support.clock import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -182,7 +183,9 @@ def test_a_plan_for_a_named_gpu_loads_neither_torch_nor_triton() -> None:
         "f.plan(batch=16, time=64, head_dim=64, gpu='h200'); "
         "print(json.dumps([first, *(m in sys.modules for m in ('torch', 'triton'))]))"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == [False, False, False]
 

@@ -26,6 +26,7 @@ from constrint.kernels.rnn.candidates import decide_layer
 from constrint.kernels.rnn.spec import workload_of
 from constrint.kernels.rnn.triton.spec import SPECS as TRITON_SPECS
 from constrint.select.fingerprint import key_of
+from tests.support.clock import PATIENCE_S
 from tests.support.decisions import begin_anew, choose_kernel, forget_products, forget_refusals, refuse_step
 from tests.support.gemm import POINTER, product
 
@@ -245,9 +246,9 @@ def test_processes_may_share_the_folder_at_the_same_time(folder: Path) -> None:
         return subprocess.Popen([sys.executable, "-c", SCRIPT], stdout=subprocess.PIPE, text=True, env=environment)
 
     both = [start(), start()]
-    outputs = [process.communicate(timeout=300)[0] for process in both]
+    outputs = [process.communicate(timeout=PATIENCE_S)[0] for process in both]
     kept = {path: path.read_bytes() for path in entries(folder)}
-    outputs.append(start().communicate(timeout=300)[0])
+    outputs.append(start().communicate(timeout=PATIENCE_S)[0])
     assert {path: path.read_bytes() for path in entries(folder)} == kept
     assert not [path for path in kept if path.name.startswith("tmp")]
     with cache.ignored():

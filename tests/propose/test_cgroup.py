@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from constrint.propose.cgroup import ControlGroup
-from tests.support.clock import wait_until
+from tests.support.clock import PATIENCE_S, wait_until
 
 TOTALS = {"memory_bytes": 16 << 30, "processes": 128}
 FILES = ("memory.max", "memory.swap.max", "memory.oom.group", "pids.max", "cgroup.procs", "cgroup.kill")
@@ -127,7 +127,7 @@ def test_the_kernel_ends_whatever_a_group_has_started(kernels_group: ControlGrou
         assert [process.stdout.readline() for _ in range(2)] == ["x\n", "x\n"]
         assert len((kernels_group.folder / "cgroup.procs").read_text().split()) == 2
         kernels_group.end()
-        assert process.wait(10) == -signal.SIGKILL
+        assert process.wait(PATIENCE_S) == -signal.SIGKILL
     wait_until(lambda: not kernels_group._has_processes(), "the end of a group's processes")
     kernels_group.remove()
     assert not kernels_group.folder.exists()
@@ -140,6 +140,6 @@ def test_the_kernel_keeps_the_limits_of_a_group() -> None:
         if group is None:
             process.kill()
             pytest.skip("no control group passes its controllers of memory and processes on to this user")
-        out, _ = process.communicate(b"go\n", timeout=60)
+        out, _ = process.communicate(b"go\n", timeout=PATIENCE_S)
         group.remove()
     assert (out, process.returncode) == (b"", -signal.SIGKILL)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,9 +11,10 @@ import pytest
 from benchmarks.attacks import triton_source
 from benchmarks.attacks.triton_source import Case
 from benchmarks.attacks.workers import escaped
-from constrint.propose import find_sandbox, wire
+from constrint.propose import find_sandbox, process, wire
 from constrint.propose.process import SandboxWorker, WorkerLost, WorkerRefused
 from constrint.propose.sandbox import PLAIN, Sandbox
+from tests.support.clock import PATIENCE_S
 from tests.support.forked_worker import OpenWorker
 from tests.support.needs import needs_triton
 
@@ -45,12 +47,12 @@ def called(worker: Any, source: str) -> None:
 def test_a_worker_frees_nothing_at_its_end() -> None:
     with SandboxWorker(FOUND if isinstance(FOUND, Sandbox) else PLAIN, is_interpreted=True) as worker:
         called(worker, escaped(KEEPS_WHAT_CANNOT_BE_FREED))
-        process = worker._process
-        assert process.stdin is not None
-        assert process.stderr is not None
+        started = worker._process
+        assert started.stdin is not None
+        assert started.stderr is not None
         # So its worker sees the end of a judge.
-        process.stdin.close()
-        assert (process.wait(60), process.stderr.read()) == (0, b"")
+        started.stdin.close()
+        assert (started.wait(PATIENCE_S), started.stderr.read()) == (0, b"")
 
 
 def test_what_a_forked_worker_prints_is_not_the_output_of_its_judge() -> None:
@@ -66,6 +68,18 @@ def test_a_worker_whose_end_nobody_saw_is_lost_and_no_more() -> None:
     source = "import os\ndef run():\n    os.kill(os.getppid(), 9)\n    os._exit(3)\n"
     with OpenWorker(is_interpreted=True) as worker, pytest.raises(WorkerLost, match="nobody saw how"):
         called(worker, source)
+
+
+@pytest.mark.parametrize(("waited_s", "rest_s"), [(0.0, -6.0), (7.0, 1.0), (1000.0, 10.0)])
+def test_a_wait_has_the_time_besides_its_limit_in_which_the_worker_waited_for_a_processor(
+    monkeypatch: pytest.MonkeyPatch, waited_s: float, rest_s: float
+) -> None:
+    """Ten seconds of a wait of four are over; no more than four times the limit comes besides."""
+    monkeypatch.setattr(process, "time", SimpleNamespace(monotonic=lambda: 110.0))
+    monkeypatch.setattr(process, "delays_of", lambda pid: {1: 3.0 + waited_s, 2: 0.0})
+    with SandboxWorker(PLAIN, is_interpreted=True) as worker:
+        assert worker._rest_s(100.0, {1: 3.0}, 4.0) == pytest.approx(rest_s)
+        assert worker._rest_s(109.0, {1: 3.0}, 4.0) == pytest.approx(3.0)
 
 
 def test_an_exception_of_the_judge_is_a_find_and_no_end_of_the_attack(monkeypatch: pytest.MonkeyPatch) -> None:

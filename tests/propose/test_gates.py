@@ -111,10 +111,15 @@ def test_pytorch_does_no_work_at_the_sizes_of_the_timing() -> None:
 
 @pytest.mark.usefixtures("forked")
 def test_a_result_that_is_rarely_wrong_is_seen_by_the_number_of_calls() -> None:
-    """The first row of one call in twenty, by its values, is half of what it should be."""
+    """The first row of one call in ten, by its values, is half of what it should be.
+
+    Bits of a value times an odd number are as good as drawn, of a short type too, whose last bits are zeros: that all
+    228 calls are right has a chance of 4e-11.
+    """
     (source, *_) = (path.read_text() for path in find_task("softmax").examples if "one_block" in path.name)
-    rare = "weights = tl.where((row == 0) & (bits % 20 == 7), 0.5 * weights, weights) + 0.0\n    tl.store("
-    source = source.replace("tl.store(", f"bits = (tl.abs(tl.max(values, axis=0)) * 65536).to(tl.int32)\n    {rare}")
+    rare = "weights = tl.where((row == 0) & (bits % 10 == 7), 0.5 * weights, weights) + 0.0\n    tl.store("
+    drawn = "(tl.max(values, axis=0).to(tl.int32, bitcast=True).to(tl.int64) * 2654435761) >> 20 & 0xFFFF"
+    source = source.replace("tl.store(", f"bits = {drawn}\n    {rare}")
     source = source.replace("weights / tl.sum(weights", "weights / tl.sum(tl.exp(values - tl.max(values, axis=0))")
     assert first_refusal(source, ("legal",)) == ("", "")
     gate, message = first_refusal(source, ("right", "honest"))

@@ -91,6 +91,20 @@ def test_input_sets_differ_in_sizes_strides_and_values() -> None:
     assert sets == list(input_sets(task.extents, ("fp32",), 1))
 
 
+@pytest.mark.parametrize("name", list_tasks())
+def test_no_stride_of_a_strided_set_is_one_that_could_be_left_out(name: str) -> None:
+    """Whatever the seed: rows and columns are two or more, and neither lie where they would without their stride."""
+    task = find_task(name)
+    for seed in range(200):
+        (inputs,) = (one for one in input_sets(task.extents, ("fp32",), seed) if one.is_strided)
+        for extent in task.extents:
+            assert inputs.sizes[extent.name] >= min(2 * extent.multiple, extent.usual)
+        spread = strided(torch.zeros(tuple(inputs.sizes.values())), inputs.seed, inputs.least_column_stride)
+        assert spread.stride(-1) > 1
+        slower = zip(spread.stride()[:-1], spread.stride()[1:], spread.shape[1:], strict=True)
+        assert all(stride > size * next_stride for stride, next_stride, size in slower)
+
+
 def test_strided_inputs_have_gaps_that_nobody_may_use() -> None:
     values = torch.arange(12.0).reshape(3, 4)
     for seed in range(5):

@@ -12,10 +12,11 @@ from constrint.solve import Limits, Status, brute_force, enumerate_space, list_b
 from constrint.solve.backends import cpsat_model
 from constrint.solve.backends.backend import get_backend
 from tests.support import strategies
+from tests.support.clock import PATIENCE_S
 
 OTHERS = ("cpsat", "python-constraint")
 # A problem that takes longer than this counts as a failure.
-LIMITS = Limits(max_seconds=10)
+LIMITS = Limits(max_seconds=PATIENCE_S)
 
 
 def rows(problem: Problem, assignments: Iterable[Mapping[str, int]]) -> list[tuple[int, ...]]:

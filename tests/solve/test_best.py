@@ -43,7 +43,7 @@ from tests.support import rnn_problem, strategies
 from tests.support.clock import PATIENCE_S, ticks_beside, within, worked
 from tests.support.puzzles import knapsack
 
-LIMITS = Limits(max_seconds=10)
+LIMITS = Limits(max_seconds=PATIENCE_S)
 
 
 def costs(problem: Problem, assignment: dict[str, int]) -> tuple[int, ...] | None:
@@ -172,9 +172,10 @@ def hard_problem() -> Problem:
 @pytest.mark.parametrize("backend", ["native", "auto", "cpsat"])
 def test_a_limit_leaves_the_best_known_and_a_bound(backend: str) -> None:
     problem = hard_problem()
-    answer = solve(problem, Limits(max_seconds=1.5), backend)
+    # On a busy machine a search may be given no processor in so short a time: it finds something in one of these.
+    answers = (solve(problem, Limits(max_seconds=seconds), backend) for seconds in (1.5, 15.0, 150.0))
+    answer = next(one for one in answers if one.assignment)
     assert answer.status is Status.LIMIT_REACHED
-    assert answer.assignment
     assert all(c.holds(answer.assignment) for c in problem.constraints)
     assert answer.value == problem.objectives[0].expr.value(answer.assignment)
     assert answer.bound is not None
@@ -266,6 +267,8 @@ def hand_over_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_auto_runs_both_ways_and_says_who_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     problem, best = knapsack(30, 1)
+    # On a busy machine a tenth of a second may pass before the first of both has done a thing.
+    monkeypatch.setattr(native, "AT_ONCE_SECONDS", PATIENCE_S)
     assert solve(problem, LIMITS).solver == "native"
     hand_over_at_once(monkeypatch)
     answer = solve(problem, LIMITS)

@@ -7,6 +7,7 @@ import pytest
 
 from constrint.model import Problem, parse
 from constrint.solve import Limits, Solution, Status, all_optima, brute_force, solve
+from tests.support.clock import PATIENCE_S
 
 
 def _costs(problem: Problem, row: dict[str, int]) -> tuple[int, ...]:
@@ -57,7 +58,7 @@ def test_an_error_of_the_callback_ends_the_search() -> None:
         raise RuntimeError(str(better.value))
 
     with pytest.raises(RuntimeError):
-        solve(problem, Limits(max_seconds=20), on_better=stop)
+        solve(problem, Limits(max_seconds=PATIENCE_S), on_better=stop)
 
 
 def test_values_that_are_no_integers_are_told_as_they_are() -> None:

@@ -7,6 +7,14 @@ import pytest
 
 from constrint.model import Comparison, Const, Problem, Var, all_different, parse
 from constrint.solve import brute_force, changes_together, solve, why_not
+from constrint.solve.explain import together
+from tests.support.clock import PATIENCE_S
+
+
+@pytest.fixture(autouse=True)
+def _time_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How much is shown within some tenths of a second says how busy the machine is."""
+    monkeypatch.setattr(together, "_SECONDS", PATIENCE_S)
 
 
 def _random_problem(rng: random.Random) -> Problem:

@@ -5,19 +5,17 @@ from __future__ import annotations
 import importlib.util
 import json
 import shutil
-import time
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 
+from tests.support.clock import wait_until
+
 FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--hide-scrollbars",
     "--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage"
 )  # fmt: skip
-#: Seconds that a page may take to draw what is in view.
-PATIENCE_S = 30.0
-
 #: Whether every figure is drawn.
 DRAWN = "return [...document.querySelectorAll('.plot')].every((plot) => plot.dataset.drawn === 'yes')"
 
@@ -74,10 +72,7 @@ class Browser:
 
     def wait(self, script: str) -> None:
         """Wait until a script returns what is true."""
-        end = time.monotonic() + PATIENCE_S
-        while not self.run(script):
-            assert time.monotonic() < end, f"{script} did not come true"
-            time.sleep(0.05)
+        wait_until(lambda: self.run(script), f"what {script} asks for")
 
     def console(self) -> list[str]:
         """What the console said since it was asked last."""

@@ -14,6 +14,7 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import traceback
 from contextlib import suppress
 from functools import cache
@@ -166,10 +167,15 @@ def _how(status: Any) -> str:
 
 @cache
 def _loaded(is_interpreted: bool) -> socket.socket:
-    """The connection to the process that forks; it ends when the connection is closed."""
+    """The connection to the process that forks; it ends when the connection is closed.
+
+    What a candidate keeps in its home is neither the user's nor there in the next run.
+    """
     here, there = socket.socketpair()
+    home = tempfile.TemporaryDirectory(prefix="constrint-home-")
     environment = {
         **os.environ,
+        "HOME": home.name,
         "TRITON_INTERPRET": str(int(is_interpreted)),
         "OMP_NUM_THREADS": "1",
         "PYTHONWARNINGS": "ignore",
@@ -181,6 +187,7 @@ def _loaded(is_interpreted: bool) -> socket.socket:
         pass_fds=[there.fileno()],
     )
     there.close()
+    atexit.register(home.cleanup)
     atexit.register(process.wait)
     atexit.register(here.close)
     return here

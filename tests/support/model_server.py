@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from tests.support.clock import PATIENCE_S
 
 #: Answers one request: it writes whatever it likes.
 Turn = Callable[["Handler"], None]
@@ -201,7 +202,7 @@ def silent() -> Turn:
     """No answer for as long as the server is there."""
 
     def turn(handler: Handler) -> None:
-        handler.server.ended.wait(60)
+        handler.server.ended.wait(PATIENCE_S)
         handler.close_connection = True
 
     return turn
@@ -211,7 +212,7 @@ def after(pause_s: float, turn: Turn) -> Turn:
     """The same, late."""
 
     def later(handler: Handler) -> None:
-        time.sleep(pause_s)
+        handler.server.ended.wait(pause_s)
         turn(handler)
 
     return later

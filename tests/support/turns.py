@@ -28,6 +28,8 @@ COSTS = TESTS / "costs.csv"
 ALLOWED_S, MOST_TURNS = 1.5, 6
 #: Names the turn, to repeat the run of another commit.
 TURN_VARIABLE = "CONSTRINT_TESTS_TURN"
+#: Names the seed of what tests draw; without it, every run has the same numbers.
+SEED_VARIABLE = "CONSTRINT_TESTS_SEED"
 
 
 @dataclass(frozen=True)
@@ -61,17 +63,20 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(_Costs(), "costs")
 
 
-def pytest_report_header(config: pytest.Config) -> str | None:
-    """Says which part of the tests runs."""
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    """Says which part of the tests runs, and with which seed where one is set."""
+    lines = []
+    if SEED_VARIABLE in os.environ:
+        lines.append(f"tests draw with {SEED_VARIABLE}={os.environ[SEED_VARIABLE]}")
     turn = turn_of_commit() if config.getoption("in_turn") else None
-    if turn is None:
-        return None
-    costs = read_costs().values()
-    run = sum(cost.cases / cost.turns for cost in costs)
-    return (
-        f"turn {turn}: of {len(costs)} test functions that take over {ALLOWED_S:g} s of CPU time (tests/costs.csv), "
-        f"about {run:.0f} of {sum(cost.cases for cost in costs)} cases run; `make test-all` runs every case"
-    )
+    if turn is not None:
+        costs = read_costs().values()
+        run = sum(cost.cases / cost.turns for cost in costs)
+        lines.append(
+            f"turn {turn}: of {len(costs)} test functions that take over {ALLOWED_S:g} s of CPU time (tests/costs.csv), "
+            f"about {run:.0f} of {sum(cost.cases for cost in costs)} cases run; `make test-all` runs every case"
+        )
+    return lines
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -6,8 +6,10 @@ import itertools
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -16,7 +18,7 @@ from constrint.hwmodels import load_gpu
 from constrint.kernels.launch.cuda import nvrtc
 from constrint.kernels.registry import importable_name, load_kernel, load_spec
 from constrint.select import Operation, Workload
-from constrint.tune import Outcome
+from constrint.tune import Outcome, session, tuner
 from constrint.tune.engine.interface import Job, JobResult, TrialAnswer
 from constrint.tune.goals import goals_of, is_launchable, usual_goals
 from constrint.tune.search.registry import make_search
@@ -228,9 +230,39 @@ def test_where_nothing_is_right_there_is_no_winner_and_the_run_goes_on(store: Re
     assert winners[512] is not None
 
 
-def test_a_budget_is_shared_and_every_workload_gets_its_first_choices(store: RecordStore) -> None:
+class AtOnce:
+    """In place of an executor: what is submitted is done before the call returns."""
+
+    def __init__(self, *_: object) -> None:
+        pass
+
+    def submit(self, work: Callable[[], object]) -> Future[object]:
+        done: Future[object] = Future()
+        try:
+            done.set_result(work())
+        except Exception as error:
+            done.set_exception(error)
+        return done
+
+    def shutdown(self, **_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """The time of a run, `now`, which only its trials take: what the tuner takes says how busy the machine is."""
+    made = SimpleNamespace(now=1.0)
+    for module in (tuner, session):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: made.now, time=time.time))
+    monkeypatch.setattr("constrint.tune.search.maker.ThreadPoolExecutor", AtOnce)
+    return made
+
+
+def test_a_budget_is_shared_and_every_workload_gets_its_first_choices(
+    store: RecordStore, clock: SimpleNamespace
+) -> None:
     def say(slot: int, job: Job) -> tuple[TrialAnswer, ...]:
-        time.sleep(0.02)
+        clock.now += 0.02
         return timed(slot, job)
 
     report = run(store, products(6), say, trials=1000, budget_s=6.0)
@@ -242,9 +274,9 @@ def test_a_budget_is_shared_and_every_workload_gets_its_first_choices(store: Rec
 class HangingEngine(FakeEngine):
     """Answers some jobs alone, and never the others."""
 
-    def __init__(self, say: Say, hangs: Callable[[Job], bool]) -> None:
+    def __init__(self, say: Say, hangs: Callable[[Job], bool], clock: SimpleNamespace) -> None:
         super().__init__(say)
-        self._hangs, self.dropped = hangs, set[int]()
+        self._hangs, self._clock, self.dropped = hangs, clock, set[int]()
 
     def drop(self, numbers: Set[int]) -> None:
         self.dropped |= numbers
@@ -255,15 +287,15 @@ class HangingEngine(FakeEngine):
             if not self._hangs(job):
                 self._waiting.rotate(-place)
                 return super().poll(timeout_s)
-        time.sleep(0.01)
+        self._clock.now += timeout_s
         return []
 
 
 @pytest.mark.parametrize("hangs_at", ["trials", "finals"])
 def test_what_hangs_at_the_end_of_the_budget_is_dropped_and_the_best_so_far_wins(
-    store: RecordStore, hangs_at: str
+    store: RecordStore, clock: SimpleNamespace, hangs_at: str
 ) -> None:
-    engine = HangingEngine(timed, lambda job: job.is_final if hangs_at == "finals" else job.number % 2 == 1)
+    engine = HangingEngine(timed, lambda job: job.is_final if hangs_at == "finals" else job.number % 2 == 1, clock)
     settings = Settings(GPU, partial(make_search, "model"), trials=8, budget_s=2.0)
     report = Tuner(settings, engine, store).run(products(1))
     assert len(report.tuned) == 1

@@ -21,7 +21,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from constrint.tune.keeper import delays_of, is_larger, keep
+from constrint.tune.keeper import MOST_DELAY, delays_of, is_larger, keep, longest_wait
 from constrint.tune.messages import (
     BrokenChannel,
     Channel,
@@ -39,8 +39,6 @@ from constrint.tune.trial import Outcome
 MAX_FILE_BYTES, MAX_MESSAGE_BYTES = 256 << 20, 1 << 20
 #: Time that a process has to end with all that it started, in seconds.
 END_S = 5.0
-#: Time that waiting for a processor adds to a time limit at most, in limits.
-MOST_DELAY = 4.0
 
 Asked = TypeVar("Asked")
 Told = TypeVar("Told")
@@ -267,8 +265,8 @@ class Worker(Generic[Asked, Told]):
         """How long a thread has waited for a processor since the request began, within `MOST_DELAY` of its limit."""
         if not self._is_ready:
             return 0.0
-        waited = (delay - self._delays.get(thread, 0.0) for thread, delay in delays_of(self._process.pid).items())
-        return min(max(waited, default=0.0), MOST_DELAY * self._open[0][1])
+        waited_s = longest_wait(self._delays, delays_of(self._process.pid))
+        return min(waited_s, MOST_DELAY * self._open[0][1])
 
     def _lose(self, outcome: Outcome, message: str) -> None:
         """End the process over the first request."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.clock import PATIENCE_S
 from tests.support.needs import missing_packages
 
 if missing_packages("torch", "triton"):
@@ -276,16 +277,16 @@ def test_threads_inside_at_the_same_time_leave_the_users_choice(switch: FakeSwit
     def other() -> None:
         with exact_sums(torch.bfloat16):
             inside.set()
-            may_leave.wait(60)
+            may_leave.wait(PATIENCE_S)
         left.set()
 
     thread = threading.Thread(target=other)
     with exact_sums(torch.bfloat16):
         thread.start()
-        assert inside.wait(60)
+        assert inside.wait(PATIENCE_S)
     assert switch.now == (False, False), "the other thread is still inside"
     may_leave.set()
-    thread.join(60)
+    thread.join(PATIENCE_S)
     assert left.is_set()
     assert switch.now == (True, False)
 

@@ -15,6 +15,7 @@ from constrint.select import Workload
 from constrint.tune import Outcome, Trial
 from constrint.tune.engine.interface import Engine, Job, JobResult, Setup
 from constrint.tune.engine.local import LocalEngine
+from tests.support.clock import PATIENCE_S
 
 if importlib.util.find_spec("torch") is None:
     pytest.skip("needs the extra [torch]: torch is not installed", allow_module_level=True)
@@ -33,7 +34,7 @@ def trial(what: str) -> Trial:
     return Trial(KERNEL, WORKLOAD, {"what": NAMES.index(what), "times": 1})
 
 
-def answers(engine: Engine, number: int, limit_s: float = 240.0) -> dict[int, JobResult]:
+def answers(engine: Engine, number: int, limit_s: float = PATIENCE_S) -> dict[int, JobResult]:
     """The answers to so many jobs, by number."""
     found: dict[int, JobResult] = {}
     until = time.monotonic() + limit_s

@@ -10,7 +10,8 @@ from types import SimpleNamespace
 import pytest
 
 from constrint.tune.engine import process
-from constrint.tune.engine.process import MOST_DELAY, Lost, Worker
+from constrint.tune.engine.process import Lost, Worker
+from constrint.tune.keeper import MOST_DELAY
 from constrint.tune.trial import Outcome
 from tests.support.clock import PATIENCE_S, wait_until
 

@@ -63,7 +63,7 @@ def trial(what: str, kernel: str = KERNEL) -> Trial:
     return Trial(kernel, WORKLOAD, {"what": NAMES.index(what), "times": 1})
 
 
-def answers(engine: RayEngine, number: int, limit_s: float = 240.0) -> dict[int, JobResult]:
+def answers(engine: RayEngine, number: int, limit_s: float = PATIENCE_S) -> dict[int, JobResult]:
     """The answers to so many jobs, by number."""
     found: dict[int, JobResult] = {}
     until = time.monotonic() + limit_s

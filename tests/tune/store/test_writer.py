@@ -13,6 +13,7 @@ from constrint.errors import StoreError
 from constrint.tune.store.record import TuningRecord
 from constrint.tune.store.store import RecordStore
 from constrint.tune.store.writer import MOST_WAITING, Writer
+from tests.support.clock import PATIENCE_S
 
 
 def records(number: int, first: int = 0) -> list[TuningRecord]:
@@ -29,7 +30,7 @@ class Slow:
 
     def add(self, added: Iterable[TuningRecord]) -> int:
         self.is_asked.set()
-        assert self.is_free.wait(30)
+        assert self.is_free.wait(PATIENCE_S)
         self.groups.append(len(list(added)))
         return self.groups[-1]
 
@@ -50,7 +51,7 @@ def test_what_comes_while_the_disk_is_busy_goes_to_it_at_once() -> None:
     store = Slow()
     writer = Writer(store)  # type: ignore[arg-type]
     writer.add(records(1))
-    assert store.is_asked.wait(30)
+    assert store.is_asked.wait(PATIENCE_S)
     for _ in range(10):
         writer.add(records(2))
     store.is_free.set()
@@ -62,7 +63,7 @@ def test_whoever_brings_too_many_waits_for_the_disk() -> None:
     store = Slow()
     writer = Writer(store)  # type: ignore[arg-type]
     writer.add(records(1))
-    assert store.is_asked.wait(30)
+    assert store.is_asked.wait(PATIENCE_S)
     threading.Timer(0.2, store.is_free.set).start()
     writer.add(records(MOST_WAITING + 1))
     assert store.is_free.is_set()

@@ -18,6 +18,7 @@ from constrint.errors import UsageError
 from constrint.tune.search.llm.answer import Message
 from constrint.tune.search.llm.client import MAX_ERROR_BYTES, MAX_REPLY_BYTES, ModelClient
 from constrint.tune.search.llm.endpoint import KEY_VARIABLE, Endpoint
+from tests.support.clock import PATIENCE_S
 from tests.support.model_server import (
     Handler,
     Turn,
@@ -142,6 +143,8 @@ def test_whatever_is_no_answer_costs_a_question_and_nothing_else(name: str) -> N
 
 @pytest.mark.parametrize("turn", [silent(), drips(), fails(500, retry_after="60", retry_after_ms="60000")])
 def test_one_time_limit_covers_everything(turn: Turn) -> None:
+    import openai  # noqa: F401 - which takes its time, once in a process
+
     with serving(turn) as server:
         started = time.monotonic()
         answer = client(server.url, timeout_s=0.4).ask(QUESTION, 100)
@@ -152,7 +155,7 @@ def test_one_time_limit_covers_everything(turn: Turn) -> None:
 
 
 def test_what_is_left_of_the_run_is_a_limit_too() -> None:
-    with serving(after(2.0, says("too late"))) as server:
+    with serving(after(PATIENCE_S, says("too late"))) as server:
         assert client(server.url).ask(QUESTION, 100, limit_s=0.2).fault == "late"
 
 
