@@ -18,7 +18,8 @@ Model = object
 Space = object
 Walk = object
 BestSearch = object
-Poll = Callable[[int], object] | None
+# Takes the combinations so far, and whether the search has done so much work that it counts as hard.
+Poll = Callable[[int, bool], object] | None
 # Per variable the values that are left (int64), and whether there is only one.
 Axes = list[tuple[bytearray, bool]]
 # Variables, their columns of positions (uint8 up to 256 values, else uint16), rows, the parent's place, the variables
@@ -115,6 +116,9 @@ def best_state(search: BestSearch) -> tuple[list[list[int]], int, int, bool]:
     That is a bound on the first objective (the negative one where it is maximised), the number of decisions, and
     whether an objective had no value in some solution.
     """
+
+def ring() -> None:
+    """Makes every search that runs in this process ask its `poll` at once."""
 
 def driver(kind: str, library: str) -> Driver:
     """Opens a driver, "cuda" or "hip"; OSError where there is none, or it lacks what is needed."""

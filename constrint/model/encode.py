@@ -20,7 +20,7 @@ from constrint.errors import UsageError
 from constrint.model.constraint import AllOf, AnyOf, Comparison, Constraint, Divides, Implies, IsIn, Not
 from constrint.model.domain import Domain, literal, plain
 from constrint.model.expr import Calculation, Const, Expr, Truth, Var
-from constrint.model.operations import TABLE
+from constrint.model.operations import TABLE, step
 from constrint.model.problem import Problem
 from constrint.model.table import InTable
 
@@ -181,6 +181,7 @@ class _Encoder:
 
     def condition(self, item: Constraint) -> None:
         """Writes a condition after its operands."""
+        step()
         if isinstance(item, Comparison):
             op, left, right = item.op, item.left, item.right
             if op in (">=", ">"):

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from threading import Event
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
 
 from constrint.errors import CancelledError, LimitReachedError, UsageError
 from constrint.model.operations import as_int, watched
@@ -31,6 +31,31 @@ class Status(enum.Enum):
     LIMIT_REACHED = "limit reached"
 
 
+class HeadStart:
+    """Begins something beside a search once that counts as hard: by its work, which is the same on any machine.
+
+    The compiled core counts its own work; work outside it is counted in ticks of the budget.
+    """
+
+    #: Ticks after which a search outside the core counts as hard.
+    TICKS: ClassVar[int] = 512
+
+    def __init__(self, begin: Callable[[], None]) -> None:
+        self._left, self._begin = self.TICKS, begin
+
+    def tick(self) -> None:
+        """Count one tick."""
+        self._left -= 1
+        if self._left == 0:
+            self._begin()
+
+    def end(self) -> None:
+        """Begin what has not begun yet."""
+        if self._left > 0:
+            self._left = 0
+            self._begin()
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Bounds on the work of one search.
@@ -46,6 +71,7 @@ class Limits:
         progress: Called from time to time with the cost of the search so far.
         incumbents: Takes the better solutions of an optimisation as they are found.
         started: Start of the whole search of which this is a step, by `time.perf_counter`; None for now.
+        head_start: What begins once the search has done so much work that it counts as hard.
 
     Raises:
         UsageError: For a value of the wrong type or range.
@@ -61,6 +87,7 @@ class Limits:
     progress: Callable[[SearchStats], None] | None = None
     incumbents: Incumbents | None = field(default=None, repr=False, compare=False, kw_only=True)
     started: float | None = field(default=None, repr=False, compare=False, kw_only=True)
+    head_start: HeadStart | None = field(default=None, repr=False, compare=False, kw_only=True)
 
     def __post_init__(self) -> None:
         for name in ("max_nodes", "max_rows", "max_values", "max_cells", "max_bytes"):
@@ -144,6 +171,8 @@ class Budget:
 
     def tick(self) -> None:
         """Call `check_work` at most every few milliseconds; cheap enough for inner loops."""
+        if self.limits.head_start is not None:
+            self.limits.head_start.tick()
         now = time.perf_counter()
         if now >= self._next_look:
             self._next_look = now + BETWEEN_LOOKS

@@ -117,7 +117,7 @@ def test_what_is_being_used_is_not_changed_under_the_call() -> None:
     rule = [*big[0], *big[1], code("mul"), 2, 0, *big[2], *big[3], code("mul"), 2, 0, code("!="), 2, 0]
     core.require(model, rule)
 
-    def change(cells: int) -> None:
+    def change(cells: int, is_hard: bool) -> None:
         core.require(model, rule)
 
     with pytest.raises(RuntimeError, match="using this object"):

@@ -7,8 +7,10 @@ import random
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -261,8 +263,14 @@ def test_what_is_known_at_a_limit_is_true(data: st.DataObject) -> None:
 
 
 def hand_over_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("AT_ONCE_SECONDS", "LOADED_SECONDS", "NATIVE_SECONDS"):
-        monkeypatch.setattr(native, name, 0.0)
+    """CP-SAT begins with the search, not when that has worked for a while."""
+    made = native._Beside.__init__
+
+    def begun(self: Any, *args: Any) -> None:
+        made(self, *args)
+        self.head_start.end()
+
+    monkeypatch.setattr(native._Beside, "__init__", begun)
 
 
 def test_auto_runs_both_ways_and_says_who_answered(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -297,7 +305,44 @@ def test_the_way_that_does_not_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(CpSatBackend, "find", endless)
     answer = solve(problem, LIMITS)
     assert (answer.solver, answer.value, answer.status) == ("native", best, Status.FEASIBLE)
-    assert not any(thread.name == native.BESIDE for thread in threading.enumerate())
+    # It is told to end, and not waited for.
+    for thread in threading.enumerate():
+        if thread.name == native.BESIDE:
+            thread.join(PATIENCE_S)
+            assert not thread.is_alive()
+
+
+def test_an_easy_problem_starts_no_other_search_however_busy_the_machine_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work counts, not time: a clock that runs a thousand times too fast changes nothing."""
+    begun: list[native._Beside] = []
+    begin, real = native._Beside._begin, time.perf_counter
+
+    def noted(self: native._Beside) -> None:
+        begun.append(self)
+        begin(self)
+
+    monkeypatch.setattr(native._Beside, "_begin", noted)
+    monkeypatch.setattr(time, "perf_counter", lambda: 1000 * real())
+    easy = parse("var a in 1..9; var b in 1..9; var c in 1..9; all_different(a, b, c); maximise a * b - c")
+    answers = {tuple(solve(easy, Limits()).assignment.items()) for _ in range(3)}
+    assert (len(answers), begun) == (1, [])
+    diagonals = "".join(f"; all_different([q[i] {sign} i for i in 0..19])" for sign in "+-")
+    hard = parse(f"var q[20] in 0..19; all_different(q){diagonals}")
+    assert solve(hard, Limits()).status is Status.FEASIBLE
+    assert len(begun) == 1
+
+
+def test_an_error_of_either_way_reaches_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+    hand_over_at_once(monkeypatch)
+    problem, _ = knapsack(30, 1)
+
+    def broken(self: object, *args: object) -> SearchResult:
+        raise ZeroDivisionError("broken")
+
+    monkeypatch.setattr(CpSatBackend, "find", broken)
+    monkeypatch.setattr(native.NativeBackend, "find", lambda *_: SearchResult((), False, message="stopped"))
+    with pytest.raises(ZeroDivisionError, match="broken"):
+        solve(problem, LIMITS)
 
 
 def test_auto_stays_native_where_cpsat_refuses(monkeypatch: pytest.MonkeyPatch) -> None:

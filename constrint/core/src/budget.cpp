@@ -26,9 +26,12 @@ void Budget::spend(int64_t more) {
 
 void Budget::look() {
   left_ = kBetweenLooks;
-  const Clock::time_point now = Clock::now();
-  if (now < next_ || !poll) return;
-  const bool goes_on = poll(cells);
+  if (!poll) return;
+  num_looks_ += num_looks_ < kHard + 1;
+  const uint32_t rings = num_rings.load(std::memory_order_relaxed);
+  if (num_looks_ != kHard && rings == rings_ && Clock::now() < next_) return;
+  rings_ = rings;
+  const bool goes_on = poll(cells, num_looks_ >= kHard);
   next_ = Clock::now() + std::chrono::milliseconds(20);
   if (!goes_on) throw LimitReached{Limit::kStopped, cells, {}};
 }

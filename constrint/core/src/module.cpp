@@ -434,7 +434,7 @@ PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_core", nullptr, -1, methods, 
 PyMODINIT_FUNC PyInit__core() {
   PyObject* module = PyModule_Create(&constrint::definition);
   // Version that constrint/core/__init__.py expects; raised with every change of a signature or of the encoding.
-  if (module && (PyModule_AddIntConstant(module, "INTERFACE", 11) || constrint::add_launch_functions(module) ||
+  if (module && (PyModule_AddIntConstant(module, "INTERFACE", 12) || constrint::add_launch_functions(module) ||
                  constrint::add_search_functions(module))) {
     Py_DECREF(module);
     return nullptr;

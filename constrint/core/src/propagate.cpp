@@ -189,6 +189,7 @@ bool Propagation::run(Budget& budget) {
     Rule& rule = rules_[queue_[next++]];
     rule.queued = false;
     budget.spend(static_cast<int64_t>(1 + rule.nodes.size() / 4 + rule.sum.variables.size() / 8));
+    budget.tick(static_cast<int64_t>(8 * rule.nodes.size() + 4 * rule.variables.size()));
     if (!apply(rule, budget)) {
       for (int w : rule.variables) weights_[w] += 1;
       fits = false;
@@ -305,6 +306,7 @@ bool Propagation::general(const Rule& rule, Budget& budget) {
   if (open < 0) return narrowing.evaluate(rule.nodes, store.bounds()).lower == 1;
   // One variable is left: each of its values is tried.
   budget.spend(static_cast<int64_t>(rule.nodes.size()) * store.size(open) / 4);
+  budget.tick(static_cast<int64_t>(8 * rule.nodes.size()) * store.size(open));
   failing_.clear();
   trial_ = store.bounds();
   for (int place = store.first(open), last = store.last(open);; place = store.after(open, place)) {

@@ -160,7 +160,7 @@ class Allowance {
     budget.max_cells = cells;
     budget.max_rows = rows;
     budget.max_bytes = bytes;
-    budget.poll = [this](int64_t spent) { return pause(spent); };
+    budget.poll = [this](int64_t spent, bool is_hard) { return pause(spent, is_hard); };
   }
   Allowance(const Allowance&) = delete;
   Allowance& operator=(const Allowance&) = delete;
@@ -178,12 +178,12 @@ class Allowance {
   }
 
  private:
-  bool pause(int64_t spent) {
+  bool pause(int64_t spent, bool is_hard) {
     take_lock();
     bool goes_on = interpreted([] { return PyErr_CheckSignals(); }) == 0;
     if (goes_on && poll_ != Py_None) {
-      PyObject* answer =
-          interpreted([&] { return PyObject_CallFunction(poll_, "L", static_cast<long long>(spent)); });
+      PyObject* answer = interpreted(
+          [&] { return PyObject_CallFunction(poll_, "LO", static_cast<long long>(spent), is_hard ? Py_True : Py_False); });
       Py_XDECREF(answer);
       goes_on = answer != nullptr;
     }

@@ -71,7 +71,11 @@ bool DepthFirst::settle(Budget& budget) {
   for (;;) {
     if (!rules_.run(budget)) return false;
     size_t before = rules_.store.mark();
-    for (const std::vector<int>& nodes : goal_nodes_) budget.spend(static_cast<int64_t>(nodes.size() / 4));
+    for (const std::vector<int>& nodes : goal_nodes_) {
+      budget.spend(static_cast<int64_t>(nodes.size() / 4));
+      budget.tick(static_cast<int64_t>(8 * nodes.size()));
+    }
+    for (const Relaxation& relaxation : relaxations_) budget.tick(static_cast<int64_t>(8 * relaxation.order().size()));
     if (!improve()) return false;
     if (rules_.store.mark() == before) return true;
   }
@@ -239,6 +243,8 @@ DepthFirst::Outcome DepthFirst::next(Budget& budget, int64_t max_decisions) {
     }
     ++decisions_;
     budget.spend(1);
+    budget.tick(static_cast<int64_t>(4 * variables_.size()));
+    for (const std::vector<int>& nodes : goal_nodes_) budget.tick(static_cast<int64_t>(16 * nodes.size()));
     stack_.push_back(decision(v));
     share_ = stack_.back().left_share;
     open = decide(stack_.back()) && settle(budget);

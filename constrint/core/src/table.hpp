@@ -2,6 +2,7 @@
 // of lanes. Rows come out in lexicographic order of the variables' order in the table.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <string>
@@ -25,13 +26,18 @@ struct Table {
   size_t num_rows = 0;
 };
 
+// Raised by what ends beside a search: every search then looks at once, not after twenty milliseconds.
+inline std::atomic<uint32_t> num_rings{0};
+
 // Budget of a search and its interruption: `poll` checks clocks and signals and returns false to stop. It is
-// called a millisecond after the start and every twenty from then on, as long as the work is reported by `tick`.
+// called a millisecond after the start and every twenty from then on, as long as the work is reported by `tick`; once
+// more, whatever the clock says, when so much work is done that the search counts as hard.
 class Budget {
  public:
   int64_t max_cells = 0, max_rows = 0, max_bytes = 0;
   int64_t cells = 0, bytes = 0;
-  std::function<bool(int64_t)> poll;
+  // Takes the combinations so far, and whether the search counts as hard.
+  std::function<bool(int64_t, bool)> poll;
 
   // Counts combinations on which conditions are evaluated.
   void spend(int64_t more);
@@ -50,10 +56,14 @@ class Budget {
  private:
   using Clock = std::chrono::steady_clock;
   static constexpr int64_t kBetweenLooks = 1 << 16;
+  // Looks before a search counts as hard: a count of work, the same on any machine.
+  static constexpr int kHard = 24;
   void look();
   void grow(Table& table, size_t rows);
 
   int64_t left_ = kBetweenLooks;
+  int num_looks_ = 0;
+  uint32_t rings_ = num_rings;
   Clock::time_point next_ = Clock::now() + std::chrono::milliseconds(1);
 };
 

@@ -10,9 +10,12 @@ from typing import Final, NamedTuple
 from constrint.errors import LimitReachedError, ParseError, UsageError
 
 MAX_TEXT: Final = 16_000_000
-MAX_TOKENS: Final = 1_000_000
+#: Memory of the tokens of one text, in bytes.
+MAX_TOKEN_BYTES: Final = 1 << 28
 MAX_DIGITS: Final = 3_900
 
+# Of a token with its position and its place in the list; text adds its characters, which equal tokens share.
+_TOKEN_BYTES: Final = 120
 _TOKEN: Final = re.compile(
     r"(?P<space>[ \t\r\f\v\ufeff]+)"
     r"|(?P<comment>\#[^\n]*)"
@@ -95,6 +98,8 @@ def tokens(source: SourceText) -> list[Token]:
         raise LimitReachedError(f"the text has {len(text)} characters; at most {MAX_TEXT} are read.")
     tokens_read: list[Token] = []
     at, match = 0, _TOKEN.match
+    values: dict[str, str] = {}
+    num_bytes = 0
     while at < len(text):
         hit = match(text, at)
         if hit is None:
@@ -112,9 +117,12 @@ def tokens(source: SourceText) -> list[Token]:
                     raise source.error("a name has at least one character", at)
             elif kind in ("number", "decimal"):
                 value = _digits(value, source, at)
-            tokens_read.append(Token(kind, value, at))
-            if len(tokens_read) > MAX_TOKENS:
-                raise source.error(f"the text has more than {MAX_TOKENS} words and signs; split it up", at)
+            shared = values.setdefault(value, value)
+            num_bytes += _TOKEN_BYTES + (2 * len(value) + 150 if shared is value else 0)
+            tokens_read.append(Token(kind, shared, at))
+            if num_bytes > MAX_TOKEN_BYTES:
+                limit = f"{MAX_TOKEN_BYTES >> 20} MiB of memory"
+                raise source.error(f"the text's words and signs take more than {limit}; split it up", at)
         at = hit.end()
     tokens_read.append(Token("end", "", len(text)))
     return tokens_read

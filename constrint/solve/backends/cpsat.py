@@ -197,6 +197,8 @@ def _solved(budget: Budget, solver: Any, solve: Callable[[], Any], stopped: list
             # The solver has the time limit itself, and returns its best solution and bound then.
             if not stopped:
                 _look(budget, solver, stopped)
+            else:  # It may not have begun at the first time.
+                solver.stop_search()
     except BaseException:
         solver.stop_search()
         thread.join(_PATIENCE)

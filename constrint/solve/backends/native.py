@@ -7,11 +7,8 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
 import sys
-import time
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from importlib.machinery import PathFinder
@@ -20,11 +17,12 @@ from typing import Final
 
 import numpy as np
 
+from constrint.core import compiled as core
 from constrint.errors import CancelledError, LimitReachedError, UndefinedValueError, UnsupportedError
 from constrint.model import Calculation, Comparison, Const, Domain, Objective, Problem, Var
 from constrint.model.columns import rows_with_value
 from constrint.solve.backends.backend import Backend, Columns
-from constrint.solve.budget import BETWEEN_LOOKS, Budget, Limits, is_cancelled
+from constrint.solve.budget import BETWEEN_LOOKS, Budget, HeadStart, Limits, is_cancelled
 from constrint.solve.engine.compiled import MAX_VALUES, BranchAndBound, best_assignment, run_within
 from constrint.solve.engine.factored import factored_space, search_one
 from constrint.solve.engine.prepare import flatten
@@ -282,19 +280,10 @@ def _searched(problem: Problem, budget: Budget) -> dict[str, int] | None:
     return best
 
 
-#: Seconds of the native engine in the caller's thread; a longer search gets a thread of its own.
-AT_ONCE_SECONDS: Final = 0.1
-#: Seconds for which that thread runs before CP-SAT begins, and once OR-tools is loaded. The largest share of the time
-#: limit for the first part.
-NATIVE_SECONDS: Final = 0.0
-LOADED_SECONDS: Final = 0.0
-NATIVE_PART: Final = 0.3
-#: The name of the thread of a search beside another one.
-BESIDE: Final = "constrint: search beside CP-SAT"
-# Seconds for which an ended search is waited for.
-_PATIENCE: Final = 0.05
-# What is added to the scheduler's niceness of the thread beside CP-SAT.
-_LATER: Final = 5
+#: The name of the thread in which CP-SAT runs beside the native engine.
+BESIDE: Final = "constrint: CP-SAT beside the native engine"
+# Seconds for which CP-SAT is waited for at a limit, which it has itself; it may still be loading.
+_PATIENCE: Final = 0.2
 
 
 @cache
@@ -304,7 +293,7 @@ def _has_cpsat() -> bool:
 
 
 class AutoBackend(Backend):
-    """The native engine, then CP-SAT beside it; `Solution.solver` names the one that answered."""
+    """The native engine, and CP-SAT beside it for hard problems; `Solution.solver` names the one that answered."""
 
     name = "auto"
 
@@ -325,105 +314,84 @@ class AutoBackend(Backend):
         """The best solutions by all objectives; without one, the first in declared order or else any solution."""
         if not _has_cpsat() or (number > 1 and not problem.objectives):
             return replace(self._native.find(problem, budget, number, hint), solver="native")
-        left = budget.seconds_left()
-        early = Budget(budget.part(AT_ONCE_SECONDS if left is None else min(AT_ONCE_SECONDS, NATIVE_PART * left)))
-        native = replace(self._native.find(problem, early, number, hint), solver="native")
-        budget.stats = early.stats
-        if native.complete:
-            return native
+        limits = budget.limits
+        if number == 1 and problem.objectives and limits.incumbents is None:
+            limits = replace(limits, incumbents=Incumbents(problem.objectives))
+        beside = _Beside(problem, Budget(replace(limits, started=budget.started)), number, hint)
+        cancel = lambda: beside.is_complete() or is_cancelled(limits)  # noqa: E731
+        own = replace(limits, started=budget.started, head_start=beside.head_start, cancel=cancel)
         try:
-            budget.check_work()
-        except LimitReachedError as error:
-            return replace(native, message=str(error))
-        return self._handed_over(problem, budget, number, native, hint)
-
-    def _handed_over(
-        self, problem: Problem, budget: Budget, number: int, native: SearchResult, hint: Mapping[str, int] | None
-    ) -> SearchResult:
-        """The answer of CP-SAT or of the native engine beside it, whichever is complete first."""
-        from constrint.solve.backends.cpsat import CpSatBackend
-
-        incumbent = native.assignments[0] if native.assignments else hint
-        if number == 1 and problem.objectives and budget.limits.incumbents is None:
-            budget = Budget(budget.rest(incumbents=Incumbents(problem.objectives)), budget.stats)
-        beside = _Beside(self._native, problem, budget, number, incumbent)
-        try:
-            beside.go_on(budget)
-            if beside.is_complete():
-                return beside.result(budget)
-            beside.yield_to_others()
-            limits = budget.rest(cancel=lambda: beside.is_complete() or is_cancelled(budget.limits))
-            result = replace(CpSatBackend().find(problem, Budget(limits), number, incumbent), solver="cpsat")
-        except UnsupportedError:
-            result = beside.result(budget)
+            try:
+                native = replace(self._native.find(problem, Budget(own, budget.stats), number, hint), solver="native")
+            except CancelledError as error:  # by the caller, or since CP-SAT has the answer
+                native = SearchResult((), False, message=str(error), solver="native")
+            if native.complete:
+                return native
+            other = beside.result(native)
         finally:
             beside.end()
-        if result.complete:
-            return result
-        if beside.is_complete():
-            return beside.result(budget)
-        for known in (native, *beside.results):
-            result = _together(problem, result, known)
-        return result
+        return other if other.complete else _together(problem, other, native)
 
 
 class _Beside:
-    """The native engine in a thread of its own, until it is told to end."""
+    """CP-SAT in a thread of its own, once the native engine has worked for a while.
 
-    def __init__(
-        self, native: NativeBackend, problem: Problem, budget: Budget, number: int, hint: Mapping[str, int] | None
-    ) -> None:
-        self.results: list[SearchResult] = []
+    What CP-SAT does depends on the problem and the hint alone, not on the other engine.
+    """
+
+    def __init__(self, problem: Problem, budget: Budget, number: int, hint: Mapping[str, int] | None) -> None:
+        self.head_start = HeadStart(self._begin)
+        self._budget, self._over, self._done = budget, Event(), Event()
+        self._results: list[SearchResult] = []
         self._failures: list[Exception] = []
-        self._over, self._done = Event(), Event()
         own = Budget(budget.rest(cancel=self._over, progress=None))
 
         def work() -> None:
             try:
-                self.results.append(replace(native.find(problem, own, number, hint), solver="native"))
+                from constrint.solve.backends.cpsat import CpSatBackend
+
+                self._results.append(replace(CpSatBackend().find(problem, own, number, hint), solver="cpsat"))
+            except UnsupportedError:
+                pass  # The native engine goes on alone.
             except Exception as error:  # noqa: BLE001 - raised again by the thread that waits
                 self._failures.append(error)
             finally:
                 self._done.set()
+                if core is not None and self.is_complete():
+                    core.ring()
 
-        self._thread = Thread(target=work, name=BESIDE, daemon=True)
+        self._thread = Thread(target=work, name=BESIDE)
+
+    def _begin(self) -> None:
         self._thread.start()
 
-    def go_on(self, budget: Budget) -> None:
-        """Waits until the engine is done, the problem counts as hard, or the caller cancels."""
-        seconds = LOADED_SECONDS if "ortools.sat.python.cp_model" in sys.modules else NATIVE_SECONDS
-        left = budget.seconds_left()
-        end = time.monotonic() + (seconds if left is None else min(seconds, NATIVE_PART * left))
-        while (wait := end - time.monotonic()) > 0 and not is_cancelled(budget.limits):
-            if self._done.wait(min(wait, BETWEEN_LOOKS)):
-                return
-
-    def yield_to_others(self) -> None:
-        """Let CP-SAT go first where cores are few: what is hard for the native engine is its work."""
-        thread = self._thread.native_id
-        if sys.platform == "linux" and thread is not None:
-            with suppress(OSError):
-                os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, 0) + _LATER)
-
     def is_complete(self) -> bool:
-        """Whether the engine has the answer: solutions that are proven, or that an objective has no value in any."""
-        return any(result.complete for result in self.results) or any(
-            isinstance(error, UndefinedValueError) for error in self._failures
-        )
+        """Whether CP-SAT has the answer: solutions that are proven, or an error."""
+        return bool(self._failures) or any(result.complete for result in self._results)
 
-    def result(self, budget: Budget) -> SearchResult:
-        """Wait for the engine, and return what it found."""
-        while not self._done.wait(BETWEEN_LOOKS):
-            if is_cancelled(budget.limits):
+    def result(self, native: SearchResult) -> SearchResult:
+        """Wait for CP-SAT, which begins now if it has not before; the native engine's result where it has none."""
+        try:
+            if self._thread.ident is None:
+                self._budget.check_work()
+        except LimitReachedError as error:
+            return replace(native, message=str(error))
+        self.head_start.end()
+        while not self._done.is_set():
+            try:
+                self._budget.check_work()
+            except LimitReachedError:
                 self._over.set()
+                self._done.wait(_PATIENCE)
+                break
+            self._done.wait(BETWEEN_LOOKS)
         if self._failures:
             raise self._failures[0]
-        return self.results[0]
+        return self._results[0] if self._results else native
 
     def end(self) -> None:
-        """Ends the engine; it looks at the clock every few milliseconds."""
+        """Ends CP-SAT, which takes a moment, and does not wait for it."""
         self._over.set()
-        self._thread.join(_PATIENCE)
 
 
 def _together(problem: Problem, first: SearchResult, second: SearchResult) -> SearchResult:

@@ -46,12 +46,12 @@ def core_model(problem: Problem, budget: Budget) -> object | None:
     if problem.core is None:
         with budget.watching():
             domains = _narrow_domains(problem)
-        if domains is None:
-            return None
-        places = {name: place for place, name in enumerate(problem.names)}
-        # Cached until the problem changes: several searches often use one problem.
-        problem.core = core.build(domains, [encode_all(problem.constraints, places)])
-    return problem.core
+            if domains is None:
+                return None
+            places = {name: place for place, name in enumerate(problem.names)}
+            # Cached until the problem changes: several searches often use one problem.
+            problem.core = core.build(domains, [encode_all(problem.constraints, places)]) or False
+    return problem.core or None
 
 
 def _narrow_domains(problem: Problem) -> list[list[int]] | None:
@@ -97,13 +97,16 @@ def _most_bytes(problem: Problem) -> int:
     return max(problem.num_combinations, _LEAST_ROWS) * 2 * len(problem.names)
 
 
-def _poll(budget: Budget) -> Callable[[int], None] | None:
+def _poll(budget: Budget, spent: int = 0) -> Callable[[int, bool], None] | None:
+    """What the core asks from time to time; `spent` combinations were evaluated before."""
     limits = budget.limits
-    if limits.cancel is None and limits.progress is None and limits.max_seconds is None:
+    if limits.cancel is None and limits.progress is None and limits.max_seconds is None and limits.incumbents is None:
         return None
 
-    def poll(cells: int) -> None:
-        budget.stats.cells = cells
+    def poll(cells: int, is_hard: bool) -> None:
+        budget.stats.cells = spent + cells
+        if is_hard and limits.head_start is not None:
+            limits.head_start.end()
         budget.check_work()
 
     return poll
@@ -266,7 +269,7 @@ class CompiledWalk:
 
 def best_assignment(problem: Problem, factors: Factors, budget: Budget) -> dict[str, int] | None:
     """The best solution by the objective, the first of equally good ones; None where the core declines."""
-    if not isinstance(factors, CompiledFactors) or problem.objective is None or problem.core is None:
+    if not isinstance(factors, CompiledFactors) or problem.objective is None or not problem.core:
         return None
     code = encode_expression(problem.objective.expr, {name: place for place, name in enumerate(problem.names)})
     chosen = factors.best(problem.core, code, problem.objective.maximise)
@@ -329,7 +332,7 @@ class BranchAndBound:
         goals = [(encode_expression(o.expr, places), o.maximise) for o in problem.objectives]
         tried = [(places[n], v) for n, v in (hint or {}).items() if abs(v) < _UNBOUNDED]
         budget.check_work()
-        search: Any = core.best_search(model, goals, number, tried, budget.limits.max_cells, _poll_search(budget, 0))
+        search: Any = core.best_search(model, goals, number, tried, budget.limits.max_cells, _poll(budget))
         if search is None or isinstance(search, tuple):
             return None
         return cls(problem, search, model)
@@ -345,7 +348,7 @@ class BranchAndBound:
         assert core is not None
         try:
             left = budget.limits.max_cells - spent
-            answer: Any = core.best_run(self._search, left, decisions, _poll_search(budget, spent))
+            answer: Any = core.best_run(self._search, left, decisions, _poll(budget, spent))
             self.done = answer is True
             if isinstance(answer, tuple):
                 budget.stats.cells = spent + answer[2]
@@ -382,14 +385,6 @@ class BranchAndBound:
         assert core is not None
         state: tuple[list[list[int]], int, int, bool] = core.best_state(self._search)
         return state
-
-
-def _poll_search(budget: Budget, spent: int) -> Any:
-    def poll(cells: int) -> None:
-        budget.stats.cells = spent + cells
-        budget.check_work()
-
-    return poll
 
 
 # Decisions between two looks at the solutions of other engines.
