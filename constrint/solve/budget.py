@@ -40,19 +40,38 @@ class HeadStart:
     #: Ticks after which a search outside the core counts as hard.
     TICKS: ClassVar[int] = 512
 
-    def __init__(self, begin: Callable[[], None]) -> None:
-        self._left, self._begin = self.TICKS, begin
+    def __init__(self, begin: Callable[[], None], wait: float = 0.0) -> None:
+        """Count from now on.
+
+        Args:
+            begin: Called once.
+            wait: Seconds for which the search is hard before.
+        """
+        self._left, self._begin, self._wait = self.TICKS, begin, wait
+        self._begins_at: float | None = None
+        self.has_begun = False
 
     def tick(self) -> None:
         """Count one tick."""
         self._left -= 1
         if self._left == 0:
-            self._begin()
+            self.is_hard()
+
+    def is_hard(self) -> None:
+        """Note that the search counts as hard."""
+        if self._begins_at is None:
+            self._begins_at = time.perf_counter() + self._wait
+        self.look()
+
+    def look(self) -> None:
+        """Begin if it is time."""
+        if self._begins_at is not None and (self._wait == 0 or time.perf_counter() >= self._begins_at):
+            self.end()
 
     def end(self) -> None:
-        """Begin what has not begun yet."""
-        if self._left > 0:
-            self._left = 0
+        """Begin now if it has not begun."""
+        if not self.has_begun:
+            self.has_begun = True
             self._begin()
 
 
@@ -149,6 +168,8 @@ class Budget:
 
     def check_work(self) -> None:
         """Ends the search when it was cancelled, its time is over or too many combinations were evaluated."""
+        if self.limits.head_start is not None:
+            self.limits.head_start.look()
         if self.limits.progress is not None:
             self.stats.seconds = self.elapsed_seconds()
             self.limits.progress(self.stats)

@@ -280,6 +280,10 @@ def _searched(problem: Problem, budget: Budget) -> dict[str, int] | None:
     return best
 
 
+#: Seconds before CP-SAT begins for a hard problem where OR-tools is not loaded, since loading it takes longer; the
+#: largest share of the time limit for them.
+LOADING_SECONDS: Final = 0.25
+NATIVE_PART: Final = 0.3
 #: The name of the thread in which CP-SAT runs beside the native engine.
 BESIDE: Final = "constrint: CP-SAT beside the native engine"
 # Seconds for which CP-SAT is waited for at a limit, which it has itself; it may still be loading.
@@ -340,7 +344,9 @@ class _Beside:
     """
 
     def __init__(self, problem: Problem, budget: Budget, number: int, hint: Mapping[str, int] | None) -> None:
-        self.head_start = HeadStart(self._begin)
+        left = budget.seconds_left()
+        wait = LOADING_SECONDS if left is None else min(LOADING_SECONDS, NATIVE_PART * left)
+        self.head_start = HeadStart(self._begin, 0.0 if "ortools.sat.python.cp_model" in sys.modules else wait)
         self._budget, self._over, self._done = budget, Event(), Event()
         self._results: list[SearchResult] = []
         self._failures: list[Exception] = []
@@ -372,7 +378,7 @@ class _Beside:
     def result(self, native: SearchResult) -> SearchResult:
         """Wait for CP-SAT, which begins now if it has not before; the native engine's result where it has none."""
         try:
-            if self._thread.ident is None:
+            if not self.head_start.has_begun:
                 self._budget.check_work()
         except LimitReachedError as error:
             return replace(native, message=str(error))

@@ -106,7 +106,7 @@ def _poll(budget: Budget, spent: int = 0) -> Callable[[int, bool], None] | None:
     def poll(cells: int, is_hard: bool) -> None:
         budget.stats.cells = spent + cells
         if is_hard and limits.head_start is not None:
-            limits.head_start.end()
+            limits.head_start.is_hard()
         budget.check_work()
 
     return poll
