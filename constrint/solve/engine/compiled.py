@@ -98,7 +98,7 @@ def _most_bytes(problem: Problem) -> int:
 
 
 def _poll(budget: Budget, spent: int = 0) -> Callable[[int, bool], None] | None:
-    """What the core asks from time to time; `spent` combinations were evaluated before."""
+    """Make the function that the core calls from time to time; `spent` combinations were evaluated before."""
     limits = budget.limits
     if limits.cancel is None and limits.progress is None and limits.max_seconds is None and limits.incumbents is None:
         return None
