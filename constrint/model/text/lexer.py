@@ -117,9 +117,8 @@ def tokens(source: SourceText) -> list[Token]:
                     raise source.error("a name has at least one character", at)
             elif kind in ("number", "decimal"):
                 value = _digits(value, source, at)
-            shared = values.setdefault(value, value)
-            num_bytes += _TOKEN_BYTES + (2 * len(value) + 150 if shared is value else 0)
-            tokens_read.append(Token(kind, shared, at))
+            num_bytes += _TOKEN_BYTES + (0 if value in values else 2 * len(value) + 150)
+            tokens_read.append(Token(kind, values.setdefault(value, value), at))
             if num_bytes > MAX_TOKEN_BYTES:
                 limit = f"{MAX_TOKEN_BYTES >> 20} MiB of memory"
                 raise source.error(f"the text's words and signs take more than {limit}; split it up", at)
