@@ -22,8 +22,8 @@ from constrint.select.workload import workload_of
 from constrint.tune import Outcome
 from constrint.tune.engine.interface import Job, JobResult, TrialAnswer
 from constrint.tune.goals import goals_of, is_launchable, usual_goals
-from constrint.tune.search.registry import make_search
 from constrint.tune.search.interface import SearchTask
+from constrint.tune.search.registry import make_search
 from constrint.tune.session import Goal
 from constrint.tune.store.choices import best_records
 from constrint.tune.store.record import Figures, TuningRecord
