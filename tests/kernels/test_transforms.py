@@ -15,8 +15,8 @@ if missing_packages("torch", "triton"):
 
 import numpy as np
 import torch
+import torch.autograd.forward_ad
 from torch import Tensor
-from torch.autograd import forward_ad
 
 import constrint
 from constrint.kernels.gemm import matmul
@@ -30,6 +30,8 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning"),
 ]
 AXPY: Any = constrint.axpy
+#: Without types.
+forward_ad: Any = torch.autograd.forward_ad
 
 
 def _drawn(seed: int, *shape: int) -> Tensor:

@@ -85,7 +85,8 @@ def spmv(
 
 def _has_tangent(t: Tensor | None) -> bool:
     """Whether a tensor carries a derivative of forward-mode AD."""
-    return isinstance(t, Tensor) and forward_ad.unpack_dual(t).tangent is not None
+    taken_apart: Any = forward_ad.unpack_dual
+    return isinstance(t, Tensor) and taken_apart(t).tangent is not None
 
 
 class _Spmv(torch.autograd.Function):
