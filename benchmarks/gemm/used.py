@@ -32,10 +32,10 @@ from pathlib import Path
 import torch
 
 from benchmarks.gemm.used_cases import KINDS, drawn
-from benchmarks.gemm.used_hidden import hide_tables
+from benchmarks.gemm.used_hidden import hide
 from benchmarks.gemm.used_parts import UsedCase
 from benchmarks.harness.table import DISTURBED, Table, described, print_ratios, read_rows, read_whole
-from benchmarks.harness.timing import FLUSHED, cold, loop, quiet
+from benchmarks.harness.timing import FLUSHED, cold, gpu_here, loop, quiet
 from constrint.kernels.launch.plan.trial import use_trials
 
 COLUMNS = ("kind", "case", "who", "how", "median_us", "spread_us", "ratio", "outcome", "program")
@@ -64,7 +64,7 @@ def main() -> None:
         kept = CACHES / f"constrint-used-{'first' * args.first}{'hidden' * args.no_tables}"
         os.environ["CONSTRINT_CACHE"] = str(kept)
     if args.no_tables:
-        hide_tables()
+        hide(gpu_here().name)
     if args.first:
         use_trials(False)
     if args.prepare:
