@@ -122,7 +122,7 @@ def median_ms(launches: Iterable[Launch], rounds: int, uncounted: int) -> float:
 def copy_bytes_per_s() -> float:
     """Bytes per second of a large copy, read and written."""
     source, target = (torch.empty(COPIED, dtype=torch.int8, device="cuda") for _ in range(2))
-    times = []
+    times: list[float] = []
     for _ in range(COPIES):
         begin, end = events()
         begin.record()
