@@ -12,7 +12,7 @@ from benchmarks.conflicts import Compiled, compiled, print_summary, rows_of
 from benchmarks.harness.shared_accesses import SharedAccess, shared_accesses
 from constrint import solve_layout
 from constrint.hwmodels import GpuModel, load_gpu
-from constrint.kernels.gemm.implementations import gemm_spec
+from constrint.kernels.gemm.spec import gemm_spec
 from constrint.kernels.launch.triton import TritonLaunch
 from constrint.select import Workload
 from constrint.tune.compile import BuiltKernel, build_triton

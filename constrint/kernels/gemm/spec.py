@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from itertools import product as combinations
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -22,6 +22,7 @@ from constrint.kernels.gemm.measured import sentence
 from constrint.kernels.gemm.product import OPTIONS, SIZES, Product, tma_refusal
 from constrint.kernels.gemm.rules import EXPRESSIONS, Algebra, end_rules, end_smem_bytes, grid_rules
 from constrint.kernels.gemm.units import ELEMENT_BYTES, unit
+from constrint.kernels.registry import load_kernel
 from constrint.model import Problem, Var
 from constrint.select.candidate import Config
 from constrint.select.cost import CostColumns, cost_assumptions
@@ -398,6 +399,17 @@ class GemmSpec(KernelSpec):
         from constrint.kernels.gemm.operands import exact_result
 
         return {"c": exact_result(dict(inputs))}
+
+
+@lru_cache(maxsize=1)
+def gemm_specs() -> tuple[GemmSpec, ...]:
+    """The operation's implementations, preferred ones first."""
+    return tuple(spec for spec in load_kernel("gemm").implementations if isinstance(spec, GemmSpec))
+
+
+def gemm_spec(full_name: str) -> GemmSpec:
+    """One implementation by its full name, `gemm.pointer`."""
+    return next(spec for spec in gemm_specs() if spec.full_name == full_name)
 
 
 def kind_of(p: Product) -> tuple[Any, ...]:
