@@ -35,15 +35,11 @@ def trial(what: str) -> Trial:
     return Trial(KERNEL, WORKLOAD, {"what": NAMES.index(what), "times": 1})
 
 
-<<<<<<< HEAD
-def answers(engine: Engine, number: int, limit_s: float = PATIENCE_S) -> dict[int, JobResult]:
-=======
 #: Steps of a job in a process of a device.
 HERE = ("compilers that start", "compilation", "a device that starts", "other trials")
 
 
-def answers(engine: Engine, number: int, limit_s: float = 240.0) -> dict[int, JobResult]:
->>>>>>> tuning
+def answers(engine: Engine, number: int, limit_s: float = PATIENCE_S) -> dict[int, JobResult]:
     """The answers to so many jobs, by number."""
     found: dict[int, JobResult] = {}
     until = time.monotonic() + limit_s
