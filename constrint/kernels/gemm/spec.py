@@ -19,8 +19,16 @@ from numpy.typing import NDArray
 from constrint.errors import UnsupportedError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.measured import sentence
-from constrint.kernels.gemm.product import OPTIONS, SIZES, Product, tma_refusal
-from constrint.kernels.gemm.rules import EXPRESSIONS, Algebra, end_rules, end_smem_bytes, grid_rules
+from constrint.kernels.gemm.product import OPTIONS, SIZES, Product, has_tma, tma_refusal
+from constrint.kernels.gemm.rules import (
+    EXPRESSIONS,
+    LEAST_ROWS,
+    ROWS_IN_USE,
+    Algebra,
+    end_rules,
+    end_smem_bytes,
+    grid_rules,
+)
 from constrint.kernels.gemm.units import ELEMENT_BYTES, unit
 from constrint.kernels.registry import load_kernel
 from constrint.model import Problem, Var
@@ -178,7 +186,14 @@ class GemmSpec(KernelSpec):
 
     def size_rules(self, gpu: GpuModel, product: Product, v: Mapping[str, Any], algebra: Algebra) -> Iterator[Rule]:
         """The rules on sizes, over expressions or columns of numbers; those on the order of tiles come last."""
-        yield from grid_rules(gpu, product.sizes, v, algebra, self.fixed)
+        yield from grid_rules(gpu, product.sizes, v, algebra, self.fixed, self.rows_in_use(gpu))
+
+    def rows_in_use(self, gpu: GpuModel) -> int:
+        """Rows of a tile that products with fewer rows may take: of one instruction, where the TMA kernel competes.
+
+        This project's measured choices on these GPUs were made without larger ones.
+        """
+        return LEAST_ROWS if has_tma(gpu) else ROWS_IN_USE
 
     def table_options(self, product: Product) -> Mapping[str, int]:
         """Options for which the first choice has tables of their own; by default one table serves all."""
