@@ -111,9 +111,9 @@ def test_tables_of_several_gpus_are_packed_and_sort_alike(browser: Browser, tmp_
     browser.open(place)
     browser.draw_all()
     assert browser.run("return [...document.querySelectorAll('[data-later]')].every((one) => one.children.length)")
-    heads = "[...document.querySelectorAll('#gpu-2-heat-part th')]"
+    heads = "[...document.querySelectorAll('[id^=gpu-2-heat][id$=-part] th')]"
     at = browser.run(f"return {heads}.findIndex((head) => head.textContent.trim() === 'us')")
-    cells = f"[...document.querySelectorAll('#gpu-2-heat-part tbody tr')].map((row) => row.children[{at}])"
+    cells = f"[...document.querySelectorAll('[id^=gpu-2-heat][id$=-part] tbody tr')].map((row) => row.children[{at}])"
     times = f"return {cells}.map((cell) => Number(cell.dataset.v ?? cell.textContent.replaceAll(',', '')))"
     before = browser.run(times)
     browser.run(f"{heads}[{at}].querySelector('button').click()")

@@ -101,9 +101,7 @@ def html_of_drawings(title: str, drawings: Sequence[Drawing], command: str, date
         title=printable(title, LAID_OUT),
         version=__version__,
         figures=figures,
-        plots=packed(
-            msgspec.json.encode(_shortened({one["name"]: one["plot"] for one in figures if one["plot"]}))
-        ),
+        plots=packed(msgspec.json.encode(_shortened({one["name"]: one["plot"] for one in figures if one["plot"]}))),
         command=printable(command, LAID_OUT),
         date=date,
         style=_own("style.css"),
