@@ -217,7 +217,7 @@ def _plotly_script() -> str:
 
 
 def _part(macro: str, value: Any) -> str:
-    """What a macro of the page's parts makes of a value."""
+    """The text that a macro of the page's parts makes of a value."""
     return str(getattr(_template("parts.html.j2").module, macro)(value))
 
 
