@@ -104,7 +104,7 @@ def force_hint(decision: Decision) -> str:
 
 
 def _name_of(decision: Decision) -> str:
-    """The name that `--kernel` takes: the operation, or FILE.py:NAME where a file of the user's states the only kernel."""
+    """The name for `--kernel`: the operation, or FILE.py:NAME where a file of the user states the only kernel."""
     operation = load_kernel(decision.request.operation)
     try:
         names = {importable_name(spec) for spec in operation.implementations}
