@@ -86,10 +86,9 @@ def first() -> Rows:
 
 def cpu() -> Rows:
     """Layers on CPU tensors."""
-    from benchmarks.call import timing
-    from benchmarks.call.cpu import cpu_layers
+    from benchmarks.call import cases, timing
 
-    for case in cpu_layers():
+    for case in cases.cpu_layers():
         calls = {"torch": case.torch, "ours": case.ours}
         for who, figure in timing.host(calls, is_cpu=True).items():
             yield case.name, who, "host", *figure

@@ -1,14 +1,17 @@
-"""Bank conflicts of every Triton kernel of the project, from its compiled layouts; needs no GPU.
+"""Bank conflicts of every kernel of the project in Triton and CUDA C++, as compiled; needs no GPU.
 
     python -m benchmarks.conflicts --gpu h200 a100 mi300x mi355x --out conflicts.csv
     python -m benchmarks.conflicts --gpu mi355x --kernel gemm.pointer --dtype bf16 fp8 --top 3
     python -m benchmarks.conflicts --gpu h200 --kernel lstm.triton --loops    # inner loops alone
+    python -m benchmarks.conflicts --gpu h200 --kernel lstm.wgmma gemm.fp32   # kernels in CUDA C++
 
-The best configurations by the model are compiled with Triton for each GPU, for each layout of the operands of a
-product. A row is an operation on shared memory: its layout, how lanes access it, the worst phase (1: no conflict), and
-the clocks of all phases over the least. Clocks are modelled from the addresses that the compiled layouts give. Copies
-by the TMA unit and to LDS past the registers have no lanes of their own; exchanges of layouts through scratch memory
-(`convert_layout`) are not looked at.
+The best configurations by the model are compiled for each GPU, for each layout of the operands of a product. A row is
+an operation on shared memory: its layout (of CUDA C++, its line in the source), how lanes access it, the worst phase
+(1: no conflict), and the clocks of all phases over the least. Clocks are modelled: from the addresses that Triton's
+layouts give, and in CUDA C++ from the arithmetic on addresses in the PTX, evaluated for all threads of the first block
+(`benchmarks/harness/ptx_accesses.py`); those that depend on data are unknown. Copies by the TMA unit and to LDS past
+the registers have no lanes of their own; exchanges of layouts through scratch memory (`convert_layout`) are not looked
+at.
 """
 
 from __future__ import annotations
@@ -17,13 +20,17 @@ import argparse
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from benchmarks.harness.ptx_accesses import Block, ptx_accesses
 from benchmarks.harness.shared_accesses import SharedAccess, shared_accesses
 from benchmarks.harness.table import Table, described
 from constrint.errors import ConstrintError
 from constrint.hwmodels import GpuModel, load_gpu
+from constrint.kernels.launch.cuda import CudaLaunch
+from constrint.kernels.launch.cuda.nvrtc import compile_with_ptx
 from constrint.kernels.launch.triton import TritonLaunch
 from constrint.kernels.registry import list_kernels, load_kernel
 from constrint.select import Config, KernelSpec, Workload, rank
@@ -36,10 +43,12 @@ COLUMNS = (
 #: Layouts of a product's operands, as options.
 LAYOUTS: tuple[dict[str, int], ...] = ({}, {"transpose_a": 1}, {"transpose_b": 1})
 UNKNOWN = "unknown"
+#: NVRTC's option for lines of the source in PTX.
+LINES = "-lineinfo"
 
 
 class Compiled(NamedTuple):
-    """A configuration whose TTGIR was read."""
+    """A configuration whose TTGIR or PTX was read."""
 
     gpu: GpuModel
     spec: KernelSpec
@@ -48,7 +57,7 @@ class Compiled(NamedTuple):
     accesses: tuple[SharedAccess, ...]
 
 
-def triton_kernels(named: Sequence[str]) -> list[KernelSpec]:
+def kernels_named(named: Sequence[str]) -> list[KernelSpec]:
     """The implementations with these names, of an operation or of one kernel; all of them without names."""
     every = [spec for name in list_kernels() for spec in load_kernel(name).implementations]
     known = {spec.full_name for spec in every} | set(list_kernels())
@@ -58,12 +67,17 @@ def triton_kernels(named: Sequence[str]) -> list[KernelSpec]:
 
 
 def accesses_of(gpu: GpuModel, spec: KernelSpec, workload: Workload, config: Config) -> list[SharedAccess]:
-    """The accesses of every Triton launch of a configuration; none where it has no such launch."""
+    """The accesses of every launch of a configuration that a compiler here makes; none where it has no such launch."""
     inputs = spec.inputs(gpu, workload)
     found: list[SharedAccess] = []
     for launch in spec.launches(gpu, workload, config, inputs, spec.outputs(gpu, workload, inputs)):
         if isinstance(launch, TritonLaunch):
             found += shared_accesses(build_triton(gpu, launch.source()).asm["ttgir"], gpu)
+        elif isinstance(launch, CudaLaunch):
+            # Line numbers change no instruction.
+            source = replace(launch.source, options=(*launch.source.options, LINES))
+            block = Block(launch.block, launch.grid, launch.arguments)
+            found += ptx_accesses(compile_with_ptx(gpu, source)[1], block)
     return found
 
 
@@ -132,14 +146,14 @@ def print_summary(rows: Sequence[dict[str, Any]], asked: Sequence[str] = ()) -> 
         print(f"    {row['config']}")
     seen = {row["kernel"] for row in rows}
     if silent := [name for name in asked if name not in seen]:
-        print(f"\nno access of shared memory in Triton was looked at in {', '.join(silent)}")
+        print(f"\nno access of shared memory was looked at in {', '.join(silent)}")
 
 
 def main() -> None:
     """Entry point."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gpu", nargs="+", default=["h200", "mi355x"])
-    parser.add_argument("--kernel", nargs="+", default=[], help="kernels or operations; all Triton kernels without it")
+    parser.add_argument("--kernel", nargs="+", default=[], help="kernels or operations; all kernels without it")
     parser.add_argument("--dtype", nargs="+", default=["bf16"])
     parser.add_argument("--top", type=int, default=1, help="configurations of each workload")
     parser.add_argument("--loops", action="store_true", help="leave accesses outside of loops out")
@@ -148,7 +162,7 @@ def main() -> None:
     rows: list[dict[str, Any]] = []
     with Table(options.out, COLUMNS, described()) as table:
         for gpu in map(load_gpu, options.gpu):
-            for spec in triton_kernels(options.kernel):
+            for spec in kernels_named(options.kernel):
                 try:
                     for each in compiled(gpu, spec, options.dtype, options.top):
                         found = [row for row in rows_of(each) if row["loop"] == "loop" or not options.loops]
@@ -157,7 +171,7 @@ def main() -> None:
                             table.add(**row)
                 except (ConstrintError, NotImplementedError) as refusal:
                     print(f"{gpu.name} {spec.full_name}: {_first(refusal)}", file=sys.stderr)
-    print_summary(rows, [spec.full_name for spec in triton_kernels(options.kernel)])
+    print_summary(rows, [spec.full_name for spec in kernels_named(options.kernel)])
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """`constrint.cg` beside loops that a user of torch would write, and CuPy's where it is installed.
 
     python -m benchmarks.conjugate --out conjugate.csv    # check, then time every case
-    python -m benchmarks.conjugate --sweep --out cg.csv   # configurations of the CUDA kernel, too
     python -m benchmarks.conjugate --ranked 24 --out cg.csv  # configurations along the model's ranking, too
     python -m benchmarks.conjugate --cases poisson_2d     # some cases
 
@@ -18,10 +17,7 @@ NaN.
 from __future__ import annotations
 
 import argparse
-import cProfile
 import inspect
-import itertools
-import pstats
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -35,8 +31,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.harness.device import gpu_here
 from benchmarks.harness.table import Table, attempt, described
+from benchmarks.harness.timing import copy_bytes_per_s, events, gpu_here
 from constrint.choose import Request, decide
 from constrint.hwmodels import GpuModel
 from constrint.kernels.cg import Poisson, StarMatrix, cg
@@ -56,7 +52,6 @@ COLUMNS = (
 LEADING, RANKED = 6, 20_000
 #: Iterations of the two solves whose difference is timed, and rounds.
 FEW, MANY, ROUNDS = 20, 120, 7
-COPIED_BYTES = 1 << 31
 
 Run = Callable[[int], object]
 
@@ -243,27 +238,6 @@ def figures(pairs: list[tuple[float, float]]) -> dict[str, float]:
     return {"us_per_iteration": middle, "spread_us": (high - low) / 2, "fixed_us": fixed}
 
 
-def events() -> tuple[torch.cuda.Event, torch.cuda.Event]:
-    """Two events that take times."""
-    new: Callable[..., torch.cuda.Event] = torch.cuda.Event
-    return new(enable_timing=True), new(enable_timing=True)
-
-
-def copy_bytes_per_s() -> float:
-    """Rate of a large copy, both directions counted."""
-    source = torch.empty(COPIED_BYTES // 2, dtype=torch.int8, device="cuda")
-    to = torch.empty_like(source)
-    seen = []
-    for _ in range(9):
-        begin, end = events()
-        begin.record()
-        to.copy_(source)
-        end.record()
-        torch.cuda.synchronize()
-        seen.append(begin.elapsed_time(end) / 1e3)
-    return COPIED_BYTES / float(statistics.median(seen))
-
-
 def system_of(case: Case, matrix: Any) -> System:
     """The system of a case, for its bytes."""
     dtype = "fp64" if case.dtype == torch.float64 else "fp32"
@@ -434,65 +408,19 @@ def ranked_configs(case: Case, number: int, gpu: GpuModel) -> tuple[list[Config]
     return [each.config for each in chosen], predicted
 
 
-def configs_of(case: Case) -> Sequence[Config]:
-    """Configurations of a sweep."""
-    element = 8 if case.dtype == torch.float64 else 4
-    most = (227 * 1024 - 8192) // element // 2048 * 2048
-    axes: dict[str, tuple[int, ...]] = {
-        "threads": (512, 1024),
-        "blocks_per_sm": (1,),
-        "unroll": (1, 2),
-        "vector": (1,),
-        "planes": (0,),
-    }
-    axes |= (
-        {"threads": (256, 512, 1024), "lanes": (1, 2, 4)}
-        if case.is_csr
-        else {"lanes": (1,), "vector": (1, 2, 4), "planes": (0, 8, 4) if len(case.shape) == 3 else (0,)}
-    )
-    half = -(-case.star.num_rows // 132 // 32) * 32 + 32
-    kept = {(0, 0), (most, 0), (min(half, most), max(0, min(half, most - half)))}
-    every = [
-        {**dict(zip(axes, values, strict=True)), "kept_rows": rows, "kept_x": x}
-        for values in itertools.product(*axes.values())
-        for rows, x in sorted(kept)
-    ]
-    several = [{**c, "blocks_per_sm": 2, "kept_rows": min(c["kept_rows"], most // 2)} for c in every if not c["kept_x"]]
-    return every + [config for config in several if config["threads"] <= 512]
-
-
-def profile() -> None:
-    """Print where the host spends its time in small solves, and how long one takes."""
-    case = next(case for case in CASES if case.name == "poisson_2d_64")
-    b, matrix = torch.randn((case.star.num_rows,), device="cuda", dtype=case.dtype), case.matrix()
-    cg(matrix, b, rtol=0.0, maxiter=1)
-    began = time.perf_counter()
-    for _ in range(100):
-        cg(matrix, b, rtol=0.0, maxiter=1)
-    print(f"one iteration of {case.name}: {1e4 * (time.perf_counter() - began):.0f} us a call")
-    with cProfile.Profile() as profiler:
-        for _ in range(100):
-            cg(matrix, b, rtol=0.0, maxiter=1)
-    pstats.Stats(profiler).sort_stats("tottime").print_stats(14)
-
-
 def main() -> None:
     """Check, time and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--cases", nargs="+", choices=[case.name for case in CASES])
-    parser.add_argument("--sweep", action="store_true", help="time configurations of the CUDA kernel, too")
     parser.add_argument("--ranked", type=int, default=0, help="so many configurations along the model's ranking, too")
     parser.add_argument("--no-cases", action="store_true", help="time configurations alone")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="configurations are timed until then")
-    parser.add_argument("--profile", action="store_true", help="profile the host's part of small solves")
     parser.add_argument("--no-check", action="store_true")
     args = parser.parse_args()
     began = time.time()
     if not args.no_check:
         print(f"checks: {check()} failed, {time.time() - began:.0f} s", flush=True)
-    if args.profile:
-        profile()
     rate = copy_bytes_per_s()
     print(f"copy {rate / 1e12:.2f} TB/s")
     print("  ".join(f"{name:>{width}}" for name, width in zip(COLUMNS, WIDTHS, strict=True)))
@@ -500,9 +428,6 @@ def main() -> None:
         for case in CASES:
             if not args.no_cases and (args.cases is None or case.name in args.cases):
                 measure(case, table, rate)
-        if args.sweep:
-            for case in CASES[:3]:
-                sweep(case, table, rate, configs_of(case), began + args.seconds)
         for case in CASES[:4] if args.ranked else ():
             configs, predicted = ranked_configs(case, args.ranked, gpu_here())
             sweep(case, table, rate, configs, began + args.seconds, predicted)

@@ -154,7 +154,7 @@ def sweep(gpu: GpuModel, flush: Callable[[], Any], out: Path, dtypes: Sequence[s
     """Time configurations of every shape; write a row for each, and one for torch's product."""
     import torch
 
-    from benchmarks.gemm.used_times import cold
+    from benchmarks.harness.timing import cold
 
     spec: Any = load_kernel("gemv.triton").implementations[0]
     with Table(out, COLUMNS, described()) as table:

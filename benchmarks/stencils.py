@@ -21,8 +21,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.gemm.used_times import FLUSHED, cold, host, quiet
 from benchmarks.harness.table import Table, attempt, described, print_ratios, read_rows
+from benchmarks.harness.timing import DTYPES, FLUSHED, cold, host, quiet
 from constrint.kernels.jacobi import jacobi
 from constrint.kernels.jacobi.reference import NARROW, sweeps_reference
 from constrint.kernels.jacobi.star import StarStencil, star_of
@@ -41,7 +41,6 @@ WIDE: dict[Any, float] = {
     for distance, factor in enumerate(REACH, 1)
     for offset in ((0, distance), (0, -distance), (distance, 0), (-distance, 0))
 } | {(0, 0): 0.02, "f": 0.25}
-DTYPES = {"fp32": torch.float32, "fp64": torch.float64, "fp16": torch.float16, "bf16": torch.bfloat16}
 
 
 @dataclass(frozen=True)
@@ -94,9 +93,9 @@ def main() -> None:
             if args.only in case.name:
                 before = len(table.rows)
                 measure(case, table, flush.zero_, with_each=args.each)
-                show_cases(_texts(table.rows[before:]))
+                show_cases(table.texts()[before:])
                 torch.cuda.empty_cache()
-    show_ratios(_texts(table.rows))
+    show_ratios(table.texts())
 
 
 def measure(case: StencilCase, table: Table, flush: Callable[[], object], *, with_each: bool) -> None:
@@ -203,10 +202,6 @@ def show_ratios(rows: list[dict[str, str]]) -> None:
     """Ratios of torch's times to ours."""
     for peer, key in ((EAGER, "to_eager"), (COMPILED, "to_compile")):
         print_ratios(f"{peer} / ours", list(_ratios(rows, key)), (1.0, 2.5))
-
-
-def _texts(rows: list[dict[str, Any]]) -> list[dict[str, str]]:
-    return [{name: str(row.get(name, "")) for name in COLUMNS} for row in rows]
 
 
 def _ratios(rows: list[dict[str, str]], key: str) -> Iterator[float]:

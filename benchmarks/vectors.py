@@ -10,7 +10,7 @@
 
 Every case is called until its trials are over, is checked against fp64, and is timed: `cold` is a call between two
 events after the L2 was overwritten, `loop` calls back to back, `host` the time that a call takes the host. Bytes are
-those of all operands and the result, each once; the rate is that of a copy of 512 MiB with a cold L2.
+those of all operands and the result, each once; the rate is that of a copy of 1 GiB.
 """
 
 from __future__ import annotations
@@ -29,10 +29,9 @@ import torch
 from torch import Tensor
 
 import constrint
-from benchmarks.gemm.used_times import FLUSHED, cold, host, loop, quiet
 from benchmarks.gemv_configs import sweep
-from benchmarks.harness.device import gpu_here
 from benchmarks.harness.table import Table, described, read_rows
+from benchmarks.harness.timing import DTYPES, FLUSHED, cold, copy_bytes_per_s, gpu_here, host, loop, quiet
 from constrint.hwmodels import GpuModel
 from constrint.kernels.axpy.spec import AxpySpec
 from constrint.kernels.gemv.library import MEASURED, GemvLibrarySpec
@@ -47,11 +46,10 @@ MATRICES = (
     *((1 << 20, 64, 0), (64, 1 << 20, 1), (64, 1 << 20, 0), (1 << 20, 64, 1), (1024, 1024, 0), (1024, 1024, 1)),
     *((256, 256, 0), (4097, 4099, 0), (4097, 4099, 1), (16, 1 << 20, 0), (1, 1 << 24, 0), (1 << 24, 1, 0)),
 )
-DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, "fp64": torch.float64}
 #: Sizes (log2 of m and n) at which torch's own product is measured for `--fit`, up to this many elements.
 GRID, MOST_ELEMENTS = tuple((i, j) for i in range(4, 25, 4) for j in range(4, 25, 4)), 1 << 28
-#: Calls until trials are over, and bytes of the copy.
-FIRST_CALLS, COPIED = 4, 1 << 29
+#: Calls until trials are over.
+FIRST_CALLS = 4
 
 
 @dataclass(frozen=True)
@@ -91,7 +89,7 @@ def main() -> None:
     if args.fit:
         fit(gpu_here(), flush)
         return
-    rate = copy_rate(flush)
+    rate = copy_bytes_per_s()
     print(f"copy: {rate / 1e12:.3f} TB/s")
     with Table(args.out, COLUMNS, f"{described()}; copy {rate / 1e12:.3f} TB/s") as table:
         for operation, dtype, make in cases_of(args):
@@ -221,13 +219,6 @@ def line_of(row: Mapping[str, Any]) -> str:
         f"{float(row['median_us']):9.2f} us  share {float(row['share']):5.3f}  torch/ours {float(row['ratio']):5.2f}"
     )
     return f"{places} {numbers} {row['outcome']} {row['program']}"
-
-
-def copy_rate(flush: Callable[[], Any]) -> float:
-    """Bytes per second of a copy with a cold L2, read and written."""
-    source, target = (torch.empty(COPIED, dtype=torch.int8, device="cuda") for _ in range(2))
-    median = quiet(lambda: cold({"copy": lambda: target.copy_(source)}, flush))["copy"][0]
-    return 2 * COPIED / (median * 1e-6)
 
 
 def fit(gpu: GpuModel, flush: Callable[[], Any]) -> None:

@@ -17,9 +17,8 @@ from benchmarks.attacks import ended, parser_of
 from benchmarks.resources.gemm import LIMITS, TARGETS
 from constrint.errors import ConstrintError
 from constrint.hwmodels import GpuModel, load_gpu
-from constrint.kernels.gemm.implementations import gemm_spec
 from constrint.kernels.gemm.product import has_tma
-from constrint.kernels.gemm.spec import GemmSpec
+from constrint.kernels.gemm.spec import GemmSpec, gemm_spec
 from constrint.model import Var
 from constrint.select import Config, Workload
 from constrint.solve import enumerate_space

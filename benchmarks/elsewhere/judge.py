@@ -33,6 +33,10 @@ FEWEST = 8
 #: The share of the L2's rate at which published products stream operands that lie in it, and by which share of its size
 #: these exceed it when nothing stays. Fitted to the L40S; elsewhere DRAM is at least as fast.
 L2_SHARE, L2_SPARE = 0.3, 0.25
+#: Parts of an L2 that each hold what the SMs beside them read (NVIDIA's white paper on the A100: "each L2 partition
+#: caches data for memory accesses from SMs in the GPCs directly connected to the partition"): what all SMs read is
+#: there once in each part, and stays up to the size of one.
+L2_PARTITIONS = {"sm_80": 2}
 #: Seconds of the launches that quantise A: by how much fp8 takes longer than bf16 for products that take bf16 up to
 #: 3.5 us, the median of the fitted half on the L40S, the H100 and the B200; the other GPUs are left out.
 QUANTISING_S = {"sm_89": 1.85e-6, "sm_90a": 2.2e-6, "sm_100a": 3.4e-6, "sm_103a": 3.4e-6}
@@ -147,8 +151,9 @@ def as_timed(gpu: GpuModel, time: Time) -> GpuModel:
     size, l2, dram = gpu.memory.l2.size_bytes, l2_bandwidth(gpu, clock_hz(gpu).value), gpu.memory.dram
     if size is None or l2 is None:
         return gpu
+    part = size // L2_PARTITIONS.get(gpu.arch.target, 1)
     cold, warm = dram_bytes_per_s(gpu), l2.value * L2_SHARE
-    hits = min(1.0, (1.0 + L2_SPARE - timed_bytes(time, size) / size) / L2_SPARE)
+    hits = min(1.0, (1.0 + L2_SPARE - timed_bytes(time, size) / part) / L2_SPARE)
     if hits <= 0 or warm <= cold:
         return gpu
     faster = 1.0 / (hits * cold / warm + 1.0 - hits)

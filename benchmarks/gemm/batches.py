@@ -20,14 +20,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.harness.device import gpu_here
+from benchmarks.harness.timing import gpu_here
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm import matmul
 from constrint.kernels.gemm.candidates import priced
-from constrint.kernels.gemm.implementations import gemm_spec
 from constrint.kernels.gemm.launch import Epilogue, GemmCall, Machine
 from constrint.kernels.gemm.operands import product_of
 from constrint.kernels.gemm.product import Product
+from constrint.kernels.gemm.spec import gemm_spec
 from constrint.tune.measure import Timer, call_of
 
 #: Configurations of a kernel that are run for each batch; one of any other kernel.

@@ -38,8 +38,8 @@ from benchmarks.harness.workloads import columns_of, drawn_gemms, gemm
 from constrint.errors import ConstrintError
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.gemm.candidates import priced
-from constrint.kernels.gemm.implementations import gemm_spec
 from constrint.kernels.gemm.product import Product
+from constrint.kernels.gemm.spec import gemm_spec
 from constrint.kernels.registry import load_spec
 from constrint.select import Workload
 from constrint.tune import Trial, compile_many

@@ -39,10 +39,10 @@ from constrint.kernels.gemm.correction import (
     path_of,
 )
 from constrint.kernels.gemm.cuda.spec import CudaSpec
-from constrint.kernels.gemm.implementations import gemm_spec
 from constrint.kernels.gemm.library.candidates import OUR_HOST_S, least_share, library_host_s
 from constrint.kernels.gemm.library.cost import library_s, place_of
 from constrint.kernels.gemm.product import Product
+from constrint.kernels.gemm.spec import gemm_spec
 from constrint.kernels.gemm.tables import closed_params
 
 #: How strongly coefficients are held near 0, in rows; of 10 to 200 this left the least error on 430 products.

@@ -100,12 +100,10 @@ def measure(path: Path, seed: int) -> int:
     """Time all products and write the table; the number of wrong results."""
     import torch
 
-    from constrint.kernels.launch.device import gpu_of
+    from benchmarks.harness.timing import gpu_here
     from constrint.tune.measure import Timer, call_of
 
-    gpu, spec, timer, wrong = gpu_of(torch.device("cuda")), SPECS[0], Timer(), 0
-    if gpu is None:
-        raise SystemExit("there is no model of this GPU")
+    gpu, spec, timer, wrong = gpu_here(), SPECS[0], Timer(), 0
     with Table(path, COLUMNS, described()) as table:
         for m, n, k, layout, three in cases(seed):
             workload = workload_of(m, n, k, layout, three_pass=three)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from benchmarks.harness.device import gpu_here
+from benchmarks.harness.timing import gpu_here
 from constrint import rank
 from constrint.hwmodels import GpuModel
 from constrint.kernels.grouped import grouped_matmul

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.harness.device import gpu_here
+from benchmarks.harness.timing import gpu_here
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.quantised import QuantisedWeight, quantised_matmul
 from constrint.kernels.gemm.scaled import scaled_matmul

@@ -11,9 +11,9 @@
 Every case is drawn at random; kinds take turns. Each is called four times, so that its trials are over, and then
 timed. Who is compared is called from plain Python, in turn, in several rounds: `cold` is a call between two events
 after the L2 was overwritten, `loop` calls back to back. Ratios are torch's time over ours. A measurement that others
-disturb is made again (`used_times.py`). Results are checked against the same expression in higher precision. Kernels
-are compiled beforehand, in several processes; with `--seconds` these take `PREPARING` of the time, and what they have
-not reached is left to the next run. The time per case is printed.
+disturb is made again (`benchmarks/harness/timing.py`). Results are checked against the same expression in higher
+precision. Kernels are compiled beforehand, in several processes; with `--seconds` these take `PREPARING` of the time,
+and what they have not reached is left to the next run. The time per case is printed.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from pathlib import Path
 import torch
 
 from benchmarks.gemm.used_cases import KINDS, drawn
-from benchmarks.gemm.used_hidden import hide_tables
+from benchmarks.gemm.used_hidden import hide
 from benchmarks.gemm.used_parts import UsedCase
-from benchmarks.gemm.used_times import FLUSHED, cold, loop, quiet
 from benchmarks.harness.table import DISTURBED, Table, described, print_ratios, read_rows, read_whole
+from benchmarks.harness.timing import FLUSHED, cold, gpu_here, loop, quiet
 from constrint.kernels.launch.plan.trial import use_trials
 
 COLUMNS = ("kind", "case", "who", "how", "median_us", "spread_us", "ratio", "outcome", "program")
@@ -64,7 +64,7 @@ def main() -> None:
         kept = CACHES / f"constrint-used-{'first' * args.first}{'hidden' * args.no_tables}"
         os.environ["CONSTRINT_CACHE"] = str(kept)
     if args.no_tables:
-        hide_tables()
+        hide(gpu_here().name)
     if args.first:
         use_trials(False)
     if args.prepare:
@@ -115,7 +115,7 @@ def measure(args: argparse.Namespace) -> None:
             number += 1
             print(f"\r{number} {case.kind} {case.name:60.60}", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
-    summarise([{name: str(row.get(name, "")) for name in COLUMNS} for row in table.rows])
+    summarise(table.texts())
     timed_s = time.time() - began - prepared_s
     print(
         f"{number} cases in {prepared_s + timed_s:.0f} s: {prepared_s:.0f} s for compiling {reached - args.skip} in "

@@ -6,27 +6,11 @@ reference GPU (`library/estimate.py`), which are spread by classes alone.
 
 from __future__ import annotations
 
-import sys
 from typing import Any
-
-import torch
 
 from constrint.kernels.gemm import correction
 from constrint.kernels.gemm.library import cost, estimate
-from constrint.kernels.launch.device import gpu_of
 from constrint.select import winners
-
-
-def hide_tables() -> None:
-    """Hide the tables of the current GPU from this process.
-
-    Raises:
-        SystemExit: When there is no model of the GPU.
-    """
-    gpu = gpu_of(torch.device("cuda", torch.cuda.current_device()))
-    if gpu is None:
-        sys.exit("there is no hardware model of this GPU, and so no tables")
-    hide(gpu.name)
 
 
 def hide(hidden: str) -> None:

@@ -52,6 +52,10 @@ class Table:
             self._file.flush()
         return shown
 
+    def texts(self) -> list[dict[str, str]]:
+        """The rows so far as `read_rows` would read them."""
+        return [{name: str(row.get(name, "")) for name in self._columns} for row in self.rows]
+
     def __enter__(self) -> Table:
         return self
 

@@ -15,9 +15,9 @@ from benchmarks.launches.memory import Guarded, Place
 from constrint.kernels.gemm import matmul
 from constrint.kernels.gemm.checks import common_batch
 from constrint.kernels.gemm.epilogue.activations import ACTIVATIONS
-from constrint.kernels.gemm.implementations import gemm_specs
 from constrint.kernels.gemm.reference import ACTIVATIONS as REFERENCES
 from constrint.kernels.gemm.reference import default_out_dtype
+from constrint.kernels.gemm.spec import gemm_specs
 
 Operands = Mapping[str, Tensor]
 Exact = tuple[Tensor, Tensor, Tensor | None]
@@ -185,8 +185,8 @@ def config_drawn(
 ) -> dict[str, int]:
     """A configuration of a kernel that is valid for a product."""
     from constrint.kernels.gemm.checks import stack
-    from constrint.kernels.gemm.implementations import gemm_spec
     from constrint.kernels.gemm.operands import product_of, with_aligned_stride
+    from constrint.kernels.gemm.spec import gemm_spec
     from constrint.kernels.launch.device import gpu_of
     from constrint.solve import enumerate_space
 
@@ -391,9 +391,9 @@ def drawn_direct(draw: random.Random, *, kernel: str = "") -> Drawn:
     chosen: dict[str, Any] = {}
 
     def call(operands: Operands) -> Guarded:
-        from constrint.kernels.gemm.implementations import gemm_spec
         from constrint.kernels.gemm.launch import Epilogue, GemmCall, Machine
         from constrint.kernels.gemm.operands import with_aligned_stride
+        from constrint.kernels.gemm.spec import gemm_spec
         from constrint.kernels.launch.device import gpu_of
         from constrint.kernels.launch.look import look
 

@@ -134,9 +134,9 @@ def _quantised(gpu: GpuModel, draw: random.Random) -> Product:
 
 def _gemm(gpu: GpuModel, draw: random.Random) -> Product:
     from constrint.kernels.gemm.candidates import request_of
-    from constrint.kernels.gemm.implementations import gemm_spec
     from constrint.kernels.gemm.launch import Epilogue, GemmCall, Machine
     from constrint.kernels.gemm.operands import product_of
+    from constrint.kernels.gemm.spec import gemm_spec
 
     m, n, k = sizes_drawn(draw)
     dtype = draw.choice((*HALVES, *HALVES, torch.float32))

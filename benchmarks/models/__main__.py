@@ -56,7 +56,7 @@ def main() -> None:
     tasks = [Task(name, how, args.layers, args.small) for how in args.how for name in args.kinds]
     with Table(args.out, COLUMNS, f"{described()}, transformers {_version()}") as table:
         measure(tasks, table, time.monotonic() + args.seconds)
-        print(summary_of([{name: str(row.get(name, "")) for name in COLUMNS} for row in table.rows]), end="")
+        print(summary_of(table.texts()), end="")
 
 
 def _version() -> str:

@@ -13,7 +13,7 @@ from torch.nn.functional import linear
 
 from benchmarks.harness.peers import cudnn_layer, nxai_layer
 from benchmarks.harness.table import attempt
-from benchmarks.rnn.names import NXAI, PROJECTION, TORCH_NN
+from benchmarks.rnn.entries import NXAI, PROJECTION, TORCH_NN
 from constrint.errors import ConstrintError
 from constrint.flashrnn import GRU, LSTM, RNN, rnn
 from constrint.kernels.rnn.cells import CELLS

@@ -20,7 +20,7 @@ import csv
 from pathlib import Path
 
 from benchmarks.harness.table import read_rows, read_table
-from benchmarks.rnn.names import PROJECTION, TORCH_NN
+from benchmarks.rnn.entries import PROJECTION, TORCH_NN
 from constrint.hwmodels import load_gpu
 from constrint.kernels.rnn.cudnn.spec import MEASURED, left_out_error, measured
 from constrint.kernels.rnn.measured import table_of

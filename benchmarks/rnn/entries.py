@@ -1,4 +1,4 @@
-"""Messages between the processes of a sweep: which layer is timed with which contenders, and the times. No torch."""
+"""Names of a sweep's rows, and messages between its processes: who is timed on which layer, and the times. No torch."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 from benchmarks.rnn.cases import Sizes
 from constrint.tune.measure import Measurement
+
+TORCH_NN, PROJECTION, NXAI = "torch.nn", "projection", "nxai"
 
 
 @dataclass

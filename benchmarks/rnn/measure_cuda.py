@@ -99,7 +99,7 @@ class Loops:
 
     def ms(self, row: Row) -> float:
         """Median milliseconds of a row's launches."""
-        from benchmarks.harness.device import median_ms  # needs torch
+        from benchmarks.harness.timing import median_ms  # needs torch
 
         spec, workload = spec_of(row), workload_of_row(row)
         layer = tuple(row[name] for name in LAYER)

@@ -121,7 +121,7 @@ class Layer:
 
     def ms(self, loop: Loop) -> tuple[float, float]:
         """Median milliseconds of a loop's launches, and how far its gradients are from those of the first loop."""
-        from benchmarks.harness.device import median_ms  # needs torch
+        from benchmarks.harness.timing import median_ms  # needs torch
 
         spec = spec_of(loop)
         assert isinstance(spec, RnnSpec)

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.harness.table import Table, attempt, described
+from benchmarks.harness.timing import DTYPES
 from constrint import flashrnn
 from constrint.kernels.launch.device import gpu_of
 from constrint.kernels.registry import load_spec
@@ -29,7 +30,6 @@ from constrint.kernels.rnn.spec import workload_of
 from constrint.select import rank
 
 COLUMNS = ("row", "how", "who", "ms", "spread_ms", "speed", "outcome")
-DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 #: Seconds of a turn, and rounds.
 TURN_S, ROUNDS = 3e-3, 7
 

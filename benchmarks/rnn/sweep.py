@@ -36,8 +36,7 @@ import torch
 from benchmarks.harness.table import Table, described, print_ratios, read_whole
 from benchmarks.rnn.cases import ALL, LISTS, Sizes
 from benchmarks.rnn.contenders import KINDS
-from benchmarks.rnn.entries import Entry, Job
-from benchmarks.rnn.names import NXAI, PROJECTION, TORCH_NN
+from benchmarks.rnn.entries import NXAI, PROJECTION, TORCH_NN, Entry, Job
 from benchmarks.rnn.workers import PREPARE_S, Work, in_turn, work
 
 COLUMNS = (

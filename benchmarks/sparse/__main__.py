@@ -16,7 +16,6 @@ calls before.
 from __future__ import annotations
 
 import argparse
-import statistics
 import time
 from pathlib import Path
 from typing import Any
@@ -24,8 +23,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.gemm.used_times import FLUSHED, cold, host, quiet
 from benchmarks.harness.table import Table, described, print_ratios, read_rows
+from benchmarks.harness.timing import DTYPES, FLUSHED, cold, copy_bytes_per_s, host, quiet
 from benchmarks.sparse.matrices import MATRICES, pattern_of
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.spmv import spmv
@@ -38,11 +37,8 @@ COLUMNS = (
     *("matrix", "dtype", "rows", "cols", "nnz", "longest", "spread", "scattered", "who", "median_us", "spread_us"),
     *("share", "ratio", "host_us", "first_ms", "copied_mb", "outcome", "program"),
 )
-DTYPES = {"fp32": torch.float32, "fp64": torch.float64, "bf16": torch.bfloat16, "fp16": torch.float16}
 #: Products that `reuse` announces, and calls before a measurement.
 REUSE, FIRST_CALLS = 10_000, 8
-#: Bytes of the copy by which shares are counted, and repetitions.
-COPIED, COPIES = 1 << 30, 7
 
 
 def main() -> None:
@@ -66,7 +62,7 @@ def main() -> None:
         limits(read_rows(args.limits), load_gpu(args.gpu))
         return
     began = time.time()
-    rate = copy_rate()
+    rate = copy_bytes_per_s()
     print(f"copy: {rate / 1e12:.2f} TB/s")
     flush = torch.empty(FLUSHED, dtype=torch.int8, device="cuda")
     with Table(args.out, COLUMNS, described()) as table:
@@ -85,24 +81,8 @@ def main() -> None:
                     frozen=False if args.compare else None,
                 )
             torch.cuda.empty_cache()
-        summarise([{each: str(row.get(each, "")) for each in COLUMNS} for row in table.rows])
+        summarise(table.texts())
     print(f"{time.time() - began:.0f} s")
-
-
-def copy_rate() -> float:
-    """Bytes read and written in a second by a copy."""
-    source = torch.empty(COPIED, dtype=torch.int8, device="cuda")
-    target = torch.empty_like(source)
-    times: list[float] = []
-    for _ in range(COPIES):
-        new: Any = torch.cuda.Event
-        start, end = new(enable_timing=True), new(enable_timing=True)
-        start.record()
-        target.copy_(source)
-        end.record()
-        torch.cuda.synchronize()
-        times.append(1e-3 * start.elapsed_time(end))
-    return 2 * COPIED / statistics.median(times)
 
 
 def measure(

@@ -26,10 +26,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.gemm.used_times import FLUSHED, cold
-from benchmarks.harness.device import gpu_here
 from benchmarks.harness.table import Table, described, read_rows
-from benchmarks.sparse.__main__ import DTYPES, is_right
+from benchmarks.harness.timing import DTYPES, FLUSHED, cold, gpu_here
+from benchmarks.sparse.__main__ import is_right
 from benchmarks.sparse.matrices import MATRICES, pattern_of
 from constrint.choose import Request, decide
 from constrint.errors import ConstrintError
@@ -72,7 +71,7 @@ def main() -> None:
                 if time.time() - began < args.seconds:
                     measure(gpu, name, pattern_of(name, "cuda").matrix(DTYPES[dtype]), dtype, table, flush)
                 torch.cuda.empty_cache()
-    show([{each: str(row.get(each, "")) for each in COLUMNS} for row in table.rows])
+    show(table.texts())
 
 
 def configs(gpu: GpuModel, workload: Workload, *, is_even: bool) -> Iterator[tuple[str, Config, float]]:

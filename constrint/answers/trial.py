@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from constrint.tune.tuner import TuningReport
 
 SCHEMA = "constrint.tune/1"
+#: The first step of a command until its first trial, before those of `TuningReport.first_trial`.
+START = "the start of the command"
+#: Least share of the time of a step that is told, and most workloads of which a fault is.
+LEAST_SHARE, MOST_PROBLEMS = 0.02, 5
 
 
 def named(workload: Workload) -> str:
@@ -77,7 +81,7 @@ class WorkloadResult(msgspec.Struct, kw_only=True):
         winner: The fastest trial; None without one.
         first_choice: The model's first choice, measured in the same run.
         outcomes: Trials by outcome.
-        problem: The reason why nothing was tried; empty otherwise.
+        problem: The reason why nothing was tried, or the first fault where nothing was right; empty with a winner.
         known: Trials that the store knew already.
         is_whole: Whether all trials were made.
         seconds: Time of the workload's session.
@@ -114,7 +118,9 @@ def frozen_page(gpu: GpuModel, goals: Sequence[Goal], winners: Sequence[TunedEnt
     return Page(Table(FROZEN, rows, items), document, below=below)
 
 
-def tuned_page(gpu: GpuModel, report: TuningReport, num_goals: int, seconds: float) -> Page:
+def tuned_page(
+    gpu: GpuModel, report: TuningReport, num_goals: int, seconds: float, start_s: float, budget_s: float | None
+) -> Page:
     """The page of a run's results.
 
     Args:
@@ -122,19 +128,34 @@ def tuned_page(gpu: GpuModel, report: TuningReport, num_goals: int, seconds: flo
         report: The results.
         num_goals: Workloads that were to be tuned.
         seconds: Time of the whole command.
+        start_s: The part of it before the run: devices were found, and processes started.
+        budget_s: The time that the command was given, in seconds; None for no limit.
     """
     tuned = report.tuned
     is_whole = len(tuned) == num_goals and all(each.is_whole for each in tuned)
+    steps = {START: start_s, **report.first_trial} if report.first_trial else {}
 
     def document(shown: Sequence[Tuned]) -> dict[str, Any]:
         head = {"schema": SCHEMA, "gpu": gpu.name, "frozen": False, "is_whole": is_whole, "seconds": seconds}
         devices = [{"name": use.name, "jobs": use.num_jobs, "busy_s": use.busy_s} for use in report.devices]
-        return {**head, "measuring_s": report.seconds, "devices": devices, "results": [_result(one) for one in shown]}
+        head |= {"measuring_s": report.seconds, "first_trial_s": steps, "devices": devices}
+        return {**head, "results": [_result(one) for one in shown]}
 
     below = [f"{len(tuned)} of {num_goals} workloads in {seconds:.0f} s on {gpu.name}; gain: over the first choice."]
     if not is_whole:
         below.append("It was ended before all was tried; --resume goes on with what is measured.")
+        if budget_s is not None and not report.is_interrupted and steps:
+            below.append(_spent_text(steps, budget_s))
+    below += [f"{named(each.goal.workload)}: {each.problem}" for each in tuned if each.problem][:MOST_PROBLEMS]
     return Page(Table(TUNED, list(map(_tuned_row, tuned)), tuned), document, below=below)
+
+
+def _spent_text(steps: Mapping[str, float], budget_s: float) -> str:
+    """How long a run waited for its first trial, and for what; the longest first, without what took next to no time."""
+    whole = sum(steps.values())
+    longest = sorted(((taken, step) for step, taken in steps.items() if taken >= LEAST_SHARE * whole), reverse=True)
+    parts = ", ".join(f"{step} {taken:.1f} s" for taken, step in longest)
+    return f"Of the budget of {budget_s:.0f} s the first trial took {whole:.1f} s: {parts}."
 
 
 def _tuned_row(each: Tuned) -> list[Any]:

@@ -25,9 +25,9 @@ from constrint.hwmodels import GpuModel
 from constrint.kernels.registry import contributor
 from constrint.model import Constraint, Var, all_of, any_of
 from constrint.select.candidate import Config
-from constrint.select.fingerprint import key_of
 from constrint.select.limits import BlockUse, most_registers
 from constrint.select.spec import KernelSpec
+from constrint.select.toolchain import key_of
 from constrint.select.winners import stamp, when_reloaded
 
 #: Decisions in memory, at most.

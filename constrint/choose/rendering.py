@@ -5,7 +5,8 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING, Any
 
-from constrint.kernels.registry import contributor, load_spec
+from constrint.errors import UsageError
+from constrint.kernels.registry import contributor, importable_name, load_kernel, load_spec
 from constrint.select.winners import listed
 
 if TYPE_CHECKING:
@@ -99,8 +100,17 @@ def force_hint(decision: Decision) -> str:
     module: Any = contributor(decision.request.operation)
     if hasattr(module, "force_hint"):
         return str(module.force_hint(decision))
-    name = decision.request.operation
-    return f"constrint solve --kernel {name} lists valid configurations; launch one through its spec"
+    return f"constrint solve --kernel {_name_of(decision)} lists valid configurations; launch one through its spec"
+
+
+def _name_of(decision: Decision) -> str:
+    """The name for `--kernel`: the operation, or FILE.py:NAME where a file of the user states the only kernel."""
+    operation = load_kernel(decision.request.operation)
+    try:
+        names = {importable_name(spec) for spec in operation.implementations}
+    except UsageError:  # a kernel that is no variable of a module
+        names = set()
+    return names.pop() if len(names) == 1 else decision.request.operation
 
 
 def _labelled(label: str, text: str, indent: int = 0) -> list[str]:

@@ -50,9 +50,9 @@ def compile(
             "--signature",
             metavar="TYPES",
             help='Types of the arguments that are no constants, "*fp16,*fp16,i32:16,1": i32:16 is a multiple of 16, '
-            "a number is compiled in; NAME=TYPE names one.",
+            "a number is compiled in; NAME=TYPE names one, *_ptr=TYPE all that fit. Left out: says which it needs.",
         ),
-    ],
+    ] = "",
     constants: Annotated[
         list[str] | None,
         typer.Option("--constants", metavar="NAME=VALUE[,...]", help="Compile-time constants; several values: each."),

@@ -48,7 +48,13 @@ EXAMPLES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
         ("--suggestions DIR --kernel spmv --model triton", "score a model's answers to one prompt"),
         ("--suggestions DIR --plot scores.html", "a folder KERNEL/MODEL/FILE, and a plot"),
     ),
-    "prune": (("KERNEL.py:NAME --gpu mi300x --signature '*fp16,*fp16,i32'", "its own list, for a GPU"),),
+    "prune": (
+        ("KERNEL.py:NAME --gpu mi300x --signature '*_ptr=*fp16,*=i32:16'", "its own list, for a GPU"),
+        (
+            "KERNEL.py:NAME --gpu mi300x --signature '*fp16,*fp16,*fp16,i32' --like gemm.pointer --write CONFIGS.py",
+            "a product's list in the order of a model, as Python",
+        ),
+    ),
     "docs": (("", "all pages"), ("language", "one of them"), ("--man", "the manual page, for man")),
     "doctor": (("", "what is missing, stale or broken here"),),
 }

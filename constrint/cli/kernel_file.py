@@ -6,6 +6,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -87,8 +88,14 @@ def _names_of(path: Path, named: str, kernel: str) -> tuple[Mapping[str, Any], s
             raise UsageError(f"{named}: line {first.line}: {_told(first.error)}; before it, {told[0]}.")
         raise first.error
     more = f" and {len(failed) - _MOST_TOLD} more" if len(failed) > _MOST_TOLD else ""
-    typer.echo(f"note: {path} is taken without what failed in it: {'; '.join(told)}{more}", err=True)
+    _note_once(f"note: {path} is taken without what failed in it: {'; '.join(told)}{more}")
     return names, module.__name__
+
+
+@cache
+def _note_once(text: str) -> None:
+    """Print a note once: a file is run for each GPU."""
+    typer.echo(text, err=True)
 
 
 def _told(error: BaseException) -> str:

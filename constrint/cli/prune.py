@@ -9,7 +9,7 @@ import math
 import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -97,10 +97,11 @@ class ListedConfig:
 
 @dataclass(frozen=True)
 class PrunedList:
-    """A file's list on a GPU, in its new order, those that cannot run last."""
+    """A file's list on a GPU, in its new order, those that cannot run last, and the model that ordered it."""
 
     gpu: GpuModel
     configs: tuple[ListedConfig, ...]
+    model: ModelledTimes | None = None
 
     @property
     def running(self) -> tuple[ListedConfig, ...]:
@@ -141,9 +142,11 @@ def prune(
     signature: Annotated[
         str,
         typer.Option(
-            "--signature", metavar="TYPES", help='As for `constrint compile`: "*fp16,*fp16,i32:16,1"; NAME=TYPE.'
+            "--signature",
+            metavar="TYPES",
+            help='As for `constrint compile`: "*fp16,*fp16,i32:16,1"; NAME=TYPE. Left out: says which it needs.',
         ),
-    ],
+    ] = "",
     constants: Annotated[
         list[str] | None,
         typer.Option("--constants", metavar="NAME=VALUE", help="Constants that the list does not set."),
@@ -188,7 +191,7 @@ def prune(
     lists = [_pruned(kernel, one, signature, fixed, model) for one in gpus]
     kept = [PrunedList(one.gpu, one.configs if top is None else _best(one, top)) for one in lists]
     python = python_of(kept, lists, _command_of(sys.argv))
-    output.show(_page(lists, top, python, is_modelled=model is not None))
+    output.show(_page(lists, top, python))
     if write is not None:
         write_file(write, [python], error=lambda why: UsageError(f"--write {_shown(write)} cannot be written: {why}."))
     if not all(one.running for one in lists):
@@ -204,20 +207,46 @@ class ModelledTimes:
         rename: Our names by the user's.
         sizes: The sizes of the workload by name.
         dtype: Type of the operands.
+        usual: Our names by those of the user that `rename` does not have, as tiles are usually called.
     """
 
     like: str
     rename: Mapping[str, str]
     sizes: Mapping[str, int]
     dtype: str | None
+    usual: Mapping[str, str] = field(default_factory=dict)
 
     def predicted_s(self, gpu: GpuModel, values: Mapping[str, Any]) -> float | None:
         """The modelled time of a configuration; None where the model says that it cannot run."""
         from constrint.kernels.launch.pruning import perf_model
 
         numbers = {name: value for name, value in values.items() if isinstance(value, int)}
-        seconds = perf_model(self.like, gpu, rename=self.rename, dtype=self.dtype)(**{**numbers, **self.sizes})
+        rename = {name: ours for name, ours in self.usual.items() if name in numbers} | dict(self.rename)
+        seconds = perf_model(self.like, gpu, rename=rename, dtype=self.dtype)(**{**numbers, **self.sizes})
         return seconds if math.isfinite(seconds) else None
+
+    def knowing(self, gpu: GpuModel, theirs: Sequence[str]) -> ModelledTimes:
+        """The same with names of a list's parameters that are usual for tiles.
+
+        Raises:
+            UsageError: When the model has none of the parameters, so that all times would be the same.
+        """
+        from constrint.kernels.launch.pruning.limits import LAUNCH_PARAMS, target_of, usual_names
+
+        found = usual_names(theirs, self.rename, target_of(self.like), gpu)
+        own = [name for name in theirs if name not in LAUNCH_PARAMS]
+        if own and not any(name in found for name in own):
+            raise UsageError(
+                f"--like {self.like} has none of the list's parameters {', '.join(own)}: --rename {own[0]}=tile_m, for "
+                "example, says which of them stands for which of its own."
+            )
+        usual = {name: ours for name, ours in found.items() if name.lower() != ours and name not in self.rename}
+        return replace(self, usual=usual)
+
+    def __str__(self) -> str:
+        names = ", ".join(f"{name} = {ours}" for name, ours in {**self.usual, **self.rename}.items())
+        sizes = pairs_text(self.sizes) or "its usual sizes (--sizes names others)"
+        return f"the modelled time of {self.like} at {sizes}" + (f", where {names}" if names else "")
 
 
 def _model_of(like: str | None, rename: str | None, sizes: str | None, dtype: str | None) -> ModelledTimes | None:
@@ -276,19 +305,21 @@ def _pruned(
             f"--constants sets {both[0]}, which the list sets itself; `constrint compile` overrides a list."
         )
     jobs = [CompilerJob(gpu, function, type(one)({**fixed, **one.constants}, one.options)) for one in settings]
+    names = list(dict.fromkeys(name for one in settings for name in one.constants))
+    model = None if model is None else model.knowing(gpu, names)
     rows = compile_rows(jobs, signature)
     listed = [
         ListedConfig(at, config, row, None if model is None else model.predicted_s(gpu, setting.values))
         for at, (config, setting, row) in enumerate(zip(configs, settings, rows, strict=True), 1)
     ]
-    return PrunedList(gpu, tuple(sorted(listed, key=lambda one: one.place)))
+    return PrunedList(gpu, tuple(sorted(listed, key=lambda one: one.place)), model)
 
 
 def _best(one: PrunedList, top: int) -> tuple[ListedConfig, ...]:
     return one.running[:top]
 
 
-def _page(lists: Sequence[PrunedList], top: int | None, python: str, *, is_modelled: bool) -> PrunedPage:
+def _page(lists: Sequence[PrunedList], top: int | None, python: str) -> PrunedPage:
     every = [(one.gpu, config) for one in lists for config in one.configs]
     names = list(dict.fromkeys(name for _, config in every for name in config.compiled.setting.values))
     texts = {n for _, one in every for n, value in one.compiled.setting.values.items() if isinstance(value, str)}
@@ -317,7 +348,8 @@ def _page(lists: Sequence[PrunedList], top: int | None, python: str, *, is_model
     counts = [
         f"{one.gpu.name}: {len(one.running)} of {counted(len(one.configs), 'configuration')} can run" for one in lists
     ]
-    order = "the modelled time of --like" if is_modelled else "spills, then occupancy; --like KERNEL orders by a model"
+    models = list(dict.fromkeys(str(one.model) for one in lists if one.model is not None))
+    order = "; ".join(models) or "spills, then occupancy, which says little; --like gemm.pointer orders by its model"
     cut = f"; the best {top} of each GPU are written" if top is not None else ""
     below = [f"{'; '.join(counts)}. Order: {order}{cut}."]
     document = {"schema": SCHEMA, "triton_version": triton_version()}

@@ -148,12 +148,13 @@ def tune(
         setup = Setup(load_spec, gpu, device, cache, seed=seed).with_patience(timeout)
         runs = fleet.engine(setup)
         stack.callback(runs.close)
-        left = None if seconds is None else max(0.0, seconds - (time.monotonic() - started))
+        start_s = time.monotonic() - started
+        left = None if seconds is None else max(0.0, seconds - start_s)
         settings = Settings(gpu, make_search, trials, left, resume=resume or install, seed=seed)
         settings = asking.searching(search, settings, goals, records, setup.num_inputs)
         listener = stack.enter_context(progress(runs.slots, trials, len(goals)))
         report = tune(goals, settings, runs, records, ExportingListener(listener, exports) if exports else listener)
-    output.show(tuned_page(gpu, report, len(goals), time.monotonic() - started))
+    output.show(tuned_page(gpu, report, len(goals), time.monotonic() - started, start_s, seconds))
     if report.is_interrupted:
         raise typer.Exit(INTERRUPTED)
     if len(report.tuned) < len(goals) or any(each.winner is None for each in report.tuned):

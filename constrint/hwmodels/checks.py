@@ -147,11 +147,11 @@ _FLOP_PER_CLK = (0.5, 2**17)
 def _magnitudes(model: GpuModel) -> Iterator[Finding]:
     """Quantities that no GPU has, such as a clock in MHz where Hz are stated."""
     for path, (least, most) in _PLAUSIBLE.items():
-        value: Any = model
-        for name in path.split("."):
-            value = getattr(value, name, None)
+        value = _at(model, path)
         if value is not None and not least <= value <= most:
             yield path, f"must be between {least:,} and {most:,} in the unit of the key; it is {value:,}"
+    if not _has_plausible_clocks(model):
+        return
     clock_hz = model.device.boost_clock_hz or model.device.max_clock_hz
     slow_hz, fast_hz = (clock_hz, clock_hz) if clock_hz else _PLAUSIBLE["device.max_clock_hz"]
     slowest, fastest = _FLOP_PER_CLK
@@ -168,6 +168,21 @@ def _magnitudes(model: GpuModel) -> Iterator[Finding]:
                 yield f"compute.{block}_flop_per_s.{dtype}", f"{rule}; {slowest} to {fastest:,} are possible"
 
 
+def _at(model: GpuModel, path: str) -> Any:
+    """The value of a key; None where a part of the path is missing."""
+    value: Any = model
+    for name in path.split("."):
+        value = getattr(value, name, None)
+    return value
+
+
+def _has_plausible_clocks(model: GpuModel) -> bool:
+    """Whether rates can be judged: a wrong clock or count of SMs makes all of them look wrong."""
+    keys = ("device.sm_count", "device.boost_clock_hz", "device.max_clock_hz")
+    stated = [(_at(model, key), *_PLAUSIBLE[key]) for key in keys]
+    return all(value is None or least <= value <= most for value, least, most in stated)
+
+
 def relations(gpu: GpuModel) -> Iterator[Finding]:
     """Every broken relation between quantities of the hardware, with the key and the rule."""
     yield from _peaks(gpu)
@@ -181,7 +196,7 @@ def _peaks(gpu: GpuModel) -> Iterator[Finding]:
     """Peak rates against SMs x operations of an SM in a clock x clock."""
     device, units = gpu.device, gpu.maker.units().get(gpu.compiler_target)
     clock_hz = device.max_clock_hz or device.boost_clock_hz
-    if units is None or clock_hz is None:
+    if units is None or clock_hz is None or not _has_plausible_clocks(gpu):
         return
     for block, limits in (
         ("matrix", units.matrix),

@@ -126,6 +126,8 @@ def load_kernel(name: str) -> Operation:
         specs = _specs_of_file(Path(path), attribute) if path.endswith(".py") else _specs_of_module(path, attribute)
         register(*specs)
         return Operation(specs[0].operation, specs)
+    if name.endswith(".py"):
+        raise UsageError(f"--kernel {name}: a kernel of a file is named {name}:NAME.")
     operation, _, implementation = name.lower().partition(".")
     specs = _implementations(operation)
     if not specs:
@@ -277,7 +279,11 @@ def _specs_of_name(module: ModuleType, attribute: str, where: str, holder: str) 
     if isinstance(found, cells.CellDefinition):
         return tuple(cells.specs_of_definition(found, "backward" if cell != base else "forward", implementation))
     if not hasattr(module, attribute):
-        raise UsageError(f"--kernel {where}: the {holder} has no {attribute!r}.")
+        from constrint.select.spec import KernelSpec
+
+        specs = [name for name, value in vars(module).items() if isinstance(value, KernelSpec)]
+        has = f" Its kernels: {', '.join(specs)}." if specs else ""
+        raise UsageError(f"--kernel {where}: the {holder} has no {attribute!r}.{has}")
     return _several(getattr(module, attribute), where)
 
 
@@ -292,7 +298,8 @@ def _several(value: Any, where: str) -> tuple[KernelSpec, ...]:
         if isinstance(spec, type) and issubclass(spec, KernelSpec):
             raise UsageError(f"{where}: it is a class; write {where.rpartition(':')[2]} = {spec.__name__}().")
         if not isinstance(spec, KernelSpec):
-            raise UsageError(f"{where} is no KernelSpec but {type(spec).__name__}.")
+            way = "; `constrint compile` and `constrint prune` take it as it is" if hasattr(spec, "is_gluon") else ""
+            raise UsageError(f"{where} is no KernelSpec but {type(spec).__name__}{way}.")
         missing = [name for name in ("operation", "summary", "sizes", "dtypes") if not hasattr(spec, name)]
         if missing:
             raise UsageError(f"{where}: it states no {' and no '.join(missing)}.")

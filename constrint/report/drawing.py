@@ -50,6 +50,13 @@ class FigureColumn:
             return cell
         return f"{cell:,.{self.places}f}" if isinstance(cell, float) else f"{cell:,}"
 
+    def exact(self, cell: Cell) -> str:
+        """The number by which a cell sorts, in seven digits; empty where the cell's text says as much."""
+        if not isinstance(cell, float):
+            return ""
+        exact = f"{cell:.7g}"
+        return "" if float(self.shown(cell).replace(",", "")) == float(exact) else exact
+
 
 @dataclass(frozen=True)
 class FigureTable:

@@ -20,11 +20,10 @@ from constrint.errors import UnsupportedError
 from constrint.hwmodels import GpuModel, occupancy
 from constrint.model import Problem, Var
 from constrint.select.candidate import Candidate, CompiledKernel, Config, CostEstimate, ResourceUse
-from constrint.select.fingerprint import key_of
 from constrint.select.limits import UNFITTED, BlockColumns, slowdown
 from constrint.select.ranking import runs
 from constrint.select.spec import KernelSpec
-from constrint.select.toolchain import compilers
+from constrint.select.toolchain import compilers, key_of
 from constrint.select.workload import Workload
 
 #: Kind of the entries in the cache.

@@ -18,8 +18,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from constrint import cache
-from constrint.hwmodels import GpuModel
-from constrint.hwmodels.load import content_of
 from constrint.select.cuda_text import is_cuda, normal_texts, outside_macros
 from constrint.select.python_text import (
     Definition,
@@ -34,7 +32,6 @@ from constrint.select.python_text import (
     text_of,
 )
 from constrint.select.spec import KernelSpec
-from constrint.select.toolchain import triton_version
 
 #: Digits of a hash, and the kind under which the cache stores fingerprints.
 DIGITS, _KIND = 16, "fingerprints"
@@ -218,23 +215,3 @@ def _hash(texts: Iterable[str]) -> str:
     for text in sorted(texts):
         digest.update(f"{len(text)}:{text}\0".encode())
     return digest.hexdigest()[:DIGITS]
-
-
-def key_of(gpu: GpuModel, specs: Iterable[KernelSpec], *facts: object) -> bytes | None:
-    """The key of a result that depends on a GPU's model, on kernels, on Triton's version, and on further facts.
-
-    Triton's version decides which resource rules hold, and what is known of a measurement.
-
-    Args:
-        gpu: The hardware model, all of which counts.
-        specs: The kernels.
-        facts: Numbers, texts, and tuples of them.
-
-    Returns:
-        None where a vendor or a kernel comes from another package: nothing on disk tells that its code has changed.
-    """
-    specs = tuple(specs)
-    if not all(home.startswith(_PACKAGE) for home in (type(gpu.maker).__module__, *(spec.home for spec in specs))):
-        return None
-    names = tuple(spec.full_name for spec in specs)
-    return content_of(gpu) + repr((names, triton_version(), facts)).encode()

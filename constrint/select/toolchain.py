@@ -1,4 +1,4 @@
-"""The tools that a measurement depends on, by version, and how they differ from those of this process.
+"""The tools that a measurement depends on, by version, how they differ from those of this process, and keys of results.
 
 To add a version of Triton, run `benchmarks/registers.py sample` and `check` with it, write its line in `CHECKED`, and
 name its tables in the samples of the kernels. Nothing else lists versions. With another version the rules of `NEWEST`
@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
+
+from constrint.hwmodels import GpuModel
+from constrint.hwmodels.load import content_of
 
 if TYPE_CHECKING:
     from constrint.select.spec import KernelSpec
@@ -79,6 +82,26 @@ def version_of(package: str) -> str:
 def rules_of(version: str) -> CheckedVersion:
     """The version whose rules hold under a version, whatever its patch level."""
     return CHECKED.get(_minor(version), CHECKED[NEWEST])
+
+
+def key_of(gpu: GpuModel, specs: Iterable[KernelSpec], *facts: object) -> bytes | None:
+    """The key of a result that depends on a GPU's model, on kernels, on Triton's version, and on further facts.
+
+    Triton's version decides which resource rules hold, and what is known of a measurement.
+
+    Args:
+        gpu: The hardware model, all of which counts.
+        specs: The kernels.
+        facts: Numbers, texts, and tuples of them.
+
+    Returns:
+        None where a vendor or a kernel comes from another package: nothing on disk tells that its code has changed.
+    """
+    specs = tuple(specs)
+    if not all(home.startswith("constrint.") for home in (type(gpu.maker).__module__, *(spec.home for spec in specs))):
+        return None
+    names = tuple(spec.full_name for spec in specs)
+    return content_of(gpu) + repr((names, triton_version(), facts)).encode()
 
 
 def is_verified(version: str) -> bool:

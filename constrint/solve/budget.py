@@ -38,7 +38,7 @@ class HeadStart:
     """
 
     #: Ticks after which a search outside the core counts as hard.
-    TICKS: ClassVar[int] = 512
+    TICKS: ClassVar[int] = 3400
 
     def __init__(self, begin: Callable[[], None], wait: float = 0.0) -> None:
         """Count from now on.

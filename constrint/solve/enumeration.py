@@ -18,8 +18,7 @@ from constrint.solve.backends.backend import Columns, get_backend
 from constrint.solve.backends.native import NATIVE
 from constrint.solve.budget import Budget, Limits, SearchStats
 from constrint.solve.engine import walk
-from constrint.solve.engine.compiled import CompiledWalk, walk_in_order
-from constrint.solve.engine.factored import factored_space
+from constrint.solve.engine.compiled import CompiledWalk, factored_space, walk_in_order
 from constrint.solve.space.axes import Axis, AxisLayout, axis_of, position_type
 from constrint.solve.space.parts import Factors, Part, TreePart
 from constrint.solve.space.space import SearchSpace

@@ -58,7 +58,8 @@ class Tuned:
         num_known: Number of them that an earlier run had measured.
         is_whole: Whether all trials were run: neither interrupted nor out of time.
         seconds: Time from the first trial to the last.
-        problem: Reason for which nothing was tried; empty otherwise.
+        problem: Reason for which nothing was tried, or for which the first trial failed where none was right; empty
+            where there is a winner.
     """
 
     goal: Goal
@@ -131,10 +132,17 @@ class Session:
         return min((r.figures.median_s for r in self.records if r.is_ok and r.figures), default=math.inf)
 
     @property
+    def is_shown(self) -> bool:
+        """Whether what a run shows however short its time is known: a right first choice, or all of the first batch."""
+        if self.records or not self._pending:
+            return bool(self.records)
+        first = self._pending[0][1]
+        return first is not None and first.is_ok
+
+    @property
     def is_late(self) -> bool:
-        """Whether trials are under way after their time, and others are known."""
-        is_known = bool(self.records) or any(record is not None for _, record in self._pending)
-        return bool(self._open) and is_known and not self._has_finals and time.monotonic() > self.stop_at
+        """Whether trials are under way after their time, though the workload has something to show."""
+        return bool(self._open) and self.is_shown and not self._has_finals and time.monotonic() > self.stop_at
 
     @property
     def num_tried(self) -> int:
@@ -215,15 +223,22 @@ class Session:
         """The result so far; without finalists the winner is the best of the trials."""
         right = [record for record in self.finals or self.records if record.is_ok and record.figures]
         first = self.records[0] if self.records else None
+        winner = next(iter(best_records(right)), None)
         return Tuned(
             goal=self.goal,
-            winner=next(iter(best_records(right)), None),
+            winner=winner,
             first=next((r for r in right if first and r.key == first.key), None),
             outcomes=dict(Counter(record.outcome for record in self.records)),
             num_known=self.num_known,
             is_whole=self.is_whole and self.is_through,
             seconds=time.monotonic() - self.started if self.started else 0.0,
+            problem="" if winner is not None else self._first_fault(),
         )
+
+    def _first_fault(self) -> str:
+        """Outcome and message of the first trial that was not right; empty where there is none."""
+        failed = next((record for record in (*self.records, *self.finals) if not record.is_ok), None)
+        return "" if failed is None else f"{failed.outcome}: {failed.message}"
 
     def _ask(self, batch: int) -> list[Proposal]:
         left = self.num_trials - len(self.records)

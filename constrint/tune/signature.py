@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
@@ -61,7 +62,7 @@ def triton_source(
         if constant not in params:
             raise UnknownNameError("argument", constant, params, f"It was given a value as a constant of {name}.")
     runtime = [n for n, param in params.items() if not param.is_constexpr and n not in values]
-    types, multiples = _typed(name, signature, runtime, params)
+    types, multiples = _typed(jitted, signature, runtime, params)
     for argument in [n for n, text in types.items() if _is_value(text)]:
         values[argument] = _value(types.pop(argument))
     aligned = frozenset(
@@ -119,9 +120,10 @@ def option_names(gpu: GpuModel) -> frozenset[str]:
 
 
 def _typed(
-    name: str, signature: str | Sequence[str] | Mapping[str, str], runtime: Sequence[str], params: Mapping[str, Any]
+    function: Any, signature: str | Sequence[str] | Mapping[str, str], runtime: Sequence[str], params: Mapping[str, Any]
 ) -> tuple[dict[str, str], dict[str, int]]:
     """The text of every run-time argument's type, and what those are multiples of that say so."""
+    name = function.__name__
     if isinstance(signature, Mapping):
         entries = [f"{argument}={text}" for argument, text in signature.items()]
     else:
@@ -139,7 +141,7 @@ def _typed(
             continue
         argument = match["name"] or next((n for n in waiting if n not in types), None)
         if argument is None:
-            raise UsageError(_counts(name, entries, runtime))
+            raise UsageError(_counts(function, entries, runtime))
         if argument not in params:
             raise UnknownNameError("argument", argument, params, f"It stands in the signature of {name}.")
         types[argument] = _checked_type(match["type"], argument)
@@ -154,7 +156,7 @@ def _typed(
                 break
     missing = [n for n in runtime if n not in types and not params[n].has_default]
     if missing:
-        raise UsageError(_counts(name, entries, runtime))
+        raise UsageError(_counts(function, entries, runtime))
     return types, multiples
 
 
@@ -170,11 +172,63 @@ def _multiple(text: str, name: str, argument: str, entry: str) -> int:
     return int(text)
 
 
-def _counts(name: str, entries: Sequence[str], runtime: Sequence[str]) -> str:
+def _counts(function: Any, entries: Sequence[str], runtime: Sequence[str]) -> str:
+    start = _start_of_signature(function, runtime)
     return (
-        f"the signature of {name} has {len(entries)} entries for {len(runtime)} arguments: {', '.join(runtime)}. Give "
-        "each a type, *fp16 or i32:16 (a multiple of 16), or a number that is compiled in."
+        f"the signature of {function.__name__} has {len(entries)} entries for {len(runtime)} arguments: "
+        f"{', '.join(runtime)}. Give each a type, *fp16 or i32:16 (a multiple of 16), or a number that is compiled in."
+        + (f' A start: "{start}".' if start else "")
     )
+
+
+def _start_of_signature(function: Any, runtime: Sequence[str]) -> str:
+    """A signature to begin with: pointers by what the kernel's text loads and stores; empty where it names none."""
+    pointers = _pointers_in(function.src)
+    entries = [f"{name}=*fp16" for name in runtime if name in pointers]
+    return ",".join([*entries, "*=i32:16"] if 0 < len(entries) < len(runtime) else entries)
+
+
+def _pointers_in(text: str) -> set[str]:
+    """Names that addresses of loads, stores and atomic operations begin with, through plain assignments."""
+    begins: dict[str, set[str]] = {}
+    waiting: list[str] = []
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Assign):
+            targets, values = _parts(node.targets[0]), _parts(node.value)
+            for target, value in zip(targets, values, strict=False):
+                if isinstance(target, ast.Name):
+                    begins.setdefault(target.id, set()).update(_beginning(value))
+        elif isinstance(node, ast.Call) and _is_access(node.func) and node.args:
+            waiting += _beginning(node.args[0])
+    found: set[str] = set()
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting += begins.get(name, ())
+    return found
+
+
+def _parts(node: ast.expr) -> list[ast.expr]:
+    return node.elts if isinstance(node, ast.Tuple) else [node]
+
+
+def _is_access(function: ast.expr) -> bool:
+    """Whether a call is `tl.load` or the like, and no method of a tensor descriptor, which takes coordinates."""
+    if not isinstance(function, ast.Attribute) or ast.unparse(function.value) not in (
+        "tl",
+        "language",
+        "triton.language",
+    ):
+        return False
+    return function.attr in ("load", "store") or function.attr.startswith("atomic_")
+
+
+def _beginning(node: ast.expr) -> list[str]:
+    """The name at the left of a sum."""
+    while isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
+        node = node.left
+    return [node.id] if isinstance(node, ast.Name) else []
 
 
 def _checked_type(text: str, argument: str) -> str:
@@ -236,9 +290,10 @@ def _missing(function: Any, arguments: Sequence[str], *, is_constant: bool) -> U
     heuristics = heuristics_of(function)
     if computed := [n for n in arguments if n in heuristics]:
         why = f"triton.heuristics computes {', '.join(computed)} from a call's arguments, and here is no call"
-        return UsageError(f"{why}: state {'=VALUE, '.join(computed)}=VALUE among the constants.")
+        return UsageError(f"{why}: state {'=VALUE, '.join(computed)}=VALUE among the constants (--constants).")
     what = ("the compile-time constant" if is_constant else "the argument") + ("s" if len(arguments) > 1 else "")
     have = "have no values" if len(arguments) > 1 else "has no value"
     return UsageError(
-        f"{what} {', '.join(arguments)} {have}: state {'=VALUE, '.join(arguments)}=VALUE among the constants."
+        f"{what} {', '.join(arguments)} {have}: state {'=VALUE, '.join(arguments)}=VALUE among the constants "
+        "(--constants)."
     )

@@ -15,7 +15,7 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from constrint.errors import ConstrintError, InfeasibleError, LimitReachedError, UnsupportedError
@@ -40,6 +40,8 @@ LEAST_JOBS = 2
 MOST_BATCH = 4 * BATCH
 #: Share of a run's time before its end in which finalists alone are begun, and after it in which they may end.
 FINAL_SHARE = 0.1
+#: Name of the first step to a run's first result, before those of `JobResult.steps`.
+SEARCH = "the search"
 #: Trials before an estimate of the remaining time: the first ones include loading.
 TELLING_TRIALS = 12
 
@@ -111,12 +113,14 @@ class TuningReport:
         is_interrupted: Whether Ctrl-C ended it.
         devices: Work of each device.
         seconds: Time from the first result to the last, without the start of processes.
+        first_trial: Seconds of each step from the start of the run to the first result, in order; empty without one.
     """
 
     tuned: tuple[Tuned, ...]
     is_interrupted: bool = False
     devices: tuple[Use, ...] = ()
     seconds: float = 0.0
+    first_trial: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass
@@ -182,6 +186,8 @@ class Tuner:
         self._use = [Use(name) for name in engine.slots]
         #: Times of the first and the last result.
         self._first_done = self._last_done = 0.0
+        self._first_trial: dict[str, float] = {}
+        self._has_shown = False
 
     def run(self, goals: Sequence[Goal]) -> TuningReport:
         """Tune workloads; Ctrl-C ends the run with the results so far.
@@ -196,6 +202,7 @@ class Tuner:
         self._until = None if budget_s is None else started + budget_s
         self._reserve_s = 0.0 if budget_s is None else FINAL_SHARE * budget_s
         self._started, self._num_trials, self._num_made = started, 0, 0
+        self._submitted = math.inf
         self._left = len(goals) * self._settings.trials
         self._writer = Writer(self._store)
         waiting = deque(Waiting(goal, self._records_of(goal)) for goal in goals)
@@ -220,7 +227,8 @@ class Tuner:
         finally:
             maker.close()
             self._writer.close()
-        return TuningReport(tuple(tuned), is_interrupted, tuple(self._use), self._last_done - self._first_done)
+        measured_s = self._last_done - self._first_done
+        return TuningReport(tuple(tuned), is_interrupted, tuple(self._use), measured_s, self._first_trial)
 
     def _advance(self) -> Iterator[Tuned]:
         """Submit the next jobs of all sessions; yields the results of finished ones."""
@@ -246,10 +254,11 @@ class Tuner:
     def _ended_by_time(self, waiting: deque[Waiting]) -> list[Tuned]:
         """Drop trials for which there is no time left; after the last moment, all that is under way.
 
-        The first trial of a run is waited for.
+        The first choice of a run is waited for; where it fails, the rest of its batch.
         """
         sessions = list(itertools.chain.from_iterable(self._sessions))
-        is_over = self._until is not None and time.monotonic() > self._until + self._reserve_s and self._last_done > 0
+        self._has_shown |= any(session.is_shown for session in sessions)
+        is_over = self._until is not None and time.monotonic() > self._until + self._reserve_s and self._has_shown
         for session in sessions:
             if is_over or session.is_late:
                 self._drop(session.stop())
@@ -346,6 +355,7 @@ class Tuner:
         for place, job in enumerate(jobs):
             slot = slots[0] if job.is_final else slots[place % len(slots)]
             self._jobs[job.number] = session
+            self._submitted = min(self._submitted, time.monotonic())
             self._engine.submit(slot, job)
 
     def _hear(self, several: Sequence[JobResult]) -> None:
@@ -370,7 +380,9 @@ class Tuner:
     def _count(self, done: JobResult) -> None:
         """Count a job for its device."""
         self._last_done = time.monotonic()
-        self._first_done = self._first_done or self._last_done
+        if not self._first_done:
+            self._first_done = self._last_done
+            self._first_trial = {SEARCH: self._submitted - self._started, **done.steps}
         use = self._use[done.slot]
         use.num_jobs, use.busy_s = use.num_jobs + 1, use.busy_s + done.seconds
 

@@ -12,7 +12,7 @@ from benchmarks.conflicts import Compiled, compiled, print_summary, rows_of
 from benchmarks.harness.shared_accesses import SharedAccess, shared_accesses
 from constrint import solve_layout
 from constrint.hwmodels import GpuModel, load_gpu
-from constrint.kernels.gemm.implementations import gemm_spec
+from constrint.kernels.gemm.spec import gemm_spec
 from constrint.kernels.launch.triton import TritonLaunch
 from constrint.select import Workload
 from constrint.tune.compile import BuiltKernel, build_triton
@@ -91,9 +91,9 @@ def test_a_layout_that_a_kernel_refuses_leaves_the_others(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(conflicts, "accesses_of", lambda *_: [])
-    (spec,) = conflicts.triton_kernels(["gemm.cdna"])
+    (spec,) = conflicts.kernels_named(["gemm.cdna"])
     looked_at = [each.workload.options for each in compiled(load_gpu("mi300x"), spec, ["bf16"], 1)]
     assert [options.get("transpose_b") for options in looked_at] == [1]
     assert "gemm.cdna bf16 transpose_a=1: " in capsys.readouterr().err
     print_summary([], ["gemm.cuda"])
-    assert "no access of shared memory in Triton was looked at in gemm.cuda" in capsys.readouterr().out
+    assert "no access of shared memory was looked at in gemm.cuda" in capsys.readouterr().out

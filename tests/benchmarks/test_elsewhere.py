@@ -103,6 +103,10 @@ def test_small_weights_are_timed_from_the_l2_where_it_is_faster_than_the_dram() 
     ]
     assert rates[0] > rates[1] > rates[2] == l40s.memory.dram.bandwidth_bytes_per_s
     assert as_timed(h100, published("h100", 5, 1024, 1024)) is h100, "DRAM is as fast"
+    # Five layers of 6 MB fit the A100's L2 of 40 MB, and none of its two parts, of which each has its own copy.
+    a100, few, many = load_gpu("a100"), *(published("a100", 5, n, 1024) for n in (1024, 3072))
+    assert as_timed(a100, few) is not a100
+    assert as_timed(a100, many) is a100
     aiter = timed(50.0)
     assert as_timed(load_gpu("mi355x"), aiter).memory == load_gpu("mi355x").memory
     assert timed_bytes(aiter, 1 << 25) == float("inf"), "its tuner goes through copies of all operands"

@@ -12,7 +12,7 @@ if missing_packages("torch", "triton"):
 from benchmarks.gemm.used import cases_of, number_done, parsed, summarise
 from benchmarks.gemm.used_cases import KINDS
 from benchmarks.gemm.used_hidden import hide
-from benchmarks.gemm.used_times import ATTEMPTS, DISTURBED, quiet
+from benchmarks.harness.timing import ATTEMPTS, DISTURBED, quiet
 from constrint.choose import decide
 from constrint.hwmodels import load_gpu
 from constrint.kernels.gemm import correction

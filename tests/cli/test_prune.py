@@ -116,6 +116,41 @@ def test_a_model_orders_where_one_is_named(run: Call, file: Path) -> None:
     assert 1e-5 < float(rows[0]["predicted_s"]) < 1
 
 
+def test_usual_names_of_tiles_are_read_and_a_list_that_the_model_does_not_know_is_refused(
+    run: Call, file: Path
+) -> None:
+    text = file.read_text()
+    file.write_text(text.replace("TILE", "BLOCK_SIZE_M").replace("DEPTH", "BLOCK_K"))
+    asked = ("prune", f"{file}:product", "--gpu", "h200", *SIGNATURE, "--like", "gemm.pointer")
+    named = ("--rename", "BLOCK_SIZE_M=tile_m,BLOCK_K=tile_k")
+    code, out, err = run(*asked, "--json")
+    assert code == 0, err
+    usual = [one["predicted_s"] for one in json.loads(out)["configs"]]
+    assert usual == [one["predicted_s"] for one in json.loads(run(*asked, *named, "--json")[1])["configs"]]
+    assert "BLOCK_SIZE_M = tile_m, BLOCK_K = tile_k" in run(*asked)[1]
+    file.write_text(text.replace("TILE", "TALL"))
+    code, out, err = run(*asked)
+    assert (code, out) == (2, "")
+    assert "has none of the list's parameters TALL, DEPTH: --rename TALL=tile_m" in err
+
+
+def test_a_signature_that_is_missing_is_begun(run: Call, file: Path) -> None:
+    for command in ("prune", "compile"):
+        code, out, err = run(command, f"{file}:product", "--gpu", "h200", "--gpu", "mi300x")
+        assert (code, out) == (2, "")
+        assert "0 entries for 4 arguments: a, b, c, k." in err
+        start = err.partition('A start: "')[2].partition('"')[0]
+        assert start == "a=*fp16,b=*fp16,c=*fp16,*=i32:16"
+    code, _, err = run("prune", f"{file}:product", "--gpu", "h200", "--signature", start)
+    assert code == 0, err
+
+
+def test_a_note_about_a_file_is_printed_once_for_all_gpus(run: Call, file: Path) -> None:
+    file.write_text(file.read_text() + "\nraise ValueError('no benchmark')\n")
+    code, _, err = run("prune", f"{file}:product", "--gpu", "h200,mi300x", *SIGNATURE)
+    assert (code, err.count("no benchmark")) == (0, 1), err
+
+
 def test_requests_that_make_no_sense_are_refused_in_a_line(run: Call, file: Path) -> None:
     for options, said in (
         ((f"{file}:plain", "--gpu", "h200", "--signature", "*fp32"), "no list of triton.autotune"),

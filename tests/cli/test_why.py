@@ -88,6 +88,7 @@ def test_one_implementation_and_kernels_of_files(run: Any) -> None:
     assert code == 0
     assert "runs        gemm.pointer" in out
     code, out, _ = run("why", "--kernel", "examples/softmax/softmax.py:SPEC", "--gpu", "h200")
+    assert "examples/softmax/softmax.py:SPEC lists" in " ".join(out.partition("force")[2].split()), "how it is named"
     assert code == 0
     assert "runs        softmax" in out
     assert "passed over softmax" in out

@@ -65,6 +65,13 @@ def test_a_quantity_that_no_gpu_has_is_refused_with_its_key_rule_and_value(
     assert len(str(refused.value)) < 600
 
 
+def test_a_clock_in_mhz_is_told_alone_and_not_with_every_rate_that_follows(tmp_path: Path) -> None:
+    path = changed(tmp_path, "boost_clock_hz", "1410")
+    with pytest.raises(HardwareModelError, match="boost_clock_hz: must be between") as refused:
+        load_gpu(path)
+    assert "flop_per_s" not in str(refused.value)
+
+
 def test_a_peak_that_no_gpu_has_is_refused_without_a_clock(tmp_path: Path) -> None:
     """The H20's file states no clock; with this peak the time of a product would be infinite."""
     raw = yaml.safe_load((DATA / "nvidia" / "h20.yaml").read_text(encoding="utf-8"))

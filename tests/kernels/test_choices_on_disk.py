@@ -25,7 +25,7 @@ from constrint.kernels.rnn import candidates as layer_candidates
 from constrint.kernels.rnn.candidates import decide_layer
 from constrint.kernels.rnn.spec import workload_of
 from constrint.kernels.rnn.triton.spec import SPECS as TRITON_SPECS
-from constrint.select.fingerprint import key_of
+from constrint.select.toolchain import key_of
 from tests.support.clock import PATIENCE_S
 from tests.support.decisions import begin_anew, choose_kernel, forget_products, forget_refusals, refuse_step
 from tests.support.gemm import POINTER, product

@@ -174,7 +174,8 @@ def test_a_file_offers_one_kernel_or_several(file: Path) -> None:
     ("name", "text"),
     [
         ("{folder}/missing.py:ONE", r"missing\.py:ONE: there is no such Python file"),
-        ("{file}:TWO", r"scale\.py:TWO: the file has no 'TWO'"),
+        ("{file}:TWO", r"scale\.py:TWO: the file has no 'TWO'\. Its kernels: "),
+        ("{file}", r"a kernel of a file is named .*scale\.py:NAME"),
         ("{file}:NUMBER", r"scale\.py:NUMBER is no KernelSpec but int"),
         ("{file}:Scale", r"scale\.py:Scale: it is a class; write Scale = Scale\(\)"),
     ],
@@ -185,5 +186,5 @@ def test_a_file_that_offers_no_kernel_is_refused(file: Path, name: str, text: st
 
 
 def test_a_name_without_an_attribute_is_no_file(file: Path) -> None:
-    with pytest.raises(UnknownNameError, match="unknown kernel"):
+    with pytest.raises(UsageError, match=r"a kernel of a file is named .*scale\.py:NAME"):
         load_kernel(str(file))

@@ -191,7 +191,8 @@ def test_power_slows_the_matrix_units_and_not_what_a_kernel_waits_for() -> None:
 def test_launches_are_as_long_as_where_they_were_measured() -> None:
     assert launch_s(load_gpu("h200")) == launch_s(load_gpu("h100")) == LAUNCH_S
     for name in ("a100", "b200", "b300", "gb300", "l40s", "mi300x", "mi355x"):
-        assert 1.5e-6 < launch_s(load_gpu(name)) < 3e-6, name
+        # The shortest published products take 1.7 us in all (B200, 48x32x64).
+        assert 1.1e-6 < launch_s(load_gpu(name)) < 3e-6, name
         assert any("one after another" in line for line in cost_assumptions(load_gpu(name)))
     assert launch_s(load_gpu("b300")) == launch_s(load_gpu("gb300")) == launch_s(load_gpu("b200"))
 

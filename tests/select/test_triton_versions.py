@@ -12,7 +12,7 @@ import pytest
 from constrint.cli.app import main
 from constrint.hwmodels import load_gpu
 from constrint.kernels.registry import load_spec
-from constrint.select import KernelSpec, fingerprint
+from constrint.select import KernelSpec, toolchain
 from constrint.select.toolchain import CHECKED, NEWEST, caution, is_verified, rules_of
 from constrint.tune import CompiledKernel
 
@@ -51,8 +51,8 @@ def test_what_is_stored_for_one_version_is_not_found_by_another(monkeypatch: pyt
     gpu, spec = load_gpu("h200"), load_spec("lstm.triton")
     keys = set()
     for version in ("3.8.0", "3.9.0"):
-        monkeypatch.setattr(fingerprint, "triton_version", lambda version=version: version)
-        keys.add(fingerprint.key_of(gpu, (spec,), "decision"))
+        monkeypatch.setattr(toolchain, "triton_version", lambda version=version: version)
+        keys.add(toolchain.key_of(gpu, (spec,), "decision"))
     assert len(keys) == 2
 
 

@@ -15,8 +15,7 @@ from constrint.errors import LimitReachedError
 from constrint.model import Problem, Var, parse
 from constrint.solve import Limits, SearchSpace, brute_force, count, enumerate_space
 from constrint.solve.budget import Budget, SearchStats
-from constrint.solve.engine.compiled import CompiledFactors, core_model
-from constrint.solve.engine.factored import factored_space
+from constrint.solve.engine.compiled import CompiledFactors, core_model, factored_space
 from constrint.solve.space.diagram import DiagramPart
 from tests.support import strategies
 from tests.support.clock import within

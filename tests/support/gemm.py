@@ -7,9 +7,8 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from constrint.hwmodels import GpuModel
-from constrint.kernels.gemm.implementations import gemm_spec
 from constrint.kernels.gemm.product import Product
-from constrint.kernels.gemm.spec import GemmSpec
+from constrint.kernels.gemm.spec import GemmSpec, gemm_spec
 from constrint.kernels.registry import load_kernel
 from constrint.model import Problem, Var
 from constrint.select import BlockUse, KernelSpec, Operation, Workload

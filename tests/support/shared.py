@@ -17,7 +17,7 @@ import pytest
 from constrint import cache as results_on_disk
 from constrint.choose import forget
 from constrint.kernels.gemm import candidates, tables
-from constrint.kernels.gemm.implementations import gemm_specs
+from constrint.kernels.gemm.spec import gemm_specs
 
 
 class SharedResults:

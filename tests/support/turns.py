@@ -73,7 +73,7 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
         costs = read_costs().values()
         run = sum(cost.cases / cost.turns for cost in costs)
         lines.append(
-            f"turn {turn}: of {len(costs)} test functions that take over {ALLOWED_S:g} s of CPU time (tests/costs.csv), "
+            f"turn {turn}: of {len(costs)} functions that take over {ALLOWED_S:g} s of CPU time (tests/costs.csv), "
             f"about {run:.0f} of {sum(cost.cases for cost in costs)} cases run; `make test-all` runs every case"
         )
     return lines

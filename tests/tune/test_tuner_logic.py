@@ -7,26 +7,30 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import Future
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from constrint.answers.trial import tuned_page
 from constrint.errors import ConstrintError, UsageError
 from constrint.hwmodels import load_gpu
 from constrint.kernels.launch.cuda import nvrtc
 from constrint.kernels.registry import importable_name, load_kernel, load_spec
 from constrint.select import Operation, Workload
+from constrint.select.workload import workload_of
 from constrint.tune import Outcome, session, tuner
 from constrint.tune.engine.interface import Job, JobResult, TrialAnswer
 from constrint.tune.goals import goals_of, is_launchable, usual_goals
+from constrint.tune.search.interface import SearchTask
 from constrint.tune.search.registry import make_search
 from constrint.tune.session import Goal
 from constrint.tune.store.choices import best_records
 from constrint.tune.store.record import Figures, TuningRecord
 from constrint.tune.store.store import RecordStore
-from constrint.tune.tuner import Settings, Tuner, TuningReport
+from constrint.tune.tuner import SEARCH, Settings, Tuner, TuningReport
 from tests.support.cuda_kernels import ROTATE
 
 GPU = load_gpu("h200")
@@ -309,6 +313,69 @@ def test_the_first_trial_is_run_however_short_the_budget(store: RecordStore) -> 
     report = run(store, products(3), budget_s=0.0)
     (tuned,) = report.tuned
     assert tuned.winner is not None
+
+
+class LatestFirst(FakeEngine):
+    """Answers the job that came last first."""
+
+    def poll(self, timeout_s: float) -> list[JobResult]:
+        self._waiting.rotate(1)
+        return super().poll(timeout_s)
+
+
+@pytest.mark.parametrize("name", ["axpy", "gemv", "spmv", "jacobi", "cg", "gemm", "lstm"])
+@pytest.mark.parametrize("engine_type", [FakeEngine, LatestFirst])
+def test_the_first_choice_is_measured_however_short_the_budget(
+    store: RecordStore, name: str, engine_type: type[FakeEngine]
+) -> None:
+    def say(slot: int, job: Job) -> tuple[TrialAnswer, ...]:
+        return tuple(ok(1.0, is_final=job.is_final) for _ in job.trials)
+
+    operation = load_kernel(name)
+    goals = goals_of(operation, GPU, [workload_of(operation, GPU, {}, None)])
+    settings = Settings(GPU, partial(make_search, "model"), trials=8, budget_s=0.0)
+    (tuned,) = Tuner(settings, engine_type(say), store).run(goals).tuned
+    (first,) = make_search("model", SearchTask(operation, GPU, goals[0].workload, (), 0, goals[0].fixed)).ask(1)
+    tried = [(r.kernel, dict(r.config)) for r in store.find() if r.figures is not None and not r.figures.is_final]
+    assert (first.kernel, dict(first.config)) in tried
+    assert len(tried) <= 2
+    assert tuned.first is not None
+    assert (tuned.first.kernel, dict(tuned.first.config)) == (first.kernel, dict(first.config))
+
+
+@pytest.mark.parametrize("num_failed", [1, 2, 8])
+def test_a_first_choice_that_fails_does_not_end_a_run_without_time(store: RecordStore, num_failed: int) -> None:
+    def say(slot: int, job: Job) -> tuple[TrialAnswer, ...]:
+        if job.number < num_failed:
+            return tuple(TrialAnswer(outcome=Outcome.LAUNCH_FAILED, message=f"no {job.number}") for _ in job.trials)
+        return timed(slot, job)
+
+    (tuned,) = run(store, products(1), say, trials=8, budget_s=0.0).tuned
+    # The second choice is what such a run shows; whoever has no time gets no third one.
+    assert (tuned.winner is not None) == (num_failed < 2)
+    assert sum(tuned.outcomes.values()) == 2
+    assert tuned.problem == ("" if tuned.winner else "launch_failed: no 0")
+
+
+def test_a_run_states_what_its_first_trial_waited_for(store: RecordStore) -> None:
+    class Telling(FakeEngine):
+        def poll(self, timeout_s: float) -> list[JobResult]:
+            return [replace(done, steps={"compilation": 1.5, "timing": 0.5}) for done in super().poll(timeout_s)]
+
+    settings = Settings(GPU, partial(make_search, "model"), trials=4, budget_s=0.0)
+    report = Tuner(settings, Telling(timed), store).run(products(1))
+    assert list(report.first_trial) == [SEARCH, "compilation", "timing"]
+    (line,) = (one for one in tuned_page(GPU, report, 1, 12.0, 8.0, 10.0).below if "budget" in one)
+    whole_s = 8.0 + sum(report.first_trial.values())
+    assert line.startswith(
+        f"Of the budget of 10 s the first trial took {whole_s:.1f} s: the start of the command 8.0 s"
+    )
+    assert "compilation 1.5 s" in line
+    assert "timing 0.5 s" in line
+    # Who set no limit, or was through in time, is told nothing.
+    whole = run(store, products(1), trials=2, budget_s=60.0)
+    for each, budget_s in ((report, None), (whole, 60.0)):
+        assert not any("budget" in one for one in tuned_page(GPU, each, 1, 12.0, 8.0, budget_s).below)
 
 
 def test_a_resumed_run_measures_nothing_twice_and_a_new_one_all(store: RecordStore) -> None:

@@ -27,7 +27,7 @@ from constrint.kernels.gemm.implementations import config_of, config_text
 from constrint.kernels.launch.plan.arguments import Factor
 from constrint.kernels.launch.plan.recipe import Recipe, RecordedCall, recipe_of
 from constrint.kernels.launch.plan.scratch import NotedScratch
-from constrint.kernels.launch.plan.table import IS_NEW, PlanTable
+from constrint.kernels.launch.plan.table import IS_NEW, PlanTable, is_transformed
 from constrint.kernels.launch.plan.trial import Rivals, trials_are_on
 from constrint.kernels.launch.policy import record_what_fits
 from constrint.select.workload import Workload
@@ -111,11 +111,16 @@ def _checked_call(
 ) -> Tensor:  # fmt: skip
     """A call that has no plan yet, or none at all."""
     check_call(alpha, x, y, out, inplace, kernel, config)
+    if not isinstance(alpha, Tensor):
+        alpha = float(alpha)
     text = None if config is None else config_text(config)
     target = y if inplace else out
     if target is not None and _wants_gradients(alpha, x, y, target):
         raise RuntimeError("axpy: a result in place or in `out` has no gradients; call it without, or in no_grad().")
-    if is_compiling() or _wants_gradients(alpha, x, y) or torch._C._are_functorch_transforms_active():
+    if not is_compiling() and is_transformed():
+        new = axpy_reference(alpha, x, y)
+        return new if target is None else target.copy_(new)
+    if is_compiling() or _wants_gradients(alpha, x, y):
         new = _operator(alpha, x, y, kernel, text)
         return new if target is None else target.copy_(new)
     if x.device.type != "cuda" or not x.numel():
@@ -191,6 +196,9 @@ def check_call(
     for name, t in (("x", x), ("y", y), ("out", out)):
         if not isinstance(t, Tensor) and not (t is None and name == "out"):
             raise TypeError(f"axpy: {name} must be a tensor, got {type(t).__name__}.")
+        if t is not None and (t.layout is not torch.strided or t.is_nested):
+            kind = "a nested tensor" if t.is_nested else t.layout
+            raise RuntimeError(f"axpy: {name} is dense (torch.strided), got {kind}; call it for the values.")
         if t is not None and (t.shape != x.shape or t.dtype != x.dtype or t.device != x.device):
             raise RuntimeError(
                 f"axpy: x, y and out have one shape, dtype and device: x is {tuple(x.shape)} {x.dtype} on {x.device}, "

@@ -17,9 +17,9 @@ NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
 def axpy_reference(alpha: float | Tensor, x: Tensor, y: Tensor) -> Tensor:
-    """alpha * x + y, computed in fp32 (fp64 for fp64) and rounded once."""
+    """alpha * x + y, computed in fp32 (fp64 for fp64), rounded once; alpha is a number or has one element."""
     wide = torch.float64 if x.dtype == torch.float64 else torch.float32
-    factor = alpha.to(wide) if isinstance(alpha, Tensor) else alpha
+    factor = alpha.to(wide).reshape(()) if isinstance(alpha, Tensor) else alpha
     return (factor * x.to(wide) + y.to(wide)).to(x.dtype)
 
 

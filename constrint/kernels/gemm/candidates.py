@@ -21,7 +21,7 @@ from constrint.choose.decision import Decision, ErrorBand, Evidence, Program, Re
 from constrint.errors import InfeasibleError, UnknownNameError, UnsupportedError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.correction import FIRST, Corrector, corrector_of, path_for
-from constrint.kernels.gemm.implementations import ACTIVATIONS, gemm_spec, gemm_specs
+from constrint.kernels.gemm.implementations import ACTIVATIONS
 from constrint.kernels.gemm.library.candidates import (
     COMPOSED,
     COPIED_HOST_S,
@@ -38,7 +38,7 @@ from constrint.kernels.gemm.library.candidates import (
 from constrint.kernels.gemm.library.spec import LIBRARY
 from constrint.kernels.gemm.measured import MEASURED
 from constrint.kernels.gemm.product import Product
-from constrint.kernels.gemm.spec import GemmSpec
+from constrint.kernels.gemm.spec import GemmSpec, gemm_spec, gemm_specs
 from constrint.kernels.gemm.tables import TIE, ConfigTable, Tables
 from constrint.kernels.gemm.units import unit
 from constrint.model import Var

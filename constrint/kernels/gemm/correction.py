@@ -22,9 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from constrint.hwmodels import GpuModel
-from constrint.kernels.gemm.measured import is_as_measured
 from constrint.kernels.gemm.product import Product
-from constrint.kernels.gemm.units import OUTPUT_BYTES, width_bytes
+from constrint.kernels.gemm.units import OUTPUT_BYTES, is_as_measured, width_bytes
 
 FOLDER = Path(__file__).parent / "corrections"
 #: Types that were measured, and the group that each is fitted with; one product at a time was.

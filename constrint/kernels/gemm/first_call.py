@@ -26,15 +26,7 @@ from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm import trial
 from constrint.kernels.gemm.candidates import request_of
 from constrint.kernels.gemm.checks import stack
-from constrint.kernels.gemm.implementations import (
-    AUTO,
-    KERNELS,
-    LIBRARY_EXCLUDED,
-    STEADY,
-    check_kernel,
-    config_of,
-    gemm_spec,
-)
+from constrint.kernels.gemm.implementations import AUTO, KERNELS, LIBRARY_EXCLUDED, STEADY, check_kernel, config_of
 from constrint.kernels.gemm.launch import Epilogue, GemmCall, Machine, runtime_precision
 from constrint.kernels.gemm.library.candidates import COMPOSED
 from constrint.kernels.gemm.library.fused import split
@@ -44,6 +36,7 @@ from constrint.kernels.gemm.library.spec import LIBRARY
 from constrint.kernels.gemm.operands import product_of, with_aligned_stride
 from constrint.kernels.gemm.pointwise.launch import pointwise_launch
 from constrint.kernels.gemm.reference import DTYPE_NAMES, gemm_reference
+from constrint.kernels.gemm.spec import gemm_spec
 from constrint.kernels.launch.cuda.nvrtc import nvrtc_here
 from constrint.kernels.launch.device import describe, gpu_of, warn_of_version, warn_once
 from constrint.kernels.launch.look import SpilledError, look

@@ -1,4 +1,4 @@
-"""GEMM's implementations by name, and the names that `matmul` takes as `kernel`. No torch."""
+"""The names and configurations that `matmul` takes as `kernel` and `config`. No torch."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from functools import lru_cache
 
 from constrint.errors import UnknownNameError, UsageError
 from constrint.kernels.gemm.epilogue.activations import ACTIVATIONS as ACTIVATIONS
-from constrint.kernels.gemm.spec import GemmSpec
-from constrint.kernels.registry import load_kernel
+from constrint.kernels.gemm.spec import gemm_specs
 
 AUTO, KERNELS, LIBRARY = "auto", "kernels", "library"
 #: The library's product, then a pointwise kernel for the epilogue.
@@ -20,17 +19,6 @@ LIBRARY_EXCLUDED = {
     KERNELS: "the caller asked for kernels of this package",
     STEADY: "one kernel has to serve any number of rows at little cost to the host",
 }
-
-
-@lru_cache(maxsize=1)
-def gemm_specs() -> tuple[GemmSpec, ...]:
-    """The operation's implementations, preferred ones first."""
-    return tuple(spec for spec in load_kernel("gemm").implementations if isinstance(spec, GemmSpec))
-
-
-def gemm_spec(full_name: str) -> GemmSpec:
-    """One implementation by its full name, `gemm.pointer`."""
-    return next(spec for spec in gemm_specs() if spec.full_name == full_name)
 
 
 @lru_cache(maxsize=1)

@@ -15,8 +15,8 @@ from typing import TypeVar
 
 import msgspec
 
-from constrint.errors import ConstrintError
-from constrint.hwmodels import GpuModel, load_gpu
+from constrint.hwmodels import GpuModel
+from constrint.kernels.gemm.units import is_as_measured
 
 FILE = Path(__file__).with_name("measured.json")
 #: Published times, by GPU, type and class of size.
@@ -132,28 +132,6 @@ def read_constants(kind: type[Values], file: Path, *, assumed: bool = False) -> 
     values = {name: entry.assumed if assumed else entry.value for name, entry in read.constants.items()}
     make: Callable[..., Values] = kind
     return make(measured="" if assumed else read.measured, **values)
-
-
-def is_as_measured(gpu: GpuModel) -> bool:
-    """Whether a model has the figures of the GPU of its name, on which times were measured."""
-    stored = _AS_MEASURED.get(id(gpu))
-    if stored is None or stored[0] is not gpu:
-        try:
-            is_same = _figures(gpu) == _figures(load_gpu(gpu.name))
-        except ConstrintError:  # a model that a user made
-            is_same = False
-        stored = _AS_MEASURED[id(gpu)] = gpu, is_same
-    return stored[1]
-
-
-#: Results by the identity of the model.
-_AS_MEASURED: dict[int, tuple[GpuModel, bool]] = {}
-
-
-def _figures(gpu: GpuModel) -> tuple[object, ...]:
-    """The figures of a GPU that times of products depend on most."""
-    device, dram = gpu.device, gpu.memory.dram
-    return gpu.arch.target, device.sm_count, device.boost_clock_hz, dram.bandwidth_bytes_per_s
 
 
 class Held(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

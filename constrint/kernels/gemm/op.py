@@ -37,7 +37,7 @@ from constrint.kernels.gemm.operator import (
 )
 from constrint.kernels.gemm.reference import ACTIVATIONS, default_out_dtype, gemm_reference
 from constrint.kernels.launch.plan.nodes import apply_of
-from constrint.kernels.launch.plan.table import IS_NEW, WANTS_GRAD
+from constrint.kernels.launch.plan.table import IS_NEW, WANTS_GRAD, is_transformed
 
 if TYPE_CHECKING:
     from constrint.choose import Decision
@@ -240,8 +240,8 @@ def _through_operator(
     check_kernel(kernel.removeprefix("gemm."))
     operands = stack(a, b, bias, c, alpha, beta, activation, out_dtype)
     end = (alpha, beta, activation, operands.kind)
-    if not is_compiling() and torch._C._are_functorch_transforms_active():
-        # Transforms of torch.func work on plain PyTorch; an operator would need a rule for each of them.
+    if not is_compiling() and is_transformed():
+        # An operator would need a rule for each transform.
         return gemm_reference(operands.a, operands.b, bias, operands.c, *end).reshape(operands.result_shape)
     after = activation if is_compiling() and activation in KEEPS_SUM and _may_train(a, b, bias, c) else None
     if after is not None:

@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from constrint.hwmodels import DotUnit, GpuModel
-from constrint.kernels.gemm.product import Product, has_tma
+from constrint.kernels.gemm.product import Product
 from constrint.kernels.gemm.units import (
     ALL_ALIGNED,
     ELEMENT_BYTES,
@@ -46,8 +46,10 @@ MAX_GRID_BLOCKS = 2**31 - 1
 XCD_CHUNKS = (64, 0, 32, 512)
 #: Largest value of a tile parameter.
 MAX_TILE = {"tile_m": 256, "tile_n": 384, "tile_k": 1024}
-#: Rows of tiles that others found best for fewer rows, where no TMA kernel competes (201 of 1,975 published ones).
+#: Rows of tiles that others found best for fewer rows (201 of 1,975 published ones).
 ROWS_IN_USE = 64
+#: Rows of the smallest matrix instruction.
+LEAST_ROWS = 16
 #: Shared memory that an added bias takes beside a tile: one row in 32 bits, aligned.
 BIAS_ALIGNMENT_BYTES = 1024
 #: Sums per thread up to which registers are left for a matrix that is added, or for both parts of fp32 operands.
@@ -69,7 +71,12 @@ COLUMNS = Algebra(lambda a, b: -(-a // b), operator.le, operator.or_)
 
 
 def grid_rules(
-    gpu: GpuModel, sizes: Mapping[str, int], v: Mapping[str, Any], algebra: Algebra, fixed: Mapping[str, int]
+    gpu: GpuModel,
+    sizes: Mapping[str, int],
+    v: Mapping[str, Any],
+    algebra: Algebra,
+    fixed: Mapping[str, int],
+    rows_in_use: int,
 ) -> Iterator[Rule]:
     """Every rule for a product of these sizes over the parameters `v`; those on the order of tiles come last.
 
@@ -79,11 +86,11 @@ def grid_rules(
         v: The parameters of a kernel.
         algebra: `EXPRESSIONS` or `COLUMNS`, whichever `v` holds.
         fixed: `split_k` and `persistent` of a kernel that has no such parameters.
+        rows_in_use: Rows of a tile that products with fewer rows may take.
     """
     m, n, k = (sizes[s] for s in ("m", "n", "k"))
     padding = "a larger tile would compute nothing but padding"
-    rows = 16 if has_tma(gpu) else ROWS_IN_USE
-    for size, name, smallest in ((m, "tile_m", rows), (n, "tile_n", 16), (k, "tile_k", 32)):
+    for size, name, smallest in ((m, "tile_m", rows_in_use), (n, "tile_n", 16), (k, "tile_k", 32)):
         limit = max(smallest, 1 << (size - 1).bit_length())
         if limit < MAX_TILE[name]:
             yield Rule(v[name] <= limit, f"{name}_in_size", padding, REDUNDANT)

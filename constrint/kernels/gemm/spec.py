@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from itertools import product as combinations
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -19,9 +19,18 @@ from numpy.typing import NDArray
 from constrint.errors import UnsupportedError
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.measured import sentence
-from constrint.kernels.gemm.product import OPTIONS, SIZES, Product, tma_refusal
-from constrint.kernels.gemm.rules import EXPRESSIONS, Algebra, end_rules, end_smem_bytes, grid_rules
+from constrint.kernels.gemm.product import OPTIONS, SIZES, Product, has_tma, tma_refusal
+from constrint.kernels.gemm.rules import (
+    EXPRESSIONS,
+    LEAST_ROWS,
+    ROWS_IN_USE,
+    Algebra,
+    end_rules,
+    end_smem_bytes,
+    grid_rules,
+)
 from constrint.kernels.gemm.units import ELEMENT_BYTES, unit
+from constrint.kernels.registry import load_kernel
 from constrint.model import Problem, Var
 from constrint.select.candidate import Config
 from constrint.select.cost import CostColumns, cost_assumptions
@@ -177,7 +186,14 @@ class GemmSpec(KernelSpec):
 
     def size_rules(self, gpu: GpuModel, product: Product, v: Mapping[str, Any], algebra: Algebra) -> Iterator[Rule]:
         """The rules on sizes, over expressions or columns of numbers; those on the order of tiles come last."""
-        yield from grid_rules(gpu, product.sizes, v, algebra, self.fixed)
+        yield from grid_rules(gpu, product.sizes, v, algebra, self.fixed, self.rows_in_use(gpu))
+
+    def rows_in_use(self, gpu: GpuModel) -> int:
+        """Rows of a tile that products with fewer rows may take: of one instruction, where the TMA kernel competes.
+
+        This project's measured choices on these GPUs were made without larger ones.
+        """
+        return LEAST_ROWS if has_tma(gpu) else ROWS_IN_USE
 
     def table_options(self, product: Product) -> Mapping[str, int]:
         """Options for which the first choice has tables of their own; by default one table serves all."""
@@ -398,6 +414,17 @@ class GemmSpec(KernelSpec):
         from constrint.kernels.gemm.operands import exact_result
 
         return {"c": exact_result(dict(inputs))}
+
+
+@lru_cache(maxsize=1)
+def gemm_specs() -> tuple[GemmSpec, ...]:
+    """The operation's implementations, preferred ones first."""
+    return tuple(spec for spec in load_kernel("gemm").implementations if isinstance(spec, GemmSpec))
+
+
+def gemm_spec(full_name: str) -> GemmSpec:
+    """One implementation by its full name, `gemm.pointer`."""
+    return next(spec for spec in gemm_specs() if spec.full_name == full_name)
 
 
 def kind_of(p: Product) -> tuple[Any, ...]:

@@ -24,10 +24,10 @@ from constrint.kernels.gemm.spec import GemmSpec, kind_of
 from constrint.kernels.gemm.units import ELEMENT_BYTES, WIDEST_BYTES
 from constrint.model import Var
 from constrint.select.candidate import Config
-from constrint.select.fingerprint import key_of
 from constrint.select.limits import BROKEN_SHARE, BlockColumns, chance_of_broken, slowdown
 from constrint.select.spec import Param, Rule
 from constrint.select.tile_work import PreparedColumns, PreparedRow
+from constrint.select.toolchain import key_of
 from constrint.select.workload import Workload
 
 #: Relative difference of predicted times below which the preferred configuration wins.

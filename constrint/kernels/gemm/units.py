@@ -1,4 +1,6 @@
-"""Arithmetic units of a Triton GEMM on a GPU, widths of elements and accesses, and how warps share a tile."""
+"""Arithmetic units of a Triton GEMM on a GPU, widths of elements and accesses, how warps share a tile, and
+whether a GPU's model has the figures that times were measured with.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +8,8 @@ from collections.abc import Mapping
 from math import gcd
 from typing import NamedTuple
 
-from constrint.errors import UnsupportedError
-from constrint.hwmodels import DotUnit, GpuModel
+from constrint.errors import ConstrintError, UnsupportedError
+from constrint.hwmodels import DotUnit, GpuModel, load_gpu
 from constrint.model import Expr, ceildiv, const, maximum, minimum
 
 #: Bytes of one element of A and B.
@@ -190,3 +192,25 @@ def _reordered(gpu: GpuModel, matrix: DotUnit, v: Vars, output: int, *, is_vecto
         whole = 1 + is_long * (minimum(vector, 4 if output == PARTIAL_BYTES else 2) - 1)
         passes = use * whole * maximum(1, v["tile_m"] // num_threads) + (1 - use) * passes
     return ceildiv(v["tile_m"] * v["tile_n"] * output, passes)
+
+
+def is_as_measured(gpu: GpuModel) -> bool:
+    """Whether a model has the figures of the GPU of its name, on which times were measured."""
+    stored = _AS_MEASURED.get(id(gpu))
+    if stored is None or stored[0] is not gpu:
+        try:
+            is_same = _figures(gpu) == _figures(load_gpu(gpu.name))
+        except ConstrintError:  # a model that a user made
+            is_same = False
+        stored = _AS_MEASURED[id(gpu)] = gpu, is_same
+    return stored[1]
+
+
+#: Results by the identity of the model.
+_AS_MEASURED: dict[int, tuple[GpuModel, bool]] = {}
+
+
+def _figures(gpu: GpuModel) -> tuple[object, ...]:
+    """The figures of a GPU that times of products depend on most."""
+    device, dram = gpu.device, gpu.memory.dram
+    return gpu.arch.target, device.sm_count, device.boost_clock_hz, dram.bandwidth_bytes_per_s

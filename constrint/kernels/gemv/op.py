@@ -34,7 +34,7 @@ from constrint.kernels.launch.plan.arguments import Factor
 from constrint.kernels.launch.plan.recipe import Recipe, RecordedCall, recipe_of
 from constrint.kernels.launch.plan.scratch import NotedScratch
 from constrint.kernels.launch.plan.shape import NotPlannedError
-from constrint.kernels.launch.plan.table import IS_NEW, PlanTable
+from constrint.kernels.launch.plan.table import IS_NEW, PlanTable, is_transformed
 from constrint.kernels.launch.plan.trial import Rivals, trials_are_on
 from constrint.kernels.launch.policy import record_what_fits
 from constrint.select.workload import Workload
@@ -109,8 +109,8 @@ def _checked_call(
     text = None if config is None else config_text(config)
     if is_compiling() or alpha == 0.0:
         return _operator(a, x, y, alpha, beta, transposed, kernel, text)
-    if torch._C._are_functorch_transforms_active():
-        # Transforms of torch.func work on plain PyTorch; an operator would need a rule for each of them.
+    if is_transformed():
+        # An operator would need a rule for each transform.
         return gemv_reference(a.mT if transposed else a, x, y, alpha, beta)
     extra = transposed, kernel, text
     out = _PLANS.call(False, extra, a, x, y, alpha, beta)

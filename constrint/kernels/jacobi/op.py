@@ -32,7 +32,7 @@ from constrint.kernels.launch.look import look
 from constrint.kernels.launch.plan.recipe import RecordedCall, extent, recipe_of
 from constrint.kernels.launch.plan.scratch import NotedScratch, Scratch
 from constrint.kernels.launch.plan.shape import NotPlannedError
-from constrint.kernels.launch.plan.table import IS_NEW, PlanTable
+from constrint.kernels.launch.plan.table import IS_NEW, PlanTable, is_transformed
 from constrint.kernels.launch.policy import launch_what_fits, record_what_fits
 from constrint.select.spec import Launch
 from constrint.select.workload import Workload
@@ -98,7 +98,7 @@ def jacobi(
     if out is not None:
         return _into(out, u, f, steps, star, kernel, config)
     run: Any = torch.ops.constrint.jacobi
-    if not is_compiling() and torch._C._are_functorch_transforms_active():
+    if not is_compiling() and is_transformed():
         run = _Transformed.apply
     result: Tensor = run(u, f, *star.plain, steps, kernel, config_text(config))
     return result
@@ -374,7 +374,7 @@ def _backward(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
 
     def sweep(u: Tensor, f: Tensor | None, star: StarStencil, steps: int) -> Tensor:
         run: Any = torch.ops.constrint.jacobi
-        if not is_compiling() and torch._C._are_functorch_transforms_active():
+        if not is_compiling() and is_transformed():
             run = _Transformed.apply
         swept: Tensor = run(u, f, *star.plain, steps, kernel, "")
         return swept

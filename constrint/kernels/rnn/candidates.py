@@ -47,7 +47,8 @@ PLANNED_TIME = 1024
 TORCH, TORCH_CELLS = "torch", ("lstm", "gru", "elman", "elman_relu")
 #: A call of one step by products of the library and one kernel in a plan (`onestep/plans.py`), and its cells.
 ONE_STEP, ONE_STEP_CELLS = "onestep", TORCH_CELLS
-#: Two layers without gradients took .72 to .99 of the speed of torch's layer on an H200 (`benchmarks.rnn.steps`).
+#: Two layers without gradients took .72 to .99 of the speed of torch's layer on an H200 (`benchmarks.rnn.steps` of
+#: commit 0c61f683).
 SEVERAL_LAYERS = "it takes several layers only where gradients are wanted: a library runs all of them in one call"
 #: `Program.needs` of a library's layer.
 MODULES = "modules"

@@ -4,7 +4,7 @@
 (`dim`) and steps (`time`), and the milliseconds of a forward pass and of a forward and a backward pass on projected
 inputs, with everything that runs before and after the time loops. `benchmarks/rnn/cudnn_table.py` writes these tables
 in the same runs as cuDNN's, so that measured times are compared with measured times. cuDNN's own table has more columns
-(`cudnn/cost.py`).
+(`cudnn/spec.py`).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def measured_layer(implementation: str, spec: RnnSpec, gpu: GpuModel, workload: 
     """Measured time of one direction of a layer; None where no measured layers surround it.
 
     The backward pass of an implementation of the forward pass alone is another implementation's: that one's own table
-    comes first. A library's table is not read here: it holds other times (`cudnn/cost.py`).
+    comes first. A library's table is not read here: it holds other times (`cudnn/spec.py`).
 
     Args:
         implementation: The implementation that runs the layer.

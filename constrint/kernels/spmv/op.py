@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.autograd.function import once_differentiable
 from torch.compiler import is_compiling
 
@@ -58,7 +59,7 @@ def spmv(
         (M,) or (M, N).
 
     Raises:
-        RuntimeError: For shapes, layouts, dtypes or devices that do not go together.
+        RuntimeError: For shapes, layouts, dtypes or devices that do not go together, and for forward-mode derivatives.
         TypeError: For arguments that are no tensors.
         UnknownNameError: For an unknown kernel.
         UnsupportedError: When the named kernel does not compute the product; says why.
@@ -68,6 +69,8 @@ def spmv(
         arrays = matrix.crow_indices(), matrix.col_indices(), matrix.values()
         traced: Tensor = torch.ops.constrint.spmv(*arrays, x, y, matrix.shape[1], float(alpha), float(beta))
         return traced
+    if forward_ad._current_level >= 0 and any(map(_has_tangent, (x, y))):
+        raise RuntimeError("spmv: products with CSR tensors have no forward-mode derivatives, as in torch.")
     if torch.is_grad_enabled() and (
         getattr(matrix, "requires_grad", False)
         or getattr(x, "requires_grad", False)
@@ -78,6 +81,12 @@ def spmv(
         out: Tensor = _Spmv.apply(matrix, x, y, options)  # type: ignore[no-untyped-call]
         return out
     return run_product(matrix, x, y, alpha, beta, kernel, config, reuse, frozen, check)
+
+
+def _has_tangent(t: Tensor | None) -> bool:
+    """Whether a tensor carries a derivative of forward-mode AD."""
+    taken_apart: Any = forward_ad.unpack_dual
+    return isinstance(t, Tensor) and taken_apart(t).tangent is not None
 
 
 class _Spmv(torch.autograd.Function):

@@ -53,12 +53,16 @@
     const script = document.createElement("script");
     script.textContent = await unpacked("plotly");
     document.head.append(script);
-    return JSON.parse(await unpacked("plots"));
+    const all = JSON.parse(await unpacked("plots"));
+    // On a page of several GPUs, what is folded away is packed as well; the template has escaped its texts.
+    for (const place of document.querySelectorAll("[data-later]")) place.innerHTML = all[place.dataset.later].later;
+    return all;
   })();
   ready.catch(() => {
     const note = document.createElement("p");
     note.className = "note";
-    note.textContent = "This browser cannot draw the figures (it is from before 2023); the tables hold the same.";
+    const rest = document.querySelector("[data-later]") ? "" : "; the tables hold the same";
+    note.textContent = `This browser cannot draw the figures (it is from before 2023)${rest}.`;
     document.getElementById("main").prepend(note);
   });
 
@@ -96,9 +100,15 @@
     const body = table.tBodies[0];
     const column = [...head.parentNode.children].indexOf(head);
     const is_up = head.getAttribute("aria-sort") !== "ascending";
-    const value = (row) => row.children[column].dataset.v ?? row.children[column].textContent;
     const rows = [...body.rows];
     const isNumber = head.classList.contains("number");
+    // A cell has `data-v` where its text is rounded.
+    const value = (row) => {
+      const cell = row.children[column];
+      const text = cell.textContent.trim();
+      if (text === "-") return "";
+      return cell.dataset.v ?? (isNumber ? text.replaceAll(",", "") : text);
+    };
     rows.sort((one, other) => {
       const [a, b] = [value(one), value(other)];
       if (a === "" || b === "") return (a === "") - (b === "");
@@ -128,7 +138,7 @@
     const head = button.closest("th");
     if (head) { sort(head); return; }
     if (!button.classList.contains("copy")) return;
-    const isDone = await copied(button.dataset.copy);
+    const isDone = await copied(button.dataset.copy ?? button.previousElementSibling.textContent);
     button.textContent = isDone ? "copied" : "select it";
     say(isDone ? "copied" : "it could not be copied: select the text");
     setTimeout(() => { button.textContent = "copy"; }, 1500);

@@ -1,8 +1,8 @@
 """Render facts, figures and Plotly's script into one HTML file that makes no network request.
 
 The template escapes every text. Plotly's script and the figures are packed (`packed`), which makes a page of 2 MB of
-one of 5; `page.js` unpacks them. The page's policy allows only the two scripts whose hashes it names, so that injected
-code cannot run.
+one of 5, and so are, where there are several GPUs, the tables beside figures and the kernels; `page.js` unpacks them.
+The page's policy allows only the two scripts whose hashes it names, so that injected code cannot run.
 """
 
 from __future__ import annotations
@@ -58,19 +58,24 @@ def html_of(report: Report, date: str) -> str:
     report = msgspec.convert(_printable(msgspec.to_builtins(report)), Report)
     plotly, script = _plotly_script(), _own("page.js")
     figures = load_figures()
-    gpus = [_gpu(gpu, figures, at) for at, gpu in enumerate(report.gpus, 1)]
+    is_packed = len(report.gpus) > 1
+    gpus = [_gpu(gpu, figures, at, is_packed=is_packed) for at, gpu in enumerate(report.gpus, 1)]
+    _refer_to_the_first(gpus)
     together = [_figure(d, "all") for function in figures.of_report for d in function(report)]
     plots = {figure["name"]: figure["plot"] for each in gpus for figure in each["figures"] if figure["plot"]}
     plots |= {figure["name"]: figure["plot"] for figure in together if figure["plot"]}
+    if is_packed:
+        plots |= {f"{gpu['anchor']}-kernels": {"later": _part("kernels", gpu["kernels"])} for gpu in gpus}
     return _template().render(
         report=report,
         date=date,
         title=_title(report),
         gpus=gpus,
         together=together,
+        is_packed=is_packed,
         style=_own("style.css"),
         plotly=_packed_plotly(),
-        plots=packed(msgspec.json.encode(plots)),
+        plots=packed(msgspec.json.encode(_shortened(plots))),
         script=script,
         policy=_policy(plotly, script),
     )
@@ -96,7 +101,7 @@ def html_of_drawings(title: str, drawings: Sequence[Drawing], command: str, date
         title=printable(title, LAID_OUT),
         version=__version__,
         figures=figures,
-        plots=packed(msgspec.json.encode({figure["name"]: figure["plot"] for figure in figures if figure["plot"]})),
+        plots=packed(msgspec.json.encode(_shortened({one["name"]: one["plot"] for one in figures if one["plot"]}))),
         command=printable(command, LAID_OUT),
         date=date,
         style=_own("style.css"),
@@ -115,6 +120,15 @@ def _printable(value: Any) -> Any:
     return [*map(_printable, value)] if isinstance(value, list | tuple) else value
 
 
+def _shortened(value: Any) -> Any:
+    """A figure's data with numbers of seven digits, more than are seen: digits hardly pack."""
+    if isinstance(value, float):
+        return float(f"{value:.7g}")
+    if isinstance(value, dict):
+        return {key: _shortened(inner) for key, inner in value.items()}
+    return [*map(_shortened, value)] if isinstance(value, list | tuple) else value
+
+
 def _title(report: Report) -> str:
     names, first = ", ".join(gpu.gpu for gpu in report.gpus), report.gpus[0]
     if len(report.gpus) == 1:
@@ -128,12 +142,16 @@ def _is_one_workload(gpus: Sequence[GpuFacts]) -> bool:
     return all((gpu.sizes, gpu.dtype) == (gpus[0].sizes, gpus[0].dtype) for gpu in gpus)
 
 
-def _gpu(gpu: GpuFacts, figures: FigureFunctions, at: int) -> dict[str, Any]:
+def _gpu(gpu: GpuFacts, figures: FigureFunctions, at: int, *, is_packed: bool) -> dict[str, Any]:
     """The template's values of one GPU."""
     shown: dict[str, Any] = {
         "facts": gpu,
         "anchor": f"gpu-{at}",
-        "figures": [_figure(drawing, f"gpu-{at}") for function in figures.of_gpu for drawing in function(gpu)],
+        "figures": [
+            _figure(drawing, f"gpu-{at}", is_packed=is_packed)
+            for function in figures.of_gpu
+            for drawing in function(gpu)
+        ],
         "commands": commands(gpu) if not gpu.refusal else [],
         "refused": [kernel for kernel in gpu.kernels if kernel.refusal],
         "infeasible": [kernel for kernel in gpu.kernels if kernel.reason],
@@ -144,11 +162,28 @@ def _gpu(gpu: GpuFacts, figures: FigureFunctions, at: int) -> dict[str, Any]:
     return shown
 
 
-def _figure(drawing: Drawing, of: str) -> dict[str, Any]:
-    """The template's values of a figure."""
+def _refer_to_the_first(gpus: Sequence[dict[str, Any]]) -> None:
+    """Let a GPU's kernel with the same parameters as an earlier GPU's refer to that GPU instead of saying it again."""
+    first: dict[bytes, dict[str, Any]] = {}
+    for gpu in gpus:
+        gpu["kernels"] = []
+        for kernel in gpu["facts"].kernels:
+            if kernel.params or kernel.summary:
+                key = msgspec.json.encode((kernel.kernel, kernel.summary, kernel.params))
+                before = first.setdefault(key, gpu)
+                gpu["kernels"].append((kernel, None if before is gpu else before))
+
+
+def _figure(drawing: Drawing, of: str, *, is_packed: bool = False) -> dict[str, Any]:
+    """The template's values of a figure. A packed one has the table that says the same in its plot's data."""
     name = f"{of}-{_NOT_IN_A_NAME.sub('-', drawing.name.lower()).strip('-')}"
-    plot = {"data": list(drawing.data), "layout": {**drawing.layout, "height": drawing.height}}
-    return {"name": name, "drawing": drawing, "plot": plot if drawing.data else None}
+    if not drawing.data:
+        return {"name": name, "drawing": drawing, "plot": None, "is_packed": False}
+    plot: dict[str, Any] = {"data": list(drawing.data), "layout": {**drawing.layout, "height": drawing.height}}
+    is_packed = is_packed and drawing.table is not None and not drawing.is_table_open
+    if is_packed:
+        plot["later"] = _part("table", drawing.table)
+    return {"name": name, "drawing": drawing, "plot": plot, "is_packed": is_packed}
 
 
 def packed(data: bytes) -> str:
@@ -179,6 +214,11 @@ def _plotly_script() -> str:
     # An end tag anywhere ends a script element; the hash covers the text that the browser reads.
     text: str = get_plotlyjs()
     return text.replace("\r\n", "\n").replace("\r", "\n").replace("</script", "<\\/script").replace("<!--", "<\\!--")
+
+
+def _part(macro: str, value: Any) -> str:
+    """The text that a macro of the page's parts makes of a value."""
+    return str(getattr(_template("parts.html.j2").module, macro)(value))
 
 
 @cache

@@ -23,8 +23,8 @@ from constrint.model import Calculation, Comparison, Const, Domain, Objective, P
 from constrint.model.columns import rows_with_value
 from constrint.solve.backends.backend import Backend, Columns
 from constrint.solve.budget import BETWEEN_LOOKS, Budget, HeadStart, Limits, is_cancelled
-from constrint.solve.engine.compiled import MAX_VALUES, BranchAndBound, best_assignment, run_within
-from constrint.solve.engine.factored import factored_space, search_one
+from constrint.solve.engine.compiled import MAX_VALUES, BranchAndBound, best_assignment, factored_space, run_within
+from constrint.solve.engine.factored import search_one
 from constrint.solve.engine.prepare import flatten
 from constrint.solve.engine.walk import solutions_in_order
 from constrint.solve.incumbents import Incumbents

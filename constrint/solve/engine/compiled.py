@@ -14,7 +14,8 @@ from constrint.core import compiled as core
 from constrint.errors import LimitReachedError, UndefinedValueError
 from constrint.model import Problem
 from constrint.model.encode import encode_all, encode_expression
-from constrint.solve.budget import LARGE_BYTES, Budget
+from constrint.solve.budget import LARGE_BYTES, Budget, Limits
+from constrint.solve.engine.factored import numpy_factors
 from constrint.solve.engine.prepare import flatten
 from constrint.solve.incumbents import Incumbents
 from constrint.solve.propagation import propagate
@@ -22,6 +23,7 @@ from constrint.solve.solution import SearchResult
 from constrint.solve.space.axes import Axis, AxisLayout, axis_of, check_listing, dtype_for, position_type
 from constrint.solve.space.diagram import DiagramLayer, DiagramPart
 from constrint.solve.space.parts import Factors, FreePart, Part, TreePart
+from constrint.solve.space.space import SearchSpace
 from constrint.solve.space.tree import LinkedTable, Tree
 
 # The core's own limit on the values of one variable.
@@ -37,6 +39,26 @@ _KINDS: Final[dict[int, np.dtype[Any]]] = {
     8: np.dtype(np.int64),
 }
 _ARC_TYPES: Final = (np.uint32, np.uint16, np.uint32)
+
+
+def factored_space(problem: Problem, limits: Limits | None = None, use_core: bool = True) -> SearchSpace:
+    """Finds all solutions of a problem, in factored form, on the compiled core or, where it declines, on numpy.
+
+    Args:
+        problem: The problem; its objective is ignored.
+        limits: Limits of the search.
+        use_core: Whether the compiled core is tried first.
+
+    Raises:
+        LimitReachedError: When a limit ended the search before all solutions were known.
+    """
+    budget = Budget(limits or Limits())
+    factors: Factors | None = enumerate_factors(problem, budget) if use_core else None
+    if factors is None:
+        budget.check_work()
+        factors = numpy_factors(problem, budget)
+    budget.stats.seconds = budget.elapsed_seconds()
+    return SearchSpace(problem, factors, budget.stats, factored_space)
 
 
 def core_model(problem: Problem, budget: Budget) -> object | None:

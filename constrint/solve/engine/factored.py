@@ -1,4 +1,4 @@
-"""From a problem to its factored search space, complete and without duplicates; depth-first search for large tables."""
+"""The native engine on numpy: factored tables, complete and without duplicates; depth-first search for large ones."""
 
 from __future__ import annotations
 
@@ -10,14 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from constrint.model import Constraint, Domain, Problem
-from constrint.solve.budget import Budget, Limits
-from constrint.solve.engine.compiled import enumerate_factors
+from constrint.solve.budget import Budget
 from constrint.solve.engine.prepare import Bag, Prepared, components, fixed_columns, flatten, prepare, tree
 from constrint.solve.engine.tables import TableCheck, build_table
 from constrint.solve.propagation import propagate
 from constrint.solve.space.axes import Axis, AxisLayout, LazyAxis, Rows, axis_from_domain, axis_of_free, dicts_of
 from constrint.solve.space.parts import Factors, FreePart, Part, TreePart
-from constrint.solve.space.space import SearchSpace
 from constrint.solve.space.tree import LinkedTable, Tree
 
 # Largest component, in combinations, that is one table.
@@ -27,28 +25,17 @@ _LINK_BYTES: Final = 4
 _KEY_BYTES: Final = 24
 
 
-def factored_space(problem: Problem, limits: Limits | None = None, use_core: bool = True) -> SearchSpace:
-    """Finds all solutions of a problem, in factored form.
-
-    Args:
-        problem: The problem; its objective is ignored.
-        limits: Limits of the search.
-        use_core: Whether the compiled core is tried first.
+def numpy_factors(problem: Problem, budget: Budget) -> Factors:
+    """All solutions of a problem, in factored form, on numpy alone.
 
     Raises:
-        LimitReachedError: When a limit ended the search before all solutions were known.
+        LimitReachedError: When the budget ended before all solutions were known.
     """
-    budget = Budget(limits or Limits())
-    factors: Factors | None = enumerate_factors(problem, budget) if use_core else None
-    if factors is None:
-        budget.check_work()
-        with budget.watching():
-            prepared = prepare(problem, budget)
-            layout = _layout(problem, prepared, budget)
-            parts = _parts(prepared, layout, budget) if prepared.feasible else None
-            factors = Factors(layout, None if parts is None else tuple(parts))
-    budget.stats.seconds = budget.elapsed_seconds()
-    return SearchSpace(problem, factors, budget.stats, factored_space)
+    with budget.watching():
+        prepared = prepare(problem, budget)
+        layout = _layout(problem, prepared, budget)
+        parts = _parts(prepared, layout, budget) if prepared.feasible else None
+        return Factors(layout, None if parts is None else tuple(parts))
 
 
 def _layout(problem: Problem, prepared: Prepared, budget: Budget) -> AxisLayout:

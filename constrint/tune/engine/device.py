@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -20,6 +21,27 @@ from constrint.tune.trial import Outcome, Trial
 HOPELESS = 1.5
 #: Most workloads whose inputs and expected outputs stay on the device, and the share of its memory that stays free.
 KEPT_CASES, FREE_SHARE = 24, 0.5
+
+
+#: Steps of a trial on the device.
+INPUTS, CHECKS, TIMING = "inputs and references", "the checks", "timing"
+
+
+class _Steps:
+    """The seconds of each step of a trial, from now on."""
+
+    def __init__(self) -> None:
+        self._seconds: dict[str, float] = {}
+        self._since = time.monotonic()
+
+    def end(self, step: str) -> None:
+        """Note that a step has ended, and that the next one begins."""
+        now = time.monotonic()
+        self._seconds[step], self._since = now - self._since, now
+
+    def answer(self, outcome: Outcome, **fields: Any) -> TrialAnswer:
+        """An answer that states the steps so far."""
+        return TrialAnswer(outcome=outcome, steps=self._seconds, **fields)
 
 
 class JobAnswers(NamedTuple):
@@ -102,21 +124,24 @@ class TrialRunner:
 
     def _try(self, trial: Trial, best_s: float) -> TrialAnswer:
         """Check one candidate on every set of inputs, then time it."""
+        steps = _Steps()
         try:
             data = self._data(trial)
+            steps.end(INPUTS)
             refused, error = self._checked(trial, data)
+            steps.end(CHECKS)
             if refused:
-                return TrialAnswer(outcome=Outcome.WRONG_RESULT, message=refused, error_over_bound=error)
+                return steps.answer(Outcome.WRONG_RESULT, message=refused, error_over_bound=error)
             launches = data.timed.launches(trial.config)
             poison(data.timed.outputs)
             figures = self._timed(call_of(launches), best_s)
             if refused := _written(data) or _left_undone(data):
-                return TrialAnswer(outcome=Outcome.WRONG_RESULT, message=refused, error_over_bound=error)
-            return TrialAnswer(
-                outcome=Outcome.OK, error_over_bound=error, figures=figures, compiled=_compiled(launches[-1])
-            )
+                return steps.answer(Outcome.WRONG_RESULT, message=refused, error_over_bound=error)
+            steps.end(TIMING)
+            taken = _compiled(launches[-1])
+            return steps.answer(Outcome.OK, error_over_bound=error, figures=figures, compiled=taken)
         except BaseException as error:  # noqa: BLE001 - the outcome of the trial
-            return TrialAnswer(outcome=Outcome.LAUNCH_FAILED, message=describe(error))
+            return steps.answer(Outcome.LAUNCH_FAILED, message=describe(error))
 
     def _checked(self, trial: Trial, data: _CaseData) -> tuple[str, float]:
         """The fault of a candidate's results, empty for none, and its largest error over the bound."""

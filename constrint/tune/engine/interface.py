@@ -6,7 +6,7 @@ Every fault of a candidate (a crash, a hang, all memory taken, endless output) i
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import msgspec
@@ -69,13 +69,14 @@ class Job:
 
 
 class TrialAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of one trial."""
+    """The result of one trial; `steps` has the seconds of each step on the device, in order."""
 
     outcome: Outcome
     message: str = ""
     error_over_bound: float | None = None
     figures: Figures | None = None
     compiled: Compiled | None = None
+    steps: dict[str, float] = {}
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,7 @@ class JobResult:
         answers: Results of its trials.
         seconds: Their time.
         slot_is_lost: Whether the device is given up; the job was not run then.
+        steps: Seconds of each step from the request to the answer, in order; empty where an engine does not tell.
     """
 
     job: Job
@@ -95,6 +97,7 @@ class JobResult:
     answers: tuple[TrialAnswer, ...]
     seconds: float
     slot_is_lost: bool = False
+    steps: Mapping[str, float] = field(default_factory=dict)
 
 
 class Engine(Protocol):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import os
 import time
 from collections import deque
@@ -69,6 +71,8 @@ class LocalEngine:
         self._compiled: set[int] = set()
         self._done: list[JobResult] = []
         self._slot_of: dict[int, int] = {}
+        #: When each job was requested, and when the steps that it has taken since then ended.
+        self._ends: dict[int, list[tuple[str, float]]] = {}
         #: When all processes are looked at again, whether they have news or not.
         self._look_at = 0.0
         start_server(setup.device)
@@ -91,6 +95,7 @@ class LocalEngine:
             self._refuse(job, slot, self._slots[slot].why_lost)
             return
         self._slot_of[job.number] = slot
+        self._ends[job.number] = [("", time.monotonic())]
         self._slots[slot].waiting.append(job)
         if job.is_final:
             self._compiled.add(job.number)
@@ -114,6 +119,7 @@ class LocalEngine:
         self._done = [done for done in self._done if done.job.number not in numbers]
         for number in numbers:
             self._slot_of.pop(number, None)
+            self._ends.pop(number, None)
 
     def poll(self, timeout_s: float) -> list[JobResult]:
         """The results since the last call; waits up to `timeout_s` for one.
@@ -151,7 +157,13 @@ class LocalEngine:
 
     def _finish(self, job: Job, answers: tuple[TrialAnswer, ...], seconds: float = 0.0) -> None:
         self._compiled.discard(job.number)
-        self._done.append(JobResult(job, self._slot_of.pop(job.number), answers, seconds))
+        steps = _steps_of(self._ends.pop(job.number), answers[0])
+        self._done.append(JobResult(job, self._slot_of.pop(job.number), answers, seconds, steps=steps))
+
+    def _end(self, job: Job, step: str, at: float = math.inf) -> None:
+        """Note when a step of a job ended: now, or at an earlier time; before the last step's end it took no time."""
+        ends = self._ends[job.number]
+        ends.append((step, max(ends[-1][1], min(at, time.monotonic()))))
 
     def _refuse(self, job: Job, slot: int, why: str) -> None:
         """Answer that a job is not run: its device is lost."""
@@ -189,6 +201,8 @@ class LocalEngine:
                 compiler.worker.retry()
                 return
             compiler.at = None
+            self._end(job, "compilers that start", compiler.worker.ready_at)
+            self._end(job, "compilation")
             if answer.outcome == Outcome.OK:
                 self._compiled.add(job.number)
             else:
@@ -240,6 +254,9 @@ class LocalEngine:
             return False
         slot.at.popleft()
         now = time.monotonic()
+        self._end(job, "a device that starts", slot.worker.ready_at)
+        # The process begins a trial before this one has heard of the end of the one before.
+        self._end(job, "other trials", min(slot.since, now - sum(answers[0].steps.values())))
         self._finish(job, answers, now - slot.since)
         slot.since = now
         return True
@@ -253,6 +270,12 @@ class LocalEngine:
         self.drop({job.number for job in jobs})
         for job in jobs:
             self._refuse(job, number, slot.why_lost)
+
+
+def _steps_of(ends: Sequence[tuple[str, float]], answer: TrialAnswer) -> dict[str, float]:
+    """The seconds of each step of a job, those on the device last."""
+    taken = {step: end - begin for (_, begin), (step, end) in itertools.pairwise(ends)}
+    return {**taken, **answer.steps}
 
 
 def _without(jobs: deque[Job], numbers: Set[int]) -> deque[Job]:

@@ -86,6 +86,7 @@ class Worker(Generic[Asked, Told]):
 
     Attributes:
         was_fresh: Whether the last request was the first one of its process.
+        ready_at: When the process was last heard to have started, by `time.monotonic`.
     """
 
     def __init__(
@@ -113,6 +114,7 @@ class Worker(Generic[Asked, Told]):
         self._number = self._num_answered = 0
         self._is_closed = False
         self.was_fresh = True
+        self.ready_at = 0.0
 
     @property
     def num_open(self) -> int:
@@ -223,7 +225,7 @@ class Worker(Generic[Asked, Told]):
             return reply
         if self._is_ready:
             raise BrokenChannel("its answer is none: it is to another request")
-        self._is_ready = True
+        self._is_ready, self.ready_at = True, time.monotonic()
         for place in range(len(self._open)):
             self._send(place)
         self._begin()

@@ -19,9 +19,8 @@ from constrint.errors import InfeasibleError, UnsupportedError
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.gemm import candidates
 from constrint.kernels.gemm.candidates import best_configs, decide_product, request_of
-from constrint.kernels.gemm.implementations import gemm_spec
 from constrint.kernels.gemm.product import Product
-from constrint.kernels.gemm.spec import GemmSpec
+from constrint.kernels.gemm.spec import GemmSpec, gemm_spec
 from constrint.kernels.gemm.tables import TIE
 from constrint.kernels.gemm.units import OUTPUT_BYTES
 from constrint.select import Workload, rank

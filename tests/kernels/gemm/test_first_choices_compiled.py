@@ -13,8 +13,8 @@ from constrint.choose import REGISTERS, forget
 from constrint.errors import UnsupportedError
 from constrint.hwmodels import GpuModel, load_gpu, occupancy
 from constrint.kernels.gemm.candidates import decide_product as choose
-from constrint.kernels.gemm.implementations import gemm_spec
 from constrint.kernels.gemm.product import Product
+from constrint.kernels.gemm.spec import gemm_spec
 from constrint.kernels.launch.policy import MOST_NEXT
 from tests.support.compiled import Compiler
 from tests.support.decisions import begin_anew, refuse_step

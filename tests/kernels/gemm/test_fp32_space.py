@@ -8,8 +8,8 @@ import pytest
 from constrint.hwmodels import load_gpu
 from constrint.kernels.gemm.candidates import decide_product
 from constrint.kernels.gemm.fp32.cost import CONSTANTS
-from constrint.kernels.gemm.implementations import gemm_spec
 from constrint.kernels.gemm.product import Product
+from constrint.kernels.gemm.spec import gemm_spec
 from constrint.solve import enumerate_space
 from tests.support.gemm import gemm
 from tests.support.needs import missing_packages, needs_nvrtc

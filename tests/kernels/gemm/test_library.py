@@ -18,7 +18,6 @@ from constrint.export import export
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.gemm import candidates
 from constrint.kernels.gemm.candidates import best_configs, decide_product
-from constrint.kernels.gemm.implementations import gemm_spec
 from constrint.kernels.gemm.library import candidates as library_candidates
 from constrint.kernels.gemm.library import cost
 from constrint.kernels.gemm.library.candidates import LEAST_SHARE
@@ -38,7 +37,7 @@ from constrint.kernels.gemm.library.cost import (
 )
 from constrint.kernels.gemm.library.spec import LIBRARY, inability, library_refusal
 from constrint.kernels.gemm.product import MatrixLayout, Product
-from constrint.kernels.gemm.spec import GemmSpec
+from constrint.kernels.gemm.spec import GemmSpec, gemm_spec
 from constrint.kernels.registry import load_kernel, load_spec
 from constrint.select import Workload
 from constrint.select.rank import rank

@@ -25,7 +25,6 @@ from constrint.hwmodels import load_gpu
 from constrint.kernels.gemm import first_call, matmul
 from constrint.kernels.gemm.checks import stack
 from constrint.kernels.gemm.first_call import End, plan_of_call
-from constrint.kernels.gemm.implementations import gemm_spec
 from constrint.kernels.gemm.launch import Epilogue, GemmCall, Machine
 from constrint.kernels.gemm.library import launch as library_launch
 from constrint.kernels.gemm.library.fused import divided
@@ -35,6 +34,7 @@ from constrint.kernels.gemm.library.spec import LIBRARY, library_refusal
 from constrint.kernels.gemm.operands import product_of
 from constrint.kernels.gemm.operator import PLAIN, PLANS, STEADY_END
 from constrint.kernels.gemm.reference import gemm_reference
+from constrint.kernels.gemm.spec import gemm_spec
 from constrint.kernels.launch.plan.direct import PlainTable
 from constrint.kernels.launch.plan.recipe import Recipe
 from constrint.kernels.launch.plan.shape import NotPlannedError

@@ -333,3 +333,15 @@ def test_waves_take_turns_where_the_compiled_loop_has_a_conditional_barrier() ->
     columns = dict(zip(names, np.array(configs).T, strict=True))
     assert alternates(load_gpu("mi355x"), columns).tolist() == list(turns)
     assert not np.any(alternates(load_gpu("mi210"), columns))
+
+
+@pytest.mark.parametrize("gpu", ["h200", "h100", "b200", "a100", "mi300x"])
+def test_tiles_of_64_rows_for_fewer_rows_are_in_the_space_as_experts_have_them(gpu: str) -> None:
+    spec = load_spec("gemm.pointer")
+    (rule,) = (
+        each
+        for each in spec.problem(load_gpu(gpu), Workload("gemm", {"m": 8, "n": 4096, "k": 4096}, "bf16")).constraints
+        if each.name == "tile_m_in_size"
+    )
+    assert rule.holds({"tile_m": 64})
+    assert not rule.holds({"tile_m": 128}), "no expert has more"

@@ -13,6 +13,7 @@ from constrint.hwmodels import load_gpu
 from constrint.kernels.registry import load_spec
 from constrint.select import Workload
 from constrint.tune import Outcome, Trial
+from constrint.tune.engine.device import CHECKS, INPUTS, TIMING
 from constrint.tune.engine.interface import Engine, Job, JobResult, Setup
 from constrint.tune.engine.local import LocalEngine
 from tests.support.clock import PATIENCE_S
@@ -32,6 +33,10 @@ BEHAVIOURS = __import__(type(SPEC).__module__).BEHAVIOURS
 
 def trial(what: str) -> Trial:
     return Trial(KERNEL, WORKLOAD, {"what": NAMES.index(what), "times": 1})
+
+
+#: Steps of a job in a process of a device.
+HERE = ("compilers that start", "compilation", "a device that starts", "other trials")
 
 
 def answers(engine: Engine, number: int, limit_s: float = PATIENCE_S) -> dict[int, JobResult]:
@@ -61,6 +66,7 @@ def engine() -> Iterator[LocalEngine]:
 def test_every_behaviour_has_its_outcome_and_harms_no_other(engine: LocalEngine) -> None:
     # A candidate that is right stands between any two others.
     order = [name for pair in zip(NAMES, ["right"] * len(NAMES), strict=True) for name in pair]
+    began = time.monotonic()
     for number, name in enumerate(order):
         engine.submit(number // 2 % 2, Job(number, (trial(name),)))
     found = answers(engine, len(order))
@@ -71,3 +77,9 @@ def test_every_behaviour_has_its_outcome_and_harms_no_other(engine: LocalEngine)
         assert (answer.figures is not None) == (answer.outcome == Outcome.OK), order[number]
         assert (answer.message == "") == (answer.outcome == Outcome.OK), order[number]
         assert len(answer.message.splitlines()) <= 1
+        # Its steps, none of which is counted twice.
+        on_device = {step: done.steps[step] for step in done.steps if step not in HERE}
+        assert on_device == answer.steps
+        assert answer.outcome != Outcome.OK or list(done.steps) == [*HERE, INPUTS, CHECKS, TIMING]
+        assert min(done.steps.values()) >= 0.0
+        assert sum(done.steps.values()) <= time.monotonic() - began + 1e-6

@@ -29,7 +29,7 @@ from constrint.kernels.gemm.reference import ACTIVATIONS, DTYPE_NAMES, activatio
 from constrint.kernels.launch.plan.recipe import RecordedCall, recipe_of
 from constrint.kernels.launch.plan.scratch import NotedScratch
 from constrint.kernels.launch.plan.shape import NotPlannedError
-from constrint.kernels.launch.plan.table import IS_NEW, WANTS_GRAD, PlanTable
+from constrint.kernels.launch.plan.table import IS_NEW, WANTS_GRAD, PlanTable, is_transformed
 from constrint.kernels.launch.policy import record_what_fits
 from constrint.select.spec import Launch
 from constrint.select.workload import Workload
@@ -82,8 +82,8 @@ def gated_matmul(
     options = activation, kernel, config_text(config)
     out: Any = WANTS_GRAD
     if not is_compiling():
-        if torch._C._are_functorch_transforms_active():
-            # Transforms of torch.func work on plain PyTorch; an operator would need a rule for each of them.
+        if is_transformed():
+            # An operator would need a rule for each transform.
             return gated_reference(a, gate, up, bias_gate, bias_up, activation)
         out = _PLANS.call(False, options, *tensors)
         if out is IS_NEW:

@@ -26,9 +26,8 @@ from numpy.typing import NDArray
 
 from constrint.hwmodels import GpuModel
 from constrint.kernels.gemm.measured import MEASURED as CONSTANTS
-from constrint.kernels.gemm.measured import is_as_measured
 from constrint.kernels.gemm.product import Product
-from constrint.kernels.gemm.units import ELEMENT_BYTES, OUTPUT_BYTES, WIDEST_BYTES, width_bytes
+from constrint.kernels.gemm.units import ELEMENT_BYTES, OUTPUT_BYTES, WIDEST_BYTES, is_as_measured, width_bytes
 from constrint.select.cost import LAUNCH_S
 
 #: Measured products that a prediction uses, and their least number.

@@ -14,8 +14,8 @@ import numpy as np
 from constrint.choose.decision import ErrorBand
 from constrint.hwmodels import GpuModel, load_gpu
 from constrint.kernels.gemm.library.cost import PLAIN, floor_s, measured, path_of, place_of
-from constrint.kernels.gemm.measured import is_as_measured
 from constrint.kernels.gemm.product import Product
+from constrint.kernels.gemm.units import is_as_measured
 from constrint.select.cost import LAUNCH_S
 
 #: The GPU whose slowdowns stand for those of GPUs without a table of the project's own.

@@ -15,7 +15,14 @@ from numpy.typing import NDArray
 from constrint.hwmodels import DotUnit, GpuModel
 from constrint.kernels.gemm.pointer.cost import pointer_assumptions, pointer_cost
 from constrint.kernels.gemm.product import Product, has_tma
-from constrint.kernels.gemm.rules import XCD_CHUNKS, instruction_rules, least_registers, registers_per_thread, spilling
+from constrint.kernels.gemm.rules import (
+    ROWS_IN_USE,
+    XCD_CHUNKS,
+    instruction_rules,
+    least_registers,
+    registers_per_thread,
+    spilling,
+)
 from constrint.kernels.gemm.spec import POWER, TILES, GemmSpec, Stages
 from constrint.kernels.gemm.units import (
     ELEMENT_BYTES,
@@ -83,6 +90,10 @@ class PointerSpec(GemmSpec):
         """The usual shapes; where no TMA kernel takes them, also some with few columns and a long sum."""
         usual = super().stages(gpu)
         return usual if has_tma(gpu) else tuple(((*shapes, *LONG_SUMS), kept) for shapes, kept in usual)
+
+    def rows_in_use(self, gpu: GpuModel) -> int:
+        """As many as others found best for fewer rows, on every GPU: wgmma and tcgen05 take 64 at least."""
+        return ROWS_IN_USE
 
     def tile_rules(self, gpu: GpuModel, product: Product, v: Vars) -> Iterator[Rule]:
         """Rules of the matrix instruction."""

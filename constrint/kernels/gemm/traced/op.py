@@ -38,7 +38,7 @@ from constrint.kernels.gemm.traced.trace import TracedEpilogue, traced
 from constrint.kernels.launch.plan.recipe import Recipe, RecordedCall, recipe_of
 from constrint.kernels.launch.plan.scratch import NotedScratch
 from constrint.kernels.launch.plan.shape import NotPlannedError
-from constrint.kernels.launch.plan.table import IS_NEW, NO_PLAN, WANTS_GRAD, PlanTable
+from constrint.kernels.launch.plan.table import IS_NEW, NO_PLAN, WANTS_GRAD, PlanTable, is_transformed
 
 AUTO = "auto"
 Epilogue = str | Callable[..., Any]
@@ -96,8 +96,8 @@ def traced_matmul(
             learnt: Tensor = out
             return learnt
     options = asked.text, asked.kind, kernel, config_text(config)
-    if not is_compiling() and torch._C._are_functorch_transforms_active():
-        # Transforms of torch.func work on plain PyTorch; an operator would need a rule for each of them.
+    if not is_compiling() and is_transformed():
+        # An operator would need a rule for each transform.
         return _reference(asked.a, asked.b, asked.laid, *options[:2]).reshape(asked.shape)
     first = _flat(asked.a) if asked.b.dim() == 2 else asked.a
     result: Tensor = torch.ops.constrint.traced_gemm(first, asked.b, list(asked.laid), *options).reshape(asked.shape)

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import msgspec
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.utils._device import DeviceContext
 
 from constrint import cache
@@ -338,8 +339,19 @@ def is_heard(hook: Any) -> bool:
     return hook is not None and bool(getattr(hook, "calls", True))
 
 
-def _has_function_modes() -> bool:
-    """Whether a mode sees calls of torch's functions, other than that of torch.set_default_device."""
+def is_transformed() -> bool:
+    """Whether a transform of torch.func or forward-mode AD takes computations apart.
+
+    These know torch's own operators, so plain PyTorch runs then: another operator would need a rule for each of them,
+    and forward-mode AD takes an operator without one for a constant.
+    """
+    return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
+
+
+def _is_followed() -> bool:
+    """Whether forward-mode AD is on, or a mode other than that of torch.set_default_device sees torch's functions."""
+    if forward_ad._current_level >= 0:
+        return True
     number = torch._C._len_torch_function_stack()
     return number > 1 or (number == 1 and type(torch._C._get_function_stack_at(0)) is not DeviceContext)
 
@@ -350,7 +362,7 @@ def listeners() -> tuple[Callable[[], Any], ...]:
     c = torch._C
     return (
         c._len_torch_dispatch_stack,
-        _has_function_modes,
+        _is_followed,
         c._are_functorch_transforms_active,
         c._get_tracing_state,
         c._autograd._profiler_enabled,

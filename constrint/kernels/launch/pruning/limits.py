@@ -6,7 +6,8 @@ A user's names may differ from ours: `rename` maps them, and names that differ o
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -32,6 +33,8 @@ LAUNCH_PARAMS = ("num_warps", "num_stages")
 #: A user's `spec` argument, and the operation or space that it stands for.
 Spec = str | KernelSpec | Operation | Space
 Target = Operation | Space
+#: What tiles of a product are often called: `BLOCK_M`, `BLOCK_SIZE_M`, `TILE_M`.
+_USUAL_TILE = re.compile(r"(?:BLOCK|TILE)_?(?:SIZE_?)?([MNK])", re.IGNORECASE)
 #: Names of the rules that `add_block_limits` makes of hardware limits; the limited amount is on the left side.
 _OF_HARDWARE = ("threads", "smem")
 
@@ -105,6 +108,26 @@ class Names:
         for theirs in self.rename:
             if theirs not in seen:
                 raise UnknownNameError("name", theirs, seen, f"rename speaks of it; {where} no such name.")
+
+
+def usual_names(theirs: Iterable[str], rename: Mapping[str, str], target: Target, gpu: GpuModel) -> dict[str, str]:
+    """The kernel's names by the user's, as far as `rename`, equal names and usual names of tiles tell.
+
+    Args:
+        theirs: Names of a configuration's parameters.
+        rename: The kernel's name by the user's name; it comes first.
+        target: The operation or space.
+        gpu: The GPU, which decides which implementations count.
+    """
+    names = names_for(target, rename, gpu)
+    found = dict(rename)
+    for name in theirs:
+        match = _USUAL_TILE.fullmatch(name)
+        ours = next((one for one in (name, name.lower()) if one in names.known), None)
+        ours = ours or (f"tile_{match[1].lower()}" if match else None)
+        if name not in found and ours in names.known and ours not in found.values():
+            found[name] = ours
+    return found
 
 
 def names_for(target: Target, rename: Mapping[str, str] | None, gpu: GpuModel) -> Names:

@@ -1,12 +1,19 @@
-"""Times of `benchmarks.gemm.used`: calls of several callers in turn, with a cold L2 and back to back."""
+"""The device that a program measures on, and times of calls on it. Needs torch.
+
+`cold`, `loop` and `host` take calls of several callers, who take turns; `median_ms` takes launches.
+"""
 
 from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import torch
+
+from constrint.hwmodels import GpuModel
+from constrint.kernels.launch.device import gpu_of
+from constrint.select.spec import Launch
 
 Run = Callable[[], object]
 #: Rounds of calls between events, calls of a loop, and rounds of loops.
@@ -20,7 +27,24 @@ DISTURBED, ATTEMPTS = 0.15, 3
 #: what the host takes for a forward and a backward pass, 0.2 to 0.4 ms where these were measured.
 PAUSE_CLK = 2_400_000
 
+#: Types by the names that workloads have for them.
+DTYPES = {"fp32": torch.float32, "fp64": torch.float64, "bf16": torch.bfloat16, "fp16": torch.float16}
+#: Bytes that `copy_bytes_per_s` reads, and copies of which it takes the median.
+COPIED, COPIES = 1 << 30, 9
+
 Figures = dict[str, tuple[float, float]]
+
+
+def gpu_here() -> GpuModel:
+    """The hardware model of this machine's GPU.
+
+    Raises:
+        SystemExit: When there is none.
+    """
+    gpu = gpu_of(torch.device("cuda"))
+    if gpu is None:
+        raise SystemExit("there is no hardware model of this device")
+    return gpu
 
 
 def quiet(measure: Callable[[], Figures]) -> Figures:
@@ -40,7 +64,7 @@ def cold(calls: Mapping[str, Run], flush: Run) -> Figures:
     seen: dict[str, list[tuple[torch.cuda.Event, torch.cuda.Event]]] = {who: [] for who in calls}
     for _ in range(COLD_ROUNDS):
         for who, call in calls.items():
-            start, end = _events()
+            start, end = events()
             pause(PAUSE_CLK)
             flush()
             start.record()
@@ -56,7 +80,7 @@ def loop(calls: Mapping[str, Run]) -> Figures:
     seen: dict[str, list[float]] = {who: [] for who in calls}
     for _ in range(LOOP_ROUNDS):
         for who, call in calls.items():
-            start, end = _events()
+            start, end = events()
             torch.cuda.synchronize()
             start.record()
             for _ in range(LOOP_CALLS):
@@ -81,7 +105,36 @@ def host(calls: Mapping[str, Run]) -> Figures:
     return {who: _figure(values) for who, values in seen.items()}
 
 
-def _events() -> tuple[torch.cuda.Event, torch.cuda.Event]:
+def median_ms(launches: Iterable[Launch], rounds: int, uncounted: int) -> float:
+    """Median milliseconds of some launches, one after the other, of `rounds` runs after some that do not count."""
+    launches, times = list(launches), []
+    for _ in range(uncounted + rounds):
+        begin, end = events()
+        begin.record()
+        for launch in launches:
+            launch.run()
+        end.record()
+        end.synchronize()
+        times.append(float(begin.elapsed_time(end)))
+    return statistics.median(times[uncounted:])
+
+
+def copy_bytes_per_s() -> float:
+    """Bytes per second of a large copy, read and written."""
+    source, target = (torch.empty(COPIED, dtype=torch.int8, device="cuda") for _ in range(2))
+    times: list[float] = []
+    for _ in range(COPIES):
+        begin, end = events()
+        begin.record()
+        target.copy_(source)
+        end.record()
+        torch.cuda.synchronize()
+        times.append(1e-3 * begin.elapsed_time(end))
+    return 2 * COPIED / statistics.median(times)
+
+
+def events() -> tuple[torch.cuda.Event, torch.cuda.Event]:
+    """Two events that take times."""
     new: Callable[..., torch.cuda.Event] = torch.cuda.Event
     return new(enable_timing=True), new(enable_timing=True)
 

@@ -1,3 +1,0 @@
-"""Names of the rows of a sweep."""
-
-TORCH_NN, PROJECTION, NXAI = "torch.nn", "projection", "nxai"
