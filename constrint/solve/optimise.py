@@ -47,7 +47,7 @@ def solve(
     Args:
         problem: The problem.
         limits: Limits of the search; without them at most `DEFAULT_SECONDS` seconds.
-        backend: "auto" (the native engine; after some milliseconds of work CP-SAT beside it where OR-tools is
+        backend: "auto" (the native engine; after some hundredths of a second of work CP-SAT beside it where OR-tools is
             installed), "native", "numpy" (the native engine without its compiled core), "cpsat",
             "python-constraint" or "brute". A back-end of another library gives any solution where there is no
             objective.
