@@ -11,6 +11,8 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator
+from functools import cache
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -45,6 +47,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("CONSTRINT_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("CONSTRINT_STORE", str(tmp_path / "records.sqlite"))
+    load_kernels()
     # Triton's kernels of the pages are interpreted, as there is no GPU.
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     known = set(sys.modules)
@@ -118,6 +121,14 @@ def test_no_command_stands_outside_a_fence() -> None:
     for page in PAGES:
         text = re.sub(r"^( *)```.*?^\1```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
         assert not re.findall(r"^ {4,}(?:constrint|python|pip|make) .*", text, flags=re.MULTILINE), page
+
+
+@cache
+def load_kernels() -> None:
+    """Load what Triton compiles for commands: what is defined while it interprets is interpreted from then on."""
+    if not missing_packages("torch", "triton"):
+        for path in sorted((ROOT / "constrint").rglob("kernel*.py")):
+            import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
 
 
 def need_packages(fence: Fence) -> None:

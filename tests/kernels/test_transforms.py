@@ -22,6 +22,7 @@ import constrint
 from constrint.kernels.gemm import matmul
 from constrint.kernels.gemm.gated import gated_matmul
 from constrint.kernels.launch.plan.table import listeners
+from constrint.kernels.spmv import spmv
 
 # Torch's own remarks about what forward-mode AD, sparse and nested tensors use.
 pytestmark = [
@@ -99,8 +100,8 @@ def test_a_sparse_product_refuses_forward_mode() -> None:
     matrix = torch.eye(4, dtype=torch.float64).to_sparse_csr()
     with forward_ad.dual_level():
         with pytest.raises(RuntimeError, match="spmv: products with CSR tensors have no forward-mode derivatives"):
-            constrint.spmv(matrix, forward_ad.make_dual(X, Y))
-        torch.testing.assert_close(constrint.spmv(matrix, X), X)
+            spmv(matrix, forward_ad.make_dual(X, Y))
+        torch.testing.assert_close(spmv(matrix, X), X)
 
 
 @pytest.mark.parametrize(

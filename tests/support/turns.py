@@ -15,7 +15,7 @@ import resource
 import subprocess
 import zlib
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -155,11 +155,13 @@ class _Costs:
         self._begun = _cpu_s()
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_makereport(self, call: pytest.CallInfo[None]) -> Iterator[None]:
-        report: pytest.TestReport = yield  # type: ignore[misc]
+    def pytest_runtest_makereport(
+        self, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        report = yield
         if call.when == "teardown":
             report.user_properties.append(("cpu_s", _cpu_s() - self._begun))
-        return report  # type: ignore[return-value]
+        return report
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         for name, value in report.user_properties:
