@@ -55,9 +55,11 @@ def config_text(config: Mapping[str, int] | None) -> str:
     """A configuration as `config_of` reads it.
 
     Raises:
-        UsageError: When a value is no whole number.
+        UsageError: When it is no mapping, or a value is no whole number.
     """
+    if config is not None and not isinstance(config, Mapping):
+        raise UsageError(f"config takes whole numbers by parameter, got {config!r}.")
     for name, value in (config or {}).items():
         if not isinstance(value, int):
-            raise UsageError(f"matmul: config takes whole numbers by parameter, got {name}={value!r}.")
+            raise UsageError(f"config takes whole numbers by parameter, got {name}={value!r}.")
     return ",".join(f"{name}={int(value)}" for name, value in (config or {}).items())

@@ -322,7 +322,10 @@ class AutoBackend(Backend):
         if number == 1 and problem.objectives and limits.incumbents is None:
             limits = replace(limits, incumbents=Incumbents(problem.objectives))
         beside = _Beside(problem, Budget(replace(limits, started=budget.started)), number, hint)
-        cancel = lambda: beside.is_complete() or is_cancelled(limits)  # noqa: E731
+
+        def cancel() -> bool:
+            return beside.is_complete() or is_cancelled(limits)
+
         own = replace(limits, started=budget.started, head_start=beside.head_start, cancel=cancel)
         try:
             try:

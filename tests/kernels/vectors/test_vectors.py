@@ -153,6 +153,12 @@ A, X, SQUARE = torch.ones(3, 4), torch.ones(4), torch.ones(3, 3)
         (lambda: GEMV(A, X, alpha="1"), TypeError, "alpha must be a real number"),
         (lambda: GEMV(A, X, kernel="cublas"), UnknownNameError, "cublas"),
         (lambda: GEMV(A, X, config={"tile_m": 1}), UsageError, "config is for"),
+        (
+            lambda: GEMV(A, X, kernel="triton", config="tile_m=1"),
+            UsageError,
+            "whole numbers by parameter, got 'tile_m=1'",
+        ),
+        (lambda: AXPY(1, X, X, kernel="triton", config={"tile": 1.5}), UsageError, "by parameter, got tile=1.5"),
         (lambda: GEMV(A.expand(2, 3, 4), X.expand(5, 4)), RuntimeError, "do not broadcast"),
         (lambda: AXPY(1j, X, X), TypeError, "real number"),
         (lambda: AXPY(1, X, torch.ones(1)), RuntimeError, "one shape"),
