@@ -269,6 +269,9 @@ def _below(question: Question, ranking: Ranking) -> Iterator[str]:
     for space in ranking.spaces:
         if not space.refusal and not space.num_valid:
             yield f"not {space.kernel}: no config satisfies every rule (`constrint explain` says why)"
+    if ranking.cut:
+        names = ", ".join(space.kernel for space in ranking.cut)
+        yield f"not ranked, and perhaps better: {names}; {ranking.cut[0].refusal}"
     yield from _measured(ranking)
     others = _modelled(rows)
     estimated = [row for row in others if row.resources is not None and row.resources.error_percent]

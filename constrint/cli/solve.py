@@ -117,7 +117,7 @@ def solve(
         with run:
             answers = answers_of(choice, partial(rank_question, top=top, number=compile_, run=run))
             _print_each(answers, top, printed, is_plotted=plot)
-        has_none = all(answer.ranking is None for answer in answers)
+        has_none = all(answer.ranking is None or answer.ranking.cut for answer in answers)
         raise typer.Exit(128 + run.signal if run.signal else int(has_none))
     else:
         question = question_of(choice)
@@ -126,7 +126,7 @@ def solve(
             drawn = _drawn(question, ranking) if plot else []
         printed.show(replace(ranking_page(question, ranking, top), document=partial(_document, ranking)))
         say_all(drawn)
-        if run.signal:
+        if run.signal or ranking.cut:
             run.leave()
 
 
@@ -197,6 +197,9 @@ def rank_question(question: Question, top: int, number: int = 0, run: Run | None
     def place(row: Candidate) -> tuple[int, float]:
         return lateness(row, ranking.gpu), round(row.cost.seconds * 1e6, TIME_DIGITS)
 
+    if run is not None:
+        spaces = [replace(s, refusal=run.why(s.refusal)) if s.is_cut else s for s in ranking.spaces]
+        ranking = replace(ranking, spaces=tuple(spaces))
     # The ranking orders tied times by the preferred values; the rows follow the printed times.
     return replace(ranking, candidates=tuple(sorted(ranking.candidates, key=place)))
 

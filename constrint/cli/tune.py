@@ -181,6 +181,8 @@ def _check(choice: Choice, install: bool, workloads: Path | None, cache: str, de
         raise UsageError("--install tunes the usual workloads: it takes neither sizes nor --workloads.")
     if workloads is not None and (choice.sizes or choice.dtype):
         raise UsageError("--workloads names sizes and types: give no others.")
+    if workloads is not None:
+        _entries_of(workloads)  # a file that cannot be read is named before GPUs are looked for
     for name, value, names in (("cache", cache, CACHES), ("device", device, DEVICES)):
         if value not in names:
             raise UnknownNameError(name, value, names)
@@ -237,16 +239,11 @@ MAX_BYTES, MAX_WORKLOADS = 1 << 20, 10_000
 KERNEL, DTYPE = "kernel", "dtype"
 
 
-def read_workloads(path: Path, default: str, gpu: GpuModel) -> list[tuple[Operation, Workload]]:
-    """The workloads of a file.
-
-    Args:
-        path: The file.
-        default: The kernel of entries that name none.
-        gpu: The GPU, which decides default types.
+def _entries_of(path: Path) -> list[dict[Any, Any]]:
+    """The entries of a file of workloads, which may still be no workloads.
 
     Raises:
-        UsageError: When the file cannot be read, or an entry is not a workload; names the entry.
+        UsageError: When the file cannot be read, or is no list of mappings.
     """
     import yaml
 
@@ -265,10 +262,25 @@ def read_workloads(path: Path, default: str, gpu: GpuModel) -> list[tuple[Operat
         entries = entries.get("workloads", [entries])
     if not isinstance(entries, list) or not entries:
         raise UsageError(f"{path} holds no list of workloads, such as `- {{kernel: gemm, m: 4096, n: 4096, k: 4096}}`.")
-    pairs: list[tuple[Operation, Workload]] = []
     for number, entry in enumerate(entries, 1):
         if not isinstance(entry, dict):
             raise UsageError(f"{path}, entry {number}: it is no mapping of sizes but {type(entry).__name__}.")
+    return entries
+
+
+def read_workloads(path: Path, default: str, gpu: GpuModel) -> list[tuple[Operation, Workload]]:
+    """The workloads of a file.
+
+    Args:
+        path: The file.
+        default: The kernel of entries that name none.
+        gpu: The GPU, which decides default types.
+
+    Raises:
+        UsageError: When the file cannot be read, or an entry is not a workload; names the entry.
+    """
+    pairs: list[tuple[Operation, Workload]] = []
+    for number, entry in enumerate(_entries_of(path), 1):
         pairs += _workloads_of(entry, default, gpu, f"{path}, entry {number}")
         if len(pairs) > MAX_WORKLOADS:
             raise UsageError(f"{path}: more than {MAX_WORKLOADS} workloads; split the file.")

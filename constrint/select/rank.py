@@ -142,7 +142,9 @@ def rank_requests(
     if not merged:
         raise infeasible(able, limits)
     merged = _compiled(merged, able, compile, compile_all)
-    refused = {name: KernelSpace(name, refusal=text) for name, text in {**refusals, **late}.items()}
+    refused = {
+        name: KernelSpace(name, refusal=text, is_cut=name in late) for name, text in {**refusals, **late}.items()
+    }
     spaces = {name: space for name, (space, _) in parts.items()} | refused
     assumed = dict.fromkeys(line for r in able for line in r.spec.assumptions(r.gpu, r.workload))
     return Ranking(

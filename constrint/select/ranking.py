@@ -26,12 +26,14 @@ class KernelSpace:
         num_product: Configurations in the full product of all its parameters.
         num_valid: Configurations that satisfy every constraint.
         refusal: Why it cannot take the workload on this GPU; empty if it can.
+        is_cut: Whether a limit ended its search, so that the refusal is no word on the kernel.
     """
 
     kernel: str
     num_product: int = 0
     num_valid: int = 0
     refusal: str = ""
+    is_cut: bool = False
 
 
 @dataclass(frozen=True, repr=False)
@@ -57,6 +59,11 @@ class Ranking:
     roofline_s: float
     assumptions: tuple[str, ...] = field(default=())
     evidence: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def cut(self) -> tuple[KernelSpace, ...]:
+        """The implementations whose search a limit ended: any of them may have the best configuration."""
+        return tuple(space for space in self.spaces if space.is_cut)
 
     @property
     def num_product(self) -> int:

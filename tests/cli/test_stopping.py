@@ -262,3 +262,14 @@ def test_want_of_memory_is_one_line(run: Any, many: Path, monkeypatch: pytest.Mo
     assert (code, out) == (1, "")
     assert err.startswith("error: there is not enough memory")
     assert err.count("\n") == 1
+
+
+def test_kernels_that_a_limit_leaves_out_of_a_ranking_are_named(run: Any) -> None:
+    code, out, err = run("solve", "--gpu", "h200", "--kernel", "gemm", "--max-memory", "1kB")
+    assert code == 1, err
+    told = next(line for line in out.splitlines() if line.startswith("not ranked, and perhaps better: "))
+    assert "gemm.pointer" in told
+    assert "more than --max-memory 1000; raise it" in told
+    code, out, _ = run("solve", "--gpu", "h200", "--kernel", "gemm", "--max-memory", "1GB")
+    assert code == 0
+    assert "not ranked" not in out

@@ -69,6 +69,13 @@ def test_options_are_refused_in_a_line(tune: Call, options: tuple[str, ...]) -> 
     assert len(err.strip().splitlines()) == 1
 
 
+def test_a_missing_file_is_named_before_gpus_are_looked_for(run: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("constrint.tune.engine.registry.open_fleet", lambda *_: pytest.fail("GPUs were looked for"))
+    code, out, err = run("tune", "--workloads", "missing.yaml")
+    assert (code, out) == (2, "")
+    assert err == "error: cannot read the workloads missing.yaml: No such file or directory.\n"
+
+
 def test_frozen_measures_nothing_and_says_what_is_missing(tune: Call) -> None:
     code, out, _ = tune("--frozen", "--m", "640", "--n", "384")
     assert code == 1
