@@ -156,13 +156,20 @@ def check_backend(name: str) -> None:
 def load_problem(
     path: Path, dialect: str | None = None, names: Names | None = None, *, implicit_variables: bool = False
 ) -> Problem:
-    """Read and parse a problem file; `names` are numbers of a GPU that it may use. Parser warnings go to stderr."""
+    """Read and parse a problem file; `names` are numbers of a GPU that it may use. Parser warnings go to stderr.
+
+    Raises:
+        UsageError: When the file cannot be read, or has no variable to find a value for.
+    """
     from constrint.model.text.lexer import MAX_TEXT, read_text
     from constrint.model.text.parse import parse
 
     text = read_text(path, "the problem file", MAX_TEXT)
     with shown_warnings():
-        return parse(text, dialect=dialect, source=str(path), names=names, implicit_variables=implicit_variables)
+        problem = parse(text, dialect=dialect, source=str(path), names=names, implicit_variables=implicit_variables)
+    if not problem.variables:
+        raise UsageError(f"{path} has no variables: declare what is looked for, such as `var x in 1..8`.")
+    return problem
 
 
 #: Largest domain whose values a message lists.

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from constrint.answers.layout import pair_lines
 from constrint.answers.question import Question, StatedProblem
-from constrint.answers.table import Column, Page, Table
+from constrint.answers.table import Column, Page, Table, counted
 from constrint.answers.terminal import printable, terminal_width
 from constrint.cli.output import Output
 from constrint.cli.run import Run
@@ -64,7 +64,7 @@ def print_best(question: Question, top: int, backend: str, run: Run, output: Out
             rows, size = [dict(answer.assignment)] * bool(answer.assignment), None
             stopped = _stopped(answer, error, run)
     num_product = problem.num_combinations
-    counted = f"{size:,} solutions of {num_product:,}" if size is not None else f"{num_product:,}"
+    found = f"{counted(size, 'solution')} of {num_product:,}" if size is not None else f"{num_product:,}"
     few = "" if size is not None else ", too many solutions to list"
     order = [f"weight {s.weight} if not {s.constraint}" for s in problem.soft_constraints]
     order += [str(objective) for objective in problem.objectives]
@@ -78,7 +78,7 @@ def print_best(question: Question, top: int, backend: str, run: Run, output: Out
             "solutions": list(items),
             **({"stopped": stopped} if stopped else {}),
         },
-        above=[f"{stated.title}: {counted} combinations{few}"]
+        above=[f"{stated.title}: {found} combinations{few}"]
         + ([f"best first: {'; then '.join(order)}"] if order else []),
         below=[f"... and {more:,} more (--top N prints more, --all prints all)"] if more else [],
     )
@@ -174,7 +174,7 @@ def print_all(question: Question, backend: str, run: Run, output: Output, *, onl
                 raise
             _print_found(question, backend, run, output, run.why(error))
             return
-        head = f"{question.title}: {solutions.size:,} solutions of {solutions.product_size:,} combinations"
+        head = f"{question.title}: {counted(solutions.size, 'solution')} of {solutions.product_size:,} combinations"
         run.progress.close()
         print(head, file=sys.stderr)
         for note in question.notes:
