@@ -1,9 +1,10 @@
 """Tests that cost much take turns: a run with `--in-turn` has a part of their cases, and the next commit another part.
 
-`tests/costs.csv` lists each test function whose cases take more than `ALLOWED_S` of CPU time together, as a run with
-`--write-costs` measured them. Such a function's cases are dealt to as many turns as it takes to stay near that time, at
-most `MOST_TURNS`, and the commit says whose turn it is. Every case of a test file that the commit changed runs. Without
-`--in-turn`, which `make test` and continuous integration set, every case runs.
+`tests/costs.csv` lists each test function whose cases cost more than `ALLOWED_S` together, as `--write-costs`
+measured it: their CPU time or, since processes that outlive a test hide theirs, half of their wall time. The cases of
+such a function are dealt to as many turns as it takes to stay near that time, at most `MOST_TURNS`, and the commit says
+whose turn it is. Every case of a test file that the commit changed runs. Without `--in-turn`, which `make test` and
+continuous integration set, every case runs.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import math
 import os
 import resource
 import subprocess
+import time
 import zlib
 from collections import defaultdict
 from collections.abc import Generator, Sequence
@@ -24,8 +26,10 @@ import pytest
 
 TESTS = Path(__file__).resolve().parents[1]
 COSTS = TESTS / "costs.csv"
-#: CPU seconds that the cases of one function may take in one run, and in how many turns they run at most.
-ALLOWED_S, MOST_TURNS = 1.5, 6
+#: Seconds that the cases of one function may cost in one run, and in how many turns they run at most.
+ALLOWED_S, MOST_TURNS = 1.0, 8
+#: What a report says of its test's cost.
+PROPERTY = "cost"
 #: Names the turn, to repeat the run of another commit.
 TURN_VARIABLE = "CONSTRINT_TESTS_TURN"
 #: Names the seed of what tests draw; without it, every run has the same numbers.
@@ -38,23 +42,25 @@ class Cost:
 
     Args:
         cases: How many cases it has.
-        cpu_s: Their CPU time, that of ended child processes included, in seconds.
+        seconds: Their CPU time, that of ended child processes included, or half of their wall time if that is more.
     """
 
     cases: int
-    cpu_s: float
+    seconds: float
 
     @property
     def turns(self) -> int:
         """In how many turns the cases run."""
-        return min(MOST_TURNS, max(1, math.ceil(self.cpu_s / ALLOWED_S)))
+        return min(MOST_TURNS, max(1, math.ceil(self.seconds / ALLOWED_S)))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """The two options of this file."""
     group = parser.getgroup("turns")
     group.addoption("--in-turn", action="store_true", help="run the cases of costly tests whose turn this commit is")
-    group.addoption("--write-costs", action="store_true", help="write the CPU times of this run to tests/costs.csv")
+    group.addoption(
+        "--write-costs", action="store_true", help="write what the tests of this run cost to tests/costs.csv"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -73,7 +79,7 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
         costs = read_costs().values()
         run = sum(cost.cases / cost.turns for cost in costs)
         lines.append(
-            f"turn {turn}: of {len(costs)} functions that take over {ALLOWED_S:g} s of CPU time (tests/costs.csv), "
+            f"turn {turn}: of {len(costs)} functions that cost over {ALLOWED_S:g} s (tests/costs.csv), "
             f"about {run:.0f} of {sum(cost.cases for cost in costs)} cases run; `make test-all` runs every case"
         )
     return lines
@@ -130,29 +136,29 @@ def changed_files() -> frozenset[str]:
 def read_costs(path: Path = COSTS) -> dict[str, Cost]:
     """Costs by the name of the test function."""
     with path.open(newline="") as lines:
-        return {row["function"]: Cost(int(row["cases"]), float(row["cpu_s"])) for row in csv.DictReader(lines)}
+        return {row["function"]: Cost(int(row["cases"]), float(row["seconds"])) for row in csv.DictReader(lines)}
 
 
 def write_costs(costs: dict[str, Cost], path: Path = COSTS) -> None:
     """Write those that cost more than is allowed in one run, the most expensive first."""
     with path.open("w", newline="") as lines:
         rows = csv.writer(lines, lineterminator="\n")
-        rows.writerow(("function", "cases", "cpu_s"))
-        for name, cost in sorted(costs.items(), key=lambda item: -item[1].cpu_s):
+        rows.writerow(("function", "cases", "seconds"))
+        for name, cost in sorted(costs.items(), key=lambda item: -item[1].seconds):
             if cost.turns > 1:
-                rows.writerow((name, cost.cases, f"{cost.cpu_s:.1f}"))
+                rows.writerow((name, cost.cases, f"{cost.seconds:.1f}"))
 
 
 class _Costs:
     """Measures every test where it runs, and writes the sums in the process that gathers reports."""
 
     def __init__(self) -> None:
-        self._begun = 0.0
+        self._begun = 0.0, 0.0
         self._cases: dict[str, dict[str, float]] = defaultdict(dict)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self) -> None:
-        self._begun = _cpu_s()
+        self._begun = _cpu_s(), time.monotonic()
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
@@ -160,12 +166,13 @@ class _Costs:
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         report = yield
         if call.when == "teardown":
-            report.user_properties.append(("cpu_s", _cpu_s() - self._begun))
+            cost = max(_cpu_s() - self._begun[0], (time.monotonic() - self._begun[1]) / 2)
+            report.user_properties.append((PROPERTY, cost))
         return report
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         for name, value in report.user_properties:
-            if name == "cpu_s":
+            if name == PROPERTY:
                 self._cases[_function_of(report.nodeid)][report.nodeid] = float(str(value))
 
     def pytest_sessionfinish(self) -> None:
