@@ -100,8 +100,8 @@ def test_solve_ranks_all_kernels_and_the_rows_name_theirs(run: Any, several: tup
     (result,) = json_of(run, "solve", *several, "--top", 100)["results"]
     assert result["kernel"] == "scale"
     assert result["kernels"] == [
-        {"kernel": "scale.unrolled", "num_product": 18, "num_valid": 12, "refusal": ""},
-        {"kernel": "scale.plain", "num_product": 6, "num_valid": 6, "refusal": ""},
+        {"kernel": "scale.unrolled", "num_product": 18, "num_valid": 12, "refusal": "", "is_cut": False},
+        {"kernel": "scale.plain", "num_product": 6, "num_valid": 6, "refusal": "", "is_cut": False},
     ]
     assert (result["num_product"], result["num_valid"]) == (24, 18)
     counted = collections.Counter(candidate["kernel"] for candidate in result["candidates"])
